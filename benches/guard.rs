@@ -1,19 +1,22 @@
-//! How fast does the sensitive-file guard read source, and how does it compare?
+//! Throughput of the sensitive-file guard and of redaction.
 //!
-//! The sources of all crates that this machine has are judged one after the other, as if each file
-//! were new.
-//! Beside it, in the same run: a change that brings nothing new, the same with the files read from
-//! disk, and ripsecrets over the same folder, where it is installed
-//! (`cargo install ripsecrets --root target/bench-tools`). Ratios within one run are what counts;
-//! absolute numbers belong to the machine.
+//! First, the guard checks the sources of all crates on this machine, one after the other, as if each file
+//! were new. For comparison: unchanged files, files read from disk, and ripsecrets on the same folder, if it
+//! is installed (`cargo install ripsecrets --root target/bench-tools`). Compare ratios within one run;
+//! absolute numbers depend on the machine.
 //!
-//! Then texts crafted to be slow, for the guard and for redaction: every word and every format of the
-//! rules over and over, alone, half, as names and before values that are drawn anew each time, behind
-//! escapes, in base64, in UTF-16, in an archive. All are measured once, the slowest again on more
-//! bytes; below the target the benchmark fails.
+//! Then, crafted slow texts for the guard and for redaction: every word and every format of the rules
+//! repeated, alone, truncated, as names, before random values, behind escapes, in base64, in UTF-16, and in
+//! an archive. All are measured once, the slowest again with more bytes. The benchmark fails if one is below
+//! the target.
 //!
 //! `cargo bench --bench guard -- --dir /some/source --rounds 5`
 
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    reason = "a test or benchmark has no public interface"
+)]
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,26 +31,26 @@ use domain::sensitive_files::{
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// What the design asks for, in megabytes a second.
-const WANTED: f64 = 50.0;
+/// Minimum throughput, in MB/s.
+const TARGET_MB_PER_S: f64 = 50.0;
 
 #[derive(Parser)]
-struct Line {
-    /// The files to read; without it, the sources of crates below Cargo's home.
+struct Args {
+    /// Folder to scan. Default: the sources of crates in Cargo's home.
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// How often each row is measured; the fastest counts.
+    /// Number of measurements per row; the fastest is reported.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// The program of `cargo install ripsecrets --root target/bench-tools`.
+    /// Program installed by `cargo install ripsecrets --root target/bench-tools`.
     #[arg(long, default_value = "target/bench-tools/bin/ripsecrets")]
     ripsecrets: PathBuf,
-    /// What cargo says to every benchmark.
+    /// Flag that cargo passes to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// One row of the table.
+/// Row of the table.
 struct Row {
     name: &'static str,
     bytes: usize,
@@ -55,24 +58,25 @@ struct Row {
 }
 
 impl Row {
-    /// Megabytes a second.
+    /// Returns the throughput in MB/s.
     fn rate(&self) -> f64 {
         self.bytes as f64 / 1e6 / self.took.as_secs_f64()
     }
 }
 
+/// File to scan.
 struct File {
     path: String,
     content: Vec<u8>,
 }
 
 fn main() -> Result<()> {
-    let line = Line::parse();
-    let dir = match line.dir {
+    let args = Args::parse();
+    let dir = match args.dir {
         Some(dir) => dir,
-        None => crates()?,
+        None => crate_sources()?,
     };
-    let files = read(&dir)?;
+    let files = read_files(&dir)?;
     let bytes = files.iter().map(|file| file.content.len()).sum();
     ensure!(bytes > 0, "no files in {}", dir.display());
     println!(
@@ -83,36 +87,36 @@ fn main() -> Result<()> {
     );
 
     let fastest = |name, work: &mut dyn FnMut()| {
-        let took = (0..line.rounds.max(1)).map(|_| timed(work)).min();
+        let took = (0..args.rounds.max(1)).map(|_| timed(work)).min();
         Row {
             name,
             bytes,
             took: took.unwrap_or_default(),
         }
     };
-    let none = AllowList::default();
+    let allow = AllowList::default();
     let mut blocked = 0;
-    let judged = fastest("guard, everything new", &mut || {
+    let new = fastest("guard, new files", &mut || {
         let verdicts = files
             .iter()
-            .map(|file| check_file(&file.path, b"", &file.content, &none));
+            .map(|file| check_file(&file.path, b"", &file.content, &allow));
         blocked = verdicts
             .filter(|verdict| matches!(verdict, GuardVerdict::Block(_)))
             .count();
     });
-    let unchanged = fastest("guard, nothing new", &mut || {
+    let unchanged = fastest("guard, unchanged files", &mut || {
         for file in &files {
-            check_file(&file.path, &file.content, &file.content, &none);
+            check_file(&file.path, &file.content, &file.content, &allow);
         }
     });
     let from_disk = fastest("guard, files read from disk", &mut || {
         for file in &files {
             let content = std::fs::read(&file.path).unwrap_or_default();
-            check_file(&file.path, b"", &content, &none);
+            check_file(&file.path, b"", &content, &allow);
         }
     });
-    let mut rows = vec![judged, unchanged, from_disk];
-    match peer(&line.ripsecrets, &dir) {
+    let mut rows = vec![new, unchanged, from_disk];
+    match measure_peer(&args.ripsecrets, &dir) {
         Ok(took) => rows.push(Row {
             name: "ripsecrets, from disk",
             bytes,
@@ -120,15 +124,15 @@ fn main() -> Result<()> {
         }),
         Err(error) => println!("ripsecrets was not measured: {error:#}\n"),
     }
-    print(&rows, blocked, files.len());
-    hostile(line.rounds.max(1))
+    print_rows(&rows, blocked, files.len());
+    measure_crafted_texts(args.rounds.max(1))
 }
 
-/// What is measured on a crafted text.
-type Work = fn(&str, &[u8]);
+/// Operation that is measured on a crafted text.
+type Operation = fn(&str, &[u8]);
 
-/// The ways a text is read, each with how many times its bytes are given.
-const WORKS: [(&str, usize, Work); 4] = [
+/// Operations, each with the number of copies of the text that it reads.
+const OPERATIONS: [(&str, usize, Operation); 4] = [
     ("guard, new file", 1, |path, text| {
         check_file(path, b"", text, &AllowList::default());
     }),
@@ -151,121 +155,118 @@ const WORKS: [(&str, usize, Work); 4] = [
     }),
 ];
 
-/// Measures crafted texts; the slowest must reach the target.
-fn hostile(rounds: usize) -> Result<()> {
+/// Measures crafted texts. Fails if the slowest is below the target.
+fn measure_crafted_texts(rounds: usize) -> Result<()> {
     const SAMPLE: usize = 16 << 10;
     const SIZE: usize = 4 << 20;
-    const VEILED: usize = 1_000;
-    const SLOWEST: usize = 30;
+    const SLOWEST_PLAIN: usize = 1_000;
+    const SLOWEST_ENCODED: usize = 30;
     let units = units()?;
     let mut slowest: Option<(f64, String)> = None;
-    for (name, times, work) in WORKS {
-        let rate = |unit: &[u8], veil: &Veil, size: usize, rounds: usize| {
-            let text = (veil.of)(unit, size);
+    for (name, copies, operation) in OPERATIONS {
+        let rate = |unit: &[u8], encoding: &Encoding, size: usize, rounds: usize| {
+            let text = (encoding.build)(unit, size);
             let took = (0..rounds).map(|_| {
                 let began = Instant::now();
-                work("x/a.yml", &text);
+                operation("x/a.yml", &text);
                 began.elapsed()
             });
             let took = took.min().unwrap_or_default();
-            (text.len() * times) as f64 / 1e6 / took.as_secs_f64()
+            (text.len() * copies) as f64 / 1e6 / took.as_secs_f64()
         };
-        let mut rows: Vec<(f64, &[u8], &Veil)> = Vec::new();
-        let sort = |rows: &mut Vec<(f64, &[u8], &Veil)>, most: usize| {
+        let mut rows: Vec<(f64, &[u8], &Encoding)> = Vec::new();
+        let keep_slowest = |rows: &mut Vec<(f64, &[u8], &Encoding)>, count: usize| {
             rows.sort_by(|one, other| one.0.total_cmp(&other.0));
-            rows.truncate(most);
+            rows.truncate(count);
         };
-        // The slowest as they stand are veiled, too.
-        let (plain, veils) = VEILS.split_at(1);
-        for (veils, most) in [(plain, VEILED), (veils, SLOWEST)] {
+        // The slowest plain texts are also measured in all encodings.
+        let (plain, encodings) = ENCODINGS.split_at(1);
+        for (encodings, count) in [(plain, SLOWEST_PLAIN), (encodings, SLOWEST_ENCODED)] {
             let known = rows.iter().map(|(_, unit, _)| *unit).collect::<Vec<_>>();
             let all = units.iter().map(Vec::as_slice).collect();
             let bases: Vec<&[u8]> = if known.is_empty() { all } else { known };
             for unit in bases {
                 rows.extend(
-                    veils
+                    encodings
                         .iter()
-                        .map(|veil| (rate(unit, veil, SAMPLE, 1), unit, veil)),
+                        .map(|encoding| (rate(unit, encoding, SAMPLE, 1), unit, encoding)),
                 );
             }
-            sort(&mut rows, most);
+            keep_slowest(&mut rows, count);
         }
-        for (measured, unit, veil) in &mut rows {
-            *measured = rate(unit, veil, SIZE, rounds);
+        for (measured, unit, encoding) in &mut rows {
+            *measured = rate(unit, encoding, SIZE, rounds);
         }
         rows.sort_by(|one, other| one.0.total_cmp(&other.0));
-        println!(
-            "\n{name}, the slowest of {} crafted texts in MB/s:",
-            units.len()
-        );
-        for (rate, unit, veil) in rows.iter().take(8) {
+        println!("\n{name}, slowest of {} crafted texts, MB/s:", units.len());
+        for (rate, unit, encoding) in rows.iter().take(8) {
             let unit: String = String::from_utf8_lossy(unit).chars().take(48).collect();
-            println!("{rate:>10.1}  {}: {}", veil.name, unit.escape_debug());
+            println!("{rate:>10.1}  {}: {}", encoding.name, unit.escape_debug());
         }
-        let least = rows.first().context("no crafted text")?;
-        if slowest.as_ref().is_none_or(|(rate, _)| least.0 < *rate) {
-            slowest = Some((least.0, name.to_owned()));
+        let first = rows.first().context("no crafted text")?;
+        if slowest.as_ref().is_none_or(|(rate, _)| first.0 < *rate) {
+            slowest = Some((first.0, name.to_owned()));
         }
     }
     let (rate, name) = slowest.context("no crafted text")?;
-    ensure!(rate >= WANTED, "MISSED: {rate:.1} MB/s, {name}");
+    ensure!(rate >= TARGET_MB_PER_S, "MISSED: {rate:.1} MB/s, {name}");
     Ok(())
 }
 
-/// A way to make a text of a unit, of about so many bytes.
-struct Veil {
+/// Encoding that builds a text of about `size` bytes from a repeated unit.
+struct Encoding {
     name: &'static str,
-    of: fn(&[u8], usize) -> Vec<u8>,
+    build: fn(&[u8], usize) -> Vec<u8>,
 }
 
-const VEILS: [Veil; 8] = [
-    Veil {
-        name: "as it stands",
-        of: fill,
+const ENCODINGS: [Encoding; 8] = [
+    Encoding {
+        name: "plain",
+        build: fill,
     },
-    Veil {
+    Encoding {
         name: "after one escape",
-        of: |unit, size| [b"%41 ", &fill(unit, size)[..]].concat(),
+        build: |unit, size| [b"%41 ", &fill(unit, size)[..]].concat(),
     },
-    Veil {
+    Encoding {
         name: "with soft hyphens",
-        of: |unit, size| {
+        build: |unit, size| {
             let some = unit.repeat((60 / unit.len()).max(1));
             fill(&[&some[..], "\u{ad}".as_bytes()].concat(), size)
         },
     },
-    Veil {
+    Encoding {
         name: "half in base64",
-        of: |unit, size| {
+        build: |unit, size| {
             let packed = BASE64.encode(&fill(unit, size * 3 / 8));
             [&fill(unit, size / 2)[..], b" %41 ", packed.as_bytes()].concat()
         },
     },
-    Veil {
-        name: "in base64 twice",
-        of: |unit, size| {
+    Encoding {
+        name: "base64 twice",
+        build: |unit, size| {
             let once = BASE64.encode(&fill(unit, size * 9 / 16));
             BASE64.encode(once.as_bytes()).into_bytes()
         },
     },
-    Veil {
-        name: "in escapes",
-        of: |unit, size| {
+    Encoding {
+        name: "percent-encoded",
+        build: |unit, size| {
             let letters = fill(unit, size / 3);
             let escapes = letters.iter().map(|byte| format!("%{byte:02x}"));
             escapes.collect::<String>().into_bytes()
         },
     },
-    Veil {
-        name: "in UTF-16",
-        of: |unit, size| {
+    Encoding {
+        name: "UTF-16",
+        build: |unit, size| {
             let letters = fill(unit, size / 2);
             letters.into_iter().flat_map(|byte| [byte, 0]).collect()
         },
     },
-    Veil {
-        name: "in gzip, as long as before",
-        of: |unit, size| {
+    Encoding {
+        name: "gzip, stored",
+        build: |unit, size| {
             let mut archive = GzEncoder::new(Vec::new(), Compression::none());
             let written = archive.write_all(&fill(unit, size));
             written.and_then(|()| archive.finish()).unwrap_or_default()
@@ -273,11 +274,12 @@ const VEILS: [Veil; 8] = [
     },
 ];
 
-/// Stands for a letter or digit, and for a hexadecimal digit, that is drawn anew each time.
+/// Placeholder for a random letter or digit.
 const ANY: char = '\u{1}';
+/// Placeholder for a random hexadecimal digit.
 const HEX: char = '\u{2}';
 
-/// The unit over and over, with its values drawn.
+/// Repeats the unit and replaces each placeholder with a random character.
 fn fill(unit: &[u8], size: usize) -> Vec<u8> {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789x7";
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -287,17 +289,17 @@ fn fill(unit: &[u8], size: usize) -> Vec<u8> {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        let drawn = (state >> 32) as usize;
+        let random = (state >> 32) as usize;
         match char::from(*byte) {
-            ANY => *byte = LETTERS[drawn % LETTERS.len()],
-            HEX => *byte = DIGITS[drawn % DIGITS.len()],
+            ANY => *byte = LETTERS[random % LETTERS.len()],
+            HEX => *byte = DIGITS[random % DIGITS.len()],
             _ => {}
         }
     }
     text
 }
 
-/// What crafted texts are made of.
+/// Returns the units that crafted texts repeat.
 fn units() -> Result<Vec<Vec<u8>>> {
     let any = ANY.to_string().repeat(200);
     let hex = HEX.to_string().repeat(40);
@@ -330,7 +332,7 @@ fn units() -> Result<Vec<Vec<u8>>> {
     ]
     .map(str::to_owned)
     .into();
-    let words = words()?;
+    let words = rule_words()?;
     for word in &words {
         for form in ["", " ", "\n", "=\"", "_key=", "key=\""] {
             units.push(format!("{word}{form}"));
@@ -344,23 +346,23 @@ fn units() -> Result<Vec<Vec<u8>>> {
             units.push(format!("{word}_key=\"{value}\"\n"));
         }
     }
-    // Pairs that no other form brings together.
-    let apart = words.iter().rev().step_by(7);
+    // Pairs of words from different rules.
+    let partners = words.iter().rev().step_by(7);
     units.extend(
         words
             .iter()
             .step_by(5)
-            .zip(apart)
+            .zip(partners)
             .map(|(one, other)| format!("{one}{other}")),
     );
     Ok(units.into_iter().map(String::into_bytes).collect())
 }
 
-/// Every text that stands in the rules: the names, and the letters of the formats.
-fn words() -> Result<Vec<String>> {
+/// Returns all keywords and literals of formats in the source of the rules.
+fn rule_words() -> Result<Vec<String>> {
     let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/domain/sensitive_files/rules");
     let mut words = std::collections::BTreeSet::new();
-    for file in read(&rules)? {
+    for file in read_files(&rules)? {
         let source = String::from_utf8(file.content)?;
         for text in source.split('"').skip(1).step_by(2) {
             let letters = text
@@ -373,11 +375,12 @@ fn words() -> Result<Vec<String>> {
             );
         }
     }
-    ensure!(words.len() > 500, "the rules could not be read");
+    ensure!(words.len() > 500, "too few words found in the rules");
     Ok(words.into_iter().collect())
 }
 
-fn print(rows: &[Row], blocked: usize, files: usize) {
+/// Prints the table of the first part.
+fn print_rows(rows: &[Row], blocked: usize, files: usize) {
     println!("{:<32}{:>10}{:>12}", "", "MB/s", "seconds");
     for row in rows {
         println!(
@@ -387,11 +390,11 @@ fn print(rows: &[Row], blocked: usize, files: usize) {
             row.took.as_secs_f64()
         );
     }
-    let judged = &rows[0];
+    let new = &rows[0];
     println!("\nblocked files                {blocked:>8} of {files}");
     println!(
-        "guard / what is wanted       {:>8.2}",
-        judged.rate() / WANTED
+        "guard / target               {:>8.2}",
+        new.rate() / TARGET_MB_PER_S
     );
     if let [_, _, ours, theirs] = rows {
         let ratio = ours.rate() / theirs.rate();
@@ -399,43 +402,49 @@ fn print(rows: &[Row], blocked: usize, files: usize) {
     }
 }
 
+/// Returns the duration of `work`.
 fn timed(work: &mut dyn FnMut()) -> Duration {
     let began = Instant::now();
     work();
     began.elapsed()
 }
 
-/// Runs another scanner over the same folder. It may use all cores, so what counts is the time that
-/// the processor had for it.
-fn peer(program: &Path, dir: &Path) -> Result<Duration> {
-    ensure!(program.is_file(), "{} is not there", program.display());
-    let before = time_of_children()?;
-    // It ends with a code of its own when it finds something.
+/// Runs another scanner on the same folder. Returns its CPU time, because it may use all cores.
+fn measure_peer(program: &Path, dir: &Path) -> Result<Duration> {
+    ensure!(program.is_file(), "{} does not exist", program.display());
+    let before = cpu_time_of_children()?;
+    // The exit code is ignored: it is nonzero if the scanner finds secrets.
     Command::new(program)
         .arg(dir)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status()?;
-    Ok(time_of_children()?.saturating_sub(before))
+    Ok(cpu_time_of_children()?.saturating_sub(before))
 }
 
-/// Processor time of all children that have ended: the sixteenth and seventeenth field, in hundredths
-/// of a second. (man proc_pid_stat)
-fn time_of_children() -> Result<Duration> {
+/// Returns the CPU time of all exited children: fields 16 and 17 of `/proc/self/stat`, in hundredths of a
+/// second. See proc_pid_stat(5).
+fn cpu_time_of_children() -> Result<Duration> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let (_, fields) = stat.rsplit_once(") ").context("an odd /proc/self/stat")?;
+    let (_, fields) = stat
+        .rsplit_once(") ")
+        .context("unexpected format of /proc/self/stat")?;
     let ticks = fields.split(' ').skip(13).take(2).map(str::parse::<u64>);
     let ticks = ticks.sum::<Result<u64, _>>()?;
     Ok(Duration::from_millis(ticks * 10))
 }
 
-fn crates() -> Result<PathBuf> {
+/// Returns the folder of crate sources in Cargo's home.
+fn crate_sources() -> Result<PathBuf> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
-    Ok(home.context("no home of Cargo")?.join("registry/src"))
+    Ok(home
+        .context("cannot find Cargo's home: set CARGO_HOME")?
+        .join("registry/src"))
 }
 
-fn read(dir: &Path) -> Result<Vec<File>> {
+/// Reads all files below a folder.
+fn read_files(dir: &Path) -> Result<Vec<File>> {
     let (mut files, mut folders) = (Vec::new(), vec![dir.to_owned()]);
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {

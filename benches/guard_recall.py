@@ -1,8 +1,8 @@
-"""Corpora, peers and the table of `guard_recall.sh`.
+"""Generates the corpora of `guard_recall.sh`, runs the peers and prints the table.
 
-Every case is one file, so that "found" means the same for each program: it names the file. Nothing of
-the corpora is kept in the repository: they are made from the folders that the command line names, by a
-fixed seed. Values of a format are drawn from its published expression.
+Every case is one file. A program finds a case if it reports the file. The repository contains no corpora: they
+are generated with a fixed seed from the folders given on the command line. Values of a format are generated from
+its published regular expression.
 """
 
 import argparse
@@ -19,18 +19,19 @@ from pathlib import Path
 
 warnings.simplefilter("ignore")
 
-# What a rule's expression has behind its secret: the end of a word.
+# Ends of words that rule expressions contain after the secret.
 ENDINGS = [r"""(?:[\x60'"\s;]|\\[nr]|$)""", r"""(?:\\?['"\x60]|[\s;]|\\[nr]|$)"""]
 
-# Where a value stands under its vendor's name.
-NAMED_PLACES = [
+# Templates of a value with its vendor's name.
+NAMED_TEMPLATES = [
     '{name}_api_token = "{value}"\n',
     "{upper}_API_KEY={value}\n",
     '{{"{name}Token": "{value}"}}\n',
     "{name}:\n  api_key: {value}\n",
     'const {name}Secret = "{value}";\n',
 ]
-FREE_PLACES = ['value = "{value}"\n', "export VALUE={value}\n", "x: {value}\n"]
+# Templates of a value with a unique format.
+UNIQUE_TEMPLATES = ['value = "{value}"\n', "export VALUE={value}\n", "x: {value}\n"]
 
 
 class Cases:
@@ -48,15 +49,15 @@ class Cases:
         self.count += 1
 
     def keep(self, root, name):
-        """A file under its own name: some are judged by it."""
+        """Copies a file under its own name, because some rules match names."""
         source, target = root / name, self.folder / name
         if source.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
 
 
-def drawn(expression, rng):
-    """One text that an expression matches: its secret, and the whole."""
+def generate(expression, rng):
+    """Generates a text that matches an expression. Returns the secret and the whole text."""
     import rstr
 
     plain = expression
@@ -66,7 +67,7 @@ def drawn(expression, rng):
     plain = re.sub(r"\(\?i\)(?!^)", "", plain) if not plain.startswith("(?i)") else plain[4:]
     plain = plain.replace(r"\x60", "`")
     flags = re.IGNORECASE if "(?i)" in expression[:4] else 0
-    generator = long_enough(rstr.Rstr)(rng)
+    generator = with_long_repeats(rstr.Rstr)(rng)
     for _ in range(20):
         text = generator.xeger(plain.replace(r"\s", " "))
         match = re.search(plain, text, flags)
@@ -76,8 +77,8 @@ def drawn(expression, rng):
     return None
 
 
-def long_enough(base):
-    """The generator draws at most 100 of anything; some tokens are longer."""
+def with_long_repeats(base):
+    """Extends the generator, which repeats a part at most 100 times by default; some tokens are longer."""
 
     class Generator(base):
         def _handle_repeat(self, least, most, value):
@@ -88,9 +89,9 @@ def long_enough(base):
     return Generator
 
 
-def from_gitleaks(source, free, named, rng, draws=3):
-    """Values of the rules of gitleaks and betterleaks: those with a format of their own, and those that
-    the vendor's name says."""
+def from_gitleaks(source, unique, named, rng, samples=3):
+    """Generates values for the rules of gitleaks and betterleaks: `unique` for rules with a unique format, `named`
+    for rules that need the vendor's name. Returns the rules that could not be used."""
     skipped = []
     for rule in tomllib.loads(Path(source).read_text())["rules"]:
         expression = rule.get("regex")
@@ -98,25 +99,25 @@ def from_gitleaks(source, free, named, rng, draws=3):
         if not expression or rule["id"].startswith("generic"):
             continue
         is_named = r"[ \t\w.-]{0,20}" in expression or r"(?:.|[\n\r])" in expression or "(?s:." in expression
-        for number in range(draws):
+        for number in range(samples):
             try:
                 if not is_named:
-                    secret, whole = drawn(expression, rng)
-                    free.add(FREE_PLACES[number % 3].format(value=secret))
+                    secret, _ = generate(expression, rng)
+                    unique.add(UNIQUE_TEMPLATES[number % 3].format(value=secret))
                     continue
                 group = re.findall(r"[=\s'\"]\{0,5\}\((.*?)\)\(\?:", expression) or re.findall(r"\(([^()?][^()]*(?:\([^()]*\)[^()]*)*)\)(?:\\b|$|\(\?)", expression)
-                secret, _ = drawn("(" + group[-1] + ")", rng) if "(?i)" not in expression else drawn("(?i)(" + group[-1] + ")", rng)
+                secret, _ = generate("(" + group[-1] + ")", rng) if "(?i)" not in expression else generate("(?i)(" + group[-1] + ")", rng)
                 name = keywords[0].strip("_-. ")
-                place = NAMED_PLACES[(number + len(name)) % len(NAMED_PLACES)]
-                named.add(place.format(name=name, upper=name.upper(), value=secret))
-            except Exception as error:  # an expression that Python does not read
+                template = NAMED_TEMPLATES[(number + len(name)) % len(NAMED_TEMPLATES)]
+                named.add(template.format(name=name, upper=name.upper(), value=secret))
+            except Exception as error:  # Python does not support every expression.
                 skipped.append(f"{rule['id']}: {error}")
                 break
     return skipped
 
 
 def from_yaml(folder, cases):
-    """The examples of rules in YAML (noseyparker, kingfisher): texts that must be found."""
+    """Adds the examples of YAML rules (noseyparker, kingfisher), which must be found."""
     import yaml
 
     for file in sorted(Path(folder).rglob("*.yml")):
@@ -134,8 +135,8 @@ def from_yaml(folder, cases):
 
 
 def from_go(folder, cases):
-    """The valid inputs in the tests of trufflehog's detectors: the keyword with the valid pattern, and
-    inputs that are written out."""
+    """Adds the valid inputs from the tests of trufflehog's detectors: the keyword with the valid pattern, and literal
+    inputs."""
     for file in sorted(Path(folder).rglob("*_test.go")):
         if "integration" in file.name:
             continue
@@ -149,14 +150,14 @@ def from_go(folder, cases):
 
 
 def from_snapshots(folder, cases):
-    """The inputs that secretlint's rules must refuse."""
+    """Adds the inputs that secretlint's rules must reject."""
     for file in sorted(Path(folder).rglob("input*")):
         if file.is_file() and file.parent.name.startswith("ng"):
             cases.add(file.read_bytes(), file.suffix or ".txt")
 
 
 def from_detect_secrets(folder, cases):
-    """The payloads that the tests of detect-secrets' plugins flag."""
+    """Adds the payloads that the tests of detect-secrets' plugins flag."""
     for file in sorted(Path(folder).glob("*_test.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Tuple) and len(node.elts) == 2 and all(isinstance(part, ast.Constant) for part in node.elts):
@@ -166,14 +167,14 @@ def from_detect_secrets(folder, cases):
 
 
 def from_credsweeper(folder, cases):
-    """The samples in which CredSweeper's own tests expect a credential."""
+    """Adds the samples in which CredSweeper's own tests expect a credential."""
     expected = json.loads((folder / "data/output.json").read_text())
     for name in sorted({line["path"].split("samples/")[-1] for hit in expected for line in hit["line_data_list"]}):
         cases.keep(folder / "samples", name)
 
 
 def from_leaky_repo(folder, cases):
-    """The files with at least one line that is a risk, by the list of leaky-repo."""
+    """Adds the files that leaky-repo lists with at least one risky line."""
     for line in (folder / ".leaky-meta/secrets.csv").read_text().splitlines():
         name, *counts = line.split(",")
         if len(counts) == 2 and counts[0].strip().isdigit() and int(counts[0]) > 0:
@@ -181,7 +182,7 @@ def from_leaky_repo(folder, cases):
 
 
 def from_whispers(folder, cases):
-    """The fixtures in which the tests of whispers expect a secret."""
+    """Adds the fixtures in which the tests of whispers expect a secret."""
     tests = (folder / "tests/unit/core/test_secrets.py").read_text()
     found = re.findall(r'\(\s*"([^"]+)",\s*(?:"[^"]*",\s*)?(?:[1-9]|\["[^"])', tests)
     for name in sorted(set(found)):
@@ -192,7 +193,7 @@ def run(command, **options):
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
-def ours(folder, guard):
+def scan_with_guard(folder, guard):
     done = run([guard, "guard", "scan", "--json", "."], cwd=folder)
     if done.returncode not in (0, 1):
         sys.exit(f"{guard}: {done.stderr}")
@@ -205,7 +206,7 @@ def ours(folder, guard):
     return blocked, flagged
 
 
-def names(found, folder):
+def relative_paths(found, folder):
     root = str(folder.resolve()) + "/"
     return {path.removeprefix(root).removeprefix("./") for path in found}
 
@@ -219,11 +220,11 @@ def betterleaks(folder, program, confidence):
             hit = json.loads(line)
             found.add(path_in(hit))
         report.unlink()
-    return names(found, folder)
+    return relative_paths(found, folder)
 
 
 def path_in(hit):
-    """The path in a finding of whatever layout."""
+    """Returns the path in a finding of any layout."""
     for key in ("File", "file", "path", "file_path"):
         if isinstance(hit.get(key), str):
             return hit[key]
@@ -245,12 +246,12 @@ def kingfisher(folder, program, confidence):
                 if isinstance(one, dict) and path_in(one):
                     found.add(path_in(one))
         report.unlink()
-    return names(found, folder)
+    return relative_paths(found, folder)
 
 
 def detect_secrets(folder, program):
     done = run([program, "-C", ".", "scan", "--all-files", "--no-verify", "."], cwd=folder)
-    return names(json.loads(done.stdout or "{}").get("results", {}), folder)
+    return relative_paths(json.loads(done.stdout or "{}").get("results", {}), folder)
 
 
 def credsweeper(folder, program):
@@ -261,11 +262,11 @@ def credsweeper(folder, program):
         for hit in json.loads(report.read_text()):
             found.update(line["path"] for line in hit["line_data_list"])
         report.unlink()
-    return names(found, folder)
+    return relative_paths(found, folder)
 
 
 def peers(tools):
-    """Every program with the way to ask it; those that are not there are said."""
+    """Yields the name and the scan function of each installed peer. Reports missing peers."""
     known = {
         "betterleaks, high": lambda folder, p: betterleaks(folder, p, ["--confidence", "high"]),
         "betterleaks, all": lambda folder, p: betterleaks(folder, p, []),
@@ -274,67 +275,67 @@ def peers(tools):
         "detect-secrets": detect_secrets,
         "CredSweeper": credsweeper,
     }
-    for name, ask in known.items():
+    for name, scan in known.items():
         program = tools / name.split(",")[0].lower()
         if program.exists():
-            yield name, lambda folder, ask=ask, program=program: ask(folder, str(program.resolve()))
+            yield name, lambda folder, scan=scan, program=program: scan(folder, str(program.resolve()))
         else:
-            print(f"{name}: not here, not measured", file=sys.stderr)
+            print(f"{name}: not installed, not measured", file=sys.stderr)
 
 
 def measure(root, guard, tools, only):
-    print("| corpus | cases | ours, blocked | ours, flagged | " + " | ".join(name for name, _ in peers(tools)) + " |")
+    print("| corpus | cases | guard, blocked | guard, flagged | " + " | ".join(name for name, _ in peers(tools)) + " |")
     for folder in sorted(path for path in root.iterdir() if path.is_dir()):
         if only and folder.name not in only:
             continue
         files = [path for path in folder.rglob("*") if path.is_file()]
         count = len(files)
         per = 1000 / count if folder.name.startswith("clean") else 100 / count
-        blocked, flagged = ours(folder, guard)
-        cells = [len(blocked), len(flagged)] + [len(ask(folder)) for _, ask in peers(tools)]
+        blocked, flagged = scan_with_guard(folder, guard)
+        cells = [len(blocked), len(flagged)] + [len(scan(folder)) for _, scan in peers(tools)]
         print(f"| {folder.name} | {count} | " + " | ".join(f"{cell * per:.1f}" for cell in cells) + " |", flush=True)
 
 
 def main():
-    line = argparse.ArgumentParser(description=__doc__)
-    line.add_argument("--cases", type=Path, required=True, help="where the cases are made and read")
-    line.add_argument("--gitleaks", type=Path, help="a copy of gitleaks")
-    line.add_argument("--betterleaks", type=Path, help="a copy of betterleaks")
-    line.add_argument("--noseyparker", type=Path, help="a copy of noseyparker")
-    line.add_argument("--kingfisher", type=Path, help="a copy of kingfisher")
-    line.add_argument("--trufflehog", type=Path, help="a copy of trufflehog")
-    line.add_argument("--secretlint", type=Path, help="a copy of secretlint")
-    line.add_argument("--detect-secrets", type=Path, help="a copy of detect-secrets")
-    line.add_argument("--credsweeper", type=Path, help="a copy of CredSweeper")
-    line.add_argument("--leaky-repo", type=Path, help="a copy of leaky-repo")
-    line.add_argument("--whispers", type=Path, help="a copy of whispers")
-    line.add_argument("--guard", help="the program that judges; without it only the cases are made")
-    line.add_argument("--tools", type=Path, default=Path("bin"), help="where the peers' programs are")
-    line.add_argument("--only", nargs="*")
-    given = line.parse_args()
-    for name, at in (("gitleaks", given.gitleaks), ("betterleaks", given.betterleaks)):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=Path, required=True, help="folder in which the cases are generated and read")
+    parser.add_argument("--gitleaks", type=Path, help="folder with a copy of gitleaks")
+    parser.add_argument("--betterleaks", type=Path, help="folder with a copy of betterleaks")
+    parser.add_argument("--noseyparker", type=Path, help="folder with a copy of noseyparker")
+    parser.add_argument("--kingfisher", type=Path, help="folder with a copy of kingfisher")
+    parser.add_argument("--trufflehog", type=Path, help="folder with a copy of trufflehog")
+    parser.add_argument("--secretlint", type=Path, help="folder with a copy of secretlint")
+    parser.add_argument("--detect-secrets", type=Path, help="folder with a copy of detect-secrets")
+    parser.add_argument("--credsweeper", type=Path, help="folder with a copy of CredSweeper")
+    parser.add_argument("--leaky-repo", type=Path, help="folder with a copy of leaky-repo")
+    parser.add_argument("--whispers", type=Path, help="folder with a copy of whispers")
+    parser.add_argument("--guard", help="agent-implement binary; without it only the cases are generated")
+    parser.add_argument("--tools", type=Path, default=Path("bin"), help="folder with the programs of the peers")
+    parser.add_argument("--only", nargs="*")
+    args = parser.parse_args()
+    for name, at in (("gitleaks", args.gitleaks), ("betterleaks", args.betterleaks)):
         if at:
             rng = random.Random(f"{name} 1")
-            free, named = Cases(given.cases, f"{name}-formats"), Cases(given.cases, f"{name}-named")
-            for skipped in from_gitleaks(at / f"config/{name}.toml", free, named, rng):
-                print(f"not drawn: {skipped}", file=sys.stderr)
-    for name, at in (("noseyparker-examples", given.noseyparker), ("kingfisher-examples", given.kingfisher)):
+            unique, named = Cases(args.cases, f"{name}-formats"), Cases(args.cases, f"{name}-named")
+            for skipped in from_gitleaks(at / f"config/{name}.toml", unique, named, rng):
+                print(f"rule skipped: {skipped}", file=sys.stderr)
+    for name, at in (("noseyparker-examples", args.noseyparker), ("kingfisher-examples", args.kingfisher)):
         if at:
-            from_yaml(at, Cases(given.cases, name))
-    if given.trufflehog:
-        from_go(given.trufflehog / "pkg/detectors", Cases(given.cases, "trufflehog-inputs"))
-    if given.secretlint:
-        from_snapshots(given.secretlint, Cases(given.cases, "secretlint-inputs"))
-    if given.detect_secrets:
-        from_detect_secrets(given.detect_secrets / "tests/plugins", Cases(given.cases, "detect-secrets-payloads"))
-    if given.credsweeper:
-        from_credsweeper(given.credsweeper / "tests", Cases(given.cases, "credsweeper-samples"))
-    if given.leaky_repo:
-        from_leaky_repo(given.leaky_repo, Cases(given.cases, "leaky-repo"))
-    if given.whispers:
-        from_whispers(given.whispers, Cases(given.cases, "whispers-fixtures"))
-    if given.guard:
-        measure(given.cases, given.guard, given.tools, given.only)
+            from_yaml(at, Cases(args.cases, name))
+    if args.trufflehog:
+        from_go(args.trufflehog / "pkg/detectors", Cases(args.cases, "trufflehog-inputs"))
+    if args.secretlint:
+        from_snapshots(args.secretlint, Cases(args.cases, "secretlint-inputs"))
+    if args.detect_secrets:
+        from_detect_secrets(args.detect_secrets / "tests/plugins", Cases(args.cases, "detect-secrets-payloads"))
+    if args.credsweeper:
+        from_credsweeper(args.credsweeper / "tests", Cases(args.cases, "credsweeper-samples"))
+    if args.leaky_repo:
+        from_leaky_repo(args.leaky_repo, Cases(args.cases, "leaky-repo"))
+    if args.whispers:
+        from_whispers(args.whispers, Cases(args.cases, "whispers-fixtures"))
+    if args.guard:
+        measure(args.cases, args.guard, args.tools, args.only)
 
 
 if __name__ == "__main__":

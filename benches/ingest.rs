@@ -1,11 +1,16 @@
-//! How many durable reports and webhooks does the service take, and what does durability cost?
+//! Throughput of durable reports and webhooks, and the cost of durability.
 //!
-//! Sixty-four connections ask; each server stands in a process of its own and has its store, if any,
-//! on a real disk, with a fsync before every answer. In the same run: what the disk, a bare socket and
-//! the same service without persistence can do, and programs of others that do the same or less.
+//! 64 connections send requests. Each server runs in its own process. Its store, if any, is on a real disk
+//! and is synced before every response. For comparison: the disk alone, a bare socket, the same service
+//! without persistence, and other programs that do the same or less.
 //!
 //! `cargo bench --bench ingest -- --seconds 5 --dir /var/lib/somewhere`
 
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    reason = "a test or benchmark has no public interface"
+)]
 mod support;
 
 use std::cell::Cell;
@@ -28,31 +33,29 @@ use support::service::{self, BenchServer, ServeMode};
 use support::table::{self, BenchRow, Threshold};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
-/// The key with which the host's App would sign; the peer that wants one is given the test key.
-
 #[derive(Parser)]
-struct Line {
-    /// How long each row is measured in a round.
+struct Args {
+    /// Duration of each row in a round, in seconds.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// How often each row is measured; the median counts.
+    /// Number of rounds; the median is reported.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     #[arg(long, default_value_t = 64)]
     connections: usize,
-    /// A folder on the disk to measure.
+    /// Folder on the disk to measure.
     #[arg(long, default_value = env!("CARGO_TARGET_TMPDIR"))]
     dir: PathBuf,
-    /// Where `benches/peers.sh` put the programs of others.
+    /// Folder into which `benches/peers.sh` installed the peers.
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench-tools"))]
     tools: PathBuf,
-    /// Measures only rows whose name has this in it.
+    /// Measures only rows whose name contains this text.
     #[arg(long)]
     only: Option<String>,
-    /// Serves, for the benchmark in another process.
+    /// Runs as the server process of another benchmark process.
     #[arg(long, hide = true)]
     serve: Option<ServeMode>,
-    /// What cargo says to every benchmark.
+    /// Flag that cargo passes to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -73,25 +76,26 @@ const ADNANH: &str = "peer: webhook starting /bin/true";
 const ADNANH_DONE: &str = "peer: webhook, when /bin/true has ended";
 
 fn main() -> Result<()> {
-    let line = Line::parse();
-    if let Some(what) = line.serve {
-        return service::serve(what, &line.dir);
+    let args = Args::parse();
+    if let Some(mode) = args.serve {
+        return service::serve(mode, &args.dir);
     }
-    // One thread, so that the load costs every server the same.
+    // One thread, so that the load generator takes the same share of the machine from every server.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let rows = runtime.block_on(Bench::new(&line)?.all())?;
+    let rows = runtime.block_on(Bench::new(&args)?.measure_all())?;
     let title = format!(
         "{} connections, {} rounds of {} s each",
-        line.connections, line.rounds, line.seconds
+        args.connections, args.rounds, args.seconds
     );
     table::print_table(&title, "per second", &rows);
-    judge(&rows);
+    print_ratios(&rows);
     Ok(())
 }
 
-fn judge(rows: &[BenchRow]) {
+/// Prints the ratios between rows and their targets.
+fn print_ratios(rows: &[BenchRow]) {
     let ratio = |one, other, wanted| table::print_ratio(rows, one, other, wanted);
     ratio(PROGRESS, IN_MEMORY, Threshold::AtLeast(0.4));
     ratio(PROGRESS, REFUSED, Threshold::AtLeast(0.4));
@@ -110,120 +114,137 @@ fn judge(rows: &[BenchRow]) {
     ratio(PROGRESS, ADNANH_DONE, Threshold::AtLeast(10.0));
 }
 
-struct Bench<'l> {
-    line: &'l Line,
-    span: Duration,
+/// Options and request data of the benchmark.
+struct Bench<'a> {
+    args: &'a Args,
+    duration: Duration,
     token: String,
-    /// The body of every webhook, and its signature.
+    /// Body of every webhook, and its signature.
     webhook: (String, String),
-    /// The number of the next request, so that none is like another.
-    numbers: Cell<u64>,
+    /// Number of the next request, which makes each request unique.
+    next_number: Cell<u64>,
 }
 
-impl<'l> Bench<'l> {
-    fn new(line: &'l Line) -> Result<Self> {
+impl<'a> Bench<'a> {
+    fn new(args: &'a Args) -> Result<Self> {
         let body = webhook_body();
         let signature = sign(body.as_bytes(), &Secret::new(service::WEBHOOK_SECRET));
         Ok(Self {
-            line,
-            span: Duration::from_secs_f64(line.seconds),
+            args,
+            duration: Duration::from_secs_f64(args.seconds),
             token: service::progress_token(),
             webhook: (body, signature),
-            numbers: Cell::new(0),
+            next_number: Cell::new(0),
         })
     }
 
-    /// Every row. Round by round, so that what else the machine does falls on all of them.
-    async fn all(&self) -> Result<Vec<BenchRow>> {
-        let mut rows = self.peers_missing();
-        for _ in 0..self.line.rounds {
-            self.limits(&mut rows).await?;
-            self.service(&mut rows).await?;
-            self.peers(&mut rows).await?;
+    /// Measures all rows round by round, so that other load on the machine affects all rows equally.
+    async fn measure_all(&self) -> Result<Vec<BenchRow>> {
+        self.report_missing_peers();
+        let mut rows = Vec::new();
+        for _ in 0..self.args.rounds {
+            self.measure_limits(&mut rows).await?;
+            self.measure_service(&mut rows).await?;
+            self.measure_peers(&mut rows).await?;
         }
         rows.retain(|row| !row.samples.is_empty());
         Ok(rows)
     }
 
+    /// Returns whether a row is selected.
     fn wants(&self, name: &str) -> bool {
-        self.line
+        self.args
             .only
             .as_ref()
             .is_none_or(|only| name.contains(only))
     }
 
-    async fn limits(&self, rows: &mut Vec<BenchRow>) -> Result<()> {
+    /// Measures the bare socket, the file and the store.
+    async fn measure_limits(&self, rows: &mut Vec<BenchRow>) -> Result<()> {
         if self.wants(SOCKET) {
-            let server = BenchServer::start(ServeMode::Socket, &self.line.dir)?;
-            let load = self.drive(&server, &[200], |n| self.progress(n)).await?;
-            note(rows, SOCKET, &load, String::new());
+            let server = BenchServer::start(ServeMode::Socket, &self.args.dir)?;
+            let load = self
+                .drive(&server, &[200], |n| self.progress_request(n))
+                .await?;
+            add_sample(rows, SOCKET, &load, String::new());
         }
         if self.wants(FILE) {
-            let load = self.file().await?;
-            note(rows, FILE, &load, String::new());
+            let load = self.measure_file().await?;
+            add_sample(rows, FILE, &load, String::new());
         }
-        for (name, turns) in [(STORE, Turns::Together), (SINGLE, Turns::OneByOne)] {
+        for (name, mode) in [(STORE, CommitMode::Grouped), (SINGLE, CommitMode::Single)] {
             if self.wants(name) {
-                let (load, commits) = self.store(turns).await?;
-                note(rows, name, &load, group(&load, commits));
+                let (load, commits) = self.measure_store(mode).await?;
+                add_sample(rows, name, &load, writes_per_commit(&load, commits));
             }
         }
         Ok(())
     }
 
-    async fn service(&self, rows: &mut Vec<BenchRow>) -> Result<()> {
-        let progress = |number| self.progress(number);
-        let refused = |_| self.report(&json!({"step": null}).to_string());
+    /// Measures the rows of the service.
+    async fn measure_service(&self, rows: &mut Vec<BenchRow>) -> Result<()> {
+        let progress = |number| self.progress_request(number);
+        let refused = |_| self.report_request(&json!({"step": null}).to_string());
         let get = |_| b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".to_vec();
-        let fresh = |number| self.webhook(number);
-        let known = |_| self.webhook(0);
-        self.asked(rows, GET, ServeMode::Disk, get, 200).await?;
-        self.asked(rows, REFUSED, ServeMode::Disk, refused, 400)
+        let fresh = |number| self.webhook_request(number);
+        let known = |_| self.webhook_request(0);
+        self.measure_server(rows, GET, ServeMode::Disk, get, 200)
             .await?;
-        self.asked(rows, IN_MEMORY, ServeMode::Memory, progress, 200)
+        self.measure_server(rows, REFUSED, ServeMode::Disk, refused, 400)
             .await?;
-        self.asked(rows, PROGRESS, ServeMode::Disk, progress, 200)
+        self.measure_server(rows, IN_MEMORY, ServeMode::Memory, progress, 200)
             .await?;
-        self.asked(rows, REPEATED, ServeMode::Disk, known, 200)
+        self.measure_server(rows, PROGRESS, ServeMode::Disk, progress, 200)
             .await?;
-        self.asked(rows, WEBHOOK, ServeMode::Disk, fresh, 200).await
+        self.measure_server(rows, REPEATED, ServeMode::Disk, known, 200)
+            .await?;
+        self.measure_server(rows, WEBHOOK, ServeMode::Disk, fresh, 200)
+            .await
     }
 
-    /// Measures a row of the service, which starts anew for it on an empty store.
-    async fn asked(
+    /// Measures one row with a newly started service on an empty store.
+    async fn measure_server(
         &self,
         rows: &mut Vec<BenchRow>,
         name: &'static str,
-        serving: ServeMode,
+        mode: ServeMode,
         request: impl Fn(u64) -> Vec<u8>,
         status: u16,
     ) -> Result<()> {
         if !self.wants(name) {
             return Ok(());
         }
-        let dir = tempfile::tempdir_in(&self.line.dir)?;
-        let server = BenchServer::start(serving, dir.path())?;
+        let dir = tempfile::tempdir_in(&self.args.dir)?;
+        let server = BenchServer::start(mode, dir.path())?;
         let load = self.drive(&server, &[status], request).await?;
         let used = peer::cpu_time(server.pid())?;
         let commits = server.stop()?;
         let cost = used.as_secs_f64() * 1e6 / load.responses as f64;
-        let seen = format!("{cost:.0} us of processor, {}", group(&load, commits));
-        note(rows, name, &load, seen);
+        let note = format!("{cost:.0} us of CPU, {}", writes_per_commit(&load, commits));
+        add_sample(rows, name, &load, note);
         Ok(())
     }
 
+    /// Sends requests to a server for the duration of a row.
     async fn drive(
         &self,
         server: &BenchServer,
         statuses: &[u16],
         request: impl Fn(u64) -> Vec<u8>,
     ) -> Result<LoadResult> {
-        let connections = self.line.connections;
-        load::drive(server.address, connections, self.span, statuses, request).await
+        let connections = self.args.connections;
+        load::drive(
+            server.address,
+            connections,
+            self.duration,
+            statuses,
+            request,
+        )
+        .await
     }
 
-    /// Says which programs of others there are not.
-    fn peers_missing(&self) -> Vec<BenchRow> {
+    /// Reports the peers that are not installed.
+    fn report_missing_peers(&self) {
         for (name, program) in [
             (NODE, self.node_script("receiver.mjs")),
             (PROBOT, self.node_script("probot.mjs")),
@@ -232,26 +253,26 @@ impl<'l> Bench<'l> {
         ] {
             if self.wants(name) && !program.exists() {
                 println!(
-                    "{name}: not measured, there is no {}; `bash benches/peers.sh` installs it",
+                    "{name}: not measured, {} is missing. Run `bash benches/peers.sh` to install it.",
                     program.display()
                 );
             }
         }
-        Vec::new()
     }
 
     fn node_script(&self, name: &str) -> PathBuf {
-        self.line.tools.join("node").join(name)
+        self.args.tools.join("node").join(name)
     }
 
     fn adnanh(&self) -> PathBuf {
-        self.line.tools.join("bin/webhook")
+        self.args.tools.join("bin/webhook")
     }
 
-    async fn peers(&self, rows: &mut Vec<BenchRow>) -> Result<()> {
-        let dir = tempfile::tempdir_in(&self.line.dir)?;
+    /// Measures the rows of the peers.
+    async fn measure_peers(&self, rows: &mut Vec<BenchRow>) -> Result<()> {
+        let dir = tempfile::tempdir_in(&self.args.dir)?;
         let database = dir.path().join("receiver.sqlite");
-        // Children of a program that has ended hold its port for a moment: each has one of its own.
+        // Children of a stopped program hold its port for a moment, so each program has its own port.
         let ports = peer::free_ports::<4>()?;
         let mut node = Command::new("node");
         node.arg(self.node_script("receiver.mjs"))
@@ -263,9 +284,9 @@ impl<'l> Bench<'l> {
             .arg(ports[1].to_string())
             .env("PRIVATE_KEY", test_support::app_key())
             .env("WEBHOOK_SECRET", service::WEBHOOK_SECRET);
-        let started = json!({"id": "webhook", "execute-command": "/bin/true"});
-        let mut ended = started.clone();
-        ended["include-command-output-in-response"] = json!(true);
+        let hook = json!({"id": "webhook", "execute-command": "/bin/true"});
+        let mut waiting_hook = hook.clone();
+        waiting_hook["include-command-output-in-response"] = json!(true);
         let adnanh = |port: u16, hook: Value| -> Result<Command> {
             let hooks = dir.path().join(format!("hooks-{port}.json"));
             std::fs::write(&hooks, json!([hook]).to_string())?;
@@ -279,18 +300,19 @@ impl<'l> Bench<'l> {
         let all = [
             (NODE, self.node_script("receiver.mjs"), node),
             (PROBOT, self.node_script("probot.mjs"), probot),
-            (ADNANH, self.adnanh(), adnanh(ports[2], started)?),
-            (ADNANH_DONE, self.adnanh(), adnanh(ports[3], ended)?),
+            (ADNANH, self.adnanh(), adnanh(ports[2], hook)?),
+            (ADNANH_DONE, self.adnanh(), adnanh(ports[3], waiting_hook)?),
         ];
         for ((name, program, command), port) in all.into_iter().zip(ports) {
             if self.wants(name) && program.exists() {
-                self.peer(rows, name, command, port).await?;
+                self.measure_peer(rows, name, command, port).await?;
             }
         }
         Ok(())
     }
 
-    async fn peer(
+    /// Measures the row of one peer.
+    async fn measure_peer(
         &self,
         rows: &mut Vec<BenchRow>,
         name: &'static str,
@@ -304,19 +326,19 @@ impl<'l> Bench<'l> {
                 return Ok(());
             }
         };
-        let (connections, before) = (self.line.connections, peer::cpu_time(peer.pid())?);
-        let request = |number| self.webhook(number);
-        let load = load::drive(peer.address, connections, self.span, &[200], request).await?;
+        let (connections, before) = (self.args.connections, peer::cpu_time(peer.pid())?);
+        let request = |number| self.webhook_request(number);
+        let load = load::drive(peer.address, connections, self.duration, &[200], request).await?;
         let used = peer::cpu_time(peer.pid())?.saturating_sub(before);
         let cost = used.as_secs_f64() * 1e6 / load.responses as f64;
-        note(rows, name, &load, format!("{cost:.0} us of processor"));
+        add_sample(rows, name, &load, format!("{cost:.0} us of CPU"));
         Ok(())
     }
 
-    /// A file to which records of a report's size are appended: all that wait, then one fsync, then
-    /// the answers. No program with one log can do better.
-    async fn file(&self) -> Result<LoadResult> {
-        let dir = tempfile::tempdir_in(&self.line.dir)?;
+    /// Measures a file to which records of a report's size are appended: all waiting records, one fsync, then
+    /// the replies. This is the upper limit for a program with one log.
+    async fn measure_file(&self) -> Result<LoadResult> {
+        let dir = tempfile::tempdir_in(&self.args.dir)?;
         let mut file = std::fs::File::create(dir.path().join("log"))?;
         let (queue, mut waiting) = mpsc::channel::<(Vec<u8>, oneshot::Sender<()>)>(1024);
         let thread = std::thread::spawn(move || -> std::io::Result<()> {
@@ -329,7 +351,7 @@ impl<'l> Bench<'l> {
                 file.write_all(&bytes)?;
                 file.sync_data()?;
                 for (_, reply) in group.drain(..) {
-                    // Nobody gives up before the answer.
+                    // The receiver always waits for the reply.
                     let _ = reply.send(());
                 }
             }
@@ -348,16 +370,16 @@ impl<'l> Bench<'l> {
         Ok(load)
     }
 
-    /// The rows of a report put into the store without HTTP.
-    async fn store(&self, turns: Turns) -> Result<(LoadResult, u64)> {
-        let dir = tempfile::tempdir_in(&self.line.dir)?;
+    /// Measures writes of a report's rows to the store, without HTTP.
+    async fn measure_store(&self, mode: CommitMode) -> Result<(LoadResult, u64)> {
+        let dir = tempfile::tempdir_in(&self.args.dir)?;
         let store = Store::open(dir.path())?;
-        let turn = Mutex::new(());
+        let writer = Mutex::new(());
         let load = self
             .repeat(async || {
-                let _turn = match turns {
-                    Turns::Together => None,
-                    Turns::OneByOne => Some(turn.lock().await),
+                let _guard = match mode {
+                    CommitMode::Grouped => None,
+                    CommitMode::Single => Some(writer.lock().await),
                 };
                 let number = self.next();
                 let step = fixtures::step(number % steps::MAX_STEPS);
@@ -370,15 +392,16 @@ impl<'l> Bench<'l> {
         Ok((load, store.stats().commits))
     }
 
-    /// Does something over and over, as often at once as there are connections.
+    /// Repeats an operation for the duration of a row, concurrently on as many tasks as there are
+    /// connections.
     async fn repeat(&self, once: impl AsyncFn() -> Result<()>) -> Result<LoadResult> {
         let began = Instant::now();
-        let callers = (0..self.line.connections).map(|_| async {
+        let callers = (0..self.args.connections).map(|_| async {
             let mut took = Vec::new();
-            while began.elapsed() < self.span {
-                let asked = Instant::now();
+            while began.elapsed() < self.duration {
+                let started = Instant::now();
                 once().await?;
-                took.push(asked.elapsed());
+                took.push(started.elapsed());
             }
             Ok::<_, anyhow::Error>(took)
         });
@@ -387,20 +410,22 @@ impl<'l> Bench<'l> {
     }
 
     fn next(&self) -> u64 {
-        self.numbers.replace(self.numbers.get() + 1)
+        self.next_number.replace(self.next_number.get() + 1)
     }
 
-    fn progress(&self, _: u64) -> Vec<u8> {
-        self.report(&json!({"step": fixtures::step(self.next() % steps::MAX_STEPS)}).to_string())
+    fn progress_request(&self, _: u64) -> Vec<u8> {
+        self.report_request(
+            &json!({"step": fixtures::step(self.next() % steps::MAX_STEPS)}).to_string(),
+        )
     }
 
-    fn report(&self, body: &str) -> Vec<u8> {
+    fn report_request(&self, body: &str) -> Vec<u8> {
         let head = format!("authorization: Bearer {}\r\n", self.token);
         post("/runner/progress", &head, body)
     }
 
-    /// A delivery whose id the host would have made; deliveries of one number are one.
-    fn webhook(&self, number: u64) -> Vec<u8> {
+    /// Builds a webhook delivery. Deliveries with the same number have the same id.
+    fn webhook_request(&self, number: u64) -> Vec<u8> {
         let (body, signature) = &self.webhook;
         let mut random = fastrand::Rng::with_seed(number);
         let head = format!(
@@ -413,13 +438,14 @@ impl<'l> Bench<'l> {
 
 const WEBHOOK_PATH: &str = "/api/repo-host/webhook";
 
-/// Whether writers may share a commit.
+/// Commit mode of concurrent writers.
 #[derive(Clone, Copy)]
-enum Turns {
-    Together,
-    OneByOne,
+enum CommitMode {
+    Grouped,
+    Single,
 }
 
+/// Builds a POST request.
 fn post(path: &str, head: &str, body: &str) -> Vec<u8> {
     format!(
         "POST {path} HTTP/1.1\r\nhost: x\r\n{head}content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
@@ -428,7 +454,7 @@ fn post(path: &str, head: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A pull request that was labelled: of some size, and nothing follows from it but that it is taken.
+/// Builds the payload of a `labeled` event, which the service stores without further action.
 fn webhook_body() -> String {
     let user = json!({"login": "mona", "id": 1, "type": "User", "url": "https://api.github.com/users/mona"});
     json!({
@@ -447,21 +473,23 @@ fn webhook_body() -> String {
     .to_string()
 }
 
-fn group(load: &LoadResult, commits: u64) -> String {
+/// Formats the number of writes per commit.
+fn writes_per_commit(load: &LoadResult, commits: u64) -> String {
     match commits {
         0 | 1 => String::new(),
         commits => format!("{:.1} a commit", load.responses as f64 / commits as f64),
     }
 }
 
-fn note(rows: &mut Vec<BenchRow>, name: &str, load: &LoadResult, seen: String) {
+/// Adds the result of one round to a row, and creates the row if it is new.
+fn add_sample(rows: &mut Vec<BenchRow>, name: &str, load: &LoadResult, note: String) {
     let p99 = table::millis(load.p99);
-    let seen = format!("p99 {p99:.1} ms  {seen}");
+    let note = format!("p99 {p99:.1} ms  {note}");
     match rows.iter_mut().find(|row| row.name == name) {
         Some(row) => {
             row.samples.push(load.rate());
-            row.note = seen;
+            row.note = note;
         }
-        None => rows.push(BenchRow::with_samples(name, vec![load.rate()]).with_note(seen)),
+        None => rows.push(BenchRow::with_samples(name, vec![load.rate()]).with_note(note)),
     }
 }

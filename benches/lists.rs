@@ -1,10 +1,16 @@
-//! Does a page of the panel cost more when the store has more behind it?
+//! Response time of the panel's lists for a small and a large store.
 //!
-//! Two stores, of a thousand and of a hundred thousand jobs with five steps each, and the service over
-//! each; every list is asked for over HTTP, in turn. In the same run: the bare read of as many rows.
+//! The service runs on two stores, with 1,000 and with 100,000 jobs of five steps each. Every list is
+//! requested over HTTP from both in turn. For comparison, the same number of rows is read directly from the
+//! store.
 //!
 //! `cargo bench --bench lists -- --jobs 100000`
 
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    reason = "a test or benchmark has no public interface"
+)]
 mod support;
 
 use std::net::SocketAddr;
@@ -23,27 +29,27 @@ use support::{fixtures, load, service};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-/// How many jobs the small store has: more than any page.
-const FEW: usize = 1_000;
+/// Number of jobs in the small store. Larger than any page.
+const SMALL_STORE_JOBS: usize = 1_000;
 
 #[derive(Parser)]
-struct Line {
-    /// How many jobs the large store has.
+struct Args {
+    /// Number of jobs in the large store.
     #[arg(long, default_value_t = 100_000)]
     jobs: usize,
-    /// How often each list is asked for; the median counts.
+    /// Number of requests per list; the median is reported.
     #[arg(long, default_value_t = 51)]
     rounds: usize,
-    /// A folder for the stores.
+    /// Folder for the stores.
     #[arg(long, default_value = env!("CARGO_TARGET_TMPDIR"))]
     dir: PathBuf,
-    /// What cargo says to every benchmark.
+    /// Flag that cargo passes to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// A service with its store.
-struct Side {
+/// Service with its store.
+struct Service {
     app: App,
     address: SocketAddr,
     token: String,
@@ -53,10 +59,10 @@ struct Side {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let line = Line::parse();
-    let few = Side::start(&line, FEW).await?;
-    let many = Side::start(&line, line.jobs).await?;
-    let job = &fixtures::ended_job(FEW / 2).id;
+    let args = Args::parse();
+    let small_service = Service::start(&args, SMALL_STORE_JOBS).await?;
+    let large_service = Service::start(&args, args.jobs).await?;
+    let job = &fixtures::ended_job(SMALL_STORE_JOBS / 2).id;
     let lists = [
         "/api/log".to_owned(),
         "/api/pulls".to_owned(),
@@ -70,25 +76,25 @@ async fn main() -> Result<()> {
         "/metrics".to_owned(),
     ];
     let mut table = Vec::new();
-    for side in [&few, &many] {
-        table.push(side.bare(line.rounds)?);
+    for service in [&small_service, &large_service] {
+        table.push(service.measure_direct_read(args.rounds)?);
     }
     let mut ratios = Vec::new();
     for path in &lists {
         let (mut small, mut large) = (Vec::new(), Vec::new());
-        for _ in 0..line.rounds {
-            small.push(few.ask(path).await?);
-            large.push(many.ask(path).await?);
+        for _ in 0..args.rounds {
+            small.push(small_service.request_millis(path).await?);
+            large.push(large_service.request_millis(path).await?);
         }
-        let small = BenchRow::with_samples(format!("{path}, {} jobs", few.jobs), small);
-        let large = BenchRow::with_samples(format!("{path}, {} jobs", many.jobs), large);
+        let small = BenchRow::with_samples(format!("{path}, {} jobs", small_service.jobs), small);
+        let large = BenchRow::with_samples(format!("{path}, {} jobs", large_service.jobs), large);
         ratios.push((path, large.median(), small.median()));
         table.extend([small, large]);
     }
-    let bare = table[1].median();
+    let direct_read = table[1].median();
     table::print_table("one caller", "ms", &table);
     for (path, large, small) in ratios {
-        // Both sides have pages in memory; what scatters is the machine.
+        // Both stores are in the page cache, so the rest is noise of the machine.
         table::print_check(
             &format!("{path}: large store / small"),
             large / small,
@@ -96,8 +102,8 @@ async fn main() -> Result<()> {
         );
         if path == "/api/log" {
             table::print_check(
-                "/api/log / bare read of as many rows",
-                large / bare,
+                "/api/log / direct read of as many rows",
+                large / direct_read,
                 Threshold::ReportOnly,
             );
         }
@@ -105,14 +111,14 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-impl Side {
-    async fn start(line: &Line, jobs: usize) -> Result<Self> {
-        let dir = tempfile::tempdir_in(&line.dir)?;
+impl Service {
+    async fn start(args: &Args, jobs: usize) -> Result<Self> {
+        let dir = tempfile::tempdir_in(&args.dir)?;
         let store = Store::open(dir.path())?;
         let began = Instant::now();
         fixtures::fill_store(&store, jobs).await?;
         println!(
-            "{jobs} jobs: {:.0} MB, made in {:.1} s",
+            "{jobs} jobs: {:.0} MB, filled in {:.1} s",
             fixtures::dir_size_mb(dir.path())?,
             began.elapsed().as_secs_f64()
         );
@@ -138,8 +144,8 @@ impl Side {
         })
     }
 
-    /// Asks once, and says how many milliseconds the answer took.
-    async fn ask(&self, path: &str) -> Result<f64> {
+    /// Sends one request. Returns the response time in milliseconds.
+    async fn request_millis(&self, path: &str) -> Result<f64> {
         let mut stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
         let request = format!(
@@ -153,8 +159,8 @@ impl Side {
         Ok(millis(began.elapsed()))
     }
 
-    /// The read that a page of the dispatch log cannot do without.
-    fn bare(&self, rounds: usize) -> Result<BenchRow> {
+    /// Measures the direct read of one page of the dispatch log.
+    fn measure_direct_read(&self, rounds: usize) -> Result<BenchRow> {
         let mut samples = Vec::new();
         for _ in 0..rounds {
             let began = Instant::now();

@@ -1,30 +1,30 @@
 #!/usr/bin/env bash
-# Installs the programs that the benchmarks measure beside the service, at pinned versions, into
-# target/bench-tools. What cannot be had is said, and its rows are left out.
+# Installs the programs that the benchmarks compare with, at pinned versions, into target/bench-tools. Prints
+# which ones cannot be installed; the benchmarks skip their rows.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools=$PWD/target/bench-tools
 mkdir -p "$tools/bin" "$tools/node"
 
-lacks() { echo "$*" >&2; }
+warn() { echo "$*" >&2; }
 
-# Debian's `webhook`, taken out of its package: installing it would start a service.
+# Debian's `webhook`, extracted from its package because installing the package would start a service.
 webhook() {
     [ -x "$tools/bin/webhook" ] && return
-    command -v apt-get >/dev/null || { lacks "no apt-get here: webhook is not measured"; return 0; }
+    command -v apt-get >/dev/null || { warn "apt-get not found: webhook will not be measured"; return 0; }
     local from
     from=$(mktemp -d)
     if (cd "$from" && apt-get download -qq webhook && dpkg-deb -x webhook_*.deb out); then
         install -m 755 "$from/out/usr/bin/webhook" "$tools/bin/webhook"
     else
-        lacks "webhook cannot be downloaded: it is not measured"
+        warn "cannot download webhook: it will not be measured"
     fi
     rm -rf "$from"
 }
 
-# Probot, and SQLite for Node, which is compiled where no binary of it can be had.
+# Probot, and SQLite for Node, which is compiled if no binary is available.
 node_peers() {
-    command -v npm >/dev/null || { lacks "no npm here: the programs of Node are not measured"; return 0; }
+    command -v npm >/dev/null || { warn "npm not found: the Node programs will not be measured"; return 0; }
     cp benches/peers/*.mjs "$tools/node/"
     cmp -s benches/peers/package.json "$tools/node/installed.json" && return
     cp benches/peers/package.json "$tools/node/package.json"
@@ -32,15 +32,15 @@ node_peers() {
         cp benches/peers/package.json "$tools/node/installed.json"
     else
         rm -f "$tools/node/"*.mjs
-        lacks "no npm registry here: the programs of Node are not measured"
+        warn "cannot install the npm packages: the Node programs will not be measured"
     fi
 }
 
-# The guard's peer is built from source; without Cargo there is nothing to measure anyway.
+# Built from source. Cargo is always available, because the benchmarks need it.
 ripsecrets() {
     [ -x "$tools/bin/ripsecrets" ] && return
     cargo install ripsecrets --version 0.1.11 --locked --root "$tools" ||
-        lacks "ripsecrets cannot be built: it is not measured"
+        warn "cannot build ripsecrets: it will not be measured"
 }
 
 webhook

@@ -1,11 +1,16 @@
-//! What does a poll cost, how soon does it start what is to run, and how often does it ask?
+//! Duration of a poll, latency from flag to run, and number of vendor requests.
 //!
-//! The service and the stand-in vendors in one process: 200 mappings and 5,000 flagged issues, of which
-//! none may run; then twenty tickets that all run, with vendors that take 100 ms for every answer; then
-//! tickets flagged at any moment while the engine turns by itself.
+//! The service and the fake vendors run in one process. Three measurements: a poll of 200 mappings and 5,000
+//! flagged issues of which none may run; the dispatch of twenty tickets with vendors that take 100 ms per
+//! response; and tickets flagged at random moments while the engine polls periodically.
 //!
 //! `cargo bench --bench poll -- --mappings 200 --issues 5000`
 
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    reason = "a test or benchmark has no public interface"
+)]
 mod support;
 
 use std::path::PathBuf;
@@ -23,203 +28,206 @@ use store::{Store, mappings, outbox};
 use support::table::{self, BenchRow, Threshold, millis};
 use support::{fixtures, service, vendor_setup};
 
-/// How many tickets one poll dispatches, and how long each call to a vendor takes then.
+/// Number of tickets that one poll dispatches.
 const TICKETS: usize = 20;
+/// Response time of the fake vendors during that dispatch.
 const LATENCY: Duration = Duration::from_millis(100);
 
-/// How often the engine that turns by itself looks.
+/// Poll interval of the running engine.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long may what is owed take?
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Maximum time until all effects are performed.
+const EFFECTS_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(Parser)]
-struct Line {
+struct Args {
     #[arg(long, default_value_t = 200)]
     mappings: usize,
     #[arg(long, default_value_t = 5_000)]
     issues: usize,
-    /// How often each row is measured; the median counts.
+    /// Number of measurements per row; the median is reported.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// A folder for the stores and the town.
+    /// Folder for the stores and the fake vendors.
     #[arg(long, default_value = env!("CARGO_TARGET_TMPDIR"))]
     dir: PathBuf,
-    /// What cargo says to every benchmark.
+    /// Flag that cargo passes to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let line = Line::parse();
-    cycle(&line).await?;
-    dispatch(&line).await?;
-    trigger(&line).await
+    let args = Args::parse();
+    measure_poll(&args).await?;
+    measure_dispatch(&args).await?;
+    measure_latency(&args).await
 }
 
-/// Polls over everything, of which nothing may run.
-async fn cycle(line: &Line) -> Result<()> {
-    let place = Place::new(line, INTERVAL).await?;
-    vendor_setup::create_issues(&place.town, line.mappings, 1..=line.issues / line.mappings);
-    let mapped = (1..=line.mappings).map(|number| paused(&vendor_setup::team_key(number)));
+/// Measures polls in which no issue may run.
+async fn measure_poll(args: &Args) -> Result<()> {
+    let setup = Setup::new(args, INTERVAL).await?;
+    vendor_setup::create_issues(
+        &setup.vendors,
+        args.mappings,
+        1..=args.issues / args.mappings,
+    );
+    let mapped = (1..=args.mappings).map(|number| paused(&vendor_setup::team_key(number)));
     let mapped = mapped.collect::<Result<Vec<Mapping>>>()?;
-    place.map(&mapped).await?;
-    engine::poll::run_once(&place.app).await?;
+    setup.put_mappings(&mapped).await?;
+    engine::poll::run_once(&setup.app).await?;
 
-    let account = place.app.ticketing.first().context("no account")?;
+    let account = setup.app.ticketing.first().context("no account")?;
     let own: Vec<&Mapping> = mapped.iter().collect();
-    let view = SchedulingState {
+    let state = SchedulingState {
         mappings: mapped
             .iter()
             .map(|mapping| (mapping.team_key.clone(), mapping.clone()))
             .collect(),
         ..SchedulingState::default()
     };
-    let (mut polls, mut looks, mut decides, mut copies, mut passes) =
+    let (mut polls, mut snapshots, mut decides, mut copies, mut lookups) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut asked = 0;
-    for _ in 0..line.rounds {
-        place.town.requests().clear();
+    let mut requests = 0;
+    for _ in 0..args.rounds {
+        setup.vendors.requests().clear();
         let began = Instant::now();
-        engine::poll::run_once(&place.app).await?;
+        engine::poll::run_once(&setup.app).await?;
         polls.push(millis(began.elapsed()));
-        asked = place.asked();
+        requests = setup.request_count();
         let began = Instant::now();
         let issues = account.snapshot(&own).await?.issues;
-        looks.push(millis(began.elapsed()));
-        ensure!(issues.len() == line.issues, "{} issues", issues.len());
-        let now = place.app.now();
+        snapshots.push(millis(began.elapsed()));
+        ensure!(issues.len() == args.issues, "{} issues", issues.len());
+        let now = setup.app.now();
         copies.push(timed(|| issues.clone()));
-        passes.push(timed(|| one_pass(&view, &issues)));
-        decides.push(timed(|| decision::decide(&view, issues, now)));
+        lookups.push(timed(|| lookup_mappings(&state, &issues)));
+        decides.push(timed(|| decision::decide(&state, issues, now)));
     }
     let table = [
-        BenchRow::with_samples("a whole poll, stand-in tracker included", polls),
-        BenchRow::with_samples("asking and reading alone", looks),
-        BenchRow::with_samples("the decision alone", decides),
-        BenchRow::with_samples("limit: a copy of every issue", copies),
-        BenchRow::with_samples("limit: one pass, each looked up", passes),
+        BenchRow::with_samples("whole poll, including the fake tracker", polls),
+        BenchRow::with_samples("requests and parsing only", snapshots),
+        BenchRow::with_samples("decision only", decides),
+        BenchRow::with_samples("limit: copy of every issue", copies),
+        BenchRow::with_samples("limit: one lookup per issue", lookups),
     ];
-    let title = format!("{} mappings, {} issues", line.mappings, line.issues);
+    let title = format!("{} mappings, {} issues", args.mappings, args.issues);
     table::print_table(&title, "ms", &table);
-    let pages = line.issues.div_ceil(250) as f64;
-    let [poll, look, decide, copy, pass] = &table;
+    let pages = args.issues.div_ceil(250) as f64;
+    let [poll, snapshot, decide, copy, lookup] = &table;
     table::print_check(
-        "requests of a poll / pages of 250",
-        asked as f64 / pages,
+        "requests per poll / pages of 250",
+        requests as f64 / pages,
         Threshold::AtMost(1.0),
     );
     table::print_check(
-        "the decision / a copy of every issue",
+        "decision / copy of every issue",
         decide.median() / copy.median(),
         Threshold::ReportOnly,
     );
     table::print_check(
-        "the decision / one pass",
-        decide.median() / pass.median(),
+        "decision / one lookup per issue",
+        decide.median() / lookup.median(),
         Threshold::ReportOnly,
     );
     table::print_check(
-        "a whole poll / asking and reading",
-        poll.median() / look.median(),
+        "whole poll / requests and parsing",
+        poll.median() / snapshot.median(),
         Threshold::ReportOnly,
     );
-    place.end().await;
+    setup.stop().await;
     Ok(())
 }
 
-/// The least that a decision must do: find the mapping of each issue.
-fn one_pass(view: &SchedulingState, issues: &[FlaggedIssue]) -> usize {
+/// Looks up the mapping of each issue, which is the minimum work of a decision.
+fn lookup_mappings(state: &SchedulingState, issues: &[FlaggedIssue]) -> usize {
     let known = issues
         .iter()
-        .filter(|issue| view.mappings.contains_key(&issue.team));
+        .filter(|issue| state.mappings.contains_key(&issue.team));
     known.count()
 }
 
+/// Returns the duration of `work` in milliseconds.
 fn timed<T>(work: impl FnOnce() -> T) -> f64 {
     let began = Instant::now();
     std::hint::black_box(work());
     millis(began.elapsed())
 }
 
-/// One poll starts twenty runs while every vendor is slow.
-async fn dispatch(line: &Line) -> Result<()> {
-    let (mut took, mut calls, mut more, mut watched) = (Vec::new(), 0, 0, 0);
-    for _ in 0..line.rounds {
-        let place = Place::new(line, INTERVAL).await?;
-        place
-            .map(&[fixtures::mapping(&vendor_setup::team_key(1))?])
+/// Measures one poll that starts twenty runs while every vendor is slow.
+async fn measure_dispatch(args: &Args) -> Result<()> {
+    let (mut took, mut calls, mut additional_calls, mut monitor_calls) = (Vec::new(), 0, 0, 0);
+    for _ in 0..args.rounds {
+        let setup = Setup::new(args, INTERVAL).await?;
+        setup
+            .put_mappings(&[fixtures::mapping(&vendor_setup::team_key(1))?])
             .await?;
         let (stop, stopped) = ShutdownSignal::new();
-        let delivery = tokio::spawn(engine::outbox_worker::run(place.app.clone(), stopped));
-        // With the first ticket the service learns what it asks for once, the ids of labels say.
-        vendor_setup::create_issues(&place.town, 1, 1..=1);
-        place.poll_and_deliver(1).await?;
-        // What a poll asks for whatever the number of its tickets, one ticket shows.
-        place.town.requests().clear();
-        vendor_setup::create_issues(&place.town, 1, 2..=2);
-        place.poll_and_deliver(2).await?;
-        let of_one = place.asked();
-        vendor_setup::create_issues(&place.town, 1, 3..=2 + TICKETS);
+        let worker = tokio::spawn(engine::outbox_worker::run(setup.app.clone(), stopped));
+        // The first ticket triggers requests that are cached afterwards, such as those for label ids.
+        vendor_setup::create_issues(&setup.vendors, 1, 1..=1);
+        setup.poll_and_wait(1).await?;
+        // A poll with one ticket gives the number of requests that do not depend on the number of tickets.
+        setup.vendors.requests().clear();
+        vendor_setup::create_issues(&setup.vendors, 1, 2..=2);
+        setup.poll_and_wait(2).await?;
+        let calls_for_one = setup.request_count();
+        vendor_setup::create_issues(&setup.vendors, 1, 3..=2 + TICKETS);
         for vendor in [FakeService::Linear, FakeService::GitHub] {
-            place.town.faults(vendor).set_rates(FaultRates {
+            setup.vendors.faults(vendor).set_rates(FaultRates {
                 latency: LATENCY,
                 ..FaultRates::default()
             });
         }
-        place.town.requests().clear();
+        setup.vendors.requests().clear();
         let began = Instant::now();
-        place.poll_and_deliver(2 + TICKETS).await?;
+        setup.poll_and_wait(2 + TICKETS).await?;
         took.push(millis(began.elapsed()));
-        calls = place.asked();
-        more = calls - of_one;
-        place.town.requests().clear();
-        engine::run_monitor::run_once(&place.app).await?;
-        watched = place.asked();
+        calls = setup.request_count();
+        additional_calls = calls - calls_for_one;
+        setup.vendors.requests().clear();
+        engine::run_monitor::run_once(&setup.app).await?;
+        monitor_calls = setup.request_count();
         stop.send(true)?;
-        delivery.await?;
-        place.end().await;
+        worker.await?;
+        setup.stop().await;
     }
     let table = [
-        BenchRow::with_samples("twenty tickets, from poll to all delivered", took),
-        BenchRow::with_samples(
-            "limit: one poll and one call after it",
-            vec![2.0 * millis(LATENCY)],
-        ),
+        BenchRow::with_samples("twenty tickets, from poll to all effects done", took),
+        BenchRow::with_samples("limit: one poll and one call", vec![2.0 * millis(LATENCY)]),
     ];
     table::print_table("20 tickets, 100 ms a call", "ms", &table);
     let seconds = table[0].median() / 1e3;
     table::print_check("seconds", seconds, Threshold::AtMost(2.0));
-    println!("({calls} calls, those of the poll itself among them)");
-    let each = more as f64 / (TICKETS - 1) as f64;
-    table::print_check("calls of one more ticket", each, Threshold::AtMost(3.0));
+    println!("({calls} calls, including those of the poll)");
+    let each = additional_calls as f64 / (TICKETS - 1) as f64;
+    table::print_check("calls per additional ticket", each, Threshold::AtMost(3.0));
     table::print_check(
         "calls to watch the runs of one repository",
-        watched as f64,
+        monitor_calls as f64,
         Threshold::AtMost(1.0),
     );
     Ok(())
 }
 
-/// From the moment a ticket is flagged to its run at the host, while the engine turns by itself.
-async fn trigger(line: &Line) -> Result<()> {
-    let place = Place::new(line, INTERVAL).await?;
-    place
-        .map(&[fixtures::mapping(&vendor_setup::team_key(1))?])
+/// Measures the time from the flag on a ticket to its run at the host, with a running engine.
+async fn measure_latency(args: &Args) -> Result<()> {
+    let setup = Setup::new(args, INTERVAL).await?;
+    setup
+        .put_mappings(&[fixtures::mapping(&vendor_setup::team_key(1))?])
         .await?;
     let (stop, stopped) = ShutdownSignal::new();
-    let engine = tokio::spawn(engine::run(place.app.clone(), stopped));
+    let engine = tokio::spawn(engine::run(setup.app.clone(), stopped));
     let mut waits = Vec::new();
-    for number in 1..=2 * line.rounds {
+    for number in 1..=2 * args.rounds {
         tokio::time::sleep(Duration::from_millis(fastrand::u64(0..1000))).await;
         let began = Instant::now();
-        let issue = place
-            .town
+        let issue = setup
+            .vendors
             .linear()
             .issue(&format!("{}-{number}", vendor_setup::team_key(1)));
         issue.title("Do it").add_label("Agent-Implement");
-        while place.town.github().repo("acme", "shop").runs().len() < number {
+        while setup.vendors.github().repo("acme", "shop").runs().len() < number {
             ensure!(began.elapsed() < Duration::from_secs(60), "not dispatched");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
@@ -228,13 +236,10 @@ async fn trigger(line: &Line) -> Result<()> {
     let slowest = waits.iter().copied().fold(0.0, f64::max);
     let interval = millis(INTERVAL);
     let table = [
-        BenchRow::with_samples("from the flag to the run at the host", waits),
-        BenchRow::with_samples(
-            "limit: half an interval, as luck has it",
-            vec![interval / 2.0],
-        ),
+        BenchRow::with_samples("from flag to run at the host", waits),
+        BenchRow::with_samples("limit: half an interval on average", vec![interval / 2.0]),
     ];
-    table::print_table("an engine that polls every second", "ms", &table);
+    table::print_table("engine that polls every second", "ms", &table);
     table::print_check(
         "slowest, seconds beyond the interval",
         (slowest - interval).max(0.0) / 1e3,
@@ -242,31 +247,32 @@ async fn trigger(line: &Line) -> Result<()> {
     );
     stop.send(true)?;
     engine.await?;
-    place.end().await;
+    setup.stop().await;
     Ok(())
 }
 
-/// The vendors and a service that nobody turns.
-struct Place {
-    town: FakeVendors,
+/// Fake vendors and a service whose loops are not running.
+struct Setup {
+    vendors: FakeVendors,
     app: App,
     _dir: tempfile::TempDir,
 }
 
-impl Place {
-    async fn new(line: &Line, poll: Duration) -> Result<Self> {
-        let dir = tempfile::tempdir_in(&line.dir)?;
-        let town = vendor_setup::start_vendors(&dir.path().join("town")).await?;
+impl Setup {
+    async fn new(args: &Args, poll: Duration) -> Result<Self> {
+        let dir = tempfile::tempdir_in(&args.dir)?;
+        let vendors = vendor_setup::start_vendors(&dir.path().join("vendors")).await?;
         let store = Store::open(&dir.path().join("data"))?;
-        let app = service::build_app(store, &vendor_setup::service_flags(&town, poll))?;
+        let app = service::build_app(store, &vendor_setup::service_flags(&vendors, poll))?;
         Ok(Self {
-            town,
+            vendors,
             app,
             _dir: dir,
         })
     }
 
-    async fn map(&self, mapped: &[Mapping]) -> Result<()> {
+    /// Stores mappings.
+    async fn put_mappings(&self, mapped: &[Mapping]) -> Result<()> {
         let mapped = mapped.to_vec();
         let put = self.app.store.write(move |tx| {
             mapped
@@ -276,32 +282,37 @@ impl Place {
         Ok(put.await?)
     }
 
-    /// How often the vendors were asked since the log was cleared.
-    fn asked(&self) -> usize {
-        let asked = |vendor| self.town.requests().for_service(vendor).len();
-        asked(FakeService::Linear) + asked(FakeService::GitHub)
+    /// Returns the number of vendor requests since the request log was cleared.
+    fn request_count(&self) -> usize {
+        let count = |vendor| self.vendors.requests().for_service(vendor).len();
+        count(FakeService::Linear) + count(FakeService::GitHub)
     }
 
-    /// Polls once and waits until nothing is owed any more and so many runs have been started.
-    async fn poll_and_deliver(&self, runs: usize) -> Result<()> {
+    /// Polls once and waits until the outbox is empty and `runs` runs are started in total.
+    async fn poll_and_wait(&self, runs: usize) -> Result<()> {
         engine::poll::run_once(&self.app).await?;
         let began = Instant::now();
         loop {
             let is_idle = self.app.store.read(outbox::queue_keys)?.is_empty();
-            let started = self.town.github().repo("acme", "shop").runs().len();
+            let started = self.vendors.github().repo("acme", "shop").runs().len();
             if is_idle && started == runs {
                 return Ok(());
             }
-            ensure!(began.elapsed() < PATIENCE, "{started} runs of {runs}");
+            ensure!(
+                began.elapsed() < EFFECTS_TIMEOUT,
+                "{started} runs of {runs}"
+            );
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
 
-    async fn end(self) {
-        self.town.stop_and_kill_runs().await;
+    /// Stops the fake vendors.
+    async fn stop(self) {
+        self.vendors.stop_and_kill_runs().await;
     }
 }
 
+/// Creates a paused mapping.
 fn paused(team: &str) -> Result<Mapping> {
     Ok(Mapping {
         paused: true,

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures everything, one after the other, and keeps what was printed in target/bench.txt. Options
-# that all benchmarks know may follow: bash benches/run.sh --dir /var/lib/somewhere
+# Runs all benchmarks one after the other and writes their output to target/bench.txt. Options that all
+# benchmarks accept may follow: bash benches/run.sh --dir /var/lib/somewhere
 set -euo pipefail
 cd "$(dirname "$0")/.."
 report=target/bench.txt
@@ -22,6 +22,6 @@ for bench in ingest poll lists start; do
     printf '\n== %s\n' "$bench" | tee -a "$report"
     cargo bench --quiet --bench "$bench" -- "$@" 2>&1 | tee -a "$report"
 done
-# It reads sources and has no store to place.
+# No options: this benchmark has no store.
 printf '\n== guard\n' | tee -a "$report"
 cargo bench --quiet --bench guard 2>&1 | tee -a "$report"

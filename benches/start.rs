@@ -1,11 +1,16 @@
-//! How soon after its start does the service ask its tracker, and how much memory does it hold at rest?
+//! Time from process start to the first tracker request, and memory use at rest.
 //!
-//! The real program in a process of its own, on an empty store and on one of a hundred thousand jobs,
-//! after a clean end and after a kill. In the same run: the same program that only says its version, and
-//! the opening of the same store. Then the program at rest with 200 mappings and 5,000 issues.
+//! Runs the real program in its own process, on an empty store and on one with 100,000 jobs, after a clean
+//! exit and after a kill. For comparison: the same program with `--version`, and opening the same store. Then
+//! measures the memory at rest with 200 mappings and 5,000 issues.
 //!
 //! `cargo bench --bench start -- --jobs 100000`
 
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    reason = "a test or benchmark has no public interface"
+)]
 mod support;
 
 use std::io::Read;
@@ -23,84 +28,87 @@ use support::peer;
 use support::table::{self, BenchRow, Threshold, millis};
 use support::{fixtures, vendor_setup};
 
+/// Path of the service binary.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-implement");
 
-/// How long may the program take for anything?
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum duration of a single step.
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Parser)]
-struct Line {
-    /// How many jobs the full store has.
+struct Args {
+    /// Number of jobs in the full store.
     #[arg(long, default_value_t = 100_000)]
     jobs: usize,
-    /// How often each start is measured; the median counts.
+    /// Number of measurements per start; the median is reported.
     #[arg(long, default_value_t = 9)]
     rounds: usize,
     #[arg(long, default_value_t = 200)]
     mappings: usize,
     #[arg(long, default_value_t = 5_000)]
     issues: usize,
-    /// How many polls the program makes before its memory is looked at.
+    /// Number of polls before the memory is measured.
     #[arg(long, default_value_t = 10)]
     polls: usize,
-    /// A folder for the stores.
+    /// Folder for the stores.
     #[arg(long, default_value = env!("CARGO_TARGET_TMPDIR"))]
     dir: PathBuf,
-    /// What cargo says to every benchmark.
+    /// Flag that cargo passes to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// How a start's predecessor ended.
+/// Exit of the previous process.
 #[derive(Clone, Copy)]
-enum End {
+enum PreviousExit {
+    /// Exit after SIGTERM.
     Clean,
+    /// SIGKILL.
     Killed,
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let line = Line::parse();
-    starts(&line).await?;
-    memory(&line).await
+    let args = Args::parse();
+    measure_starts(&args).await?;
+    measure_memory(&args).await
 }
 
-async fn starts(line: &Line) -> Result<()> {
-    let mut table = vec![version(line.rounds)?];
-    for jobs in [0, line.jobs] {
-        let dir = tempfile::tempdir_in(&line.dir)?;
+/// Measures the time to the first tracker request.
+async fn measure_starts(args: &Args) -> Result<()> {
+    let mut table = vec![measure_version(args.rounds)?];
+    for jobs in [0, args.jobs] {
+        let dir = tempfile::tempdir_in(&args.dir)?;
         let store = Store::open(dir.path())?;
         fixtures::fill_store(&store, jobs).await?;
         let mapping = fixtures::mapping("ENG")?;
         store.write(move |tx| mappings::put(tx, &mapping)).await?;
         drop(store);
         println!("{jobs} jobs: {:.0} MB", fixtures::dir_size_mb(dir.path())?);
-        for (how, end) in [("a clean end", End::Clean), ("kill -9", End::Killed)] {
+        for (name, exit) in [
+            ("a clean exit", PreviousExit::Clean),
+            ("kill -9", PreviousExit::Killed),
+        ] {
             let (mut firsts, mut opens) = (Vec::new(), Vec::new());
-            // The first only leaves the store as the others are to find it.
-            first_request(dir.path(), end)?;
-            for _ in 0..line.rounds {
-                firsts.push(first_request(dir.path(), end)?);
+            // The first start only brings the store into the state that the others measure.
+            first_request(dir.path(), exit)?;
+            for _ in 0..args.rounds {
+                firsts.push(first_request(dir.path(), exit)?);
             }
-            for _ in 0..line.rounds {
-                first_request(dir.path(), end)?;
-                opens.push(opened(dir.path())?);
+            for _ in 0..args.rounds {
+                first_request(dir.path(), exit)?;
+                opens.push(measure_open(dir.path())?);
             }
             table.push(BenchRow::with_samples(
-                format!("first poll, {jobs} jobs, after {how}"),
+                format!("first poll, {jobs} jobs, after {name}"),
                 firsts,
             ));
             table.push(BenchRow::with_samples(
-                format!("limit: store opened, {jobs} jobs, after {how}"),
+                format!("limit: store opened, {jobs} jobs, after {name}"),
                 opens,
             ));
         }
     }
-    table::print_table(
-        "from exec to the first request at the tracker",
-        "ms",
-        &table,
-    );
+    table::print_table("from exec to the first tracker request", "ms", &table);
     for row in table
         .iter()
         .filter(|row| row.name.starts_with("first poll"))
@@ -110,7 +118,7 @@ async fn starts(line: &Line) -> Result<()> {
             row.median(),
             Threshold::AtMost(200.0),
         );
-        let limit = format!("{} / the program that says its version", row.name);
+        let limit = format!("{} / --version", row.name);
         table::print_check(
             &limit,
             row.median() / table[0].median(),
@@ -120,7 +128,8 @@ async fn starts(line: &Line) -> Result<()> {
     Ok(())
 }
 
-fn version(rounds: usize) -> Result<BenchRow> {
+/// Measures the program with `--version`.
+fn measure_version(rounds: usize) -> Result<BenchRow> {
     let mut samples = Vec::new();
     for _ in 0..rounds {
         let began = Instant::now();
@@ -134,37 +143,40 @@ fn version(rounds: usize) -> Result<BenchRow> {
     ))
 }
 
-/// Opens the store as the program does, and lets go of it.
-fn opened(dir: &Path) -> Result<f64> {
+/// Opens and closes the store. Returns the milliseconds to open it.
+fn measure_open(dir: &Path) -> Result<f64> {
     let began = Instant::now();
     let store = Store::open(dir)?;
     let took = millis(began.elapsed());
     drop(store);
-    // The writer's thread lets go of the file a moment later.
-    let freed = Instant::now();
+    // The writer thread releases the file a moment later.
+    let closed = Instant::now();
     while let Err(error) = Store::open(dir) {
-        ensure!(freed.elapsed() < PATIENCE, "{error}");
+        ensure!(closed.elapsed() < STEP_TIMEOUT, "{error}");
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(took)
 }
 
-/// Starts the program, waits until it asks its tracker, and ends it. Answers the milliseconds.
-fn first_request(dir: &Path, end: End) -> Result<f64> {
+/// Starts the program, waits for its first tracker request, and ends it. Returns the milliseconds.
+fn first_request(dir: &Path, exit: PreviousExit) -> Result<f64> {
     let tracker = TcpListener::bind("127.0.0.1:0")?;
     let address: SocketAddr = tracker.local_addr()?;
     let began = Instant::now();
-    let mut program = serve(dir)
+    let mut program = serve_command(dir)
         .args(["--linear-api-key", "lin_api_bench"])
         .args(["--linear-api-url", &format!("http://{address}")])
         .spawn()?;
     let (mut stream, _) = tracker.accept()?;
-    ensure!(stream.read(&mut [0; 16])? > 0, "nothing was asked");
+    ensure!(
+        stream.read(&mut [0; 16])? > 0,
+        "the program sent no request"
+    );
     let took = millis(began.elapsed());
     drop((stream, tracker));
-    match end {
-        End::Clean => stop(&mut program)?,
-        End::Killed => {
+    match exit {
+        PreviousExit::Clean => stop(&mut program)?,
+        PreviousExit::Killed => {
             program.kill()?;
             program.wait()?;
         }
@@ -172,7 +184,8 @@ fn first_request(dir: &Path, end: End) -> Result<f64> {
     Ok(took)
 }
 
-fn serve(dir: &Path) -> Command {
+/// Returns the command that starts the service.
+fn serve_command(dir: &Path) -> Command {
     let mut command = Command::new(PROGRAM);
     command
         .args(["serve", "--port", "0", "--data-dir"])
@@ -184,61 +197,73 @@ fn serve(dir: &Path) -> Command {
     command
 }
 
+/// Stops the program with SIGTERM.
 fn stop(program: &mut Child) -> Result<()> {
     kill_process(Pid::from_child(program), Signal::TERM)?;
     let status = program.wait()?;
-    ensure!(status.success(), "it ended with {status}");
+    ensure!(status.success(), "the program exited with {status}");
     Ok(())
 }
 
-/// The memory of a program that has polled for a while and has nothing to do.
-async fn memory(line: &Line) -> Result<()> {
-    let dir = tempfile::tempdir_in(&line.dir)?;
-    let town = vendor_setup::start_vendors(&dir.path().join("town")).await?;
-    vendor_setup::create_issues(&town, line.mappings, 1..=line.issues / line.mappings);
+/// Measures the memory of an idle program after some polls.
+async fn measure_memory(args: &Args) -> Result<()> {
+    let dir = tempfile::tempdir_in(&args.dir)?;
+    let vendors = vendor_setup::start_vendors(&dir.path().join("vendors")).await?;
+    vendor_setup::create_issues(&vendors, args.mappings, 1..=args.issues / args.mappings);
     let data = dir.path().join("data");
     let store = Store::open(&data)?;
-    let mapped = (1..=line.mappings)
+    let paused_mappings = (1..=args.mappings)
         .map(|number| {
             let mut mapping = fixtures::mapping(&vendor_setup::team_key(number))?;
             mapping.paused = true;
             Ok(mapping)
         })
         .collect::<Result<Vec<_>>>()?;
-    let put = store.write(move |tx| mapped.iter().try_for_each(|one| mappings::put(tx, one)));
+    let put = store.write(move |tx| {
+        paused_mappings
+            .iter()
+            .try_for_each(|mapping| mappings::put(tx, mapping))
+    });
     put.await?;
     drop(store);
-    let mut program = Running(
-        serve(&data)
-            .args(vendor_setup::service_flags(&town, Duration::from_secs(1)))
+    let mut program = ProgramGuard(
+        serve_command(&data)
+            .args(vendor_setup::service_flags(
+                &vendors,
+                Duration::from_secs(1),
+            ))
             .spawn()?,
     );
-    let pages = line.issues.div_ceil(250);
+    let pages = args.issues.div_ceil(250);
     let began = Instant::now();
-    while town.requests().for_service(FakeService::Linear).len() < pages * line.polls {
+    while vendors.requests().for_service(FakeService::Linear).len() < pages * args.polls {
         let ended = program.0.try_wait()?;
-        ensure!(ended.is_none(), "the program ended");
-        ensure!(began.elapsed() < 10 * PATIENCE, "it does not poll");
+        ensure!(ended.is_none(), "the program exited");
+        ensure!(
+            began.elapsed() < 10 * STEP_TIMEOUT,
+            "the program does not poll"
+        );
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    let (resident, most) = peer::memory_mib(program.0.id()).context("its memory cannot be read")?;
+    let (resident, peak) =
+        peer::memory_mib(program.0.id()).context("cannot read the memory of the program")?;
     println!(
         "\n{} mappings, {} issues, after {} polls",
-        line.mappings, line.issues, line.polls
+        args.mappings, args.issues, args.polls
     );
     table::print_check("resident, MiB", resident, Threshold::AtMost(64.0));
-    table::print_check("most that was resident, MiB", most, Threshold::ReportOnly);
+    table::print_check("peak resident, MiB", peak, Threshold::ReportOnly);
     stop(&mut program.0)?;
-    town.stop_and_kill_runs().await;
+    vendors.stop_and_kill_runs().await;
     Ok(())
 }
 
-/// A program that ends with its handle.
-struct Running(Child);
+/// Child process that is killed on drop.
+struct ProgramGuard(Child);
 
-impl Drop for Running {
+impl Drop for ProgramGuard {
     fn drop(&mut self) {
-        // Mostly it has ended.
+        // The process has usually exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

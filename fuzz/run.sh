@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Fuzzes the parsers of foreign bytes: `fuzz/run.sh [RUNS [TARGET...]]`, by default ten million inputs
-# for each target, two targets at a time. New inputs that reach new code are kept in target/fuzzing/corpus,
-# the figures in target/fuzzing/figures.
+# Fuzzes the parsers of untrusted bytes: `fuzz/run.sh [RUNS [TARGET...]]`. Default: ten million inputs per
+# target, all targets, two in parallel. Inputs that reach new code are stored in target/fuzzing/corpus, the
+# results in target/fuzzing/figures.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,10 +12,10 @@ targets=("$@")
 
 export PATH="$PWD/target/fuzz-tools/bin:$PATH"
 command -v cargo-fuzz >/dev/null || cargo install --locked --root target/fuzz-tools cargo-fuzz@0.13.2
-# The fuzzer's instrumentation is not part of stable Rust; a stable compiler can be told to give it.
+# The fuzzer's instrumentation needs unstable compiler flags; this enables them on a stable compiler.
 export RUSTC_BOOTSTRAP=1
-# There is no unsafe code to be watched by a sanitizer, and without one it is several times faster. With
-# FUZZ_BUILD=--no-trace-compares it is faster again, but is no more told what inputs are compared with.
+# No sanitizer: there is no unsafe code to check, and runs are several times faster without one.
+# FUZZ_BUILD=--no-trace-compares is faster still, but the fuzzer then does not learn from comparisons.
 # shellcheck disable=SC2086 # options are words
 cargo fuzz build --sanitizer none ${FUZZ_BUILD-} --target-dir target/fuzzing/build
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds what is handed out, into target/dist: the Debian package, an archive for other distributions, and
-# their checksums.
+# Builds the release files in target/dist: the Debian package, an archive for other distributions, and their
+# checksums.
 #
 #   packaging/build.sh [--profile PROFILE] [--deb-version VERSION]
 #
-# PROFILE is a profile of cargo, release unless it is named; VERSION is the Debian package's, that of
-# Cargo.toml unless it is named.
+# PROFILE is a Cargo profile, default release. VERSION is the version of the Debian package, default the
+# version of Cargo.toml.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -36,7 +36,7 @@ cargo build --locked --quiet --profile "$profile" --bin agent-implement
 
 version=$("$program" --version | cut -d' ' -f2)
 
-# The manual: a page a command where the program writes them, else one of what its help says.
+# Manual pages: one per command if the program can write them, else one page made from its help.
 manual() { # manual FOLDER
     "$program" man --dir "$1" >/dev/null 2>&1 && return
     "$program" man >"$1/agent-implement.1" 2>/dev/null && return
@@ -51,7 +51,7 @@ manual() { # manual FOLDER
     } >"$1/agent-implement.1"
 }
 verbatim() { sed 's/\\/\\e/g; s/-/\\-/g; s/^\./\\\&./'; }
-completions() { # completions SHELL FILE; a version without the command has none
+completions() { # completions SHELL FILE; skipped for a version without the command
     if "$program" completions "$1" >target/package/completions 2>/dev/null; then
         install -D -m 644 target/package/completions "$share/$2"
     fi
@@ -63,11 +63,11 @@ completions zsh zsh/vendor-completions/_agent-implement
 completions fish fish/vendor_completions.d/agent-implement.fish
 rm -f target/package/completions
 
-# What is only tried out need not be small.
+# Test builds need not be small.
 [ "$profile" = release ] || deb_options+=(--fast)
 deb=$("$tools/bin/cargo-deb" --quiet --no-build --strip --no-dbgsym --profile "$profile" --output "$dist/" "${deb_options[@]}")
 
-# For every other distribution with systemd: the program, its unit, and what installs them.
+# Archive for other distributions with systemd: the program, its unit and the install script.
 name=agent-implement-$version-$(uname -m)
 tree=target/package/$name
 mkdir -p "$tree"

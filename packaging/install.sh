@@ -2,10 +2,10 @@
 # Installs, upgrades or removes Agent Implement on a machine with systemd. Run it as root.
 #
 #   install.sh [--sha256 SUM] FILE     FILE is the Debian package, or the program itself
-#   install.sh --uninstall             takes the program away and keeps settings, credentials and data
+#   install.sh --uninstall             removes the program and keeps settings, credentials and data
 #
-# FILE must have the checksum that SHA256SUMS beside it names, or SUM. The program is installed with the unit
-# in systemd/ beside this script. Running it again with the same file changes nothing.
+# FILE must have the checksum in SHA256SUMS beside it, or SUM. The program is installed with the unit in systemd/
+# beside this script. A second run with the same file changes nothing.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -27,41 +27,41 @@ is_packaged() {
         [ "$(dpkg-query -W -f '${db:Status-Status}' agent-implement 2>/dev/null)" = installed ]
 }
 
-check_sum() { # check_sum COPY SUM: the copy of $file has this sum, or the one that the list beside it names
+check_sum() { # check_sum COPY SUM: verifies the copy of $file against this sum, or against SHA256SUMS
     expected=$2
     if [ -z "$expected" ]; then
         list=$(dirname "$1")/SHA256SUMS
-        [ -f "$list" ] || fail "there is no SHA256SUMS beside $file; name its checksum with --sha256"
+        [ -f "$list" ] || fail "no SHA256SUMS beside $file; pass its checksum with --sha256"
         name=$(basename "$1")
         expected=$(awk -v name="$name" '$2 == name || $2 == "*" name { print $1; exit }' "$list")
-        [ -n "$expected" ] || fail "SHA256SUMS beside $file does not name it"
+        [ -n "$expected" ] || fail "SHA256SUMS has no checksum of $file; pass it with --sha256"
     fi
     found=$(sha256sum "$1" | cut -d' ' -f1)
-    [ "$found" = "$expected" ] || fail "$file is not what it should be: its checksum is $found, not $expected"
+    [ "$found" = "$expected" ] || fail "wrong checksum of $file: $found, expected $expected"
 }
 
-# put MODE FILE PLACE: answers whether that changed anything.
+# put MODE FILE TARGET: installs a file; fails if it is already the same.
 put() {
     if cmp -s "$2" "$3"; then return 1; fi
-    # It is called in a condition, where set -e does nothing.
+    # Called in a condition, where set -e has no effect.
     { install -D -m "$1" "$2" "$3.new" && mv -f "$3.new" "$3"; } || {
         rm -f "$3.new"
-        fail "$3 could not be installed; it is as it was"
+        fail "cannot install $3; it was not changed"
     }
-    say "installed $3"
+    say "Installed $3."
 }
 
-make_secret() { # make_secret NAME LENGTH: a random word, unless there is one
+make_secret() { # make_secret NAME LENGTH: creates a random secret if the file does not exist
     if [ ! -e "$settings/credentials/$1" ]; then
-        word=$(tr -dc 'a-zA-Z0-9' </dev/urandom | head -c "$2")
-        (umask 077 && printf '%s\n' "$word" >"$settings/credentials/$1")
-        say "made $settings/credentials/$1"
+        secret=$(tr -dc 'a-zA-Z0-9' </dev/urandom | head -c "$2")
+        (umask 077 && printf '%s\n' "$secret" >"$settings/credentials/$1")
+        say "Created $settings/credentials/$1."
     fi
 }
 
 install_program() {
-    ! is_packaged || fail "the Debian package is installed; upgrade it with a newer package"
-    [ -f "$here/systemd/agent-implement.service" ] || fail "systemd/agent-implement.service is not beside this script"
+    ! is_packaged || fail "the Debian package is installed; upgrade it with a newer Debian package"
+    [ -f "$here/systemd/agent-implement.service" ] || fail "systemd/agent-implement.service is missing beside this script"
     first=no
     [ -e "$unit" ] || first=yes
     changed=no
@@ -75,7 +75,7 @@ install_program() {
     if [ ! -e "$settings/agent-implement.env" ]; then
         install -m 640 "$here/systemd/agent-implement.env" "$settings/agent-implement.env"
     fi
-    # On a first install only: what an operator has taken away is not made again.
+    # Only on the first install, so that secrets removed by an operator stay removed.
     if [ "$first" = yes ]; then
         make_secret ADMIN_ACCESS_CODE 20
         make_secret RUNNER_TOKEN_SECRET 64
@@ -87,7 +87,7 @@ install_program() {
         systemctl restart agent-implement
     else
         systemctl start agent-implement
-        say "nothing has changed"
+        say "Nothing changed."
     fi
 }
 
@@ -99,7 +99,7 @@ uninstall() {
         rm -f "$program" "$unit" "$users"
         systemctl daemon-reload
     fi
-    say "kept: $settings (settings and credentials), $data (data), and the user agent-implement"
+    say "Kept $settings (settings and credentials), $data (data) and the user agent-implement."
 }
 
 sum=
@@ -113,8 +113,8 @@ while [ $# -gt 0 ]; do
     *) [ -z "$file" ] || usage && file=$1 && shift ;;
     esac
 done
-[ "$(id -u)" = 0 ] || fail "it must be run as root"
-command -v systemctl >/dev/null 2>&1 || fail "there is no systemd here"
+[ "$(id -u)" = 0 ] || fail "this script must be run as root"
+command -v systemctl >/dev/null 2>&1 || fail "systemd is not installed"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -123,7 +123,7 @@ if [ "$remove" = yes ]; then
     exit
 fi
 [ -f "$file" ] || usage
-# What was checked is what is installed, whoever else may write to FILE.
+# Works on a copy, so that FILE cannot change between check and installation.
 copy=$work/$(basename "$file")
 cp "$file" "$copy"
 if [ -z "$sum" ] && [ -f "$(dirname "$file")/SHA256SUMS" ]; then cp "$(dirname "$file")/SHA256SUMS" "$work/"; fi
@@ -136,6 +136,6 @@ case $file in
 *) install_program "$copy" ;;
 esac
 if ! systemctl is-active --quiet agent-implement; then
-    fail "the service does not run; see: journalctl -u agent-implement"
+    fail "the service is not running; see: journalctl -u agent-implement"
 fi
-say "Agent Implement runs. The access code of its panel: cat $settings/credentials/ADMIN_ACCESS_CODE"
+say "Agent Implement is running. To show the access code of the panel: cat $settings/credentials/ADMIN_ACCESS_CODE"

@@ -1,4 +1,4 @@
-//! The command line of Agent Implement: one program for the service, its administration and the runs.
+//! Command-line program of Agent Implement: service, administration and runs in one binary.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

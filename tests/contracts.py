@@ -1,10 +1,10 @@
-"""Holds every request of a stand-in town's log against the vendors' published contracts.
+"""Checks every request in the log of the fake vendors against the published contracts of the vendors.
 
     contracts.py CHECKER_DIR [--expect FILE] LOG.jsonl ...
 
-CHECKER_DIR holds `validate.py`, which knows the contracts. Each line of a log is one request as the
-vendor would have seen it. Prints what does not conform, one line each, and how much was looked at
-of what; exits with 1 when anything did not conform, or when a call that FILE names was never made.
+CHECKER_DIR contains `validate.py`, which knows the contracts. Each line of a log is one request as the vendor
+would receive it. Prints one line per violation, and the number of checked requests per kind. Exits with 1 if there
+is a violation, or if a call listed in FILE was never made.
 """
 import json
 import re
@@ -15,7 +15,7 @@ CLOSED_PATHS = re.compile(r"/(?:\d+|[0-9a-f]{14}|[0-9a-f]{40}|[0-9a-f]{64})(?=/|
 
 
 def graphql(check, vendor, body):
-    """A GraphQL request: its query, its variables, and at Linear its price."""
+    """Checks a GraphQL request: query, variables, and for Linear its complexity."""
     if not isinstance(body, dict) or not isinstance(body.get("query"), str):
         return ["body: a GraphQL request needs a query"]
     query, variables = body["query"], body.get("variables") or {}
@@ -25,16 +25,16 @@ def graphql(check, vendor, body):
     if vendor == "linear" and not errors:
         points = check.linear_complexity(query, variables)
         if points > 10_000:
-            errors.append(f"the query costs {points} points; Linear takes 10,000")
+            errors.append(f"the query costs {points} points; the limit of Linear is 10,000")
     return errors
 
 
 def linear(check, request, headers):
     errors = []
     if (request["method"], request["url"]) != ("POST", "https://api.linear.app/graphql"):
-        errors.append("Linear has one address only: POST https://api.linear.app/graphql")
+        errors.append("the only endpoint of Linear is POST https://api.linear.app/graphql")
     if headers.get("authorization") != "[redacted]":
-        errors.append("headers: a personal key stands in Authorization alone, without a scheme")
+        errors.append("headers: Authorization must be the personal key alone, without a scheme")
     if "json" not in headers.get("content-type", ""):
         errors.append("headers: Content-Type must be application/json")
     return errors + graphql(check, "linear", request["body"])
@@ -52,7 +52,7 @@ def github(check, request, headers):
 
 def chat(check, request, headers):
     kind = "slack" if request["url"].startswith("https://hooks.slack.com/") else "teams"
-    errors = [] if request["method"] == "POST" else ["a webhook takes POST only"]
+    errors = [] if request["method"] == "POST" else ["a webhook accepts only POST"]
     if "json" not in headers.get("content-type", ""):
         errors.append("headers: Content-Type must be application/json")
     return errors + check.validate_chat(kind, request["body"])
@@ -69,7 +69,7 @@ def fly(check, request, headers):
 
 
 def docker(check, request, headers):
-    """The engine ignores what it does not know, so a misspelt limit would be none."""
+    """Checks strictly: the engine ignores unknown fields, so a misspelt limit would have no effect."""
     url, headers = request["url"], dict(request["headers"])
     return check.validate_request("docker", request["method"], url, headers, request["body"], strict=True)
 
@@ -78,7 +78,7 @@ VENDORS = {"linear": linear, "github": github, "chat": chat, "jira": jira, "fly"
 
 
 def call(request):
-    """What kind of call it is, in a few words."""
+    """Returns the kind of a call in a few words."""
     if request["url"].endswith("/graphql") and isinstance(request["body"], dict):
         query = request["body"].get("query") or ""
         fields = re.findall(r"[{ ](?:\w+: )?(\w+)(?=\(|\s*\{)", query.split("{", 1)[-1])
@@ -96,24 +96,24 @@ def main(arguments):
     sys.path.insert(0, checker)
     import validate
 
-    seen, complaints = Counter(), 0
+    seen, violations = Counter(), 0
     for name in arguments:
         for number, line in enumerate(open(name, encoding="utf-8"), 1):
             request = json.loads(line)
             headers = {key.lower(): value for key, value in request["headers"].items()}
             seen[call(request)] += 1
-            judge = VENDORS.get(request["vendor"])
-            errors = judge(validate, request, headers) if judge else ["an unknown vendor"]
+            check_vendor = VENDORS.get(request["vendor"])
+            errors = check_vendor(validate, request, headers) if check_vendor else ["an unknown vendor"]
             for error in errors:
-                complaints += 1
+                violations += 1
                 print(f"{name}:{number}: {request['method']} {request['url']}: {error}")
     for missing in (want for want in expected if not any(want in kind for kind in seen)):
-        complaints += 1
+        violations += 1
         print(f"never called: {missing}")
     for kind, count in sorted(seen.items()):
         print(f"  {count:5} × {kind}")
-    print(f"{sum(seen.values())} requests of {len(seen)} kinds, {complaints} complaint(s)")
-    return 1 if complaints or not seen else 0
+    print(f"{sum(seen.values())} requests of {len(seen)} kinds, {violations} violation(s)")
+    return 1 if violations or not seen else 0
 
 
 if __name__ == "__main__":

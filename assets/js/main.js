@@ -1,6 +1,6 @@
-// Begins: who is not signed in signs in, everybody else sees the panel that the address names.
+// Entry point: shows the sign-in form, or the panel of the current URL if signed in.
 
-import { isSignedIn, signIn, whenSignedOut } from "./api.js";
+import { isSignedIn, onSignedOut, signIn } from "./api.js";
 import { h, render } from "./dom.js";
 import { logo } from "./parts/icons.js";
 import { messageOf } from "./parts/ui.js";
@@ -9,7 +9,7 @@ import * as shell from "./shell.js";
 
 const app = /** @type {HTMLElement} */ (document.getElementById("app"));
 
-function askForCode(why) {
+function showSignIn(message) {
 	shell.close();
 	document.title = "Sign in · Agent Implement";
 	let error = "";
@@ -17,7 +17,7 @@ function askForCode(why) {
 	const draw = () => render(app, h("main", { class: "sign-in", key: "sign-in" },
 		h("form", { onsubmit: submit, "aria-labelledby": "sign-in-title" },
 			logo(), h("h1", { id: "sign-in-title" }, "Agent Implement"),
-			h("p", { class: "muted" }, why ?? "Sign in with the access code of this service."),
+			h("p", { class: "muted" }, message ?? "Sign in with the access code of this service."),
 			h("label", { for: "code" }, "Access code"),
 			h("input", { id: "code", name: "code", type: "password", autocomplete: "current-password", required: true, "aria-invalid": error ? "true" : null, "aria-describedby": error ? "code-error" : null }),
 			error && h("p", { class: "error", id: "code-error", role: "alert" }, error),
@@ -47,10 +47,10 @@ function enter() {
 	shell.open(app);
 }
 
-whenSignedOut(() => askForCode("Your session has ended. Sign in again to go on where you were."));
-addEventListener("signed-out", () => askForCode("You are signed out."));
+onSignedOut(() => showSignIn("Your session has ended. Sign in again to continue."));
+addEventListener("signed-out", () => showSignIn("You are signed out."));
 start(() => {
 	if (isSignedIn()) shell.route();
 });
 if (isSignedIn()) enter();
-else askForCode();
+else showSignIn();

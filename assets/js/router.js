@@ -1,5 +1,5 @@
-// Addresses. `/admin/<panel>` is a panel; what is open over it stands in the query (`?job=…`), so that
-// every view can be linked to and comes back after signing in.
+// URLs. `/admin/<panel>` is a panel; a dialog or drawer over it is in the query (`?job=…`). Every view can be
+// linked to and is restored after signing in.
 
 const BASE = "/admin";
 
@@ -7,7 +7,7 @@ const BASE = "/admin";
 let onChange = () => {};
 
 /** @returns {{panel: string, rest: string[], query: URLSearchParams}} */
-export function here() {
+export function currentRoute() {
 	const [, , panel, ...rest] = location.pathname.split("/").map(decode);
 	return { panel: panel || "overview", rest, query: new URLSearchParams(location.search) };
 }
@@ -20,31 +20,31 @@ function decode(part) {
 	}
 }
 
-/** @param {string} to An address below /admin, or a query. @param {{replace?: boolean}} [how] */
-export function go(to, { replace = false } = {}) {
+/** @param {string} to A URL below /admin, or a query. @param {{replace?: boolean}} [how] */
+export function navigate(to, { replace = false } = {}) {
 	history[replace ? "replaceState" : "pushState"](null, "", to);
 	onChange();
 }
 
-/** Takes away what is open over the panel. */
+/** Closes the dialog or drawer over the panel. */
 export const closeAside = () => {
-	if (location.search) go(location.pathname, { replace: true });
+	if (location.search) navigate(location.pathname, { replace: true });
 };
 
 /** @param {string} panel */
-export const to = (panel) => `${BASE}/${panel}`;
+export const panelUrl = (panel) => `${BASE}/${panel}`;
 /** @param {string} kind @param {string} id */
-export const aside = (kind, id) => `?${kind}=${encodeURIComponent(id)}`;
+export const asideUrl = (kind, id) => `?${kind}=${encodeURIComponent(id)}`;
 
 export function start(changed) {
 	onChange = changed;
 	addEventListener("popstate", () => onChange());
 	document.addEventListener("click", (event) => {
 		const link = /** @type {HTMLElement} */ (event.target).closest?.("a");
-		const plain = event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;
-		if (!link || !plain || event.defaultPrevented || link.target || link.origin !== location.origin) return;
+		const isPlainClick = event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;
+		if (!link || !isPlainClick || event.defaultPrevented || link.target || link.origin !== location.origin) return;
 		if (link.pathname !== BASE && !link.pathname.startsWith(`${BASE}/`)) return;
 		event.preventDefault();
-		if (link.href !== location.href) go(link.href);
+		if (link.href !== location.href) navigate(link.href);
 	});
 }

@@ -1,24 +1,24 @@
-// The frame of every panel: where you are, where you can go, and how fresh it is.
+// Frame of all panels: navigation, title, connection state, and the drawer or dialog over a panel.
 
 import { get, signOut } from "./api.js";
 import { $, h, render } from "./dom.js";
-import { connect, disconnect, listen, liveState } from "./live.js";
+import { connect, disconnect, liveState, subscribe } from "./live.js";
 import { icon, logo } from "./parts/icons.js";
-import { ago } from "./parts/time.js";
+import { clockTime } from "./parts/time.js";
 import { busy, button, empty, loading as skeleton, messageOf, notice } from "./parts/ui.js";
-import { closeAside, here, to } from "./router.js";
+import { closeAside, currentRoute, panelUrl } from "./router.js";
 
 /**
  * @typedef {object} Panel
  * @property {string} [about] One line below the title.
- * @property {string[]} [watch] Events after which the panel looks again.
+ * @property {string[]} [watch] Event types after which the panel reloads.
  * @property {(rest: string[]) => Promise<any>} load
  * @property {(data: any, ctx: Context) => any} view
- * @property {(data: any, ctx: Context) => any} [actions] Beside the title.
+ * @property {(data: any, ctx: Context) => any} [actions] Buttons beside the title.
  */
 /** @typedef {{reload: () => Promise<void>, rest: string[], redraw: () => void}} Context */
 
-/** @type {[string, [string, string][]][]} The spec's groups and order. */
+/** @type {[string, [string, string][]][]} Navigation groups and panels. */
 const GROUPS = [
 	["Work", [["overview", "Overview"], ["issues", "Issues"], ["pipelines", "Pipelines"], ["pulls", "Pull requests"], ["blockers", "Blockers"]]],
 	["Configure", [["projects", "Projects"], ["steps", "Pipelines and steps"], ["models", "Models and providers"]]],
@@ -27,7 +27,7 @@ const GROUPS = [
 ];
 const NAMES = new Map(GROUPS.flatMap(([, panels]) => panels));
 
-/** What can be open over a panel, by its name in the query. @type {Record<string, () => Promise<{openAside: (id: string, closed: () => void) => {close: () => void}}>>} */
+/** Modules of dialogs and drawers over a panel, by query parameter. @type {Record<string, () => Promise<{openAside: (id: string, closed: () => void) => {close: () => void}}>>} */
 const ASIDES = {
 	job: () => import("./parts/job.js"),
 	issue: () => import("./parts/issue.js"),
@@ -35,26 +35,26 @@ const ASIDES = {
 	secrets: () => import("./parts/secrets.js"),
 };
 
-/** No more often than this is a panel loaded because of events. */
-const PACE = 400;
+/** Minimum time between two reloads caused by events, in milliseconds. */
+const RELOAD_INTERVAL = 400;
 
 /** @type {HTMLElement} */
 let root;
-const nowhere = () => ({ name: "", rest: /** @type {string[]} */ ([]), mod: /** @type {Panel | null} */ (null), data: null, error: null, failedSince: /** @type {string | null} */ (null), loading: true });
-let current = nowhere();
+const emptyState = () => ({ name: "", rest: /** @type {string[]} */ ([]), mod: /** @type {Panel | null} */ (null), data: null, error: null, failedSince: /** @type {string | null} */ (null), loading: true });
+let current = emptyState();
 /** @type {{at: string, close: () => void} | null} */
-let beside = null;
+let openedAside = null;
 /** @type {ReturnType<typeof setTimeout> | null} */
-let soon = null;
+let reloadTimer = null;
 /** @type {string | null} */
 let version = null;
 let stopListening = () => {};
-/** The menu of a narrow screen. */
+/** Whether the menu of a narrow screen is open. */
 let menuIsOpen = false;
 
 export function open(el) {
 	root = el;
-	stopListening = listen(hear);
+	stopListening = subscribe(onEvent);
 	connect();
 	get("/").then((health) => {
 		version = health.version;
@@ -63,28 +63,28 @@ export function open(el) {
 	route();
 }
 
-/** Takes the frame down; the address stays. */
+/** Removes the frame. The URL is kept. */
 export function close() {
 	stopListening();
 	disconnect();
-	current = nowhere();
-	hush();
+	current = emptyState();
+	closeOpenedAside();
 	for (const dialog of document.querySelectorAll("dialog")) dialog.remove();
 }
 
-function hush() {
-	const was = beside;
-	beside = null;
-	was?.close();
+function closeOpenedAside() {
+	const aside = openedAside;
+	openedAside = null;
+	aside?.close();
 }
 
-/** Shows what the address says. */
+/** Shows the panel of the current URL. */
 export async function route() {
-	const { panel, rest, query } = here();
+	const { panel, rest, query } = currentRoute();
 	const name = NAMES.has(panel) ? panel : "missing";
 	if (current.name !== name || current.rest.join("/") !== rest.join("/")) {
 		const moved = current.name !== "";
-		current = { ...nowhere(), name, rest };
+		current = { ...emptyState(), name, rest };
 		menuIsOpen = false;
 		document.title = `${NAMES.get(name) ?? "Not found"} · Agent Implement`;
 		draw();
@@ -105,22 +105,22 @@ export async function route() {
 			draw();
 		}
 	}
-	await openBeside(query);
+	await openAsideOf(query);
 }
 
-async function openBeside(query) {
+async function openAsideOf(query) {
 	const kind = Object.keys(ASIDES).find((name) => query.get(name));
 	const at = kind ? `${kind}=${query.get(kind)}` : "";
-	if ((beside?.at ?? "") === at) return;
-	hush();
+	if ((openedAside?.at ?? "") === at) return;
+	closeOpenedAside();
 	if (!kind) return;
 	const { openAside } = await ASIDES[kind]();
-	if (here().query.get(kind) !== query.get(kind) || beside) return;
+	if (currentRoute().query.get(kind) !== query.get(kind) || openedAside) return;
 	const mine = { at, close: () => {} };
-	beside = mine;
+	openedAside = mine;
 	mine.close = openAside(query.get(kind) ?? "", () => {
-		if (beside !== mine) return;
-		beside = null;
+		if (openedAside !== mine) return;
+		openedAside = null;
 		closeAside();
 	}).close;
 }
@@ -141,23 +141,23 @@ async function reload(mine = current) {
 }
 
 /** @param {import("./live.js").Event_} event */
-function hear(event) {
+function onEvent(event) {
 	if (event.type === "state") return draw();
 	const watched = event.type === "all" || current.mod?.watch?.includes(event.type);
-	if (!watched || soon || !current.mod) return;
+	if (!watched || reloadTimer || !current.mod) return;
 	const mine = current;
-	soon = setTimeout(async () => {
-		soon = null;
+	reloadTimer = setTimeout(async () => {
+		reloadTimer = null;
 		if (mine === current) await reload(mine);
-	}, PACE);
+	}, RELOAD_INTERVAL);
 }
 
-/** Loads what is shown again; for what was just changed. */
+/** Reloads the current panel after a change. */
 export const refresh = () => reload(current);
 
 function draw() {
 	if (!current.name) return;
-	render(root, h("a", { class: "skip", href: "#main", onclick: skip }, "Skip to the content"), side(), h("div", { class: "page" }, top(), main()));
+	render(root, h("a", { class: "skip", href: "#main", onclick: skip }, "Skip to the content"), sidebar(), h("div", { class: "page" }, topBar(), main()));
 }
 
 function skip(event) {
@@ -165,18 +165,18 @@ function skip(event) {
 	$(root, "h1")?.focus();
 }
 
-function side() {
+function sidebar() {
 	const link = (/** @type {[string, string]} */ [name, title]) =>
-		h("a", { href: to(name), class: "nav-link", "aria-current": current.name === name ? "page" : null }, icon(name), title);
+		h("a", { href: panelUrl(name), class: "nav-link", "aria-current": current.name === name ? "page" : null }, icon(name), title);
 	return h("nav", { class: menuIsOpen ? "side open" : "side", "aria-label": "Panels", id: "side" },
 		h("div", { class: "brand" }, logo(), h("span", {}, "Agent Implement")),
 		GROUPS.map(([group, panels]) => h("div", { class: "nav-group", role: "group", "aria-label": group }, h("p", { class: "nav-title", "aria-hidden": "true" }, group), panels.map(link))),
 		h("p", { class: "version" }, version ? `Version ${version}` : ""));
 }
 
-const STATES = { live: ["ok", "Live", "Changes show by themselves."], connecting: ["warn", "Connecting", "Connecting to the service."], polling: ["warn", "Every 10 s", "The event stream is not available; the panel asks again every ten seconds."] };
+const STATES = { live: ["ok", "Live", "Changes appear automatically."], connecting: ["warn", "Connecting", "Connecting to the service."], polling: ["warn", "Refreshes every 10 s", "The event stream is not available. The panel refreshes every 10 seconds."] };
 
-function top() {
+function topBar() {
 	const [tone, text, title] = STATES[liveState()];
 	const toggle = () => {
 		menuIsOpen = !menuIsOpen;
@@ -188,15 +188,15 @@ function top() {
 		h("span", { class: `live ${tone}`, title, role: "status" }, text),
 		h("span", { class: "grow" }),
 		themeSwitch(),
-		h("button", { class: "button ghost", onclick: () => busy(leave) }, icon("leave"), h("span", { class: "wide-only" }, "Sign out")));
+		h("button", { class: "button ghost", onclick: () => busy(endSession) }, icon("leave"), h("span", { class: "wide-only" }, "Sign out")));
 }
 
-async function leave() {
+async function endSession() {
 	await signOut().catch(() => {});
 	dispatchEvent(new Event("signed-out"));
 }
 
-const THEMES = /** @type {const} */ ({ auto: ["light", "Colours: as the system"], light: ["dark", "Colours: light"], dark: ["auto", "Colours: dark"] });
+const THEMES = /** @type {const} */ ({ auto: ["light", "Theme: system"], light: ["dark", "Theme: light"], dark: ["auto", "Theme: dark"] });
 
 function themeSwitch() {
 	const now = /** @type {keyof typeof THEMES} */ (document.documentElement.dataset.theme ?? "auto");
@@ -210,6 +210,8 @@ function themeSwitch() {
 	return h("button", { class: "button ghost icon-only", "aria-label": title, title, onclick: change }, icon({ auto: "auto", light: "sun", dark: "moon" }[now]));
 }
 
+const sentence = (text) => (/[.!?]$/.test(text) ? text : `${text}.`);
+
 function main() {
 	const { mod, data, error, failedSince, name, loading, rest } = current;
 	const ctx = { reload: () => reload(current), redraw: draw, rest };
@@ -217,9 +219,9 @@ function main() {
 		h("div", { class: "title-bar" },
 			h("div", {}, h("h1", { tabindex: "-1" }, NAMES.get(name) ?? "Not found"), mod?.about && h("p", { class: "about" }, mod.about)),
 			h("div", { class: "actions" }, data !== null && mod?.actions?.(data, ctx))),
-		failedSince && data !== null && notice("warn", "Shown as it was ", ago(failedSince), ". It could not be refreshed: ", messageOf(error), " ", button("Try again", ctx.reload, { kind: "small" })),
-		name === "missing" ? empty("There is no such page", "The address may be from an older version.", h("a", { class: "button", href: to("overview") }, "Go to the overview"))
+		failedSince && data !== null && notice("warn", sentence(messageOf(error)), " Showing data from ", clockTime(failedSince), ". ", button("Retry", ctx.reload, { kind: "small" })),
+		name === "missing" ? empty("Page not found", "The link may be from an older version.", h("a", { class: "button", href: panelUrl("overview") }, "Go to the overview"))
 			: data !== null && mod ? mod.view(data, ctx)
 				: loading ? skeleton()
-					: empty("This could not be loaded", messageOf(error), button("Try again", ctx.reload)));
+					: empty("Could not load this page", messageOf(error), button("Retry", ctx.reload)));
 }

@@ -1,4 +1,4 @@
-//! What stands in the stores of the benchmarks.
+//! Data in the stores of the benchmarks.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use domain::time::Timestamp;
 use serde_json::json;
 use store::{Store, jobs, steps};
 
-/// The job that reports.
+/// Id of the running job.
 pub const RUNNING_JOB_ID: &str = "01BENCH";
 
-/// When the first job of a store began.
-const BEGAN: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+/// Start of the first job in a store.
+const FIRST_START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
-/// How many jobs share a commit while a store is filled.
+/// Number of jobs per commit while a store is filled.
 const BATCH: usize = 2_000;
 
-/// A job that runs.
+/// Builds the running job.
 pub fn running_job() -> Job {
     Job {
         id: RUNNING_JOB_ID.into(),
@@ -34,10 +34,10 @@ pub fn running_job() -> Job {
     }
 }
 
-/// The n-th job of a store that is full of jobs that ended well.
+/// Builds the completed job with this number.
 pub fn ended_job(number: usize) -> Job {
     let id = format!("01BENCH{number:019}");
-    let began = BEGAN + Duration::from_secs(60) * u32::try_from(number).unwrap_or(u32::MAX);
+    let began = FIRST_START + Duration::from_secs(60) * u32::try_from(number).unwrap_or(u32::MAX);
     let pull = 1 + number as u64;
     Job {
         id: id.as_str().into(),
@@ -81,7 +81,7 @@ pub fn ended_job(number: usize) -> Job {
     }
 }
 
-/// A step as runs report it.
+/// Builds a step as runs report it.
 pub fn step(number: u64) -> StepRecord {
     StepRecord {
         id: format!("step-{number:08}"),
@@ -96,7 +96,7 @@ pub fn step(number: u64) -> StepRecord {
     }
 }
 
-/// Fills a store with so many ended jobs, five steps each.
+/// Fills a store with completed jobs of five steps each.
 pub async fn fill_store(store: &Store, count: usize) -> Result<()> {
     for first in (0..count).step_by(BATCH) {
         let batch = first..(first + BATCH).min(count);
@@ -115,7 +115,7 @@ pub async fn fill_store(store: &Store, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// A mapping of team `key`.
+/// Builds the mapping of team `key`.
 pub fn mapping(key: &str) -> Result<Mapping> {
     let body = json!({
         "teamKey": key, "owner": "acme", "repo": "shop", "defaultBranch": "main",
@@ -126,7 +126,7 @@ pub fn mapping(key: &str) -> Result<Mapping> {
     valid.map_err(|error| anyhow!("{error:?}"))
 }
 
-/// How much of the disk a folder takes, in megabytes.
+/// Returns the size of the files in a folder, in MB.
 pub fn dir_size_mb(dir: &Path) -> Result<f64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(dir)? {

@@ -1,4 +1,4 @@
-//! Many connections, each asking again as soon as it is answered.
+//! Load generator: concurrent connections that send the next request after each response.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -8,20 +8,22 @@ use anyhow::{Context, Result, ensure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// How often the connections were answered.
+/// Result of a load.
 pub struct LoadResult {
+    /// Number of responses.
     pub responses: u64,
+    /// Duration of the load.
     pub elapsed: Duration,
-    /// How long one of a hundred answers took at least.
+    /// 99th percentile of the latencies.
     pub p99: Duration,
 }
 
 impl LoadResult {
-    /// From how long each answer of each connection took.
+    /// Computes the result from the latencies of each connection.
     pub fn from_latencies(all: Vec<Vec<Duration>>, took: Duration) -> Result<Self> {
         let mut latencies: Vec<Duration> = all.into_iter().flatten().collect();
         latencies.sort_unstable();
-        ensure!(!latencies.is_empty(), "nothing was answered");
+        ensure!(!latencies.is_empty(), "no response was received");
         let p99 = latencies[latencies.len() * 99 / 100];
         Ok(Self {
             responses: latencies.len() as u64,
@@ -30,17 +32,18 @@ impl LoadResult {
         })
     }
 
+    /// Returns the responses per second.
     pub fn rate(&self) -> f64 {
         self.responses as f64 / self.elapsed.as_secs_f64()
     }
 }
 
-/// Asks on `connections` at once for `span`. `request` makes the bytes of the n-th request; an answer
-/// that is not among `statuses` ends the benchmark.
+/// Sends requests on `connections` concurrent connections for `duration`. `request` builds the bytes of the
+/// n-th request. A status that is not in `statuses` is an error.
 pub async fn drive(
     address: SocketAddr,
     connections: usize,
-    span: Duration,
+    duration: Duration,
     statuses: &[u16],
     request: impl Fn(u64) -> Vec<u8>,
 ) -> Result<LoadResult> {
@@ -49,12 +52,12 @@ pub async fn drive(
         let mut stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let (mut buffer, mut took) = (Vec::with_capacity(16 << 10), Vec::new());
-        while began.elapsed() < span {
+        while began.elapsed() < duration {
             let bytes = request(numbers.replace(numbers.get() + 1));
-            let asked = Instant::now();
+            let sent = Instant::now();
             stream.write_all(&bytes).await?;
             let status = read_status(&mut stream, &mut buffer).await?;
-            took.push(asked.elapsed());
+            took.push(sent.elapsed());
             ensure!(statuses.contains(&status), "unexpected status {status}");
         }
         Ok::<_, anyhow::Error>(took)
@@ -63,25 +66,26 @@ pub async fn drive(
     LoadResult::from_latencies(all, began.elapsed())
 }
 
-/// Reads one answer and says its status. Its end is where its head says.
+/// Reads one response and returns its status.
 pub async fn read_status(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<u16> {
     buffer.clear();
     loop {
         let read = stream.read_buf(buffer).await?;
-        ensure!(read > 0, "the server hung up");
+        ensure!(read > 0, "the server closed the connection");
         let Some(end) = buffer.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
             continue;
         };
         let head = std::str::from_utf8(&buffer[..end])?;
-        if is_whole(head, &buffer[end + 4..])? {
-            let status = head.split(' ').nth(1).context("an answer without status")?;
+        if is_complete(head, &buffer[end + 4..])? {
+            let status = head.split(' ').nth(1).context("response without status")?;
             return Ok(status.parse()?);
         }
         buffer.reserve(64 << 10);
     }
 }
 
-fn is_whole(head: &str, body: &[u8]) -> Result<bool> {
+/// Returns whether the body is complete according to the head.
+fn is_complete(head: &str, body: &[u8]) -> Result<bool> {
     for line in head.lines().skip(1) {
         let (name, value) = line.split_once(':').unwrap_or_default();
         if name.eq_ignore_ascii_case("content-length") {
@@ -91,5 +95,5 @@ fn is_whole(head: &str, body: &[u8]) -> Result<bool> {
             return Ok(body.ends_with(b"0\r\n\r\n"));
         }
     }
-    anyhow::bail!("an answer that does not say its length: {head}")
+    anyhow::bail!("response without length: {head}")
 }

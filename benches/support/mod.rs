@@ -1,6 +1,6 @@
-//! What the benchmarks share: a table, a load, the service, and the programs beside it.
+//! Shared code of the benchmarks.
 
-#![allow(dead_code, reason = "each benchmark uses a part")]
+#![allow(dead_code, reason = "each benchmark uses a part of the module")]
 
 pub mod fixtures;
 pub mod load;

@@ -1,4 +1,4 @@
-//! The service as the benchmarks start it, in this process or in one of its own.
+//! Starts the service for benchmarks, in this process or in a child process.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -19,10 +19,14 @@ use tokio::net::TcpListener;
 
 use super::fixtures;
 
+/// Signing secret of run tokens.
 pub const TOKEN_SECRET: &str = "0123456789abcdef0123456789abcdef";
-pub const WEBHOOK_SECRET: &str = "what the host signs with";
-pub const ACCESS_CODE: &str = "open sesame, please";
+/// Secret of repository webhooks.
+pub const WEBHOOK_SECRET: &str = "benchmark webhook secret";
+/// Access code of the panel.
+pub const ACCESS_CODE: &str = "benchmark access code";
 
+/// Flags of every benchmark.
 const FLAGS: [&str; 9] = [
     "bench",
     "--runner-token-secret",
@@ -47,17 +51,17 @@ const ALLOCATOR: [(&str, &str); 2] = [
     ("MALLOC_MMAP_THRESHOLD_", "32768"),
 ];
 
-/// The engine's handles on this store, with these flags beside the usual ones.
+/// Creates the engine on a store, with additional flags.
 pub fn build_app(store: Store, more: &[String]) -> Result<App> {
-    // The engine makes its HTTP clients at the start, and they ask for a provider.
+    // The HTTP clients that the engine creates need a TLS provider.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let usual = FLAGS.iter().map(|flag| (*flag).to_owned());
-    let line = Service::parse_from(usual.chain(more.iter().cloned()));
+    let flags = FLAGS.iter().map(|flag| (*flag).to_owned());
+    let line = Service::parse_from(flags.chain(more.iter().cloned()));
     let config = Config::from_options(line.options)?;
     App::new(config, store, AppOptions::default()).map_err(|error| anyhow!(error))
 }
 
-/// What the run of [`fixtures::RUNNING`] reports its progress with.
+/// Issues a progress token for the job [`fixtures::RUNNING_JOB_ID`].
 pub fn progress_token() -> String {
     let (job, now) = (
         fixtures::RUNNING_JOB_ID.into(),
@@ -70,19 +74,19 @@ pub fn progress_token() -> String {
     token.expose().to_owned()
 }
 
-/// What a process serves.
+/// Mode of a server process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ServeMode {
-    /// Reads a request and answers 200: what a connection costs.
+    /// Reads requests and responds with 200.
     Socket,
-    /// The service on a store in memory.
+    /// Service with a store in memory.
     Memory,
-    /// The service on a store on disk.
+    /// Service with a store on disk.
     Disk,
 }
 
-/// Serves until its standard input ends, and then says how often the store committed.
-pub fn serve(what: ServeMode, dir: &Path) -> Result<()> {
+/// Serves until standard input is closed, then prints the number of commits.
+pub fn serve(mode: ServeMode, dir: &Path) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
@@ -90,22 +94,23 @@ pub fn serve(what: ServeMode, dir: &Path) -> Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         println!("{}", listener.local_addr()?);
         std::io::stdout().flush()?;
-        let app = match what {
+        let app = match mode {
             ServeMode::Socket => {
-                tokio::spawn(answer_all(listener));
+                tokio::spawn(respond_to_all(listener));
                 None
             }
-            ServeMode::Memory => Some(served(listener, Store::in_memory()?).await?),
-            ServeMode::Disk => Some(served(listener, Store::open(dir)?).await?),
+            ServeMode::Memory => Some(start_service(listener, Store::in_memory()?).await?),
+            ServeMode::Disk => Some(start_service(listener, Store::open(dir)?).await?),
         };
-        let end = || std::io::stdin().read_to_end(&mut Vec::new());
-        tokio::task::spawn_blocking(end).await??;
+        let wait_for_eof = || std::io::stdin().read_to_end(&mut Vec::new());
+        tokio::task::spawn_blocking(wait_for_eof).await??;
         println!("{}", app.map_or(0, |app| app.store.stats().commits));
         Ok(())
     })
 }
 
-async fn served(listener: TcpListener, store: Store) -> Result<App> {
+/// Starts the service with the running job.
+async fn start_service(listener: TcpListener, store: Store) -> Result<App> {
     let app = build_app(store, &[])?;
     let job = fixtures::running_job();
     app.store.write(move |tx| jobs::put(tx, &job)).await?;
@@ -113,7 +118,8 @@ async fn served(listener: TcpListener, store: Store) -> Result<App> {
     Ok(app)
 }
 
-async fn answer_all(listener: TcpListener) -> std::io::Result<()> {
+/// Responds with 200 to every request.
+async fn respond_to_all(listener: TcpListener) -> std::io::Result<()> {
     const OK: &[u8] =
         b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
     loop {
@@ -127,7 +133,7 @@ async fn answer_all(listener: TcpListener) -> std::io::Result<()> {
                     Ok(0) | Err(_) => return,
                     Ok(read) => filled += read,
                 }
-                if !is_whole(&buffer[..filled]) {
+                if !is_complete(&buffer[..filled]) {
                     continue;
                 }
                 filled = 0;
@@ -139,7 +145,8 @@ async fn answer_all(listener: TcpListener) -> std::io::Result<()> {
     }
 }
 
-fn is_whole(request: &[u8]) -> bool {
+/// Returns whether the request is complete.
+fn is_complete(request: &[u8]) -> bool {
     let text = String::from_utf8_lossy(request);
     let Some((head, body)) = text.split_once("\r\n\r\n") else {
         return false;
@@ -151,16 +158,18 @@ fn is_whole(request: &[u8]) -> bool {
     body.len() >= length
 }
 
-/// This program once more, serving with the memory settings of the service.
+/// Child process of this program that serves with the memory settings of the service. Killed on drop.
 pub struct BenchServer {
     child: Child,
+    /// Address on which it listens.
     pub address: SocketAddr,
 }
 
 impl BenchServer {
-    pub fn start(what: ServeMode, dir: &Path) -> Result<Self> {
+    /// Starts the server and waits until it listens.
+    pub fn start(mode: ServeMode, dir: &Path) -> Result<Self> {
         use clap::ValueEnum;
-        let name = what.to_possible_value().context("no such server")?;
+        let name = mode.to_possible_value().context("unknown serve mode")?;
         let mut child = Command::new(std::env::current_exe()?)
             .arg("--serve")
             .arg(name.get_name())
@@ -172,31 +181,32 @@ impl BenchServer {
             .spawn()?;
         let mut line = String::new();
         let stdout = child.stdout.as_mut().context("no standard output")?;
-        // Byte by byte, so that nothing of what comes later is taken away.
+        // A buffer of one byte, so that no later output is consumed.
         BufReader::with_capacity(1, stdout).read_line(&mut line)?;
         let address = line.trim().parse().context("the server did not start")?;
         Ok(Self { child, address })
     }
 
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ends it, and says how often its store committed.
+    /// Stops the server. Returns the number of commits of its store.
     pub fn stop(mut self) -> Result<u64> {
         drop(self.child.stdin.take());
-        let mut said = String::new();
+        let mut output = String::new();
         if let Some(stdout) = self.child.stdout.as_mut() {
-            stdout.read_to_string(&mut said)?;
+            stdout.read_to_string(&mut output)?;
         }
         self.child.wait()?;
-        Ok(said.trim().parse()?)
+        Ok(output.trim().parse()?)
     }
 }
 
 impl Drop for BenchServer {
     fn drop(&mut self) {
-        // Mostly it has ended.
+        // The process has usually exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,17 +1,19 @@
-//! Results as a table: what was measured, how far it scattered, and against what it is held.
+//! Result tables: medians, spread, and comparison with targets.
 
 use std::time::Duration;
 
-/// What of a row is told beside its name.
+/// Row of a result table.
 pub struct BenchRow {
+    /// Name of the row.
     pub name: String,
-    /// Each round's result.
+    /// Result of each round.
     pub samples: Vec<f64>,
-    /// Anything else that was seen.
+    /// Additional information.
     pub note: String,
 }
 
 impl BenchRow {
+    /// Creates a row without results.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -20,6 +22,7 @@ impl BenchRow {
         }
     }
 
+    /// Creates a row with results.
     pub fn with_samples(name: impl Into<String>, samples: Vec<f64>) -> Self {
         Self {
             samples,
@@ -27,6 +30,7 @@ impl BenchRow {
         }
     }
 
+    /// Sets the note.
     pub fn with_note(self, note: impl Into<String>) -> Self {
         Self {
             note: note.into(),
@@ -34,40 +38,43 @@ impl BenchRow {
         }
     }
 
-    /// The middle round; half of them were at least as good.
+    /// Returns the median of the rounds.
     pub fn median(&self) -> f64 {
         let mut sorted = self.samples.clone();
         sorted.sort_by(f64::total_cmp);
         sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
     }
 
+    /// Returns the minimum and the maximum of the rounds.
     fn spread(&self) -> (f64, f64) {
-        let least = self.samples.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = self.samples.iter().copied().fold(0.0, f64::max);
-        (least, most)
+        let min = self.samples.iter().copied().fold(f64::INFINITY, f64::min);
+        let max = self.samples.iter().copied().fold(0.0, f64::max);
+        (min, max)
     }
 }
 
-/// What is asked of a ratio.
+/// Target of a value.
 #[derive(Clone, Copy)]
 pub enum Threshold {
+    /// Minimum.
     AtLeast(f64),
+    /// Maximum.
     AtMost(f64),
-    /// Nothing: it is only told.
+    /// No target.
     ReportOnly,
 }
 
-/// Prints the rows, each with the least and the most of its rounds.
+/// Prints the rows with median, minimum and maximum.
 pub fn print_table(title: &str, unit: &str, rows: &[BenchRow]) {
     println!("\n{title}\n");
-    println!("{:<46}{:>12}{:>22}  ", "", unit, "least to most");
+    println!("{:<46}{:>12}{:>22}  ", "", unit, "min to max");
     for row in rows {
-        let (least, most) = row.spread();
-        let spread = format!("{} to {}", shown(least), shown(most));
+        let (min, max) = row.spread();
+        let spread = format!("{} to {}", format_value(min), format_value(max));
         println!(
             "{:<46}{:>12}{:>22}  {}",
             row.name,
-            shown(row.median()),
+            format_value(row.median()),
             spread,
             row.note
         );
@@ -75,32 +82,33 @@ pub fn print_table(title: &str, unit: &str, rows: &[BenchRow]) {
     println!();
 }
 
-/// Prints a value beside what is asked of it.
-pub fn print_check(name: &str, value: f64, wanted: Threshold) {
-    let verdict = match wanted {
-        Threshold::AtLeast(bound) => word(value >= bound, &format!("at least {bound}")),
-        Threshold::AtMost(bound) => word(value <= bound, &format!("at most {bound}")),
+/// Prints a value with its target.
+pub fn print_check(name: &str, value: f64, target: Threshold) {
+    let verdict = match target {
+        Threshold::AtLeast(bound) => verdict(value >= bound, &format!("at least {bound}")),
+        Threshold::AtMost(bound) => verdict(value <= bound, &format!("at most {bound}")),
         Threshold::ReportOnly => String::new(),
     };
-    println!("{name:<58}{:>10}   {verdict}", shown(value));
+    println!("{name:<58}{:>10}   {verdict}", format_value(value));
 }
 
-/// Prints one row's result as a multiple of another's. Says nothing when either is missing.
-pub fn print_ratio(rows: &[BenchRow], one: &str, other: &str, wanted: Threshold) {
+/// Prints the ratio of the medians of two rows. Prints nothing if a row is missing.
+pub fn print_ratio(rows: &[BenchRow], one: &str, other: &str, target: Threshold) {
     let find = |name: &str| rows.iter().find(|row| row.name == name);
     if let (Some(one), Some(other)) = (find(one), find(other)) {
         let name = format!("{} / {}", one.name, other.name);
-        print_check(&name, one.median() / other.median(), wanted);
+        print_check(&name, one.median() / other.median(), target);
     }
 }
 
-fn word(is_met: bool, bound: &str) -> String {
-    let verdict = if is_met { "met" } else { "MISSED" };
-    format!("wanted {bound}: {verdict}")
+/// Formats whether a target is met.
+fn verdict(is_met: bool, bound: &str) -> String {
+    let result = if is_met { "met" } else { "MISSED" };
+    format!("target {bound}: {result}")
 }
 
-/// Three digits that count, or all before the point.
-fn shown(value: f64) -> String {
+/// Formats a value with three significant digits, or as an integer from 100.
+fn format_value(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),
         value if value >= 10.0 => format!("{value:.1}"),
@@ -109,6 +117,7 @@ fn shown(value: f64) -> String {
     }
 }
 
+/// Returns a duration in milliseconds.
 pub fn millis(span: Duration) -> f64 {
     span.as_secs_f64() * 1e3
 }

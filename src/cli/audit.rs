@@ -1,4 +1,4 @@
-//! `agent-implement audit verify`: whether the record of who did what is whole.
+//! `agent-implement audit verify`: verification of the audit log.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -9,48 +9,52 @@ use super::local_service::{self, ServiceLocation, ServiceOrStore};
 use domain::audit::AuditVerification;
 use store::audit;
 
+/// Arguments of `audit`.
 #[derive(Debug, clap::Args)]
-pub struct AuditArgs {
+pub(super) struct AuditArgs {
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Look at every entry of the audit: exit 0 when none was changed, removed or moved, else 1 with
-    /// the number of the first that was.
+    /// Check that no entry of the audit log was changed, removed or moved. Exit code 0: the log is intact;
+    /// 1: it is not, and the number of the first broken entry is printed.
     Verify {
-        /// A hash that the log printed earlier; it must be in the chain, or the chain was made anew.
+        /// Hash noted earlier, for example from the service log. It must be in the chain; otherwise the chain
+        /// was rewritten.
         #[arg(long, value_name = "HASH", value_parser = hash)]
         head: Option<String>,
         #[command(flatten)]
-        place: ServiceLocation,
+        location: ServiceLocation,
     },
 }
 
 impl AuditArgs {
-    pub fn location(&self) -> &ServiceLocation {
-        let Command::Verify { place, .. } = &self.command;
-        place
+    /// Location of the service whose audit log is verified.
+    pub(super) fn location(&self) -> &ServiceLocation {
+        let Command::Verify { location, .. } = &self.command;
+        location
     }
 }
 
-pub async fn audit(arguments: AuditArgs) -> anyhow::Result<ExitCode> {
-    let Command::Verify { head, place } = arguments.command;
-    let verdict = verify(place.data_dir(), head.as_deref()).await?;
-    Ok(tell(&verdict))
+/// Verifies the audit log and prints the result.
+pub(super) async fn audit(arguments: AuditArgs) -> anyhow::Result<ExitCode> {
+    let Command::Verify { head, location } = arguments.command;
+    let verification = verify(location.data_dir(), head.as_deref()).await?;
+    Ok(print_result(&verification))
 }
 
-/// Digits of a hash.
+/// Number of hexadecimal digits of a hash.
 const HASH_DIGITS: usize = 64;
 
-/// Reads a hash of the audit.
+/// Parses a hash of the audit chain.
 fn hash(text: &str) -> Result<String, String> {
     let is_hash = text.len() == HASH_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match is_hash {
         true => Ok(text.to_ascii_lowercase()),
         false => Err(format!(
-            "a hash of the audit has {HASH_DIGITS} hexadecimal digits"
+            "an audit hash has {HASH_DIGITS} hexadecimal digits"
         )),
     }
 }
@@ -61,30 +65,32 @@ async fn verify(data_dir: &Path, head: Option<&str>) -> anyhow::Result<AuditVeri
         ServiceOrStore::Running(service) => {
             let anchor = head.map(|hash| format!("?head={hash}")).unwrap_or_default();
             let path = format!("/api/audit/verify{anchor}");
-            let told = service.get(&path).await?;
-            let told = told
-                .context("the service that runs keeps no audit: it is older than this program")?;
-            Ok(serde_json::from_value(told)?)
+            let response = service.get(&path).await?;
+            let response = response
+                .context("the running service is older than this program and has no audit log")?;
+            Ok(serde_json::from_value(response)?)
         }
     }
 }
 
-fn tell(verdict: &AuditVerification) -> ExitCode {
+fn print_result(verification: &AuditVerification) -> ExitCode {
     let AuditVerification {
         ok,
         entries,
         head,
         broken_at,
-    } = verdict;
+    } = verification;
     let head = head.as_deref().unwrap_or("none");
     match (ok, broken_at) {
         (true, _) => {
             println!("ok: {entries} entries, head {head}");
             return ExitCode::SUCCESS;
         }
-        (false, Some(seq)) => println!("broken at entry {seq}; {entries} entries before it hold"),
+        (false, Some(seq)) => {
+            println!("broken at entry {seq}; the {entries} entries before it are intact")
+        }
         (false, None) => println!(
-            "the chain holds and the given head is not in it: it was made anew ({entries} entries, head {head})"
+            "the chain is intact but does not contain the given hash: it was rewritten ({entries} entries, head {head})"
         ),
     }
     ExitCode::FAILURE

@@ -1,4 +1,4 @@
-//! `agent-implement backup`: a copy of the store, whether the service runs or not.
+//! `agent-implement backup`: copies the store of a running or stopped service.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,16 +13,17 @@ use store::{Backup, SECRETS_KEY_FILE};
 
 use super::local_service::{ServiceLocation, ServiceOrStore, connect_or_open};
 
+/// Arguments of `backup`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
-pub struct BackupArgs {
-    /// Where the backup goes; - is the standard output.
+pub(super) struct BackupArgs {
+    /// File to write the backup to; - for standard output.
     file: PathBuf,
-    /// Write over a file that is there.
+    /// Overwrite an existing file.
     #[arg(long)]
     force: bool,
-    /// Also copy the key of the stored secrets, to FILE.key. Keep it elsewhere: the two together open
-    /// the secrets.
+    /// Also copy the key of the stored secrets to FILE.key. Store it elsewhere: anyone with both files can
+    /// read the secrets.
     #[arg(long)]
     with_key: bool,
     #[command(flatten)]
@@ -30,26 +31,27 @@ pub struct BackupArgs {
 }
 
 const HELP: &str = "\
-The copy is of one instant, and has everything that was acknowledged before the command began. The service \
-goes on meanwhile. The file is of mode 0600, and in its place only once it is whole and on the disk.
+The backup is a consistent snapshot. It contains everything that was acknowledged before the command began. \
+The service keeps running. FILE has mode 0600 and appears only when it is complete and on disk.
 
-Secrets are in it sealed, and their key is not: save DATA_DIR/secrets.key (or SECRETS_KEY) once, elsewhere, \
-or use --with-key. Nothing else is in it: not the configuration, not the logs.";
+Secrets in the backup are encrypted, and their key is not included: save DATA_DIR/secrets.key (or SECRETS_KEY) \
+once, in another place, or use --with-key. The configuration and the logs are not included.";
 
-pub async fn backup(arguments: BackupArgs) -> anyhow::Result<ExitCode> {
+/// Writes a backup of the store and prints where it is.
+pub(super) async fn backup(arguments: BackupArgs) -> anyhow::Result<ExitCode> {
     let BackupArgs {
         file,
         force,
-        location: place,
+        location,
         ..
     } = &arguments;
     if file.as_os_str() == "-" {
         ensure!(
             !arguments.with_key,
-            "--with-key needs a FILE to write the key beside"
+            "--with-key needs a FILE; it cannot be used with standard output"
         );
         let mut output = io::stdout();
-        take(place.data_dir(), &mut output).await?;
+        write_backup(location.data_dir(), &mut output).await?;
         output.flush()?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -58,26 +60,26 @@ pub async fn backup(arguments: BackupArgs) -> anyhow::Result<ExitCode> {
     if arguments.with_key {
         refuse_to_replace(&key_file, *force)?;
     }
-    let mut fresh = beside(file)?;
-    take(place.data_dir(), fresh.as_file_mut()).await?;
-    let header = Backup::open(fresh.path())?.header;
-    keep(fresh, file, *force)?;
+    let mut temporary = temporary_file_beside(file)?;
+    write_backup(location.data_dir(), temporary.as_file_mut()).await?;
+    let header = Backup::open(temporary.path())?.header;
+    persist(temporary, file, *force)?;
     println!(
-        "{} holds everything of {} as it was at {}.",
+        "Backed up to {}: {} as of {}.",
         file.display(),
-        place.data_dir().display(),
+        location.data_dir().display(),
         header.taken_at
     );
-    let key = place.data_dir().join(SECRETS_KEY_FILE);
+    let key = location.data_dir().join(SECRETS_KEY_FILE);
     if arguments.with_key {
         copy_key(&key, &key_file, *force)?;
         println!(
-            "{} holds the key of its secrets: keep the two apart.",
+            "Copied the key of its secrets to {}. Store the two files in different places.",
             key_file.display()
         );
     } else if header.sealed_secrets > 0 {
         println!(
-            "Its secrets ({}) open only with their key, which is not in it: save {} elsewhere, or SECRETS_KEY where that is set.",
+            "The backup does not include the key of its {} secrets: also save {} in another place (or SECRETS_KEY, if that is set).",
             header.sealed_secrets,
             key.display()
         );
@@ -85,18 +87,18 @@ pub async fn backup(arguments: BackupArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where the key of a backup's secrets is saved.
+/// Path of the file with the key of a backup's secrets.
 pub(super) fn key_file_path(backup: &Path) -> PathBuf {
     let mut name = backup.as_os_str().to_owned();
     name.push(".key");
     name.into()
 }
 
-async fn take(dir: &Path, output: &mut (impl Write + Send)) -> anyhow::Result<()> {
+async fn write_backup(dir: &Path, output: &mut (impl Write + Send)) -> anyhow::Result<()> {
     match connect_or_open(dir).await? {
         ServiceOrStore::Running(service) => {
-            let take = |piece: &[u8]| output.write_all(piece);
-            service.download("/api/backup", take).await
+            let write_chunk = |chunk: &[u8]| output.write_all(chunk);
+            service.download("/api/backup", write_chunk).await
         }
         ServiceOrStore::Stopped(store) => {
             store.back_up(Clock::System.now(), output)?;
@@ -108,44 +110,44 @@ async fn take(dir: &Path, output: &mut (impl Write + Send)) -> anyhow::Result<()
 fn copy_key(from: &Path, to: &Path, force: bool) -> anyhow::Result<()> {
     let key = std::fs::read(from).with_context(|| {
         format!(
-            "reading {} (where SECRETS_KEY is set, that is the key: save it)",
+            "reading {} (if SECRETS_KEY is set, it is the key: save its value instead)",
             from.display()
         )
     })?;
-    let mut fresh = beside(to)?;
-    fresh.write_all(&key)?;
-    keep(fresh, to, force)
+    let mut temporary = temporary_file_beside(to)?;
+    temporary.write_all(&key)?;
+    persist(temporary, to, force)
 }
 
 fn refuse_to_replace(file: &Path, force: bool) -> anyhow::Result<()> {
     if !force && file.symlink_metadata().is_ok() {
         bail!(
-            "{} is there already; --force writes over it",
+            "{} already exists; use --force to overwrite it",
             file.display()
         );
     }
     Ok(())
 }
 
-/// A file of its own beside the place, which only its owner may read.
-fn beside(file: &Path) -> anyhow::Result<NamedTempFile> {
-    let folder = folder_of(file);
+/// Temporary file in the folder of `file`, readable by its owner only.
+fn temporary_file_beside(file: &Path) -> anyhow::Result<NamedTempFile> {
+    let folder = parent_folder(file);
     NamedTempFile::new_in(folder).with_context(|| format!("writing into {}", folder.display()))
 }
 
-fn folder_of(file: &Path) -> &Path {
+fn parent_folder(file: &Path) -> &Path {
     let folder = file.parent().filter(|path| !path.as_os_str().is_empty());
     folder.unwrap_or(Path::new("."))
 }
 
-/// Puts it in its place, durably.
-fn keep(fresh: NamedTempFile, file: &Path, force: bool) -> anyhow::Result<()> {
-    fresh.as_file().sync_all()?;
-    let kept = if force {
-        fresh.persist(file)
+/// Moves the temporary file to its final path, durably.
+fn persist(temporary: NamedTempFile, file: &Path, force: bool) -> anyhow::Result<()> {
+    temporary.as_file().sync_all()?;
+    let persisted = if force {
+        temporary.persist(file)
     } else {
-        fresh.persist_noclobber(file)
+        temporary.persist_noclobber(file)
     };
-    kept.with_context(|| format!("putting {} in its place", file.display()))?;
-    Ok(File::open(folder_of(file))?.sync_all()?)
+    persisted.with_context(|| format!("creating {}", file.display()))?;
+    Ok(File::open(parent_folder(file))?.sync_all()?)
 }

@@ -1,4 +1,4 @@
-//! `agent-implement completions`: what a shell completes of our command line.
+//! `agent-implement completions`: shell completion scripts.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -9,14 +9,15 @@ use clap_complete::shells::{Bash, Fish, Zsh};
 
 use super::{CommandLine, PROGRAM_NAME};
 
+/// Arguments of `completions`.
 #[derive(Debug, clap::Args)]
-pub struct CompletionsArgs {
-    /// The shell that reads it.
+pub(super) struct CompletionsArgs {
+    /// Shell to print the script for.
     #[arg(value_enum)]
     shell: Shell,
 }
 
-/// The shells that we complete for.
+/// Supported shells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Shell {
     Bash,
@@ -24,9 +25,9 @@ enum Shell {
     Fish,
 }
 
-/// Prints the script of a shell.
-pub fn completions(arguments: &CompletionsArgs) -> anyhow::Result<ExitCode> {
-    let mut command = shown();
+/// Prints the completion script of a shell.
+pub(super) fn completions(arguments: &CompletionsArgs) -> anyhow::Result<ExitCode> {
+    let mut command = visible_command();
     let mut script = Vec::new();
     match arguments.shell {
         Shell::Bash => generate(Bash, &mut command, PROGRAM_NAME, &mut script),
@@ -35,35 +36,36 @@ pub fn completions(arguments: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     }
     let mut script = String::from_utf8(script)?;
     if arguments.shell == Shell::Bash {
-        script = mended(&script);
+        script = fix_bash_function_names(&script);
     }
     super::ignore_broken_pipe(io::stdout().lock().write_all(script.as_bytes()))
 }
 
-/// clap_complete 4.6 writes the dash of a program's name in two ways in one script for bash, which
-/// then completes no command's flags.
-fn mended(script: &str) -> String {
-    let (here, there) = (
+/// Works around a bug of clap_complete 4.6: its bash script escapes the dash of the program's name in two
+/// ways, so that the flags of subcommands are not completed.
+fn fix_bash_function_names(script: &str) -> String {
+    let (wrong, right) = (
         PROGRAM_NAME.replace('-', "__subcmd__"),
         PROGRAM_NAME.replace('-', "__"),
     );
-    script.replace(&here, &there)
+    script.replace(&wrong, &right)
 }
 
-/// The command line without what is hidden; the generators would offer that, too.
-fn shown() -> Command {
+/// Command line without hidden commands and flags. The generators would offer them, too.
+fn visible_command() -> Command {
     without_hidden(&CommandLine::command()).version(env!("CARGO_PKG_VERSION"))
 }
 
-/// A command with the flags and commands that its help shows.
-fn without_hidden(whole: &Command) -> Command {
-    let flags = whole.get_arguments().filter(|flag| !flag.is_hide_set());
-    let own = whole.get_subcommands().filter(|own| !own.is_hide_set());
-    let mut shown = Command::new(whole.get_name().to_owned())
+/// Copy of a command with the flags and subcommands that its help shows.
+fn without_hidden(command: &Command) -> Command {
+    let flags = command.get_arguments().filter(|flag| !flag.is_hide_set());
+    let subcommands = command.get_subcommands();
+    let subcommands = subcommands.filter(|subcommand| !subcommand.is_hide_set());
+    let mut visible = Command::new(command.get_name().to_owned())
         .args(flags.cloned())
-        .subcommands(own.map(without_hidden));
-    if let Some(about) = whole.get_about() {
-        shown = shown.about(about.clone());
+        .subcommands(subcommands.map(without_hidden));
+    if let Some(about) = command.get_about() {
+        visible = visible.about(about.clone());
     }
-    shown
+    visible
 }

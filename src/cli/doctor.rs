@@ -1,4 +1,4 @@
-//! `agent-implement doctor`: what is wrong with a set-up, why it matters, and how it is mended.
+//! `agent-implement doctor`: problems of a setup, their impact and their remedies.
 
 mod callback_identity;
 mod config_values;
@@ -21,13 +21,14 @@ use vendors::http::Redactor;
 use super::terminal::{has_colours, sanitize_for_terminal};
 use stored_setup::StoredSetup;
 
+/// Arguments of `doctor`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
-pub struct DoctorArgs {
+pub(super) struct DoctorArgs {
     #[command(flatten)]
     options: Options,
-    /// File with the service's variables, as systemd's EnvironmentFile= has them. It beats this
-    /// shell's environment, and flags beat it.
+    /// File with the service's variables, in the format of systemd's EnvironmentFile=. It overrides the
+    /// environment of this shell; flags override the file.
     #[arg(long, value_name = "FILE")]
     pub(super) env_file: Option<PathBuf>,
     /// Print the findings as JSON.
@@ -36,15 +37,16 @@ pub struct DoctorArgs {
 }
 
 const HELP: &str = "\
-Checks the set-up that `serve` would have with the same flags and environment: values, data folder, key, port, \
-store, clock, credentials, rights on every mapped repository, workflows, the address that runs report to, \
-hosts of runs, model keys, chat. The projects are those of the running service, or of its store. Nothing is \
-changed, and no message is sent.
+Checks the setup that `serve` would have with the same flags and environment: values, data folder, key, port, \
+store, clock, credentials, permissions on every mapped repository, workflows, the callback address, hosts of runs, \
+model keys and chat. Projects are read from the running service, or from its store. The command changes nothing \
+and sends no messages.
 
-Exit codes: 0 nothing is wrong (there may be warnings); 1 something is; 2 the command line is wrong.";
+Exit codes: 0 no errors (there may be warnings); 1 at least one error; 2 the command line is wrong.";
 
-pub async fn doctor(arguments: DoctorArgs) -> anyhow::Result<ExitCode> {
-    // The command line was read with it, so it was there a moment ago.
+/// Checks the setup and prints the findings.
+pub(super) async fn doctor(arguments: DoctorArgs) -> anyhow::Result<ExitCode> {
+    // The file could be read when the command line was parsed.
     let file = arguments.env_file.as_deref();
     let variables = file.and_then(|file| EnvFile::read(file).ok());
     let (config, values) =
@@ -62,68 +64,71 @@ pub async fn doctor(arguments: DoctorArgs) -> anyhow::Result<ExitCode> {
     let redactor = Redactor::new(config.secrets());
     let report = Report {
         findings: &findings,
-        colours: has_colours(&std::io::stdout()),
+        use_colors: has_colours(&std::io::stdout()),
     };
     let text = match arguments.json {
         true => format!("{:#}\n", json!({ "findings": findings })),
         false => report.to_string(),
     };
     print!("{}", redactor.redact(&text));
-    let is_wrong = findings.iter().any(|one| one.level == CheckLevel::Error);
-    Ok(match is_wrong {
+    let has_errors = findings
+        .iter()
+        .any(|finding| finding.level == CheckLevel::Error);
+    Ok(match has_errors {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
     })
 }
 
-/// Everything but the values themselves.
+/// Runs every check except those of the values themselves.
 async fn check(config: Config, problems: &[String]) -> anyhow::Result<Vec<CheckResult>> {
     let mut findings = local_host::check_data_dir(&config);
-    let (setup, standing, found) = stored_setup::load(&config).await;
-    findings.extend(found);
+    let (setup, service_state, store_findings) = stored_setup::load(&config).await;
+    findings.extend(store_findings);
     if !config_values::has_problem(problems, &["PORT", "LISTEN_ADDR"]) {
-        findings.push(local_host::check_port(&config, standing));
+        findings.push(local_host::check_port(&config, service_state));
     }
     findings.extend([
         local_host::check_custom_dir(&config),
         local_host::check_admin_access(&config),
     ]);
-    let app = rehearse(config, setup).await?;
-    findings.extend(examine(&app, standing).await?);
+    let app = temporary_app(config, setup).await?;
+    findings.extend(examine(&app, service_state).await?);
     Ok(findings)
 }
 
-/// The engine of this configuration and these projects, with a store of its own that is forgotten.
-async fn rehearse(config: Config, setup: StoredSetup) -> anyhow::Result<App> {
+/// Engine with this configuration and these projects, on a temporary store in memory.
+async fn temporary_app(config: Config, setup: StoredSetup) -> anyhow::Result<App> {
     let store = setup.into_memory_store().await?;
     App::new(config, store, AppOptions::default()).map_err(anyhow::Error::msg)
 }
 
-/// Findings for people.
+/// Findings as text for a terminal.
 struct Report<'a> {
     findings: &'a [CheckResult],
-    colours: bool,
+    use_colors: bool,
 }
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.findings.iter().map(|one| name(one.check).len()).max();
+        let names = self.findings.iter().map(|finding| name(finding.check));
+        let width = names.map(str::len).max();
         let width = width.unwrap_or_default();
-        for one in self.findings {
-            let level = format!("{:<7}", one.level.as_str());
-            match colour(one.level).filter(|_| self.colours) {
+        for finding in self.findings {
+            let level = format!("{:<7}", finding.level.as_str());
+            match color(finding.level).filter(|_| self.use_colors) {
                 Some(code) => write!(f, "\x1b[{code}m{level}\x1b[0m")?,
                 None => f.write_str(&level)?,
             }
-            let subject = one.subject.as_ref();
+            let subject = finding.subject.as_ref();
             let subject = subject.map_or_else(String::new, |subject| format!("{subject}: "));
-            let what = sanitize_for_terminal(&one.message);
-            writeln!(f, "  {:<width$}  {subject}{what}", name(one.check))?;
-            for (word, text) in [("why", &one.impact), ("mend", &one.remedy)] {
+            let message = sanitize_for_terminal(&finding.message);
+            writeln!(f, "  {:<width$}  {subject}{message}", name(finding.check))?;
+            for (label, text) in [("why", &finding.impact), ("fix", &finding.remedy)] {
                 if !text.is_empty() {
                     writeln!(
                         f,
-                        "         {:<width$}  {word}: {}",
+                        "         {:<width$}  {label}: {}",
                         "",
                         sanitize_for_terminal(text)
                     )?;
@@ -133,7 +138,7 @@ impl fmt::Display for Report<'_> {
         let count = |level| {
             self.findings
                 .iter()
-                .filter(|one| one.level == level)
+                .filter(|finding| finding.level == level)
                 .count()
         };
         let (errors, warnings) = (count(CheckLevel::Error), count(CheckLevel::Warning));
@@ -142,7 +147,8 @@ impl fmt::Display for Report<'_> {
     }
 }
 
-fn colour(level: CheckLevel) -> Option<&'static str> {
+/// ANSI color code of a level.
+fn color(level: CheckLevel) -> Option<&'static str> {
     match level {
         CheckLevel::Ok => Some("32"),
         CheckLevel::NotConfigured => None,
@@ -151,7 +157,7 @@ fn colour(level: CheckLevel) -> Option<&'static str> {
     }
 }
 
-/// What people call what is checked. Scripts have the names of the API.
+/// Display name of a check. The JSON output keeps the names of the API.
 fn name(check: &str) -> &str {
     match check {
         "ticketing-a" => "Linear",

@@ -1,4 +1,4 @@
-//! `agent-implement guard scan`: the sensitive-file guard at a shell, in a hook and in CI.
+//! `agent-implement guard scan`: the sensitive-file guard for shells, git hooks and CI.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -9,71 +9,73 @@ use serde_json::json;
 use domain::sensitive_files::{SecretCategory, find_secrets, redact_ranges};
 use run::scan::{self, GuardFinding, ScanReport};
 
-/// The exit code of a scan that finds what would block a push.
+/// Exit code of a scan with findings that would block a push.
 const BLOCKED: u8 = 1;
-/// The exit code of a scan that did not come about.
-const NOT_SCANNED: u8 = 2;
+/// Exit code of a scan that failed.
+const SCAN_FAILED: u8 = 2;
 
+/// Arguments of `guard`.
 #[derive(Debug, clap::Args)]
-pub struct GuardArgs {
+pub(super) struct GuardArgs {
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Judge files as if a run were about to push them. Exit code 0: they pass; 1: a push would be
-    /// blocked; 2: nothing was judged. The secret itself is never printed.
+    /// Scan files with the rules that apply to the push of a run. Exit code 0: nothing would block a push;
+    /// 1: something would; 2: the scan failed. Secrets are never printed.
     Scan(Scan),
 }
 
 #[derive(Debug, clap::Args)]
 struct Scan {
-    /// Print a line of JSON for each file that blocks or warns.
+    /// Print one line of JSON per finding.
     #[arg(long)]
     json: bool,
-    /// The file that names what is permitted (`guard: {allow: [...]}`); by default
-    /// `.agent-implement/config.yml` of the current folder, where it is there.
+    /// File with the permitted paths (`guard: {allow: [...]}`); default: `.agent-implement/config.yml` in the
+    /// current folder, if it exists.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Judge what is staged in git.
+    /// Scan the changes staged in git.
     #[arg(long, conflicts_with_all = ["diff", "paths"])]
     staged: bool,
-    /// Judge what the commits of a range bring, from where its two ends part.
+    /// Scan the changes of a range of commits, from the merge base of its two ends.
     #[arg(long, value_name = "BASE..HEAD", conflicts_with = "paths")]
     diff: Option<String>,
-    /// Files and folders; by default the current folder. Files are judged as new, whatever git knows.
+    /// Files and folders to scan; default: the current folder. Every file counts as new, whether git tracks
+    /// it or not.
     paths: Vec<PathBuf>,
 }
 
-/// Carries out a command of the guard.
-pub async fn guard(arguments: GuardArgs) -> anyhow::Result<ExitCode> {
+/// Scans files and prints the findings.
+pub(super) async fn guard(arguments: GuardArgs) -> anyhow::Result<ExitCode> {
     let Command::Scan(scan) = arguments.command;
-    let scanned = match scanned(&scan).await {
-        Ok(scanned) => scanned,
+    let report = match run_scan(&scan).await {
+        Ok(report) => report,
         Err(cause) => {
             eprintln!("agent-implement guard scan: {cause}");
-            return Ok(ExitCode::from(NOT_SCANNED));
+            return Ok(ExitCode::from(SCAN_FAILED));
         }
     };
-    let line = if scan.json { in_json } else { in_words };
-    let lines: String = scanned.findings.iter().map(line).collect();
+    let format_line = if scan.json { json_line } else { text_line };
+    let lines: String = report.findings.iter().map(format_line).collect();
     super::ignore_broken_pipe(io::stdout().lock().write_all(lines.as_bytes()))?;
-    let blocked = scanned
+    let blocking = report
         .findings
         .iter()
-        .filter(|found| found.is_blocking)
+        .filter(|finding| finding.is_blocking)
         .count();
     if !scan.json {
-        eprintln!("{}", summary(&scanned, blocked));
+        eprintln!("{}", summary(&report, blocking));
     }
-    Ok(match blocked {
+    Ok(match blocking {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::from(BLOCKED),
     })
 }
 
-async fn scanned(scan: &Scan) -> Result<ScanReport, String> {
+async fn run_scan(scan: &Scan) -> Result<ScanReport, String> {
     let folder = std::env::current_dir().map_err(|error| error.to_string())?;
     let allow = scan::read_allow_list(&folder, scan.config.as_deref())?;
     match (&scan.diff, scan.staged, scan.paths.as_slice()) {
@@ -84,33 +86,37 @@ async fn scanned(scan: &Scan) -> Result<ScanReport, String> {
     }
 }
 
-fn in_json(found: &GuardFinding) -> String {
-    let path = &found.hit.path;
+fn json_line(finding: &GuardFinding) -> String {
+    let path = &finding.hit.path;
     let line = json!({
         "path": redact_ranges(path, &find_secrets(path)),
-        "verdict": verdict(found),
-        "category": found.hit.reason.category().map(SecretCategory::as_str),
-        "rule": found.hit.reason.rule(),
-        "line": found.line,
+        "verdict": verdict(finding),
+        "category": finding.hit.reason.category().map(SecretCategory::as_str),
+        "rule": finding.hit.reason.rule(),
+        "line": finding.line,
     });
     format!("{line}\n")
 }
 
-fn in_words(found: &GuardFinding) -> String {
-    let line = found
+fn text_line(finding: &GuardFinding) -> String {
+    let line = finding
         .line
         .map_or_else(String::new, |line| format!(" (line {line})"));
-    format!("{} {}{line}\n", verdict(found), found.hit)
+    format!("{} {}{line}\n", verdict(finding), finding.hit)
 }
 
-fn verdict(found: &GuardFinding) -> &'static str {
-    if found.is_blocking { "blocks" } else { "warns" }
+fn verdict(finding: &GuardFinding) -> &'static str {
+    if finding.is_blocking {
+        "blocks"
+    } else {
+        "warns"
+    }
 }
 
-fn summary(scanned: &ScanReport, blocked: usize) -> String {
-    let warned = scanned.findings.len() - blocked;
+fn summary(report: &ScanReport, blocking: usize) -> String {
+    let warnings = report.findings.len() - blocking;
     format!(
-        "{} file(s) judged: {blocked} would block a push, {warned} to look at.",
-        scanned.file_count
+        "Scanned {} file(s): {blocking} would block a push, {warnings} warning(s).",
+        report.file_count
     )
 }

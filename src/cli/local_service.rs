@@ -1,8 +1,8 @@
-//! The service on this machine, for the commands that ask it: over its control socket while it runs,
-//! in its store while it does not.
+//! Access of commands to the service on this machine: over its control socket while it runs, else directly to
+//! its store.
 //!
-//! A command that reads calls [`reach`] with the data directory and gets one of the two. Which it is
-//! must make no difference to what it prints: both ways end in the same function over the store.
+//! A command calls [`connect_or_open`] with the data directory and gets one of the two. Its output must not
+//! depend on which: both paths end in the same function over the store.
 
 use std::fs::File;
 use std::io;
@@ -17,72 +17,76 @@ use server::control_socket;
 use store::{STORE_FILE, Store, StoreError};
 use vendors::http::{Client, Redactor, Request, Timeouts};
 
-/// How long may a service that is just starting or stopping hold its store without answering?
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum wait for a service that holds its store but does not respond yet or any more.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long is the rest before another look at it?
-const REST: Duration = Duration::from_millis(100);
+/// Pause between two connection attempts.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// How the control socket is called in an address; nobody looks it up.
-const BASE: &str = "http://control";
+/// Base URL of requests over the control socket. Its host name is never resolved.
+const BASE_URL: &str = "http://control";
 
-/// The data folder where nothing names one.
-const USUAL: &str = "./data";
+/// Default data folder.
+const DEFAULT_DATA_DIR: &str = "./data";
 
-/// Where a service keeps its data.
+/// Options that select a service by its data folder.
 #[derive(Debug, Clone, clap::Args)]
-pub struct ServiceLocation {
-    /// Data folder of the service. Unless something names it, that of the installed service, whose variables
-    /// are in /etc/agent-implement/agent-implement.env, else ./data.
+pub(super) struct ServiceLocation {
+    /// Data folder of the service. Default: DATA_DIR of /etc/agent-implement/agent-implement.env if that file
+    /// exists, else ./data.
     #[arg(long, env = "DATA_DIR")]
     data_dir: Option<PathBuf>,
-    /// File with the service's variables, as systemd's EnvironmentFile= has them; DATA_DIR is taken from
-    /// there.
+    /// File with the service's variables, in the format of systemd's EnvironmentFile=. DATA_DIR is read from
+    /// it.
     #[arg(long, value_name = "FILE")]
     pub env_file: Option<PathBuf>,
 }
 
 impl ServiceLocation {
-    /// The data folder.
-    pub fn data_dir(&self) -> &Path {
-        self.data_dir.as_deref().unwrap_or(Path::new(USUAL))
+    /// Path of the data folder.
+    pub(super) fn data_dir(&self) -> &Path {
+        self.data_dir
+            .as_deref()
+            .unwrap_or(Path::new(DEFAULT_DATA_DIR))
     }
 
-    /// Whether anybody said which folder it is.
-    pub fn is_explicit(&self) -> bool {
+    /// Whether a flag or variable sets the data folder.
+    pub(super) fn is_explicit(&self) -> bool {
         self.data_dir.is_some()
     }
 }
 
-/// The service, one way or the other.
-pub enum ServiceOrStore {
+/// Running service, or the store of a stopped one.
+pub(super) enum ServiceOrStore {
+    /// Client of the running service.
     Running(ControlClient),
+    /// Store of the stopped service, opened by this process.
     Stopped(Store),
 }
 
-/// The service of this data directory: the one that runs, else its store, opened by this process.
+/// Connects to the running service of this data directory, or opens its store.
 ///
 /// # Errors
-/// When there is no store, this user may not open it, or whoever holds it does not answer.
-pub async fn connect_or_open(dir: &Path) -> anyhow::Result<ServiceOrStore> {
-    let began = Instant::now();
+/// If there is no store, if this user may not open it, or if the process that holds it does not respond.
+pub(super) async fn connect_or_open(dir: &Path) -> anyhow::Result<ServiceOrStore> {
+    let started = Instant::now();
     loop {
         if let Some(service) = ControlClient::connect(dir).await? {
             return Ok(ServiceOrStore::Running(service));
         }
         if !dir.join(STORE_FILE).exists() {
             bail!(
-                "there is no store in {}; name the service's data folder with --data-dir, DATA_DIR or --env-file",
+                "there is no store in {}; set the data folder of the service with --data-dir, DATA_DIR or --env-file",
                 dir.display()
             );
         }
         match Store::open(dir) {
             Ok(store) => return Ok(ServiceOrStore::Stopped(store)),
-            Err(StoreError::InUse { .. }) if began.elapsed() < PATIENCE => {
-                tokio::time::sleep(REST).await;
+            Err(StoreError::InUse { .. }) if started.elapsed() < CONNECT_TIMEOUT => {
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
             Err(StoreError::InUse { .. }) => bail!(
-                "a process holds the store in {} and does not answer at its control socket; see the service's log",
+                "a process holds the store in {} but does not respond at its control socket; see the log of the service",
                 dir.display()
             ),
             Err(error) => return Err(error.into()),
@@ -90,66 +94,72 @@ pub async fn connect_or_open(dir: &Path) -> anyhow::Result<ServiceOrStore> {
     }
 }
 
-/// A service that runs.
-pub struct ControlClient {
+/// Client of the control socket of a running service.
+pub(super) struct ControlClient {
     client: Client,
-    /// What the socket's path leads through.
+    /// Open folder that the path of the socket goes through.
     _folder: Option<File>,
 }
 
 impl ControlClient {
-    /// The one that runs on this data directory; none when none does.
+    /// Connects to the service of this data directory. Returns `None` if no service runs.
     ///
     /// # Errors
-    /// When this user may not ask it.
-    pub async fn connect(dir: &Path) -> anyhow::Result<Option<Self>> {
+    /// If this user may not connect.
+    pub(super) async fn connect(dir: &Path) -> anyhow::Result<Option<Self>> {
         let (path, folder) = match control_socket(dir) {
-            Ok(found) => found,
+            Ok(path_and_folder) => path_and_folder,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).with_context(|| format!("opening {}", dir.display())),
         };
         match UnixStream::connect(&path).await {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => bail!(
-                "{} may be asked by the service's own user and by root only; try sudo",
+                "only the user of the service and root may connect to the service in {}; try sudo",
                 dir.display()
             ),
-            // Nobody listens: none was there, or it was killed.
+            // No listener: there is no socket, or its service was killed.
             Err(_) => return Ok(None),
         }
-        let (quiet, timeouts) = (Redactor::new([""; 0]), Timeouts::default());
-        let client = Client::with_unix_socket("the service", quiet, timeouts, &path);
+        let (redactor, timeouts) = (Redactor::new([""; 0]), Timeouts::default());
+        let client = Client::with_unix_socket("the service", redactor, timeouts, &path);
         Ok(Some(Self {
             client: client.map_err(anyhow::Error::msg)?,
             _folder: folder,
         }))
     }
 
-    /// Asks for what stands at a path of the API; none when it answers 404.
+    /// Gets a path of the API as JSON. Returns `None` for status 404.
     ///
     /// # Errors
-    /// Any other refusal, and what happens on the way.
-    pub async fn get(&self, path: &str) -> anyhow::Result<Option<Value>> {
-        let request =
-            Request::get("asking the service", format!("{BASE}{path}")).accept_status(404);
-        let answer = self.client.send(&request).await?;
-        match answer.status() {
+    /// If the request fails or has another error status.
+    pub(super) async fn get(&self, path: &str) -> anyhow::Result<Option<Value>> {
+        let request = Request::get(
+            "requesting data of the service",
+            format!("{BASE_URL}{path}"),
+        )
+        .accept_status(404);
+        let response = self.client.send(&request).await?;
+        match response.status() {
             404 => Ok(None),
-            _ => Ok(Some(answer.json()?)),
+            _ => Ok(Some(response.json()?)),
         }
     }
 
-    /// Takes a long answer piece by piece.
+    /// Downloads a large response in chunks.
     ///
     /// # Errors
-    /// When it is refused or breaks off, and what `take` failed with.
-    pub async fn download(
+    /// If the request is refused or interrupted, or if `write_chunk` fails.
+    pub(super) async fn download(
         &self,
         path: &str,
-        take: impl FnMut(&[u8]) -> io::Result<()>,
+        write_chunk: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> anyhow::Result<()> {
-        let request = Request::get("asking the service", format!("{BASE}{path}"));
-        let taken = self.client.download(&request, take).await;
-        taken.map_err(|error| anyhow!(error))
+        let request = Request::get(
+            "requesting data of the service",
+            format!("{BASE_URL}{path}"),
+        );
+        let downloaded = self.client.download(&request, write_chunk).await;
+        downloaded.map_err(|error| anyhow!(error))
     }
 }

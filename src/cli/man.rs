@@ -1,4 +1,4 @@
-//! `agent-implement man`: the manual, a page for each command.
+//! `agent-implement man`: manual pages, one per command.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,22 +10,23 @@ use clap_mangen::Man;
 
 use super::CommandLine;
 
+/// Arguments of `man`.
 #[derive(Debug, clap::Args)]
-pub struct ManArgs {
-    /// Write the page of every command into this folder instead: agent-implement.1, agent-implement-serve.1
-    /// and so on. The folder is made where it is missing.
+pub(super) struct ManArgs {
+    /// Write the pages of all commands to this folder instead (agent-implement.1, agent-implement-serve.1,
+    /// ...). The folder is created if it does not exist.
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
 }
 
-/// Prints the first page, or writes all of them.
-pub fn man(arguments: &ManArgs) -> anyhow::Result<ExitCode> {
+/// Prints the main page, or writes all pages to a folder.
+pub(super) fn man(arguments: &ManArgs) -> anyhow::Result<ExitCode> {
     let command = CommandLine::command().disable_help_subcommand(true);
     let Some(dir) = &arguments.dir else {
         return super::ignore_broken_pipe(Man::new(command).render(&mut io::stdout().lock()));
     };
     std::fs::create_dir_all(dir)
         .and_then(|()| clap_mangen::generate_to(command, dir))
-        .with_context(|| format!("writing the manual into {}", dir.display()))?;
+        .with_context(|| format!("writing the manual pages to {}", dir.display()))?;
     Ok(ExitCode::SUCCESS)
 }

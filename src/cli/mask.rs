@@ -1,9 +1,9 @@
-//! `agent-implement mask`: the first step of a CI run, which hides the run's tokens from its log.
+//! `agent-implement mask`: first step of a CI run, which masks the run's tokens in the log.
 
 use std::process::ExitCode;
 
-/// Prints the commands that make CI hide the tokens. CI obeys them for everything that follows.
-pub fn mask() -> ExitCode {
+/// Prints the workflow commands that mask the tokens in the rest of the log.
+pub(super) fn mask() -> ExitCode {
     match run::add_mask_commands() {
         Ok(lines) => {
             for line in lines {

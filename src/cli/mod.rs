@@ -1,4 +1,4 @@
-//! The commands, one file each.
+//! Subcommands, one module each.
 
 mod audit;
 mod backup;
@@ -33,56 +33,56 @@ use engine::config::{ConfigError, EnvFile};
 use fake_vendors::scripted_agent;
 use store::StoreError;
 
-/// The exit code after which starting again as before is of no use. (`sysexits.h`: `EX_CONFIG`)
+/// Exit code for a configuration error: a restart does not help (`EX_CONFIG` of `sysexits.h`).
 const MISCONFIGURED: u8 = 78;
-/// The exit code after a failure of the disk, which starting again may find mended. (`EX_IOERR`)
+/// Exit code for a disk failure: a restart may succeed (`EX_IOERR`).
 const DISK_FAILED: u8 = 74;
-/// The exit code of a store that is damaged or somebody else's: only a person can help. (`EX_DATAERR`)
+/// Exit code for a damaged or foreign store: an operator must act (`EX_DATAERR`).
 const DAMAGED: u8 = 65;
-/// Where the package puts the environment file of the service.
-const USUAL_ENV_FILE: &str = "/etc/agent-implement/agent-implement.env";
-/// What people call this program.
+/// Environment file of an installed service.
+const DEFAULT_ENV_FILE: &str = "/etc/agent-implement/agent-implement.env";
+/// Name of the program in help and messages.
 const PROGRAM_NAME: &str = "agent-implement";
 
-/// A labelled ticket becomes a reviewed pull request.
+/// Turns labelled tickets into reviewed pull requests.
 #[derive(Debug, clap::Parser)]
 #[command(name = PROGRAM_NAME, version, about, max_term_width = 100)]
-pub struct CommandLine {
+pub(crate) struct CommandLine {
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Run the service: poll, dispatch, track, report; admin API and callbacks over HTTP.
+    /// Run the service: poll tickets, dispatch and track runs, serve the panel, the admin API and callbacks.
     Serve(Box<serve::ServeArgs>),
-    /// Run the whole story on this machine: stand-in vendors, the service, real runs. Needs git, and no
-    /// account or configuration.
+    /// Run a complete demo on this machine: fake vendors, the service and real runs. Needs git, but no
+    /// account and no configuration.
     Demo(demo::DemoArgs),
-    /// Check the whole set-up, and say how to mend what is wrong.
+    /// Check the setup and print how to fix each problem.
     Doctor(Box<doctor::DoctorArgs>),
-    /// Tell what was decided about an issue, and what to do about it.
+    /// Show why an issue waits, runs or failed, and what to do next.
     Why(why::WhyArgs),
-    /// Copy the store into a file, while the service runs or is stopped.
+    /// Copy the store to a file, while the service runs or is stopped.
     Backup(backup::BackupArgs),
-    /// Put a backup in the place of the store of a stopped service.
+    /// Replace the store of a stopped service with a backup.
     Restore(restore::RestoreArgs),
-    /// What a run executes: clone, implement, review, push, open the pull request, report. Workflows,
-    /// machines and containers start it; there is no reason to do it by hand.
+    /// Execute one run: clone, implement, review, push, open the pull request, report. Started by workflows,
+    /// machines and containers, not manually.
     Run(run::RunArgs),
-    /// What a workflow executes first of all: hide the run's tokens from its log.
+    /// Mask the run's tokens in the log of a workflow. The first step of every workflow.
     Mask,
-    /// Look for secrets as the guard of a run does, before anything is committed or pushed.
+    /// Scan files for secrets with the rules that a run applies before it pushes.
     Guard(guard::GuardArgs),
-    /// Check the record of who did what.
+    /// Verify the audit log.
     Audit(audit::AuditArgs),
-    /// Print the description of the HTTP API, as OpenAPI 3.1 in JSON.
+    /// Print the OpenAPI 3.1 description of the HTTP API as JSON.
     Openapi,
-    /// Print a script that makes a shell complete this command line.
+    /// Print a shell completion script.
     Completions(completions::CompletionsArgs),
-    /// Print the manual page, as roff: `agent-implement man | man -l -`.
+    /// Print the manual page as roff: `agent-implement man | man -l -`.
     Man(man::ManArgs),
-    /// In the demo and the tests: play the agent CLI from a script.
+    /// Scripted stand-in for an agent CLI, for the demo and the tests.
     #[command(hide = true, disable_help_flag = true)]
     ScriptedAgent {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -91,15 +91,16 @@ enum Command {
 }
 
 impl CommandLine {
-    /// Reads the command line and the environment, the one that `--env-file` names included.
-    pub fn read() -> Self {
+    /// Reads the command line and the environment, including the file named by `--env-file`. Exits the
+    /// process with a message if they are invalid.
+    pub(crate) fn read() -> Self {
         let matches = Self::command().get_matches();
         let line = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
         let read = match line.command.env_file() {
             None => return line,
             Some(Some(file)) => Self::in_environment(file, false),
-            Some(None) if names_folder(&matches) => return line,
-            Some(None) => match usual_env_file() {
+            Some(None) if is_data_dir_set(&matches) => return line,
+            Some(None) => match default_env_file() {
                 Some(file) => Self::in_environment(file, true),
                 None => return line,
             },
@@ -107,32 +108,31 @@ impl CommandLine {
         read.unwrap_or_else(|error| error.exit())
     }
 
-    /// Reads the same command line with the variables of a file. Flags beat them. One that was named
-    /// takes the place of our own environment; the usual one is beaten by it.
-    fn in_environment(file: &Path, is_usual: bool) -> Result<Self, clap::Error> {
+    /// Reads the same command line with the variables of a file. Flags override them. A file named by the
+    /// user replaces the process environment; the process environment overrides the default file.
+    fn in_environment(file: &Path, is_default: bool) -> Result<Self, clap::Error> {
         let mut command = Self::command();
         let variables = EnvFile::read(file)
             .map_err(|cause| command.error(clap::error::ErrorKind::ValueValidation, cause))?;
-        let given = |arg: Arg| {
+        let with_variable = |arg: Arg| {
             if arg.get_id() == "env_file" {
                 return arg.default_value(file.as_os_str().to_owned());
             }
             let value = arg.get_env().and_then(|name| variables.get(name.to_str()?));
             match value.map(str::to_owned) {
-                Some(value) if is_usual => arg.default_value(value),
+                Some(value) if is_default => arg.default_value(value),
                 Some(value) => arg.env(None::<&'static str>).default_value(value),
                 None => arg,
             }
         };
-        let mut command = in_all(command, &given);
+        let mut command = mut_args_recursively(command, &with_variable);
         let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
         Self::from_arg_matches_mut(&mut matches)
     }
 }
 
 impl Command {
-    /// The file that stands for the environment of a service, if one was named. None for a command that
-    /// takes no such file.
+    /// Environment file named by the user, if any. `None` for a command without `--env-file`.
     fn env_file(&self) -> Option<Option<&Path>> {
         let named = match self {
             Command::Doctor(arguments) => &arguments.env_file,
@@ -145,35 +145,36 @@ impl Command {
         Some(named.as_deref())
     }
 
-    /// Whether the command may make files of the service: store, logs, backups.
-    fn keeps_data(&self) -> bool {
+    /// Whether the command may create files of the service: store, logs, backups.
+    fn creates_service_files(&self) -> bool {
         matches!(self, Command::Serve(_)) || self.env_file().is_some()
     }
 }
 
-/// Whether a flag or a variable names the data folder.
-fn names_folder(matches: &ArgMatches) -> bool {
+/// Whether a flag or a variable sets the data folder.
+fn is_data_dir_set(matches: &ArgMatches) -> bool {
     if let Some((_, below)) = matches.subcommand() {
-        return names_folder(below);
+        return is_data_dir_set(below);
     }
-    let is_known = matches.ids().any(|id| id == "data_dir");
-    let is_named = |source| matches!(source, ValueSource::CommandLine | ValueSource::EnvVariable);
-    is_known && matches.value_source("data_dir").is_some_and(is_named)
+    let has_option = matches.ids().any(|id| id == "data_dir");
+    let is_explicit =
+        |source| matches!(source, ValueSource::CommandLine | ValueSource::EnvVariable);
+    has_option && matches.value_source("data_dir").is_some_and(is_explicit)
 }
 
-/// The environment file of an installed service, if there is one that this user may read.
-fn usual_env_file() -> Option<&'static Path> {
-    let file = Path::new(USUAL_ENV_FILE);
+/// Environment file of an installed service, if it exists and this user may read it.
+fn default_env_file() -> Option<&'static Path> {
+    let file = Path::new(DEFAULT_ENV_FILE);
     match std::fs::File::open(file) {
         Ok(_) => {
             eprintln!(
-                "{PROGRAM_NAME}: using {USUAL_ENV_FILE}; --env-file or --data-dir names another service"
+                "{PROGRAM_NAME}: using {DEFAULT_ENV_FILE}; use --env-file or --data-dir for another service"
             );
             Some(file)
         }
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             eprintln!(
-                "{PROGRAM_NAME}: {USUAL_ENV_FILE} may not be read by this user and is not used; try sudo"
+                "{PROGRAM_NAME}: ignoring {DEFAULT_ENV_FILE}: this user may not read it; try sudo"
             );
             None
         }
@@ -181,20 +182,20 @@ fn usual_env_file() -> Option<&'static Path> {
     }
 }
 
-/// Changes the arguments of a command and of all below it.
-fn in_all(command: clap::Command, change: &impl Fn(Arg) -> Arg) -> clap::Command {
+/// Changes the arguments of a command and of all its subcommands.
+fn mut_args_recursively(command: clap::Command, change: &impl Fn(Arg) -> Arg) -> clap::Command {
     command
         .mut_args(change)
-        .mut_subcommands(|below| in_all(below, change))
+        .mut_subcommands(|below| mut_args_recursively(below, change))
 }
 
-/// Carries out the command and answers the process's exit code.
-pub fn execute(line: CommandLine) -> ExitCode {
-    if line.command.keeps_data() {
-        // For the owner alone, also when no service manager has set it.
+/// Executes the command and returns the exit code of the process.
+pub(crate) fn execute(line: CommandLine) -> ExitCode {
+    if line.command.creates_service_files() {
+        // Files are readable by their owner only, even if no service manager has set a umask.
         umask(Mode::RWXG | Mode::RWXO);
     }
-    let done = match line.command {
+    let result = match line.command {
         Command::Serve(arguments) => with_runtime(serve::serve(*arguments)),
         Command::Demo(arguments) => with_runtime(demo::demo(arguments)),
         Command::Doctor(arguments) => with_runtime(doctor::doctor(*arguments)),
@@ -210,20 +211,20 @@ pub fn execute(line: CommandLine) -> ExitCode {
         Command::Man(arguments) => man::man(&arguments),
         Command::ScriptedAgent { arguments } => Ok(scripted_agent::main(arguments)),
     };
-    done.unwrap_or_else(|error| {
+    result.unwrap_or_else(|error| {
         eprintln!("agent-implement: {error:#}");
         exit_code(&error)
     })
 }
 
-/// What an error means to whoever may start us again.
+/// Exit code for an error. The systemd unit decides by it whether to restart the service.
 fn exit_code(error: &anyhow::Error) -> ExitCode {
     use io::ErrorKind as Kind;
     if error.is::<ConfigError>() {
         return ExitCode::from(MISCONFIGURED);
     }
-    let stored = error.chain().find_map(|cause| cause.downcast_ref());
-    match stored {
+    let store_error = error.chain().find_map(|cause| cause.downcast_ref());
+    match store_error {
         Some(StoreError::Damaged { .. } | StoreError::Foreign { .. }) => ExitCode::from(DAMAGED),
         Some(StoreError::OutcomeUnknown | StoreError::DiskFull(_)) => ExitCode::from(DISK_FAILED),
         Some(StoreError::Open { cause, .. }) => match cause.kind() {
@@ -232,7 +233,7 @@ fn exit_code(error: &anyhow::Error) -> ExitCode {
             | Kind::StorageFull
             | Kind::QuotaExceeded
             | Kind::FileTooLarge => ExitCode::from(DISK_FAILED),
-            // EIO has no kind of its own.
+            // `io::ErrorKind` has no variant for EIO.
             _ if cause.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => {
                 ExitCode::from(DISK_FAILED)
             }
@@ -242,25 +243,26 @@ fn exit_code(error: &anyhow::Error) -> ExitCode {
     }
 }
 
-/// The end of a command that prints. Whoever reads may have read enough.
-fn ignore_broken_pipe(done: io::Result<()>) -> anyhow::Result<ExitCode> {
-    match done {
+/// Converts the result of printing into an exit code. A closed pipe counts as success.
+fn ignore_broken_pipe(printed: io::Result<()>) -> anyhow::Result<ExitCode> {
+    match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),
     }
 }
 
-/// Runs a command that talks to the network.
+/// Runs an async command on a Tokio runtime, with the TLS provider installed.
 fn with_runtime(
     command: impl Future<Output = anyhow::Result<ExitCode>>,
 ) -> anyhow::Result<ExitCode> {
-    // Fails only when a provider is installed already, which is as good.
+    // Fails only if a provider is already installed, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?
         .block_on(async {
-            // A file beyond the limit of its size is to be an error that is told, not a silent end.
+            // Catches SIGXFSZ, so that exceeding the file size limit is an error and does not kill the
+            // process.
             let _limit = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?;
             command.await
         })

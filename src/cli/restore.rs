@@ -1,4 +1,4 @@
-//! `agent-implement restore`: a backup in the place of a store.
+//! `agent-implement restore`: replaces a store with a backup.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,18 +16,19 @@ use store::{
 use super::backup::key_file_path;
 use super::local_service::{ControlClient, ServiceLocation};
 
+/// Arguments of `restore`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
-pub struct RestoreArgs {
-    /// The backup.
+pub(super) struct RestoreArgs {
+    /// Backup file.
     file: PathBuf,
-    /// Take the place of the store that is there; it is kept beside, under the time's name.
+    /// Replace the existing store. It is kept in the same folder, with the time in its name.
     #[arg(long)]
     replace: bool,
-    /// Leave the stored secrets out, because their key is lost. They are to be set again.
+    /// Leave out the stored secrets, if their key is lost. They must be set again.
     #[arg(long)]
     without_secrets: bool,
-    /// Key of the stored secrets, where it is not in a file of DATA_DIR.
+    /// Key of the stored secrets, if it is not in DATA_DIR/secrets.key.
     #[arg(
         long,
         env = "SECRETS_KEY",
@@ -40,19 +41,19 @@ pub struct RestoreArgs {
 }
 
 const HELP: &str = "\
-Stop the service first. The backup is read to its end, checked by its checksum and row by row, and only then \
-put in its place, at once. A backup of an older version is brought up to date, one of a newer is refused. \
-The key of its secrets is looked for in SECRETS_KEY, in DATA_DIR/secrets.key and in FILE.key; when none of \
-them opens the secrets, nothing is changed.
+Stop the service first. The backup is verified completely (checksum and every row) before it replaces the \
+store atomically. A backup of an older version is migrated; a backup of a newer version is refused. The key \
+of its secrets is searched in SECRETS_KEY, DATA_DIR/secrets.key and FILE.key; if none of them decrypts the \
+secrets, nothing is changed.
 
-What was owed when the backup was taken may have been done since. It is tried again, but not blindly: a run \
-is looked for by its dispatch id and adopted, a comment by its id or mark, a label or status is set to what \
-it may be already. Only a chat message can come twice. Runs that began \
-after the backup are unknown: their reports are refused, and their tickets stay marked as in progress until \
-somebody sets the trigger again.";
+Effects that were pending when the backup was taken may have been performed since. They are retried, but each \
+is first looked up at the vendor: a run by its dispatch id, a comment by its id or marker; setting a label or \
+status twice changes nothing. Only chat messages can be duplicated. Runs that started after the backup are \
+unknown: their reports are refused, and their tickets stay marked as in progress until the trigger is set again.";
 
-pub async fn restore(arguments: RestoreArgs) -> anyhow::Result<ExitCode> {
-    let dir = &folder(&arguments.location)?;
+/// Restores a backup and prints what was replaced.
+pub(super) async fn restore(arguments: RestoreArgs) -> anyhow::Result<ExitCode> {
+    let dir = &data_dir(&arguments.location)?;
     if ControlClient::connect(dir).await?.is_some() {
         bail!(BackupError::ServiceRunning);
     }
@@ -62,56 +63,56 @@ pub async fn restore(arguments: RestoreArgs) -> anyhow::Result<ExitCode> {
     );
     let shown = arguments.file.display();
     let backup = Backup::open(&arguments.file).with_context(|| format!("reading {shown}"))?;
-    let sealed = match arguments.without_secrets {
+    let secrets = match arguments.without_secrets {
         true => RestoredSecrets::Excluded,
         false => RestoredSecrets::Included,
     };
     let now = Clock::System.now();
-    let staged = StagedRestore::prepare(backup, dir, sealed, now)?;
-    let key = key_to_put(&staged, &arguments, dir)?;
+    let staged = StagedRestore::prepare(backup, dir, secrets, now)?;
+    let key = key_to_install(&staged, &arguments, dir)?;
     let header = staged.header().clone();
-    let aside = staged.install(key.as_ref(), now)?;
+    let replaced = staged.install(key.as_ref(), now)?;
     println!(
-        "{} is again as it was at {} (backup of version {}).",
+        "Restored {} from the backup taken at {} by version {}.",
         dir.display(),
         header.taken_at,
         header.version
     );
-    tell(&aside);
+    print_replaced(&replaced);
     if arguments.without_secrets && header.sealed_secrets > 0 {
         println!(
-            "{} secrets were left out; set them again in the panel.",
+            "Left out {} secrets; set them again in the panel.",
             header.sealed_secrets
         );
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The whole path of the data folder, for what is told of it. One that is not there yet is made only
-/// where somebody named it: else the service's own would stay as it is.
-fn folder(place: &ServiceLocation) -> anyhow::Result<PathBuf> {
-    let dir = std::path::absolute(place.data_dir()).context("finding the current folder")?;
+/// Absolute path of the data folder. A folder that does not exist is accepted only if the user named it;
+/// otherwise the backup would go to a folder that the service does not use.
+fn data_dir(location: &ServiceLocation) -> anyhow::Result<PathBuf> {
+    let dir = std::path::absolute(location.data_dir()).context("finding the current folder")?;
     ensure!(
-        place.is_explicit() || dir.is_dir(),
-        "there is no data folder {}; name the service's with --data-dir, or with --env-file and its environment \
-         file. Nothing was changed",
+        location.is_explicit() || dir.is_dir(),
+        "there is no data folder {}; set the data folder of the service with --data-dir or --env-file. Nothing was \
+         changed",
         dir.display()
     );
     Ok(dir)
 }
 
-fn tell(aside: &ReplacedFiles) {
-    if let Some(store) = &aside.store {
-        println!("The store that was there is now {}.", store.display());
+fn print_replaced(replaced: &ReplacedFiles) {
+    if let Some(store) = &replaced.store {
+        println!("Moved the previous store to {}.", store.display());
     }
-    if let Some(key) = &aside.key {
-        println!("The key that was there is now {}.", key.display());
+    if let Some(key) = &replaced.key {
+        println!("Moved the previous key to {}.", key.display());
     }
 }
 
-/// The key that must be put into the data directory for the service to open the secrets; none when it
-/// needs none, or has it.
-fn key_to_put(
+/// Key that must be installed in the data directory so that the service can decrypt the secrets. `None` if no
+/// key is needed or the right one is already available.
+fn key_to_install(
     staged: &StagedRestore,
     arguments: &RestoreArgs,
     dir: &Path,
@@ -120,32 +121,35 @@ fn key_to_put(
     if rows.is_empty() {
         return Ok(None);
     }
-    let given = arguments.secrets_key.as_deref();
-    let given = given.filter(|text| !text.is_empty()).map(Secret::new);
-    let opens = |key: &Secret| Vault::can_open(key, &rows);
-    if let Some(key) = &given {
-        // It beats the files when the service starts, so another that fits would be of no use.
-        ensure!(opens(key), no_key(rows.len(), "SECRETS_KEY does not fit"));
+    let variable = arguments.secrets_key.as_deref();
+    let variable = variable.filter(|text| !text.is_empty()).map(Secret::new);
+    let decrypts = |key: &Secret| Vault::can_open(key, &rows);
+    if let Some(key) = &variable {
+        // The service prefers SECRETS_KEY to the files, so a right key in a file would not help.
+        ensure!(
+            decrypts(key),
+            no_key_message(rows.len(), "SECRETS_KEY is another key")
+        );
         return Ok(None);
     }
     let present = key_in(&dir.join(SECRETS_KEY_FILE));
-    if present.as_ref().is_some_and(opens) {
+    if present.as_ref().is_some_and(decrypts) {
         return Ok(None);
     }
-    let saved = key_in(&key_file_path(&arguments.file)).filter(opens);
-    let why = match present {
-        Some(_) => "secrets.key in the data folder is another's",
+    let saved = key_in(&key_file_path(&arguments.file)).filter(decrypts);
+    let cause = match present {
+        Some(_) => "secrets.key in the data folder is another key",
         None => "there is no secrets.key in the data folder",
     };
-    ensure!(saved.is_some(), no_key(rows.len(), why));
+    ensure!(saved.is_some(), no_key_message(rows.len(), cause));
     Ok(saved)
 }
 
-fn no_key(secrets: usize, why: &str) -> String {
+fn no_key_message(secrets: usize, cause: &str) -> String {
     format!(
-        "the backup holds {secrets} sealed secrets and no key that opens them: {why}. Put the file secrets.key of \
-         the machine that it was taken on into the data folder or beside the backup as FILE.key, or set SECRETS_KEY; if the key \
-         is lost, --without-secrets leaves the secrets out. Nothing was changed"
+        "no key decrypts the {secrets} secrets of the backup: {cause}. Copy secrets.key of the backed-up service to \
+         the data folder, or to FILE.key beside the backup, or set SECRETS_KEY; if the key is lost, use \
+         --without-secrets. Nothing was changed"
     )
 }
 

@@ -1,28 +1,32 @@
-//! `agent-implement run`: the program inside a CI run, a machine or a container.
+//! `agent-implement run`: executes one run inside a CI job, a machine or a container.
 
 use std::process::ExitCode;
 
 use run::{Environment, EnvironmentError};
 
+/// Arguments of `run`.
 #[derive(Debug, clap::Args)]
-pub struct RunArgs {
-    /// How the run calls itself, once it has left its first environment behind.
+pub(super) struct RunArgs {
+    /// Set when the run has re-executed itself with a clean environment.
     #[arg(long, hide = true)]
     handed_over: bool,
 }
 
-/// Leaves the environment behind, then sees the run through.
-pub fn run(arguments: &RunArgs) -> anyhow::Result<ExitCode> {
+/// Re-executes itself with credentials removed from the environment, then executes the run.
+pub(super) fn run(arguments: &RunArgs) -> anyhow::Result<ExitCode> {
     if !arguments.handed_over {
-        return Ok(refused(&Environment::reexec(&["run", "--handed-over"])));
+        return Ok(report_error(&Environment::reexec(&[
+            "run",
+            "--handed-over",
+        ])));
     }
     match Environment::from_reexec() {
         Ok(environment) => super::with_runtime(async { Ok(::run::run(environment).await) }),
-        Err(error) => Ok(refused(&error)),
+        Err(error) => Ok(report_error(&error)),
     }
 }
 
-fn refused(error: &EnvironmentError) -> ExitCode {
+fn report_error(error: &EnvironmentError) -> ExitCode {
     eprintln!("agent-implement run: {error}");
     ExitCode::FAILURE
 }

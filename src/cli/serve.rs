@@ -1,4 +1,4 @@
-//! `agent-implement serve`: the service.
+//! `agent-implement serve`: runs the service.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,42 +21,43 @@ use super::DISK_FAILED;
 use super::logging;
 use super::service_manager::ServiceManagerNotifier;
 
-/// How long may requests and effects under way go on after the signal to stop?
-const STOP_DEADLINE: Duration = Duration::from_secs(10);
+/// Maximum time for requests and effects in progress to finish after the signal to stop.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long may the repository host take at the start to say what a plain token may do?
-const TOKEN_DEADLINE: Duration = Duration::from_secs(5);
+/// Timeout of the request for the scopes of a plain token, at startup.
+const TOKEN_CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the help says of secrets.
-const SECRETS: &str = "A flag beats its variable. A secret may also stand in a file that NAME_FILE names, or be a systemd \
-    credential called NAME: LINEAR_API_KEY_FILE=/etc/agent-implement/linear. A wrong value stops the start with \
-    one message that lists everything that is wrong; --print-config shows what is in force.";
+/// Text after the list of options in the help.
+const HELP: &str = "A flag overrides its variable. A secret can also be read from a file named by NAME_FILE, for example \
+    LINEAR_API_KEY_FILE=/etc/agent-implement/linear, or from a systemd credential called NAME. If values are \
+    wrong, the service does not start and lists all of them; --print-config shows the effective configuration.";
 
+/// Arguments of `serve`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = SECRETS)]
-pub struct ServeArgs {
+#[command(after_help = HELP)]
+pub(super) struct ServeArgs {
     #[command(flatten)]
     options: Options,
-    /// Print the configuration in force, secrets masked, and exit.
+    /// Print the effective configuration with secrets masked, and exit.
     #[arg(long)]
     print_config: bool,
     #[command(flatten)]
-    trial: Trial,
+    test_options: TestOptions,
 }
 
-/// What only tests of the program itself ask for: hidden from the help, and no variable sets it.
+/// Hidden options for tests of the program. No variable sets them.
 #[derive(Debug, clap::Args)]
-struct Trial {
-    /// Die at a named point, as kill -9 would.
+struct TestOptions {
+    /// Kill the process at a crash point, as kill -9 does.
     #[arg(long, hide = true)]
     crash_at: Option<CrashTrigger>,
-    /// Move as fast as stand-in vendors allow.
+    /// Use the short intervals that fake vendors allow.
     #[arg(long, hide = true)]
     quick: bool,
 }
 
-impl Trial {
-    fn setting(self) -> AppOptions {
+impl TestOptions {
+    fn into_app_options(self) -> AppOptions {
         AppOptions {
             timings: match self.quick {
                 true => Timings::for_fake_vendors(),
@@ -68,7 +69,8 @@ impl Trial {
     }
 }
 
-pub async fn serve(arguments: ServeArgs) -> anyhow::Result<ExitCode> {
+/// Runs the service until it receives SIGTERM or SIGINT.
+pub(super) async fn serve(arguments: ServeArgs) -> anyhow::Result<ExitCode> {
     let config = Config::from_options(arguments.options)?;
     if arguments.print_config {
         for (name, value) in config.effective() {
@@ -76,8 +78,8 @@ pub async fn serve(arguments: ServeArgs) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let setting = arguments.trial.setting();
-    let store = Store::open_with_crash_plan(&config.data_dir, setting.crash_plan.clone())?;
+    let options = arguments.test_options.into_app_options();
+    let store = Store::open_with_crash_plan(&config.data_dir, options.crash_plan.clone())?;
     let redactor = Redactor::new(config.secrets());
     let _logging = logging::start(&config, &config.log_level, &redactor)?;
     for notice in &config.notices.unknown_names {
@@ -90,88 +92,95 @@ pub async fn serve(arguments: ServeArgs) -> anyhow::Result<ExitCode> {
             config.listen
         )
     })?;
-    let app = App::new(config, store, setting).map_err(anyhow::Error::msg)?;
+    let app = App::new(config, store, options).map_err(anyhow::Error::msg)?;
     refuse_workflow_token(&app).await?;
-    summarise(&app, &listener);
-    run(app, listener, told_to_stop()?).await
+    log_startup(&app, &listener);
+    run(app, listener, stop_signal()?).await
 }
 
-/// Runs engine and HTTP until `stop` resolves or the store is lost.
-pub async fn run(
+/// Runs the engine and the HTTP server until `stop` resolves, the store fails or either ends.
+pub(super) async fn run(
     app: App,
     listener: TcpListener,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<ExitCode> {
-    let supervision = ServiceManagerNotifier::connect(app.config.supervisor.as_ref());
-    let (hand, signal) = ShutdownSignal::new();
+    let service_manager = ServiceManagerNotifier::connect(app.config.supervisor.as_ref());
+    let (shutdown, signal) = ShutdownSignal::new();
     let control = open_control(&app);
     let mut engine = tokio::spawn(engine::run(app.clone(), signal.clone()));
-    let told = signal.clone();
-    let mut serving = tokio::spawn(server::serve(app.clone(), listener, async move {
-        told.requested().await
+    let http_signal = signal.clone();
+    let mut http_server = tokio::spawn(server::serve(app.clone(), listener, async move {
+        http_signal.requested().await
     }));
-    let controlled = tokio::spawn(serve_control(app.clone(), control, signal));
-    supervision.notify_ready();
+    let control_server = tokio::spawn(serve_control(app.clone(), control, signal));
+    service_manager.notify_ready();
     let code = tokio::select! {
         () = stop => ExitCode::SUCCESS,
-        // What the last commit did is known only to the next process.
+        // Only the next process can determine whether the last commit is on disk.
         () = app.store.failed() => ExitCode::from(DISK_FAILED),
-        // Half a service is none: whoever started us starts a whole one.
+        // Exits if one part ends, so that systemd restarts the whole service.
         ended = &mut engine => ended_early("The engine", ended.err()),
-        ended = &mut serving => ended_early("The HTTP server", ended.err()),
-        never = supervision.report_periodically(&app) => match never {},
+        ended = &mut http_server => ended_early("The HTTP server", ended.err()),
+        never = service_manager.report_periodically(&app) => match never {},
     };
     tracing::info!("Stopping.");
-    supervision.notify_stopping();
-    let _ = hand.send(true);
-    let rest = async { tokio::join!(finish(engine), finish(serving), finish(controlled)) };
-    let _ = tokio::time::timeout(STOP_DEADLINE, rest).await;
+    service_manager.notify_stopping();
+    let _ = shutdown.send(true);
+    let finished = async {
+        tokio::join!(
+            join_unless_finished(engine),
+            join_unless_finished(http_server),
+            join_unless_finished(control_server)
+        )
+    };
+    let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, finished).await;
     Ok(code)
 }
 
-/// Refuses a plain token that may change workflows. A host that does not answer now is no reason not to
-/// start: no run is handed the token before it has been asked.
+/// Rejects a plain token that may change workflows. If the repository host does not respond, the service
+/// starts anyway: no run gets the token before its scopes are known.
 async fn refuse_workflow_token(app: &App) -> Result<(), ConfigError> {
-    let asked = tokio::time::timeout(TOKEN_DEADLINE, github_token::is_refused(app)).await;
-    match asked {
+    let refused = tokio::time::timeout(TOKEN_CHECK_TIMEOUT, github_token::is_refused(app)).await;
+    match refused {
         Ok(Ok(true)) => Err(ConfigError::single(github_token::REFUSAL_MESSAGE)),
         _ => Ok(()),
     }
 }
 
-fn ended_early(what: &str, panic: Option<JoinError>) -> ExitCode {
+/// Logs the unexpected end of a part of the service and returns the exit code.
+fn ended_early(part: &str, panic: Option<JoinError>) -> ExitCode {
     let cause = panic.map(|error| error.to_string());
-    tracing::error!(cause, "{what} has ended by itself.");
+    tracing::error!(cause, "{part} ended unexpectedly.");
     ExitCode::FAILURE
 }
 
-/// Waits for a task whose end nobody has seen yet.
-async fn finish<T>(task: JoinHandle<T>) {
+/// Waits for the end of a task. A finished task was already polled to its end and must not be polled again.
+async fn join_unless_finished<T>(task: JoinHandle<T>) {
     if !task.is_finished() {
         let _ = task.await;
     }
 }
 
-/// Lets the owner of the data directory operate. A directory that cannot hold a socket is no reason
-/// not to work.
+/// Opens the control socket in the data directory. Without it, the service still runs.
 fn open_control(app: &App) -> Option<ControlSocket> {
     let dir = &app.config.data_dir;
     ControlSocket::open(dir)
         .inspect_err(|error| {
-            tracing::error!(dir = %dir.display(), %error, "There is no control socket: the commands why, doctor and backup work only while the service is stopped.");
+            tracing::error!(dir = %dir.display(), %error, "Failed to open the control socket; the commands why, doctor and backup work only while the service is stopped.");
         })
         .ok()
 }
 
-/// Serves the control socket, where there is one.
+/// Serves the control socket, if it is open.
 async fn serve_control(app: App, control: Option<ControlSocket>, stop: ShutdownSignal) {
     if let Some(control) = control {
-        // What was cut off at the stop is said by whoever asked for it.
+        // Clients report requests that the shutdown interrupted.
         let _ = server::serve_control(app, control, async move { stop.requested().await }).await;
     }
 }
 
-fn told_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
+/// Future that resolves on SIGTERM or SIGINT.
+fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {
@@ -182,13 +191,13 @@ fn told_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Says once what is switched on, and for what is not, what it would take.
-fn summarise(app: &App, listener: &TcpListener) {
+/// Logs which features are on, and for each that is off, the variables that switch it on.
+fn log_startup(app: &App, listener: &TcpListener) {
     let address = listener
         .local_addr()
         .map(|address| address.to_string())
         .unwrap_or_default();
-    let on = |set: bool, how: &'static str| if set { "on" } else { how };
+    let on = |is_set: bool, off: &'static str| if is_set { "on" } else { off };
     let config = &app.config;
     tracing::info!(
         address,

@@ -1,10 +1,9 @@
-//! How we are, told to the service manager that started us.
+//! Notifications to systemd (`sd_notify`): ready, stopping, status and watchdog.
 //!
-//! It is fed only while the service lives: the store's writer answers, and no task is overdue that
-//! said when it would be heard from again. A process that merely exists feeds nobody, so that a
-//! service which is stuck is started anew.
+//! The watchdog is notified only while the store's writer responds and no task is overdue with its heartbeat,
+//! so that systemd restarts a service that hangs.
 //!
-//! Absent on purpose: `RELOADING=1`. The configuration is read once; a change takes a restart.
+//! Absent on purpose: `RELOADING=1`. The configuration is read once; a change needs a restart.
 
 use std::convert::Infallible;
 use std::os::linux::net::SocketAddrExt;
@@ -17,121 +16,129 @@ use engine::app::App;
 use engine::config::Supervisor;
 use store::{StoreResult, jobs, outbox};
 
-/// How often is the state told when nobody asked for a pace?
-const PACE: Duration = Duration::from_secs(20);
+/// Interval of status notifications without a watchdog.
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(20);
 
-/// The line to the service manager; without one, nothing is said.
-pub struct ServiceManagerNotifier(Option<Line>);
+/// Sender of notifications to systemd. Does nothing without a notification socket.
+pub(super) struct ServiceManagerNotifier(Option<NotifySocket>);
 
-struct Line {
+struct NotifySocket {
     socket: UnixDatagram,
-    to: SocketAddr,
-    watched: bool,
-    /// A third of what the watchdog allows: two beats may be late before it bites.
-    pace: Duration,
+    address: SocketAddr,
+    has_watchdog: bool,
+    /// A third of the watchdog timeout, so that two notifications may be late.
+    interval: Duration,
 }
 
 impl ServiceManagerNotifier {
-    /// Opens the line. A service manager that cannot be reached is no reason not to run.
-    pub fn connect(supervisor: Option<&Supervisor>) -> Self {
-        let opened = supervisor.map(Line::open);
-        Self(opened.and_then(|line| {
-            line.inspect_err(
-                |error| tracing::warn!(%error, "The service manager is not told how we are."),
-            )
-            .ok()
+    /// Opens the notification socket. If that fails, the service runs without notifications.
+    pub(super) fn connect(supervisor: Option<&Supervisor>) -> Self {
+        let opened = supervisor.map(NotifySocket::open);
+        Self(opened.and_then(|socket| {
+            socket
+                .inspect_err(|error| tracing::warn!(%error, "Failed to open the notification socket of systemd."))
+                .ok()
         }))
     }
 
-    /// The store is open and connections are taken.
-    pub fn notify_ready(&self) {
-        self.say("READY=1\nSTATUS=Started.");
+    /// Reports that the store is open and connections are accepted.
+    pub(super) fn notify_ready(&self) {
+        self.send("READY=1\nSTATUS=Started.");
     }
 
-    /// The signal to stop has come, or the store is lost.
-    pub fn notify_stopping(&self) {
-        self.say("STOPPING=1\nSTATUS=Stopping.");
+    /// Reports that the service stops.
+    pub(super) fn notify_stopping(&self) {
+        self.send("STOPPING=1\nSTATUS=Stopping.");
     }
 
-    /// Tells again and again how we are; ends only when it is dropped.
-    pub async fn report_periodically(&self, app: &App) -> Infallible {
-        let Some(line) = &self.0 else {
+    /// Reports the status and notifies the watchdog at regular intervals. Never returns.
+    pub(super) async fn report_periodically(&self, app: &App) -> Infallible {
+        let Some(socket) = &self.0 else {
             return std::future::pending().await;
         };
-        let mut beat = tokio::time::interval(line.pace);
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let alive = if line.watched { "WATCHDOG=1\n" } else { "" };
+        let mut ticks = tokio::time::interval(socket.interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let watchdog = if socket.has_watchdog {
+            "WATCHDOG=1\n"
+        } else {
+            ""
+        };
         loop {
-            beat.tick().await;
-            let word = match faint(app, line.pace).await {
-                None => format!("{alive}STATUS={}", state(app, line.pace).await),
+            ticks.tick().await;
+            let message = match find_blockage(app, socket.interval).await {
+                None => format!("{watchdog}STATUS={}", status(app, socket.interval).await),
                 Some(cause) => {
                     tracing::error!(cause, "The service is stuck.");
                     format!("STATUS=Stuck: {cause}.")
                 }
             };
-            self.say(&word);
+            self.send(&message);
         }
     }
 
-    fn say(&self, word: &str) {
-        if let Some(line) = &self.0
-            && let Err(error) = line.socket.send_to_addr(word.as_bytes(), &line.to)
+    fn send(&self, message: &str) {
+        if let Some(NotifySocket {
+            socket, address, ..
+        }) = &self.0
+            && let Err(error) = socket.send_to_addr(message.as_bytes(), address)
         {
-            tracing::debug!(%error, "The service manager did not hear us.");
+            tracing::debug!(%error, "Failed to notify systemd.");
         }
     }
 }
 
-impl Line {
+impl NotifySocket {
     fn open(supervisor: &Supervisor) -> std::io::Result<Self> {
-        let to = match supervisor.socket.strip_prefix('@') {
+        let address = match supervisor.socket.strip_prefix('@') {
             Some(name) => SocketAddr::from_abstract_name(name)?,
             None => SocketAddr::from_pathname(&supervisor.socket)?,
         };
         let socket = UnixDatagram::unbound()?;
-        // A manager that does not read must not hold us up.
+        // A service manager that does not read must not block the service.
         socket.set_nonblocking(true)?;
         Ok(Self {
             socket,
-            to,
-            watched: supervisor.watchdog.is_some(),
-            pace: supervisor.watchdog.map_or(PACE, |allowed| allowed / 3),
+            address,
+            has_watchdog: supervisor.watchdog.is_some(),
+            interval: supervisor
+                .watchdog
+                .map_or(DEFAULT_INTERVAL, |timeout| timeout / 3),
         })
     }
 }
 
-/// What keeps the service from its work, if anything does.
-async fn faint(app: &App, patience: Duration) -> Option<String> {
+/// Cause that blocks the service, if any: an overdue task, or a store whose writer does not respond within
+/// `timeout`.
+async fn find_blockage(app: &App, timeout: Duration) -> Option<String> {
     if let Some(task) = app.heartbeats.overdue(Instant::now()) {
-        return Some(format!("the task {task} has not been heard from"));
+        return Some(format!("the task {task} missed its heartbeat"));
     }
-    // Nothing is written, but it must be the writer itself that answers.
-    match tokio::time::timeout(patience, app.store.write(|_| Ok(()))).await {
+    // Writes nothing, but only the writer thread can respond.
+    match tokio::time::timeout(timeout, app.store.write(|_| Ok(()))).await {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(error.to_string()),
-        Err(_) => Some("the store's writer does not answer".to_owned()),
+        Err(_) => Some("the store's writer does not respond".to_owned()),
     }
 }
 
-/// What is going on, in a line for `systemctl status`. Whoever has to wait for it longer than `patience`
-/// is told that much: others read, too, and that is no reason to be held for dead.
-async fn state(app: &App, patience: Duration) -> String {
+/// Status line for `systemctl status`. If reading it takes longer than `timeout`, a shorter line: other long
+/// reads may be in progress, which does not mean that the service is stuck.
+async fn status(app: &App, timeout: Duration) -> String {
     let counted = app.store.read_long(|tx| -> StoreResult<_> {
         Ok((jobs::active(tx)?.len(), outbox::pending(tx)?.len()))
     });
-    match tokio::time::timeout(patience, counted).await {
-        Ok(Ok((runs, owed))) => {
-            let trouble = app.store.disk_space().problem();
-            let trouble = trouble.map_or_else(String::new, |what| format!("{what}; "));
+    match tokio::time::timeout(timeout, counted).await {
+        Ok(Ok((runs, pending))) => {
+            let problem = app.store.disk_space().problem();
+            let problem = problem.map_or_else(String::new, |problem| format!("{problem}; "));
             format!(
-                "{trouble}{runs} under way, {} flagged in sight, {owed} to deliver, {} polls so far",
+                "{problem}{runs} runs under way, {} labelled tickets, {pending} pending updates, {} polls",
                 app.poll_snapshots.issue_count(),
                 app.heartbeats.polls()
             )
         }
         Ok(Err(error)) => error.to_string(),
-        Err(_) => "at work; long lists are being read".to_owned(),
+        Err(_) => "working; long reads are in progress".to_owned(),
     }
 }
 

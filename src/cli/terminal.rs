@@ -1,20 +1,20 @@
-//! What people read on a terminal.
+//! Output on terminals.
 
 use std::io::IsTerminal;
 
 use engine::config;
 
-/// Whether to print in colours: on a terminal, unless `NO_COLOR` is set. (no-color.org)
+/// Whether to print colors: only on a terminal, and not if `NO_COLOR` is set (no-color.org).
 pub(super) fn has_colours(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && config::allows_colours()
 }
 
-/// A text from elsewhere on one line. It must not steer the terminal that it is shown on.
+/// Puts untrusted text on one line and removes control characters, so that it cannot control the terminal.
 pub(super) fn sanitize_for_terminal(text: &str) -> String {
-    let plain = |c: char| match c {
+    let printable = |c: char| match c {
         '\n' | '\t' => Some(' '),
-        hidden if hidden.is_control() => None,
-        seen => Some(seen),
+        control if control.is_control() => None,
+        other => Some(other),
     };
-    text.trim().chars().filter_map(plain).collect()
+    text.trim().chars().filter_map(printable).collect()
 }

@@ -1,4 +1,4 @@
-//! `agent-implement why`: what was decided about an issue, and what to do about it.
+//! `agent-implement why`: latest decision about an issue, with advice.
 
 use std::fmt::{self, Write};
 use std::process::ExitCode;
@@ -14,22 +14,23 @@ use vendors::http::percent_encode;
 use super::local_service::{ServiceLocation, ServiceOrStore, connect_or_open};
 use super::terminal::sanitize_for_terminal;
 
-/// Exit code of an issue that waits.
-const WAITS: u8 = 3;
+/// Exit code for an issue that waits.
+const WAITING: u8 = 3;
 
-/// Exit code of an issue that was never seen.
+/// Exit code for an issue that no poll has seen.
 const UNKNOWN: u8 = 4;
 
-/// Exit code of an issue whose last run failed.
+/// Exit code for an issue whose last run failed.
 const FAILED: u8 = 5;
 
+/// Arguments of `why`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
-pub struct WhyArgs {
-    /// The issue, as people call it.
+pub(super) struct WhyArgs {
+    /// Key of the issue, for example ENG-123.
     #[arg(value_name = "ISSUE")]
     issue: String,
-    /// Print what GET /api/why/:issue answers.
+    /// Print the response of GET /api/why/:issue.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -37,35 +38,37 @@ pub struct WhyArgs {
 }
 
 const HELP: &str = "\
-Exit codes: 0 the issue was dispatched, is worked on or is done; 3 it waits; 4 it was never seen flagged; \
-5 its last run failed, at most 7 days ago; 1 nobody could be asked; 2 the command line is wrong.
+Exit codes: 0 the issue was dispatched, is in progress or is done; 3 it waits; 4 no poll has seen it with its \
+trigger; 5 its last run failed, at most 7 days ago; 1 neither the service nor its store could be read; 2 the command \
+line is wrong.
 
 Works while the service runs (over DATA_DIR/control.sock, as its user or root) and while it is stopped.";
 
-pub async fn why(arguments: WhyArgs) -> anyhow::Result<ExitCode> {
-    let Some(body) = ask(&arguments).await? else {
+/// Prints the latest decision about an issue.
+pub(super) async fn why(arguments: WhyArgs) -> anyhow::Result<ExitCode> {
+    let Some(body) = load(&arguments).await? else {
         eprintln!(
-            "agent-implement: {} was never seen flagged by this service. Is its trigger set, its project mapped, and the \
-             ticketing system connected? See agent-implement doctor.",
+            "agent-implement: no poll has seen {} with its trigger. Check that the trigger is set, the project is mapped \
+             and the ticketing system is connected; see agent-implement doctor.",
             arguments.issue
         );
         return Ok(ExitCode::from(UNKNOWN));
     };
-    let told: Told = serde_json::from_value(body.clone())?;
+    let view: IssueView = serde_json::from_value(body.clone())?;
     if arguments.json {
         println!("{body:#}");
     } else {
-        print!("{told}");
+        print!("{view}");
     }
-    Ok(match told.decision.map(|decision| decision.outcome) {
-        Some(DecisionOutcome::Waiting) => ExitCode::from(WAITS),
+    Ok(match view.decision.map(|decision| decision.outcome) {
+        Some(DecisionOutcome::Waiting) => ExitCode::from(WAITING),
         Some(DecisionOutcome::Failed) => ExitCode::from(FAILED),
         Some(DecisionOutcome::Dispatched | DecisionOutcome::InProgress | DecisionOutcome::Done)
         | None => ExitCode::SUCCESS,
     })
 }
 
-async fn ask(arguments: &WhyArgs) -> anyhow::Result<Option<Value>> {
+async fn load(arguments: &WhyArgs) -> anyhow::Result<Option<Value>> {
     let issue = arguments.issue.trim();
     Ok(
         match connect_or_open(arguments.location.data_dir()).await? {
@@ -82,9 +85,9 @@ async fn ask(arguments: &WhyArgs) -> anyhow::Result<Option<Value>> {
     )
 }
 
-/// What the API answers, as far as it is told here.
+/// Response of the API, as far as this command prints it.
 #[derive(Deserialize)]
-struct Told {
+struct IssueView {
     identifier: String,
     #[serde(default)]
     title: String,
@@ -93,12 +96,12 @@ struct Told {
     decision: Option<Decision>,
     history: Vec<Decision>,
     #[serde(default)]
-    job: Option<Run>,
+    job: Option<LatestRun>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Run {
+struct LatestRun {
     id: String,
     kind: String,
     status: String,
@@ -107,7 +110,7 @@ struct Run {
     failure_reason: Option<String>,
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for IssueView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
@@ -119,18 +122,18 @@ impl fmt::Display for Told {
         match &self.decision {
             Some(decision) => {
                 writeln!(f, "{} since {}", headline(decision), decision.at)?;
-                indented(f, &decision.message)?;
+                write_indented(f, &decision.message)?;
                 if let Some(advice) = advice(decision) {
-                    writeln!(f, "  What helps: {advice}")?;
+                    writeln!(f, "  What to do: {advice}")?;
                 }
             }
-            None => writeln!(f, "nothing was decided about it")?,
+            None => writeln!(f, "no decision yet")?,
         }
         if let Some(run) = &self.job {
             write!(f, "\n{run}")?;
         }
         if !self.history.is_empty() {
-            writeln!(f, "\nBefore:")?;
+            writeln!(f, "\nEarlier decisions:")?;
         }
         for decision in &self.history {
             let (at, what) = (decision.at, headline(decision));
@@ -144,7 +147,7 @@ impl fmt::Display for Told {
     }
 }
 
-impl fmt::Display for Run {
+impl fmt::Display for LatestRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
@@ -154,7 +157,7 @@ impl fmt::Display for Run {
             self.status
         )?;
         if let Some(reason) = &self.failure_reason {
-            indented(f, reason)?;
+            write_indented(f, reason)?;
         }
         for url in [&self.run_url, &self.pr_url].into_iter().flatten() {
             writeln!(f, "  {}", sanitize_for_terminal(url))?;
@@ -164,24 +167,24 @@ impl fmt::Display for Run {
 }
 
 fn headline(decision: &Decision) -> String {
-    let mut line = word(decision.outcome);
+    let mut line = outcome_text(decision.outcome);
     if let Some(reason) = decision.reason {
         // Writing to a string cannot fail.
-        let _ = write!(line, " ({})", reason_word(reason));
+        let _ = write!(line, " ({})", reason_text(reason));
     }
     line
 }
 
-fn word(outcome: DecisionOutcome) -> String {
+fn outcome_text(outcome: DecisionOutcome) -> String {
     json!(outcome).as_str().unwrap_or_default().to_owned()
 }
 
-fn reason_word(reason: WaitReason) -> String {
+fn reason_text(reason: WaitReason) -> String {
     json!(reason).as_str().unwrap_or_default().to_owned()
 }
 
-/// Each line of a text on a line of its own.
-fn indented(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+/// Writes each non-empty line of a text, indented.
+fn write_indented(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     { lines }.try_for_each(|line| writeln!(f, "  {}", sanitize_for_terminal(line)))
 }
@@ -191,8 +194,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_line_of_a_reason_stands_on_its_own() {
-        let told: Told = serde_json::from_value(json!({
+    fn prints_each_line_of_a_failure_reason_on_its_own_line() {
+        let view: IssueView = serde_json::from_value(json!({
             "identifier": "ENG-1", "history": [], "decision": null,
             "job": {
                 "id": "J", "kind": "implementation", "status": "failed",
@@ -200,7 +203,7 @@ mod tests {
             },
         }))
         .unwrap();
-        let shown = told.to_string();
+        let shown = view.to_string();
         let end = "failed\n  verify failed\n  make: *** [test][31m Error 2\n  see the log\n";
         assert!(shown.ends_with(end), "{shown}");
     }

@@ -1,8 +1,9 @@
-//! Who did what, in a chain: each entry's hash covers the entry and the hash before it.
+//! Audit log: a hash chain of entries. The hash of each entry covers the entry and the previous
+//! hash.
 //!
-//! A changed, removed, added or moved entry breaks the chain where it stands. Somebody who may write
-//! the file can make the whole chain anew: only a head that was noted elsewhere, such as the one in
-//! the log of each day, proves that this did not happen.
+//! A changed, removed, added or moved entry breaks the chain at its position. Someone with write
+//! access to the file can recompute the whole chain. Only a head that was recorded elsewhere, such
+//! as in the daily log line, can prove that this did not happen.
 
 use std::fmt;
 
@@ -11,45 +12,45 @@ use serde::{Deserialize, Serialize};
 
 use super::time::Timestamp;
 
-/// What stands before the first entry.
+/// Hash before the first entry.
 const GENESIS: [u8; 32] = [0; 32];
 
-/// Tells these hashes from all others.
+/// Domain separator of these hashes.
 const DOMAIN: &[u8] = b"agent-implement audit 1";
 
-/// Most bytes of an actor, a target or a detail: strangers have a say in some.
+/// Maximum size of an actor, a target or a detail, in bytes. Some contain untrusted text.
 const MAX_TEXT: usize = 300;
 
-/// Who acted.
+/// Actor of an audit entry.
 ///
-/// On the wire: `admin@` and the address of the operator's client; `owner`; `service`; `run` for what a run
-/// proved by its own report; `webhook:` and the logins of the people who asked on a pull request;
-/// `trigger` for whoever knows the secret of the gap-fill trigger.
+/// Stored and returned as `admin@` and the address of the operator's client; `owner` for the
+/// control socket; `service`; `run` for the report of a run; `webhook:` and the logins of people
+/// who commented on a pull request; `trigger` for the gap-fill trigger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Actor(String);
 
 impl Actor {
-    /// An operator, by where the request came from.
+    /// Operator, with the address of the client.
     pub fn admin(from: impl fmt::Display) -> Self {
         Self(format!("admin@{from}"))
     }
 
-    /// Whoever may open the control socket: the service's own user, or root.
+    /// User of the control socket: the service's own user, or root.
     pub fn owner() -> Self {
         Self("owner".to_owned())
     }
 
-    /// The service by itself.
+    /// The service itself.
     pub fn service() -> Self {
         Self("service".to_owned())
     }
 
-    /// A run, by its own report.
+    /// Run that reported.
     pub fn run() -> Self {
         Self("run".to_owned())
     }
 
-    /// People who asked for something on a pull request.
+    /// People who commented on a pull request, by login.
     pub fn webhook<'a>(logins: impl IntoIterator<Item = &'a str>) -> Self {
         let mut logins: Vec<&str> = logins.into_iter().collect();
         logins.sort_unstable();
@@ -57,17 +58,17 @@ impl Actor {
         Self(format!("webhook:{}", logins.join(",")))
     }
 
-    /// Whoever knows the secret of the gap-fill trigger.
+    /// Client that authenticated with the secret of the gap-fill trigger.
     pub fn trigger() -> Self {
         Self("trigger".to_owned())
     }
 
-    /// What the actor did, and to what.
+    /// Creates an event of this actor.
     pub fn audit_event(&self, action: Action, target: impl fmt::Display) -> AuditEvent {
         AuditEvent {
-            actor: cut(&self.0),
+            actor: clean_and_truncate(&self.0),
             action,
-            target: cut(&target.to_string()),
+            target: clean_and_truncate(&target.to_string()),
             detail: String::new(),
         }
     }
@@ -75,14 +76,14 @@ impl Actor {
 
 macro_rules! actions {
     ($($(#[$doc:meta])* $name:ident = $word:literal,)*) => {
-        /// What can be done.
+        /// Audited action.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Action {
             $($(#[$doc])* $name,)*
         }
 
         impl Action {
-            /// Its name on the wire.
+            /// Returns the stored name.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Action::$name => $word,)*
@@ -93,62 +94,90 @@ macro_rules! actions {
 }
 
 actions! {
+    /// An operator signed in.
     SignedIn = "sign-in",
+    /// A sign-in was rejected because of a wrong access code.
     SignInRefused = "sign-in-refused",
+    /// A sign-in was rejected by the rate limit.
     SignInThrottled = "sign-in-throttled",
+    /// An operator signed out.
     SignedOut = "sign-out",
+    /// A project mapping was created.
     MappingCreated = "mapping-created",
+    /// A project mapping was changed.
     MappingUpdated = "mapping-updated",
+    /// A project mapping was paused.
     MappingPaused = "mapping-paused",
+    /// A project mapping was resumed.
     MappingResumed = "mapping-resumed",
+    /// The concurrency cap of a project mapping was changed.
     MappingCapped = "mapping-capped",
+    /// A project mapping was deleted.
     MappingDeleted = "mapping-deleted",
+    /// A workflow sync was requested.
     SyncRequested = "sync-asked",
+    /// A secret was set.
     SecretSet = "secret-set",
+    /// A secret was deleted.
     SecretDeleted = "secret-deleted",
+    /// The runner mode was changed.
     RunnerModeSet = "runner-mode-set",
+    /// The settings were changed.
     SettingsChanged = "settings-changed",
+    /// A ticket was unparked.
     Unparked = "unparked",
+    /// A dedup entry was deleted.
     DedupDeleted = "dedup-deleted",
+    /// A failed outbox entry was retried.
     EffectRetried = "outbox-retried",
+    /// An outbox entry was deleted.
     EffectDropped = "outbox-dropped",
+    /// A session was destroyed.
     SessionDestroyed = "session-destroyed",
+    /// A poll was requested.
     PollRequested = "poll-asked",
+    /// The patch of a run was downloaded.
     PatchDownloaded = "patch-read",
+    /// A backup was created.
     BackupTaken = "backup-taken",
-    /// A run was reserved: it is owed its start.
+    /// A run was reserved. Its start is an effect of the same commit.
     RunDispatched = "run-dispatched",
+    /// A run was started.
     RunStarted = "run-started",
-    /// A run was ended because its issue was closed.
+    /// A run was cancelled because its issue was closed.
     RunCancelled = "run-cancelled",
-    /// The reaper owes a machine its end.
+    /// The reaper planned the destruction of a machine.
     MachineDestroyed = "machine-destroyed",
 }
 
-/// Something that somebody did.
+/// Action of an actor, before it becomes an entry of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEvent {
+    /// Actor, as stored.
     pub actor: String,
+    /// Action.
     pub action: Action,
-    /// What it was done to, as people call it; empty where there is nothing to name.
+    /// Object of the action, by the name people use. Empty if there is none.
     pub target: String,
-    /// In words; never a secret's value.
+    /// Details, as text. Never contains the value of a secret.
     pub detail: String,
 }
 
 impl AuditEvent {
+    /// Sets the details.
     pub fn with_detail(self, detail: impl fmt::Display) -> Self {
         Self {
-            detail: cut(&detail.to_string()),
+            detail: clean_and_truncate(&detail.to_string()),
             ..self
         }
     }
 }
 
-fn cut(text: &str) -> String {
-    let plain = text.chars().filter(|c| !c.is_control());
+/// Removes control characters and truncates to [`MAX_TEXT`] bytes.
+fn clean_and_truncate(text: &str) -> String {
+    let printable = text.chars().filter(|c| !c.is_control());
     let mut kept = String::new();
-    for c in plain {
+    for c in printable {
         if kept.len() + c.len_utf8() > MAX_TEXT {
             kept.push('…');
             break;
@@ -158,49 +187,54 @@ fn cut(text: &str) -> String {
     kept
 }
 
-/// One link of the chain.
+/// Entry of the audit log.
 ///
-/// Stored: the hash covers every field, so none may be added to the hash without a new chain.
+/// Stored: the hash covers every field. A new field requires a new chain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuditEntry {
-    /// Counts from 1 without a gap.
+    /// Sequence number, from 1 without gaps.
     pub seq: u64,
+    /// Time of the action.
     pub at: Timestamp,
+    /// Actor.
     pub actor: String,
+    /// Name of the action.
     pub action: String,
+    /// Object of the action. Empty if there is none.
     pub target: String,
+    /// Details, as text.
     pub detail: String,
-    /// SHA-256 over the hash before it and all the fields above, in lower-case hexadecimal.
+    /// SHA-256 over the previous hash and all fields above, in lower-case hexadecimal.
     pub hash: String,
 }
 
-/// Where a chain ends.
+/// Head of the chain: its last entry.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AuditHead {
-    /// How many entries there are.
+    /// Number of entries.
     pub seq: u64,
-    /// The hash of the last; empty before the first.
+    /// Hash of the last entry. Empty for an empty chain.
     pub hash: String,
 }
 
 impl AuditHead {
-    /// The entry that follows.
-    pub fn next_entry(&self, deed: &AuditEvent, at: Timestamp) -> AuditEntry {
+    /// Returns the entry that follows.
+    pub fn next_entry(&self, event: &AuditEvent, at: Timestamp) -> AuditEntry {
         let mut entry = AuditEntry {
             seq: self.seq + 1,
             at,
-            actor: deed.actor.clone(),
-            action: deed.action.as_str().to_owned(),
-            target: deed.target.clone(),
-            detail: deed.detail.clone(),
+            actor: event.actor.clone(),
+            action: event.action.as_str().to_owned(),
+            target: event.target.clone(),
+            detail: event.detail.clone(),
             hash: String::new(),
         };
         entry.hash = entry.hash_after(&self.hash);
         entry
     }
 
-    /// The head after an entry.
+    /// Returns the head after an entry.
     pub fn from_entry(entry: &AuditEntry) -> Self {
         Self {
             seq: entry.seq,
@@ -210,51 +244,54 @@ impl AuditHead {
 }
 
 impl AuditEntry {
-    /// Every text goes in with its length before it, so that no two entries have the same bytes.
-    fn hash_after(&self, before: &str) -> String {
+    /// Returns the hash of the entry. Each text is preceded by its length, so that different
+    /// entries never have the same bytes.
+    fn hash_after(&self, previous: &str) -> String {
         let mut hash = Context::new(&SHA256);
-        let mut text = |bytes: &[u8]| {
+        let mut update = |bytes: &[u8]| {
             hash.update(&(bytes.len() as u64).to_be_bytes());
             hash.update(bytes);
         };
-        text(DOMAIN);
-        match before {
-            "" => text(&GENESIS),
-            before => text(before.as_bytes()),
+        update(DOMAIN);
+        match previous {
+            "" => update(&GENESIS),
+            previous => update(previous.as_bytes()),
         }
-        text(&self.seq.to_be_bytes());
-        text(&self.at.as_millis().to_be_bytes());
+        update(&self.seq.to_be_bytes());
+        update(&self.at.as_millis().to_be_bytes());
         for field in [&self.actor, &self.action, &self.target, &self.detail] {
-            text(field.as_bytes());
+            update(field.as_bytes());
         }
         data_encoding::HEXLOWER.encode(hash.finish().as_ref())
     }
 }
 
-/// What a look at the whole chain found.
+/// Result of verifying the chain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuditVerification {
+    /// Whether the whole chain is valid.
     pub ok: bool,
-    /// How many entries hold.
+    /// Number of valid entries.
     pub entries: u64,
-    /// The hash of the last that holds; null when there is none.
+    /// Hash of the last valid entry. `None` if there is none.
     pub head: Option<String>,
-    /// The number of the first entry that is not as it was written, or is missing.
+    /// Sequence number of the first entry that is missing or was changed.
     pub broken_at: Option<u64>,
 }
 
-/// Looks at a chain, entry by entry from the first.
+/// Verifier of a chain, entry by entry from the first.
 #[derive(Debug, Default)]
 pub struct AuditVerifier {
     head: AuditHead,
     broken_at: Option<u64>,
-    /// A head that was noted elsewhere, and whether an entry has it.
+    /// Hash that was recorded elsewhere, and whether an entry has it.
     anchor: Option<(String, bool)>,
 }
 
 impl AuditVerifier {
-    /// `anchor` is the hash of an entry that was noted elsewhere: the chain must lead through it.
+    /// Creates a verifier. `anchor` is the hash of an entry that was recorded elsewhere. The chain
+    /// must contain it.
     pub fn new(anchor: Option<&str>) -> Self {
         Self {
             anchor: anchor.map(|hash| (hash.trim().to_lowercase(), false)),
@@ -262,33 +299,34 @@ impl AuditVerifier {
         }
     }
 
-    /// Looks at the next entry. False when the chain is broken, and no other need be shown.
+    /// Verifies the next entry. Returns false if the chain is broken; further entries need not be
+    /// passed.
     pub fn verify_next(&mut self, entry: &AuditEntry) -> bool {
-        let follows =
+        let is_valid =
             entry.seq == self.head.seq + 1 && entry.hash == entry.hash_after(&self.head.hash);
-        if !follows || self.broken_at.is_some() {
+        if !is_valid || self.broken_at.is_some() {
             return self.mark_broken();
         }
         self.head = AuditHead::from_entry(entry);
-        if let Some((hash, seen)) = &mut self.anchor {
-            *seen |= *hash == entry.hash;
+        if let Some((hash, is_found)) = &mut self.anchor {
+            *is_found |= *hash == entry.hash;
         }
         true
     }
 
-    /// The next entry cannot be read, or is not there. Always false.
+    /// Records that the next entry is missing or cannot be read. Always returns false.
     pub fn mark_broken(&mut self) -> bool {
         self.broken_at.get_or_insert(self.head.seq + 1);
         false
     }
 
-    /// The verdict, given where the chain ends by what was noted with its last entry.
-    pub fn finish(mut self, noted: &AuditHead) -> AuditVerification {
-        if self.broken_at.is_none() && self.head != *noted {
-            // The end is missing, or was put there by somebody else.
-            self.broken_at = Some(self.head.seq.min(noted.seq) + 1);
+    /// Returns the result. `stored` is the head that was stored with the last entry.
+    pub fn finish(mut self, stored: &AuditHead) -> AuditVerification {
+        if self.broken_at.is_none() && self.head != *stored {
+            // Entries at the end are missing, or were added without updating the head.
+            self.broken_at = Some(self.head.seq.min(stored.seq) + 1);
         }
-        let is_anchored = self.anchor.is_none_or(|(_, seen)| seen);
+        let is_anchored = self.anchor.is_none_or(|(_, is_found)| is_found);
         AuditVerification {
             ok: self.broken_at.is_none() && is_anchored,
             entries: self.head.seq,
@@ -298,46 +336,49 @@ impl AuditVerifier {
     }
 }
 
-/// Most refused sign-ins that are told one by one within [`SPELL`], of each kind.
-const TOLD_PER_SPELL: u32 = 10;
+/// Maximum number of separate entries about rejected sign-ins per [`WINDOW_MILLIS`], of each kind.
+const MAX_ENTRIES_PER_WINDOW: u32 = 10;
 
-/// How long is a spell of refused sign-ins, in milliseconds?
-const SPELL: u64 = 60 * 60 * 1000;
+/// Length of a window, in milliseconds.
+const WINDOW_MILLIS: u64 = 60 * 60 * 1000;
 
-/// How many refusals get an entry of their own. Whoever may send requests may cause refusals, and
-/// must not be able to fill the disk: beyond a few an hour they are counted, and told as one.
+/// Rate limiter of audit entries about rejected sign-ins. Anyone can cause rejections, so unlimited
+/// entries could fill the disk. Above the limit, rejections are only counted, and one entry reports
+/// the count.
 #[derive(Debug, Default)]
 pub struct AuditRateLimiter {
-    began: Timestamp,
-    told: u32,
-    withheld: u64,
+    window_start: Timestamp,
+    recorded: u32,
+    suppressed: u64,
 }
 
 impl AuditRateLimiter {
-    /// One more refusal: whether it is told by itself, and how many were withheld before it.
+    /// Counts a rejection. Returns whether it gets a separate entry, and how many rejections were
+    /// suppressed in a window that has ended.
     pub fn record_refusal(&mut self, now: Timestamp) -> (bool, Option<u64>) {
-        let withheld = self.take_suppressed_count(now);
-        if self.told == 0 {
-            self.began = now;
+        let suppressed = self.take_suppressed_count(now);
+        if self.recorded == 0 {
+            self.window_start = now;
         }
-        let is_told = self.told < TOLD_PER_SPELL;
-        if is_told {
-            self.told += 1;
+        let is_recorded = self.recorded < MAX_ENTRIES_PER_WINDOW;
+        if is_recorded {
+            self.recorded += 1;
         } else {
-            self.withheld += 1;
+            self.suppressed += 1;
         }
-        (is_told, withheld)
+        (is_recorded, suppressed)
     }
 
-    /// How many were withheld in a spell that is over, told once.
+    /// Returns the number of rejections suppressed in a window that has ended, once.
     pub fn take_suppressed_count(&mut self, now: Timestamp) -> Option<u64> {
-        let is_over = self.told > 0 && now.as_millis() >= self.began.as_millis() + SPELL;
+        let is_over =
+            self.recorded > 0 && now.as_millis() >= self.window_start.as_millis() + WINDOW_MILLIS;
         if !is_over {
             return None;
         }
-        let withheld = self.withheld;
+        let suppressed = self.suppressed;
         *self = Self::default();
-        Some(withheld).filter(|count| *count > 0)
+        Some(suppressed).filter(|count| *count > 0)
     }
 }
 

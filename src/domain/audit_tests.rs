@@ -4,18 +4,18 @@ use super::*;
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
-fn chain(deeds: &[AuditEvent]) -> (Vec<AuditEntry>, AuditHead) {
+fn chain(events: &[AuditEvent]) -> (Vec<AuditEntry>, AuditHead) {
     let mut head = AuditHead::default();
     let mut entries = Vec::new();
-    for deed in deeds {
-        let entry = head.next_entry(deed, NOW);
+    for event in events {
+        let entry = head.next_entry(event, NOW);
         head = AuditHead::from_entry(&entry);
         entries.push(entry);
     }
     (entries, head)
 }
 
-fn verdict(entries: &[AuditEntry], head: &AuditHead, anchor: Option<&str>) -> AuditVerification {
+fn verify(entries: &[AuditEntry], head: &AuditHead, anchor: Option<&str>) -> AuditVerification {
     let mut verifier = AuditVerifier::new(anchor);
     for entry in entries {
         if !verifier.verify_next(entry) {
@@ -25,19 +25,19 @@ fn verdict(entries: &[AuditEntry], head: &AuditHead, anchor: Option<&str>) -> Au
     verifier.finish(head)
 }
 
-fn some_deeds(count: usize) -> Vec<AuditEvent> {
-    let deed = |number| {
+fn sample_events(count: usize) -> Vec<AuditEvent> {
+    let event = |number| {
         let actor = Actor::admin("192.0.2.1");
         actor.audit_event(Action::DedupDeleted, format!("ENG-{number}"))
     };
-    (0..count).map(deed).collect()
+    (0..count).map(event).collect()
 }
 
-/// The bytes that are hashed are part of what is stored: another release must find old chains whole.
+/// The hashed bytes are part of the stored format: later releases must accept old chains.
 #[test]
-fn the_hash_of_an_entry_is_what_it_has_always_been() {
-    let deed = Actor::service().audit_event(Action::RunDispatched, "ENG-1");
-    let (entries, head) = chain(&[deed.clone().with_detail("implementation"), deed]);
+fn hash_format_is_stable() {
+    let event = Actor::service().audit_event(Action::RunDispatched, "ENG-1");
+    let (entries, head) = chain(&[event.clone().with_detail("implementation"), event]);
     assert_eq!(
         [entries[0].hash.as_str(), head.hash.as_str()],
         [
@@ -48,97 +48,103 @@ fn the_hash_of_an_entry_is_what_it_has_always_been() {
 }
 
 #[test]
-fn an_empty_chain_holds_and_a_lost_one_does_not() {
-    let whole = AuditVerification {
+fn an_empty_chain_is_valid_and_a_lost_chain_is_not() {
+    let valid = AuditVerification {
         ok: true,
         entries: 0,
         head: None,
         broken_at: None,
     };
-    assert_eq!(verdict(&[], &AuditHead::default(), None), whole);
-    let (_, head) = chain(&some_deeds(3));
-    assert_eq!(verdict(&[], &head, None).broken_at, Some(1));
+    assert_eq!(verify(&[], &AuditHead::default(), None), valid);
+    let (_, head) = chain(&sample_events(3));
+    assert_eq!(verify(&[], &head, None).broken_at, Some(1));
 }
 
 #[test]
-fn an_anchor_must_be_in_the_chain() {
-    let (entries, head) = chain(&some_deeds(3));
-    let noted = entries[1].hash.to_uppercase();
-    assert!(verdict(&entries, &head, Some(&noted)).ok);
-    let (others, other_head) = chain(&some_deeds(2));
-    let told = verdict(&others, &other_head, Some(&entries[2].hash));
-    assert_eq!((told.ok, told.broken_at, told.entries), (false, None, 2));
-}
-
-#[test]
-fn texts_of_strangers_are_bounded_and_hold_no_control_characters() {
-    let deed = Actor::webhook(["b", "a\n\u{1b}[31m", "b"])
-        .audit_event(Action::PollRequested, "ä".repeat(4000));
-    assert_eq!(deed.actor, "webhook:a[31m,b");
-    assert!(deed.target.len() <= MAX_TEXT + '…'.len_utf8());
-    assert!(deed.target.ends_with('…'));
-}
-
-#[test]
-fn refusals_are_told_one_by_one_and_then_as_one() {
-    let mut restraint = AuditRateLimiter::default();
-    let told = (0..500).filter(|second| {
-        let now = NOW + std::time::Duration::from_secs(*second);
-        restraint.record_refusal(now).0
-    });
-    assert_eq!(told.count(), TOLD_PER_SPELL as usize);
-    let (before, after) = (NOW.as_millis() + SPELL - 1, NOW.as_millis() + SPELL);
+fn rejects_a_chain_without_the_anchor() {
+    let (entries, head) = chain(&sample_events(3));
+    let anchor = entries[1].hash.to_uppercase();
+    assert!(verify(&entries, &head, Some(&anchor)).ok);
+    let (others, other_head) = chain(&sample_events(2));
+    let result = verify(&others, &other_head, Some(&entries[2].hash));
     assert_eq!(
-        restraint.take_suppressed_count(Timestamp::from_millis(before)),
+        (result.ok, result.broken_at, result.entries),
+        (false, None, 2)
+    );
+}
+
+#[test]
+fn untrusted_text_is_truncated_without_control_characters() {
+    let event = Actor::webhook(["b", "a\n\u{1b}[31m", "b"])
+        .audit_event(Action::PollRequested, "ä".repeat(4000));
+    assert_eq!(event.actor, "webhook:a[31m,b");
+    assert!(event.target.len() <= MAX_TEXT + '…'.len_utf8());
+    assert!(event.target.ends_with('…'));
+}
+
+#[test]
+fn rejections_above_the_limit_are_counted_in_one_entry() {
+    let mut limiter = AuditRateLimiter::default();
+    let recorded = (0..500).filter(|second| {
+        let now = NOW + std::time::Duration::from_secs(*second);
+        limiter.record_refusal(now).0
+    });
+    assert_eq!(recorded.count(), MAX_ENTRIES_PER_WINDOW as usize);
+    let (before, after) = (
+        NOW.as_millis() + WINDOW_MILLIS - 1,
+        NOW.as_millis() + WINDOW_MILLIS,
+    );
+    assert_eq!(
+        limiter.take_suppressed_count(Timestamp::from_millis(before)),
         None
     );
     assert_eq!(
-        restraint.take_suppressed_count(Timestamp::from_millis(after)),
+        limiter.take_suppressed_count(Timestamp::from_millis(after)),
         Some(490)
     );
     assert_eq!(
-        restraint.take_suppressed_count(Timestamp::from_millis(after)),
+        limiter.take_suppressed_count(Timestamp::from_millis(after)),
         None
     );
     assert_eq!(
-        restraint.record_refusal(Timestamp::from_millis(after)),
+        limiter.record_refusal(Timestamp::from_millis(after)),
         (true, None)
     );
 }
 
-fn deeds() -> impl Strategy<Value = Vec<AuditEvent>> {
+fn any_events() -> impl Strategy<Value = Vec<AuditEvent>> {
     let word = "[a-c]{0,3}";
-    let deed = (word, word, word).prop_map(|(actor, target, detail)| {
+    let event = (word, word, word).prop_map(|(actor, target, detail)| {
         let actor = Actor::webhook([actor.as_str()]);
         actor
             .audit_event(Action::RunDispatched, target)
             .with_detail(detail)
     });
-    prop::collection::vec(deed, 2..12)
+    prop::collection::vec(event, 2..12)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_done_to_an_entry_is_found_where_it_stands(
-        deeds in deeds(),
+    fn reports_a_changed_entry_at_its_position(
+        events in any_events(),
         at in any::<prop::sample::Index>(),
-        how in 0..9,
+        change in 0..9,
     ) {
-        let (mut entries, head) = chain(&deeds);
-        prop_assert!(verdict(&entries, &head, None).ok);
+        let (mut entries, head) = chain(&events);
+        prop_assert!(verify(&entries, &head, None).ok);
         let at = at.index(entries.len());
         let mut broken_at = at as u64 + 1;
-        let one = &mut entries[at];
-        match how {
-            0 => one.actor.push('x'),
-            1 => one.action = "poll-asked".to_owned(),
-            // What leaves one field for its neighbour leaves a trace.
-            2 => (one.target, one.detail) = (format!("{}x", one.target), format!("x{}", one.detail)),
-            3 => one.detail.push(' '),
-            4 => one.at = Timestamp::from_millis(1),
-            5 => one.hash.replace_range(..1, if one.hash.starts_with('0') { "1" } else { "0" }),
+        let changed = &mut entries[at];
+        match change {
+            0 => changed.actor.push('x'),
+            1 => changed.action = "poll-asked".to_owned(),
+            // Text moved from one field to the next changes the hash.
+            2 => (changed.target, changed.detail) = (format!("{}x", changed.target), format!("x{}", changed.detail)),
+            3 => changed.detail.push(' '),
+            4 => changed.at = Timestamp::from_millis(1),
+            5 => changed.hash.replace_range(..1, if changed.hash.starts_with('0') { "1" } else { "0" }),
             6 => drop(entries.remove(at)),
             7 => {
                 let other = (at + 1) % entries.len();
@@ -151,20 +157,20 @@ proptest! {
                 entries.insert(at, added);
             }
         }
-        let told = verdict(&entries, &head, None);
-        prop_assert_eq!((told.ok, told.broken_at), (false, Some(broken_at)));
+        let result = verify(&entries, &head, None);
+        prop_assert_eq!((result.ok, result.broken_at), (false, Some(broken_at)));
     }
 
-    /// Rewriting an entry and everything after it is found by the head that was noted, and only so.
+    /// Rewriting an entry and all later entries is only detected by a recorded head.
     #[test]
-    fn a_chain_made_anew_has_another_head(deeds in deeds(), at in any::<prop::sample::Index>()) {
-        let (_, head) = chain(&deeds);
-        let mut others = deeds;
+    fn a_recomputed_chain_has_another_head(events in any_events(), at in any::<prop::sample::Index>()) {
+        let (_, head) = chain(&events);
+        let mut others = events;
         let at = at.index(others.len());
         others[at].detail.push('x');
         let (entries, other_head) = chain(&others);
-        prop_assert!(verdict(&entries, &other_head, None).ok);
-        prop_assert!(!verdict(&entries, &other_head, Some(&head.hash)).ok);
-        prop_assert!(!verdict(&entries, &head, None).ok);
+        prop_assert!(verify(&entries, &other_head, None).ok);
+        prop_assert!(!verify(&entries, &other_head, Some(&head.hash)).ok);
+        prop_assert!(!verify(&entries, &head, None).ok);
     }
 }

@@ -1,26 +1,28 @@
-//! The branch a run works on, and the prefix a mapping may give it.
+//! Branch names of runs.
 
 use super::ids::IssueKey;
 
+/// Maximum length of a prefix.
 const MAX_PREFIX: usize = 64;
+/// Maximum length of the part derived from the title.
 const MAX_SLUG: usize = 48;
 
-/// The branch of an issue: `[prefix/]agent-implement/<identifier>-<title slug>`.
+/// Returns the branch of an issue: `[prefix/]agent-implement/<identifier>-<title slug>`.
 ///
-/// It is fixed at the first dispatch and kept with the issue, so that a changed title opens no
-/// second pull request.
+/// It is determined at the first dispatch and stored with the issue, so that a changed title does
+/// not lead to a second pull request.
 pub fn branch_name(prefix: Option<&str>, key: &IssueKey, title: &str) -> String {
-    let own = match slug(title) {
+    let name = match slug(title) {
         slug if slug.is_empty() => self::slug(key.as_str()),
         slug => format!("{}-{slug}", self::slug(key.as_str())),
     };
     match prefix {
-        Some(prefix) => format!("{prefix}/agent-implement/{own}"),
-        None => format!("agent-implement/{own}"),
+        Some(prefix) => format!("{prefix}/agent-implement/{name}"),
+        None => format!("agent-implement/{name}"),
     }
 }
 
-/// Lower-case ASCII letters and digits in words joined by single dashes, cut between words.
+/// Returns lower-case ASCII words joined by dashes, truncated between words.
 fn slug(text: &str) -> String {
     let mut slug = String::new();
     for word in text
@@ -40,8 +42,10 @@ fn slug(text: &str) -> String {
     slug
 }
 
-/// Checks a branch prefix. Leading and trailing slashes are trimmed, one each; the error names the
-/// rule that is broken.
+/// Validates a branch prefix. One leading and one trailing slash are removed.
+///
+/// # Errors
+/// The rule that is broken.
 pub fn parse_prefix(text: &str) -> Result<Option<String>, &'static str> {
     let trimmed = text.strip_prefix('/').unwrap_or(text);
     let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
@@ -87,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_branch_is_readable_and_always_valid() {
+    fn branch_names_are_always_valid() {
         let key = IssueKey::from("ENG-42");
         assert_eq!(
             branch_name(None, &key, "Fix the  Login (again)!"),
@@ -103,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_refused_by_the_rule_it_breaks() {
+    fn rejects_a_prefix_with_the_broken_rule() {
         for (good, parsed) in [
             ("", None),
             ("/", None),

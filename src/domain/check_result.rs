@@ -1,22 +1,24 @@
-//! What a check of a set-up finds: what it is, why it matters, and how it is mended.
+//! Results of configuration checks.
 
 use serde::Serialize;
 
-/// How bad it is.
+/// Level of a check result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckLevel {
+    /// Works.
     Ok,
-    /// Not set up, and nothing needs it.
+    /// Not configured, and not required.
     #[serde(rename = "off")]
     NotConfigured,
-    /// Works, and not as well as it could; or could not be checked.
+    /// Works with limitations, or could not be checked.
     Warning,
     /// Does not work.
     Error,
 }
 
 impl CheckLevel {
+    /// Returns the name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             CheckLevel::Ok => "ok",
@@ -27,64 +29,73 @@ impl CheckLevel {
     }
 }
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CheckResult {
-    /// What was looked at, by a name that scripts can rely on.
+    /// Name of the check. Stable, for use in scripts.
     pub check: &'static str,
-    /// Of which project, when it is of one.
+    /// Project that was checked, if the check is per project.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
+    /// Level.
     pub level: CheckLevel,
+    /// Result, as a sentence.
     #[serde(rename = "what")]
     pub message: String,
-    /// Why it matters. Empty where all is well.
+    /// Consequence of the problem. Empty if there is none.
     #[serde(rename = "why")]
     pub impact: String,
-    /// One line that says how to mend it.
+    /// Instruction to fix the problem, in one line.
     pub remedy: String,
 }
 
 impl CheckResult {
-    pub fn ok(check: &'static str, what: impl Into<String>) -> Self {
-        Self::new(check, CheckLevel::Ok, what)
+    /// Creates a result of level `Ok`.
+    pub fn ok(check: &'static str, message: impl Into<String>) -> Self {
+        Self::new(check, CheckLevel::Ok, message)
     }
 
-    pub fn not_configured(check: &'static str, what: impl Into<String>) -> Self {
-        Self::new(check, CheckLevel::NotConfigured, what)
+    /// Creates a result of level `NotConfigured`.
+    pub fn not_configured(check: &'static str, message: impl Into<String>) -> Self {
+        Self::new(check, CheckLevel::NotConfigured, message)
     }
 
-    pub fn warning(check: &'static str, what: impl Into<String>) -> Self {
-        Self::new(check, CheckLevel::Warning, what)
+    /// Creates a result of level `Warning`.
+    pub fn warning(check: &'static str, message: impl Into<String>) -> Self {
+        Self::new(check, CheckLevel::Warning, message)
     }
 
-    pub fn error(check: &'static str, what: impl Into<String>) -> Self {
-        Self::new(check, CheckLevel::Error, what)
+    /// Creates a result of level `Error`.
+    pub fn error(check: &'static str, message: impl Into<String>) -> Self {
+        Self::new(check, CheckLevel::Error, message)
     }
 
-    fn new(check: &'static str, level: CheckLevel, what: impl Into<String>) -> Self {
+    fn new(check: &'static str, level: CheckLevel, message: impl Into<String>) -> Self {
         Self {
             check,
             subject: None,
             level,
-            message: what.into(),
+            message: message.into(),
             impact: String::new(),
             remedy: String::new(),
         }
     }
 
+    /// Sets the project.
     #[must_use]
     pub fn for_subject(mut self, subject: impl Into<String>) -> Self {
         self.subject = Some(subject.into());
         self
     }
 
+    /// Sets the consequence.
     #[must_use]
-    pub fn with_impact(mut self, why: impl Into<String>) -> Self {
-        self.impact = why.into();
+    pub fn with_impact(mut self, impact: impl Into<String>) -> Self {
+        self.impact = impact.into();
         self
     }
 
+    /// Sets the instruction.
     #[must_use]
     pub fn with_remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = remedy.into();

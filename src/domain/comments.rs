@@ -1,7 +1,9 @@
-//! Every sentence we ever post on a ticket, and every notification. (spec: *Ticket comments posted*)
+//! Texts of ticket comments, pull request comments and chat notifications. See
+//! docs/behaviour.md#comments-and-messages.
 //!
-//! Text that comes from outside (a run's failure, a model's finding) passes [`neutral`] on its way
-//! in, so that it can mention nobody, close nothing and hide nothing.
+//! Untrusted text (such as the failure reason of a run or a finding of a model) passes
+//! [`sanitize_plain_text`] or [`sanitize_markdown`], so that it cannot mention people, close issues
+//! or hide content.
 
 mod failure;
 
@@ -17,42 +19,44 @@ use super::reaper::ReaperRule;
 use super::time::Timestamp;
 use super::usage::{BudgetLevel, BudgetUsage};
 
-pub use failure::{
-    GUARDRAIL_HEADING, failure_comment, failure_headline, log_excerpt, next_step, with_log_excerpt,
-};
+pub(crate) use failure::{GUARDRAIL_HEADING, failure_comment, failure_headline, next_step};
+pub use failure::{log_excerpt, with_log_excerpt};
 
-/// Stands between two characters and shows nothing; a mention broken by it is only text.
+/// Invisible character. Inserted into a mention or command, it turns the mention or command into
+/// plain text.
 const WORD_JOINER: char = '\u{2060}';
 
-/// Begins a comment about a ticket that waits.
-const WAITS: &str = "Not started yet: ";
+/// Start of the comment on a ticket that waits.
+const WAITING_PREFIX: &str = "Not started yet: ";
 
-/// Ends a text that was cut.
-const CUT_MARK: &str = "\n\n[… cut here: it is longer than a comment may be]";
+/// End of a truncated comment.
+const TRUNCATION_MARK: &str = "\n\n[… truncated: too long for a comment]";
 
-/// Longest reason we repeat in a comment, in characters.
+/// Maximum length of a failure reason in a comment, in characters.
 const MAX_REASON: usize = 4_000;
 
-pub fn pull_request_opened(pull: &PullRequestRef) -> String {
+/// Returns the comment about an opened pull request.
+pub(crate) fn pull_request_opened(pull: &PullRequestRef) -> String {
     format!("Pull request opened: [#{}]({})", pull.number, pull.url)
 }
 
-/// Findings that nobody reported stand in the pull request alone.
-pub fn review_unresolved(unresolved: &[String]) -> String {
+/// Returns the comment about a review that left blocking findings open. Without findings in the
+/// report, it refers to the pull request.
+pub(crate) fn review_unresolved(unresolved: &[String]) -> String {
     const HEADLINE: &str =
         "The pull request stays a draft: its review left blocking findings open.";
     if unresolved.is_empty() {
-        return format!("{HEADLINE} It lists them.");
+        return format!("{HEADLINE} See the pull request for the list.");
     }
     let findings: Vec<String> = unresolved
         .iter()
         .map(|finding| format!("- {}", sanitize_plain_text(finding)))
         .collect();
     let body = format!("{HEADLINE}\n\n{}", findings.join("\n"));
-    truncate(&body, limits::MAX_COMMENT_BYTES, CUT_MARK)
+    truncate(&body, limits::MAX_COMMENT_BYTES, TRUNCATION_MARK)
 }
 
-/// What a session tells on its ticket: the sentence, when it was so, and where its log is.
+/// Returns a progress comment of a session: a sentence, its time and a link to the log.
 pub fn session_comment(sentence: &str, at: Timestamp, log_url: Option<&str>) -> String {
     match log_url {
         Some(url) => format!("{sentence}\n\n{at} · [log]({url})"),
@@ -60,36 +64,44 @@ pub fn session_comment(sentence: &str, at: Timestamp, log_url: Option<&str>) -> 
     }
 }
 
-pub const SESSION_CREATED: &str = "Session machine created. Cloning repo and running setup...";
+/// Progress comment: the session machine was created.
+pub(crate) const SESSION_CREATED: &str =
+    "Session machine created. Cloning repo and running setup...";
 
-pub fn session_cleaned_up(lived: Duration) -> String {
-    format!("Session machine cleaned up. Duration: {}", duration(lived))
+/// Returns the progress comment about a destroyed session machine.
+pub(crate) fn session_cleaned_up(lifetime: Duration) -> String {
+    format!(
+        "Session machine cleaned up. Duration: {}",
+        format_duration(lifetime)
+    )
 }
 
-pub fn session_failed(reason: &str) -> String {
+/// Returns the progress comment about a failed session.
+pub(crate) fn session_failed(reason: &str) -> String {
     format!(
         "Session failed: {}. Machine will be cleaned up.",
-        clause(reason)
+        first_line(reason)
     )
 }
 
-pub fn session_timed_out(reason: &str) -> String {
+/// Returns the progress comment about a session that timed out.
+pub(crate) fn session_timed_out(reason: &str) -> String {
     format!(
         "Session timed out: {}. Machine will be cleaned up.",
-        clause(reason)
+        first_line(reason)
     )
 }
 
-/// A reason as a part of a sentence: its first line, without the full stop. All of it stands in the
-/// comment that tells the outcome.
-fn clause(reason: &str) -> String {
+/// Returns the first line of a reason without its full stop, for use inside a sentence. The failure
+/// comment contains the whole reason.
+fn first_line(reason: &str) -> String {
     let line = reason.lines().find(|line| !line.trim().is_empty());
     let line = sanitize_plain_text(line.unwrap_or_default().trim());
     line.trim_end_matches(['.', ':']).to_owned()
 }
 
-/// How long something took, as people say it.
-fn duration(span: Duration) -> String {
+/// Formats a format_duration, such as `3m 20s`.
+fn format_duration(span: Duration) -> String {
     let seconds = span.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     match (hours, minutes) {
@@ -99,104 +111,110 @@ fn duration(span: Duration) -> String {
     }
 }
 
-/// Clone and install of a session are done.
-pub const SESSION_READY: &str = "Environment ready. Implementation is running...";
+/// Progress comment: the repository is cloned and set up.
+pub(crate) const SESSION_READY: &str = "Environment ready. Implementation is running...";
 
-pub const VERIFY_RUNNING: &str = "Running verification script...";
+/// Progress comment: the verification script started.
+pub(crate) const VERIFY_RUNNING: &str = "Running verification script...";
 
-pub const VERIFY_PASSED: &str = "Verification passed";
+/// Progress comment: the verification script succeeded.
+pub(crate) const VERIFY_PASSED: &str = "Verification passed";
 
-pub fn verify_failed(summary: &str) -> String {
+/// Returns the progress comment about a failed verification script.
+pub(crate) fn verify_failed(summary: &str) -> String {
     format!("Verification failed: {}", sanitize_plain_text(summary))
 }
 
-pub fn session_finished(number: u64, url: &str) -> String {
+/// Returns the progress comment about the opened pull request.
+pub(crate) fn session_finished(number: u64, url: &str) -> String {
     format!("Finished. PR #{number} opened: {url}")
 }
 
-/// Why a ticket waits, and what helps.
+/// Returns the comment about a ticket that waits: the reason and the advice.
 pub fn waiting(decision: &Decision) -> String {
-    let mut body = format!("{WAITS}{}", sanitize_plain_text(&decision.message));
+    let mut body = format!("{WAITING_PREFIX}{}", sanitize_plain_text(&decision.message));
     if let Some(advice) = advice(decision) {
-        body.push_str("\n\n**What helps:** ");
+        body.push_str("\n\n**What to do:** ");
         body.push_str(advice);
     }
-    body.push_str("\n\nThis comment goes away when the wait is over.");
+    body.push_str("\n\nThis comment is removed when the ticket no longer waits.");
     body
 }
 
+/// Returns the comment about a parked ticket.
 pub fn parked(failures: u32) -> String {
     format!(
-        "Parked after {failures} failures in a row. It is not dispatched again until an operator unparks it in the admin panel."
+        "Parked after {failures} failures in a row. No new run starts until an operator unparks it in the panel."
     )
 }
 
-/// No more follow-ups come by themselves for a while.
-pub fn follow_up_limit_reached(budget: usize, until: Timestamp) -> String {
+/// Returns the pull request comment about the limit of automatic follow-up runs.
+pub fn follow_up_limit_reached(limit: usize, until: Timestamp) -> String {
     format!(
-        "This pull request has had its {budget} automatic follow-ups of a day. What was said since waits until {until}; a comment that begins with `/agent-implement` starts a run at once."
+        "Reached the limit of {limit} automatic follow-ups per day. New feedback will be processed after {until}. To start a run at once, comment `/agent-implement`."
     )
 }
 
-/// What several follow-ups could not do.
+/// Returns the pull request comment about feedback that several follow-up runs could not resolve.
 pub fn feedback_abandoned(count: usize) -> String {
-    let what = match count {
+    let subject = match count {
         1 => "One piece of feedback".to_owned(),
         many => format!("{many} pieces of feedback"),
     };
     format!(
-        "{what} could not be worked in after several follow-ups, and no more are started for it. A comment that begins with `/agent-implement` starts one."
+        "{subject} could not be resolved by several follow-ups. No more start automatically for it. To start one, comment `/agent-implement`."
     )
 }
 
-/// Why a run ended that is taken up again.
-pub fn paused_failure_reason(reason: &str, until: Timestamp) -> String {
+/// Returns the failure reason of a run whose work is dispatched again at `until`.
+pub(crate) fn paused_failure_reason(reason: &str, until: Timestamp) -> String {
     format!(
-        "{}. It goes on by itself at {until}.",
+        "{}. It resumes automatically at {until}.",
         reason.trim_end_matches('.')
     )
 }
 
-/// A run met the usage limit of the model's provider, and is taken up again.
+/// Returns the comment about a run that reached the usage limit of the model provider.
 pub fn paused(kind: JobKind, until: Timestamp) -> String {
     format!(
-        "{} paused: the usage limit of the model provider is reached. It goes on by itself at {until}.",
+        "{} paused: the usage limit of the model provider is reached. It resumes automatically at {until}.",
         run_kind_name(kind)
     )
 }
 
-/// A comment asks for a run that would meet the usage limit of the model's provider.
+/// Returns the reply to a command while the usage limit of the model provider is reached.
 pub fn command_delayed(until: Timestamp) -> String {
     format!(
-        "The usage limit of the model provider is reached. The run that was asked for starts by itself at {until}."
+        "The usage limit of the model provider is reached. The requested run starts automatically at {until}."
     )
 }
 
-/// A comment asks for a run that the budget does not allow.
+/// Returns the reply to a command that the budget does not allow.
 pub fn command_refused(budget: &str) -> String {
     format!(
-        "No run is started: {} Then comment again.",
+        "Cannot start a run: {} Then comment again.",
         sanitize_plain_text(budget)
     )
 }
 
-/// No follow-ups come by themselves while the budget is used up.
+/// Returns the comment about follow-up runs that wait because the budget is used up.
 pub fn follow_ups_over_budget(budget: &str) -> String {
     format!(
-        "Automatic follow-ups wait: {} What was said is kept until then.",
+        "Automatic follow-ups are paused: {} Feedback is kept until then.",
         sanitize_plain_text(budget)
     )
 }
 
-/// A person may not be able to run again what failed for want of a reason, so there always is one.
-pub fn reason_or_default(reason: Option<&str>) -> String {
+/// Returns the failure reason, or a default text if the run reported none.
+pub(crate) fn reason_or_default(reason: Option<&str>) -> String {
     match reason.map(str::trim).filter(|reason| !reason.is_empty()) {
         Some(reason) => reason.to_owned(),
         None => "the run gave no reason".to_owned(),
     }
 }
 
-pub fn chat_dispatched(job: &Job) -> ChatMessage {
+/// Returns the notification about a started run.
+pub(crate) fn chat_dispatched(job: &Job) -> ChatMessage {
     chat(
         job,
         format!(
@@ -208,19 +226,20 @@ pub fn chat_dispatched(job: &Job) -> ChatMessage {
     )
 }
 
-pub fn chat_ended(job: &Job) -> ChatMessage {
-    let what = run_kind_name(job.kind);
-    let how = match &job.state {
+/// Returns the notification about an ended run.
+pub(crate) fn chat_ended(job: &Job) -> ChatMessage {
+    let run = run_kind_name(job.kind);
+    let outcome = match &job.state {
         JobState::Completed => "finished",
         JobState::ReviewFailed { .. } => "finished with unresolved review findings",
         JobState::Failed { .. } if job.resumes_at.is_some() => "paused",
         JobState::Failed { .. } => "failed",
         JobState::TimedOut { .. } => "timed out",
-        JobState::Reserved | JobState::Dispatched | JobState::Running => "goes on",
+        JobState::Reserved | JobState::Dispatched | JobState::Running => "is in progress",
     };
     let mut message = chat(
         job,
-        format!("{what} {how} for {}: {}", job.issue.key, job.issue.title),
+        format!("{run} {outcome} for {}: {}", job.issue.key, job.issue.title),
     );
     if let Some(pull) = &job.pull {
         message
@@ -238,6 +257,7 @@ pub fn chat_ended(job: &Job) -> ChatMessage {
     message
 }
 
+/// Returns the notification about a parked ticket.
 pub fn chat_parked(job: &Job, failures: u32) -> ChatMessage {
     chat(
         job,
@@ -248,38 +268,38 @@ pub fn chat_parked(job: &Job, failures: u32) -> ChatMessage {
     )
 }
 
-/// A mapping has used up its budget of the month, or most of it.
-pub fn chat_budget(mapping: &Mapping, spending: &BudgetUsage) -> ChatMessage {
+/// Returns the notification about a monthly budget that is used up, or almost used up.
+pub fn chat_budget(mapping: &Mapping, usage: &BudgetUsage) -> ChatMessage {
     let team = &mapping.team_key;
-    let is_over = spending.level() == BudgetLevel::Exhausted;
-    let title = match is_over {
-        true => format!("{team} has used up its budget for {}", spending.month),
+    let is_exhausted = usage.level() == BudgetLevel::Exhausted;
+    let title = match is_exhausted {
+        true => format!("{team} has used up its budget for {}", usage.month),
         false => format!(
-            "{team} has used {} % of its budget for {}",
-            spending.percent(),
-            spending.month
+            "{team} has used {}% of its budget for {}",
+            usage.percent(),
+            usage.month
         ),
     };
-    let text = match is_over {
+    let text = match is_exhausted {
         true => format!(
-            "Nothing new is started until {}, or until the budget is raised. Runs under way go on.",
-            spending.month.end()
+            "No new runs start until {}, or until the budget is raised. Active runs continue.",
+            usage.month.end()
         ),
-        false => "At 100 % nothing new is started.".to_owned(),
+        false => "At 100%, no new runs start.".to_owned(),
     };
     ChatMessage {
         title,
         facts: vec![
             ("Repository".to_owned(), mapping.target_repo().to_string()),
-            ("Used".to_owned(), spending.spent.to_string()),
-            ("Budget".to_owned(), spending.budget.to_string()),
+            ("Used".to_owned(), usage.spent.to_string()),
+            ("Budget".to_owned(), usage.budget.to_string()),
         ],
         text,
         ..ChatMessage::default()
     }
 }
 
-/// Many machines were destroyed at once.
+/// Returns the notification about a sweep that destroyed many machines.
 pub fn chat_reaped(counts: &BTreeMap<ReaperRule, usize>) -> ChatMessage {
     let total: usize = counts.values().sum();
     let fact = |(rule, count): (&ReaperRule, &usize)| (rule.as_str().to_owned(), count.to_string());
@@ -302,8 +322,8 @@ fn chat(job: &Job, title: String) -> ChatMessage {
     }
 }
 
-/// What a run of this kind is called in a sentence.
-pub fn run_kind_name(kind: JobKind) -> &'static str {
+/// Returns the name of a kind of run, as used at the start of a sentence.
+pub(crate) fn run_kind_name(kind: JobKind) -> &'static str {
     match kind {
         JobKind::Planning => "Planning",
         JobKind::Implementation => "Implementation",
@@ -312,8 +332,9 @@ pub fn run_kind_name(kind: JobKind) -> &'static str {
     }
 }
 
-/// Untrusted text made harmless in Markdown: no mention, no image, no HTML, no closing word that
-/// acts, no command or marker of ours; cut to a length people read.
+/// Escapes untrusted plain text for use in Markdown. The result contains no mention, image, HTML,
+/// issue-closing reference, command or marker of the service. It is truncated to 4,000
+/// characters.
 pub fn sanitize_plain_text(text: &str) -> String {
     let text = strip_invisible_chars(text);
     let mut safe = String::with_capacity(text.len());
@@ -343,53 +364,54 @@ pub fn sanitize_plain_text(text: &str) -> String {
     safe
 }
 
-/// What a run wants said, as a comment of ours: its Markdown stays as it is, but it mentions nobody,
-/// refers to nothing by number, loads no image, holds no HTML and no marker or command of ours.
+/// Escapes untrusted Markdown for use as a comment. Formatting is kept. The result contains no
+/// mention, reference by number, image, HTML, command or marker of the service. It is truncated to
+/// [`limits::MAX_COMMENT_BYTES`].
 pub fn sanitize_markdown(text: &str) -> String {
     let text = strip_invisible_chars(text);
     let mut safe = String::with_capacity(text.len());
-    let mut line_begins = true;
+    let mut is_line_start = true;
     let mut characters = text.trim().chars().peekable();
     while let Some(character) = characters.next() {
         let next = characters.peek().copied().unwrap_or('\n');
-        if character == '/' && line_begins {
+        if character == '/' && is_line_start {
             safe.push(WORD_JOINER);
         }
         safe.push(character);
-        let means_more = match character {
+        let has_meaning = match character {
             '<' => next.is_ascii_alphabetic() || matches!(next, '/' | '!' | '?'),
             '@' => next.is_alphanumeric() || next == '_',
             '#' => next.is_ascii_digit(),
             '!' => next == '[',
             _ => false,
         };
-        if means_more {
+        if has_meaning {
             safe.push(WORD_JOINER);
         }
-        line_begins = character == '\n' || (line_begins && character.is_whitespace());
+        is_line_start = character == '\n' || (is_line_start && character.is_whitespace());
     }
-    truncate(&safe, limits::MAX_COMMENT_BYTES, CUT_MARK)
+    truncate(&safe, limits::MAX_COMMENT_BYTES, TRUNCATION_MARK)
 }
 
-/// At most `max` bytes, at a character's boundary, with `mark` at the end of what was cut.
+/// Truncates text to at most `max` bytes at a character boundary. Truncated text ends with `mark`.
 pub fn truncate(text: &str, max: usize, mark: &str) -> String {
     if text.len() <= max {
         return text.to_owned();
     }
-    let room = max.saturating_sub(mark.len());
-    let end = (0..=room).rev().find(|at| text.is_char_boundary(*at));
+    let max_kept = max.saturating_sub(mark.len());
+    let end = (0..=max_kept).rev().find(|at| text.is_char_boundary(*at));
     format!("{}{mark}", &text[..end.unwrap_or_default()])
 }
 
-/// Without control characters and without the invisible and bidirectional ones that make text read
-/// differently from what it is.
+/// Removes control characters, and the invisible and bidirectional characters that make text look
+/// different from its content.
 pub fn strip_invisible_chars(text: &str) -> String {
     text.chars()
         .filter(|character| *character == '\n' || *character == '\t' || is_visible(*character))
         .collect()
 }
 
-/// Whether a reader sees a character.
+/// Returns whether a character is visible.
 pub(super) fn is_visible(character: char) -> bool {
     !character.is_control()
         && !matches!(
@@ -406,7 +428,7 @@ pub(super) fn is_visible(character: char) -> bool {
         )
 }
 
-/// A code block whose fence is longer than any inside.
+/// Returns a code block. Its fence is longer than any fence inside.
 fn fenced(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
@@ -420,7 +442,7 @@ mod tests {
     use crate::report::FailureCode;
 
     #[test]
-    fn failures_read_as_the_spec_words_them() {
+    fn failure_headlines_have_the_specified_wording() {
         assert_eq!(
             failure_headline(JobKind::Planning, None, "no plan"),
             "Planning failed: no plan"
@@ -445,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_speak_in_the_specs_words() {
+    fn session_comments_have_the_specified_wording() {
         let rows = [
             (
                 session_cleaned_up(Duration::from_secs(3)),
@@ -468,8 +490,8 @@ mod tests {
                 "Session timed out: the run exceeded its time budget of 60 minutes. Machine will be cleaned up.",
             ),
         ];
-        for (told, expected) in rows {
-            assert_eq!(told, expected);
+        for (comment, expected) in rows {
+            assert_eq!(comment, expected);
         }
         let at = Timestamp::parse("2026-11-21T16:00:00Z").unwrap();
         assert_eq!(
@@ -479,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn untrusted_text_mentions_nobody_and_runs_nothing() {
+    fn sanitized_plain_text_contains_no_mention_or_command() {
         let text = sanitize_plain_text(
             "@everyone fixes #1 ![x](http://evil) <!-- agent-implement-meta -->\n/agent-implement do\u{202E}it",
         );
@@ -497,13 +519,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_says_keeps_its_form_and_loses_its_teeth() {
+    fn sanitized_markdown_keeps_formatting_without_mentions_or_commands() {
         let plan =
             "# Plan\n\n1. Make `Vec<u8>` of it; a < b\n2. Ask nobody\n\n```rust\n#[test]\n```";
-        let told = sanitize_markdown(plan);
-        assert_eq!(told.replace(WORD_JOINER, ""), plan);
-        assert!(told.contains("# Plan\n\n1. Make") && told.contains("a < b"));
-        let hostile = sanitize_markdown(
+        let sanitized = sanitize_markdown(plan);
+        assert_eq!(sanitized.replace(WORD_JOINER, ""), plan);
+        assert!(sanitized.contains("# Plan\n\n1. Make") && sanitized.contains("a < b"));
+        let malicious = sanitize_markdown(
             "@everyone see #1 ![x](http://evil) <!-- agent-implement-meta --> </ticket>\n  /agent-implement do\u{202E}it",
         );
         for bad in [
@@ -515,23 +537,23 @@ mod tests {
             "\n  /agent-implement",
             "\u{202E}",
         ] {
-            assert!(!hostile.contains(bad), "{bad:?} in {hostile}");
+            assert!(!malicious.contains(bad), "{bad:?} in {malicious}");
         }
         let long = sanitize_markdown(&"ä".repeat(limits::MAX_COMMENT_BYTES));
-        assert!(long.len() <= limits::MAX_COMMENT_BYTES && long.ends_with(CUT_MARK));
+        assert!(long.len() <= limits::MAX_COMMENT_BYTES && long.ends_with(TRUNCATION_MARK));
         let many = review_unresolved(&vec!["x".repeat(3_000); 20]);
-        assert!(many.len() <= limits::MAX_COMMENT_BYTES && many.ends_with(CUT_MARK));
+        assert!(many.len() <= limits::MAX_COMMENT_BYTES && many.ends_with(TRUNCATION_MARK));
     }
 
     #[test]
-    fn a_fence_is_longer_than_any_inside() {
+    fn fence_is_longer_than_any_fence_inside() {
         let comment = log_excerpt(LogLabel::PrNotFound, "a\n````\nb");
         assert!(comment.starts_with("Log excerpt (`pr_not_found`):\n\n`````\n"));
         assert!(comment.ends_with("\n`````"));
     }
 
     #[test]
-    fn a_folded_log_is_without_the_hosts_own_commands() {
+    fn log_excerpt_omits_workflow_commands() {
         let log = "one\n::add-mask::topsecret\n::stop-commands::t0k3n\ntwo\n::t0k3n::\n2026-11-23T04:00:00Z ::add-mask::x\nthree";
         assert_eq!(
             with_log_excerpt("It failed.", LogLabel::ContainerFailed, log),

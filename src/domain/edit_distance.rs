@@ -1,40 +1,40 @@
-//! The known name that a misspelt one probably means.
+//! Suggestions for misspelt names.
 
-/// Longest name that is compared: the comparison takes the product of both lengths.
+/// Maximum length of a name, in bytes. The cost of a comparison is the product of both lengths.
 const MAX_LENGTH: usize = 128;
 
-/// Returns the known name that is closest to `name`, or none if all of them are too different to be
-/// meant: more than one edit per three characters. Letter case does not count. Among equals the
-/// first wins.
+/// Returns the known name that is closest to `name`. `None` if all differ by more than one edit per
+/// three characters. Letter case is ignored. The first of equally close names is returned.
 pub fn closest_name<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     closest_name_within(name, (name.chars().count() / 3).max(1), known)
 }
 
-/// As [`nearest`], with a limit on the edits.
+/// Returns the known name that is closest to `name`, with at most `max_edits` edits. Otherwise
+/// like [`closest_name`].
 pub fn closest_name_within<'k>(
     name: &str,
-    most_edits: usize,
+    max_edits: usize,
     known: impl IntoIterator<Item = &'k str>,
 ) -> Option<&'k str> {
     let name = folded(name)?;
     let candidates = known.into_iter().filter_map(|candidate| {
         let edits = edits(&name, &folded(candidate)?);
-        (edits <= most_edits).then_some((edits, candidate))
+        (edits <= max_edits).then_some((edits, candidate))
     });
     let (_, found) = candidates.min_by_key(|(edits, _)| *edits)?;
     Some(found)
 }
 
-/// The characters to compare. None for a name that is too long.
+/// Returns the lower-case characters of a name. `None` if it is too long.
 fn folded(name: &str) -> Option<Vec<char>> {
     let is_short = name.len() <= MAX_LENGTH;
     is_short.then(|| name.chars().flat_map(char::to_lowercase).collect())
 }
 
-/// The least number of insertions, deletions, substitutions and swaps of neighbours between two
-/// words (optimal string alignment).
+/// Returns the minimum number of insertions, deletions, substitutions and transpositions between
+/// two words (optimal string alignment).
 fn edits(one: &[char], other: &[char]) -> usize {
-    let mut before: Vec<usize> = Vec::new();
+    let mut previous_row: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=other.len()).collect();
     for (row, left) in one.iter().enumerate() {
         let mut next = vec![row + 1];
@@ -45,11 +45,11 @@ fn edits(one: &[char], other: &[char]) -> usize {
             let is_swapped =
                 row > 0 && column > 0 && *left == other[column - 1] && one[row - 1] == *right;
             if is_swapped {
-                least = least.min(before[column - 1] + 1);
+                least = least.min(previous_row[column - 1] + 1);
             }
             next.push(least);
         }
-        before = std::mem::replace(&mut last, next);
+        previous_row = std::mem::replace(&mut last, next);
     }
     last.last().copied().unwrap_or_default()
 }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edits_are_counted() {
+    fn counts_edits() {
         let rows = [
             ("", "", 0),
             ("", "abc", 3),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_typo_leads_to_the_name_that_was_meant() {
+    fn suggests_the_closest_name() {
         let known = [
             "agent",
             "models",
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_end_is_not_compared() {
+    fn ignores_names_that_are_too_long() {
         let long = "a".repeat(1 << 20);
         assert_eq!(closest_name(&long, ["agent"]), None);
         assert_eq!(closest_name("agent", [long.as_str()]), None);

@@ -1,21 +1,26 @@
-//! One errand as data: something the outside must be told or made to do.
+//! Effects: changes of the outside world, as data.
 //!
-//! Effects are stored in the same commit as the state that owes them and performed by
-//! `flow/deliver` alone, at least once. That is only honest because each is idempotent:
+//! Effects are stored in the same commit as the state that caused them. The outbox worker performs
+//! them at least once, so each effect must be idempotent:
 //!
-//! | effect | doing it twice is doing it once, because |
-//! |---|---|
-//! | start run | its dispatch id stands in the run's name (or is the machine's name): a run that carries it is adopted, and a second is started only when the host is known not to have the first |
-//! | end run | ending an ended run is success |
-//! | destroy machine | one that is gone is success |
-//! | move marker | it is set, not toggled; taking off an absent label is success |
-//! | ticket comment | on system A its id is made by us from the effect's id, and one that exists is success; on system B it carries the effect's id and is looked for before a retry, which waits until an earlier try can no longer arrive |
-//! | pull request comment | it carries an invisible marker with the effect's id, looked for and waited for in the same way |
-//! | comment about waiting | as a ticket comment, with an id made from its name; taking away one that is gone is success |
-//! | draft flag | it is set, not toggled |
-//! | log excerpt | the comment that it is added to is replaced as a whole |
-//! | sync workflows | it looks what the repository and the sync branch hold, and writes only what is not there |
-//! | chat | a message whose answer was lost may rarely come twice; nothing depends on it |
+//! - *start run*: The dispatch id is part of the run's name, or is the machine's name. An existing
+//!   run with this id is adopted. A second run is started only when the host is known not to have
+//!   the first.
+//! - *end run*: Ending an ended run succeeds.
+//! - *destroy machine*: A machine that no longer exists counts as destroyed.
+//! - *move marker*: The marker is set, not toggled. Removing an absent label succeeds.
+//! - *ticket comment*: In Linear, the comment id is derived from the effect id, and an existing
+//!   comment counts as posted. In Jira, the comment carries the effect id. It is looked up before a
+//!   retry, when an earlier attempt can no longer arrive.
+//! - *pull request comment*: It carries an invisible marker with the effect id, which is looked up
+//!   before a retry in the same way.
+//! - *comment about waiting*: As a ticket comment, with an id derived from its name. Removing a
+//!   missing comment succeeds.
+//! - *draft flag*: The flag is set, not toggled.
+//! - *log excerpt*: The comment that it is added to is replaced as a whole.
+//! - *sync workflows*: The repository and the sync branch are read first, and only missing changes
+//!   are written.
+//! - *chat*: A message whose response was lost may be posted twice. Nothing depends on it.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +32,7 @@ use super::mapping::ModelProvider;
 use super::plan::PostedComment;
 use super::stage::Stage;
 
-/// An errand.
+/// Change of the outside world, performed by the outbox worker.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,129 +42,184 @@ use super::stage::Stage;
     rename_all_fields = "camelCase"
 )]
 pub enum Effect {
+    /// Starts the run of a job.
     StartRun {
+        /// Job whose run starts.
         job: JobId,
+        /// Issue that the run is for.
         issue: IssueRef,
+        /// Inputs of the run that the job does not hold.
         #[serde(rename = "brief")]
         spec: Box<RunSpec>,
     },
+    /// Cancels a run.
     #[serde(rename = "end-run")]
     StopRun {
+        /// Job whose run ends.
         job: JobId,
+        /// Repository that the run belongs to.
         repo: Repo,
-        /// None of a run that was dispatched and never seen: it is looked for by its name.
+        /// Run to cancel. `None` if the run was dispatched but not found yet; it is then looked up
+        /// by its name.
         #[serde(default)]
         run: Option<RunHandle>,
     },
-    /// Takes a session's machine down.
+    /// Destroys the machine of a session.
     DestroyMachine {
+        /// Machine to destroy.
         machine: MachineRef,
-        /// The job it was made for, if there is one.
+        /// Job that the machine was created for, if any.
         job: Option<JobId>,
-        /// The ticket whose effects go first, the log excerpt among them: it is read while the machine
-        /// still exists.
+        /// Ticket whose earlier effects are performed first. Among them is the log excerpt, which
+        /// is read while the machine still exists.
         issue: Option<IssueRef>,
     },
+    /// Sets the marker of an issue: labels in Linear, the status field in Jira.
     #[serde(rename = "move-marker")]
     SetMarker {
+        /// Issue to change.
         issue: IssueRef,
+        /// Stage that the marker shows.
         stage: Stage,
     },
+    /// Posts a comment on a ticket.
     TicketComment {
+        /// Issue to comment on.
         issue: IssueRef,
+        /// Markdown text of the comment.
         body: String,
     },
-    /// The comment that says why the ticket waits.
+    /// Posts, updates or removes the comment that states why a ticket waits.
     WaitingComment {
+        /// Issue to comment on.
         issue: IssueRef,
-        /// Tells it from those of other waits.
+        /// Name of the comment, unique per wait of the issue.
         name: String,
-        /// None takes the comment away.
+        /// Markdown text of the comment. `None` removes the comment.
         body: Option<String>,
     },
-    /// The end of a run's log, added to the comment about its failure once the run is over.
+    /// Adds the end of a run's log to the comment about its failure, after the run has ended.
     LogExcerpt {
+        /// Issue with the failure comment.
         issue: IssueRef,
+        /// Repository that the run belongs to.
         repo: Repo,
+        /// Run whose log is read.
         run: RunHandle,
+        /// Label above the excerpt.
         label: LogLabel,
-        /// Filled in by the commit that stores both. Without it, the log is a comment of its own.
+        /// Failure comment that the excerpt is added to. Set by the commit that stores both
+        /// effects. Without it, the excerpt is posted as a separate comment.
         #[serde(default)]
         comment: Option<PostedComment>,
     },
+    /// Posts a comment on a pull request.
     PullComment {
+        /// Repository of the pull request.
         repo: Repo,
+        /// Number of the pull request.
         number: u64,
+        /// Relation to earlier comments.
         style: PullCommentStyle,
+        /// Markdown text of the comment.
         body: String,
     },
+    /// Sets the draft flag of a pull request.
     SetDraft {
+        /// Repository of the pull request.
         repo: Repo,
+        /// Number of the pull request.
         number: u64,
+        /// State to set.
         draft: DraftState,
     },
+    /// Posts a chat notification.
     Chat {
+        /// Message to post.
         message: ChatMessage,
     },
-    /// Our files, offered to the repository of a project in one pull request.
+    /// Opens or updates the pull request that brings the workflow files of a repository up to date.
     SyncWorkflows {
+        /// Mapping that the sync was requested for.
         team: TeamKey,
+        /// Repository to sync.
         repo: Repo,
     },
 }
 
-/// What the start of a run needs beyond its job. Lives as long as the effect.
+/// Inputs of a run that its job does not hold. Stored only as long as the effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunSpec {
+    /// File name of the workflow to dispatch.
     pub workflow_file: String,
-    /// The branch whose copy of the workflow runs: the repository's default branch.
+    /// Branch whose copy of the workflow runs: the repository's default branch.
     pub git_ref: String,
+    /// Description of the issue.
     pub description: String,
+    /// Issues related to the issue.
     pub related: RelatedIssues,
+    /// Model provider of the run.
     pub provider: ModelProvider,
+    /// Number of the open pull request that a gap-fill or follow-up run works on.
     pub pr_number: Option<u64>,
+    /// Instruction of an operator.
     pub instruction: Option<String>,
+    /// Review findings to resolve, as text.
     pub findings: Option<String>,
+    /// Container image that the run is to use.
     pub runner_image: Option<String>,
-    /// Whether the host did not show which image the repository asks for.
+    /// Whether the image that the repository requests could not be read from the host.
     #[serde(rename = "imageUnread", default)]
     pub image_lookup_failed: bool,
+    /// Maximum number of model turns per implement pass.
     pub max_turns: Option<u32>,
+    /// Maximum number of implement and review cycles.
     pub max_iterations: Option<u32>,
+    /// Time budget of the CI job, in minutes.
     pub job_timeout_minutes: Option<u32>,
-    /// Of runs in machines of ours.
+    /// Settings of the session machine. `None` for CI runs.
     #[serde(default)]
     pub session: Option<SessionSpec>,
-    /// Whether the run goes beside the one that counts.
+    /// Whether the run is a shadow run, which changes nothing outside its branch.
     #[serde(default)]
     pub shadow: bool,
 }
 
-/// How a comment on a pull request relates to earlier ones.
+/// Relation of a pull request comment to earlier comments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "style", rename_all = "kebab-case")]
 pub enum PullCommentStyle {
-    /// A comment of its own.
+    /// Separate comment.
     New,
-    /// The one comment of this name on the pull request, made or updated in place.
+    /// The only comment of this name on the pull request. It is created, or updated in place.
     #[serde(rename = "pinned")]
-    Sticky { name: String },
+    Sticky {
+        /// Name of the comment, part of its invisible marker.
+        name: String,
+    },
 }
 
-/// What a log excerpt is labelled with. (spec: *Ticket comments posted*)
+/// Label of a log excerpt. See docs/behaviour.md#ticket-comments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogLabel {
+    /// Run in a local container failed.
     ContainerFailed,
+    /// Run in a local container exceeded its time budget.
     ContainerTimeout,
+    /// Run in a machine exceeded its time budget.
     MachineTimeout,
+    /// Review after the push left blocking findings open.
     PostPushReviewNotApproved,
+    /// Run ended without opening a pull request.
     PrNotFound,
+    /// Run failed in CI or in a machine.
     SessionFailed,
 }
 
 impl LogLabel {
+    /// Returns the label as shown in the comment.
     pub fn as_str(self) -> &'static str {
         match self {
             LogLabel::ContainerFailed => "container_failed",
@@ -172,70 +232,76 @@ impl LogLabel {
     }
 }
 
+/// Draft flag of a pull request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DraftState {
+    /// Draft: not ready to merge.
     Draft,
+    /// Ready for review.
     Ready,
 }
 
-/// A chat notification, before either vendor's dress. All text is untrusted until then.
+/// Chat notification, independent of the vendor. All text is untrusted until a vendor client
+/// escapes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChatMessage {
+    /// First line of the message.
     pub title: String,
-    /// Where the title leads; only web addresses become links.
+    /// Target of the title. Only web addresses become links.
     #[serde(default)]
     pub title_url: Option<String>,
-    /// Short facts: name and value.
+    /// Name and value pairs.
     #[serde(default)]
     pub facts: Vec<(String, String)>,
-    /// A paragraph; may be empty.
+    /// Paragraph below the facts. May be empty.
     #[serde(default)]
     pub text: String,
 }
 
 impl Effect {
-    /// The queue it stands in: effects of one lane are performed strictly in order, lanes side by
-    /// side.
+    /// Returns the queue key. Effects with the same queue key are performed strictly in order,
+    /// effects with different keys concurrently.
     pub fn queue_key(&self) -> String {
         match self {
-            // Work on an open pull request changes nothing on the ticket, nor does a shadow: they
-            // need not wait for what the ticket is owed, and it need not wait for them.
-            Effect::StartRun {
-                job, spec: brief, ..
-            } if brief.pr_number.is_some() || brief.shadow => run_lane(job),
+            // Runs on an open pull request and shadow runs change nothing on the ticket. They share
+            // no queue with the ticket's effects, so that neither waits for the other.
+            Effect::StartRun { job, spec, .. } if spec.pr_number.is_some() || spec.shadow => {
+                run_queue_key(job)
+            }
             Effect::StartRun { issue, .. }
             | Effect::SetMarker { issue, .. }
             | Effect::TicketComment { issue, .. } => ticket_queue_key(issue),
-            // A log may be late by minutes, and a machine is not destroyed before its log is read.
+            // A log may be late by minutes. It shares a queue with the machine, which is destroyed after
+            // its log was read.
             Effect::LogExcerpt { repo, run, .. } => match run {
                 RunHandle::Ci { id, .. } => format!("cleanup:{repo}#{id}"),
-                RunHandle::Machine { id, .. } => cleanup_lane(HostKind::Vm, id),
-                RunHandle::Container { id } => cleanup_lane(HostKind::Local, id),
+                RunHandle::Machine { id, .. } => cleanup_queue_key(HostKind::Vm, id),
+                RunHandle::Container { id } => cleanup_queue_key(HostKind::Local, id),
             },
-            // What only informs holds up nothing that the ticket waits for.
+            // A notice delays no effect that the next run of the ticket waits for.
             Effect::WaitingComment { issue, .. } => format!("waiting:{}", issue.id),
             Effect::PullComment { repo, number, .. } | Effect::SetDraft { repo, number, .. } => {
                 format!("pull:{repo}#{number}")
             }
-            Effect::StopRun { job, .. } => run_lane(job),
+            Effect::StopRun { job, .. } => run_queue_key(job),
             Effect::DestroyMachine {
                 machine,
                 issue: Some(_),
                 ..
-            } => cleanup_lane(machine.host, &machine.id),
+            } => cleanup_queue_key(machine.host, &machine.id),
             Effect::DestroyMachine { machine, .. } => {
                 format!("machine:{}:{}", machine.host.as_str(), machine.id)
             }
             Effect::Chat { .. } => "chat".to_owned(),
-            // All of a repository, whichever project asks and however it spells the name.
+            // One queue per repository, for all of its mappings. Repository names ignore case.
             Effect::SyncWorkflows { repo, .. } => format!("sync:{repo}").to_lowercase(),
         }
     }
 
-    /// Returns the queue key of another queue whose earlier effects go first. That queue does not
-    /// wait for this effect.
+    /// Returns the queue key whose earlier effects are performed before this one. Effects of that
+    /// queue do not wait for this one.
     pub fn predecessor_queue_key(&self) -> Option<String> {
         match self {
             Effect::LogExcerpt { issue, .. }
@@ -246,7 +312,7 @@ impl Effect {
         }
     }
 
-    /// The job and the issue that it is for, where it names them.
+    /// Returns the job and the issue of the effect, as far as it has them.
     pub fn job_and_issue(&self) -> (Option<&JobId>, Option<&IssueRef>) {
         match self {
             Effect::StartRun { job, issue, .. } => (Some(job), Some(issue)),
@@ -263,7 +329,7 @@ impl Effect {
         }
     }
 
-    /// What it does, in the words of a log line.
+    /// Returns the name of the effect for logs.
     pub fn name(&self) -> &'static str {
         match self {
             Effect::StartRun { .. } => "start run",
@@ -281,16 +347,19 @@ impl Effect {
     }
 }
 
-fn run_lane(job: &JobId) -> String {
+/// Returns the queue key of a run's start and cancellation.
+fn run_queue_key(job: &JobId) -> String {
     format!("run:{job}")
 }
 
-/// Returns the queue key of what follows the end of a run in a machine: its log, then its destruction.
-fn cleanup_lane(host: HostKind, id: &str) -> String {
+/// Returns the queue key of the effects after the end of a run in a machine: log excerpt, then
+/// destruction.
+fn cleanup_queue_key(host: HostKind, id: &str) -> String {
     format!("cleanup:{}:{id}", host.as_str())
 }
 
-/// Returns the queue key of the effects that a ticket's next run waits for: markers and comments.
+/// Returns the queue key of the effects that the next run of a ticket waits for: markers and
+/// comments.
 pub fn ticket_queue_key(issue: &IssueRef) -> String {
     format!("ticket:{}", issue.id)
 }

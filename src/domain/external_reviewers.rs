@@ -1,53 +1,55 @@
-//! Who else reviews what we push, as a repository names them in `.agent-implement/config.yml`.
-//! (spec: *Limits*)
+//! External reviewers of pushes, as configured in `.agent-implement/config.yml`. See
+//! docs/behaviour.md#review-after-the-push.
 
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// The one reviewer outside of a run whose verdicts can be read. (spec: *Limits*)
+/// Only supported review provider. See docs/behaviour.md#limits.
 const CLAUDE_CODE_REVIEW: &str = "github-claude-code-review";
 
-/// How often a reviewer is looked at, and for how long at most. (spec: *Limits*)
-const REVIEW_WAIT_POLL: Duration = Duration::from_millis(5_000);
-const REVIEW_WAIT_TIMEOUT: Duration = Duration::from_millis(300_000);
+/// Default interval and timeout of waiting for reviewers.
+const DEFAULT_POLL_INTERVAL: Duration = Duration::from_millis(5_000);
+const DEFAULT_TIMEOUT: Duration = Duration::from_millis(300_000);
 
-/// A host is asked no more often than this.
-const SHORTEST_POLL: Duration = Duration::from_millis(200);
+/// Minimum poll interval.
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The App of that reviewer, by its name in addresses.
+/// Slug of the App of the Claude Code review.
 pub const CLAUDE_APP: &str = "claude";
 
-/// Reviewers outside of the run, and how they are waited for.
+/// External reviewers, and how long a run waits for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalReviewConfig {
-    /// Whether the vendor's own review of Claude Code counts.
+    /// Whether the Claude Code review must approve.
     pub claude_code_review: bool,
-    /// Check runs whose verdict counts.
+    /// Check runs that must approve.
     pub checks: Vec<ReviewCheck>,
-    /// Time between two looks.
+    /// Time between two polls.
     pub poll_interval: Duration,
-    /// Whoever has not ended by then has not approved.
+    /// Maximum wait. A reviewer that has not finished by then has not approved.
     pub timeout: Duration,
 }
 
-/// A check run that reviews. Written `name@app`, or `name` alone.
+/// Check run that reviews, written as `name@app` or `name`.
 ///
-/// Whoever may push a workflow can have a job of any name reported, so a name alone is that of any
-/// App but [`WORKFLOWS`]; `name@github-actions` says that such a job is meant all the same. A name
-/// that itself ends in `@word` must be written with its App.
+/// Anyone who can push a workflow can create a job of any name. A name without an App therefore
+/// matches every App except `github-actions`. `name@github-actions` matches such a job explicitly.
+/// A name that ends in `@word` must be written with its App.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReviewCheck {
+    /// Name of the check run.
     pub name: String,
-    /// The one App that may report it, by its name in addresses.
+    /// Slug of the only App that may report the check run.
     pub app: Option<String>,
 }
 
-/// The App in whose name the host reports the jobs of workflows.
-const WORKFLOWS: &str = "github-actions";
+/// Slug of the App that reports the jobs of workflows.
+const WORKFLOWS_APP: &str = "github-actions";
 
 impl ReviewCheck {
+    /// Parses `name@app` or `name`.
     pub fn parse(text: &str) -> Self {
         let is_app = |word: &str| {
             let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -66,11 +68,11 @@ impl ReviewCheck {
         }
     }
 
-    /// Whether an App may report it.
+    /// Returns whether this App may report the check run.
     pub fn accepts_app(&self, app: &str) -> bool {
         match &self.app {
             Some(own) => own == app,
-            None => !app.is_empty() && app != WORKFLOWS,
+            None => !app.is_empty() && app != WORKFLOWS_APP,
         }
     }
 }
@@ -80,27 +82,29 @@ impl Default for ExternalReviewConfig {
         Self {
             claude_code_review: false,
             checks: Vec::new(),
-            poll_interval: REVIEW_WAIT_POLL,
-            timeout: REVIEW_WAIT_TIMEOUT,
+            poll_interval: DEFAULT_POLL_INTERVAL,
+            timeout: DEFAULT_TIMEOUT,
         }
     }
 }
 
 impl ExternalReviewConfig {
-    /// Whether there is anybody to wait for.
+    /// Returns whether there are no external reviewers.
     pub fn is_empty(&self) -> bool {
         !self.claude_code_review && self.checks.is_empty()
     }
 
-    /// Whether an App is one of them: what it says counts as a person's word does.
+    /// Returns whether an App is one of the reviewers. Its review comments then count like those of
+    /// a person.
     pub fn includes_app(&self, app: &str) -> bool {
         let is_named = |check: &ReviewCheck| check.app.as_deref() == Some(app);
         self.claude_code_review && app == CLAUDE_APP || self.checks.iter().any(is_named)
     }
 
-    /// These, with what the inputs of a pipeline's step say in their place.
+    /// Returns the configuration with the inputs of a pipeline step applied.
     pub fn with_overrides(&self, inputs: &ReviewInputs) -> Self {
-        let millis = |given: Option<u64>, or: Duration| given.map_or(or, Duration::from_millis);
+        let millis =
+            |value: Option<u64>, default: Duration| value.map_or(default, Duration::from_millis);
         Self {
             claude_code_review: inputs
                 .review_providers
@@ -111,34 +115,39 @@ impl ExternalReviewConfig {
             checks: inputs
                 .review_check_names
                 .as_ref()
-                .map_or_else(|| self.checks.clone(), |names| named(names)),
+                .map_or_else(|| self.checks.clone(), |names| parse_checks(names)),
             poll_interval: millis(inputs.review_wait_poll_ms, self.poll_interval)
-                .max(SHORTEST_POLL),
+                .max(MIN_POLL_INTERVAL),
             timeout: millis(inputs.review_wait_timeout_ms, self.timeout),
         }
     }
 }
 
-fn named(names: &[String]) -> Vec<ReviewCheck> {
-    let given = names.iter().filter(|name| !name.trim().is_empty());
-    given.map(|name| ReviewCheck::parse(name)).collect()
+fn parse_checks(names: &[String]) -> Vec<ReviewCheck> {
+    let names = names.iter().filter(|name| !name.trim().is_empty());
+    names.map(|name| ReviewCheck::parse(name)).collect()
 }
 
-/// How reviewers are named, in a repository's settings and as a step's inputs. Unknown providers are left out.
+/// Reviewers as written in the settings of a repository or in the inputs of a step. Unknown
+/// providers are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReviewInputs {
+    /// Review providers, by name.
     pub review_providers: Option<Vec<String>>,
+    /// Check runs, as `name@app` or `name`.
     pub review_check_names: Option<Vec<String>>,
+    /// Time between two polls, in milliseconds.
     pub review_wait_poll_ms: Option<u64>,
+    /// Maximum wait, in milliseconds.
     pub review_wait_timeout_ms: Option<u64>,
 }
 
 impl ReviewInputs {
-    /// Reads what a pipeline tells the step.
+    /// Parses the inputs of a pipeline step.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why the inputs are invalid.
     pub fn read(inputs: &Map<String, Value>) -> Result<Self, String> {
         Self::deserialize(inputs).map_err(|error| error.to_string())
     }
@@ -149,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_check_counts_only_from_the_right_app() {
+    fn accepts_checks_only_from_the_right_app() {
         for (written, name, right, wrong) in [
             ("lint", "lint", "lint-app", "github-actions"),
             ("lint", "lint", "lint-app", ""),
@@ -170,11 +179,11 @@ mod tests {
                 "{written}"
             );
         }
-        assert_eq!(named(&[" ".into()]), []);
+        assert_eq!(parse_checks(&[" ".into()]), []);
     }
 
     #[test]
-    fn an_app_counts_when_it_is_named() {
+    fn includes_configured_apps() {
         let named = ExternalReviewConfig::default().with_overrides(&ReviewInputs {
             review_providers: Some(vec![CLAUDE_CODE_REVIEW.to_owned()]),
             review_check_names: Some(vec![

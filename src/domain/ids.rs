@@ -1,4 +1,4 @@
-//! The names things go by. Each is a string of its own type, so that no call can mix two up.
+//! Identifiers. Each has its own string type, so that they cannot be mixed up.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -13,10 +13,12 @@ macro_rules! string_id {
         pub struct $name(String);
 
         impl $name {
+            /// Creates an identifier from text.
             pub fn new(text: impl Into<String>) -> Self {
                 Self(text.into())
             }
 
+            /// Returns the text of the identifier.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -43,29 +45,28 @@ macro_rules! string_id {
 }
 
 string_id!(
-    /// One run we asked for. A ULID: sorts by the time it was reserved.
+    /// Identifier of a job. A ULID, which sorts by time of reservation.
     ///
-    /// It is the dispatch id as well: the name that the run carries outside (run name, machine
-    /// metadata, container label), by which it is found again after a crash. One dispatch is one
-    /// job, so a second id could only disagree with the first.
+    /// It is also the dispatch id: the run name, machine metadata or container label by which the
+    /// run is found again after a crash.
     JobId
 );
 string_id!(
-    /// Key of a project mapping. On system A it is the team's key.
+    /// Key of a project mapping. In Linear it is the key of the team.
     TeamKey
 );
 string_id!(
-    /// The ticketing system's own id of an issue; stable when the issue moves.
+    /// Id of an issue at its ticketing system. It does not change when the issue moves.
     IssueId
 );
 string_id!(
-    /// What people call an issue, such as `ENG-42`.
+    /// Key of an issue as shown to people, such as `ENG-42`.
     IssueKey
 );
 
 impl IssueKey {
-    /// Reads a key as a stranger gave it: letters, digits and `_`, a `-` and a number. Nothing else
-    /// is a key in any system, or may get into a query.
+    /// Parses untrusted text as a key: letters, digits and `_`, then `-` and a number. Anything
+    /// else is rejected, because the key becomes part of queries.
     pub fn parse(text: &str) -> Option<Self> {
         let (project, number) = text.trim().rsplit_once('-')?;
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -77,14 +78,17 @@ impl IssueKey {
     }
 }
 
-/// A repository on the host.
+/// Repository at the repository host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Repo {
+    /// Account that owns it.
     pub owner: String,
+    /// Name without the owner.
     pub name: String,
 }
 
 impl Repo {
+    /// Creates a repository from its owner and name.
     pub fn new(owner: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             owner: owner.into(),
@@ -92,7 +96,7 @@ impl Repo {
         }
     }
 
-    /// Reads `owner/name`.
+    /// Parses `owner/name`.
     pub fn parse(full_name: &str) -> Option<Self> {
         let (owner, name) = full_name.split_once('/')?;
         let plain = |part: &str| !part.is_empty() && !part.contains('/');
@@ -111,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_looks_like_a_key_is_one() {
+    fn parses_only_valid_keys() {
         for (text, key) in [
             ("ENG-1", "ENG-1"),
             (" eng-42 ", "eng-42"),

@@ -1,4 +1,4 @@
-//! A ticket as the engine sees it, whichever system it lives in.
+//! Tickets, independent of the ticketing system.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use super::stage::Stage;
 use super::string_arena::ArenaStr;
 use super::time::Timestamp;
 
-/// A ticketing system. (spec: *Issue lifecycle*)
+/// Ticketing system. See docs/behaviour.md#issue-lifecycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum System {
     /// Linear: label-based, scoped by a team key.
@@ -18,39 +18,47 @@ pub enum System {
     Jira,
 }
 
-/// Enough of an issue to name it, link it and change it.
+/// Reference to an issue, with enough data to name it, link to it and change it.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IssueRef {
+    /// Ticketing system that holds the issue.
     pub system: System,
+    /// Id at the ticketing system. It never changes.
     pub id: IssueId,
+    /// Key shown to people, such as `ENG-42`.
     pub key: IssueKey,
+    /// Title of the issue.
     pub title: String,
+    /// Address of its page.
     pub url: String,
-    /// The field that holds its marker, where the system lets each project choose: on Jira the id
-    /// of the status field that the issue was found by. None means the field of our name.
+    /// Id of the field that holds the marker, for Jira: the status field through which the issue
+    /// was found. `None` stands for the field of the default name.
     #[serde(default)]
     pub marker_field: Option<String>,
 }
 
 impl IssueRef {
-    /// Whether an operator means this issue: by its id, or by what people call it in any case.
+    /// Returns whether `named` is the id of the issue, or its key in any case.
     pub fn matches_id_or_key(&self, named: &str) -> bool {
         self.id.as_str() == named || self.key.as_str().eq_ignore_ascii_case(named)
     }
 }
 
-/// What an issue that waits may be waiting for.
+/// Phase of an issue that a run can advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
+    /// Planning.
     Planning,
+    /// Implementation.
     Implementation,
 }
 
 impl Phase {
+    /// Returns the name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Phase::Planning => "planning",
@@ -59,41 +67,55 @@ impl Phase {
     }
 }
 
-/// An open issue that stands in the way of another.
+/// Open issue that blocks another issue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenBlocker {
+    /// Key of the blocking issue.
     pub key: IssueKey,
+    /// Its title.
     pub title: String,
 }
 
-/// Issues around a ticket, as one line of text each. They travel to the run as context.
+/// Issues related to a ticket, one line of text each. Passed to the run as context.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RelatedIssues {
+    /// Parent issue.
     pub parent: Option<String>,
+    /// Other children of the parent.
     pub siblings: Vec<String>,
+    /// Issues that the ticket depends on.
     pub dependencies: Vec<String>,
 }
 
-/// An issue that carries one of our markers, as a ticketing system showed it in one poll.
+/// Issue with a marker of the service, as returned by one poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlaggedIssue {
+    /// Reference to the issue.
     pub issue: IssueRef,
-    /// The team or scope it was found in; a mapping of that key may or may not exist.
+    /// Team or scope that the issue was found in. A mapping with this key may not exist.
     pub team: TeamKey,
+    /// Stage that its marker shows.
     pub stage: Stage,
-    /// 1 is most urgent; an issue without priority sorts last.
+    /// Priority: 1 is the most urgent. Issues without priority sort last.
     pub priority: u8,
+    /// Creation time.
     pub created_at: Timestamp,
+    /// Description.
     pub description: ArenaStr,
+    /// Name of its workflow state at the ticketing system.
     pub state_name: String,
+    /// Category of that state.
     pub status_category: StatusCategory,
+    /// Open issues that block it.
     pub open_blockers: Vec<OpenBlocker>,
+    /// Related issues.
     pub related: RelatedIssues,
 }
 
 impl FlaggedIssue {
-    /// Lets go of what only a run of it needs. Of thousands that wait, that is most of the memory.
+    /// Drops the fields that only a run needs. For thousands of waiting issues, they are most of
+    /// the memory.
     pub fn without_run_context(self) -> Self {
         Self {
             description: ArenaStr::default(),
@@ -103,31 +125,38 @@ impl FlaggedIssue {
     }
 }
 
-/// An issue that somebody named, in whatever state it is.
+/// Issue looked up by id or key, in any state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssueLookup {
+    /// Reference to the issue.
     pub issue: IssueRef,
-    /// The mapping that owns it.
+    /// Key of the mapping that owns it.
     pub team: TeamKey,
+    /// Description.
     pub description: String,
+    /// Related issues.
     pub related: RelatedIssues,
 }
 
-/// Where people have an issue on their own board.
+/// Category of a workflow state at the ticketing system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StatusCategory {
+    /// Not started.
     Unstarted,
+    /// In progress.
     Started,
+    /// Done.
     Completed,
+    /// Cancelled.
     Cancelled,
 }
 
-/// What one ticketing account showed in one poll.
+/// Result of polling one ticketing account.
 #[derive(Debug, Clone, Default)]
 pub struct PollResult {
+    /// Issues found.
     pub issues: Vec<FlaggedIssue>,
-    /// Mappings whose issues could not be read although others' could: what was last decided
-    /// about theirs stands.
+    /// Mappings whose issues could not be read. Their last decisions stay in force.
     pub failed_teams: Vec<TeamKey>,
 }

@@ -1,4 +1,4 @@
-//! One run that we asked for, from its reservation to its end. (spec: *Job status*)
+//! Jobs: one run each, from its reservation to its end. See docs/behaviour.md#job-status.
 
 use std::time::Duration;
 
@@ -11,113 +11,142 @@ use super::report::{FailureCode, ResultReport, RunPhase, Usage};
 use super::stage::Stage;
 use super::time::Timestamp;
 
-/// A job.
+/// Job: one dispatched run and its state.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Job {
+    /// Identifier of the job.
     pub id: JobId,
-    /// The first job of the issue; planning and implementation of one issue share it.
+    /// Identifier of the first job of the issue. Planning and implementation of one issue share it.
     pub group: JobId,
+    /// Kind of the run.
     pub kind: JobKind,
+    /// Issue that the run is for.
     pub issue: IssueRef,
+    /// Key of the project mapping.
     pub team: TeamKey,
+    /// Repository that the run works on.
     pub repo: Repo,
+    /// Runner that executes the run.
     pub runner: RunnerKind,
-    /// A shadow run is watched like any other and owes nothing to the outside.
+    /// Whether the run is a shadow run. It is tracked like any other, but its only effects end the
+    /// run itself.
     #[serde(default)]
     pub shadow: bool,
+    /// Container image of the session, for machines and containers.
     #[serde(default)]
     pub session_image: Option<String>,
-    /// How many dispatches the issue has had, this one included.
+    /// Number of dispatches of the issue, including this one.
     pub dispatch_number: u32,
+    /// Branch that the run pushes to.
     pub branch: String,
-    /// Whether the run can report to us; without that it is judged by its end alone.
+    /// Whether the run can report to the service. Otherwise it is judged by its conclusion only.
     #[serde(rename = "callbacks")]
     pub has_callbacks: bool,
-    /// How long the run may take, in minutes.
+    /// Time budget of the run, in minutes.
     #[serde(rename = "minutes")]
     pub timeout_minutes: u32,
+    /// Current state.
     pub state: JobState,
+    /// Handle of the run at its runner, once known.
     #[serde(default)]
     pub run: Option<RunHandle>,
+    /// Pull request that the run opened or works on.
     #[serde(default)]
     pub pull: Option<PullRequestRef>,
-    /// The host's own word for how the run ended.
+    /// Conclusion of the run as reported by its host.
     #[serde(default)]
     pub conclusion: Option<String>,
-    /// The HTTP status with which the host refused to start the run, if it did.
+    /// HTTP status with which the host refused to start the run.
     #[serde(rename = "refusedWith", default)]
     pub start_refusal_status: Option<u16>,
+    /// Time of the reservation.
     pub reserved_at: Timestamp,
+    /// Time at which the runner accepted the dispatch.
     #[serde(default)]
     pub dispatched_at: Option<Timestamp>,
+    /// Time at which the run was first seen in progress.
     #[serde(default)]
     pub started_at: Option<Timestamp>,
-    /// When the run was first seen to have ended without having reported.
+    /// Time at which the run was first found ended without a reported result.
     #[serde(default)]
     pub run_ended_at: Option<Timestamp>,
+    /// Time at which the job reached a terminal state.
     #[serde(default)]
     pub finished_at: Option<Timestamp>,
-    /// What it used, as far as it told.
+    /// Usage reported by the run.
     #[serde(default)]
     pub usage: Option<Usage>,
-    /// The stage of the issue that asked for the run.
+    /// Stage of the issue at the dispatch.
     #[serde(rename = "askedAt", default)]
     pub trigger_stage: Option<Stage>,
-    /// When what the run was to do is taken up again by itself: of a run that ended because the model
-    /// provider's usage limit was reached.
+    /// Time at which the work is dispatched again. Set if the run reached the usage limit of its
+    /// model provider.
     #[serde(default)]
     pub resumes_at: Option<Timestamp>,
-    /// SHA-256 of the nonce that the run's session shows, in lower-case hexadecimal.
+    /// SHA-256 of the session nonce, in lower-case hexadecimal.
     #[serde(default)]
     pub nonce_hash: Option<String>,
-    /// Whether the session itself has told its ticket that it fails.
+    /// Whether the session already reported its failure on the ticket.
     #[serde(rename = "failureTold", default)]
     pub failure_reported: bool,
-    /// When the session's machine was taken down.
+    /// Time at which the session machine was destroyed.
     #[serde(rename = "machineGoneAt", default)]
     pub machine_destroyed_at: Option<Timestamp>,
-    /// Whether the run's own result was accepted; its token is spent then.
+    /// Whether a result of the run was accepted. Its result token is then used up.
     #[serde(rename = "reported", default)]
     pub result_accepted: bool,
-    /// The accepted result, until the repository host has confirmed the pull request that it names.
+    /// Accepted result whose pull request the repository host has not confirmed yet.
     #[serde(rename = "held", default, skip_serializing_if = "Option::is_none")]
     pub unconfirmed_result: Option<Box<UnconfirmedResult>>,
 }
 
-/// Result of a run that is judged when its pull request has been looked up.
+/// Result that is applied after its pull request was looked up at the host.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UnconfirmedResult {
+    /// Result as reported.
     pub report: ResultReport,
+    /// Time at which the result was accepted.
     pub since: Timestamp,
 }
 
-/// What a step of a job may change in it, read by itself: steps are many, and change nothing mostly.
+/// Fields of a stored job that a step report can change. Read without the rest of the job, because
+/// step reports are frequent and most change nothing.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobProgress {
+    /// Runner that executes the run.
     pub runner: RunnerKind,
+    /// Current state.
     pub state: JobState,
+    /// Handle of the run at its runner, once known.
     #[serde(default)]
     pub run: Option<RunHandle>,
+    /// Usage reported by the run.
     #[serde(default)]
     pub usage: Option<Usage>,
 }
 
+/// Kind of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobKind {
+    /// Writes a plan on the ticket.
     Planning,
+    /// Implements the ticket and opens a pull request.
     Implementation,
+    /// Works on an open pull request on request of a person.
     GapFill,
+    /// Works on an open pull request because of review feedback.
     FollowUp,
 }
 
 impl JobKind {
+    /// Returns the name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             JobKind::Planning => "planning",
@@ -127,7 +156,7 @@ impl JobKind {
         }
     }
 
-    /// The phase that its run token is good for.
+    /// Returns the phase in the tokens and reports of the run.
     pub fn run_phase(self) -> RunPhase {
         match self {
             JobKind::Planning => RunPhase::Planning,
@@ -136,7 +165,8 @@ impl JobKind {
         }
     }
 
-    /// The phase of the issue that this job moves along; none for work on an open pull request.
+    /// Returns the phase of the issue that this job advances. `None` for work on an open pull
+    /// request.
     pub fn phase(self) -> Option<Phase> {
         match self {
             JobKind::Planning => Some(Phase::Planning),
@@ -155,16 +185,20 @@ impl From<Phase> for JobKind {
     }
 }
 
-/// Where a run executes.
+/// Runner of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunnerKind {
+    /// CI workflow of the repository host.
     Ci,
+    /// Virtual machine.
     Vm,
+    /// Local container.
     Local,
 }
 
 impl RunnerKind {
+    /// Returns the name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             RunnerKind::Ci => "ci",
@@ -174,30 +208,40 @@ impl RunnerKind {
     }
 }
 
-/// Status of a job, each with what it alone knows. Terminal states never change again.
+/// State of a job, with the data that belongs to the state. Terminal states never change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum JobState {
-    /// Reserved; nobody outside knows of it yet.
+    /// Reserved and not dispatched yet.
     #[serde(rename = "unknown")]
     Reserved,
+    /// Accepted by the runner and not in progress yet.
     Dispatched,
+    /// In progress.
     Running,
+    /// Succeeded.
     Completed,
+    /// Pull request opened, but its review left blocking findings open.
     ReviewFailed {
+        /// One line per open finding.
         unresolved: Vec<String>,
     },
+    /// Failed, or ended without opening a pull request.
     Failed {
+        /// Machine-readable reason, if known.
         code: Option<FailureCode>,
+        /// Reason, as text.
         reason: String,
     },
+    /// Exceeded a time limit.
     TimedOut {
+        /// Limit that was exceeded.
         reason: TimeoutReason,
     },
 }
 
 impl JobState {
-    /// The spec's word for it.
+    /// Returns the status name in the API.
     pub fn status(&self) -> &'static str {
         match self {
             JobState::Reserved => "unknown",
@@ -210,6 +254,7 @@ impl JobState {
         }
     }
 
+    /// Returns whether the state never changes again.
     pub fn is_terminal(&self) -> bool {
         match self {
             JobState::Reserved | JobState::Dispatched | JobState::Running => false,
@@ -221,18 +266,22 @@ impl JobState {
     }
 }
 
-/// Why a job timed out. (spec: *Job status*)
+/// Reason of a timeout. See docs/behaviour.md#job-status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimeoutReason {
+    /// Local container exceeded the time budget.
     ContainerTimeout,
+    /// Machine exceeded the time budget.
     MachineTimeout,
+    /// No run was found after the dispatch.
     RunNotFound,
+    /// CI run exceeded the time budget.
     TimedOut,
 }
 
 impl TimeoutReason {
-    /// What happened, of a run with this time budget.
+    /// Returns the text for people, for a time budget of `minutes`.
     pub fn message(self, minutes: u32) -> String {
         match self {
             TimeoutReason::RunNotFound => {
@@ -246,6 +295,7 @@ impl TimeoutReason {
         }
     }
 
+    /// Returns the name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             TimeoutReason::ContainerTimeout => "container_timeout",
@@ -256,27 +306,34 @@ impl TimeoutReason {
     }
 }
 
-/// How to reach a run at its runner.
+/// Identity of a run at its runner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum RunHandle {
+    /// CI run.
     Ci {
+        /// Run id at the repository host.
         id: u64,
+        /// Address of the run's page. Empty if the run is only known from its own report.
         url: String,
     },
+    /// Run in a virtual machine.
     Machine {
+        /// Machine id at the host.
         id: String,
-        /// Where people read its log.
+        /// Address of the log page.
         #[serde(default)]
         log_url: Option<String>,
     },
+    /// Run in a local container.
     Container {
+        /// Container id.
         id: String,
     },
 }
 
 impl RunHandle {
-    /// Where people read the run's log, when its host has a page for it.
+    /// Returns the address of the run's log page, if its host has one.
     pub fn log_url(&self) -> Option<&str> {
         match self {
             RunHandle::Ci { url, .. } => Some(url.as_str()),
@@ -287,16 +344,18 @@ impl RunHandle {
     }
 }
 
-/// A pull request that a run opened, or works on.
+/// Pull request that a run opened or works on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullRequestRef {
+    /// Number of the pull request.
     pub number: u64,
+    /// Address of its page.
     pub url: String,
 }
 
 impl PullRequestRef {
-    /// Reads the page address of a pull request, `https://…/pull/7`. Whoever reports one may be a
-    /// stranger: what could be read as more than an address is none.
+    /// Parses the address of a pull request, such as `https://…/pull/7`. The address is untrusted:
+    /// text that could contain more than an address is rejected.
     pub fn from_url(url: &str) -> Option<Self> {
         let is_web = url.starts_with("https://") || url.starts_with("http://");
         let is_plain = url
@@ -309,7 +368,7 @@ impl PullRequestRef {
         })
     }
 
-    /// Whether `page` is its address; hosts ignore case.
+    /// Returns whether `page` is the address of the pull request, ignoring case.
     pub fn matches_url(&self, page: &str) -> bool {
         let own = self.url.trim_end_matches('/');
         own.eq_ignore_ascii_case(page.trim_end_matches('/'))
@@ -317,11 +376,13 @@ impl PullRequestRef {
 }
 
 impl Job {
+    /// Returns whether the state is not terminal.
     pub fn is_active(&self) -> bool {
         !self.state.is_terminal()
     }
 
-    /// The run's time budget, from its dispatch, with the grace a CI job gets.
+    /// Returns the time budget of the run since its dispatch. CI runs get
+    /// 5 minutes in addition.
     pub fn timeout(&self) -> Duration {
         let budget = Duration::from_secs(u64::from(self.timeout_minutes) * 60);
         match self.runner {
@@ -330,36 +391,36 @@ impl Job {
         }
     }
 
-    /// Whether the run should have shown up by `now`. A job that is still reserved waits for
-    /// nothing: its start is an effect that is retried and given up by itself.
+    /// Returns whether no run was found within [`limits::RUN_LOOKUP_TIMEOUT`]. Always false for a
+    /// reserved job: its start is an effect, which has its own retries and limits.
     pub fn is_lost(&self, now: Timestamp) -> bool {
         self.state == JobState::Dispatched
             && self.run.is_none()
             && self.age(now) >= Some(limits::RUN_LOOKUP_TIMEOUT)
     }
 
-    /// The time budget that the run has used up by `now`, if it is still at work.
+    /// Returns the timeout reason if the run is still in progress and its time budget is used up.
     pub fn exceeded_timeout(&self, now: Timestamp) -> Option<TimeoutReason> {
-        let at_work =
+        let in_progress =
             self.is_active() && self.run_ended_at.is_none() && self.unconfirmed_result.is_none();
-        let over = at_work && self.age(now) >= Some(self.timeout());
-        over.then(|| self.timeout_reason())
+        let is_over = in_progress && self.age(now) >= Some(self.timeout());
+        is_over.then(|| self.timeout_reason())
     }
 
-    /// Whether its run ended so long ago that it is not to wait any longer for what its host refuses
-    /// to tell.
+    /// Returns whether the run ended longer than [`limits::OUTCOME_LOOKUP_TIMEOUT`] ago. The job
+    /// then ends without the outcome that its host does not return.
     pub fn is_outcome_lookup_expired(&self, now: Timestamp) -> bool {
         self.run_ended_at
             .is_some_and(|ended_at| now.since(ended_at) >= limits::OUTCOME_LOOKUP_TIMEOUT)
     }
 
-    /// Whether a report of its run may open a pull request for its ticket. Work on an open pull
-    /// request stays with that one; a plan and a shadow open none.
+    /// Returns whether a result of the run may name a pull request for its ticket. False for
+    /// planning and shadow runs, and for work on an existing pull request.
     pub fn may_open_pull_request(&self) -> bool {
         self.kind == JobKind::Implementation && !self.shadow && self.pull.is_none()
     }
 
-    /// What it is called when this job's time is used up.
+    /// Returns the timeout reason of this job's runner.
     pub fn timeout_reason(&self) -> TimeoutReason {
         match self.runner {
             RunnerKind::Ci => TimeoutReason::TimedOut,
@@ -368,19 +429,19 @@ impl Job {
         }
     }
 
-    /// Whether its run had been at work about as long as the host lets it, when it ended. A host that
-    /// ends it for that says no more than that it was cancelled.
-    pub fn has_reached_host_timeout(&self, now: Timestamp) -> bool {
+    /// Returns whether the run had used about all of its time budget when it ended. A host that
+    /// stops such a run reports it as cancelled only.
+    pub(crate) fn has_reached_host_timeout(&self, now: Timestamp) -> bool {
         let budget = Duration::from_secs(u64::from(self.timeout_minutes) * 60);
-        let late = limits::MAX_START_DETECTION_DELAY.min(budget / 10);
+        let tolerance = limits::MAX_START_DETECTION_DELAY.min(budget / 10);
         let ended_at = self.run_ended_at.unwrap_or(now);
         self.runner == RunnerKind::Ci
             && self
                 .started_at
-                .is_some_and(|began| ended_at.since(began) + late >= budget)
+                .is_some_and(|started_at| ended_at.since(started_at) + tolerance >= budget)
     }
 
-    /// Time since the dispatch.
+    /// Returns the time since the dispatch.
     fn age(&self, now: Timestamp) -> Option<Duration> {
         Some(now.since(self.dispatched_at?))
     }

@@ -1,8 +1,8 @@
-//! FLOOR 1: facts and rules.
+//! Domain types and rules of Agent Implement.
 //!
-//! Everything here is a judgement: plain values in, plain values out. No async, no input or
-//! output, no clock, no store, no HTTP. Time comes in as an argument; whatever a judgement
-//! wants done leaves it as data (an [`effect::Effect`]).
+//! This crate is pure. It has no async code, no I/O, no clock, no store and no HTTP. The current
+//! time is an argument. A change of the outside world is returned as data (an [`effect::Effect`])
+//! and performed by the outbox worker.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,7 +1,7 @@
-//! The machine or container that a session runs in, as its host knows it.
+//! Machines and containers of sessions, as their host describes them.
 //!
-//! A machine is ours when it carries our instance's stamp, and only then: others share the host, and
-//! are neither counted nor touched.
+//! A machine belongs to the service if it carries the labels of its instance. Other machines on the
+//! same host are neither counted nor changed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,30 +14,33 @@ use super::machine_size::round_up_memory;
 use super::mapping::{Mapping, SessionMode};
 use super::time::Timestamp;
 
-/// What a machine is for; the stamp that tells it from others of ours, should there ever be any.
+/// Value of the purpose label.
 const PURPOSE: &str = "session";
 
-/// Names of the stamps. Both kinds of hosts take letters and underscores.
-const STAMP_PURPOSE: &str = "agent_implement_purpose";
-const STAMP_INSTANCE: &str = "agent_implement_instance";
-const STAMP_DISPATCH: &str = "agent_implement_dispatch";
-const STAMP_ISSUE: &str = "agent_implement_issue";
-const STAMP_TEAM: &str = "agent_implement_team";
-const STAMP_REPO: &str = "agent_implement_repo";
-const STAMP_EXPIRES: &str = "agent_implement_expires";
+/// Names of the labels. Both kinds of hosts accept letters and underscores.
+const LABEL_PURPOSE: &str = "agent_implement_purpose";
+const LABEL_INSTANCE: &str = "agent_implement_instance";
+const LABEL_DISPATCH: &str = "agent_implement_dispatch";
+const LABEL_ISSUE: &str = "agent_implement_issue";
+const LABEL_TEAM: &str = "agent_implement_team";
+const LABEL_REPO: &str = "agent_implement_repo";
+const LABEL_EXPIRES: &str = "agent_implement_expires";
 
-/// Environment variables, by name.
+/// Environment variables or labels, by name.
 pub type EnvVarMap = BTreeMap<String, String>;
 
-/// Where machines stand.
+/// Host of machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostKind {
+    /// Fly Machines.
     Vm,
+    /// Local container engine.
     Local,
 }
 
 impl HostKind {
+    /// Returns the name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             HostKind::Vm => "vm",
@@ -47,7 +50,7 @@ impl HostKind {
 }
 
 impl RunnerKind {
-    /// The host whose machines it runs in; none for CI.
+    /// Returns the host of the runner's machines. `None` for CI.
     pub fn host(self) -> Option<HostKind> {
         match self {
             RunnerKind::Ci => None,
@@ -57,11 +60,13 @@ impl RunnerKind {
     }
 }
 
-/// Which machine.
+/// Machine, by host and id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineRef {
+    /// Host.
     pub host: HostKind,
+    /// Id at the host.
     pub id: String,
 }
 
@@ -72,7 +77,7 @@ impl fmt::Display for MachineRef {
 }
 
 impl RunHandle {
-    /// The machine that the run is in; none for CI.
+    /// Returns the machine of the run. `None` for CI.
     pub fn machine(&self) -> Option<MachineRef> {
         let (host, id) = match self {
             RunHandle::Ci { .. } => return None,
@@ -84,23 +89,31 @@ impl RunHandle {
     }
 }
 
-/// A machine as its host describes it.
+/// Machine as its host describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
+    /// Host.
     pub host: HostKind,
+    /// Id at the host.
     pub id: String,
+    /// Name.
     pub name: String,
+    /// State as reported by the host.
     pub state: MachineState,
-    /// How its program ended; known of a machine that is over, once it has been inspected.
+    /// Exit of its program. Known for a stopped machine that was inspected.
     pub exit: Option<MachineExit>,
+    /// Region.
     pub region: Option<String>,
-    /// Where people read its log, when its host has a page for it.
+    /// Address of the log page, if the host has one.
     pub log_url: Option<String>,
+    /// Creation time.
     pub created_at: Timestamp,
+    /// Labels of the service.
     pub labels: MachineLabels,
 }
 
 impl Machine {
+    /// Returns the reference to the machine.
     pub fn reference(&self) -> MachineRef {
         MachineRef {
             host: self.host,
@@ -108,7 +121,7 @@ impl Machine {
         }
     }
 
-    /// How a job keeps hold of it.
+    /// Returns the run handle that a job stores.
     pub fn run_handle(&self) -> RunHandle {
         let id = self.id.clone();
         match self.host {
@@ -121,33 +134,36 @@ impl Machine {
     }
 }
 
-/// What a machine is doing, in the host's own word. (spec: *Other state rules*)
+/// State of a machine, as the host names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineState(String);
 
-/// What a machine's state means to us.
+/// Phase of a machine, derived from its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MachinePhase {
-    /// It exists and its program is not at work yet.
+    /// Created, and its program is not running yet.
     Starting,
+    /// Its program is running.
     Running,
-    /// Its program has ended, or will never start.
+    /// Its program has ended, or cannot start.
     Stopped,
-    /// It is being taken down, or is no more.
+    /// Being destroyed, or destroyed.
     Destroying,
 }
 
 impl MachineState {
-    pub fn new(word: impl Into<String>) -> Self {
-        Self(word.into())
+    /// Creates a state from its name at the host.
+    pub fn new(state: impl Into<String>) -> Self {
+        Self(state.into())
     }
 
+    /// Returns the name at the host.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// A word that we do not know counts as being at work: nothing is concluded from it, and the
-    /// time budget holds all the same.
+    /// Returns the phase. An unknown state counts as running, so that no action follows from it.
+    /// The time budget still applies.
     pub fn phase(&self) -> MachinePhase {
         match self.0.as_str() {
             "created" | "starting" | "preparing" => MachinePhase::Starting,
@@ -160,17 +176,17 @@ impl MachineState {
     }
 }
 
-/// How a machine's program ended.
+/// Exit of a machine's program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MachineExit {
-    /// None when the host does not say.
+    /// Exit code. `None` if the host does not report it.
     pub code: Option<i32>,
-    /// Whether it was killed for using more memory than it had.
+    /// Whether the program was killed because it exceeded its memory.
     pub out_of_memory: bool,
 }
 
 impl MachineExit {
-    /// In the words of a conclusion: `success`, or what it was instead.
+    /// Returns the conclusion of the run: `success` or the reason of the failure.
     pub fn conclusion(self) -> String {
         match self {
             MachineExit {
@@ -186,33 +202,37 @@ impl MachineExit {
     }
 }
 
-/// What we write on a machine to know it again: whose it is and what for.
+/// Labels of a machine, by which the service recognizes its machines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineLabels {
-    /// The service that made it.
+    /// Id of the service instance that created the machine.
     pub instance: String,
-    /// The dispatch that it was made for.
+    /// Job that the machine was created for.
     pub job: JobId,
+    /// Key of the issue.
     pub issue: Option<IssueKey>,
+    /// Key of the mapping.
     pub team: Option<TeamKey>,
+    /// Repository of the run.
     pub repo: Option<Repo>,
-    /// When its time is used up.
+    /// End of the time budget.
     pub expires_at: Option<Timestamp>,
 }
 
 impl MachineLabels {
-    /// As metadata or labels. Nothing secret is among them: whoever sees the machine sees these.
+    /// Returns the labels by name. They contain no secrets, because everyone who can list the
+    /// machine can read them.
     pub fn to_map(&self) -> EnvVarMap {
         let text = |value: Option<&dyn fmt::Display>| value.map(ToString::to_string);
         [
-            (STAMP_PURPOSE, Some(PURPOSE.to_owned())),
-            (STAMP_INSTANCE, Some(self.instance.clone())),
-            (STAMP_DISPATCH, Some(self.job.to_string())),
-            (STAMP_ISSUE, text(self.issue.as_ref().map(|key| key as _))),
-            (STAMP_TEAM, text(self.team.as_ref().map(|team| team as _))),
-            (STAMP_REPO, text(self.repo.as_ref().map(|repo| repo as _))),
+            (LABEL_PURPOSE, Some(PURPOSE.to_owned())),
+            (LABEL_INSTANCE, Some(self.instance.clone())),
+            (LABEL_DISPATCH, Some(self.job.to_string())),
+            (LABEL_ISSUE, text(self.issue.as_ref().map(|key| key as _))),
+            (LABEL_TEAM, text(self.team.as_ref().map(|team| team as _))),
+            (LABEL_REPO, text(self.repo.as_ref().map(|repo| repo as _))),
             (
-                STAMP_EXPIRES,
+                LABEL_EXPIRES,
                 text(self.expires_at.as_ref().map(|at| at as _)),
             ),
         ]
@@ -221,44 +241,49 @@ impl MachineLabels {
         .collect()
     }
 
-    /// Reads them back; none unless it is a session of this instance.
+    /// Parses labels. `None` unless they belong to a session of this instance.
     pub fn read(pairs: &EnvVarMap, instance: &str) -> Option<Self> {
-        let given = |name: &str| pairs.get(name).filter(|text| !text.is_empty());
-        let ours = given(STAMP_INSTANCE)? == instance && given(STAMP_PURPOSE)? == PURPOSE;
-        ours.then_some(())?;
+        let label = |name: &str| pairs.get(name).filter(|text| !text.is_empty());
+        let is_own = label(LABEL_INSTANCE)? == instance && label(LABEL_PURPOSE)? == PURPOSE;
+        is_own.then_some(())?;
         Some(Self {
             instance: instance.to_owned(),
-            job: JobId::new(given(STAMP_DISPATCH)?),
-            issue: given(STAMP_ISSUE).map(IssueKey::new),
-            team: given(STAMP_TEAM).map(TeamKey::new),
-            repo: given(STAMP_REPO).and_then(|repo| Repo::parse(repo)),
-            expires_at: given(STAMP_EXPIRES).and_then(|at| Timestamp::parse(at)),
+            job: JobId::new(label(LABEL_DISPATCH)?),
+            issue: label(LABEL_ISSUE).map(IssueKey::new),
+            team: label(LABEL_TEAM).map(TeamKey::new),
+            repo: label(LABEL_REPO).and_then(|repo| Repo::parse(repo)),
+            expires_at: label(LABEL_EXPIRES).and_then(|at| Timestamp::parse(at)),
         })
     }
 
-    /// The label by which a host that can filter finds all sessions of an instance.
+    /// Returns the label filter for all sessions of an instance.
     pub fn instance_selector(instance: &str) -> String {
-        format!("{STAMP_INSTANCE}={instance}")
+        format!("{LABEL_INSTANCE}={instance}")
     }
 }
 
-/// The name of a job's machine. Names are unique at a host, so it keeps a second one from being
-/// made; hosts take lower-case letters, digits and dashes.
+/// Returns the name of a job's machine. Names are unique at a host, which prevents a second machine
+/// for the same job. Hosts accept lower-case letters, digits and dashes.
 pub fn machine_name(job: &JobId) -> String {
     format!("agent-{}", job.as_str().to_ascii_lowercase())
 }
 
-/// What a session is given beside its run, by the mapping as it was when it was dispatched.
+/// Settings of a session, copied from its mapping at the dispatch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionSpec {
+    /// Session mode.
     pub mode: SessionMode,
+    /// Number of CPUs.
     pub cpus: u32,
+    /// Memory, in MB.
     pub memory_mb: u32,
+    /// Additional environment variables.
     pub extra_env: EnvVarMap,
 }
 
 impl SessionSpec {
+    /// Returns the settings of a mapping.
     pub fn from_mapping(mapping: &Mapping) -> Self {
         Self {
             mode: mapping.session_mode,
@@ -269,15 +294,20 @@ impl SessionSpec {
     }
 }
 
-/// A machine to be made.
+/// Machine to create.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MachineSpec {
+    /// Name, unique at the host.
     pub name: String,
+    /// Container image.
     pub image: String,
+    /// Number of CPUs.
     pub cpus: u32,
+    /// Memory, in MB.
     pub memory_mb: u32,
-    /// Secrets among them; they leave for the host and nowhere else.
+    /// Environment variables. They contain secrets and are only sent to the host.
     pub environment: EnvVarMap,
+    /// Labels.
     pub labels: MachineLabels,
 }
 
@@ -291,7 +321,7 @@ impl fmt::Debug for MachineSpec {
 }
 
 impl MachineLabels {
-    /// Those of a job's machine.
+    /// Returns the labels of a job's machine.
     pub fn for_job(job: &Job, instance: &str, now: Timestamp) -> Self {
         Self {
             instance: instance.to_owned(),
@@ -304,28 +334,26 @@ impl MachineLabels {
     }
 }
 
-/// Names the variables that the run passes on to the programs of its repository, separated by commas.
+/// Variable with the names of the variables that the run passes on to the repository's programs,
+/// separated by commas.
 pub const SESSION_VARIABLES: &str = "SESSION_VARIABLES";
 
-/// Names those of them whose values must not be seen.
+/// Variable with the names of those variables whose values must be redacted, separated by commas.
 pub const SESSION_SECRETS: &str = "SESSION_SECRETS";
 
-/// The environment of a session: what we set beats secrets, and secrets beat what the mapping adds.
-/// What is not ours is named, for the run to know what it may pass on.
-pub fn session_environment(
-    ours: EnvVarMap,
-    extra_env: &EnvVarMap,
-    secrets: EnvVarMap,
-) -> EnvVarMap {
-    let not_ours = |variables: &EnvVarMap| {
-        let names = variables.keys().filter(|name| !ours.contains_key(*name));
+/// Returns the environment of a session. Variables of the service override secrets, and secrets
+/// override variables of the mapping. The names of the variables that are not the service's own are
+/// listed, so that the run knows which to pass on.
+pub fn session_environment(own: EnvVarMap, extra_env: &EnvVarMap, secrets: EnvVarMap) -> EnvVarMap {
+    let foreign_names = |variables: &EnvVarMap| {
+        let names = variables.keys().filter(|name| !own.contains_key(*name));
         names.cloned().collect::<Vec<_>>().join(",")
     };
-    let secret_names = not_ours(&secrets);
+    let secret_names = foreign_names(&secrets);
     let mut all = extra_env.clone();
     all.extend(secrets);
-    let names = not_ours(&all);
-    all.extend(ours);
+    let names = foreign_names(&all);
+    all.extend(own);
     all.insert(SESSION_VARIABLES.to_owned(), names);
     all.insert(SESSION_SECRETS.to_owned(), secret_names);
     all
@@ -335,7 +363,7 @@ pub fn session_environment(
 mod tests {
     use super::*;
 
-    fn stamps() -> MachineLabels {
+    fn sample_labels() -> MachineLabels {
         MachineLabels {
             instance: "i1".into(),
             job: JobId::from("01JABC"),
@@ -347,20 +375,20 @@ mod tests {
     }
 
     #[test]
-    fn stamps_come_back_as_they_were_and_only_to_their_instance() {
-        let pairs = stamps().to_map();
-        assert_eq!(MachineLabels::read(&pairs, "i1"), Some(stamps()));
+    fn parses_labels_of_its_own_instance_only() {
+        let pairs = sample_labels().to_map();
+        assert_eq!(MachineLabels::read(&pairs, "i1"), Some(sample_labels()));
         assert_eq!(MachineLabels::read(&pairs, "i2"), None);
         assert_eq!(MachineLabels::read(&EnvVarMap::new(), "i1"), None);
-        for name in [STAMP_PURPOSE, STAMP_INSTANCE, STAMP_DISPATCH] {
-            let mut less = pairs.clone();
-            less.remove(name);
-            assert_eq!(MachineLabels::read(&less, "i1"), None, "{name}");
+        for name in [LABEL_PURPOSE, LABEL_INSTANCE, LABEL_DISPATCH] {
+            let mut incomplete = pairs.clone();
+            incomplete.remove(name);
+            assert_eq!(MachineLabels::read(&incomplete, "i1"), None, "{name}");
         }
     }
 
     #[test]
-    fn ours_beats_secrets_and_secrets_beat_extra() {
+    fn own_variables_override_secrets_and_secrets_override_extra() {
         let set = |pairs: &[(&str, &str)]| -> EnvVarMap {
             pairs
                 .iter()
@@ -368,14 +396,14 @@ mod tests {
                 .collect()
         };
         let all = session_environment(
-            set(&[("RUN_CONFIG", "ours")]),
+            set(&[("RUN_CONFIG", "own")]),
             &set(&[("RUN_CONFIG", "extra"), ("NPM_TOKEN", "extra"), ("A", "a")]),
             set(&[("RUN_CONFIG", "secret"), ("NPM_TOKEN", "secret")]),
         );
         let expected = [
             ("A", "a"),
             ("NPM_TOKEN", "secret"),
-            ("RUN_CONFIG", "ours"),
+            ("RUN_CONFIG", "own"),
             (SESSION_SECRETS, "NPM_TOKEN"),
             (SESSION_VARIABLES, "A,NPM_TOKEN"),
         ];
@@ -383,14 +411,14 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_rounded_up_to_whole_steps() {
-        for (asked, given) in [(256, 256), (257, 512), (4_096, 4_096), (4_100, 4_352)] {
-            assert_eq!(round_up_memory(asked), given);
+    fn rounds_memory_up_to_steps() {
+        for (requested, rounded) in [(256, 256), (257, 512), (4_096, 4_096), (4_100, 4_352)] {
+            assert_eq!(round_up_memory(requested), rounded);
         }
     }
 
     #[test]
-    fn states_are_read_and_strange_ones_conclude_nothing() {
+    fn unknown_states_count_as_running() {
         let rows = [
             ("created", MachinePhase::Starting),
             ("starting", MachinePhase::Starting),
@@ -402,13 +430,13 @@ mod tests {
             ("destroyed", MachinePhase::Destroying),
             ("hibernating", MachinePhase::Running),
         ];
-        for (word, stage) in rows {
-            assert_eq!(MachineState::new(word).phase(), stage, "{word}");
+        for (state, phase) in rows {
+            assert_eq!(MachineState::new(state).phase(), phase, "{state}");
         }
     }
 
     #[test]
-    fn an_exit_is_told_by_what_ended_it() {
+    fn names_the_conclusion_of_an_exit() {
         let exit = |code, out_of_memory| MachineExit {
             code,
             out_of_memory,
@@ -419,13 +447,13 @@ mod tests {
             (exit(Some(137), true), "out of memory"),
             (exit(None, false), "no exit code"),
         ];
-        for (exit, told) in rows {
-            assert_eq!(exit.conclusion(), told);
+        for (exit, conclusion) in rows {
+            assert_eq!(exit.conclusion(), conclusion);
         }
     }
 
     #[test]
-    fn a_name_is_one_that_hosts_take() {
+    fn machine_names_are_lower_case() {
         assert_eq!(machine_name(&JobId::from("01JABC")), "agent-01jabc");
     }
 }

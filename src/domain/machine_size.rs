@@ -1,27 +1,29 @@
-//! Sizes that virtual machines are sold in.
+//! Sizes of machines at Fly Machines.
 
 use std::fmt;
 
 use super::mapping::Mapping;
 
-/// CPUs of shared machines. (facts 4.2)
+/// CPU counts of shared machines. See docs/behaviour.md#machine-sizes.
 const CPUS: [u32; 5] = [1, 2, 4, 6, 8];
 
-/// Memory of each CPU, at least and at most.
+/// Minimum and maximum memory per CPU, in MB.
 const MIN_MEMORY_PER_CPU_MB: u32 = 256;
 const MAX_MEMORY_PER_CPU_MB: u32 = 2_048;
 
-/// Memory is sold in steps of this many megabytes. (facts 4.2)
+/// Step of memory sizes, in MB.
 const MEMORY_STEP_MB: u32 = 256;
 
 /// Size of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MachineSize {
+    /// Number of CPUs.
     pub cpus: u32,
+    /// Memory, in MB.
     pub memory_mb: u32,
 }
 
-/// Size beyond that of the largest machine.
+/// Error: the size exceeds the largest machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "Fly Machines has no machine with {0}. Shared machines have 1, 2, 4, 6 or 8 CPUs with 256 to 2048 MB for each, 16384 MB at most."
@@ -29,7 +31,7 @@ pub struct MachineSize {
 pub struct MachineSizeTooLarge(MachineSize);
 
 impl MachineSize {
-    /// Returns the size that a mapping asks for.
+    /// Returns the size that a mapping requests.
     pub fn from_mapping(mapping: &Mapping) -> Self {
         Self {
             cpus: mapping.machine_cpus,
@@ -37,10 +39,10 @@ impl MachineSize {
         }
     }
 
-    /// Returns the smallest size on sale that has as many CPUs and as much memory.
+    /// Returns the smallest available size with at least this many CPUs and this much memory.
     ///
     /// # Errors
-    /// When there is none.
+    /// The size exceeds the largest machine.
     pub fn smallest_available(self) -> Result<Self, MachineSizeTooLarge> {
         let enough = |cpus: &u32| {
             *cpus >= self.cpus && cpus.saturating_mul(MAX_MEMORY_PER_CPU_MB) >= self.memory_mb
@@ -53,12 +55,12 @@ impl MachineSize {
         Ok(Self { cpus, memory_mb })
     }
 
-    /// Returns what to say of a size that runs do not get as it is.
+    /// Returns a warning for operators if runs do not get exactly this size.
     pub fn warning(self) -> Option<String> {
         match self.smallest_available() {
-            Ok(sold) if sold == self => None,
-            Ok(sold) => Some(format!(
-                "Fly Machines has no machine with {self}: runs get {sold}."
+            Ok(available) if available == self => None,
+            Ok(available) => Some(format!(
+                "Fly Machines has no machine with {self}: runs get {available}."
             )),
             Err(too_large) => Some(too_large.to_string()),
         }
@@ -72,8 +74,8 @@ impl fmt::Display for MachineSize {
     }
 }
 
-/// Returns an amount of memory rounded up to what machines are sold in.
-pub fn round_up_memory(megabytes: u32) -> u32 {
+/// Rounds an amount of memory up to the next step, in MB.
+pub(crate) fn round_up_memory(megabytes: u32) -> u32 {
     megabytes
         .div_ceil(MEMORY_STEP_MB)
         .saturating_mul(MEMORY_STEP_MB)
@@ -88,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_rounded_up_to_one_that_exists() {
+    fn rounds_up_to_an_available_size() {
         let rows = [
             ((1, 256), Some((1, 256))),
             ((1, 257), Some((1, 512))),
@@ -109,26 +111,26 @@ mod tests {
             ((u32::MAX, u32::MAX), None),
         ];
         for ((cpus, memory_mb), expected) in rows {
-            let asked = size(cpus, memory_mb);
+            let requested = size(cpus, memory_mb);
             let expected = expected.map(|(cpus, memory_mb)| size(cpus, memory_mb));
-            assert_eq!(asked.smallest_available().ok(), expected, "{asked}");
+            assert_eq!(requested.smallest_available().ok(), expected, "{requested}");
             assert_eq!(
-                asked.warning().is_none(),
-                expected == Some(asked),
-                "{asked}"
+                requested.warning().is_none(),
+                expected == Some(requested),
+                "{requested}"
             );
-            if let Some(sold) = expected {
+            if let Some(available) = expected {
                 assert_eq!(
-                    sold.smallest_available(),
-                    Ok(sold),
-                    "what is sold is not rounded again"
+                    available.smallest_available(),
+                    Ok(available),
+                    "an available size is not rounded"
                 );
             }
         }
     }
 
     #[test]
-    fn a_warning_names_both_sizes_and_a_refusal_those_that_exist() {
+    fn warnings_name_the_available_sizes() {
         assert_eq!(
             size(1, 4_096).warning().unwrap(),
             "Fly Machines has no machine with 1 CPU and 4096 MB: runs get 2 CPUs and 4096 MB."

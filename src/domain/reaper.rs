@@ -1,7 +1,6 @@
-//! Which machines of ours are to be destroyed, and by which rule. (spec: *Other state rules*)
+//! Rules for destroying leftover machines. See docs/behaviour.md#reaper.
 //!
-//! Only machines that carry our instance's stamp are ever asked about. The first rule that holds
-//! counts.
+//! Only machines with the labels of this instance are checked. The first matching rule applies.
 
 use std::time::Duration;
 
@@ -11,29 +10,32 @@ use super::job::Job;
 use super::machine::{Machine, MachinePhase};
 use super::time::Timestamp;
 
-/// How old is a machine before nobody can be about to note that it was made?
-pub const ORPHAN_AGE: Duration = Duration::from_secs(5 * 60);
+/// Minimum age of a machine without a job. A younger machine may not be recorded yet.
+const ORPHAN_AGE: Duration = Duration::from_secs(5 * 60);
 
-/// How long after its job's end is a machine still about to be taken down?
-pub const STALE_AGE: Duration = Duration::from_secs(10 * 60);
+/// Time after the end of its job until a machine counts as stale. Before that, the outbox may still
+/// destroy it.
+const STALE_AGE: Duration = Duration::from_secs(10 * 60);
 
-/// How old may any machine become? Fixed. (spec: *Limits*)
-pub const MAX_AGE: Duration = Duration::from_secs(4 * 60 * 60);
+/// Maximum age of a machine. Not configurable. See docs/behaviour.md#limits.
+const MAX_AGE: Duration = Duration::from_secs(4 * 60 * 60);
 
-/// Why a machine is destroyed.
+/// Rule by which a machine is destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReaperRule {
-    /// No job of ours knows it.
+    /// No job has this machine.
     Orphan,
-    /// Its job ended a while ago.
+    /// Its job ended at least 10 minutes ago.
     StaleTerminalJob,
+    /// The machine is at least 4 hours old.
     MaxAgeExceeded,
-    /// Its issue is closed or gone.
+    /// Its issue is closed or deleted.
     IssueTerminal,
 }
 
 impl ReaperRule {
+    /// All rules, in the order of the API.
     pub const ALL: [ReaperRule; 4] = [
         ReaperRule::Orphan,
         ReaperRule::StaleTerminalJob,
@@ -41,6 +43,7 @@ impl ReaperRule {
         ReaperRule::IssueTerminal,
     ];
 
+    /// Returns the name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             ReaperRule::Orphan => "orphan",
@@ -51,14 +54,17 @@ impl ReaperRule {
     }
 }
 
-/// Where the issue of a machine's job stands.
+/// Status of the issue of a machine's job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IssueStatus {
+    /// Open.
     Open,
+    /// Closed or deleted.
     Closed,
 }
 
-/// The rule by which a machine is to be destroyed, if any. One that is leaving already is left to it.
+/// Returns the rule by which a machine is to be destroyed, if any. A machine that is being
+/// destroyed matches none.
 pub fn matching_rule(
     machine: &Machine,
     job: Option<&Job>,
@@ -82,11 +88,13 @@ pub fn matching_rule(
     }
 }
 
-/// Whether a destruction was only noted down or made.
+/// Outcome of a reaper action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReapOutcome {
+    /// Only recorded, because the reaper runs in dry-run mode.
     DryRun,
+    /// The machine was destroyed.
     Destroyed,
 }
 
@@ -141,19 +149,25 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_holds_from_its_bound_on() {
+    fn each_rule_applies_from_its_bound() {
         let (open, closed) = (IssueStatus::Open, IssueStatus::Closed);
-        let almost = |bound: Duration| bound - Duration::from_millis(1);
+        let just_below = |bound: Duration| bound - Duration::from_millis(1);
         let (old, stale) = (MAX_AGE, STALE_AGE);
         let (running, ended) = (job(None), |ago| job(Some(ago)));
         let rows = [
-            ("started", almost(ORPHAN_AGE), None, open, None),
+            ("started", just_below(ORPHAN_AGE), None, open, None),
             ("started", ORPHAN_AGE, None, open, Some(ReaperRule::Orphan)),
             ("stopped", ORPHAN_AGE, None, open, Some(ReaperRule::Orphan)),
             ("destroying", ORPHAN_AGE, None, open, None),
             ("started", MAX_AGE, None, open, Some(ReaperRule::Orphan)),
             ("started", minutes(30), Some(running.clone()), open, None),
-            ("started", almost(old), Some(running.clone()), open, None),
+            (
+                "started",
+                just_below(old),
+                Some(running.clone()),
+                open,
+                None,
+            ),
             (
                 "started",
                 old,
@@ -171,7 +185,7 @@ mod tests {
             (
                 "stopped",
                 minutes(60),
-                Some(ended(almost(stale))),
+                Some(ended(just_below(stale))),
                 open,
                 None,
             ),
@@ -198,8 +212,8 @@ mod tests {
             ),
         ];
         for (state, age, job, issue, expected) in rows {
-            let found = matching_rule(&machine(state, age), job.as_ref(), issue, NOW);
-            assert_eq!(found, expected, "{state} {age:?} {issue:?}");
+            let rule = matching_rule(&machine(state, age), job.as_ref(), issue, NOW);
+            assert_eq!(rule, expected, "{state} {age:?} {issue:?}");
         }
     }
 }

@@ -1,7 +1,8 @@
-//! What a run tells us: its progress, step by step, and its one result.
+//! Reports of a run: step progress and the one result.
 //!
-//! Both ends of the wire use this file. The run serializes these types; the HTTP floor parses
-//! untrusted JSON into them with the exact error slugs of the spec. (spec: *POST /runner/result*)
+//! Both ends of the connection use these types. The run serializes them. The service parses
+//! untrusted JSON into them and returns the documented error slugs. See
+//! docs/behaviour.md#run-results.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,17 +10,20 @@ use serde_json::Value;
 use super::limits;
 use super::time::Timestamp;
 
-/// What a run does; a token is good for one of these only.
+/// Phase of a run. A run token is valid for one phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunPhase {
+    /// Planning run.
     Planning,
+    /// Implementation run.
     Implementation,
-    /// A gap-fill or follow-up run on an open pull request.
+    /// Gap-fill or follow-up run on an open pull request.
     GapAnalysis,
 }
 
 impl RunPhase {
+    /// Returns the name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             RunPhase::Planning => "planning",
@@ -28,6 +32,7 @@ impl RunPhase {
         }
     }
 
+    /// Parses the name in the API.
     pub fn parse(text: &str) -> Option<Self> {
         [
             RunPhase::Planning,
@@ -39,44 +44,63 @@ impl RunPhase {
     }
 }
 
+/// Outcome of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunOutcome {
+    /// The run succeeded.
     Success,
+    /// The run failed.
     Failure,
 }
 
-/// Why a run failed, as a word that programs may branch on.
+/// Machine-readable reason of a failed run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum FailureCode {
+    /// The sensitive-file guard blocked the push.
     SensitiveFilesBlocked,
+    /// The limit of model turns is reached.
     MaxTurnsExhausted,
+    /// The run changed no files.
     NoChanges,
+    /// The installation of dependencies failed.
     InstallFailed,
+    /// The settings of the repository are invalid, or its `setup` script failed.
     SetupFailed,
+    /// The `verify` script failed.
     VerifyFailed,
+    /// The repository could not be cloned.
     CloneFailed,
+    /// The push or the pull request was rejected.
     PushRejected,
+    /// The review after the push left blocking findings open.
     ReviewUnapproved,
+    /// The model provider is unavailable.
     ProviderUnavailable,
-    /// The provider's usage limit is reached; [`ResultReport::retry_at`] says until when.
+    /// The usage limit of the model provider is reached. [`ResultReport::retry_at`] is the time at
+    /// which it resets.
     ProviderLimit,
-    /// The run's time was used up; it ended itself to be able to say so.
+    /// The time budget is used up. The run ended itself to be able to report.
     TimedOut,
+    /// The run was cancelled.
     Cancelled,
 }
 
-/// What a run cost. (spec is silent; api: *Job*)
+/// Model usage and cost of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
+    /// Model turns.
     #[serde(default)]
     pub turns: u64,
+    /// Input tokens.
     #[serde(default)]
     pub input_tokens: u64,
+    /// Output tokens.
     #[serde(default)]
     pub output_tokens: u64,
+    /// Cost in US dollars. `None` if it is unknown.
     #[serde(default)]
     pub cost_usd: Option<f64>,
 }
@@ -88,59 +112,75 @@ impl std::ops::AddAssign for Usage {
         self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
         self.cost_usd = match (self.cost_usd, other.cost_usd) {
             (None, None) => None,
-            (mine, theirs) => Some(mine.unwrap_or_default() + theirs.unwrap_or_default()),
+            (left, right) => Some(left.unwrap_or_default() + right.unwrap_or_default()),
         };
     }
 }
 
-/// A comment that a run wants posted on its ticket.
+/// Comment that a run asks the service to post on its ticket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunComment {
+    /// Markdown text.
     pub body: String,
 }
 
-/// The one result of a run: the body of `POST /runner/result`.
+/// Result of a run: the body of `POST /runner/result`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResultReport {
+    /// Phase of the run.
     pub phase: RunPhase,
+    /// Outcome of the run.
     pub outcome: RunOutcome,
+    /// Address of the pull request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pr_url: Option<String>,
+    /// Comments to post on the ticket, in order.
     pub comments: Vec<RunComment>,
+    /// Failure reason, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
+    /// Failure reason for programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_code: Option<FailureCode>,
-    /// What the agent said last: of a run that failed.
+    /// Last message of the agent, for a failed run.
     #[serde(rename = "lastWords", default, skip_serializing_if = "Option::is_none")]
     pub last_agent_message: Option<String>,
-    /// When it makes sense to try again: of a run that met the provider's usage limit.
+    /// Time at which a retry makes sense, for a run that reached the usage limit of the model
+    /// provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
-    /// One line for each blocking finding that the review left open.
+    /// One line per blocking finding that the review left open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unresolved: Vec<String>,
+    /// Model usage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// Work that could not be pushed, as git applies it.
+    /// Work that could not be pushed, as a git patch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch: Option<String>,
+    /// Id of the CI run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<u64>,
 }
 
-/// Why a result body is refused. The names are the spec's slugs.
+/// Reason why a result body is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResultReportError {
+    /// The body is not an object.
     InvalidBody,
+    /// `phase` is missing or unknown.
     InvalidPhase,
+    /// `outcome` is missing or unknown.
     InvalidOutcome,
+    /// `comments` is missing or not an array.
     InvalidComments,
+    /// A comment has no string `body`.
     InvalidCommentShape,
 }
 
 impl ResultReportError {
+    /// Returns the error slug in the API.
     pub fn slug(self) -> &'static str {
         match self {
             ResultReportError::InvalidBody => "invalid_body",
@@ -153,8 +193,11 @@ impl ResultReportError {
 }
 
 impl ResultReport {
-    /// Reads an untrusted body. Optional fields of the wrong shape are dropped and named in the
-    /// warnings: a run's outcome must not be lost to a malformed detail.
+    /// Parses an untrusted body. Optional fields of the wrong type are dropped and named in the
+    /// returned warnings, so that a malformed detail does not lose the outcome.
+    ///
+    /// # Errors
+    /// The first required field that is missing or invalid.
     pub fn parse(body: &Value) -> Result<(Self, Vec<String>), ResultReportError> {
         let fields = body.as_object().ok_or(ResultReportError::InvalidBody)?;
         let text = |name: &str| fields.get(name).and_then(Value::as_str);
@@ -206,6 +249,7 @@ impl ResultReport {
     }
 }
 
+/// Optional fields of a result body, and the warnings about them.
 struct Details<'a> {
     fields: &'a serde_json::Map<String, Value>,
     warnings: Vec<String>,
@@ -214,47 +258,61 @@ struct Details<'a> {
 impl Details<'_> {
     fn read<T: serde::de::DeserializeOwned>(&mut self, name: &str) -> Option<T> {
         let value = self.fields.get(name).filter(|value| !value.is_null())?;
-        let read = T::deserialize(value).ok();
-        if read.is_none() {
+        let parsed = T::deserialize(value).ok();
+        if parsed.is_none() {
             self.warnings
-                .push(format!("{name} was not understood and is ignored"));
+                .push(format!("Ignored {name}: invalid value."));
         }
-        read
+        parsed
     }
 }
 
-/// One step of a run, as stored and shown. Keeps the spec's snake case. (spec: *Job and step record*)
+/// Step of a run, as stored and returned by the API. Field names are in snake case. See
+/// docs/behaviour.md#steps.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
+    /// Identifier of the step, unique in its run.
     pub id: String,
+    /// Type of the step.
     #[serde(rename = "type")]
     pub kind: String,
-    /// `running`, `passed`, `failed`, `skipped`, `cancelled`; other words are kept as they are.
+    /// Status: `running`, `passed`, `failed`, `skipped` or `cancelled`. Unknown statuses are kept.
     pub status: String,
+    /// Start time, as reported.
     pub started_at: String,
+    /// End time, as reported.
     #[serde(default)]
     pub ended_at: Option<String>,
+    /// Elapsed time, in milliseconds.
     #[serde(default)]
     pub elapsed_ms: Option<u64>,
+    /// Identifier of the enclosing step.
     #[serde(default)]
     pub parent_step_id: Option<String>,
+    /// Structured output.
     #[serde(default)]
     pub outputs: Option<Value>,
+    /// Address of the step's log.
     #[serde(default)]
     pub logs_url: Option<String>,
 }
 
-/// The first required string field of a step that is missing or no string.
+/// Reason why a step is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepRecordError {
+    /// The step is missing or not an object.
     NotAnObject,
+    /// This required field is missing or not a string. The first such field is returned.
     Field(&'static str),
 }
 
 impl StepRecord {
-    /// Reads an untrusted step. `elapsed` (milliseconds) is an accepted spelling of `elapsed_ms`.
+    /// Parses an untrusted step. `elapsed` (milliseconds) is accepted instead of `elapsed_ms`.
+    ///
+    /// # Errors
+    /// The first required field that is missing or invalid.
     pub fn parse(step: Option<Value>) -> Result<Self, StepRecordError> {
         let Some(Value::Object(mut fields)) = step else {
             return Err(StepRecordError::NotAnObject);
@@ -284,14 +342,16 @@ impl StepRecord {
     }
 }
 
-/// The body of `POST /runner/progress`.
+/// Body of `POST /runner/progress`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProgressReport {
+    /// Step that started, changed or ended.
     pub step: StepRecord,
+    /// Id of the CI run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<u64>,
-    /// What the run has used up to now, all in all.
+    /// Total usage of the run so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// Lines of live output, already redacted by the run.
@@ -305,7 +365,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_result_is_refused_with_the_slug_of_its_first_fault() {
+    fn rejects_a_result_with_the_slug_of_its_first_error() {
         let rows = [
             (json!(null), "invalid_body"),
             (json!([]), "invalid_body"),
@@ -348,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_detail_is_dropped_with_a_warning() {
+    fn drops_a_malformed_optional_field_with_a_warning() {
         let body = json!({"phase": "implementation", "outcome": "failure", "comments": [],
             "failureReason": "tests failed", "failureCode": "NO_SUCH", "usage": {"turns": 3}, "runId": "x"});
         let (report, warnings) = ResultReport::parse(&body).unwrap();
@@ -359,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_serializes_is_what_we_parse() {
+    fn parses_a_serialized_result() {
         let sent = ResultReport {
             phase: RunPhase::GapAnalysis,
             outcome: RunOutcome::Success,
@@ -386,18 +446,18 @@ mod tests {
     }
 
     #[test]
-    fn a_step_names_its_first_missing_field() {
-        let whole = json!({"id": "push", "type": "push", "status": "passed", "started_at": "t", "elapsed": 12.7});
+    fn rejects_a_step_by_its_first_missing_field() {
+        let valid = json!({"id": "push", "type": "push", "status": "passed", "started_at": "t", "elapsed": 12.7});
         assert_eq!(
-            StepRecord::parse(Some(whole.clone())).unwrap().elapsed_ms,
+            StepRecord::parse(Some(valid.clone())).unwrap().elapsed_ms,
             Some(12)
         );
         assert_eq!(StepRecord::parse(None), Err(StepRecordError::NotAnObject));
         for name in ["id", "type", "status", "started_at"] {
-            let mut broken = whole.clone();
-            broken[name] = json!(7);
+            let mut invalid = valid.clone();
+            invalid[name] = json!(7);
             assert_eq!(
-                StepRecord::parse(Some(broken)),
+                StepRecord::parse(Some(invalid)),
                 Err(StepRecordError::Field(name))
             );
         }

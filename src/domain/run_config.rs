@@ -1,8 +1,8 @@
-//! What we hand to a run: one flat JSON object of strings.
+//! Inputs of a run: one flat JSON object of strings.
 //!
-//! CI takes it as `workflow_dispatch` inputs, machines and containers as the variable
-//! `RUN_CONFIG`; the run reads it back with [`RunConfig::from_inputs`]. A host fills inputs that
-//! were left out with empty strings, so an empty string always means absent.
+//! CI receives them as `workflow_dispatch` inputs, machines and containers as the variable
+//! `RUN_CONFIG`. The run parses them with [`RunConfig::from_inputs`]. Hosts fill omitted inputs
+//! with empty strings, so an empty string always means absent.
 
 use std::collections::BTreeMap;
 
@@ -12,76 +12,94 @@ use super::mapping::{ModelProvider, SessionMode};
 use super::report::RunPhase;
 use super::secret::Secret;
 
-/// Flat inputs, by name.
+/// Inputs of a run, by name.
 pub type RunInputs = BTreeMap<String, String>;
 
-/// Characters of the inputs of one dispatch as compact JSON: the host's limit of 65,535 (facts 2), less
-/// 1 KiB for what it may count differently.
-pub const MAX_INPUT_CHARS: usize = 65_535 - 1_024;
+/// Maximum size of the inputs of one dispatch, in characters of compact JSON: the limit of the host
+/// (65,535), less 1 KiB for differences in counting.
+const MAX_INPUT_CHARS: usize = 65_535 - 1_024;
 
-/// What a Linux program takes in one variable of its environment, 128 KiB, less some room for its
-/// name and for the spaces that a host sets between the inputs. A run gets all of them in one.
+/// Maximum size of the inputs, in bytes: the limit of Linux for one environment variable (128 KiB),
+/// less its name and the spaces that the host adds. A run receives all inputs in one variable.
 const MAX_INPUT_BYTES: usize = (128 << 10) - (4 << 10);
 
-/// Told in place of what was cut from a description.
-const CUT_MARK: &str =
-    "\n\n[… the description was cut here: it is longer than a dispatch may carry]";
+/// End of a truncated description.
+const TRUNCATION_MARK: &str = "\n\n[… description truncated: too long for a dispatch]";
 
-/// Everything a run needs to know.
+/// Configuration of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunConfig {
+    /// Job of the run, which is also its dispatch id.
     pub dispatch_id: JobId,
+    /// Id of the issue.
     pub issue_id: IssueId,
+    /// Key of the issue.
     pub issue_key: IssueKey,
+    /// Title of the issue.
     pub issue_title: String,
+    /// Description of the issue.
     pub issue_description: String,
+    /// Phase of the run.
     pub phase: RunPhase,
-    /// The open pull request that a gap-fill or follow-up works on.
+    /// Number of the open pull request that a gap-fill or follow-up run works on.
     pub pr_number: Option<u64>,
+    /// Branch that the run pushes to.
     pub branch: String,
+    /// Instruction of an operator.
     pub instruction: Option<String>,
+    /// Review findings to resolve, as text.
     pub findings: Option<String>,
+    /// Related issues.
     pub related: RelatedIssues,
+    /// Model provider.
     pub provider: ModelProvider,
+    /// Container image of the run.
     pub runner_image: Option<String>,
+    /// Maximum number of model turns per implement pass.
     pub max_turns: Option<u32>,
+    /// Maximum number of implement and review cycles.
     pub max_iterations: Option<u32>,
+    /// Time budget of the CI job, in minutes.
     pub job_timeout_minutes: Option<u32>,
-    /// Of sessions alone; workflows know no such input.
+    /// Session mode. `None` for CI runs, whose workflows have no such input.
     pub session_mode: Option<SessionMode>,
-    /// Whether it runs beside the run that counts: it pushes its branch and opens nothing.
+    /// Whether the run is a shadow run. It pushes its branch and opens no pull request.
     pub shadow: bool,
+    /// Callback settings. `None` if the run cannot report.
     pub callback: Option<RunCallback>,
 }
 
-/// Where a run reports, and with what.
+/// Callback address and tokens of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunCallback {
+    /// Base URL of the service.
     pub url: String,
-    /// Good for one result.
+    /// Token for one result.
     pub run_token: Secret,
-    /// Good for any number of progress reports.
+    /// Token for any number of progress reports.
     pub progress_token: Secret,
 }
 
-/// Why inputs do not make a run.
+/// Error in the inputs of a run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunConfigError {
+    /// This input is missing.
     #[error("the run's input {0} is missing")]
     Missing(&'static str),
+    /// This input has this invalid value.
     #[error("the run's input {0} is not valid: {1}")]
     Invalid(&'static str, String),
 }
 
 impl RunConfig {
-    /// The inputs of a dispatch. What is not set is left out; the description is cut, with a
-    /// visible mark, until the whole fits the host's limit and that of the run's environment.
+    /// Returns the inputs of a dispatch. Unset values are omitted. The description is truncated and
+    /// marked if the inputs exceed the limit of the host or of the environment.
     pub fn to_inputs(&self) -> RunInputs {
         let mut inputs = self.inputs_with(&self.issue_description);
-        let whole = Size::of(&inputs);
+        let total = Size::of(&inputs);
         let excess = Size {
-            chars: whole.chars.saturating_sub(MAX_INPUT_CHARS),
-            bytes: whole.bytes.saturating_sub(MAX_INPUT_BYTES),
+            chars: total.chars.saturating_sub(MAX_INPUT_CHARS),
+            bytes: total.bytes.saturating_sub(MAX_INPUT_BYTES),
         };
         if excess != Size::default() {
             inputs.insert(
@@ -143,9 +161,10 @@ impl RunConfig {
         .collect()
     }
 
-    /// Cuts by what a character costs in JSON, where a line break or a quote counts twice.
+    /// Truncates the description. Counts each character as JSON, where a line break or a quote
+    /// takes two.
     fn shortened_description(&self, excess: Size) -> String {
-        let mark = Size::of(&CUT_MARK);
+        let mark = Size::of(&TRUNCATION_MARK);
         let mut to_free = Size {
             chars: excess.chars + mark.chars,
             bytes: excess.bytes + mark.bytes,
@@ -159,23 +178,26 @@ impl RunConfig {
             to_free.bytes = to_free.bytes.saturating_sub(freed.bytes - QUOTES);
             kept = &kept[..at];
         }
-        format!("{kept}{CUT_MARK}")
+        format!("{kept}{TRUNCATION_MARK}")
     }
 
-    /// Reads the inputs that a run was started with.
+    /// Parses the inputs that a run was started with.
+    ///
+    /// # Errors
+    /// A required input is missing, or an input is invalid.
     pub fn from_inputs(inputs: &RunInputs) -> Result<Self, RunConfigError> {
-        let given = |name: &str| inputs.get(name).filter(|text| !text.is_empty()).cloned();
-        let required = |name: &'static str| given(name).ok_or(RunConfigError::Missing(name));
+        let value = |name: &str| inputs.get(name).filter(|text| !text.is_empty()).cloned();
+        let required = |name: &'static str| value(name).ok_or(RunConfigError::Missing(name));
         let lines = |name: &str| {
-            given(name)
+            value(name)
                 .map(|text| text.lines().map(str::to_owned).collect())
                 .unwrap_or_default()
         };
         let phase = required("phase")?;
         let callback = match (
-            given("callback_url"),
-            given("run_token"),
-            given("run_progress_token"),
+            value("callback_url"),
+            value("run_token"),
+            value("run_progress_token"),
         ) {
             (Some(url), Some(run_token), Some(progress_token)) => Some(RunCallback {
                 url,
@@ -189,73 +211,73 @@ impl RunConfig {
             issue_id: IssueId::new(required("issue_id")?),
             issue_key: IssueKey::new(required("issue_identifier")?),
             issue_title: required("issue_title")?,
-            issue_description: given("issue_description").unwrap_or_default(),
+            issue_description: value("issue_description").unwrap_or_default(),
             phase: RunPhase::parse(&phase).ok_or(RunConfigError::Invalid("phase", phase))?,
             pr_number: number(inputs, "pr_number")?,
             branch: required("branch")?,
-            instruction: given("instruction"),
-            findings: given("findings"),
+            instruction: value("instruction"),
+            findings: value("findings"),
             related: RelatedIssues {
-                parent: given("parent"),
+                parent: value("parent"),
                 siblings: lines("siblings"),
                 dependencies: lines("dependencies"),
             },
-            provider: match given("provider").as_deref() {
+            provider: match value("provider").as_deref() {
                 None | Some("direct") => ModelProvider::Direct,
                 Some("cloud") => ModelProvider::Cloud {
                     region: required("cloud_region")?,
                 },
                 Some(other) => return Err(RunConfigError::Invalid("provider", other.to_owned())),
             },
-            runner_image: given("runner_image"),
+            runner_image: value("runner_image"),
             max_turns: number(inputs, "max_turns")?,
             max_iterations: number(inputs, "max_iterations")?,
             job_timeout_minutes: number(inputs, "job_timeout_minutes")?,
-            session_mode: match given("session_mode") {
+            session_mode: match value("session_mode") {
                 None => None,
                 Some(text) => Some(
                     SessionMode::parse(&text)
                         .ok_or(RunConfigError::Invalid("session_mode", text))?,
                 ),
             },
-            shadow: given("shadow").as_deref() == Some("true"),
+            shadow: value("shadow").as_deref() == Some("true"),
             callback,
         })
     }
 }
 
-/// How long a value is as compact JSON: in characters, as the host counts, and in bytes, as the
-/// system does.
+/// Size of a value as compact JSON: in characters as the host counts them, and in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Size {
     chars: usize,
     bytes: usize,
 }
 
-/// What stands around a text in JSON.
+/// Number of quotes around a JSON string.
 const QUOTES: usize = 2;
 
 impl Size {
     fn of(value: &impl serde::Serialize) -> Self {
         let json = serde_json::to_string(value).unwrap_or_default();
         Self {
-            chars: json.chars().map(counted).sum(),
+            chars: json.chars().map(host_chars).sum(),
             bytes: json.len(),
         }
     }
 }
 
-/// Returns how many characters the host counts for one of compact JSON, where it may differ the larger
-/// number: encoders escape what HTML or JavaScript would take for its own (`\u003c`), and characters
-/// outside of the basic plane are two to some. Other letters count as one. (facts 2)
-fn counted(c: char) -> usize {
+/// Returns how many characters the host counts for one character of compact JSON. Where its
+/// counting may vary, the larger number is used: encoders escape characters with a meaning in HTML
+/// or JavaScript (`\u003c`), and some count characters outside the basic plane as two.
+fn host_chars(c: char) -> usize {
     match c {
         '<' | '>' | '&' | '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' => 6,
         _ => c.len_utf16(),
     }
 }
 
-/// A positive whole number; a command-line tool may silently ignore a zero cap, so none passes.
+/// Parses a positive integer. Zero is rejected, because command-line tools may ignore a cap of
+/// zero.
 fn number<T: std::str::FromStr + PartialOrd + From<u8>>(
     inputs: &RunInputs,
     name: &'static str,
@@ -308,18 +330,18 @@ mod tests {
     }
 
     #[test]
-    fn a_run_reads_back_what_was_dispatched() {
+    fn parses_dispatched_inputs() {
         let inputs = config().to_inputs();
         assert!(inputs.len() <= 25);
         assert!(
             !inputs.contains_key("max_iterations"),
-            "what is not set is left out"
+            "unset values are omitted"
         );
         assert_eq!(RunConfig::from_inputs(&inputs), Ok(config()));
     }
 
     #[test]
-    fn inputs_that_the_host_filled_with_nothing_are_absent() {
+    fn empty_inputs_are_absent() {
         let mut inputs = config().to_inputs();
         inputs.insert("max_iterations".into(), String::new());
         inputs.insert("pr_number".into(), String::new());
@@ -327,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_description_is_cut_to_the_limit_with_a_mark_and_tokens_stay() {
+    fn truncates_a_long_description_to_the_limit() {
         for filler in ["x", "\n", "\"", "ä", "𝄞", "<", "\u{1}"] {
             let mut long = config();
             long.issue_description = filler.repeat(70_000);
@@ -337,15 +359,15 @@ mod tests {
             assert!(bytes <= MAX_INPUT_BYTES, "{filler:?}");
             assert!(
                 chars > MAX_INPUT_CHARS - 10 || bytes > MAX_INPUT_BYTES - 10,
-                "no more is cut than must be: {filler:?}"
+                "no more is removed than necessary: {filler:?}"
             );
-            assert!(inputs["issue_description"].ends_with(CUT_MARK));
+            assert!(inputs["issue_description"].ends_with(TRUNCATION_MARK));
             assert_eq!(inputs["run_token"], "a.b.c");
         }
     }
 
     #[test]
-    fn a_bad_number_is_refused_by_name() {
+    fn rejects_an_invalid_number() {
         for bad in ["0", "-1", "many"] {
             let mut inputs = config().to_inputs();
             inputs.insert("max_turns".into(), bad.into());

@@ -1,4 +1,4 @@
-//! Which image a run uses, and who may choose it. (spec: *Limits* rule 3)
+//! Container image of a run. See docs/behaviour.md#image-of-a-run.
 //!
 //! A repository names its image in `.agent-implement/image.yml` on its default branch:
 //!
@@ -6,31 +6,35 @@
 //! image: ghcr.io/acme/shop-runner:3
 //! ```
 //!
-//! A run in it sees the model key and the team's secrets, so only images below permitted prefixes
-//! count: what the operator lists, else what the repository's own owner publishes.
+//! The run has access to the model key and the secrets of the team. Therefore only images below
+//! permitted prefixes are used: those that the operator configured, or else the packages of the
+//! repository's owner.
 
 use serde::Deserialize;
 
 use super::ids::Repo;
 use super::job::RunnerKind;
 
-/// Where a repository names its image.
+/// Path of the file in which a repository names its image.
 pub const IMAGE_FILE: &str = ".agent-implement/image.yml";
 
-/// Longest name of an image, in characters.
+/// Maximum length of an image name, in characters.
 const MAX_IMAGE: usize = 255;
 
-/// What is known of the image that a repository asks for.
+/// Image that a repository requests.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum RequestedImage {
+    /// The repository requests no image.
     #[default]
     Unspecified,
+    /// The repository requests this image.
     Image(String),
-    /// The host did not show it; it is asked again before the run starts.
+    /// The file could not be read. It is read again before the run starts.
     LookupFailed,
 }
 
 impl RequestedImage {
+    /// Returns the image, if the repository requests one.
     pub fn into_image(self) -> Option<String> {
         match self {
             RequestedImage::Image(image) => Some(image),
@@ -39,15 +43,23 @@ impl RequestedImage {
     }
 }
 
-/// Why an image file is not followed.
+/// Reason why an image file is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImageFileError {
-    #[error("{IMAGE_FILE} must be YAML with one text, image")]
+    /// The file is not a YAML mapping with an `image`.
+    #[error("{IMAGE_FILE} must be a YAML mapping with the string `image`")]
     InvalidFile,
+    /// The image name is invalid.
     #[error("{IMAGE_FILE} must name an image such as ghcr.io/acme/runner:1")]
     InvalidName,
+    /// The image is not below a permitted prefix.
     #[error("{IMAGE_FILE} names {image}, which does not begin with {allowed}")]
-    NotAllowed { image: String, allowed: String },
+    NotAllowed {
+        /// Requested image.
+        image: String,
+        /// Permitted prefixes, for people.
+        allowed: String,
+    },
 }
 
 #[derive(Deserialize)]
@@ -55,10 +67,10 @@ struct ImageFile {
     image: String,
 }
 
-/// Reads the image that a repository asks for.
+/// Returns the image that a repository requests.
 ///
 /// # Errors
-/// When the file is none, or names what is no image or none that is permitted.
+/// The file is invalid, or names an image that is invalid or not permitted.
 pub fn parse_image_file(
     text: &str,
     repo: &Repo,
@@ -80,13 +92,13 @@ pub fn parse_image_file(
     })
 }
 
-/// The image of a run: what the repository asks for, then what the operator configured for this
-/// kind of runner, then the one that stands for all machines of an owner. In CI the rest is the
-/// workflow's to decide, and a container always has the operator's.
+/// Returns the image of a run: the image that the repository requests, else the configured image,
+/// else the default image of the owner for VMs. `None` in CI lets the workflow choose its default.
+/// Containers always use the configured image.
 pub fn resolve_image(
     runner: RunnerKind,
     repo: &Repo,
-    asked: Option<String>,
+    requested: Option<String>,
     configured: Option<&str>,
 ) -> Option<String> {
     let configured = || configured.map(str::to_owned);
@@ -94,11 +106,11 @@ pub fn resolve_image(
         let owner = repo.owner.to_ascii_lowercase();
         (runner == RunnerKind::Vm).then(|| format!("ghcr.io/{owner}/agent-implement-runner:latest"))
     };
-    asked.or_else(configured).or_else(built_in)
+    requested.or_else(configured).or_else(built_in)
 }
 
-/// Whether a prefix is the image or ends where a part of its name does: `ghcr.io/acme` is no prefix
-/// of `ghcr.io/acme-evil/x`.
+/// Returns whether the prefix is the image, or ends at a separator in its name. For example,
+/// `ghcr.io/acme` is not a prefix of `ghcr.io/acme-evil/x`.
 fn is_below(image: &str, prefix: &str) -> bool {
     match image.strip_prefix(prefix) {
         Some("") => true,
@@ -126,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_followed_below_permitted_prefixes_only() {
+    fn accepts_images_below_permitted_prefixes_only() {
         let prefixes: Vec<String> = vec!["registry.test/team".into(), "ghcr.io/other/".into()];
         let rows = [
             ("ghcr.io/acme/runner:1", &[][..], true),
@@ -139,14 +151,14 @@ mod tests {
             ("ghcr.io/other/x", &prefixes, true),
             ("ghcr.io/acme/runner:1", &prefixes, false),
         ];
-        for (image, prefixes, fine) in rows {
-            let read = parse_image_file(&format!("image: {image}\n"), &repo(), prefixes);
-            assert_eq!(read.is_ok(), fine, "{image}: {read:?}");
+        for (image, prefixes, is_accepted) in rows {
+            let result = parse_image_file(&format!("image: {image}\n"), &repo(), prefixes);
+            assert_eq!(result.is_ok(), is_accepted, "{image}: {result:?}");
         }
     }
 
     #[test]
-    fn what_is_no_image_file_is_refused() {
+    fn rejects_invalid_image_files() {
         for text in [
             "",
             "image:",
@@ -168,15 +180,15 @@ mod tests {
             "-x",
             "ghcr.io//x",
         ] {
-            let told = parse_image_file(&format!("image: {name}"), &repo(), &[]);
-            assert_eq!(told, Err(ImageFileError::InvalidName), "{name}");
+            let result = parse_image_file(&format!("image: {name}"), &repo(), &[]);
+            assert_eq!(result, Err(ImageFileError::InvalidName), "{name}");
         }
     }
 
     #[test]
-    fn the_repositorys_word_comes_first_and_ci_may_have_none() {
-        let resolve = |runner, asked: Option<&str>, configured| {
-            resolve_image(runner, &repo(), asked.map(str::to_owned), configured)
+    fn the_requested_image_has_precedence() {
+        let resolve = |runner, requested: Option<&str>, configured| {
+            resolve_image(runner, &repo(), requested.map(str::to_owned), configured)
         };
         let (ci, vm) = (RunnerKind::Ci, RunnerKind::Vm);
         assert_eq!(resolve(ci, Some("a"), Some("s")).as_deref(), Some("a"));

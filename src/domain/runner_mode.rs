@@ -1,5 +1,5 @@
-//! Where a run executes: the operator's mode, the mapping's own choice, and what is set up.
-//! (spec: *Runner modes*)
+//! Choice of the runner: from the runner mode, the mapping and the configured runners. See
+//! docs/behaviour.md#runner-modes.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,25 +7,28 @@ use super::job::RunnerKind;
 use super::machine_size::MachineSize;
 use super::mapping::{ExecutionMode, Mapping, ModelProvider};
 
-/// The global override of where runs execute.
+/// Runner mode: the global override of where runs execute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunnerMode {
-    /// Each mapping's own `executionMode` decides.
+    /// The `executionMode` of each mapping applies.
     #[default]
     Default,
+    /// CI workflows.
     Ci,
+    /// Virtual machines.
     Vm,
+    /// Local containers.
     Local,
-    /// The CI run is the real one; a VM run beside it is kept for comparison.
+    /// CI workflows whose results are used, plus a shadow run in a VM for comparison.
     Shadow,
 }
 
-/// The refusal of anything else, in the spec's words.
+/// Error message for an unknown mode.
 pub const INVALID_MODE_MESSAGE: &str = "mode must be one of: default, gha, fly, local, shadow";
 
 impl RunnerMode {
-    /// Reads a mode; the vendors' short names are taken as well.
+    /// Parses a mode. The vendors' short names are accepted.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "default" => Some(RunnerMode::Default),
@@ -37,6 +40,7 @@ impl RunnerMode {
         }
     }
 
+    /// Returns the name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             RunnerMode::Default => "default",
@@ -48,27 +52,32 @@ impl RunnerMode {
     }
 }
 
-/// What is set up for sessions.
+/// Runners that are configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunnerAvailability {
+    /// Whether VM sessions are configured.
     pub vm: bool,
+    /// Whether a container engine is configured.
     pub local: bool,
-    /// Whether runs can report to us.
+    /// Whether runs can report to the service.
     pub callbacks: bool,
 }
 
-/// Where a job runs.
+/// Placement of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
+    /// CI workflow.
     Ci,
+    /// Virtual machine.
     Vm,
+    /// Local container.
     Local,
-    /// In CI, with a VM run beside it that changes nothing outside.
+    /// CI workflow, plus a shadow run in a VM that changes nothing outside its branch.
     Shadow,
 }
 
 impl Placement {
-    /// The runner of the run that counts.
+    /// Returns the runner of the run whose result is used.
     pub fn runner(self) -> RunnerKind {
         match self {
             Placement::Ci | Placement::Shadow => RunnerKind::Ci,
@@ -78,27 +87,27 @@ impl Placement {
     }
 }
 
-/// Where the runs of a mapping execute in this mode, or why they cannot.
+/// Returns where the runs of a mapping execute in this mode.
 ///
-/// Only CI has the identity that a cloud provider's role trusts (spec: *Authentication* 8), so in
-/// mode `shadow` such a mapping has its CI run alone.
+/// The role of a cloud provider trusts only the identity of CI runs. In mode `shadow`, such a
+/// mapping therefore gets no shadow run.
 ///
 /// # Errors
-/// A sentence for operators.
+/// A sentence for operators about why no run can start.
 pub fn choose_placement(
     mode: RunnerMode,
     mapping: &Mapping,
     available: RunnerAvailability,
 ) -> Result<Placement, String> {
     let is_cloud = matches!(mapping.provider, ModelProvider::Cloud { .. });
-    let wanted = match (mode, mapping.execution_mode) {
+    let placement = match (mode, mapping.execution_mode) {
         (RunnerMode::Ci, _) | (RunnerMode::Default, ExecutionMode::CiWorkflow) => Placement::Ci,
         (RunnerMode::Vm, _) | (RunnerMode::Default, ExecutionMode::VmMachines) => Placement::Vm,
         (RunnerMode::Local, _) => Placement::Local,
         (RunnerMode::Shadow, _) if is_cloud => Placement::Ci,
         (RunnerMode::Shadow, _) => Placement::Shadow,
     };
-    let obstacle = match wanted {
+    let obstacle = match placement {
         Placement::Ci => None,
         Placement::Vm | Placement::Shadow if !available.vm => {
             Some("VM sessions are not configured: set VM_SESSIONS_TOKEN and VM_SESSIONS_APP.")
@@ -107,24 +116,24 @@ pub fn choose_placement(
             Some("Local containers are not configured: no container engine is set up.")
         }
         Placement::Vm if is_cloud => Some(
-            "provider 'bedrock' is not supported with executionMode 'fly-machines': its role trusts CI alone.",
+            "provider 'bedrock' is not supported with executionMode 'fly-machines': its role trusts only CI runs.",
         ),
         Placement::Local if is_cloud => Some(
-            "provider 'bedrock' is not supported with local containers: its role trusts CI alone.",
+            "provider 'bedrock' is not supported with local containers: its role trusts only CI runs.",
         ),
         _ if !available.callbacks => Some(
-            "Sessions need runs that report: set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET.",
+            "Sessions require run callbacks: set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET.",
         ),
         Placement::Vm | Placement::Local | Placement::Shadow => None,
     };
-    if let Some(why) = obstacle {
-        return Err(why.to_owned());
+    if let Some(reason) = obstacle {
+        return Err(reason.to_owned());
     }
-    if matches!(wanted, Placement::Vm | Placement::Shadow) {
-        let sold = MachineSize::from_mapping(mapping).smallest_available();
-        sold.map_err(|too_large| too_large.to_string())?;
+    if matches!(placement, Placement::Vm | Placement::Shadow) {
+        let size = MachineSize::from_mapping(mapping).smallest_available();
+        size.map_err(|too_large| too_large.to_string())?;
     }
-    Ok(wanted)
+    Ok(placement)
 }
 
 #[cfg(test)]
@@ -147,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mode_beats_the_mapping_and_default_leaves_it_the_choice() {
+    fn the_mode_overrides_the_mapping() {
         use Placement as P;
         use RunnerMode as M;
         let (ci, vm) = (
@@ -169,17 +178,17 @@ mod tests {
             (M::Shadow, &vm, Some(P::Shadow)),
             (M::Shadow, &cloud, Some(P::Ci)),
         ];
-        for (mode, mapping, placed) in rows {
+        for (mode, mapping, expected) in rows {
             assert_eq!(
                 choose_placement(mode, mapping, ALL).ok(),
-                placed,
+                expected,
                 "{mode:?}"
             );
         }
     }
 
     #[test]
-    fn what_is_not_set_up_is_said() {
+    fn names_the_missing_configuration() {
         let ci = mapping("direct", "ci-workflow");
         let without = |change: fn(&mut RunnerAvailability)| {
             let mut available = ALL;
@@ -210,8 +219,8 @@ mod tests {
             ),
         ];
         for (mode, available, word) in rows {
-            let why = choose_placement(mode, &ci, available).unwrap_err();
-            assert!(why.contains(word), "{mode:?}: {why}");
+            let reason = choose_placement(mode, &ci, available).unwrap_err();
+            assert!(reason.contains(word), "{mode:?}: {reason}");
         }
         assert_eq!(
             choose_placement(RunnerMode::Ci, &ci, RunnerAvailability::default()),
@@ -220,11 +229,11 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_is_not_sold_keeps_from_machines_alone() {
+    fn an_unavailable_size_only_blocks_machines() {
         let huge = mapping::example_mapping(&json!({"machineCpus": 16}));
         for mode in [RunnerMode::Vm, RunnerMode::Shadow] {
-            let why = choose_placement(mode, &huge, ALL).unwrap_err();
-            assert!(why.contains("16 CPUs and 4096 MB"), "{mode:?}: {why}");
+            let reason = choose_placement(mode, &huge, ALL).unwrap_err();
+            assert!(reason.contains("16 CPUs and 4096 MB"), "{mode:?}: {reason}");
         }
         for mode in [RunnerMode::Ci, RunnerMode::Local] {
             assert!(choose_placement(mode, &huge, ALL).is_ok(), "{mode:?}");
@@ -237,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_is_read_by_either_name_and_printed_by_ours() {
+    fn parses_vendor_names_of_modes() {
         for (text, mode) in [("gha", "ci"), ("fly", "vm"), ("shadow", "shadow")] {
             assert_eq!(RunnerMode::parse(text).map(RunnerMode::as_str), Some(mode));
         }

@@ -1,17 +1,19 @@
-//! A value that must not be seen.
+//! Secret values.
 
 use std::fmt;
 
-/// A credential. It has no `Display`, its `Debug` hides it, it does not serialize: the only way
-/// to the text is [`Secret::expose`], which is easy to search for.
+/// Credential. It has no `Display`, its `Debug` output is hidden, and it is not serializable.
+/// [`Secret::expose`] is the only access to the text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
+    /// Wraps a text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
+    /// Returns the text.
     pub fn expose(&self) -> &str {
         &self.0
     }

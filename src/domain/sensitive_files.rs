@@ -1,10 +1,9 @@
-//! What must never be pushed: the rules of the sensitive-file guard.
+//! Sensitive-file guard: detects secrets in changed files before they are pushed.
 //!
-//! Names and contents in, reasons out; reading the staged blobs is the pipeline's work. A file is
-//! judged by its name first ([`names`]) and then by what a change adds to it ([`contents`], by the
-//! [`rules`]): a harmless name is no excuse for a token, and an old token elsewhere in a file is not
-//! this change's doing. A repository may permit files of its own ([`AllowList`]). A reason names the
-//! category and never the secret. (spec: *Ticket comments posted*)
+//! Input is a path with the file's content before and after the change; output is a [`GuardVerdict`]. The
+//! run reads the staged blobs. The file name is checked first, then the content that the change adds: a
+//! secret that the file already contained is not reported again. A repository can permit files with an
+//! [`AllowList`]. A reason contains the category and the rule, never the secret. See docs/guard.md.
 
 mod allow_list;
 mod archive;
@@ -48,23 +47,29 @@ use text_stats::TextStats;
 
 use super::comments::{GUARDRAIL_HEADING, is_visible};
 
-/// How much of a message may files take up, in bytes? A ticket's comment holds it whole.
-const MAX_LISTED: usize = 3_400;
+/// Maximum length of the file list in a message, in bytes. The whole message must fit in a ticket comment.
+const MAX_FILE_LIST: usize = 3_400;
 
-/// How much of a path is shown, in characters? Its end tells more than its beginning.
+/// Maximum length of a path in a message, in characters. Longer paths lose their beginning.
 const MAX_PATH: usize = 200;
 
-/// The spec's five kinds of sensitive files.
+/// Category of a sensitive file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SecretCategory {
+    /// Environment and configuration files.
     EnvironmentAndConfig,
+    /// Private keys and certificates.
     KeysAndCertificates,
+    /// Cloud credentials.
     Cloud,
+    /// Database credentials.
     Database,
+    /// Tokens and authentication files.
     TokensAndAuth,
 }
 
 impl SecretCategory {
+    /// Returns the category's name as it appears in messages.
     pub fn as_str(self) -> &'static str {
         match self {
             SecretCategory::EnvironmentAndConfig => "environment and config files",
@@ -76,25 +81,25 @@ impl SecretCategory {
     }
 }
 
-/// Why one file may not be pushed.
+/// Reason why a file was blocked or flagged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GuardReason {
-    /// The name alone says it.
+    /// Sensitive file name.
     FileName(SecretCategory),
-    /// Added lines hold this kind of secret.
+    /// Secret in the added content: its category and the label of the rule that matched.
     Content(SecretCategory, &'static str),
-    /// A symbolic link to somewhere outside the repository.
+    /// Symbolic link that points outside the repository.
     ExternalSymlink,
-    /// A repository inside the repository: its files would not be pushed, only a pointer.
+    /// Git repository inside the repository. Git would commit a pointer to it, not its files.
     NestedRepository,
-    /// A path that git itself refuses, such as `.GIT/config`.
+    /// Path that git refuses to store, such as `.GIT/config`.
     UnsafePath,
-    /// A file that could not be read, and so not be checked.
+    /// File that could not be read.
     Unreadable,
 }
 
 impl GuardReason {
-    /// The kind of secret, where it is one.
+    /// Returns the category of the secret, or `None` for reasons other than a secret.
     pub fn category(&self) -> Option<SecretCategory> {
         match self {
             GuardReason::FileName(category) | GuardReason::Content(category, _) => Some(*category),
@@ -105,13 +110,13 @@ impl GuardReason {
         }
     }
 
-    /// What was found, without its category.
+    /// Returns the label of the matched rule or a description of the problem.
     pub fn rule(&self) -> &'static str {
         match self {
             GuardReason::FileName(_) => "file name",
-            GuardReason::Content(_, what) => what,
+            GuardReason::Content(_, label) => label,
             GuardReason::ExternalSymlink => "symbolic link that leaves the repository",
-            GuardReason::NestedRepository => "repository nested in the repository",
+            GuardReason::NestedRepository => "nested Git repository",
             GuardReason::UnsafePath => "path that git refuses to store",
             GuardReason::Unreadable => "file that could not be checked",
         }
@@ -127,111 +132,115 @@ impl fmt::Display for GuardReason {
     }
 }
 
-/// A file that blocks the push, or that a person should look at.
+/// File that blocks the push or needs review.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SensitiveFile {
+    /// Path from the top of the repository.
     pub path: String,
+    /// Reason why the file is sensitive.
     pub reason: GuardReason,
 }
 
 impl fmt::Display for SensitiveFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", shown(&self.path), self.reason)
+        write!(f, "{}: {}", display_path(&self.path), self.reason)
     }
 }
 
-/// What a file comes to.
+/// Result of a file check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuardVerdict {
+    /// Nothing found.
     Pass,
-    /// Worth a person's look, and no reason to stop.
+    /// Possible secret. A person should review it; the push continues.
     Warn(GuardReason),
+    /// Secret. The push is blocked.
     Block(GuardReason),
 }
 
-/// Judges one changed file: `before` and `after` are its contents on either side of the change.
+/// Checks one changed file. `before` and `after` are its content before and after the change.
 pub fn check_file(path: &str, before: &[u8], after: &[u8], allow: &AllowList) -> GuardVerdict {
-    let mut archive = Archive {
+    let mut check = FileCheck {
         is_allowed: allow.permits(path),
         budget: UnpackBudget::for_size(after.len()),
-        known: HashSet::new(),
+        known_contents: HashSet::new(),
     };
-    archive.learn(path, before);
-    archive.judge(path, before, after, 0)
+    check.record_known_contents(path, before);
+    check.check(path, before, after, 0)
 }
 
-/// What a file and the files in it have in common.
-struct Archive {
+/// State shared by the check of a file and of the files in it, if it is an archive.
+struct FileCheck {
     is_allowed: bool,
     budget: UnpackBudget,
-    /// What the archive held before the change.
-    known: HashSet<Vec<u8>>,
+    /// Contents of the archive's entries before the change.
+    known_contents: HashSet<Vec<u8>>,
 }
 
-impl Archive {
-    /// Remembers the files that were in the archive: they are not this change's doing.
-    fn learn(&mut self, path: &str, before: &[u8]) {
+impl FileCheck {
+    /// Records the entries that the archive contained before the change. They are not checked again.
+    fn record_known_contents(&mut self, path: &str, before: &[u8]) {
         let mut budget = UnpackBudget::for_size(before.len());
         let entries = archive::read_entries(path, before, &mut budget);
         let contents = entries.into_iter().flatten().map(|entry| entry.content);
-        self.known.extend(contents);
+        self.known_contents.extend(contents);
     }
 
-    fn judge(&mut self, path: &str, before: &[u8], after: &[u8], depth: usize) -> GuardVerdict {
-        let folded = file_names::normalized_path(path);
+    fn check(&mut self, path: &str, before: &[u8], after: &[u8], depth: usize) -> GuardVerdict {
+        let normalized = file_names::normalized_path(path);
         let text = text_encoding::decode_text(after);
-        let name = file_names::category_of(&folded, &text);
+        let name = file_names::category_of(&normalized, &text);
         if let Some(category) = name.filter(|_| !self.is_allowed) {
             return GuardVerdict::Block(GuardReason::FileName(category));
         }
         let found = if text_encoding::is_binary(&text) {
-            judge_binary(&text, self.is_allowed).or_else(|| self.inside(path, after, depth))
+            check_binary(&text, self.is_allowed).or_else(|| self.check_archive(path, after, depth))
         } else {
-            judge_text(&folded, before, &text, self.is_allowed)
+            check_text(&normalized, before, &text, self.is_allowed)
         };
-        let base_name = folded.rsplit('/').next().unwrap_or_default();
+        let base_name = normalized.rsplit('/').next().unwrap_or_default();
         match found {
             GuardVerdict::Pass
                 if file_names::is_database_file(base_name)
                     && !self.is_allowed
-                    && !file_names::is_test_path(&folded) =>
+                    && !file_names::is_test_path(&normalized) =>
             {
-                let what = "possible data of a database";
-                GuardVerdict::Warn(GuardReason::Content(SecretCategory::Database, what))
+                let label = "possible database file";
+                GuardVerdict::Warn(GuardReason::Content(SecretCategory::Database, label))
             }
             found => found,
         }
     }
 
-    /// Judges the files in an archive: the first that blocks, or else the first that warns.
-    fn inside(&mut self, path: &str, content: &[u8], depth: usize) -> GuardVerdict {
-        const TOO_LARGE: GuardReason = GuardReason::Content(
+    /// Checks the entries of an archive. Returns the first verdict that blocks, otherwise the first warning.
+    fn check_archive(&mut self, path: &str, content: &[u8], depth: usize) -> GuardVerdict {
+        const INCOMPLETE: GuardReason = GuardReason::Content(
             SecretCategory::TokensAndAuth,
-            "archive that could not be looked through whole",
+            "archive that could not be fully checked",
         );
         if depth == archive::MAX_DEPTH {
-            return GuardVerdict::Warn(TOO_LARGE);
+            return GuardVerdict::Warn(INCOMPLETE);
         }
         if archive::is_unsupported_archive(content)
             && !self.is_allowed
             && !file_names::is_test_path(path)
         {
-            return GuardVerdict::Warn(TOO_LARGE);
+            return GuardVerdict::Warn(INCOMPLETE);
         }
         let entries = archive::read_entries(path, content, &mut self.budget);
         let mut verdict = GuardVerdict::Pass;
         for entry in entries.into_iter().flatten() {
-            if self.known.contains(&entry.content) {
+            if self.known_contents.contains(&entry.content) {
                 continue;
             }
-            verdict = verdict.or_else(|| self.judge(&entry.name, b"", &entry.content, depth + 1));
+            verdict = verdict.or_else(|| self.check(&entry.name, b"", &entry.content, depth + 1));
             if matches!(verdict, GuardVerdict::Block(_)) {
                 return verdict;
             }
         }
         match verdict {
             GuardVerdict::Pass if self.budget.is_exhausted() && !self.is_allowed => {
-                GuardVerdict::Warn(TOO_LARGE)
+                GuardVerdict::Warn(INCOMPLETE)
             }
             verdict => verdict,
         }
@@ -239,7 +248,7 @@ impl Archive {
 }
 
 impl GuardVerdict {
-    /// This verdict, or one that weighs more.
+    /// Returns this verdict, or the other one if it is more severe.
     fn or_else(self, other: impl FnOnce() -> GuardVerdict) -> GuardVerdict {
         match self {
             GuardVerdict::Block(_) => self,
@@ -252,31 +261,32 @@ impl GuardVerdict {
     }
 }
 
-/// Of what is not text only key material counts: all else comes by chance in so many bytes.
-fn judge_binary(content: &[u8], is_allowed: bool) -> GuardVerdict {
+/// Checks binary content. Only key material is reported: other formats match random bytes by chance.
+fn check_binary(content: &[u8], is_allowed: bool) -> GuardVerdict {
     let found = content_scan::scan("", content);
     let key = content_scan::first_by_rule(
         found
             .iter()
             .filter(|finding| finding.rule.kind.is_key_material()),
     );
-    let what = match (key, magic_numbers::key_material_label(content)) {
+    let label = match (key, magic_numbers::key_material_label(content)) {
         (Some(key), _) => key.rule.label,
-        (None, Some(store)) if !is_allowed => store,
+        (None, Some(label)) if !is_allowed => label,
         _ => return GuardVerdict::Pass,
     };
     GuardVerdict::Block(GuardReason::Content(
         SecretCategory::KeysAndCertificates,
-        what,
+        label,
     ))
 }
 
-fn judge_text(path: &str, before: &[u8], after: &[u8], is_allowed: bool) -> GuardVerdict {
+/// Checks text content. Secrets that `before` already contained are ignored.
+fn check_text(path: &str, before: &[u8], after: &[u8], is_allowed: bool) -> GuardVerdict {
     let (is_in_tests, is_in_docs) = (
         file_names::is_test_path(path),
         file_names::is_docs_path(path),
     );
-    let may_be_judged =
+    let is_reportable =
         |finding: &SecretMatch<'_>| !is_allowed || finding.rule.kind.is_key_material();
     let blocks = |finding: &SecretMatch<'_>| match finding.confidence {
         Confidence::Possible => false,
@@ -286,10 +296,10 @@ fn judge_text(path: &str, before: &[u8], after: &[u8], is_allowed: bool) -> Guar
         Confidence::Likely => !is_in_tests,
         Confidence::Certain => true,
     };
-    // What the file held before is known only once all of it was read.
-    let is_enough =
-        |finding: &SecretMatch<'_>| before.is_empty() && may_be_judged(finding) && blocks(finding);
-    let found = content_scan::scan_until(path, after, is_enough);
+    // Stop early for new files only: other matches must be compared with those before the change.
+    let can_stop =
+        |finding: &SecretMatch<'_>| before.is_empty() && is_reportable(finding) && blocks(finding);
+    let found = content_scan::scan_until(path, after, can_stop);
     if found.is_empty() {
         return GuardVerdict::Pass;
     }
@@ -297,27 +307,27 @@ fn judge_text(path: &str, before: &[u8], after: &[u8], is_allowed: bool) -> Guar
     let before = content_scan::scan(path, &before);
     let known: HashSet<&[u8]> = before.iter().map(|finding| &*finding.secret).collect();
     let is_new =
-        |finding: &&SecretMatch<'_>| may_be_judged(finding) && !known.contains(&*finding.secret);
+        |finding: &&SecretMatch<'_>| is_reportable(finding) && !known.contains(&*finding.secret);
     let reason =
         |finding: &SecretMatch<'_>| GuardReason::Content(finding.rule.category, finding.rule.label);
     let new = || found.iter().filter(is_new);
     if let Some(finding) = content_scan::first_by_rule(new().filter(|finding| blocks(finding))) {
         return GuardVerdict::Block(reason(finding));
     }
-    // Tests are full of what only looks like a secret.
-    let counts = |finding: &&SecretMatch<'_>| match finding.rule.kind {
+    // Test files often contain values that only resemble secrets.
+    let is_worth_warning = |finding: &&SecretMatch<'_>| match finding.rule.kind {
         RuleKind::Random => !is_in_tests,
         RuleKind::Generic => !is_in_tests || TextStats::of(&finding.secret).is_certainly_random(),
         _ => true,
     };
-    match content_scan::first_by_rule(new().filter(counts)) {
+    match content_scan::first_by_rule(new().filter(is_worth_warning)) {
         Some(finding) => GuardVerdict::Warn(reason(finding)),
         None => GuardVerdict::Pass,
     }
 }
 
-/// Judges where a symbolic link at `path` leads. One that goes up again after a name cannot be judged by
-/// its words: the name may be a link itself.
+/// Checks the target of a symbolic link at `path`. A target with `..` after a named part is rejected,
+/// because that part may be a link itself.
 pub fn check_symlink(path: &str, target: &str) -> Option<GuardReason> {
     if target.starts_with('/') || target.contains('\0') {
         return Some(GuardReason::ExternalSymlink);
@@ -336,16 +346,16 @@ pub fn check_symlink(path: &str, target: &str) -> Option<GuardReason> {
     None
 }
 
-/// The message of a blocked push, with one line for each file for as long as a comment holds them.
+/// Builds the message about a blocked push: one line per file, up to the size limit of a comment.
 pub fn guard_message(hits: &[SensitiveFile]) -> String {
     let mut message = format!(
         "{GUARDRAIL_HEADING}\n\nPush blocked: {} sensitive file(s) would be committed:",
         hits.len()
     );
-    let room = message.len() + MAX_LISTED;
+    let max_len = message.len() + MAX_FILE_LIST;
     for (listed, hit) in hits.iter().enumerate() {
         let line = format!("\n- {hit}");
-        if message.len() + line.len() > room {
+        if message.len() + line.len() > max_len {
             message.push_str(&format!("\n- … and {} more", hits.len() - listed));
             break;
         }
@@ -354,20 +364,20 @@ pub fn guard_message(hits: &[SensitiveFile]) -> String {
     message
 }
 
-/// A path on one line, with its end: a name may hold anything but a slash and a zero byte, secrets, line
-/// breaks and links included.
-fn shown(path: &str) -> String {
-    // Before it is cut: a part of a token has no shape any more.
+/// Formats a path on one line: redacts secrets, escapes control characters and links, and cuts the
+/// beginning of a long path.
+fn display_path(path: &str) -> String {
+    // Redact before cutting: a cut token no longer matches its format.
     let path = &redact_ranges(path, &find_secrets(path));
     let surplus = path.chars().count().saturating_sub(MAX_PATH);
-    let mut shown = String::from(if surplus > 0 { "…" } else { "" });
+    let mut text = String::from(if surplus > 0 { "…" } else { "" });
     for character in path.chars().skip(surplus) {
         match character {
-            '(' | '[' if shown.ends_with(']') => shown.extend(['\\', character]),
-            '\u{2028}' | '\u{2029}' => shown.extend(character.escape_unicode()),
-            plain if is_visible(plain) => shown.push(plain),
-            hidden => shown.extend(hidden.escape_unicode()),
+            '(' | '[' if text.ends_with(']') => text.extend(['\\', character]),
+            '\u{2028}' | '\u{2029}' => text.extend(character.escape_unicode()),
+            plain if is_visible(plain) => text.push(plain),
+            hidden => text.extend(hidden.escape_unicode()),
         }
     }
-    shown
+    text
 }

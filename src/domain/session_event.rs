@@ -1,5 +1,5 @@
-//! What a session says of itself on the way: the body of `POST /api/status`, and the comment that
-//! each event becomes. (spec: *Ticket comments posted*)
+//! Events that a session reports: the body of `POST /api/status`, and the ticket comment of each
+//! event. See docs/behaviour.md#session-events.
 
 use serde_json::{Value, json};
 
@@ -7,45 +7,54 @@ use super::comments;
 use super::job::PullRequestRef;
 use super::json_number::non_negative_integer;
 
-/// Longest name that a session may give an event, in bytes.
+/// Maximum length of an event id, in bytes.
 const MAX_ID: usize = 64;
 
-/// An event of a session's life.
+/// Event of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionEvent {
-    /// The repository is cloned and installed.
+    /// The repository is cloned and set up.
     SetupComplete,
     /// The pull request is open.
     ImplementationComplete {
+        /// Pull request.
         pull: PullRequestRef,
     },
+    /// The verification script started.
     VerifyRunning,
+    /// The verification script succeeded.
     VerifyPassed,
+    /// The verification script failed.
     VerifyFailed {
+        /// Summary of the failure.
         summary: String,
     },
-    /// The run is about to end badly.
+    /// The run failed and is about to end.
     Error {
+        /// Failure reason.
         reason: String,
     },
 }
 
-/// Why a body is refused.
+/// Reason why a body is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionEventError {
+    /// `event` is missing or not a string.
     EventRequired,
+    /// This event is unknown.
     Unknown(String),
+    /// The event requires a pull request.
     PullRequired,
 }
 
 impl SessionEvent {
-    /// Reads an untrusted body.
+    /// Parses an untrusted body.
     ///
     /// # Errors
-    /// When it names no event that we know, or no pull request where it must.
+    /// The event is missing or unknown, or lacks its pull request.
     pub fn parse(body: &Value) -> Result<Self, SessionEventError> {
         let text = |name: &str| body[name].as_str().map(str::trim).unwrap_or_default();
-        let told = |name: &str| comments::reason_or_default(Some(text(name)));
+        let reason = |name: &str| comments::reason_or_default(Some(text(name)));
         let event = match body["event"].as_str() {
             Some(event) if !event.is_empty() => event,
             _ => return Err(SessionEventError::EventRequired),
@@ -58,16 +67,16 @@ impl SessionEvent {
             "verify_running" => SessionEvent::VerifyRunning,
             "verify_passed" => SessionEvent::VerifyPassed,
             "verify_failed" => SessionEvent::VerifyFailed {
-                summary: told("summary"),
+                summary: reason("summary"),
             },
             "error" => SessionEvent::Error {
-                reason: told("reason"),
+                reason: reason("reason"),
             },
             unknown => return Err(SessionEventError::Unknown(unknown.to_owned())),
         })
     }
 
-    /// Its name on the wire.
+    /// Returns the name in the API.
     pub fn name(&self) -> &'static str {
         match self {
             SessionEvent::SetupComplete => "setup_complete",
@@ -79,7 +88,7 @@ impl SessionEvent {
         }
     }
 
-    /// The fields beside nonce and id, as a run sends them.
+    /// Returns the body as a run sends it, without nonce and id.
     pub fn to_body(&self) -> Value {
         match self {
             SessionEvent::ImplementationComplete { pull } => {
@@ -95,8 +104,8 @@ impl SessionEvent {
         }
     }
 
-    /// What tells it from others of its job, so that a repeat is known: the id that the session gave
-    /// it. An event without one happens once in its words.
+    /// Returns the key by which a repeated event of a job is recognized: the id that the session
+    /// set, or the content if there is no id.
     pub fn dedup_key(&self, body: &Value) -> String {
         match body["id"].as_str().filter(|id| !id.is_empty()) {
             Some(id) => format!("{}:{}", self.name(), comments::truncate(id, MAX_ID, "")),
@@ -104,8 +113,8 @@ impl SessionEvent {
         }
     }
 
-    /// The sentence on the ticket. The address of a pull request is the host's own, by its number: what
-    /// a run reports may lead anywhere.
+    /// Returns the ticket comment. `page` returns the address of a pull request by its number,
+    /// because an address that a run reports is untrusted.
     pub fn ticket_message(&self, page: impl Fn(u64) -> String) -> String {
         match self {
             SessionEvent::SetupComplete => comments::SESSION_READY.to_owned(),
@@ -120,7 +129,7 @@ impl SessionEvent {
     }
 }
 
-/// The pull request of a body; its address alone will do.
+/// Returns the pull request of a body. The number is optional.
 fn pull(body: &Value) -> Option<PullRequestRef> {
     let read = PullRequestRef::from_url(body["prUrl"].as_str()?)?;
     match &body["prNumber"] {
@@ -134,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_event_becomes_its_sentence_word_for_word() {
+    fn ticket_messages_have_the_specified_wording() {
         let page = |number: u64| format!("https://github.com/acme/shop/pull/{number}");
         let url = page(7);
         let rows = [
@@ -179,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_told_apart() {
+    fn rejects_invalid_events() {
         use SessionEventError as E;
         let rows = [
             (json!({}), E::EventRequired),
@@ -201,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeat_has_the_same_identity() {
+    fn repeated_events_have_the_same_dedup_key() {
         let body = |id: Value| json!({"event": "verify_running", "id": id});
         let identity = |body: &Value| SessionEvent::VerifyRunning.dedup_key(body);
         assert_eq!(identity(&body(json!("a"))), identity(&body(json!("a"))));

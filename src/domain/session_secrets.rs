@@ -1,22 +1,21 @@
-//! Secrets that operators hand to runs in sessions: their names, and whose they are.
-//! (spec: *Secret scoping rules*)
+//! Names and scopes of the secrets that operators provide to session runs. See
+//! docs/configuration.md#secrets-for-runs.
 //!
-//! A secret belongs to one team or to all of them. A team's secret `NAME` is stored as `ENG_NAME`
-//! and reaches the sessions of exactly that team, as `NAME`. The owner is part of the key it is
-//! stored under, so no prefix is ever guessed: `ENG` and `ENG2` share nothing, and neither would
-//! `ENG` and `ENG_X` even if mappings let them live beside each other. In a session the team's own
-//! secret beats the global one of the same name.
+//! A secret belongs to one team or to all teams. The secret `NAME` of the team `ENG` is stored as
+//! `ENG_NAME`. Only sessions of that team receive it, as `NAME`. The owner is part of the storage
+//! key, so that no prefix has to be guessed: `ENG` and `ENG2` share no secrets. In a session, a
+//! secret of the team overrides a global secret of the same name.
 //!
-//! A mapping that is deleted takes its team's secrets with it: afterwards nobody could list or
-//! delete them, and a later mapping of the same key may be for somebody else's repository.
+//! Deleting a mapping deletes the secrets of its team. Otherwise they could no longer be listed or
+//! deleted, and a later mapping with the same key could receive them.
 
 use super::ids::TeamKey;
 
-/// Longest name, in characters.
+/// Maximum length of a name, in characters.
 const MAX_NAME: usize = 100;
 
-/// Variables that the service or the system sets in a run, or that decide how its programs start. A
-/// secret of such a name would replace what the run depends on.
+/// Variables that the service or the system sets in a run, or that control how its programs start.
+/// A secret with this name would replace them.
 const RESERVED: [&str; 34] = [
     "RUN_CONFIG",
     "SESSION_NONCE",
@@ -54,7 +53,7 @@ const RESERVED: [&str; 34] = [
     "PYTHONSTARTUP",
 ];
 
-/// Beginnings of such names: the loader's, git's, CI's and our own.
+/// Prefixes of reserved variables: of the loader, git, CI and the service.
 const RESERVED_PREFIXES: [&str; 7] = [
     "LD_",
     "DYLD_",
@@ -65,28 +64,35 @@ const RESERVED_PREFIXES: [&str; 7] = [
     "AGENT_IMPLEMENT_",
 ];
 
-/// Why a name is refused.
+/// Reason why a name is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SecretNameError {
+    /// Other characters than letters, digits and underscores.
     #[error("name must contain only letters, digits, and underscores")]
     Characters,
+    /// Too long.
     #[error("name must be at most {MAX_NAME} characters long")]
     TooLong,
+    /// Global name with this team prefix.
     #[error("Secret name must not start with a team key prefix ({0})")]
     TeamPrefix(String),
+    /// Reserved variable.
     #[error("{0} is set by the service itself in a run; choose another name")]
     Reserved(String),
 }
 
-/// Whose sessions get a secret.
+/// Scope of a secret: the sessions that receive it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecretScope {
+    /// Sessions of all teams.
     Global,
+    /// Sessions of this team.
     Team(TeamKey),
 }
 
 impl SecretScope {
-    /// The first half of the key that its secrets are stored under; no team key is empty.
+    /// Returns the first part of the storage key. Empty for global secrets, because no team key is
+    /// empty.
     pub fn owner(&self) -> String {
         match self {
             SecretScope::Global => String::new(),
@@ -102,7 +108,7 @@ impl SecretScope {
     }
 }
 
-/// A valid name of a secret, in upper case, and whose it is.
+/// Valid name of a secret, in upper case, and its scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretName {
     scope: SecretScope,
@@ -110,27 +116,27 @@ pub struct SecretName {
 }
 
 impl SecretName {
-    /// Reads a name as an operator gave it.
+    /// Parses a name that an operator entered.
     ///
     /// # Errors
-    /// When it has other characters than letters, digits and underscores, or is too long.
-    pub fn parse(scope: SecretScope, given: &str) -> Result<Self, SecretNameError> {
+    /// The name contains other characters than letters, digits and underscores, or is too long.
+    pub fn parse(scope: SecretScope, input: &str) -> Result<Self, SecretNameError> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        if given.is_empty() || !given.chars().all(is_plain) {
+        if input.is_empty() || !input.chars().all(is_plain) {
             return Err(SecretNameError::Characters);
         }
-        if given.len() > MAX_NAME {
+        if input.len() > MAX_NAME {
             return Err(SecretNameError::TooLong);
         }
-        let name = given.to_ascii_uppercase();
+        let name = input.to_ascii_uppercase();
         Ok(Self { scope, name })
     }
 
-    /// Whether a secret of this name may be set beside these teams. One that was set before its
-    /// name was taken may still be listed and deleted.
+    /// Checks whether a secret with this name can be set. Secrets that were set before their name
+    /// became reserved can still be listed and deleted.
     ///
     /// # Errors
-    /// When the service itself sets the variable, or a global name begins like a team's.
+    /// The variable is reserved, or a global name begins with the prefix of a team.
     pub fn check_allowed<'a>(
         &self,
         teams: impl IntoIterator<Item = &'a TeamKey>,
@@ -139,35 +145,36 @@ impl SecretName {
             return Err(SecretNameError::Reserved(self.name.clone()));
         }
         let mut prefixes = teams.into_iter().map(prefix);
-        let taken = prefixes.find(|prefix| self.name.starts_with(prefix));
-        match (&self.scope, taken) {
+        let conflict = prefixes.find(|prefix| self.name.starts_with(prefix));
+        match (&self.scope, conflict) {
             (SecretScope::Global, Some(prefix)) => Err(SecretNameError::TeamPrefix(prefix)),
             _ => Ok(()),
         }
     }
 
+    /// Returns the scope.
     pub fn scope(&self) -> &SecretScope {
         &self.scope
     }
 
-    /// The variable it is in a session.
+    /// Returns the name of the variable in a session.
     pub fn variable(&self) -> &str {
         &self.name
     }
 
-    /// The name it is stored under: a team's begins with its key.
+    /// Returns the stored name. For a team, it begins with the team key.
     pub fn stored_name(&self) -> String {
         format!("{}{}", self.scope.prefix(), self.name)
     }
 }
 
-/// The variable that a stored name of this scope is in a session.
+/// Returns the name of the variable in a session for a stored name of this scope.
 pub fn variable_from_stored_name<'a>(scope: &SecretScope, stored: &'a str) -> Option<&'a str> {
     stored.strip_prefix(scope.prefix().as_str())
 }
 
-/// Whether the service itself sets this variable in a run, or the system depends on it.
-pub fn is_reserved(variable: &str) -> bool {
+/// Returns whether a variable is reserved for the service or the system.
+fn is_reserved(variable: &str) -> bool {
     let name = variable.to_ascii_uppercase();
     RESERVED.contains(&name.as_str())
         || RESERVED_PREFIXES
@@ -188,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_teams_secret_is_stored_with_its_key_before_it() {
+    fn team_secrets_are_stored_with_the_team_key_as_prefix() {
         let name = SecretName::parse(team("eng"), "npm_Token").unwrap();
         assert_eq!(name.stored_name(), "ENG_NPM_TOKEN");
         assert_eq!(name.variable(), "NPM_TOKEN");
@@ -207,15 +214,15 @@ mod tests {
     #[test]
     fn names_are_letters_digits_and_underscores() {
         for bad in ["", "A-B", "A B", "É", "A=B", "A\nB", "../x"] {
-            let refused = SecretName::parse(SecretScope::Global, bad);
-            assert_eq!(refused, Err(SecretNameError::Characters), "{bad:?}");
+            let result = SecretName::parse(SecretScope::Global, bad);
+            assert_eq!(result, Err(SecretNameError::Characters), "{bad:?}");
         }
         let long = SecretName::parse(SecretScope::Global, &"A".repeat(101));
         assert_eq!(long, Err(SecretNameError::TooLong));
     }
 
     #[test]
-    fn a_global_name_does_not_begin_like_a_teams() {
+    fn rejects_global_names_with_a_team_prefix() {
         let teams: Vec<TeamKey> = vec!["eng".into(), "OPS".into()];
         let rows = [
             ("NPM_TOKEN", true),
@@ -226,22 +233,22 @@ mod tests {
             ("eng_", false),
             ("OPS_ENG_X", false),
         ];
-        for (given, fine) in rows {
-            let name = SecretName::parse(SecretScope::Global, given).unwrap();
-            assert_eq!(name.check_allowed(&teams).is_ok(), fine, "{given}");
+        for (input, is_allowed) in rows {
+            let name = SecretName::parse(SecretScope::Global, input).unwrap();
+            assert_eq!(name.check_allowed(&teams).is_ok(), is_allowed, "{input}");
         }
         let own = SecretName::parse(team("ENG"), "OPS_TOKEN").unwrap();
         assert_eq!(own.check_allowed(&teams), Ok(()));
-        let told = SecretName::parse(SecretScope::Global, "eng_x").unwrap();
+        let name = SecretName::parse(SecretScope::Global, "eng_x").unwrap();
         assert_eq!(
-            told.check_allowed(&teams).unwrap_err().to_string(),
+            name.check_allowed(&teams).unwrap_err().to_string(),
             "Secret name must not start with a team key prefix (ENG_)"
         );
     }
 
     #[test]
-    fn what_the_service_sets_in_a_run_is_no_secrets_name() {
-        for given in [
+    fn rejects_reserved_names() {
+        for input in [
             "run_config",
             "Path",
             "LD_PRELOAD",
@@ -249,11 +256,11 @@ mod tests {
             "AGENT_IMPLEMENT_X",
         ] {
             for scope in [SecretScope::Global, team("ENG")] {
-                let name = SecretName::parse(scope, given).unwrap();
-                let refused = name.check_allowed([]);
+                let name = SecretName::parse(scope, input).unwrap();
+                let result = name.check_allowed([]);
                 assert!(
-                    matches!(refused, Err(SecretNameError::Reserved(_))),
-                    "{given}"
+                    matches!(result, Err(SecretNameError::Reserved(_))),
+                    "{input}"
                 );
             }
         }

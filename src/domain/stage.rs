@@ -1,26 +1,34 @@
-//! The lifecycle of an issue and how each ticketing system shows it. (spec: *Issue lifecycle*)
+//! Lifecycle of an issue, and its markers in each ticketing system. See
+//! docs/behaviour.md#issue-lifecycle.
 
 use serde::{Deserialize, Serialize};
 
 use super::issue::Phase;
 
-/// Where an issue stands.
+/// Stage of an issue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
+    /// The trigger was applied.
     Triggered,
+    /// A planning run is active.
     Planning,
+    /// The plan is complete.
     PlanComplete,
+    /// Planning failed.
     PlanningFailed,
+    /// An implementation run is active.
     Implementing,
+    /// The pull request is open.
     PrOpened,
+    /// Implementation failed.
     ImplementationFailed,
 }
 
-/// The label that flags an issue on system A.
+/// Label that triggers a run in Linear.
 pub const TRIGGER_LABEL: &str = "Agent-Implement";
 
-/// Every label of ours on system A. A failure removes all of them.
+/// All labels of the service in Linear. A failure removes them.
 pub const ALL_LABELS: [&str; 5] = [
     TRIGGER_LABEL,
     "Agent-Planning",
@@ -30,8 +38,8 @@ pub const ALL_LABELS: [&str; 5] = [
 ];
 
 impl Stage {
-    /// The label that shows this stage on system A. A failed stage has none: all labels go, so
-    /// that applying the trigger again is a new request.
+    /// Returns the label of this stage in Linear. `None` for a failed stage: all labels are
+    /// removed, so that applying the trigger again is a new request.
     pub fn linear_label(self) -> Option<&'static str> {
         match self {
             Stage::Triggered => Some(TRIGGER_LABEL),
@@ -43,6 +51,7 @@ impl Stage {
         }
     }
 
+    /// All stages.
     pub const ALL: [Stage; 7] = [
         Stage::Triggered,
         Stage::Planning,
@@ -53,7 +62,7 @@ impl Stage {
         Stage::ImplementationFailed,
     ];
 
-    /// The value of the status field that shows this stage on system B.
+    /// Returns the value of the status field for this stage in Jira.
     pub fn jira_status(self) -> &'static str {
         match self {
             Stage::Triggered => "Ready",
@@ -66,15 +75,15 @@ impl Stage {
         }
     }
 
-    /// The stage that a value of the status field on system B shows, or none when it is not ours.
+    /// Returns the stage of a value of the status field in Jira. `None` for other values.
     pub fn from_jira_status(value: &str) -> Option<Self> {
         let mut all = Stage::ALL.into_iter();
         all.find(|stage| stage.jira_status() == value)
     }
 
-    /// The stage that a set of labels on system A shows, or none when no label is ours.
+    /// Returns the stage of a set of labels in Linear. `None` if no label belongs to the service.
     ///
-    /// The furthest one wins: a label that a person forgot to take off never starts a run again.
+    /// The most advanced stage wins, so that a leftover label never starts another run.
     pub fn from_linear_labels<'a>(labels: impl IntoIterator<Item = &'a str>) -> Option<Self> {
         let furthest_first = [
             Stage::PrOpened,
@@ -91,10 +100,10 @@ impl Stage {
         })
     }
 
-    /// What has to change on system A to show this stage: labels to add and labels to remove.
+    /// Returns the labels to add and to remove in Linear for this stage.
     ///
-    /// The trigger belongs to the operator and stays until a failure takes it away; of our own
-    /// labels an issue carries one at a time.
+    /// The operator sets the trigger label, and only a failure removes it. Of the other labels, an
+    /// issue has one at a time.
     pub fn label_change(self) -> LabelChange {
         let add = self.linear_label().filter(|label| *label != TRIGGER_LABEL);
         let remove = ALL_LABELS
@@ -105,16 +114,18 @@ impl Stage {
         LabelChange { add, remove }
     }
 
-    pub fn is_failed(self) -> bool {
+    /// Returns whether a run of the issue failed.
+    fn is_failed(self) -> bool {
         matches!(self, Stage::PlanningFailed | Stage::ImplementationFailed)
     }
 
-    /// Whether an issue here counts against its mapping's concurrency cap.
+    /// Returns whether the issue counts against the concurrency cap of its mapping.
     pub fn is_in_progress(self) -> bool {
         matches!(self, Stage::Planning | Stage::Implementing)
     }
 
-    /// The run this stage asks for, given whether the mapping plans first.
+    /// Returns the phase of the run that this stage requires, depending on whether the mapping
+    /// plans first.
     pub fn required_phase(self, planning_enabled: bool) -> Option<Phase> {
         match self {
             Stage::Triggered if planning_enabled => Some(Phase::Planning),
@@ -128,10 +139,12 @@ impl Stage {
     }
 }
 
-/// Labels to put on and to take off.
+/// Labels to add and to remove.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelChange {
+    /// Label to add.
     pub add: Option<&'static str>,
+    /// Labels to remove.
     pub remove: Vec<&'static str>,
 }
 
@@ -140,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_furthest_label_wins() {
+    fn the_most_advanced_label_wins() {
         assert_eq!(Stage::from_linear_labels(["bug"]), None);
         assert_eq!(
             Stage::from_linear_labels(["Agent-Implement"]),
@@ -157,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn every_status_reads_as_its_stage() {
+    fn parses_every_status() {
         for stage in [
             Stage::Triggered,
             Stage::PlanComplete,
@@ -169,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_removes_every_label_and_nothing_else_removes_the_trigger() {
+    fn only_a_failure_removes_the_trigger() {
         assert_eq!(
             Stage::ImplementationFailed.label_change(),
             LabelChange {
@@ -191,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn only_waiting_stages_ask_for_a_run() {
+    fn only_waiting_stages_require_a_run() {
         assert_eq!(Stage::Triggered.required_phase(true), Some(Phase::Planning));
         assert_eq!(
             Stage::Triggered.required_phase(false),

@@ -1,32 +1,33 @@
-//! Many texts in one block of memory. A poll reads thousands of descriptions and lets go of nearly all:
-//! one by one they would leave as many holes among what stays.
+//! Strings in one shared block of memory. A poll reads thousands of descriptions and drops nearly
+//! all of them. Separate allocations would fragment the heap.
 
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// Smaller blocks would be among what stays: larger ones come from the system and go back to it.
-const SMALLEST_BLOCK: usize = 64 << 10;
+/// Minimum size of a block, in bytes. The allocator maps blocks of this size separately and returns
+/// them to the system.
+const MIN_BLOCK_BYTES: usize = 64 << 10;
 
-/// One text of a block, which is there as long as any of them.
+/// String in a shared block. The block is freed with its last string.
 #[derive(Clone, Default)]
 pub struct ArenaStr {
     block: Option<Arc<String>>,
-    at: Range<usize>,
+    range: Range<usize>,
 }
 
-/// Puts texts into one block, in their order.
+/// Copies strings into one block. Returns them in the same order.
 pub fn pack_strings(texts: &[String]) -> impl Iterator<Item = ArenaStr> {
     let length: usize = texts.iter().map(String::len).sum();
-    let mut block = String::with_capacity(length.max(SMALLEST_BLOCK));
+    let mut block = String::with_capacity(length.max(MIN_BLOCK_BYTES));
     block.extend(texts.iter().map(String::as_str));
     let block = Arc::new(block);
-    let mut begin = 0;
+    let mut start = 0;
     texts.iter().map(move |text| {
-        let at = begin..begin + text.len();
-        begin = at.end;
+        let range = start..start + text.len();
+        start = range.end;
         let block = Some(block.clone());
-        ArenaStr { block, at }
+        ArenaStr { block, range }
     })
 }
 
@@ -36,7 +37,7 @@ impl Deref for ArenaStr {
     fn deref(&self) -> &str {
         let block = self.block.as_deref();
         block
-            .and_then(|block| block.get(self.at.clone()))
+            .and_then(|block| block.get(self.range.clone()))
             .unwrap_or_default()
     }
 }
@@ -60,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_text_is_found_again_in_a_block_they_share() {
+    fn packs_strings_into_one_block() {
         let texts = ["one", "", "zwei: ä", "three"].map(String::from);
         let packed: Vec<ArenaStr> = pack_strings(&texts).collect();
         let found: Vec<&str> = packed.iter().map(|text| &**text).collect();

@@ -1,9 +1,9 @@
-//! What target repositories get from us: workflows that are kept as they are here, and starters that
-//! are written once and are the team's from then on. (spec: *Versioning*)
+//! Files that the service provides to target repositories: workflows, which the service keeps up to
+//! date, and starter files, which are created once. See docs/behaviour.md#workflow-templates.
 //!
-//! A workflow is stamped for its repository: with the image that its runs use unless a dispatch
-//! names one, and, where the model is served by a cloud, with the step that takes on its role. A
-//! repository that needs no cloud is not given the right to prove its identity to one.
+//! A workflow is rendered for its repository. It gets the image that runs use unless a dispatch
+//! names another. If the model provider is a cloud, it also gets the step that assumes the cloud
+//! role. Other repositories get no permission to issue identity tokens.
 
 use std::fmt;
 
@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 use super::ids::Repo;
 use super::mapping::{Mapping, ModelProvider, PLAN_WORKFLOW};
 
-/// The branch that a change of templates is offered on.
+/// Branch of the sync pull request.
 pub const SYNC_BRANCH: &str = "sync/agent-implement";
 
-/// The message of the commit on it, by which we know our own work there.
+/// Message of the sync commits. The service recognizes its commits on the branch by this message.
 pub const SYNC_MESSAGE: &str = "Sync Agent Implement workflows";
 
-/// Where the host looks for workflows.
+/// Directory of workflows in a repository.
 pub const WORKFLOWS_DIR: &str = ".github/workflows";
 
 const IMPLEMENT: &str = include_str!("../../templates/workflows/agent-implement.yml");
@@ -30,60 +30,67 @@ const WORKFLOW_PROMPT: &str = include_str!("../../templates/prompts/WORKFLOW.md"
 const PLANNING_PROMPT: &str = include_str!("../../templates/prompts/PLANNING.md");
 const CONFIG: &str = include_str!("../../templates/config.yml");
 
-/// What stands in the templates for the image, and for the place it comes from.
-const IMAGE: &str = "ghcr.io/OWNER/agent-implement-runner:latest";
-const IMAGE_PLACE: &str = "ghcr.io/OWNER/";
+/// Placeholders in the templates for the image and for its registry path.
+const IMAGE_PLACEHOLDER: &str = "ghcr.io/OWNER/agent-implement-runner:latest";
+const IMAGE_PATH_PLACEHOLDER: &str = "ghcr.io/OWNER/";
 
-/// Around what only repositories on a cloud get.
+/// Markers around the lines for repositories with a cloud provider.
 const CLOUD_BEGIN: &str = "# cloud:begin";
 const CLOUD_END: &str = "# cloud:end";
 
-/// Longest name of an image.
+/// Maximum length of an image name.
 const MAX_IMAGE: usize = 255;
 
-/// A file that a repository is to have.
+/// File that a repository should contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
-    /// From the repository's root.
+    /// Path from the root of the repository.
     pub path: String,
+    /// Content.
     pub text: String,
+    /// Policy for existing files.
     pub sync_policy: SyncPolicy,
 }
 
+/// Policy for a file that exists in the repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncPolicy {
-    /// Ours: replaced wherever it differs.
+    /// Managed by the service: replaced if it differs.
     Managed,
-    /// The team's, once it is there.
+    /// Created if missing, then owned by the team.
     CreateOnly,
 }
 
-/// How a file in a repository relates to its template.
+/// Status of a file in a repository compared with its template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TemplateFileStatus {
+    /// Up to date.
     Current,
+    /// Differs from the template.
     Stale,
+    /// Missing.
     Missing,
-    /// It could not be looked at.
+    /// Could not be read.
     Error,
 }
 
 impl Template {
-    /// The folder it stands in; empty for the root.
+    /// Returns the directory of the file. Empty for the root.
     pub fn folder(&self) -> &str {
         self.path.rsplit_once('/').map_or("", |(folder, _)| folder)
     }
 
-    /// The name by which git knows its content.
-    pub fn blob_sha(&self) -> String {
+    /// Returns the git blob SHA of the content.
+    fn blob_sha(&self) -> String {
         let mut sha = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
         sha.update(format!("blob {}\0", self.text.len()).as_bytes());
         sha.update(self.text.as_bytes());
         HEXLOWER.encode(sha.finish().as_ref())
     }
 
-    /// How it compares with what a repository has at its path: none, or git's name of it.
+    /// Returns the status of the file. `found` is the blob SHA of the file in the repository, if it
+    /// exists.
     pub fn status(&self, found: Option<&str>) -> TemplateFileStatus {
         match (found, self.sync_policy) {
             (None, _) => TemplateFileStatus::Missing,
@@ -96,21 +103,22 @@ impl Template {
     }
 }
 
-/// Why there is nothing to give to a repository: two workflows are wanted in one file.
+/// Error: two different workflows have the same file name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is named for two different workflows; correct the project's workflow files")]
 pub struct WorkflowFileConflict(pub String);
 
-/// The files of a repository that these mappings share, by path; `image` is the operator's own.
+/// Returns the files of a repository that these mappings share, sorted by path. `image` is the
+/// configured image.
 ///
 /// # Errors
-/// When two different workflows are wanted in one file.
+/// Two different workflows have the same file name.
 pub fn desired_templates(
     repo: &Repo,
     mappings: &[Mapping],
     image: Option<&str>,
 ) -> Result<Vec<Template>, WorkflowFileConflict> {
-    let stamp = Stamp {
+    let renderer = WorkflowRenderer {
         image: image.map_or_else(|| default_image(repo), str::to_owned),
         is_cloud: mappings
             .iter()
@@ -118,10 +126,10 @@ pub fn desired_templates(
     };
     let workflow = |file: &str, text: &str| Template {
         path: format!("{WORKFLOWS_DIR}/{file}"),
-        text: stamp.on(text),
+        text: renderer.render(text),
         sync_policy: SyncPolicy::Managed,
     };
-    let seed = |path: &str, text: &str| Template {
+    let starter = |path: &str, text: &str| Template {
         path: path.to_owned(),
         text: text.to_owned(),
         sync_policy: SyncPolicy::CreateOnly,
@@ -131,12 +139,12 @@ pub fn desired_templates(
         all.push(workflow(&mapping.workflow_file, IMPLEMENT));
         if mapping.planning_enabled {
             all.push(workflow(planning_workflow_file(mapping), PLAN));
-            all.push(seed("PLANNING.md", PLANNING_PROMPT));
+            all.push(starter("PLANNING.md", PLANNING_PROMPT));
         }
     }
-    all.push(seed("WORKFLOW.md", WORKFLOW_PROMPT));
-    all.push(seed(".agent-implement/config.yml", CONFIG));
-    all.sort_by(|one, other| one.path.cmp(&other.path));
+    all.push(starter("WORKFLOW.md", WORKFLOW_PROMPT));
+    all.push(starter(".agent-implement/config.yml", CONFIG));
+    all.sort_by(|left, right| left.path.cmp(&right.path));
     all.dedup();
     match all.windows(2).find(|pair| pair[0].path == pair[1].path) {
         Some(pair) => Err(WorkflowFileConflict(pair[0].path.clone())),
@@ -144,7 +152,7 @@ pub fn desired_templates(
     }
 }
 
-/// The file of a mapping's planning workflow.
+/// Returns the planning workflow file of a mapping.
 pub fn planning_workflow_file(mapping: &Mapping) -> &str {
     mapping
         .planning_workflow_file
@@ -152,87 +160,98 @@ pub fn planning_workflow_file(mapping: &Mapping) -> &str {
         .unwrap_or(PLAN_WORKFLOW)
 }
 
-/// The image of a repository's owner: never one from a place that somebody else may publish to.
+/// Returns the image of the repository's owner. The path ensures that only the owner can publish
+/// it.
 fn default_image(repo: &Repo) -> String {
     let owner = repo.owner.to_ascii_lowercase();
     format!("ghcr.io/{owner}/agent-implement-runner:latest")
 }
 
-/// Whether it can be the name of a container image, so that it may be written into a workflow.
+/// Returns whether text is a valid image name, so that it can be written into a workflow.
 pub fn is_image_name(name: &str) -> bool {
-    let known = |c: char| c.is_ascii_alphanumeric() || "._:/@-".contains(c);
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._:/@-".contains(c);
     name.len() <= MAX_IMAGE
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && name.chars().all(known)
+        && name.chars().all(is_allowed)
 }
 
-/// What a workflow is stamped with.
-struct Stamp {
+/// Values to insert into a workflow.
+struct WorkflowRenderer {
     image: String,
     is_cloud: bool,
 }
 
-impl Stamp {
-    fn on(&self, template: &str) -> String {
-        let mut is_open = true;
+impl WorkflowRenderer {
+    /// Returns a workflow with the image, and with or without the cloud lines.
+    fn render(&self, template: &str) -> String {
+        let mut is_included = true;
         let mut kept = String::with_capacity(template.len());
         for line in template.lines() {
             match line.trim() {
-                CLOUD_BEGIN => is_open = self.is_cloud,
-                CLOUD_END => is_open = true,
-                _ if is_open => {
+                CLOUD_BEGIN => is_included = self.is_cloud,
+                CLOUD_END => is_included = true,
+                _ if is_included => {
                     kept.push_str(line);
                     kept.push('\n');
                 }
                 _ => {}
             }
         }
-        kept.replace(IMAGE, &self.image)
-            .replace(IMAGE_PLACE, &place_of(&self.image))
+        kept.replace(IMAGE_PLACEHOLDER, &self.image)
+            .replace(IMAGE_PATH_PLACEHOLDER, &image_path(&self.image))
     }
 }
 
-/// Where an image comes from: its registry and folder, or all but its tag where it names neither.
-fn place_of(image: &str) -> String {
+/// Returns the registry path of an image, or the image without its tag if it has no path.
+fn image_path(image: &str) -> String {
     match image.rsplit_once('/') {
-        Some((place, _)) => format!("{place}/"),
+        Some((path, _)) => format!("{path}/"),
         None => format!("{}:", image.split([':', '@']).next().unwrap_or(image)),
     }
 }
 
-/// What came of a sync.
+/// Result of a sync.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SyncReport {
+    /// Outcome.
     pub status: SyncStatus,
+    /// Repository.
     pub repo: Repo,
+    /// Branch that the pull request merges into.
     pub base_branch: String,
-    /// Paths of what the pull request changes.
+    /// Paths of the files that the pull request changes.
     pub changed_files: Vec<String>,
+    /// Pull request, if there is one.
     pub pull: Option<SyncPullRequest>,
 }
 
+/// Outcome of a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SyncStatus {
-    /// The repository has everything.
+    /// All files are up to date.
     UpToDate,
+    /// A pull request was opened.
     PrOpened,
+    /// The open pull request was updated.
     PrUpdated,
-    /// An open pull request offers it all already.
+    /// The open pull request already contains all changes.
     PrExisting,
 }
 
-/// The pull request that offers the change.
+/// Pull request of a sync.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncPullRequest {
+    /// Number.
     pub number: u64,
+    /// Address of its page.
     pub url: String,
 }
 
-/// The text of the pull request that offers these files.
+/// Text of the sync pull request for these paths. Formatted with `Display`.
 pub struct SyncPullRequestBody<'a>(pub &'a [String]);
 
 impl fmt::Display for SyncPullRequestBody<'_> {
@@ -244,9 +263,9 @@ impl fmt::Display for SyncPullRequestBody<'_> {
             writeln!(f, "- `{path}`")?;
         }
         f.write_str(
-            "\nWorkflows are kept as they are here: change them in the panel, not in place. \
-             `WORKFLOW.md`, `PLANNING.md` and `.agent-implement/config.yml` are starters; edit \
-             them as you like, here or later, they are never written again.\n\n\
+            "\nAgent Implement manages the workflows: change their settings in the panel, not in the \
+             files. `WORKFLOW.md`, `PLANNING.md` and `.agent-implement/config.yml` are starter files: \
+             edit them in this pull request or later. They are never overwritten.\n\n\
              Runs need the secret `ANTHROPIC_API_KEY` (or the credentials of another agent or \
              provider, as the workflow lists them). For `/agent-implement` comments the variable \
              `AGENT_IMPLEMENT_CALLBACK_URL` and the secret `AGENT_IMPLEMENT_TRIGGER_SECRET` are \
@@ -283,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn planning_comes_with_what_belongs_to_it() {
+    fn planning_adds_its_workflow_and_starter_file() {
         let plain = [
             ".agent-implement/config.yml",
             ".github/workflows/agent-implement.yml",
@@ -302,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn two_workflows_never_share_a_file() {
+    fn rejects_two_workflows_in_one_file() {
         let twice = mapping(json!({
             "planningEnabled": true, "planningWorkflowFile": "a.yml", "workflowFile": "a.yml",
         }));
@@ -314,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workflow_is_stamped_with_the_image_and_with_where_it_may_come_from() {
+    fn renders_the_image_and_its_path() {
         let usual = implement(json!({}), None);
         assert!(usual.contains("'ghcr.io/acme/agent-implement-runner:latest'"));
         assert!(usual.contains("'ghcr.io/acme/'"), "{usual}");
@@ -324,11 +343,11 @@ mod tests {
         for text in [usual, own] {
             assert!(!text.contains("OWNER"), "{text}");
         }
-        assert_eq!(place_of("runner:next"), "runner:");
+        assert_eq!(image_path("runner:next"), "runner:");
     }
 
     #[test]
-    fn only_a_repository_on_a_cloud_may_prove_its_identity() {
+    fn only_cloud_repositories_get_the_identity_permission() {
         let direct = implement(json!({}), None);
         let cloud = implement(
             json!({"provider": "cloud", "cloudRegion": "eu-west-1"}),
@@ -345,11 +364,11 @@ mod tests {
     }
 
     #[test]
-    fn contents_are_compared_by_the_name_that_git_gives_them() {
-        let file = |upkeep| Template {
+    fn compares_contents_by_blob_sha() {
+        let file = |sync_policy| Template {
             path: "a/b".into(),
             text: "hello\n".into(),
-            sync_policy: upkeep,
+            sync_policy,
         };
         let kept = file(SyncPolicy::Managed);
         let blob = "ce013625030ba8dba906f756967f9e9ca394464a";
@@ -367,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_an_image_gets_into_no_workflow() {
+    fn rejects_invalid_image_names() {
         for good in ["runner", "ghcr.io/a/b:1.2", "h:5000/a@sha256:00"] {
             assert!(is_image_name(good), "{good}");
         }

@@ -1,36 +1,39 @@
-//! A moment, as the whole product writes it: RFC 3339, UTC, milliseconds.
+//! Timestamps, formatted as RFC 3339 in UTC with milliseconds.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Milliseconds since the Unix epoch.
+/// Point in time, in milliseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
+    /// The Unix epoch.
     pub const EPOCH: Self = Self(0);
 
+    /// Creates a timestamp from milliseconds since the epoch.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
     }
 
+    /// Returns the milliseconds since the epoch.
     pub const fn as_millis(self) -> u64 {
         self.0
     }
 
-    /// Whole seconds since the epoch, as tokens and hosts count them.
+    /// Returns the whole seconds since the epoch.
     pub const fn as_secs(self) -> u64 {
         self.0 / 1000
     }
 
-    /// Time from `earlier` to `self`; zero when the clock went backwards between the two.
+    /// Returns the time from `earlier` to `self`. Zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
-    /// Reads any RFC 3339 time; hosts send them with and without fractions.
+    /// Parses an RFC 3339 time, with or without fractional seconds.
     pub fn parse(text: &str) -> Option<Self> {
         let moment: jiff::Timestamp = text.parse().ok()?;
         u64::try_from(moment.as_millisecond()).ok().map(Self)
@@ -38,7 +41,7 @@ impl Timestamp {
 }
 
 impl Timestamp {
-    /// Reads the date of an HTTP answer.
+    /// Parses the `Date` header of an HTTP response.
     pub fn parse_http(text: &str) -> Option<Self> {
         let moment = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
         u64::try_from(moment.as_millisecond()).ok().map(Self)
@@ -96,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prints_utc_with_milliseconds_and_reads_itself() {
+    fn formats_and_parses_utc_with_milliseconds() {
         let moment = Timestamp::from_millis(1_795_222_800_007);
         assert_eq!(moment.to_string(), "2026-11-21T01:00:00.007Z");
         assert_eq!(Timestamp::parse(&moment.to_string()), Some(moment));
@@ -113,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_never_go_below_zero() {
+    fn durations_never_go_below_zero() {
         let early = Timestamp::from_millis(5);
         assert_eq!(early.since(Timestamp::from_millis(9)), Duration::ZERO);
         assert_eq!(early - Duration::from_secs(1), Timestamp::EPOCH);

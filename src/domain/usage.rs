@@ -1,9 +1,8 @@
-//! What runs cost, summed up by month, and how much of it an operator allows.
+//! Usage and cost of runs per month, and monthly budgets.
 //!
-//! Money is counted in whole micro-dollars. A run tells dollars as a decimal number; each report is
-//! rounded once, to the nearest micro-dollar, and only whole numbers are added from there on, so
-//! that a sum does not depend on the order of its parts. Months are those of UTC, and a run counts
-//! in the month in which it ends.
+//! Money is counted in whole micro-dollars. Each report is rounded once, to the nearest
+//! micro-dollar. Only integers are added, so that a sum does not depend on its order. Months are in
+//! UTC. A run counts in the month in which it ends.
 
 use std::fmt;
 
@@ -14,19 +13,19 @@ use serde::{Deserialize, Serialize};
 use super::report::Usage;
 use super::time::Timestamp;
 
-/// Micro-dollars in a dollar.
+/// Micro-dollars per dollar.
 const MICROS: f64 = 1_000_000.0;
 
-/// The most that one report, or one budget, may be: what is over is a mistake or a lie.
-const MOST_USD: f64 = 1_000_000_000.0;
+/// Maximum amount of one report or budget, in dollars. Larger amounts are rejected as invalid.
+const MAX_USD: f64 = 1_000_000_000.0;
 
-/// The most turns or tokens that one report may tell.
-const MOST_COUNTED: u64 = 1_000_000_000_000;
+/// Maximum number of turns or tokens in one report.
+const MAX_COUNT: u64 = 1_000_000_000_000;
 
-/// From which part of its budget on is a mapping's operator warned, in percent?
-pub const BUDGET_WARNING_PERCENT: u64 = 80;
+/// Share of the budget at which operators are warned, in percent.
+const BUDGET_WARNING_PERCENT: u64 = 80;
 
-/// An amount of money, in millionths of a US dollar.
+/// Amount of money, in millionths of a US dollar.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -34,27 +33,28 @@ pub const BUDGET_WARNING_PERCENT: u64 = 80;
 pub struct MicroUsd(u64);
 
 impl MicroUsd {
+    /// Creates an amount from micro-dollars.
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
     }
 
-    /// The nearest amount to a number of dollars. None for what is no amount: a negative one, or one
-    /// beyond all reason.
+    /// Returns the nearest amount to a number of dollars. `None` if the number is negative, not a
+    /// number, or above the maximum.
     pub fn from_usd(usd: f64) -> Option<Self> {
-        // False for what is no number at all, too.
-        (0.0..=MOST_USD)
+        // Also false for NaN.
+        (0.0..=MAX_USD)
             .contains(&usd)
             .then(|| Self((usd * MICROS).round() as u64))
     }
 
-    /// In dollars, as JSON shows it.
+    /// Returns the amount in dollars.
     pub fn to_usd(self) -> f64 {
         self.0 as f64 / MICROS
     }
 }
 
 impl fmt::Display for MicroUsd {
-    /// With two decimals at least, and with as many more as it takes to be exact.
+    /// Formats the exact amount with at least two decimals.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let decimals = format!("{:06}", self.0 % 1_000_000);
         let end = decimals.trim_end_matches('0').len().max(2);
@@ -62,7 +62,7 @@ impl fmt::Display for MicroUsd {
     }
 }
 
-/// A month of UTC.
+/// Calendar month in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Month {
     year: i16,
@@ -70,6 +70,7 @@ pub struct Month {
 }
 
 impl Month {
+    /// Returns the month of a time.
     pub fn of(at: Timestamp) -> Self {
         let millis = i64::try_from(at.as_millis()).unwrap_or(i64::MAX);
         let moment = jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX);
@@ -80,19 +81,19 @@ impl Month {
         }
     }
 
-    /// Reads `YYYY-MM`.
+    /// Parses `YYYY-MM`.
     pub fn parse(text: &str) -> Option<Self> {
         let (year, month) = text.split_once('-')?;
         let number = |digits: &str, length: usize| {
-            let plain = digits.len() == length && digits.bytes().all(|c| c.is_ascii_digit());
-            plain.then(|| digits.parse::<i16>().ok()).flatten()
+            let is_valid = digits.len() == length && digits.bytes().all(|c| c.is_ascii_digit());
+            is_valid.then(|| digits.parse::<i16>().ok()).flatten()
         };
         let (year, month) = (number(year, 4)?, number(month, 2)?);
         let month = i8::try_from(month).ok()?;
         (year >= 1970 && (1..=12).contains(&month)).then_some(Self { year, month })
     }
 
-    /// When it is over: the first moment of the next.
+    /// Returns the start of the next month.
     pub fn end(self) -> Timestamp {
         let first = jiff::civil::date(self.year, self.month, 1);
         let next = first.checked_add(1.month());
@@ -108,39 +109,43 @@ impl fmt::Display for Month {
     }
 }
 
-/// What a number of runs used together.
+/// Total usage of a number of runs.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UsageTotals {
+    /// Number of runs.
     pub runs: u64,
+    /// Model turns.
     pub turns: u64,
+    /// Input tokens.
     pub input_tokens: u64,
+    /// Output tokens.
     pub output_tokens: u64,
-    /// In micro-dollars, of the runs that told what they cost.
+    /// Cost of the runs that reported one.
     pub cost: MicroUsd,
-    /// Runs that did not tell what they cost. None of rows that were written before it was counted.
+    /// Number of runs that reported no cost. `None` for rows stored before the field existed.
     pub unpriced: Option<i64>,
 }
 
 impl UsageTotals {
-    /// What was reported of one run; nothing reported is nothing counted. Reports are not trusted:
-    /// what is no amount counts as none.
+    /// Returns the usage reported by one run, without counting the run. Reports are untrusted:
+    /// invalid amounts count as zero.
     pub fn from_usage(usage: Option<&Usage>) -> Self {
         let usage = usage.copied().unwrap_or_default();
-        let counted = |count: u64| count.min(MOST_COUNTED);
+        let limited = |count: u64| count.min(MAX_COUNT);
         Self {
             runs: 0,
-            turns: counted(usage.turns),
-            input_tokens: counted(usage.input_tokens),
-            output_tokens: counted(usage.output_tokens),
+            turns: limited(usage.turns),
+            input_tokens: limited(usage.input_tokens),
+            output_tokens: limited(usage.output_tokens),
             cost: cost_of(&usage).unwrap_or_default(),
             unpriced: None,
         }
     }
 
-    /// A run that has ended, and what was reported of it.
+    /// Returns the usage of one ended run.
     pub fn from_ended_run(usage: Option<&Usage>) -> Self {
         let is_priced = usage.is_some_and(|usage| cost_of(usage).is_some());
         Self {
@@ -150,17 +155,18 @@ impl UsageTotals {
         }
     }
 
-    /// What `late` tells of a run that was counted with `known`.
+    /// Returns the difference between the usage `late` and the usage `known` that was already
+    /// counted for a run.
     pub fn from_late_report(known: Option<&Usage>, late: Option<&Usage>) -> Self {
-        let [was, is] = [known, late].map(|usage| usage.and_then(cost_of).is_some());
+        let [was_priced, is_priced] = [known, late].map(|usage| usage.and_then(cost_of).is_some());
         Self {
-            unpriced: (is && !was).then_some(-1),
+            unpriced: (is_priced && !was_priced).then_some(-1),
             ..Self::from_usage(late).saturating_sub(Self::from_usage(known))
         }
     }
 
-    /// How many of the runs did not tell what they cost. No run is free: of older rows, a sum of nothing
-    /// was told by nobody.
+    /// Returns the number of runs that reported no cost. For older rows: all runs if the total cost
+    /// is zero, because no run is free.
     pub fn unpriced_runs(&self) -> u64 {
         match self.unpriced {
             Some(count) => u64::try_from(count).unwrap_or_default().min(self.runs),
@@ -169,19 +175,21 @@ impl UsageTotals {
         }
     }
 
-    /// What the runs cost, as far as they told; none when no run told.
+    /// Returns the cost of the runs that reported one. `None` if there are runs and none reported a
+    /// cost.
     pub fn known_cost(&self) -> Option<MicroUsd> {
         let is_known = self.runs == 0 || self.unpriced_runs() < self.runs;
         is_known.then_some(self.cost)
     }
 
+    /// Adds two totals.
     pub fn saturating_add(self, other: Self) -> Self {
         let unpriced = match (self.unpriced, other.unpriced) {
             (None, None) => None,
-            (Some(mine), Some(theirs)) => Some(mine.saturating_add(theirs)),
-            // An older row says by its cost how many there were.
-            (None, Some(theirs)) => Some(self.unpriced_count().saturating_add(theirs)),
-            (Some(mine), None) => Some(mine.saturating_add(other.unpriced_count())),
+            (Some(left), Some(right)) => Some(left.saturating_add(right)),
+            // For an older row, the number follows from its cost.
+            (None, Some(right)) => Some(self.unpriced_count().saturating_add(right)),
+            (Some(left), None) => Some(left.saturating_add(other.unpriced_count())),
         };
         Self {
             unpriced,
@@ -193,7 +201,7 @@ impl UsageTotals {
         i64::try_from(self.unpriced_runs()).unwrap_or(i64::MAX)
     }
 
-    /// What is here beyond `earlier`.
+    /// Returns the usage in `self` beyond `earlier`.
     pub fn saturating_sub(self, earlier: Self) -> Self {
         self.with(earlier, u64::saturating_sub)
     }
@@ -214,25 +222,30 @@ fn cost_of(usage: &Usage) -> Option<MicroUsd> {
     usage.cost_usd.and_then(MicroUsd::from_usd)
 }
 
-/// How far a mapping is through its budget of a month.
+/// Usage of the monthly budget of a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BudgetUsage {
+    /// Month.
     pub month: Month,
+    /// Cost of the runs so far.
     pub spent: MicroUsd,
+    /// Budget.
     pub budget: MicroUsd,
 }
 
-/// What follows from that.
+/// Level of budget usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BudgetLevel {
+    /// Below the warning level.
     Within,
-    /// The operator is warned.
+    /// At least 80 percent used.
     Warning,
-    /// Nothing new is started.
+    /// Used up. No new runs start.
     Exhausted,
 }
 
 impl BudgetUsage {
+    /// Returns the level.
     pub fn level(&self) -> BudgetLevel {
         let (spent, budget) = (u128::from(self.spent.0), u128::from(self.budget.0));
         if spent >= budget {
@@ -244,16 +257,17 @@ impl BudgetUsage {
         }
     }
 
-    /// With one decimal, rounded down: 100 is shown only of a budget that is used up.
+    /// Returns the share of the budget used, in percent with one decimal, rounded down. 100
+    /// therefore means that the budget is used up.
     pub fn percent(&self) -> f64 {
         let permille = u128::from(self.spent.0) * 1000 / u128::from(self.budget.0.max(1));
         permille as f64 / 10.0
     }
 
-    /// Why nothing new is started: what was spent, of how much, and when that ends.
+    /// Returns the message that the budget is used up: cost, budget and end of the month.
     pub fn exhausted_message(&self, team: &impl fmt::Display) -> String {
         format!(
-            "{team} has used {} of its budget of {} for {}. It goes on at {}, or when the budget is raised.",
+            "{team} has used {} of its budget of {} for {}. Runs resume at {}, or when the budget is raised.",
             self.spent,
             self.budget,
             self.month,
@@ -272,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn months_are_those_of_utc_and_end_where_the_next_begins() {
+    fn months_are_in_utc_and_end_at_the_next() {
         let rows = [
             (
                 "2026-11-30T23:59:59.999Z",
@@ -317,14 +331,14 @@ mod tests {
         ] {
             assert_eq!(Month::parse(wrong), None, "{wrong}");
         }
-        // Neither clocks nor queries can make it fail.
+        // Extreme values do not panic.
         let last = Month::parse("9999-12").unwrap();
         assert!(last.end() > at("9999-12-01T00:00:00Z"));
         assert_eq!(Month::of(Timestamp::from_millis(u64::MAX)), last);
     }
 
     #[test]
-    fn money_is_rounded_once_and_hostile_amounts_are_none() {
+    fn rounds_money_and_rejects_invalid_amounts() {
         let rows = [
             (0.0, Some(0), "$0.00"),
             (0.001_872_5, Some(1_873), "$0.001873"),
@@ -340,53 +354,56 @@ mod tests {
         for (usd, micros, shown) in rows {
             let amount = MicroUsd::from_usd(usd);
             assert_eq!(amount, micros.map(MicroUsd), "{usd}");
-            assert_eq!(amount.map(|it| it.to_string()).unwrap_or_default(), shown);
+            assert_eq!(
+                amount.map(|amount| amount.to_string()).unwrap_or_default(),
+                shown
+            );
         }
-        let lie = Usage {
+        let invalid = Usage {
             turns: u64::MAX,
             input_tokens: u64::MAX,
             output_tokens: 1,
             cost_usd: Some(-5.0),
         };
-        let sum = UsageTotals::from_usage(Some(&lie));
-        assert_eq!((sum.turns, sum.cost), (MOST_COUNTED, MicroUsd(0)));
+        let sum = UsageTotals::from_usage(Some(&invalid));
+        assert_eq!((sum.turns, sum.cost), (MAX_COUNT, MicroUsd(0)));
     }
 
     #[test]
-    fn a_cost_that_nobody_told_is_not_nothing() {
+    fn an_unreported_cost_is_not_zero() {
         let priced = Usage {
             cost_usd: Some(0.5),
             ..Usage::default()
         };
-        let [silent, unpriced, paid] = [None, Some(Usage::default()), Some(priced)]
+        let [unreported, unpriced, priced_run] = [None, Some(Usage::default()), Some(priced)]
             .map(|usage| UsageTotals::from_ended_run(usage.as_ref()));
         assert_eq!(
             UsageTotals::default().known_cost(),
             Some(MicroUsd(0)),
             "no run"
         );
-        assert_eq!(silent.saturating_add(unpriced).known_cost(), None);
-        let mixed = silent.saturating_add(paid);
+        assert_eq!(unreported.saturating_add(unpriced).known_cost(), None);
+        let mixed = unreported.saturating_add(priced_run);
         assert_eq!(mixed.known_cost(), Some(MicroUsd(500_000)));
         assert_eq!((mixed.runs, mixed.unpriced_runs()), (2, 1));
-        // Told late, it is known after all.
-        let late = silent.saturating_add(UsageTotals::from_late_report(None, Some(&priced)));
+        // A late report adds the cost.
+        let late = unreported.saturating_add(UsageTotals::from_late_report(None, Some(&priced)));
         assert_eq!((late.runs, late.unpriced_runs()), (1, 0));
         assert_eq!(late.known_cost(), Some(MicroUsd(500_000)));
-        // Rows of before it was counted.
+        // Rows stored before the field existed.
         let old = |row: &str| serde_json::from_str::<UsageTotals>(row).unwrap();
         let free = old(r#"{"runs": 3, "turns": 9, "cost": 0}"#);
         assert_eq!((free.known_cost(), free.unpriced_runs()), (None, 3));
-        assert_eq!(free.saturating_add(paid).unpriced_runs(), 3);
-        let paid_before = old(r#"{"runs": 3, "turns": 9, "cost": 7}"#);
-        assert_eq!(paid_before.known_cost(), Some(MicroUsd(7)));
-        assert_eq!(paid_before.saturating_add(silent).unpriced_runs(), 1);
+        assert_eq!(free.saturating_add(priced_run).unpriced_runs(), 3);
+        let priced_before = old(r#"{"runs": 3, "turns": 9, "cost": 7}"#);
+        assert_eq!(priced_before.known_cost(), Some(MicroUsd(7)));
+        assert_eq!(priced_before.saturating_add(unreported).unpriced_runs(), 1);
     }
 
     #[test]
-    fn a_budget_warns_at_eighty_percent_and_ends_at_a_hundred() {
+    fn budget_levels_start_at_eighty_and_hundred_percent() {
         let month = Month::parse("2026-11").unwrap();
-        let spending = |spent, budget| BudgetUsage {
+        let usage = |spent, budget| BudgetUsage {
             month,
             spent: MicroUsd(spent),
             budget: MicroUsd(budget),
@@ -401,12 +418,16 @@ mod tests {
             (u64::MAX, u64::MAX, BudgetLevel::Exhausted, 100.0),
         ];
         for (spent, budget, level, percent) in rows {
-            let it = spending(spent, budget);
-            assert_eq!((it.level(), it.percent()), (level, percent), "{it:?}");
+            let usage = usage(spent, budget);
+            assert_eq!(
+                (usage.level(), usage.percent()),
+                (level, percent),
+                "{usage:?}"
+            );
         }
         assert_eq!(
-            spending(12_340_000, 10_000_000).exhausted_message(&"ENG"),
-            "ENG has used $12.34 of its budget of $10.00 for 2026-11. It goes on at \
+            usage(12_340_000, 10_000_000).exhausted_message(&"ENG"),
+            "ENG has used $12.34 of its budget of $10.00 for 2026-11. Runs resume at \
              2026-12-01T00:00:00.000Z, or when the budget is raised."
         );
     }

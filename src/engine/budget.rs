@@ -1,9 +1,9 @@
-//! What an operator allows a mapping to cost in a month.
+//! Monthly budget of a mapping.
 //!
-//! The sums are those of ended runs: what is under way goes on, and counts when it ends. At 80 % the
-//! chat is told and the log warns, at 100 % the chat is told and nothing new is started; each once a
-//! month, mapping and amount of the budget, whatever restarts in between. A budget is the operator's
-//! word, so that nobody who merely comments on a pull request can spend beyond it.
+//! Only ended runs count; active runs continue and count when they end. At 80 % a chat message and
+//! a log warning are sent, at 100 % a chat message, and no new run starts. Each alert is sent once
+//! per month, mapping and amount of the budget, also across restarts. The operator sets the budget,
+//! so commands on a pull request cannot exceed it.
 
 use crate::app::App;
 use domain::comments;
@@ -14,8 +14,11 @@ use domain::usage::{BudgetLevel, BudgetUsage, Month, UsageTotals};
 use store::usage::MappingUsage;
 use store::{ReadableTx, StoreResult, WriteTx, mappings, outbox, usage};
 
-/// How far a mapping is through its budget of this month; none without one.
-pub fn spending(
+/// Budget usage of a mapping in this month; `None` without a budget.
+///
+/// # Errors
+/// Fails if the store cannot be read.
+pub(crate) fn spending(
     tx: &impl ReadableTx,
     mapping: &Mapping,
     now: Timestamp,
@@ -32,8 +35,11 @@ pub fn spending(
     }))
 }
 
-/// The budget of a mapping that may start nothing new.
-pub fn exhausted(
+/// Budget usage of a mapping whose budget is exhausted, so that no new run may start.
+///
+/// # Errors
+/// Fails if the store cannot be read.
+pub(crate) fn exhausted(
     tx: &impl ReadableTx,
     mapping: &Mapping,
     now: Timestamp,
@@ -42,8 +48,8 @@ pub fn exhausted(
     Ok(spending.filter(|spending| spending.level() == BudgetLevel::Exhausted))
 }
 
-/// Warning about a budget that is set and cannot count what runs cost: `sum` is what the runs of its
-/// project used in a month.
+/// Warning about a budget that cannot count costs. `sum` is the usage of the project's runs in a
+/// month.
 pub fn missing_cost_warning(app: &App, sum: &UsageTotals) -> Option<String> {
     let unpriced = sum.unpriced_runs();
     let why = if !app.config.has_callbacks() {
@@ -52,10 +58,10 @@ pub fn missing_cost_warning(app: &App, sum: &UsageTotals) -> Option<String> {
     } else if unpriced == 0 {
         return None;
     } else if unpriced == sum.runs {
-        format!("none of {} runs in this month did", sum.runs)
+        format!("none of {} runs this month did", sum.runs)
     } else {
         return Some(format!(
-            "budgetUsd is set, but {unpriced} of {} runs of this project in this month reported no cost. The budget does not \
+            "budgetUsd is set, but {unpriced} of {} runs of this project this month reported no cost. The budget does not \
              count them.",
             sum.runs
         ));
@@ -65,7 +71,10 @@ pub fn missing_cost_warning(app: &App, sum: &UsageTotals) -> Option<String> {
     ))
 }
 
-/// The same of a mapping, for this month.
+/// Warning about the budget of a mapping for this month. See [`missing_cost_warning`].
+///
+/// # Errors
+/// Fails if the store cannot be read.
 pub fn warning(
     tx: &impl ReadableTx,
     app: &App,
@@ -79,31 +88,40 @@ pub fn warning(
     Ok(missing_cost_warning(app, &row.sum))
 }
 
-/// Whether the operator of any mapping is still to be told of its budget.
-pub fn has_pending_alerts(tx: &impl ReadableTx, now: Timestamp) -> StoreResult<bool> {
+/// Whether a budget alert of any mapping is pending.
+///
+/// # Errors
+/// Fails if the store cannot be read.
+pub(crate) fn has_pending_alerts(tx: &impl ReadableTx, now: Timestamp) -> StoreResult<bool> {
     for mapping in mappings::all(tx)? {
-        if untold(tx, &mapping, now)?.is_some() {
+        if pending_alert(tx, &mapping, now)?.is_some() {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-/// Tells what is still to be told of every budget: an operator may have lowered one.
-pub fn enqueue_pending_alerts(tx: &WriteTx<'_>, now: Timestamp) -> StoreResult<()> {
+/// Enqueues the pending alerts of all mappings, for example after an operator has lowered a budget.
+///
+/// # Errors
+/// Fails if the store cannot be written.
+pub(crate) fn enqueue_pending_alerts(tx: &WriteTx<'_>, now: Timestamp) -> StoreResult<()> {
     for mapping in mappings::all(tx)? {
         enqueue_pending_alert(tx, &mapping, now)?;
     }
     Ok(())
 }
 
-/// Tells the operator of a mapping how far its budget is used up, if that is news.
-pub fn enqueue_pending_alert(
+/// Enqueues the budget alert of a mapping, if one is pending.
+///
+/// # Errors
+/// Fails if the store cannot be written.
+pub(crate) fn enqueue_pending_alert(
     tx: &WriteTx<'_>,
     mapping: &Mapping,
     now: Timestamp,
 ) -> StoreResult<()> {
-    let Some((spending, row)) = untold(tx, mapping, now)? else {
+    let Some((spending, row)) = pending_alert(tx, mapping, now)? else {
         return Ok(());
     };
     usage::put_mapping(tx, spending.month, &mapping.team_key, &row)?;
@@ -112,8 +130,8 @@ pub fn enqueue_pending_alert(
     outbox::push(tx, &Effect::Chat { message }, now).map(drop)
 }
 
-/// What is still to be told of a budget, and the row that says that it was.
-fn untold(
+/// Pending alert of a mapping, and the row that records it as sent.
+fn pending_alert(
     tx: &impl ReadableTx,
     mapping: &Mapping,
     now: Timestamp,
@@ -122,25 +140,25 @@ fn untold(
         return Ok(None);
     };
     let row = usage::of_mapping(tx, spending.month, &mapping.team_key)?;
-    let this = Some(spending.budget);
-    let (is_told, told) = match spending.level() {
+    let budget = Some(spending.budget);
+    let (is_sent, sent) = match spending.level() {
         BudgetLevel::Within => return Ok(None),
         BudgetLevel::Warning => (
-            row.warned_budget == this,
+            row.warned_budget == budget,
             MappingUsage {
-                warned_budget: this,
+                warned_budget: budget,
                 ..row
             },
         ),
-        // Who is told that it is used up needs no warning of it any more.
+        // The alert about the exhausted budget replaces the warning.
         BudgetLevel::Exhausted => (
-            row.notified_exhausted_budget == this,
+            row.notified_exhausted_budget == budget,
             MappingUsage {
-                warned_budget: this,
-                notified_exhausted_budget: this,
+                warned_budget: budget,
+                notified_exhausted_budget: budget,
                 ..row
             },
         ),
     };
-    Ok((!is_told).then_some((spending, told)))
+    Ok((!is_sent).then_some((spending, sent)))
 }

@@ -1,4 +1,4 @@
-//! What time it is: the machine's clock, or one that a test turns by hand.
+//! Source of the current time: the system clock, or a manual clock in tests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,21 +6,23 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use domain::time::Timestamp;
 
-/// The clock that the engine asks; nothing above the domain asks the machine itself.
+/// Clock of the engine. Code above the domain reads the time only from here.
 #[derive(Debug, Clone, Default)]
 pub enum Clock {
+    /// System clock.
     #[default]
     System,
-    /// Milliseconds since the epoch, shared by all clones.
+    /// Manual clock, in milliseconds since the epoch, shared by all clones.
     Manual(Arc<AtomicU64>),
 }
 
 impl Clock {
-    /// A clock that stands at `start` until it is turned.
+    /// Creates a manual clock that shows `start` until it is advanced.
     pub fn manual(start: Timestamp) -> Self {
         Clock::Manual(Arc::new(AtomicU64::new(start.as_millis())))
     }
 
+    /// Current time.
     pub fn now(&self) -> Timestamp {
         match self {
             Clock::System => {
@@ -33,7 +35,7 @@ impl Clock {
         }
     }
 
-    /// Turns a hand-turned clock; the machine's is left alone.
+    /// Advances a manual clock; has no effect on the system clock.
     pub fn advance(&self, span: Duration) {
         if let Clock::Manual(millis) = self {
             millis.fetch_add(

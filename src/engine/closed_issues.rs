@@ -1,7 +1,7 @@
-//! Runs of issues that people have closed meanwhile.
+//! Cancellation of runs whose issue was closed.
 //!
-//! A poll shows open, flagged issues only. One that has a run and is not among them was closed,
-//! deleted, or has just lost its labels; only its system can tell which.
+//! A poll returns only open, flagged issues. An issue with an active run that is missing was closed
+//! or deleted, or has lost its labels; the ticketing system is asked which.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,7 @@ use store::{StoreResult, audit, jobs};
 use super::dispatch;
 use super::job_events::{self, BreakerPolicy, EventOutcome};
 
-/// Ends the runs that work for closed issues of a system. `flagged` is what it has just shown.
+/// Cancels the runs of closed issues of a system. `flagged` contains the issues of the latest poll.
 pub(super) async fn cancel_runs(
     app: &App,
     system: System,
@@ -33,38 +33,38 @@ pub(super) async fn cancel_runs(
     if unseen.is_empty() {
         return Ok(());
     }
-    let asked: Vec<_> = unseen.iter().map(|job| job.issue.clone()).collect();
-    let closed = match account.closed_issues(&asked).await {
+    let issues: Vec<_> = unseen.iter().map(|job| job.issue.clone()).collect();
+    let closed = match account.closed_issues(&issues).await {
         Ok(closed) => closed,
         Err(error) => {
-            tracing::warn!(account = account.name(), %error, "The states of issues with a run could not be read.");
+            tracing::warn!(account = account.name(), %error, "Failed to read the states of issues with active runs.");
             return Ok(());
         }
     };
     for job in unseen.iter().filter(|job| closed.contains(&job.issue.id)) {
-        end_run(app, job).await?;
+        cancel_run(app, job).await?;
     }
     Ok(())
 }
 
-async fn end_run(app: &App, job: &Job) -> StoreResult<()> {
-    tracing::info!(job_id = %job.id, issue = %job.issue.key, team = %job.team, "The issue was closed; its run is ended.");
+async fn cancel_run(app: &App, job: &Job) -> StoreResult<()> {
+    tracing::info!(job_id = %job.id, issue = %job.issue.key, team = %job.team, "Cancelling the run of a closed issue.");
     let (id, policy, now) = (
         job.id.clone(),
         BreakerPolicy::from_config(&app.config),
         app.now(),
     );
-    let deed = Actor::service().audit_event(Action::RunCancelled, &job.issue.key);
-    let deed = deed.with_detail(format!(
+    let event = Actor::service().audit_event(Action::RunCancelled, &job.issue.key);
+    let event = event.with_detail(format!(
         "the issue was closed; {}",
         dispatch::audit_details(job)
     ));
     let ended = app.store.write(move |tx| {
-        let happened = job_events::apply(tx, policy, &id, JobEvent::IssueClosed, now)?;
-        if let EventOutcome::Advanced(_) = happened {
-            audit::append(tx, &deed, now)?;
+        let outcome = job_events::apply(tx, policy, &id, JobEvent::IssueClosed, now)?;
+        if let EventOutcome::Advanced(_) = outcome {
+            audit::append(tx, &event, now)?;
         }
-        Ok(happened)
+        Ok(outcome)
     });
     job_events::log_job_end(&ended.await?, now);
     Ok(())

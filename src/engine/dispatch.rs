@@ -1,7 +1,8 @@
-//! Reserving a run.
+//! Reservation of runs.
 //!
-//! Whoever asks for a run — the poll, a comment, an operator — ends up here, inside a write
-//! transaction, where what they saw may no longer hold. Only this transaction decides.
+//! Every run, whether requested by the poll, a comment or an operator, is reserved here inside a
+//! write transaction. The state that the caller saw may have changed; this transaction checks it
+//! again.
 
 use ulid::Ulid;
 
@@ -26,34 +27,41 @@ use store::{
 
 use super::{budget, provider_limit};
 
-/// A run that somebody decided to start.
+/// Decision to start a run of an issue.
 #[derive(Debug, Clone)]
 pub struct DispatchRequest {
+    /// Issue, with the context of the run.
     pub issue: FlaggedIssue,
+    /// Phase of the run.
     pub phase: Phase,
-    /// The image that the repository asks for.
+    /// Image named by the repository.
     pub image: RequestedImage,
 }
 
-/// Where a new run executes, and in what image.
+/// Runner and images of a new run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunnerAssignment {
+pub(crate) struct RunnerAssignment {
+    /// Runner that executes the run.
     pub runner: RunnerKind,
+    /// Image of the run; `None` for a CI run in the workflow's own environment.
     pub image: Option<String>,
-    /// Whether the repository may ask for another image.
+    /// Whether the image named by the repository could not be read yet.
     pub is_image_unresolved: bool,
-    /// The image of the machine that runs beside it, where one does.
+    /// Image of the shadow run's machine, if there is a shadow run.
     pub shadow_image: Option<String>,
 }
 
 impl RunnerAssignment {
-    /// Where the next run of this mapping executes, in the image that its repository asks for, else
-    /// in the operator's. None when it cannot run anywhere now.
-    pub fn resolve(
+    /// Resolves the runner and image of the next run of a mapping. Returns `None` if no runner is
+    /// available.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be read.
+    pub(crate) fn resolve(
         app: &App,
         tx: &impl ReadableTx,
         mapping: &Mapping,
-        asked: RequestedImage,
+        requested: RequestedImage,
     ) -> StoreResult<Option<Self>> {
         let placed =
             runner_mode::choose_placement(app.runner_mode(tx)?, mapping, app.available_runners());
@@ -61,34 +69,34 @@ impl RunnerAssignment {
             let runner = placement.runner();
             let repo = mapping.target_repo();
             let shadow = (placement == Placement::Shadow)
-                .then(|| resolve_image(app, RunnerKind::Vm, &repo, asked.clone()))
+                .then(|| resolve_image(app, RunnerKind::Vm, &repo, requested.clone()))
                 .flatten();
             Self {
                 runner,
-                is_image_unresolved: asked == RequestedImage::LookupFailed,
-                image: resolve_image(app, runner, &repo, asked),
+                is_image_unresolved: requested == RequestedImage::LookupFailed,
+                image: resolve_image(app, runner, &repo, requested),
                 shadow_image: shadow,
             }
         }))
     }
 }
 
-/// The image of a run: what its repository asks for, else the operator's.
+/// Image of a run: the image named by the repository, else the configured one.
 pub(super) fn resolve_image(
     app: &App,
     runner: RunnerKind,
     repo: &Repo,
-    asked: RequestedImage,
+    requested: RequestedImage,
 ) -> Option<String> {
     let configured = match runner {
         RunnerKind::Local => Some(app.config.containers.image.as_str()),
         RunnerKind::Ci | RunnerKind::Vm => app.config.session_image.as_deref(),
     };
-    runner_image::resolve_image(runner, repo, asked.into_image(), configured)
+    runner_image::resolve_image(runner, repo, requested.into_image(), configured)
 }
 
-/// Why no run of this mapping and phase can start in this mode, whatever the issue.
-pub fn ineligible_reason(
+/// Returns the reason why no run of this mapping and phase can start, independent of the issue.
+pub(crate) fn ineligible_reason(
     app: &App,
     mode: RunnerMode,
     mapping: &Mapping,
@@ -107,24 +115,27 @@ pub fn ineligible_reason(
     if let Err(why) = runner_mode::choose_placement(mode, mapping, app.available_runners()) {
         return Some(why);
     }
-    let silent = phase == Phase::Planning && !config.has_callbacks();
-    silent.then(|| {
+    let lacks_callbacks = phase == Phase::Planning && !config.has_callbacks();
+    lacks_callbacks.then(|| {
         "Planning needs runs that report: set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET."
             .to_owned()
     })
 }
 
-/// Reserves a run: job, dedup entry, what stands around the issue, and the effect that starts it.
-/// None when something has changed since it was decided; the next poll tells what.
+/// Reserves a run: job, dedup entry, related issues, and the effect that starts it. Returns `None`
+/// if the state has changed since the decision; the next poll decides again.
+///
+/// # Errors
+/// Fails if the store cannot be written.
 pub fn reserve(
     tx: &WriteTx<'_>,
     app: &App,
-    plan: &DispatchRequest,
+    request: &DispatchRequest,
     now: Timestamp,
 ) -> StoreResult<Option<JobId>> {
-    let (issue, config) = (&plan.issue.issue, &app.config);
-    let takes_it = |mapping: &Mapping| mapping.system() == issue.system && !mapping.paused;
-    let Some(mapping) = mappings::get(tx, &plan.issue.team)?.filter(takes_it) else {
+    let (issue, config) = (&request.issue.issue, &app.config);
+    let accepts_runs = |mapping: &Mapping| mapping.system() == issue.system && !mapping.paused;
+    let Some(mapping) = mappings::get(tx, &request.issue.team)?.filter(accepts_runs) else {
         return Ok(None);
     };
     let earlier = non_shadow_jobs(tx, &issue.id)?;
@@ -133,31 +144,35 @@ pub fn reserve(
     if deduped
         || earlier.iter().any(Job::is_active)
         || !has_slot(tx, &mapping)?
-        || is_owed(tx, plan)?
+        || has_pending_effects(tx, request)?
         || budget::exhausted(tx, &mapping, now)?.is_some()
         || provider_limit::limited_until(tx, app, &mapping, now)?.is_some()
     {
         return Ok(None);
     }
-    let Some(place) = RunnerAssignment::resolve(app, tx, &mapping, plan.image.clone())? else {
+    let Some(assignment) = RunnerAssignment::resolve(app, tx, &mapping, request.image.clone())?
+    else {
         return Ok(None);
     };
-    let kind = plan.phase.into();
-    let (shadow, image_unread) = (place.shadow_image.clone(), place.is_image_unresolved);
+    let kind = request.phase.into();
+    let (shadow, image_lookup_failed) = (
+        assignment.shadow_image.clone(),
+        assignment.is_image_unresolved,
+    );
     let job = Job {
-        trigger_stage: Some(plan.issue.stage),
-        ..new_job(config, &mapping, place, kind, issue, &earlier, now)
+        trigger_stage: Some(request.issue.stage),
+        ..new_job(config, &mapping, assignment, kind, issue, &earlier, now)
     };
-    let (description, related) = (&plan.issue.description, &plan.issue.related);
-    let brief_of = |job: &Job| RunSpec {
-        image_lookup_failed: image_unread,
-        ..brief(&mapping, job, description, related)
+    let (description, related) = (&request.issue.description, &request.issue.related);
+    let spec_for = |job: &Job| RunSpec {
+        image_lookup_failed,
+        ..run_spec(&mapping, job, description, related)
     };
-    let by = Actor::service();
-    enqueue_start(tx, &by, &job, brief_of(&job), now)?;
+    let actor = Actor::service();
+    enqueue_start(tx, &actor, &job, spec_for(&job), now)?;
     if let Some(image) = shadow {
         let shadow = shadow_of(&job, &mapping, image, now);
-        enqueue_start(tx, &by, &shadow, brief_of(&shadow), now)?;
+        enqueue_start(tx, &actor, &shadow, spec_for(&shadow), now)?;
     }
     dedup::remove_expired(tx, config.dedup_window, now)?;
     dedup::put(
@@ -171,14 +186,14 @@ pub fn reserve(
     Ok(Some(job.id))
 }
 
-/// The jobs of an issue that count, oldest first.
+/// Jobs of an issue without shadow jobs, oldest first.
 pub(super) fn non_shadow_jobs(tx: &impl ReadableTx, issue: &IssueId) -> StoreResult<Vec<Job>> {
     let mut jobs = jobs::of_issue(tx, issue)?;
     jobs.retain(|job| !job.shadow);
     Ok(jobs)
 }
 
-/// The run beside a job: in a machine, on a branch of its own, and told to nobody.
+/// Shadow run of a job: on a machine and a branch of its own, without reports to people.
 fn shadow_of(job: &Job, mapping: &Mapping, image: String, now: Timestamp) -> Job {
     Job {
         id: fresh_id(now),
@@ -186,7 +201,7 @@ fn shadow_of(job: &Job, mapping: &Mapping, image: String, now: Timestamp) -> Job
         shadow: true,
         session_image: Some(image),
         branch: format!("{}-shadow", job.branch),
-        timeout_minutes: minutes(mapping, RunnerKind::Vm),
+        timeout_minutes: timeout_minutes(mapping, RunnerKind::Vm),
         ..job.clone()
     }
 }
@@ -195,37 +210,37 @@ fn fresh_id(now: Timestamp) -> JobId {
     JobId::new(Ulid::from_parts(now.as_millis(), fastrand::u128(..)).to_string())
 }
 
-/// How long a run may take.
-fn minutes(mapping: &Mapping, runner: RunnerKind) -> u32 {
-    let given = mapping.max_job_minutes;
+/// Timeout of a run, in minutes.
+fn timeout_minutes(mapping: &Mapping, runner: RunnerKind) -> u32 {
+    let configured = mapping.max_job_minutes;
     match runner {
-        RunnerKind::Ci => given.unwrap_or(DEFAULT_JOB_MINUTES),
-        RunnerKind::Vm | RunnerKind::Local => given
+        RunnerKind::Ci => configured.unwrap_or(DEFAULT_JOB_MINUTES),
+        RunnerKind::Vm | RunnerKind::Local => configured
             .unwrap_or(DEFAULT_SESSION_MINUTES)
             .min(MAX_SESSION_MINUTES),
     }
 }
 
-/// Stores a job and owes its start, for whoever asked for it.
+/// Stores a job, the audit entry about its actor, and the effect that starts its run.
 pub(super) fn enqueue_start(
     tx: &WriteTx<'_>,
-    by: &Actor,
+    actor: &Actor,
     job: &Job,
-    brief: RunSpec,
+    spec: RunSpec,
     now: Timestamp,
 ) -> StoreResult<()> {
     jobs::put(tx, job)?;
-    let deed = by.audit_event(Action::RunDispatched, &job.issue.key);
-    audit::append(tx, &deed.with_detail(audit_details(job)), now)?;
+    let event = actor.audit_event(Action::RunDispatched, &job.issue.key);
+    audit::append(tx, &event.with_detail(audit_details(job)), now)?;
     let start = Effect::StartRun {
         job: job.id.clone(),
         issue: job.issue.clone(),
-        spec: Box::new(brief),
+        spec: Box::new(spec),
     };
     outbox::push(tx, &start, now).map(drop)
 }
 
-/// What the audit says of a run.
+/// Details of a run for the audit.
 pub(super) fn audit_details(job: &Job) -> String {
     let (kind, runner) = (job.kind.as_str(), job.runner.as_str());
     let shadow = if job.shadow { "shadow " } else { "" };
@@ -234,23 +249,23 @@ pub(super) fn audit_details(job: &Job) -> String {
 
 fn has_slot(tx: &WriteTx<'_>, mapping: &Mapping) -> StoreResult<bool> {
     let active = jobs::active(tx)?;
-    let taken = active
+    let used_slots = active
         .iter()
         .filter(|job| job.team == mapping.team_key && job.kind.phase().is_some() && !job.shadow)
         .count();
-    Ok(taken < mapping.max_in_progress as usize)
+    Ok(used_slots < mapping.max_in_progress as usize)
 }
 
-fn is_owed(tx: &WriteTx<'_>, plan: &DispatchRequest) -> StoreResult<bool> {
-    Ok(outbox::queue_keys(tx)?.contains(&ticket_queue_key(&plan.issue.issue)))
+fn has_pending_effects(tx: &WriteTx<'_>, request: &DispatchRequest) -> StoreResult<bool> {
+    Ok(outbox::queue_keys(tx)?.contains(&ticket_queue_key(&request.issue.issue)))
 }
 
-/// A job that nobody outside knows of yet, on the branch of its issue. `earlier` are the issue's
-/// jobs so far.
+/// Creates a job that no vendor knows yet, on the branch of its issue. `earlier` are the previous
+/// jobs of the issue.
 pub(super) fn new_job(
     config: &Config,
     mapping: &Mapping,
-    place: RunnerAssignment,
+    assignment: RunnerAssignment,
     kind: JobKind,
     issue: &IssueRef,
     earlier: &[Job],
@@ -258,7 +273,7 @@ pub(super) fn new_job(
 ) -> Job {
     let id = fresh_id(now);
     let repo = mapping.target_repo();
-    let kept_branch = earlier
+    let earlier_branch = earlier
         .iter()
         .rev()
         .find(|job| job.repo == repo)
@@ -271,18 +286,18 @@ pub(super) fn new_job(
         kind,
         issue: issue.clone(),
         team: mapping.team_key.clone(),
-        branch: kept_branch.unwrap_or_else(|| {
+        branch: earlier_branch.unwrap_or_else(|| {
             branch_name(mapping.branch_prefix.as_deref(), &issue.key, &issue.title)
         }),
         repo,
-        runner: place.runner,
+        runner: assignment.runner,
         shadow: false,
-        session_image: place.image,
+        session_image: assignment.image,
         dispatch_number: u32::try_from(earlier.len())
             .unwrap_or(u32::MAX)
             .saturating_add(1),
         has_callbacks: config.has_callbacks(),
-        timeout_minutes: minutes(mapping, place.runner),
+        timeout_minutes: timeout_minutes(mapping, assignment.runner),
         state: JobState::Reserved,
         run: None,
         pull: None,
@@ -304,8 +319,8 @@ pub(super) fn new_job(
     }
 }
 
-/// What the run of a job is started with, by the mapping as it is now.
-pub(super) fn brief(
+/// Start parameters of a job's run, from the current mapping.
+pub(super) fn run_spec(
     mapping: &Mapping,
     job: &Job,
     description: &str,
@@ -331,7 +346,7 @@ pub(super) fn brief(
         image_lookup_failed: false,
         max_turns: mapping.max_turns,
         max_iterations: mapping.max_iterations,
-        // Nobody but us ends a session, so it must know its time.
+        // Only this service ends a session, so the session must know its timeout.
         job_timeout_minutes: match job.runner {
             RunnerKind::Ci => mapping.max_job_minutes,
             RunnerKind::Vm | RunnerKind::Local => Some(job.timeout_minutes),

@@ -1,5 +1,5 @@
-//! Looking at everything a set-up depends on beyond this machine: who answers, what we may do there, and
-//! whether every project can run. Nothing is changed anywhere, and no message is sent.
+//! Checks of everything the setup depends on beyond this machine: connections, permissions, and
+//! whether the runs of every project can start. Changes nothing and sends no message.
 
 mod address;
 mod local_image;
@@ -17,28 +17,36 @@ use vendors::http::{Client, Request, now_millis};
 
 use super::{github_token, probe};
 
-/// How far may our clock be from a vendor's? The proof of a GitHub App is dated a minute back.
-const MOST_SKEW: Duration = Duration::from_secs(60);
-const SOME_SKEW: Duration = Duration::from_secs(10);
+/// Clock skew above which vendors reject requests. The token request of a GitHub App is dated one
+/// minute back.
+const MAX_SKEW: Duration = Duration::from_secs(60);
+/// Clock skew above which the operator is warned.
+const WARNING_SKEW: Duration = Duration::from_secs(10);
 
-/// Whether the service that is checked runs, so that it can answer for itself.
+/// State of the service that is checked. Only a running service answers at its callback URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceState {
+    /// Running; the callback URL is probed.
     Running,
+    /// Stopped; the callback URL cannot be probed.
     Stopped,
 }
 
-/// Everything there is to find. The connections first, then the projects.
+/// Runs all checks: connections first, then projects.
 ///
 /// # Errors
-/// When the store cannot be read.
-pub async fn examine(app: &App, standing: ServiceState) -> StoreResult<Vec<CheckResult>> {
+/// Fails if the store cannot be read.
+pub async fn examine(app: &App, service_state: ServiceState) -> StoreResult<Vec<CheckResult>> {
     let all = app.store.read(mappings::all)?;
     let (checks, skew) = join(probe::probe_all(app), clock(app)).await;
     let mut found = Vec::new();
     found.extend(skew);
-    found.extend(ticketing_at_all(app));
-    found.extend(checks.into_iter().map(|check| connection(check, standing)));
+    found.extend(missing_ticketing(app));
+    found.extend(
+        checks
+            .into_iter()
+            .map(|check| connection(check, service_state)),
+    );
     found.extend(address::check_callback_url(app));
     found.extend(address::check_chat_webhook(app));
     if all.is_empty() {
@@ -46,7 +54,7 @@ pub async fn examine(app: &App, standing: ServiceState) -> StoreResult<Vec<Check
             CheckResult::warning("projects", "no project is mapped")
                 .with_impact("Tickets of a team without a mapping wait for one.")
                 .with_remedy(
-                    "Map a team to its repository: the panel's Projects, or POST /api/mappings.",
+                    "Map a team to its repository in the panel (Projects) or with POST /api/mappings.",
                 ),
         );
     }
@@ -61,110 +69,109 @@ pub async fn examine(app: &App, standing: ServiceState) -> StoreResult<Vec<Check
     Ok(found)
 }
 
-fn ticketing_at_all(app: &App) -> Option<CheckResult> {
+fn missing_ticketing(app: &App) -> Option<CheckResult> {
     let none = app.ticketing.is_empty();
     none.then(|| {
         CheckResult::error("ticketing", "no ticketing system is connected")
-            .with_impact("No ticket is ever seen.")
+            .with_impact("The service sees no tickets.")
             .with_remedy("Set LINEAR_API_KEY, or JIRA_SITE_URL, JIRA_EMAIL and JIRA_API_TOKEN.")
     })
 }
 
-/// A connection's probe, with why it matters and what to do.
-fn connection(check: probe::ConnectionStatus, standing: ServiceState) -> CheckResult {
-    let probe::ConnectionStatus {
-        connection,
-        result: finding,
-    } = check;
-    let (name, why, credentials) = words(connection);
-    let reached = finding
+/// Check result of a connection, from its probe.
+fn connection(check: probe::ConnectionStatus, service_state: ServiceState) -> CheckResult {
+    let probe::ConnectionStatus { connection, result } = check;
+    let (name, impact, credential_remedy) = connection_texts(connection);
+    let unreachable = result
         .is_unanswered
-        .then(|| address_of(connection))
+        .then(|| address_variable(connection))
         .flatten();
-    let remedy = reached.map_or_else(|| credentials.to_owned(), |address| {
+    let remedy = unreachable.map_or_else(|| credential_remedy.to_owned(), |variable| {
         format!(
-            "See that {address} is right and that this machine reaches it (DNS, firewall, HTTPS_PROXY); the \
-             credential was not judged."
+            "Check that {variable} is correct and that this machine can reach it (DNS, firewall, HTTPS_PROXY). \
+             The credential was not checked."
         )
     });
-    let level = match (finding.status, connection) {
-        (ProbeStatus::Ok, _) => return CheckResult::ok(name, finding.detail),
+    let level = match (result.status, connection) {
+        (ProbeStatus::Ok, _) => return CheckResult::ok(name, result.detail),
         (ProbeStatus::Off, Connection::RepoHost) => CheckLevel::Error,
         (ProbeStatus::Off, Connection::RunnerCallback | Connection::Webhook) => CheckLevel::Warning,
-        (ProbeStatus::Off, _) => return CheckResult::not_configured(name, finding.detail),
-        (ProbeStatus::Error, Connection::RunnerCallback) if standing == ServiceState::Stopped => {
+        (ProbeStatus::Off, _) => return CheckResult::not_configured(name, result.detail),
+        (ProbeStatus::Error, Connection::RunnerCallback)
+            if service_state == ServiceState::Stopped =>
+        {
             return CheckResult::warning(
                 name,
-                "not checked: the service is stopped, so nobody can answer at its address",
+                "not checked: the service is stopped and cannot answer at its callback URL",
             )
-            .with_impact(why)
-            .with_remedy("Start the service and run this again.");
+            .with_impact(impact)
+            .with_remedy("Start the service and run this check again.");
         }
         (ProbeStatus::Limited, _) => CheckLevel::Warning,
         (ProbeStatus::Error, _) => CheckLevel::Error,
     };
     let found = match level {
-        CheckLevel::Warning => CheckResult::warning(name, finding.detail),
+        CheckLevel::Warning => CheckResult::warning(name, result.detail),
         CheckLevel::Error | CheckLevel::Ok | CheckLevel::NotConfigured => {
-            CheckResult::error(name, finding.detail)
+            CheckResult::error(name, result.detail)
         }
     };
-    found.with_impact(why).with_remedy(remedy)
+    found.with_impact(impact).with_remedy(remedy)
 }
 
-/// A connection's name, why it matters, and what mends it.
-fn words(connection: Connection) -> (&'static str, &'static str, &'static str) {
+/// Name of a connection, the impact of its failure, and the remedy.
+fn connection_texts(connection: Connection) -> (&'static str, &'static str, &'static str) {
     match connection {
         Connection::Linear => (
             "ticketing-a",
-            "Tickets of Linear are neither seen nor moved.",
-            "Make a new key in Linear (Settings, Security & access) and set LINEAR_API_KEY to it.",
+            "Linear tickets are neither seen nor moved.",
+            "Create a new API key in Linear (Settings, Security & access) and set LINEAR_API_KEY to it.",
         ),
         Connection::Jira => (
             "ticketing-b",
-            "Tickets of Jira are neither seen nor moved.",
-            "Make a new API token for JIRA_EMAIL's account and set JIRA_API_TOKEN to it; see that JIRA_SITE_URL is the site's address.",
+            "Jira tickets are neither seen nor moved.",
+            "Create a new API token for the account of JIRA_EMAIL and set JIRA_API_TOKEN to it. Check that JIRA_SITE_URL is the address of the site.",
         ),
         Connection::RepoHost => (
             "repo-host",
-            "Nothing can run without the repository host.",
-            "Set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY to those of the App's settings page, and GITHUB_API_URL for a host of your own.",
+            "Without GitHub no run can start.",
+            "Set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY to the values on the App's settings page. For GitHub Enterprise Server, set GITHUB_API_URL too.",
         ),
         Connection::RunnerCallback => (
             "runner-callback",
-            "Runs report steps and results there; without it planning, machines and containers do not start.",
-            "Set RUNNER_CALLBACK_BASE_URL to the https address that leads to this service, and RUNNER_TOKEN_SECRET to 32 random bytes or more.",
+            "Runs report steps and results to this address. Without it, planning runs, machines and containers do not start.",
+            "Set RUNNER_CALLBACK_BASE_URL to the https address of this service, and RUNNER_TOKEN_SECRET to at least 32 random bytes.",
         ),
         Connection::GapFillTrigger => (
             "gap-fill-trigger",
-            "Comments on pull requests start no runs.",
+            "Comments on pull requests do not start runs.",
             "Set GAP_FILL_TRIGGER_SECRET.",
         ),
         Connection::Webhook => (
             "webhook",
-            "Reviews and merges are found by sweeps only, minutes later.",
-            "Set SCM_WEBHOOK_SECRET and the same secret at the App's webhook, which leads to /api/repo-host/webhook.",
+            "Reviews and merges are found only by periodic reconciliation, minutes later.",
+            "Set SCM_WEBHOOK_SECRET, and the same secret in the App's webhook, whose URL must end in /api/repo-host/webhook.",
         ),
         Connection::VmSessions => (
             "vm-sessions",
-            "No machines can be made or destroyed.",
-            "See that VM_SESSIONS_TOKEN is a deploy token of the app VM_SESSIONS_APP, and that the app exists.",
+            "Machines can be neither created nor destroyed.",
+            "Check that VM_SESSIONS_TOKEN is a deploy token of the app VM_SESSIONS_APP, and that the app exists.",
         ),
         Connection::LocalContainers => (
             "local-containers",
-            "No containers can be made or destroyed.",
-            "Start the container engine, and let the service's user open its socket (DOCKER_HOST).",
+            "Containers can be neither created nor destroyed.",
+            "Start the container engine, and give the service's user access to its socket (DOCKER_HOST).",
         ),
         Connection::Notifications => (
             "notifications",
-            "The chat is told nothing for the moment.",
-            "Wait; what is owed to the chat is kept.",
+            "No chat messages are sent for now.",
+            "Wait. Pending messages are kept and sent later.",
         ),
     }
 }
 
-/// Where a vendor's address is set.
-fn address_of(connection: Connection) -> Option<&'static str> {
+/// Variable that holds the address of a vendor.
+fn address_variable(connection: Connection) -> Option<&'static str> {
     match connection {
         Connection::Linear => Some("LINEAR_API_URL"),
         Connection::Jira => Some("JIRA_SITE_URL (or JIRA_API_URL)"),
@@ -178,7 +185,7 @@ fn address_of(connection: Connection) -> Option<&'static str> {
     }
 }
 
-/// How far our clock is from those of the vendors.
+/// Checks the clock of this machine against those of the vendors.
 async fn clock(app: &App) -> Option<CheckResult> {
     let config = &app.config;
     let bases = [
@@ -186,40 +193,47 @@ async fn clock(app: &App) -> Option<CheckResult> {
         config.linear.as_ref().map(|linear| &linear.api_url),
         config.jira.as_ref().map(|jira| &jira.api_url),
     ];
-    let asked = bases.into_iter().flatten().map(|base| skew(app, base));
-    let (skew, base) = join_all(asked).await.into_iter().flatten().max()?;
+    let measurements = bases.into_iter().flatten().map(|base| skew(app, base));
+    let (skew, base) = join_all(measurements).await.into_iter().flatten().max()?;
     let what = format!(
-        "this machine's clock is {} seconds from that of {base}",
+        "the clock of this machine differs from that of {base} by {} seconds",
         skew.as_secs()
     );
-    let why =
-        "Vendors refuse proofs that are dated in the future, and deadlines end at the wrong time.";
-    let remedy = "Let the machine keep time: timedatectl set-ntp true.";
-    Some(if skew > MOST_SKEW {
+    let impact =
+        "Vendors reject tokens that are dated in the future, and timeouts end at the wrong time.";
+    let remedy = "Synchronize the clock: timedatectl set-ntp true.";
+    Some(if skew > MAX_SKEW {
         CheckResult::error("clock", what)
-            .with_impact(why)
+            .with_impact(impact)
             .with_remedy(remedy)
-    } else if skew > SOME_SKEW {
+    } else if skew > WARNING_SKEW {
         CheckResult::warning("clock", what)
-            .with_impact(why)
+            .with_impact(impact)
             .with_remedy(remedy)
     } else {
-        CheckResult::ok("clock", "this machine's clock is that of the vendors")
+        CheckResult::ok(
+            "clock",
+            "the clock of this machine matches those of the vendors",
+        )
     })
 }
 
-/// The distance to a vendor's clock; none when it does not say. Whether it answers at all is another
-/// check's matter.
+/// Measures the difference to a vendor's clock. Returns `None` if the vendor does not respond,
+/// which the connection check reports.
 async fn skew(app: &App, base: &str) -> Option<(Duration, String)> {
     let client = Client::new("the clock", app.redactor.clone()).ok()?;
     let refusals = [400, 401, 403, 404, 405, 415];
     let request = refusals.into_iter().fold(
-        Request::new("asking for the time", vendors::http::Method::GET, base),
+        Request::new(
+            "reading the vendor's clock",
+            vendors::http::Method::GET,
+            base,
+        ),
         Request::accept_status,
     );
-    let answer = tokio::time::timeout(Duration::from_secs(5), client.send(&request));
-    let answer = answer.await.ok()?.ok()?;
-    let theirs = Timestamp::parse_http(answer.header("date")?)?;
+    let response = tokio::time::timeout(Duration::from_secs(5), client.send(&request));
+    let response = response.await.ok()?.ok()?;
+    let theirs = Timestamp::parse_http(response.header("date")?)?;
     let ours = Timestamp::from_millis(now_millis());
     Some((ours.since(theirs).max(theirs.since(ours)), base.to_owned()))
 }

@@ -1,8 +1,8 @@
-//! What the repository host tells by webhook becomes part of the ledger.
+//! Feedback ledger: events of repository webhooks, and reconciliation with GitHub.
 //!
-//! A delivery is taken in one commit with everything that follows from it, and only then answered;
-//! nobody is asked anything before. Whether an author's word counts, and whether what was said still
-//! stands, is found out by [`super::follow_up`] before a run starts.
+//! A delivery and all its consequences are stored in one transaction before the response is sent;
+//! no vendor is requested before. [`super::follow_up`] checks the permissions of the authors, and
+//! whether the feedback is still active, before a run starts.
 
 use std::time::Duration;
 
@@ -24,72 +24,73 @@ use vendors::scm::{FeedbackItem, PullRequestFeedback, PullRequestState};
 
 use super::gap_fill;
 
-/// How far may the host's clock be ahead of ours?
+/// Maximum lead of GitHub's clock over ours.
 const CLOCK_SKEW: Duration = Duration::from_secs(60);
 
-/// For how long after a comment does a sweep still start the run that it asks for?
-const LATE_COMMAND: Duration = Duration::from_secs(24 * 60 * 60);
+/// Age after which a command that no webhook delivered is no longer started.
+const MAX_COMMAND_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What became of a delivery.
+/// Outcome of a webhook delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WebhookOutcome {
-    /// Something follows from it.
+    /// Stored, with work to do.
     Queued,
-    /// Known, and nothing to do.
+    /// Accepted, without work to do.
     Acknowledged,
+    /// Ignored for this reason.
     Ignored(&'static str),
 }
 
-/// Takes a delivery, once.
+/// Processes a webhook delivery; a repeated delivery is ignored.
 ///
 /// # Errors
-/// When it cannot be stored; the sender may send it again.
+/// Fails if the delivery cannot be stored; the sender may repeat it.
 pub async fn receive(
     app: &App,
     delivery: &str,
     event: WebhookEvent,
 ) -> StoreResult<WebhookOutcome> {
     let (id, now) = (delivery.to_owned(), app.now());
-    let taken = move |tx: &WriteTx<'_>| {
+    let store_delivery = move |tx: &WriteTx<'_>| {
         if !webhook_deliveries::record(tx, &id, now)? {
             return Ok(WebhookOutcome::Ignored("duplicate"));
         }
-        take(tx, event.clone(), now)
+        process(tx, event.clone(), now)
     };
     app.crash_plan
         .crash_if_planned(CrashPoint::HostEventReceived);
-    let received = app.store.write(taken).await?;
-    if received == WebhookOutcome::Queued {
+    let outcome = app.store.write(store_delivery).await?;
+    if outcome == WebhookOutcome::Queued {
         app.notifiers.follow_up.notify_one();
     }
-    tracing::info!(delivery, ?received, "A webhook was taken.");
+    tracing::info!(delivery, ?outcome, "Processed webhook delivery.");
     app.crash_plan.crash_if_planned(CrashPoint::HostEventStored);
-    Ok(received)
+    Ok(outcome)
 }
 
-fn take(tx: &WriteTx<'_>, event: WebhookEvent, now: Timestamp) -> StoreResult<WebhookOutcome> {
+fn process(tx: &WriteTx<'_>, event: WebhookEvent, now: Timestamp) -> StoreResult<WebhookOutcome> {
     match event {
-        WebhookEvent::Feedback(said) => note(tx, said, now),
+        WebhookEvent::Feedback(event) => record_feedback(tx, event, now),
         WebhookEvent::Withdrawn { pull, source, ids } => {
-            let pull = known_as(tx, pull)?;
-            take_back(tx, &pull, |remark| {
-                remark.source == source && ids.contains(&remark.id)
+            let pull = canonical(tx, pull)?;
+            withdraw(tx, &pull, |comment| {
+                comment.source == source && ids.contains(&comment.id)
             })?;
             if source == FeedbackSource::IssueComment {
-                forget_commands(tx, &pull, &ids)?;
+                remove_commands(tx, &pull, &ids)?;
             }
             Ok(WebhookOutcome::Acknowledged)
         }
-        WebhookEvent::ThreadReopened { pull, ids } => reopen(tx, &known_as(tx, pull)?, &ids, now),
-        WebhookEvent::Merged(merged) => note_merge(tx, merged, now),
+        WebhookEvent::ThreadReopened { pull, ids } => reopen(tx, &canonical(tx, pull)?, &ids, now),
+        WebhookEvent::Merged(merged) => record_merge(tx, merged, now),
         WebhookEvent::Synchronized => Ok(WebhookOutcome::Acknowledged),
         WebhookEvent::Ignored(why) => Ok(WebhookOutcome::Ignored(why)),
     }
 }
 
-/// The pull request by the name that our mappings have for its repository: the host does not care
-/// for case, and tells its own.
-fn known_as(tx: &impl ReadableTx, pull: PullRequestId) -> StoreResult<PullRequestId> {
+/// Returns the pull request with the repository name of our mappings. GitHub ignores case and sends
+/// its own spelling.
+fn canonical(tx: &impl ReadableTx, pull: PullRequestId) -> StoreResult<PullRequestId> {
     let repo = mappings::canonical_target(tx, &pull.repo)?;
     Ok(PullRequestId {
         repo: repo.unwrap_or(pull.repo),
@@ -97,9 +98,9 @@ fn known_as(tx: &impl ReadableTx, pull: PullRequestId) -> StoreResult<PullReques
     })
 }
 
-/// The last job of a pull request that is ours: its text carries our block, and we have a job of it.
-/// A run may have opened it and not told us yet.
-fn ours(tx: &impl ReadableTx, pull: &PullRequestId, body: &str) -> StoreResult<Option<Job>> {
+/// Returns the last job of a pull request if this service opened it: its description has our
+/// metadata block, and a job exists for it. A run may have opened it and not reported it yet.
+fn own_job(tx: &impl ReadableTx, pull: &PullRequestId, body: &str) -> StoreResult<Option<Job>> {
     let Some(meta) = PullRequestMeta::from_body(body) else {
         return Ok(None);
     };
@@ -114,33 +115,39 @@ fn ours(tx: &impl ReadableTx, pull: &PullRequestId, body: &str) -> StoreResult<O
     }))
 }
 
-fn note(tx: &WriteTx<'_>, said: FeedbackEvent, now: Timestamp) -> StoreResult<WebhookOutcome> {
-    let pull = known_as(tx, said.pull)?;
-    if ours(tx, &pull, &said.pull_body)?.is_none() {
+fn record_feedback(
+    tx: &WriteTx<'_>,
+    event: FeedbackEvent,
+    now: Timestamp,
+) -> StoreResult<WebhookOutcome> {
+    let pull = canonical(tx, event.pull)?;
+    if own_job(tx, &pull, &event.pull_body)?.is_none() {
         return Ok(WebhookOutcome::Ignored("not our pull request"));
     }
-    if !said.is_open {
+    if !event.is_open {
         return Ok(WebhookOutcome::Ignored("the pull request is closed"));
     }
-    let remark = said.comment;
-    if is_own(&remark, said.is_by_pull_author) {
+    let comment = event.comment;
+    if is_own_comment(&comment, event.is_by_pull_author) {
         return Ok(WebhookOutcome::Ignored("our own words"));
     }
-    if said.is_edit {
-        let (source, id) = (remark.source, remark.id);
-        take_back(tx, &pull, |known| known.source == source && known.id == id)?;
+    if event.is_edit {
+        let (source, id) = (comment.source, comment.id);
+        withdraw(tx, &pull, |known| known.source == source && known.id == id)?;
     }
-    if remark.review_state == Some(ReviewState::Approved) {
-        take_back(tx, &pull, |known| {
-            known.source == FeedbackSource::Review && known.author == remark.author
+    if comment.review_state == Some(ReviewState::Approved) {
+        withdraw(tx, &pull, |known| {
+            known.source == FeedbackSource::Review && known.author == comment.author
         })?;
     }
-    match feedback::classify(&remark) {
-        FeedbackClass::Command(_) if said.is_edit => {
+    match feedback::classify(&comment) {
+        FeedbackClass::Command(_) if event.is_edit => {
             Ok(WebhookOutcome::Ignored("an edited command"))
         }
-        FeedbackClass::Command(instruction) => command(tx, &pull, &remark, instruction, now),
-        FeedbackClass::ChangeRequest => Ok(match add(tx, &pull, remark, now)? {
+        FeedbackClass::Command(instruction) => {
+            record_command(tx, &pull, &comment, instruction, now)
+        }
+        FeedbackClass::ChangeRequest => Ok(match add_finding(tx, &pull, comment, now)? {
             true => WebhookOutcome::Queued,
             false => WebhookOutcome::Ignored("known"),
         }),
@@ -148,20 +155,21 @@ fn note(tx: &WriteTx<'_>, said: FeedbackEvent, now: Timestamp) -> StoreResult<We
     }
 }
 
-/// An App that opened the pull request speaks for us. A person who did may be somebody whose token we
-/// use: what we write in their name carries our marker, and the rest is their own word.
-fn is_own(remark: &ReviewComment, by_its_author: bool) -> bool {
-    by_its_author && matches!(remark.author, FeedbackAuthor::App { .. })
+/// Whether a comment is from this service. Comments of an App that opened the pull request are its
+/// own. A person who opened it may be the owner of our token: comments of the service carry a
+/// marker, and all other comments are the person's own.
+fn is_own_comment(comment: &ReviewComment, is_by_pull_author: bool) -> bool {
+    is_by_pull_author && matches!(comment.author, FeedbackAuthor::App { .. })
 }
 
-/// Adds feedback to the ledger; false when it is there already.
-fn add(
+/// Adds a finding to the ledger. Returns `false` if it is known.
+fn add_finding(
     tx: &WriteTx<'_>,
     pull: &PullRequestId,
-    remark: ReviewComment,
+    comment: ReviewComment,
     now: Timestamp,
 ) -> StoreResult<bool> {
-    let key = sha256_hex(&remark.fingerprint_input());
+    let key = sha256_hex(&comment.fingerprint_input());
     let known = pull_feedback::get_finding(tx, pull, &key)?;
     let attempts = match known {
         Some(ReviewFinding {
@@ -174,20 +182,20 @@ fn add(
     };
     let finding = ReviewFinding {
         attempts,
-        ..ReviewFinding::new(remark, now)
+        ..ReviewFinding::new(comment, now)
     };
     pull_feedback::put_finding(tx, pull, &key, &finding)?;
     Ok(true)
 }
 
-/// Withdraws what waits and was said like this.
-fn take_back(
+/// Withdraws the waiting findings that match.
+fn withdraw(
     tx: &WriteTx<'_>,
     pull: &PullRequestId,
-    is_meant: impl Fn(&ReviewComment) -> bool,
+    matches: impl Fn(&ReviewComment) -> bool,
 ) -> StoreResult<()> {
     for (key, finding) in pull_feedback::unresolved(tx, pull)? {
-        if finding.is_waiting() && is_meant(&finding.comment) {
+        if finding.is_waiting() && matches(&finding.comment) {
             let withdrawn = ReviewFinding {
                 state: ReviewFindingState::Withdrawn,
                 ..finding
@@ -204,29 +212,29 @@ fn reopen(
     ids: &[u64],
     now: Timestamp,
 ) -> StoreResult<WebhookOutcome> {
-    let mut received = WebhookOutcome::Acknowledged;
+    let mut outcome = WebhookOutcome::Acknowledged;
     for (key, finding) in pull_feedback::findings_of_pull(tx, pull)? {
-        let is_meant = finding.comment.source == FeedbackSource::ReviewComment
+        let is_match = finding.comment.source == FeedbackSource::ReviewComment
             && ids.contains(&finding.comment.id)
             && finding.state == ReviewFindingState::Withdrawn;
-        if is_meant {
-            let again = ReviewFinding {
+        if is_match {
+            let reopened = ReviewFinding {
                 state: ReviewFindingState::New,
                 seen_at: now,
                 ..finding
             };
-            pull_feedback::put_finding(tx, pull, &key, &again)?;
-            received = WebhookOutcome::Queued;
+            pull_feedback::put_finding(tx, pull, &key, &reopened)?;
+            outcome = WebhookOutcome::Queued;
         }
     }
-    Ok(received)
+    Ok(outcome)
 }
 
-/// Notes that a comment asks for a run, unless the repository's workflow has told of it before.
-fn command(
+/// Records a command of a comment, unless the repository's workflow has reported it before.
+fn record_command(
     tx: &WriteTx<'_>,
     pull: &PullRequestId,
-    remark: &ReviewComment,
+    comment: &ReviewComment,
     instruction: Option<String>,
     now: Timestamp,
 ) -> StoreResult<WebhookOutcome> {
@@ -234,100 +242,101 @@ fn command(
     let known = pull_feedback::commands(tx, pull)?;
     if known
         .iter()
-        .any(|(_, one)| one.comment_id == Some(remark.id))
+        .any(|(_, one)| one.comment_id == Some(comment.id))
     {
         return Ok(WebhookOutcome::Ignored("known"));
     }
-    let told_by_workflow = known.into_iter().find(|(_, one)| {
+    let reported = known.into_iter().find(|(_, one)| {
         one.comment_id.is_none()
             && one.reported_by_workflow
             && one.is_same_request(instruction.as_deref(), now)
     });
-    if let Some((key, told)) = told_by_workflow {
+    if let Some((key, reported)) = reported {
         let same = CommentCommand {
-            comment_id: Some(remark.id),
-            ..told
+            comment_id: Some(comment.id),
+            ..reported
         };
         pull_feedback::put_command(tx, pull, &key, &same)?;
         return Ok(WebhookOutcome::Ignored("known"));
     }
-    let asked = CommentCommand {
-        comment_id: Some(remark.id),
-        author: Some(remark.author.name().to_owned()),
+    let command = CommentCommand {
+        comment_id: Some(comment.id),
+        author: Some(comment.author.name().to_owned()),
         instruction,
         requested_at: now,
         reported_by_workflow: false,
         state: CommentCommandState::Waiting,
     };
-    pull_feedback::put_command(tx, pull, &format!("comment-{}", remark.id), &asked)?;
+    pull_feedback::put_command(tx, pull, &format!("comment-{}", comment.id), &command)?;
     Ok(WebhookOutcome::Queued)
 }
 
-fn forget_commands(tx: &WriteTx<'_>, pull: &PullRequestId, ids: &[u64]) -> StoreResult<()> {
+fn remove_commands(tx: &WriteTx<'_>, pull: &PullRequestId, ids: &[u64]) -> StoreResult<()> {
     for (key, command) in pull_feedback::commands(tx, pull)? {
-        let is_meant = command.comment_id.is_some_and(|id| ids.contains(&id));
-        if is_meant && command.is_waiting() && !command.reported_by_workflow {
+        let is_match = command.comment_id.is_some_and(|id| ids.contains(&id));
+        if is_match && command.is_waiting() && !command.reported_by_workflow {
             pull_feedback::remove_command(tx, pull, &key)?;
         }
     }
     Ok(())
 }
 
-fn note_merge(
+fn record_merge(
     tx: &WriteTx<'_>,
     merged: MergedPullRequest,
     now: Timestamp,
 ) -> StoreResult<WebhookOutcome> {
-    let pull = known_as(tx, merged.pull)?;
+    let pull = canonical(tx, merged.pull)?;
     if jobs::of_pull(tx, &pull.repo, pull.number)?.is_empty() {
         return Ok(WebhookOutcome::Ignored("not our pull request"));
     }
-    let standing = PullRequestStatus::Merged {
+    let status = PullRequestStatus::Merged {
         commit: merged.commit,
         at: now,
     };
-    Ok(match close_pull(tx, &pull, standing)? {
+    Ok(match close_pull(tx, &pull, status)? {
         true => WebhookOutcome::Queued,
         false => WebhookOutcome::Ignored("known"),
     })
 }
 
-/// The pull request is over: nothing that waits is done any more, and a merge lets the ticket go. The
-/// ticket itself is left as it is. False when all that is known.
+/// Records that a pull request is closed: waiting findings are withdrawn and waiting commands
+/// removed. A merge also removes the dedup entry of the issue. The ticket does not change. Returns
+/// `false` if the status is known.
 pub(super) fn close_pull(
     tx: &WriteTx<'_>,
     pull: &PullRequestId,
-    standing: PullRequestStatus,
+    status: PullRequestStatus,
 ) -> StoreResult<bool> {
     let mut row = pull_feedback::get_pull(tx, pull)?;
-    take_back(tx, pull, |_| true)?;
+    withdraw(tx, pull, |_| true)?;
     for (key, command) in pull_feedback::commands(tx, pull)? {
         if command.is_waiting() {
             pull_feedback::remove_command(tx, pull, &key)?;
         }
     }
-    if row.status.as_str() == standing.as_str() {
+    if row.status.as_str() == status.as_str() {
         return Ok(false);
     }
-    if matches!(standing, PullRequestStatus::Merged { .. })
+    if matches!(status, PullRequestStatus::Merged { .. })
         && let Some(job) = jobs::of_pull(tx, &pull.repo, pull.number)?.pop()
     {
         dedup::remove(tx, &job.issue.id)?;
     }
-    row.status = standing;
+    row.status = status;
     pull_feedback::put_pull(tx, pull, &row)?;
     Ok(true)
 }
 
-/// Brings the ledger up to what the host shows: what no webhook told is added, what does not stand
-/// any more is withdrawn. Answers how much was added.
+/// Updates the ledger from GitHub: feedback that no webhook delivered is added, inactive feedback
+/// is withdrawn. Returns the number of additions.
 pub(super) fn reconcile_feedback(
     tx: &WriteTx<'_>,
     pull: &PullRequestId,
     seen: &PullRequestFeedback,
     now: Timestamp,
 ) -> StoreResult<u64> {
-    let standing = match (seen.state, &seen.merge) {
+    let status = match (seen.state, &seen.merge) {
         (PullRequestState::Open, _) => PullRequestStatus::Open,
         (PullRequestState::Merged, merge) => {
             let (commit, at) = merge.clone().unwrap_or_else(|| (String::new(), now));
@@ -335,51 +344,53 @@ pub(super) fn reconcile_feedback(
         }
         (PullRequestState::Closed, _) => PullRequestStatus::Closed,
     };
-    if standing != PullRequestStatus::Open {
-        return close_pull(tx, pull, standing).map(u64::from);
+    if status != PullRequestStatus::Open {
+        return close_pull(tx, pull, status).map(u64::from);
     }
     let row = pull_feedback::get_pull(tx, pull)?;
-    if row.status != standing || row.draft != Some(seen.draft) {
+    if row.status != status || row.draft != Some(seen.draft) {
         let row = feedback::PullRequestRecord {
-            status: standing,
+            status,
             draft: Some(seen.draft),
             ..row
         };
         pull_feedback::put_pull(tx, pull, &row)?;
     }
-    if ours(tx, pull, &seen.body)?.is_none() {
+    if own_job(tx, pull, &seen.body)?.is_none() {
         return Ok(0);
     }
     let mut added = 0;
-    for spoken in &seen.items {
-        added += u64::from(compare(tx, pull, spoken, now)?);
+    for item in &seen.items {
+        added += u64::from(reconcile_item(tx, pull, item, now)?);
     }
     Ok(added)
 }
 
-/// Whether it was news.
-fn compare(
+/// Updates the ledger from one item. Returns whether the item was added.
+fn reconcile_item(
     tx: &WriteTx<'_>,
     pull: &PullRequestId,
-    spoken: &FeedbackItem,
+    item: &FeedbackItem,
     now: Timestamp,
 ) -> StoreResult<bool> {
-    let remark = &spoken.comment;
-    if !spoken.is_active {
-        take_back(tx, pull, |known| {
-            known.source == remark.source && known.id == remark.id
+    let comment = &item.comment;
+    if !item.is_active {
+        withdraw(tx, pull, |known| {
+            known.source == comment.source && known.id == comment.id
         })?;
         return Ok(false);
     }
-    if is_own(remark, spoken.is_by_pull_author) {
+    if is_own_comment(comment, item.is_by_pull_author) {
         return Ok(false);
     }
-    match feedback::classify(remark) {
-        // Who left the line as it was then knows that it has changed.
-        FeedbackClass::ChangeRequest if !spoken.is_outdated => add(tx, pull, remark.clone(), now),
-        FeedbackClass::Command(instruction) if !is_answered(tx, pull, remark, now)? => {
-            let noted = command(tx, pull, remark, instruction, now)?;
-            Ok(noted == WebhookOutcome::Queued)
+    match feedback::classify(comment) {
+        // The line of an outdated comment has changed since, which probably addressed it.
+        FeedbackClass::ChangeRequest if !item.is_outdated => {
+            add_finding(tx, pull, comment.clone(), now)
+        }
+        FeedbackClass::Command(instruction) if !is_command_handled(tx, pull, comment, now)? => {
+            let outcome = record_command(tx, pull, comment, instruction, now)?;
+            Ok(outcome == WebhookOutcome::Queued)
         }
         FeedbackClass::ChangeRequest | FeedbackClass::Command(_) | FeedbackClass::Ignored(_) => {
             Ok(false)
@@ -387,27 +398,27 @@ fn compare(
     }
 }
 
-/// Whether a run was started since the comment, or it is too old to start one for it. The workflow
-/// of the repository does not say which comment it tells of.
-fn is_answered(
+/// Whether a run was started after the command, or the command is too old. The repository's
+/// workflow does not report the comment of its command.
+fn is_command_handled(
     tx: &impl ReadableTx,
     pull: &PullRequestId,
-    remark: &ReviewComment,
+    comment: &ReviewComment,
     now: Timestamp,
 ) -> StoreResult<bool> {
-    if now.since(remark.created_at) > LATE_COMMAND {
+    if now.since(comment.created_at) > MAX_COMMAND_AGE {
         return Ok(true);
     }
     let of_pull = jobs::of_pull(tx, &pull.repo, pull.number)?;
     Ok(of_pull.iter().any(|job| {
-        job.kind == JobKind::GapFill && job.reserved_at + CLOCK_SKEW >= remark.created_at
+        job.kind == JobKind::GapFill && job.reserved_at + CLOCK_SKEW >= comment.created_at
     }))
 }
 
-/// A run that a person asked for met the usage limit of the model's provider: it is asked for still.
+/// Requeues the command of a run that reached the usage limit of its model provider.
 pub(super) fn requeue_command(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
-    let is_meant = job.kind == JobKind::GapFill && job.resumes_at.is_some();
-    let Some(opened) = job.pull.as_ref().filter(|_| is_meant) else {
+    let is_requeued = job.kind == JobKind::GapFill && job.resumes_at.is_some();
+    let Some(opened) = job.pull.as_ref().filter(|_| is_requeued) else {
         return Ok(());
     };
     let pull = PullRequestId {
@@ -419,18 +430,18 @@ pub(super) fn requeue_command(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
     };
     for (key, command) in pull_feedback::commands(tx, &pull)? {
         if command.state == started {
-            let again = CommentCommand {
+            let waiting = CommentCommand {
                 state: CommentCommandState::Waiting,
                 ..command
             };
-            pull_feedback::put_command(tx, &pull, &key, &again)?;
+            pull_feedback::put_command(tx, &pull, &key, &waiting)?;
         }
     }
     Ok(())
 }
 
-/// After a follow-up has ended: what it was given is resolved, or waits for the next. Answers how
-/// much was given up.
+/// Settles the findings of an ended follow-up: each is resolved, or waits for the next run. Returns
+/// the number of findings that are abandoned.
 pub(super) fn settle_findings(tx: &WriteTx<'_>, job: &Job) -> StoreResult<usize> {
     let Some(opened) = job.pull.as_ref().filter(|_| job.kind == JobKind::FollowUp) else {
         return Ok(0);
@@ -439,16 +450,16 @@ pub(super) fn settle_findings(tx: &WriteTx<'_>, job: &Job) -> StoreResult<usize>
         repo: job.repo.clone(),
         number: opened.number,
     };
-    let mut given_up = 0;
+    let mut abandoned = 0;
     for (key, finding) in pull_feedback::unresolved(tx, &pull)? {
-        let taken = ReviewFindingState::InProgress {
+        let in_progress = ReviewFindingState::InProgress {
             job: job.id.clone(),
         };
-        if finding.state == taken {
+        if finding.state == in_progress {
             let after = finding.with_follow_up_result(job);
-            given_up += usize::from(after.state == ReviewFindingState::Abandoned);
+            abandoned += usize::from(after.state == ReviewFindingState::Abandoned);
             pull_feedback::put_finding(tx, &pull, &key, &after)?;
         }
     }
-    Ok(given_up)
+    Ok(abandoned)
 }

@@ -1,71 +1,71 @@
-//! Feedback that people gave on a pull request becomes one more run on its branch.
+//! Follow-up runs and commands on open pull requests.
 //!
-//! Once it is quiet, the host is asked how the conversation stands and what its authors may do, and
-//! the ticketing system for the ticket as it is now. Then one commit decides, by the store alone,
-//! whose turn it is, reserves the run and notes which feedback it was given: a second look at the
-//! same time finds the branch busy. Whatever cannot be asked just now leaves everything as it is, for
-//! the next look.
+//! Once a pull request is quiet, its conversation, the permissions of the authors and the current
+//! ticket are read. Then one transaction decides from the store alone, reserves the run, and
+//! records which feedback it addresses; a concurrent check finds the branch busy. If something
+//! cannot be read, nothing changes and the next cycle tries again.
 //!
-//! Commands that webhooks told of are started here, too, so that they wait their turn.
+//! Commands received by webhook are started here too, so that they wait for a free branch.
+
+mod authors;
+mod reservation;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::{TryStreamExt, stream};
-use serde::Deserialize;
 use tokio::time::timeout;
 
 use crate::app::App;
-use domain::audit::Actor;
 use domain::comments;
-use domain::external_reviewers::{ExternalReviewConfig, ReviewInputs};
 use domain::feedback::{
-    self, CommentCommand, CommentCommandState, FeedbackAuthor, FeedbackClass, FollowUpPolicy,
-    NextPullRequestRun, PullRequestId, ReviewFinding, ReviewFindingState,
+    self, CommentCommand, FeedbackAuthor, FollowUpPolicy, NextPullRequestRun, PullRequestId,
+    ReviewFinding, ReviewFindingState,
 };
-use domain::ids::JobId;
 use domain::issue::{IssueLookup, Phase, RelatedIssues};
-use domain::job::{Job, JobKind};
+use domain::job::Job;
 use domain::limits;
 use domain::mapping::Mapping;
 use domain::runner_image::RequestedImage;
 use domain::time::Timestamp;
 use domain::usage::BudgetUsage;
 use store::pull_feedback::KeyedRow;
-use store::{ReadableTx, StoreResult, WriteTx, jobs, mappings, pull_feedback, webhook_deliveries};
+use store::{ReadableTx, StoreResult, jobs, mappings, pull_feedback, webhook_deliveries};
 use vendors::http::VendorError;
-use vendors::scm::{GitHub, PullRequestFeedback, RepoPermission};
+use vendors::scm::{GitHub, PullRequestFeedback};
 
 use super::budget;
 use super::dispatch;
-use super::feedback::reconcile_feedback;
 use super::provider_limit;
-use super::pull_run::{self, PullRunRequest};
+use super::pull_run::{self};
 use super::pull_wait_comments::{self, BUDGET_COMMENT, FOLLOW_UP_BUDGET_COMMENT};
 use super::repo_image;
 
-/// How many pull requests are looked at side by side?
+use authors::{authors_of_requests, check_authors};
+use reservation::reserve;
+
+/// Maximum number of pull requests processed concurrently.
 pub(super) const MAX_CONCURRENT_PULLS: usize = 8;
 
-/// How long is a ticketing system waited for?
-const LOOK_UP: Duration = Duration::from_secs(15);
+/// Timeout of a ticket lookup.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How many deliveries are forgotten in one commit?
-const SWEPT_AT_ONCE: usize = 2_000;
+/// Maximum number of webhook deliveries removed in one transaction.
+const MAX_REMOVED_DELIVERIES: usize = 2_000;
 
-/// Where a repository names its reviewers.
-const SETTINGS: &str = ".agent-implement/config.yml";
-
-/// Looks once at every pull request that something is to be done about.
+/// Checks once every pull request with open feedback or commands.
+///
+/// # Errors
+/// Fails if the store cannot be read or written.
 pub async fn run_once(app: &App) -> StoreResult<()> {
-    forget_deliveries(app).await?;
+    remove_old_deliveries(app).await?;
     let pulls = app.store.read(pull_feedback::pulls_with_open_work)?;
     stream::iter(pulls.iter().map(Ok))
-        .try_for_each_concurrent(MAX_CONCURRENT_PULLS, |pull| look(app, pull))
+        .try_for_each_concurrent(MAX_CONCURRENT_PULLS, |pull| process_pull(app, pull))
         .await
 }
 
-async fn forget_deliveries(app: &App) -> StoreResult<()> {
+async fn remove_old_deliveries(app: &App) -> StoreResult<()> {
     let then = app.now() - limits::WEBHOOK_DEDUP_WINDOW;
     if app
         .store
@@ -73,32 +73,32 @@ async fn forget_deliveries(app: &App) -> StoreResult<()> {
     {
         let swept = app
             .store
-            .write(move |tx| webhook_deliveries::remove_before(tx, then, SWEPT_AT_ONCE));
+            .write(move |tx| webhook_deliveries::remove_before(tx, then, MAX_REMOVED_DELIVERIES));
         swept.await?;
     }
     Ok(())
 }
 
-/// A pull request as the store knows it.
-struct Standing {
-    /// The last job of it.
-    opened: Job,
+/// State of a pull request in the store.
+struct StoredPull {
+    /// Latest job of the pull request.
+    last_job: Job,
     mapping: Mapping,
     findings: Vec<KeyedRow<ReviewFinding>>,
     commands: Vec<KeyedRow<CommentCommand>>,
-    turn: NextPullRequestRun,
-    held: Option<Held>,
+    next_run: NextPullRequestRun,
+    block: Option<Block>,
 }
 
-/// Why no run of its mapping may start now.
-enum Held {
+/// Reason why no run of the mapping may start now.
+enum Block {
     Budget(BudgetUsage),
-    Limit(Timestamp),
+    ProviderLimit(Timestamp),
 }
 
-impl Standing {
-    /// None while nothing can be done: it has no job yet, or nobody maps its repository, or the
-    /// mapping is paused. All of it waits.
+impl StoredPull {
+    /// Reads the state. Returns `None` while no run is possible: the pull request has no job, its
+    /// repository is not mapped, or the mapping is paused or ineligible.
     fn read(
         tx: &impl ReadableTx,
         app: &App,
@@ -106,11 +106,11 @@ impl Standing {
         now: Timestamp,
     ) -> StoreResult<Option<Self>> {
         let of_pull = jobs::of_pull(tx, &pull.repo, pull.number)?;
-        let Some(opened) = of_pull.last().cloned() else {
+        let Some(last_job) = of_pull.last().cloned() else {
             return Ok(None);
         };
         let mode = app.runner_mode(tx)?;
-        let mapping = mappings::get(tx, &opened.team)?
+        let mapping = mappings::get(tx, &last_job.team)?
             .filter(|mapping| !mapping.paused && mapping.target_repo() == pull.repo)
             .filter(|mapping| {
                 dispatch::ineligible_reason(app, mode, mapping, Phase::Implementation).is_none()
@@ -120,41 +120,43 @@ impl Standing {
         };
         let findings = pull_feedback::unresolved(tx, pull)?;
         let commands = pull_feedback::commands(tx, pull)?;
-        let turn = feedback::next_pull_request_run(
+        let next_run = feedback::next_pull_request_run(
             &FollowUpPolicy::default(),
-            pull_run::active_run(tx, &opened)?.is_some(),
+            pull_run::active_run(tx, &last_job)?.is_some(),
             &of_pull,
             &values(&findings),
             &values(&commands),
             now,
         );
-        let held = match budget::exhausted(tx, &mapping, now)? {
-            Some(spending) => Some(Held::Budget(spending)),
-            None => provider_limit::limited_until(tx, app, &mapping, now)?.map(Held::Limit),
+        let block = match budget::exhausted(tx, &mapping, now)? {
+            Some(spending) => Some(Block::Budget(spending)),
+            None => {
+                provider_limit::limited_until(tx, app, &mapping, now)?.map(Block::ProviderLimit)
+            }
         };
         Ok(Some(Self {
-            opened,
+            last_job,
             mapping,
             findings,
             commands,
-            turn,
-            held,
+            next_run,
+            block,
         }))
     }
 
-    /// Everybody whose word is to be weighed.
+    /// Authors of new findings and waiting commands.
     fn authors(&self) -> Vec<FeedbackAuthor> {
         let new = self
             .findings
             .iter()
             .filter(|(_, one)| one.state == ReviewFindingState::New);
-        let said = new.map(|(_, finding)| finding.comment.author.clone());
+        let of_findings = new.map(|(_, finding)| finding.comment.author.clone());
         let waiting = self.commands.iter().filter(|(_, one)| one.is_waiting());
-        let asked = waiting.filter_map(|(_, command)| {
+        let of_commands = waiting.filter_map(|(_, command)| {
             let login = command.author.clone()?;
             Some(FeedbackAuthor::Person { login })
         });
-        said.chain(asked).collect()
+        of_findings.chain(of_commands).collect()
     }
 }
 
@@ -162,25 +164,26 @@ fn values<T: Clone>(keyed: &[KeyedRow<T>]) -> Vec<T> {
     keyed.iter().map(|(_, value)| value.clone()).collect()
 }
 
-/// What was found out outside.
+/// State read from GitHub and the ticketing system.
 #[derive(Clone)]
-struct Seen {
+struct ExternalState {
     conversation: PullRequestFeedback,
-    /// Whether somebody's word counts; nothing is known of those who are not here.
-    counts: HashMap<FeedbackAuthor, bool>,
+    /// Whether the feedback of an author is addressed. Authors whose lookup failed are missing.
+    permitted: HashMap<FeedbackAuthor, bool>,
     ticket: IssueLookup,
-    /// The image that the repository asks for.
+    /// Image named by the repository.
     image: RequestedImage,
 }
 
-async fn look(app: &App, pull: &PullRequestId) -> StoreResult<()> {
+async fn process_pull(app: &App, pull: &PullRequestId) -> StoreResult<()> {
     let now = app.now();
-    let read = app.store.read(|tx| Standing::read(tx, app, pull, now))?;
-    let (Some(standing), Some(github)) = (read, &app.github) else {
+    let stored = app.store.read(|tx| StoredPull::read(tx, app, pull, now))?;
+    let (Some(stored), Some(github)) = (stored, &app.github) else {
         return Ok(());
     };
-    match (standing.turn, &standing.held) {
-        (NextPullRequestRun::NotDue, _) | (NextPullRequestRun::FollowUp, Some(Held::Limit(_))) => {
+    match (stored.next_run, &stored.block) {
+        (NextPullRequestRun::NotDue, _)
+        | (NextPullRequestRun::FollowUp, Some(Block::ProviderLimit(_))) => {
             return Ok(());
         }
         (NextPullRequestRun::LimitReached(until), _) => {
@@ -189,9 +192,9 @@ async fn look(app: &App, pull: &PullRequestId) -> StoreResult<()> {
             return pull_wait_comments::post_once(app, pull, until, FOLLOW_UP_BUDGET_COMMENT, body)
                 .await;
         }
-        (NextPullRequestRun::FollowUp, Some(Held::Budget(spending))) => {
-            let told = spending.exhausted_message(&standing.mapping.team_key);
-            let body = comments::follow_ups_over_budget(&told);
+        (NextPullRequestRun::FollowUp, Some(Block::Budget(spending))) => {
+            let reason = spending.exhausted_message(&stored.mapping.team_key);
+            let body = comments::follow_ups_over_budget(&reason);
             return pull_wait_comments::post_once(
                 app,
                 pull,
@@ -201,324 +204,75 @@ async fn look(app: &App, pull: &PullRequestId) -> StoreResult<()> {
             )
             .await;
         }
-        // Who asks is known to wait.
-        (NextPullRequestRun::Command, Some(Held::Limit(until)))
+        // The wait for the provider limit has been announced on the pull request.
+        (NextPullRequestRun::Command, Some(Block::ProviderLimit(until)))
             if pull_wait_comments::is_posted(app, pull, *until)? =>
         {
             return Ok(());
         }
         (NextPullRequestRun::Command | NextPullRequestRun::FollowUp, _) => {}
     }
-    let seen = match see(app, github, pull, &standing).await {
-        Ok(seen) => seen,
-        Err(why) => {
-            tracing::warn!(repo = %pull.repo, pull = pull.number, why, "Feedback waits.");
+    let external = match fetch_external_state(app, github, pull, &stored).await {
+        Ok(external) => external,
+        Err(reason) => {
+            tracing::warn!(repo = %pull.repo, pull = pull.number, reason, "Postponed a run on a pull request.");
             return Ok(());
         }
     };
-    let (handle, place) = (app.clone(), pull.clone());
-    let begun = app
+    let (handle, pull_id) = (app.clone(), pull.clone());
+    let reserved = app
         .store
-        .write(move |tx| begin(tx, &handle, &place, &seen, now))
+        .write(move |tx| reserve(tx, &handle, &pull_id, &external, now))
         .await?;
-    if let Some(job) = begun {
-        tracing::info!(job_id = %job, repo = %pull.repo, pull = pull.number, "Reserved a run on a pull request.");
+    if let Some(job) = reserved {
+        tracing::info!(job_id = %job, repo = %pull.repo, pull = pull.number, "Reserved a run from feedback on a pull request.");
     }
     Ok(())
 }
 
-/// Asks everybody outside whose word is needed.
-async fn see(
+/// Reads everything that the decision needs from GitHub and the ticketing system.
+async fn fetch_external_state(
     app: &App,
     github: &GitHub,
     pull: &PullRequestId,
-    standing: &Standing,
-) -> Result<Seen, String> {
-    let told = |error: VendorError| error.to_string();
-    let conversation = github.pull_feedback(pull).await.map_err(told)?;
-    let mut authors = standing.authors();
-    authors.extend(asking(&conversation));
+    stored: &StoredPull,
+) -> Result<ExternalState, String> {
+    let message = |error: VendorError| error.to_string();
+    let conversation = github.pull_feedback(pull).await.map_err(message)?;
+    let mut authors = stored.authors();
+    authors.extend(authors_of_requests(&conversation));
     authors.sort();
     authors.dedup();
-    Ok(Seen {
-        counts: weigh(app, github, pull, &standing.mapping, authors).await,
-        ticket: ticket(app, standing).await?,
-        image: repo_image::fetch(app, &pull.repo, &standing.mapping.default_branch).await?,
+    Ok(ExternalState {
+        permitted: check_authors(app, github, pull, &stored.mapping, authors).await,
+        ticket: ticket(app, stored).await?,
+        image: repo_image::fetch(app, &pull.repo, &stored.mapping.default_branch).await?,
         conversation,
     })
 }
 
-/// Everybody who asks for something in a conversation: what no webhook told is weighed at once, or
-/// a stranger's word would hold up what counts.
-fn asking(conversation: &PullRequestFeedback) -> impl Iterator<Item = FeedbackAuthor> {
-    let standing = conversation.items.iter().filter(|spoken| spoken.is_active);
-    let asks = standing.filter(|spoken| {
-        !matches!(
-            feedback::classify(&spoken.comment),
-            FeedbackClass::Ignored(_)
-        )
-    });
-    asks.map(|spoken| spoken.comment.author.clone())
-}
-
-/// Whose word counts: that of people who may write, and of reviewers whom the repository names.
-/// Somebody who cannot be looked up now is left out, and looked up again.
-async fn weigh(
-    app: &App,
-    github: &GitHub,
-    pull: &PullRequestId,
-    mapping: &Mapping,
-    authors: Vec<FeedbackAuthor>,
-) -> HashMap<FeedbackAuthor, bool> {
-    let mut counts = HashMap::new();
-    let mut reviewers = None;
-    for author in authors {
-        let weighed = match &author {
-            FeedbackAuthor::Person { login } => may_write(app, github, pull, login).await,
-            FeedbackAuthor::App { slug } => {
-                if reviewers.is_none() {
-                    reviewers = Some(named_reviewers(github, mapping).await);
-                }
-                match &reviewers {
-                    Some(Ok(reviewers)) => Ok(reviewers.includes_app(slug)),
-                    Some(Err(why)) => Err(why.clone()),
-                    None => Ok(false),
-                }
-            }
-        };
-        match weighed {
-            Ok(counted) => {
-                counts.insert(author, counted);
-            }
-            Err(why) => {
-                let who = author.name();
-                tracing::warn!(repo = %pull.repo, who, why, "What somebody may do could not be looked up.");
-            }
-        }
-    }
-    counts
-}
-
-async fn may_write(
-    app: &App,
-    github: &GitHub,
-    pull: &PullRequestId,
-    login: &str,
-) -> Result<bool, String> {
-    let now = app.now();
-    let known = app.permission_cache.get(&pull.repo, login, now);
-    let permission = match known {
-        Some(permission) => permission,
-        None => {
-            let asked = github.permission(&pull.repo, login).await;
-            let permission = asked.map_err(|error| error.to_string())?;
-            app.permission_cache
-                .insert(&pull.repo, login, permission, now);
-            permission
-        }
-    };
-    Ok(permission >= RepoPermission::Write)
-}
-
-/// The reviewers that the default branch names. A file that cannot be read names nobody.
-async fn named_reviewers(
-    github: &GitHub,
-    mapping: &Mapping,
-) -> Result<ExternalReviewConfig, String> {
-    #[derive(Deserialize, Default)]
-    struct Named {
-        #[serde(flatten)]
-        review: ReviewInputs,
-    }
-    let file = github
-        .file(&mapping.target_repo(), SETTINGS, &mapping.default_branch)
-        .await
-        .map_err(|error| error.to_string())?;
-    let named: Option<Named> = file
-        .and_then(|file| serde_saphyr::from_str(&file.text).ok())
-        .flatten();
-    Ok(ExternalReviewConfig::default().with_overrides(&named.unwrap_or_default().review))
-}
-
-/// The ticket as it is now. Work on an open pull request outlives it.
-async fn ticket(app: &App, standing: &Standing) -> Result<IssueLookup, String> {
-    let issue = &standing.opened.issue;
+/// Reads the current ticket. If it no longer exists, the ticket of the last job is used: work on an
+/// open pull request outlives its ticket.
+async fn ticket(app: &App, stored: &StoredPull) -> Result<IssueLookup, String> {
+    let issue = &stored.last_job.issue;
     let account = app
         .account(issue.system)
         .ok_or("its ticketing system is not configured")?;
     let found = match timeout(
-        LOOK_UP,
-        account.find_issue(&[&standing.mapping], &issue.key),
+        LOOKUP_TIMEOUT,
+        account.find_issue(&[&stored.mapping], &issue.key),
     )
     .await
     {
         Ok(Ok(found)) => found,
         Ok(Err(error)) => return Err(format!("the ticket could not be looked up: {error}")),
-        Err(_) => return Err(format!("{} did not answer in time", account.name())),
+        Err(_) => return Err(format!("{} did not respond in time", account.name())),
     };
-    let same = found.into_iter().find(|named| named.issue.id == issue.id);
+    let same = found.into_iter().find(|lookup| lookup.issue.id == issue.id);
     Ok(same.unwrap_or_else(|| IssueLookup {
         issue: issue.clone(),
-        team: standing.mapping.team_key.clone(),
+        team: stored.mapping.team_key.clone(),
         description: String::new(),
         related: RelatedIssues::default(),
     }))
-}
-
-/// Brings the ledger up to what was seen and, when it is somebody's turn still, reserves the run.
-fn begin(
-    tx: &WriteTx<'_>,
-    app: &App,
-    pull: &PullRequestId,
-    seen: &Seen,
-    now: Timestamp,
-) -> StoreResult<Option<JobId>> {
-    reconcile_feedback(tx, pull, &seen.conversation, now)?;
-    hear(tx, pull, &seen.counts)?;
-    let Some(standing) = Standing::read(tx, app, pull, now)? else {
-        return Ok(None);
-    };
-    match standing.turn {
-        NextPullRequestRun::Command => begin_command(tx, app, pull, seen, &standing, now),
-        NextPullRequestRun::FollowUp if standing.held.is_none() => {
-            begin_follow_up(tx, app, pull, seen, &standing, now)
-        }
-        NextPullRequestRun::FollowUp
-        | NextPullRequestRun::NotDue
-        | NextPullRequestRun::LimitReached(_) => Ok(None),
-    }
-}
-
-/// What somebody said whose word does not count is forgotten: said again when it does, it counts.
-fn hear(
-    tx: &WriteTx<'_>,
-    pull: &PullRequestId,
-    counts: &HashMap<FeedbackAuthor, bool>,
-) -> StoreResult<()> {
-    for (key, finding) in pull_feedback::unresolved(tx, pull)? {
-        match counts.get(&finding.comment.author) {
-            Some(true) if finding.state == ReviewFindingState::New => {
-                let open = ReviewFinding {
-                    state: ReviewFindingState::Open,
-                    ..finding
-                };
-                pull_feedback::put_finding(tx, pull, &key, &open)?;
-            }
-            Some(false) if finding.state == ReviewFindingState::New => {
-                pull_feedback::remove_finding(tx, pull, &key)?;
-            }
-            _ => {}
-        }
-    }
-    for (key, command) in pull_feedback::commands(tx, pull)? {
-        if command.is_waiting() && is_heard(&command, counts) == Some(false) {
-            pull_feedback::remove_command(tx, pull, &key)?;
-        }
-    }
-    Ok(())
-}
-
-fn is_heard(command: &CommentCommand, counts: &HashMap<FeedbackAuthor, bool>) -> Option<bool> {
-    match command.author.clone() {
-        None => Some(true),
-        Some(login) => counts.get(&FeedbackAuthor::Person { login }).copied(),
-    }
-}
-
-fn begin_command(
-    tx: &WriteTx<'_>,
-    app: &App,
-    pull: &PullRequestId,
-    seen: &Seen,
-    standing: &Standing,
-    now: Timestamp,
-) -> StoreResult<Option<JobId>> {
-    let mut waiting = standing.commands.iter().filter(|(_, one)| one.is_waiting());
-    let heard = waiting.find(|(_, one)| is_heard(one, &seen.counts) == Some(true));
-    let Some((key, command)) = heard else {
-        return Ok(None);
-    };
-    match &standing.held {
-        // The budget is its operator's word, and not that of who comments.
-        Some(Held::Budget(spending)) => {
-            let told = spending.exhausted_message(&standing.mapping.team_key);
-            pull_wait_comments::post_command_refused(tx, pull, &told, now)?;
-            let refused = CommentCommand {
-                state: CommentCommandState::Refused,
-                ..command.clone()
-            };
-            return pull_feedback::put_command(tx, pull, key, &refused).map(|()| None);
-        }
-        Some(Held::Limit(until)) => {
-            pull_wait_comments::post_limit_wait(tx, pull, *until, now)?;
-            return Ok(None);
-        }
-        None => {}
-    }
-    let wanted = PullRunRequest {
-        kind: JobKind::GapFill,
-        actor: commanded(command),
-        last_job: &standing.opened,
-        mapping: &standing.mapping,
-        issue: &seen.ticket,
-        instruction: command.instruction.clone(),
-        findings: None,
-        image: seen.image.clone(),
-    };
-    let Some(job) = pull_run::reserve(tx, app, wanted, now)? else {
-        return Ok(None);
-    };
-    let started = CommentCommand {
-        state: CommentCommandState::Started { job: job.clone() },
-        ..command.clone()
-    };
-    pull_feedback::put_command(tx, pull, key, &started)?;
-    Ok(Some(job))
-}
-
-/// Who commented; the repository's workflow does not say, and knows the trigger's secret.
-fn commanded(command: &CommentCommand) -> Actor {
-    match &command.author {
-        Some(login) => Actor::webhook([login.as_str()]),
-        None => Actor::trigger(),
-    }
-}
-
-fn begin_follow_up(
-    tx: &WriteTx<'_>,
-    app: &App,
-    pull: &PullRequestId,
-    seen: &Seen,
-    standing: &Standing,
-    now: Timestamp,
-) -> StoreResult<Option<JobId>> {
-    let is_open = |one: &&KeyedRow<ReviewFinding>| one.1.state == ReviewFindingState::Open;
-    let open: Vec<&KeyedRow<ReviewFinding>> = standing.findings.iter().filter(is_open).collect();
-    if open.is_empty() {
-        return Ok(None);
-    }
-    let told: Vec<&ReviewFinding> = open.iter().map(|(_, finding)| finding).collect();
-    let (text, count) = feedback::format_findings(&told);
-    let wanted = PullRunRequest {
-        kind: JobKind::FollowUp,
-        actor: Actor::webhook(told.iter().take(count).map(|one| one.comment.author.name())),
-        last_job: &standing.opened,
-        mapping: &standing.mapping,
-        issue: &seen.ticket,
-        instruction: None,
-        findings: Some(text),
-        image: seen.image.clone(),
-    };
-    let Some(job) = pull_run::reserve(tx, app, wanted, now)? else {
-        return Ok(None);
-    };
-    for (key, finding) in open.into_iter().take(count) {
-        let taken = ReviewFinding {
-            state: ReviewFindingState::InProgress { job: job.clone() },
-            attempts: finding.attempts.saturating_add(1),
-            ..finding.clone()
-        };
-        pull_feedback::put_finding(tx, pull, key, &taken)?;
-    }
-    Ok(Some(job))
 }

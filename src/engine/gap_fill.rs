@@ -1,12 +1,13 @@
-//! More work on an open pull request, because a person asks for it in a comment.
+//! Gap-fill runs: more work on an open pull request, requested by the repository's workflow for a
+//! command in a comment.
 //!
-//! The issue is looked up among what the mappings own; whether the pull request is ours and its
-//! branch free is decided in the commit that reserves the run, so that of two equal requests one
-//! starts a run. The ticket hears nothing of it: no marker moves, no dedup entry is made, no slot is
-//! taken. What goes wrong after the answer is told on the pull request.
+//! The issue is looked up among those of all mappings. The transaction that reserves the run checks
+//! that the pull request belongs to this service and that its branch is free, so of two equal
+//! requests one starts a run. The ticket does not change: no marker moves, no dedup entry is
+//! created, no slot is taken. A failure after the response is reported on the pull request.
 //!
-//! The host may have told of the same comment by webhook, before or after. Each comment is one run:
-//! see [`Command`].
+//! A webhook may deliver the same comment before or after. Each comment causes one run: see
+//! [`CommentCommand`].
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -24,7 +25,7 @@ use domain::issue::{IssueLookup, Phase, System};
 use domain::job::{Job, JobKind, JobState};
 use domain::limits;
 use domain::mapping::Mapping;
-use domain::runner_image::RequestedImage as AskedImage;
+use domain::runner_image::RequestedImage;
 use domain::time::Timestamp;
 use store::crash_injection::CrashPoint;
 use store::pull_feedback::KeyedRow;
@@ -38,45 +39,54 @@ use super::pull_run::{self, PullRunRequest};
 use super::pull_wait_comments;
 use super::repo_image;
 
-/// How long is a ticketing system waited for?
-const LOOK_UP: Duration = Duration::from_secs(15);
+/// Timeout of an issue lookup.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long is the start waited for? Shorter than what a stop of the service leaves to requests.
-const START: Duration = Duration::from_secs(8);
+/// Maximum wait for the start of the run. Shorter than the time that a shutdown leaves to open
+/// requests.
+const START_WAIT: Duration = Duration::from_secs(8);
 
-/// Ends an instruction that was cut.
-const CUT_MARK: &str = "\n\n[… the instruction was cut here: it is longer than a run may be given]";
+/// Marks the end of an instruction that was cut.
+const CUT_MARK: &str = "\n\n[… instruction truncated: it exceeds the maximum length]";
 
-/// What a person asks for.
+/// Request for a gap-fill run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GapFillRequest {
+    /// Key of the issue.
     pub issue: String,
+    /// Number of the pull request.
     pub pull_number: u64,
+    /// Instruction for the run.
     pub instruction: Option<String>,
 }
 
-/// What becomes of it.
+/// Outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GapFillOutcome {
+    /// A run was reserved or started.
     Started(JobId),
-    /// It is known already, and waits for its turn on the branch.
+    /// The command is known and waits for a free branch.
     Waiting,
 }
 
-/// Why no run was started.
+/// Reason why no run was started.
 #[derive(Debug, thiserror::Error)]
 pub enum GapFillError {
-    /// No mapping owns the issue, or the pull request is none that we opened for it.
-    #[error("no mapping owns such an issue and pull request")]
+    /// No mapping owns the issue, or this service has no job of the issue on the pull request.
+    #[error("no mapping owns this issue and pull request")]
     NotFound,
+    /// The mapping is paused.
     #[error("{0} is paused")]
     Paused(TeamKey),
     #[error("{detail}")]
+    /// The run cannot be dispatched.
     NotDispatched {
+        /// Reason.
         detail: String,
-        /// The repository host's HTTP status, when it is the one who refused.
+        /// HTTP status of GitHub, if it rejected the dispatch.
         status: Option<u16>,
     },
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -90,46 +100,47 @@ impl GapFillError {
     }
 }
 
-/// Reserves a run on the pull request and waits a little for its start.
+/// Reserves a run on the pull request and waits briefly for its start.
 ///
-/// A start that is still open then counts as one: it is stored and will be tried for a day, and
-/// whoever asks again meanwhile is refused, so that there is one run. Should it fail in the end, the
-/// pull request is told.
+/// A start that is still pending then counts as success: it is stored and retried for up to a day,
+/// and further requests are rejected meanwhile, so that there is one run. A final failure is
+/// reported on the pull request.
 ///
 /// # Errors
-/// When no run is going to start, or it cannot be stored.
-pub async fn trigger(app: &App, asked: GapFillRequest) -> Result<GapFillOutcome, GapFillError> {
-    let key = IssueKey::parse(&asked.issue).ok_or(GapFillError::NotFound)?;
-    let (owners, unclear) = owners(app, &key).await?;
+/// Fails if no run will start, or if the store cannot be written.
+pub async fn trigger(app: &App, request: GapFillRequest) -> Result<GapFillOutcome, GapFillError> {
+    let key = IssueKey::parse(&request.issue).ok_or(GapFillError::NotFound)?;
+    let (owners, lookup_failure) = owners(app, &key).await?;
     let images = images(app, &owners).await?;
-    let asked = GapFillRequest {
-        instruction: sanitize_instruction(asked.instruction),
-        ..asked
+    let request = GapFillRequest {
+        instruction: sanitize_instruction(request.instruction),
+        ..request
     };
     let (handle, now) = (app.clone(), app.now());
     let reserved = app
         .store
         .write(
-            move |tx| match reserve(tx, &handle, &owners, &images, &asked, now) {
+            move |tx| match reserve(tx, &handle, &owners, &images, &request, now) {
                 Err(GapFillError::Store(error)) => Err(error),
                 decided => Ok(decided),
             },
         )
         .await?;
-    match (reserved, unclear) {
+    match (reserved, lookup_failure) {
         (Ok(GapFillOutcome::Waiting), _) => Ok(GapFillOutcome::Waiting),
         (Ok(GapFillOutcome::Started(job)), _) => {
-            tracing::info!(job_id = %job, issue = %key, "Reserved a run on a pull request.");
+            tracing::info!(job_id = %job, issue = %key, "Reserved a gap-fill run.");
             app.crash_plan.crash_if_planned(CrashPoint::Reserved);
-            started(app, &job).await.map(GapFillOutcome::Started)
+            wait_for_start(app, &job).await.map(GapFillOutcome::Started)
         }
-        // A system that did not answer may be the one that has it.
-        (Err(GapFillError::NotFound), Some(why)) => Err(GapFillError::not_dispatched(why)),
+        // The issue may belong to the system that did not respond.
+        (Err(GapFillError::NotFound), Some(reason)) => Err(GapFillError::not_dispatched(reason)),
         (Err(refusal), _) => Err(refusal),
     }
 }
 
-/// The instruction as a run may have it: nothing in it is invisible, and it leaves room for the rest.
+/// Removes invisible characters from an instruction and limits its length. Returns `None` if
+/// nothing remains.
 pub(super) fn sanitize_instruction(instruction: Option<String>) -> Option<String> {
     let instruction = instruction.map(|text| {
         let text = comments::strip_invisible_chars(&text);
@@ -138,24 +149,25 @@ pub(super) fn sanitize_instruction(instruction: Option<String>) -> Option<String
     instruction.filter(|text| !text.is_empty())
 }
 
-/// The issue as each mapping sees it that owns it, and why another might.
+/// Looks up the issue in all mappings. The second value is the error of a system that did not
+/// respond.
 async fn owners(app: &App, key: &IssueKey) -> StoreResult<(Vec<IssueLookup>, Option<String>)> {
     let mut mapped: BTreeMap<System, Vec<Mapping>> = BTreeMap::new();
     for mapping in app.store.read(mappings::all)? {
         mapped.entry(mapping.system()).or_default().push(mapping);
     }
-    let looks = app.ticketing.iter().filter_map(|account| {
+    let lookups = app.ticketing.iter().filter_map(|account| {
         let mappings = mapped.get(&account.system())?;
         Some(look_up(account, mappings, key))
     });
-    let (mut owners, mut unclear) = (Vec::new(), None);
-    for look in join_all(looks).await {
-        match look {
+    let (mut owners, mut lookup_failure) = (Vec::new(), None);
+    for lookup in join_all(lookups).await {
+        match lookup {
             Ok(found) => owners.extend(found),
-            Err(why) => unclear = Some(why),
+            Err(reason) => lookup_failure = Some(reason),
         }
     }
-    Ok((owners, unclear))
+    Ok((owners, lookup_failure))
 }
 
 async fn look_up(
@@ -164,24 +176,24 @@ async fn look_up(
     key: &IssueKey,
 ) -> Result<Vec<IssueLookup>, String> {
     let mappings: Vec<&Mapping> = mappings.iter().collect();
-    let why = match timeout(LOOK_UP, account.find_issue(&mappings, key)).await {
+    let reason = match timeout(LOOKUP_TIMEOUT, account.find_issue(&mappings, key)).await {
         Ok(Ok(found)) => return Ok(found),
         Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("{} did not answer in time", account.name()),
+        Err(_) => format!("{} did not respond in time", account.name()),
     };
-    tracing::warn!(account = account.name(), issue = %key, why, "An issue could not be looked up.");
-    Err(format!("the issue could not be looked up: {why}"))
+    tracing::warn!(account = account.name(), issue = %key, reason, "Failed to look up an issue.");
+    Err(format!("the issue could not be looked up: {reason}"))
 }
 
-/// What the repository of each owner asks for as an image, or why it cannot have it.
-type Images = BTreeMap<TeamKey, Result<AskedImage, String>>;
+/// Image named by the repository of each owner, or the reason why it is invalid.
+type Images = BTreeMap<TeamKey, Result<RequestedImage, String>>;
 
 async fn images(app: &App, owners: &[IssueLookup]) -> StoreResult<Images> {
     let mut images = Images::new();
-    for named in owners {
-        if let Some(mapping) = app.store.read(|tx| mappings::get(tx, &named.team))? {
+    for lookup in owners {
+        if let Some(mapping) = app.store.read(|tx| mappings::get(tx, &lookup.team))? {
             images.insert(
-                named.team.clone(),
+                lookup.team.clone(),
                 repo_image::fetch(app, &mapping.target_repo(), &mapping.default_branch).await,
             );
         }
@@ -189,16 +201,16 @@ async fn images(app: &App, owners: &[IssueLookup]) -> StoreResult<Images> {
     Ok(images)
 }
 
-/// Reserves the run, unless what was seen outside no longer holds, or the webhook has told of it.
+/// Reserves the run, unless the state has changed or the webhook has started a run for the command.
 fn reserve(
     tx: &WriteTx<'_>,
     app: &App,
     owners: &[IssueLookup],
     images: &Images,
-    asked: &GapFillRequest,
+    request: &GapFillRequest,
     now: Timestamp,
 ) -> Result<GapFillOutcome, GapFillError> {
-    let (named, mapping, opened) = permitted(tx, owners, asked.pull_number)?;
+    let (lookup, mapping, last_job) = find_owned_pull(tx, owners, request.pull_number)?;
     let mode = app.runner_mode(tx)?;
     if let Some(why) = dispatch::ineligible_reason(app, mode, &mapping, Phase::Implementation) {
         return Err(GapFillError::not_dispatched(why));
@@ -206,87 +218,89 @@ fn reserve(
     let image = match images.get(&mapping.team_key) {
         Some(Err(why)) => return Err(GapFillError::not_dispatched(why)),
         Some(Ok(image)) => image.clone(),
-        None => AskedImage::default(),
+        None => RequestedImage::default(),
     };
     let pull = PullRequestId {
-        repo: opened.repo.clone(),
-        number: asked.pull_number,
+        repo: last_job.repo.clone(),
+        number: request.pull_number,
     };
     if let PullRequestStatus::Merged { .. } = pull_feedback::get_pull(tx, &pull)?.status {
         return Err(GapFillError::not_dispatched("the pull request is merged"));
     }
     if let Some(spending) = budget::exhausted(tx, &mapping, now)? {
-        let told = spending.exhausted_message(&mapping.team_key);
-        pull_wait_comments::post_command_refused(tx, &pull, &told, now)?;
-        return Err(GapFillError::not_dispatched(told));
+        let reason = spending.exhausted_message(&mapping.team_key);
+        pull_wait_comments::post_command_refused(tx, &pull, &reason, now)?;
+        return Err(GapFillError::not_dispatched(reason));
     }
-    let known = told_by_webhook(tx, &pull, asked, now)?;
+    let known = command_from_webhook(tx, &pull, request, now)?;
     if let Some((key, command)) = &known {
         pull_feedback::put_command(tx, &pull, key, command)?;
         if let CommentCommandState::Started { job } = &command.state {
             return Ok(GapFillOutcome::Started(job.clone()));
         }
     }
-    if let Some(Job { id, branch, .. }) = pull_run::active_run(tx, &opened)? {
+    if let Some(Job { id, branch, .. }) = pull_run::active_run(tx, &last_job)? {
         return match known {
             Some(_) => Ok(GapFillOutcome::Waiting),
             None => Err(GapFillError::not_dispatched(format!(
-                "run {id} is at work on {branch}; comment again when it has ended"
+                "run {id} is active on {branch}; comment again when it has ended"
             ))),
         };
     }
     if let Some(until) = provider_limit::limited_until(tx, app, &mapping, now)? {
         if known.is_none() {
             let key = format!("asked-{}", now.as_millis());
-            pull_feedback::put_command(tx, &pull, &key, &by_workflow(asked, now))?;
+            pull_feedback::put_command(tx, &pull, &key, &command_from_workflow(request, now))?;
         }
         pull_wait_comments::post_limit_wait(tx, &pull, until, now)?;
         return Ok(GapFillOutcome::Waiting);
     }
-    let wanted = PullRunRequest {
+    let run_request = PullRunRequest {
         kind: JobKind::GapFill,
         actor: Actor::trigger(),
-        last_job: &opened,
+        last_job: &last_job,
         mapping: &mapping,
-        issue: named,
-        instruction: asked.instruction.clone(),
+        issue: lookup,
+        instruction: request.instruction.clone(),
         findings: None,
         image,
     };
-    let Some(job) = pull_run::reserve(tx, app, wanted, now)? else {
-        return Err(GapFillError::not_dispatched("its runner is not set up"));
+    let Some(job) = pull_run::reserve(tx, app, run_request, now)? else {
+        return Err(GapFillError::not_dispatched("its runner is not configured"));
     };
     let state = CommentCommandState::Started { job: job.clone() };
-    let (key, command) = known.unwrap_or_else(|| (format!("job-{job}"), by_workflow(asked, now)));
+    let (key, command) =
+        known.unwrap_or_else(|| (format!("job-{job}"), command_from_workflow(request, now)));
     pull_feedback::put_command(tx, &pull, &key, &CommentCommand { state, ..command })?;
     Ok(GapFillOutcome::Started(job))
 }
 
-/// A comment that only the repository's workflow has told of.
-fn by_workflow(asked: &GapFillRequest, now: Timestamp) -> CommentCommand {
+/// Command that only the repository's workflow has reported.
+fn command_from_workflow(request: &GapFillRequest, now: Timestamp) -> CommentCommand {
     CommentCommand {
         comment_id: None,
         author: None,
-        instruction: asked.instruction.clone(),
+        instruction: request.instruction.clone(),
         requested_at: now,
         reported_by_workflow: true,
         state: CommentCommandState::Waiting,
     }
 }
 
-/// The comment meant, if the webhook has told of it and the workflow has not. The workflow has seen
-/// that its author may ask.
-fn told_by_webhook(
+/// Finds the requested command, if the webhook has reported it and the workflow has not. The author
+/// is cleared, because the workflow has checked the author's permission.
+fn command_from_webhook(
     tx: &WriteTx<'_>,
     pull: &PullRequestId,
-    asked: &GapFillRequest,
+    request: &GapFillRequest,
     now: Timestamp,
 ) -> StoreResult<Option<KeyedRow<CommentCommand>>> {
     let mut known = pull_feedback::commands(tx, pull)?.into_iter();
-    let meant = known.find(|(_, command)| {
-        !command.reported_by_workflow && command.is_same_request(asked.instruction.as_deref(), now)
+    let same = known.find(|(_, command)| {
+        !command.reported_by_workflow
+            && command.is_same_request(request.instruction.as_deref(), now)
     });
-    Ok(meant.map(|(key, command)| {
+    Ok(same.map(|(key, command)| {
         let command = CommentCommand {
             reported_by_workflow: true,
             author: None,
@@ -296,49 +310,52 @@ fn told_by_webhook(
     }))
 }
 
-/// The issue, the mapping that owns it, and the last job of ours on the pull request.
-fn permitted<'a>(
+/// Finds the owner of the issue whose repository has the pull request, with its mapping and the
+/// last job on the pull request.
+fn find_owned_pull<'a>(
     tx: &impl ReadableTx,
     owners: &'a [IssueLookup],
     pull: u64,
 ) -> Result<(&'a IssueLookup, Mapping, Job), GapFillError> {
-    // Of several owners it is the one in whose repository we opened the pull request for the issue.
-    let mut refused = GapFillError::NotFound;
-    for named in owners {
-        let Some(mapping) = mappings::get(tx, &named.team)? else {
+    // Several mappings can own the issue; the one with a job of the issue on the pull request
+    // counts.
+    let mut error = GapFillError::NotFound;
+    for lookup in owners {
+        let Some(mapping) = mappings::get(tx, &lookup.team)? else {
             continue;
         };
         let of_pull = jobs::of_pull(tx, &mapping.target_repo(), pull)?;
-        let of_issue = |job: &Job| job.issue.id == named.issue.id;
+        let of_issue = |job: &Job| job.issue.id == lookup.issue.id;
         match of_pull.into_iter().rfind(of_issue) {
-            Some(opened) if !mapping.paused => return Ok((named, mapping, opened)),
-            _ if mapping.paused => refused = GapFillError::Paused(mapping.team_key),
+            Some(last_job) if !mapping.paused => return Ok((lookup, mapping, last_job)),
+            _ if mapping.paused => error = GapFillError::Paused(mapping.team_key),
             _ => {}
         }
     }
-    Err(refused)
+    Err(error)
 }
 
-/// Waits for what the host says to the start.
-async fn started(app: &App, id: &JobId) -> Result<JobId, GapFillError> {
+/// Waits until the start has succeeded or failed, or `START_WAIT` has passed.
+async fn wait_for_start(app: &App, id: &JobId) -> Result<JobId, GapFillError> {
     let waiting = async {
         loop {
             let mut settled = pin!(app.notifiers.effect_settled.notified());
-            // From here on no bell is missed.
+            // Registers before the read, so that no notification is missed.
             settled.as_mut().enable();
             let job = app.store.read(|tx| jobs::get(tx, id))?;
             if let Some(job) = job.filter(|job| job.state != JobState::Reserved) {
-                return outcome(job);
+                return start_result(job);
             }
             settled.await;
         }
     };
-    let waited = timeout(START, waiting).await;
+    let waited = timeout(START_WAIT, waiting).await;
     waited.unwrap_or_else(|_| Ok(id.clone()))
 }
 
-/// A job that has left its reservation: it was dispatched, whatever came then, or never will be.
-fn outcome(job: Job) -> Result<JobId, GapFillError> {
+/// Result for a job that is no longer reserved: it was dispatched, whatever happened since, or its
+/// start failed.
+fn start_result(job: Job) -> Result<JobId, GapFillError> {
     match job.state {
         JobState::Failed { reason, .. } if job.dispatched_at.is_none() => {
             Err(GapFillError::NotDispatched {

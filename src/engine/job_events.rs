@@ -1,4 +1,4 @@
-//! Storing what follows from an event, all of it in the caller's transaction.
+//! Application of events to jobs. All consequences are stored in the caller's transaction.
 
 use crate::config::Config;
 use domain::audit::{Action, Actor};
@@ -22,13 +22,15 @@ use store::{
 
 use super::{budget, dispatch, feedback, provider_limit};
 
-/// What the operator decided and commits depend on.
+/// Operator's settings on which event handling depends.
 #[derive(Debug, Clone, Copy)]
 pub struct BreakerPolicy {
+    /// Consecutive failures after which an issue is parked; `None` means never.
     pub breaker_threshold: Option<u32>,
 }
 
 impl BreakerPolicy {
+    /// Reads the policy from the configuration.
     pub fn from_config(config: &Config) -> Self {
         Self {
             breaker_threshold: config.breaker_threshold,
@@ -36,17 +38,21 @@ impl BreakerPolicy {
     }
 }
 
-/// What became of an event.
+/// Outcome of applying an event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EventOutcome {
-    /// The job as it is now.
+    /// Applied; the job after the event.
     Advanced(Box<Job>),
-    /// The job as it was and stays.
+    /// Rejected; the unchanged job and the reason.
     Refused(Box<Job>, EventRejection),
+    /// The job does not exist.
     JobNotFound,
 }
 
-/// Loads the job, advances it by `event` and stores everything that follows.
+/// Loads a job, applies an event and stores all consequences.
+///
+/// # Errors
+/// Fails if the store cannot be written.
 pub fn apply(
     tx: &WriteTx<'_>,
     policy: BreakerPolicy,
@@ -60,25 +66,29 @@ pub fn apply(
     }
 }
 
-/// The same to a job that this transaction has loaded, and has not changed since without storing it.
-pub fn apply_to(
+/// Applies an event to a job that this transaction has loaded, and has not changed since without
+/// storing it.
+///
+/// # Errors
+/// Fails if the store cannot be written.
+pub(crate) fn apply_to(
     tx: &WriteTx<'_>,
     policy: BreakerPolicy,
     job: Job,
     event: JobEvent,
     now: Timestamp,
 ) -> StoreResult<EventOutcome> {
-    let refused = match &event {
+    let start_rejection = match &event {
         JobEvent::StartRejected { reason, .. } => Some(reason.clone()),
         _ => None,
     };
-    let by = match &event {
+    let actor = match &event {
         JobEvent::StepReported
         | JobEvent::ResultReported { .. }
         | JobEvent::UnconfirmedResultReported { .. } => Actor::run(),
         _ => Actor::service(),
     };
-    // A result may be the first that is heard of a run, and is the last.
+    // A result can be the first sign that the run started.
     let is_result = !job.result_accepted
         && matches!(
             event,
@@ -89,24 +99,27 @@ pub fn apply_to(
             store(tx, policy, &next, now)?;
             let is_known = is_result || next.job.dispatched_at.is_some();
             if job.dispatched_at.is_none() && is_known {
-                let deed = by.audit_event(Action::RunStarted, &job.issue.key);
-                audit::append(tx, &deed.with_detail(dispatch::audit_details(&job)), now)?;
+                let event = actor.audit_event(Action::RunStarted, &job.issue.key);
+                audit::append(tx, &event.with_detail(dispatch::audit_details(&job)), now)?;
             }
             if job.is_active() && !next.job.is_active() {
-                sum_up(tx, &next.job, usage::of_ended_job(&next.job), now)?;
+                add_usage(tx, &next.job, usage::of_ended_job(&next.job), now)?;
                 provider_limit::record(tx, &next.job)?;
             }
-            if let Some(why) = refused {
-                note_refusal(tx, &next.job, why, now)?;
+            if let Some(reason) = start_rejection {
+                record_start_rejection(tx, &next.job, reason, now)?;
             }
             Ok(EventOutcome::Advanced(Box::new(next.job)))
         }
-        Err(refusal) => Ok(EventOutcome::Refused(Box::new(job), refusal)),
+        Err(rejection) => Ok(EventOutcome::Refused(Box::new(job), rejection)),
     }
 }
 
-/// Notes that a job that has ended had used more than it had told until then.
-pub fn record_late_result(
+/// Records a result that arrived after its job had ended, with the additional usage.
+///
+/// # Errors
+/// Fails if the store cannot be written.
+pub(crate) fn record_late_result(
     tx: &WriteTx<'_>,
     job: &Job,
     report: &ResultReport,
@@ -121,11 +134,11 @@ pub fn record_late_result(
             ..job.clone()
         },
     )?;
-    sum_up(tx, job, late, now)
+    add_usage(tx, job, late, now)
 }
 
-/// Adds what a job used to the sums, and tells the operator if that is too much.
-fn sum_up(tx: &WriteTx<'_>, job: &Job, used: UsageTotals, now: Timestamp) -> StoreResult<()> {
+/// Adds the usage of a job to the monthly totals, and enqueues a budget alert if one is due.
+fn add_usage(tx: &WriteTx<'_>, job: &Job, used: UsageTotals, now: Timestamp) -> StoreResult<()> {
     usage::add(tx, job, used, now)?;
     match mappings::get(tx, &job.team)? {
         Some(mapping) => budget::enqueue_pending_alert(tx, &mapping, now),
@@ -133,10 +146,10 @@ fn sum_up(tx: &WriteTx<'_>, job: &Job, used: UsageTotals, now: Timestamp) -> Sto
     }
 }
 
-/// Says in the log that a run has ended, after the commit at `now` that ended it. One that ended badly
-/// is no fault of the service: its ticket is told.
-pub fn log_job_end(happened: &EventOutcome, now: Timestamp) {
-    let EventOutcome::Advanced(job) = happened else {
+/// Logs the end of a run, after the transaction at `now` that ended it. A failed run is logged at
+/// info level: it is not a fault of the service, and its ticket reports it.
+pub(crate) fn log_job_end(outcome: &EventOutcome, now: Timestamp) {
+    let EventOutcome::Advanced(job) = outcome else {
         return;
     };
     if job.finished_at != Some(now) {
@@ -147,50 +160,50 @@ pub fn log_job_end(happened: &EventOutcome, now: Timestamp) {
     match &job.state {
         JobState::Failed { .. } | JobState::TimedOut { .. } => {
             let why = conclusion(job);
-            tracing::info!(%job_id, %issue, %team, status, kind, why, "The run ended badly.");
+            tracing::info!(%job_id, %issue, %team, status, kind, why, "Run failed.");
         }
-        _ => tracing::info!(%job_id, %issue, %team, status, kind, "The run ended."),
+        _ => tracing::info!(%job_id, %issue, %team, status, kind, "Run ended."),
     }
 }
 
-/// Stores a job and everything that is owed because of it.
+/// Stores a job and the effects of its transition.
 fn store(
     tx: &WriteTx<'_>,
     policy: BreakerPolicy,
     next: &Transition,
     now: Timestamp,
 ) -> StoreResult<()> {
-    let (job, owed) = (&next.job, &next.planned);
+    let (job, planned) = (&next.job, &next.planned);
     jobs::put(tx, job)?;
     if !job.is_active() {
-        end_follow_up(tx, job, now)?;
+        settle_follow_up(tx, job, now)?;
         feedback::requeue_command(tx, job)?;
     }
-    match owed.dedup {
+    match planned.dedup {
         DedupUpdate::Keep => {}
         DedupUpdate::Clear => {
             dedup::remove(tx, &job.issue.id)?;
         }
     }
-    let mut said: Vec<PostedComment> = Vec::new();
-    for effect in &owed.effects {
+    let mut posted: Vec<PostedComment> = Vec::new();
+    for effect in &planned.effects {
         let mut effect = effect.clone();
         if let Effect::LogExcerpt { comment, .. } = &mut effect {
-            *comment = said.last().cloned();
+            *comment = posted.last().cloned();
         }
-        let stamp = outbox::push(tx, &effect, now)?;
+        let effect_id = outbox::push(tx, &effect, now)?;
         if let Effect::TicketComment { body, .. } = effect {
-            said.push(PostedComment {
-                effect_id: stamp,
+            posted.push(PostedComment {
+                effect_id,
                 body: body.clone(),
             });
         }
     }
-    match owed.plan {
+    match planned.plan {
         PlanUpdate::Keep => {}
-        PlanUpdate::Replace => issue_contexts::put_plan(tx, &job.issue.id, said)?,
+        PlanUpdate::Replace => issue_contexts::put_plan(tx, &job.issue.id, posted)?,
     }
-    match (owed.breaker, job.kind.phase()) {
+    match (planned.breaker, job.kind.phase()) {
         (BreakerUpdate::Keep, _) | (_, None) => Ok(()),
         (BreakerUpdate::Reset, Some(phase)) => {
             dispatch_breaker::reset_failures(tx, &job.issue.id, phase).map(|_| ())
@@ -199,24 +212,30 @@ fn store(
     }
 }
 
-/// What a follow-up was given is resolved, or waits for another; people are told what does not.
-fn end_follow_up(tx: &WriteTx<'_>, job: &Job, now: Timestamp) -> StoreResult<()> {
-    let given_up = feedback::settle_findings(tx, job)?;
-    let Some(pull) = job.pull.as_ref().filter(|_| given_up > 0) else {
+/// Settles the findings of an ended follow-up, and comments about abandoned ones on the pull
+/// request.
+fn settle_follow_up(tx: &WriteTx<'_>, job: &Job, now: Timestamp) -> StoreResult<()> {
+    let abandoned = feedback::settle_findings(tx, job)?;
+    let Some(pull) = job.pull.as_ref().filter(|_| abandoned > 0) else {
         return Ok(());
     };
     let comment = Effect::PullComment {
         repo: job.repo.clone(),
         number: pull.number,
         style: PullCommentStyle::New,
-        body: comments::feedback_abandoned(given_up),
+        body: comments::feedback_abandoned(abandoned),
     };
     outbox::push(tx, &comment, now).map(drop)
 }
 
-/// The last that was decided about the issue is that it was dispatched: that it was not in the end
-/// must be found in the same place.
-fn note_refusal(tx: &WriteTx<'_>, job: &Job, message: String, now: Timestamp) -> StoreResult<()> {
+/// Records the rejection of a start as a decision: the latest decision about the issue states that
+/// it was dispatched.
+fn record_start_rejection(
+    tx: &WriteTx<'_>,
+    job: &Job,
+    message: String,
+    now: Timestamp,
+) -> StoreResult<()> {
     let Some(phase) = job.kind.phase() else {
         return Ok(());
     };
@@ -232,7 +251,8 @@ fn note_refusal(tx: &WriteTx<'_>, job: &Job, message: String, now: Timestamp) ->
     decisions::record(tx, &job.issue, &decision)
 }
 
-/// One more failure in a row; at the threshold the issue is parked and its people are told, once.
+/// Counts a consecutive failure. At the threshold the issue is parked, and reported once on the
+/// ticket and in the chat.
 fn count_failure(
     tx: &WriteTx<'_>,
     policy: BreakerPolicy,

@@ -1,39 +1,40 @@
-//! FLOOR 5: the verbs, in the order a ticket meets them.
+//! Polling, dispatch, outbox worker, run monitoring and reconciliation.
 //!
-//! 1. A bell or the clock rings [`poll`]; events of the ticketing systems come by way of [`wake`].
-//! 2. It looks at the store, then asks each ticketing account once for every flagged issue.
-//! 3. `domain::decision` gives each issue its one decision; the ledger keeps it.
-//! 4. [`dispatch`] reserves what is to run: job, dedup entry and the effect *start run*, in one
-//!    commit that checks again what was decided outside of it.
-//! 5. [`deliver`] finds the effect at the head of its lane and asks the runner to start.
-//! 6. The run reports its steps and one result to [`report`].
-//!    A session says on the way how far it is: [`session`] has the ticket told.
-//! 7. `domain::transition` answers the new job and what is owed for it.
-//! 8. [`commit`] stores both in one transaction; only then is the run answered.
-//! 9. [`deliver`] moves the marker, comments, tells the chat: each at least once, in lane order,
-//!    and each so that twice is once.
-//!    An implementation asks [`context`] for the plan that was posted before it.
-//! 10. [`watch`] looks at what should have happened by now and feeds the same transition; [`closed`]
-//!     ends the runs of issues that people have closed.
-//!     Machines that nobody needs any more are taken down by [`reap`].
-//!     An operator who wonders why nothing happens is told by [`probe`] who does not answer, and by
-//!     [`doctor`] what is wrong with the whole set-up.
+//! The modules in the order in which a ticket passes through them:
 //!
-//! A person who comments on the pull request asks [`gap_fill`] for more work on its branch: reserved
-//! and delivered like any other run, and without a word to the ticket. What the repository host tells
-//! of a pull request becomes part of the ledger in [`feedback`]; once it is quiet, [`follow_up`]
-//! starts a run for it. [`heal`] looks for what the host did not tell.
+//! 1. [`poll`] runs periodically or when notified; [`ticket_webhooks`] notifies it of ticketing
+//!    events.
+//! 2. The poll reads the store, then requests all flagged issues, once per ticketing account.
+//! 3. `domain::decision` decides about each issue; decisions that changed are stored in the
+//!    dispatch log.
+//! 4. [`dispatch`] reserves a run: job, dedup entry and the effect *start run* in one transaction,
+//!    which checks again what the poll decided outside of it.
+//! 5. [`outbox_worker`] takes the effect from the head of its queue key and starts the run.
+//! 6. The run posts its steps and one result to [`run_reports`]. Sessions also post events to
+//!    [`session_events`], which update the ticket.
+//! 7. `domain::transition` computes the new job and its effects.
+//! 8. [`job_events`] stores both in one transaction; only then is the run's request answered.
+//! 9. [`outbox_worker`] moves the marker, posts comments and chat messages: each at least once, in
+//!    order per queue key, and idempotently. An implementation run reads the posted plan from
+//!    [`planning_context`].
+//! 10. [`run_monitor`] applies timeouts and missed events through the same transition.
+//!     `closed_issues` cancels the runs of closed issues. [`reap`] destroys machines that are no
+//!     longer needed. [`probe`] reports which connections fail, and [`doctor`] checks the whole
+//!     setup.
 //!
-//! An operator who finds one of them stuck has it tried again, or drops it: [`errands`].
-//! An operator who has a project's workflows synced waits for an errand like any other: [`sync`];
-//! [`template_status`] tells who needs it.
-//! Whoever is refused at the door is noted by [`doorkeeping`].
+//! More work on a pull request: a command in a comment starts a run by way of [`gap_fill`].
+//! Webhooks from GitHub are recorded by [`feedback`]; once the pull request is quiet,
+//! [`follow_up`] starts a run. [`reconcile`] finds feedback that no webhook delivered.
 //!
-//! What a mapping may cost in a month is watched by [`budget`], and when what met a model provider's
-//! usage limit goes on by [`limit`]; the poll and every reservation ask both.
+//! Administration: [`outbox_admin`] retries or drops outbox entries, [`workflow_sync`] and
+//! [`template_status`] update the workflows of a repository, and [`maintenance`] records refused
+//! sign-ins and daily facts in the audit.
 //!
-//! The store is looked at *before* the ticketing systems are asked: an issue whose run ends while
-//! they answer still counts as busy, because the markers in their answer are older than that end.
+//! [`budget`] enforces the monthly budget of a mapping, and [`provider_limit`] the usage limit of a
+//! model provider. The poll and every reservation check both.
+//!
+//! The poll reads the store *before* it requests the issues. An issue whose run ends in between
+//! still counts as busy, because the markers in the response are older than that end.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -78,71 +79,103 @@ pub use periodic_task::ShutdownSignal;
 
 use std::time::Duration;
 
-use crate::app::App;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
-/// How often is looked at what the audit has still to be told?
-const DOORKEEPING: Duration = Duration::from_secs(10 * 60);
+use store::StoreResult;
 
-/// Runs the engine until it is told to stop, then waits for what is in the middle of something.
+use crate::app::{App, Notifiers};
+
+/// Interval of [`maintenance::run_once`].
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(10 * 60);
+
+/// Runs all tasks of the engine until shutdown is requested, then waits for the work in progress.
+///
+/// # Panics
+/// Panics if a task panics outside of its cycles, so that the service ends and is restarted.
 pub async fn run(app: App, stop: ShutdownSignal) {
-    let polling = periodic_task::run_periodic(
+    let timings = app.timings;
+    let poll_interval = app.config.poll_interval;
+    let mut tasks = Tasks {
+        set: JoinSet::new(),
+        app,
+        stop,
+    };
+    tasks.spawn_periodic(
         "poll",
-        app.config.poll_interval,
-        &app.notifiers.poll,
-        &app.heartbeats,
-        stop.clone(),
-        || poll::run_once(&app),
+        poll_interval,
+        |all| &all.poll,
+        |app| async move { poll::run_once(&app).await },
     );
-    let watching = periodic_task::run_periodic(
-        "watch",
-        app.timings.run_monitor_interval,
-        &app.notifiers.run_monitor,
-        &app.heartbeats,
-        stop.clone(),
-        || run_monitor::run_once(&app),
+    tasks.spawn_periodic(
+        "run-monitor",
+        timings.run_monitor_interval,
+        |all| &all.run_monitor,
+        |app| async move { run_monitor::run_once(&app).await },
     );
-    let reaping = periodic_task::run_periodic(
+    tasks.spawn_periodic(
         "reap",
-        app.timings.reap_interval,
-        &app.notifiers.reap,
-        &app.heartbeats,
-        stop.clone(),
-        || reap::run_once(&app),
+        timings.reap_interval,
+        |all| &all.reap,
+        |app| async move { reap::run_once(&app).await },
     );
-    let following_up = periodic_task::run_periodic(
+    tasks.spawn_periodic(
         "follow-up",
-        app.timings.run_monitor_interval,
-        &app.notifiers.follow_up,
-        &app.heartbeats,
-        stop.clone(),
-        || follow_up::run_once(&app),
+        timings.run_monitor_interval,
+        |all| &all.follow_up,
+        |app| async move { follow_up::run_once(&app).await },
     );
-    let healing = periodic_task::run_periodic(
-        "heal",
-        app.timings.reconcile_interval,
-        &app.notifiers.reconcile,
-        &app.heartbeats,
-        stop.clone(),
-        || reconcile::run_once(&app),
+    tasks.spawn_periodic(
+        "reconcile",
+        timings.reconcile_interval,
+        |all| &all.reconcile,
+        |app| async move { reconcile::run_once(&app).await },
     );
-    let doorkeeping = periodic_task::run_periodic(
-        "doorkeeping",
-        DOORKEEPING,
-        &app.notifiers.maintenance,
-        &app.heartbeats,
-        stop.clone(),
-        || maintenance::run_once(&app),
+    tasks.spawn_periodic(
+        "maintenance",
+        MAINTENANCE_INTERVAL,
+        |all| &all.maintenance,
+        |app| async move { maintenance::run_once(&app).await },
     );
-    let delivering = outbox_worker::run(app.clone(), stop.clone());
-    let waking = ticket_webhooks::run(&app, stop.clone());
-    tokio::join!(
-        polling,
-        waking,
-        watching,
-        reaping,
-        following_up,
-        healing,
-        doorkeeping,
-        delivering
-    );
+    tasks.spawn(outbox_worker::run);
+    tasks.spawn(ticket_webhooks::run);
+    while let Some(ended) = tasks.set.join_next().await {
+        if let Err(error) = ended
+            && let Ok(panic) = error.try_into_panic()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// Spawned tasks of the engine.
+struct Tasks {
+    set: JoinSet<()>,
+    app: App,
+    stop: ShutdownSignal,
+}
+
+impl Tasks {
+    fn spawn<F>(&mut self, task: impl FnOnce(App, ShutdownSignal) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.set.spawn(task(self.app.clone(), self.stop.clone()));
+    }
+
+    fn spawn_periodic<F>(
+        &mut self,
+        name: &'static str,
+        period: Duration,
+        notify: fn(&Notifiers) -> &Notify,
+        work: impl Fn(App) -> F + Send + Sync + 'static,
+    ) where
+        F: Future<Output = StoreResult<()>> + Send + 'static,
+    {
+        self.spawn(|app, stop| async move {
+            let cycle = || work(app.clone());
+            let notify = notify(&app.notifiers);
+            periodic_task::run_periodic(name, period, notify, &app.heartbeats, stop, cycle).await;
+        });
+    }
 }

@@ -1,7 +1,7 @@
-//! Noting who was refused at the door, and keeping the audit's end where it can be found again.
+//! Audit entries about failed sign-ins, and the daily log line with the head of the audit.
 //!
-//! Refusals are a stranger's to cause, so only a few an hour get an entry of their own; the rest are
-//! counted and told as one.
+//! Anyone on the network can cause failed sign-ins, so only a few per hour get an entry of their
+//! own. The rest are counted and summarized in one entry.
 
 use std::net::IpAddr;
 
@@ -10,12 +10,12 @@ use domain::audit::{Action, Actor, AuditEvent};
 use domain::time::Timestamp;
 use store::{StoreResult, audit};
 
-/// How somebody was refused.
+/// Reason of a failed sign-in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SignInFailure {
     /// The access code was wrong.
     WrongCode,
-    /// There were too many wrong ones before.
+    /// There were too many failed attempts before.
     Throttled,
 }
 
@@ -30,62 +30,65 @@ impl SignInFailure {
     }
 }
 
-/// Notes a refused sign-in.
+/// Records a failed sign-in in the audit.
 ///
 /// # Errors
-/// When it cannot be stored.
+/// Fails if the audit entry cannot be stored.
 pub async fn record_sign_in_failure(
     app: &App,
-    refusal: SignInFailure,
+    failure: SignInFailure,
     from: IpAddr,
 ) -> StoreResult<()> {
     let now = app.now();
-    let action = refusal.action();
-    let (is_told, withheld) = app.sign_in_limiter.record_failure(action, now);
-    let mut deeds = Vec::new();
-    deeds.extend(withheld.map(|count| summary(refusal, count)));
-    if is_told {
-        deeds.push(Actor::admin(from).audit_event(action, ""));
+    let action = failure.action();
+    let (is_recorded, suppressed) = app.sign_in_limiter.record_failure(action, now);
+    let mut events = Vec::new();
+    events.extend(suppressed.map(|count| summary(failure, count)));
+    if is_recorded {
+        events.push(Actor::admin(from).audit_event(action, ""));
     }
-    note(app, deeds, now).await
+    append(app, events, now).await
 }
 
-fn summary(refusal: SignInFailure, count: u64) -> AuditEvent {
-    let told = format!("{count} more within an hour");
+fn summary(failure: SignInFailure, count: u64) -> AuditEvent {
+    let detail = format!("{count} more within an hour");
     Actor::service()
-        .audit_event(refusal.action(), "")
-        .with_detail(told)
+        .audit_event(failure.action(), "")
+        .with_detail(detail)
 }
 
-async fn note(app: &App, deeds: Vec<AuditEvent>, now: Timestamp) -> StoreResult<()> {
-    if deeds.is_empty() {
+async fn append(app: &App, events: Vec<AuditEvent>, now: Timestamp) -> StoreResult<()> {
+    if events.is_empty() {
         return Ok(());
     }
-    let noted = app.store.write(move |tx| {
-        deeds
+    let appended = app.store.write(move |tx| {
+        events
             .iter()
-            .try_for_each(|deed| audit::append(tx, deed, now))
+            .try_for_each(|event| audit::append(tx, event, now))
     });
-    noted.await
+    appended.await
 }
 
-/// Tells of the refusals that were only counted, and once a day prints where the audit ends: what is
-/// in the log, nobody can take back who has only the store.
+/// Records the summaries of suppressed audit entries. Once a day it logs the head of the audit: the
+/// log proves a later truncation of the audit in the store.
+///
+/// # Errors
+/// Fails if the store cannot be read or written.
 pub async fn run_once(app: &App) -> StoreResult<()> {
     let now = app.now();
-    let over = SignInFailure::ALL.into_iter().filter_map(|refusal| {
+    let summaries = SignInFailure::ALL.into_iter().filter_map(|failure| {
         let count = app
             .sign_in_limiter
-            .take_suppressed_count(refusal.action(), now)?;
-        Some(summary(refusal, count))
+            .take_suppressed_count(failure.action(), now)?;
+        Some(summary(failure, count))
     });
-    note(app, over.collect(), now).await?;
+    append(app, summaries.collect(), now).await?;
     if app.sign_in_limiter.is_new_day(now) {
         let head = app.store.read(audit::head)?;
         tracing::info!(
             audit_entries = head.seq,
             audit_head = head.hash,
-            "The audit ends here."
+            "Daily audit head."
         );
     }
     Ok(())

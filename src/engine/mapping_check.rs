@@ -1,4 +1,4 @@
-//! Looks up what a mapping names: its team, its repository and its branch.
+//! Lookup of the team, repository and branch that a mapping names.
 
 use std::time::Duration;
 
@@ -9,27 +9,28 @@ use domain::mapping::{Mapping, MappingWarning};
 use vendors::http::VendorError;
 use vendors::ticketing::TicketingClient;
 
-/// Maximum time of each lookup. The answer to the write waits for it.
-const DEADLINE: Duration = Duration::from_secs(3);
+/// Timeout of each lookup. The response to the write waits for it.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Returns a warning for each thing that the vendors do not show to this service. A vendor that does not
-/// answer in time gives none. Jira's queries are checked before a mapping is stored.
+/// Returns a warning for each name that does not exist at its vendor, or that this service may not
+/// see. A vendor that does not respond in time causes no warning. Jira's queries are checked before
+/// a mapping is stored.
 pub async fn warnings(app: &App, mapping: &Mapping) -> Vec<MappingWarning> {
     let lookups = join(
-        in_time(missing_team(app, mapping)),
-        in_time(missing_repository(app, mapping)),
+        with_timeout(missing_team(app, mapping)),
+        with_timeout(missing_repository(app, mapping)),
     );
     let (team, repository) = lookups.await;
     team.into_iter().chain(repository).collect()
 }
 
-async fn in_time(
+async fn with_timeout(
     lookup: impl Future<Output = Result<Option<MappingWarning>, VendorError>>,
 ) -> Option<MappingWarning> {
-    match tokio::time::timeout(DEADLINE, lookup).await {
+    match tokio::time::timeout(LOOKUP_TIMEOUT, lookup).await {
         Ok(Ok(warning)) => warning,
         Ok(Err(error)) => {
-            tracing::warn!(%error, "Failed to look up what a mapping names.");
+            tracing::warn!(%error, "Failed to look up the names of a mapping.");
             None
         }
         Err(_) => None,

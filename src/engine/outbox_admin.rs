@@ -1,4 +1,4 @@
-//! What an operator does about errands that are stuck: have one tried again, or drop it.
+//! Retrying and dropping of outbox entries by an operator.
 
 use crate::app::App;
 use domain::audit::{Action, Actor, AuditEvent};
@@ -13,91 +13,94 @@ use store::{ReadableTx, StoreError, StoreResult, WriteTx, audit, jobs};
 use super::effects;
 use super::job_events::{self, BreakerPolicy};
 
-/// What a job or a project is told of an errand that somebody dropped.
+/// Failure recorded for the job or project of a dropped entry.
 const DROPPED: &str = "it was dropped by an operator";
 
-/// Why an errand is left as it is.
+/// Reason why an outbox entry cannot be retried or dropped.
 #[derive(Debug, thiserror::Error)]
 pub enum OutboxError {
-    #[error("no such errand")]
+    /// No entry has this number.
+    #[error("no such outbox entry")]
     NotFound,
-    /// What it would set has been set anew since.
+    /// A newer effect has replaced it.
     #[error("it is outdated")]
     Outdated,
-    #[error("it is being tried")]
+    /// An attempt is in progress.
+    #[error("an attempt is in progress")]
     InProgress,
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Has an errand tried now. One that was given up comes before all that its lane was given after it;
-/// one that waits for its time no longer does, and one that is being tried needs nothing.
+/// Makes an entry due now. A dead entry is performed before all later entries of its queue key, and
+/// a waiting entry without delay. An entry in progress does not change.
 ///
 /// # Errors
-/// When there is none of this number, or doing it now would undo what was done since.
-pub async fn retry(app: &App, by: Actor, seq: u64) -> Result<(), OutboxError> {
+/// Fails if the entry does not exist, or if a newer effect has replaced it.
+pub async fn retry(app: &App, actor: Actor, seq: u64) -> Result<(), OutboxError> {
     let now = app.now();
     let retried = app.store.write(move |tx| {
-        let errand = match outbox::find(tx, seq)? {
+        let entry = match outbox::find(tx, seq)? {
             None => return Ok(Err(OutboxError::NotFound)),
-            Some(OutboxEntryState::Pending(errand)) => {
-                outbox::retry_now(tx, &errand, now)?;
-                errand
+            Some(OutboxEntryState::Pending(entry)) => {
+                outbox::retry_now(tx, &entry, now)?;
+                entry
             }
-            Some(OutboxEntryState::Dead(errand)) if is_outdated(tx, &errand)? => {
+            Some(OutboxEntryState::Dead(entry)) if is_outdated(tx, &entry)? => {
                 return Ok(Err(OutboxError::Outdated));
             }
-            Some(OutboxEntryState::Dead(errand)) => {
-                outbox::retry_dead(tx, &errand, now)?;
-                errand
+            Some(OutboxEntryState::Dead(entry)) => {
+                outbox::retry_dead(tx, &entry, now)?;
+                entry
             }
         };
-        audit::append(tx, &deed(&by, Action::EffectRetried, &errand), now).map(Ok)
+        audit::append(tx, &audit_event(&actor, Action::EffectRetried, &entry), now).map(Ok)
     });
     retried.await?
 }
 
-fn deed(by: &Actor, action: Action, errand: &OutboxEntry) -> AuditEvent {
-    let what = format!("{} in {}", errand.effect.name(), errand.queue_key);
-    by.audit_event(action, errand.seq).with_detail(what)
+fn audit_event(actor: &Actor, action: Action, entry: &OutboxEntry) -> AuditEvent {
+    let what = format!("{} in {}", entry.effect.name(), entry.queue_key);
+    actor.audit_event(action, entry.seq).with_detail(what)
 }
 
-/// Gives an errand up for good; whoever waits for what it would have done is told.
+/// Drops an entry permanently. The job or project that waits for it is marked as failed.
 ///
 /// # Errors
-/// When there is none of this number, or it is being tried.
-pub async fn drop_entry(app: &App, by: Actor, seq: u64) -> Result<(), OutboxError> {
+/// Fails if the entry does not exist, or if an attempt is in progress.
+pub async fn drop_entry(app: &App, actor: Actor, seq: u64) -> Result<(), OutboxError> {
     let (now, policy) = (app.now(), BreakerPolicy::from_config(&app.config));
     let dropped = app.store.write(move |tx| {
-        let errand = match outbox::find(tx, seq)? {
+        let entry = match outbox::find(tx, seq)? {
             None => return Ok(Err(OutboxError::NotFound)),
-            Some(OutboxEntryState::Dead(errand)) => {
-                outbox::remove_dead(tx, &errand)?;
-                errand
+            Some(OutboxEntryState::Dead(entry)) => {
+                outbox::remove_dead(tx, &entry)?;
+                entry
             }
-            Some(OutboxEntryState::Pending(errand)) if errand.is_in_flight() => {
+            Some(OutboxEntryState::Pending(entry)) if entry.is_in_flight() => {
                 return Ok(Err(OutboxError::InProgress));
             }
-            Some(OutboxEntryState::Pending(errand)) => {
-                drop_owed(tx, policy, &errand, now)?;
-                errand
+            Some(OutboxEntryState::Pending(entry)) => {
+                drop_pending(tx, policy, &entry, now)?;
+                entry
             }
         };
-        audit::append(tx, &deed(&by, Action::EffectDropped, &errand), now).map(Ok)
+        audit::append(tx, &audit_event(&actor, Action::EffectDropped, &entry), now).map(Ok)
     });
     let dropped = dropped.await?;
     app.notifiers.effect_settled.notify_waiters();
     dropped
 }
 
-fn drop_owed(
+fn drop_pending(
     tx: &WriteTx<'_>,
     policy: BreakerPolicy,
-    errand: &OutboxEntry,
+    entry: &OutboxEntry,
     now: Timestamp,
 ) -> StoreResult<()> {
-    outbox::complete(tx, errand, now)?;
-    match &errand.effect {
+    outbox::complete(tx, entry, now)?;
+    match &entry.effect {
         Effect::StartRun { job, .. } => {
             let event = effects::start_refused_event(FailureKind::Permanent, None, DROPPED);
             job_events::apply(tx, policy, job, event, now).map(|_| ())
@@ -110,21 +113,18 @@ fn drop_owed(
     }
 }
 
-/// Whether a run has set since what the errand would set.
-fn is_outdated(tx: &impl ReadableTx, errand: &OutboxEntry) -> StoreResult<bool> {
-    let since = |job: &Job| {
+/// Whether a job changed after the entry was enqueued, so that a newer effect sets the same state.
+fn is_outdated(tx: &impl ReadableTx, entry: &OutboxEntry) -> StoreResult<bool> {
+    let changed_since = |job: &Job| {
         let moments = [Some(job.reserved_at), job.dispatched_at, job.finished_at];
-        moments
-            .into_iter()
-            .flatten()
-            .any(|at| at > errand.pushed_at)
+        moments.into_iter().flatten().any(|at| at > entry.pushed_at)
     };
-    Ok(match &errand.effect {
+    Ok(match &entry.effect {
         Effect::SetMarker { issue, .. } => jobs::of_issue(tx, &issue.id)?
             .iter()
-            .any(|job| job.kind.phase().is_some() && since(job)),
+            .any(|job| job.kind.phase().is_some() && changed_since(job)),
         Effect::SetDraft { repo, number, .. } => {
-            jobs::of_pull(tx, repo, *number)?.iter().any(since)
+            jobs::of_pull(tx, repo, *number)?.iter().any(changed_since)
         }
         _ => false,
     })

@@ -1,11 +1,11 @@
-//! The only door out: what we owe is performed here, and nowhere else.
+//! Outbox worker: performs all effects on vendors. No other module changes vendors.
 //!
-//! Claim, act, settle. A try is claimed in a commit of its own before anything leaves, so that a
-//! crash in the middle is seen as a try whose outcome is not known; it is settled in one commit
-//! with what it means for the job. Lanes are worked side by side, each strictly in order.
+//! Each attempt is claimed in its own transaction before the vendor is called, so that a crash in
+//! between leaves an attempt with an unknown outcome. The outcome is recorded in one transaction
+//! with its consequence for the job. Queue keys are processed concurrently, each strictly in order.
 //!
-//! Races: one process holds the store and one worker this loop, so nobody else claims; a lane is
-//! marked busy before it is looked at again.
+//! A single process holds the store and runs a single worker, so no other component claims entries.
+//! A queue key is marked busy before it is read again.
 
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
@@ -30,76 +30,79 @@ use super::effects::{self, EffectFailure, EffectOutcome};
 use super::job_events::{self, BreakerPolicy};
 use super::periodic_task::{HEARTBEAT_GRACE, ShutdownSignal};
 
-/// How many lanes are worked at once?
-const LANES: usize = 8;
+/// Maximum number of queue keys processed concurrently.
+const MAX_CONCURRENT_KEYS: usize = 8;
 
-/// After how long is an effect given up?
+/// Time after which an effect is no longer retried.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long may one try take? Longer than all time-outs of its calls together.
-const TRY_DEADLINE: Duration = Duration::from_secs(180);
+/// Timeout of one attempt. Longer than the timeouts of all its requests together.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// How often does the worker look around although nobody rang? It shows that it is not stuck.
-const LOOK_AROUND: Duration = Duration::from_secs(30);
+/// Maximum time between two checks of the outbox, which also bounds the time between heartbeats.
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What the worker is called where tasks are watched.
-const NAME: &str = "deliver";
+/// Name of the worker's heartbeat.
+const NAME: &str = "outbox";
 
-/// Delivers until told to stop, then lets what is under way end.
+/// Performs outbox entries until shutdown is requested, then waits for the attempts in progress.
 pub async fn run(app: App, stop: ShutdownSignal) {
     let mut busy: HashSet<String> = HashSet::new();
-    let mut tries: JoinSet<(String, StoreResult<()>)> = JoinSet::new();
-    if let Err(error) = call_back(&app).await {
-        tracing::error!(%error, "What waits in the outbox could not be called back.");
+    let mut attempts: JoinSet<(String, StoreResult<()>)> = JoinSet::new();
+    if let Err(error) = reschedule_after_clock_step(&app).await {
+        tracing::error!(%error, "Failed to reschedule outbox entries after a backward clock step.");
     }
     while !stop.is_requested() {
         app.heartbeats
-            .expect_within(NAME, LOOK_AROUND + HEARTBEAT_GRACE);
-        if let Err(error) = start_due(&app, &mut busy, &mut tries) {
-            tracing::error!(%error, "The outbox could not be read.");
+            .expect_within(NAME, CHECK_INTERVAL + HEARTBEAT_GRACE);
+        if let Err(error) = start_due(&app, &mut busy, &mut attempts) {
+            tracing::error!(%error, "Failed to read the outbox.");
         }
         tokio::select! {
             () = app.store.outbox_notifier().notified() => {}
             () = until_next_due(&app) => {}
-            () = tokio::time::sleep(LOOK_AROUND) => {}
-            Some(ended) = tries.join_next() => free(ended, &mut busy),
+            () = tokio::time::sleep(CHECK_INTERVAL) => {}
+            Some(ended) = attempts.join_next() => release(ended, &mut busy),
             () = stop.requested() => {}
         }
     }
     app.heartbeats.retire(NAME);
-    while let Some(ended) = tries.join_next().await {
-        free(ended, &mut busy);
+    while let Some(ended) = attempts.join_next().await {
+        release(ended, &mut busy);
     }
 }
 
-/// Delivers everything that is due, one after the other, until nothing is; for tests that turn the
-/// engine by hand.
+/// Performs everything that is due, sequentially, until nothing is due. For tests that drive the
+/// engine step by step.
+///
+/// # Errors
+/// Fails if the store cannot be read or written.
 pub async fn drain(app: &App) -> StoreResult<()> {
     loop {
         let due = app
             .store
-            .read(|tx| outbox::due(tx, app.now(), LANES, |_| false))?;
+            .read(|tx| outbox::due(tx, app.now(), MAX_CONCURRENT_KEYS, |_| false))?;
         if due.is_empty() {
             return Ok(());
         }
-        for (lane, seq) in due {
-            deliver(app, &lane, seq).await?;
+        for (queue_key, seq) in due {
+            attempt(app, &queue_key, seq).await?;
         }
     }
 }
 
-/// Has tried now what would wait for longer than any pause lasts: the clock was set back since it was
-/// put off. To try too early does no harm.
-async fn call_back(app: &App) -> StoreResult<()> {
+/// Makes entries due now that are scheduled later than any delay allows: the clock was set back
+/// after they were scheduled. An early attempt does no harm.
+async fn reschedule_after_clock_step(app: &App) -> StoreResult<()> {
     let now = app.now();
-    let called = app
+    let rescheduled = app
         .store
         .write(move |tx| outbox::reschedule_beyond(tx, now + LONGEST_PAUSE, now))
         .await?;
-    if called > 0 {
+    if rescheduled > 0 {
         tracing::warn!(
-            lanes = called,
-            "The clock was set back: what is owed is tried now instead of hours later."
+            queue_keys = rescheduled,
+            "The clock was set back; rescheduled outbox entries to be performed now."
         );
     }
     Ok(())
@@ -108,40 +111,40 @@ async fn call_back(app: &App) -> StoreResult<()> {
 fn start_due(
     app: &App,
     busy: &mut HashSet<String>,
-    tries: &mut JoinSet<(String, StoreResult<()>)>,
+    attempts: &mut JoinSet<(String, StoreResult<()>)>,
 ) -> StoreResult<()> {
-    // What cannot be noted is not begun; it stays due.
+    // If the disk is full, the outcome could not be recorded. The entries stay due.
     if let DiskSpace::Full(_) = app.store.disk_space() {
         return Ok(());
     }
-    let free = LANES.saturating_sub(busy.len());
+    let free = MAX_CONCURRENT_KEYS.saturating_sub(busy.len());
     let due = app
         .store
-        .read(|tx| outbox::due(tx, app.now(), free, |lane| busy.contains(lane)))?;
-    for (lane, seq) in due {
-        busy.insert(lane.clone());
+        .read(|tx| outbox::due(tx, app.now(), free, |queue_key| busy.contains(queue_key)))?;
+    for (queue_key, seq) in due {
+        busy.insert(queue_key.clone());
         let app = app.clone();
-        tries.spawn(async move {
-            let delivered = deliver(&app, &lane, seq).await;
-            (lane, delivered)
+        attempts.spawn(async move {
+            let result = attempt(&app, &queue_key, seq).await;
+            (queue_key, result)
         });
     }
     Ok(())
 }
 
-fn free(
+fn release(
     ended: Result<(String, StoreResult<()>), tokio::task::JoinError>,
     busy: &mut HashSet<String>,
 ) {
     match ended {
-        Ok((lane, delivered)) => {
-            busy.remove(&lane);
-            if let Err(error) = delivered {
-                tracing::error!(lane, %error, "An effect could not be noted.");
+        Ok((queue_key, result)) => {
+            busy.remove(&queue_key);
+            if let Err(error) = result {
+                tracing::error!(queue_key, %error, "Failed to record outbox entry outcome.");
             }
         }
-        // Panics are caught inside; a task that was aborted belongs to a process that ends.
-        Err(error) => tracing::error!(%error, "A delivery ended early."),
+        // Panics are caught inside; a task is aborted only when the process ends.
+        Err(error) => tracing::error!(%error, "Attempt of an outbox entry ended unexpectedly."),
     }
 }
 
@@ -157,67 +160,67 @@ async fn until_next_due(app: &App) {
     }
 }
 
-/// Claims, acts, settles.
-async fn deliver(app: &App, lane: &str, seq: u64) -> StoreResult<()> {
-    let (claim_lane, now) = (lane.to_owned(), app.now());
-    let Some(errand) = app
+/// Claims, performs and settles an outbox entry.
+async fn attempt(app: &App, queue_key: &str, seq: u64) -> StoreResult<()> {
+    let (claimed_key, now) = (queue_key.to_owned(), app.now());
+    let Some(entry) = app
         .store
-        .write(move |tx| outbox::claim(tx, &claim_lane, seq, now))
+        .write(move |tx| outbox::claim(tx, &claimed_key, seq, now))
         .await?
     else {
         return Ok(());
     };
-    let span = span(app, &errand);
-    perform(app, errand).instrument(span).await
+    let span = span(app, &entry);
+    perform(app, entry).instrument(span).await
 }
 
-/// What every line about an effect carries.
-fn span(app: &App, errand: &OutboxEntry) -> Span {
-    let (job, issue) = errand.effect.job_and_issue();
-    // The job tells the rest; of an effect that names its issue alone, the issue's last job does.
+/// Log span of an outbox entry.
+fn span(app: &App, entry: &OutboxEntry) -> Span {
+    let (job, issue) = entry.effect.job_and_issue();
+    // An effect that names only its issue is logged with the last job of the issue.
     let known = app.store.read(|tx| match (job, issue) {
         (Some(job), _) => jobs::get(tx, job),
         (None, Some(issue)) => Ok(jobs::of_issue(tx, &issue.id)?.pop()),
         (None, None) => Ok(None),
     });
     let known = known.ok().flatten();
-    let team = match &errand.effect {
+    let team = match &entry.effect {
         Effect::SyncWorkflows { team, .. } => Some(team),
         _ => known.as_ref().map(|job| &job.team),
     };
     let of_job = known.as_ref().map(|job| &job.issue);
     tracing::info_span!(
         "effect",
-        effect = errand.effect.name(),
-        lane = errand.queue_key,
-        attempt = errand.attempts,
+        effect = entry.effect.name(),
+        queue_key = entry.queue_key,
+        attempt = entry.attempts,
         job_id = known.as_ref().map(|job| job.id.as_str()),
         issue = issue.or(of_job).map(|issue| issue.key.as_str()),
         team = team.map(TeamKey::as_str),
     )
 }
 
-async fn perform(app: &App, errand: OutboxEntry) -> StoreResult<()> {
-    let points = CrashPoints::of(&errand.effect);
+async fn perform(app: &App, entry: OutboxEntry) -> StoreResult<()> {
+    let points = CrashPoints::of(&entry.effect);
     app.crash_plan.crash_if_planned(points.claimed);
-    let acting = AssertUnwindSafe(tokio::time::timeout(
-        TRY_DEADLINE,
-        effects::perform(app, &errand),
+    let performing = AssertUnwindSafe(tokio::time::timeout(
+        ATTEMPT_TIMEOUT,
+        effects::perform(app, &entry),
     ))
     .catch_unwind();
-    let acted = match acting.await {
-        Ok(Ok(acted)) => acted,
-        Ok(Err(_)) => broken_off("it took too long"),
-        Err(_) => broken_off("it panicked"),
+    let outcome = match performing.await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(_)) => interrupted("the attempt timed out"),
+        Err(_) => interrupted("the attempt panicked"),
     };
     app.crash_plan.crash_if_planned(points.done);
-    settle(app, errand, acted).await?;
+    settle(app, entry, outcome).await?;
     app.notifiers.effect_settled.notify_waiters();
     app.crash_plan.crash_if_planned(points.settled);
     Ok(())
 }
 
-fn broken_off(error: &str) -> EffectOutcome {
+fn interrupted(error: &str) -> EffectOutcome {
     EffectOutcome::Failed(EffectFailure {
         error: error.to_owned(),
         cause: FailureKind::Transient,
@@ -226,38 +229,38 @@ fn broken_off(error: &str) -> EffectOutcome {
     })
 }
 
-async fn settle(app: &App, errand: OutboxEntry, acted: EffectOutcome) -> StoreResult<()> {
+async fn settle(app: &App, entry: OutboxEntry, outcome: EffectOutcome) -> StoreResult<()> {
     let now = app.now();
-    tell(&acted);
-    match acted {
+    log_outcome(&outcome);
+    match outcome {
         EffectOutcome::Done | EffectOutcome::Gone(_) => {
             app.store
-                .write(move |tx| outbox::complete(tx, &errand, now))
+                .write(move |tx| outbox::complete(tx, &entry, now))
                 .await
         }
-        EffectOutcome::JobEvent(job, event) => settle_told(app, errand, job, event).await,
-        EffectOutcome::Synced(team, report) => settle_synced(app, errand, team, Ok(report)).await,
+        EffectOutcome::JobEvent(job, event) => settle_with_event(app, entry, job, event).await,
+        EffectOutcome::Synced(team, report) => settle_synced(app, entry, team, Ok(report)).await,
         EffectOutcome::Postponed(why) => {
-            settle_failure(app, errand, EffectFailure::transient(why)).await
+            settle_failure(app, entry, EffectFailure::transient(why)).await
         }
-        EffectOutcome::Failed(failure) => settle_failure(app, errand, failure).await,
+        EffectOutcome::Failed(failure) => settle_failure(app, entry, failure).await,
     }
 }
 
-/// One commit for the errand and for what its outcome means to the job.
-async fn settle_told(
+/// Completes the entry and applies its event to the job, in one transaction.
+async fn settle_with_event(
     app: &App,
-    errand: OutboxEntry,
+    entry: OutboxEntry,
     job: JobId,
     event: JobEvent,
 ) -> StoreResult<()> {
     let (now, policy) = (app.now(), BreakerPolicy::from_config(&app.config));
-    let started = match (&errand.effect, &event) {
+    let started = match (&entry.effect, &event) {
         (Effect::StartRun { issue, .. }, JobEvent::Started { .. }) => Some(issue.id.clone()),
         _ => None,
     };
     let settled = app.store.write(move |tx| {
-        outbox::complete(tx, &errand, now)?;
+        outbox::complete(tx, &entry, now)?;
         job_events::apply(tx, policy, &job, event.clone(), now)
     });
     job_events::log_job_end(&settled.await?, now);
@@ -267,10 +270,10 @@ async fn settle_told(
     Ok(())
 }
 
-/// One commit for the errand and for what the project's operator is told of it.
+/// Completes the entry and stores the sync report of the project, in one transaction.
 async fn settle_synced(
     app: &App,
-    errand: OutboxEntry,
+    entry: OutboxEntry,
     team: TeamKey,
     outcome: Result<SyncReport, String>,
 ) -> StoreResult<()> {
@@ -278,77 +281,79 @@ async fn settle_synced(
     let synced = SyncRecord { at, outcome };
     app.store
         .write(move |tx| {
-            outbox::complete(tx, &errand, at)?;
+            outbox::complete(tx, &entry, at)?;
             template_syncs::put(tx, &team, &synced)
         })
         .await
 }
 
-async fn settle_failure(app: &App, errand: OutboxEntry, failure: EffectFailure) -> StoreResult<()> {
+async fn settle_failure(app: &App, entry: OutboxEntry, failure: EffectFailure) -> StoreResult<()> {
     let now = app.now();
-    let given_up_at = errand.retry_window_start() + GIVE_UP_AFTER;
-    let hopeless = failure.cause == FailureKind::Permanent || now >= given_up_at;
-    if !hopeless {
-        let due_at = now + wait(&app.timings, errand.attempts, failure.retry_after);
+    let give_up_at = entry.retry_window_start() + GIVE_UP_AFTER;
+    let is_final = failure.cause == FailureKind::Permanent || now >= give_up_at;
+    if !is_final {
+        let due_at = now + retry_delay(&app.timings, entry.attempts, failure.retry_after);
         let retry = FailedAttempt {
             ended_at: now,
-            // Only a try is judged, so the last one is no later than that.
-            due_at: due_at.min(given_up_at),
+            // An entry is given up only after an attempt, so the last one is made by then.
+            due_at: due_at.min(give_up_at),
             is_outcome_unknown: failure.is_outcome_unknown,
             error: failure.error,
         };
         return app
             .store
-            .write(move |tx| outbox::schedule_retry(tx, &errand, &retry))
+            .write(move |tx| outbox::schedule_retry(tx, &entry, &retry))
             .await;
     }
-    match errand.effect.clone() {
-        // A start that is given up ends its job, which tells people more than a dead letter would.
+    match entry.effect.clone() {
+        // A start that is given up ends its job, which reports more to people than a dead entry.
         Effect::StartRun { job, .. } => {
             let event = effects::start_refused_event(failure.cause, None, &failure.error);
-            settle_told(app, errand, job, event).await
+            settle_with_event(app, entry, job, event).await
         }
         Effect::SyncWorkflows { team, .. } => {
-            settle_synced(app, errand, team, Err(failure.error)).await
+            settle_synced(app, entry, team, Err(failure.error)).await
         }
         _ => {
             tracing::error!(
                 error = failure.error,
-                "Given up; an operator may try it again."
+                "Gave up on outbox entry. Retry or drop it in the panel."
             );
             app.store
-                .write(move |tx| outbox::mark_dead(tx, &errand, &failure.error, now))
+                .write(move |tx| outbox::mark_dead(tx, &entry, &failure.error, now))
                 .await
         }
     }
 }
 
-/// Exponential with full jitter, never sooner than the vendor asks.
-fn wait(pace: &Timings, attempts: u32, retry_after: Option<Duration>) -> Duration {
-    let doubled = pace
+/// Delay before the next attempt: exponential with full jitter, and at least the vendor's delay.
+fn retry_delay(timings: &Timings, attempts: u32, retry_after: Option<Duration>) -> Duration {
+    let doubled = timings
         .first_retry_delay
         .saturating_mul(1 << attempts.saturating_sub(1).min(20));
-    let longest = doubled.min(pace.max_retry_delay);
-    let jittered = longest.mul_f64(fastrand::f64());
+    let max = doubled.min(timings.max_retry_delay);
+    let jittered = max.mul_f64(fastrand::f64());
     jittered
         .max(retry_after.unwrap_or_default())
         .max(Duration::from_millis(50))
 }
 
-fn tell(acted: &EffectOutcome) {
-    match acted {
+fn log_outcome(outcome: &EffectOutcome) {
+    match outcome {
         EffectOutcome::Done | EffectOutcome::JobEvent(..) | EffectOutcome::Synced(..) => {
-            tracing::info!("Delivered.")
+            tracing::info!("Performed effect.")
         }
-        EffectOutcome::Gone(why) => tracing::warn!(why, "Dropped: what it would change is gone."),
-        EffectOutcome::Postponed(why) => tracing::debug!(why, "Postponed."),
+        EffectOutcome::Gone(reason) => {
+            tracing::warn!(reason, "Skipped effect: its target no longer exists.");
+        }
+        EffectOutcome::Postponed(reason) => tracing::debug!(reason, "Postponed effect."),
         EffectOutcome::Failed(EffectFailure { error, cause, .. }) => {
-            tracing::warn!(error, ?cause, "Not delivered.");
+            tracing::warn!(error, ?cause, "Failed to perform effect.");
         }
     }
 }
 
-/// Where a crash test may end the process in the delivery of an effect.
+/// Crash points of an effect, for crash tests.
 struct CrashPoints {
     claimed: CrashPoint,
     done: CrashPoint,
@@ -382,8 +387,8 @@ mod tests {
     use super::*;
     use std::sync::{Arc, Mutex};
 
-    /// The levels of the events that telling an outcome logs.
-    fn levels(acted: &EffectOutcome) -> Vec<tracing::Level> {
+    /// Returns the levels of the events that logging an outcome emits.
+    fn levels(outcome: &EffectOutcome) -> Vec<tracing::Level> {
         struct Levels(Arc<Mutex<Vec<tracing::Level>>>);
         impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Levels {
             fn on_event(
@@ -398,13 +403,13 @@ mod tests {
         let layer = Levels(Arc::clone(&seen));
         let subscriber =
             tracing_subscriber::layer::SubscriberExt::with(tracing_subscriber::registry(), layer);
-        tracing::subscriber::with_default(subscriber, || tell(acted));
+        tracing::subscriber::with_default(subscriber, || log_outcome(outcome));
         let seen = seen.lock().unwrap();
         seen.clone()
     }
 
     #[test]
-    fn a_planned_retry_is_no_warning() {
+    fn does_not_warn_about_a_planned_retry() {
         assert_eq!(
             levels(&EffectOutcome::Postponed("early")),
             [tracing::Level::DEBUG]
@@ -414,19 +419,19 @@ mod tests {
     }
 
     #[test]
-    fn waits_grow_to_their_limit_and_honour_the_vendor() {
-        let pace = Timings::default();
+    fn retry_delays_grow_to_their_limit_and_honor_the_vendor() {
+        let timings = Timings::default();
         for attempts in 1..40 {
-            let most = Duration::from_secs(1 << (attempts - 1).min(9)).min(pace.max_retry_delay);
+            let most = Duration::from_secs(1 << (attempts - 1).min(9)).min(timings.max_retry_delay);
             for _ in 0..50 {
                 assert!(
-                    wait(&pace, attempts, None) <= most.max(Duration::from_millis(50)),
+                    retry_delay(&timings, attempts, None) <= most.max(Duration::from_millis(50)),
                     "{attempts}"
                 );
             }
         }
         assert_eq!(
-            wait(&pace, 1, Some(Duration::from_secs(90))),
+            retry_delay(&timings, 1, Some(Duration::from_secs(90))),
             Duration::from_secs(90)
         );
     }

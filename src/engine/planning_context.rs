@@ -1,7 +1,7 @@
-//! What a run is told about its issue beside the ticket itself.
+//! Planning context of a run: the posted plan and the related issues.
 //!
-//! The plan is read back from the ticket by the ids of the comments that we posted, so that what
-//! people changed in it counts, and nothing that anybody else wrote under a similar heading does.
+//! The plan is read back from the ticket by the IDs of the comments that this service posted. Edits
+//! by people count; comments by others under a similar heading do not.
 
 use std::time::Duration;
 
@@ -13,30 +13,35 @@ use domain::job::Job;
 use domain::plan::{self, IssueContext, PostedComment};
 use store::{StoreResult, issue_contexts};
 
-/// How long is the ticketing system waited for? A run waits for us meanwhile.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Timeout of reading the plan. The run's request waits for it.
+const READ_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The answer to a run's question.
+/// Planning context of an issue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanningContext {
-    /// The plan, wrapped; empty when there is none.
+    /// Plan with its heading; empty if there is none.
     pub plan: String,
+    /// Related issues.
     pub related: RelatedIssues,
 }
 
-/// What is known about the issue of a job.
+/// Loads the planning context for the issue of a job.
+///
+/// # Errors
+/// Fails if the store cannot be read.
 pub async fn load(app: &App, job: &Job) -> StoreResult<PlanningContext> {
-    let known = app
+    let context = app
         .store
         .read(|tx| issue_contexts::get(tx, &job.issue.id))?;
-    let IssueContext { related, plan } = known;
-    let bodies = current(app, job, plan).await;
+    let IssueContext { related, plan } = context;
+    let bodies = read_plan(app, job, plan).await;
     let plan = plan::planning_context(&job.issue, &bodies);
     Ok(PlanningContext { plan, related })
 }
 
-/// The plan as it stands on the ticket; as we posted it when nobody there answers.
-async fn current(app: &App, job: &Job, plan: Vec<PostedComment>) -> Vec<String> {
+/// Reads the current plan from the ticket. Returns it as posted if the ticketing system does not
+/// respond.
+async fn read_plan(app: &App, job: &Job, plan: Vec<PostedComment>) -> Vec<String> {
     let account = app.account(job.issue.system);
     let Some(account) = account.filter(|_| !plan.is_empty()) else {
         return plan.into_iter().map(|comment| comment.body).collect();
@@ -45,12 +50,12 @@ async fn current(app: &App, job: &Job, plan: Vec<PostedComment>) -> Vec<String> 
         .iter()
         .map(|comment| comment.effect_id.clone())
         .collect();
-    let asked = timeout(PATIENCE, account.comments(&job.issue, &effects)).await;
-    let why = match asked {
+    let response = timeout(READ_TIMEOUT, account.comments(&job.issue, &effects)).await;
+    let why = match response {
         Ok(Ok(bodies)) => return bodies,
         Ok(Err(error)) => error.to_string(),
-        Err(_) => "no answer in time".to_owned(),
+        Err(_) => "no response in time".to_owned(),
     };
-    tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, why, "The plan could not be read back; it is taken as it was posted.");
+    tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, why, "Failed to read the plan from the ticket; using it as posted.");
     plan.into_iter().map(|comment| comment.body).collect()
 }

@@ -1,4 +1,4 @@
-//! One look at every ticketing system, and a decision about every flagged issue.
+//! Poll of all ticketing systems, with a decision about every flagged issue.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -27,10 +27,13 @@ use super::provider_limit;
 use super::repo_image;
 use super::ticket_wait_comments;
 
-/// An issue that all who handle it share: a copy each, of thousands, would be most of our memory.
-type Shared = Arc<FlaggedIssue>;
+/// Issue shared by all its holders; with thousands of issues, copies would dominate memory use.
+type SharedIssue = Arc<FlaggedIssue>;
 
-/// Polls once: looks at the store, asks everybody, decides, reserves.
+/// Polls once: reads the store, requests the flagged issues, decides, and reserves runs.
+///
+/// # Errors
+/// Fails if the store cannot be read or written.
 pub async fn run_once(app: &App) -> StoreResult<()> {
     let (began, now) = (Instant::now(), app.now());
     if app.store.read(|tx| budget::has_pending_alerts(tx, now))? {
@@ -39,45 +42,54 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
             .await?;
     }
     let mut view = app.store.read(|tx| view(tx, app, now))?;
-    let lanes = app.store.read(outbox::queue_keys)?;
+    let queue_keys = app.store.read(outbox::queue_keys)?;
     let mapped: Vec<&Mapping> = view.mappings.values().collect();
-    let answers = join_all(app.ticketing.iter().map(|account| look(account, &mapped))).await;
-    let (looks, seen): (Vec<Look>, Vec<Vec<FlaggedIssue>>) = answers.into_iter().unzip();
+    let requests = app
+        .ticketing
+        .iter()
+        .map(|account| poll_account(account, &mapped));
+    let responses = join_all(requests).await;
+    let (polls, seen): (Vec<AccountPoll>, Vec<Vec<FlaggedIssue>>) = responses.into_iter().unzip();
     let issues: Vec<FlaggedIssue> = seen.into_iter().flatten().collect();
     let flagged: HashSet<IssueId> = issues.iter().map(|issue| issue.issue.id.clone()).collect();
-    let owed = issues
+    let pending = issues
         .iter()
-        .filter(|issue| lanes.contains(&ticket_queue_key(&issue.issue)));
-    view.issues_with_pending_effects = owed.map(|issue| issue.issue.id.clone()).collect();
+        .filter(|issue| queue_keys.contains(&ticket_queue_key(&issue.issue)));
+    view.issues_with_pending_effects = pending.map(|issue| issue.issue.id.clone()).collect();
     let decided = decision::decide(&view, issues, now);
-    let mut decided = show(app, &looks, decided, now);
-    // Of everything in sight: what a silent system showed last counts as it did.
+    let mut decided = record_snapshots(app, &polls, decided, now);
+    // Counts the last snapshot of a system that did not respond.
     app.poll_snapshots
         .count_in_progress(|issues| decision::in_progress_counts(&view, issues));
     for account in &app.ticketing {
         add_siblings(account, &mut decided).await;
     }
-    let images = images(app, &view, &mut decided).await;
-    let is_silent = looks.iter().any(|look| look.failure.is_some());
-    note_waiting(app, &decided, is_silent, now);
-    let is_unseen = |wait: &IssueWait| {
-        let look = looks.iter().find(|look| look.system == wait.issue.system);
-        look.is_none_or(|look| look.failure.is_some() || look.unread.contains(&wait.team))
+    let images = resolve_images(app, &view, &mut decided).await;
+    let is_incomplete = polls.iter().any(|poll| poll.failure.is_some());
+    observe_waiting(app, &decided, is_incomplete, now);
+    let is_unread = |wait: &IssueWait| {
+        let poll = polls.iter().find(|poll| poll.system == wait.issue.system);
+        poll.is_none_or(|poll| poll.failure.is_some() || poll.unread.contains(&wait.team))
     };
     let all = decided.iter().map(|(issue, decision)| (&**issue, decision));
-    ticket_wait_comments::update(app, all, is_unseen, now).await?;
-    note(app, decided, images, now).await?;
-    for look in looks.iter().filter(|look| look.failure.is_none()) {
-        closed_issues::cancel_runs(app, look.system, &flagged).await?;
+    ticket_wait_comments::update(app, all, is_unread, now).await?;
+    reserve_and_record(app, decided, images, now).await?;
+    for poll in polls.iter().filter(|poll| poll.failure.is_none()) {
+        closed_issues::cancel_runs(app, poll.system, &flagged).await?;
     }
     app.metrics.poll_duration.observe_time(began.elapsed());
     app.heartbeats.record_poll(app.now());
     Ok(())
 }
 
-/// Since when issues wait for a run. One whose start is still owed, or whose system is silent, goes on
-/// waiting.
-fn note_waiting(app: &App, decided: &[(Shared, Decision)], is_silent: bool, now: Timestamp) {
+/// Updates the waiting times of issues. An issue keeps waiting while its start is pending or its
+/// system does not respond.
+fn observe_waiting(
+    app: &App,
+    decided: &[(SharedIssue, Decision)],
+    is_incomplete: bool,
+    now: Timestamp,
+) {
     let with = |outcomes: &'static [DecisionOutcome]| {
         let of = decided
             .iter()
@@ -86,8 +98,8 @@ fn note_waiting(app: &App, decided: &[(Shared, Decision)], is_silent: bool, now:
     };
     let started: HashSet<&IssueId> = with(&[DecisionOutcome::InProgress]).collect();
     let waiting = with(&[DecisionOutcome::Waiting, DecisionOutcome::Dispatched]);
-    let goes_on = |issue: &IssueId| is_silent || started.contains(issue);
-    app.metrics.observe_waiting(waiting, goes_on, now);
+    let keeps_waiting = |issue: &IssueId| is_incomplete || started.contains(issue);
+    app.metrics.observe_waiting(waiting, keeps_waiting, now);
 }
 
 fn view(tx: &impl ReadableTx, app: &App, now: Timestamp) -> StoreResult<SchedulingState> {
@@ -118,7 +130,7 @@ fn view(tx: &impl ReadableTx, app: &App, now: Timestamp) -> StoreResult<Scheduli
         .into_iter()
         .filter(|job| !job.shadow)
         .partition(|job| job.kind.phase().is_some());
-    let held = |entry: &dedup::DedupEntry| entry.is_active(app.config.dedup_window, now);
+    let is_active = |entry: &dedup::DedupEntry| entry.is_active(app.config.dedup_window, now);
     Ok(SchedulingState {
         ineligible: ineligible.collect(),
         host_limited_until: limited.collect(),
@@ -131,7 +143,7 @@ fn view(tx: &impl ReadableTx, app: &App, now: Timestamp) -> StoreResult<Scheduli
         active_pull_request_issues: on_pulls.into_iter().map(|job| job.issue.id).collect(),
         deduped_issues: dedup::all(tx)?
             .into_iter()
-            .filter(held)
+            .filter(is_active)
             .map(|entry| entry.issue.id)
             .collect(),
         parked_issues: dispatch_breaker::all(tx)?
@@ -146,16 +158,19 @@ fn view(tx: &impl ReadableTx, app: &App, now: Timestamp) -> StoreResult<Scheduli
     })
 }
 
-/// How one account answered.
-struct Look {
+/// Outcome of polling one ticketing account.
+struct AccountPoll {
     system: System,
     failure: Option<String>,
-    /// Mappings it could not answer for.
+    /// Mappings that could not be read.
     unread: Vec<TeamKey>,
 }
 
-/// A system that does not answer keeps its last decisions; the others go on.
-async fn look(account: &TicketingClient, mappings: &[&Mapping]) -> (Look, Vec<FlaggedIssue>) {
+/// Polls one account. If it does not respond, its last decisions stay in force.
+async fn poll_account(
+    account: &TicketingClient,
+    mappings: &[&Mapping],
+) -> (AccountPoll, Vec<FlaggedIssue>) {
     let system = account.system();
     let own: Vec<&Mapping> = mappings
         .iter()
@@ -164,72 +179,77 @@ async fn look(account: &TicketingClient, mappings: &[&Mapping]) -> (Look, Vec<Fl
         .collect();
     let answer = account.snapshot(&own).await;
     if let Err(error) = &answer {
-        tracing::warn!(account = account.name(), %error, "Polling failed; the last decisions stand.");
+        tracing::warn!(account = account.name(), %error, "Polling failed; the last decisions stay in force.");
     }
     let (snapshot, failure) = match answer {
         Ok(snapshot) => (snapshot, None),
         Err(error) => (PollResult::default(), Some(error.to_string())),
     };
-    let look = Look {
+    let poll = AccountPoll {
         system,
         failure,
         unread: snapshot.failed_teams,
     };
-    (look, snapshot.issues)
+    (poll, snapshot.issues)
 }
 
-/// Keeps what was seen for people to look at. What looks as it did before stays where it is in memory:
-/// thousands of new rows among what every poll needs for a moment would leave it full of holes.
-fn show(
+/// Records the poll snapshots for the panel. Unchanged issues keep their allocation: thousands of
+/// new ones among short-lived data of each poll would fragment memory.
+fn record_snapshots(
     app: &App,
-    looks: &[Look],
+    polls: &[AccountPoll],
     decided: Vec<(FlaggedIssue, Decision)>,
     now: Timestamp,
-) -> Vec<(Shared, Decision)> {
+) -> Vec<(SharedIssue, Decision)> {
     let before = app.poll_snapshots.all();
-    let before = before.values().flat_map(|sighting| sighting.issues.iter());
+    let before = before.values().flat_map(|snapshot| snapshot.issues.iter());
     let before: HashMap<&IssueId, &PolledIssue> = before
-        .map(|sighted| (&sighted.issue.issue.id, sighted))
+        .map(|polled| (&polled.issue.issue.id, polled))
         .collect();
     let share = |(issue, decision): (FlaggedIssue, Decision)| {
         let known = before.get(&issue.issue.id).copied();
-        (shared(issue, &decision, known), decision)
+        (share_issue(issue, &decision, known), decision)
     };
-    let decided: Vec<(Shared, Decision)> = decided.into_iter().map(share).collect();
-    for look in looks {
+    let decided: Vec<(SharedIssue, Decision)> = decided.into_iter().map(share).collect();
+    for poll in polls {
         let own = decided
             .iter()
-            .filter(|(issue, _)| issue.issue.system == look.system);
-        let sighted = own.map(|(issue, decision)| {
+            .filter(|(issue, _)| issue.issue.system == poll.system);
+        let polled = own.map(|(issue, decision)| {
             let known = before.get(&issue.issue.id).map(|known| &known.decision);
             let known = known.filter(|known| decision.is_repeat_of(known)).cloned();
             PolledIssue {
-                issue: to_look_at(issue, decision),
+                issue: without_run_context(issue, decision),
                 decision: known.unwrap_or_else(|| Arc::new(decision.clone())),
             }
         });
-        match &look.failure {
+        match &poll.failure {
             Some(failure) => app
                 .poll_snapshots
-                .record_failure(look.system, failure.clone()),
+                .record_failure(poll.system, failure.clone()),
             None => app
                 .poll_snapshots
-                .record(look.system, sighted.collect(), &look.unread, now),
+                .record(poll.system, polled.collect(), &poll.unread, now),
         }
     }
     decided
 }
 
-/// What a run needs is the run's alone: a description would keep those of its whole page.
-fn to_look_at(issue: &Shared, decision: &Decision) -> Shared {
+/// Issue for a poll snapshot. It must not share the description with the run: that would keep the
+/// memory of the whole response page alive.
+fn without_run_context(issue: &SharedIssue, decision: &Decision) -> SharedIssue {
     match decision.outcome {
         DecisionOutcome::Dispatched => Arc::new(FlaggedIssue::clone(issue).without_run_context()),
         _ => issue.clone(),
     }
 }
 
-/// What does not run now is kept without what a run would need.
-fn shared(issue: FlaggedIssue, decision: &Decision, known: Option<&PolledIssue>) -> Shared {
+/// Wraps an issue for sharing. The context of a run is dropped unless the issue is dispatched now.
+fn share_issue(
+    issue: FlaggedIssue,
+    decision: &Decision,
+    known: Option<&PolledIssue>,
+) -> SharedIssue {
     if decision.outcome == DecisionOutcome::Dispatched {
         return Arc::new(issue);
     }
@@ -239,11 +259,10 @@ fn shared(issue: FlaggedIssue, decision: &Decision, known: Option<&PolledIssue>)
     known.unwrap_or_else(|| Arc::new(issue))
 }
 
-/// Completes what stands around the issues that are about to run: one request for all of them, made
-/// only when something runs. In the snapshot, where parents and dependencies are read, twenty
-/// siblings of every issue would pass what a query may cost; a request a ticket would be too many.
-async fn add_siblings(account: &TicketingClient, decided: &mut [(Shared, Decision)]) {
-    let mut children: Vec<&mut Shared> = decided
+/// Adds the siblings of issues that are about to run, with one request for all of them. The poll
+/// query omits siblings because twenty per issue would exceed the vendor's query cost limit.
+async fn add_siblings(account: &TicketingClient, decided: &mut [(SharedIssue, Decision)]) {
+    let mut children: Vec<&mut SharedIssue> = decided
         .iter_mut()
         .filter(|(_, decision)| decision.outcome == DecisionOutcome::Dispatched)
         .map(|(issue, _)| issue)
@@ -252,27 +271,27 @@ async fn add_siblings(account: &TicketingClient, decided: &mut [(Shared, Decisio
     if children.is_empty() {
         return;
     }
-    let asked: Vec<IssueRef> = children.iter().map(|child| child.issue.clone()).collect();
-    match account.siblings(&asked).await {
+    let issues: Vec<IssueRef> = children.iter().map(|child| child.issue.clone()).collect();
+    match account.siblings(&issues).await {
         Ok(mut siblings) => {
             for child in &mut children {
                 let siblings = siblings.remove(&child.issue.id).unwrap_or_default();
                 Arc::make_mut(child).related.siblings = siblings;
             }
         }
-        // They are context; a run does without rather than wait for them.
+        // Siblings are optional context; the run does not wait for them.
         Err(error) => {
-            tracing::warn!(account = account.name(), %error, "Sibling issues could not be read.");
+            tracing::warn!(account = account.name(), %error, "Failed to read sibling issues.");
         }
     }
 }
 
-/// The images that the repositories of what is about to run ask for: one request a repository. What
-/// asks for one that it cannot have waits.
-async fn images(
+/// Reads the images named by the repositories of issues that are about to run, with one request per
+/// repository. Issues of a repository with an invalid image wait.
+async fn resolve_images(
     app: &App,
     view: &SchedulingState,
-    decided: &mut [(Shared, Decision)],
+    decided: &mut [(SharedIssue, Decision)],
 ) -> BTreeMap<TeamKey, RequestedImage> {
     let about_to_run = |decision: &Decision| decision.outcome == DecisionOutcome::Dispatched;
     let teams: BTreeSet<&TeamKey> = decided
@@ -281,14 +300,14 @@ async fn images(
         .map(|(issue, _)| &issue.team)
         .collect();
     let mapped = teams.into_iter().filter_map(|team| view.mappings.get(team));
-    let looks = mapped.map(async |mapping| {
-        let asked = repo_image::fetch(app, &mapping.target_repo(), &mapping.default_branch).await;
-        (mapping.team_key.clone(), asked)
+    let lookups = mapped.map(async |mapping| {
+        let image = repo_image::fetch(app, &mapping.target_repo(), &mapping.default_branch).await;
+        (mapping.team_key.clone(), image)
     });
     let (mut images, mut refused) = (BTreeMap::new(), BTreeMap::new());
-    for (team, asked) in join_all(looks).await {
-        match asked {
-            Ok(asked) => drop(images.insert(team, asked)),
+    for (team, image) in join_all(lookups).await {
+        match image {
+            Ok(image) => drop(images.insert(team, image)),
             Err(why) => drop(refused.insert(team, why)),
         }
     }
@@ -300,27 +319,27 @@ async fn images(
     images
 }
 
-/// Reserves what is to run and keeps what has changed in the ledger, in one commit.
-async fn note(
+/// Reserves runs and records changed decisions in the dispatch log, in one transaction.
+async fn reserve_and_record(
     app: &App,
-    decided: Vec<(Shared, Decision)>,
+    decided: Vec<(SharedIssue, Decision)>,
     images: BTreeMap<TeamKey, RequestedImage>,
     now: Timestamp,
 ) -> StoreResult<()> {
-    // Off the threads that serve requests: it reads a row of each issue.
-    let look = app.store.read_long(move |tx| {
-        let mut news = Vec::new();
+    // Reads one row per issue, so it stays off the threads that serve requests.
+    let changed = app.store.read_long(move |tx| {
+        let mut changed = Vec::new();
         for (issue, decision) in decided {
             if decision.outcome == DecisionOutcome::Dispatched
                 || decisions::is_changed(tx, &decision)?
             {
-                news.push((issue, decision));
+                changed.push((issue, decision));
             }
         }
-        Ok(news)
+        Ok(changed)
     });
-    let news = look.await?;
-    if news.is_empty() {
+    let changed = changed.await?;
+    if changed.is_empty() {
         return Ok(());
     }
     let handle = app.clone();
@@ -328,16 +347,16 @@ async fn note(
         .store
         .write(move |tx| {
             let mut reserved = Vec::new();
-            for (issue, decision) in &news {
+            for (issue, decision) in &changed {
                 if let (DecisionOutcome::Dispatched, Some(phase)) =
                     (decision.outcome, decision.phase)
                 {
-                    let plan = DispatchRequest {
+                    let request = DispatchRequest {
                         issue: FlaggedIssue::clone(issue),
                         phase,
                         image: images.get(&issue.team).cloned().unwrap_or_default(),
                     };
-                    let Some(job) = dispatch::reserve(tx, &handle, &plan, now)? else {
+                    let Some(job) = dispatch::reserve(tx, &handle, &request, now)? else {
                         continue;
                     };
                     reserved.push((job, issue.issue.key.clone(), issue.team.clone()));

@@ -1,7 +1,7 @@
-//! Asking those we depend on whether they answer.
+//! Probes of the connections to vendors and to the service's own callback URL.
 //!
-//! Everything is asked side by side, each within a few seconds and at most once a minute. Whoever
-//! holds our requests back is not asked at all: an answer could only lengthen the wait.
+//! All probes run concurrently, each with a timeout of a few seconds and at most once a minute. A
+//! vendor with an active rate limit is not probed: a request could only lengthen the wait.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use vendors::chat::ChatWebhook;
 use vendors::http::{Client, Method, Quota, Request, VendorError, now_millis};
 use vendors::session_hosts::SessionHostError;
 
-/// How long may one take to answer?
-const DEADLINE: Duration = Duration::from_secs(5);
+/// Timeout of one probe.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What it means that runs have no address to report to, or no token to report with.
+/// Impact of a missing callback URL or token secret.
 const WITHOUT_CALLBACKS: &str = "Runs cannot report. CI implementation runs are followed by polling \
     alone, without live steps, and push with their workflow's own token: no checks start on their \
     pull requests, and each repository must have \"Allow GitHub Actions to create and approve pull \
     requests\" switched on. Planning, VM sessions and local containers do not start.";
 
-/// In the order in which an operator sets them up.
+/// All connections, in the order in which an operator sets them up.
 const ALL: [Connection; 9] = [
     Connection::Linear,
     Connection::Jira,
@@ -41,27 +41,30 @@ const ALL: [Connection; 9] = [
     Connection::Notifications,
 ];
 
-/// A connection and how it is.
+/// Connection with the result of its probe.
 #[derive(Debug, Clone)]
 pub struct ConnectionStatus {
+    /// Probed connection.
     pub connection: Connection,
+    /// Result of the probe, with secrets redacted.
     pub result: ProbeResult,
 }
 
-/// What a vendor still lets us ask.
+/// Remaining request quota at a vendor.
 #[derive(Debug, Clone)]
 pub struct VendorQuota {
-    /// The vendor, and which of its accounts where it keeps several.
+    /// Vendor, followed by the name of the account if the vendor has several.
     pub account: String,
+    /// Quota as of the vendor's last response.
     pub quota: Quota,
 }
 
-/// How every connection is.
+/// Probes all connections.
 pub async fn probe_all(app: &App) -> Vec<ConnectionStatus> {
     join_all(ALL.map(|connection| check(app, connection))).await
 }
 
-/// Every allowance that a vendor has told of.
+/// Quotas of all vendors that have reported one.
 pub fn quotas(app: &App) -> Vec<VendorQuota> {
     let ticketing = app
         .ticketing
@@ -78,50 +81,51 @@ pub fn quotas(app: &App) -> Vec<VendorQuota> {
         .collect()
 }
 
-/// What can be said of a connection at once, or what it takes.
-enum Look {
+/// Plan of a check: a result that needs no request, or a probe.
+enum ProbePlan {
     Known(ProbeResult),
-    Ask {
+    Probe {
         quota: Quota,
         probe: BoxFuture<'static, ProbeResult>,
     },
 }
 
-impl Look {
+impl ProbePlan {
     fn off(detail: impl Into<String>) -> Self {
-        Look::Known(ProbeResult::new(ProbeStatus::Off, detail))
+        ProbePlan::Known(ProbeResult::new(ProbeStatus::Off, detail))
     }
 }
 
 async fn check(app: &App, connection: Connection) -> ConnectionStatus {
-    let finding = match look(app, connection) {
-        Look::Known(finding) => finding,
-        Look::Ask { quota, probe } => match limit(&quota) {
+    let result = match plan(app, connection) {
+        ProbePlan::Known(result) => result,
+        ProbePlan::Probe { quota, probe } => match limit(&quota) {
             Some(limited) => limited,
             None => {
-                let probe = in_time(probe);
+                let probe = with_timeout(probe);
                 app.probe_cache
                     .get_or_probe(connection, app.now(), probe)
                     .await
             }
         },
     };
-    let finding = ProbeResult {
-        detail: app.redactor.redact(&finding.detail),
-        ..finding
+    let result = ProbeResult {
+        detail: app.redactor.redact(&result.detail),
+        ..result
     };
-    ConnectionStatus {
-        connection,
-        result: finding,
-    }
+    ConnectionStatus { connection, result }
 }
 
-async fn in_time(probe: BoxFuture<'static, ProbeResult>) -> ProbeResult {
-    let late =
-        |_| ProbeResult::unanswered(format!("no answer within {} seconds", DEADLINE.as_secs()));
-    tokio::time::timeout(DEADLINE, probe)
+async fn with_timeout(probe: BoxFuture<'static, ProbeResult>) -> ProbeResult {
+    let timed_out = |_| {
+        ProbeResult::unanswered(format!(
+            "no response within {} seconds",
+            PROBE_TIMEOUT.as_secs()
+        ))
+    };
+    tokio::time::timeout(PROBE_TIMEOUT, probe)
         .await
-        .unwrap_or_else(late)
+        .unwrap_or_else(timed_out)
 }
 
 fn limit(quota: &Quota) -> Option<ProbeResult> {
@@ -134,12 +138,12 @@ fn limit(quota: &Quota) -> Option<ProbeResult> {
         account => format!(" of {account}"),
     };
     let detail = format!(
-        "Rate limited: no requests{whose} before {until}. What is owed is kept and done then."
+        "Rate limited: no requests{whose} before {until}. Pending updates are kept and sent then."
     );
     Some(ProbeResult::new(ProbeStatus::Limited, detail))
 }
 
-fn look(app: &App, connection: Connection) -> Look {
+fn plan(app: &App, connection: Connection) -> ProbePlan {
     let config = &app.config;
     match connection {
         Connection::Linear => ticketing(
@@ -157,75 +161,76 @@ fn look(app: &App, connection: Connection) -> Look {
         Connection::GapFillTrigger => secret(
             config.gap_fill_trigger_secret.is_some(),
             "GAP_FILL_TRIGGER_SECRET",
-            "comments on pull requests start no runs",
+            "comments on pull requests do not start runs",
         ),
         Connection::Webhook => secret(
             config.scm_webhook_secret.is_some(),
             "SCM_WEBHOOK_SECRET",
-            "reviews and merges are not heard of",
+            "reviews and merges arrive late",
         ),
         Connection::VmSessions => machines(
             app,
             HostKind::Vm,
-            "VM sessions are not configured. They take VM_SESSIONS_TOKEN and VM_SESSIONS_APP.",
+            "VM sessions are not configured. Set VM_SESSIONS_TOKEN and VM_SESSIONS_APP.",
         ),
         Connection::LocalContainers => machines(
             app,
             HostKind::Local,
-            "Local containers are not configured. They take DOCKER_HOST.",
+            "Local containers are not configured. Set DOCKER_HOST.",
         ),
         Connection::Notifications => notifications(app.chat.as_ref()),
     }
 }
 
-fn ticketing(app: &App, system: System, how: &str) -> Look {
+fn ticketing(app: &App, system: System, remedy: &str) -> ProbePlan {
     let Some(account) = app.account(system).cloned() else {
-        return Look::off(how);
+        return ProbePlan::off(remedy);
     };
-    Look::Ask {
+    ProbePlan::Probe {
         quota: account.quota(),
-        probe: async move { told(account.probe().await) }.boxed(),
+        probe: async move { result_of(account.probe().await) }.boxed(),
     }
 }
 
-fn repo_host(app: &App) -> Look {
+fn repo_host(app: &App) -> ProbePlan {
     let Some(github) = app.github.clone() else {
-        return Look::off(
-            "Nothing can run. Set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY, or GITHUB_TOKEN.",
+        return ProbePlan::off(
+            "No run can start. Set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY, or GITHUB_TOKEN.",
         );
     };
-    Look::Ask {
+    ProbePlan::Probe {
         quota: github.quota(),
-        probe: async move { told(github.probe().await) }.boxed(),
+        probe: async move { result_of(github.probe().await) }.boxed(),
     }
 }
 
-/// A host that lists our machines can also make them, as far as anybody can tell without making one.
-fn machines(app: &App, host: HostKind, how: &str) -> Look {
+/// Lists the machines of a host. The probe does not create one, so it does not prove that the host
+/// can.
+fn machines(app: &App, host: HostKind, remedy: &str) -> ProbePlan {
     if !app.sessions.has_host(host) {
-        return Look::off(how);
+        return ProbePlan::off(remedy);
     }
     let sessions = app.sessions.clone();
     let probe = async move {
         match sessions.list(host).await {
             Ok(machines) => {
                 let count = machines.len();
-                let detail = format!("The host answers; machines of ours there: {count}.");
+                let detail = format!("The host responds; machines of this service: {count}.");
                 ProbeResult::new(ProbeStatus::Ok, detail)
             }
-            Err(SessionHostError::Vendor(error)) => told(Err(error)),
+            Err(SessionHostError::Vendor(error)) => result_of(Err(error)),
             Err(error) => ProbeResult::new(ProbeStatus::Error, error.to_string()),
         }
     };
-    Look::Ask {
+    ProbePlan::Probe {
         quota: Quota::default(),
         probe: probe.boxed(),
     }
 }
 
-fn told(answer: Result<String, VendorError>) -> ProbeResult {
-    match answer {
-        Ok(words) => ProbeResult::new(ProbeStatus::Ok, words),
+fn result_of(response: Result<String, VendorError>) -> ProbeResult {
+    match response {
+        Ok(detail) => ProbeResult::new(ProbeStatus::Ok, detail),
         Err(error) if error.is_rate_limited() => {
             ProbeResult::new(ProbeStatus::Limited, error.to_string())
         }
@@ -236,32 +241,34 @@ fn told(answer: Result<String, VendorError>) -> ProbeResult {
     }
 }
 
-fn secret(is_set: bool, variable: &str, without: &str) -> Look {
+fn secret(is_set: bool, variable: &str, impact: &str) -> ProbePlan {
     if is_set {
-        Look::Known(ProbeResult::new(
+        ProbePlan::Known(ProbeResult::new(
             ProbeStatus::Ok,
             format!("{variable} is set."),
         ))
     } else {
-        Look::off(format!("Without {variable}, {without}."))
+        ProbePlan::off(format!("Without {variable}, {impact}."))
     }
 }
 
-/// No message is posted to find out: people would read it.
-fn notifications(chat: Option<&ChatWebhook>) -> Look {
+/// Result for the chat webhook. No test message is posted, because people would see it.
+fn notifications(chat: Option<&ChatWebhook>) -> ProbePlan {
     let Some(chat) = chat else {
-        return Look::off("Set NOTIFY_WEBHOOK_URL to have dispatches and ends told in a chat.");
+        return ProbePlan::off(
+            "Set NOTIFY_WEBHOOK_URL to post the start and end of runs to a chat.",
+        );
     };
     let configured = || {
         ProbeResult::new(
             ProbeStatus::Ok,
-            "NOTIFY_WEBHOOK_URL is set; nothing is posted to try it.",
+            "NOTIFY_WEBHOOK_URL is set. It is not tested, because that would post a message.",
         )
     };
-    Look::Known(limit(&chat.quota()).unwrap_or_else(configured))
+    ProbePlan::Known(limit(&chat.quota()).unwrap_or_else(configured))
 }
 
-fn runner_callback(app: &App) -> Look {
+fn runner_callback(app: &App) -> ProbePlan {
     let config = &app.config;
     let missing: Vec<&str> = [
         (
@@ -274,57 +281,57 @@ fn runner_callback(app: &App) -> Look {
     .filter_map(|(variable, is_set)| (!is_set).then_some(variable))
     .collect();
     match &config.callback_base_url {
-        Some(base) if missing.is_empty() => Look::Ask {
+        Some(base) if missing.is_empty() => ProbePlan::Probe {
             quota: app.callback_client.quota(),
-            probe: own_address(app.callback_client.clone(), base.clone()).boxed(),
+            probe: callback_url(app.callback_client.clone(), base.clone()).boxed(),
         },
-        _ => Look::off(format!(
+        _ => ProbePlan::off(format!(
             "{WITHOUT_CALLBACKS} Set {}.",
             missing.join(" and ")
         )),
     }
 }
 
-/// Asks ourselves at the address that runs are given, in the way that runs ask: a report without a
-/// token, which nobody else refuses in these words. A look at the front page would miss a proxy
-/// that lets through only that, and one that sends reports elsewhere.
-async fn own_address(client: Client, base: String) -> ProbeResult {
+/// Requests this service at its callback URL, as runs do: a progress report without a token, whose
+/// rejection is unmistakable. A request of the front page would miss a proxy that forwards only
+/// that page, or that routes reports elsewhere.
+async fn callback_url(client: Client, base: String) -> ProbeResult {
     let url = format!("{base}/runner/progress");
-    let request = Request::new("asking for ourselves", Method::POST, url)
+    let request = Request::new("probing the callback URL", Method::POST, url)
         .json(&serde_json::json!({}))
         .accept_status(401);
-    let wrong = |detail| ProbeResult::new(ProbeStatus::Error, detail);
+    let error_result = |detail| ProbeResult::new(ProbeStatus::Error, detail);
     match client.send(&request).await {
-        Ok(answer) if answer.text().contains("missing_bearer") => ProbeResult::new(
+        Ok(response) if response.text().contains("missing_bearer") => ProbeResult::new(
             ProbeStatus::Ok,
-            format!("This service answers at {base}{}", reach(&base)),
+            format!("This service responds at {base}{}", reach_note(&base)),
         ),
-        Ok(answer) => wrong(stranger(&base, answer.status())),
+        Ok(response) => error_result(other_service(&base, response.status())),
         Err(error) => match error.status() {
-            Some(status @ 300..400) => wrong(format!(
-                "{base} answers {status} and leads elsewhere; reports do not follow. Set \
-                 RUNNER_CALLBACK_BASE_URL to the address where it ends."
+            Some(status @ 300..400) => error_result(format!(
+                "{base} responds with a redirect ({status}), which reports do not follow. Set \
+                 RUNNER_CALLBACK_BASE_URL to the target of the redirect."
             )),
-            Some(status) => wrong(stranger(&base, status)),
-            None if error.is_rate_limited() => told(Err(error)),
-            None => wrong(format!(
-                "{error}. From here {base} cannot be reached. Behind NAT or a firewall that may be \
-                 so for this machine alone; if runs do not report either, correct \
-                 RUNNER_CALLBACK_BASE_URL or open the way to it."
+            Some(status) => error_result(other_service(&base, status)),
+            None if error.is_rate_limited() => result_of(Err(error)),
+            None => error_result(format!(
+                "{error}. This machine cannot reach {base}. Behind NAT or a firewall that may \
+                 affect only this machine. If runs do not report either, correct \
+                 RUNNER_CALLBACK_BASE_URL or make it reachable."
             )),
         },
     }
 }
 
-fn stranger(base: &str, status: u16) -> String {
+fn other_service(base: &str, status: u16) -> String {
     format!(
-        "{base} is answered ({status}) by something that is not this service. /runner and \
-         /api/token below it must lead here."
+        "Another service responds at {base} (status {status}). Route {base}/runner and \
+         {base}/api/token to this service."
     )
 }
 
-/// How far an address reaches, where that can be told from its looks.
-fn reach(base: &str) -> &'static str {
+/// Note about an address with limited reach: loopback and private addresses.
+fn reach_note(base: &str) -> &'static str {
     let url = Url::parse(base).ok();
     let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
     let is_private = match host.trim_matches(['[', ']']).parse() {
@@ -333,8 +340,8 @@ fn reach(base: &str) -> &'static str {
         Err(_) => false,
     };
     match (is_loopback(base), is_private) {
-        (true, _) => ". It is an address of this machine: runs elsewhere cannot reach it.",
-        (false, true) => ". It is a private address: runs outside of this network cannot reach it.",
+        (true, _) => ". It is a loopback address: runs on other machines cannot reach it.",
+        (false, true) => ". It is a private address: runs outside this network cannot reach it.",
         (false, false) => ".",
     }
 }
@@ -347,35 +354,35 @@ mod tests {
     use vendors::http::{Client, Redactor};
 
     #[test]
-    fn addresses_that_do_not_reach_far_are_called_so() {
+    fn notes_loopback_and_private_addresses() {
         let rows = [
-            ("http://127.0.0.1:8080", "of this machine"),
-            ("http://localhost", "of this machine"),
-            ("http://[::1]:80", "of this machine"),
+            ("http://127.0.0.1:8080", "loopback"),
+            ("http://localhost", "loopback"),
+            ("http://[::1]:80", "loopback"),
             ("http://192.168.1.5", "private"),
             ("http://[fd00::1]", "private"),
         ];
         for (base, words) in rows {
-            assert!(reach(base).contains(words), "{base}");
+            assert!(reach_note(base).contains(words), "{base}");
         }
         for base in [
             "https://agents.example.com",
             "http://203.0.113.7",
             "http://[2001:db8::1]",
         ] {
-            assert_eq!(reach(base), ".", "{base}");
+            assert_eq!(reach_note(base), ".", "{base}");
         }
     }
 
-    async fn asked(status: u16, error: &'static str) -> ProbeResult {
-        let server = TestServer::start(move |asked, _| {
-            let line = (asked.method.as_str(), asked.path.as_str());
+    async fn probe_with(status: u16, error: &'static str) -> ProbeResult {
+        let server = TestServer::start(move |request, _| {
+            let line = (request.method.as_str(), request.path.as_str());
             assert_eq!(line, ("POST", "/runner/progress"));
             StubReply::json(status, &json!({ "error": error }))
                 .header("location", "https://elsewhere.test/")
         })
         .await;
-        own_address(
+        callback_url(
             Client::new("the callback address", Redactor::default()).unwrap(),
             server.url.clone(),
         )
@@ -383,29 +390,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_our_own_refusal_proves_that_runs_reach_us() {
-        let ours = asked(401, "missing_bearer").await;
+    async fn only_the_own_rejection_proves_that_runs_reach_the_service() {
+        let ours = probe_with(401, "missing_bearer").await;
         assert_eq!(ours.status, ProbeStatus::Ok);
         for (status, words) in [
-            (401, "(401) by something"),
-            (200, "(200) by something"),
-            (404, "(404) by something"),
-            (301, "answers 301 and leads elsewhere"),
+            (401, "Another service responds"),
+            (200, "(status 200)"),
+            (404, "(status 404)"),
+            (301, "responds with a redirect (301)"),
         ] {
-            let found = asked(status, "sign in").await;
+            let found = probe_with(status, "sign in").await;
             assert_eq!(found.status, ProbeStatus::Error);
             assert!(found.detail.contains(words), "{found:?}");
         }
         test_support::install_tls();
-        let nobody = own_address(
+        let unreachable = callback_url(
             Client::new("the callback address", Redactor::default()).unwrap(),
             "http://127.0.0.1:1".into(),
         )
         .await;
-        assert_eq!(nobody.status, ProbeStatus::Error);
+        assert_eq!(unreachable.status, ProbeStatus::Error);
         assert!(
-            nobody.detail.contains("cannot be reached. Behind NAT"),
-            "{nobody:?}"
+            unreachable.detail.contains("This machine cannot reach"),
+            "{unreachable:?}"
         );
     }
 }

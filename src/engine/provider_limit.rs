@@ -1,12 +1,12 @@
-//! The usage limits of model providers: when runs go on that have met one.
+//! Usage limits of model providers: time at which affected runs resume.
 //!
-//! A limit belongs to an account, so everything that would use the same credentials waits with the
-//! run that met it: for a run in CI these are the secrets of its repository; for machines and
-//! containers the service's own, or those of the team where it has any. Whether two repositories
-//! share an account cannot be seen from here; then each finds out by one run.
+//! A limit applies to an account, so all runs with the same credentials wait together. CI runs use
+//! the secrets of their repository; machines and containers use the credentials of the service, or
+//! those of the team if it has its own. Two repositories may share an account unnoticed; then a run
+//! of each meets the limit.
 //!
-//! What a run tells is not trusted. A time that has passed is a short wait, one far away is a long
-//! one, and an issue whose runs do nothing but meet limits fails in the end like any other.
+//! The time that a run reports is not trusted: it is clamped to a range, and an issue whose runs
+//! repeatedly meet limits fails in the end.
 
 use std::time::Duration;
 
@@ -21,44 +21,51 @@ use domain::time::Timestamp;
 use store::provider_limits::ProviderLimit;
 use store::{ReadableTx, StoreResult, WriteTx, mappings, provider_limits, secrets};
 
-/// How soon may anything go on at the earliest? Clocks differ, and a provider may take its time.
-const SHORTEST: Duration = Duration::from_secs(60);
+/// Minimum wait. Clocks differ, and a provider may need some time.
+const MIN_WAIT: Duration = Duration::from_secs(60);
 
-/// How long is anything held back at most? The longest limits that providers have are a week.
-const LONGEST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// Maximum wait. The longest known limits of providers last a week.
+const MAX_WAIT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// How many runs in a row of one issue may meet a limit before it fails like any other? A task that
-/// is too large for what a limit allows would go on for ever.
-const MOST_IN_A_ROW: u32 = 5;
+/// Maximum number of consecutive runs of one issue that may meet a limit. After that the issue
+/// fails: its task may be too large for the limit.
+const MAX_CONSECUTIVE_HITS: u32 = 5;
 
-/// Variables that a team may bring model credentials of its own in; those of the service itself
-/// cannot be replaced.
-const OWN_KEYS: [&str; 4] = [
+/// Variables in which a team may provide its own model credentials. Those of the service cannot be
+/// replaced.
+const TEAM_CREDENTIALS: [&str; 4] = [
     "OPENAI_API_KEY",
     "CODEX_API_KEY",
     "GEMINI_API_KEY",
     "ANTHROPIC_BASE_URL",
 ];
 
-/// The report as it counts: it says when to go on exactly if the run is to be taken up again then.
-pub fn clamp_retry_at(
+/// Clamps the retry time of a report. Removes it unless the run resumes after the limit.
+///
+/// # Errors
+/// Fails if the store cannot be read.
+pub(crate) fn clamp_retry_at(
     tx: &impl ReadableTx,
     job: &Job,
     report: ResultReport,
     now: Timestamp,
 ) -> StoreResult<ResultReport> {
     let retry_at = match report.retry_at {
-        Some(told) if is_taken_up_again(tx, job, &report)? => {
-            Some(told.clamp(now + SHORTEST, now + LONGEST))
+        Some(reported) if resumes_after_limit(tx, job, &report)? => {
+            Some(reported.clamp(now + MIN_WAIT, now + MAX_WAIT))
         }
         _ => None,
     };
     Ok(ResultReport { retry_at, ..report })
 }
 
-fn is_taken_up_again(tx: &impl ReadableTx, job: &Job, report: &ResultReport) -> StoreResult<bool> {
-    let met = (RunOutcome::Failure, Some(FailureCode::ProviderLimit));
-    if (report.outcome, report.failure_code) != met || job.shadow {
+fn resumes_after_limit(
+    tx: &impl ReadableTx,
+    job: &Job,
+    report: &ResultReport,
+) -> StoreResult<bool> {
+    let limit_hit = (RunOutcome::Failure, Some(FailureCode::ProviderLimit));
+    if (report.outcome, report.failure_code) != limit_hit || job.shadow {
         return Ok(false);
     }
     let mapping = mappings::get(tx, &job.team)?;
@@ -66,14 +73,17 @@ fn is_taken_up_again(tx: &impl ReadableTx, job: &Job, report: &ResultReport) -> 
         return Ok(false);
     }
     match job.kind.phase() {
-        Some(phase) => Ok(provider_limits::hits(tx, &job.issue.id, phase)? < MOST_IN_A_ROW),
-        // Work on a pull request has a budget of its own, or a person who asks for it.
+        Some(phase) => Ok(provider_limits::hits(tx, &job.issue.id, phase)? < MAX_CONSECUTIVE_HITS),
+        // A run on a pull request has its own daily limit, or was requested by a person.
         None => Ok(true),
     }
 }
 
-/// Notes what the end of a job says about limits.
-pub fn record(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
+/// Records the provider limit of an ended job, or resets the count of consecutive hits.
+///
+/// # Errors
+/// Fails if the store cannot be written.
+pub(crate) fn record(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
     let phase = job.kind.phase().filter(|_| !job.shadow);
     match (job.resumes_at, phase) {
         (Some(until), phase) => {
@@ -81,8 +91,8 @@ pub fn record(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
                 until,
                 job: job.id.clone(),
             };
-            let extra = mappings::get(tx, &job.team)?;
-            let account = account(tx, job.runner, &job.repo, &job.team, extra.as_ref())?;
+            let mapping = mappings::get(tx, &job.team)?;
+            let account = account(tx, job.runner, &job.repo, &job.team, mapping.as_ref())?;
             provider_limits::record(tx, &account, &limit)?;
             phase.map_or(Ok(()), |phase| {
                 provider_limits::count_hit(tx, &job.issue.id, phase)
@@ -93,9 +103,12 @@ pub fn record(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
     }
 }
 
-/// Until when runs of this mapping would meet a limit that is known; none when they may start. One
-/// that does not wait for limits is not held back by any.
-pub fn limited_until(
+/// End of the known provider limit of a mapping's runs; `None` if runs may start. A mapping without
+/// `resume_after_limit` is never limited.
+///
+/// # Errors
+/// Fails if the store cannot be read.
+pub(crate) fn limited_until(
     tx: &impl ReadableTx,
     app: &App,
     mapping: &Mapping,
@@ -114,7 +127,7 @@ pub fn limited_until(
     provider_limits::until(tx, &account, now)
 }
 
-/// The name of the credentials that a run would reach its model with.
+/// Name of the model credentials of a run.
 fn account(
     tx: &impl ReadableTx,
     runner: RunnerKind,
@@ -123,10 +136,10 @@ fn account(
     mapping: Option<&Mapping>,
 ) -> StoreResult<String> {
     if runner == RunnerKind::Ci {
-        // The host does not care for case.
+        // GitHub ignores the case of repository names.
         return Ok(format!("repository {repo}").to_lowercase());
     }
-    let is_key = |name: &str| OWN_KEYS.contains(&name);
+    let is_key = |name: &str| TEAM_CREDENTIALS.contains(&name);
     let in_env = mapping.is_some_and(|mapping| mapping.extra_env.keys().any(|name| is_key(name)));
     let scope = SecretScope::Team(team.clone());
     let mut stored = secrets::of_scope(tx, &scope)?.into_iter();

@@ -1,9 +1,8 @@
-//! Whose pull request it is that a run reports.
+//! Verification of the pull request that a run reports.
 //!
-//! A run can report any address. It counts when the repository host confirms that the pull request of
-//! this number in the job's repository has the job's branch as its head and is found at this address.
-//! The lookup is part of judging the result, and as durable: the result is stored with the job, and
-//! while the host gives no answer it is asked again.
+//! A run can report any URL. It counts if GitHub confirms that the pull request with this number in
+//! the job's repository has the job's branch as its head, and has this URL. The result is stored
+//! with the job until then, and the lookup is repeated while GitHub does not respond.
 
 use std::time::Duration;
 
@@ -18,11 +17,11 @@ use vendors::scm::PullRequest;
 
 use super::run_monitor;
 
-/// How long does the run's own request wait for the host?
-const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
+/// Timeout of the lookup; the run's request waits for it.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Looks up the pull request of a job's held result, and judges the result if the host answers.
-/// Returns what the run is warned of.
+/// Looks up the pull request of a job's held result, and applies the result if GitHub responds.
+/// Returns the warnings for the run.
 pub(super) async fn verify_held_result(app: &App, job: &Job) -> StoreResult<Vec<String>> {
     let Some(held) = &job.unconfirmed_result else {
         return Ok(Vec::new());
@@ -33,14 +32,13 @@ pub(super) async fn verify_held_result(app: &App, job: &Job) -> StoreResult<Vec<
         .as_deref()
         .and_then(PullRequestRef::from_url);
     let looked_up = match &claimed {
-        Some(claimed) => tokio::time::timeout(ANSWERED_WITHIN, look_up(app, job, claimed)).await,
-        None => Ok(Ok(
-            Err("it is not the address of a pull request".to_owned()),
-        )),
+        Some(claimed) => tokio::time::timeout(LOOKUP_TIMEOUT, look_up(app, job, claimed)).await,
+        None => Ok(Ok(Err("it is not the URL of a pull request".to_owned()))),
     };
     let confirmed = match looked_up {
         Ok(Ok(confirmed)) => confirmed,
-        // As with what a run left behind: what is refused for a day is not waited for any longer.
+        // After permanent errors for this long, the lookup is abandoned, as for runs without a
+        // report.
         Ok(Err(error))
             if error.is_permanent()
                 && app.now().since(held.since) >= limits::OUTCOME_LOOKUP_TIMEOUT =>
@@ -50,20 +48,20 @@ pub(super) async fn verify_held_result(app: &App, job: &Job) -> StoreResult<Vec<
         unanswered => {
             let error = match unanswered {
                 Ok(Err(error)) => error.to_string(),
-                _ => "no answer in time".to_owned(),
+                _ => "no response in time".to_owned(),
             };
-            tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, error, "The pull request of a result could not be looked up; it is tried again.");
-            let later = "prUrl is not confirmed yet: the repository host did not answer";
-            return Ok(vec![later.to_owned()]);
+            tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, error, "Failed to look up the reported pull request; retrying.");
+            let warning = "prUrl is not confirmed yet: the repository host did not respond";
+            return Ok(vec![warning.to_owned()]);
         }
     };
-    let (report, warnings) = weighed(&held.report, confirmed);
+    let (report, warnings) = with_confirmed_pull(&held.report, confirmed);
     run_monitor::apply_event(app, job, JobEvent::ResultReported { report }).await?;
     Ok(warnings)
 }
 
-/// The result as it counts, and what the run is warned of.
-fn weighed(
+/// Result with the confirmed URL or without any, and the warnings for the run.
+fn with_confirmed_pull(
     report: &ResultReport,
     confirmed: Result<PullRequestRef, String>,
 ) -> (ResultReport, Vec<String>) {
@@ -86,7 +84,7 @@ fn weighed(
     }
 }
 
-/// The pull request as the host has it, or why it is not the job's.
+/// Looks up the pull request. Returns the reason if it is not the job's.
 async fn look_up(
     app: &App,
     job: &Job,
@@ -94,14 +92,14 @@ async fn look_up(
 ) -> Result<Result<PullRequestRef, String>, VendorError> {
     let page = app.pull_url(&job.repo, claimed.number);
     let Some(github) = &app.github else {
-        // Nobody to ask: its address is all that can be checked.
+        // Without GitHub only the URL can be checked.
         return Ok(match claimed.matches_url(&page) {
             true => Ok(claimed.clone()),
-            false => Err(format!("its address is not {page}")),
+            false => Err(format!("its URL is not {page}")),
         });
     };
     match github.pull(&job.repo, claimed.number).await {
-        Ok(pull) => Ok(own(job, claimed, pull, &page)),
+        Ok(pull) => Ok(verify(job, claimed, pull, &page)),
         Err(error) if error.is_not_found() => Ok(Err(format!(
             "{} has no pull request #{}",
             job.repo, claimed.number
@@ -110,7 +108,7 @@ async fn look_up(
     }
 }
 
-fn own(
+fn verify(
     job: &Job,
     claimed: &PullRequestRef,
     pull: PullRequest,
@@ -122,13 +120,13 @@ fn own(
     }
     if pull.head_branch != job.branch {
         return Err(format!(
-            "{name} is of the branch {}, not {}",
+            "{name} has the branch {}, not {}",
             pull.head_branch, job.branch
         ));
     }
-    // A repository that was renamed has its pages at its new name.
+    // A renamed repository serves its pull requests under its new name.
     if !claimed.matches_url(&pull.url) && !claimed.matches_url(page) {
-        return Err(format!("its address is not {}", pull.url));
+        return Err(format!("its URL is not {}", pull.url));
     }
     let PullRequest { number, url, .. } = pull;
     Ok(PullRequestRef { number, url })

@@ -1,4 +1,4 @@
-//! A run on the branch of an open pull request, whoever asks for it: one at a time.
+//! Runs on the branch of an open pull request: at most one at a time.
 
 use crate::app::App;
 use domain::audit::Actor;
@@ -13,68 +13,73 @@ use store::{ReadableTx, StoreResult, WriteTx, issue_contexts, jobs};
 
 use super::dispatch::{self, RunnerAssignment};
 
-/// What is to be done, and on what.
+/// Request for a run on an open pull request.
 pub(super) struct PullRunRequest<'a> {
+    /// Kind of the run.
     pub kind: JobKind,
-    /// Who asked for it.
+    /// Person or component that requested the run, for the audit.
     pub actor: Actor,
-    /// The last job of the pull request.
+    /// Latest job of the pull request.
     pub last_job: &'a Job,
+    /// Mapping of the repository.
     pub mapping: &'a Mapping,
-    /// The ticket as it stands now.
+    /// Ticket, as currently stored in the ticketing system.
     pub issue: &'a IssueLookup,
+    /// Instruction from the comment that requested the run.
     pub instruction: Option<String>,
+    /// Findings that the run must address.
     pub findings: Option<String>,
-    /// The image that the repository asks for.
+    /// Image named by the repository.
     pub image: RequestedImage,
 }
 
-/// The run that is at work on the branch of a job, if there is one.
-pub(super) fn active_run(tx: &impl ReadableTx, opened: &Job) -> StoreResult<Option<Job>> {
-    let on_branch = |job: &Job| job.repo == opened.repo && job.branch == opened.branch;
+/// Returns the active run on the branch of a job.
+pub(super) fn active_run(tx: &impl ReadableTx, last_job: &Job) -> StoreResult<Option<Job>> {
+    let on_branch = |job: &Job| job.repo == last_job.repo && job.branch == last_job.branch;
     Ok(jobs::active(tx)?.into_iter().find(on_branch))
 }
 
-/// Reserves the run. Nobody else may be at work on the branch. None when it cannot run anywhere now.
+/// Reserves the run. The caller has checked that no other run is active on the branch. Returns
+/// `None` if no runner is available.
 pub(super) fn reserve(
     tx: &WriteTx<'_>,
     app: &App,
-    wanted: PullRunRequest<'_>,
+    request: PullRunRequest<'_>,
     now: Timestamp,
 ) -> StoreResult<Option<JobId>> {
     let PullRunRequest {
         kind,
-        actor: by,
-        last_job: opened,
+        actor,
+        last_job,
         mapping,
-        issue: named,
+        issue: lookup,
         instruction,
         findings,
         image,
-    } = wanted;
-    let Some(place) = RunnerAssignment::resolve(app, tx, mapping, image)? else {
+    } = request;
+    let Some(assignment) = RunnerAssignment::resolve(app, tx, mapping, image)? else {
         return Ok(None);
     };
-    let image_unread = place.is_image_unresolved;
-    let issue = &named.issue;
+    let image_lookup_failed = assignment.is_image_unresolved;
+    let issue = &lookup.issue;
     let earlier = dispatch::non_shadow_jobs(tx, &issue.id)?;
     let job = Job {
-        branch: opened.branch.clone(),
-        pull: opened.pull.clone(),
-        ..dispatch::new_job(&app.config, mapping, place, kind, issue, &earlier, now)
+        branch: last_job.branch.clone(),
+        pull: last_job.pull.clone(),
+        ..dispatch::new_job(&app.config, mapping, assignment, kind, issue, &earlier, now)
     };
-    // Siblings take requests of their own to read; those that the first run was told of will do.
+    // Reading siblings costs extra requests; those of the first run are good enough.
     let related = RelatedIssues {
         siblings: issue_contexts::get(tx, &issue.id)?.related.siblings,
-        ..named.related.clone()
+        ..lookup.related.clone()
     };
-    let brief = RunSpec {
-        pr_number: opened.pull.as_ref().map(|pull| pull.number),
+    let spec = RunSpec {
+        pr_number: last_job.pull.as_ref().map(|pull| pull.number),
         instruction,
         findings,
-        image_lookup_failed: image_unread,
-        ..dispatch::brief(mapping, &job, &named.description, &related)
+        image_lookup_failed,
+        ..dispatch::run_spec(mapping, &job, &lookup.description, &related)
     };
-    dispatch::enqueue_start(tx, &by, &job, brief, now)?;
+    dispatch::enqueue_start(tx, &actor, &job, spec, now)?;
     Ok(Some(job.id))
 }

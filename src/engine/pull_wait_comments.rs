@@ -1,4 +1,4 @@
-//! Telling people on a pull request, in one comment each, why something waits.
+//! Comments on a pull request about why work on it waits: one comment per reason.
 
 use crate::app::App;
 use domain::comments;
@@ -7,18 +7,20 @@ use domain::feedback::{PullRequestId, PullRequestRecord};
 use domain::time::Timestamp;
 use store::{StoreResult, WriteTx, outbox, pull_feedback};
 
-/// Names of the comments in which people are told why something waits.
+/// Name of the comment about the limit of automatic follow-ups.
 pub(super) const FOLLOW_UP_BUDGET_COMMENT: &str = "follow-up-budget";
+/// Name of the comment about the budget of the mapping.
 pub(super) const BUDGET_COMMENT: &str = "budget";
-const MODEL_LIMIT: &str = "model-limit";
+/// Name of the comment about the limit of the model provider.
+const MODEL_LIMIT_COMMENT: &str = "model-limit";
 
-/// Whether people have been told that something waits until then.
+/// Whether a comment about a wait until this time has been posted.
 pub(super) fn is_posted(app: &App, pull: &PullRequestId, until: Timestamp) -> StoreResult<bool> {
     let known = app.store.read(|tx| pull_feedback::get_pull(tx, pull))?;
     Ok(known.pause_notified_until == Some(until))
 }
 
-/// Tells people, once for each time, that nothing more comes by itself for a while.
+/// Posts a comment about a wait, once for each end time.
 pub(super) async fn post_once(
     app: &App,
     pull: &PullRequestId,
@@ -29,14 +31,14 @@ pub(super) async fn post_once(
     if is_posted(app, pull, until)? {
         return Ok(());
     }
-    let (place, now) = (pull.clone(), app.now());
-    let told = app
+    let (pull_id, now) = (pull.clone(), app.now());
+    let posted = app
         .store
-        .write(move |tx| tell_once(tx, &place, until, name, &body, now));
-    told.await
+        .write(move |tx| enqueue_once(tx, &pull_id, until, name, &body, now));
+    posted.await
 }
 
-fn tell_once(
+fn enqueue_once(
     tx: &WriteTx<'_>,
     pull: &PullRequestId,
     until: Timestamp,
@@ -44,19 +46,19 @@ fn tell_once(
     body: &str,
     now: Timestamp,
 ) -> StoreResult<()> {
-    let known = pull_feedback::get_pull(tx, pull)?;
-    if known.pause_notified_until == Some(until) {
+    let record = pull_feedback::get_pull(tx, pull)?;
+    if record.pause_notified_until == Some(until) {
         return Ok(());
     }
     let row = PullRequestRecord {
         pause_notified_until: Some(until),
-        ..known
+        ..record
     };
     pull_feedback::put_pull(tx, pull, &row)?;
-    pin(tx, pull, name, body, now)
+    enqueue_sticky(tx, pull, name, body, now)
 }
 
-/// Tells people that a run they asked for starts when the provider's limit is lifted.
+/// Posts that a requested run starts when the provider's limit ends.
 pub(super) fn post_limit_wait(
     tx: &WriteTx<'_>,
     pull: &PullRequestId,
@@ -64,26 +66,26 @@ pub(super) fn post_limit_wait(
     now: Timestamp,
 ) -> StoreResult<()> {
     let body = comments::command_delayed(until);
-    tell_once(tx, pull, until, MODEL_LIMIT, &body, now)
+    enqueue_once(tx, pull, until, MODEL_LIMIT_COMMENT, &body, now)
 }
 
-/// Tells people that a run they asked for is not started, because the budget does not allow it.
+/// Posts that a requested run was rejected because the budget is exhausted.
 pub(super) fn post_command_refused(
     tx: &WriteTx<'_>,
     pull: &PullRequestId,
-    told: &str,
+    reason: &str,
     now: Timestamp,
 ) -> StoreResult<()> {
-    pin(
+    enqueue_sticky(
         tx,
         pull,
         BUDGET_COMMENT,
-        &comments::command_refused(told),
+        &comments::command_refused(reason),
         now,
     )
 }
 
-fn pin(
+fn enqueue_sticky(
     tx: &WriteTx<'_>,
     pull: &PullRequestId,
     name: &str,

@@ -1,9 +1,9 @@
-//! Machines that nobody needs any more.
+//! Reaper: destroys machines that are no longer needed.
 //!
-//! Every machine and container that carries our stamp is held against the rules of
-//! `domain::reaping`. What is to go is noted and owed in one commit, with what it means for its job;
-//! a host that does not answer is left alone. At the start of the service this also settles what
-//! happened while it was down.
+//! Every machine and container with our labels is checked against the rules of `domain::reaper`.
+//! The reaper log entry, the destruction and its consequence for the job are stored in one
+//! transaction. Machines of a host that does not respond are not touched. The first sweep after a
+//! start also cleans up what happened while the service was down.
 
 use std::collections::{BTreeMap, HashSet};
 use std::pin::pin;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::app::App;
-use domain::audit::{Action as Did, Actor};
+use domain::audit::{Action, Actor};
 use domain::comments;
 use domain::effect::Effect;
 use domain::ids::{IssueId, IssueKey, JobId, TeamKey};
@@ -30,27 +30,30 @@ use vendors::session_hosts::SessionHostError;
 
 use super::job_events::{self, BreakerPolicy};
 
-/// What one sweep saw.
+/// Machines seen by one sweep.
 struct Sweep {
     machines: Vec<Machine>,
-    /// The host that did not list its machines, and why.
+    /// Host that failed to list its machines, with the error.
     failure: Option<(HostKind, SessionHostError)>,
 }
 
-/// Looks once at every machine of ours.
+/// Checks every machine once.
+///
+/// # Errors
+/// Fails if the store cannot be read or written.
 pub async fn run_once(app: &App) -> StoreResult<()> {
-    let Sweep { machines, failure } = look(app).await;
+    let Sweep { machines, failure } = list_machines(app).await;
     let now = app.now();
-    let (machines, lanes) = app.store.read(|tx| {
-        let with_job = |machine: Machine| Ok((job_in(tx, &machine)?, machine));
+    let (machines, queue_keys) = app.store.read(|tx| {
+        let with_job = |machine: Machine| Ok((job_of_machine(tx, &machine)?, machine));
         let machines = machines.into_iter().map(with_job);
         Ok((
             machines.collect::<StoreResult<Vec<_>>>()?,
             outbox::queue_keys(tx)?,
         ))
     })?;
-    let known = machines.iter().filter_map(|(job, _)| job.as_ref());
-    let closed = closed(app, known).await;
+    let known_jobs = machines.iter().filter_map(|(job, _)| job.as_ref());
+    let closed = closed_issues(app, known_jobs).await;
     let doomed = machines.iter().filter_map(|(job, machine)| {
         let is_closed = job
             .as_ref()
@@ -61,23 +64,23 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
             IssueStatus::Open
         };
         let rule = reaper::matching_rule(machine, job.as_ref(), issue, now)?;
-        let is_owed = lanes.contains(&destruction(machine, None).queue_key());
-        (!is_owed).then(|| (machine.clone(), rule))
+        let is_pending = queue_keys.contains(&destruction(machine, None).queue_key());
+        (!is_pending).then(|| (machine.clone(), rule))
     });
     let doomed: Vec<(Machine, ReaperRule)> = doomed.collect();
-    let there: HashSet<String> = machines
+    let existing: HashSet<String> = machines
         .into_iter()
         .map(|(_, machine)| machine.id)
         .collect();
     if failure.is_none() {
-        forget(app, &there).await?;
+        remove_old_records(app, &existing).await?;
     }
-    settle(app, doomed, now).await?;
+    destroy(app, doomed, now).await?;
     app.heartbeats.record_sweep(app.now());
     Ok(())
 }
 
-async fn look(app: &App) -> Sweep {
+async fn list_machines(app: &App) -> Sweep {
     let mut sweep = Sweep {
         machines: Vec::new(),
         failure: None,
@@ -85,12 +88,12 @@ async fn look(app: &App) -> Sweep {
     for (host, listed) in app.sessions.list_all().await {
         match listed {
             Ok(machines) => {
-                let made = machines.iter().map(|machine| machine.created_at);
-                app.metrics.set_host_machines(host, made);
+                let created = machines.iter().map(|machine| machine.created_at);
+                app.metrics.set_host_machines(host, created);
                 sweep.machines.extend(machines);
             }
             Err(error) => {
-                tracing::warn!(host = host.as_str(), %error, "Machines could not be listed; none is touched.");
+                tracing::warn!(host = host.as_str(), %error, "Could not list session machines; the reaper skips this host.");
                 sweep.failure = Some((host, error));
             }
         }
@@ -98,26 +101,26 @@ async fn look(app: &App) -> Sweep {
     sweep
 }
 
-/// The job that a machine is for. A job whose run is elsewhere does not need this one.
-fn job_in(tx: &impl ReadableTx, machine: &Machine) -> StoreResult<Option<Job>> {
+/// Job of a machine. A job whose run is on another machine does not need this one.
+fn job_of_machine(tx: &impl ReadableTx, machine: &Machine) -> StoreResult<Option<Job>> {
     let job = jobs::get(tx, &machine.labels.job)?;
-    Ok(job.filter(|job| is_for(job, machine)))
+    Ok(job.filter(|job| uses_machine(job, machine)))
 }
 
-fn is_for(job: &Job, machine: &Machine) -> bool {
+fn uses_machine(job: &Job, machine: &Machine) -> bool {
     job.run
         .as_ref()
         .is_none_or(|run| run.machine().is_some_and(|own| own == machine.reference()))
 }
 
-/// Which of the jobs' issues are closed. An issue that the last poll showed is open; of the others
-/// only their system knows.
-async fn closed<'a>(app: &App, jobs: impl Iterator<Item = &'a Job>) -> HashSet<IssueId> {
-    let sightings = app.poll_snapshots.all();
-    let flagged: HashSet<&IssueId> = sightings
+/// Closed issues among those of the jobs. An issue in the latest poll snapshot is open; the others
+/// are looked up.
+async fn closed_issues<'a>(app: &App, jobs: impl Iterator<Item = &'a Job>) -> HashSet<IssueId> {
+    let snapshots = app.poll_snapshots.all();
+    let flagged: HashSet<&IssueId> = snapshots
         .values()
-        .flat_map(|sighting| sighting.issues.iter())
-        .map(|sighted| &sighted.issue.issue.id)
+        .flat_map(|snapshot| snapshot.issues.iter())
+        .map(|polled| &polled.issue.issue.id)
         .collect();
     // Work on an open pull request outlives its ticket.
     let unseen: Vec<&IssueRef> = jobs
@@ -130,35 +133,35 @@ async fn closed<'a>(app: &App, jobs: impl Iterator<Item = &'a Job>) -> HashSet<I
         let own = unseen
             .iter()
             .filter(|issue| issue.system == account.system());
-        let asked: Vec<IssueRef> = own.map(|issue| (*issue).clone()).collect();
-        if asked.is_empty() {
+        let issues: Vec<IssueRef> = own.map(|issue| (*issue).clone()).collect();
+        if issues.is_empty() {
             continue;
         }
-        match account.closed_issues(&asked).await {
+        match account.closed_issues(&issues).await {
             Ok(found) => closed.extend(found),
             Err(error) => {
-                tracing::warn!(account = account.name(), %error, "The states of issues with a machine could not be read.");
+                tracing::warn!(account = account.name(), %error, "Failed to read the states of issues with a machine.");
             }
         }
     }
     closed
 }
 
-/// Notes what is to go and owes it; in a dry run it is only noted.
-async fn settle(app: &App, doomed: Vec<(Machine, ReaperRule)>, now: Timestamp) -> StoreResult<()> {
-    let badge = match app.config.reaper.dry_run {
+/// Records the machines to destroy and enqueues their destruction; a dry run only records them.
+async fn destroy(app: &App, doomed: Vec<(Machine, ReaperRule)>, now: Timestamp) -> StoreResult<()> {
+    let outcome = match app.config.reaper.dry_run {
         true => ReapOutcome::DryRun,
         false => ReapOutcome::Destroyed,
     };
     let doomed = app.store.read(|tx| {
-        let mut news = Vec::new();
+        let mut pending = Vec::new();
         for (machine, rule) in doomed {
-            let is_noted = reaper_log::is_recorded(tx, &machine.id, rule, badge)?;
-            if badge == ReapOutcome::Destroyed || !is_noted {
-                news.push((machine, rule));
+            let is_recorded = reaper_log::is_recorded(tx, &machine.id, rule, outcome)?;
+            if outcome == ReapOutcome::Destroyed || !is_recorded {
+                pending.push((machine, rule));
             }
         }
-        Ok(news)
+        Ok(pending)
     })?;
     if doomed.is_empty() {
         return Ok(());
@@ -168,22 +171,23 @@ async fn settle(app: &App, doomed: Vec<(Machine, ReaperRule)>, now: Timestamp) -
         app.config.reaper.alert_threshold.unwrap_or(u32::MAX),
     );
     for (machine, rule) in &doomed {
-        tracing::info!(machine_id = machine.id, job_id = %machine.labels.job, issue = machine.labels.issue.as_ref().map(IssueKey::as_str), team = machine.labels.team.as_ref().map(TeamKey::as_str), rule = rule.as_str(), dry_run = badge == ReapOutcome::DryRun, "A machine is to be destroyed.");
+        tracing::info!(machine_id = machine.id, job_id = %machine.labels.job, issue = machine.labels.issue.as_ref().map(IssueKey::as_str), team = machine.labels.team.as_ref().map(TeamKey::as_str), rule = rule.as_str(), dry_run = outcome == ReapOutcome::DryRun, "Reaper selected a machine to destroy.");
     }
     let rules: Vec<ReaperRule> = doomed.iter().map(|(_, rule)| *rule).collect();
     let write = app.store.write(move |tx| {
         let mut counts: BTreeMap<ReaperRule, usize> = BTreeMap::new();
         for (machine, rule) in &doomed {
-            reaper_log::record(tx, &action(machine, *rule, badge, now))?;
-            if badge == ReapOutcome::Destroyed {
+            reaper_log::record(tx, &action(machine, *rule, outcome, now))?;
+            if outcome == ReapOutcome::Destroyed {
                 enqueue_destroy(tx, policy, machine, event(*rule), now)?;
-                let deed = Actor::service().audit_event(Did::MachineDestroyed, machine.reference());
-                let told = told(
+                let audit_event =
+                    Actor::service().audit_event(Action::MachineDestroyed, machine.reference());
+                let details = audit_details(
                     rule.as_str(),
                     &machine.labels.job,
                     machine.labels.issue.as_ref(),
                 );
-                audit::append(tx, &deed.with_detail(told), now)?;
+                audit::append(tx, &audit_event.with_detail(details), now)?;
                 *counts.entry(*rule).or_default() += 1;
             }
         }
@@ -194,7 +198,7 @@ async fn settle(app: &App, doomed: Vec<(Machine, ReaperRule)>, now: Timestamp) -
         Ok(())
     });
     write.await?;
-    if badge == ReapOutcome::Destroyed {
+    if outcome == ReapOutcome::Destroyed {
         rules
             .iter()
             .for_each(|rule| app.metrics.count_destroyed(*rule));
@@ -202,13 +206,18 @@ async fn settle(app: &App, doomed: Vec<(Machine, ReaperRule)>, now: Timestamp) -
     Ok(())
 }
 
-/// What the audit says of a machine's end.
-fn told(why: &str, job: &JobId, issue: Option<&IssueKey>) -> String {
+/// Details of a destruction for the audit.
+fn audit_details(why: &str, job: &JobId, issue: Option<&IssueKey>) -> String {
     let issue = issue.map_or("no issue", IssueKey::as_str);
     format!("{why}, run {job} of {issue}")
 }
 
-fn action(machine: &Machine, rule: ReaperRule, badge: ReapOutcome, now: Timestamp) -> ReaperAction {
+fn action(
+    machine: &Machine,
+    rule: ReaperRule,
+    outcome: ReapOutcome,
+    now: Timestamp,
+) -> ReaperAction {
     ReaperAction {
         at: now,
         rule,
@@ -216,7 +225,7 @@ fn action(machine: &Machine, rule: ReaperRule, badge: ReapOutcome, now: Timestam
         tenant: machine.labels.team.clone(),
         issue: machine.labels.issue.clone(),
         age_seconds: now.since(machine.created_at).as_secs(),
-        outcome: badge,
+        outcome,
     }
 }
 
@@ -231,37 +240,42 @@ fn event(rule: ReaperRule) -> JobEvent {
     }
 }
 
-/// Owes the end of a machine, in the commit that tells its job; the job's own end takes down the
-/// machine that it knows. (spec: *Other state rules* 2)
-pub fn enqueue_destroy(
+/// Enqueues the destruction of a machine, in the transaction that applies the event to its job. If
+/// the job knows the machine, the end of the job enqueues the destruction. See
+/// docs/behaviour.md#reaper.
+///
+/// # Errors
+/// Fails if the store cannot be written.
+fn enqueue_destroy(
     tx: &WriteTx<'_>,
     policy: BreakerPolicy,
     machine: &Machine,
     event: JobEvent,
     now: Timestamp,
 ) -> StoreResult<()> {
-    let job = job_in(tx, machine)?;
-    let mut is_owed = false;
+    let job = job_of_machine(tx, machine)?;
+    let mut is_enqueued = false;
     if let Some(job) = job.as_ref().filter(|job| job.is_active()) {
         job_events::apply(tx, policy, &job.id, event, now)?;
-        is_owed = job.run.is_some();
+        is_enqueued = job.run.is_some();
     }
     if job.is_none() {
-        free_issue(tx, machine, now)?;
+        reset_issue(tx, machine, now)?;
     }
-    if is_owed {
+    if is_enqueued {
         return Ok(());
     }
     outbox::push(tx, &destruction(machine, job.as_ref()), now).map(drop)
 }
 
-/// What came of an operator's wish.
+/// Outcome of an operator's request to destroy a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DestroyOutcome {
+    /// The machine is destroyed, or its destruction is still in progress.
     Destroyed,
-    /// What its host said; it is tried again.
+    /// The host rejected the destruction with this error; it is retried.
     Retrying(String),
-    /// Why a host that may have the machine gave no answer.
+    /// A host that may have the machine did not respond.
     Unanswered(HostKind, String),
 }
 
@@ -274,99 +288,106 @@ impl DestroyOutcome {
     }
 }
 
-/// Takes the machine of this id down because an operator wants it, and waits a while for its end.
-/// One that is gone already, or is none of ours, counts as taken down.
+/// Destroys the machine with this ID on behalf of an operator, and waits up to `max_wait`. A
+/// machine that does not exist, or does not belong to this service, counts as destroyed.
 ///
 /// # Errors
-/// When it cannot be stored.
+/// Fails if the store cannot be read or written.
 pub async fn destroy_session(
     app: &App,
-    by: Actor,
+    actor: Actor,
     id: &str,
-    patience: Duration,
+    max_wait: Duration,
 ) -> StoreResult<DestroyOutcome> {
     let of_job = app.store.read(|tx| {
         let active = jobs::active(tx)?.into_iter();
-        let mut in_machines =
+        let mut on_machines =
             active.filter_map(|job| machine_of(&job).map(|machine| (job, machine)));
-        Ok(in_machines.find(|(_, machine)| machine.id == id))
+        Ok(on_machines.find(|(_, machine)| machine.id == id))
     })?;
     let (policy, now) = (BreakerPolicy::from_config(&app.config), app.now());
-    let owed_before = app.store.read(outbox::last_seq)?;
+    let last_seq = app.store.read(outbox::last_seq)?;
     let event = JobEvent::Cancelled {
         by: "an operator".to_owned(),
     };
     if let Some((job, machine)) = of_job {
-        let deed = by.audit_event(Did::SessionDestroyed, id);
-        let deed = deed.with_detail(told("asked for", &job.id, Some(&job.issue.key)));
-        let told = app.store.write(move |tx| {
-            audit::append(tx, &deed, now)?;
+        let audit_event = actor.audit_event(Action::SessionDestroyed, id);
+        let details = audit_details("requested", &job.id, Some(&job.issue.key));
+        let audit_event = audit_event.with_detail(details);
+        let outcome = app.store.write(move |tx| {
+            audit::append(tx, &audit_event, now)?;
             job_events::apply(tx, policy, &job.id, event.clone(), now)
         });
-        job_events::log_job_end(&told.await?, now);
-        return Ok(waited(app, &machine, owed_before, patience).await);
+        job_events::log_job_end(&outcome.await?, now);
+        return Ok(wait_for_destruction(app, &machine, last_seq, max_wait).await);
     }
     let Sweep {
         machines, failure, ..
-    } = look(app).await;
+    } = list_machines(app).await;
     let Some(machine) = machines.into_iter().find(|machine| machine.id == id) else {
         return Ok(failure.map_or(DestroyOutcome::Destroyed, DestroyOutcome::failed));
     };
-    let known = machine.reference();
-    let deed = by.audit_event(Did::SessionDestroyed, id);
-    let deed = deed.with_detail(told(
-        "asked for",
+    let reference = machine.reference();
+    let audit_event = actor.audit_event(Action::SessionDestroyed, id);
+    let audit_event = audit_event.with_detail(audit_details(
+        "requested",
         &machine.labels.job,
         machine.labels.issue.as_ref(),
     ));
-    let owed = app.store.write(move |tx| {
-        audit::append(tx, &deed, now)?;
+    let enqueued = app.store.write(move |tx| {
+        audit::append(tx, &audit_event, now)?;
         enqueue_destroy(tx, policy, &machine, event.clone(), now)
     });
-    owed.await?;
-    Ok(waited(app, &known, owed_before, patience).await)
+    enqueued.await?;
+    Ok(wait_for_destruction(app, &reference, last_seq, max_wait).await)
 }
 
 fn machine_of(job: &Job) -> Option<MachineRef> {
     job.run.as_ref().and_then(RunHandle::machine)
 }
 
-/// Waits until the end of a machine that is owed since is done, or its host has refused it. Longer
-/// than that it goes on by itself.
-async fn waited(app: &App, machine: &MachineRef, since: u64, patience: Duration) -> DestroyOutcome {
+/// Waits until a destruction enqueued after `since` is done, or its host has rejected it. After
+/// `max_wait` it continues in the background.
+async fn wait_for_destruction(
+    app: &App,
+    machine: &MachineRef,
+    since: u64,
+    max_wait: Duration,
+) -> DestroyOutcome {
     let waiting = async {
         loop {
             let mut settled = pin!(app.notifiers.effect_settled.notified());
-            // From here on no bell is missed.
+            // Registers before the read, so that no notification is missed.
             settled.as_mut().enable();
             let pending = app.store.read(outbox::pending).unwrap_or_default();
-            let is_owed =
-                |errand: &OutboxEntry| errand.seq > since && is_end_of(&errand.effect, machine);
-            let owed = pending.into_iter().find(is_owed);
-            match owed.map(|errand| errand.last_error) {
+            let is_destruction =
+                |entry: &OutboxEntry| entry.seq > since && destroys_machine(&entry.effect, machine);
+            let entry = pending.into_iter().find(is_destruction);
+            match entry.map(|entry| entry.last_error) {
                 None => return DestroyOutcome::Destroyed,
-                Some(Some(error)) => return why_not_yet(app, machine.host, error).await,
+                Some(Some(error)) => return pending_outcome(app, machine.host, error).await,
                 Some(None) => settled.await,
             }
         }
     };
-    let waited = timeout(patience, waiting).await;
+    let waited = timeout(max_wait, waiting).await;
     waited.unwrap_or(DestroyOutcome::Destroyed)
 }
 
-/// The outbox keeps what the host said, and not whether it said anything.
-async fn why_not_yet(app: &App, host: HostKind, error: String) -> DestroyOutcome {
+/// Outcome of a failed attempt. The outbox stores only the error, so the host is requested again to
+/// find out whether it responds.
+async fn pending_outcome(app: &App, host: HostKind, error: String) -> DestroyOutcome {
     match app.sessions.list(host).await {
-        Err(silent) if silent.is_unanswered() => DestroyOutcome::Unanswered(host, error),
+        Err(list_error) if list_error.is_unanswered() => DestroyOutcome::Unanswered(host, error),
         _ => DestroyOutcome::Retrying(error),
     }
 }
 
-fn is_end_of(effect: &Effect, wanted: &MachineRef) -> bool {
+fn destroys_machine(effect: &Effect, wanted: &MachineRef) -> bool {
     matches!(effect, Effect::DestroyMachine { machine, .. } if machine == wanted)
 }
 
-/// It waits for nothing that its ticket is owed.
+/// Destruction of a machine. Without an issue it does not wait for the effects of the ticket.
 fn destruction(machine: &Machine, job: Option<&Job>) -> Effect {
     Effect::DestroyMachine {
         machine: machine.reference(),
@@ -375,8 +396,9 @@ fn destruction(machine: &Machine, job: Option<&Job>) -> Effect {
     }
 }
 
-/// An issue that waits for a machine without a job waits for nothing.
-fn free_issue(tx: &WriteTx<'_>, machine: &Machine, now: Timestamp) -> StoreResult<()> {
+/// Moves the issue of a machine without a job back to its trigger stage, and removes its dedup
+/// entry.
+fn reset_issue(tx: &WriteTx<'_>, machine: &Machine, now: Timestamp) -> StoreResult<()> {
     let Some(key) = &machine.labels.issue else {
         return Ok(());
     };
@@ -391,17 +413,17 @@ fn free_issue(tx: &WriteTx<'_>, machine: &Machine, now: Timestamp) -> StoreResul
         return Ok(());
     }
     dedup::remove(tx, &entry.issue.id)?;
-    let freed = Effect::SetMarker {
+    let marker = Effect::SetMarker {
         issue: entry.issue,
         stage: Stage::Triggered,
     };
-    outbox::push(tx, &freed, now).map(drop)
+    outbox::push(tx, &marker, now).map(drop)
 }
 
-/// What was noted about machines that are no more is forgotten.
-async fn forget(app: &App, there: &HashSet<String>) -> StoreResult<()> {
+/// Removes the reaper's records of machines that no longer exist.
+async fn remove_old_records(app: &App, existing: &HashSet<String>) -> StoreResult<()> {
     let mut gone = app.store.read(reaper_log::recorded_machines)?;
-    gone.retain(|machine| !there.contains(machine));
+    gone.retain(|machine| !existing.contains(machine));
     if gone.is_empty() {
         return Ok(());
     }

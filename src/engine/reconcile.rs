@@ -1,8 +1,8 @@
-//! What no webhook told: open pull requests are looked at now and then.
+//! Reconciliation of open pull requests with GitHub, for events that no webhook delivered.
 //!
-//! One list a repository, which costs nothing while nothing changes, and one question for each pull
-//! request in which something did. Only where webhooks are switched on: where nobody wants feedback
-//! to start runs, none does.
+//! Each sweep lists the pull requests of a repository once, which does not count against the rate
+//! limit while nothing changes, and reads each pull request that was updated. It runs only if the
+//! repository webhook is configured; otherwise feedback does not start runs.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
@@ -19,13 +19,16 @@ use vendors::scm::{GitHub, PullRequestState};
 use super::feedback::{close_pull, reconcile_feedback};
 use super::follow_up::MAX_CONCURRENT_PULLS;
 
-/// A pull request without a run for longer than that is not looked after any more.
-const TRACKED_FOR: Duration = Duration::from_secs(60 * 24 * 60 * 60);
+/// Time after the last run of a pull request for which it is reconciled.
+const MAX_TRACKING_AGE: Duration = Duration::from_secs(60 * 24 * 60 * 60);
 
-/// How many that are not open any more are asked about in one sweep of a repository?
-const ENDED_AT_ONCE: usize = 20;
+/// Maximum number of closed pull requests that one sweep reads per repository.
+const MAX_CLOSED_PER_SWEEP: usize = 20;
 
-/// Looks once at all open pull requests of ours.
+/// Checks all open pull requests once.
+///
+/// # Errors
+/// Fails if the store cannot be read or written.
 pub async fn run_once(app: &App) -> StoreResult<()> {
     let (Some(github), true) = (&app.github, app.config.scm_webhook_secret.is_some()) else {
         return Ok(());
@@ -34,7 +37,7 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
         let open = match github.open_pulls(&repo).await {
             Ok(open) => open,
             Err(error) => {
-                tracing::warn!(%repo, %error, "Open pull requests could not be listed.");
+                tracing::warn!(%repo, %error, "Could not list open pull requests.");
                 continue;
             }
         };
@@ -49,21 +52,19 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
             .filter(|(id, updated_at)| app.reconciliation.is_due(id, *updated_at));
         stream::iter(due.map(Ok))
             .try_for_each_concurrent(MAX_CONCURRENT_PULLS, |(id, updated_at)| {
-                look(app, github, id, updated_at)
+                check_pull(app, github, id, updated_at)
             })
             .await?;
         let numbers: HashSet<u64> = open.iter().map(|pull| pull.number).collect();
         let is_open = |number| numbers.contains(&number);
         app.reconciliation.retain_open(&repo, is_open);
-        let ended = ours
+        let closed = ours
             .iter()
-            .filter(|(number, standing)| {
-                **standing == PullRequestStatus::Open && !is_open(**number)
-            })
+            .filter(|(number, status)| **status == PullRequestStatus::Open && !is_open(**number))
             .rev()
-            .take(ENDED_AT_ONCE);
-        stream::iter(ended.map(|(number, _)| Ok(id(*number))))
-            .try_for_each_concurrent(MAX_CONCURRENT_PULLS, |id| end(app, github, id))
+            .take(MAX_CLOSED_PER_SWEEP);
+        stream::iter(closed.map(|(number, _)| Ok(id(*number))))
+            .try_for_each_concurrent(MAX_CONCURRENT_PULLS, |id| record_close(app, github, id))
             .await?;
     }
     app.reconciliation.record_sweep(app.now());
@@ -72,10 +73,9 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
 
 type Tracked = BTreeMap<Repo, BTreeMap<u64, PullRequestStatus>>;
 
-/// The pull requests of ours that may be open, as they were known last, by repository, where a
-/// mapping still is.
+/// Our pull requests that may be open, with their last known status, by mapped repository.
 async fn tracked(app: &App) -> StoreResult<Tracked> {
-    let since = app.now() - TRACKED_FOR;
+    let since = app.now() - MAX_TRACKING_AGE;
     app.store
         .read_long(move |tx| {
             let targets: BTreeSet<Repo> = mappings::all(tx)?
@@ -83,16 +83,16 @@ async fn tracked(app: &App) -> StoreResult<Tracked> {
                 .map(|mapping| mapping.target_repo())
                 .collect();
             let mut tracked = Tracked::new();
-            for (pull, last) in jobs::pulls(tx)? {
-                if jobs::get(tx, &last)?.is_some_and(|job| job.reserved_at < since) {
-                    // The latest come first, so all that follow are older.
+            for (pull, last_job) in jobs::pulls(tx)? {
+                if jobs::get(tx, &last_job)?.is_some_and(|job| job.reserved_at < since) {
+                    // Sorted by job, latest first: all that follow are older.
                     break;
                 }
-                let standing = pull_feedback::get_pull(tx, &pull)?.status;
-                let is_merged = matches!(standing, PullRequestStatus::Merged { .. });
+                let status = pull_feedback::get_pull(tx, &pull)?.status;
+                let is_merged = matches!(status, PullRequestStatus::Merged { .. });
                 if !is_merged && targets.contains(&pull.repo) {
                     let of_repo = tracked.entry(pull.repo).or_default();
-                    of_repo.insert(pull.number, standing);
+                    of_repo.insert(pull.number, status);
                 }
             }
             Ok(tracked)
@@ -100,7 +100,7 @@ async fn tracked(app: &App) -> StoreResult<Tracked> {
         .await
 }
 
-async fn look(
+async fn check_pull(
     app: &App,
     github: &GitHub,
     pull: PullRequestId,
@@ -109,26 +109,26 @@ async fn look(
     let seen = match github.pull_feedback(&pull).await {
         Ok(seen) => seen,
         Err(error) => {
-            tracing::warn!(repo = %pull.repo, pull = pull.number, %error, "A conversation could not be read.");
+            tracing::warn!(repo = %pull.repo, pull = pull.number, %error, "Failed to read the feedback on a pull request.");
             return Ok(());
         }
     };
-    let (place, now) = (pull.clone(), app.now());
+    let (pull_id, now) = (pull.clone(), app.now());
     let added = app
         .store
-        .write(move |tx| reconcile_feedback(tx, &place, &seen, now))
+        .write(move |tx| reconcile_feedback(tx, &pull_id, &seen, now))
         .await?;
     app.reconciliation.record_check(&pull, updated_at, added);
     if added > 0 {
-        tracing::info!(repo = %pull.repo, pull = pull.number, added, "Found what no webhook told.");
+        tracing::info!(repo = %pull.repo, pull = pull.number, added, "Reconciliation found feedback that no webhook delivered.");
         app.notifiers.follow_up.notify_one();
     }
     Ok(())
 }
 
-/// One that is not open any more has been merged or closed, or is not to be seen.
-async fn end(app: &App, github: &GitHub, pull: PullRequestId) -> StoreResult<()> {
-    let standing = match github.pull(&pull.repo, pull.number).await {
+/// Records that a pull request was merged or closed. One that cannot be read does not change.
+async fn record_close(app: &App, github: &GitHub, pull: PullRequestId) -> StoreResult<()> {
+    let status = match github.pull(&pull.repo, pull.number).await {
         Ok(seen) => match seen.state {
             PullRequestState::Open => return Ok(()),
             PullRequestState::Closed => PullRequestStatus::Closed,
@@ -138,14 +138,14 @@ async fn end(app: &App, github: &GitHub, pull: PullRequestId) -> StoreResult<()>
             },
         },
         Err(error) => {
-            tracing::warn!(repo = %pull.repo, pull = pull.number, %error, "A pull request could not be read.");
+            tracing::warn!(repo = %pull.repo, pull = pull.number, %error, "Failed to read a pull request.");
             return Ok(());
         }
     };
-    let place = pull.clone();
+    let pull_id = pull.clone();
     let closed = app
         .store
-        .write(move |tx| close_pull(tx, &place, standing.clone()));
+        .write(move |tx| close_pull(tx, &pull_id, status.clone()));
     if closed.await? {
         app.reconciliation.record_missed_close();
     }

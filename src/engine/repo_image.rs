@@ -1,17 +1,17 @@
-//! The image that a repository asks for, read from its default branch when a run is about to start.
+//! Image named by a repository, read from its default branch before a run starts.
 //!
-//! An unchanged file costs nothing of the host's allowance. A file that cannot be followed keeps the
-//! run waiting, with its reason; one that the host does not show now is read again before the start:
-//! another image may lack what the work needs.
+//! Reading an unchanged file does not count against GitHub's rate limit. A file with an invalid
+//! image keeps the run waiting, with the reason. A file that cannot be read now is read again
+//! before the start, because the default image may lack what the repository needs.
 
 use crate::app::App;
 use domain::ids::Repo;
 use domain::runner_image::{self, IMAGE_FILE, RequestedImage};
 
-/// The image that a repository names at this place of its history.
+/// Reads the image that a repository names at a git reference.
 ///
 /// # Errors
-/// A sentence for operators, when the file cannot be followed.
+/// Returns a sentence for operators if the file is invalid.
 pub(super) async fn fetch(app: &App, repo: &Repo, git_ref: &str) -> Result<RequestedImage, String> {
     let Some(github) = &app.github else {
         return Ok(RequestedImage::Unspecified);
@@ -24,7 +24,7 @@ pub(super) async fn fetch(app: &App, repo: &Repo, git_ref: &str) -> Result<Reque
                 .map_err(|error| format!("{repo}: {error}."))
         }
         Err(error) => {
-            tracing::warn!(%repo, %error, "{IMAGE_FILE} could not be read.");
+            tracing::warn!(%repo, %error, "Failed to read {IMAGE_FILE}.");
             Ok(RequestedImage::LookupFailed)
         }
     }

@@ -1,9 +1,8 @@
-//! What should have happened by now.
+//! Detection of run events that no report delivered, and of timeouts.
 //!
-//! Open CI runs are found with one list call per repository, by their id or by the dispatch id in
-//! their name; never by time. Machines of sessions are found with one list call per host
-//! ([`machines`]). What was found, and every deadline that has passed, becomes an event
-//! of the job.
+//! CI runs are found with one list call per repository, by their run ID or by the dispatch ID in
+//! their name; never by time. Session machines are found with one list call per host
+//! (`machines`). Every finding and every deadline that has passed becomes an event of the job.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,19 +26,22 @@ use super::pull_ownership;
 
 mod machines;
 
-/// How far may the host's clock be behind ours without hiding a run from us?
+/// Maximum lag of a vendor's clock behind ours, within which runs and comments are still found.
 pub(super) const CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
 
-/// Looks once at every job that is under way.
+/// Checks every active job once.
+///
+/// # Errors
+/// Fails if the store cannot be read or written.
 pub async fn run_once(app: &App) -> StoreResult<()> {
     let active = app.store.read(jobs::active)?;
-    let (held, mut active): (Vec<Job>, Vec<Job>) = active
+    let (awaiting_confirmation, mut active): (Vec<Job>, Vec<Job>) = active
         .into_iter()
         .partition(|job| job.unconfirmed_result.is_some());
-    let asked = held
+    let checks = awaiting_confirmation
         .iter()
         .map(|job| pull_ownership::verify_held_result(app, job));
-    let settled: StoreResult<Vec<_>> = join_all(asked).await.into_iter().collect();
+    let settled: StoreResult<Vec<_>> = join_all(checks).await.into_iter().collect();
     settled?;
     active.retain(|job| job.state != JobState::Reserved);
     if let Some(github) = &app.github {
@@ -47,11 +49,11 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
         for job in active.iter().filter(|job| job.runner == RunnerKind::Ci) {
             by_repo.entry(&job.repo).or_default().push(job);
         }
-        let looks = by_repo
+        let checks = by_repo
             .into_iter()
-            .map(|(repo, jobs)| look(app, github, repo, jobs));
-        let looked: StoreResult<Vec<()>> = join_all(looks).await.into_iter().collect();
-        looked?;
+            .map(|(repo, jobs)| check_ci_runs(app, github, repo, jobs));
+        let checked: StoreResult<Vec<()>> = join_all(checks).await.into_iter().collect();
+        checked?;
     }
     machines::check_machines(app, &active).await?;
     for job in &active {
@@ -62,20 +64,25 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
     Ok(())
 }
 
-async fn look(app: &App, github: &GitHub, repo: &Repo, jobs: Vec<&Job>) -> StoreResult<()> {
+async fn check_ci_runs(
+    app: &App,
+    github: &GitHub,
+    repo: &Repo,
+    jobs: Vec<&Job>,
+) -> StoreResult<()> {
     let oldest = jobs.iter().map(|job| job.reserved_at).min();
     let since = oldest.unwrap_or(Timestamp::EPOCH) - CLOCK_SKEW;
     let runs = match github.workflow_runs_since(repo, since).await {
         Ok(runs) => runs,
         Err(error) => {
-            tracing::warn!(%repo, %error, "Open runs could not be listed; time budgets hold all the same.");
-            return judge_long_over(app, jobs, &error).await;
+            tracing::warn!(%repo, %error, "Could not list open runs; timeouts still apply.");
+            return end_expired(app, jobs, &error).await;
         }
     };
     for job in jobs {
         let event = match runs.iter().find(|run| is_run_of(run, job)) {
-            Some(run) => seen(app, github, job, run).await,
-            None => missed(app, github, job).await,
+            Some(run) => observed_event(app, github, job, run).await,
+            None => missing_run_event(app, github, job).await,
         };
         if let Some(event) = event {
             apply_event(app, job, event).await?;
@@ -84,12 +91,12 @@ async fn look(app: &App, github: &GitHub, repo: &Repo, jobs: Vec<&Job>) -> Store
     Ok(())
 }
 
-/// A host that knows us no more, or the repository, tells nothing of what a run left behind: what
-/// ended long ago is judged by what was seen then.
-async fn judge_long_over(app: &App, jobs: Vec<&Job>, error: &VendorError) -> StoreResult<()> {
+/// Ends runs that completed earlier and whose pull request can no longer be looked up, because
+/// access to the repository is lost. Their recorded conclusion decides.
+async fn end_expired(app: &App, jobs: Vec<&Job>, error: &VendorError) -> StoreResult<()> {
     for job in jobs {
         let seen = job.run.clone().zip(job.conclusion.clone());
-        if let Some((run, conclusion)) = seen.filter(|_| is_in_vain(app, job, error)) {
+        if let Some((run, conclusion)) = seen.filter(|_| is_lookup_expired(app, job, error)) {
             let event = JobEvent::RunEnded {
                 run,
                 conclusion,
@@ -101,9 +108,8 @@ async fn judge_long_over(app: &App, jobs: Vec<&Job>, error: &VendorError) -> Sto
     Ok(())
 }
 
-/// Whether nobody is to wait any longer for what was asked about a run. A host that is out of order
-/// may tell it yet.
-fn is_in_vain(app: &App, job: &Job, error: &VendorError) -> bool {
+/// Whether to stop waiting for a lookup about a run. Transient errors are always retried.
+fn is_lookup_expired(app: &App, job: &Job, error: &VendorError) -> bool {
     error.is_permanent() && job.is_outcome_lookup_expired(app.now())
 }
 
@@ -114,27 +120,33 @@ fn is_run_of(run: &WorkflowRun, job: &Job) -> bool {
     }
 }
 
-/// A run that we know by its id may be missing only from the list.
-async fn missed(app: &App, github: &GitHub, job: &Job) -> Option<JobEvent> {
+/// Event of a run that the list does not contain. A run with a known ID may be missing only from
+/// the list.
+async fn missing_run_event(app: &App, github: &GitHub, job: &Job) -> Option<JobEvent> {
     let Some(RunHandle::Ci { id, .. }) = &job.run else {
         return job.is_lost(app.now()).then_some(JobEvent::RunMissing);
     };
     match github.workflow_run(&job.repo, *id).await {
-        Ok(run) => seen(app, github, job, &run).await,
+        Ok(run) => observed_event(app, github, job, &run).await,
         Err(error) if error.is_not_found() => Some(JobEvent::RunEnded {
             run: job.run.clone()?,
             conclusion: "deleted".to_owned(),
             pull: opened_pull(app, github, job).await?,
         }),
         Err(error) => {
-            tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, %error, "The run could not be looked up.");
+            tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, %error, "Failed to look up the CI run.");
             None
         }
     }
 }
 
-/// None while the end of the run cannot be judged.
-async fn seen(app: &App, github: &GitHub, job: &Job, run: &WorkflowRun) -> Option<JobEvent> {
+/// Event of a run that GitHub lists. `None` while its pull request cannot be looked up.
+async fn observed_event(
+    app: &App,
+    github: &GitHub,
+    job: &Job,
+    run: &WorkflowRun,
+) -> Option<JobEvent> {
     let handle = RunHandle::Ci {
         id: run.id,
         url: run.url.clone(),
@@ -155,9 +167,10 @@ async fn seen(app: &App, github: &GitHub, job: &Job, run: &WorkflowRun) -> Optio
     })
 }
 
-/// The pull request is asked for only when the end is about to be judged by it; planning opens none.
-/// None when it was asked for and not told: judged without it, a run that did well would be called
-/// failed. It is called so when its host has refused to tell for long.
+/// Looks up the pull request of a run that ended without a report. Planning opens none.
+///
+/// Returns `None` if the lookup failed and must be retried: without it, a successful run would
+/// count as failed. After permanent errors for a long time the run counts as failed.
 async fn opened_pull(
     app: &App,
     github: &GitHub,
@@ -171,15 +184,15 @@ async fn opened_pull(
         return Some(None);
     }
     match github.find_open_pull(&job.repo, &job.branch).await {
-        Ok(pull) => Some(pull.map(left_behind)),
+        Ok(pull) => Some(pull.map(reference_and_draft_state)),
         Err(error) => {
-            tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, %error, "The run's pull request could not be looked up.");
-            is_in_vain(app, job, &error).then_some(None)
+            tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, %error, "Failed to look up the pull request of the run.");
+            is_lookup_expired(app, job, &error).then_some(None)
         }
     }
 }
 
-fn left_behind(pull: PullRequest) -> (PullRequestRef, DraftState) {
+fn reference_and_draft_state(pull: PullRequest) -> (PullRequestRef, DraftState) {
     let draft = if pull.draft {
         DraftState::Draft
     } else {
@@ -189,15 +202,16 @@ fn left_behind(pull: PullRequest) -> (PullRequestRef, DraftState) {
     (PullRequestRef { number, url }, draft)
 }
 
+/// Applies an event to a job, in a transaction of its own.
 pub(super) async fn apply_event(app: &App, job: &Job, event: JobEvent) -> StoreResult<()> {
     let (id, policy, now) = (
         job.id.clone(),
         BreakerPolicy::from_config(&app.config),
         app.now(),
     );
-    let happened = app
+    let applied = app
         .store
         .write(move |tx| job_events::apply(tx, policy, &id, event.clone(), now));
-    job_events::log_job_end(&happened.await?, now);
+    job_events::log_job_end(&applied.await?, now);
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! What runs tell us.
+//! Results and progress reported by runs.
 //!
-//! A result counts once: taking it, the job's end and everything owed for it are one commit, so of
-//! many equal posts exactly one is taken. A result that comes after its job has ended (a deadline
-//! was faster) is acknowledged, and changes nothing.
+//! A result counts once: accepting it, ending the job and enqueuing its effects happen in one
+//! transaction, so exactly one of several equal requests is accepted. A result that arrives after
+//! the job has ended, for example by a timeout, is acknowledged and changes nothing but the usage.
 
 use serde_json::Value;
 
@@ -18,33 +18,39 @@ use vendors::http::{Redactor, run_blocking_if_large};
 use super::job_events::{self, BreakerPolicy, EventOutcome};
 use super::{provider_limit, pull_ownership};
 
-/// Most bytes of a step's outputs; what is over is cut, with a mark. With its other texts at their
-/// longest, a step stays below 64 KiB.
+/// Maximum size of a step's outputs, in bytes; longer outputs are cut and marked. With all other
+/// texts at their maximum, a step stays below 64 KiB.
 const MAX_OUTPUT_BYTES: usize = 56 * 1024;
 
-/// Most bytes of an id, a word or a time.
+/// Maximum length of an ID, type, status or time, in bytes.
 const MAX_WORD_BYTES: usize = 200;
 
-/// Most bytes of an address.
+/// Maximum length of a URL, in bytes.
 const MAX_URL_BYTES: usize = 2_000;
 
-/// Why a report was not taken.
+/// Reason why a report was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
+    /// The job does not exist.
     #[error("no such job")]
     UnknownJob,
-    #[error("the job's result has been reported before")]
+    /// The job already has a result.
+    #[error("the job already has a result")]
     AlreadyReported,
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Takes the one result of a run, which came in a body of this many bytes, and answers what in it does
-/// not count.
+/// Records the result of a run, whose request body had this many bytes. Returns warnings about
+/// parts of the result that do not count.
 ///
-/// A pull request that it names counts when the host has confirmed it. That is asked after the commit
-/// that takes the result: while the host does not answer, the job waits, and
-/// [`watch`](super::watch) asks again.
+/// A pull request named in the result counts after GitHub has confirmed it. That is requested after
+/// the transaction that accepts the result. If GitHub does not respond, the job waits and
+/// [`run_monitor`](super::run_monitor) requests it again.
+///
+/// # Errors
+/// Fails if the job does not exist, if it already has a result, or if the store cannot be written.
 pub async fn record_result(
     app: &App,
     job: &JobId,
@@ -59,7 +65,7 @@ pub async fn record_result(
     );
     let redactor = app.redactor.clone();
     let report = run_blocking_if_large(bytes, move || redacted(&redactor, report)).await;
-    let taken = app
+    let accepted = app
         .store
         .write(move |tx| {
             let Some(job) = jobs::get(tx, &id)? else {
@@ -80,28 +86,31 @@ pub async fn record_result(
                     report: report.clone(),
                 },
             };
-            let happened = job_events::apply(tx, policy, &id, event, now)?;
-            if let EventOutcome::Refused(job, _) = &happened {
+            let outcome = job_events::apply(tx, policy, &id, event, now)?;
+            if let EventOutcome::Refused(job, _) = &outcome {
                 job_events::record_late_result(tx, job, &report, now)?;
             }
             if let Some(patch) = &report.patch {
                 patches::put(tx, &id, patch)?;
             }
-            Ok(Ok(happened))
+            Ok(Ok(outcome))
         })
         .await?;
-    let happened = taken?;
-    tracing::info!(job_id = %job, "The run reported its result.");
-    job_events::log_job_end(&happened, now);
+    let outcome = accepted?;
+    tracing::info!(job_id = %job, "Recorded the result of a run.");
+    job_events::log_job_end(&outcome, now);
     app.crash_plan.crash_if_planned(CrashPoint::ResultStored);
-    match happened {
+    match outcome {
         EventOutcome::Advanced(job) => Ok(pull_ownership::verify_held_result(app, &job).await?),
         EventOutcome::Refused(..) | EventOutcome::JobNotFound => Ok(Vec::new()),
     }
 }
 
-/// Takes one step of a run, which came in a body of this many bytes. Steps are kept even when the job
-/// has ended.
+/// Records a step of a run, whose request body had this many bytes. Steps are stored even if the
+/// job has ended.
+///
+/// # Errors
+/// Fails if the job does not exist, or if the store cannot be written.
 pub async fn record_progress(
     app: &App,
     job: &JobId,
@@ -116,22 +125,25 @@ pub async fn record_progress(
     let (redactor, step, log) = (app.redactor.clone(), report.step, report.log);
     let (step, log) = run_blocking_if_large(bytes, move || {
         let log = log.map(|lines| redactor.redact_owned(lines));
-        (presentable(&redactor, step), log)
+        (sanitize_step(&redactor, step), log)
     })
     .await;
     let (run_id, usage, order) = (report.run_id, report.usage, app.store.next_order());
-    let taken = app
+    let stored = app
         .store
         .write(move |tx| {
-            let Some(standing) = jobs::run_state(tx, &id)? else {
+            let Some(progress) = jobs::run_state(tx, &id)? else {
                 return Ok(Err(ReportError::UnknownJob));
             };
             steps::put(tx, &id, &step, order)?;
-            let (used, event) = (used_otherwise(&standing, usage), moving(&standing, run_id));
-            if (used || event.is_some())
+            let (is_usage_new, event) = (
+                has_new_usage(&progress, usage),
+                step_event(&progress, run_id),
+            );
+            if (is_usage_new || event.is_some())
                 && let Some(mut job) = jobs::get(tx, &id)?
             {
-                if used {
+                if is_usage_new {
                     job.usage = usage;
                     jobs::put(tx, &job)?;
                 }
@@ -142,22 +154,23 @@ pub async fn record_progress(
             Ok(Ok(()))
         })
         .await?;
-    if let (Ok(()), Some(lines)) = (&taken, log) {
+    if let (Ok(()), Some(lines)) = (&stored, log) {
         app.log_tails.append(job, &lines);
         app.store.publish(StoreChange::Step(job.clone()));
     }
     app.crash_plan.crash_if_planned(CrashPoint::ProgressStored);
-    taken
+    stored
 }
 
-/// Whether a step tells another use than is known. A job that has ended stays as it is.
-fn used_otherwise(job: &JobProgress, usage: Option<Usage>) -> bool {
+/// Whether a step reports a usage that differs from the stored one. A job that has ended does not
+/// change.
+fn has_new_usage(job: &JobProgress, usage: Option<Usage>) -> bool {
     !job.state.is_terminal() && usage.is_some() && job.usage != usage
 }
 
-/// What a step shows of its run: that it runs, and perhaps first which one it is. None when that is
-/// known, or the job has ended.
-fn moving(job: &JobProgress, run_id: Option<u64>) -> Option<JobEvent> {
+/// Event of a reported step: the run is found, or the job is running. `None` if both are known, or
+/// the job has ended.
+fn step_event(job: &JobProgress, run_id: Option<u64>) -> Option<JobEvent> {
     match (&job.run, job.runner, run_id) {
         _ if job.state.is_terminal() => None,
         (None, RunnerKind::Ci, Some(id)) => Some(JobEvent::RunFound {
@@ -179,7 +192,7 @@ fn redacted(redactor: &Redactor, mut report: ResultReport) -> ResultReport {
     report.failure_reason = report.failure_reason.map(|reason| redactor.redact(&reason));
     report.last_agent_message = report
         .last_agent_message
-        .map(|words| redactor.redact(&words));
+        .map(|message| redactor.redact(&message));
     report.patch = report.patch.map(|patch| redactor.redact(&patch));
     report.unresolved = report
         .unresolved
@@ -189,8 +202,8 @@ fn redacted(redactor: &Redactor, mut report: ResultReport) -> ResultReport {
     report
 }
 
-/// Without our secrets, and no larger than a stored step may be.
-fn presentable(redactor: &Redactor, step: StepRecord) -> StepRecord {
+/// Redacts secrets and cuts texts to their maximum length.
+fn sanitize_step(redactor: &Redactor, step: StepRecord) -> StepRecord {
     let clean = |text: String, bytes| cut(redactor.redact_owned(text), bytes);
     let mut outputs = step.outputs;
     outputs
@@ -214,7 +227,7 @@ fn presentable(redactor: &Redactor, step: StepRecord) -> StepRecord {
     }
 }
 
-/// Each text by itself: across fields, what looks like a secret may be two innocent neighbours.
+/// Redacts each text separately: text that spans fields could match a secret by accident.
 fn redact_strings(redactor: &Redactor, value: &mut Value) {
     match value {
         Value::String(text) => *text = redactor.redact_owned(std::mem::take(text)),
@@ -258,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_moves_its_job_when_it_tells_something_new_of_it() {
+    fn a_step_advances_its_job_only_if_it_reports_something_new() {
         let usage = Usage {
             turns: 2,
             ..Usage::default()
@@ -267,45 +280,45 @@ mod tests {
             id: 1,
             url: String::new(),
         };
-        let at_work = JobProgress {
+        let running = JobProgress {
             runner: RunnerKind::Ci,
             state: JobState::Running,
             run: Some(run),
             usage: Some(usage),
         };
-        assert_eq!(moving(&at_work, Some(1)), None);
-        assert_eq!(moving(&at_work, None), None);
-        assert!(!used_otherwise(&at_work, Some(usage)));
-        assert!(!used_otherwise(&at_work, None));
-        assert!(used_otherwise(&at_work, Some(Usage::default())));
+        assert_eq!(step_event(&running, Some(1)), None);
+        assert_eq!(step_event(&running, None), None);
+        assert!(!has_new_usage(&running, Some(usage)));
+        assert!(!has_new_usage(&running, None));
+        assert!(has_new_usage(&running, Some(Usage::default())));
         let unlinked = JobProgress {
             run: None,
-            ..at_work.clone()
+            ..running.clone()
         };
         assert!(matches!(
-            moving(&unlinked, Some(1)),
+            step_event(&unlinked, Some(1)),
             Some(JobEvent::RunFound { .. })
         ));
-        assert_eq!(moving(&unlinked, None), None);
+        assert_eq!(step_event(&unlinked, None), None);
         let dispatched = JobProgress {
             state: JobState::Dispatched,
-            ..at_work.clone()
+            ..running.clone()
         };
-        assert_eq!(moving(&dispatched, None), Some(JobEvent::StepReported));
+        assert_eq!(step_event(&dispatched, None), Some(JobEvent::StepReported));
         let ended = JobProgress {
             state: JobState::Completed,
             run: None,
-            ..at_work
+            ..running
         };
-        assert_eq!(moving(&ended, Some(1)), None);
-        assert!(!used_otherwise(&ended, Some(Usage::default())));
+        assert_eq!(step_event(&ended, Some(1)), None);
+        assert!(!has_new_usage(&ended, Some(Usage::default())));
     }
 
     #[test]
-    fn secrets_leave_every_text_of_a_step_and_nothing_else() {
+    fn redacts_secrets_in_every_text_of_a_step_and_nothing_else() {
         let redactor = Redactor::new(["topsecret-value"]);
-        let told = json!({"u": "https://x", "v": "mail@y", "list": ["a topsecret-value b"], "topsecret-value": 1});
-        let kept = presentable(&redactor, step(told)).outputs.unwrap();
+        let outputs = json!({"u": "https://x", "v": "mail@y", "list": ["a topsecret-value b"], "topsecret-value": 1});
+        let kept = sanitize_step(&redactor, step(outputs)).outputs.unwrap();
         assert_eq!(
             (&kept["u"], &kept["v"]),
             (&json!("https://x"), &json!("mail@y"))
@@ -314,9 +327,9 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_step_is_cut_with_a_mark() {
+    fn cuts_a_huge_step_and_marks_the_cut() {
         for filler in ["x", "\n", "ä"] {
-            let kept = presentable(&Redactor::default(), step(json!(filler.repeat(200_000))));
+            let kept = sanitize_step(&Redactor::default(), step(json!(filler.repeat(200_000))));
             let size = serde_json::to_string(&kept).unwrap().len();
             assert!(size <= 64 * 1024, "{size}");
             assert!(kept.outputs.unwrap().as_str().unwrap().ends_with("[… cut]"));

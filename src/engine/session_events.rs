@@ -1,8 +1,8 @@
-//! What a session says of itself on the way.
+//! Lifecycle events of sessions.
 //!
-//! An event proves that the run runs, and becomes a comment on its ticket: both in one commit, once
-//! for each event however often it is told. What a shadow run or work on an open pull request says is
-//! kept from the ticket.
+//! An event proves that the run is active, and becomes a comment on its ticket. Both are stored in
+//! one transaction, once per event even if it is repeated. Events of shadow runs and of runs on
+//! open pull requests are not posted.
 
 use crate::app::App;
 use domain::comments;
@@ -16,14 +16,20 @@ use vendors::http::run_blocking_if_large;
 
 use super::job_events::{self, BreakerPolicy, EventOutcome};
 
-/// The active job whose session was started with this nonce.
+/// Returns the active job whose session has this nonce.
+///
+/// # Errors
+/// Fails if the store cannot be read.
 pub fn job_by_nonce(tx: &impl ReadableTx, nonce: &str) -> StoreResult<Option<Job>> {
     let job = jobs::of_nonce(tx, &sha256_hex(nonce))?;
     Ok(job.filter(Job::is_active))
 }
 
-/// Takes an event of the session of this nonce. `identity` tells it from the others of its job.
-/// False when the nonce is none of an active job.
+/// Records an event of the session with this nonce. `identity` distinguishes it from other events
+/// of the job. Returns `false` if no active job has the nonce.
+///
+/// # Errors
+/// Fails if the store cannot be written.
 pub async fn record(
     app: &App,
     nonce: &str,
@@ -41,7 +47,7 @@ pub async fn record(
     let redactor = app.redactor.clone();
     let sentence =
         run_blocking_if_large(sentence.len(), move || redactor.redact_owned(sentence)).await;
-    let told = app.store.write(move |tx| {
+    let recorded = app.store.write(move |tx| {
         let Some(job) = job_by_nonce(tx, &nonce)? else {
             return Ok(None);
         };
@@ -50,8 +56,8 @@ pub async fn record(
             EventOutcome::Advanced(job) | EventOutcome::Refused(job, _) => *job,
             EventOutcome::JobNotFound => return Ok(None),
         };
-        let is_told = job.kind.phase().is_some() && !job.shadow;
-        if session_events::record(tx, &id, &identity)? && is_told {
+        let is_posted = job.kind.phase().is_some() && !job.shadow;
+        if session_events::record(tx, &id, &identity)? && is_posted {
             let log_url = job.run.as_ref().and_then(RunHandle::log_url);
             let body = comments::session_comment(&sentence, now, log_url);
             let issue = job.issue.clone();
@@ -63,9 +69,9 @@ pub async fn record(
         }
         Ok(Some(id))
     });
-    let told = told.await?;
-    if let Some(job) = &told {
-        tracing::info!(job_id = %job, event = name, "The session told how far it is.");
+    let recorded = recorded.await?;
+    if let Some(job) = &recorded {
+        tracing::info!(job_id = %job, event = name, "Recorded a session event.");
     }
-    Ok(told.is_some())
+    Ok(recorded.is_some())
 }

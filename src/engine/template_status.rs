@@ -1,7 +1,7 @@
-//! Which repositories have our files as they are here, and which need a sync.
+//! Status of the workflow files in each repository: current, stale or missing.
 //!
-//! One request a repository, which costs nothing of the allowance while nothing has changed there;
-//! repositories are asked side by side.
+//! One request per repository, all concurrent. Requests about unchanged files do not count against
+//! GitHub's rate limit.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,85 +19,99 @@ use vendors::http::VendorError;
 
 use super::workflow_sync::{mappings_of_repo, missing_branch_message};
 
-/// How many repositories are asked at once?
-const AT_ONCE: usize = 8;
+/// Maximum number of repositories read concurrently.
+const MAX_CONCURRENT_REPOS: usize = 8;
 
-/// How long may one take, and all together?
-const EACH: Duration = Duration::from_secs(10);
-const ALL: Duration = Duration::from_secs(30);
+/// Timeout for one repository.
+const REPO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout for all repositories together.
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How the files of a project's repository are.
+/// Status of the workflow files of a project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectTemplateStatus {
+    /// Mapping of the project.
     pub mapping: Mapping,
+    /// Status of the planning workflow.
     pub planning: TemplateFileStatus,
+    /// Status of the implementation workflow.
     pub implementation: TemplateFileStatus,
-    /// The workflows that the project needs, by path.
+    /// Status of each workflow that the project needs, by path.
     pub files: Vec<(String, TemplateFileStatus)>,
-    /// Why they could not be looked at.
+    /// Reason why the status is unknown.
     pub error: Option<String>,
 }
 
-/// Git's names of the workflows of a branch, by path.
-type Found = Result<BTreeMap<String, String>, String>;
+/// Git object IDs of the workflow files of a branch, by path; or the reason why they are unknown.
+type FileHashes = Result<BTreeMap<String, String>, String>;
 
-/// How the files of every project's repository are, in the order of their keys.
+/// Reads the status of all projects, in the order of their keys.
+///
+/// # Errors
+/// Fails if the store cannot be read.
 pub async fn all(app: &App) -> StoreResult<Vec<ProjectTemplateStatus>> {
     let all = app.store.read(mappings::all)?;
-    let places: BTreeMap<(Repo, String), ()> =
-        all.iter().map(|mapping| (place(mapping), ())).collect();
-    let latest = Instant::now() + ALL;
-    let looks = places.into_keys().map(|(repo, branch)| async move {
-        let by = latest.min(Instant::now() + EACH);
-        let look = timeout_at(by, workflows(app, &repo, &branch));
-        let late = |_| Err("the repository host did not answer in time".to_owned());
-        let found = look.await.unwrap_or_else(late);
+    let branches: BTreeMap<(Repo, String), ()> =
+        all.iter().map(|mapping| (branch_of(mapping), ())).collect();
+    let deadline = Instant::now() + TOTAL_TIMEOUT;
+    let reads = branches.into_keys().map(|(repo, branch)| async move {
+        let by = deadline.min(Instant::now() + REPO_TIMEOUT);
+        let read = timeout_at(by, workflows(app, &repo, &branch));
+        let timed_out = |_| Err("the repository host did not respond in time".to_owned());
+        let found = read.await.unwrap_or_else(timed_out);
         ((repo, branch), found)
     });
-    let found: BTreeMap<(Repo, String), Found> =
-        stream::iter(looks).buffered(AT_ONCE).collect().await;
+    let found: BTreeMap<(Repo, String), FileHashes> = stream::iter(reads)
+        .buffered(MAX_CONCURRENT_REPOS)
+        .collect()
+        .await;
     let status = |mapping: &Mapping| {
-        let nowhere = || Err("it was not looked at".to_owned());
-        let found = found.get(&place(mapping)).cloned();
-        judge(app, &all, mapping, found.unwrap_or_else(nowhere))
+        let not_read = || Err("the repository was not read".to_owned());
+        let found = found.get(&branch_of(mapping)).cloned();
+        compare(app, &all, mapping, found.unwrap_or_else(not_read))
     };
     Ok(all.iter().map(status).collect())
 }
 
-fn place(mapping: &Mapping) -> (Repo, String) {
+fn branch_of(mapping: &Mapping) -> (Repo, String) {
     (mapping.target_repo(), mapping.default_branch.clone())
 }
 
-async fn workflows(app: &App, repo: &Repo, branch: &str) -> Found {
+async fn workflows(app: &App, repo: &Repo, branch: &str) -> FileHashes {
     let Some(github) = &app.github else {
         return Err("the repository host is not configured".to_owned());
     };
-    let told = |error: VendorError| error.to_string();
+    let message = |error: VendorError| error.to_string();
     if let Some(entries) = github
         .folder(repo, WORKFLOWS_DIR, branch)
         .await
-        .map_err(told)?
+        .map_err(message)?
     {
         let entries = entries.into_iter();
         return Ok(entries.map(|entry| (entry.path, entry.sha)).collect());
     }
-    // No folder, no branch and no repository are the same answer.
-    match github.branch_sha(repo, branch).await.map_err(told)? {
+    // The response does not distinguish a missing folder, branch and repository.
+    match github.branch_sha(repo, branch).await.map_err(message)? {
         Some(_) => Ok(BTreeMap::new()),
         None => Err(missing_branch_message(repo, branch)),
     }
 }
 
-/// Compares what was found with what the project needs. What others need who share its repository is
-/// theirs to tell.
-fn judge(app: &App, all: &[Mapping], mapping: &Mapping, found: Found) -> ProjectTemplateStatus {
+/// Compares the files with those that the project needs. Files that only other projects of the
+/// repository need are part of the status of those projects.
+fn compare(
+    app: &App,
+    all: &[Mapping],
+    mapping: &Mapping,
+    found: FileHashes,
+) -> ProjectTemplateStatus {
     let repo = mapping.target_repo();
     let sharing: Vec<Mapping> = mappings_of_repo(all, &repo)
         .filter(|other| other.default_branch == mapping.default_branch)
         .cloned()
         .collect();
     let wanted = templates::desired_templates(&repo, &sharing, app.config.session_image.as_deref())
-        .map_err(|contested| contested.to_string());
+        .map_err(|conflict| conflict.to_string());
     let path = |file: &str| format!("{WORKFLOWS_DIR}/{file}");
     let implementation = path(&mapping.workflow_file);
     let planning = path(templates::planning_workflow_file(mapping));
@@ -111,11 +125,11 @@ fn judge(app: &App, all: &[Mapping], mapping: &Mapping, found: Found) -> Project
             let own = wanted
                 .into_iter()
                 .filter(|one| one.sync_policy == SyncPolicy::Managed && is_own(&one.path));
-            let judged = own.map(|one| {
+            let statuses = own.map(|one| {
                 let status = one.status(found.get(&one.path).map(String::as_str));
                 (one.path, status)
             });
-            (judged.collect(), None)
+            (statuses.collect(), None)
         }
         Err(why) => (Vec::new(), Some(app.redactor.redact(&why))),
     };
@@ -126,7 +140,7 @@ fn judge(app: &App, all: &[Mapping], mapping: &Mapping, found: Found) -> Project
     ProjectTemplateStatus {
         planning: match mapping.planning_enabled {
             true => of(&planning),
-            // None is wanted, so none can be missing.
+            // The project needs no planning workflow, so it cannot be missing.
             false if error.is_none() => TemplateFileStatus::Current,
             false => TemplateFileStatus::Error,
         },

@@ -1,9 +1,9 @@
-//! Comments that tell a ticket's people why it waits.
+//! Comments on tickets about why they wait.
 //!
-//! Most waits pass by themselves. One that does not (`no-mapping`, `ineligible`, `parked`) is told on the
-//! ticket after five minutes, once for each wait, in the words of `why`; the comment is deleted when the
-//! wait is over. A poll writes a few such comments at most: when a project is removed, all its tickets
-//! wait at once.
+//! Most waits end without intervention. One that does not (`no-mapping`, `ineligible`, `parked`) is
+//! reported on the ticket after five minutes, once per wait, with the message of the decision. The
+//! comment is deleted when the wait ends. The number of comments per poll is limited, because the
+//! removal of a project makes all its tickets wait at once.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -18,56 +18,56 @@ use domain::time::Timestamp;
 use store::issue_waits::IssueWait;
 use store::{StoreResult, WriteTx, issue_waits, outbox};
 
-/// How long does an issue wait before its ticket says so?
-const TOLD_AFTER: Duration = Duration::from_secs(5 * 60);
+/// Duration of a wait after which it is reported on the ticket.
+const COMMENT_DELAY: Duration = Duration::from_secs(5 * 60);
 
-/// Most comments that one poll writes.
-const MOST_AT_ONCE: usize = 20;
+/// Maximum number of comments per poll.
+const MAX_COMMENTS_PER_POLL: usize = 20;
 
-/// What a poll changes.
+/// Change of a wait by a poll.
 #[derive(Debug, PartialEq)]
-enum Step {
+enum WaitUpdate {
     Begin(IssueWait),
-    Tell(IssueWait, String),
+    Comment(IssueWait, String),
     End(IssueWait),
 }
 
-/// Brings what is known of waits, and the comments about them, up to date with what was decided.
-/// `is_unseen` tells of which issues this poll could see nothing.
+/// Updates the stored waits and their comments from the decisions of a poll. `is_unread` returns
+/// whether the poll could not read the issue of a wait.
 pub(super) async fn update<'i>(
     app: &App,
     decided: impl Iterator<Item = (&'i FlaggedIssue, &'i Decision)>,
-    is_unseen: impl Fn(&IssueWait) -> bool,
+    is_unread: impl Fn(&IssueWait) -> bool,
     now: Timestamp,
 ) -> StoreResult<()> {
     let known = app.store.read(issue_waits::all)?;
-    let steps = steps(known, decided, is_unseen, now);
-    if steps.is_empty() {
+    let updates = updates(known, decided, is_unread, now);
+    if updates.is_empty() {
         return Ok(());
     }
     app.store
-        .write(move |tx| steps.iter().try_for_each(|step| take(tx, step, now)))
+        .write(move |tx| updates.iter().try_for_each(|update| apply(tx, update, now)))
         .await
 }
 
-fn steps<'i>(
+fn updates<'i>(
     known: Vec<IssueWait>,
     decided: impl Iterator<Item = (&'i FlaggedIssue, &'i Decision)>,
-    is_unseen: impl Fn(&IssueWait) -> bool,
+    is_unread: impl Fn(&IssueWait) -> bool,
     now: Timestamp,
-) -> Vec<Step> {
+) -> Vec<WaitUpdate> {
     let known: HashMap<IssueId, IssueWait> = known
         .into_iter()
         .map(|wait| (wait.issue.id.clone(), wait))
         .collect();
-    let (mut steps, mut goes_on, mut told) = (Vec::new(), HashSet::new(), 0);
+    let (mut updates, mut continuing, mut comment_count) = (Vec::new(), HashSet::new(), 0);
     for (issue, decision) in decided {
-        let Some(reason) = lasting(decision) else {
+        let Some(reason) = lasting_reason(decision) else {
             continue;
         };
         let before = known.get(&issue.issue.id);
         match before.filter(|wait| wait.reason == reason) {
-            None => steps.push(Step::Begin(IssueWait {
+            None => updates.push(WaitUpdate::Begin(IssueWait {
                 issue: issue.issue.clone(),
                 team: issue.team.clone(),
                 reason,
@@ -75,26 +75,29 @@ fn steps<'i>(
                 is_commented: false,
             })),
             Some(wait) => {
-                goes_on.insert(wait.issue.id.clone());
-                let is_due = !wait.is_commented && now.since(wait.since) >= TOLD_AFTER;
-                if is_due && told < MOST_AT_ONCE {
-                    told += 1;
-                    steps.push(Step::Tell(wait.clone(), comments::waiting(decision)));
+                continuing.insert(wait.issue.id.clone());
+                let is_due = !wait.is_commented && now.since(wait.since) >= COMMENT_DELAY;
+                if is_due && comment_count < MAX_COMMENTS_PER_POLL {
+                    comment_count += 1;
+                    updates.push(WaitUpdate::Comment(
+                        wait.clone(),
+                        comments::waiting(decision),
+                    ));
                 }
             }
         }
     }
-    let over = known
+    let ended = known
         .into_values()
-        .filter(|wait| !goes_on.contains(&wait.issue.id) && !is_unseen(wait));
-    // An issue that now waits for something else ends one wait before it begins the other.
-    let mut all: Vec<Step> = over.map(Step::End).collect();
-    all.append(&mut steps);
+        .filter(|wait| !continuing.contains(&wait.issue.id) && !is_unread(wait));
+    // An issue that now waits for another reason ends one wait before it begins the next.
+    let mut all: Vec<WaitUpdate> = ended.map(WaitUpdate::End).collect();
+    all.append(&mut updates);
     all
 }
 
-/// The reason of a wait that people have to end.
-fn lasting(decision: &Decision) -> Option<WaitReason> {
+/// Reason of a wait that ends only with an action of a person.
+fn lasting_reason(decision: &Decision) -> Option<WaitReason> {
     decision
         .reason
         .filter(|_| decision.outcome == DecisionOutcome::Waiting)
@@ -106,22 +109,22 @@ fn lasting(decision: &Decision) -> Option<WaitReason> {
         })
 }
 
-fn take(tx: &WriteTx<'_>, step: &Step, now: Timestamp) -> StoreResult<()> {
+fn apply(tx: &WriteTx<'_>, update: &WaitUpdate, now: Timestamp) -> StoreResult<()> {
     let comment = |issue: &IssueRef, name: String, body: Option<String>| {
         let issue = issue.clone();
         outbox::push(tx, &Effect::WaitingComment { issue, name, body }, now).map(drop)
     };
-    match step {
-        Step::Begin(wait) => issue_waits::put(tx, wait),
-        Step::Tell(wait, body) => {
-            let told = IssueWait {
+    match update {
+        WaitUpdate::Begin(wait) => issue_waits::put(tx, wait),
+        WaitUpdate::Comment(wait, body) => {
+            let commented = IssueWait {
                 is_commented: true,
                 ..wait.clone()
             };
-            issue_waits::put(tx, &told)?;
+            issue_waits::put(tx, &commented)?;
             comment(&wait.issue, wait.comment_key(), Some(body.clone()))
         }
-        Step::End(wait) => {
+        WaitUpdate::End(wait) => {
             issue_waits::remove(tx, &wait.issue.id)?;
             match wait.is_commented {
                 true => comment(&wait.issue, wait.comment_key(), None),

@@ -1,7 +1,7 @@
-//! A ticketing system says that something happened: the poll looks now rather than later.
+//! Webhooks of the ticketing systems, which make the poll run early.
 //!
-//! Events only ring; what is true the poll finds out. A burst of them is two polls at most a second:
-//! one at once, and one for what came while that was under way.
+//! An event only notifies; the poll reads the state. A burst of events causes at most two polls per
+//! second: one at once, and one for the events that arrived meanwhile.
 
 use std::time::Duration;
 
@@ -14,47 +14,47 @@ use store::{StoreResult, webhook_deliveries};
 
 use super::periodic_task::ShutdownSignal;
 
-/// How long after a poll that an event asked for comes the next of that kind, at the earliest?
-const GAP: Duration = Duration::from_secs(1);
+/// Minimum time between two polls that events caused.
+const MIN_POLL_GAP: Duration = Duration::from_secs(1);
 
-/// How long may Jira's search index stay behind what its events tell?
+/// Maximum delay of Jira's search index after its events.
 const INDEX_LAG: Duration = Duration::from_secs(4);
 
-/// Takes a delivery and has the poll look. Whether it was taken now; false when it was taken before.
+/// Records a delivery and notifies the poll. Returns `false` if the delivery is a repetition.
 ///
 /// # Errors
-/// When it cannot be stored; the sender sends it again.
+/// Fails if the delivery cannot be stored; the sender repeats it.
 pub async fn receive(app: &App, system: System, delivery: &str) -> StoreResult<bool> {
     let (id, now) = (delivery.to_owned(), app.now());
     app.crash_plan
         .crash_if_planned(CrashPoint::TicketEventReceived);
-    let is_news = app
+    let is_new = app
         .store
         .write(move |tx| webhook_deliveries::record(tx, &id, now));
-    let is_news = is_news.await?;
-    if is_news {
+    let is_new = is_new.await?;
+    if is_new {
         app.notifiers.ticket_event.notify_one();
         if system == System::Jira {
             app.notifiers.delayed_ticket_event.notify_one();
         }
     }
-    tracing::debug!(delivery, is_news, "A ticketing event was taken.");
+    tracing::debug!(delivery, is_new, "Recorded a ticketing event.");
     app.crash_plan
         .crash_if_planned(CrashPoint::TicketEventStored);
-    Ok(is_news)
+    Ok(is_new)
 }
 
-/// Passes events on to the poll until the engine is told to stop.
-pub(super) async fn run(app: &App, stop: ShutdownSignal) {
-    let at_once = async {
+/// Passes events on to the poll until shutdown is requested.
+pub(super) async fn run(app: App, stop: ShutdownSignal) {
+    let immediate = async {
         loop {
             app.notifiers.ticket_event.notified().await;
             app.notifiers.poll.notify_one();
-            sleep(GAP).await;
+            sleep(MIN_POLL_GAP).await;
         }
     };
-    // The search may not find yet what the event told of.
-    let again = async {
+    // The search index may not contain the change yet.
+    let delayed = async {
         loop {
             app.notifiers.delayed_ticket_event.notified().await;
             sleep(INDEX_LAG).await;
@@ -62,8 +62,8 @@ pub(super) async fn run(app: &App, stop: ShutdownSignal) {
         }
     };
     tokio::select! {
-        () = at_once => {}
-        () = again => {}
+        () = immediate => {}
+        () = delayed => {}
         () = stop.requested() => {}
     }
 }

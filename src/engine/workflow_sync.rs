@@ -1,12 +1,12 @@
-//! Offering our files to a target repository, in one pull request.
+//! Sync of workflow files with a target repository, in one pull request.
 //!
-//! An operator asks and waits for the answer, yet it is an errand like any other: stored before
-//! anything leaves, performed by the one who delivers, tried again when the host is out of order.
-//! All syncs of a repository stand in one lane, so two at once cannot open two pull requests; and
-//! each looks first what is there, so that doing it again writes nothing.
+//! An operator requests a sync and waits for the result. The sync itself is an effect: stored
+//! before any request to GitHub, performed by the outbox worker, and retried. All syncs of a
+//! repository share one queue key, so two of them cannot open two pull requests. A sync reads the
+//! current state first, so a repetition writes nothing.
 //!
-//! The branch is made anew on the head of its base whenever something must be written, or the base
-//! has moved on: it never conflicts. What the team made of our starters on it is carried over.
+//! The sync branch is recreated on the head of its base whenever a file must be written or the base
+//! has changed, so it never conflicts. Changes that the team made on it to starter files are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -27,98 +27,115 @@ use store::{StoreError, StoreResult, audit, mappings, outbox, template_syncs};
 use vendors::http::VendorError;
 use vendors::scm::{FolderEntry, GitHub, PullRequest, TreeContent, TreeFile};
 
-/// How long is an answer waited for?
-const WAIT: Duration = Duration::from_secs(20);
+/// Maximum wait for the result of a sync.
+const MAX_WAIT: Duration = Duration::from_secs(20);
 
-/// What a sync needs to be allowed.
-const RIGHTS: [(&str, &str); 3] = [
+/// Permissions that a sync needs.
+const REQUIRED_PERMISSIONS: [(&str, &str); 3] = [
     ("contents", "write"),
     ("pull_requests", "write"),
     ("workflows", "write"),
 ];
 
-/// Why a sync has no result.
+/// Reason why a sync has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
+    /// The project does not exist.
     #[error("no such team")]
     NoTeam,
+    /// The sync failed, or has not succeeded yet.
     #[error("{0}")]
     Failed(String),
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Syncs a project's repository and waits for what comes of it.
+/// Requests a sync of a project's repository and waits for the result.
 ///
-/// What the host could not do now stays owed and is tried again; asking again joins it.
+/// A sync that fails for now stays in the outbox and is retried; another request joins it.
 ///
 /// # Errors
-/// When there is no such project, or the repository could not be synced so far.
-pub async fn request(app: &App, by: Actor, team: TeamKey) -> Result<SyncReport, SyncError> {
+/// Fails if the project does not exist, or if the repository has not been synced in time.
+pub async fn request(app: &App, actor: Actor, team: TeamKey) -> Result<SyncReport, SyncError> {
     if app.github.is_none() {
-        let how = "set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY, or GITHUB_TOKEN";
-        let why = format!("the repository host is not configured: {how}");
+        let remedy = "set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY, or GITHUB_TOKEN";
+        let why = format!("the repository host is not configured: {remedy}");
         return match app.store.read(|tx| mappings::get(tx, &team))? {
             None => Err(SyncError::NoTeam),
             Some(_) => Err(SyncError::Failed(why)),
         };
     }
-    let (now, asking) = (app.now(), team.clone());
-    let owed = app.store.write(move |tx| {
-        let Some(mapping) = mappings::get(tx, &asking)? else {
+    let (now, team_key) = (app.now(), team.clone());
+    let enqueued = app.store.write(move |tx| {
+        let Some(mapping) = mappings::get(tx, &team_key)? else {
             return Ok(None);
         };
         let effect = Effect::SyncWorkflows {
-            team: asking.clone(),
+            team: team_key.clone(),
             repo: mapping.target_repo(),
         };
-        let lane = effect.queue_key();
-        // One that has begun may have read the mapping before it was changed to what it is now.
-        let waiting = outbox::of_queue_key(tx, &lane)?
+        let queue_key = effect.queue_key();
+        // An entry in progress may have read the mapping before its latest change.
+        let waiting = outbox::of_queue_key(tx, &queue_key)?
             .into_iter()
-            .find(|errand| errand.effect == effect && errand.claimed_at.is_none());
-        let stamp = match waiting {
-            Some(errand) => {
-                outbox::retry_now(tx, &errand, now)?;
-                errand.idempotency_key()
+            .find(|entry| entry.effect == effect && entry.claimed_at.is_none());
+        let idempotency_key = match waiting {
+            Some(entry) => {
+                outbox::retry_now(tx, &entry, now)?;
+                entry.idempotency_key()
             }
             None => outbox::push(tx, &effect, now)?,
         };
-        let deed = by
-            .audit_event(Action::SyncRequested, &asking)
+        let event = actor
+            .audit_event(Action::SyncRequested, &team_key)
             .with_detail(mapping.target_repo());
-        audit::append(tx, &deed, now)?;
-        Ok(Some((lane, stamp)))
+        audit::append(tx, &event, now)?;
+        Ok(Some((queue_key, idempotency_key)))
     });
-    let (lane, stamp) = owed.await?.ok_or(SyncError::NoTeam)?;
-    let answer = timeout(WAIT, outcome(app, &team, &lane, &stamp)).await;
-    answer.unwrap_or_else(|_| Err(SyncError::Failed(unfinished(app, &lane, &stamp)?)))
+    let (queue_key, idempotency_key) = enqueued.await?.ok_or(SyncError::NoTeam)?;
+    let result = timeout(
+        MAX_WAIT,
+        wait_for_result(app, &team, &queue_key, &idempotency_key),
+    )
+    .await;
+    result.unwrap_or_else(|_| {
+        Err(SyncError::Failed(pending_message(
+            app,
+            &queue_key,
+            &idempotency_key,
+        )?))
+    })
 }
 
-/// Waits until the errand has ended, or is put off for longer than anybody would wait.
-async fn outcome(
+/// Waits until the entry is settled, or is rescheduled beyond `MAX_WAIT`.
+async fn wait_for_result(
     app: &App,
     team: &TeamKey,
-    lane: &str,
-    stamp: &str,
+    queue_key: &str,
+    idempotency_key: &str,
 ) -> Result<SyncReport, SyncError> {
-    let latest = app.now() + WAIT;
+    let latest = app.now() + MAX_WAIT;
     loop {
         let mut settled = pin!(app.notifiers.effect_settled.notified());
-        // From here on no bell is missed.
+        // Registers before the read, so that no notification is missed.
         settled.as_mut().enable();
-        let (ended, owed) = app.store.read(|tx| {
-            let errands = outbox::of_queue_key(tx, lane)?;
-            Ok((template_syncs::last(tx, team)?, errands))
+        let (last_sync, entries) = app.store.read(|tx| {
+            let entries = outbox::of_queue_key(tx, queue_key)?;
+            Ok((template_syncs::last(tx, team)?, entries))
         })?;
-        match owed.iter().find(|errand| errand.idempotency_key() == stamp) {
-            Some(errand) if errand.due_at > latest => {
-                return Err(SyncError::Failed(unfinished(app, lane, stamp)?));
+        match entries
+            .iter()
+            .find(|entry| entry.idempotency_key() == idempotency_key)
+        {
+            Some(entry) if entry.due_at > latest => {
+                let message = pending_message(app, queue_key, idempotency_key)?;
+                return Err(SyncError::Failed(message));
             }
             Some(_) => settled.await,
-            // It has ended, or a later one of the project has since, which knows as much.
+            // The entry is settled; the stored result is its own, or that of a later sync.
             None => {
-                return ended
+                return last_sync
                     .map_or_else(dropped, |synced| synced.outcome.map_err(SyncError::Failed));
             }
         }
@@ -129,39 +146,42 @@ fn dropped() -> Result<SyncReport, SyncError> {
     Err(SyncError::Failed("the sync was dropped".to_owned()))
 }
 
-/// Why there is no answer yet.
-fn unfinished(app: &App, lane: &str, stamp: &str) -> StoreResult<String> {
-    let owed = app.store.read(|tx| outbox::of_queue_key(tx, lane))?;
-    let owed = owed
+/// Message about a sync without a result.
+fn pending_message(app: &App, queue_key: &str, idempotency_key: &str) -> StoreResult<String> {
+    let entries = app.store.read(|tx| outbox::of_queue_key(tx, queue_key))?;
+    let entry = entries
         .into_iter()
-        .find(|errand| errand.idempotency_key() == stamp);
-    let why = owed
-        .and_then(|errand| errand.last_error)
-        .unwrap_or_else(|| "the repository host has not answered yet".to_owned());
-    Ok(format!("{why}; the sync is tried again by itself"))
+        .find(|entry| entry.idempotency_key() == idempotency_key);
+    let why = entry
+        .and_then(|entry| entry.last_error)
+        .unwrap_or_else(|| "the repository host has not responded yet".to_owned());
+    Ok(format!("{why}; the sync is retried automatically"))
 }
 
-/// What is to be done in a repository.
+/// Changes needed in a repository.
 pub(super) struct SyncPlan {
+    /// Base branch of the pull request.
     pub base_branch: String,
-    /// The head of the base; the commit is made on it.
+    /// Head of the base branch; parent of the commit.
     pub base_sha: String,
-    /// Where the sync branch ends, if there is one.
+    /// Head of the sync branch, if it exists.
     pub sync_branch_sha: Option<String>,
-    /// All that the branch must change; nothing when the repository has everything.
+    /// Files that the sync branch must change; empty if the repository is current.
     pub files: Vec<TreeFile>,
-    /// Whether the branch does so already.
+    /// Whether the sync branch already has these changes.
     pub is_branch_current: bool,
-    /// The open pull request of the branch.
+    /// Open pull request of the sync branch.
     pub pull: Option<PullRequest>,
 }
 
 impl SyncPlan {
-    pub fn changed_paths(&self) -> Vec<String> {
+    /// Paths of all changed files.
+    pub(crate) fn changed_paths(&self) -> Vec<String> {
         self.files.iter().map(|file| file.path.clone()).collect()
     }
 
-    pub fn report(
+    /// Creates the report for the operator.
+    pub(crate) fn report(
         &self,
         repo: &Repo,
         status: SyncStatus,
@@ -180,18 +200,21 @@ impl SyncPlan {
     }
 }
 
-/// Why nothing can be offered.
+/// Reason why no plan can be made, or why it cannot be carried out.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SyncPlanError {
+    /// A condition that an operator must fix.
     #[error("{0}")]
     Precondition(String),
+    /// GitHub failed or rejected a request.
     #[error(transparent)]
     Vendor(#[from] VendorError),
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Looks what the repository of a project lacks, and what the sync branch offers of it already.
+/// Determines the changes that the repository needs, and those that the sync branch already has.
 pub(super) async fn plan(
     app: &App,
     github: &GitHub,
@@ -205,12 +228,12 @@ pub(super) async fn plan(
             &base_branch,
         )));
     };
-    let there = blobs(github, repo, &wanted, &base).await?;
-    let lacking: Vec<Template> = wanted
+    let current = blobs(github, repo, &wanted, &base).await?;
+    let outdated: Vec<Template> = wanted
         .into_iter()
-        .filter(|one| one.status(there.get(&one.path)) != TemplateFileStatus::Current)
+        .filter(|one| one.status(current.get(&one.path)) != TemplateFileStatus::Current)
         .collect();
-    let mut offer = SyncPlan {
+    let mut plan = SyncPlan {
         base_branch,
         base_sha: base,
         sync_branch_sha: None,
@@ -218,14 +241,14 @@ pub(super) async fn plan(
         is_branch_current: false,
         pull: None,
     };
-    if lacking.is_empty() {
-        return Ok(offer);
+    if outdated.is_empty() {
+        return Ok(plan);
     }
-    offer.pull = github.find_open_pull(repo, SYNC_BRANCH).await?;
-    if let Some(pull) = offer
+    plan.pull = github.find_open_pull(repo, SYNC_BRANCH).await?;
+    if let Some(pull) = plan
         .pull
         .as_ref()
-        .filter(|pull| pull.base_branch != offer.base_branch)
+        .filter(|pull| pull.base_branch != plan.base_branch)
     {
         return Err(SyncPlanError::Precondition(format!(
             "the branch {SYNC_BRANCH} has the open pull request {} to {}; merge or close it, then \
@@ -233,47 +256,47 @@ pub(super) async fn plan(
             pull.url, pull.base_branch
         )));
     }
-    offer.sync_branch_sha = github.branch_sha(repo, SYNC_BRANCH).await?;
-    match offer.sync_branch_sha.clone() {
-        Some(tip) => compare(github, repo, lacking, &tip, &mut offer).await?,
-        None => offer.files = lacking.into_iter().map(as_it_is).collect(),
+    plan.sync_branch_sha = github.branch_sha(repo, SYNC_BRANCH).await?;
+    match plan.sync_branch_sha.clone() {
+        Some(head) => compare(github, repo, outdated, &head, &mut plan).await?,
+        None => plan.files = outdated.into_iter().map(to_tree_file).collect(),
     }
-    Ok(offer)
+    Ok(plan)
 }
 
+/// Error for a branch that does not exist, or that the App may not see.
 pub(super) fn missing_branch_message(repo: &Repo, branch: &str) -> String {
     format!(
-        "{repo} has no branch {branch}, or it is hidden: see that the project's mapping is right, \
-         and the App installed on the repository"
+        "{repo} has no branch {branch}, or the App may not read it. Check the project's mapping, and \
+         that the App is installed on the repository"
     )
 }
 
-/// The files that the repository is to have, and on which branch. Projects that share a repository
-/// share its files.
+/// Base branch and desired files of a repository. Projects that share a repository share its files.
 fn wanted(
     app: &App,
     team: &TeamKey,
     repo: &Repo,
 ) -> Result<(String, Vec<Template>), SyncPlanError> {
     let all = app.store.read(mappings::all)?;
-    let Some(asking) = mappings_of_repo(&all, repo).find(|mapping| mapping.team_key == *team)
+    let Some(requesting) = mappings_of_repo(&all, repo).find(|mapping| mapping.team_key == *team)
     else {
         return Err(SyncPlanError::Precondition(format!(
             "{team} is no longer mapped to {repo}"
         )));
     };
-    let branch = asking.default_branch.clone();
+    let branch = requesting.default_branch.clone();
     let sharing: Vec<Mapping> = mappings_of_repo(&all, repo)
         .filter(|mapping| mapping.default_branch == branch)
         .cloned()
         .collect();
     let image = app.config.session_image.as_deref();
     let wanted = templates::desired_templates(repo, &sharing, image);
-    let wanted = wanted.map_err(|contested| SyncPlanError::Precondition(contested.to_string()))?;
+    let wanted = wanted.map_err(|conflict| SyncPlanError::Precondition(conflict.to_string()))?;
     Ok((branch, wanted))
 }
 
-/// The mappings to one repository; the host does not tell the cases of letters apart.
+/// Mappings to one repository. GitHub ignores case.
 pub(super) fn mappings_of_repo<'a>(
     all: &'a [Mapping],
     repo: &'a Repo,
@@ -284,11 +307,11 @@ pub(super) fn mappings_of_repo<'a>(
     })
 }
 
-/// What stands at the paths of these files, by path.
+/// Entries at the paths of these files, by path.
 struct Blobs(BTreeMap<String, FolderEntry>);
 
 impl Blobs {
-    /// Git's name of its content.
+    /// Git object ID of the content.
     fn get(&self, path: &str) -> Option<&str> {
         self.0.get(path).map(|entry| entry.sha.as_str())
     }
@@ -314,72 +337,76 @@ async fn blobs(
     Ok(Blobs(found))
 }
 
-/// Decides what the branch must change, given what stands on it.
+/// Determines the changes that the sync branch needs, from its current files.
 async fn compare(
     github: &GitHub,
     repo: &Repo,
-    lacking: Vec<Template>,
-    tip: &str,
-    offer: &mut SyncPlan,
+    outdated: Vec<Template>,
+    head: &str,
+    plan: &mut SyncPlan,
 ) -> Result<(), VendorError> {
-    let there = blobs(github, repo, &lacking, tip).await?;
-    let (kept, seeds): (Vec<_>, Vec<_>) = lacking
+    let current = blobs(github, repo, &outdated, head).await?;
+    let (managed, starters): (Vec<_>, Vec<_>) = outdated
         .into_iter()
         .partition(|one| one.sync_policy == SyncPolicy::Managed);
-    offer.is_branch_current = kept
+    plan.is_branch_current = managed
         .iter()
-        .all(|one| one.status(there.get(&one.path)) == TemplateFileStatus::Current)
-        && github.contains_commit(repo, tip, &offer.base_sha).await?;
-    offer.files = kept.into_iter().map(as_it_is).collect();
-    let is_missing = |one: &Template| there.get(&one.path).is_none();
-    // A starter that is gone from a branch on which others have worked was taken off by them.
-    let is_ours = !seeds.iter().any(is_missing)
-        || github.commit_message(repo, tip).await?.trim() == SYNC_MESSAGE;
-    for seed in seeds {
-        match there.get(&seed.path) {
-            Some(blob) if there.is_file(&seed.path) => offer.files.push(TreeFile {
+        .all(|one| one.status(current.get(&one.path)) == TemplateFileStatus::Current)
+        && github.contains_commit(repo, head, &plan.base_sha).await?;
+    plan.files = managed.into_iter().map(to_tree_file).collect();
+    let is_missing = |one: &Template| current.get(&one.path).is_none();
+    // A starter that is missing on a branch with commits of others was removed by them.
+    let has_only_own_commit = !starters.iter().any(is_missing)
+        || github.commit_message(repo, head).await?.trim() == SYNC_MESSAGE;
+    for starter in starters {
+        match current.get(&starter.path) {
+            Some(blob) if current.is_file(&starter.path) => plan.files.push(TreeFile {
                 content: TreeContent::Blob(blob.to_owned()),
-                path: seed.path,
+                path: starter.path,
             }),
-            None if is_ours => {
-                offer.is_branch_current = false;
-                offer.files.push(as_it_is(seed));
+            None if has_only_own_commit => {
+                plan.is_branch_current = false;
+                plan.files.push(to_tree_file(starter));
             }
-            // Taken off; or made a folder or a link, which no commit of ours can carry over.
+            // Removed, or replaced by a folder or link, which our commit cannot carry over.
             _ => {}
         }
     }
-    offer.files.sort_by(|one, other| one.path.cmp(&other.path));
+    plan.files.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(())
 }
 
-fn as_it_is(template: Template) -> TreeFile {
+fn to_tree_file(template: Template) -> TreeFile {
     TreeFile {
         path: template.path,
         content: TreeContent::Text(template.text),
     }
 }
 
-/// Which right a refusal may be for want of, in words for the operator.
+/// Remedy for a rejected request that may lack a permission.
 pub(super) async fn remedy(github: &GitHub, repo: &Repo, error: &VendorError) -> Option<String> {
     if !matches!(error.status(), Some(403 | 404)) {
         return None;
     }
-    let lacking = match github.missing_permissions(repo, &RIGHTS).await.ok()? {
+    let missing = match github
+        .missing_permissions(repo, &REQUIRED_PERMISSIONS)
+        .await
+        .ok()?
+    {
         None => {
             return Some(
                 "The token needs contents: write, pull_requests: write and workflows: write; a \
-                 classic one the scopes repo and workflow."
+                 classic token needs the scopes repo and workflow."
                     .to_owned(),
             );
         }
-        Some(lacking) => lacking,
+        Some(missing) => missing,
     };
-    (!lacking.is_empty()).then(|| {
+    (!missing.is_empty()).then(|| {
         format!(
-            "The App lacks the permission {} on {repo}: add it to the App, accept it for the \
+            "The App lacks the permission {} on {repo}. Add it to the App, accept it for the \
              installation, then sync again.",
-            lacking.join(", ")
+            missing.join(", ")
         )
     })
 }

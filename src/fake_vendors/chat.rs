@@ -1,4 +1,4 @@
-//! The chat vendors' incoming webhooks: they take a message and keep it.
+//! Incoming webhooks of Slack and Teams: messages are validated and stored.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,16 +11,18 @@ use super::clock;
 use super::http::{HttpRequest, HttpResponse};
 use super::persistence::PersistedModel;
 
-/// The stand-in chat vendors. Clones are the same ones.
+/// Fake chat vendors. Clones share their state.
 #[derive(Clone)]
 pub struct FakeChat(Arc<PersistedModel<Vec<ReceivedChatMessage>>>);
 
-/// One accepted message.
+/// Accepted chat message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReceivedChatMessage {
+    /// Arrival time, in milliseconds since the epoch.
     pub at_ms: i64,
-    /// `slack` or `teams`.
+    /// Chat vendor: `slack` or `teams`.
     pub kind: String,
+    /// Message as sent.
     pub body: Value,
 }
 
@@ -29,7 +31,7 @@ impl FakeChat {
         Ok(Self(Arc::new(PersistedModel::open(dir.join("chat.json"))?)))
     }
 
-    /// Accepted messages, oldest first.
+    /// Returns the accepted messages, oldest first.
     pub fn messages(&self) -> Vec<ReceivedChatMessage> {
         self.0.read(Clone::clone)
     }
@@ -57,22 +59,22 @@ impl FakeChat {
         };
         match kind {
             "slack" => {
-                let says = |key: &str| body.get(key).is_some_and(|value| !value.is_null());
-                if !(says("text") || says("blocks") || says("attachments")) {
+                let has = |key: &str| body.get(key).is_some_and(|value| !value.is_null());
+                if !(has("text") || has("blocks") || has("attachments")) {
                     return HttpResponse::text(400, "no_text");
                 }
-                self.keep(kind, body);
+                self.store(kind, body);
                 HttpResponse::text(200, "ok")
             }
             "teams" => {
-                self.keep(kind, body);
+                self.store(kind, body);
                 HttpResponse::empty(202)
             }
             _ => HttpResponse::text(404, "no_service"),
         }
     }
 
-    fn keep(&self, kind: &str, body: Value) {
+    fn store(&self, kind: &str, body: Value) {
         self.0.update(|messages| {
             messages.push(ReceivedChatMessage {
                 at_ms: clock::now_ms(),

@@ -1,4 +1,4 @@
-//! Time and identifiers as the vendors write them.
+//! Timestamps and identifiers in the vendors' formats.
 
 use jiff::Timestamp;
 
@@ -6,7 +6,7 @@ pub(crate) fn now_ms() -> i64 {
     Timestamp::now().as_millisecond()
 }
 
-/// `2026-11-20T23:36:11.093Z`
+/// Formats milliseconds since the epoch as `2026-11-20T23:36:11.093Z`.
 pub(crate) fn iso(ms: i64) -> String {
     Timestamp::from_millisecond(ms)
         .unwrap_or(Timestamp::UNIX_EPOCH)
@@ -14,7 +14,7 @@ pub(crate) fn iso(ms: i64) -> String {
         .to_string()
 }
 
-/// `2026-11-20T23:36:11Z`, the repository host's form.
+/// Formats milliseconds since the epoch as `2026-11-20T23:36:11Z`, GitHub's format.
 pub(crate) fn iso_seconds(ms: i64) -> String {
     Timestamp::from_millisecond(ms)
         .unwrap_or(Timestamp::UNIX_EPOCH)
@@ -22,7 +22,7 @@ pub(crate) fn iso_seconds(ms: i64) -> String {
         .to_string()
 }
 
-/// Reads a full timestamp or a bare date.
+/// Parses a full timestamp or a bare date (its midnight, UTC) to milliseconds since the epoch.
 pub(crate) fn parse(text: &str) -> Option<i64> {
     text.parse::<Timestamp>()
         .or_else(|_| format!("{text}T00:00:00Z").parse())
@@ -30,7 +30,7 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
         .map(Timestamp::as_millisecond)
 }
 
-/// A random version 4 UUID.
+/// Returns a random version 4 UUID.
 pub(crate) fn uuid() -> String {
     let mut bytes = [0u8; 16];
     fastrand::fill(&mut bytes);

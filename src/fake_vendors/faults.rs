@@ -1,7 +1,8 @@
-//! The fault dial: what goes wrong between a vendor and its client.
+//! Fault injection between a vendor and its client.
 //!
-//! Decides only; the town carries it out. Forced faults (`next`, `next_on`) come before outage and
-//! rate limit, and those before chance, so a test that names a fault always gets that one.
+//! Only decides which fault a request gets; the HTTP server performs it. Precedence: faults that a
+//! test queued (`inject_next`, `inject_on_match`), then outage, then rate limit, then random faults.
+//! A test that queues a fault therefore always gets that fault.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -9,21 +10,27 @@ use std::time::{Duration, SystemTime};
 
 use super::persistence::lock;
 
-/// The separately dialled parts of the town.
+/// Fake service with its own fault injector and its own name in the request log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FakeService {
+    /// Linear GraphQL API.
     Linear,
+    /// GitHub REST and GraphQL API.
     GitHub,
+    /// Incoming webhooks of Slack and Teams.
     Chat,
-    /// Git over HTTP: off unless dialled.
+    /// Git over HTTP. Without faults unless a test sets its rates.
     Git,
+    /// Jira Cloud REST API.
     Jira,
+    /// Fly Machines API.
     Fly,
+    /// Docker Engine API.
     Docker,
 }
 
 impl FakeService {
-    /// The word the request log uses.
+    /// Returns the service's name in the request log.
     pub fn name(self) -> &'static str {
         match self {
             Self::Linear => "linear",
@@ -37,48 +44,49 @@ impl FakeService {
     }
 }
 
-/// Chances in 0..=1 per request, and a delay for all of them.
+/// Fault probabilities per request (0 to 1), and a delay for every request.
 #[derive(Clone, Debug, Default)]
 pub struct FaultRates {
+    /// Delay of every request.
     pub latency: Duration,
-    /// Answers 500; nothing happened.
+    /// Probability of a 500 response without the request's effect.
     pub error_rate: f64,
-    /// Connection closed without an answer; nothing happened.
+    /// Probability of a dropped connection without the request's effect.
     pub drop_request_rate: f64,
-    /// It happened and is stored; connection closed without an answer.
+    /// Probability of a dropped connection after the request's effect is stored.
     pub drop_response_rate: f64,
 }
 
-/// One thing going wrong with one request.
+/// Fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
-    /// Answers this status; nothing happened.
+    /// Responds with this status; the request has no effect.
     ErrorStatus(u16),
-    /// Connection closed without an answer; nothing happened.
+    /// Closes the connection without a response; the request has no effect.
     DropRequest,
-    /// It happened and is stored; connection closed without an answer.
+    /// Closes the connection without a response after the request's effect is stored.
     DropResponse,
-    /// It happened and is stored; the answer is this status.
+    /// Responds with this status after the request's effect is stored.
     ReplaceResponseStatus(u16),
-    /// Refused by quota in the vendor's own way; resets after this long.
+    /// Responds with the vendor's own rate-limit error, which resets after this duration.
     RateLimited(Duration),
-    /// Answered properly, but late.
+    /// Performs the request at once and delays the response.
     DelayResponse(Duration),
-    /// It happens late, and even when the client has gone by then.
+    /// Delays the request. It takes effect even if the client has disconnected by then.
     DelayRequest(Duration),
 }
 
 struct Inner {
-    dial: FaultRates,
+    rates: FaultRates,
     rng: fastrand::Rng,
     outage: bool,
     limited_until: Option<SystemTime>,
-    /// Forced faults; one with a text waits for a request that contains it.
-    forced: VecDeque<(Option<String>, InjectedFault)>,
-    struck: Vec<(String, InjectedFault)>,
+    /// Queued faults. With a text, the fault applies to the first request that contains it.
+    queued: VecDeque<(Option<String>, InjectedFault)>,
+    injected: Vec<(String, InjectedFault)>,
 }
 
-/// The dial of one vendor. Clones turn the same dial.
+/// Fault injector of one service. Clones share their state.
 #[derive(Clone)]
 pub struct FaultInjector(Arc<Mutex<Inner>>);
 
@@ -89,78 +97,79 @@ impl Default for FaultInjector {
 }
 
 impl FaultInjector {
-    /// A dial whose chances repeat from run to run.
+    /// Creates an injector whose random faults are the same in every run.
     pub fn with_seed(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(Inner {
-            dial: FaultRates::default(),
+            rates: FaultRates::default(),
             rng: fastrand::Rng::with_seed(seed),
             outage: false,
             limited_until: None,
-            forced: VecDeque::new(),
-            struck: Vec::new(),
+            queued: VecDeque::new(),
+            injected: Vec::new(),
         })))
     }
 
-    /// Starts the random sequence again from this seed.
+    /// Restarts the random sequence from this seed.
     pub fn reseed(&self, seed: u64) {
         lock(&self.0).rng = fastrand::Rng::with_seed(seed);
     }
 
-    pub fn set_rates(&self, dial: FaultRates) {
-        lock(&self.0).dial = dial;
+    /// Sets the probabilities of random faults and the latency.
+    pub fn set_rates(&self, rates: FaultRates) {
+        lock(&self.0).rates = rates;
     }
 
-    /// The next request fails like this.
+    /// Queues a fault for the next request.
     pub fn inject_next(&self, fault: InjectedFault) {
-        lock(&self.0).forced.push_back((None, fault));
+        lock(&self.0).queued.push_back((None, fault));
     }
 
-    /// The next request whose `METHOD path?query body` contains `text` fails like this.
+    /// Queues a fault for the next request whose `METHOD path?query body` contains `text`.
     pub fn inject_on_match(&self, text: &str, fault: InjectedFault) {
         lock(&self.0)
-            .forced
+            .queued
             .push_back((Some(text.to_owned()), fault));
     }
 
-    /// While on, every request is answered 503 by a stranger's proxy page.
+    /// Starts or ends an outage: every request gets a 503 with the HTML page of a proxy.
     pub fn set_outage(&self, on: bool) {
         lock(&self.0).outage = on;
     }
 
-    /// Every request until then is refused by quota; `None` lifts it.
+    /// Rejects every request with the vendor's rate-limit error until then; `None` lifts the limit.
     pub fn rate_limit_until(&self, until: Option<SystemTime>) {
         lock(&self.0).limited_until = until;
     }
 
-    /// Back to a healthy vendor; forced faults that did not strike are forgotten.
+    /// Removes all faults: rates, outage, rate limit and queued faults.
     pub fn clear(&self) {
         let mut inner = lock(&self.0);
-        inner.dial = FaultRates::default();
+        inner.rates = FaultRates::default();
         inner.outage = false;
         inner.limited_until = None;
-        inner.forced.clear();
+        inner.queued.clear();
     }
 
-    /// Forced faults that have not struck.
+    /// Returns the number of queued faults that have not been injected.
     pub fn pending(&self) -> usize {
-        lock(&self.0).forced.len()
+        lock(&self.0).queued.len()
     }
 
-    /// What struck so far, with the `METHOD path` it struck.
+    /// Returns the injected faults so far, each with its request as `METHOD path?query`.
     pub fn injected(&self) -> Vec<(String, InjectedFault)> {
-        lock(&self.0).struck.clone()
+        lock(&self.0).injected.clone()
     }
 
     pub(crate) fn latency(&self) -> Duration {
-        lock(&self.0).dial.latency
+        lock(&self.0).rates.latency
     }
 
-    /// Draws the fate of one request.
+    /// Chooses the fault of one request, if any, and records it.
     pub(crate) fn sample(&self, line: &str, body: &[u8]) -> Option<InjectedFault> {
         let mut inner = lock(&self.0);
         let fault = inner.draw(line, body);
         if let Some(fault) = fault {
-            inner.struck.push((line.to_owned(), fault));
+            inner.injected.push((line.to_owned(), fault));
         }
         fault
     }
@@ -169,11 +178,11 @@ impl FaultInjector {
 impl Inner {
     fn draw(&mut self, line: &str, body: &[u8]) -> Option<InjectedFault> {
         let body = String::from_utf8_lossy(body);
-        let forced = self.forced.iter().position(|(text, _)| {
+        let queued = self.queued.iter().position(|(text, _)| {
             text.as_ref()
                 .is_none_or(|text| line.contains(text.as_str()) || body.contains(text.as_str()))
         });
-        if let Some((_, fault)) = forced.and_then(|at| self.forced.remove(at)) {
+        if let Some((_, fault)) = queued.and_then(|at| self.queued.remove(at)) {
             return Some(fault);
         }
         if self.outage {
@@ -191,7 +200,7 @@ impl Inner {
             drop_request_rate: drop_before,
             drop_response_rate: drop_after,
             ..
-        } = self.dial;
+        } = self.rates;
         if roll < error {
             Some(InjectedFault::ErrorStatus(500))
         } else if roll < error + drop_before {

@@ -1,4 +1,4 @@
-//! Plain pages for people who follow a vendor's link in a demo.
+//! Plain HTML pages for people who follow a vendor's link in a demo.
 
 use super::http::HttpResponse;
 
@@ -8,34 +8,34 @@ pub(crate) struct HtmlPage {
 }
 
 impl HtmlPage {
-    pub fn new(title: &str) -> Self {
+    pub(crate) fn new(title: &str) -> Self {
         let title = escape(title);
         let body = format!("<h1>{title}</h1>");
         Self { title, body }
     }
 
-    pub fn paragraph(&mut self, text: &str) {
+    pub(crate) fn paragraph(&mut self, text: &str) {
         self.body.push_str(&format!("<p>{}</p>", escape(text)));
     }
 
-    pub fn preformatted(&mut self, text: &str) {
+    pub(crate) fn preformatted(&mut self, text: &str) {
         self.body.push_str(&format!("<pre>{}</pre>", escape(text)));
     }
 
-    pub fn section(&mut self, head: &str, text: &str) {
+    pub(crate) fn section(&mut self, head: &str, text: &str) {
         let (head, text) = (escape(head), escape(text));
         self.body.push_str(&format!(
             "<section><b>{head}</b><pre>{text}</pre></section>"
         ));
     }
 
-    pub fn link(&mut self, text: &str, url: &str) {
+    pub(crate) fn link(&mut self, text: &str, url: &str) {
         let (text, url) = (escape(text), escape(url));
         self.body
             .push_str(&format!("<p><a href=\"{url}\">{text}</a></p>"));
     }
 
-    pub fn into_response(self) -> HttpResponse {
+    pub(crate) fn into_response(self) -> HttpResponse {
         let Self { title, body } = self;
         let style = "body{font:16px/1.5 system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere}\
             pre{white-space:pre-wrap;background:#8881;padding:.7rem;border-radius:.4rem}\
@@ -43,7 +43,7 @@ impl HtmlPage {
         let html = format!(
             "<!doctype html><html lang=en><meta charset=utf-8>\
              <meta name=viewport content=\"width=device-width\"><title>{title}</title>\
-             <style>{style}</style><p><small>A stand-in page of the sandbox</small></p>{body}"
+                     <style>{style}</style><p><small>Page of a fake vendor</small></p>{body}"
         );
         HttpResponse::new(200, "text/html; charset=utf-8", html).header(
             "content-security-policy",

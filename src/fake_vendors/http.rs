@@ -1,13 +1,13 @@
-//! Requests and answers as the vendors handle them: whole bodies, plain strings, no framework.
+//! HTTP requests and responses as the fake vendors handle them: complete bodies, plain strings.
 //!
-//! Vendors are synchronous code (they lock, write files and run git); the town calls them from the
-//! blocking pool, so nothing here knows about async.
+//! Vendors are synchronous code: they lock, write files and run git. The server calls them on the
+//! blocking thread pool, so nothing in this module is async.
 
 use bytes::Bytes;
 use hyper::HeaderMap;
 use serde_json::Value;
 
-/// One request after its vendor prefix has been taken off the path.
+/// HTTP request, with the vendor's prefix removed from its path.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpRequest {
     pub method: String,
@@ -19,8 +19,9 @@ pub(crate) struct HttpRequest {
 }
 
 impl HttpRequest {
-    /// Path segments, percent-decoded one by one so that an encoded slash stays inside its segment.
-    pub fn segments(&self) -> Vec<String> {
+    /// Returns the path segments. Each is percent-decoded separately, so an encoded slash does not
+    /// split its segment.
+    pub(crate) fn segments(&self) -> Vec<String> {
         self.path
             .split('/')
             .filter(|segment| !segment.is_empty())
@@ -28,19 +29,19 @@ impl HttpRequest {
             .collect()
     }
 
-    pub fn query_param(&self, name: &str) -> Option<String> {
+    pub(crate) fn query_param(&self, name: &str) -> Option<String> {
         self.query.split('&').find_map(|pair| {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             (percent_decode(key) == name).then(|| percent_decode(&value.replace('+', " ")))
         })
     }
 
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// The body as JSON; an empty body counts as an empty object, as the vendors take it.
-    pub fn json(&self) -> Option<Value> {
+    /// Parses the body as JSON. An empty body is an empty object, as at the vendors.
+    pub(crate) fn json(&self) -> Option<Value> {
         if self.body.is_empty() {
             return Some(Value::Object(serde_json::Map::new()));
         }
@@ -48,7 +49,7 @@ impl HttpRequest {
     }
 }
 
-/// One answer.
+/// HTTP response.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpResponse {
     pub status: u16,
@@ -57,7 +58,7 @@ pub(crate) struct HttpResponse {
 }
 
 impl HttpResponse {
-    pub fn new(status: u16, content_type: &str, body: impl Into<Bytes>) -> Self {
+    pub(crate) fn new(status: u16, content_type: &str, body: impl Into<Bytes>) -> Self {
         Self {
             status,
             headers: vec![("content-type".into(), content_type.into())],
@@ -65,15 +66,15 @@ impl HttpResponse {
         }
     }
 
-    pub fn json(status: u16, value: &Value) -> Self {
+    pub(crate) fn json(status: u16, value: &Value) -> Self {
         Self::new(status, "application/json; charset=utf-8", value.to_string())
     }
 
-    pub fn text(status: u16, text: impl Into<String>) -> Self {
+    pub(crate) fn text(status: u16, text: impl Into<String>) -> Self {
         Self::new(status, "text/plain; charset=utf-8", text.into())
     }
 
-    pub fn empty(status: u16) -> Self {
+    pub(crate) fn empty(status: u16) -> Self {
         Self {
             status,
             headers: Vec::new(),
@@ -81,7 +82,7 @@ impl HttpResponse {
         }
     }
 
-    pub fn header(mut self, name: &str, value: impl ToString) -> Self {
+    pub(crate) fn header(mut self, name: &str, value: impl ToString) -> Self {
         self.headers.push((name.to_owned(), value.to_string()));
         self
     }
@@ -110,7 +111,7 @@ pub(crate) fn percent_decode(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Escapes what has a meaning inside a query value.
+/// Percent-encodes characters that are special in a query value.
 pub(crate) fn percent_encode(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {

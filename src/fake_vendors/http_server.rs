@@ -1,7 +1,8 @@
-//! One listener for all vendors: which vendor a path belongs to, and what goes wrong on the way.
+//! One HTTP listener for all fake vendors: routing by path prefix, and injected faults.
 //!
-//! Faults strike here, around the vendors and never inside them: a vendor either does a thing whole
-//! and stores it, or is not asked. Vendors are synchronous and run on the blocking pool.
+//! Faults are injected here, around the vendors and never inside them: a vendor either handles a
+//! request completely and stores the result, or does not see it. Vendors are synchronous and run on
+//! the blocking thread pool.
 
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -23,54 +24,55 @@ use super::http::{HttpRequest, HttpResponse};
 use super::instance::FakeVendorsInner;
 use super::machines::fly::FakeFlyMachines;
 
-/// The socket of the container engine. None where the folder's name is too long for one; the engine
-/// answers on the town's port all the same.
+/// Binds the socket of the Docker engine. Returns `None` if the folder's path is too long for a Unix
+/// socket; the engine is still reachable over TCP.
 pub(crate) fn bind_docker_socket(path: &Path) -> Option<UnixListener> {
-    // Left behind by a town that was killed; mostly there is none.
+    // A killed process leaves its socket behind. Usually there is none.
     let _ = std::fs::remove_file(path);
     UnixListener::bind(path).ok()
 }
 
-/// Connections end with the accept loop: dropping the set aborts them.
+/// Accepts connections until the listener fails. All open connections are aborted when this function
+/// ends.
 pub(crate) async fn accept_connections(
     listener: TcpListener,
     socket: Option<UnixListener>,
-    town: Weak<FakeVendorsInner>,
+    vendors: Weak<FakeVendorsInner>,
 ) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 let Ok((stream, _)) = accepted else { return };
-                // Small answers must not wait for the client's delayed acknowledgement.
+                // Without this, small responses wait for the client's delayed acknowledgement.
                 let _ = stream.set_nodelay(true);
-                connections.spawn(serve(stream, town.clone()));
+                connections.spawn(serve(stream, vendors.clone()));
             }
-            Some(stream) = next(socket.as_ref()) => {
-                connections.spawn(serve(stream, town.clone()));
+            Some(stream) = next_unix_connection(socket.as_ref()) => {
+                connections.spawn(serve(stream, vendors.clone()));
             }
         }
         while connections.try_join_next().is_some() {}
     }
 }
 
-/// The next connection of the socket; never one where there is no socket.
-async fn next(socket: Option<&UnixListener>) -> Option<UnixStream> {
+/// Returns the next connection of the socket. Pends forever without a socket.
+async fn next_unix_connection(socket: Option<&UnixListener>) -> Option<UnixStream> {
     match socket {
         Some(socket) => Some(socket.accept().await.ok()?.0),
         None => std::future::pending().await,
     }
 }
 
-async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, town: Weak<FakeVendorsInner>) {
-    let service = service_fn(move |request| handle(town.clone(), request));
-    // A client that goes away, or a connection dropped on purpose, is no error of ours.
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, vendors: Weak<FakeVendorsInner>) {
+    let service = service_fn(move |request| handle(vendors.clone(), request));
+    // Clients disconnect, and faults drop connections on purpose.
     let _ = hyper::server::conn::http1::Builder::new()
         .serve_connection(TokioIo::new(stream), service)
         .await;
 }
 
-/// The error that makes the server close a connection without an answer.
+/// Error that closes a connection without a response.
 #[derive(Debug)]
 struct Dropped;
 
@@ -82,9 +84,9 @@ impl std::fmt::Display for Dropped {
 
 impl std::error::Error for Dropped {}
 
-/// Which part of the town a request is for.
+/// Vendor endpoint that a request is for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Door {
+enum Route {
     Linear,
     LinearPage,
     Jira,
@@ -97,48 +99,48 @@ enum Door {
     Fly,
     FlyLogs,
     Docker,
-    Nowhere,
+    Unknown,
 }
 
-impl Door {
-    /// The door, and the path behind it.
-    fn of(method: &str, path: &str) -> (Self, String) {
-        let behind = |prefix: &str| {
+impl Route {
+    /// Returns the route of a path, and the path without the route's prefix.
+    fn parse(method: &str, path: &str) -> (Self, String) {
+        let strip = |prefix: &str| {
             let rest = path.strip_prefix(prefix)?;
             (rest.is_empty() || rest.starts_with('/')).then(|| rest.to_owned())
         };
-        if let Some(rest) = behind("/linear") {
-            let door = if method == "GET" {
+        if let Some(rest) = strip("/linear") {
+            let route = if method == "GET" {
                 Self::LinearPage
             } else {
                 Self::Linear
             };
-            (door, rest)
-        } else if let Some(rest) = behind("/jira") {
+            (route, rest)
+        } else if let Some(rest) = strip("/jira") {
             let is_page = rest.starts_with("/browse/");
             (if is_page { Self::JiraPage } else { Self::Jira }, rest)
-        } else if let Some(rest) = behind("/github/api/v3") {
+        } else if let Some(rest) = strip("/github/api/v3") {
             (Self::Rest, rest)
-        } else if let Some(rest) = behind("/github/api/graphql") {
+        } else if let Some(rest) = strip("/github/api/graphql") {
             (Self::GraphQl, format!("/graphql{rest}"))
-        } else if let Some(rest) = behind("/github") {
+        } else if let Some(rest) = strip("/github") {
             let git = rest.ends_with("/info/refs")
                 || rest.ends_with("/git-upload-pack")
                 || rest.ends_with("/git-receive-pack");
             (if git { Self::Git } else { Self::Site }, rest)
-        } else if let Some(rest) = behind("/chat") {
+        } else if let Some(rest) = strip("/chat") {
             (Self::Chat, rest)
-        } else if let Some(rest) = behind("/fly") {
+        } else if let Some(rest) = strip("/fly") {
             let is_log = rest.starts_with("/api/");
             (if is_log { Self::FlyLogs } else { Self::Fly }, rest)
-        } else if is_engine(path) {
+        } else if is_docker_path(path) {
             (Self::Docker, path.to_owned())
         } else {
-            (Self::Nowhere, path.to_owned())
+            (Self::Unknown, path.to_owned())
         }
     }
 
-    /// Whose dial and log it is; pages and log downloads are nobody's.
+    /// Returns the service whose faults and request log apply. Pages and log downloads have none.
     fn vendor(self) -> Option<FakeService> {
         match self {
             Self::Linear => Some(FakeService::Linear),
@@ -148,19 +150,19 @@ impl Door {
             Self::Chat => Some(FakeService::Chat),
             Self::Fly => Some(FakeService::Fly),
             Self::Docker => Some(FakeService::Docker),
-            Self::LinearPage | Self::JiraPage | Self::Site | Self::FlyLogs | Self::Nowhere => None,
+            Self::LinearPage | Self::JiraPage | Self::Site | Self::FlyLogs | Self::Unknown => None,
         }
     }
 }
 
 async fn handle(
-    town: Weak<FakeVendorsInner>,
+    vendors: Weak<FakeVendorsInner>,
     request: hyper::Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Dropped> {
-    let town = town.upgrade().ok_or(Dropped)?;
+    let vendors = vendors.upgrade().ok_or(Dropped)?;
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(|_| Dropped)?.to_bytes();
-    let (door, path) = Door::of(head.method.as_str(), head.uri.path());
+    let (route, path) = Route::parse(head.method.as_str(), head.uri.path());
     let request = HttpRequest {
         method: head.method.to_string(),
         path,
@@ -168,15 +170,15 @@ async fn handle(
         headers: head.headers,
         body,
     };
-    let reply = match door.vendor() {
-        Some(vendor) => faulty(&town, door, vendor, request).await,
-        None => Some(ask(&town, door, request).await),
+    let reply = match route.vendor() {
+        Some(vendor) => handle_with_faults(&vendors, route, vendor, request).await,
+        None => Some(dispatch(&vendors, route, request).await),
     };
-    reply.map(wire).ok_or(Dropped)
+    reply.map(into_hyper).ok_or(Dropped)
 }
 
-/// Whether a path is the container engine's, with or without a version in front.
-fn is_engine(path: &str) -> bool {
+/// Returns whether a path belongs to the Docker engine, with or without an API version prefix.
+fn is_docker_path(path: &str) -> bool {
     let mut segments = path.split('/').skip(1);
     let first = segments.next().unwrap_or_default();
     let first = match first.starts_with("v1.") {
@@ -186,14 +188,14 @@ fn is_engine(path: &str) -> bool {
     matches!(first, "containers" | "images" | "_ping")
 }
 
-/// Answers one vendor request as its dial wants it; `None` drops the connection.
-async fn faulty(
-    town: &Arc<FakeVendorsInner>,
-    door: Door,
+/// Handles a request with its injected fault. Returns `None` to drop the connection.
+async fn handle_with_faults(
+    vendors: &Arc<FakeVendorsInner>,
+    route: Route,
     vendor: FakeService,
     request: HttpRequest,
 ) -> Option<HttpResponse> {
-    let faults = &town.faults[vendor as usize];
+    let faults = &vendors.faults[vendor as usize];
     let latency = faults.latency();
     if !latency.is_zero() {
         tokio::time::sleep(latency).await;
@@ -201,91 +203,96 @@ async fn faulty(
     let line = format!("{} {}?{}", request.method, request.path, request.query);
     let fault = faults.sample(&line, &request.body);
     let reply = match fault {
-        Some(InjectedFault::ErrorStatus(status)) => Some(broken(status)),
+        Some(InjectedFault::ErrorStatus(status)) => Some(proxy_error(status)),
         Some(InjectedFault::DropRequest) => None,
         Some(InjectedFault::RateLimited(left)) => Some(match vendor {
-            FakeService::Linear => town.linear.rate_limited_response(left),
-            FakeService::Jira => town.jira.rate_limited_response(left),
-            FakeService::GitHub | FakeService::Git => town.github.rate_limited_response(left),
+            FakeService::Linear => vendors.linear.rate_limited_response(left),
+            FakeService::Jira => vendors.jira.rate_limited_response(left),
+            FakeService::GitHub | FakeService::Git => vendors.github.rate_limited_response(left),
             FakeService::Chat => FakeChat::rate_limited_response(left),
             FakeService::Fly => FakeFlyMachines::rate_limited_response(left),
-            // An engine knows no quota.
-            FakeService::Docker => broken(503),
+            // The Docker engine has no rate limit.
+            FakeService::Docker => proxy_error(503),
         }),
         Some(InjectedFault::DropResponse) => {
-            ask(town, door, request.clone()).await;
+            dispatch(vendors, route, request.clone()).await;
             None
         }
         Some(InjectedFault::ReplaceResponseStatus(status)) => {
-            ask(town, door, request.clone()).await;
-            Some(broken(status))
+            dispatch(vendors, route, request.clone()).await;
+            Some(proxy_error(status))
         }
         Some(InjectedFault::DelayResponse(delay)) => {
-            let reply = ask(town, door, request.clone()).await;
+            let reply = dispatch(vendors, route, request.clone()).await;
             tokio::time::sleep(delay).await;
             Some(reply)
         }
         Some(InjectedFault::DelayRequest(delay)) => {
-            let (town, request) = (town.clone(), request.clone());
+            let (vendors, request) = (vendors.clone(), request.clone());
             let slow = tokio::spawn(async move {
                 tokio::time::sleep(delay).await;
-                ask(&town, door, request).await
+                dispatch(&vendors, route, request).await
             });
             slow.await.ok()
         }
-        None => Some(ask(town, door, request.clone()).await),
+        None => Some(dispatch(vendors, route, request.clone()).await),
     };
     if vendor != FakeService::Git {
-        town.requests
+        vendors
+            .requests
             .record(vendor, &request, reply.as_ref().map(|reply| reply.status));
     }
     reply
 }
 
-/// What a proxy in front of a broken vendor says: not JSON.
-fn broken(status: u16) -> HttpResponse {
+/// Returns the HTML error page of a proxy in front of a failing vendor.
+fn proxy_error(status: u16) -> HttpResponse {
     let page =
         format!("<html><head><title>{status}</title></head><body>Sandbox fault</body></html>");
     HttpResponse::new(status, "text/html", page)
 }
 
-/// Asks the vendor and stores what changed before the answer may leave.
-async fn ask(town: &Arc<FakeVendorsInner>, door: Door, request: HttpRequest) -> HttpResponse {
-    let town = town.clone();
-    let Ok(permit) = town.request_permits.clone().acquire_owned().await else {
+/// Lets the vendor handle the request, and stores its changes before the response is sent.
+async fn dispatch(
+    vendors: &Arc<FakeVendorsInner>,
+    route: Route,
+    request: HttpRequest,
+) -> HttpResponse {
+    let vendors = vendors.clone();
+    let Ok(permit) = vendors.request_permits.clone().acquire_owned().await else {
         return HttpResponse::text(503, "closing");
     };
-    let answered = tokio::task::spawn_blocking(move || {
-        let _at_work = permit;
-        let reply = match door {
-            Door::Linear | Door::LinearPage => town.linear.handle(&request),
-            Door::Jira | Door::JiraPage => town.jira.handle(&request),
-            Door::Rest => town.github.handle_rest(&request),
-            Door::GraphQl => town.github.handle_graphql(&request),
-            Door::Git | Door::Site => town.github.handle_site(&request),
-            Door::Chat => town.chat.handle(&request),
-            Door::Fly | Door::FlyLogs => town.fly.handle(&request),
-            Door::Docker => town.docker.handle(&request),
-            Door::Nowhere => HttpResponse::text(404, "no such vendor"),
+    let result = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        let reply = match route {
+            Route::Linear | Route::LinearPage => vendors.linear.handle(&request),
+            Route::Jira | Route::JiraPage => vendors.jira.handle(&request),
+            Route::Rest => vendors.github.handle_rest(&request),
+            Route::GraphQl => vendors.github.handle_graphql(&request),
+            Route::Git | Route::Site => vendors.github.handle_site(&request),
+            Route::Chat => vendors.chat.handle(&request),
+            Route::Fly | Route::FlyLogs => vendors.fly.handle(&request),
+            Route::Docker => vendors.docker.handle(&request),
+            Route::Unknown => HttpResponse::text(404, "no such vendor"),
         };
-        let settled = match door {
-            Door::Linear | Door::LinearPage => town.linear.flush(),
-            Door::Jira | Door::JiraPage => town.jira.flush(),
-            Door::Chat => town.chat.flush(),
-            Door::Fly | Door::FlyLogs => town.fly.flush(),
-            Door::Docker => town.docker.flush(),
-            _ => town.github.flush(),
+        let flushed = match route {
+            Route::Linear | Route::LinearPage => vendors.linear.flush(),
+            Route::Jira | Route::JiraPage => vendors.jira.flush(),
+            Route::Chat => vendors.chat.flush(),
+            Route::Fly | Route::FlyLogs => vendors.fly.flush(),
+            Route::Docker => vendors.docker.flush(),
+            _ => vendors.github.flush(),
         };
-        settled.map(|()| reply)
+        flushed.map(|()| reply)
     });
-    match answered.await {
+    match result.await {
         Ok(Ok(reply)) => reply,
-        Ok(Err(error)) => HttpResponse::text(500, format!("sandbox: {error:#}")),
-        Err(error) => HttpResponse::text(500, format!("sandbox: {error}")),
+        Ok(Err(error)) => HttpResponse::text(500, format!("fake vendor: {error:#}")),
+        Err(error) => HttpResponse::text(500, format!("fake vendor: {error}")),
     }
 }
 
-fn wire(reply: HttpResponse) -> Response<Full<Bytes>> {
+fn into_hyper(reply: HttpResponse) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(reply.body));
     *response.status_mut() =
         StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

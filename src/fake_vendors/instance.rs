@@ -1,4 +1,4 @@
-//! The town itself: opens the vendors, keeps the port, starts and stops.
+//! Lifecycle of the fake vendors: opens their models, binds the port, starts and stops the server.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -20,43 +20,48 @@ use super::machines::fly::FakeFlyMachines;
 use super::persistence::{lock, write_atomic};
 use super::request_log::RequestLog;
 
-/// How long a start waits for a port that a dying predecessor still holds.
-const PORT_PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum wait for a port that a dying predecessor still holds.
+const PORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How many requests are worked on at once.
-const AT_WORK_MAX: u32 = 256;
+/// Maximum number of requests handled concurrently.
+const MAX_CONCURRENT_REQUESTS: u32 = 256;
 
-/// How a town is set up. `TownOptions::new` fills in everything but the folder and the program.
+/// Options of [`FakeVendors`]. `new` has defaults for everything but the folder and the program.
 #[derive(Clone, Debug)]
 pub struct FakeVendorsOptions {
-    /// All state lives here.
+    /// Folder of all state.
     pub dir: PathBuf,
-    /// What jobs find as `agent-implement`, and what plays the agent.
+    /// Program that jobs find as `agent-implement`, and that also runs the scripted agent.
     pub program: PathBuf,
-    /// A folder of real agent programs, instead of the one that plays scripts.
+    /// Folder of real agent programs to use instead of the scripted agent.
     pub agents_dir: Option<PathBuf>,
-    /// `None` takes the port of the last time in this folder, else a free one.
+    /// Port. `None` reuses the last port of this folder, or picks a free one.
     pub port: Option<u16>,
     /// Private key (PKCS#1 or PKCS#8 PEM) of the App whose JWTs are accepted.
     pub app_key_pem: Option<String>,
+    /// App ID.
     pub app_id: u64,
-    /// Also the name of its bot account.
+    /// App slug, which is also the name of its bot account.
     pub app_slug: String,
-    /// The personal token of the repository host that may do everything.
+    /// Personal GitHub token with every permission.
     pub github_personal_token: String,
+    /// Linear API key.
     pub linear_api_key: String,
+    /// Jira account of the API token.
     pub jira_email: String,
+    /// Jira API token.
     pub jira_api_token: String,
-    /// Seed of the fault dials.
+    /// Seed of the fault injectors.
     pub fault_seed: u64,
-    /// Workflow runs are only records: none is started, and `Repo::begin_run` and `Repo::end_run` tell
-    /// what becomes of each.
+    /// Whether workflow runs are fake: none is started, and a test changes their state with
+    /// `FakeRepo::start_run` and `FakeRepo::complete_run`.
     pub fake_runs: bool,
-    /// How the dials stand at the start; nothing goes wrong otherwise.
+    /// Initial fault rates; other services have none.
     pub fault_rates: Vec<(FakeService, FaultRates)>,
 }
 
 impl FakeVendorsOptions {
+    /// Returns options with defaults: any port, no App key, no faults, real runs.
     pub fn new(dir: impl Into<PathBuf>, program: impl Into<PathBuf>) -> Self {
         Self {
             dir: dir.into(),
@@ -77,7 +82,7 @@ impl FakeVendorsOptions {
     }
 }
 
-/// A running town. Clones are the same town.
+/// Running fake vendors. Clones share their state.
 #[derive(Clone)]
 pub struct FakeVendors {
     pub(crate) inner: Arc<FakeVendorsInner>,
@@ -94,18 +99,18 @@ pub(crate) struct FakeVendorsInner {
     pub docker: FakeDockerEngine,
     pub faults: [FaultInjector; 7],
     pub requests: RequestLog,
-    /// One permit a vendor at work; a stop takes them all, so that nothing is written after it.
+    /// One permit per request at work. `stop` takes all of them, so that nothing is written after it.
     pub request_permits: Arc<Semaphore>,
     server: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl FakeVendors {
-    /// Opens the town of this folder, or founds one there, and lets it answer. Runs that were
-    /// going on when it was last stopped or killed go on being watched.
+    /// Starts the fake vendors of this folder, which is initialized if it is new. Runs that were active
+    /// at the last stop or kill are monitored again.
     pub async fn start(options: FakeVendorsOptions) -> anyhow::Result<Self> {
         let dir = &options.dir;
         std::fs::create_dir_all(dir.join("scripts"))
-            .with_context(|| format!("making {}", dir.display()))?;
+            .with_context(|| format!("Cannot create {}", dir.display()))?;
         let dir = dir.canonicalize()?;
         let listener = listen(&dir, options.port).await?;
         let port = listener.local_addr()?.port();
@@ -140,12 +145,12 @@ impl FakeVendors {
                 FaultInjector::with_seed(options.fault_seed ^ at as u64)
             }),
             requests: RequestLog::default(),
-            request_permits: Arc::new(Semaphore::new(AT_WORK_MAX as usize)),
+            request_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_REQUESTS as usize)),
             server: Mutex::new(None),
             dir,
         });
-        for (vendor, dial) in options.fault_rates {
-            inner.faults[vendor as usize].set_rates(dial);
+        for (vendor, rates) in options.fault_rates {
+            inner.faults[vendor as usize].set_rates(rates);
         }
         let socket = http_server::bind_docker_socket(&inner.dir.join("docker.sock"));
         let server = tokio::spawn(http_server::accept_connections(
@@ -157,6 +162,7 @@ impl FakeVendors {
         Ok(Self { inner })
     }
 
+    /// Returns the TCP port.
     pub fn port(&self) -> u16 {
         self.inner.port
     }
@@ -165,97 +171,106 @@ impl FakeVendors {
         format!("http://127.0.0.1:{}", self.inner.port)
     }
 
-    /// Clients post to `{linear_url}/graphql`.
+    /// Returns the base URL of Linear; the API is at `{linear_url}/graphql`.
     pub fn linear_url(&self) -> String {
         format!("{}/linear", self.base())
     }
 
-    /// The site: people read at `{jira_url}/browse/{key}`, clients call `{jira_url}/rest/api/3`.
+    /// Returns the URL of the Jira site: pages at `{jira_url}/browse/{key}`, API at
+    /// `{jira_url}/rest/api/3`.
     pub fn jira_url(&self) -> String {
         format!("{}/jira", self.base())
     }
 
-    /// The gateway for bearer tokens: clients call `{jira_gateway_url}/rest/api/3`.
+    /// Returns the base URL of Jira for bearer tokens; the API is at
+    /// `{jira_gateway_url}/rest/api/3`.
     pub fn jira_gateway_url(&self) -> String {
         format!("{}/jira/ex/jira/sandbox-cloud", self.base())
     }
 
-    /// Base of the REST API; GraphQL answers at `{github_api_url}/graphql` and `/github/api/graphql`.
+    /// Returns the base URL of GitHub's REST API. GraphQL is at `{github_api_url}/graphql` and at
+    /// `/github/api/graphql`.
     pub fn github_api_url(&self) -> String {
         format!("{}/github/api/v3", self.base())
     }
 
-    /// Git is at `{github_server_url}/{owner}/{repo}.git`.
+    /// Returns the base URL of GitHub's pages; git is at `{github_server_url}/{owner}/{repo}.git`.
     pub fn github_server_url(&self) -> String {
         format!("{}/github", self.base())
     }
 
-    /// An incoming webhook of the first chat vendor.
+    /// Returns the URL of a Slack incoming webhook.
     pub fn slack_url(&self) -> String {
         format!("{}/chat/slack/T000/B000/sandbox", self.base())
     }
 
-    /// An incoming webhook of the second chat vendor.
+    /// Returns the URL of a Teams incoming webhook.
     pub fn teams_url(&self) -> String {
         format!("{}/chat/teams/sandbox", self.base())
     }
 
-    /// Base of the Machines API.
+    /// Returns the base URL of the Fly Machines API.
     pub fn fly_url(&self) -> String {
         format!("{}/fly", self.base())
     }
 
-    /// The container engine, as `DOCKER_HOST` names it.
+    /// Returns the TCP address of the Docker engine, in the format of `DOCKER_HOST`.
     pub fn docker_host(&self) -> String {
         format!("tcp://127.0.0.1:{}", self.inner.port)
     }
 
-    /// The same, as an address.
+    /// Returns the HTTP URL of the Docker engine.
     pub fn docker_url(&self) -> String {
         self.base()
     }
 
-    /// The same engine behind a Unix socket.
+    /// Returns the address of the Docker engine's Unix socket.
     pub fn docker_socket(&self) -> String {
         format!("unix://{}", self.inner.dir.join("docker.sock").display())
     }
 
+    /// Returns the fake Fly Machines API.
     pub fn fly(&self) -> &FakeFlyMachines {
         &self.inner.fly
     }
 
+    /// Returns the fake Docker engine.
     pub fn docker(&self) -> &FakeDockerEngine {
         &self.inner.docker
     }
 
+    /// Returns the fake Linear.
     pub fn linear(&self) -> &FakeLinear {
         &self.inner.linear
     }
 
+    /// Returns the fake Jira.
     pub fn jira(&self) -> &FakeJira {
         &self.inner.jira
     }
 
+    /// Returns the fake GitHub.
     pub fn github(&self) -> &FakeGitHub {
         &self.inner.github
     }
 
+    /// Returns the fake chat vendors.
     pub fn chat(&self) -> &FakeChat {
         &self.inner.chat
     }
 
-    /// The fault dial of one vendor.
+    /// Returns the fault injector of one service.
     pub fn faults(&self, vendor: FakeService) -> &FaultInjector {
         &self.inner.faults[vendor as usize]
     }
 
-    /// Every API request so far.
+    /// Returns the log of API requests.
     pub fn requests(&self) -> &RequestLog {
         &self.inner.requests
     }
 
-    /// From now on tickets, messages, pull requests and runs are in memory alone: for thousands of
-    /// them, of which nothing needs to outlive the process.
+    /// Keeps later changes of tickets, messages, pull requests and runs in memory only, for load tests
+    /// whose state need not survive the process.
     pub fn keep_in_memory(&self) {
         self.inner.linear.keep_in_memory();
         self.inner.jira.keep_in_memory();
@@ -263,38 +278,48 @@ impl FakeVendors {
         self.inner.chat.keep_in_memory();
     }
 
-    /// Where the scripted agent finds its scripts: `Script::save(town.scripts(), "ENG-1")`.
+    /// Returns the folder of the scripted agent's scripts, see
+    /// [`Script::save`](super::scripted_agent::Script::save).
     pub fn scripts_dir(&self) -> std::path::PathBuf {
         self.inner.dir.join("scripts")
     }
 
-    /// The folder of the town's state.
+    /// Returns the folder of all state.
     pub fn dir(&self) -> &std::path::Path {
         &self.inner.dir
     }
 
-    /// Waits until no vendor is at work on a request.
+    /// Waits until no request is being handled.
     pub async fn wait_idle(&self) {
-        // Nobody closes the semaphore, so the permits come.
-        drop(self.inner.request_permits.acquire_many(AT_WORK_MAX).await);
+        // The semaphore is never closed, so this cannot fail.
+        drop(
+            self.inner
+                .request_permits
+                .acquire_many(MAX_CONCURRENT_REQUESTS)
+                .await,
+        );
     }
 
-    /// Stops answering. Runs go on, and are found again by the next start in the same folder.
+    /// Stops the server. Runs continue, and the next start in the same folder monitors them again.
     pub async fn stop(self) {
         let server = lock(&self.inner.server).take();
         if let Some(server) = server {
             server.abort();
-            // Aborted is how it is meant to end.
+            // The abort makes this an error.
             let _ = server.await;
         }
-        // Nobody closes the semaphore, so the permits come.
-        let _ = self.inner.request_permits.acquire_many(AT_WORK_MAX).await;
+        // The semaphore is never closed, so this cannot fail.
+        let _ = self
+            .inner
+            .request_permits
+            .acquire_many(MAX_CONCURRENT_REQUESTS)
+            .await;
         let github = self.inner.github.clone();
-        // The foreman finishes its look; a panic there has been reported by its own thread.
+        // Waits for the run controller's current check. Its own thread has reported any panic.
         let _ = tokio::task::spawn_blocking(move || github.stop()).await;
     }
 
-    /// Stops answering and kills what runs, as a machine's crash would.
+    /// Stops the server and kills all runs and machines, like a crash of the whole machine.
     pub async fn stop_and_kill_runs(self) {
         let github = self.inner.github.clone();
         let (machines, docker) = (self.inner.fly.clone(), self.inner.docker.clone());
@@ -305,7 +330,7 @@ impl FakeVendors {
     }
 }
 
-/// A town that is let go stops answering like one that is stopped.
+/// Stops the server when the last clone is dropped.
 impl Drop for FakeVendorsInner {
     fn drop(&mut self) {
         if let Some(server) = lock(&self.server).take() {
@@ -314,11 +339,11 @@ impl Drop for FakeVendorsInner {
     }
 }
 
-async fn listen(dir: &std::path::Path, wanted: Option<u16>) -> anyhow::Result<TcpListener> {
-    let kept = std::fs::read_to_string(dir.join("port")).ok();
-    let kept = kept.and_then(|text| text.trim().parse().ok());
-    let port: u16 = wanted.or(kept).unwrap_or(0);
-    let give_up = Instant::now() + PORT_PATIENCE;
+async fn listen(dir: &std::path::Path, requested: Option<u16>) -> anyhow::Result<TcpListener> {
+    let saved = std::fs::read_to_string(dir.join("port")).ok();
+    let saved = saved.and_then(|text| text.trim().parse().ok());
+    let port: u16 = requested.or(saved).unwrap_or(0);
+    let deadline = Instant::now() + PORT_TIMEOUT;
     loop {
         let socket = TcpSocket::new_v4()?;
         socket.set_reuseaddr(true)?;
@@ -327,10 +352,10 @@ async fn listen(dir: &std::path::Path, wanted: Option<u16>) -> anyhow::Result<Tc
             .and_then(|()| socket.listen(1024));
         match bound {
             Ok(listener) => return Ok(listener),
-            Err(error) if Instant::now() > give_up => {
+            Err(error) if Instant::now() > deadline => {
                 return Err(error).with_context(|| {
                     format!(
-                        "listening on 127.0.0.1:{port} (is another sandbox using {}?)",
+                        "Cannot listen on 127.0.0.1:{port}. Is another process using {}?",
                         dir.display()
                     )
                 });

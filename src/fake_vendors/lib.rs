@@ -1,9 +1,9 @@
-//! A town of stand-in vendors on loopback, for the demo and the tests.
+//! Fake vendors on loopback, for the demo and the tests.
 //!
-//! Speaks the vendors' wire formats over real HTTP on one port, with models that live in one folder
-//! and survive `kill -9`; dispatched workflows really run. It imports nothing of the rest of this
-//! crate and shares no types with it: what the clients believe about a vendor and what the vendor
-//! does are written down twice, on purpose.
+//! They serve the vendors' wire formats over real HTTP on one port. All state lives in one folder
+//! and survives `kill -9`. Dispatched workflows really run. The crate imports nothing of the rest of
+//! the workspace and shares no types with it: a client's view of a vendor's API and the fake
+//! vendor's are written independently on purpose, so that a mistake in one of them fails a test.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

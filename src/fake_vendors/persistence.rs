@@ -1,11 +1,11 @@
-//! Models that outlive the process: one JSON file a vendor, replaced atomically.
+//! Models that survive a restart of the process: one JSON file per vendor, replaced atomically.
 //!
-//! What is *not* here: any knowledge of a vendor. The invariant: an answer leaves the town only
-//! after the state it speaks of is on disk (`settle`), so a `kill -9` loses nothing acknowledged.
-//! Two requests that change the model at once share one rewrite: the second finds its version
-//! already saved by the first. No fsync: the promise is about the process, not the machine.
-//! A town that is asked to may keep its models in memory alone: each change rewrites the whole
-//! file, which thousands of rows make too slow for a stand-in under load.
+//! Knows nothing about any vendor. Invariant: a response is sent only after the state that it
+//! reports is on disk (`flush`), so `kill -9` loses nothing that a client was answered. Concurrent
+//! changes share one write: the second `flush` finds its version already saved by the first. There
+//! is no fsync: the guarantee covers a crash of the process, not of the machine. On request a model
+//! stays in memory only: each change rewrites the whole file, which is too slow for load tests with
+//! thousands of rows.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,13 +15,13 @@ use anyhow::Context;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A value in memory with its file on disk.
+/// In-memory value with its file on disk.
 pub(crate) struct PersistedModel<T> {
     path: PathBuf,
     live: Mutex<Versioned<T>>,
-    /// Version on disk. Held while writing, so that writers queue and then find their work done.
+    /// Version on disk. Locked during a write: later writers wait, then find their version saved.
     saved: Mutex<u64>,
-    /// Nothing is written any more.
+    /// Whether writes to disk are disabled.
     in_memory: AtomicBool,
 }
 
@@ -31,13 +31,13 @@ struct Versioned<T> {
 }
 
 impl<T: Serialize + DeserializeOwned + Default> PersistedModel<T> {
-    pub fn open(path: PathBuf) -> anyhow::Result<Self> {
+    pub(crate) fn open(path: PathBuf) -> anyhow::Result<Self> {
         let value = match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes)
-                .with_context(|| format!("reading {}", path.display()))?,
+                .with_context(|| format!("Cannot read {}", path.display()))?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => T::default(),
             Err(error) => {
-                return Err(error).with_context(|| format!("reading {}", path.display()));
+                return Err(error).with_context(|| format!("Cannot read {}", path.display()));
             }
         };
         Ok(Self {
@@ -48,24 +48,24 @@ impl<T: Serialize + DeserializeOwned + Default> PersistedModel<T> {
         })
     }
 
-    pub fn read<R>(&self, look: impl FnOnce(&T) -> R) -> R {
-        look(&lock(&self.live).value)
+    pub(crate) fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
+        read(&lock(&self.live).value)
     }
 
-    /// Changes the model in memory; `settle` makes it last.
-    pub fn update<R>(&self, edit: impl FnOnce(&mut T) -> R) -> R {
+    /// Changes the model in memory only; `flush` persists the change.
+    pub(crate) fn update<R>(&self, edit: impl FnOnce(&mut T) -> R) -> R {
         let mut live = lock(&self.live);
         live.version += 1;
         edit(&mut live.value)
     }
 
-    /// From now on nothing is written, and what changes is lost with the process.
-    pub fn keep_in_memory(&self) {
+    /// Disables writes to disk. Later changes are lost when the process exits.
+    pub(crate) fn keep_in_memory(&self) {
         self.in_memory.store(true, Ordering::Relaxed);
     }
 
-    /// Returns once everything changed so far is on disk.
-    pub fn flush(&self) -> anyhow::Result<()> {
+    /// Returns after all changes made so far are on disk.
+    pub(crate) fn flush(&self) -> anyhow::Result<()> {
         if self.in_memory.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -83,25 +83,26 @@ impl<T: Serialize + DeserializeOwned + Default> PersistedModel<T> {
         Ok(())
     }
 
-    /// Change and settle in one go, for the in-process verbs of tests and stories. A disk that
-    /// refuses is said once here and again by the next request, which fails on its own `settle`.
-    pub fn update_and_flush<R>(&self, edit: impl FnOnce(&mut T) -> R) -> R {
+    /// Changes the model and flushes it, for the in-process methods of tests and demos. A write error
+    /// is only logged here. The next request fails with it, because it flushes too.
+    pub(crate) fn update_and_flush<R>(&self, edit: impl FnOnce(&mut T) -> R) -> R {
         let result = self.update(edit);
         if let Err(error) = self.flush() {
-            tracing::error!("sandbox state: {error:#}");
+            tracing::error!("Failed to persist the state of a fake vendor: {error:#}");
         }
         result
     }
 }
 
-/// Writes beside the file, then renames over it.
+/// Writes a temporary file beside the target and renames it over the target.
 pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let beside = path.with_extension("tmp");
-    std::fs::write(&beside, bytes).with_context(|| format!("writing {}", beside.display()))?;
-    std::fs::rename(&beside, path).with_context(|| format!("replacing {}", path.display()))
+    let temporary = path.with_extension("tmp");
+    std::fs::write(&temporary, bytes)
+        .with_context(|| format!("Cannot write {}", temporary.display()))?;
+    std::fs::rename(&temporary, path).with_context(|| format!("Cannot replace {}", path.display()))
 }
 
-/// A lock that a panic elsewhere does not poison: the sandbox's models stay usable.
+/// Locks a mutex and ignores poisoning, so that a panic elsewhere leaves the models usable.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

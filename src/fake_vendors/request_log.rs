@@ -1,8 +1,8 @@
-//! Every API request the town received, written as the real vendor would have seen it.
+//! Log of every API request that the fake vendors received, with the URL of the real vendor.
 //!
-//! Git transport and log downloads are not API requests and are left out. Credentials never enter:
-//! `Authorization` keeps its scheme, and whether it was an App's own proof (a JWT) or a token:
-//! each is good for other calls, and contract checkers look at it.
+//! Git transport and log downloads are not API requests and are not logged. Credentials are never
+//! logged: of `Authorization` only the scheme is kept, and whether the credential was a JWT of the
+//! App or a token, because contract checks need to distinguish these.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -18,52 +18,61 @@ use super::faults::FakeService;
 use super::http::HttpRequest;
 use super::persistence::lock;
 
-/// How many requests are remembered before the oldest is forgotten.
-const REMEMBERED: usize = 50_000;
+/// Maximum number of logged requests; the oldest is dropped first.
+const MAX_REQUESTS: usize = 50_000;
 
-/// One request and the status it was answered with.
+/// Request with the status of its response.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoggedRequest {
+    /// Time of the request, as `2026-11-20T23:36:11.093Z`.
     pub at: String,
+    /// Service name, see [`FakeService::name`].
     pub vendor: &'static str,
+    /// HTTP method.
     pub method: String,
-    /// With the vendor's public host, as contract checkers expect it.
+    /// Full URL with the vendor's public host, as contract checks expect it.
     pub url: String,
+    /// Request headers with credentials redacted.
     pub headers: Map<String, Value>,
-    /// Parsed when it is JSON, else text; null when empty.
+    /// Body as JSON, or as text if it is not JSON; null if it is empty.
     pub body: Value,
-    /// `None` when the connection was dropped without an answer.
+    /// Status of the response; `None` if the connection was dropped without one.
     pub status: Option<u16>,
 }
 
-/// The list of requests. Clones share it.
+/// List of logged requests. Clones share it.
 #[derive(Clone, Default)]
 pub struct RequestLog(Arc<Mutex<VecDeque<LoggedRequest>>>);
 
 impl RequestLog {
+    /// Returns all logged requests, oldest first.
     pub fn all(&self) -> Vec<LoggedRequest> {
         lock(&self.0).iter().cloned().collect()
     }
 
+    /// Returns the requests of one service, oldest first.
     pub fn for_service(&self, vendor: FakeService) -> Vec<LoggedRequest> {
         let mut all = self.all();
         all.retain(|request| request.vendor == vendor.name());
         all
     }
 
+    /// Returns the number of logged requests.
     pub fn len(&self) -> usize {
         lock(&self.0).len()
     }
 
+    /// Returns whether no request is logged.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// Removes all logged requests.
     pub fn clear(&self) {
         lock(&self.0).clear();
     }
 
-    /// One JSON object a line.
+    /// Writes the log to a file, one JSON object per line.
     pub fn write_jsonl(&self, path: &Path) -> anyhow::Result<()> {
         let mut out = std::io::BufWriter::new(std::fs::File::create(path)?);
         for request in self.all() {
@@ -80,11 +89,11 @@ impl RequestLog {
             method: request.method.clone(),
             url: public_url(vendor, request),
             headers: headers(request),
-            body: without_environment(body(request)),
+            body: redact_environment(body(request)),
             status,
         };
         let mut log = lock(&self.0);
-        if log.len() >= REMEMBERED {
+        if log.len() >= MAX_REQUESTS {
             log.pop_front();
         }
         log.push_back(entry);
@@ -122,8 +131,8 @@ fn headers(request: &HttpRequest) -> Map<String, Value> {
         .iter()
         .map(|(name, value)| {
             let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
-            let shown = match (name.as_str(), text.split_once(' ')) {
-                // Masked so that what checks the form of a pair still finds one.
+            let redacted = match (name.as_str(), text.split_once(' ')) {
+                // Redacted to a valid pair, so that format checks still pass.
                 ("authorization", Some(("Basic", _))) => {
                     let pair = BASE64.encode(b"redacted@sandbox.test:redacted");
                     format!("Basic {pair}")
@@ -135,7 +144,7 @@ fn headers(request: &HttpRequest) -> Map<String, Value> {
                 ("authorization", None) => "[redacted]".to_owned(),
                 _ => text,
             };
-            (name.as_str().to_owned(), Value::String(shown))
+            (name.as_str().to_owned(), Value::String(redacted))
         })
         .collect()
 }
@@ -144,8 +153,8 @@ fn is_jwt(token: &str) -> bool {
     token.starts_with("eyJ") && token.matches('.').count() == 2
 }
 
-/// A machine is made with its secrets in its environment; their names are enough for a log.
-fn without_environment(mut body: Value) -> Value {
+/// Redacts the environment of a machine or container, which contains secrets. Names are kept.
+fn redact_environment(mut body: Value) -> Value {
     const MASK: &str = "[redacted]";
     if let Some(env) = body
         .pointer_mut("/config/env")

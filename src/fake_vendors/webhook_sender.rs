@@ -1,4 +1,4 @@
-//! What the vendors of the town send out: small signed POSTs to addresses on loopback.
+//! Sending of webhooks: small signed POST requests to addresses on loopback.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,44 +12,44 @@ use serde_json::Value;
 
 use super::persistence::lock;
 
-/// How soon is what nobody has taken sent again? Vendors wait a minute and longer.
-const AGAIN: Duration = Duration::from_millis(60);
+/// Pause before a rejected delivery is sent again. Real vendors wait a minute and longer.
+const RETRY_DELAY: Duration = Duration::from_millis(60);
 
-/// How long is it tried?
-const PATIENCE: Duration = Duration::from_secs(50);
+/// Maximum duration of retries of one delivery.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(50);
 
-/// What goes wrong with webhooks, by chance in 0..=1, and what is done about it.
+/// Webhook faults. Probabilities are 0 to 1 per event.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WebhookFaults {
-    /// Never sent. Not so with tickets.
+    /// Probability that an event is never sent. Ignored for ticketing webhooks.
     pub loss_rate: f64,
-    /// Sent again, under the same delivery id.
+    /// Probability that an event is sent twice with the same delivery ID.
     pub duplicate_rate: f64,
-    /// Sent in any order among those of about the same time. Not so with tickets.
+    /// Whether events of about the same time are shuffled. Ignored for ticketing webhooks.
     pub reorder: bool,
-    /// Sent again, under the same delivery id, until it is answered that it was taken.
+    /// Whether a delivery is repeated with the same delivery ID until it gets a 2xx response.
     pub retry_until_accepted: bool,
 }
 
-/// Sends once, or until it is taken; `send` answers the status.
-pub(crate) fn send_with_retry(is_insistent: bool, mut send: impl FnMut() -> Option<u16>) {
-    let began = Instant::now();
+/// Sends once, or until a 2xx response; `send` returns the status of the response.
+pub(crate) fn send_with_retry(retry_until_accepted: bool, mut send: impl FnMut() -> Option<u16>) {
+    let started = Instant::now();
     loop {
-        let is_taken = send().is_some_and(|status| (200..300).contains(&status));
-        if is_taken || !is_insistent || began.elapsed() > PATIENCE {
+        let is_accepted = send().is_some_and(|status| (200..300).contains(&status));
+        if is_accepted || !retry_until_accepted || started.elapsed() > RETRY_TIMEOUT {
             return;
         }
-        std::thread::sleep(AGAIN);
+        std::thread::sleep(RETRY_DELAY);
     }
 }
 
-/// HMAC-SHA256 of a body, in hexadecimal.
+/// Computes the HMAC-SHA256 of a body, in hexadecimal.
 pub(crate) fn hmac_sha256_hex(secret: &str, body: &str) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
     HEXLOWER.encode(hmac::sign(&key, body.as_bytes()).as_ref())
 }
 
-/// A POST as small as it can be. None when nobody answered; else status and body.
+/// Sends a minimal POST request. Returns status and body, or `None` if there was no response.
 pub(crate) fn http_post(url: &str, headers: &[(&str, &str)], body: &str) -> Option<(u16, String)> {
     let (host, path) = url.strip_prefix("http://")?.split_once('/')?;
     let headers: String = headers
@@ -68,34 +68,36 @@ pub(crate) fn http_post(url: &str, headers: &[(&str, &str)], body: &str) -> Opti
     stream
         .write_all(&[head.as_bytes(), body.as_bytes()].concat())
         .ok()?;
-    let mut told = String::new();
-    stream.read_to_string(&mut told).ok()?;
-    let status = told.split(' ').nth(1)?.parse().ok()?;
-    let answer = told.split_once("\r\n\r\n").map_or("", |(_, answer)| answer);
-    Some((status, answer.to_owned()))
+    let mut response = String::new();
+    stream.read_to_string(&mut response).ok()?;
+    let status = response.split(' ').nth(1)?.parse().ok()?;
+    let body = response.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Some((status, body.to_owned()))
 }
 
-/// An event of a ticketing vendor as it was sent, and how it was answered; none when nobody did.
+/// Webhook delivery of a ticketing vendor.
 #[derive(Clone, Debug)]
 pub struct TicketWebhookDelivery {
-    /// The vendor's name for the delivery.
+    /// Delivery ID in the vendor's header.
     pub id: String,
+    /// JSON body.
     pub payload: Value,
+    /// Status and body of the response; `None` if there was none.
     pub response: Option<(u16, String)>,
 }
 
-/// Where a ticketing vendor's events go: nowhere until it is told.
+/// Webhook sender of a ticketing vendor. Sends nothing until a target is set.
 pub(crate) struct TicketWebhookSender {
     target: Mutex<Option<Target>>,
-    queue: Mutex<Sender<Outgoing>>,
+    queue: Mutex<Sender<QueuedEvent>>,
     state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
 struct State {
-    dial: WebhookFaults,
+    faults: WebhookFaults,
     sent: Vec<TicketWebhookDelivery>,
-    under_way: usize,
+    pending: usize,
 }
 
 #[derive(Clone)]
@@ -104,15 +106,15 @@ struct Target {
     secret: String,
 }
 
-/// The headers that name a delivery.
-const NAMING: [&str; 2] = ["Linear-Delivery", "X-Atlassian-Webhook-Identifier"];
+/// Headers that carry the delivery ID.
+const DELIVERY_ID_HEADERS: [&str; 2] = ["Linear-Delivery", "X-Atlassian-Webhook-Identifier"];
 
-/// What a vendor puts above its events.
+/// Headers of one delivery.
 pub(crate) type WebhookHeaders = Vec<(&'static str, String)>;
 
-/// One event, ready to leave.
+/// Event ready to be sent.
 #[derive(Clone)]
-struct Outgoing {
+struct QueuedEvent {
     url: String,
     headers: WebhookHeaders,
     payload: Value,
@@ -120,12 +122,12 @@ struct Outgoing {
 }
 
 impl TicketWebhookSender {
-    pub fn start() -> Self {
-        let (queue, due) = channel();
+    pub(crate) fn start() -> Self {
+        let (queue, receiver) = channel();
         let state = Arc::new(Mutex::new(State::default()));
         let shared = state.clone();
-        // It ends with the vendor, whose queue it reads.
-        std::thread::spawn(move || send_all(&due, &shared));
+        // The thread ends when the vendor drops its end of the queue.
+        std::thread::spawn(move || send_all(&receiver, &shared));
         Self {
             target: Mutex::default(),
             queue: Mutex::new(queue),
@@ -133,16 +135,15 @@ impl TicketWebhookSender {
         }
     }
 
-    pub fn set_target(&self, url: &str, secret: &str) {
+    pub(crate) fn set_target(&self, url: &str, secret: &str) {
         *lock(&self.target) = Some(Target {
             url: url.to_owned(),
             secret: secret.to_owned(),
         });
     }
 
-    /// Sends what there is to tell, if it is told to anybody: `headers` gets the payload and its
-    /// signature.
-    pub fn enqueue(
+    /// Queues webhooks if a target is set. `headers` gets the payload and its signature.
+    pub(crate) fn enqueue(
         &self,
         payloads: impl FnOnce() -> Vec<Value>,
         headers: impl Fn(&Value, String) -> WebhookHeaders,
@@ -153,56 +154,58 @@ impl TicketWebhookSender {
         };
         for payload in payloads() {
             let body = payload.to_string();
-            let event = Outgoing {
+            let event = QueuedEvent {
                 url: url.clone(),
                 headers: headers(&payload, hmac_sha256_hex(&secret, &body)),
                 payload,
                 body,
             };
             let mut state = lock(&self.state);
-            let times = 1 + usize::from(fastrand::f64() < state.dial.duplicate_rate);
+            let times = 1 + usize::from(fastrand::f64() < state.faults.duplicate_rate);
             for event in std::iter::repeat_n(event, times) {
                 // The thread lives as long as the vendor.
                 if lock(&self.queue).send(event).is_ok() {
-                    state.under_way += 1;
+                    state.pending += 1;
                 }
             }
         }
     }
 
-    pub fn set_faults(&self, dial: WebhookFaults) {
-        lock(&self.state).dial = dial;
+    pub(crate) fn set_faults(&self, faults: WebhookFaults) {
+        lock(&self.state).faults = faults;
     }
 
-    pub fn deliveries(&self) -> Vec<TicketWebhookDelivery> {
+    pub(crate) fn deliveries(&self) -> Vec<TicketWebhookDelivery> {
         lock(&self.state).sent.clone()
     }
 
-    pub fn is_idle(&self) -> bool {
-        lock(&self.state).under_way == 0
+    pub(crate) fn is_idle(&self) -> bool {
+        lock(&self.state).pending == 0
     }
 }
 
-fn send_all(due: &Receiver<Outgoing>, state: &Mutex<State>) {
-    while let Ok(event) = due.recv() {
+fn send_all(receiver: &Receiver<QueuedEvent>, state: &Mutex<State>) {
+    while let Ok(event) = receiver.recv() {
         let headers: Vec<(&str, &str)> = event
             .headers
             .iter()
             .map(|(name, value)| (*name, value.as_str()))
             .collect();
-        let named = headers.iter().find(|(name, _)| NAMING.contains(name));
-        let id = named.map_or("", |(_, id)| id);
-        let is_insistent = lock(state).dial.retry_until_accepted;
-        send_with_retry(is_insistent, || {
-            let answered = http_post(&event.url, &headers, &event.body);
-            let status = answered.as_ref().map(|(status, _)| *status);
+        let id_header = headers
+            .iter()
+            .find(|(name, _)| DELIVERY_ID_HEADERS.contains(name));
+        let id = id_header.map_or("", |(_, id)| id);
+        let retry_until_accepted = lock(state).faults.retry_until_accepted;
+        send_with_retry(retry_until_accepted, || {
+            let response = http_post(&event.url, &headers, &event.body);
+            let status = response.as_ref().map(|(status, _)| *status);
             lock(state).sent.push(TicketWebhookDelivery {
                 id: id.to_owned(),
                 payload: event.payload.clone(),
-                response: answered,
+                response,
             });
             status
         });
-        lock(state).under_way -= 1;
+        lock(state).pending -= 1;
     }
 }

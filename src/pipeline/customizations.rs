@@ -1,7 +1,7 @@
-//! What stands in the folder.
+//! Files in the directory of customizations.
 //!
-//! Links are shown as the files that they lead to and never followed into folders, so that no circle
-//! is walked; hidden files are left out; depth and number are bounded.
+//! Symbolic links to files are listed. Symbolic links to directories are not followed, so that
+//! cycles are impossible. Hidden files are omitted. Depth and number of files are limited.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -14,50 +14,58 @@ use super::{CustomizationStatus, pipeline_source_path, step_source_path};
 use crate::definition::{StepKind, built_in_source};
 use domain::time::Timestamp;
 
-/// How deep is the folder looked into, and how many files are shown?
+/// Maximum depth and number of the files listed.
 const MAX_DEPTH: usize = 8;
 const MAX_FILES: usize = 2_000;
 
-/// A file of the operator's own.
+/// File of the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Customization {
-    /// Below the folder, with slashes; what cannot be shown in it is replaced.
+    /// Path relative to the directory. Characters that cannot be displayed are replaced.
     pub path: String,
+    /// Category, from the path.
     pub category: CustomizationCategory,
-    /// None for what nothing reads.
+    /// Status. `None` for files that are not used.
     pub status: Option<CustomizationStatus>,
-    /// The source of what it takes the place of.
+    /// Source path of the built-in file that this file replaces.
     pub upstream: Option<String>,
+    /// Size, in bytes.
     pub size: u64,
+    /// Time of the last modification.
     pub modified_at: Timestamp,
 }
 
+/// Category of a customization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CustomizationCategory {
+    /// Pipeline definition.
     Pipeline,
+    /// Step executable.
     Step,
+    /// Model provider.
     Provider,
+    /// Any other file.
     Other,
 }
 
-/// Every file below the folder, by path; none when there is no such folder.
+/// Returns all files in the directory, sorted by path. Empty if the directory does not exist.
 ///
 /// # Errors
-/// What the system says to reading a folder.
+/// A directory cannot be read.
 pub fn list_customizations(root: &Path) -> io::Result<Vec<Customization>> {
     let mut found = Vec::new();
-    match walk(root, "", 0, &mut found) {
+    match collect(root, "", 0, &mut found) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        walked => walked?,
+        result => result?,
     }
-    found.sort_by(|one, other| one.path.cmp(&other.path));
+    found.sort_by(|left, right| left.path.cmp(&right.path));
     Ok(found)
 }
 
-fn walk(
+fn collect(
     folder: &Path,
-    shown: &str,
+    relative_path: &str,
     depth: usize,
     found: &mut Vec<Customization>,
 ) -> io::Result<()> {
@@ -70,17 +78,17 @@ fn walk(
         if name.starts_with('.') {
             continue;
         }
-        let path = match shown {
+        let path = match relative_path {
             "" => name,
             folder => format!("{folder}/{name}"),
         };
         if entry.file_type()?.is_dir() {
             if depth + 1 < MAX_DEPTH {
-                walk(&entry.path(), &path, depth + 1, found)?;
+                collect(&entry.path(), &path, depth + 1, found)?;
             }
             continue;
         }
-        // A link that leads nowhere, and a file that has just gone, are nothing to show.
+        // Skips broken links, and files that were deleted in the meantime.
         let Ok(file) = fs::metadata(entry.path()) else {
             continue;
         };
@@ -91,13 +99,14 @@ fn walk(
     Ok(())
 }
 
+/// Replaces control characters.
 fn printable(name: &str) -> String {
-    let shown = |c: char| if c.is_control() { '\u{FFFD}' } else { c };
-    name.chars().map(shown).collect()
+    let replaced = |c: char| if c.is_control() { '\u{FFFD}' } else { c };
+    name.chars().map(replaced).collect()
 }
 
 fn customization(path: String, file: &fs::Metadata) -> Customization {
-    let (category, status, upstream) = place(&path);
+    let (category, status, upstream) = classify(&path);
     let modified = file.modified().unwrap_or(SystemTime::UNIX_EPOCH);
     let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
     Customization {
@@ -110,8 +119,8 @@ fn customization(path: String, file: &fs::Metadata) -> Customization {
     }
 }
 
-/// What a file is, by where it stands.
-fn place(
+/// Returns category, status and built-in counterpart of a file, from its path.
+fn classify(
     path: &str,
 ) -> (
     CustomizationCategory,
@@ -152,7 +161,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn links_and_odd_names_are_shown_and_lead_nowhere() {
+    fn lists_links_and_unprintable_names() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("custom");
         assert_eq!(list_customizations(&root).unwrap(), []);
@@ -169,7 +178,7 @@ mod tests {
         let found = list_customizations(&root).unwrap();
         let shown: Vec<_> = found
             .iter()
-            .map(|one| (one.path.as_str(), one.category, one.status, one.size))
+            .map(|file| (file.path.as_str(), file.category, file.status, file.size))
             .collect();
         assert_eq!(
             shown,
@@ -191,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_what_its_place_makes_it() {
+    fn classifies_files_by_path() {
         let source = |path: &str| Some(path.to_owned());
         let rows = [
             (
@@ -224,8 +233,12 @@ mod tests {
             ("docs/steps/verify", None, None),
         ];
         for (path, status, upstream) in rows {
-            let (_, is, from) = place(path);
-            assert_eq!((is, from), (status, upstream), "{path}");
+            let (_, actual_status, actual_upstream) = classify(path);
+            assert_eq!(
+                (actual_status, actual_upstream),
+                (status, upstream),
+                "{path}"
+            );
         }
         for kind in StepKind::names() {
             let source = Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -1,8 +1,9 @@
-//! Pipelines as data: which steps a run goes through, and what is wrong with one.
+//! Pipeline definitions: their steps, and their validation.
 //!
-//! The built-in ones are embedded. A step is built in, or a module: an executable of the operator's
-//! that the pipeline names, or one that is called like the step and takes its place. A definition is
-//! judged as a whole, never in the middle of a run. (spec: *Admin API*)
+//! Built-in definitions are embedded. A step is built in, or a module: an executable of the
+//! operator. The pipeline names the module, or the module has the name of a built-in step and
+//! replaces it. A definition is validated as a whole before the run starts. See
+//! docs/repository-settings.md#custom-pipelines-and-steps.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,11 +17,11 @@ use domain::report::RunPhase;
 
 static BUILT_IN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/definitions");
 
-/// The pipeline of planning. It is no operator's to change: a plan is made from what it reads, and
-/// its workflow is given no right to do more.
+/// Id of the planning pipeline. Operators cannot replace it, because its workflow only has read
+/// permissions.
 const PLANNING: &str = "planning";
 
-/// Step ids that belonged to planning, which has a workflow of its own.
+/// Step ids of planning, which has a separate workflow.
 const PLANNING_STEPS: [&str; 6] = [
     "architecture-analysis",
     "test-plan",
@@ -30,25 +31,33 @@ const PLANNING_STEPS: [&str; 6] = [
     "explore-codebase",
 ];
 
-/// The type of a step that is nothing but its module.
+/// Type of a step that has no built-in implementation.
 const CUSTOM: &str = "custom";
 
-/// What a step does. (spec: *Admin API*)
+/// Type of a built-in step. See docs/repository-settings.md#pipeline-file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepKind {
+    /// Clones the repository.
     Clone,
+    /// Installs dependencies.
     Install,
+    /// Runs the `setup` script.
     Setup,
+    /// Implements and reviews until no fixable finding is left.
     FeedbackLoop,
+    /// Runs the checks of the project before the push.
     Preflight,
+    /// Pushes the branch and opens the pull request.
     Push,
+    /// Runs the `verify` script.
     Verify,
+    /// Reviews the pushed changes.
     PostPushReview,
-    /// Planning's own; definitions of other pipelines may not name it.
+    /// Writes the plan. Only allowed in the planning pipeline.
     Plan,
 }
 
-/// Every type there is.
+/// All types, by name.
 const KINDS: [(&str, StepKind); 9] = [
     ("clone", StepKind::Clone),
     ("install", StepKind::Install),
@@ -62,6 +71,7 @@ const KINDS: [(&str, StepKind); 9] = [
 ];
 
 impl StepKind {
+    /// Parses the name of a type.
     pub fn parse(name: &str) -> Option<Self> {
         KINDS
             .iter()
@@ -69,17 +79,17 @@ impl StepKind {
             .map(|(_, kind)| *kind)
     }
 
-    /// The names that an operator's pipeline may use, in the order of a run.
+    /// Returns the names of the types that operators can use, in the order of a run.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        let free = KINDS.iter().filter(|(_, kind)| *kind != StepKind::Plan);
-        free.map(|(name, _)| *name)
+        let allowed = KINDS.iter().filter(|(_, kind)| *kind != StepKind::Plan);
+        allowed.map(|(name, _)| *name)
     }
 
-    /// Whether the step can be told this.
+    /// Checks the inputs of a step.
     ///
     /// # Errors
-    /// What is wrong with it.
-    pub fn check_inputs(self, inputs: &Map<String, Value>) -> Result<(), String> {
+    /// The reason why the inputs are invalid.
+    fn check_inputs(self, inputs: &Map<String, Value>) -> Result<(), String> {
         match self {
             StepKind::PostPushReview => ReviewInputs::read(inputs).map(drop),
             _ => Ok(()),
@@ -87,44 +97,53 @@ impl StepKind {
     }
 }
 
-/// A valid pipeline.
+/// Valid pipeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PipelineDefinition {
+    /// Identifier of the pipeline.
     pub id: String,
+    /// Steps, in order.
     pub steps: Vec<StepDefinition>,
 }
 
+/// Step of a valid pipeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepDefinition {
+    /// Identifier of the step, unique in the pipeline.
     pub id: String,
-    /// The word of its type, as reports show it.
+    /// Name of the type in reports.
     pub kind: String,
+    /// Implementation.
     pub implementation: StepImplementation,
-    /// What the pipeline hands to the step.
+    /// Inputs from the pipeline.
     pub inputs: Map<String, Value>,
 }
 
-/// Who does the work of a step.
+/// Implementation of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StepImplementation {
+    /// Built-in step.
     BuiltIn(StepKind),
-    /// This executable.
+    /// Executable at this path.
     Module(PathBuf),
 }
 
 impl StepImplementation {
-    /// Whether the step only prepares the environment of the others.
+    /// Returns whether the step only prepares the environment for later steps.
     pub fn is_preparation(&self) -> bool {
         use StepKind::{Clone, Install, Setup};
         matches!(self, StepImplementation::BuiltIn(Clone | Install | Setup))
     }
 }
 
-/// One thing that is wrong with a pipeline, in words for the one who wrote it.
+/// Error in a pipeline definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefinitionError {
+    /// Path of the definition.
     pub file: String,
+    /// Id of the step. `None` if the error concerns the whole file.
     pub step: Option<String>,
+    /// Reason, for the author of the file.
     pub reason: String,
 }
 
@@ -137,14 +156,14 @@ impl fmt::Display for DefinitionError {
     }
 }
 
-/// Everything that is wrong with a pipeline.
+/// All errors in a pipeline definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefinitionErrors(pub Vec<DefinitionError>);
 
 impl fmt::Display for DefinitionErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the pipeline cannot be loaded")?;
-        self.0.iter().try_for_each(|fault| write!(f, "\n- {fault}"))
+        f.write_str("cannot load the pipeline")?;
+        self.0.iter().try_for_each(|error| write!(f, "\n- {error}"))
     }
 }
 
@@ -166,7 +185,7 @@ struct RawStep {
     inputs: Map<String, Value>,
 }
 
-/// The pipeline of a phase.
+/// Returns the id of the pipeline for a phase.
 pub fn pipeline_for_phase(phase: RunPhase) -> &'static str {
     match phase {
         RunPhase::Planning => PLANNING,
@@ -175,47 +194,52 @@ pub fn pipeline_for_phase(phase: RunPhase) -> &'static str {
     }
 }
 
-/// The text of a built-in pipeline.
-pub fn built_in_source(id: &str) -> Option<&'static str> {
+/// Returns the text of a built-in pipeline.
+pub(crate) fn built_in_source(id: &str) -> Option<&'static str> {
     BUILT_IN.get_file(format!("{id}.yml"))?.contents_utf8()
 }
 
-/// The ids of the built-in pipelines.
-pub fn built_in_ids() -> impl Iterator<Item = &'static str> {
+/// Returns the ids of the built-in pipelines.
+pub(crate) fn built_in_ids() -> impl Iterator<Item = &'static str> {
     BUILT_IN
         .files()
         .filter_map(|file| file.path().file_stem()?.to_str())
 }
 
-/// Whether an operator's file of this name counts.
-pub fn is_customizable(id: &str) -> bool {
+/// Returns whether an operator can replace the pipeline with this id.
+pub(crate) fn is_customizable(id: &str) -> bool {
     id != PLANNING
 }
 
-/// Looks for a module by its name; the error says what is wrong with what is there.
+/// Function that looks up a module by name. The error states why an existing file cannot be used.
 pub type ModuleResolver<'a> = dyn Fn(&str) -> Result<Option<PathBuf>, String> + 'a;
 
-/// Reads a pipeline and judges it.
+/// Parses and validates a pipeline definition.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All errors in the definition.
 pub fn parse_definition(
     id: &str,
     file: &str,
     yaml: &str,
-    find: &ModuleResolver<'_>,
+    resolve_module: &ModuleResolver<'_>,
 ) -> Result<PipelineDefinition, DefinitionErrors> {
-    Judge { id, file, find }.parse(yaml)
+    DefinitionParser {
+        id,
+        file,
+        resolve_module,
+    }
+    .parse(yaml)
 }
 
 impl DefinitionErrors {
-    /// One thing that is wrong with a file as a whole.
-    pub fn for_file(file: &str, reason: impl ToString) -> Self {
-        fault(file, None, reason)
+    /// Returns one error that concerns a whole file.
+    pub(crate) fn for_file(file: &str, reason: impl ToString) -> Self {
+        error(file, None, reason)
     }
 }
 
-fn fault(file: &str, step: Option<&str>, reason: impl ToString) -> DefinitionErrors {
+fn error(file: &str, step: Option<&str>, reason: impl ToString) -> DefinitionErrors {
     DefinitionErrors(vec![DefinitionError {
         file: file.to_owned(),
         step: step.map(str::to_owned),
@@ -223,46 +247,50 @@ fn fault(file: &str, step: Option<&str>, reason: impl ToString) -> DefinitionErr
     }])
 }
 
-/// What a file is judged by.
-struct Judge<'a> {
+/// Parser of one definition.
+struct DefinitionParser<'a> {
     id: &'a str,
     file: &'a str,
-    find: &'a ModuleResolver<'a>,
+    resolve_module: &'a ModuleResolver<'a>,
 }
 
-impl Judge<'_> {
+impl DefinitionParser<'_> {
     fn parse(&self, yaml: &str) -> Result<PipelineDefinition, DefinitionErrors> {
-        let wrong = |reason: String| fault(self.file, None, reason);
+        let invalid = |reason: String| error(self.file, None, reason);
         let raw: RawDefinition =
-            serde_saphyr::from_str(yaml).map_err(|error| wrong(error.to_string()))?;
+            serde_saphyr::from_str(yaml).map_err(|error| invalid(error.to_string()))?;
         if raw.id != self.id {
-            return Err(wrong(format!("its id is {}, not {}", raw.id, self.id)));
+            return Err(invalid(format!(
+                "the id is {}, expected {}",
+                raw.id, self.id
+            )));
         }
         if raw.steps.is_empty() {
-            return Err(wrong("it has no steps".to_owned()));
+            return Err(invalid("the pipeline has no steps".to_owned()));
         }
         let mut steps: Vec<StepDefinition> = Vec::with_capacity(raw.steps.len());
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         for step in raw.steps {
             let id = step.id.clone();
-            let judged = if steps.iter().any(|earlier| earlier.id == id) {
-                Err("another step has this id".to_owned())
+            let parsed = if steps.iter().any(|earlier| earlier.id == id) {
+                Err("the step id is used twice".to_owned())
             } else {
-                self.step(step)
+                self.parse_step(step)
             };
-            match judged {
+            match parsed {
                 Ok(step) => steps.push(step),
-                Err(reason) => faults.extend(fault(self.file, Some(&id), reason).0),
+                Err(reason) => errors.extend(error(self.file, Some(&id), reason).0),
             }
         }
-        if !faults.is_empty() {
-            return Err(DefinitionErrors(faults));
+        if !errors.is_empty() {
+            return Err(DefinitionErrors(errors));
         }
         let id = raw.id;
         Ok(PipelineDefinition { id, steps })
     }
 
-    fn step(&self, step: RawStep) -> Result<StepDefinition, String> {
+    /// Validates one step.
+    fn parse_step(&self, step: RawStep) -> Result<StepDefinition, String> {
         let kind = step.kind.as_deref();
         if let Some(planning) = kind
             .into_iter()
@@ -270,69 +298,70 @@ impl Judge<'_> {
             .find(|name| PLANNING_STEPS.contains(name))
         {
             return Err(format!(
-                "{planning} is a planning step; planning runs in a workflow of its own and is no step type"
+                "{planning} is a planning step, which cannot be used here; planning has a separate workflow"
             ));
         }
         let module = match &step.module {
-            Some(module) => Some(self.named(module)?),
-            None => self.in_place_of(&step.id)?,
+            Some(module) => Some(self.required_module(module)?),
+            None => self.find_module(&step.id)?,
         };
         let known = kind.and_then(StepKind::parse);
         if known == Some(StepKind::Plan) && self.id != PLANNING {
-            return Err("plan is a planning step, and no step type elsewhere".to_owned());
+            return Err("plan is a planning step, which cannot be used here".to_owned());
         }
-        let work = match (module, known) {
+        let implementation = match (module, known) {
             (Some(path), Some(_)) => StepImplementation::Module(path),
             (Some(path), None) if kind.is_none_or(|kind| kind == CUSTOM) => {
                 StepImplementation::Module(path)
             }
             (None, Some(known)) => StepImplementation::BuiltIn(known),
             (None, None) if kind.is_none_or(|kind| kind == CUSTOM) => {
-                return Err("it names neither a type nor a module".to_owned());
+                return Err("type or module is required".to_owned());
             }
             (_, None) => {
                 return Err(format!(
-                    "the type {} is unknown; types are {}, or {CUSTOM} with a module",
+                    "unknown type {}; use one of {}, or {CUSTOM} with a module",
                     kind.unwrap_or_default(),
                     StepKind::names().collect::<Vec<_>>().join(", ")
                 ));
             }
         };
-        if let StepImplementation::BuiltIn(known) = &work {
-            let unfit = |cause| format!("its inputs: {cause}");
-            known.check_inputs(&step.inputs).map_err(unfit)?;
+        if let StepImplementation::BuiltIn(known) = &implementation {
+            let invalid = |cause| format!("invalid inputs: {cause}");
+            known.check_inputs(&step.inputs).map_err(invalid)?;
         }
         Ok(StepDefinition {
             kind: kind.unwrap_or(CUSTOM).to_owned(),
             id: step.id,
-            implementation: work,
+            implementation,
             inputs: step.inputs,
         })
     }
 
-    /// The module that a pipeline names.
-    fn named(&self, module: &str) -> Result<PathBuf, String> {
+    /// Returns the module that a step names.
+    fn required_module(&self, module: &str) -> Result<PathBuf, String> {
         if !is_valid_name(module) {
-            return Err(format!("{module:?} is no name of a module"));
+            return Err(format!("{module:?} is not a valid module name"));
         }
-        match self.in_place_of(module)? {
+        match self.find_module(module)? {
             Some(path) => Ok(path),
-            None => Err(format!("there is no module steps/{module}")),
+            None => Err(format!("module steps/{module} does not exist")),
         }
     }
 
-    /// The operator's own step of this name.
-    fn in_place_of(&self, name: &str) -> Result<Option<PathBuf>, String> {
+    /// Returns the operator's module with this name, if it exists.
+    fn find_module(&self, name: &str) -> Result<Option<PathBuf>, String> {
         if is_valid_name(name) {
-            (self.find)(name)
+            (self.resolve_module)(name)
         } else {
             Ok(None)
         }
     }
 }
 
-/// Names that lead nowhere else.
-pub fn is_valid_name(name: &str) -> bool {
-    let known = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(known)
+/// Returns whether text is a valid name of a pipeline or module. Valid names contain no path
+/// separators.
+fn is_valid_name(name: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(is_allowed)
 }

@@ -1,8 +1,9 @@
-//! The operator's own pipelines and steps: files below one folder, which take the place of built-in
-//! ones or come beside them.
+//! Pipelines and steps: the built-in ones and those of the operator, whose files are in one
+//! directory.
 //!
-//! A run loads from the folder ([`load`]); the service looks at its own copy, to show what is in
-//! force ([`survey()`], [`pipelines`], [`steps`]). Nothing is ever written or started here.
+//! A run loads its pipeline with [`load_pipeline`]. The service reads its own copy of the directory
+//! to show what is in use ([`list_customizations`], [`list_pipelines`], [`list_steps`]). This crate
+//! writes no files and starts no programs.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -14,31 +15,31 @@ mod overview;
 pub use customizations::{Customization, CustomizationCategory, list_customizations};
 pub use definition::{
     DefinitionError, DefinitionErrors, ModuleResolver, PipelineDefinition, StepDefinition,
-    StepImplementation, StepKind, built_in_ids, built_in_source, is_customizable, is_valid_name,
-    parse_definition, pipeline_for_phase,
+    StepImplementation, StepKind, parse_definition, pipeline_for_phase,
 };
 pub use load::load_pipeline;
 pub use overview::{PipelineStep, PipelineSummary, StepSummary, list_pipelines, list_steps};
 
 use serde::Serialize;
 
-/// How something relates to what is built in.
+/// Relation of a file, pipeline or step to the built-in ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CustomizationStatus {
+    /// Built in.
     BuiltIn,
-    /// In the place of something built in.
+    /// Replaces a built-in one.
     Override,
-    /// Beside what is built in.
+    /// Added to the built-in ones.
     Additive,
 }
 
-/// Where the built-in pipeline of this id stands in the source.
+/// Returns the path of a built-in pipeline in the source tree.
 fn pipeline_source_path(id: &str) -> String {
     format!("src/pipeline/definitions/{id}.yml")
 }
 
-/// Where the built-in step of this type stands in the source.
+/// Returns the path of a built-in step in the source tree.
 fn step_source_path(kind: &str) -> String {
     format!("src/run/steps/{}.rs", kind.replace('-', "_"))
 }

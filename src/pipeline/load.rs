@@ -1,4 +1,4 @@
-//! Loading pipelines: the operator's own before the built-in.
+//! Loading of pipelines: customized ones take precedence over built-in ones.
 
 use std::borrow::Cow;
 use std::fs;
@@ -8,22 +8,22 @@ use std::path::{Path, PathBuf};
 
 use crate::definition::{self, DefinitionErrors, PipelineDefinition};
 
-/// A longer file is no pipeline.
+/// Maximum size of a definition, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Loads a pipeline by its id, the operator's own before the built-in. Of planning there is the
-/// built-in only; what an operator has in its place is ignored.
+/// Loads the pipeline with this id. A customized pipeline takes precedence over the built-in one,
+/// except for planning.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All errors in the definition.
 pub fn load_pipeline(
     id: &str,
     root: Option<&Path>,
 ) -> Result<PipelineDefinition, DefinitionErrors> {
     let root = root.filter(|_| definition::is_customizable(id));
     let name = format!("{id}.yml");
-    let own = root.map(|root| text(&root.join("pipelines").join(&name)));
-    let (file, yaml) = match own {
+    let custom = root.map(|root| read_definition(&root.join("pipelines").join(&name)));
+    let (file, yaml) = match custom {
         Some(Ok(text)) => (format!("pipelines/{name}"), Cow::Owned(text)),
         Some(Err(error)) if error.kind() != ErrorKind::NotFound => {
             return Err(DefinitionErrors::for_file(
@@ -33,7 +33,7 @@ pub fn load_pipeline(
         }
         _ => {
             let text = definition::built_in_source(id)
-                .ok_or_else(|| DefinitionErrors::for_file(&name, "there is no such pipeline"))?;
+                .ok_or_else(|| DefinitionErrors::for_file(&name, "the pipeline does not exist"))?;
             (format!("built-in {name}"), Cow::Borrowed(text))
         }
     };
@@ -43,18 +43,25 @@ pub fn load_pipeline(
     })
 }
 
-fn text(path: &Path) -> Result<String, Error> {
-    let found = path.metadata()?;
-    if !found.is_file() {
-        return Err(Error::new(ErrorKind::InvalidInput, "it is no file"));
+/// Reads a definition file.
+fn read_definition(path: &Path) -> Result<String, Error> {
+    let metadata = path.metadata()?;
+    if !metadata.is_file() {
+        return Err(Error::new(ErrorKind::InvalidInput, "not a regular file"));
     }
-    if found.len() > MAX_BYTES {
-        return Err(Error::new(ErrorKind::InvalidData, "it is too long"));
+    if metadata.len() > MAX_BYTES {
+        return Err(Error::new(
+            ErrorKind::InvalidData,
+            "the file is larger than 1 MiB",
+        ));
     }
     fs::read_to_string(path)
 }
 
-/// The operator's own step of this name, below the folder of steps.
+/// Returns the operator's module with this name in the directory of steps, if it exists.
+///
+/// # Errors
+/// The file exists and cannot be used.
 pub(super) fn find_module(steps: Option<&Path>, name: &str) -> Result<Option<PathBuf>, String> {
     let Some(path) = steps.map(|dir| dir.join(name)) else {
         return Ok(None);
@@ -99,8 +106,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_file_and_step() {
-        let said = |yaml: &str| parse(yaml, None).unwrap_err().to_string();
+    fn errors_name_the_file_and_step() {
+        let message = |yaml: &str| parse(yaml, None).unwrap_err().to_string();
         let rows = [
             (
                 "id: x\nsteps: [{id: a, type: test-plan}]",
@@ -116,48 +123,51 @@ mod tests {
             ),
             (
                 "id: x\nsteps: [{id: a, type: cook}]",
-                "step a: the type cook is unknown; types are clone, ",
+                "step a: unknown type cook; use one of clone, ",
             ),
             (
                 "id: x\nsteps: [{id: a}]",
-                "step a: it names neither a type nor a module",
+                "step a: type or module is required",
             ),
             (
                 "id: x\nsteps: [{id: a, module: ../x}]",
-                "step a: \"../x\" is no name of a module",
+                "step a: \"../x\" is not a valid module name",
             ),
             (
                 "id: x\nsteps: [{id: a, module: lint}]",
-                "step a: there is no module steps/lint",
+                "step a: module steps/lint does not exist",
             ),
             (
                 "id: x\nsteps: [{id: a, type: clone}, {id: a, type: clone}]",
-                "step a: another step has this id",
+                "step a: the step id is used twice",
             ),
             (
                 "id: x\nsteps: [{id: a, type: post-push-review, inputs: {reviewWaitPollMs: soon}}]",
-                "step a: its inputs: ",
+                "step a: invalid inputs: ",
             ),
-            ("id: x\nsteps: []", "it has no steps"),
-            ("id: y\nsteps: [{id: a, type: clone}]", "its id is y, not x"),
+            ("id: x\nsteps: []", "the pipeline has no steps"),
+            (
+                "id: y\nsteps: [{id: a, type: clone}]",
+                "the id is y, expected x",
+            ),
         ];
-        for (yaml, words) in rows {
-            let told = said(yaml);
+        for (yaml, expected) in rows {
+            let text = message(yaml);
             assert!(
-                told.contains(&format!("\n- pipelines/x.yml: {words}")),
-                "{told}"
+                text.contains(&format!("\n- pipelines/x.yml: {expected}")),
+                "{text}"
             );
         }
-        assert!(said("nonsense: [").contains("- pipelines/x.yml: "));
+        assert!(message("nonsense: [").contains("- pipelines/x.yml: "));
         let many = parse(
             "id: x\nsteps: [{id: a, type: cook}, {id: b, type: plan}]",
             None,
         );
-        assert_eq!(many.unwrap_err().0.len(), 2, "all of it at once");
+        assert_eq!(many.unwrap_err().0.len(), 2, "all errors are returned");
     }
 
     #[test]
-    fn an_executable_is_a_step_or_takes_the_place_of_one() {
+    fn an_executable_adds_or_replaces_a_step() {
         let root = tempfile::tempdir().unwrap();
         let lint = executable(root.path(), "lint");
         let verify = executable(root.path(), "verify");
@@ -181,15 +191,15 @@ mod tests {
             "id: x\nsteps: [{id: notes, type: clone}]",
             Some(root.path()),
         );
-        let told = notes.unwrap_err().to_string();
+        let text = notes.unwrap_err().to_string();
         assert!(
-            told.contains("step notes: steps/notes is not an executable file"),
-            "{told}"
+            text.contains("step notes: steps/notes is not an executable file"),
+            "{text}"
         );
     }
 
     #[test]
-    fn the_operators_own_file_comes_first() {
+    fn customized_pipelines_take_precedence() {
         let root = tempfile::tempdir().unwrap();
         for folder in ["pipelines", "steps"] {
             std::fs::create_dir(root.path().join(folder)).unwrap();

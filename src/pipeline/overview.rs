@@ -1,4 +1,4 @@
-//! The pipelines and steps that are in force, and what is wrong with those that are not.
+//! Pipelines and steps in use, and the errors in their definitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,98 +12,116 @@ use crate::definition::{
     StepKind, built_in_ids, built_in_source, is_customizable,
 };
 
-/// How many names of a folder are looked at?
+/// Maximum number of names read from a directory.
 const MAX_NAMES: usize = 2_000;
 
-/// A pipeline.
+/// Pipeline and its errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PipelineSummary {
+    /// Identifier of the pipeline.
     pub id: String,
-    /// In the source, or below the folder.
+    /// Path in the source tree or in the directory of customizations.
     pub file: String,
+    /// Relation to the built-in pipelines.
     pub status: CustomizationStatus,
-    /// Empty when it cannot be loaded.
+    /// Steps. Empty if the pipeline cannot be loaded.
     pub steps: Vec<PipelineStep>,
-    /// What is wrong with it.
+    /// Errors in the definition.
     pub errors: Vec<DefinitionError>,
 }
 
-/// A step of a pipeline.
+/// Step of a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PipelineStep {
+    /// Identifier of the step.
     pub id: String,
-    /// The word of its type.
+    /// Name of the type.
     pub kind: String,
-    /// The name of the executable that does its work.
+    /// Name of the executable, if the step is a module.
     pub module: Option<String>,
+    /// Relation to the built-in steps.
     pub status: CustomizationStatus,
 }
 
-/// A step that pipelines can name.
+/// Step type that pipelines can use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepSummary {
+    /// Name of the step.
     pub id: String,
-    /// Its source, when it is built in.
+    /// Path in the source tree, if built in.
     pub source_path: Option<String>,
-    /// Below the folder.
+    /// Path in the directory of customizations, if customized.
     pub custom_path: Option<String>,
+    /// Relation to the built-in steps.
     pub status: CustomizationStatus,
-    /// Why the operator's own cannot be used.
+    /// Reason why the customized file cannot be used.
     pub error: Option<String>,
 }
 
-/// Every pipeline, the built-in ones first.
+/// Returns all pipelines, built-in ones first.
 ///
 /// # Errors
-/// What the system says to reading the folder.
+/// The directory cannot be read.
 pub fn list_pipelines(root: &Path) -> io::Result<Vec<PipelineSummary>> {
-    let own = names(&root.join("pipelines"))?;
+    let custom_files = names(&root.join("pipelines"))?;
     let built_ins: BTreeSet<&str> = built_in_ids().collect();
     let mut all: Vec<PipelineSummary> = built_ins
         .iter()
         .map(|id| {
             let file = format!("{id}.yml");
-            match own.contains(&file) {
-                true if is_customizable(id) => made(root, id, &file, CustomizationStatus::Override),
-                true => ignored(id, &file),
-                false => plain(id),
+            match custom_files.contains(&file) {
+                true if is_customizable(id) => {
+                    customized_pipeline(root, id, &file, CustomizationStatus::Override)
+                }
+                true => ignored_pipeline(id, &file),
+                false => built_in_pipeline(id),
             }
         })
         .collect();
-    for file in own {
+    for file in custom_files {
         match file.strip_suffix(".yml") {
             Some(id) if built_in_source(id).is_some() => {}
-            Some(id) => all.push(made(root, id, &file, CustomizationStatus::Additive)),
-            None => all.push(unread(&file)),
+            Some(id) => all.push(customized_pipeline(
+                root,
+                id,
+                &file,
+                CustomizationStatus::Additive,
+            )),
+            None => all.push(unused_file(&file)),
         }
     }
     Ok(all)
 }
 
-fn plain(id: &str) -> PipelineSummary {
+fn built_in_pipeline(id: &str) -> PipelineSummary {
     PipelineSummary {
         file: pipeline_source_path(id),
-        ..loaded(id, load_pipeline(id, None), CustomizationStatus::BuiltIn)
+        ..summarize(id, load_pipeline(id, None), CustomizationStatus::BuiltIn)
     }
 }
 
-fn made(root: &Path, id: &str, file: &str, status: CustomizationStatus) -> PipelineSummary {
+fn customized_pipeline(
+    root: &Path,
+    id: &str,
+    file: &str,
+    status: CustomizationStatus,
+) -> PipelineSummary {
     PipelineSummary {
         file: format!("pipelines/{file}"),
-        ..loaded(id, load_pipeline(id, Some(root)), status)
+        ..summarize(id, load_pipeline(id, Some(root)), status)
     }
 }
 
-/// The built-in one, of which the operator's own cannot take the place.
-fn ignored(id: &str, file: &str) -> PipelineSummary {
-    let why = format!("it is ignored: {id} is not customizable");
+/// Returns a built-in pipeline that a customized file cannot replace.
+fn ignored_pipeline(id: &str, file: &str) -> PipelineSummary {
+    let reason = format!("ignored, because {id} cannot be customized");
     PipelineSummary {
-        errors: DefinitionErrors::for_file(&format!("pipelines/{file}"), why).0,
-        ..plain(id)
+        errors: DefinitionErrors::for_file(&format!("pipelines/{file}"), reason).0,
+        ..built_in_pipeline(id)
     }
 }
 
-fn unread(file: &str) -> PipelineSummary {
+fn unused_file(file: &str) -> PipelineSummary {
     let path = format!("pipelines/{file}");
     PipelineSummary {
         id: file.to_owned(),
@@ -111,28 +129,28 @@ fn unread(file: &str) -> PipelineSummary {
         steps: Vec::new(),
         errors: DefinitionErrors::for_file(
             &path,
-            "it is not read: the name of a pipeline ends in .yml",
+            "ignored, because the file name does not end in .yml",
         )
         .0,
         file: path,
     }
 }
 
-fn loaded(
+fn summarize(
     id: &str,
     definition: Result<PipelineDefinition, DefinitionErrors>,
     status: CustomizationStatus,
 ) -> PipelineSummary {
-    let (steps, faults) = match definition {
+    let (steps, errors) = match definition {
         Ok(definition) => (definition.steps.into_iter().map(step).collect(), Vec::new()),
-        Err(DefinitionErrors(faults)) => (Vec::new(), faults),
+        Err(DefinitionErrors(errors)) => (Vec::new(), errors),
     };
     PipelineSummary {
         id: id.to_owned(),
         file: String::new(),
         status,
         steps,
-        errors: faults,
+        errors,
     }
 }
 
@@ -156,13 +174,13 @@ fn step(step: StepDefinition) -> PipelineStep {
     }
 }
 
-/// Every step that pipelines can name, the built-in ones first, in the order of a run.
+/// Returns all steps that pipelines can use: built-in ones first, in the order of a run.
 ///
 /// # Errors
-/// What the system says to reading the folder.
+/// The directory cannot be read.
 pub fn list_steps(root: &Path) -> io::Result<Vec<StepSummary>> {
     let folder = root.join("steps");
-    let mut own: BTreeMap<String, Option<String>> = names(&folder)?
+    let mut custom_steps: BTreeMap<String, Option<String>> = names(&folder)?
         .into_iter()
         .map(|name| {
             let error = find_module(Some(&folder), &name).err();
@@ -172,7 +190,7 @@ pub fn list_steps(root: &Path) -> io::Result<Vec<StepSummary>> {
     let custom = |name: &str| format!("steps/{name}");
     let mut all = Vec::new();
     for kind in StepKind::names() {
-        let replaced = own.remove(kind);
+        let replaced = custom_steps.remove(kind);
         all.push(StepSummary {
             id: kind.to_owned(),
             source_path: Some(step_source_path(kind)),
@@ -184,7 +202,7 @@ pub fn list_steps(root: &Path) -> io::Result<Vec<StepSummary>> {
             error: replaced.flatten(),
         });
     }
-    all.extend(own.into_iter().map(|(name, error)| StepSummary {
+    all.extend(custom_steps.into_iter().map(|(name, error)| StepSummary {
         source_path: None,
         custom_path: Some(custom(&name)),
         status: CustomizationStatus::Additive,
@@ -194,7 +212,7 @@ pub fn list_steps(root: &Path) -> io::Result<Vec<StepSummary>> {
     Ok(all)
 }
 
-/// The names in a folder that are not hidden; none when there is no such folder.
+/// Returns the names in a directory without hidden files. Empty if the directory does not exist.
 fn names(folder: &Path) -> io::Result<BTreeSet<String>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeSet::new()),
@@ -202,7 +220,7 @@ fn names(folder: &Path) -> io::Result<BTreeSet<String>> {
     };
     let mut names = BTreeSet::new();
     for entry in entries.take(MAX_NAMES) {
-        // A name that is no text can be named by no pipeline.
+        // Pipelines cannot refer to names that are not valid UTF-8.
         if let Ok(name) = entry?.file_name().into_string()
             && !name.starts_with('.')
         {

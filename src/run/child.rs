@@ -1,8 +1,8 @@
-//! Starting other programs, and ending them.
+//! Child processes: start, capture, stream, terminate.
 //!
-//! Every child gets an environment built from nothing, a process group of its own and a deadline;
-//! whatever it leaves behind in its group is killed when it ends. What a child prints is data:
-//! nothing here takes it for anything else.
+//! Every child gets an environment built from scratch, its own process group and a deadline. When the
+//! child ends, every process left in its group is killed. Child output is data and is never interpreted
+//! here.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -18,16 +18,16 @@ use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-/// How long may a child tidy up after it was asked to end?
+/// Time a child has to exit after SIGTERM before it is killed.
 const TERM_GRACE: Duration = Duration::from_secs(5);
 
-/// How long do we read on after a child ended, when something else still holds its output open?
+/// Time to keep reading after a child exited while another process holds its output open.
 const DRAIN_GRACE: Duration = Duration::from_secs(2);
 
-/// How much output of a captured child is kept?
+/// Maximum captured output per stream, in bytes.
 const MAX_CAPTURE: u64 = 64 << 20;
 
-/// The environment of a child, all of it. Its values may be credentials: only names are shown.
+/// Complete environment of a child. Values may be credentials, so `Debug` shows names only.
 #[derive(Clone, Default)]
 pub struct ChildEnv(BTreeMap<OsString, OsString>);
 
@@ -38,34 +38,41 @@ impl fmt::Debug for ChildEnv {
 }
 
 impl ChildEnv {
+    /// Creates an environment of exactly these variables.
     pub fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         Self(variables.into_iter().collect())
     }
 
-    /// The same with one more variable.
+    /// Returns the environment with one variable added.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.0.insert(name.into(), value.as_ref().to_owned());
         self
     }
 
+    /// Returns the value of a variable.
     pub fn get(&self, name: &str) -> Option<&OsStr> {
         self.0.get(OsStr::new(name)).map(OsString::as_os_str)
     }
 
+    /// Returns the names of all variables, sorted.
     pub fn names(&self) -> impl Iterator<Item = &OsStr> {
         self.0.keys().map(OsString::as_os_str)
     }
 }
 
-/// What to start.
+/// Program, arguments, directory, environment and input of a child.
 #[derive(Debug, Clone)]
-pub struct ChildSpec {
+pub(crate) struct ChildSpec {
+    /// Program name or path.
     pub program: OsString,
+    /// Arguments.
     pub args: Vec<OsString>,
+    /// Working directory.
     pub dir: PathBuf,
+    /// Complete environment.
     pub env: ChildEnv,
-    /// What the child reads on its standard input.
+    /// Bytes written to the child's standard input.
     pub input: Vec<u8>,
 }
 
@@ -93,38 +100,42 @@ impl ChildSpec {
         let group = Group::of(&child);
         if let Some(mut stdin) = child.stdin.take() {
             let input = self.input.clone();
-            // A child that does not read its input is no error of ours.
+            // A child may exit without reading its input; that is not an error.
             tokio::spawn(async move { stdin.write_all(&input).await });
         }
         Ok((child, group))
     }
 }
 
-/// Why a child gave no result of its own.
+/// Error of a child that produced no exit code in time.
 #[derive(Debug, thiserror::Error)]
-pub enum ChildError {
-    #[error("starting {program}: {cause}")]
+pub(crate) enum ChildError {
+    /// The program could not be started.
+    #[error("cannot start {program}: {cause}")]
     Start {
         program: String,
         cause: std::io::Error,
     },
-    #[error("it did not end in time and was stopped")]
+    /// The deadline passed.
+    #[error("did not finish in time and was stopped")]
     TimedOut,
-    #[error("reading its output: {0}")]
+    /// The output could not be read.
+    #[error("cannot read its output: {0}")]
     Output(#[from] std::io::Error),
 }
 
-/// How a child ended.
+/// Exit code of a child, in shell convention: 128 plus the signal number after a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ChildExit(i32);
+pub(crate) struct ChildExit(i32);
 
 impl ChildExit {
-    pub fn success(self) -> bool {
+    /// Whether the exit code is 0.
+    pub(crate) fn success(self) -> bool {
         self.0 == 0
     }
 
-    /// The exit code, as a shell would tell it: 128 and the number for a signal.
-    pub fn code(self) -> i32 {
+    /// Returns the exit code.
+    pub(crate) fn code(self) -> i32 {
         self.0
     }
 }
@@ -142,20 +153,26 @@ impl fmt::Display for ChildExit {
     }
 }
 
-/// All that a short-lived child said.
+/// Exit code and captured output of a child.
 #[derive(Debug)]
-pub struct ChildOutput {
+pub(crate) struct ChildOutput {
+    /// Exit code.
     pub exit: ChildExit,
+    /// Standard output.
     pub stdout: Vec<u8>,
+    /// Standard error, with invalid UTF-8 replaced.
     pub stderr: String,
 }
 
-/// Runs a child to its end and keeps its output.
+/// Runs a child to completion and captures its output.
 ///
 /// # Errors
-/// When it cannot be started, says more than can be kept, or is not done by the deadline; then its whole
-/// group is killed.
-pub async fn capture(spec: &ChildSpec, deadline: Instant) -> Result<ChildOutput, ChildError> {
+/// If the child cannot be started, prints more than the capture limit, or misses the deadline. After
+/// the deadline its whole process group is killed.
+pub(crate) async fn capture(
+    spec: &ChildSpec,
+    deadline: Instant,
+) -> Result<ChildOutput, ChildError> {
     let (mut child, _group) = spec.start()?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let whole = async { tokio::try_join!(child.wait(), read_whole(stdout), read_capped(stderr)) };
@@ -169,28 +186,29 @@ pub async fn capture(spec: &ChildSpec, deadline: Instant) -> Result<ChildOutput,
     })
 }
 
-/// Runs a child to its end and hands on what it says as it comes; none of it is kept.
+/// Runs a child to completion and passes its standard output to `on_chunk` as it arrives. Nothing
+/// is stored.
 ///
 /// # Errors
-/// As [`capture`].
-pub async fn stream(
+/// See [`capture`].
+pub(crate) async fn stream(
     spec: &ChildSpec,
     deadline: Instant,
-    take: impl FnMut(&[u8]),
+    on_chunk: impl FnMut(&[u8]),
 ) -> Result<ChildExit, ChildError> {
     let (mut child, _group) = spec.start()?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let whole =
-        async { tokio::try_join!(child.wait(), hand_on(stdout, take), read_capped(stderr)) };
+        async { tokio::try_join!(child.wait(), forward(stdout, on_chunk), read_capped(stderr)) };
     let (status, (), _) = timeout_at(deadline, whole)
         .await
         .map_err(|_| ChildError::TimedOut)??;
     Ok(status.into())
 }
 
-async fn hand_on(
+async fn forward(
     pipe: Option<impl AsyncRead + Unpin>,
-    mut take: impl FnMut(&[u8]),
+    mut on_chunk: impl FnMut(&[u8]),
 ) -> std::io::Result<()> {
     let Some(pipe) = pipe else { return Ok(()) };
     let mut pipe = BufReader::with_capacity(64 << 10, pipe);
@@ -199,17 +217,17 @@ async fn hand_on(
         if part.is_empty() {
             return Ok(());
         }
-        take(part);
+        on_chunk(part);
         let used = part.len();
         pipe.consume(used);
     }
 }
 
-/// All of it: half an answer would be taken for the whole.
+/// Reads a stream to its end. Fails at the limit, because truncated output would be parsed as complete.
 async fn read_whole(pipe: Option<impl AsyncRead + Unpin>) -> std::io::Result<Vec<u8>> {
     let bytes = read_capped(pipe).await?;
     if bytes.len() as u64 >= MAX_CAPTURE {
-        let problem = format!("it said more than {} MiB", MAX_CAPTURE >> 20);
+        let problem = format!("it printed more than {} MiB", MAX_CAPTURE >> 20);
         return Err(std::io::Error::other(problem));
     }
     Ok(bytes)
@@ -227,36 +245,40 @@ async fn read_capped(pipe: Option<impl AsyncRead + Unpin>) -> std::io::Result<Ve
     Ok(bytes)
 }
 
-/// Which of its two voices a child used.
+/// Output stream of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OutputStream {
+pub(crate) enum OutputStream {
+    /// Standard output.
     Stdout,
+    /// Standard error.
     Stderr,
 }
 
-/// A line of a running child. What is longer than the limit is cut.
+/// Line of a running child, cut at the maximum line length.
 #[derive(Debug)]
-pub struct OutputLine {
+pub(crate) struct OutputLine {
+    /// Stream that the line was read from.
     pub stream: OutputStream,
+    /// Text without its line ending.
     pub text: String,
 }
 
-/// A child whose lines are read while it works.
+/// Running child whose lines are read as they arrive.
 #[derive(Debug)]
-pub struct RunningChild {
+pub(crate) struct RunningChild {
     child: Child,
     group: Group,
     lines: mpsc::Receiver<OutputLine>,
     drained: bool,
-    ended: Option<(ChildExit, Instant)>,
+    exited: Option<(ChildExit, Instant)>,
 }
 
 impl RunningChild {
-    /// Starts a child; its lines are cut at `max_line` bytes.
+    /// Starts a child whose lines are cut at `max_line` bytes.
     ///
     /// # Errors
-    /// When the program cannot be started.
-    pub fn start(spec: &ChildSpec, max_line: usize) -> Result<Self, ChildError> {
+    /// If the program cannot be started.
+    pub(crate) fn start(spec: &ChildSpec, max_line: usize) -> Result<Self, ChildError> {
         let (mut child, group) = spec.start()?;
         let (sender, lines) = mpsc::channel(256);
         if let Some(stdout) = child.stdout.take() {
@@ -275,15 +297,14 @@ impl RunningChild {
             group,
             lines,
             drained: false,
-            ended: None,
+            exited: None,
         })
     }
 
-    /// The next line; `None` once the child has ended and all it said is read. Safe to drop and
-    /// call again.
-    pub async fn next_line(&mut self) -> Option<OutputLine> {
+    /// Returns the next line, or `None` after the child exited and its output was read. Cancel-safe.
+    pub(crate) async fn next_line(&mut self) -> Option<OutputLine> {
         loop {
-            let give_up = self.ended.map(|(_, at)| at + DRAIN_GRACE);
+            let give_up = self.exited.map(|(_, at)| at + DRAIN_GRACE);
             if self.drained && give_up.is_some() {
                 return None;
             }
@@ -298,9 +319,9 @@ impl RunningChild {
                     Some(line) => return Some(line),
                     None => self.drained = true,
                 },
-                status = self.child.wait(), if self.ended.is_none() => {
+                status = self.child.wait(), if self.exited.is_none() => {
                     let exit = status.map_or(ChildExit(1), ChildExit::from);
-                    self.ended = Some((exit, Instant::now()));
+                    self.exited = Some((exit, Instant::now()));
                     self.group.signal(Signal::KILL);
                 }
                 () = give_up => return None,
@@ -308,65 +329,57 @@ impl RunningChild {
         }
     }
 
-    /// Waits up to `grace` for the child to end by itself, then ends it: the group is asked, then
-    /// killed. Answers how it ended if it did so by itself.
-    pub async fn wait_or_kill(mut self, grace: Duration) -> Option<ChildExit> {
-        if let Some((exit, _)) = self.ended {
+    /// Waits up to `grace` for the child to exit, then sends SIGTERM and SIGKILL to its group.
+    /// Returns the exit code if the child exited within `grace`.
+    pub(crate) async fn wait_or_kill(mut self, grace: Duration) -> Option<ChildExit> {
+        if let Some((exit, _)) = self.exited {
             return Some(exit);
         }
-        let alone = timeout(grace, self.child.wait()).await;
-        if alone.is_err() {
+        let exited = timeout(grace, self.child.wait()).await;
+        if exited.is_err() {
             self.group.signal(Signal::TERM);
-            // Whether it obeyed does not matter: the group is killed either way.
+            // The group is killed in either case.
             let _ = timeout(TERM_GRACE, self.child.wait()).await;
         }
         self.group.signal(Signal::KILL);
-        alone
+        exited
             .ok()
             .map(|status| status.map_or(ChildExit(1), ChildExit::from))
     }
 }
 
-/// Splits a child's output into lines, each at most `max_line` bytes; the rest of a longer one is
-/// read and forgotten.
+/// Splits output into lines of at most `max_line` bytes; the rest of a longer line is discarded.
 async fn read_lines(
     pipe: impl AsyncRead + Unpin,
-    voice: OutputStream,
+    stream: OutputStream,
     max_line: usize,
     sender: mpsc::Sender<OutputLine>,
 ) {
     let mut pipe = BufReader::new(pipe);
     let mut line = Vec::new();
     while let Ok(chunk) = pipe.fill_buf().await {
-        let ended = chunk.is_empty();
+        let is_eof = chunk.is_empty();
         let (part, used, complete) = match chunk.iter().position(|byte| *byte == b'\n') {
             Some(at) => (&chunk[..at], at + 1, true),
-            None => (chunk, chunk.len(), ended),
+            None => (chunk, chunk.len(), is_eof),
         };
-        let room = max_line.saturating_sub(line.len());
-        line.extend_from_slice(&part[..part.len().min(room)]);
+        let remaining = max_line.saturating_sub(line.len());
+        line.extend_from_slice(&part[..part.len().min(remaining)]);
         pipe.consume(used);
-        if complete && !(ended && line.is_empty()) {
+        if complete && !(is_eof && line.is_empty()) {
             let text = String::from_utf8_lossy(&line).into_owned();
             line.clear();
-            if sender
-                .send(OutputLine {
-                    stream: voice,
-                    text,
-                })
-                .await
-                .is_err()
-            {
+            if sender.send(OutputLine { stream, text }).await.is_err() {
                 break;
             }
         }
-        if ended {
+        if is_eof {
             break;
         }
     }
 }
 
-/// A process group that ends with its owner: a cancelled step leaves nothing running.
+/// Process group that is killed on drop, so that a cancelled step leaves no process behind.
 #[derive(Debug)]
 struct Group(Option<Pid>);
 
@@ -378,7 +391,7 @@ impl Group {
 
     fn signal(&self, signal: Signal) {
         if let Some(pid) = self.0 {
-            // The group may be gone already.
+            // The group may have exited already.
             let _ = kill_process_group(pid, signal);
         }
     }

@@ -1,4 +1,4 @@
-//! The run's own log: lines on standard output, redacted, with nothing that CI takes for a command.
+//! Log of a run: redacted lines on standard output, with CI workflow commands disabled.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -7,107 +7,109 @@ use super::progress::ProgressReporter;
 use super::text;
 use vendors::http::{LineRedactor, Redactor};
 
-/// Stands before whatever a child printed.
+/// Prefix of lines printed by a child.
 const CHILD_MARK: &str = "  | ";
 
-/// Where the run speaks. Clones speak with one voice.
+/// Log of a run. Clones share redaction state and log tail.
 #[derive(Clone)]
 pub struct Console {
     redactor: Redactor,
     lines: Arc<Mutex<LineRedactor>>,
     progress: ProgressReporter,
-    /// Held open so that CI takes no line for a command until the run is over.
-    _silence: Arc<Silence>,
-    /// The last lines, for a failure's reason.
+    /// Keeps workflow commands disabled until the last clone is dropped.
+    _stop_commands: Arc<StopCommands>,
+    /// Last lines, quoted in failure reasons.
     tail: Arc<RwLock<Vec<String>>>,
 }
 
-/// Tells CI to take no commands from the log; ends with the last console.
-struct Silence(Option<String>);
+/// Guard that disables workflow commands in the CI log and enables them again on drop.
+struct StopCommands(Option<String>);
 
-impl Drop for Silence {
+impl Drop for StopCommands {
     fn drop(&mut self) {
-        if let Some(word) = &self.0 {
-            print_line(&format!("::{word}::"));
+        if let Some(token) = &self.0 {
+            print_line(&format!("::{token}::"));
         }
     }
 }
 
-/// How many lines does a failure's reason quote?
-const TAIL: usize = 12;
+/// Number of lines quoted in a failure reason.
+const TAIL_LINES: usize = 12;
 
 impl Console {
-    /// A console whose lines CI must not obey: `word` is a secret that no child can print.
-    pub fn for_ci(redactor: Redactor, progress: ProgressReporter, word: String) -> Self {
-        print_line(&format!("::stop-commands::{word}"));
-        Self::with(redactor, progress, Silence(Some(word)))
+    /// Creates a console for CI. Workflow commands stay disabled until `token`, which no child can
+    /// know, is printed again.
+    pub fn for_ci(redactor: Redactor, progress: ProgressReporter, token: String) -> Self {
+        print_line(&format!("::stop-commands::{token}"));
+        Self::with(redactor, progress, StopCommands(Some(token)))
     }
 
+    /// Creates a console outside CI.
     pub fn plain(redactor: Redactor, progress: ProgressReporter) -> Self {
-        Self::with(redactor, progress, Silence(None))
+        Self::with(redactor, progress, StopCommands(None))
     }
 
-    fn with(redactor: Redactor, progress: ProgressReporter, silence: Silence) -> Self {
+    fn with(redactor: Redactor, progress: ProgressReporter, stop_commands: StopCommands) -> Self {
         Self {
             lines: Arc::new(Mutex::new(redactor.line_redactor())),
             redactor,
             progress,
-            _silence: Arc::new(silence),
+            _stop_commands: Arc::new(stop_commands),
             tail: Arc::default(),
         }
     }
 
-    /// A line of the run itself.
+    /// Logs a line of the run itself.
     pub fn log(&self, line: &str) {
         self.print("", line);
     }
 
-    /// A line that a child printed.
+    /// Logs a line printed by a child.
     pub fn log_child(&self, line: &str) {
         self.print(CHILD_MARK, line);
     }
 
-    fn print(&self, mark: &str, line: &str) {
-        // Once more without what cannot be seen: that may have cut a secret in two.
+    fn print(&self, prefix: &str, line: &str) {
+        // Redacted again below: removing invisible characters can join the halves of a secret.
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let line = text::sanitize_log_line(&lines.redact(line));
         drop(lines);
         let line = self.redactor.redact_owned(line);
-        // An older spelling of commands counts anywhere in a line.
+        // CI also obeys the older command prefix `##[` anywhere in a line.
         let line = line.replace("##[", "## [");
-        self::print_line(&format!("{mark}{line}"));
+        self::print_line(&format!("{prefix}{line}"));
         self.progress.report_log_line(&line);
         if let Ok(mut tail) = self.tail.write() {
-            let surplus = (tail.len() + 1).saturating_sub(TAIL);
+            let surplus = (tail.len() + 1).saturating_sub(TAIL_LINES);
             tail.drain(..surplus);
             tail.push(line);
         }
     }
 
-    /// Takes secrets out of a text that leaves the run.
+    /// Replaces secrets in a text that leaves the run.
     pub fn redact(&self, text: &str) -> String {
         self.redactor.redact(text)
     }
 
-    /// The same of a text for people, who cannot see everything that may cut a secret in two.
+    /// Replaces secrets and removes invisible characters, which could split a secret.
     pub fn sanitize(&self, text: &str) -> String {
         self.redactor
             .redact_owned(text::strip_invisible(&self.redactor.redact(text)))
     }
 
-    /// Whether one of the run's secrets stands in a text.
+    /// Whether a text contains a secret of the run.
     pub fn contains_secret(&self, text: &[u8]) -> bool {
         self.redactor.contains_known_secret(text)
     }
 
-    /// Forgets earlier lines, so that [`Console::tail`] tells of what comes now.
+    /// Clears the log tail, so that [`Console::tail`] returns only later lines.
     pub fn clear_tail(&self) {
         if let Ok(mut tail) = self.tail.write() {
             tail.clear();
         }
     }
 
-    /// The last lines since [`Console::mark`].
+    /// Returns the last lines since [`Console::clear_tail`].
     pub fn tail(&self) -> String {
         self.tail
             .read()
@@ -116,7 +118,7 @@ impl Console {
     }
 }
 
-/// Prints a line. Nobody may read any more, and the run goes on all the same.
-pub fn print_line(text: &str) {
+/// Prints a line. A closed standard output is ignored.
+pub(crate) fn print_line(text: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{text}");
 }

@@ -1,4 +1,4 @@
-//! One run: what it was asked for, what it works with, what its steps have found so far.
+//! Run context: configuration, services and state of one run.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,129 +30,164 @@ use domain::time::Timestamp;
 use vendors::http::Redactor;
 use vendors::scm::{GitHub, ScmCredentials};
 
-/// Everything a step needs.
-pub struct RunContext {
+/// Configuration, services and state that steps use.
+pub(crate) struct RunContext {
+    /// Configuration of the dispatch.
     pub config: RunConfig,
+    /// Repository of the run.
     pub repo: Repo,
+    /// Base URL of the GitHub API.
     pub api_url: String,
+    /// Branch that the pull request is merged into.
     pub base_branch: String,
+    /// URL of the CI run, if any.
     pub run_url: Option<String>,
+    /// Folders of the run.
     pub folders: Folders,
+    /// Git repository of the run.
     pub git: Git,
+    /// Agent of the run.
     pub agent: Agent,
+    /// Log of the run.
     pub console: Console,
+    /// Progress reporter.
     pub progress: ProgressReporter,
+    /// Reporter of session events.
     pub status_reporter: StatusReporter,
+    /// Client of the orchestrator.
     pub orchestrator: OrchestratorClient,
-    /// What must not be seen, beside the repository's token of the moment.
+    /// Values to redact, except the current repository token.
     pub secrets: Vec<Secret>,
+    /// Variables passed to every child.
     pub child_env: ChildEnv,
+    /// Handling of orphan processes.
     pub orphan_processes: OrphanProcesses,
+    /// Cancellation of the run.
     pub stop_signal: StopSignal,
-    /// When the run ends itself, to be able to report.
+    /// Time at which the run stops itself, early enough to report.
     pub deadline: Instant,
-    /// When its host may end it.
+    /// Time at which the host may stop the run.
     pub host_deadline: Instant,
-    /// Steps that have begun and not ended, outermost first.
+    /// Steps that started and did not end, outermost first.
     pub open_steps: Vec<StepRecord>,
+    /// Results of earlier steps.
     pub state: RunState,
 }
 
-/// What earlier steps leave for later ones.
+/// Results that earlier steps leave for later ones.
 #[derive(Debug, Default)]
-pub struct RunState {
-    /// The base branch's commit.
+pub(crate) struct RunState {
+    /// Commit of the base branch.
     pub base_commit: String,
-    /// Where the branch and the base part: everything after it is ours.
+    /// Merge base of branch and base; all later commits are ours.
     pub fork_point: String,
-    /// The commit that the work continues from.
+    /// Commit that the work starts from.
     pub head_commit: String,
-    /// Where the branch stood on the host; none means that it did not exist.
+    /// Head of the branch on the remote; `None` if the branch does not exist.
     pub remote_head: Option<String>,
-    /// This dispatch's commit, when an earlier attempt had pushed it already.
+    /// Whether an earlier attempt pushed this dispatch's commit.
     pub already_pushed: bool,
-    /// Whether the branch holds work of ours that no pull request was opened for.
+    /// Whether the branch holds our commits without a pull request.
     pub has_unpublished_work: bool,
+    /// Configuration of the repository.
     pub repo_config: RepoConfig,
-    /// What each step answered, by its id.
+    /// Outputs by step id.
     pub outputs: Map<String, Value>,
+    /// Work tree after the feedback loop.
     pub staged: Option<StagedTree>,
-    /// What the guard let pass and a person should look at.
+    /// Guard findings that do not block and that a person should check.
     pub guard_warnings: Vec<SensitiveFile>,
-    /// The plan that was made before, as the orchestrator wrapped it.
+    /// Plan made before, already fenced by the orchestrator.
     pub plan: String,
-    /// What a planning pass wants posted on the ticket.
+    /// Comments of a planning run for the ticket.
     pub ticket_comments: Vec<String>,
-    /// The agent's own words on what it did.
+    /// Summary written by the agent.
     pub summary: String,
-    /// The last review of the run's own.
+    /// Last review by the run itself.
     pub last_review: Option<TreeReview>,
-    /// What the review left open.
+    /// Findings that are still open.
     pub unresolved: Vec<String>,
+    /// Number of implement passes in the feedback loop.
     pub iterations: u32,
+    /// Results of the project's own checks.
     pub preflight_checks: Vec<PreflightCheck>,
+    /// Pull request, once it is open.
     pub pull: Option<OpenedPullRequest>,
-    /// Where the work of a shadow is to be seen; it has no pull request.
+    /// URL of a shadow run's branch, which has no pull request.
     pub shadow_url: Option<String>,
-    /// Work that could not be pushed.
+    /// Patch of work that could not be pushed.
     pub patch: Option<String>,
+    /// Whether the workflow token was used, because the orchestrator could not be reached.
     pub workflow_token_used: bool,
 }
 
-/// What a review said, and of which tree.
+/// Review of one tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TreeReview {
+pub(crate) struct TreeReview {
+    /// Object id of the reviewed tree.
     pub tree: String,
+    /// Blocking findings.
     pub findings: Vec<BlockingFinding>,
 }
 
-/// One of the project's own checks, as it ended.
+/// Result of one of the project's own checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PreflightCheck {
+pub(crate) struct PreflightCheck {
+    /// Command line.
     pub name: String,
-    /// A word on how it ended.
+    /// Outcome.
     pub outcome: PreflightOutcome,
 }
 
+/// Outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PreflightOutcome {
+pub(crate) enum PreflightOutcome {
+    /// Exit code 0.
     Passed,
+    /// Any other exit code.
     Failed,
+    /// Not finished within its time limit.
     TimedOut,
-    /// The program it needs is not there.
+    /// The program is not installed.
     Unavailable,
 }
 
-/// The pull request of this run.
+/// Pull request of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenedPullRequest {
+pub(crate) struct OpenedPullRequest {
+    /// Number.
     pub number: u64,
+    /// Web URL.
     pub url: String,
 }
 
-/// What a step that did not fail says.
+/// Outcome of a step that did not fail.
 #[derive(Debug, Clone, PartialEq)]
-pub enum StepOutcome {
+pub(crate) enum StepOutcome {
+    /// Completed, with its outputs.
     Passed(Value),
-    /// There was nothing to do, for this reason.
+    /// Nothing to do, with the reason.
     Skipped(&'static str),
 }
 
-/// How it is told that a run's time is over.
-pub const OUT_OF_TIME: &str = "the run's time was used up";
+/// Reason of a run that reached its time limit.
+pub(crate) const OUT_OF_TIME: &str = "the run reached its time limit";
 
-/// Why a step, and so the run, failed.
+/// Failure of a step, and so of the run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
-pub struct RunFailure {
+pub(crate) struct RunFailure {
+    /// Machine-readable cause, if any.
     pub code: Option<FailureCode>,
+    /// Reason for people.
     pub reason: String,
-    /// When the model's provider will take requests again, if it refused them until then.
+    /// Time at which the model provider accepts requests again, if it is rate limited.
     pub retry_at: Option<Timestamp>,
 }
 
 impl RunFailure {
-    pub fn new(code: FailureCode, reason: impl ToString) -> Self {
+    /// Creates a failure with a code.
+    pub(crate) fn new(code: FailureCode, reason: impl ToString) -> Self {
         Self {
             code: Some(code),
             reason: reason.to_string(),
@@ -160,18 +195,18 @@ impl RunFailure {
         }
     }
 
-    /// The run's time is over, whatever it was doing.
-    pub fn out_of_time() -> Self {
+    /// Creates the failure of a run that reached its time limit.
+    pub(crate) fn out_of_time() -> Self {
         Self::new(FailureCode::TimedOut, OUT_OF_TIME)
     }
 
-    /// Somebody has stopped the run.
-    pub fn stopped() -> Self {
-        Self::new(FailureCode::Cancelled, "the run was stopped from outside")
+    /// Creates the failure of a run that was stopped by a signal.
+    pub(crate) fn stopped() -> Self {
+        Self::new(FailureCode::Cancelled, "the run was stopped by a signal")
     }
 
-    /// A failure that programs have no word for.
-    pub fn other(reason: impl ToString) -> Self {
+    /// Creates a failure without a code.
+    pub(crate) fn other(reason: impl ToString) -> Self {
         Self {
             code: None,
             reason: reason.to_string(),
@@ -180,19 +215,22 @@ impl RunFailure {
     }
 }
 
-/// How a program of the repository ended, and the last line of its output.
+/// Exit code and last output line of a program.
 #[derive(Debug)]
-pub struct ProgramResult {
+pub(crate) struct ProgramResult {
+    /// Exit code.
     pub exit: ChildExit,
+    /// Last line of the standard output.
     pub last_line: String,
 }
 
-/// The run's own folders, gone when it ends.
+/// Temporary folders of a run, deleted on drop.
 pub struct Folders {
     root: TempDir,
 }
 
 impl Folders {
+    /// Creates the root folder in `parent`.
     pub fn new(parent: &Path) -> std::io::Result<Self> {
         let root = tempfile::Builder::new()
             .prefix("agent-implement-")
@@ -200,16 +238,18 @@ impl Folders {
         Ok(Self { root })
     }
 
+    /// Returns the path of the work tree.
     pub fn work_tree(&self) -> PathBuf {
         self.root.path().join("tree")
     }
 
+    /// Returns the path of the run's git directory.
     pub fn git_dir(&self) -> PathBuf {
         self.root.path().join("git")
     }
 
-    /// A folder of this name, made on demand and tried: a program that cannot write its temporary
-    /// files may wait for ever.
+    /// Creates a folder if needed and checks that it is writable: programs that cannot write
+    /// temporary files may hang.
     pub fn make(&self, name: &str) -> std::io::Result<PathBuf> {
         let path = self.root.path().join(name);
         std::fs::create_dir_all(&path)?;
@@ -217,7 +257,7 @@ impl Folders {
         Ok(path)
     }
 
-    /// The same, emptied first.
+    /// Creates an empty folder, deleting its previous contents.
     pub fn make_empty(&self, name: &str) -> std::io::Result<PathBuf> {
         let path = self.root.path().join(name);
         if path.exists() {
@@ -228,22 +268,22 @@ impl Folders {
 }
 
 impl RunContext {
-    /// Now, as reports write it.
-    pub fn now() -> Timestamp {
+    /// Returns the current time.
+    pub(crate) fn now() -> Timestamp {
         let age = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .unwrap_or_default();
         Timestamp::from_millis(u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Cycles of changing and reviewing that this run may make.
-    pub fn max_iterations(&self) -> u32 {
+    /// Returns the maximum number of implement/review iterations.
+    pub(crate) fn max_iterations(&self) -> u32 {
         let default = || limits::default_max_iterations(&self.config.provider);
         self.config.max_iterations.unwrap_or_else(default)
     }
 
-    /// The environment of scripts of the repository: no credential at all.
-    pub fn script_env(&self) -> Result<ChildEnv, RunFailure> {
+    /// Returns the environment of repository scripts. It holds no credential.
+    pub(crate) fn script_env(&self) -> Result<ChildEnv, RunFailure> {
         let folder = |name| self.folders.make(name).map_err(RunFailure::other);
         Ok(self
             .child_env
@@ -253,19 +293,19 @@ impl RunContext {
             .with("TMPDIR", folder("tmp")?))
     }
 
-    /// Runs a program of the repository in the work tree, its lines going to the log. Answers
-    /// whether it ended well; what went wrong is in the console's tail.
-    pub async fn run_script(
+    /// Runs a program of the repository in the work tree and logs its output. The last lines are
+    /// kept in the console's log tail.
+    pub(crate) async fn run_script(
         &self,
         command: &[String],
         deadline: Instant,
     ) -> Result<ChildExit, ChildError> {
-        let ended = self.run_program(command, Vec::new(), deadline).await?;
-        Ok(ended.exit)
+        let result = self.run_program(command, Vec::new(), deadline).await?;
+        Ok(result.exit)
     }
 
-    /// The same with something to read on its standard input.
-    pub async fn run_program(
+    /// Runs a program like [`RunContext::run_script`], with standard input.
+    pub(crate) async fn run_program(
         &self,
         command: &[String],
         input: Vec<u8>,
@@ -285,7 +325,7 @@ impl RunContext {
         self.console.clear_tail();
         let mut running = RunningChild::start(&spec, text::MAX_LOG_LINE)?;
         let mut last_line = String::new();
-        let whole = async {
+        let read_output = async {
             while let Some(line) = running.next_line().await {
                 self.console.log_child(&line.text);
                 if line.stream == OutputStream::Stdout {
@@ -293,7 +333,7 @@ impl RunContext {
                 }
             }
         };
-        let in_time = tokio::time::timeout_at(deadline, whole).await;
+        let in_time = tokio::time::timeout_at(deadline, read_output).await;
         let exit = running.wait_or_kill(std::time::Duration::ZERO).await;
         match (in_time, exit) {
             (Ok(()), Some(exit)) => Ok(ProgramResult { exit, last_line }),
@@ -301,9 +341,9 @@ impl RunContext {
         }
     }
 
-    /// The model of a pass: what stands with the guidance counts before the settings, and what was
-    /// chosen for reviews before what was chosen for everything. None leaves it to the agent.
-    pub fn model(&self, role: AgentRole) -> Option<String> {
+    /// Returns the model of a pass; `None` leaves the choice to the agent. The guidance file takes
+    /// precedence over the settings, and a review model over the general model.
+    pub(crate) fn model(&self, role: AgentRole) -> Option<String> {
         let config = &self.state.repo_config;
         let models = &config.settings.models;
         let choices: &[&Option<String>] = match role {
@@ -319,32 +359,35 @@ impl RunContext {
         choices.iter().find_map(|choice| (*choice).clone())
     }
 
-    /// Ends whatever the agent or a script left running. From here on nothing changes the work
-    /// tree or the run's own folders behind the run's back.
-    pub async fn kill_orphan_processes(&self) -> Result<(), RunFailure> {
+    /// Kills every process that the agent or a script left running, so that nothing changes the
+    /// work tree or the run's folders concurrently.
+    ///
+    /// # Errors
+    /// If processes survive.
+    pub(crate) async fn kill_orphan_processes(&self) -> Result<(), RunFailure> {
         orphan_processes::kill_all(self.orphan_processes)
             .await
-            .map_err(|left| {
+            .map_err(|count| {
                 RunFailure::other(format!(
-                    "{left} process(es) that the work left behind could not be ended"
+                    "cannot kill {count} process(es) left behind by the agent or a script"
                 ))
             })
     }
 
-    /// The end of something that may take so long, and no longer than the run.
-    pub fn deadline_within(&self, timeout: Duration) -> Instant {
+    /// Returns the end of a timeout, limited to the run's deadline.
+    pub(crate) fn deadline_within(&self, timeout: Duration) -> Instant {
         self.deadline.min(Instant::now() + timeout)
     }
 
-    /// Takes the work tree into the index.
-    pub async fn stage_work_tree(&self) -> Result<StagedTree, RunFailure> {
+    /// Kills orphan processes and stages the work tree.
+    pub(crate) async fn stage_work_tree(&self) -> Result<StagedTree, RunFailure> {
         self.kill_orphan_processes().await?;
         self.git.stage_work_tree().await.map_err(RunFailure::other)
     }
 
-    /// Access to the repository for one phase. Nothing that the agent or a script started may be
-    /// alive while it is held.
-    pub async fn fetch_repo_access(&mut self) -> Result<RepoAccess, RunFailure> {
+    /// Fetches repository access for one step. Kills orphan processes first: no process of the
+    /// agent or a script may run while a token is held.
+    pub(crate) async fn fetch_repo_access(&mut self) -> Result<RepoAccess, RunFailure> {
         self.kill_orphan_processes().await?;
         self.git.verify_program().map_err(RunFailure::other)?;
         let access = self
@@ -356,18 +399,18 @@ impl RunContext {
         Ok(access)
     }
 
-    /// The host's interface, for as long as the access is held.
-    pub fn github_client(&self, access: &RepoAccess) -> Result<GitHub, RunFailure> {
+    /// Creates a GitHub client with the access.
+    pub(crate) fn github_client(&self, access: &RepoAccess) -> Result<GitHub, RunFailure> {
         let token = access
             .token
             .clone()
-            .ok_or_else(|| RunFailure::other("the run was given no access to its repository"))?;
-        let known = self.secrets.iter().chain([&token]).map(Secret::expose);
-        // Made anew, it would believe certificates that the agent has replaced.
+            .ok_or_else(|| RunFailure::other("the run has no access to its repository"))?;
+        let secrets = self.secrets.iter().chain([&token]).map(Secret::expose);
+        // A new client would read certificates again, which the agent may have replaced.
         let client = self
             .orchestrator
             .client
-            .for_vendor("github", Redactor::new(known));
+            .for_vendor("github", Redactor::new(secrets));
         Ok(GitHub::new(
             client,
             &self.api_url,

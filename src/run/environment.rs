@@ -1,7 +1,7 @@
-//! What a run is started with: the only place of the pipeline that reads the process environment.
+//! Environment of a run: the only module of the run that reads process environment variables.
 //!
-//! It is read once, before any child starts. Whatever a child may have of it is picked here by
-//! name; nothing else is ever passed on.
+//! The environment is read once, before any child starts. Children receive selected variables by
+//! name and nothing else.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -22,9 +22,9 @@ use domain::secret::Secret;
 use domain::sensitive_files::find_secrets;
 use vendors::http::Proxies;
 
-/// Variables that any child may have: how to find programs, speak and reach the network. None is
-/// ours, and none is a credential of ours.
-const PASSED_ON: [&str; 31] = [
+/// Variables passed to every child: search path, locale, network and tool homes. None holds a
+/// credential of the run.
+const CHILD_VARIABLES: [&str; 31] = [
     "PATH",
     "LANG",
     "LC_ALL",
@@ -58,91 +58,102 @@ const PASSED_ON: [&str; 31] = [
     "PLAYWRIGHT_BROWSERS_PATH",
 ];
 
-/// What our own process keeps besides: where temporary files go.
-const KEPT: &str = "TMPDIR";
+/// Variable that the run itself keeps besides the child variables: the folder for temporary files.
+const TEMP_DIR_VARIABLE: &str = "TMPDIR";
 
-/// Where CI keeps the event that started the run, tokens included.
-const EVENT_FILE: &str = "GITHUB_EVENT_PATH";
+/// Variable with the path of the CI event file, which contains the run's inputs and tokens.
+const EVENT_FILE_VARIABLE: &str = "GITHUB_EVENT_PATH";
 
-/// Inputs that must not stay where a child could read them.
+/// Inputs that are removed from the event file, because children could read them.
 const TOKEN_INPUTS: [&str; 2] = ["run_token", "run_progress_token"];
 
-/// All that a run knows of the world when it starts. It cannot be printed: its inputs hold tokens.
+/// Environment of a run. Not `Debug`, because its inputs contain tokens.
 #[derive(Clone)]
 pub struct Environment {
+    /// Inputs of the dispatch.
     pub inputs: RunInputs,
+    /// Repository of the run.
     pub repo: Repo,
+    /// Base URL of GitHub.
     pub server_url: String,
+    /// Base URL of the GitHub API.
     pub api_url: String,
-    /// The branch that the work starts from and goes back to.
+    /// Branch that pull requests are merged into.
     pub base_branch: String,
-    /// The CI run, where there is one.
+    /// Id of the CI run, if any.
     pub run_id: Option<u64>,
+    /// URL of the CI run, if any.
     pub run_url: Option<String>,
-    /// Where the run may make its work folder.
+    /// Folder in which the work folder is created.
     pub temp_root: PathBuf,
-    /// The home of the user that the run works as.
+    /// Home folder of the run's user.
     pub home: Option<PathBuf>,
-    /// The workflow's own token, for the case that the orchestrator cannot be reached.
+    /// Workflow token of CI, used if the orchestrator cannot be reached.
     pub workflow_token: Option<Secret>,
-    /// What a session shows to be known by; CI runs have none.
+    /// Nonce that authenticates a session. `None` in CI.
     pub nonce: Option<Secret>,
-    /// The operators' secrets of a session.
+    /// Secrets configured for the session.
     pub secrets: Vec<Secret>,
-    /// Model credentials by the variable that agents expect them in.
+    /// Credentials of direct model providers, by variable.
     pub direct_keys: Vec<(String, Secret)>,
+    /// Credentials of the cloud provider, by variable.
     pub cloud_keys: Vec<(String, Secret)>,
-    /// The name of the agent, where the operator chose one.
+    /// Name of the agent, if configured by the operator.
     pub agent: Option<String>,
-    /// The operator's own program in the agent's place, and its arguments.
+    /// Custom agent program and its arguments.
     pub agent_command: Vec<String>,
-    /// Where the operator's own pipelines and steps stand.
+    /// Folder of custom pipelines and steps.
     pub custom_root: Option<PathBuf>,
-    /// Whether CI reads the log and obeys commands in it.
+    /// Whether CI reads the log and executes commands in it.
     pub is_ci: bool,
-    /// The way out, for our own calls; children read it for themselves.
+    /// Proxies for the run's own requests. Children read the variables themselves.
     pub proxies: Proxies,
-    /// What any child gets.
+    /// Variables passed to every child.
     pub child_env: ChildEnv,
+    /// Protocol that repositories are fetched with.
     pub transport: Transport,
+    /// Handling of orphan processes.
     pub orphan_processes: OrphanProcesses,
 }
 
-/// Why the environment makes no run.
+/// Error of reading the environment.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvironmentError {
-    #[error("the variable {0} is missing")]
+    /// A required variable is missing.
+    #[error("environment variable {0} is missing")]
     Missing(&'static str),
-    #[error("the variable {0} is not valid: {1}")]
+    /// A variable has an invalid value: name and cause.
+    #[error("environment variable {0} is invalid: {1}")]
     Invalid(&'static str, String),
-    #[error("reading the event file {0}: {1}")]
+    /// The event file cannot be read or parsed: path and cause.
+    #[error("cannot read the event file {0}: {1}")]
     EventFile(PathBuf, String),
-    #[error("the run cannot leave its first environment behind: {0}")]
+    /// The process could not be re-executed.
+    #[error("cannot re-execute the run without credentials in its environment: {0}")]
     Reexec(std::io::Error),
 }
 
 impl Environment {
-    /// Puts the process in its own place once more, called with `arguments` and without the
-    /// credentials in its environment; [`Environment::take_over`] is how it goes on then. Returns
-    /// only when that failed.
+    /// Re-executes the process with `arguments` and without credentials in its environment. The new
+    /// process continues with [`Environment::from_reexec`]. Returns only on failure.
     pub fn reexec(arguments: &[&str]) -> EnvironmentError {
         let variables = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
-        let kept = |name: &str| PASSED_ON.contains(&name) || name == KEPT;
-        EnvironmentError::Reexec(reexec::exec_self(&variables, kept, arguments))
+        let keep = |name: &str| CHILD_VARIABLES.contains(&name) || name == TEMP_DIR_VARIABLE;
+        EnvironmentError::Reexec(reexec::exec_self(&variables, keep, arguments))
     }
 
-    /// Takes what the process was started with, and takes the tokens out of the event file: an
-    /// agent of the same user could read it.
+    /// Reads the environment passed by [`Environment::reexec`], and removes the tokens from the
+    /// event file, which the agent could read.
     ///
     /// # Errors
-    /// When the run's inputs or its repository are missing or malformed.
+    /// If inputs or repository are missing or malformed.
     pub fn from_reexec() -> Result<Self, EnvironmentError> {
         let variables = reexec::take_variables().map_err(EnvironmentError::Reexec)?;
         let event = event(&variables)?;
-        if let (Some(path), Some(event)) = (variables.get(EVENT_FILE), &event) {
-            forget_tokens(Path::new(path), event);
+        if let (Some(path), Some(event)) = (variables.get(EVENT_FILE_VARIABLE), &event) {
+            remove_tokens(Path::new(path), event);
         }
         Self::from_variables(&variables, event.as_ref())
     }
@@ -151,15 +162,15 @@ impl Environment {
         variables: &HashMap<String, String>,
         event: Option<&Value>,
     ) -> Result<Self, EnvironmentError> {
-        let given = |name: &str| variables.get(name).filter(|text| !text.is_empty()).cloned();
+        let variable = |name: &str| variables.get(name).filter(|text| !text.is_empty()).cloned();
         let repository =
-            given("GITHUB_REPOSITORY").ok_or(EnvironmentError::Missing("GITHUB_REPOSITORY"))?;
-        let server_url = given("GITHUB_SERVER_URL").unwrap_or("https://github.com".to_owned());
-        let run_id = given("GITHUB_RUN_ID").and_then(|id| id.parse().ok());
+            variable("GITHUB_REPOSITORY").ok_or(EnvironmentError::Missing("GITHUB_REPOSITORY"))?;
+        let server_url = variable("GITHUB_SERVER_URL").unwrap_or("https://github.com".to_owned());
+        let run_id = variable("GITHUB_RUN_ID").and_then(|id| id.parse().ok());
         let base_branch = event
             .and_then(|event| event.pointer("/repository/default_branch")?.as_str())
             .map(str::to_owned)
-            .or_else(|| given("GITHUB_REF_NAME"))
+            .or_else(|| variable("GITHUB_REF_NAME"))
             .ok_or(EnvironmentError::Missing("GITHUB_REF_NAME"))?;
         Ok(Self {
             inputs: inputs(variables, event)?,
@@ -167,40 +178,42 @@ impl Environment {
                 EnvironmentError::Invalid("GITHUB_REPOSITORY", repository.clone())
             })?,
             run_url: run_id.map(|id| format!("{server_url}/{repository}/actions/runs/{id}")),
-            api_url: given("GITHUB_API_URL").unwrap_or("https://api.github.com".to_owned()),
+            api_url: variable("GITHUB_API_URL").unwrap_or("https://api.github.com".to_owned()),
             server_url,
             base_branch,
             run_id,
-            temp_root: given("RUNNER_TEMP").map_or_else(std::env::temp_dir, PathBuf::from),
-            home: given("HOME").map(PathBuf::from),
-            workflow_token: given("GITHUB_TOKEN").map(Secret::new),
-            nonce: given("SESSION_NONCE").map(Secret::new),
+            temp_root: variable("RUNNER_TEMP").map_or_else(std::env::temp_dir, PathBuf::from),
+            home: variable("HOME").map(PathBuf::from),
+            workflow_token: variable("GITHUB_TOKEN").map(Secret::new),
+            nonce: variable("SESSION_NONCE").map(Secret::new),
             secrets: listed(variables, SESSION_SECRETS)
-                .filter_map(|name| given(name).map(Secret::new))
+                .filter_map(|name| variable(name).map(Secret::new))
                 .collect(),
             direct_keys: secrets(variables, agent::direct_key_names()),
             cloud_keys: secrets(variables, agent::cloud_key_names()),
-            agent: given("AGENT_IMPLEMENT_AGENT"),
-            agent_command: given("AGENT_IMPLEMENT_AGENT_COMMAND")
+            agent: variable("AGENT_IMPLEMENT_AGENT"),
+            agent_command: variable("AGENT_IMPLEMENT_AGENT_COMMAND")
                 .unwrap_or_default()
                 .split_whitespace()
                 .map(str::to_owned)
                 .collect(),
-            custom_root: given("AGENT_IMPLEMENT_CUSTOM_ROOT").map(PathBuf::from),
-            is_ci: given("GITHUB_ACTIONS").is_some(),
-            proxies: proxies(given)?,
+            custom_root: variable("AGENT_IMPLEMENT_CUSTOM_ROOT").map(PathBuf::from),
+            is_ci: variable("GITHUB_ACTIONS").is_some(),
+            proxies: proxies(variable)?,
             child_env: ChildEnv::new(
-                PASSED_ON
+                CHILD_VARIABLES
                     .into_iter()
-                    .chain(listed(variables, SESSION_VARIABLES).filter(|name| !is_own(name)))
-                    .filter_map(|name| Some((OsString::from(name), OsString::from(given(name)?)))),
+                    .chain(listed(variables, SESSION_VARIABLES).filter(|name| !is_reserved(name)))
+                    .filter_map(|name| {
+                        Some((OsString::from(name), OsString::from(variable(name)?)))
+                    }),
             ),
             transport: Transport::Web,
             orphan_processes: OrphanProcesses::Kill,
         })
     }
 
-    /// Where git finds the repository.
+    /// Returns the URL from which git fetches the repository.
     pub fn git_url(&self) -> String {
         format!(
             "{}/{}.git",
@@ -210,9 +223,9 @@ impl Environment {
     }
 }
 
-/// The proxies, by their usual names, in large letters or in small.
-fn proxies(given: impl Fn(&str) -> Option<String>) -> Result<Proxies, EnvironmentError> {
-    let either = |large: &str, small: &str| given(large).or_else(|| given(small));
+/// Reads the proxy variables in upper or lower case.
+fn proxies(variable: impl Fn(&str) -> Option<String>) -> Result<Proxies, EnvironmentError> {
+    let either = |upper: &str, lower: &str| variable(upper).or_else(|| variable(lower));
     let https = either("HTTPS_PROXY", "https_proxy");
     let http = either("HTTP_PROXY", "http_proxy");
     let bypass = either("NO_PROXY", "no_proxy").unwrap_or_default();
@@ -220,20 +233,20 @@ fn proxies(given: impl Fn(&str) -> Option<String>) -> Result<Proxies, Environmen
         .map_err(|cause| EnvironmentError::Invalid("HTTPS_PROXY", cause))
 }
 
-/// The names that a variable lists.
+/// Returns the comma-separated names in a variable.
 fn listed<'a>(variables: &'a HashMap<String, String>, list: &str) -> impl Iterator<Item = &'a str> {
     let names = variables.get(list).map(String::as_str).unwrap_or_default();
     names.split(',').filter(|name| !name.is_empty())
 }
 
-/// Whether a variable is the run's or its agent's own, whoever set it.
-fn is_own(name: &str) -> bool {
+/// Whether a variable belongs to the run or its agent and must not be passed to children.
+fn is_reserved(name: &str) -> bool {
     let mut keys = agent::direct_key_names().chain(agent::cloud_key_names());
     let reserved = ["RUN_CONFIG", "SESSION_", "GITHUB_", "ACTIONS_", "RUNNER_"];
     reserved.iter().any(|prefix| name.starts_with(prefix)) || keys.any(|key| key == name)
 }
 
-/// Those of the named variables that are set.
+/// Returns the named variables that are set.
 fn secrets(
     variables: &HashMap<String, String>,
     names: impl Iterator<Item = &'static str>,
@@ -245,24 +258,23 @@ fn secrets(
         .collect()
 }
 
-/// The inputs: of the variable `RUN_CONFIG`, else of the event.
+/// Reads the inputs from `RUN_CONFIG`, else from the event.
 fn inputs(
     variables: &HashMap<String, String>,
     event: Option<&Value>,
 ) -> Result<RunInputs, EnvironmentError> {
-    let given = match variables.get("RUN_CONFIG").filter(|text| !text.is_empty()) {
-        // The parser's own words could quote a token.
-        Some(text) => serde_json::from_str(text).map_err(|_| {
-            EnvironmentError::Invalid("RUN_CONFIG", "it is no JSON object".to_owned())
-        })?,
+    let inputs = match variables.get("RUN_CONFIG").filter(|text| !text.is_empty()) {
+        // The parser's message could quote a token.
+        Some(text) => serde_json::from_str(text)
+            .map_err(|_| EnvironmentError::Invalid("RUN_CONFIG", "not a JSON object".to_owned()))?,
         None => event
             .and_then(|event| event.get("inputs"))
             .cloned()
             .ok_or(EnvironmentError::Missing("RUN_CONFIG"))?,
     };
-    let fields = given.as_object().ok_or_else(|| {
-        EnvironmentError::Invalid("RUN_CONFIG", "it is no JSON object".to_owned())
-    })?;
+    let fields = inputs
+        .as_object()
+        .ok_or_else(|| EnvironmentError::Invalid("RUN_CONFIG", "not a JSON object".to_owned()))?;
     Ok(fields
         .iter()
         .filter_map(|(name, value)| {
@@ -277,7 +289,10 @@ fn inputs(
 }
 
 fn event(variables: &HashMap<String, String>) -> Result<Option<Value>, EnvironmentError> {
-    let Some(path) = variables.get(EVENT_FILE).filter(|path| !path.is_empty()) else {
+    let Some(path) = variables
+        .get(EVENT_FILE_VARIABLE)
+        .filter(|path| !path.is_empty())
+    else {
         return Ok(None);
     };
     let path = PathBuf::from(path);
@@ -288,42 +303,42 @@ fn event(variables: &HashMap<String, String>) -> Result<Option<Value>, Environme
     };
     serde_json::from_str(&text)
         .map(Some)
-        .map_err(|_| EnvironmentError::EventFile(path, "it is no JSON".to_owned()))
+        .map_err(|_| EnvironmentError::EventFile(path, "not valid JSON".to_owned()))
 }
 
-/// Writes the event back without tokens. Where it cannot be written, as in a read-only mount, it is
-/// left: the run's other walls stand.
-fn forget_tokens(path: &Path, event: &Value) {
+/// Writes the event file back without tokens. Failure, e.g. on a read-only mount, is only logged:
+/// it is one of several protections.
+fn remove_tokens(path: &Path, event: &Value) {
     let mut event = event.clone();
     let Some(inputs) = event.get_mut("inputs").and_then(Value::as_object_mut) else {
         return;
     };
-    let found = TOKEN_INPUTS
+    let removed = TOKEN_INPUTS
         .iter()
         .filter(|name| inputs.shift_remove(**name).is_some())
         .count();
-    if found > 0 && std::fs::write(path, event.to_string()).is_err() {
-        print_line("the event file cannot be written; the run's tokens stay in it");
+    if removed > 0 && std::fs::write(path, event.to_string()).is_err() {
+        print_line("Cannot write the event file. The run's tokens remain in it.");
     }
 }
 
-/// These variables of our own environment, for a child of a command at a shell.
-pub fn inherited_env(names: &[&str]) -> ChildEnv {
+/// Returns these variables of the process, for commands started from a shell.
+pub(crate) fn inherited_env(names: &[&str]) -> ChildEnv {
     let pairs = names
         .iter()
         .filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)));
     ChildEnv::new(pairs)
 }
 
-/// The lines that tell CI to hide from its log the run's tokens, and whatever secret somebody wrote into
-/// the ticket: CI prints all inputs. Read from the event file, because a token in a step's `env` would
-/// be printed before it is masked.
+/// Returns the `add-mask` commands by which CI hides the run's tokens, and secrets in the ticket's
+/// text, from its log. CI prints all inputs. The values are read from the event file, because a
+/// token in a step's `env` would be printed before it is masked.
 ///
 /// # Errors
-/// When the event file is there but cannot be read.
+/// If the event file exists but cannot be read.
 pub fn add_mask_commands() -> Result<Vec<String>, EnvironmentError> {
-    let path = std::env::var(EVENT_FILE).unwrap_or_default();
-    let event = event(&HashMap::from([(EVENT_FILE.to_owned(), path)]))?;
+    let path = std::env::var(EVENT_FILE_VARIABLE).unwrap_or_default();
+    let event = event(&HashMap::from([(EVENT_FILE_VARIABLE.to_owned(), path)]))?;
     let inputs = event.as_ref().and_then(|event| event["inputs"].as_object());
     let mut secrets = Vec::new();
     for (name, text) in inputs.into_iter().flatten() {
@@ -386,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sessions_variables_are_passed_on_and_its_secrets_are_known() {
+    fn passes_session_variables_and_reads_session_secrets() {
         let environment = Environment::from_variables(
             &variables(&[
                 ("GITHUB_REPOSITORY", "o/r"),
@@ -399,7 +414,7 @@ mod tests {
                 ("OTHER", "not listed"),
                 (
                     "SESSION_VARIABLES",
-                    "ANTHROPIC_API_KEY,GONE,NODE_ENV,NPM_TOKEN,SESSION_NONCE",
+                    "ANTHROPIC_API_KEY,UNSET,NODE_ENV,NPM_TOKEN,SESSION_NONCE",
                 ),
                 ("SESSION_SECRETS", "NPM_TOKEN"),
             ]),
@@ -412,9 +427,9 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_that_is_none_is_said_in_large_letters_and_in_small_without_its_password() {
+    fn rejects_an_invalid_proxy_without_quoting_its_password() {
         for name in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"] {
-            let taken = Environment::from_variables(
+            let result = Environment::from_variables(
                 &variables(&[
                     ("GITHUB_REPOSITORY", "o/r"),
                     ("GITHUB_REF_NAME", "main"),
@@ -423,14 +438,14 @@ mod tests {
                 ]),
                 None,
             );
-            let error = taken.err().unwrap().to_string();
+            let error = result.err().unwrap().to_string();
             assert!(error.contains("a proxy's address"), "{name}: {error}");
             assert!(!error.contains("proxy-word"), "{error}");
         }
     }
 
     #[test]
-    fn the_default_branch_of_the_event_beats_the_ref() {
+    fn prefers_the_default_branch_of_the_event() {
         let event = json!({"inputs": {"phase": "implementation"}, "repository": {"default_branch": "trunk"}});
         let environment = Environment::from_variables(
             &variables(&[("GITHUB_REPOSITORY", "o/r"), ("GITHUB_REF_NAME", "main")]),
@@ -442,13 +457,13 @@ mod tests {
     }
 
     #[test]
-    fn tokens_leave_the_event_file() {
+    fn removes_tokens_from_the_event_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("event.json");
         let event =
             json!({"inputs": {"run_token": "a.b.c", "run_progress_token": "d.e.f", "phase": "x"}});
         std::fs::write(&path, event.to_string()).unwrap();
-        forget_tokens(&path, &event);
+        remove_tokens(&path, &event);
         assert_eq!(
             std::fs::read_to_string(&path).unwrap(),
             r#"{"inputs":{"phase":"x"}}"#

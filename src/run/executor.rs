@@ -1,4 +1,4 @@
-//! Goes through a pipeline's steps and tells of each how it goes.
+//! Execution of a pipeline's steps, with a progress report for each.
 
 use serde_json::{Value, json};
 
@@ -10,16 +10,16 @@ use domain::session_event::SessionEvent;
 use domain::time::Timestamp;
 use pipeline::PipelineDefinition;
 
-/// How much of a reason stands in a step?
+/// Maximum length of a step's reason, in bytes.
 const MAX_REASON: usize = 4000;
 
-/// Performs every step in order. After a failure the rest is skipped.
-pub async fn execute(
+/// Executes every step in order. After a failure the remaining steps are skipped.
+pub(crate) async fn execute(
     run: &mut RunContext,
     definition: &PipelineDefinition,
 ) -> Result<(), RunFailure> {
     let mut steps = definition.steps.iter();
-    let mut ended = Ok(());
+    let mut result = Ok(());
     let mut is_ready = run.config.phase == RunPhase::Planning;
     for planned in steps.by_ref() {
         if !is_ready && !planned.implementation.is_preparation() {
@@ -27,7 +27,7 @@ pub async fn execute(
             is_ready = true;
         }
         let step = begin_step(run, &planned.id, &planned.kind);
-        run.console.log(&format!("step {}", planned.id));
+        run.console.log(&format!("Step: {}", planned.id));
         match steps::execute_step(run, planned).await {
             Ok(StepOutcome::Passed(outputs)) => {
                 run.state
@@ -42,7 +42,7 @@ pub async fn execute(
             Err(failure) => {
                 let reason = sanitize(run, &failure.reason);
                 end_step(run, step, "failed", Some(json!({ "reason": reason })));
-                ended = Err(failure);
+                result = Err(failure);
                 break;
             }
         }
@@ -51,11 +51,11 @@ pub async fn execute(
         let step = step(&planned.id, &planned.kind, "skipped", RunContext::now());
         run.progress.report_step(step);
     }
-    ended
+    result
 }
 
-/// Reports that a step begins. Inside another step it becomes that one's part.
-pub fn begin_step(run: &mut RunContext, id: &str, kind: &str) -> StepRecord {
+/// Reports the start of a step. A step started inside an open step becomes its child.
+pub(crate) fn begin_step(run: &mut RunContext, id: &str, kind: &str) -> StepRecord {
     let mut step = step(id, kind, "running", RunContext::now());
     step.parent_step_id = run.open_steps.last().map(|outer| outer.id.clone());
     run.open_steps.push(step.clone());
@@ -63,27 +63,32 @@ pub fn begin_step(run: &mut RunContext, id: &str, kind: &str) -> StepRecord {
     step
 }
 
-/// Reports how a step ended.
-pub fn end_step(run: &mut RunContext, mut step: StepRecord, status: &str, outputs: Option<Value>) {
+/// Reports the end of a step.
+pub(crate) fn end_step(
+    run: &mut RunContext,
+    mut step: StepRecord,
+    status: &str,
+    outputs: Option<Value>,
+) {
     let now = RunContext::now();
-    let begun = Timestamp::parse(&step.started_at).unwrap_or(now);
+    let started = Timestamp::parse(&step.started_at).unwrap_or(now);
     step.status = status.to_owned();
     step.ended_at = Some(now.to_string());
-    step.elapsed_ms = u64::try_from(now.since(begun).as_millis()).ok();
+    step.elapsed_ms = u64::try_from(now.since(started).as_millis()).ok();
     step.outputs = outputs.map(|value| redacted(run, value));
     run.open_steps.retain(|open| open.id != step.id);
     run.progress.report_step(step);
 }
 
-/// Ends whatever was open when the run was cut short.
-pub fn end_open_steps(run: &mut RunContext, status: &str, reason: &str) {
+/// Ends every open step of an interrupted run.
+pub(crate) fn end_open_steps(run: &mut RunContext, status: &str, reason: &str) {
     while let Some(step) = run.open_steps.last().cloned() {
         end_step(run, step, status, Some(json!({ "reason": reason })));
     }
 }
 
-/// A text as it may leave the run.
-pub fn sanitize(run: &RunContext, text: &str) -> String {
+/// Returns a text without secrets and invisible characters, cut at the maximum length of a reason.
+pub(crate) fn sanitize(run: &RunContext, text: &str) -> String {
     text::truncate(&run.console.sanitize(text), MAX_REASON)
 }
 

@@ -1,7 +1,7 @@
-//! The sensitive-file guard at work: it reads what is about to be pushed, from the objects.
+//! Sensitive-file guard: inspects the git objects of a push before it happens.
 //!
-//! Both what is staged and everything the branch already holds beyond the base are judged, because
-//! both arrive in the pull request. The rules are [`domain::sensitive`]'s.
+//! Covers the staged change and everything the branch already adds to the base, because both appear in
+//! the pull request. Rules: [`domain::sensitive_files`].
 
 use super::git::changes::{ChangeContents, TreeChange, TreeEntryKind};
 use super::git::staging::StagedTree;
@@ -10,9 +10,9 @@ use domain::sensitive_files::{
     self, AllowList, GuardReason, GuardVerdict, SecretCategory, SensitiveFile,
 };
 
-/// Folders and files that steer CI, agents and reviews. A change to them is legitimate and still
-/// deserves a person's look.
-const WATCHED: [&str; 22] = [
+/// Folders and files that control CI, agents and reviews. Changes to them are allowed, and are pointed
+/// out to the reviewer.
+const CONTROL_PATHS: [&str; 22] = [
     ".github/workflows/",
     ".github/actions/",
     ".github/codeowners",
@@ -37,32 +37,34 @@ const WATCHED: [&str; 22] = [
     "agents.md",
 ];
 
-/// A credential of the run itself. Many have no shape that a rule could know.
+/// Reason for a credential of the run itself. Many have no pattern that a rule could match.
 const OWN_CREDENTIAL: GuardReason =
     GuardReason::Content(SecretCategory::TokensAndAuth, "credential of this run");
 
-/// What the guard found, in the order of paths.
+/// Findings of the guard, sorted by path.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct GuardReport {
-    /// What must not be pushed.
+pub(crate) struct GuardReport {
+    /// Files that block the push.
     pub blocked: Vec<SensitiveFile>,
-    /// What a person should look at.
+    /// Files that a person should check.
     pub warnings: Vec<SensitiveFile>,
 }
 
-/// What the guard says about one path.
+/// Finding of the guard at one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardFinding {
+    /// Path and reason.
     pub hit: SensitiveFile,
+    /// Whether the finding blocks the push.
     pub is_blocking: bool,
-    /// Where the secret stands, from 1.
+    /// Line of the secret, from 1.
     pub line: Option<usize>,
 }
 
 impl GuardFinding {
-    /// None of what passes.
+    /// Creates a finding; `None` if the verdict is a pass.
     pub fn from_verdict(path: &str, verdict: GuardVerdict, line: Option<usize>) -> Option<Self> {
-        let (reason, blocks) = match verdict {
+        let (reason, is_blocking) = match verdict {
             GuardVerdict::Pass => return None,
             GuardVerdict::Warn(reason) => (reason, false),
             GuardVerdict::Block(reason) => (reason, true),
@@ -71,56 +73,54 @@ impl GuardFinding {
         let hit = SensitiveFile { path, reason };
         Some(Self {
             hit,
-            is_blocking: blocks,
+            is_blocking,
             line,
         })
     }
 }
 
-/// Judges everything that a push of `staged` brings to the host beyond `fork_point`. The push brings
-/// exactly that: one commit of this tree on what the host has already, whatever commits the agent
-/// made of its own. `holds_own` tells whether a text holds a credential of this run.
-pub async fn inspect(
+/// Inspects everything that a push of `staged` adds to the remote after `fork_point`. Commits made
+/// by the agent do not matter: the run pushes one commit of this tree. `contains_own` returns
+/// whether a text contains a credential of this run.
+pub(crate) async fn inspect(
     git: &Git,
     fork_point: &str,
     staged: &StagedTree,
     allow: &AllowList,
-    holds_own: impl Fn(&[u8]) -> bool,
+    contains_own: impl Fn(&[u8]) -> bool,
 ) -> Result<GuardReport, GitError> {
     let changes = git.changes(fork_point, &staged.tree).await?;
-    let mut inspected = GuardReport {
+    let mut report = GuardReport {
         blocked: staged.blocked.clone(),
         warnings: Vec::new(),
     };
     for GuardFinding {
-        hit,
-        is_blocking: blocks,
-        ..
-    } in check_changes(git, &changes, allow, holds_own).await?
+        hit, is_blocking, ..
+    } in check_changes(git, &changes, allow, contains_own).await?
     {
-        match blocks {
-            true => inspected.blocked.push(hit),
-            false => inspected.warnings.push(hit),
+        match is_blocking {
+            true => report.blocked.push(hit),
+            false => report.warnings.push(hit),
         }
     }
-    for list in [&mut inspected.blocked, &mut inspected.warnings] {
+    for list in [&mut report.blocked, &mut report.warnings] {
         list.sort_by(|one, other| one.path.cmp(&other.path));
         list.dedup_by(|one, other| one.path == other.path);
     }
-    Ok(inspected)
+    Ok(report)
 }
 
-/// Judges changes by their contents. A large file may be named more than once.
-pub async fn check_changes(
+/// Inspects changes by their contents. A large file may produce several findings.
+pub(crate) async fn check_changes(
     git: &Git,
     changes: &[TreeChange],
     allow: &AllowList,
-    holds_own: impl Fn(&[u8]) -> bool,
+    contains_own: impl Fn(&[u8]) -> bool,
 ) -> Result<Vec<GuardFinding>, GitError> {
     let mut found = Vec::new();
-    let look = |contents: ChangeContents<'_>| {
+    let inspect_one = |contents: ChangeContents<'_>| {
         let path = contents.change.path.as_str();
-        let is_own = holds_own(path.as_bytes()) || contents.after.is_some_and(&holds_own);
+        let is_own = contains_own(path.as_bytes()) || contents.after.is_some_and(&contains_own);
         let (verdict, line) = if is_own && contents.change.after != TreeEntryKind::Missing {
             (GuardVerdict::Block(OWN_CREDENTIAL), None)
         } else {
@@ -129,7 +129,7 @@ pub async fn check_changes(
         let line = line.map(|line| line + contents.lines_before);
         found.extend(GuardFinding::from_verdict(path, verdict, line));
     };
-    git.for_each_content(changes, look).await?;
+    git.for_each_content(changes, inspect_one).await?;
     Ok(found)
 }
 
@@ -137,7 +137,7 @@ fn judge(contents: &ChangeContents<'_>, allow: &AllowList) -> (GuardVerdict, Opt
     let change = contents.change;
     let path = change.path.as_str();
     let verdict = match (change.after, contents.after) {
-        // What is taken away does no harm any more.
+        // Deleted content cannot leak.
         (TreeEntryKind::Missing, _) => GuardVerdict::Pass,
         (TreeEntryKind::Gitlink, _) => GuardVerdict::Block(GuardReason::NestedRepository),
         (TreeEntryKind::File | TreeEntryKind::Symlink, None) => {
@@ -150,21 +150,21 @@ fn judge(contents: &ChangeContents<'_>, allow: &AllowList) -> (GuardVerdict, Opt
             };
             check_symlink(path, before, target, allow)
         }
-        // The host has this content already; its name is all that is new.
+        // The remote already has this content; only the name is new.
         (TreeEntryKind::File, Some(_)) if change.is_moved => GuardVerdict::Pass,
         (TreeEntryKind::File, Some(after)) => {
             let before = match change.before {
                 TreeEntryKind::File => contents.before,
                 TreeEntryKind::Missing | TreeEntryKind::Symlink | TreeEntryKind::Gitlink => &[],
             };
-            return with_name(change, allow, check_file(path, before, after, allow));
+            return judge_name(change, allow, check_file(path, before, after, allow));
         }
     };
-    with_name(change, allow, (verdict, None))
+    judge_name(change, allow, (verdict, None))
 }
 
-/// Judges a file, and finds the line of what it is judged by.
-pub fn check_file(
+/// Checks a file and returns the verdict with the line of the finding.
+pub(crate) fn check_file(
     path: &str,
     before: &[u8],
     after: &[u8],
@@ -180,16 +180,21 @@ pub fn check_file(
     (verdict, line)
 }
 
-/// Judges where a link leads, and what its target says.
-pub fn check_symlink(path: &str, before: &[u8], target: &[u8], allow: &AllowList) -> GuardVerdict {
+/// Checks where a symlink points, and whether its target contains a secret.
+pub(crate) fn check_symlink(
+    path: &str,
+    before: &[u8],
+    target: &[u8],
+    allow: &AllowList,
+) -> GuardVerdict {
     let [before, target] = [before, target].map(String::from_utf8_lossy);
-    let said = || check_name(path, &target, allow).filter(|_| before != target);
-    let reason = sensitive_files::check_symlink(path, &target).or_else(said);
+    let secret_in_target = || check_name(path, &target, allow).filter(|_| before != target);
+    let reason = sensitive_files::check_symlink(path, &target).or_else(secret_in_target);
     reason.map_or(GuardVerdict::Pass, GuardVerdict::Block)
 }
 
-/// The verdict, unless it passes and the path is new and holds a secret itself.
-fn with_name(
+/// Returns the verdict, or a block if the path is new and itself contains a secret.
+fn judge_name(
     change: &TreeChange,
     allow: &AllowList,
     judged: (GuardVerdict, Option<usize>),
@@ -204,20 +209,20 @@ fn with_name(
     }
 }
 
-/// Judges a name or the target of a link.
-pub fn check_name(path: &str, words: &str, allow: &AllowList) -> Option<GuardReason> {
-    sensitive_files::check_name(words).filter(|_| !allow.permits(path))
+/// Checks a file name or a symlink target for secrets.
+pub(crate) fn check_name(path: &str, name: &str, allow: &AllowList) -> Option<GuardReason> {
+    sensitive_files::check_name(name).filter(|_| !allow.permits(path))
 }
 
-/// Changed paths that steer CI, agents or reviews.
-pub fn watched_paths(changes: &[TreeChange]) -> Vec<&str> {
+/// Returns the changed paths that control CI, agents or reviews.
+pub(crate) fn watched_paths(changes: &[TreeChange]) -> Vec<&str> {
     changes
         .iter()
         .map(|change| change.path.as_str())
         .filter(|path| {
             let lower = path.to_lowercase();
             let name = lower.rsplit('/').next().unwrap_or_default();
-            WATCHED.iter().any(|watched| {
+            CONTROL_PATHS.iter().any(|watched| {
                 if watched.ends_with('/') {
                     lower.starts_with(watched)
                 } else {

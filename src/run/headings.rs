@@ -1,34 +1,34 @@
-//! The headings of an agent's summary, made to stand among the sections of a pull request.
+//! Normalization of the headings in an agent's summary.
 //!
-//! Models write headings of their own, at any level and in any form. Those of our sections stand in
-//! the body already, and a section that is named twice is read as a mistake.
+//! Models write headings at any level and in any form. The pull-request body has sections of its own,
+//! and a repeated section reads like a mistake.
 
-/// Sections that a summary may have, each once and at one level, as they are written.
+/// Sections that a summary may have, each once and at one level.
 const SECTIONS: [&str; 3] = ["Summary", "Approach", "Test plan"];
 
-/// The level of a section.
+/// Heading level of a section.
 const LEVEL: usize = 2;
 
-/// A line that is a heading.
+/// Heading found in a text.
 struct Heading<'t> {
     level: usize,
     title: &'t str,
 }
 
-/// Returns a text whose headings fit below a section of a body: the highest stands at the level of
-/// sections, and neither a section that the body has itself (`ours`) nor one that was there before is
-/// named again. What stands below such a heading stays.
-pub fn normalize(text: &str, ours: &[&str]) -> String {
+/// Returns the text with headings that fit into a pull-request body. The highest heading gets the
+/// level of a section. A heading that repeats a section of the body (`body_sections`) or of the
+/// text is removed; the text below it stays.
+pub(crate) fn normalize(text: &str, body_sections: &[&str]) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let top = headings(&lines).map(|(_, found)| found.level).min();
-    let mut named: Vec<String> = ours.iter().map(|title| key(title)).collect();
-    let mut fitted = String::new();
+    let mut named: Vec<String> = body_sections.iter().map(|title| key(title)).collect();
+    let mut normalized = String::new();
     let mut at = 0;
     let mut found = headings(&lines).peekable();
     while at < lines.len() {
         let Some((_, heading)) = found.next_if(|(line, _)| *line == at) else {
-            fitted.push_str(lines[at]);
-            fitted.push('\n');
+            normalized.push_str(lines[at]);
+            normalized.push('\n');
             at += 1;
             continue;
         };
@@ -42,16 +42,16 @@ pub fn normalize(text: &str, ours: &[&str]) -> String {
             Some(title) => (LEVEL, *title),
             None => (heading.level - top.unwrap_or(LEVEL) + LEVEL, heading.title),
         };
-        fitted.push_str(&format!("{} {title}\n", "#".repeat(level.min(6))));
-        // Parts of different sections may have the same name.
+        normalized.push_str(&format!("{} {title}\n", "#".repeat(level.min(6))));
+        // Sub-headings of different sections may share a name.
         if section.is_some() {
             named.push(key);
         }
     }
-    fitted.trim().to_owned()
+    normalized.trim().to_owned()
 }
 
-/// The headings outside of code, with the line that each begins at.
+/// Returns the headings outside code blocks, with the index of their line.
 fn headings<'t>(lines: &'t [&'t str]) -> impl Iterator<Item = (usize, Heading<'t>)> {
     let mut fence: Option<&str> = None;
     lines.iter().enumerate().filter_map(move |(at, line)| {
@@ -72,7 +72,7 @@ fn headings<'t>(lines: &'t [&'t str]) -> impl Iterator<Item = (usize, Heading<'t
     })
 }
 
-/// The three or more characters that open or close code.
+/// Returns the characters that open or close a code block.
 fn fence_of(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let mark = line.chars().next().filter(|c| "`~".contains(*c))?;
@@ -80,14 +80,13 @@ fn fence_of(line: &str) -> Option<&str> {
     (end >= 3).then(|| &line[..end])
 }
 
-/// The heading that begins at a line, in any of its forms: marked, underlined, or the name of a
-/// section alone on a line.
+/// Returns the heading at a line: marked with `#`, underlined, or a section name alone on its line.
 fn heading<'t>(lines: &'t [&'t str], at: usize) -> Option<Heading<'t>> {
     let line = lines[at].trim();
     let rest = line.trim_start_matches('#');
     let level = line.len() - rest.len();
     let is_marked = (1..=6).contains(&level) && rest.starts_with([' ', '\t']);
-    // Four spaces make code of a line.
+    // Four spaces of indentation mark code.
     if is_marked && !lines[at].starts_with("    ") {
         let title = rest.trim().trim_end_matches('#').trim_end();
         return Some(Heading { level, title });
@@ -96,8 +95,8 @@ fn heading<'t>(lines: &'t [&'t str], at: usize) -> Option<Heading<'t>> {
         let level = 1 + usize::from(lines[at + 1].starts_with('-'));
         return Some(Heading { level, title: line });
     }
-    let alone = line.ends_with([':', '*', '_']) && is_section(line);
-    alone.then_some(Heading {
+    let is_alone = line.ends_with([':', '*', '_']) && is_section(line);
+    is_alone.then_some(Heading {
         level: LEVEL,
         title: line,
     })
@@ -108,7 +107,8 @@ fn is_section(title: &str) -> bool {
     SECTIONS.iter().any(|known| known.to_lowercase() == key)
 }
 
-/// Whether a section's name is made a heading by the line below it. Of other lines that may be a rule.
+/// Whether a section name is underlined as a heading. Below other text the line may be a horizontal
+/// rule.
 fn is_underlined(lines: &[&str], at: usize) -> bool {
     let line = lines.get(at + 1).map_or("", |line| line.trim_end());
     let is_rule = line.len() >= 3
@@ -118,7 +118,7 @@ fn is_underlined(lines: &[&str], at: usize) -> bool {
     is_rule && is_section(lines[at])
 }
 
-/// A title as it is compared.
+/// Returns a title in the form used for comparison.
 fn key(title: &str) -> String {
     let plain = title.trim_matches(|c: char| !c.is_alphanumeric());
     plain
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_section_is_named_once_whatever_its_form() {
+    fn keeps_each_section_once_in_every_form() {
         let expected = "It works.\n## Approach\nSlowly.\n## Test plan\n- ran it";
         for (summary, approach, plan) in [
             ("## Summary", "## Approach", "## Test plan"),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn other_headings_keep_their_order_and_their_distance() {
+    fn keeps_order_and_relative_level_of_other_headings() {
         let rows = [
             ("# Add it\n## How\n### Why", "## Add it\n### How\n#### Why"),
             ("### How\n#### Why\n### How", "## How\n### Why\n## How"),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_heading_stays() {
+    fn keeps_text_that_only_resembles_a_heading() {
         for text in [
             "```sh\n# Summary\necho\n```\nend",
             "~~~~\n## Summary\n~~~\n# Summary\n~~~~\nend",

@@ -1,4 +1,4 @@
-//! Keeping a session for a person, who works in its machine until its time is over.
+//! Keep-alive: keeps a session's machine for a person until its timeout.
 
 use tokio::time::sleep_until;
 
@@ -9,17 +9,20 @@ use domain::report::{FailureCode, RunPhase};
 use domain::session_event::SessionEvent;
 use pipeline::PipelineDefinition;
 
-/// Why a session is kept.
+/// Reason for keeping a session alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeepAliveReason {
-    /// A person is to do the work.
+pub(crate) enum KeepAliveReason {
+    /// A person does the work (interactive session).
     Interactive,
-    /// A person is to see what went wrong.
+    /// A person examines the failure (hybrid session).
     Failure,
 }
 
-/// What of a pipeline is left to the run: all of it, or only what prepares the work of a person.
-pub fn effective_pipeline(run: &RunContext, definition: PipelineDefinition) -> PipelineDefinition {
+/// Returns the steps that the run executes: all, or only the preparation in an interactive session.
+pub(crate) fn effective_pipeline(
+    run: &RunContext,
+    definition: PipelineDefinition,
+) -> PipelineDefinition {
     if !is_interactive(run) {
         return definition;
     }
@@ -29,39 +32,39 @@ pub fn effective_pipeline(run: &RunContext, definition: PipelineDefinition) -> P
     part
 }
 
-/// Whether a run that ended like this is kept. Whoever stops one does not want it kept.
-pub fn reason(run: &RunContext, ended: &Result<(), RunFailure>) -> Option<KeepAliveReason> {
-    let code = ended.as_ref().err().and_then(|failure| failure.code);
+/// Returns the reason to keep the session, if any. A cancelled run is never kept.
+pub(crate) fn reason(run: &RunContext, result: &Result<(), RunFailure>) -> Option<KeepAliveReason> {
+    let code = result.as_ref().err().and_then(|failure| failure.code);
     if code == Some(FailureCode::Cancelled) || run.config.phase != RunPhase::Implementation {
         return None;
     }
     match run.config.session_mode? {
         SessionMode::Interactive => Some(KeepAliveReason::Interactive),
-        SessionMode::Hybrid if ended.is_err() => Some(KeepAliveReason::Failure),
+        SessionMode::Hybrid if result.is_err() => Some(KeepAliveReason::Failure),
         SessionMode::Hybrid | SessionMode::Autonomous => None,
     }
 }
 
-/// Waits until the time is over. The session has succeeded when there is a pull request then, whoever
+/// Waits until the deadline. The session succeeds if a pull request exists for its branch then, whoever
 /// opened it.
 ///
 /// # Errors
-/// How the run had ended before, or that it was stopped.
-pub async fn keep_session(
+/// The failure of the run itself, or cancellation.
+pub(crate) async fn keep_session(
     run: &mut RunContext,
-    kept: KeepAliveReason,
-    ended: Result<(), RunFailure>,
+    reason: KeepAliveReason,
+    result: Result<(), RunFailure>,
 ) -> Result<(), RunFailure> {
-    match &ended {
+    match &result {
         Ok(()) => {}
         Err(failure) => executor::end_open_steps(run, "failed", &failure.reason),
     }
-    if kept == KeepAliveReason::Interactive {
+    if reason == KeepAliveReason::Interactive {
         run.status_reporter.report(&SessionEvent::SetupComplete);
     }
     let step = executor::begin_step(run, "hold", "hold");
     run.console.log(&format!(
-        "the session is kept for a person until its time is over; the work is in {}",
+        "Session kept for a person until it times out. Work tree: {}",
         run.folders.work_tree().display()
     ));
     let is_stopped = tokio::select! {
@@ -72,15 +75,15 @@ pub async fn keep_session(
     if is_stopped {
         return Err(RunFailure::stopped());
     }
-    match opened(run).await {
+    match find_pull(run).await {
         Ok(Some(pull)) => {
             run.state.pull = Some(pull);
             Ok(())
         }
-        Ok(None) => ended,
+        Ok(None) => result,
         Err(failure) => {
             run.console.log(&failure.reason);
-            ended
+            result
         }
     }
 }
@@ -90,11 +93,11 @@ fn is_interactive(run: &RunContext) -> bool {
         && run.config.session_mode == Some(SessionMode::Interactive)
 }
 
-/// The pull request of the run's branch.
-async fn opened(run: &mut RunContext) -> Result<Option<OpenedPullRequest>, RunFailure> {
+/// Returns the open pull request of the run's branch.
+async fn find_pull(run: &mut RunContext) -> Result<Option<OpenedPullRequest>, RunFailure> {
     let access = run.fetch_repo_access().await?;
-    let host = run.github_client(&access)?;
-    let pull = host.find_open_pull(&run.repo, &run.config.branch).await;
+    let github = run.github_client(&access)?;
+    let pull = github.find_open_pull(&run.repo, &run.config.branch).await;
     let pull = pull.map_err(RunFailure::other)?;
     Ok(pull.map(|pull| OpenedPullRequest {
         number: pull.number,

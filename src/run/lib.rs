@@ -1,15 +1,16 @@
-//! FLOOR 4: the program inside a run, `agent-implement run`.
+//! Run: the program that implements one dispatch, `agent-implement run`.
 //!
-//! A process of its own, started by CI, a machine or a container: it has a work tree, a token now
-//! and then, and a way to call back. It knows nothing of the store, of other runs, or of tickets
-//! beyond the one it was given. Three walls hold throughout:
+//! A process started by CI, on a machine or in a container. It has a work tree, a short-lived
+//! repository token and a callback URL. It has no access to the store, to other runs or to other
+//! tickets. Guarantees:
 //!
-//! - **Children start with nothing.** Their environment is built from a list of names; the agent
-//!   gets its model key, a script gets no credential, one git process at a time gets a token. The
-//!   run's own environment, which a child might read, holds no credential either.
-//! - **No token while foreign code runs.** The repository's token is fetched to clone, dropped,
-//!   and fetched again to push, after every process of the work has been ended.
-//! - **The result always leaves.** Whatever happens, the orchestrator is told how it ended.
+//! - **Children start with an empty environment.** Variables are added by name. The agent gets its
+//!   model key, scripts get no credential, and git never sees the token: a relay in this process
+//!   adds it. The run's own environment, which children could read, holds no credential either.
+//! - **No token while repository code runs.** The repository token is fetched for the clone,
+//!   dropped, and fetched again for the push, after every child process was killed.
+//! - **Every run reports a result.** The orchestrator receives the outcome of every run, whatever
+//!   the cause of its end.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -56,11 +57,11 @@ pub use repo_config::fuzz_repo_config;
 pub use stop_signal::StopSignal;
 pub use usage_meter::UsageMeter;
 
-/// A word that nobody else can know.
+/// Returns 128 random bits in hexadecimal.
 fn random_hex() -> String {
     use ring::rand::SecureRandom;
     let mut bytes = [0u8; 16];
-    // Without randomness from the system no TLS connection would exist either.
+    // The fallback is theoretical: TLS needs the system's randomness too.
     let filled = ring::rand::SystemRandom::new().fill(&mut bytes).is_ok();
     if filled {
         data_encoding::HEXLOWER.encode(&bytes)

@@ -1,7 +1,7 @@
-//! From the environment to the result: setting a run up, seeing it through, telling how it ended.
+//! Lifecycle of a run: preparation, pipeline, teardown and result.
 //!
-//! A panic, a signal to stop and the end of the run's time are ends like others: the step that was
-//! at work is closed and the result is reported.
+//! A panic, a stop signal and the time limit are handled like other failures: open steps are ended
+//! and the result is reported.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -33,22 +33,23 @@ use domain::session_event::SessionEvent;
 use pipeline::PipelineDefinition;
 use vendors::http::{Client, Redactor};
 
-/// Longest repeat of what the agent said last, in bytes.
-const MAX_LAST_WORDS: usize = 4_000;
+/// Maximum length of the agent's last message in the result, in bytes.
+const MAX_LAST_MESSAGE: usize = 4_000;
 
-/// Sees one run through and reports its result. The exit code is 0 when it was a success.
+/// Executes a run and reports its result. The exit code is 0 on success, and 128 plus the signal number
+/// after a stop signal.
 pub async fn run(environment: Environment) -> ExitCode {
-    let shielded = harden(environment.orphan_processes).and_then(|()| StopSignal::listen());
-    let stop = match shielded {
+    let hardened = harden(environment.orphan_processes).and_then(|()| StopSignal::listen());
+    let stop = match hardened {
         Ok(stop) => stop,
         Err(error) => {
             print_line(&format!(
-                "the run cannot shield itself from its children: {error}"
+                "Cannot protect the run from its child processes: {error}"
             ));
             return ExitCode::FAILURE;
         }
     };
-    let (config, unfit) = match RunConfig::from_inputs(&environment.inputs) {
+    let (config, config_error) = match RunConfig::from_inputs(&environment.inputs) {
         Ok(config) => (Some(config), None),
         Err(error) => (None, Some(error.to_string())),
     };
@@ -56,7 +57,7 @@ pub async fn run(environment: Environment) -> ExitCode {
     let phase = phase.and_then(|phase| RunPhase::parse(phase));
     let phase = phase.unwrap_or(RunPhase::Implementation);
     let callback = config.as_ref().map_or_else(
-        || bare_callback(&environment),
+        || callback_from_inputs(&environment),
         |config| config.callback.clone(),
     );
     let secrets = secrets(&environment, callback.as_ref());
@@ -79,38 +80,39 @@ pub async fn run(environment: Environment) -> ExitCode {
         Console::plain(redactor, progress.clone())
     };
     let url = callback.as_ref().map(|callback| callback.url.as_str());
-    let (herald, sending) = StatusReporter::start(client.clone(), url, environment.nonce.clone());
+    let (status_reporter, status_task) =
+        StatusReporter::start(client.clone(), url, environment.nonce.clone());
     let run_id = environment.run_id;
-    let mut report = match (config, unfit) {
+    let mut report = match (config, config_error) {
         (Some(config), _) => {
-            let setting = RunServices {
+            let services = RunServices {
                 client: client.clone(),
                 console: console.clone(),
                 progress: progress.clone(),
-                status_reporter: herald,
+                status_reporter,
                 secrets,
                 stop_signal: stop.clone(),
             };
-            Box::pin(see_through(environment, config, setting)).await
+            Box::pin(execute(environment, config, services)).await
         }
-        (None, unfit) => {
-            let failure = RunFailure::other(unfit.unwrap_or_default());
-            herald.report(&broken(&failure));
-            drop(herald);
+        (None, config_error) => {
+            let failure = RunFailure::other(config_error.unwrap_or_default());
+            status_reporter.report(&error_event(&failure));
+            drop(status_reporter);
             failed(phase, &failure)
         }
     };
     report.run_id = run_id;
-    let telling = async {
+    let reporting = async {
         if sender.is_some() {
             progress.flush().await;
         }
-        sending.flush().await;
-        tell(&client, callback.as_ref(), &report, &console).await;
+        status_task.flush().await;
+        report_result(&client, callback.as_ref(), &report, &console).await;
     };
     tokio::select! {
-        () = telling => {}
-        () = stop.wait_grace_period() => console.log("the run was stopped before its result was taken"),
+        () = reporting => {}
+        () = stop.wait_grace_period() => console.log("Run stopped before its result was accepted"),
     }
     match (stop.exit_code(), report.outcome) {
         (Some(code), _) => ExitCode::from(code),
@@ -119,62 +121,63 @@ pub async fn run(environment: Environment) -> ExitCode {
     }
 }
 
-/// No other process of the same user may read our memory or environment; orphans become ours.
-fn harden(strays: OrphanProcesses) -> std::io::Result<()> {
-    if strays == OrphanProcesses::Leave {
+/// Denies other processes of the user access to memory and environment of this process, and adopts
+/// orphans.
+fn harden(orphans: OrphanProcesses) -> std::io::Result<()> {
+    if orphans == OrphanProcesses::Leave {
         return Ok(());
     }
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     orphan_processes::become_subreaper()
 }
 
-async fn see_through(
+/// Prepares the run, executes its pipeline and returns the result.
+async fn execute(
     environment: Environment,
     config: RunConfig,
-    setting: RunServices,
+    services: RunServices,
 ) -> ResultReport {
     let phase = config.phase;
-    let console = setting.console.clone();
-    let herald = setting.status_reporter.clone();
-    let prepared = prepare::prepare(environment, config, setting);
+    let console = services.console.clone();
+    let status_reporter = services.status_reporter.clone();
+    let prepared = prepare::prepare(environment, config, services);
     let (mut run, definition) = match prepared {
         Ok(prepared) => prepared,
         Err(failure) => {
             let failure = redacted(&console, failure);
-            herald.report(&broken(&failure));
+            status_reporter.report(&error_event(&failure));
             return failed(phase, &failure);
         }
     };
     let definition = keep_alive::effective_pipeline(&run, definition);
-    let ended = guarded(&mut run, &definition).await;
-    let ended = ended.and_then(|()| delivered(&run));
-    let ended = match keep_alive::reason(&run, &ended) {
-        Some(kept) => keep_alive::keep_session(&mut run, kept, ended).await,
-        None => ended,
+    let result = execute_pipeline(&mut run, &definition).await;
+    let result = result.and_then(|()| require_pull(&run));
+    let result = match keep_alive::reason(&run, &result) {
+        Some(reason) => keep_alive::keep_session(&mut run, reason, result).await,
+        None => result,
     };
     let stop = run.stop_signal.clone();
     tokio::select! {
         biased;
-        // Whoever stops a run leaves it no time to tidy up.
+        // A stop signal leaves no time for teardown.
         _ = stop.wait() => {}
         () = steps::tear_down(&mut run) => {}
     }
-    // Nothing of the work may outlive it.
+    // No process may outlive the run.
     let _ = orphan_processes::kill_all(run.orphan_processes).await;
-    let mut report = match ended {
+    let mut report = match result {
         Ok(()) => succeeded(&run),
         Err(failure) => {
             executor::end_open_steps(&mut run, "failed", &failure.reason);
             let failure = redacted(&console, failure);
-            // What goes on later has not failed for good, and the end of the time has words of its own;
-            // the orchestrator has them.
-            let is_told_there =
+            // The orchestrator reports a later retry and the time limit itself.
+            let is_reported_by_orchestrator =
                 failure.retry_at.is_some() || failure.code == Some(FailureCode::TimedOut);
-            if !is_told_there {
-                herald.report(&broken(&failure));
+            if !is_reported_by_orchestrator {
+                status_reporter.report(&error_event(&failure));
             }
             ResultReport {
-                last_agent_message: last_words(&run),
+                last_agent_message: last_agent_message(&run),
                 ..failed(phase, &failure)
             }
         }
@@ -182,7 +185,7 @@ async fn see_through(
     report.usage = Some(run.progress.usage_meter().total());
     report.patch = run.state.patch.as_ref().map(|patch| console.redact(patch));
     let pull = run.state.pull.as_ref().map(|pull| pull.url.clone());
-    // The branch of a shadow stands in place of its pull request.
+    // A shadow run has a branch instead of a pull request.
     report.pr_url = pull.or_else(|| run.state.shadow_url.clone());
     report.unresolved = run
         .state
@@ -193,11 +196,10 @@ async fn see_through(
     report
 }
 
-/// An implementation is its pull request; a pipeline of an operator's own may have opened none.
-fn delivered(run: &RunContext) -> Result<(), RunFailure> {
-    let nothing = run.state.pull.is_none() && run.state.shadow_url.is_none();
-    let owed = run.config.phase == RunPhase::Implementation && nothing;
-    if owed {
+/// Fails an implementation run without a pull request, which a custom pipeline can cause.
+fn require_pull(run: &RunContext) -> Result<(), RunFailure> {
+    let has_none = run.state.pull.is_none() && run.state.shadow_url.is_none();
+    if run.config.phase == RunPhase::Implementation && has_none {
         return Err(RunFailure::other(
             "the run ended without opening a pull request",
         ));
@@ -205,20 +207,26 @@ fn delivered(run: &RunContext) -> Result<(), RunFailure> {
     Ok(())
 }
 
-/// The pipeline, with everything that may cut it short.
-async fn guarded(run: &mut RunContext, definition: &PipelineDefinition) -> Result<(), RunFailure> {
+/// Executes the pipeline until it ends, panics, is stopped or reaches the time limit.
+async fn execute_pipeline(
+    run: &mut RunContext,
+    definition: &PipelineDefinition,
+) -> Result<(), RunFailure> {
     let (deadline, stop) = (run.deadline, run.stop_signal.clone());
     tokio::select! {
-        ended = caught(Box::pin(executor::execute(run, definition))) => ended.unwrap_or_else(|panic| {
-            Err(RunFailure::other(format!("the run broke down: {}", words(panic.as_ref()))))
+        result = catch_panic(Box::pin(executor::execute(run, definition))) => result.unwrap_or_else(|panic| {
+            let message = panic_message(panic.as_ref());
+            Err(RunFailure::other(format!("the run panicked: {message}")))
         }),
         _ = stop.wait() => Err(RunFailure::stopped()),
         () = sleep_until(deadline) => Err(RunFailure::out_of_time()),
     }
 }
 
-/// Drives a future; a panic in it is a value.
-async fn caught<T>(mut future: impl Future<Output = T> + Unpin) -> Result<T, Box<dyn Any + Send>> {
+/// Drives a future and returns a panic in it as an error.
+async fn catch_panic<T>(
+    mut future: impl Future<Output = T> + Unpin,
+) -> Result<T, Box<dyn Any + Send>> {
     std::future::poll_fn(move |context| {
         let polled = std::panic::catch_unwind(AssertUnwindSafe(|| {
             std::pin::Pin::new(&mut future).poll(context)
@@ -232,7 +240,7 @@ async fn caught<T>(mut future: impl Future<Output = T> + Unpin) -> Result<T, Box
     .await
 }
 
-fn words(panic: &(dyn Any + Send)) -> String {
+fn panic_message(panic: &(dyn Any + Send)) -> String {
     panic
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
@@ -240,7 +248,7 @@ fn words(panic: &(dyn Any + Send)) -> String {
         .unwrap_or_default()
 }
 
-/// Everything in the environment that must not be seen.
+/// Returns every secret of the environment, for redaction.
 fn secrets(environment: &Environment, callback: Option<&RunCallback>) -> Vec<Secret> {
     let keys = environment
         .direct_keys
@@ -259,13 +267,13 @@ fn secrets(environment: &Environment, callback: Option<&RunCallback>) -> Vec<Sec
         .collect()
 }
 
-/// The way back of a run whose other inputs are unfit: even that must be told.
-fn bare_callback(environment: &Environment) -> Option<RunCallback> {
-    let given = |name: &str| environment.inputs.get(name).filter(|text| !text.is_empty());
+/// Returns the callback from the raw inputs, so that an invalid configuration can be reported too.
+fn callback_from_inputs(environment: &Environment) -> Option<RunCallback> {
+    let input = |name: &str| environment.inputs.get(name).filter(|text| !text.is_empty());
     Some(RunCallback {
-        url: given("callback_url")?.clone(),
-        run_token: Secret::new(given("run_token")?),
-        progress_token: Secret::new(given("run_progress_token")?),
+        url: input("callback_url")?.clone(),
+        run_token: Secret::new(input("run_token")?),
+        progress_token: Secret::new(input("run_progress_token")?),
     })
 }
 
@@ -287,7 +295,7 @@ fn succeeded(run: &RunContext) -> ResultReport {
     }
 }
 
-/// What the run wants said on its ticket, as it may leave the run.
+/// Returns the sanitized ticket comments.
 fn comments(run: &RunContext) -> Vec<RunComment> {
     let comment = |body: &String| RunComment {
         body: text::truncate(&run.console.sanitize(body), limits::MAX_COMMENT_BYTES),
@@ -295,10 +303,10 @@ fn comments(run: &RunContext) -> Vec<RunComment> {
     run.state.ticket_comments.iter().map(comment).collect()
 }
 
-/// What the agent said last, as it may leave the run.
-fn last_words(run: &RunContext) -> Option<String> {
-    let said = text::truncate(&run.console.sanitize(&run.state.summary), MAX_LAST_WORDS);
-    Some(said).filter(|said| !said.trim().is_empty())
+/// Returns the sanitized last message of the agent.
+fn last_agent_message(run: &RunContext) -> Option<String> {
+    let message = text::truncate(&run.console.sanitize(&run.state.summary), MAX_LAST_MESSAGE);
+    Some(message).filter(|message| !message.trim().is_empty())
 }
 
 fn failed(phase: RunPhase, failure: &RunFailure) -> ResultReport {
@@ -318,8 +326,7 @@ fn failed(phase: RunPhase, failure: &RunFailure) -> ResultReport {
     }
 }
 
-/// What a session says of its failure.
-fn broken(failure: &RunFailure) -> SessionEvent {
+fn error_event(failure: &RunFailure) -> SessionEvent {
     SessionEvent::Error {
         reason: failure.reason.clone(),
     }
@@ -332,16 +339,17 @@ fn redacted(console: &Console, failure: RunFailure) -> RunFailure {
     }
 }
 
-async fn tell(
+/// Logs the result and reports it to the orchestrator.
+async fn report_result(
     client: &Client,
     callback: Option<&RunCallback>,
     report: &ResultReport,
     console: &Console,
 ) {
     match &report.failure_reason {
-        None => console.log("the run succeeded"),
+        None => console.log("Run succeeded"),
         Some(reason) => {
-            console.log("the run failed");
+            console.log("Run failed");
             reason.lines().for_each(|line| console.log(line));
         }
     }
@@ -349,7 +357,7 @@ async fn tell(
         return;
     };
     if let Err(error) = orchestrator_client::report_result(client, callback, report).await {
-        console.log(&format!("the result could not be delivered: {error}"));
+        console.log(&format!("Failed to report the result: {error}"));
     }
 }
 
@@ -358,13 +366,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_is_a_value() {
-        let ended = caught(Box::pin(async {
+    async fn returns_a_panic_as_an_error() {
+        let result = catch_panic(Box::pin(async {
             tokio::task::yield_now().await;
             assert!(std::hint::black_box(false), "out of luck");
         }))
         .await;
-        assert!(words(ended.unwrap_err().as_ref()).contains("out of luck"));
-        assert_eq!(caught(Box::pin(async { 7 })).await.ok(), Some(7));
+        assert!(panic_message(result.unwrap_err().as_ref()).contains("out of luck"));
+        let result = catch_panic(Box::pin(async { 7 })).await;
+        assert_eq!(result.ok(), Some(7));
     }
 }

@@ -1,5 +1,5 @@
-//! What a run asks the orchestrator: for access to its repository, for the plan that was made before,
-//! and to take its result. Progress has a file of its own.
+//! Client of the orchestrator's run endpoints: repository access, planning context and result.
+//! Progress: [`super::progress`].
 
 use std::time::Duration;
 
@@ -13,58 +13,64 @@ use domain::run_config::RunCallback;
 use domain::secret::Secret;
 use vendors::http::{Client, Method, Request};
 
-/// How long is the orchestrator asked for access before the run helps itself?
-const ACCESS_PATIENCE: Duration = Duration::from_secs(2 * 60);
+/// Maximum time to retry a request for repository access before the workflow token is used.
+const ACCESS_RETRY_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
-/// How long is it asked for the plan? It helps, and the work can be done without.
-const PLAN_PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum time to retry a request for the planning context, which is optional.
+const PLAN_RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Who gave the run its access to the repository.
+/// Origin of a repository token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TokenSource {
-    /// The orchestrator, for this one repository.
+pub(crate) enum TokenSource {
+    /// Token minted by the orchestrator for this repository.
     Orchestrator,
-    /// The workflow's own token: pushes with it start no checks.
+    /// Workflow token of CI. Pushes with it start no checks.
     Workflow,
 }
 
-/// Access to the repository, held for one phase and dropped.
+/// Repository access, held for one step and then dropped.
 #[derive(Debug)]
-pub struct RepoAccess {
+pub(crate) struct RepoAccess {
+    /// Token, or `None` for anonymous reads of a public repository.
     pub token: Option<Secret>,
+    /// Origin of the token.
     pub source: TokenSource,
 }
 
-/// Where access comes from.
+/// Client of the orchestrator.
 #[derive(Clone)]
-pub struct OrchestratorClient {
+pub(crate) struct OrchestratorClient {
+    /// HTTP client.
     pub client: Client,
+    /// URL and tokens of the orchestrator, if the run has any.
     pub callback: Option<RunCallback>,
+    /// Owner of the repository.
     pub owner: String,
-    /// What a session asks with, in place of its progress token.
+    /// Nonce that a session sends instead of a progress token.
     pub nonce: Option<Secret>,
+    /// Workflow token of CI, used if the orchestrator cannot be reached.
     pub workflow_token: Option<Secret>,
 }
 
 #[derive(Deserialize)]
-struct Minted {
+struct TokenResponse {
     token: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Planned {
+struct PlanResponse {
     planning_context: String,
 }
 
 impl OrchestratorClient {
-    /// Asks the orchestrator; where it cannot be reached, takes the workflow's own token. A refusal
-    /// is an answer: the run is not wanted any more.
+    /// Requests repository access. Falls back to the workflow token if the orchestrator cannot be
+    /// reached, but not if it refuses: then the run is no longer wanted.
     ///
     /// # Errors
-    /// What the orchestrator said, or that there is nobody to ask.
-    pub async fn fetch_repo_access(&self) -> Result<RepoAccess, String> {
-        let failure = match self.ask().await {
+    /// The error of the orchestrator, if there is no workflow token to fall back to.
+    pub(crate) async fn fetch_repo_access(&self) -> Result<RepoAccess, String> {
+        let failure = match self.request_token().await {
             Some(Ok(token)) => {
                 return Ok(RepoAccess {
                     token: Some(token),
@@ -72,7 +78,7 @@ impl OrchestratorClient {
                 });
             }
             Some(Err(error)) if error.is_permanent() && error.status() != Some(501) => {
-                return Err(format!("asking for repository access: {error}"));
+                return Err(format!("cannot get repository access: {error}"));
             }
             Some(Err(error)) => Some(error),
             None => None,
@@ -82,8 +88,8 @@ impl OrchestratorClient {
                 token: Some(token.clone()),
                 source: TokenSource::Workflow,
             }),
-            (None, Some(error)) => Err(format!("asking for repository access: {error}")),
-            // A public repository can be read without.
+            (None, Some(error)) => Err(format!("cannot get repository access: {error}")),
+            // A public repository can be read without a token.
             (None, None) => Ok(RepoAccess {
                 token: None,
                 source: TokenSource::Workflow,
@@ -91,11 +97,11 @@ impl OrchestratorClient {
         }
     }
 
-    /// The plan that was made for the issue; empty when there is none, or nobody to ask.
+    /// Fetches the plan of the issue. Empty if there is no plan or no callback.
     ///
     /// # Errors
-    /// What the orchestrator said.
-    pub async fn fetch_plan(&self) -> Result<String, vendors::http::VendorError> {
+    /// The error of the request.
+    pub(crate) async fn fetch_plan(&self) -> Result<String, vendors::http::VendorError> {
         let Some(callback) = &self.callback else {
             return Ok(String::new());
         };
@@ -103,44 +109,44 @@ impl OrchestratorClient {
             "{}/runner/planning-context",
             callback.url.trim_end_matches('/')
         );
-        let request = Request::new("asking for the plan", Method::GET, url)
+        let request = Request::new("fetching the planning context", Method::GET, url)
             .bearer(callback.progress_token.expose());
-        let say = |text: &str| print_line(&format!("the plan: {text}"));
-        let answer = retry(&say, PLAN_PATIENCE, async || {
+        let log = |text: &str| print_line(&format!("Planning context: {text}"));
+        let response = retry(&log, PLAN_RETRY_TIMEOUT, async || {
             self.client.send(&request).await
         });
-        let planned: Planned = answer.await?.json()?;
-        Ok(planned.planning_context)
+        let plan: PlanResponse = response.await?.json()?;
+        Ok(plan.planning_context)
     }
 
-    async fn ask(&self) -> Option<Result<Secret, vendors::http::VendorError>> {
+    async fn request_token(&self) -> Option<Result<Secret, vendors::http::VendorError>> {
         let callback = self.callback.as_ref()?;
         let url = format!("{}/api/token", callback.url.trim_end_matches('/'));
-        let request = Request::new("asking for repository access", Method::POST, url).safe();
+        let request = Request::new("requesting repository access", Method::POST, url).safe();
         let request = match &self.nonce {
             Some(nonce) => request.json(&json!({ "nonce": nonce.expose(), "owner": self.owner })),
             None => request
                 .bearer(callback.progress_token.expose())
                 .json(&json!({ "owner": self.owner })),
         };
-        let say = |text: &str| print_line(&format!("repository access: {text}"));
-        let answer = retry(&say, ACCESS_PATIENCE, async || {
+        let log = |text: &str| print_line(&format!("Repository access: {text}"));
+        let response = retry(&log, ACCESS_RETRY_TIMEOUT, async || {
             self.client.send(&request).await
         })
         .await;
-        Some(answer.and_then(|response| {
+        Some(response.and_then(|response| {
             response
-                .json::<Minted>()
-                .map(|minted| Secret::new(minted.token))
+                .json::<TokenResponse>()
+                .map(|body| Secret::new(body.token))
         }))
     }
 }
 
-/// Delivers the result, again and again until it is taken or cannot be.
+/// Posts the result, with retries.
 ///
 /// # Errors
-/// Why it was not taken.
-pub async fn report_result(
+/// The last error if the result was not accepted.
+pub(crate) async fn report_result(
     client: &Client,
     callback: &RunCallback,
     report: &ResultReport,
@@ -149,9 +155,9 @@ pub async fn report_result(
     let request = Request::new("reporting the result", Method::POST, url)
         .bearer(callback.run_token.expose())
         .json(report)
-        // Taken before: the first answer was lost.
+        // 409: the result was accepted before and the response was lost.
         .accept_status(409);
-    let say = |text: &str| print_line(&format!("the result was not taken yet, {text}"));
-    let taken = retry(&say, RETRY_TIMEOUT, async || client.send(&request).await).await;
-    taken.map(|_| ()).map_err(|error| error.to_string())
+    let log = |text: &str| print_line(&format!("Result not accepted yet: {text}"));
+    let response = retry(&log, RETRY_TIMEOUT, async || client.send(&request).await).await;
+    response.map(|_| ()).map_err(|error| error.to_string())
 }

@@ -1,47 +1,50 @@
-//! Ending what got away.
+//! Orphan descendant processes (child subreaper).
 //!
-//! A program that the agent or a script started can leave its process group and wait for the moment
-//! when a token is near. The run adopts such orphans (`adopt`) and ends every descendant of its own
-//! before it fetches a token (`end_all`).
+//! A program started by the agent or a script can leave its process group and wait until a token is in
+//! memory. The run becomes the subreaper of such processes ([`become_subreaper`]) and kills every
+//! descendant before it fetches a token ([`kill_all`]).
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
 
-/// May the run end all of its descendants? Inside a test it has siblings among them.
+/// Handling of orphan processes. Tests leave them, because test processes share descendants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrphanProcesses {
+    /// Kills every descendant.
     Kill,
+    /// Leaves descendants alone.
     Leave,
 }
 
-/// How often do we look again for what was just started?
-const ROUNDS: u32 = 50;
+/// Maximum number of scans for new descendants.
+const MAX_SCANS: u32 = 50;
 
+/// Pause between scans.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Makes orphans of our descendants our own children, so that they can be found.
-pub fn become_subreaper() -> std::io::Result<()> {
+/// Makes this process the parent of its orphaned descendants.
+pub(crate) fn become_subreaper() -> std::io::Result<()> {
     set_child_subreaper(Some(getpid())).map_err(Into::into)
 }
 
-/// Kills every descendant until none is left.
+/// Kills every descendant and scans again until none is left.
 ///
 /// # Errors
-/// The number of processes that are still there in the end.
-pub async fn kill_all(strays: OrphanProcesses) -> Result<(), usize> {
-    if strays == OrphanProcesses::Leave {
+/// The number of processes that are still alive after the last scan.
+pub(crate) async fn kill_all(orphans: OrphanProcesses) -> Result<(), usize> {
+    if orphans == OrphanProcesses::Leave {
         return Ok(());
     }
     let mut left = Vec::new();
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_SCANS {
         left = descendants();
         if left.is_empty() {
             return Ok(());
         }
         for pid in &left {
-            // It may have ended in between.
+            // The process may have exited since the scan.
             let _ = kill_process(*pid, Signal::KILL);
         }
         tokio::time::sleep(PAUSE).await;
@@ -49,7 +52,7 @@ pub async fn kill_all(strays: OrphanProcesses) -> Result<(), usize> {
     Err(left.len())
 }
 
-/// Living processes below this one, from `/proc`.
+/// Returns the live descendants of this process, from `/proc`.
 fn descendants() -> Vec<Pid> {
     let parents: HashMap<i32, i32> = std::fs::read_dir("/proc")
         .into_iter()
@@ -61,7 +64,7 @@ fn descendants() -> Vec<Pid> {
     let ours = getpid().as_raw_pid();
     let is_below = |pid: &i32| {
         let mut at = *pid;
-        // A process tree is never deeper than it has members.
+        // Bounds the walk if the table changes while it is read.
         for _ in 0..parents.len() {
             match parents.get(&at) {
                 Some(parent) if *parent == ours => return true,
@@ -78,10 +81,10 @@ fn descendants() -> Vec<Pid> {
         .collect()
 }
 
-/// The parent of a process that has not ended; a zombie holds nothing any more.
+/// Returns the parent of a live process. Zombies are skipped.
 fn parent_of(pid: i32) -> Option<i32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; the fields follow the last one.
+    // The name in parentheses may contain anything; the fields follow the last parenthesis.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace();
     let state = fields.next()?;
@@ -94,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descendants_are_found_however_deep() {
+    fn finds_descendants_at_any_depth() {
         let mut child = std::process::Command::new("bash")
             .args(["-c", "setsid sleep 60 & echo $!; wait"])
             .stdout(std::process::Stdio::piped())

@@ -1,38 +1,43 @@
-//! Work that could not be pushed, as a patch that goes with the result: a container takes its files
-//! with it.
+//! Patch of work that could not be pushed. It is part of the result, because the container is deleted
+//! with its files.
 
 use super::git::{Git, GitError};
 use domain::limits::MAX_PATCH_BYTES;
 
-/// Kept for the head, and for what redaction adds.
-const ROOM: usize = 5_000;
+/// Bytes reserved for the header and for growth by redaction.
+const RESERVED_BYTES: usize = 5_000;
 
-/// Begins each file of a patch.
-const FILE: &str = "diff --git ";
+/// First characters of each file in a patch.
+const FILE_PREFIX: &str = "diff --git ";
 
-/// What leads from one commit to another, with a word on how to apply it. Files that do not fit are
-/// left out whole, so that the rest still applies.
-pub async fn create(git: &Git, branch: &str, from: &str, to: &str) -> Result<String, GitError> {
+/// Creates the patch between two commits, with a header that says how to apply it. Files that
+/// exceed the limit are left out whole, so that the rest still applies.
+pub(crate) async fn create(
+    git: &Git,
+    branch: &str,
+    from: &str,
+    to: &str,
+) -> Result<String, GitError> {
     let patch = git.patch(from, to).await?;
     let head = format!("# Could not be pushed to {branch}. Apply it on {from} with git apply.\n");
-    Ok(fitting(&head, &patch, MAX_PATCH_BYTES))
+    Ok(limit_size(&head, &patch, MAX_PATCH_BYTES))
 }
 
-fn fitting(head: &str, patch: &str, max: usize) -> String {
+fn limit_size(head: &str, patch: &str, max: usize) -> String {
     let starts: Vec<usize> = patch
-        .match_indices(FILE)
+        .match_indices(FILE_PREFIX)
         .map(|(at, _)| at)
         .filter(|at| *at == 0 || patch.as_bytes()[at - 1] == b'\n')
         .collect();
     let ends = starts.iter().skip(1).copied().chain([patch.len()]);
-    let (mut kept, mut taken, mut left_out) = (String::new(), ROOM, 0);
+    let (mut kept, mut used, mut left_out) = (String::new(), RESERVED_BYTES, 0);
     for (start, end) in starts.iter().zip(ends) {
         let file = &patch[*start..end];
-        // As it travels: control characters take six times their room there.
+        // Measured as JSON: a control character takes six bytes there.
         let cost = serde_json::Value::from(file).to_string().len();
-        if taken + cost <= max {
+        if used + cost <= max {
             kept.push_str(file);
-            taken += cost;
+            used += cost;
         } else {
             left_out += 1;
         }
@@ -48,16 +53,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_do_not_fit_are_left_out_whole() {
+    fn leaves_out_whole_files_that_exceed_the_limit() {
         let file = |name: &str, lines: usize| {
             let added = "+diff --git of a line\n".repeat(lines);
-            format!("{FILE}a/{name} b/{name}\n{added}")
+            format!("{FILE_PREFIX}a/{name} b/{name}\n{added}")
         };
         let whole = [file("a", 1), file("b", 100), file("c", 2)].concat();
-        assert_eq!(fitting("# h\n", &whole, 10_000), format!("# h\n{whole}"));
-        let cut = fitting("# h\n", &whole, ROOM + 300);
+        assert_eq!(limit_size("# h\n", &whole, 10_000), format!("# h\n{whole}"));
+        let cut = limit_size("# h\n", &whole, RESERVED_BYTES + 300);
         assert!(cut.starts_with("# h\n# 1 file(s) are left out"), "{cut}");
         assert!(cut.contains("a/c b/c") && !cut.contains("a/b b/b"), "{cut}");
-        assert_eq!(fitting("# h\n", "", 300), "# h\n");
+        assert_eq!(limit_size("# h\n", "", 300), "# h\n");
     }
 }

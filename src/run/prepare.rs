@@ -1,4 +1,4 @@
-//! Setting a run up: its folders, its git, its agent, its pipeline.
+//! Preparation of a run: folders, git, agent and pipeline.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,41 +24,47 @@ use domain::secret::Secret;
 use pipeline::{PipelineDefinition, pipeline_for_phase};
 use vendors::http::{Client, RelayClient};
 
-/// How long before its host ends the job does a run end itself, at most, to be able to say so? The
-/// host has been counting since before the image was fetched.
+/// Maximum time before the CI job timeout at which a run stops itself to report its result. The CI
+/// timer starts earlier, before the image is fetched.
 const REPORT_RESERVE: Duration = Duration::from_secs(3 * 60);
 
-/// What a run speaks with.
-pub struct RunServices {
+/// Services that a run uses to communicate.
+pub(crate) struct RunServices {
+    /// HTTP client of the orchestrator.
     pub client: Client,
+    /// Log of the run.
     pub console: Console,
+    /// Progress reporter.
     pub progress: ProgressReporter,
+    /// Reporter of session events.
     pub status_reporter: StatusReporter,
+    /// Values to redact.
     pub secrets: Vec<Secret>,
+    /// Cancellation of the run.
     pub stop_signal: StopSignal,
 }
 
-/// Makes ready what the run works with, before anything of the repository is there.
+/// Prepares the run context before any file of the repository is fetched.
 ///
 /// # Errors
-/// What of the environment or of the image makes no run.
-pub fn prepare(
+/// If the environment or the image is not usable.
+pub(crate) fn prepare(
     environment: Environment,
     config: RunConfig,
-    setting: RunServices,
+    services: RunServices,
 ) -> Result<(RunContext, PipelineDefinition), RunFailure> {
     let custom_root = custom_root(&environment)?;
     let definition = pipeline::load_pipeline(pipeline_for_phase(config.phase), custom_root)
         .map_err(RunFailure::other)?;
     let folders = Folders::new(&environment.temp_root)
-        .map_err(|error| RunFailure::other(format!("making the work folder: {error}")))?;
+        .map_err(|error| RunFailure::other(format!("cannot create the work folder: {error}")))?;
     let git = git_program(&environment)?;
-    // Certificates are read now, before any foreign code runs.
-    let host = match environment.transport {
+    // Certificates are read now, before repository code runs.
+    let relay_client = match environment.transport {
         Transport::Web => Some(RelayClient::new(&environment.proxies).map_err(RunFailure::other)?),
         Transport::LocalFiles => None,
     };
-    let agent = agent_of(&environment, &config.provider)?;
+    let agent = configured_agent(&environment, &config.provider)?;
     let minutes = u64::from(
         config
             .job_timeout_minutes
@@ -72,7 +78,7 @@ pub fn prepare(
         base_branch: environment.base_branch.clone(),
         run_url: environment.run_url.clone(),
         git: Git {
-            relay_client: host,
+            relay_client,
             env: git.environment(),
             program: Some(git),
             git_dir: folders.git_dir(),
@@ -82,20 +88,20 @@ pub fn prepare(
         },
         folders,
         agent,
-        console: setting.console,
-        progress: setting.progress,
-        status_reporter: setting.status_reporter,
+        console: services.console,
+        progress: services.progress,
+        status_reporter: services.status_reporter,
         orchestrator: OrchestratorClient {
-            client: setting.client,
+            client: services.client,
             callback: config.callback.clone(),
             owner: environment.repo.owner.clone(),
             nonce: environment.nonce.clone(),
             workflow_token: environment.workflow_token.clone(),
         },
-        secrets: setting.secrets,
+        secrets: services.secrets,
         child_env: environment.child_env,
         orphan_processes: environment.orphan_processes,
-        stop_signal: setting.stop_signal,
+        stop_signal: services.stop_signal,
         deadline: host_deadline - REPORT_RESERVE.min(budget / 10),
         host_deadline,
         open_steps: Vec::new(),
@@ -105,14 +111,14 @@ pub fn prepare(
     Ok((run, definition))
 }
 
-/// The folder of the operator's own pipelines and steps. One that is named and not there would take their
-/// steps, guards among them, out of the run without a word.
+/// Returns the folder of custom pipelines and steps. A missing folder is an error: ignoring it would
+/// silently drop custom steps, guards included.
 fn custom_root(environment: &Environment) -> Result<Option<&Path>, RunFailure> {
     match environment.custom_root.as_deref() {
         Some(root) if !root.is_dir() => {
             let reason = format!(
-                "the variable AGENT_IMPLEMENT_CUSTOM_ROOT names {}, which is not a folder of this image: \
-                 correct it, or unset it to run the built-in pipelines",
+                "AGENT_IMPLEMENT_CUSTOM_ROOT is {}, which is not a folder in this image. \
+                 Correct it, or unset it to run the built-in pipelines.",
                 root.display()
             );
             Err(RunFailure::new(FailureCode::SetupFailed, reason))
@@ -121,7 +127,7 @@ fn custom_root(environment: &Environment) -> Result<Option<&Path>, RunFailure> {
     }
 }
 
-/// Git, found before anything of the repository runs: later its user may have put another in its place.
+/// Finds git before repository code runs, which could otherwise replace the program.
 fn git_program(environment: &Environment) -> Result<GitProgram, RunFailure> {
     let folders = [
         Some(environment.temp_root.clone()),
@@ -132,8 +138,11 @@ fn git_program(environment: &Environment) -> Result<GitProgram, RunFailure> {
         .map_err(|error| RunFailure::new(FailureCode::SetupFailed, error))
 }
 
-/// The agent that the environment asks for; the repository's own settings are not known yet.
-fn agent_of(environment: &Environment, provider: &ModelProvider) -> Result<Agent, RunFailure> {
+/// Creates the agent configured by the environment. Repository settings may replace it later.
+fn configured_agent(
+    environment: &Environment,
+    provider: &ModelProvider,
+) -> Result<Agent, RunFailure> {
     let (keys, cloud_region) = match provider {
         ModelProvider::Direct => (&environment.direct_keys, None),
         ModelProvider::Cloud { region } => (&environment.cloud_keys, Some(region.clone())),
@@ -141,7 +150,7 @@ fn agent_of(environment: &Environment, provider: &ModelProvider) -> Result<Agent
     let cli = match environment.agent.as_deref() {
         Some("command") => AgentCli::Command,
         Some(name) => AgentCli::from_name(name).map_err(|unknown| {
-            let reason = format!("the variable AGENT_IMPLEMENT_AGENT: {unknown}, command");
+            let reason = format!("AGENT_IMPLEMENT_AGENT: {unknown}, command");
             RunFailure::new(FailureCode::SetupFailed, reason)
         })?,
         None if environment.agent_command.is_empty() => AgentCli::Claude,

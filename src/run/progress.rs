@@ -1,8 +1,8 @@
-//! Telling the orchestrator how the run goes, without the run ever waiting for it.
+//! Progress reports to the orchestrator, without blocking the run.
 //!
-//! Steps and log lines are put down in memory; one task sends them. A step's change goes out at
-//! once and is tried again; log lines ride along, at most one report a second, and the oldest are
-//! dropped when the orchestrator is slow. Losing progress never fails a run.
+//! Steps and log lines are queued in memory and sent by one task. A step change is sent at once and
+//! retried. Log lines are batched, at most one report per second; the oldest are dropped if the
+//! orchestrator is slow. Lost progress never fails a run.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,19 +18,19 @@ use domain::report::{ProgressReport, StepRecord, Usage};
 use domain::run_config::RunCallback;
 use vendors::http::{Client, Method, Request};
 
-/// How often may log lines alone make a report?
+/// Minimum interval between reports that hold only log lines.
 const LOG_PERIOD: Duration = Duration::from_secs(1);
 
-/// How much log waits at most?
-const MAX_WAITING_LOG: usize = 64 << 10;
+/// Maximum size of queued log lines, in bytes.
+const MAX_QUEUED_LOG: usize = 64 << 10;
 
-/// How often is a step's change sent before it is given up?
-const TRIES: u32 = 4;
+/// Maximum attempts to send a step change.
+const MAX_ATTEMPTS: u32 = 4;
 
-/// How long may the last reports take when the run is over?
-const FLUSH: Duration = Duration::from_secs(10);
+/// Maximum time to send the last reports after the run.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A run's voice to the orchestrator. Clones share what waits.
+/// Queue of progress reports. Clones share the queue.
 #[derive(Clone, Default)]
 pub struct ProgressReporter {
     shared: Arc<Shared>,
@@ -38,53 +38,50 @@ pub struct ProgressReporter {
 
 #[derive(Default)]
 struct Shared {
-    waiting: Mutex<Waiting>,
+    queue: Mutex<Queue>,
     meter: UsageMeter,
-    bell: Notify,
+    queued: Notify,
     sent: Notify,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct Queue {
     steps: VecDeque<StepRecord>,
     log: String,
-    /// The step that log lines belong to.
+    /// Step that new log lines belong to.
     current: Option<StepRecord>,
     sending: bool,
 }
 
 impl ProgressReporter {
-    /// What the run uses is counted here, and told with every report.
+    /// Returns the usage meter of the run. Every report includes its total.
     pub fn usage_meter(&self) -> &UsageMeter {
         &self.shared.meter
     }
 
-    /// Puts down a step's change.
+    /// Queues a step change.
     pub fn report_step(&self, step: StepRecord) {
-        let mut waiting = self.waiting();
-        waiting.current = (step.status == "running").then(|| step.clone());
-        waiting.steps.push_back(step);
-        drop(waiting);
-        self.shared.bell.notify_one();
+        let mut queue = self.queue();
+        queue.current = (step.status == "running").then(|| step.clone());
+        queue.steps.push_back(step);
+        drop(queue);
+        self.shared.queued.notify_one();
     }
 
-    /// Puts down a line, which is redacted already.
+    /// Queues a log line. The line must be redacted already.
     pub fn report_log_line(&self, line: &str) {
-        let mut waiting = self.waiting();
-        waiting.log.push_str(line);
-        waiting.log.push('\n');
-        while waiting.log.len() > MAX_WAITING_LOG {
-            let first = waiting
-                .log
-                .find('\n')
-                .map_or(waiting.log.len(), |at| at + 1);
-            waiting.log.drain(..first);
+        let mut queue = self.queue();
+        queue.log.push_str(line);
+        queue.log.push('\n');
+        while queue.log.len() > MAX_QUEUED_LOG {
+            let first = queue.log.find('\n').map_or(queue.log.len(), |at| at + 1);
+            queue.log.drain(..first);
         }
-        drop(waiting);
-        self.shared.bell.notify_one();
+        drop(queue);
+        self.shared.queued.notify_one();
     }
 
-    /// Starts the task that sends.
+    /// Starts the task that sends reports.
     pub fn start(
         &self,
         client: Client,
@@ -101,7 +98,7 @@ impl ProgressReporter {
         tokio::spawn(sender.run())
     }
 
-    /// Waits a little while for what is still to be sent.
+    /// Waits up to 10 seconds for queued reports to be sent.
     pub async fn flush(&self) {
         let empty = async {
             loop {
@@ -112,27 +109,27 @@ impl ProgressReporter {
                 sent.await;
             }
         };
-        // What is not sent by then is lost; the result says what matters.
-        let _ = timeout(FLUSH, empty).await;
+        // Reports not sent by then are dropped; the result holds what matters.
+        let _ = timeout(FLUSH_TIMEOUT, empty).await;
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
         self.shared
-            .waiting
+            .queue
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next report, if there is anything to tell.
+    /// Returns the next report, if anything is queued.
     fn next(&self) -> Option<ProgressReport> {
-        let mut waiting = self.waiting();
-        let step = match waiting.steps.pop_front() {
+        let mut queue = self.queue();
+        let step = match queue.steps.pop_front() {
             Some(step) => step,
-            None if waiting.log.is_empty() => return None,
-            None => waiting.current.clone()?,
+            None if queue.log.is_empty() => return None,
+            None => queue.current.clone()?,
         };
-        waiting.sending = true;
-        let log = std::mem::take(&mut waiting.log);
+        queue.sending = true;
+        let log = std::mem::take(&mut queue.log);
         Some(ProgressReport {
             step,
             run_id: None,
@@ -142,12 +139,12 @@ impl ProgressReporter {
     }
 
     fn is_idle(&self) -> bool {
-        let waiting = self.waiting();
-        waiting.steps.is_empty() && !waiting.sending
+        let queue = self.queue();
+        queue.steps.is_empty() && !queue.sending
     }
 
     fn has_step(&self) -> bool {
-        !self.waiting().steps.is_empty()
+        !self.queue().steps.is_empty()
     }
 }
 
@@ -162,11 +159,11 @@ struct Sender {
 impl Sender {
     async fn run(self) {
         loop {
-            self.progress.shared.bell.notified().await;
+            self.progress.shared.queued.notified().await;
             while let Some(mut report) = self.progress.next() {
                 report.run_id = self.run_id;
                 self.send(&report).await;
-                self.progress.waiting().sending = false;
+                self.progress.queue().sending = false;
                 self.progress.shared.sent.notify_waiters();
                 if !self.progress.has_step() {
                     self.pause().await;
@@ -175,14 +172,14 @@ impl Sender {
         }
     }
 
-    /// Waits for the period of log reports, or for a step.
+    /// Waits for the log interval, or until a step is queued.
     async fn pause(&self) {
         let step = async {
             while !self.progress.has_step() {
-                self.progress.shared.bell.notified().await;
+                self.progress.shared.queued.notified().await;
             }
         };
-        // Either way the next look finds what is there.
+        // On timeout, the next iteration sends the queued log lines.
         let _ = timeout(LOG_PERIOD, step).await;
     }
 
@@ -191,11 +188,11 @@ impl Sender {
             .bearer(&self.token)
             .json(report)
             .safe();
-        for attempt in 1..=TRIES {
+        for attempt in 1..=MAX_ATTEMPTS {
             match self.client.send(&request).await {
                 Ok(_) => return,
-                Err(error) if error.is_permanent() || attempt == TRIES => {
-                    print_line(&format!("progress was not taken: {error}"));
+                Err(error) if error.is_permanent() || attempt == MAX_ATTEMPTS => {
+                    print_line(&format!("Failed to report progress: {error}"));
                     return;
                 }
                 Err(_) => sleep(Duration::from_secs(u64::from(attempt))).await,
@@ -216,7 +213,7 @@ mod tests {
     use vendors::http::{Client, Redactor};
 
     #[tokio::test]
-    async fn many_lines_make_few_reports_and_no_secret_leaves_in_one() {
+    async fn batches_log_lines_and_redacts_secrets() {
         let server = TestServer::start(|_, _| StubReply::json(200, &json!({}))).await;
         let progress = ProgressReporter::default();
         let callback = RunCallback {
@@ -236,10 +233,10 @@ mod tests {
         }))
         .unwrap();
         progress.report_step(step.clone());
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut lines = 0;
-        while begun.elapsed() < LOG_PERIOD * 2 {
-            // The second would be whole again without what no terminal shows.
+        while started.elapsed() < LOG_PERIOD * 2 {
+            // Without its invisible characters, the second occurrence is the secret again.
             console.log_child(&format!(
                 "line {lines} with the-secret-value and the-\u{1b}[1msecret\u{200b}-value"
             ));
@@ -259,12 +256,12 @@ mod tests {
             .collect();
         assert!(
             (3..=6).contains(&reports.len()),
-            "two of the step and one a second: {}",
+            "two step reports and one log report per second: {}",
             reports.len()
         );
-        let told = logs.concat();
-        assert_eq!(told.lines().count(), lines, "no line is lost");
-        assert!(!told.contains("the-secret-value"));
+        let log = logs.concat();
+        assert_eq!(log.lines().count(), lines, "keeps every line");
+        assert!(!log.contains("the-secret-value"));
         sending.abort();
     }
 }

@@ -1,5 +1,5 @@
-//! What the pull request says. What the model says in it is made harmless first, and secrets are looked
-//! for once more in the end: what was taken out may have stood in the middle of one.
+//! Texts of the pull request: title, body, comments and commit messages. Agent output is sanitized
+//! first. Secrets are redacted again at the end, because sanitizing can join the halves of a secret.
 
 use std::fmt::Display;
 
@@ -12,24 +12,24 @@ use super::headings;
 use super::text::{self, sanitize_markdown};
 use domain::report::Usage;
 
-/// How much may the agent say?
+/// Maximum length of the agent's summary, in bytes.
 const MAX_SUMMARY: usize = 20_000;
 
-/// How much of one finding of a review is told?
+/// Maximum length of one review finding, in bytes.
 const MAX_FINDING: usize = 1000;
 
-/// How many paths are named one by one?
-const MAX_NAMED: usize = 30;
+/// Maximum number of paths listed.
+const MAX_LISTED: usize = 30;
 
-/// The title: the ticket's key, and its title on one line.
-pub fn title(run: &RunContext) -> String {
+/// Returns the title: issue key, then the issue title on one line.
+pub(crate) fn title(run: &RunContext) -> String {
     let title =
         sanitize_markdown(&run.console.sanitize(&run.config.issue_title), 200).replace('\n', " ");
     format!("{}: {title}", run.config.issue_key)
 }
 
-/// The commit message. The trailer is how a later attempt of this dispatch finds its own work.
-pub fn commit_message(run: &RunContext) -> String {
+/// Returns the commit message. The trailer lets a later attempt of this dispatch find its own work.
+pub(crate) fn commit_message(run: &RunContext) -> String {
     format!(
         "{}\n\nAgent-Implement-Issue: {}\n{}\n",
         title(run),
@@ -38,26 +38,26 @@ pub fn commit_message(run: &RunContext) -> String {
     )
 }
 
-/// The message of a commit that mends what a review found.
-pub fn fix_commit_message(run: &RunContext) -> String {
+/// Returns the message of a commit that addresses review findings.
+pub(crate) fn fix_commit_message(run: &RunContext) -> String {
     format!(
-        "{}: Mend what the review found\n\nAgent-Implement-Issue: {}\n{}\n",
+        "{}: Address review findings\n\nAgent-Implement-Issue: {}\n{}\n",
         run.config.issue_key,
         run.config.issue_key,
         trailer(run)
     )
 }
 
-/// The line that marks commits of this dispatch.
-pub fn trailer(run: &RunContext) -> String {
+/// Returns the trailer that marks commits of this dispatch.
+pub(crate) fn trailer(run: &RunContext) -> String {
     format!("{TRAILER} {}", run.config.dispatch_id)
 }
 
-/// Begins the line that marks our commits.
-pub const TRAILER: &str = "Agent-Implement-Dispatch:";
+/// Key of the trailer that marks commits of the service.
+pub(crate) const TRAILER: &str = "Agent-Implement-Dispatch:";
 
-/// The body of the pull request of a ticket.
-pub fn body(run: &RunContext, changes: &[TreeChange]) -> String {
+/// Returns the body of an issue's pull request.
+pub(crate) fn body(run: &RunContext, changes: &[TreeChange]) -> String {
     let mut body = sections(run, changes);
     body.push_str(&format!("\nFixes {}\n", run.config.issue_key));
     body.push_str(&closing_lines(run));
@@ -65,8 +65,8 @@ pub fn body(run: &RunContext, changes: &[TreeChange]) -> String {
     run.console.redact(&body)
 }
 
-/// The comment on a pull request that more work was put into.
-pub fn follow_up_comment(run: &RunContext, changes: &[TreeChange]) -> (String, String) {
+/// Returns marker and text of the comment about follow-up work on a pull request.
+pub(crate) fn follow_up_comment(run: &RunContext, changes: &[TreeChange]) -> (String, String) {
     let marker = format!(
         "<!-- agent-implement-follow-up {} -->",
         run.config.dispatch_id
@@ -75,107 +75,110 @@ pub fn follow_up_comment(run: &RunContext, changes: &[TreeChange]) -> (String, S
     (marker, run.console.redact(&body))
 }
 
-/// Marks the one comment that tells how the review of a pull request stands.
+/// Marker of the comment about the review after the push.
 const GAP_ANALYSIS: &str = "<!-- agent-implement-gap-analysis -->";
 
-/// The comment on what the review of a commit left open. (spec: *Ticket comments posted*)
-pub fn gap_analysis_comment(
+/// Returns marker and text of the comment about the review of a commit. See
+/// docs/behaviour.md#pull-request-comments.
+pub(crate) fn gap_analysis_comment(
     run: &RunContext,
-    reviewed: &ReviewStatus<'_>,
+    status: &ReviewStatus<'_>,
     changes: &[TreeChange],
 ) -> (String, String) {
-    let commit = reviewed.commit.get(..12).unwrap_or(reviewed.commit);
+    let commit = status.commit.get(..12).unwrap_or(status.commit);
     let mut body = format!("{GAP_ANALYSIS}\n## Review of {commit}\n\n");
-    match reviewed.unresolved {
-        [] => body.push_str("Nothing is left open.\n"),
+    match status.unresolved {
+        [] => body.push_str("No open findings.\n"),
         unresolved => {
-            body.push_str("Left open, and the pull request is a draft until it is settled:\n\n");
+            body.push_str("The pull request stays a draft until these findings are resolved:\n\n");
             for finding in unresolved {
                 let finding = run.console.redact(finding);
                 body.push_str(&list_item(&finding, MAX_FINDING));
             }
         }
     }
-    if reviewed.fix_count > 0 {
-        let commits = match reviewed.fix_count {
+    if status.fix_count > 0 {
+        let commits = match status.fix_count {
             1 => "one more commit".to_owned(),
             more => format!("{more} more commits"),
         };
         body.push_str(&format!(
-            "\nEarlier findings were worked on in {commits}.\n"
+            "\nEarlier findings were addressed in {commits}.\n"
         ));
-        body.push_str(&watched(changes));
+        body.push_str(&control_files(changes));
     }
     body.push_str(&cost_line(run));
     (GAP_ANALYSIS.to_owned(), run.console.redact(&body))
 }
 
-/// How a review stands.
-pub struct ReviewStatus<'a> {
+/// State of the review after the push.
+pub(crate) struct ReviewStatus<'a> {
+    /// Reviewed commit.
     pub commit: &'a str,
+    /// Findings that are still open.
     pub unresolved: &'a [String],
-    /// Times that findings were mended and pushed.
+    /// Number of fix commits pushed.
     pub fix_count: u32,
 }
 
-/// The sections of a body, as they are named.
+/// Headings of the sections.
 const SUMMARY: &str = "Summary";
 const CHECKS: &str = "Checks";
-const SUSPICIOUS: &str = "Might hold a secret";
-const WATCHED: &str = "Please look closely";
+const SUSPECTS: &str = "Might hold a secret";
+const CONTROL_FILES: &str = "Please look closely";
 const SETTINGS: &str = "Settings without effect";
 
 fn sections(run: &RunContext, changes: &[TreeChange]) -> String {
     let summary = sanitize_markdown(&run.console.redact(&run.state.summary), MAX_SUMMARY);
-    let ours = [SUMMARY, CHECKS, SUSPICIOUS, WATCHED, SETTINGS];
-    let summary = headings::normalize(&summary, &ours);
+    let own_sections = [SUMMARY, CHECKS, SUSPECTS, CONTROL_FILES, SETTINGS];
+    let summary = headings::normalize(&summary, &own_sections);
     let mut body = if summary.is_empty() {
-        format!("## {SUMMARY}\n\nThe agent gave no summary.\n")
+        format!("## {SUMMARY}\n\nThe agent wrote no summary.\n")
     } else {
         format!("## {SUMMARY}\n\n{summary}\n")
     };
     body.push_str(&format!("\n## {CHECKS}\n\n"));
     if run.state.preflight_checks.is_empty() {
-        body.push_str("No checks of this repository were found.\n");
+        body.push_str("No checks were found in this repository.\n");
     }
     for check in &run.state.preflight_checks {
         body.push_str(&check_line(check));
     }
-    body.push_str(&watched(changes));
+    body.push_str(&control_files(changes));
     let suspicious = &run.state.guard_warnings;
     if !suspicious.is_empty() {
         body.push_str(&format!(
-            "\n## {SUSPICIOUS}\n\nNothing that is surely one; please check:\n\n"
+            "\n## {SUSPECTS}\n\nNot certain enough to block the push. Please check:\n\n"
         ));
-        body.push_str(&named(suspicious));
+        body.push_str(&list(suspicious));
     }
     let unknown = &run.state.repo_config.unknown_settings;
     if !unknown.is_empty() {
         body.push_str(&format!("\n## {SETTINGS}\n\n"));
-        body.push_str(&named(unknown));
+        body.push_str(&list(unknown));
     }
     body
 }
 
-/// Names the changed files that deserve a person's look.
-fn watched(changes: &[TreeChange]) -> String {
-    let watched = guard::watched_paths(changes);
-    if watched.is_empty() {
+/// Returns the section about changed files that control CI, agents or reviews.
+fn control_files(changes: &[TreeChange]) -> String {
+    let paths = guard::watched_paths(changes);
+    if paths.is_empty() {
         return String::new();
     }
     format!(
-        "\n## {WATCHED}\n\nThis changes files that steer CI, agents or reviews:\n\n{}",
-        named(&watched)
+        "\n## {CONTROL_FILES}\n\nThis pull request changes files that control CI, agents or reviews:\n\n{}",
+        list(&paths)
     )
 }
 
-/// A list of what is worth a look, a line each.
-fn named(things: &[impl Display]) -> String {
-    let lines = things
+/// Returns a Markdown list of at most [`MAX_LISTED`] items.
+fn list(items: &[impl Display]) -> String {
+    let lines = items
         .iter()
-        .take(MAX_NAMED)
-        .map(|thing| list_item(&thing.to_string().replace('`', ""), 300));
-    let rest = things.len().saturating_sub(MAX_NAMED);
+        .take(MAX_LISTED)
+        .map(|item| list_item(&item.to_string().replace('`', ""), 300));
+    let rest = items.len().saturating_sub(MAX_LISTED);
     let more = (rest > 0).then(|| format!("- … and {rest} more\n"));
     lines.chain(more).collect()
 }
@@ -185,21 +188,22 @@ fn list_item(text: &str, max: usize) -> String {
 }
 
 fn check_line(check: &PreflightCheck) -> String {
-    let ended = match check.outcome {
+    let outcome = match check.outcome {
         PreflightOutcome::Passed => "passed",
         PreflightOutcome::Failed => "failed",
-        PreflightOutcome::TimedOut => "did not end in time",
-        PreflightOutcome::Unavailable => "could not be run: its program is not installed",
+        PreflightOutcome::TimedOut => "timed out",
+        PreflightOutcome::Unavailable => "not run: its program is not installed",
     };
-    format!("- `{}`: {ended}\n", check.name.replace('`', ""))
+    format!("- `{}`: {outcome}\n", check.name.replace('`', ""))
 }
 
 fn closing_lines(run: &RunContext) -> String {
     let mut lines = String::new();
     if run.state.workflow_token_used {
         lines.push_str(
-            "\nThe orchestrator could not be asked for access, so this was pushed with the workflow's own token: \
-             the host starts no checks for it. Push an empty commit, or close and reopen, to start them.\n",
+            "\nThe orchestrator could not be reached, so this was pushed with the workflow's own token. \
+             GitHub starts no checks for it. Push an empty commit, or close and reopen the pull request, \
+             to start them.\n",
         );
     }
     lines.push_str(&cost_line(run));
@@ -223,7 +227,7 @@ fn cost(usage: &Usage) -> String {
     )
 }
 
-/// The hidden block by which the orchestrator knows its pull request.
+/// Returns the hidden metadata block by which the orchestrator identifies its pull request.
 fn meta(run: &RunContext) -> String {
     let config = &run.config;
     let meta = json!({
@@ -232,7 +236,7 @@ fn meta(run: &RunContext) -> String {
         "dispatchId": config.dispatch_id,
         "jobId": config.dispatch_id,
     });
-    // An issue id that ended the comment would spill the rest.
+    // An issue id must not close the HTML comment.
     let meta = text::strip_invisible(&meta.to_string()).replace("--", "\\u002d\\u002d");
     format!("<!-- agent-implement-meta {meta} -->")
 }

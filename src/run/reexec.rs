@@ -1,10 +1,9 @@
-//! Leaving the first environment behind.
+//! Re-executes the run without credentials in its environment.
 //!
-//! What a process was started with stands in `/proc/<pid>/environ` for as long as it lives, and root
-//! of a container may read that even of a process that is not dumpable. So before anything else the
-//! run puts itself in its own place once more, with an environment that holds no credential, and
-//! hands over what it was given in a piece of memory that is emptied when it has been read. It is
-//! the same process to everybody outside: same id, same parent, same output.
+//! The initial environment of a process stays readable in `/proc/<pid>/environ`; root in a
+//! container can read it even if the process is not dumpable. So the run first executes itself
+//! again with an environment that holds no credential, and passes the variables in a memfd that is
+//! truncated after it was read. Process id, parent and output stay the same.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,9 +14,9 @@ use std::process::Command;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// Starts this program again in this very process, with `arguments`, with only the variables that
-/// `keep` names, and with all of them on its standard input. Returns only when that failed.
-pub fn exec_self(
+/// Executes this program again in the same process, with `arguments`, the variables selected by
+/// `keep`, and all variables on standard input. Returns only on failure.
+pub(crate) fn exec_self(
     variables: &HashMap<String, String>,
     keep: impl Fn(&str) -> bool,
     arguments: &[&str],
@@ -34,13 +33,13 @@ pub fn exec_self(
     }
 }
 
-/// What the process handed over to itself. It can be taken once.
-pub fn take_variables() -> io::Result<HashMap<String, String>> {
+/// Reads the variables that [`exec_self`] passed. They can be read once.
+pub(crate) fn take_variables() -> io::Result<HashMap<String, String>> {
     unpack(File::from(io::stdin().as_fd().try_clone_to_owned()?))
 }
 
 fn pack(variables: &HashMap<String, String>) -> io::Result<File> {
-    // Never a file with a name: what is written there might outlive us.
+    // A memfd has no name in the file system, so nothing is left behind.
     let mut file = File::from(memfd_create("run", MemfdFlags::CLOEXEC)?);
     serde_json::to_writer(&mut file, variables)?;
     file.rewind()?;
@@ -50,7 +49,7 @@ fn pack(variables: &HashMap<String, String>) -> io::Result<File> {
 fn unpack(mut file: File) -> io::Result<HashMap<String, String>> {
     let mut text = Vec::new();
     file.read_to_end(&mut text)?;
-    // Children of ours could open it by way of `/proc` for as long as we live.
+    // Children could otherwise open it through `/proc`.
     file.set_len(0)?;
     Ok(serde_json::from_slice(&text)?)
 }
@@ -60,12 +59,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_handed_over_can_be_taken_once() {
-        // More than a pipe holds: nobody reads while we write.
-        let given = HashMap::from([("RUN_CONFIG".to_owned(), "x\n\"ü".repeat(100_000))]);
-        let packed = pack(&given).unwrap();
+    fn passes_variables_that_can_be_read_once() {
+        // More than a pipe buffer holds, because nothing reads during the write.
+        let variables = HashMap::from([("RUN_CONFIG".to_owned(), "x\n\"ü".repeat(100_000))]);
+        let packed = pack(&variables).unwrap();
         let again = packed.try_clone().unwrap();
-        assert_eq!(unpack(packed).unwrap(), given);
+        assert_eq!(unpack(packed).unwrap(), variables);
         assert_eq!(again.metadata().unwrap().len(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Asking again: a run must not fail because a host had a bad minute.
+//! Retries of vendor requests with exponential backoff.
 
 use std::time::{Duration, Instant};
 
@@ -6,23 +6,23 @@ use tokio::time::sleep;
 
 use vendors::http::VendorError;
 
-/// How long may one thing be asked for, all tries together?
-pub const RETRY_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+/// Maximum total time for the attempts of one request.
+pub(crate) const RETRY_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// How long is the longest wait between two tries?
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Maximum pause between two attempts.
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 
-/// Tries until it works, cannot work, or the patience is over. What is tried must be such that
-/// twice is once.
+/// Retries an idempotent operation until it succeeds, fails permanently, or `timeout` has passed.
+/// Passes each retried error to `log`.
 ///
 /// # Errors
-/// What the last try failed with.
-pub async fn retry<T>(
-    say: &(dyn Fn(&str) + Sync),
-    patience: Duration,
+/// The error of the last attempt.
+pub(crate) async fn retry<T>(
+    log: &(dyn Fn(&str) + Sync),
+    timeout: Duration,
     mut attempt: impl AsyncFnMut() -> Result<T, VendorError>,
 ) -> Result<T, VendorError> {
-    let give_up = Instant::now() + patience;
+    let give_up = Instant::now() + timeout;
     let mut pause = Duration::from_secs(1);
     loop {
         let error = match attempt().await {
@@ -33,9 +33,9 @@ pub async fn retry<T>(
         if error.is_permanent() || Instant::now() + wait >= give_up {
             return Err(error);
         }
-        say(&format!("trying again: {error}"));
+        log(&format!("Retrying after error: {error}"));
         sleep(wait.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }
 
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
     use vendors::http::VendorErrorKind;
 
-    fn answered(status: u16) -> VendorError {
+    fn status_error(status: u16) -> VendorError {
         let kind = VendorErrorKind::Status {
             status,
             message: String::new(),
@@ -53,24 +53,28 @@ mod tests {
         VendorError::new("github", "opening the pull request", kind)
     }
 
-    /// Answers these statuses one after the other, then success; says how often it was asked.
-    async fn asked(statuses: &[u16], patience: Duration) -> (Result<(), VendorError>, usize) {
+    /// Fails with each status in turn, then succeeds. Returns the result and the number of attempts.
+    async fn run_attempts(statuses: &[u16], timeout: Duration) -> (Result<(), VendorError>, usize) {
         let mut tries = 0;
-        let done = retry(&|_| {}, patience, async || {
+        let done = retry(&|_| {}, timeout, async || {
             tries += 1;
             statuses
                 .get(tries - 1)
-                .map_or(Ok(()), |status| Err(answered(*status)))
+                .map_or(Ok(()), |status| Err(status_error(*status)))
         });
         let done = done.await;
         (done, tries)
     }
 
     #[tokio::test]
-    async fn a_bad_minute_is_outlasted_and_a_refusal_is_final() {
+    async fn retries_transient_errors_and_returns_permanent_errors() {
         let long = Duration::from_secs(60);
-        assert_eq!(asked(&[502], long).await, (Ok(()), 2));
-        assert_eq!(asked(&[422], long).await, (Err(answered(422)), 1));
-        assert_eq!(asked(&[502], Duration::ZERO).await, (Err(answered(502)), 1));
+        assert_eq!(run_attempts(&[502], long).await, (Ok(()), 2));
+        assert_eq!(
+            run_attempts(&[422], long).await,
+            (Err(status_error(422)), 1)
+        );
+        let no_retry = run_attempts(&[502], Duration::ZERO).await;
+        assert_eq!(no_retry, (Err(status_error(502)), 1));
     }
 }

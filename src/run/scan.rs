@@ -1,5 +1,5 @@
-//! The sensitive-file guard for people: files of a folder, what is staged, or what commits bring, judged
-//! as if they were about to be pushed.
+//! Sensitive-file guard for the command line: checks a folder, staged changes or a commit range as
+//! if they were about to be pushed.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,19 +12,19 @@ pub use super::guard::GuardFinding;
 use super::repo_config::{RepoSettings, SETTINGS_FILE};
 use domain::sensitive_files::{AllowList, GuardReason, GuardVerdict};
 
-/// What a scan comes to.
+/// Result of a scan.
 #[derive(Debug, Default)]
 pub struct ScanReport {
+    /// Findings, sorted by path; at most one per path.
     pub findings: Vec<GuardFinding>,
-    /// Files that were looked at.
+    /// Number of files checked.
     pub file_count: usize,
 }
 
-/// Reads which files a repository permits: from this file, else from the folder's own settings, where it
-/// has any.
+/// Reads the allow list from `file`, or from the repository settings in `folder` if there are any.
 ///
 /// # Errors
-/// Which file cannot be read, and why.
+/// If a file cannot be read or parsed. The message names the file.
 pub fn read_allow_list(folder: &Path, file: Option<&Path>) -> Result<AllowList, String> {
     let own = folder.join(SETTINGS_FILE);
     let path = file.unwrap_or(&own);
@@ -40,93 +40,92 @@ pub fn read_allow_list(folder: &Path, file: Option<&Path>) -> Result<AllowList, 
     allow.map_err(|cause| format!("Cannot use {}: {cause}", path.display()))
 }
 
-/// Judges what is staged, beside the current commit.
+/// Checks staged changes against the current commit.
 ///
 /// # Errors
-/// What git failed with.
+/// The error of git.
 pub async fn scan_staged(folder: &Path, allow: &AllowList) -> Result<ScanReport, String> {
-    let judged = async {
+    let scan = async {
         let repository = LocalRepository::open(folder).await?;
         let (head, staged) = (
             repository.head_tree().await?,
             repository.staged_tree().await?,
         );
-        between(&repository, &head, &staged, allow).await
+        scan_between(&repository, &head, &staged, allow).await
     };
-    judged
-        .await
+    scan.await
         .map_err(|error: super::git::GitError| error.to_string())
 }
 
-/// Judges what the commits of `BASE..HEAD` bring beyond the commit where the two part.
+/// Checks the changes of `BASE..HEAD` since the merge base.
 ///
 /// # Errors
-/// What git failed with, or that it is no range.
+/// The error of git, or that the range is malformed.
 pub async fn scan_range(
     folder: &Path,
     range: &str,
     allow: &AllowList,
 ) -> Result<ScanReport, String> {
     let Some((base, head)) = range.split_once("..") else {
-        return Err(format!("\"{range}\" is no range. Name it as BASE..HEAD."));
+        return Err(format!(
+            "\"{range}\" is not a commit range. Use BASE..HEAD."
+        ));
     };
     let head = head.trim_start_matches('.');
-    let named = |name: &str| if name.is_empty() { "HEAD" } else { name }.to_owned();
-    let judged = async {
+    let or_head = |name: &str| if name.is_empty() { "HEAD" } else { name }.to_owned();
+    let scan = async {
         let repository = LocalRepository::open(folder).await?;
-        let base = repository.resolve_commit(&named(base)).await?;
-        let head = repository.resolve_commit(&named(head)).await?;
+        let base = repository.resolve_commit(&or_head(base)).await?;
+        let head = repository.resolve_commit(&or_head(head)).await?;
         let fork_point = repository.merge_base(&base, &head).await?;
-        between(&repository, &fork_point, &head, allow).await
+        scan_between(&repository, &fork_point, &head, allow).await
     };
-    judged
-        .await
+    scan.await
         .map_err(|error: super::git::GitError| error.to_string())
 }
 
-async fn between(
+async fn scan_between(
     repository: &LocalRepository,
     from: &str,
     to: &str,
     allow: &AllowList,
 ) -> Result<ScanReport, super::git::GitError> {
     let changes = repository.git.changes(from, to).await?;
-    let found = guard::check_changes(&repository.git, &changes, allow, |_| false).await?;
-    let files = changes.len();
+    let findings = guard::check_changes(&repository.git, &changes, allow, |_| false).await?;
     Ok(ScanReport {
-        findings: found,
-        file_count: files,
+        findings,
+        file_count: changes.len(),
     }
     .sorted())
 }
 
-/// Judges files, and all files below folders, as new. `.git` is left out, and no link is followed.
+/// Checks files, and all files in folders, as if they were new. Skips `.git` and follows no links.
 ///
 /// # Errors
-/// Which of the paths cannot be looked at, and why.
+/// If a path cannot be read. The message names the path.
 pub fn scan_files(
     folder: &Path,
     paths: &[PathBuf],
     allow: &AllowList,
 ) -> Result<ScanReport, String> {
-    let mut scanned = ScanReport::default();
+    let mut report = ScanReport::default();
     for path in paths {
         let start = folder.join(path);
-        let unseen = |error| format!("Cannot read {}: {error}", path.display());
-        let name = named(folder, &start).map_err(unseen)?;
-        let mut waiting = vec![(start, name)];
-        while let Some((path, name)) = waiting.pop() {
+        let unreadable = |error| format!("Cannot read {}: {error}", path.display());
+        let name = relative_name(folder, &start).map_err(unreadable)?;
+        let mut pending = vec![(start, name)];
+        while let Some((path, name)) = pending.pop() {
             match entries(&path, &name) {
-                Ok(below) => waiting.extend(below),
-                Err(_) => scanned.add(&name, &path, allow),
+                Ok(below) => pending.extend(below),
+                Err(_) => report.add(&name, &path, allow),
             }
         }
     }
-    Ok(scanned.sorted())
+    Ok(report.sorted())
 }
 
-/// A path as it is judged: from the folder, where it is below it.
-fn named(folder: &Path, path: &Path) -> io::Result<String> {
+/// Returns the path relative to the folder, or the absolute path if it is outside.
+fn relative_name(folder: &Path, path: &Path) -> io::Result<String> {
     let whole = match (
         path.symlink_metadata()?.is_dir(),
         path.parent(),
@@ -140,19 +139,19 @@ fn named(folder: &Path, path: &Path) -> io::Result<String> {
     Ok(below.to_string_lossy().into_owned())
 }
 
-/// What stands in a folder. An error of what is none.
+/// Returns the entries of a folder, without `.git`. Fails if the path is not a folder.
 fn entries(path: &Path, name: &str) -> io::Result<Vec<(PathBuf, String)>> {
     if !path.symlink_metadata()?.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
     }
     let entries = std::fs::read_dir(path)?.flatten();
-    let seen = entries.filter(|entry| entry.file_name() != ".git");
+    let entries = entries.filter(|entry| entry.file_name() != ".git");
     let prefix = if name.is_empty() {
         String::new()
     } else {
         format!("{name}/")
     };
-    Ok(seen
+    Ok(entries
         .map(|entry| {
             let below = format!("{prefix}{}", entry.file_name().to_string_lossy());
             (entry.path(), below)
@@ -161,7 +160,7 @@ fn entries(path: &Path, name: &str) -> io::Result<Vec<(PathBuf, String)>> {
 }
 
 impl ScanReport {
-    /// In the order of paths, each once: what blocks before what warns.
+    /// Sorts findings by path and keeps one per path; blocking findings take precedence.
     fn sorted(mut self) -> Self {
         let key = |found: &GuardFinding| (found.hit.path.clone(), !found.is_blocking);
         self.findings.sort_by_cached_key(key);
@@ -170,9 +169,9 @@ impl ScanReport {
         self
     }
 
-    /// Judges one file or link. Of what is neither there is nothing to be pushed.
+    /// Checks one file or link. Other file types cannot be pushed and are skipped.
     fn add(&mut self, name: &str, path: &Path, allow: &AllowList) {
-        let judged = match path.symlink_metadata() {
+        let checked = match path.symlink_metadata() {
             Ok(found) if found.is_symlink() => std::fs::read_link(path).map(|target| {
                 let target = target.to_string_lossy();
                 (
@@ -181,14 +180,14 @@ impl ScanReport {
                 )
             }),
             Ok(found) if found.is_file() => {
-                File::open(path).and_then(|file| judge(name, file, allow))
+                File::open(path).and_then(|file| check_windows(name, file, allow))
             }
             Ok(found) if !found.is_dir() => return,
             Ok(_) => Err(io::ErrorKind::PermissionDenied.into()),
             Err(error) => Err(error),
         };
-        let unread = |_| (GuardVerdict::Block(GuardReason::Unreadable), None);
-        let (mut verdict, line) = judged.unwrap_or_else(unread);
+        let unreadable = |_| (GuardVerdict::Block(GuardReason::Unreadable), None);
+        let (mut verdict, line) = checked.unwrap_or_else(unreadable);
         if !matches!(verdict, GuardVerdict::Block(_))
             && let Some(reason) = guard::check_name(name, name, allow)
         {
@@ -200,28 +199,29 @@ impl ScanReport {
     }
 }
 
-/// Judges a file, a large one in windows. The first window that blocks decides.
-fn judge(
+/// Checks a file, in windows if it is large. Returns the first blocking verdict, else the first
+/// warning.
+fn check_windows(
     name: &str,
     mut file: impl Read,
     allow: &AllowList,
 ) -> io::Result<(GuardVerdict, Option<usize>)> {
-    let (mut held, mut lines) = (Vec::new(), 0);
+    let (mut window, mut lines) = (Vec::new(), 0);
     let mut worst = (GuardVerdict::Pass, None);
-    let mut room = MAX_BLOB;
+    let mut limit = MAX_BLOB;
     loop {
-        let read = file.by_ref().take(room).read_to_end(&mut held)? as u64;
-        let (verdict, line) = guard::check_file(name, &[], &held, allow);
+        let read = file.by_ref().take(limit).read_to_end(&mut window)? as u64;
+        let (verdict, line) = guard::check_file(name, &[], &window, allow);
         let line = line.map(|line| line + lines);
         match verdict {
             GuardVerdict::Block(_) => return Ok((verdict, line)),
             GuardVerdict::Warn(_) if worst.0 == GuardVerdict::Pass => worst = (verdict, line),
             GuardVerdict::Warn(_) | GuardVerdict::Pass => {}
         }
-        if read < room {
+        if read < limit {
             return Ok(worst);
         }
-        lines += slide_window(&mut held);
-        room = WINDOW_SIZE as u64;
+        lines += slide_window(&mut window);
+        limit = WINDOW_SIZE as u64;
     }
 }

@@ -1,7 +1,7 @@
-//! Telling the ticket how far a session is, by way of the orchestrator.
+//! Status reporter: sends session events to the orchestrator, which updates the ticket.
 //!
-//! Only sessions have the nonce that it takes. Events leave one after the other, each tried again for
-//! a while; the run never waits for one, and losing one never fails it.
+//! Only sessions have the required nonce. Events are sent in order, each with retries. The run never
+//! waits for an event, and a lost event never fails the run.
 
 use std::time::Duration;
 
@@ -16,24 +16,24 @@ use domain::secret::Secret;
 use domain::session_event::SessionEvent;
 use vendors::http::{Client, Method, Request};
 
-/// How often is one event told before it is given up?
-const TRIES: u32 = 4;
+/// Maximum attempts to send one event.
+const MAX_ATTEMPTS: u32 = 4;
 
-/// How long may the last events take when the run is over? Its result ends the nonce.
-const FLUSH: Duration = Duration::from_secs(20);
+/// Maximum time to send the last events. The nonce becomes invalid with the result.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A session's voice; a CI run's is silent. Clones speak for the same session.
+/// Reporter of session events. Does nothing in a CI run. Clones share the queue.
 #[derive(Clone, Default)]
-pub struct StatusReporter {
+pub(crate) struct StatusReporter {
     queue: Option<UnboundedSender<Value>>,
 }
 
-/// The task that sends, until the last voice is gone.
-pub struct StatusReporterTask(Option<JoinHandle<()>>);
+/// Task that sends events until every reporter is dropped.
+pub(crate) struct StatusReporterTask(Option<JoinHandle<()>>);
 
 impl StatusReporter {
-    /// The voice of a session that was given a nonce and a way to call back.
-    pub fn start(
+    /// Starts the reporter of a session. Without URL or nonce, events are ignored.
+    pub(crate) fn start(
         client: Client,
         url: Option<&str>,
         nonce: Option<Secret>,
@@ -42,40 +42,37 @@ impl StatusReporter {
             return (Self::default(), StatusReporterTask(None));
         };
         let url = format!("{}/api/status", url.trim_end_matches('/'));
-        let (queue, waiting) = unbounded_channel();
-        let sending = tokio::spawn(send_all(client, url, nonce, waiting));
-        (
-            Self { queue: Some(queue) },
-            StatusReporterTask(Some(sending)),
-        )
+        let (queue, events) = unbounded_channel();
+        let task = tokio::spawn(send_all(client, url, nonce, events));
+        (Self { queue: Some(queue) }, StatusReporterTask(Some(task)))
     }
 
-    /// Tells an event that happens once.
-    pub fn report(&self, event: &SessionEvent) {
-        self.put(event.to_body());
+    /// Reports an event that occurs once.
+    pub(crate) fn report(&self, event: &SessionEvent) {
+        self.enqueue(event.to_body());
     }
 
-    /// Tells an event that may happen again in the same words.
-    pub fn report_recurring(&self, event: &SessionEvent) {
+    /// Reports an event that may occur several times with the same content.
+    pub(crate) fn report_recurring(&self, event: &SessionEvent) {
         let mut body = event.to_body();
         body["id"] = json!(random_hex());
-        self.put(body);
+        self.enqueue(body);
     }
 
-    fn put(&self, body: Value) {
+    fn enqueue(&self, body: Value) {
         if let Some(queue) = &self.queue {
-            // The task ends only when nobody is left to tell anything.
+            // The task ends only after every reporter is dropped.
             let _ = queue.send(body);
         }
     }
 }
 
 impl StatusReporterTask {
-    /// Waits a little while for what was told and not sent. Every voice must be gone.
-    pub async fn flush(self) {
-        if let Some(sending) = self.0 {
-            // What is not sent by then is lost; the result says what matters.
-            let _ = timeout(FLUSH, sending).await;
+    /// Waits up to 20 seconds for queued events. Every reporter must be dropped first.
+    pub(crate) async fn flush(self) {
+        if let Some(task) = self.0 {
+            // Events not sent by then are dropped; the result holds what matters.
+            let _ = timeout(FLUSH_TIMEOUT, task).await;
         }
     }
 }
@@ -84,18 +81,18 @@ async fn send_all(
     client: Client,
     url: String,
     nonce: Secret,
-    mut waiting: UnboundedReceiver<Value>,
+    mut events: UnboundedReceiver<Value>,
 ) {
-    while let Some(mut body) = waiting.recv().await {
+    while let Some(mut body) = events.recv().await {
         body["nonce"] = json!(nonce.expose());
-        let request = Request::new("telling how far the session is", Method::POST, &url)
+        let request = Request::new("reporting the session status", Method::POST, &url)
             .json(&body)
             .safe();
-        for attempt in 1..=TRIES {
+        for attempt in 1..=MAX_ATTEMPTS {
             match client.send(&request).await {
                 Ok(_) => break,
-                Err(error) if error.is_permanent() || attempt == TRIES => {
-                    print_line(&format!("the session's news was not taken: {error}"));
+                Err(error) if error.is_permanent() || attempt == MAX_ATTEMPTS => {
+                    print_line(&format!("Failed to report session status: {error}"));
                     break;
                 }
                 Err(_) => sleep(Duration::from_secs(u64::from(attempt))).await,
@@ -111,22 +108,22 @@ mod tests {
     use vendors::http::{Client, Redactor};
 
     #[tokio::test]
-    async fn events_arrive_in_order_with_the_nonce_and_only_those_that_recur_are_named() {
+    async fn sends_events_in_order_with_the_nonce_and_an_id_if_recurring() {
         let server = TestServer::start(|_, _| StubReply::json(200, &json!({}))).await;
         let nonce = Some(Secret::new("the-nonce"));
-        let (herald, sending) = StatusReporter::start(
+        let (reporter, task) = StatusReporter::start(
             Client::new("orchestrator", Redactor::default()).unwrap(),
             Some(&server.url),
             nonce,
         );
-        herald.report(&SessionEvent::SetupComplete);
-        herald.report_recurring(&SessionEvent::VerifyRunning);
-        herald.report_recurring(&SessionEvent::VerifyRunning);
-        drop(herald);
-        sending.flush().await;
-        let asked = server.requests();
-        let told: Vec<Value> = asked.iter().map(|request| request.json()).collect();
-        let events: Vec<&str> = told
+        reporter.report(&SessionEvent::SetupComplete);
+        reporter.report_recurring(&SessionEvent::VerifyRunning);
+        reporter.report_recurring(&SessionEvent::VerifyRunning);
+        drop(reporter);
+        task.flush().await;
+        let requests = server.requests();
+        let bodies: Vec<Value> = requests.iter().map(|request| request.json()).collect();
+        let events: Vec<&str> = bodies
             .iter()
             .filter_map(|body| body["event"].as_str())
             .collect();
@@ -134,22 +131,22 @@ mod tests {
             events,
             ["setup_complete", "verify_running", "verify_running"]
         );
-        assert!(told.iter().all(|body| body["nonce"] == "the-nonce"));
-        assert!(told[0]["id"].is_null() && told[1]["id"].is_string());
-        assert_ne!(told[1]["id"], told[2]["id"]);
+        assert!(bodies.iter().all(|body| body["nonce"] == "the-nonce"));
+        assert!(bodies[0]["id"].is_null() && bodies[1]["id"].is_string());
+        assert_ne!(bodies[1]["id"], bodies[2]["id"]);
     }
 
     #[tokio::test]
-    async fn a_run_without_a_nonce_says_nothing() {
+    async fn sends_nothing_without_a_nonce() {
         let server = TestServer::start(|_, _| StubReply::json(200, &json!({}))).await;
-        let (herald, sending) = StatusReporter::start(
+        let (reporter, task) = StatusReporter::start(
             Client::new("orchestrator", Redactor::default()).unwrap(),
             Some(&server.url),
             None,
         );
-        herald.report(&SessionEvent::SetupComplete);
-        drop(herald);
-        sending.flush().await;
+        reporter.report(&SessionEvent::SetupComplete);
+        drop(reporter);
+        task.flush().await;
         assert!(server.requests().is_empty());
     }
 }

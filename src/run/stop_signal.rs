@@ -1,7 +1,7 @@
-//! Being stopped from outside, by a signal.
+//! Cancellation by SIGTERM, SIGINT or SIGHUP.
 //!
-//! The handlers stay installed for the life of the process, so whatever takes long must look for the
-//! signal: by default it would have ended the process.
+//! The handlers stay installed for the life of the process, so the signals no longer end it by default.
+//! Every long operation must wait for the signal itself.
 
 use std::io;
 use std::time::Duration;
@@ -10,21 +10,22 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// How long may a process that was stopped still report? Hosts kill it after ten seconds or less.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// Time to report a result after a stop signal. CI and container hosts kill the process after at
+/// most ten seconds.
+const REPORT_GRACE: Duration = Duration::from_secs(5);
 
-/// What a shell adds to a signal's number to make an exit code of it.
-const BY_SIGNAL: u8 = 128;
+/// Offset of exit codes caused by a signal.
+const SIGNAL_EXIT_BASE: u8 = 128;
 
-/// The first signal to stop that the process gets: SIGTERM, SIGINT or SIGHUP.
+/// First stop signal that the process received.
 #[derive(Debug, Clone)]
 pub struct StopSignal(watch::Receiver<Option<u8>>);
 
 impl StopSignal {
-    /// Installs the handlers.
+    /// Installs the signal handlers.
     ///
     /// # Errors
-    /// When the system refuses one.
+    /// If a handler cannot be installed.
     pub fn listen() -> io::Result<Self> {
         let (sender, receiver) = watch::channel(None);
         for kind in [
@@ -33,36 +34,36 @@ impl StopSignal {
             SignalKind::hangup(),
         ] {
             let number = u8::try_from(kind.as_raw_value()).unwrap_or_default();
-            tokio::spawn(wait(signal(kind)?, number, sender.clone()));
+            tokio::spawn(watch_signal(signal(kind)?, number, sender.clone()));
         }
         Ok(Self(receiver))
     }
 
-    /// Waits for the signal; answers its number.
+    /// Waits for a stop signal and returns its number.
     pub async fn wait(&self) -> u8 {
         let mut receiver = self.0.clone();
         match receiver.wait_for(Option::is_some).await {
-            Ok(given) => given.unwrap_or_default(),
-            // The runtime is going down, and this with it.
+            Ok(number) => number.unwrap_or_default(),
+            // The sender is gone only while the runtime shuts down.
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// Waits for the signal, and then for as long as a last report may take.
+    /// Waits for a stop signal, then for the time a last report may take.
     pub async fn wait_grace_period(&self) {
         self.wait().await;
-        sleep(LAST_WORDS).await;
+        sleep(REPORT_GRACE).await;
     }
 
-    /// The exit code of a process that was stopped.
+    /// Returns the exit code of a stopped process, or `None` if no signal arrived.
     pub fn exit_code(&self) -> Option<u8> {
-        let given = *self.0.borrow();
-        given.map(|number| BY_SIGNAL + number)
+        let received = *self.0.borrow();
+        received.map(|number| SIGNAL_EXIT_BASE + number)
     }
 }
 
-async fn wait(mut signal: Signal, number: u8, sender: watch::Sender<Option<u8>>) {
+async fn watch_signal(mut signal: Signal, number: u8, sender: watch::Sender<Option<u8>>) {
     while signal.recv().await.is_some() {
-        sender.send_if_modified(|given| given.is_none() && given.replace(number).is_none());
+        sender.send_if_modified(|first| first.is_none() && first.replace(number).is_none());
     }
 }

@@ -1,15 +1,15 @@
-//! Making foreign text harmless: for a log line, for a prompt, for a pull request.
+//! Sanitizers for untrusted text in log lines, prompts and pull requests.
 //!
-//! Redaction is not done here; it comes first, on the whole text.
+//! They do not redact secrets; redaction comes first, on the whole text.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// How long may one line of a log be?
-pub const MAX_LOG_LINE: usize = 4096;
+/// Maximum length of a log line, in bytes.
+pub(crate) const MAX_LOG_LINE: usize = 4096;
 
-/// Stands between two characters that would mean something together; it cannot be seen.
+/// Invisible character (word joiner) that breaks mentions, references and commands.
 const JOINER: char = '\u{2060}';
 
 #[expect(clippy::unwrap_used, reason = "the patterns are constants and tested")]
@@ -17,7 +17,7 @@ fn regex(pattern: &str) -> Regex {
     Regex::new(pattern).unwrap()
 }
 
-/// Escape sequences of terminals: CSI, OSC and its kin up to their end, and two-byte ones.
+/// Terminal escape sequences: CSI, OSC and similar up to their terminator, and two-byte sequences.
 static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
     regex(concat!(
         r"(?:\x1b\[|\u{9b})[0-?]*[ -/]*[@-~]",
@@ -26,9 +26,9 @@ static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
     ))
 });
 
-/// One line of somebody's output, as a log may hold it.
-pub fn sanitize_log_line(text: &str) -> String {
-    // What a carriage return overwrites was never meant to stay.
+/// Returns a line of program output without control characters, cut at [`MAX_LOG_LINE`].
+pub(crate) fn sanitize_log_line(text: &str) -> String {
+    // Text before a carriage return would be overwritten on a terminal (progress bars).
     let text = text.trim_end_matches('\r');
     let text = text.rsplit('\r').next().unwrap_or(text);
     let plain: String = ESCAPES
@@ -39,8 +39,8 @@ pub fn sanitize_log_line(text: &str) -> String {
     truncate(&plain, MAX_LOG_LINE)
 }
 
-/// Text without what a reader cannot see: controls, zero-width and bidirectional characters, tags.
-pub fn strip_invisible(text: &str) -> String {
+/// Removes invisible characters: controls, zero-width and bidirectional characters, tags.
+pub(crate) fn strip_invisible(text: &str) -> String {
     ESCAPES
         .replace_all(&text.replace("\r\n", "\n"), "")
         .chars()
@@ -56,19 +56,25 @@ fn is_invisible(c: char) -> bool {
         | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
+/// HTML comments.
 static COMMENTS: LazyLock<Regex> = LazyLock::new(|| regex(r"(?s)<!--.*?(?:-->|$)"));
+/// Start of an HTML tag.
 static TAGS: LazyLock<Regex> = LazyLock::new(|| regex(r"<([A-Za-z/!?])"));
+/// Mentions of users.
 static MENTIONS: LazyLock<Regex> = LazyLock::new(|| regex(r"@([A-Za-z0-9_])"));
+/// References to issues.
 static REFERENCES: LazyLock<Regex> = LazyLock::new(|| regex(r"#(\d)"));
+/// Keywords that close an issue.
 static CLOSERS: LazyLock<Regex> = LazyLock::new(|| {
     regex(r"(?i)\b(clos|fix|resolv|complet|implement)(e|es|ed|s|ing)?(\s*:?\s*)(\S*\d)")
 });
-static OURS: LazyLock<Regex> =
+/// Commands and markers of the service.
+static SERVICE_NAMES: LazyLock<Regex> =
     LazyLock::new(|| regex(r"(?i)(/agent-implement|agent-implement)(\b|-)"));
 
-/// Text of a model as a pull request or a comment may hold it: it mentions nobody, closes nothing,
-/// loads no image, hides nothing and gives no command.
-pub fn sanitize_markdown(text: &str, max: usize) -> String {
+/// Sanitizes agent output for a pull request or comment: no mentions, closing keywords, images, hidden
+/// text or commands. Cuts the result at `max` bytes.
+pub(crate) fn sanitize_markdown(text: &str, max: usize) -> String {
     let text = strip_invisible(text);
     let text = COMMENTS.replace_all(&text, "");
     let text = TAGS.replace_all(&text, format!("<{JOINER}$1"));
@@ -76,14 +82,14 @@ pub fn sanitize_markdown(text: &str, max: usize) -> String {
     let text = MENTIONS.replace_all(&text, format!("@{JOINER}$1"));
     let text = REFERENCES.replace_all(&text, format!("#{JOINER}$1"));
     let text = CLOSERS.replace_all(&text, format!("$1{JOINER}$2$3$4"));
-    let text = OURS.replace_all(&text, |found: &regex::Captures<'_>| {
+    let text = SERVICE_NAMES.replace_all(&text, |found: &regex::Captures<'_>| {
         found[0].replace("gent-", &format!("gent{JOINER}-"))
     });
     truncate(text.trim(), max)
 }
 
-/// The text up to `max` bytes, at a character's boundary, with a mark when something is missing.
-pub fn truncate(text: &str, max: usize) -> String {
+/// Cuts a text at `max` bytes on a character boundary and appends `…` if it was longer.
+pub(crate) fn truncate(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.to_owned();
     }
@@ -99,8 +105,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_line_holds_no_control_sequences() {
-        for (raw, shown) in [
+    fn removes_control_sequences_from_log_lines() {
+        for (raw, expected) in [
             ("\u{1b}[31mred\u{1b}[0m", "red"),
             ("\u{1b}]8;;http://x\u{7}link\u{1b}]8;;\u{7}", "link"),
             ("\u{1b}]52;c;aGk=\u{1b}\\x", "x"),
@@ -108,18 +114,18 @@ mod tests {
             ("a\u{202e}b\u{200b}c\u{7}", "abc"),
             ("tab\tstays", "tab\tstays"),
         ] {
-            assert_eq!(sanitize_log_line(raw), shown, "{raw:?}");
+            assert_eq!(sanitize_log_line(raw), expected, "{raw:?}");
         }
         assert!(sanitize_log_line(&"ä".repeat(5000)).len() <= MAX_LOG_LINE);
     }
 
     #[test]
-    fn published_text_mentions_closes_and_commands_nothing() {
+    fn sanitizes_mentions_closing_keywords_and_commands() {
         let raw = "Done @octocat. Fixes #12, closes: owner/repo#3, resolves ENG-4.\n\
                    ![x](http://evil/beacon.png) <img src=x> <!-- hidden -->\n\
                    /agent-implement do more <!-- agent-implement-meta {} -->";
-        let shown = sanitize_markdown(raw, 10_000);
-        for gone in [
+        let sanitized = sanitize_markdown(raw, 10_000);
+        for removed in [
             "@octocat",
             "#12",
             "Fixes",
@@ -131,7 +137,7 @@ mod tests {
             "/agent-implement",
             "agent-implement-meta",
         ] {
-            assert!(!shown.contains(gone), "{gone} in {shown}");
+            assert!(!sanitized.contains(removed), "{removed} in {sanitized}");
         }
         assert_eq!(
             sanitize_markdown("We fixed the login.", 100),

@@ -1,18 +1,20 @@
-//! What a run has used up to now, counted wherever the run is cut short.
+//! Usage meter of a run. Counts also what interrupted passes used.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::report::Usage;
 
-/// The run's counter. Clones count together.
+/// Counter of turns, tokens and cost. Clones share the counter.
 #[derive(Debug, Clone, Default)]
 pub struct UsageMeter(Arc<Mutex<Usage>>);
 
 impl UsageMeter {
+    /// Adds usage.
     pub fn add(&self, used: Usage) {
         *self.lock() += used;
     }
 
+    /// Returns the total usage.
     pub fn total(&self) -> Usage {
         *self.lock()
     }

@@ -1,4 +1,4 @@
-//! `GET /api/backup`: a copy of the store while it is in use. On the control socket only.
+//! `GET /api/backup`: online backup of the store. Available on the control socket only.
 
 use std::io;
 use std::time::Duration;
@@ -21,14 +21,14 @@ use engine::app::App;
 use store::audit;
 use store::crash_injection::{CrashPlan, CrashPoint};
 
-/// How many chunks may wait for the reader?
+/// Maximum number of chunks queued for the client.
 const BACKLOG: usize = 8;
 
-/// How long may the reader take nothing? As long as it reads, the store keeps its snapshot.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum time without progress of the client. The store keeps its snapshot until the backup ends.
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Routes of `/api/backup`.
-pub fn routes(app: &App) -> Routes {
+pub(crate) fn routes(app: &App) -> Routes {
     let backup = path!("api" / "backup").boxed();
     one_of([
         backup
@@ -42,50 +42,50 @@ pub fn routes(app: &App) -> Routes {
     ])
 }
 
-/// The status is sent before the store is read to its end: what fails then breaks the answer off, and
-/// a copy without its end is known as such.
+/// Streams the backup. The status is sent before the store has been read completely. A later failure
+/// aborts the response, and a truncated backup is recognized as such.
 async fn send(by: Actor, app: App) -> ApiResult {
-    // It holds all there is: whoever takes it is noted before they have it.
-    let (deed, now) = (by.audit_event(Action::BackupTaken, "store"), app.now());
-    let noted = app.store.write(move |tx| audit::append(tx, &deed, now));
-    noted.await?;
+    // A backup contains all data, so it is recorded in the audit log before it is sent.
+    let (event, now) = (by.audit_event(Action::BackupTaken, "store"), app.now());
+    let recorded = app.store.write(move |tx| audit::append(tx, &event, now));
+    recorded.await?;
     let (sender, mut chunks) = mpsc::channel(BACKLOG);
-    let reader = Handle::current();
+    let runtime = Handle::current();
     tokio::task::spawn_blocking(move || {
-        let mut pipe = Pipe {
+        let mut writer = ChunkWriter {
             sender: sender.clone(),
-            reader,
+            runtime,
             crash: app.crash_plan.clone(),
         };
-        match app.store.back_up(app.now(), &mut pipe) {
-            Ok(_) => tracing::info!("A backup was taken."),
+        match app.store.back_up(app.now(), &mut writer) {
+            Ok(_) => tracing::info!("Completed a backup."),
             Err(error) => {
-                tracing::error!(%error, "A backup was not taken to its end.");
-                let broken = io::Error::other("the backup broke off");
-                // Whoever reads it may be gone.
-                let _ = sender.try_send(Err(broken));
+                tracing::error!(%error, "Failed to complete a backup.");
+                let aborted = io::Error::other("the backup was aborted");
+                // The client may be gone already.
+                let _ = sender.try_send(Err(aborted));
             }
         }
     });
     let chunks = stream::poll_fn(move |cx| chunks.poll_recv(cx));
     let mut response = warp::reply::stream(chunks).into_response();
-    let kind = HeaderValue::from_static("application/octet-stream");
-    response.headers_mut().insert(CONTENT_TYPE, kind);
+    let content_type = HeaderValue::from_static("application/octet-stream");
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
     Ok(response)
 }
 
-/// Leads from the thread that reads the store to the connection.
-struct Pipe {
+/// Writer that passes chunks from the blocking thread to the response body.
+struct ChunkWriter {
     sender: mpsc::Sender<io::Result<Bytes>>,
-    reader: Handle,
+    runtime: Handle,
     crash: CrashPlan,
 }
 
-impl io::Write for Pipe {
+impl io::Write for ChunkWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let chunk = Ok(Bytes::copy_from_slice(bytes));
-        let sent = async { timeout(PATIENCE, self.sender.send(chunk)).await };
-        match self.reader.block_on(sent) {
+        let sent = async { timeout(STALL_TIMEOUT, self.sender.send(chunk)).await };
+        match self.runtime.block_on(sent) {
             Ok(Ok(())) => {
                 self.crash.crash_if_planned(CrashPoint::BackupHalfSent);
                 Ok(bytes.len())
@@ -93,7 +93,7 @@ impl io::Write for Pipe {
             Ok(Err(_)) => Err(io::ErrorKind::BrokenPipe.into()),
             Err(_) => Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                "nobody took it for a minute",
+                "the client read nothing for 60 seconds",
             )),
         }
     }

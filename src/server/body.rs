@@ -1,8 +1,9 @@
-//! Bodies: whole, within a limit each and within one for all of them, and in time.
+//! Request bodies: read as a whole, with a size limit, a minimum rate and a memory limit for all of them.
 //!
-//! Most are small. A larger one takes room as its bytes come, of what is set aside for requests of its
-//! [`Standing`]: what strangers send takes no room from a run's report. The signature of a webhook is over the
-//! whole body, so that anybody may send a large one; see [`Room`] for how clients share.
+//! Most bodies are small. A larger body reserves memory as its bytes arrive, from the budget of its
+//! [`TrustLevel`]: anonymous requests cannot use up the memory for run reports. The signature of a
+//! webhook covers the whole body, so any client may send a large one; see [`BodyMemory`] for how clients
+//! share memory.
 
 use std::time::Duration;
 
@@ -19,65 +20,66 @@ use super::connection_limit::{ClientKey, TrustLevel};
 use super::error::ApiError;
 use super::tarpit;
 
-/// Largest body of any route but the webhooks'.
-pub const MAX_BODY: usize = 1 << 20;
+/// Maximum body size of all routes except webhooks, in bytes.
+pub(crate) const MAX_BODY: usize = 1 << 20;
 
-/// Largest body of a webhook; the host sends no more.
-pub const MAX_WEBHOOK_BODY: usize = 25 << 20;
+/// Maximum body size of a webhook, in bytes. GitHub sends no larger ones.
+pub(crate) const MAX_WEBHOOK_BODY: usize = 25 << 20;
 
-/// What a body may hold without asking for room.
-const SMALL: usize = 64 << 10;
+/// Number of bytes that a body may use without a reservation.
+const UNRESERVED: usize = 64 << 10;
 
-/// Room is taken in pieces of so many bytes.
-const PIECE: usize = 256 << 10;
+/// Step by which a reservation grows, in bytes.
+const RESERVATION_STEP: usize = 256 << 10;
 
-/// Room for all larger bodies. The memory of this process is one, however many services it serves.
-static OF_STRANGERS: BodyMemory = BodyMemory::new(8 << 20);
-static SIGNED: BodyMemory = BodyMemory::new(28 << 20);
-static KNOWN: BodyMemory = BodyMemory::new(28 << 20);
+/// Memory for larger bodies by trust level. Static, because the memory of the process is shared by all
+/// listeners.
+static ANONYMOUS: BodyMemory = BodyMemory::new(8 << 20);
+static UNVERIFIED: BodyMemory = BodyMemory::new(28 << 20);
+static AUTHENTICATED: BodyMemory = BodyMemory::new(28 << 20);
 
-/// How much beyond its limit is a body read, so that its sender gets to see the refusal?
-const DRAINED: usize = 8 << 20;
+/// Number of bytes read and discarded beyond the limit, so that the sender receives the error response.
+const MAX_DISCARDED: usize = 8 << 20;
 
-/// How long may a body be behind the rate at which it has to come?
+/// Time that a body may lag behind [`MIN_RATE`].
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Minimum rate of a body, in bytes a second.
-const RATE: u64 = 32 << 10;
+/// Minimum rate of a body, in bytes per second.
+const MIN_RATE: u64 = 32 << 10;
 
-/// How long may a body wait for room?
-const WAIT: Duration = Duration::from_secs(10);
+/// Maximum time that a body waits for memory.
+const RESERVATION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The whole body; 413 beyond `limit` bytes, with or without a length in its head.
-pub fn body(limit: usize) -> BoxedFilter<(Bytes,)> {
+/// Reads the whole body. Rejects it with 413 above `limit` bytes, with or without a Content-Length.
+pub(crate) fn body(limit: usize) -> BoxedFilter<(Bytes,)> {
     warp::ext::optional::<ClientIdentity>()
         .and(warp::body::stream())
-        .and_then(move |guest: Option<ClientIdentity>, stream| async move {
-            let (room, owner) = match guest {
-                Some(guest) => (room_of(guest.trust), guest.key),
-                None => (&OF_STRANGERS, ClientKey::Trusted),
+        .and_then(move |identity: Option<ClientIdentity>, stream| async move {
+            let (memory, client) = match identity {
+                Some(identity) => (memory_for(identity.trust), identity.key),
+                None => (&ANONYMOUS, ClientKey::Trusted),
             };
-            let collected = collect(stream, limit, room, owner).await;
+            let collected = collect(stream, limit, memory, client).await;
             collected.map_err(Rejection::from)
         })
         .boxed()
 }
 
-fn room_of(standing: TrustLevel) -> &'static BodyMemory {
-    match standing {
-        TrustLevel::Anonymous => &OF_STRANGERS,
-        TrustLevel::UnverifiedSignature => &SIGNED,
-        TrustLevel::Authenticated => &KNOWN,
+fn memory_for(trust: TrustLevel) -> &'static BodyMemory {
+    match trust {
+        TrustLevel::Anonymous => &ANONYMOUS,
+        TrustLevel::UnverifiedSignature => &UNVERIFIED,
+        TrustLevel::Authenticated => &AUTHENTICATED,
     }
 }
 
-/// A body, and the room that it takes for as long as somebody holds it.
-struct Kept {
+/// Body with its memory reservation, released when the last reference is dropped.
+struct ReservedBytes {
     bytes: Vec<u8>,
-    _hold: Option<BodyReservation>,
+    _reservation: Option<BodyReservation>,
 }
 
-impl AsRef<[u8]> for Kept {
+impl AsRef<[u8]> for ReservedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -86,60 +88,70 @@ impl AsRef<[u8]> for Kept {
 async fn collect(
     stream: impl Stream<Item = Result<impl Buf, warp::Error>>,
     limit: usize,
-    room: &'static BodyMemory,
-    owner: ClientKey,
+    memory: &'static BodyMemory,
+    client: ClientKey,
 ) -> Result<Bytes, ApiError> {
     pin_mut!(stream);
-    let (mut bytes, mut hold): (Vec<u8>, Option<BodyReservation>) = (Vec::new(), None);
-    let (mut length, mut held, mut began) = (0_usize, SMALL, Instant::now());
+    let (mut bytes, mut reservation): (Vec<u8>, Option<BodyReservation>) = (Vec::new(), None);
+    let (mut length, mut reserved, mut began) = (0_usize, UNRESERVED, Instant::now());
     loop {
-        let deadline = began + GRACE + Duration::from_secs_f64(length as f64 / RATE as f64);
+        let deadline = began + GRACE + Duration::from_secs_f64(length as f64 / MIN_RATE as f64);
         let chunk = tokio::select! {
             chunk = timeout_at(deadline, stream.next()) => chunk.map_err(|_| ApiError::body_timeout())?,
-            () = cut(hold.as_ref()) => return Err(crowded(bytes, hold).await),
+            () = revoked(reservation.as_ref()) => return Err(memory_unavailable(bytes, reservation).await),
         };
         let Some(chunk) = chunk else { break };
         let mut chunk = chunk.map_err(|_| ApiError::incomplete_body())?;
-        hold.iter().for_each(BodyReservation::record_progress);
+        reservation
+            .iter()
+            .for_each(BodyReservation::record_progress);
         length += chunk.remaining();
         if length > limit {
-            // The rest is read for its sender's sake, and not kept.
-            (bytes, hold) = (Vec::new(), None);
-            if length > limit + DRAINED {
+            // The rest is read and discarded, so that the sender receives the error response.
+            (bytes, reservation) = (Vec::new(), None);
+            if length > limit + MAX_DISCARDED {
                 break;
             }
             continue;
         }
-        if length > held {
-            held = length.next_multiple_of(PIECE).min(limit);
-            let asked = Instant::now();
-            let grown = hold.get_or_insert_with(|| room.reserve(owner)).grow(held);
-            if !matches!(timeout_at(asked + WAIT, grown).await, Ok(Ok(()))) {
-                return Err(crowded(bytes, hold).await);
+        if length > reserved {
+            reserved = length.next_multiple_of(RESERVATION_STEP).min(limit);
+            let requested_at = Instant::now();
+            let grown = reservation
+                .get_or_insert_with(|| memory.reserve(client))
+                .grow(reserved);
+            if !matches!(
+                timeout_at(requested_at + RESERVATION_TIMEOUT, grown).await,
+                Ok(Ok(()))
+            ) {
+                return Err(memory_unavailable(bytes, reservation).await);
             }
-            // While it waits, nobody reads what is sent.
-            began += asked.elapsed();
-            bytes.reserve_exact(held - bytes.len());
+            // The connection is not read while the body waits, so the wait does not count against its rate.
+            began += requested_at.elapsed();
+            bytes.reserve_exact(reserved - bytes.len());
         }
         bytes.extend_from_slice(&chunk.copy_to_bytes(chunk.remaining()));
     }
     if length > limit {
         return Err(ApiError::body_too_large(limit));
     }
-    Ok(Bytes::from_owner(Kept { bytes, _hold: hold }))
+    Ok(Bytes::from_owner(ReservedBytes {
+        bytes,
+        _reservation: reservation,
+    }))
 }
 
-/// Refuses a body after a while, so that a client that repeats it at once does so no more often.
-async fn crowded(bytes: Vec<u8>, hold: Option<BodyReservation>) -> ApiError {
-    drop((bytes, hold));
+/// Releases the memory and returns the error after a delay, which slows down clients that retry at once.
+async fn memory_unavailable(bytes: Vec<u8>, reservation: Option<BodyReservation>) -> ApiError {
+    drop((bytes, reservation));
     sleep(tarpit::DELAY).await;
     ApiError::too_many_large_bodies()
 }
 
-/// Resolves when a body must make room for others, and never for one that takes none.
-async fn cut(hold: Option<&BodyReservation>) {
-    match hold {
-        Some(hold) => hold.revoked().await,
+/// Resolves when the reservation is revoked. Never resolves without a reservation.
+async fn revoked(reservation: Option<&BodyReservation>) {
+    match reservation {
+        Some(reservation) => reservation.revoked().await,
         None => std::future::pending().await,
     }
 }

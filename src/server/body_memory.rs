@@ -1,8 +1,9 @@
-//! Memory for large bodies, shared by client.
+//! Memory for large request bodies, shared fairly between clients.
 //!
-//! A body takes room as its bytes come. Where a room is full, a body gives way to another: one of which nothing has
-//! come for a while, or one of a client that holds more. Freed room goes to the client that holds least, and
-//! of its bodies to the newest: under a flood the newest has the best chance that its sender still waits.
+//! A body reserves memory as its bytes arrive. When the memory is full, reservations are revoked: those of
+//! bodies that have been stalled for [`STALL_TIMEOUT`], and those of clients that use more than the waiting
+//! client. Freed memory goes to the client that uses least, and within that client to the newest body: under
+//! a flood, the sender of the newest body is most likely to be still waiting.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -14,239 +15,242 @@ use tokio::time::{Instant, timeout};
 
 use super::connection_limit::ClientKey;
 
-/// A body of which nothing has come for so long gives way to any other.
-const SILENCE: Duration = Duration::from_millis(200);
+/// Time without progress after which any other body may take the memory of a body.
+const STALL_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Room for the bodies of one kind of request, in bytes.
-pub struct BodyMemory {
+/// Memory budget for the bodies of one trust level, in bytes.
+pub(crate) struct BodyMemory {
     capacity: usize,
-    holds: Mutex<Holds>,
+    reservations: Mutex<Reservations>,
 }
 
-struct Holds {
-    next: u64,
-    by_number: BTreeMap<u64, Held>,
+struct Reservations {
+    next_id: u64,
+    by_id: BTreeMap<u64, ReservationState>,
 }
 
-struct Held {
-    owner: ClientKey,
+struct ReservationState {
+    client: ClientKey,
     bytes: usize,
-    /// How many bytes it waits to hold.
+    /// Requested new size in bytes, while the body waits for memory.
     wanted: Option<usize>,
-    /// When something of it came last.
-    progress: Instant,
-    is_cut: bool,
+    last_progress: Instant,
+    is_revoked: bool,
     changed: Arc<Notify>,
 }
 
-/// What one body holds of a room, until it is dropped.
-pub struct BodyReservation {
-    room: &'static BodyMemory,
-    number: u64,
+/// Memory reserved by one body. Released when dropped.
+pub(crate) struct BodyReservation {
+    memory: &'static BodyMemory,
+    id: u64,
     changed: Arc<Notify>,
 }
 
-/// The body must make room for others.
+/// Error: the memory of the body was given to another body.
 #[derive(Debug, PartialEq, Eq)]
-pub struct ReservationRevoked;
+pub(crate) struct ReservationRevoked;
 
 impl BodyMemory {
-    pub const fn new(capacity: usize) -> Self {
+    /// Creates a budget of `capacity` bytes.
+    pub(crate) const fn new(capacity: usize) -> Self {
         Self {
             capacity,
-            holds: Mutex::new(Holds {
-                next: 0,
-                by_number: BTreeMap::new(),
+            reservations: Mutex::new(Reservations {
+                next_id: 0,
+                by_id: BTreeMap::new(),
             }),
         }
     }
 
-    /// A hold of nothing yet.
-    pub fn reserve(&'static self, owner: ClientKey) -> BodyReservation {
-        let mut holds = self.lock();
-        holds.next += 1;
-        let (number, changed) = (holds.next, Arc::<Notify>::default());
-        let held = Held {
-            owner,
+    /// Creates an empty reservation for a body of this client.
+    pub(crate) fn reserve(&'static self, client: ClientKey) -> BodyReservation {
+        let mut reservations = self.lock();
+        reservations.next_id += 1;
+        let (id, changed) = (reservations.next_id, Arc::<Notify>::default());
+        let state = ReservationState {
+            client,
             bytes: 0,
             wanted: None,
-            progress: Instant::now(),
-            is_cut: false,
+            last_progress: Instant::now(),
+            is_revoked: false,
             changed: Arc::clone(&changed),
         };
-        holds.by_number.insert(number, held);
+        reservations.by_id.insert(id, state);
         BodyReservation {
-            room: self,
-            number,
+            memory: self,
+            id,
             changed,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Holds> {
-        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Reservations> {
+        self.reservations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Held {
-    fn cut(&mut self) {
-        self.is_cut = true;
+impl ReservationState {
+    fn revoke(&mut self) {
+        self.is_revoked = true;
         self.changed.notify_one();
     }
 
-    /// Whether it can be cut and that helps.
-    fn is_in_the_way(&self) -> bool {
-        !self.is_cut && self.bytes > 0
+    /// Whether revoking this reservation frees memory.
+    fn is_revocable(&self) -> bool {
+        !self.is_revoked && self.bytes > 0
     }
 
-    /// For how long nothing of it has come. What waits for room is not read meanwhile.
-    fn silence(&self, now: Instant) -> Duration {
+    /// Returns the time since the last progress; zero for a body that waits for memory, as it is not read.
+    fn stalled_for(&self, now: Instant) -> Duration {
         match self.wanted {
             Some(_) => Duration::ZERO,
-            None => now.duration_since(self.progress),
+            None => now.duration_since(self.last_progress),
         }
     }
 }
 
-impl Holds {
-    /// Gives out what is free, and has bodies cut for the first that must wait.
-    fn settle(&mut self, capacity: usize) {
+impl Reservations {
+    /// Grants free memory to waiting bodies. Revokes reservations in favor of the first body that must wait.
+    fn allocate(&mut self, capacity: usize) {
         let now = Instant::now();
         let mut totals = self.totals();
-        let (mut taken, mut leaving) = (0, 0);
-        for held in self.by_number.values() {
-            taken += held.bytes;
-            leaving += if held.is_cut { held.bytes } else { 0 };
+        let (mut reserved, mut revoked) = (0, 0);
+        for state in self.by_id.values() {
+            reserved += state.bytes;
+            revoked += if state.is_revoked { state.bytes } else { 0 };
         }
-        for number in self.waiting(&totals) {
-            let Some(waiting) = self.by_number.get_mut(&number) else {
+        for id in self.waiting(&totals) {
+            let Some(waiting) = self.by_id.get_mut(&id) else {
                 continue;
             };
             let wanted = waiting.wanted.unwrap_or_default();
             let more = wanted.saturating_sub(waiting.bytes);
-            *totals.entry(waiting.owner).or_default() += more;
-            if taken + more > capacity {
-                let lacking = (taken + more).saturating_sub(capacity + leaving);
+            *totals.entry(waiting.client).or_default() += more;
+            if reserved + more > capacity {
+                let lacking = (reserved + more).saturating_sub(capacity + revoked);
                 if lacking > 0 {
-                    let waiting = (number, waiting.owner);
-                    self.make_room(waiting, lacking, &totals, now);
+                    let waiting = (id, waiting.client);
+                    self.revoke_others(waiting, lacking, &totals, now);
                 }
                 return;
             }
             (waiting.bytes, waiting.wanted) = (wanted, None);
-            waiting.progress = now;
+            waiting.last_progress = now;
             waiting.changed.notify_one();
-            taken += more;
+            reserved += more;
         }
     }
 
-    /// Cuts other bodies for one, if that gives the bytes that are lacking.
-    fn make_room(
+    /// Revokes other reservations in favor of one body, if that frees the lacking bytes.
+    fn revoke_others(
         &mut self,
-        (number, owner): (u64, ClientKey),
+        (id, client): (u64, ClientKey),
         lacking: usize,
         totals: &HashMap<ClientKey, usize>,
         now: Instant,
     ) {
-        let of_its_client = |held: &Held| totals.get(&held.owner).copied().unwrap_or_default();
-        let others = self.by_number.iter_mut().filter(|(other, held)| {
+        let client_total =
+            |state: &ReservationState| totals.get(&state.client).copied().unwrap_or_default();
+        let others = self.by_id.iter_mut().filter(|(other, state)| {
             let is_heavier =
-                held.owner != owner && Some(&of_its_client(held)) >= totals.get(&owner);
-            let gives_way = is_heavier || held.silence(now) >= SILENCE;
-            **other != number && held.is_in_the_way() && gives_way
+                state.client != client && Some(&client_total(state)) >= totals.get(&client);
+            let yields = is_heavier || state.stalled_for(now) >= STALL_TIMEOUT;
+            **other != id && state.is_revocable() && yields
         });
-        let mut others: Vec<_> = others.map(|(_, held)| held).collect();
-        others.sort_by_key(|held| Reverse((of_its_client(held), held.silence(now))));
-        let mut found = 0;
-        let enough = others.iter().position(|held| {
-            found += held.bytes;
-            found >= lacking
+        let mut others: Vec<_> = others.map(|(_, state)| state).collect();
+        others.sort_by_key(|state| Reverse((client_total(state), state.stalled_for(now))));
+        let mut freed = 0;
+        let enough = others.iter().position(|state| {
+            freed += state.bytes;
+            freed >= lacking
         });
         match enough {
-            Some(last) => others.into_iter().take(last + 1).for_each(Held::cut),
-            None => self.let_the_oldest_go_on(),
+            Some(last) => others
+                .into_iter()
+                .take(last + 1)
+                .for_each(ReservationState::revoke),
+            None => self.break_deadlock(),
         }
     }
 
-    /// Cuts the youngest of those that wait for one another.
-    fn let_the_oldest_go_on(&mut self) {
-        if self.by_number.values().any(|held| held.is_cut) {
+    /// Revokes the newest of several bodies that wait for each other, so that the oldest can continue.
+    fn break_deadlock(&mut self) {
+        if self.by_id.values().any(|state| state.is_revoked) {
             return;
         }
         let mut waiting = self
-            .by_number
+            .by_id
             .values_mut()
-            .filter(|held| held.wanted.is_some());
+            .filter(|state| state.wanted.is_some());
         waiting.next();
-        if let Some(youngest) = waiting.rfind(|held| held.is_in_the_way()) {
-            youngest.cut();
+        if let Some(newest) = waiting.rfind(|state| state.is_revocable()) {
+            newest.revoke();
         }
     }
 
-    /// Those that wait, in the order in which they get room.
+    /// Returns the ids of the waiting bodies in the order in which they are granted memory.
     fn waiting(&self, totals: &HashMap<ClientKey, usize>) -> Vec<u64> {
-        let waiting = self.by_number.iter();
+        let waiting = self.by_id.iter();
         let mut waiting: Vec<_> = waiting
-            .filter(|(_, held)| held.wanted.is_some() && !held.is_cut)
-            .map(|(number, held)| (totals.get(&held.owner), Reverse(*number)))
+            .filter(|(_, state)| state.wanted.is_some() && !state.is_revoked)
+            .map(|(id, state)| (totals.get(&state.client), Reverse(*id)))
             .collect();
         waiting.sort_unstable();
-        waiting
-            .into_iter()
-            .map(|(_, Reverse(number))| number)
-            .collect()
+        waiting.into_iter().map(|(_, Reverse(id))| id).collect()
     }
 
-    /// How many bytes each client holds, but for what was cut.
+    /// Returns the bytes reserved by each client, without revoked reservations.
     fn totals(&self) -> HashMap<ClientKey, usize> {
         let mut totals = HashMap::new();
-        for held in self.by_number.values().filter(|held| held.is_in_the_way()) {
-            *totals.entry(held.owner).or_default() += held.bytes;
+        for state in self.by_id.values().filter(|state| state.is_revocable()) {
+            *totals.entry(state.client).or_default() += state.bytes;
         }
         totals
     }
 }
 
 impl BodyReservation {
-    /// Notes that something of the body came.
-    pub fn record_progress(&self) {
-        if let Some(held) = self.room.lock().by_number.get_mut(&self.number) {
-            held.progress = Instant::now();
+    /// Records that bytes of the body have arrived.
+    pub(crate) fn record_progress(&self) {
+        if let Some(state) = self.memory.lock().by_id.get_mut(&self.id) {
+            state.last_progress = Instant::now();
         }
     }
 
-    /// Holds so many bytes from now on, as soon as there is room.
+    /// Grows the reservation to `to` bytes. Waits until there is memory.
     ///
     /// # Errors
-    /// When it must make room itself.
-    pub async fn grow(&self, to: usize) -> Result<(), ReservationRevoked> {
-        if let Some(held) = self.room.lock().by_number.get_mut(&self.number) {
-            held.wanted = Some(to);
+    /// When the reservation is revoked.
+    pub(crate) async fn grow(&self, to: usize) -> Result<(), ReservationRevoked> {
+        if let Some(state) = self.memory.lock().by_id.get_mut(&self.id) {
+            state.wanted = Some(to);
         }
         loop {
             {
-                let mut holds = self.room.lock();
-                holds.settle(self.room.capacity);
-                match holds.by_number.get(&self.number) {
-                    Some(held) if !held.is_cut && held.wanted.is_some() => {}
-                    Some(held) if !held.is_cut => return Ok(()),
+                let mut reservations = self.memory.lock();
+                reservations.allocate(self.memory.capacity);
+                match reservations.by_id.get(&self.id) {
+                    Some(state) if !state.is_revoked && state.wanted.is_some() => {}
+                    Some(state) if !state.is_revoked => return Ok(()),
                     _ => return Err(ReservationRevoked),
                 }
             }
-            // Others may fall silent meanwhile, of which nobody is notified.
-            let _ = timeout(SILENCE, self.changed.notified()).await;
+            // No notification is sent when another body stalls, so this is checked periodically.
+            let _ = timeout(STALL_TIMEOUT, self.changed.notified()).await;
         }
     }
 
-    /// Resolves when it must make room for others.
-    pub async fn revoked(&self) {
+    /// Resolves when the reservation is revoked.
+    pub(crate) async fn revoked(&self) {
         loop {
-            let is_cut = |holds: &Holds| {
-                holds
-                    .by_number
-                    .get(&self.number)
-                    .is_none_or(|held| held.is_cut)
+            let is_revoked = |reservations: &Reservations| {
+                reservations
+                    .by_id
+                    .get(&self.id)
+                    .is_none_or(|state| state.is_revoked)
             };
-            if is_cut(&self.room.lock()) {
+            if is_revoked(&self.memory.lock()) {
                 return;
             }
             self.changed.notified().await;
@@ -256,13 +260,13 @@ impl BodyReservation {
 
 impl Drop for BodyReservation {
     fn drop(&mut self) {
-        let mut holds = self.room.lock();
-        if holds
-            .by_number
-            .remove(&self.number)
-            .is_some_and(|held| held.bytes > 0)
+        let mut reservations = self.memory.lock();
+        if reservations
+            .by_id
+            .remove(&self.id)
+            .is_some_and(|state| state.bytes > 0)
         {
-            holds.settle(self.room.capacity);
+            reservations.allocate(self.memory.capacity);
         }
     }
 }
@@ -278,7 +282,7 @@ mod tests {
 
     const NOW: Duration = Duration::from_millis(20);
 
-    fn room(capacity: usize) -> &'static BodyMemory {
+    fn memory(capacity: usize) -> &'static BodyMemory {
         Box::leak(Box::new(BodyMemory::new(capacity)))
     }
 
@@ -286,20 +290,23 @@ mod tests {
         ClientKey::Network(IpAddr::from([192, 0, 2, last]))
     }
 
-    /// None while it has to wait.
-    async fn grown(hold: &BodyReservation, to: usize) -> Option<Result<(), ReservationRevoked>> {
-        timeout(NOW, hold.grow(to)).await.ok()
+    /// Returns `None` if the reservation must wait.
+    async fn grown(
+        reservation: &BodyReservation,
+        to: usize,
+    ) -> Option<Result<(), ReservationRevoked>> {
+        timeout(NOW, reservation.grow(to)).await.ok()
     }
 
     #[tokio::test]
-    async fn whoever_holds_most_makes_room() {
-        let room = room(100);
-        let (large, larger) = (room.reserve(from(1)), room.reserve(from(1)));
-        let (other, small) = (room.reserve(from(2)), room.reserve(from(3)));
+    async fn revokes_a_body_of_the_client_that_uses_most() {
+        let memory = memory(100);
+        let (large, larger) = (memory.reserve(from(1)), memory.reserve(from(1)));
+        let (other, small) = (memory.reserve(from(2)), memory.reserve(from(3)));
         assert_eq!(grown(&large, 30).await, Some(Ok(())));
         assert_eq!(grown(&larger, 30).await, Some(Ok(())));
         assert_eq!(grown(&other, 40).await, Some(Ok(())));
-        // Room is there once the other is gone.
+        // The memory is free once the revoked reservation is dropped.
         assert_eq!(grown(&small, 10).await, None);
         assert_eq!(timeout(NOW, large.revoked()).await, Ok(()));
         assert_eq!(grown(&large, 31).await, Some(Err(ReservationRevoked)));
@@ -310,9 +317,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_the_bodies_of_one_client_the_oldest_goes_on() {
-        let room = room(100);
-        let (first, second) = (room.reserve(from(1)), room.reserve(from(1)));
+    async fn lets_the_oldest_body_of_one_client_continue() {
+        let memory = memory(100);
+        let (first, second) = (memory.reserve(from(1)), memory.reserve(from(1)));
         assert_eq!(grown(&first, 50).await, Some(Ok(())));
         assert_eq!(grown(&second, 50).await, Some(Ok(())));
         assert_eq!(grown(&second, 60).await, None);
@@ -320,39 +327,39 @@ mod tests {
         assert_eq!(grown(&second, 60).await, Some(Err(ReservationRevoked)));
         drop(second);
         assert_eq!(grown(&first, 100).await, Some(Ok(())));
-        let third = room.reserve(from(1));
+        let third = memory.reserve(from(1));
         assert_eq!(grown(&third, 1).await, None);
         drop(first);
         assert_eq!(grown(&third, 1).await, Some(Ok(())));
     }
 
     #[tokio::test]
-    async fn a_silent_body_gives_way_even_to_its_own_client() {
-        let room = room(100);
-        let (silent, busy) = (room.reserve(from(1)), room.reserve(from(1)));
-        assert_eq!(grown(&silent, 50).await, Some(Ok(())));
+    async fn revokes_a_stalled_body_in_favor_of_its_own_client() {
+        let memory = memory(100);
+        let (stalled, busy) = (memory.reserve(from(1)), memory.reserve(from(1)));
+        assert_eq!(grown(&stalled, 50).await, Some(Ok(())));
         assert_eq!(grown(&busy, 50).await, Some(Ok(())));
-        tokio::time::sleep(SILENCE).await;
+        tokio::time::sleep(STALL_TIMEOUT).await;
         busy.record_progress();
-        let newer = room.reserve(from(1));
+        let newer = memory.reserve(from(1));
         assert_eq!(grown(&newer, 50).await, None);
-        assert_eq!(timeout(NOW, silent.revoked()).await, Ok(()));
+        assert_eq!(timeout(NOW, stalled.revoked()).await, Ok(()));
         assert!(timeout(NOW, busy.revoked()).await.is_err());
-        drop(silent);
+        drop(stalled);
         assert_eq!(grown(&newer, 50).await, Some(Ok(())));
     }
 
     #[tokio::test]
-    async fn freed_room_goes_to_whoever_holds_least_and_came_last() {
-        let room = room(100);
-        let first = room.reserve(from(1));
+    async fn grants_freed_memory_to_the_newest_body_of_the_client_that_uses_least() {
+        let memory = memory(100);
+        let first = memory.reserve(from(1));
         assert_eq!(grown(&first, 60).await, Some(Ok(())));
-        let second = room.reserve(from(2));
+        let second = memory.reserve(from(2));
         assert_eq!(grown(&second, 40).await, Some(Ok(())));
-        let (older, newer) = (room.reserve(from(3)), room.reserve(from(3)));
-        let (heavy, done) = (room.reserve(from(2)), std::sync::Mutex::new(Vec::new()));
-        let grow = async |name, hold: &BodyReservation| {
-            hold.grow(60).await.unwrap();
+        let (older, newer) = (memory.reserve(from(3)), memory.reserve(from(3)));
+        let (heavy, done) = (memory.reserve(from(2)), std::sync::Mutex::new(Vec::new()));
+        let grow = async |name, reservation: &BodyReservation| {
+            reservation.grow(60).await.unwrap();
             done.lock().unwrap().push(name);
             std::future::pending::<()>().await
         };

@@ -1,4 +1,4 @@
-//! The client of a request: whose address counts, and what it has shown before its body is read.
+//! Identity of the client of a request: its address and its trust level, known before the body is read.
 
 use std::future::ready;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -16,26 +16,31 @@ use domain::crypto::run_token::{RunTokenError, TokenAudience};
 use domain::crypto::signature::{bearer_token, bearer_token_matches, is_well_formed_signature};
 use engine::app::App;
 
-/// The webhooks, and where each has its signature.
+/// Paths of the webhooks, with the header that carries the signature.
 const SIGNATURES: [(&str, &str); 3] = [
     ("/api/repo-host/webhook", REPO_HOST_SIGNATURE),
     ("/api/ticketing-a/webhook", LINEAR_SIGNATURE),
     ("/api/ticketing-b/webhook", JIRA_SIGNATURE),
 ];
 
-pub const REPO_HOST_SIGNATURE: &str = "x-hub-signature-256";
-pub const LINEAR_SIGNATURE: &str = "linear-signature";
-pub const JIRA_SIGNATURE: &str = "x-hub-signature";
+/// Signature header of GitHub webhooks.
+pub(crate) const REPO_HOST_SIGNATURE: &str = "x-hub-signature-256";
+/// Signature header of Linear webhooks.
+pub(crate) const LINEAR_SIGNATURE: &str = "linear-signature";
+/// Signature header of Jira webhooks.
+pub(crate) const JIRA_SIGNATURE: &str = "x-hub-signature";
 
-/// What the listener notes beside a request, for those who read its body.
+/// Client of a request. The listener adds it to the request extensions.
 #[derive(Debug, Clone, Copy)]
-pub struct ClientIdentity {
+pub(crate) struct ClientIdentity {
+    /// Trust level before the body is read.
     pub trust: TrustLevel,
+    /// Key for connection and memory limits.
     pub key: ClientKey,
 }
 
-/// Who asks, and with what standing.
-pub fn identify(app: &App, peer: Peer, path: &str, headers: &HeaderMap) -> ClientIdentity {
+/// Identifies the client of a request.
+pub(crate) fn identify(app: &App, peer: Peer, path: &str, headers: &HeaderMap) -> ClientIdentity {
     let trusted = &app.config.trusted_proxies;
     let Peer::Network(address) = peer else {
         return ClientIdentity {
@@ -44,20 +49,20 @@ pub fn identify(app: &App, peer: Peer, path: &str, headers: &HeaderMap) -> Clien
         };
     };
     ClientIdentity {
-        trust: standing(app, path, headers),
-        key: owner_of(client_address(address.ip(), headers, trusted), trusted),
+        trust: trust_level(app, path, headers),
+        key: key_of(client_address(address.ip(), headers, trusted), trusted),
     }
 }
 
-/// Whose a connection is until a request says more.
-pub fn peer_key(app: &App, peer: Peer) -> ClientKey {
+/// Returns the key of a connection that has not sent a request yet.
+pub(crate) fn peer_key(app: &App, peer: Peer) -> ClientKey {
     match peer {
-        Peer::Network(address) => owner_of(address.ip(), &app.config.trusted_proxies),
+        Peer::Network(address) => key_of(address.ip(), &app.config.trusted_proxies),
         Peer::ControlSocket => ClientKey::Trusted,
     }
 }
 
-fn owner_of(address: IpAddr, trusted: &[IpAddr]) -> ClientKey {
+fn key_of(address: IpAddr, trusted: &[IpAddr]) -> ClientKey {
     let address = address.to_canonical();
     match is_trusted(&address, trusted) {
         true => ClientKey::Trusted,
@@ -65,55 +70,56 @@ fn owner_of(address: IpAddr, trusted: &[IpAddr]) -> ClientKey {
     }
 }
 
-fn standing(app: &App, path: &str, headers: &HeaderMap) -> TrustLevel {
+fn trust_level(app: &App, path: &str, headers: &HeaderMap) -> TrustLevel {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    if header(AUTHORIZATION.as_str()).is_some_and(|given| is_known(app, given)) {
+    if header(AUTHORIZATION.as_str()).is_some_and(|header| is_authenticated(app, header)) {
         return TrustLevel::Authenticated;
     }
-    let signature = SIGNATURES.iter().find(|(hook, _)| *hook == path);
+    let signature = SIGNATURES.iter().find(|(webhook, _)| *webhook == path);
     match signature.and_then(|(_, name)| header(name)) {
         Some(signature) if is_well_formed_signature(signature) => TrustLevel::UnverifiedSignature,
         _ => TrustLevel::Anonymous,
     }
 }
 
-/// Whether an Authorization header is good for anything here. Each route looks for itself whether it is
-/// good for that route.
-fn is_known(app: &App, given: &str) -> bool {
+/// Whether an Authorization header is valid for any route. Each route checks whether it is valid for that
+/// route.
+fn is_authenticated(app: &App, header: &str) -> bool {
     let secret = app.config.gap_fill_trigger_secret.as_ref();
-    if secret.is_some_and(|secret| bearer_token_matches(given, secret)) {
+    if secret.is_some_and(|secret| bearer_token_matches(header, secret)) {
         return true;
     }
-    let run = app.run_tokens.as_ref().zip(bearer_token(given));
+    let run = app.run_tokens.as_ref().zip(bearer_token(header));
     let run = run.map(|(tokens, token)| tokens.verify(token, TokenAudience::Progress, app.now()));
     match run {
         Some(Ok(_) | Err(RunTokenError::WrongAudience)) => true,
-        // What is no run's may be an administrator's. A store that cannot be read knows nobody.
+        // A token that is not a run token may be an admin token. If the store cannot be read, it is
+        // treated as invalid.
         Some(Err(RunTokenError::Malformed)) | None => {
-            is_admin(app, &RequestAuth::with_authorization(given)).unwrap_or(false)
+            is_admin(app, &RequestAuth::with_authorization(header)).unwrap_or(false)
         }
         Some(Err(RunTokenError::BadSignature | RunTokenError::Expired)) => false,
     }
 }
 
-/// Webhooks whose signature header could be a signature. Others are refused before their body is read.
-pub fn require_signature_header(name: &'static str) -> BoxedFilter<()> {
+/// Accepts webhooks with a well-formed signature header. Rejects others before their body is read.
+pub(crate) fn require_signature_header(name: &'static str) -> BoxedFilter<()> {
     warp::header::headers_cloned()
         .and_then(move |headers: HeaderMap| {
             let signature = headers.get(name).and_then(|value| value.to_str().ok());
-            let fault = || Rejection::from(ApiError::from(WebhookApiError::InvalidSignature));
+            let invalid = || Rejection::from(ApiError::from(WebhookApiError::InvalidSignature));
             ready(match signature.is_some_and(is_well_formed_signature) {
                 true => Ok(()),
-                false => Err(fault()),
+                false => Err(invalid()),
             })
         })
         .untuple_one()
         .boxed()
 }
 
-/// What is counted as one client: an address of version 4, the network of 64 bits of one of version 6,
-/// all of which somebody has who has one.
-pub fn client_network(address: IpAddr) -> IpAddr {
+/// Returns the network that counts as one client: an IPv4 address, or the /64 network of an IPv6 address,
+/// because clients usually control a whole /64.
+pub(crate) fn client_network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(
@@ -122,8 +128,8 @@ pub fn client_network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Whom the request comes from: the peer, or behind a trusted proxy the last hop that is none.
-pub fn client_ip(app: &App) -> BoxedFilter<(IpAddr,)> {
+/// Extracts the IP address of the client: the peer, or behind trusted proxies the last untrusted hop.
+pub(crate) fn client_ip(app: &App) -> BoxedFilter<(IpAddr,)> {
     let app = app.clone();
     warp::ext::optional::<Peer>()
         .and(warp::header::headers_cloned())
@@ -147,7 +153,7 @@ fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> IpAd
         .collect();
     let mut hops = hops.into_iter().rev();
     while is_trusted(&client, trusted) {
-        // A hop that cannot be read was written by nobody we trust; its proxy stands for it.
+        // A malformed hop was not written by a trusted proxy; the proxy's own address is used.
         let Some(hop) = hops.next().and_then(hop_address) else {
             break;
         };
@@ -171,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_trusted_proxies_speak_for_their_clients() {
+    fn accepts_forwarded_addresses_from_trusted_proxies_only() {
         let address = |text: &str| text.parse::<IpAddr>().unwrap();
         let trusted = [address("10.0.0.1"), address("::1")];
         let rows = [
@@ -195,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_version_6_is_one_client_and_a_proxy_none() {
+    fn counts_an_ipv6_network_as_one_client_and_a_proxy_as_trusted() {
         let address = |text: &str| text.parse::<IpAddr>().unwrap();
         let trusted = [address("::ffff:10.0.0.1")];
-        let owner = |text: &str| owner_of(address(text), &trusted);
-        assert_eq!(owner("2001:db8::1"), owner("2001:db8::2"));
-        assert_ne!(owner("2001:db8::1"), owner("2001:db8:0:1::1"));
-        assert_ne!(owner("192.0.2.1"), owner("192.0.2.2"));
-        assert_eq!(owner("::ffff:192.0.2.1"), owner("192.0.2.1"));
-        assert_eq!(owner("10.0.0.1"), ClientKey::Trusted);
+        let key = |text: &str| key_of(address(text), &trusted);
+        assert_eq!(key("2001:db8::1"), key("2001:db8::2"));
+        assert_ne!(key("2001:db8::1"), key("2001:db8:0:1::1"));
+        assert_ne!(key("192.0.2.1"), key("192.0.2.2"));
+        assert_eq!(key("::ffff:192.0.2.1"), key("192.0.2.1"));
+        assert_eq!(key("10.0.0.1"), ClientKey::Trusted);
     }
 }

@@ -1,11 +1,11 @@
 //! Connection limit with eviction.
 //!
-//! A connection takes memory and a file descriptor while it does nothing, and anybody may open thousands.
-//! So connections have places, which are counted in all and by client. Where a share of the places is full,
-//! the client that has most of them loses its oldest connection, one without a request first. A client with few
-//! connections is not reached by one with many, and nobody waits at the door.
+//! Idle connections use memory and a file descriptor, and any client may open thousands. The number of
+//! connections is therefore bounded in total and per client. When a pool is full, the client with the most
+//! connections loses its oldest one, idle connections first. A client with few connections is not affected
+//! by a client with many, and new connections are accepted without waiting.
 //!
-//! A place belongs to the strangers until a request shows more: see [`Standing`].
+//! A connection belongs to the anonymous pool until a request proves more: see [`TrustLevel`].
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -17,65 +17,67 @@ use std::task::{Context, Poll};
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// How many connections more there may be for the moment that those which were evicted take to end.
-pub const EVICTION_HEADROOM: usize = 64;
+/// Number of connections allowed above the limit while evicted connections close.
+pub(crate) const EVICTION_HEADROOM: usize = 64;
 
-/// What a request has shown of its sender before its body is read.
+/// Trust in the sender of a request, as known before the body is read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum TrustLevel {
+pub(crate) enum TrustLevel {
+    /// No valid credential.
     #[default]
     Anonymous,
-    /// A webhook with a header that looks like a signature. Whether it is one depends on the body.
+    /// Webhook with a well-formed signature header. The signature can be verified only with the body.
     UnverifiedSignature,
-    /// A good token, or a webhook from a client whose last one was well signed. The connection keeps its standing
-    /// until a request comes without.
+    /// Valid token, or webhook from a client whose previous webhook had a valid signature. The connection
+    /// keeps this level until a request arrives without it.
     Authenticated,
 }
 
-/// Whose connections are counted together.
+/// Key by which the connections of one client are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ClientKey {
+pub(crate) enum ClientKey {
+    /// Network of a client, see [`client_network`](super::client_identity::client_network).
     Network(IpAddr),
-    /// A trusted proxy between two requests, and the owner of the control socket. Evicted last.
+    /// Trusted proxy between two requests, or the owner of the control socket. Evicted last.
     Trusted,
 }
 
-/// All connections of a door.
-pub struct ConnectionLimit {
-    room: Arc<Semaphore>,
-    seats: Arc<Mutex<Seats>>,
+/// Connection limiter of one listener.
+pub(crate) struct ConnectionLimit {
+    permits: Arc<Semaphore>,
+    table: Arc<Mutex<ConnectionTable>>,
 }
 
-struct Seats {
-    next: u64,
-    /// By [`Standing`].
-    shares: [Share; 3],
+struct ConnectionTable {
+    next_id: u64,
+    /// Indexed by [`TrustLevel`].
+    pools: [Pool; 3],
 }
 
-/// Some of the places.
-struct Share {
+/// Connections of one trust level.
+struct Pool {
     capacity: usize,
     count: usize,
-    owners: HashMap<ClientKey, Group>,
+    clients: HashMap<ClientKey, ClientConnections>,
 }
 
-/// The connections of one owner in the order in which they became idle or busy.
+/// Connections of one client, each map in the order in which they became idle or busy.
 #[derive(Default)]
-struct Group {
+struct ClientConnections {
     idle: BTreeMap<u64, Arc<Notify>>,
     busy: BTreeMap<u64, Arc<Notify>>,
 }
 
-/// Where a connection is counted.
+/// Position of a connection in the table.
 #[derive(Debug, Clone, Copy)]
-struct Seat {
-    standing: TrustLevel,
-    owner: ClientKey,
+struct PoolEntry {
+    trust: TrustLevel,
+    client: ClientKey,
     is_busy: bool,
-    number: u64,
+    id: u64,
 }
 
-impl Group {
+impl ClientConnections {
     fn count(&self) -> usize {
         self.idle.len() + self.busy.len()
     }
@@ -88,275 +90,282 @@ impl Group {
         }
     }
 
-    /// The number of the oldest that may be evicted, and whether it is busy.
-    fn oldest(&self, spared: u64, with_busy: bool) -> Option<(bool, u64)> {
-        let first = |seats: &BTreeMap<u64, _>| seats.keys().copied().find(|at| *at != spared);
+    /// Returns the id of the oldest connection that may be evicted, and whether it is busy.
+    fn oldest(&self, except: u64, with_busy: bool) -> Option<(bool, u64)> {
+        let first = |ids: &BTreeMap<u64, _>| ids.keys().copied().find(|id| *id != except);
         let busy = || first(&self.busy).filter(|_| with_busy);
         first(&self.idle)
-            .map(|number| (false, number))
-            .or_else(|| busy().map(|number| (true, number)))
+            .map(|id| (false, id))
+            .or_else(|| busy().map(|id| (true, id)))
     }
 }
 
-impl Share {
+impl Pool {
     fn new(capacity: usize) -> Self {
         Self {
             capacity,
             count: 0,
-            owners: HashMap::new(),
+            clients: HashMap::new(),
         }
     }
 
-    fn put(&mut self, seat: Seat, leave: &Arc<Notify>) {
-        let group = self.owners.entry(seat.owner).or_default();
-        group
-            .of(seat.is_busy)
-            .insert(seat.number, Arc::clone(leave));
+    fn insert(&mut self, entry: PoolEntry, evict: &Arc<Notify>) {
+        let connections = self.clients.entry(entry.client).or_default();
+        connections
+            .of(entry.is_busy)
+            .insert(entry.id, Arc::clone(evict));
         self.count += 1;
     }
 
-    fn take(&mut self, owner: ClientKey, is_busy: bool, number: u64) -> Option<Arc<Notify>> {
-        let group = self.owners.get_mut(&owner)?;
-        let leave = group.of(is_busy).remove(&number)?;
-        if group.count() == 0 {
-            self.owners.remove(&owner);
+    fn remove(&mut self, client: ClientKey, is_busy: bool, id: u64) -> Option<Arc<Notify>> {
+        let connections = self.clients.get_mut(&client)?;
+        let evict = connections.of(is_busy).remove(&id)?;
+        if connections.count() == 0 {
+            self.clients.remove(&client);
         }
         self.count -= 1;
-        Some(leave)
+        Some(evict)
     }
 
-    fn of(&self, owner: ClientKey) -> usize {
-        self.owners.get(&owner).map_or(0, Group::count)
+    fn count_of(&self, client: ClientKey) -> usize {
+        self.clients
+            .get(&client)
+            .map_or(0, ClientConnections::count)
     }
 
-    /// Has a connection leave of the owner with most of them, but not the `spared` one.
-    fn evict(&mut self, spared: u64, with_busy: bool) -> bool {
-        let candidates = self.owners.iter().filter_map(|(owner, group)| {
-            let (is_busy, number) = group.oldest(spared, with_busy)?;
-            let weight = match owner {
+    /// Evicts a connection of the client with the most connections, but not `except`.
+    fn evict(&mut self, except: u64, with_busy: bool) -> bool {
+        let candidates = self.clients.iter().filter_map(|(client, connections)| {
+            let (is_busy, id) = connections.oldest(except, with_busy)?;
+            let weight = match client {
                 ClientKey::Trusted => 0,
-                ClientKey::Network(_) => group.count(),
+                ClientKey::Network(_) => connections.count(),
             };
-            Some((weight, !is_busy, Reverse(number), *owner))
+            Some((weight, !is_busy, Reverse(id), *client))
         });
-        let heaviest =
-            candidates.max_by_key(|(weight, is_idle, number, _)| (*weight, *is_idle, *number));
-        self.send_away(
-            heaviest.map(|(_, is_idle, Reverse(number), owner)| (owner, !is_idle, number)),
+        let heaviest = candidates.max_by_key(|(weight, is_idle, id, _)| (*weight, *is_idle, *id));
+        self.evict_connection(
+            heaviest.map(|(_, is_idle, Reverse(id), client)| (client, !is_idle, id)),
         )
     }
 
-    /// Has the oldest connection of an owner leave, but not the `spared` one.
-    fn evict_of(&mut self, owner: ClientKey, spared: u64) {
-        let group = self.owners.get(&owner);
-        let oldest = group.and_then(|group| group.oldest(spared, true));
-        self.send_away(oldest.map(|(is_busy, number)| (owner, is_busy, number)));
+    /// Evicts the oldest connection of a client, but not `except`.
+    fn evict_oldest_of(&mut self, client: ClientKey, except: u64) {
+        let connections = self.clients.get(&client);
+        let oldest = connections.and_then(|connections| connections.oldest(except, true));
+        self.evict_connection(oldest.map(|(is_busy, id)| (client, is_busy, id)));
     }
 
-    fn send_away(&mut self, found: Option<(ClientKey, bool, u64)>) -> bool {
-        let leave = found.and_then(|(owner, is_busy, number)| self.take(owner, is_busy, number));
-        leave.inspect(|leave| leave.notify_one()).is_some()
+    fn evict_connection(&mut self, connection: Option<(ClientKey, bool, u64)>) -> bool {
+        let evict = connection.and_then(|(client, is_busy, id)| self.remove(client, is_busy, id));
+        evict.inspect(|evict| evict.notify_one()).is_some()
     }
 
-    /// The most that one owner may have of this share.
-    fn each(&self) -> usize {
+    /// Maximum number of connections of one client in this pool.
+    fn client_limit(&self) -> usize {
         self.capacity.div_ceil(2)
     }
 }
 
-impl Seats {
-    fn share(&mut self, standing: TrustLevel) -> &mut Share {
-        &mut self.shares[standing as usize]
+impl ConnectionTable {
+    fn pool(&mut self, trust: TrustLevel) -> &mut Pool {
+        &mut self.pools[trust as usize]
     }
 
-    /// Counts a connection as what it is now. A share of those who have shown something may have no room;
-    /// then it is counted among the strangers, of whom one leaves if there are too many.
-    fn sit(
+    /// Adds a connection with its present state. If the pool of its trust level is full, the connection is
+    /// counted as anonymous, and an anonymous connection is evicted if there are too many.
+    fn insert(
         &mut self,
         wanted: TrustLevel,
-        owner: ClientKey,
+        client: ClientKey,
         is_busy: bool,
-        leave: &Arc<Notify>,
-    ) -> Seat {
-        self.next += 1;
-        let number = self.next;
-        let standing = match wanted {
+        evict: &Arc<Notify>,
+    ) -> PoolEntry {
+        self.next_id += 1;
+        let id = self.next_id;
+        let trust = match wanted {
             TrustLevel::Anonymous => wanted,
             TrustLevel::UnverifiedSignature | TrustLevel::Authenticated
-                if self.admits(wanted, owner) =>
+                if self.has_capacity(wanted, client) =>
             {
                 wanted
             }
             TrustLevel::UnverifiedSignature | TrustLevel::Authenticated => TrustLevel::Anonymous,
         };
-        let seat = Seat {
-            standing,
-            owner,
+        let entry = PoolEntry {
+            trust,
+            client,
             is_busy,
-            number,
+            id,
         };
-        let share = self.share(standing);
-        share.put(seat, leave);
-        if share.count > share.capacity {
-            share.evict(number, true);
-        } else if owner != ClientKey::Trusted && share.of(owner) > share.each() {
-            share.evict_of(owner, number);
+        let pool = self.pool(trust);
+        pool.insert(entry, evict);
+        if pool.count > pool.capacity {
+            pool.evict(id, true);
+        } else if client != ClientKey::Trusted && pool.count_of(client) > pool.client_limit() {
+            pool.evict_oldest_of(client, id);
         }
-        seat
+        entry
     }
 
-    /// Whether there is room in a share of those who have shown something, once an idle one has left
-    /// or, of those whose signature is still to be checked, any.
-    fn admits(&mut self, standing: TrustLevel, owner: ClientKey) -> bool {
-        let share = self.share(standing);
-        if owner != ClientKey::Trusted && share.of(owner) >= share.each() {
+    /// Whether a pool above the anonymous one can take a connection. Evicts an idle connection if needed;
+    /// in the pool of unverified signatures, also a busy one.
+    fn has_capacity(&mut self, trust: TrustLevel, client: ClientKey) -> bool {
+        let pool = self.pool(trust);
+        if client != ClientKey::Trusted && pool.count_of(client) >= pool.client_limit() {
             return false;
         }
-        let with_busy = standing == TrustLevel::UnverifiedSignature;
-        share.count < share.capacity || share.evict(0, with_busy)
+        let with_busy = trust == TrustLevel::UnverifiedSignature;
+        pool.count < pool.capacity || pool.evict(0, with_busy)
     }
 
-    fn leave(&mut self, seat: Seat) {
-        self.share(seat.standing)
-            .take(seat.owner, seat.is_busy, seat.number);
+    fn remove(&mut self, entry: PoolEntry) {
+        self.pool(entry.trust)
+            .remove(entry.client, entry.is_busy, entry.id);
     }
 }
 
 impl ConnectionLimit {
-    /// With places for so many connections: half of them for strangers, an eighth for webhooks that may be
-    /// signed, the rest for those who are known.
-    pub fn new(room: usize) -> Self {
-        let (strangers, signed) = (room.div_ceil(2), room / 8);
-        let known = room - strangers - signed;
+    /// Creates a limiter for `capacity` connections: half of them anonymous, an eighth with an unverified
+    /// signature, the rest authenticated.
+    pub(crate) fn new(capacity: usize) -> Self {
+        let (anonymous, unverified) = (capacity.div_ceil(2), capacity / 8);
+        let authenticated = capacity - anonymous - unverified;
         Self {
-            room: Arc::new(Semaphore::new(room + EVICTION_HEADROOM)),
-            seats: Arc::new(Mutex::new(Seats {
-                next: 0,
-                shares: [strangers, signed, known].map(Share::new),
+            permits: Arc::new(Semaphore::new(capacity + EVICTION_HEADROOM)),
+            table: Arc::new(Mutex::new(ConnectionTable {
+                next_id: 0,
+                pools: [anonymous, unverified, authenticated].map(Pool::new),
             })),
         }
     }
 
-    /// A place for a connection. None never comes: the room is not closed.
-    pub async fn acquire(&self, owner: ClientKey) -> Option<ConnectionSlot> {
-        // Waits only until those have ended that were evicted already.
-        let permit = Arc::clone(&self.room).acquire_owned().await.ok()?;
-        let leave = Arc::default();
-        let seat = lock(&self.seats).sit(TrustLevel::Anonymous, owner, false, &leave);
+    /// Acquires a slot for a connection. Returns `None` only if the semaphore is closed, which never happens.
+    pub(crate) async fn acquire(&self, client: ClientKey) -> Option<ConnectionSlot> {
+        // Waits only until connections that were already evicted have closed.
+        let permit = Arc::clone(&self.permits).acquire_owned().await.ok()?;
+        let evict = Arc::default();
+        let entry = lock(&self.table).insert(TrustLevel::Anonymous, client, false, &evict);
         Some(ConnectionSlot {
-            leave,
-            home: owner,
-            state: Mutex::new(State {
-                seat,
-                under_way: 0,
-                has_asked: false,
-                has_refused: false,
+            evict,
+            idle_client: client,
+            state: Mutex::new(SlotState {
+                entry,
+                active_requests: 0,
+                has_received_request: false,
+                has_rejected_request: false,
             }),
-            seats: Arc::clone(&self.seats),
+            table: Arc::clone(&self.table),
             _permit: permit,
         })
     }
 
-    /// Has a stranger leave, whatever room there is.
-    pub fn evict_anonymous(&self) {
-        lock(&self.seats)
-            .share(TrustLevel::Anonymous)
-            .evict(0, true);
+    /// Evicts an anonymous connection, even if the limit is not reached.
+    pub(crate) fn evict_anonymous(&self) {
+        lock(&self.table).pool(TrustLevel::Anonymous).evict(0, true);
     }
 }
 
-/// The place of one connection.
-pub struct ConnectionSlot {
-    leave: Arc<Notify>,
-    /// Who has the connection between two requests.
-    home: ClientKey,
-    state: Mutex<State>,
-    seats: Arc<Mutex<Seats>>,
+/// Slot of one connection, released when dropped.
+pub(crate) struct ConnectionSlot {
+    evict: Arc<Notify>,
+    /// Client that the connection counts for between two requests.
+    idle_client: ClientKey,
+    state: Mutex<SlotState>,
+    table: Arc<Mutex<ConnectionTable>>,
     _permit: OwnedSemaphorePermit,
 }
 
-struct State {
-    seat: Seat,
-    under_way: usize,
-    has_asked: bool,
-    has_refused: bool,
+struct SlotState {
+    entry: PoolEntry,
+    active_requests: usize,
+    has_received_request: bool,
+    has_rejected_request: bool,
 }
 
 impl ConnectionSlot {
-    /// Marks a request as under way, until what is answered is dropped.
-    pub fn begin_request(self: &Arc<Self>, standing: TrustLevel, owner: ClientKey) -> RequestGuard {
+    /// Marks the connection as busy until the returned guard is dropped.
+    pub(crate) fn begin_request(
+        self: &Arc<Self>,
+        trust: TrustLevel,
+        client: ClientKey,
+    ) -> RequestGuard {
         let mut state = lock(&self.state);
-        state.under_way += 1;
-        state.has_asked = true;
-        self.move_to(&mut state, standing, owner, true);
+        state.active_requests += 1;
+        state.has_received_request = true;
+        self.reinsert(&mut state, trust, client, true);
         drop(state);
         RequestGuard(Arc::clone(self))
     }
 
-    /// Resolves when the connection is to make place for another.
-    pub async fn evicted(&self) {
-        self.leave.notified().await;
+    /// Resolves when the connection has been evicted.
+    pub(crate) async fn evicted(&self) {
+        self.evict.notified().await;
     }
 
-    /// Whether a request has ever begun.
-    pub fn has_received_request(&self) -> bool {
-        lock(&self.state).has_asked
+    /// Whether a request has ever begun on this connection.
+    pub(crate) fn has_received_request(&self) -> bool {
+        lock(&self.state).has_received_request
     }
 
-    /// Notes that a request was refused whose body may not have come yet.
-    pub fn mark_rejected(&self) {
-        lock(&self.state).has_refused = true;
+    /// Records that a request was rejected whose body may not have arrived yet.
+    pub(crate) fn mark_rejected(&self) {
+        lock(&self.state).has_rejected_request = true;
     }
 
-    /// Whether a request was refused whose body may not have come yet.
-    pub fn has_rejected_request(&self) -> bool {
-        lock(&self.state).has_refused
+    /// Whether a request was rejected whose body may not have arrived yet.
+    pub(crate) fn has_rejected_request(&self) -> bool {
+        lock(&self.state).has_rejected_request
     }
 
-    fn end(&self) {
+    fn end_request(&self) {
         let mut state = lock(&self.state);
-        state.under_way -= 1;
-        if state.under_way == 0 {
-            let standing = match state.seat.standing {
+        state.active_requests -= 1;
+        if state.active_requests == 0 {
+            let trust = match state.entry.trust {
                 TrustLevel::Authenticated => TrustLevel::Authenticated,
                 TrustLevel::UnverifiedSignature | TrustLevel::Anonymous => TrustLevel::Anonymous,
             };
-            self.move_to(&mut state, standing, self.home, false);
+            self.reinsert(&mut state, trust, self.idle_client, false);
         }
     }
 
-    fn move_to(&self, state: &mut State, standing: TrustLevel, owner: ClientKey, is_busy: bool) {
-        let mut seats = lock(&self.seats);
-        seats.leave(state.seat);
-        state.seat = seats.sit(standing, owner, is_busy, &self.leave);
+    fn reinsert(&self, state: &mut SlotState, trust: TrustLevel, client: ClientKey, is_busy: bool) {
+        let mut table = lock(&self.table);
+        table.remove(state.entry);
+        state.entry = table.insert(trust, client, is_busy, &self.evict);
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let seat = lock(&self.state).seat;
-        lock(&self.seats).leave(seat);
+        let entry = lock(&self.state).entry;
+        lock(&self.table).remove(entry);
     }
 }
 
-/// A request under way.
-pub struct RequestGuard(Arc<ConnectionSlot>);
+/// Keeps a connection busy until dropped.
+pub(crate) struct RequestGuard(Arc<ConnectionSlot>);
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        self.0.end();
+        self.0.end_request();
     }
 }
 
-/// What is answered to a request, which is under way until the last of it is sent.
-pub struct GuardedBody<B> {
+/// Response body that keeps its connection busy until the last byte is sent.
+pub(crate) struct GuardedBody<B> {
     body: B,
-    _busy: RequestGuard,
+    _guard: RequestGuard,
 }
 
 impl<B> GuardedBody<B> {
-    pub fn new(body: B, busy: RequestGuard) -> Self {
-        Self { body, _busy: busy }
+    /// Wraps a body with the guard of its request.
+    pub(crate) fn new(body: B, guard: RequestGuard) -> Self {
+        Self {
+            body,
+            _guard: guard,
+        }
     }
 }
 
@@ -392,132 +401,138 @@ mod tests {
 
     use super::*;
 
-    /// Long enough for what is there already.
+    /// Time limit for futures that are ready at once.
     const NOW: Duration = Duration::from_millis(20);
 
     fn from(last: u8) -> ClientKey {
         ClientKey::Network(IpAddr::from([192, 0, 2, last]))
     }
 
-    async fn enter(crowd: &ConnectionLimit, owner: ClientKey) -> Arc<ConnectionSlot> {
-        let place = timeout(NOW, crowd.acquire(owner)).await;
-        Arc::new(place.expect("somebody waits at the door").unwrap())
+    async fn connect(limit: &ConnectionLimit, client: ClientKey) -> Arc<ConnectionSlot> {
+        let slot = timeout(NOW, limit.acquire(client)).await;
+        Arc::new(slot.expect("acquire waits").unwrap())
     }
 
-    async fn enter_all(
-        crowd: &ConnectionLimit,
-        owners: impl IntoIterator<Item = ClientKey>,
+    async fn connect_all(
+        limit: &ConnectionLimit,
+        clients: impl IntoIterator<Item = ClientKey>,
     ) -> Vec<Arc<ConnectionSlot>> {
-        let mut places = Vec::new();
-        for owner in owners {
-            places.push(enter(crowd, owner).await);
+        let mut slots = Vec::new();
+        for client in clients {
+            slots.push(connect(limit, client).await);
         }
-        places
+        slots
     }
 
-    async fn must_leave(place: &ConnectionSlot) -> bool {
-        timeout(NOW, place.evicted()).await.is_ok()
+    async fn is_evicted(slot: &ConnectionSlot) -> bool {
+        timeout(NOW, slot.evicted()).await.is_ok()
     }
 
     #[tokio::test]
-    async fn whoever_was_idle_longest_makes_place_and_busy_ones_last() {
-        // Four places for strangers.
-        let crowd = ConnectionLimit::new(8);
-        let places = enter_all(&crowd, (1..=4).map(from)).await;
-        // The first has had a request meanwhile, the second has one now.
-        drop(places[0].begin_request(TrustLevel::Anonymous, from(1)));
-        let busy = places[1].begin_request(TrustLevel::Anonymous, from(2));
-        let more = enter_all(&crowd, [from(5)]).await;
-        assert!(must_leave(&places[2]).await);
-        assert!(!must_leave(&places[0]).await && !must_leave(&places[1]).await);
+    async fn evicts_the_longest_idle_connection_before_busy_ones() {
+        // Four of eight slots are for anonymous connections.
+        let limit = ConnectionLimit::new(8);
+        let slots = connect_all(&limit, (1..=4).map(from)).await;
+        // The first has completed a request, the second has one in progress.
+        drop(slots[0].begin_request(TrustLevel::Anonymous, from(1)));
+        let busy = slots[1].begin_request(TrustLevel::Anonymous, from(2));
+        let more = connect_all(&limit, [from(5)]).await;
+        assert!(is_evicted(&slots[2]).await);
+        assert!(!is_evicted(&slots[0]).await && !is_evicted(&slots[1]).await);
         drop(busy);
-        let last = enter(&crowd, from(6)).await;
-        assert!(must_leave(&places[3]).await);
-        assert!(!must_leave(&more[0]).await && !must_leave(&last).await);
+        let last = connect(&limit, from(6)).await;
+        assert!(is_evicted(&slots[3]).await);
+        assert!(!is_evicted(&more[0]).await && !is_evicted(&last).await);
     }
 
     #[tokio::test]
-    async fn the_client_with_most_connections_makes_place_even_for_itself() {
-        let crowd = ConnectionLimit::new(16);
-        let few = enter_all(&crowd, [from(1), from(2)]).await;
-        let many = enter_all(&crowd, [from(9); 4]).await;
-        let held: Vec<RequestGuard> = many
+    async fn evicts_connections_of_the_client_with_the_most_connections() {
+        let limit = ConnectionLimit::new(16);
+        let few = connect_all(&limit, [from(1), from(2)]).await;
+        let many = connect_all(&limit, [from(9); 4]).await;
+        let guards: Vec<RequestGuard> = many
             .iter()
-            .map(|place| place.begin_request(TrustLevel::Anonymous, from(9)))
+            .map(|slot| slot.begin_request(TrustLevel::Anonymous, from(9)))
             .collect();
-        // No client has more than half.
-        let more = enter(&crowd, from(9)).await;
-        assert!(must_leave(&many[0]).await);
-        let others = enter_all(&crowd, [from(3), from(4), from(5)]).await;
-        assert!(must_leave(&more).await, "an idle one before the busy ones");
-        for place in few.iter().chain(&others) {
-            assert!(!must_leave(place).await);
+        // A client may have at most half of the slots.
+        let more = connect(&limit, from(9)).await;
+        assert!(is_evicted(&many[0]).await);
+        let others = connect_all(&limit, [from(3), from(4), from(5)]).await;
+        assert!(
+            is_evicted(&more).await,
+            "idle connections are evicted before busy ones"
+        );
+        for slot in few.iter().chain(&others) {
+            assert!(!is_evicted(slot).await);
         }
-        drop(held);
+        drop(guards);
     }
 
     #[tokio::test]
-    async fn what_is_known_has_places_that_no_stranger_takes() {
-        let crowd = ConnectionLimit::new(16);
-        let known = enter(&crowd, from(1)).await;
-        let busy = known.begin_request(TrustLevel::Authenticated, from(1));
-        let resting = enter(&crowd, from(1)).await;
+    async fn anonymous_connections_do_not_evict_authenticated_ones() {
+        let limit = ConnectionLimit::new(16);
+        let authenticated = connect(&limit, from(1)).await;
+        let busy = authenticated.begin_request(TrustLevel::Authenticated, from(1));
+        let resting = connect(&limit, from(1)).await;
         drop(resting.begin_request(TrustLevel::Authenticated, from(1)));
-        let signed = enter(&crowd, from(1)).await;
-        let delivering = signed.begin_request(TrustLevel::UnverifiedSignature, from(1));
-        let strangers = enter_all(&crowd, (0..30).map(from)).await;
-        for place in [&known, &resting, &signed] {
-            assert!(!must_leave(place).await);
+        let unverified = connect(&limit, from(1)).await;
+        let delivering = unverified.begin_request(TrustLevel::UnverifiedSignature, from(1));
+        let anonymous = connect_all(&limit, (0..30).map(from)).await;
+        for slot in [&authenticated, &resting, &unverified] {
+            assert!(!is_evicted(slot).await);
         }
-        assert!(must_leave(&strangers[0]).await);
-        // What comes without its token is a stranger again.
+        assert!(is_evicted(&anonymous[0]).await);
+        // A request without the token makes the connection anonymous again.
         drop(delivering);
         drop(resting.begin_request(TrustLevel::Anonymous, from(1)));
-        enter_all(&crowd, (100..130).map(from)).await;
-        assert!(must_leave(&resting).await && must_leave(&signed).await);
-        assert!(!must_leave(&known).await);
+        connect_all(&limit, (100..130).map(from)).await;
+        assert!(is_evicted(&resting).await && is_evicted(&unverified).await);
+        assert!(!is_evicted(&authenticated).await);
         drop(busy);
     }
 
     #[tokio::test]
-    async fn one_that_is_known_takes_no_more_than_half_of_those_places() {
-        let crowd = ConnectionLimit::new(16);
-        let mut held = Vec::new();
-        for place in enter_all(&crowd, [from(1); 4]).await {
-            held.push((
-                place.begin_request(TrustLevel::Authenticated, from(1)),
-                place,
-            ));
+    async fn limits_one_authenticated_client_to_half_of_the_pool() {
+        let limit = ConnectionLimit::new(16);
+        let mut guards = Vec::new();
+        for slot in connect_all(&limit, [from(1); 4]).await {
+            guards.push((slot.begin_request(TrustLevel::Authenticated, from(1)), slot));
         }
-        let other = enter(&crowd, from(2)).await;
-        held.push((
+        let other = connect(&limit, from(2)).await;
+        guards.push((
             other.begin_request(TrustLevel::Authenticated, from(2)),
             other,
         ));
-        let standings: Vec<TrustLevel> = held
+        let levels: Vec<TrustLevel> = guards
             .iter()
-            .map(|(_, place)| lock(&place.state).seat.standing)
+            .map(|(_, slot)| lock(&slot.state).entry.trust)
             .collect();
-        // Six are for those who are known, three of them for one client.
-        let known = TrustLevel::Authenticated;
+        // Six slots are for authenticated connections, at most three of them for one client.
+        let authenticated = TrustLevel::Authenticated;
         assert_eq!(
-            standings,
-            [known, known, known, TrustLevel::Anonymous, known]
+            levels,
+            [
+                authenticated,
+                authenticated,
+                authenticated,
+                TrustLevel::Anonymous,
+                authenticated
+            ]
         );
     }
 
     #[tokio::test]
-    async fn behind_a_proxy_the_client_counts_that_it_speaks_for() {
-        let crowd = ConnectionLimit::new(16);
-        let idle = enter_all(&crowd, [ClientKey::Trusted; 4]).await;
-        let proxied = enter_all(&crowd, [ClientKey::Trusted; 3]).await;
-        let held: Vec<RequestGuard> = proxied
+    async fn counts_a_proxied_request_for_its_client() {
+        let limit = ConnectionLimit::new(16);
+        let idle = connect_all(&limit, [ClientKey::Trusted; 4]).await;
+        let proxied = connect_all(&limit, [ClientKey::Trusted; 3]).await;
+        let guards: Vec<RequestGuard> = proxied
             .iter()
-            .map(|place| place.begin_request(TrustLevel::Anonymous, from(6)))
+            .map(|slot| slot.begin_request(TrustLevel::Anonymous, from(6)))
             .collect();
-        enter_all(&crowd, (20..30).map(from)).await;
-        assert!(must_leave(&proxied[0]).await);
-        assert!(!must_leave(&idle[0]).await);
-        drop(held);
+        connect_all(&limit, (20..30).map(from)).await;
+        assert!(is_evicted(&proxied[0]).await);
+        assert!(!is_evicted(&idle[0]).await);
+        drop(guards);
     }
 }

@@ -1,9 +1,9 @@
-//! The control socket: `control.sock` in the data directory, for whoever owns that directory.
+//! Control socket: `control.sock` in the data directory, for the owner of that directory.
 //!
-//! The authority is the file's: mode 0600, made inside of a folder of mode 0700 and moved to its place,
-//! so that there is no instant at which anybody else could open it; and the kernel is asked who has.
-//! That a connection came in here is noted beside its requests, by the listener. Nothing that a request
-//! carries, on any connection, can say the same.
+//! Access is controlled by file permissions: the socket has mode 0600. It is created in a directory of
+//! mode 0700 and then moved, so that it is never accessible to other users. In addition, the uid of each
+//! peer is checked. The listener marks requests from this socket as
+//! [`Peer::ControlSocket`](super::routing::Peer); no request can set this mark itself.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
@@ -14,82 +14,81 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::{UnixListener, UnixStream};
 
-/// The socket inside the data directory.
+/// File name of the socket in the data directory.
 const NAME: &str = "control.sock";
 
-/// The folder that it is made in.
-const NURSERY: &str = ".control.new";
+/// Name of the temporary directory in which the socket is created.
+const TEMP_DIR: &str = ".control.new";
 
-/// Longest path that the address of a socket holds, in bytes, without the zero at its end.
+/// Maximum length of a socket path, in bytes, without the terminating NUL.
 const MAX_PATH: usize = 107;
 
-/// The open socket; its file is removed when it is dropped.
+/// Listening control socket. Its file is removed when it is dropped.
 pub struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
 }
 
 impl ControlSocket {
-    /// Opens the socket in the data directory, in the place of one that a service left behind which
-    /// was killed. Only the service that holds the directory's store may call this.
+    /// Opens the socket in the data directory. Replaces a socket that a killed service left behind. Only the
+    /// service that has locked the store of the directory may call this.
     ///
     /// # Errors
-    /// When the directory is no place for sockets.
+    /// When the socket cannot be created in the directory.
     pub fn open(dir: &Path) -> io::Result<Self> {
-        let nursery = dir.join(NURSERY);
-        remove(&nursery)?;
-        DirBuilder::new().mode(0o700).create(&nursery)?;
-        let made = Self::make(dir, &nursery);
-        remove(&nursery)?;
-        made
+        let temp_dir = dir.join(TEMP_DIR);
+        remove(&temp_dir)?;
+        DirBuilder::new().mode(0o700).create(&temp_dir)?;
+        let socket = Self::create(dir, &temp_dir);
+        remove(&temp_dir)?;
+        socket
     }
 
-    fn make(dir: &Path, nursery: &Path) -> io::Result<Self> {
-        let (address, _held) = control_socket_path(nursery)?;
+    fn create(dir: &Path, temp_dir: &Path) -> io::Result<Self> {
+        let (address, _dir_handle) = control_socket_path(temp_dir)?;
         let listener = UnixListener::bind(address)?;
-        fs::set_permissions(nursery.join(NAME), Permissions::from_mode(0o600))?;
+        fs::set_permissions(temp_dir.join(NAME), Permissions::from_mode(0o600))?;
         let path = dir.join(NAME);
-        fs::rename(nursery.join(NAME), &path)?;
+        fs::rename(temp_dir.join(NAME), &path)?;
         Ok(Self { listener, path })
     }
 
-    /// The next connection; none when whoever made it has no business here.
+    /// Accepts the next connection. Returns `None` if the uid of the peer is neither root nor our own.
     pub(super) async fn accept(&self) -> io::Result<Option<UnixStream>> {
         let (stream, _) = self.listener.accept().await?;
         let uid = stream.peer_cred()?.uid();
         if uid == 0 || uid == rustix::process::geteuid().as_raw() {
             return Ok(Some(stream));
         }
-        tracing::warn!(uid, "A stranger was sent away from the control socket.");
+        tracing::warn!(uid, "Rejected control-socket connection: uid mismatch.");
         Ok(None)
     }
 }
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // Gone already, or left to be replaced.
+        // If this fails, the file is gone already, or the next start replaces it.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// The control socket of a folder, by a path that is short enough for an address: where the whole one
-/// is too long, the folder's own descriptor stands for it. The path leads there as long as the file
-/// beside it is held.
+/// Returns a path to the control socket of a directory that fits into a socket address. If the full path
+/// is too long, the path goes through `/proc/self/fd`; it is valid while the returned file is open.
 ///
 /// # Errors
-/// When the folder cannot be opened.
-pub fn control_socket_path(folder: &Path) -> io::Result<(PathBuf, Option<File>)> {
-    let path = folder.join(NAME);
+/// When the directory cannot be opened.
+pub fn control_socket_path(dir: &Path) -> io::Result<(PathBuf, Option<File>)> {
+    let path = dir.join(NAME);
     if path.as_os_str().as_bytes().len() <= MAX_PATH {
         return Ok((path, None));
     }
-    let folder = File::open(folder)?;
-    let short = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
-    Ok((short.join(NAME), Some(folder)))
+    let dir = File::open(dir)?;
+    let short = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()));
+    Ok((short.join(NAME), Some(dir)))
 }
 
-fn remove(nursery: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(nursery) {
+fn remove(dir: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }

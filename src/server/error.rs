@@ -1,11 +1,12 @@
-//! Every error that leaves over HTTP. Error statuses stand in this file only.
+//! Error responses of the HTTP API. Error statuses are defined in this file only.
 //!
-//! `/runner/*` and `/trigger/*` speak in slugs ([`RunnerFault`], [`TriggerFault`]), `/api/*` in
-//! sentences ([`AdminFault`]); they are the tables of the spec, row by row. (spec: *Errors*)
+//! `/runner/*` and `/trigger/*` respond with slugs ([`RunnerApiError`], [`TriggerApiError`]), `/api/*` with
+//! sentences ([`WebhookApiError`], [`AdminApiError`]). See docs/behaviour.md#errors.
+
+mod admin;
 
 use std::borrow::Cow;
 use std::convert::Infallible;
-use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use warp::http::header::{ALLOW, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -14,24 +15,20 @@ use warp::reject::{Reject, Rejection};
 use warp::reply::{Reply, Response};
 
 use domain::crypto::run_token::RunTokenError;
-use domain::mapping::MappingError;
 use domain::report::{ResultReportError, StepRecordError};
-use domain::runner_mode::{self, RunnerMode};
-use domain::session_event::SessionEventError;
-use domain::session_secrets::SecretNameError;
 use engine::gap_fill::GapFillError;
-use engine::outbox_admin::OutboxError;
 use engine::run_reports::ReportError;
-use engine::workflow_sync::SyncError;
 use store::StoreError;
 use vendors::scm::webhook::WebhookError;
 
-/// A reply that is not a success. Boxed, so that a success is not as large as an error.
+pub(crate) use admin::AdminApiError;
+
+/// Error response. Boxed to keep `Result<Response, ApiError>` small.
 #[derive(Debug, Clone)]
-pub struct ApiError(Box<Fault>);
+pub struct ApiError(Box<ErrorResponse>);
 
 #[derive(Debug, Clone)]
-struct Fault {
+struct ErrorResponse {
     status: StatusCode,
     body: Map<String, Value>,
     header: Option<(HeaderName, HeaderValue)>,
@@ -45,14 +42,14 @@ impl ApiError {
     }
 
     fn with_body(status: StatusCode, body: Map<String, Value>) -> Self {
-        Self(Box::new(Fault {
+        Self(Box::new(ErrorResponse {
             status,
             body,
             header: None,
         }))
     }
 
-    /// With another field beside the error.
+    /// Adds a field to the body.
     fn with(mut self, name: &str, value: Value) -> Self {
         self.0.body.insert(name.to_owned(), value);
         self
@@ -63,12 +60,12 @@ impl ApiError {
         self
     }
 
-    /// No such path.
+    /// 404 for an unknown path.
     pub fn not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, "Not found")
     }
 
-    /// A path that is known, asked in a way that it is not.
+    /// 405 with the methods that the path supports.
     pub fn method_not_allowed(allowed: &[Method]) -> Self {
         let names: Vec<&str> = allowed.iter().map(Method::as_str).collect();
         let error = Self::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed");
@@ -78,13 +75,13 @@ impl ApiError {
         }
     }
 
-    /// A body beyond its route's limit.
+    /// 413 for a body above the limit of its route.
     pub fn body_too_large(limit: usize) -> Self {
         let error = format!("Request body is larger than {} KiB", limit >> 10);
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, error)
     }
 
-    /// A body that did not come to its end in time.
+    /// 408 for a body that did not arrive in time.
     pub fn body_timeout() -> Self {
         Self::new(
             StatusCode::REQUEST_TIMEOUT,
@@ -92,7 +89,7 @@ impl ApiError {
         )
     }
 
-    /// A body for which there is no room, now that others hold less than its sender.
+    /// 429 for a body that was not granted memory.
     pub fn too_many_large_bodies() -> Self {
         Self::new(
             StatusCode::TOO_MANY_REQUESTS,
@@ -101,22 +98,22 @@ impl ApiError {
         .with_header(RETRY_AFTER, HeaderValue::from_static("5"))
     }
 
-    /// A body that broke off.
+    /// 400 for a body that ended before its announced length.
     pub fn incomplete_body() -> Self {
         Self::new(StatusCode::BAD_REQUEST, "Request body ended early")
     }
 
-    /// The service runs and cannot do its work.
+    /// 503 of the health check, with the reasons in `state`.
     pub fn degraded(state: Map<String, Value>) -> Self {
         Self::with_body(StatusCode::SERVICE_UNAVAILABLE, state)
     }
 
-    /// A vendor did not give what the answer needs; `cause` is what it said instead.
+    /// 502 with the error of a vendor.
     pub fn bad_gateway(cause: String) -> Self {
         Self::new(StatusCode::BAD_GATEWAY, cause)
     }
 
-    /// A fault of ours that no caller can mend.
+    /// 500 for an internal error. Details are logged, not returned.
     pub fn internal() -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal server error")
     }
@@ -127,7 +124,7 @@ impl ApiError {
         } else if rejection.is_not_found() {
             Self::not_found()
         } else {
-            tracing::error!(?rejection, "A request was rejected for no known reason.");
+            tracing::error!(?rejection, "Unexpected rejection of a request.");
             Self::internal()
         }
     }
@@ -146,18 +143,21 @@ impl Reply for ApiError {
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
-        tracing::error!(%error, "A request could not be stored or read.");
-        let told = match error {
+        tracing::error!(%error, "Store error during a request.");
+        let message = match error {
             StoreError::DiskFull(_) => "The disk of the service is full",
             _ => "The store is not available",
         };
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, told)
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
     }
 }
 
-/// An error found while routing: its request is refused whatever other routes say.
+/// Rejection with a final error response: no other route is tried for the response.
 #[derive(Debug)]
-pub struct ApiRejection(pub ApiError);
+pub(crate) struct ApiRejection(
+    /// Error response.
+    pub ApiError,
+);
 
 impl Reject for ApiRejection {}
 
@@ -167,33 +167,43 @@ impl From<ApiError> for Rejection {
     }
 }
 
-/// The one place where a rejection becomes a reply.
+/// Converts a rejection into a response.
 ///
 /// # Errors
-/// Never.
-pub async fn recover(rejection: Rejection) -> Result<Response, Infallible> {
+/// Never fails.
+pub(crate) async fn recover(rejection: Rejection) -> Result<Response, Infallible> {
     Ok(ApiError::from_rejection(&rejection).into_response())
 }
 
-/// Why a run is refused, in slugs.
+/// Error of `/runner/*`, returned as a slug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunnerApiError {
+    /// `RUNNER_TOKEN_SECRET` is not set.
     NotConfigured,
+    /// The bearer token is missing.
     MissingBearer,
+    /// The run token is invalid.
     Token(RunTokenError),
+    /// The body is not a JSON object.
     InvalidBody,
+    /// A field of the result is invalid.
     Result(ResultReportError),
+    /// A field of the step is invalid.
     Step(StepRecordError),
+    /// The phase of the result differs from the phase of the token.
     PhaseMismatch,
+    /// A successful implementation has no URL of a pull request.
     MissingPrUrl,
+    /// The run has already reported its result.
     AlreadyConsumed,
+    /// No job matches the token.
     JobNotFound,
 }
 
 impl From<RunnerApiError> for ApiError {
-    fn from(fault: RunnerApiError) -> Self {
+    fn from(error: RunnerApiError) -> Self {
         use StatusCode as S;
-        let (status, slug) = match fault {
+        let (status, slug) = match error {
             RunnerApiError::NotConfigured => (S::NOT_IMPLEMENTED, "Runner callback not configured"),
             RunnerApiError::MissingBearer => (S::UNAUTHORIZED, "missing_bearer"),
             RunnerApiError::Token(error) => (S::UNAUTHORIZED, error.slug()),
@@ -227,18 +237,21 @@ impl From<ReportError> for ApiError {
     }
 }
 
-/// Why the trigger of a run is refused before anybody is asked.
+/// Error of `/trigger/gap-fill` before the request reaches the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TriggerApiError {
+    /// `GAP_FILL_TRIGGER_SECRET` is not set.
     NotConfigured,
+    /// The bearer token is missing or wrong.
     Unauthorized,
+    /// A field of the body is missing or invalid.
     InvalidBody,
 }
 
 impl From<TriggerApiError> for ApiError {
-    fn from(fault: TriggerApiError) -> Self {
+    fn from(error: TriggerApiError) -> Self {
         use StatusCode as S;
-        match fault {
+        match error {
             TriggerApiError::NotConfigured => {
                 Self::new(S::NOT_IMPLEMENTED, "Gap fill trigger not configured")
             }
@@ -270,19 +283,23 @@ impl From<GapFillError> for ApiError {
     }
 }
 
-/// Why a webhook of the repository host is refused, in sentences.
+/// Error of a webhook route, returned as a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WebhookApiError {
+    /// The webhook secret is not set.
     NotConfigured,
+    /// The signature is missing, wrong or too old.
     InvalidSignature,
+    /// The payload is not a JSON object.
     InvalidPayload,
+    /// A merged pull request lacks a required field.
     MissingPullFields,
 }
 
 impl From<WebhookApiError> for ApiError {
-    fn from(fault: WebhookApiError) -> Self {
+    fn from(error: WebhookApiError) -> Self {
         use StatusCode as S;
-        let (status, sentence) = match fault {
+        let (status, sentence) = match error {
             WebhookApiError::NotConfigured => (S::SERVICE_UNAVAILABLE, "Webhook not configured"),
             WebhookApiError::InvalidSignature => (S::UNAUTHORIZED, "Invalid signature"),
             WebhookApiError::InvalidPayload => (S::BAD_REQUEST, "Invalid JSON payload"),
@@ -297,195 +314,5 @@ impl From<WebhookError> for ApiError {
         match error {
             WebhookError::MissingPullFields => WebhookApiError::MissingPullFields.into(),
         }
-    }
-}
-
-/// Why an administrator, or a session, is refused, in sentences.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AdminApiError {
-    Unauthorized,
-    InvalidBody,
-    InvalidAccessCode,
-    /// Too many wrong codes; how long to wait.
-    TooManyAttempts(Duration),
-    /// As many watch as can.
-    TooManyEventStreams,
-    TeamNotFound,
-    NothingDeleted,
-    JobNotFound,
-    NoPatch,
-    IssueNotFound,
-    IssueIdRequired,
-    NonceAndOwnerRequired,
-    NonceRequired,
-    InvalidNonce,
-    Event(SessionEventError),
-    Step(StepRecordError),
-    OwnerMismatch,
-    TokenIssueFailed,
-    JqlRequired,
-    InvalidJson,
-    FieldIdRequired,
-    /// What the ticketing system says against a query or a configuration.
-    TicketingRejected(Vec<String>),
-    JiraNotConfigured,
-    /// What a vendor said when we could not do what was asked.
-    Vendor(String),
-    /// A host of sessions that gave no answer, and why.
-    HostUnreachable(String),
-    /// Why some sessions could not be listed, and those that could.
-    SessionsIncomplete {
-        is_host_unreachable: bool,
-        reason: String,
-        sessions: Value,
-    },
-    InvalidMode,
-    /// The mode was stored and the environment's is in force.
-    ModeOverridden(RunnerMode),
-    SessionsNotConfigured,
-    NameAndValueRequired,
-    /// A rule that a secret or a setting breaks.
-    Invalid(String),
-    SecretNotFound,
-    /// What the system said to a look at the operator's own files.
-    FilesUnreadable(String),
-}
-
-impl From<AdminApiError> for ApiError {
-    fn from(fault: AdminApiError) -> Self {
-        use StatusCode as S;
-        let (status, sentence) = match fault {
-            AdminApiError::Unauthorized => {
-                return Self::new(S::UNAUTHORIZED, "Unauthorized")
-                    .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            }
-            AdminApiError::InvalidBody => (S::BAD_REQUEST, "Invalid request body"),
-            AdminApiError::InvalidAccessCode => (S::FORBIDDEN, "Invalid access code"),
-            AdminApiError::TooManyAttempts(wait) => {
-                // Rounded up: asking again at the second named must work.
-                let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-                return Self::new(
-                    S::TOO_MANY_REQUESTS,
-                    "Too many wrong access codes. Try again later.",
-                )
-                .with_header(RETRY_AFTER, seconds.max(1));
-            }
-            AdminApiError::TooManyEventStreams => {
-                return Self::new(S::TOO_MANY_REQUESTS, "Too many event streams are open")
-                    .with_header(RETRY_AFTER, HeaderValue::from_static("15"));
-            }
-            AdminApiError::TeamNotFound => (S::NOT_FOUND, "Team not found"),
-            AdminApiError::NothingDeleted => {
-                let body = Map::from_iter([("deleted".to_owned(), json!(false))]);
-                return Self::with_body(S::NOT_FOUND, body);
-            }
-            AdminApiError::IssueIdRequired => (S::BAD_REQUEST, "issueId is required"),
-            AdminApiError::JobNotFound => (S::NOT_FOUND, "job not found"),
-            AdminApiError::NoPatch => (S::NOT_FOUND, "no patch"),
-            AdminApiError::IssueNotFound => (S::NOT_FOUND, "issue not found"),
-            AdminApiError::NonceAndOwnerRequired => {
-                (S::BAD_REQUEST, "nonce and owner are required")
-            }
-            AdminApiError::NonceRequired => (S::BAD_REQUEST, "nonce is required"),
-            AdminApiError::Event(SessionEventError::EventRequired) => {
-                (S::BAD_REQUEST, "event is required")
-            }
-            AdminApiError::Event(SessionEventError::Unknown(event)) => {
-                return Self::new(S::BAD_REQUEST, format!("Unknown event type: {event}"));
-            }
-            AdminApiError::Event(SessionEventError::PullRequired) => (
-                S::BAD_REQUEST,
-                "prNumber and prUrl of one pull request are required",
-            ),
-            AdminApiError::Step(StepRecordError::NotAnObject) => {
-                (S::BAD_REQUEST, "step is required")
-            }
-            AdminApiError::Step(StepRecordError::Field(name)) => {
-                let sentence = format!("step.{name} is required and must be a string");
-                return Self::new(S::BAD_REQUEST, sentence);
-            }
-            AdminApiError::InvalidNonce => (S::FORBIDDEN, "Invalid or expired nonce"),
-            AdminApiError::OwnerMismatch => (S::FORBIDDEN, "Owner mismatch"),
-            AdminApiError::JqlRequired => (S::BAD_REQUEST, "jql field required"),
-            AdminApiError::InvalidJson => (S::BAD_REQUEST, "Invalid JSON body"),
-            AdminApiError::FieldIdRequired => (S::BAD_REQUEST, "fieldId query param required"),
-            AdminApiError::TicketingRejected(problems) => {
-                return Self::new(S::BAD_REQUEST, problems.join("; "));
-            }
-            AdminApiError::JiraNotConfigured => (S::NOT_IMPLEMENTED, "Ticketing-B not configured"),
-            AdminApiError::Vendor(message) | AdminApiError::FilesUnreadable(message) => {
-                return Self::new(S::INTERNAL_SERVER_ERROR, message);
-            }
-            AdminApiError::HostUnreachable(reason) => {
-                return Self::new(S::SERVICE_UNAVAILABLE, reason);
-            }
-            AdminApiError::SessionsIncomplete {
-                is_host_unreachable: unanswered,
-                reason,
-                sessions,
-            } => {
-                let status = match unanswered {
-                    true => S::SERVICE_UNAVAILABLE,
-                    false => S::INTERNAL_SERVER_ERROR,
-                };
-                return Self::new(status, reason).with("sessions", sessions);
-            }
-            AdminApiError::TokenIssueFailed => {
-                (S::INTERNAL_SERVER_ERROR, "Failed to generate token")
-            }
-            AdminApiError::InvalidMode => (S::BAD_REQUEST, runner_mode::INVALID_MODE_MESSAGE),
-            AdminApiError::ModeOverridden(mode) => {
-                let sentence = "RUNNER_MODE env var is set; persisted to DB but has no effect at runtime until the env var is unset";
-                return Self::new(S::CONFLICT, sentence)
-                    .with("persisted", json!(true))
-                    .with("mode", json!(mode.as_str()))
-                    .with("source", json!("env"));
-            }
-            AdminApiError::SessionsNotConfigured => {
-                (S::SERVICE_UNAVAILABLE, "Fly sessions config not set")
-            }
-            AdminApiError::NameAndValueRequired => (S::BAD_REQUEST, "name and value are required"),
-            AdminApiError::Invalid(rule) => return Self::new(S::BAD_REQUEST, rule),
-            AdminApiError::SecretNotFound => (S::NOT_FOUND, "Secret not found"),
-        };
-        Self::new(status, sentence)
-    }
-}
-
-impl From<SecretNameError> for ApiError {
-    fn from(error: SecretNameError) -> Self {
-        AdminApiError::Invalid(error.to_string()).into()
-    }
-}
-
-impl From<SyncError> for ApiError {
-    fn from(error: SyncError) -> Self {
-        match error {
-            SyncError::NoTeam => AdminApiError::TeamNotFound.into(),
-            SyncError::Failed(why) => AdminApiError::Vendor(why).into(),
-            SyncError::Store(error) => error.into(),
-        }
-    }
-}
-
-impl From<OutboxError> for ApiError {
-    fn from(error: OutboxError) -> Self {
-        use StatusCode as S;
-        let (status, sentence) = match error {
-            OutboxError::NotFound => (S::NOT_FOUND, "effect not found"),
-            OutboxError::Outdated => (
-                S::CONFLICT,
-                "A later run has set this anew since; it can only be dropped",
-            ),
-            OutboxError::InProgress => (S::CONFLICT, "It is being tried right now; drop it later"),
-            OutboxError::Store(error) => return error.into(),
-        };
-        Self::new(status, sentence)
-    }
-}
-
-impl From<MappingError> for ApiError {
-    fn from(error: MappingError) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, error.to_string())
     }
 }

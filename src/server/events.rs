@@ -1,8 +1,8 @@
-//! `GET /api/events`: what changes, while it changes, as server-sent events.
+//! `GET /api/events`: changes of the stored state as server-sent events.
 //!
-//! A `job` carries the job, a `step` the job it belongs to, a `decision` the decision, a `poll` the
-//! count of polls; `outbox` only says that another look is worth it. Who falls behind is let go and
-//! comes back for all of it: the stream makes nothing known that the other routes do not show.
+//! A `job` event carries the job, `step` the id of its job, `decision` the decision, `poll` the count of
+//! polls. `outbox` carries nothing; clients reload the outbox. A client that reads too slowly is
+//! disconnected and must reload everything. The stream contains nothing that other routes do not return.
 
 use std::convert::Infallible;
 
@@ -28,17 +28,17 @@ use super::routing::{
 use engine::app::App;
 use store::{StoreChange, StoreResult, decisions};
 
-/// How many events may wait for a reader?
+/// Maximum number of events queued for one client.
 const BACKLOG: usize = 64;
 
-/// Asks proxies to pass events on as they come.
+/// Header that tells reverse proxies not to buffer the stream.
 const UNBUFFERED: (HeaderName, HeaderValue) = (
     HeaderName::from_static("x-accel-buffering"),
     HeaderValue::from_static("no"),
 );
 
 /// Routes of `/api/events`.
-pub fn routes(app: &App) -> Routes {
+pub(crate) fn routes(app: &App) -> Routes {
     let events = path!("api" / "events").boxed();
     one_of([
         events
@@ -53,19 +53,19 @@ pub fn routes(app: &App) -> Routes {
 }
 
 async fn open(caller: RequestAuth, app: App) -> ApiResult {
-    let seat = app
+    let subscription = app
         .stream_subscribers
         .try_acquire()
         .ok_or(AdminApiError::TooManyEventStreams)?;
     let (sender, mut events) = mpsc::channel(BACKLOG);
-    let teller = Teller {
+    let publisher = EventPublisher {
         sender,
         caller,
         app,
     };
     tokio::spawn(async move {
-        teller.tell().await;
-        drop(seat);
+        publisher.run().await;
+        drop(subscription);
     });
     let events = stream::poll_fn(move |cx| {
         events
@@ -78,68 +78,68 @@ async fn open(caller: RequestAuth, app: App) -> ApiResult {
     Ok(response)
 }
 
-/// The one who tells a reader.
-struct Teller {
+/// Publishes events to one client.
+struct EventPublisher {
     sender: mpsc::Sender<Event>,
     caller: RequestAuth,
     app: App,
 }
 
-/// The reader is gone, too slow, or no longer signed in.
-struct Over;
+/// Error: the client is gone, too slow, or no longer signed in.
+struct StreamEnded;
 
-impl Teller {
-    async fn tell(self) {
+impl EventPublisher {
+    async fn run(self) {
         tokio::select! {
-            _ = self.tell_news() => {}
+            _ = self.publish_changes() => {}
             () = self.sender.closed() => {}
             () = self.app.stream_subscribers.closed() => {}
         }
     }
 
-    async fn tell_news(&self) -> Result<(), Over> {
-        let (mut news, mut pulse) = (
+    async fn publish_changes(&self) -> Result<(), StreamEnded> {
+        let (mut changes, mut polls) = (
             self.app.store.subscribe(),
             self.app.heartbeats.subscribe_polls(),
         );
-        // What is watched from here on is known to the reader.
+        // The client loads its data after this comment, so that no change is missed.
         self.send(Event::default().comment("listening"))?;
-        let heartbeat = self.app.timings.stream_heartbeat_interval;
-        let mut beat = Instant::now() + heartbeat;
+        let interval = self.app.timings.stream_heartbeat_interval;
+        let mut heartbeat_at = Instant::now() + interval;
         loop {
             tokio::select! {
-                piece = news.recv() => match piece {
-                    Ok(piece) => self.pass_on(&piece)?,
-                    Err(RecvError::Lagged(_) | RecvError::Closed) => return Err(Over),
+                change = changes.recv() => match change {
+                    Ok(change) => self.publish(&change)?,
+                    Err(RecvError::Lagged(_) | RecvError::Closed) => return Err(StreamEnded),
                 },
-                changed = pulse.changed() => {
-                    changed.map_err(|_| Over)?;
-                    let beat = *pulse.borrow_and_update();
-                    self.send(event("poll", &beat)?)?;
+                changed = polls.changed() => {
+                    changed.map_err(|_| StreamEnded)?;
+                    let poll = *polls.borrow_and_update();
+                    self.send(event("poll", &poll)?)?;
                 }
-                () = sleep_until(beat) => {
-                    self.check()?;
+                () = sleep_until(heartbeat_at) => {
+                    self.check_admin()?;
                     self.send(Event::default().comment(""))?;
-                    beat = Instant::now() + heartbeat;
+                    heartbeat_at = Instant::now() + interval;
                 }
             }
         }
     }
 
-    fn pass_on(&self, piece: &StoreChange) -> Result<(), Over> {
-        match self.read(piece) {
+    fn publish(&self, change: &StoreChange) -> Result<(), StreamEnded> {
+        match self.load_event(change) {
             Ok(Some(event)) => self.send(event),
             Ok(None) => Ok(()),
             Err(error) => {
-                tracing::error!(%error, "News could not be read.");
-                Err(Over)
+                tracing::error!(%error, "Failed to load a change for an event stream.");
+                Err(StreamEnded)
             }
         }
     }
 
-    /// What there is to say about it; nothing when it is gone.
-    fn read(&self, piece: &StoreChange) -> StoreResult<Option<Event>> {
-        let said = match piece {
+    /// Loads the event of a change; `None` if the changed record no longer exists.
+    fn load_event(&self, change: &StoreChange) -> StoreResult<Option<Event>> {
+        let loaded = match change {
             StoreChange::Job(id) => self
                 .app
                 .store
@@ -153,29 +153,29 @@ impl Teller {
                 .and_then(|row| event("decision", row.current()?).ok()),
             StoreChange::Outbox => event("outbox", &json!({})).ok(),
         };
-        Ok(said)
+        Ok(loaded)
     }
 
-    fn send(&self, event: Event) -> Result<(), Over> {
+    fn send(&self, event: Event) -> Result<(), StreamEnded> {
         self.sender.try_send(event).map_err(|error| {
             if let TrySendError::Full(_) = error {
-                tracing::debug!("A reader of events was too slow.");
+                tracing::debug!("Closed an event stream: the client reads too slowly.");
             }
-            Over
+            StreamEnded
         })
     }
 
-    fn check(&self) -> Result<(), Over> {
+    fn check_admin(&self) -> Result<(), StreamEnded> {
         match is_admin(&self.app, &self.caller) {
             Ok(true) => Ok(()),
-            Ok(false) | Err(_) => Err(Over),
+            Ok(false) | Err(_) => Err(StreamEnded),
         }
     }
 }
 
-fn event(name: &str, data: &impl Serialize) -> Result<Event, Over> {
+fn event(name: &str, data: &impl Serialize) -> Result<Event, StreamEnded> {
     Event::default()
         .event(name)
         .json_data(data)
-        .map_err(|_| Over)
+        .map_err(|_| StreamEnded)
 }

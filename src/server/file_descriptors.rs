@@ -1,62 +1,68 @@
-//! File descriptors: how many connections their limit allows.
+//! Limit of file descriptors, and the number of connections that it allows.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::connection_limit::EVICTION_HEADROOM;
 
-/// Maximum number of open connections: far more than a hundred runs, a host's webhooks and some
-/// panels have, and some 10 MiB when all are idle.
-const CONNECTIONS: usize = 1024;
+/// Maximum number of open connections. A hundred runs, the webhooks and several panels need far fewer; 1,024
+/// idle connections use about 10 MiB.
+const MAX_CONNECTIONS: usize = 1024;
 
-/// Maximum number of evicted connections that stay open for a while.
-const TARPIT: usize = 8192;
+/// Maximum number of sockets in the tarpit.
+const MAX_TARPIT: usize = 8192;
 
-/// The file descriptors of this process that are not for connections: files, vendors, runs.
-const OTHERS: usize = 256;
+/// File descriptors reserved for files, vendor connections and runs.
+const RESERVED: usize = 256;
 
-/// A connection has its socket twice, so that the socket can outlive it in the tarpit.
-const EACH: usize = 2;
+/// File descriptors per connection. The socket is duplicated, so that it can outlive the connection in
+/// the tarpit.
+const PER_CONNECTION: usize = 2;
 
-/// How many sockets there may be at once.
+/// Maximum numbers of open sockets.
 #[derive(Debug, PartialEq, Eq)]
-pub struct SocketCapacity {
+pub(crate) struct SocketCapacity {
+    /// Maximum number of connections, without [`EVICTION_HEADROOM`].
     pub connections: usize,
+    /// Maximum number of sockets in the tarpit.
     pub tarpit: usize,
 }
 
 impl SocketCapacity {
-    const MOST: Self = Self {
-        connections: CONNECTIONS,
-        tarpit: TARPIT,
+    const MAX: Self = Self {
+        connections: MAX_CONNECTIONS,
+        tarpit: MAX_TARPIT,
     };
 
-    /// What the limit of this process allows.
-    pub fn current() -> Self {
+    /// Returns the capacity that the soft limit of this process allows.
+    pub(crate) fn current() -> Self {
         let limit = getrlimit(Resource::Nofile).current;
-        limit.map_or(Self::MOST, |limit| {
-            Self::of(usize::try_from(limit).unwrap_or(usize::MAX))
+        limit.map_or(Self::MAX, |limit| {
+            Self::from_limit(usize::try_from(limit).unwrap_or(usize::MAX))
         })
     }
 
-    /// Of so many descriptors. Connections come before the tarpit.
-    fn of(limit: usize) -> Self {
-        let left = limit - OTHERS.min(limit / 2);
-        let connections = (left / EACH).saturating_sub(EVICTION_HEADROOM);
-        let connections = connections.clamp(8, CONNECTIONS);
+    /// Divides `limit` file descriptors. Connections have priority over the tarpit.
+    fn from_limit(limit: usize) -> Self {
+        let available = limit - RESERVED.min(limit / 2);
+        let connections = (available / PER_CONNECTION).saturating_sub(EVICTION_HEADROOM);
+        let connections = connections.clamp(8, MAX_CONNECTIONS);
         Self {
             connections,
-            tarpit: left.saturating_sub(needed(connections)).min(TARPIT),
+            tarpit: available
+                .saturating_sub(descriptors_for(connections))
+                .min(MAX_TARPIT),
         }
     }
 }
 
-const fn needed(connections: usize) -> usize {
-    EACH * (connections + EVICTION_HEADROOM)
+const fn descriptors_for(connections: usize) -> usize {
+    PER_CONNECTION * (connections + EVICTION_HEADROOM)
 }
 
-/// Raises the soft limit of file descriptors to what connections need, as far as the hard limit allows.
+/// Raises the soft limit of file descriptors to the number that connections need, but not above the hard
+/// limit. Logs a warning if the result allows fewer connections than usual.
 pub fn raise_descriptor_limit() {
-    let wanted = (needed(CONNECTIONS) + TARPIT + OTHERS) as u64;
+    let wanted = (descriptors_for(MAX_CONNECTIONS) + MAX_TARPIT + RESERVED) as u64;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= wanted) {
         return;
@@ -70,15 +76,15 @@ pub fn raise_descriptor_limit() {
         },
     );
     let capacity = SocketCapacity::current();
-    if capacity != SocketCapacity::MOST {
-        let refused = set.err().map(|error| error.to_string());
+    if capacity != SocketCapacity::MAX {
+        let error = set.err().map(|error| error.to_string());
         tracing::warn!(
             limit = raised,
             wanted,
             connections = capacity.connections,
-            evicted = capacity.tarpit,
-            refused,
-            "The limit of file descriptors allows fewer connections than usual (see LimitNOFILE, ulimit -n)."
+            tarpit = capacity.tarpit,
+            error,
+            "The file descriptor limit allows fewer connections than usual. Raise LimitNOFILE (systemd) or `ulimit -n`."
         );
     }
 }
@@ -88,19 +94,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_low_limit_has_fewer_connections_and_no_tarpit() {
+    fn a_low_limit_allows_fewer_connections_and_no_tarpit() {
         let rows = [
             (16, 8, 0),
             (1024, 320, 0),
-            (4096, CONNECTIONS, 1664),
-            (65536, CONNECTIONS, TARPIT),
+            (4096, MAX_CONNECTIONS, 1664),
+            (65536, MAX_CONNECTIONS, MAX_TARPIT),
         ];
         for (limit, connections, tarpit) in rows {
             let expected = SocketCapacity {
                 connections,
                 tarpit,
             };
-            assert_eq!(SocketCapacity::of(limit), expected, "{limit}");
+            assert_eq!(SocketCapacity::from_limit(limit), expected, "{limit}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `GET /`: whether the service runs, and whether it can do its work.
+//! `GET /`: health check. Responds 503 with reasons if the service is degraded.
 
 use serde_json::{Map, Value, json};
 use warp::Filter;
@@ -9,7 +9,7 @@ use super::routing::{ApiResult, Routes, method, ok, one_of, reject_other_methods
 use engine::app::App;
 
 /// Routes of `/`.
-pub fn routes(app: &App) -> Routes {
+pub(crate) fn routes(app: &App) -> Routes {
     let root = warp::path::end().boxed();
     one_of([
         root.clone()

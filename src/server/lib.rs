@@ -1,8 +1,8 @@
-//! FLOOR 6: what is asked of us over HTTP.
+//! HTTP server: API, webhooks, metrics and admin panel.
 //!
-//! Here is the route table; each resource has a file named as its path. Handlers read the request,
-//! ask the floors below and shape the answer; no rule of the product is decided here, and no error
-//! status stands outside of [`error`].
+//! This file is the route table. Each resource has a module named like its path. Handlers parse the
+//! request, call the engine or the store and build the response. Business rules are in the crates below;
+//! error statuses are in `error` only.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -43,25 +43,26 @@ pub use file_descriptors::raise_descriptor_limit;
 pub use listen::{bind, serve, serve_control};
 pub use openapi::document;
 
-/// Every route that the network has. The busiest come first.
+/// Builds the routes of the network listener, busiest first. Admin routes exist only if an access code is
+/// set.
 pub fn routes(app: &App) -> BoxedFilter<(Response,)> {
-    let mut all = for_anybody(app);
+    let mut all = common_routes(app);
     if app.config.admin_access_code.is_some() {
-        all.extend(for_operators(app));
+        all.extend(admin_routes(app));
     }
-    answering(all)
+    with_error_handling(all)
 }
 
-/// Every route of the control socket: all that the network may have, whether an access code is set or
-/// not, and what only the owner of the data directory may ask for.
+/// Builds the routes of the control socket: all network routes including the admin routes, even if no
+/// access code is set, and the backup.
 pub fn control_routes(app: &App) -> BoxedFilter<(Response,)> {
-    let mut all = for_anybody(app);
-    all.extend(for_operators(app));
+    let mut all = common_routes(app);
+    all.extend(admin_routes(app));
     all.push(backup::routes(app));
-    answering(all)
+    with_error_handling(all)
 }
 
-fn for_anybody(app: &App) -> Vec<Routes> {
+fn common_routes(app: &App) -> Vec<Routes> {
     let mut all = vec![
         runner::routes(app),
         repo_host_webhook::routes(app),
@@ -76,7 +77,7 @@ fn for_anybody(app: &App) -> Vec<Routes> {
     all
 }
 
-fn for_operators(app: &App) -> Vec<Routes> {
+fn admin_routes(app: &App) -> Vec<Routes> {
     vec![
         admin::routes(app),
         events::routes(app),
@@ -85,7 +86,7 @@ fn for_operators(app: &App) -> Vec<Routes> {
     ]
 }
 
-fn answering(all: Vec<Routes>) -> BoxedFilter<(Response,)> {
+fn with_error_handling(all: Vec<Routes>) -> BoxedFilter<(Response,)> {
     routing::one_of(all)
         .map(routing::reply)
         .recover(error::recover)

@@ -1,7 +1,7 @@
-//! Connections: taking them, bounding them, and letting them end.
+//! HTTP listeners: accept connections, limit them, and shut them down.
 //!
-//! warp routes; the connections are driven here, because a request's head must arrive within a
-//! time, a panic must cost its request only, and a stop must not wait for ever.
+//! warp only routes. Connections are served here, because request heads must arrive in time, a panic must
+//! fail only its own request, and a shutdown must not wait forever.
 
 use std::io;
 use std::net::SocketAddr;
@@ -39,120 +39,125 @@ use super::tarpit::Tarpit;
 use super::verified_senders::VerifiedSenders;
 use engine::app::App;
 
-/// How long may a connection take to send a request's head, or stay idle between two?
+/// Maximum time to send a request head, and maximum idle time between two requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long may a connection take from its beginning to the end of the first head?
+/// Maximum time from the start of a connection to the end of its first request head.
 const FIRST_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long may requests go on after a stop?
-const STOP_DEADLINE: Duration = Duration::from_secs(10);
+/// Maximum time for open requests to finish after a stop.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long is the rest after the system refused a connection, for want of file descriptors say?
-const ACCEPT_REST: Duration = Duration::from_millis(100);
+/// Pause after a failed accept, for example when file descriptors are exhausted.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// How many connections may wait to be accepted. Where it is full, clients try again after a second.
+/// Length of the accept queue. When it is full, clients retry after a second.
 const BACKLOG: u32 = 4096;
 
-/// Listens on an address.
+/// Binds a TCP listener to an address.
 ///
 /// # Errors
-/// When the address is not to be had.
+/// When the address cannot be bound.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
-    // As the standard library has it: a service that is started again need not wait for old connections.
+    // As in the standard library: a restarted service can bind while old connections are in TIME_WAIT.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// Where connections come in.
-enum Door {
+/// Source of connections.
+enum Listener {
     Network(TcpListener),
     Control(ControlSocket),
 }
 
-/// Serves the network until `stop` resolves, then finishes the requests under way.
+/// Serves the network until `stop` resolves, then finishes open requests.
 ///
 /// # Errors
-/// When requests were still under way at the deadline of ten seconds.
+/// When requests are still open 10 seconds after the stop.
 pub async fn serve(
     app: App,
     listener: TcpListener,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let routes = super::routes(&app);
-    keep(&app, Door::Network(listener), routes, stop).await
+    serve_listener(&app, Listener::Network(listener), routes, stop).await
 }
 
-/// Serves whoever may open the control socket, in the same way.
+/// Serves the control socket in the same way.
 ///
 /// # Errors
-/// As [`serve`].
+/// Same as [`serve`].
 pub async fn serve_control(
     app: App,
     control: ControlSocket,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let routes = super::control_routes(&app);
-    keep(&app, Door::Control(control), routes, stop).await
+    serve_listener(&app, Listener::Control(control), routes, stop).await
 }
 
-async fn keep(
+async fn serve_listener(
     app: &App,
-    door: Door,
+    listener: Listener,
     routes: BoxedFilter<(Response,)>,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let capacity = SocketCapacity::current();
-    let hall = Hall {
+    let server = Server {
         app,
         routes,
-        crowd: ConnectionLimit::new(capacity.connections),
+        limit: ConnectionLimit::new(capacity.connections),
         tarpit: Arc::new(Tarpit::new(capacity.tarpit)),
-        signers: Arc::default(),
+        senders: Arc::default(),
         connections: GracefulShutdown::new(),
     };
     let mut stop = pin!(stop);
     loop {
-        let let_in = pin!(hall.let_in(&door));
-        match select(let_in, &mut stop).await {
+        let accept = pin!(server.accept(&listener));
+        match select(accept, &mut stop).await {
             Either::Left((Ok(()), _)) => {}
-            Either::Left((Err(error), _)) => hall.rest(&error).await,
+            Either::Left((Err(error), _)) => server.handle_accept_error(&error).await,
             Either::Right(((), _)) => break,
         }
     }
-    drop(door);
+    drop(listener);
     app.stream_subscribers.close();
-    tokio::time::timeout(STOP_DEADLINE, hall.connections.shutdown())
+    tokio::time::timeout(SHUTDOWN_TIMEOUT, server.connections.shutdown())
         .await
-        .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "requests were cut off at the stop"))
+        .map_err(|_| {
+            io::Error::new(
+                io::ErrorKind::TimedOut,
+                "requests were aborted because they did not finish within 10 seconds",
+            )
+        })
 }
 
-/// What is behind a door.
-struct Hall<'a> {
+/// State shared by the connections of one listener.
+struct Server<'a> {
     app: &'a App,
     routes: BoxedFilter<(Response,)>,
-    crowd: ConnectionLimit,
+    limit: ConnectionLimit,
     tarpit: Arc<Tarpit>,
-    signers: Arc<VerifiedSenders>,
+    senders: Arc<VerifiedSenders>,
     connections: GracefulShutdown,
 }
 
-impl Hall<'_> {
-    /// Lets one connection in, once there is place for it.
-    async fn let_in(&self, door: &Door) -> io::Result<()> {
-        match door {
-            Door::Network(listener) => {
+impl Server<'_> {
+    /// Accepts one connection and serves it in a task of its own.
+    async fn accept(&self, listener: &Listener) -> io::Result<()> {
+        match listener {
+            Listener::Network(listener) => {
                 let (stream, address) = listener.accept().await?;
-                // Replies are small and whole; nothing is won by waiting to fill a packet.
+                // Responses are small and written at once; waiting to fill a packet gains nothing.
                 let _ = stream.set_nodelay(true);
                 self.connect(stream, Peer::Network(address)).await?;
             }
-            Door::Control(control) => {
+            Listener::Control(control) => {
                 if let Some(stream) = control.accept().await? {
                     self.connect(stream, Peer::ControlSocket).await?;
                 }
@@ -166,8 +171,8 @@ impl Hall<'_> {
         stream: impl AsyncRead + AsyncWrite + AsFd + Send + Unpin + 'static,
         peer: Peer,
     ) -> io::Result<()> {
-        let owner = client_identity::peer_key(self.app, peer);
-        let Some(place) = self.crowd.acquire(owner).await.map(Arc::new) else {
+        let client = client_identity::peer_key(self.app, peer);
+        let Some(slot) = self.limit.acquire(client).await.map(Arc::new) else {
             return Ok(());
         };
         let (socket, tarpit) = (
@@ -175,107 +180,108 @@ impl Hall<'_> {
             Arc::clone(&self.tarpit),
         );
         let service = TowerToHyperService::new(warp::service(self.routes.clone()));
-        let (app, at) = (self.app.clone(), Arc::clone(&place));
-        let signers = Arc::clone(&self.signers);
+        let (app, request_slot) = (self.app.clone(), Arc::clone(&slot));
+        let senders = Arc::clone(&self.senders);
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
             .serve_connection(
                 TokioIo::new(stream),
                 service_fn(move |request| {
-                    let (at, signers) = (Arc::clone(&at), Arc::clone(&signers));
-                    answer(app.clone(), service.clone(), request, peer, at, signers)
+                    let (slot, senders) = (Arc::clone(&request_slot), Arc::clone(&senders));
+                    handle_request(app.clone(), service.clone(), request, peer, slot, senders)
                 }),
             );
-        // In a box: a future that is moved into another would take its place twice.
+        // Boxed, because a future moved into another future takes twice its size.
         let watched = Box::pin(self.connections.watch(connection));
         tokio::spawn(async move {
             tokio::select! {
-                () = place.evicted() => {
+                () = slot.evicted() => {
                     tracing::debug!(?peer, "Evicted a connection.");
                 }
-                () = silence(&place) => {
-                    tracing::debug!(?peer, "A connection sent no request in time.");
+                () = first_request_timeout(&slot) => {
+                    tracing::debug!(?peer, "Closed a connection that sent no request in time.");
                     return;
                 }
                 ended = watched => {
                     if let Err(error) = ended {
-                        tracing::debug!(?peer, %error, "A connection broke.");
+                        tracing::debug!(?peer, %error, "A connection failed.");
                     }
-                    // Closed now, the rest of a body that was refused would take its answer with it.
-                    if !place.has_rejected_request() {
+                    // After a rejected request, closing at once could reset the connection before the
+                    // client has read the response.
+                    if !slot.has_rejected_request() {
                         return;
                     }
                 }
             }
-            drop(place);
+            drop(slot);
             tarpit.close(socket).await;
         });
         Ok(())
     }
 
-    /// Waits until connections may be accepted again. What the system lacks for another, a stranger's may
-    /// give back.
-    async fn rest(&self, error: &io::Error) {
+    /// Waits before the next accept, and evicts an anonymous connection to free the resources that the system
+    /// lacks. Does neither if the client caused the error.
+    async fn handle_accept_error(&self, error: &io::Error) {
         use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-        let is_the_callers = [ConnectionAborted, ConnectionRefused, ConnectionReset];
-        if !is_the_callers.contains(&error.kind()) {
-            tracing::error!(%error, "Connections cannot be accepted.");
-            self.crowd.evict_anonymous();
-            tokio::time::sleep(ACCEPT_REST).await;
+        let caused_by_client = [ConnectionAborted, ConnectionRefused, ConnectionReset];
+        if !caused_by_client.contains(&error.kind()) {
+            tracing::error!(%error, "Failed to accept a connection.");
+            self.limit.evict_anonymous();
+            tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
         }
     }
 }
 
-/// Resolves when a connection has had no request in its first seconds.
-async fn silence(place: &ConnectionSlot) {
+/// Resolves when a connection has sent no request within [`FIRST_HEAD_TIMEOUT`].
+async fn first_request_timeout(slot: &ConnectionSlot) {
     tokio::time::sleep(FIRST_HEAD_TIMEOUT).await;
-    if place.has_received_request() {
+    if slot.has_received_request() {
         std::future::pending().await
     }
 }
 
-async fn answer<S>(
+async fn handle_request<S>(
     app: App,
     routes: TowerToHyperService<S>,
     mut request: Request<Incoming>,
     peer: Peer,
-    place: Arc<ConnectionSlot>,
-    signers: Arc<VerifiedSenders>,
+    slot: Arc<ConnectionSlot>,
+    senders: Arc<VerifiedSenders>,
 ) -> Result<warp::http::Response<impl Body<Data = Bytes, Error = warp::Error>>, hyper::Error>
 where
     TowerToHyperService<S>:
         Service<Request<Incoming>, Response = Response, Error = std::convert::Infallible>,
 {
-    let mut guest = client_identity::identify(&app, peer, request.uri().path(), request.headers());
-    let signer = (guest.trust == TrustLevel::UnverifiedSignature).then_some(guest.key);
-    guest.trust = signers.trust_level(guest);
-    let busy = place.begin_request(guest.trust, guest.key);
+    let mut client = client_identity::identify(&app, peer, request.uri().path(), request.headers());
+    let sender = (client.trust == TrustLevel::UnverifiedSignature).then_some(client.key);
+    client.trust = senders.trust_level(client);
+    let guard = slot.begin_request(client.trust, client.key);
     let span = tracing::info_span!("request", method = %request.method(), path = request.uri().path(), job_id = Empty);
     let (began, path) = (Instant::now(), request.uri().path().to_owned());
     if request.method() == Method::HEAD {
-        // The answer to HEAD is that to GET; the connection leaves its body out.
+        // HEAD is routed as GET. hyper omits the body of the response.
         *request.method_mut() = Method::GET;
     }
     let has_body = !request.body().is_end_stream();
     request.extensions_mut().insert(peer);
-    request.extensions_mut().insert(guest);
-    let answered = AssertUnwindSafe(routes.call(request)).catch_unwind();
-    let response = match answered.instrument(span.clone()).await {
+    request.extensions_mut().insert(client);
+    let result = AssertUnwindSafe(routes.call(request)).catch_unwind();
+    let response = match result.instrument(span.clone()).await {
         Ok(Ok(response)) => response,
         Err(_) => {
-            span.in_scope(|| tracing::error!("A request panicked."));
+            span.in_scope(|| tracing::error!("A request handler panicked."));
             routing::with_default_headers(ApiError::internal().into_response())
         }
     };
     if has_body && response.status().is_client_error() {
-        place.mark_rejected();
+        slot.mark_rejected();
     }
-    if let Some(signer) = signer {
-        signers.record_response(signer, response.status());
+    if let Some(sender) = sender {
+        senders.record_response(sender, response.status());
     }
     let status = response.status().as_u16();
     requests::count(&app.metrics, &path, status, began.elapsed());
-    span.in_scope(|| tracing::debug!(status, "Answered."));
-    Ok(response.map(|body| GuardedBody::new(body, busy)))
+    span.in_scope(|| tracing::debug!(status, "Responded to a request."));
+    Ok(response.map(|body| GuardedBody::new(body, guard)))
 }

@@ -1,8 +1,7 @@
-//! `/admin`: the panel, out of this very program.
+//! `/admin`: the admin panel, embedded in the executable.
 //!
-//! Every path below `/admin/assets/` is a file; every other one is a view that the page finds by
-//! itself. Files are named alike in every version, so browsers keep them and ask each time whether
-//! they are still good.
+//! Paths below `/admin/assets/` are files. All other paths return the page, which routes them itself.
+//! File names do not change between versions, so browsers revalidate them with every request.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -28,7 +27,7 @@ use super::routing::{ApiResult, Routes, method, one_of, reject_other_methods};
 
 static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../assets");
 
-/// Compressed once, when the first page is asked for.
+/// All assets by path, compressed once on the first request.
 static ASSETS: LazyLock<BTreeMap<String, Asset>> = LazyLock::new(|| {
     let mut assets = BTreeMap::new();
     collect(&FILES, &mut assets);
@@ -38,7 +37,7 @@ static ASSETS: LazyLock<BTreeMap<String, Asset>> = LazyLock::new(|| {
 const PAGE: &str = "index.html";
 
 /// Routes of `/admin`.
-pub fn routes() -> Routes {
+pub(crate) fn routes() -> Routes {
     let below = path("admin").and(path::tail()).boxed();
     let any = below.clone().map(|_| ()).untuple_one().boxed();
     one_of([
@@ -54,15 +53,15 @@ pub fn routes() -> Routes {
 async fn show(tail: Tail, headers: HeaderMap) -> ApiResult {
     let name = tail.as_str().strip_prefix("assets/").unwrap_or(PAGE);
     let asset = ASSETS.get(name).ok_or_else(ApiError::not_found)?;
-    Ok(asset.answer(&headers))
+    Ok(asset.response(&headers))
 }
 
 struct Asset {
-    kind: &'static str,
-    /// Weak: it stands for both encodings.
-    tag: HeaderValue,
+    content_type: &'static str,
+    /// Weak ETag, because it is the same for both encodings.
+    etag: HeaderValue,
     plain: Bytes,
-    /// None where it would be no smaller.
+    /// Compressed contents; `None` if they would not be smaller.
     gzip: Option<Bytes>,
 }
 
@@ -79,9 +78,9 @@ fn collect(dir: &'static Dir<'_>, assets: &mut BTreeMap<String, Asset>) {
 }
 
 impl Asset {
-    /// None for a file of a kind that no page asks for.
+    /// Creates an asset; `None` for a file type that the panel does not use.
     fn new(name: &str, contents: &'static [u8]) -> Option<Self> {
-        let kind = match name.rsplit_once('.')?.1 {
+        let content_type = match name.rsplit_once('.')?.1 {
             "html" => "text/html; charset=utf-8",
             "css" => "text/css; charset=utf-8",
             "js" => "text/javascript; charset=utf-8",
@@ -90,34 +89,34 @@ impl Asset {
         };
         let hash = HEXLOWER.encode(&digest(&SHA256, contents).as_ref()[..12]);
         Some(Self {
-            kind,
-            tag: HeaderValue::from_str(&format!("W/\"{hash}\"")).ok()?,
+            content_type,
+            etag: HeaderValue::from_str(&format!("W/\"{hash}\"")).ok()?,
             plain: Bytes::from_static(contents),
             gzip: compressed(contents).filter(|gzip| gzip.len() < contents.len()),
         })
     }
 
-    fn answer(&self, asked: &HeaderMap) -> Response {
-        if is_known(asked, &self.tag) {
+    fn response(&self, headers: &HeaderMap) -> Response {
+        if matches_etag(headers, &self.etag) {
             let mut response = StatusCode::NOT_MODIFIED.into_response();
-            self.dress(&mut response);
+            self.add_headers(&mut response);
             return response;
         }
-        let gzip = self.gzip.as_ref().filter(|_| takes_gzip(asked));
+        let gzip = self.gzip.as_ref().filter(|_| accepts_gzip(headers));
         let mut response = Response::new(gzip.unwrap_or(&self.plain).clone().into());
         if gzip.is_some() {
             let gzip = HeaderValue::from_static("gzip");
             response.headers_mut().insert(CONTENT_ENCODING, gzip);
         }
-        self.dress(&mut response);
+        self.add_headers(&mut response);
         response
     }
 
-    fn dress(&self, response: &mut Response) {
+    fn add_headers(&self, response: &mut Response) {
         let text = HeaderValue::from_static;
         let headers: [(HeaderName, HeaderValue); 4] = [
-            (CONTENT_TYPE, text(self.kind)),
-            (ETAG, self.tag.clone()),
+            (CONTENT_TYPE, text(self.content_type)),
+            (ETAG, self.etag.clone()),
             (VARY, text("accept-encoding")),
             (CACHE_CONTROL, text("no-cache")),
         ];
@@ -131,18 +130,18 @@ fn compressed(contents: &[u8]) -> Option<Bytes> {
     encoder.finish().ok().map(Bytes::from)
 }
 
-fn is_known(asked: &HeaderMap, tag: &HeaderValue) -> bool {
-    let (Some(known), Ok(tag)) = (words(asked, &IF_NONE_MATCH), tag.to_str()) else {
+fn matches_etag(headers: &HeaderMap, etag: &HeaderValue) -> bool {
+    let (Some(known), Ok(etag)) = (header_text(headers, &IF_NONE_MATCH), etag.to_str()) else {
         return false;
     };
-    let strong = tag.trim_start_matches("W/");
+    let strong = etag.trim_start_matches("W/");
     known
         .split(',')
         .any(|known| known.trim().trim_start_matches("W/") == strong || known.trim() == "*")
 }
 
-fn takes_gzip(asked: &HeaderMap) -> bool {
-    let codings = words(asked, &ACCEPT_ENCODING).unwrap_or_default();
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let codings = header_text(headers, &ACCEPT_ENCODING).unwrap_or_default();
     codings.split(',').any(|coding| {
         let (name, quality) = coding.split_once(';').unwrap_or((coding, ""));
         let refused = quality.trim().trim_start_matches("q=").parse() == Ok(0.0);
@@ -150,7 +149,7 @@ fn takes_gzip(asked: &HeaderMap) -> bool {
     })
 }
 
-fn words<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+fn header_text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
@@ -159,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_takes_gzip_is_sent_gzip() {
+    fn sends_gzip_only_to_clients_that_accept_it() {
         let rows = [
             ("gzip, deflate, br", true),
             ("br;q=1.0, gzip;q=0.8", true),
@@ -168,10 +167,10 @@ mod tests {
             ("identity", false),
             ("", false),
         ];
-        for (accepted, taken) in rows {
+        for (header, accepted) in rows {
             let mut headers = HeaderMap::new();
-            headers.insert(ACCEPT_ENCODING, accepted.parse().unwrap());
-            assert_eq!(takes_gzip(&headers), taken, "{accepted}");
+            headers.insert(ACCEPT_ENCODING, header.parse().unwrap());
+            assert_eq!(accepts_gzip(&headers), accepted, "{header}");
         }
     }
 }

@@ -1,10 +1,8 @@
-//! `POST /api/repo-host/webhook`: what happens at the repository host. (spec: *Webhook and trigger
-//! endpoints*)
+//! `POST /api/repo-host/webhook`: webhooks of GitHub. See docs/behaviour.md#repository-webhook.
 //!
-//! What has no header like a signature is refused before its body is read. The signature is checked over the
-//! bytes as they came, before anything in them is looked at. A
-//! delivery that was taken is stored before it is answered; the host does not send it again by
-//! itself.
+//! Requests without a well-formed signature header are rejected before their body is read. The signature
+//! is verified over the raw bytes before they are parsed. A delivery is stored before the response is
+//! sent, because GitHub does not redeliver automatically.
 
 use std::future::ready;
 
@@ -29,46 +27,46 @@ use engine::app::App;
 use engine::feedback::{self, WebhookOutcome};
 use vendors::scm::webhook;
 
-/// Longest delivery id that is kept as it is; the host's are GUIDs.
+/// Maximum length of a delivery id. Longer ids are replaced by a hash. GitHub sends GUIDs.
 const MAX_DELIVERY_ID: usize = 100;
 
 /// Routes of `/api/repo-host`.
-pub fn routes(app: &App) -> Routes {
+pub(crate) fn routes(app: &App) -> Routes {
     let hook = path!("api" / "repo-host" / "webhook").boxed();
     one_of([
         hook.clone()
             .and(method(Method::POST))
-            .and(configured(app))
+            .and(require_configured(app))
             .and(require_signature_header(REPO_HOST_SIGNATURE))
             .and(warp::header::headers_cloned())
             .and(body(MAX_WEBHOOK_BODY))
             .and(with_app(app))
-            .then(take)
+            .then(receive)
             .boxed(),
         reject_other_methods(&hook, [Method::POST]),
     ])
 }
 
-/// The secret that senders sign with.
-fn configured(app: &App) -> BoxedFilter<(Secret,)> {
+/// Extracts the webhook secret. Rejects the request if none is configured.
+fn require_configured(app: &App) -> BoxedFilter<(Secret,)> {
     let secret = app.config.scm_webhook_secret.clone();
     warp::any()
         .and_then(move || {
-            let known = secret.clone();
-            let off = || Rejection::from(ApiError::from(WebhookApiError::NotConfigured));
-            ready(known.ok_or_else(off))
+            let secret = secret.clone();
+            let not_configured = || Rejection::from(ApiError::from(WebhookApiError::NotConfigured));
+            ready(secret.ok_or_else(not_configured))
         })
         .boxed()
 }
 
-async fn take(secret: Secret, headers: HeaderMap, body: Bytes, app: App) -> ApiResult {
+async fn receive(secret: Secret, headers: HeaderMap, body: Bytes, app: App) -> ApiResult {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let signature = header(REPO_HOST_SIGNATURE).unwrap_or_default();
     if !is_valid_signature(&body, signature, &secret) {
         return Err(WebhookApiError::InvalidSignature.into());
     }
     let is_form = header(CONTENT_TYPE.as_str())
-        .is_some_and(|kind| kind.starts_with("application/x-www-form-urlencoded"));
+        .is_some_and(|value| value.starts_with("application/x-www-form-urlencoded"));
     let payload = match is_form {
         true => form_field(&body, "payload").and_then(|payload| webhook::parse_payload(&payload)),
         false => webhook::parse_payload(&body),
@@ -77,7 +75,7 @@ async fn take(secret: Secret, headers: HeaderMap, body: Bytes, app: App) -> ApiR
     let event = webhook::parse_event(header("x-github-event"), &payload)?;
     let delivery = match header("x-github-delivery") {
         Some(id) if !id.is_empty() && id.len() <= MAX_DELIVERY_ID => id.to_owned(),
-        // The same bytes are the same delivery.
+        // Without a usable id, identical bytes count as the same delivery.
         _ => format!("sha256:{}", sha256_hex(&String::from_utf8_lossy(&body))),
     };
     Ok(ok(

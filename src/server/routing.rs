@@ -1,8 +1,7 @@
-//! The pieces that routes are made of.
+//! Building blocks of routes: filters, parameters and responses.
 //!
-//! Each is boxed, so that `and` of two of them is compiled once however many routes there are.
-//! What refuses a request while it is being routed rejects with [`Refused`](super::error::Refused);
-//! everything later is an [`ApiError`] of the handler.
+//! Filters are boxed, so that `and` is compiled once for all routes. A filter that rejects a request uses
+//! [`ApiRejection`](super::error::ApiRejection); later errors are an [`ApiError`] of the handler.
 
 use std::future::ready;
 use std::io;
@@ -22,8 +21,8 @@ use warp::reject::Rejection;
 use warp::reply::{Reply, Response};
 use warp::{Filter, reject};
 
-pub use super::body::{MAX_BODY, MAX_WEBHOOK_BODY, body};
-pub use super::client_identity::client_ip;
+pub(crate) use super::body::{MAX_BODY, MAX_WEBHOOK_BODY, body};
+pub(crate) use super::client_identity::client_ip;
 use super::error::{AdminApiError, ApiError, RunnerApiError};
 use domain::audit::Actor;
 use domain::crypto::admin_token;
@@ -33,31 +32,31 @@ use domain::ids::JobId;
 use engine::app::App;
 use store::{StoreResult, admin_tokens};
 
-/// What a handler answers.
-pub type ApiResult = Result<Response, ApiError>;
+/// Result of a handler.
+pub(crate) type ApiResult = Result<Response, ApiError>;
 
-/// One route or many.
-pub type Routes = BoxedFilter<(ApiResult,)>;
+/// One or more routes.
+pub(crate) type Routes = BoxedFilter<(ApiResult,)>;
 
-/// The other end of the connection. The listener says who it is; nothing in a request can.
+/// Remote end of a connection. Set by the listener; no request can set it.
 #[derive(Debug, Clone, Copy)]
-pub enum Peer {
-    /// Somebody on the network, who must prove who they are.
+pub(crate) enum Peer {
+    /// Network client, which must authenticate.
     Network(SocketAddr),
-    /// Whoever could open the control socket: the service's own user, or root.
+    /// Client of the control socket: the user of the service, or root.
     ControlSocket,
 }
 
-/// Who asks, as far as it is known before any token is looked up.
+/// Credentials of a request, not verified yet.
 #[derive(Debug, Clone, Default)]
-pub struct RequestAuth {
+pub(crate) struct RequestAuth {
     is_owner: bool,
     authorization: Option<String>,
 }
 
 impl RequestAuth {
-    /// Somebody on the network with this Authorization header.
-    pub fn with_authorization(authorization: &str) -> Self {
+    /// Creates the credentials of a network client with this Authorization header.
+    pub(crate) fn with_authorization(authorization: &str) -> Self {
         Self {
             is_owner: false,
             authorization: Some(authorization.to_owned()),
@@ -65,36 +64,35 @@ impl RequestAuth {
     }
 }
 
-/// The first of the routes that takes the request. What is first is found first: each costs only those
-/// before it.
-pub fn one_of<R>(routes: R) -> Routes
+/// Combines routes. They are tried in order, so the most frequent should come first.
+pub(crate) fn one_of<R>(routes: R) -> Routes
 where
     R: IntoIterator<Item = Routes, IntoIter: DoubleEndedIterator>,
 {
     routes
         .into_iter()
         .rev()
-        .reduce(|rest, one| one.or(rest).unify().boxed())
-        .unwrap_or_else(nothing)
+        .reduce(|rest, route| route.or(rest).unify().boxed())
+        .unwrap_or_else(no_routes)
 }
 
-fn nothing() -> Routes {
+fn no_routes() -> Routes {
     warp::any()
         .and_then(|| ready(Err::<ApiResult, Rejection>(reject::not_found())))
         .boxed()
 }
 
-/// The engine's handles, as the last argument of a handler.
-pub fn with_app(app: &App) -> BoxedFilter<(App,)> {
+/// Passes the application state to a handler, as its last argument.
+pub(crate) fn with_app(app: &App) -> BoxedFilter<(App,)> {
     let app = app.clone();
     warp::any().map(move || app.clone()).boxed()
 }
 
-/// Requests of this method.
-pub fn method(wanted: Method) -> BoxedFilter<()> {
+/// Matches requests of one method.
+pub(crate) fn method(expected: Method) -> BoxedFilter<()> {
     warp::method()
         .and_then(move |method: Method| {
-            ready(if method == wanted {
+            ready(if method == expected {
                 Ok(())
             } else {
                 Err(reject::not_found())
@@ -104,8 +102,11 @@ pub fn method(wanted: Method) -> BoxedFilter<()> {
         .boxed()
 }
 
-/// Answers every other method on a path: 405, with those it has.
-pub fn reject_other_methods(path: &BoxedFilter<()>, allowed: impl Into<Vec<Method>>) -> Routes {
+/// Responds 405 with an `Allow` header to all other methods of a path.
+pub(crate) fn reject_other_methods(
+    path: &BoxedFilter<()>,
+    allowed: impl Into<Vec<Method>>,
+) -> Routes {
     let allowed = allowed.into();
     path.clone()
         .and(warp::method())
@@ -119,14 +120,14 @@ pub fn reject_other_methods(path: &BoxedFilter<()>, allowed: impl Into<Vec<Metho
         .boxed()
 }
 
-/// A path without what stands in its parameter.
-pub fn without_param(path: &BoxedFilter<(PathSegment,)>) -> BoxedFilter<()> {
+/// Matches a path with one parameter and drops the parameter.
+pub(crate) fn without_param(path: &BoxedFilter<(PathSegment,)>) -> BoxedFilter<()> {
     path.clone().map(|_| ()).untuple_one().boxed()
 }
 
-/// One segment of a path, its percent signs decoded.
+/// Percent-decoded path segment. Empty segments and control characters are rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PathSegment(pub String);
+pub(crate) struct PathSegment(pub String);
 
 impl FromStr for PathSegment {
     type Err = ();
@@ -157,49 +158,49 @@ fn percent_decoded(raw: &[u8]) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-/// A field of a form's body.
-pub fn form_field(body: &[u8], name: &str) -> Option<Vec<u8>> {
+/// Returns the decoded value of a field of a URL-encoded form.
+pub(crate) fn form_field(body: &[u8], name: &str) -> Option<Vec<u8>> {
     let mut pairs = body.split(|byte| *byte == b'&');
     let value = pairs.find_map(|pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
-    let spaced: Vec<u8> = value
+    let unescaped: Vec<u8> = value
         .iter()
         .map(|byte| if *byte == b'+' { b' ' } else { *byte })
         .collect();
-    percent_decoded(&spaced)
+    percent_decoded(&unescaped)
 }
 
-/// Reads a body as JSON; None when it is none.
-pub fn parse_json(body: &[u8]) -> Option<Value> {
+/// Parses a body as JSON; `None` if it is invalid.
+pub(crate) fn parse_json(body: &[u8]) -> Option<Value> {
     serde_json::from_slice(body).ok()
 }
 
-/// 200 with a JSON body.
-pub fn ok(body: &impl Serialize) -> Response {
+/// Builds a 200 response with a JSON body.
+pub(crate) fn ok(body: &impl Serialize) -> Response {
     warp::reply::json(body).into_response()
 }
 
-/// 200 with a body that is JSON already.
-pub fn json_text(text: Bytes) -> Response {
+/// Builds a 200 response from serialized JSON.
+pub(crate) fn json_text(text: Bytes) -> Response {
     let json = "application/json";
     warp::reply::with_header(Response::new(text.into()), CONTENT_TYPE, json).into_response()
 }
 
-/// 200 with a text that is kept as a file.
-pub fn attachment(name: &'static str, text: String) -> Response {
+/// Builds a 200 response that browsers save as a text file.
+pub(crate) fn attachment(name: &'static str, text: String) -> Response {
     let disposition = format!("attachment; filename=\"{name}\"");
     let reply = warp::reply::with_header(text, CONTENT_TYPE, "text/plain; charset=utf-8");
     warp::reply::with_header(reply, CONTENT_DISPOSITION, disposition).into_response()
 }
 
-/// 202 with a JSON body: noted, not done yet.
-pub fn accepted(body: &impl Serialize) -> Response {
+/// Builds a 202 response with a JSON body: accepted, not completed yet.
+pub(crate) fn accepted(body: &impl Serialize) -> Response {
     let mut response = ok(body);
     *response.status_mut() = StatusCode::ACCEPTED;
     response
 }
 
-/// The Authorization header; None without one, or with one that is no text.
-pub fn authorization() -> BoxedFilter<(Option<String>,)> {
+/// Extracts the Authorization header; `None` if it is missing or not text.
+pub(crate) fn authorization() -> BoxedFilter<(Option<String>,)> {
     warp::header::headers_cloned()
         .map(|headers: HeaderMap| {
             let value = headers.get(AUTHORIZATION)?;
@@ -208,8 +209,8 @@ pub fn authorization() -> BoxedFilter<(Option<String>,)> {
         .boxed()
 }
 
-/// Whose run token of this audience the request carries.
-pub fn run_token(app: &App, audience: TokenAudience) -> BoxedFilter<(RunClaims,)> {
+/// Verifies the run token of a request and extracts its claims.
+pub(crate) fn run_token(app: &App, audience: TokenAudience) -> BoxedFilter<(RunClaims,)> {
     let app = app.clone();
     authorization()
         .and_then(move |header: Option<String>| {
@@ -217,21 +218,21 @@ pub fn run_token(app: &App, audience: TokenAudience) -> BoxedFilter<(RunClaims,)
             if let Ok(claims) = &claims {
                 record_job_id(&claims.job);
             }
-            ready(claims.map_err(|fault| Rejection::from(ApiError::from(fault))))
+            ready(claims.map_err(|error| Rejection::from(ApiError::from(error))))
         })
         .boxed()
 }
 
-/// Every line about this request names the job that it is for.
-pub fn record_job_id(job: &JobId) {
+/// Adds the job id to all log lines of the current request.
+pub(crate) fn record_job_id(job: &JobId) {
     tracing::Span::current().record("job_id", job.as_str());
 }
 
-/// Checks a run's Authorization header.
+/// Verifies the Authorization header of a run.
 ///
 /// # Errors
-/// The first fault in the order of the wire: no secret, no bearer, a bad token.
-pub fn verify_run_token(
+/// In this order: `RUNNER_TOKEN_SECRET` not set, no bearer token, invalid token.
+pub(crate) fn verify_run_token(
     app: &App,
     header: Option<&str>,
     audience: TokenAudience,
@@ -248,18 +249,18 @@ pub fn verify_run_token(
         .map_err(RunnerApiError::Token)
 }
 
-/// Requests of this method by somebody who is signed in.
-pub fn require_admin(app: &App, wanted: Method) -> BoxedFilter<()> {
+/// Matches requests of one method that come with a valid admin token or from the control socket.
+pub(crate) fn require_admin(app: &App, expected: Method) -> BoxedFilter<()> {
     let app = app.clone();
-    method(wanted)
+    method(expected)
         .and(request_auth())
-        .and_then(move |caller: RequestAuth| ready(check_admin(&app, &caller)))
+        .and_then(move |auth: RequestAuth| ready(check_admin(&app, &auth)))
         .untuple_one()
         .boxed()
 }
 
-/// Who asks.
-pub fn request_auth() -> BoxedFilter<(RequestAuth,)> {
+/// Extracts the credentials of a request.
+pub(crate) fn request_auth() -> BoxedFilter<(RequestAuth,)> {
     warp::ext::optional::<Peer>()
         .and(authorization())
         .map(|peer: Option<Peer>, authorization| RequestAuth {
@@ -269,35 +270,38 @@ pub fn request_auth() -> BoxedFilter<(RequestAuth,)> {
         .boxed()
 }
 
-fn check_admin(app: &App, caller: &RequestAuth) -> Result<(), Rejection> {
-    match is_admin(app, caller) {
+fn check_admin(app: &App, auth: &RequestAuth) -> Result<(), Rejection> {
+    match is_admin(app, auth) {
         Ok(true) => Ok(()),
         Ok(false) => Err(ApiError::from(AdminApiError::Unauthorized).into()),
         Err(error) => Err(ApiError::from(error).into()),
     }
 }
 
-/// Whether it is the owner, or brings the token of somebody who is signed in.
-pub fn is_admin(app: &App, caller: &RequestAuth) -> StoreResult<bool> {
-    if caller.is_owner {
+/// Whether the request comes from the control socket or has a valid admin token.
+///
+/// # Errors
+/// When the store cannot be read.
+pub(crate) fn is_admin(app: &App, auth: &RequestAuth) -> StoreResult<bool> {
+    if auth.is_owner {
         return Ok(true);
     }
-    let token = caller.authorization.as_deref().and_then(bearer_token);
+    let token = auth.authorization.as_deref().and_then(bearer_token);
     let Some(hashed) = token.and_then(|token| hash_admin_token(app, token)) else {
         return Ok(false);
     };
-    let known = app.store.read(|tx| admin_tokens::get(tx, &hashed))?;
-    Ok(known.is_some_and(|known| known.expires_at > app.now()))
+    let stored = app.store.read(|tx| admin_tokens::get(tx, &hashed))?;
+    Ok(stored.is_some_and(|stored| stored.expires_at > app.now()))
 }
 
-/// What is stored of the token of somebody who is signed in; none without an access code to sign in with.
-pub fn hash_admin_token(app: &App, token: &str) -> Option<String> {
+/// Returns the hash under which an admin token is stored; `None` if no access code is configured.
+pub(crate) fn hash_admin_token(app: &App, token: &str) -> Option<String> {
     let code = app.config.admin_access_code.as_ref()?;
     Some(admin_token::hash_token(token, code))
 }
 
-/// The operator whose request it is, as the audit names them.
-pub fn operator(app: &App) -> BoxedFilter<(Actor,)> {
+/// Extracts the actor of a request for the audit log.
+pub(crate) fn operator(app: &App) -> BoxedFilter<(Actor,)> {
     warp::ext::optional::<Peer>()
         .and(client_ip(app))
         .map(|peer: Option<Peer>, address: IpAddr| match peer {
@@ -307,7 +311,7 @@ pub fn operator(app: &App) -> BoxedFilter<(Actor,)> {
         .boxed()
 }
 
-const SECURITY: [(HeaderName, HeaderValue); 4] = [
+const SECURITY_HEADERS: [(HeaderName, HeaderValue); 4] = [
     (
         CONTENT_SECURITY_POLICY,
         HeaderValue::from_static(
@@ -319,10 +323,10 @@ const SECURITY: [(HeaderName, HeaderValue); 4] = [
     (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
 ];
 
-/// Puts the headers on that every reply carries. Nothing is cached that does not say it may be.
-pub fn with_default_headers(mut response: Response) -> Response {
+/// Adds the security headers, and `Cache-Control: no-store` unless the response sets that header itself.
+pub(crate) fn with_default_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
-    for (name, value) in SECURITY {
+    for (name, value) in SECURITY_HEADERS {
         headers.insert(name, value);
     }
     headers
@@ -331,18 +335,21 @@ pub fn with_default_headers(mut response: Response) -> Response {
     response
 }
 
-/// Looks at files where waiting for a disk holds nobody up; `shown` is where, for an error.
-pub async fn run_blocking<T: Send + 'static>(
-    shown: &str,
-    look: impl FnOnce() -> io::Result<T> + Send + 'static,
+/// Runs file operations on a blocking thread. `path` is included in the error text.
+///
+/// # Errors
+/// When the operation fails or panics.
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    path: &str,
+    operation: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let looked = tokio::task::spawn_blocking(look).await;
-    let looked = looked.map_err(|_| ApiError::internal())?;
-    looked.map_err(|error| AdminApiError::FilesUnreadable(format!("{shown}: {error}")).into())
+    let result = tokio::task::spawn_blocking(operation).await;
+    let result = result.map_err(|_| ApiError::internal())?;
+    result.map_err(|error| AdminApiError::FilesUnreadable(format!("{path}: {error}")).into())
 }
 
-/// The reply of a route.
-pub fn reply(result: ApiResult) -> Response {
+/// Converts the result of a handler into a response.
+pub(crate) fn reply(result: ApiResult) -> Response {
     result.unwrap_or_else(Reply::into_response)
 }
 
@@ -351,13 +358,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn segments_are_decoded_or_refused() {
-        let read = |raw: &str| raw.parse().ok().map(|PathSegment(text)| text);
-        assert_eq!(read("ENG"), Some("ENG".to_owned()));
-        assert_eq!(read("EN%47%2d4"), Some("ENG-4".to_owned()));
-        assert_eq!(read("a%2Fb%C3%A4"), Some("a/bä".to_owned()));
+    fn decodes_or_rejects_path_segments() {
+        let parse = |raw: &str| raw.parse().ok().map(|PathSegment(text)| text);
+        assert_eq!(parse("ENG"), Some("ENG".to_owned()));
+        assert_eq!(parse("EN%47%2d4"), Some("ENG-4".to_owned()));
+        assert_eq!(parse("a%2Fb%C3%A4"), Some("a/bä".to_owned()));
         for bad in ["%", "%4", "%zz", "%ff", "a%00", "%0a"] {
-            assert_eq!(read(bad), None, "{bad}");
+            assert_eq!(parse(bad), None, "{bad}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! `/runner/*`: what runs report, and what they ask. (spec: *Runner and session endpoints*)
+//! `/runner/*`: reports and requests of runs. See docs/behaviour.md#requests-of-runs-and-hosts.
 //!
-//! Every check runs before anything is stored, so that no refused report spends its token. That a
-//! result counts once is decided in the commit that stores it, not here.
+//! All checks run before anything is stored, so that a rejected report does not consume its token. A
+//! second result is rejected in the transaction that stores the first, not here.
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -23,10 +23,10 @@ use engine::{planning_context, run_reports};
 use store::jobs;
 
 /// Routes of `/runner`.
-pub fn routes(app: &App) -> Routes {
+pub(crate) fn routes(app: &App) -> Routes {
     let result = path!("runner" / "result").boxed();
     let progress = path!("runner" / "progress").boxed();
-    let planned = path!("runner" / "planning-context").boxed();
+    let context = path!("runner" / "planning-context").boxed();
     let (post, app_) = (method(Method::POST), with_app(app));
     one_of([
         progress
@@ -45,7 +45,7 @@ pub fn routes(app: &App) -> Routes {
             .and(app_.clone())
             .then(report_result)
             .boxed(),
-        planned
+        context
             .clone()
             .and(method(Method::GET))
             .and(run_token(app, TokenAudience::Progress))
@@ -54,7 +54,7 @@ pub fn routes(app: &App) -> Routes {
             .boxed(),
         reject_other_methods(&progress, [Method::POST]),
         reject_other_methods(&result, [Method::POST]),
-        reject_other_methods(&planned, [Method::GET]),
+        reject_other_methods(&context, [Method::GET]),
     ])
 }
 
@@ -82,7 +82,7 @@ async fn report_result(claims: RunClaims, body: Bytes, app: App) -> ApiResult {
         return Err(RunnerApiError::PhaseMismatch.into());
     }
     let opened = (report.phase, report.outcome) == (RunPhase::Implementation, RunOutcome::Success);
-    if opened && !names_its_work(&job, &report) {
+    if opened && !has_valid_url(&job, &report) {
         return Err(RunnerApiError::MissingPrUrl.into());
     }
     warnings.extend(run_reports::record_result(&app, &claims.job, report, bytes).await?);
@@ -101,13 +101,14 @@ async fn planning_context(claims: RunClaims, app: App) -> ApiResult {
     })))
 }
 
-/// Whether it says where its work is: a pull request, or the branch of a shadow, which opens none.
-fn names_its_work(job: &Job, report: &ResultReport) -> bool {
+/// Whether the report has the URL of a pull request. Shadow runs open none; any URL, such as of a branch,
+/// is valid.
+fn has_valid_url(job: &Job, report: &ResultReport) -> bool {
     let url = report.pr_url.as_deref();
     url.is_some_and(|url| job.shadow || PullRequestRef::from_url(url).is_some())
 }
 
-/// A good token of a job we do not know was not made for us.
+/// Returns the job of a token. A valid token of an unknown job was not issued by this service.
 fn known_job(app: &App, id: &JobId) -> Result<Job, ApiError> {
     let job = app.store.read(|tx| jobs::get(tx, id))?;
     job.ok_or_else(|| RunnerApiError::Token(RunTokenError::Malformed).into())

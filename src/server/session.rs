@@ -1,8 +1,8 @@
-//! What sessions ask and tell: `POST /api/token`, the repository credential of a run, `/api/status`
-//! and `/api/step-report`. None needs an administrator.
+//! Routes of sessions: `POST /api/token` (repository token of a run), `POST /api/status` and
+//! `POST /api/step-report`. They need no admin token. See docs/behaviour.md#session-events.
 //!
-//! A session shows the nonce it was started with; for a credential, a CI run shows its progress token
-//! as bearer instead.
+//! A session authenticates with the nonce that it was started with. For a repository token, a CI run
+//! sends its progress token as bearer instead.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ use store::{StoreError, jobs};
 use vendors::scm::RepoTokenAccess;
 
 /// Routes of sessions.
-pub fn routes(app: &App) -> Routes {
+pub(crate) fn routes(app: &App) -> Routes {
     let token = path!("api" / "token").boxed();
     let status = path!("api" / "status").boxed();
     let step = path!("api" / "step-report").boxed();
@@ -45,7 +45,7 @@ pub fn routes(app: &App) -> Routes {
             .and(post.clone())
             .and(body(MAX_BODY))
             .and(with_app(app))
-            .then(tell_status)
+            .then(report_status)
             .boxed(),
         step.clone()
             .and(post)
@@ -82,7 +82,7 @@ async fn issue_token(header: Option<String>, body: Bytes, app: App) -> ApiResult
     repo_token(&app, &job).await
 }
 
-/// The active job that the caller belongs to.
+/// Returns the active job of the caller.
 fn session_job(
     app: &App,
     nonce: Option<&str>,
@@ -100,13 +100,13 @@ fn session_job(
     Ok(job.filter(Job::is_active))
 }
 
-async fn tell_status(body: Bytes, app: App) -> ApiResult {
+async fn report_status(body: Bytes, app: App) -> ApiResult {
     let body = parse_json(&body).ok_or(AdminApiError::InvalidJson)?;
     let nonce = nonce_of(&body)?;
     let event = SessionEvent::parse(&body).map_err(AdminApiError::Event)?;
-    let identity = event.dedup_key(&body);
-    let told = session_events::record(&app, nonce, event, identity).await;
-    if !told.map_err(not_stored)? {
+    let dedup_key = event.dedup_key(&body);
+    let recorded = session_events::record(&app, nonce, event, dedup_key).await;
+    if !recorded.map_err(not_stored)? {
         return Err(AdminApiError::InvalidNonce.into());
     }
     Ok(ok(&json!({"ok": true})))
@@ -143,27 +143,27 @@ fn nonce_of(body: &Value) -> Result<&str, ApiError> {
     nonce.ok_or_else(|| AdminApiError::NonceRequired.into())
 }
 
-/// What cannot be stored is a fault of ours here, whatever is wrong with the store. (spec: *Errors*)
+/// Returns 500 for every store error, as required for these routes. See docs/behaviour.md#errors.
 fn not_stored(error: StoreError) -> ApiError {
-    tracing::error!(%error, "What a session told could not be stored.");
+    tracing::error!(%error, "Failed to store a session report.");
     ApiError::internal()
 }
 
 async fn repo_token(app: &App, job: &Job) -> ApiResult {
     let github = app.github.as_ref().ok_or(AdminApiError::TokenIssueFailed)?;
-    let purpose = match job.kind {
+    let access = match job.kind {
         JobKind::Planning => RepoTokenAccess::Read,
         JobKind::Implementation | JobKind::GapFill | JobKind::FollowUp => RepoTokenAccess::Write,
     };
-    let issue = async {
+    let request = async {
         anyhow::ensure!(
             !github_token::is_refused(app).await?,
             github_token::REFUSAL_MESSAGE
         );
-        Ok::<_, anyhow::Error>(github.repo_token(&job.repo, purpose).await?)
+        Ok::<_, anyhow::Error>(github.repo_token(&job.repo, access).await?)
     };
-    let issued = issue.await.map_err(|error| {
-        tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, repo = %job.repo, %error, "A run got no repository token.");
+    let issued = request.await.map_err(|error| {
+        tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, repo = %job.repo, %error, "Failed to issue a repository token for a run.");
         AdminApiError::TokenIssueFailed
     })?;
     let token: Value = json!({

@@ -1,35 +1,36 @@
-//! Tarpit for evicted connections and for those whose last request was refused.
+//! Tarpit for evicted connections and for connections whose last request was rejected.
 //!
-//! A client that loses its connection may open another at once. Thousands of such clients fill the queue of
-//! connections to accept, and everybody else waits behind them. An evicted connection therefore stays open for
-//! some seconds. It is not read and costs a file descriptor and a small task.
+//! A client that loses its connection may open another at once. Thousands of such clients fill the accept
+//! queue and delay all other clients. An evicted connection therefore stays open for [`DELAY`]. It is not
+//! read; it costs a file descriptor and a small task.
 //!
-//! A request may be refused before its body has come. If its connection were closed at once, what is still on the way
-//! would reset it, and the answer would be lost.
+//! A request may be rejected before its body has arrived. If its connection were closed at once, the
+//! bytes still in transit would reset it, and the response would be lost.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-/// How long an evicted client waits until its connection is closed or its request is refused.
-pub const DELAY: Duration = Duration::from_secs(4);
+/// Time until an evicted connection is closed, or a request that found no memory is rejected.
+pub(crate) const DELAY: Duration = Duration::from_secs(4);
 
-/// A bounded number of sockets that nobody reads.
-pub struct Tarpit {
-    room: Semaphore,
+/// Bounded set of open sockets that are not read.
+pub(crate) struct Tarpit {
+    permits: Semaphore,
 }
 
 impl Tarpit {
-    pub fn new(capacity: usize) -> Self {
+    /// Creates a tarpit for at most `capacity` sockets.
+    pub(crate) fn new(capacity: usize) -> Self {
         Self {
-            room: Semaphore::new(capacity),
+            permits: Semaphore::new(capacity),
         }
     }
 
-    /// Closes the socket after [`DELAY`], or at once where the tarpit is full.
-    pub async fn close(&self, socket: OwnedFd) {
-        if let Ok(_permit) = self.room.try_acquire() {
+    /// Closes the socket after [`DELAY`], or at once if the tarpit is full.
+    pub(crate) async fn close(&self, socket: OwnedFd) {
+        if let Ok(_permit) = self.permits.try_acquire() {
             tokio::time::sleep(DELAY).await;
         }
         drop(socket);

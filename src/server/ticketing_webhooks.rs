@@ -1,9 +1,9 @@
-//! `POST /api/ticketing-a/webhook` and `/api/ticketing-b/webhook`: something happened to a ticket.
+//! `POST /api/ticketing-a/webhook` and `POST /api/ticketing-b/webhook`: webhooks of Linear and Jira. See
+//! docs/behaviour.md#ticketing-webhooks.
 //!
-//! Nothing is believed of what they tell: an event that may concern us makes the poll look now rather
-//! than later, and the poll sees for itself. As at the repository host's hook, the signature is checked
-//! over the bytes as they came before anything in them is looked at, and a delivery counts once. What
-//! cannot concern us is answered and forgotten.
+//! Payloads are not used as data: a relevant event only starts a poll at once, which reads the tickets.
+//! As for the repository webhook, the signature is verified over the raw bytes before they are parsed,
+//! and a repeated delivery is ignored. Irrelevant events are acknowledged and not stored.
 
 use std::future::ready;
 use std::time::Duration;
@@ -31,63 +31,63 @@ use engine::ticket_webhooks;
 use store::mappings;
 use vendors::ticketing::is_relevant_event;
 
-/// How old, or how far ahead of our clock, may a delivery of Linear's be? (the vendor's own advice)
-const LINEAR_WINDOW: Duration = Duration::from_secs(60);
+/// Maximum difference between the timestamp of a Linear delivery and our clock, as recommended by Linear.
+const LINEAR_MAX_SKEW: Duration = Duration::from_secs(60);
 
-/// Longest delivery id that is kept as it is.
+/// Maximum length of a delivery id. Longer ids are replaced by a hash.
 const MAX_DELIVERY_ID: usize = 100;
 
-/// Routes of both.
-pub fn routes(app: &App) -> Routes {
-    let a = path!("api" / "ticketing-a" / "webhook").boxed();
-    let b = path!("api" / "ticketing-b" / "webhook").boxed();
+/// Routes of both ticketing webhooks.
+pub(crate) fn routes(app: &App) -> Routes {
+    let linear = path!("api" / "ticketing-a" / "webhook").boxed();
+    let jira = path!("api" / "ticketing-b" / "webhook").boxed();
     one_of([
-        hook(app, &a, System::Linear),
-        hook(app, &b, System::Jira),
-        reject_other_methods(&a, [Method::POST]),
-        reject_other_methods(&b, [Method::POST]),
+        webhook(app, &linear, System::Linear),
+        webhook(app, &jira, System::Jira),
+        reject_other_methods(&linear, [Method::POST]),
+        reject_other_methods(&jira, [Method::POST]),
     ])
 }
 
-fn hook(app: &App, path: &BoxedFilter<()>, system: System) -> Routes {
+fn webhook(app: &App, path: &BoxedFilter<()>, system: System) -> Routes {
     path.clone()
         .and(method(Method::POST))
-        .and(configured(app, system))
-        .and(require_signature_header(signature_of(system)))
+        .and(require_configured(app, system))
+        .and(require_signature_header(signature_header(system)))
         .and(warp::header::headers_cloned())
         .and(body(MAX_WEBHOOK_BODY))
         .and(with_app(app))
         .then(
             move |secret: Secret, headers: HeaderMap, body: Bytes, app: App| async move {
-                take(system, secret, headers, body, app).await
+                receive(system, secret, headers, body, app).await
             },
         )
         .boxed()
 }
 
-/// The secret that a system signs with.
-fn configured(app: &App, system: System) -> BoxedFilter<(Secret,)> {
+/// Extracts the webhook secret of a system. Rejects the request if none is configured.
+fn require_configured(app: &App, system: System) -> BoxedFilter<(Secret,)> {
     let secret = match system {
         System::Linear => app.config.linear_webhook_secret.clone(),
         System::Jira => app.config.jira_webhook_secret.clone(),
     };
     warp::any()
         .and_then(move || {
-            let off = || Rejection::from(ApiError::from(WebhookApiError::NotConfigured));
-            ready(secret.clone().ok_or_else(off))
+            let not_configured = || Rejection::from(ApiError::from(WebhookApiError::NotConfigured));
+            ready(secret.clone().ok_or_else(not_configured))
         })
         .boxed()
 }
 
-/// The header with the signature.
-fn signature_of(system: System) -> &'static str {
+/// Returns the name of the header that carries the signature.
+fn signature_header(system: System) -> &'static str {
     match system {
         System::Linear => LINEAR_SIGNATURE,
         System::Jira => JIRA_SIGNATURE,
     }
 }
 
-async fn take(
+async fn receive(
     system: System,
     secret: Secret,
     headers: HeaderMap,
@@ -95,13 +95,13 @@ async fn take(
     app: App,
 ) -> ApiResult {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let (id, name) = match system {
+    let (id_header, prefix) = match system {
         System::Linear => ("linear-delivery", "linear"),
         System::Jira => ("x-atlassian-webhook-identifier", "jira"),
     };
     if !is_valid_signature(
         &body,
-        header(signature_of(system)).unwrap_or_default(),
+        header(signature_header(system)).unwrap_or_default(),
         &secret,
     ) {
         return Err(WebhookApiError::InvalidSignature.into());
@@ -109,7 +109,7 @@ async fn take(
     let payload = routing::parse_json(&body)
         .filter(Value::is_object)
         .ok_or(WebhookApiError::InvalidPayload)?;
-    // What was signed long ago may have been overheard.
+    // An old delivery may be a replay.
     if system == System::Linear && !is_fresh(&payload, app.now()) {
         return Err(WebhookApiError::InvalidSignature.into());
     }
@@ -117,22 +117,22 @@ async fn take(
     if !is_relevant_event(system, &payload, &mapped) {
         return Ok(ok(&json!({"ignored": true})));
     }
-    let id = match header(id) {
+    let id = match header(id_header) {
         Some(id) if !id.is_empty() && id.len() <= MAX_DELIVERY_ID => id.to_owned(),
-        // The same bytes are the same delivery.
+        // Without a usable id, identical bytes count as the same delivery.
         _ => format!("sha256:{}", sha256_hex(&String::from_utf8_lossy(&body))),
     };
-    let is_news = ticket_webhooks::receive(&app, system, &format!("{name}:{id}")).await?;
-    Ok(ok(&match is_news {
+    let is_new = ticket_webhooks::receive(&app, system, &format!("{prefix}:{id}")).await?;
+    Ok(ok(&match is_new {
         true => json!({"queued": true}),
         false => json!({"ignored": true, "reason": "duplicate"}),
     }))
 }
 
-/// Whether it was signed just now.
+/// Whether the timestamp of a Linear payload is within [`LINEAR_MAX_SKEW`] of our clock.
 fn is_fresh(payload: &Value, now: Timestamp) -> bool {
     let signed_at = payload["webhookTimestamp"].as_u64();
     signed_at
         .map(Timestamp::from_millis)
-        .is_some_and(|at| now.since(at) <= LINEAR_WINDOW && at.since(now) <= LINEAR_WINDOW)
+        .is_some_and(|at| now.since(at) <= LINEAR_MAX_SKEW && at.since(now) <= LINEAR_MAX_SKEW)
 }

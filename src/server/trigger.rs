@@ -1,8 +1,7 @@
-//! `POST /trigger/gap-fill`: a comment on a pull request asks for a run. (spec: *Webhook and trigger
-//! endpoints*)
+//! `POST /trigger/gap-fill`: starts a gap-fill run on a pull request. See docs/behaviour.md#gap-fill-trigger.
 //!
-//! The workflow `comment-trigger.yml` of the target repository calls it, after it has seen that the
-//! commenter may. It needs no administrator.
+//! Called by the workflow `comment-trigger.yml` of the target repository after it has checked the
+//! permission of the commenter. Authenticated by `GAP_FILL_TRIGGER_SECRET`, not by an admin token.
 
 use std::future::ready;
 
@@ -24,13 +23,13 @@ use engine::app::App;
 use engine::gap_fill::{self, GapFillOutcome, GapFillRequest};
 
 /// Routes of `/trigger`.
-pub fn routes(app: &App) -> Routes {
+pub(crate) fn routes(app: &App) -> Routes {
     let gap_fill = path!("trigger" / "gap-fill").boxed();
     one_of([
         gap_fill
             .clone()
             .and(method(Method::POST))
-            .and(trusted(app))
+            .and(require_secret(app))
             .and(body(MAX_BODY))
             .and(with_app(app))
             .then(fill_gap)
@@ -39,22 +38,22 @@ pub fn routes(app: &App) -> Routes {
     ])
 }
 
-/// Requests of somebody who knows the secret.
-fn trusted(app: &App) -> BoxedFilter<()> {
+/// Accepts requests with the secret as bearer token.
+fn require_secret(app: &App) -> BoxedFilter<()> {
     let secret = app.config.gap_fill_trigger_secret.clone();
     authorization()
         .and_then(move |header: Option<String>| {
-            let fault = match &secret {
+            let error = match &secret {
                 None => Some(TriggerApiError::NotConfigured),
                 Some(secret) => {
-                    let is_known =
+                    let is_valid =
                         header.is_some_and(|header| bearer_token_matches(&header, secret));
-                    (!is_known).then_some(TriggerApiError::Unauthorized)
+                    (!is_valid).then_some(TriggerApiError::Unauthorized)
                 }
             };
-            ready(match fault {
+            ready(match error {
                 None => Ok(()),
-                Some(fault) => Err(Rejection::from(ApiError::from(fault))),
+                Some(error) => Err(Rejection::from(ApiError::from(error))),
             })
         })
         .untuple_one()
@@ -62,23 +61,23 @@ fn trusted(app: &App) -> BoxedFilter<()> {
 }
 
 async fn fill_gap(body: Bytes, app: App) -> ApiResult {
-    let asked = parse_json(&body)
-        .and_then(|body| asked(&body))
+    let request = parse_json(&body)
+        .and_then(|body| parse_request(&body))
         .ok_or(TriggerApiError::InvalidBody)?;
-    Ok(ok(&match gap_fill::trigger(&app, asked).await? {
+    Ok(ok(&match gap_fill::trigger(&app, request).await? {
         GapFillOutcome::Started(job) => json!({"ok": true, "dispatched": true, "jobId": job}),
         GapFillOutcome::Waiting => json!({"ok": true, "dispatched": false, "queued": true}),
     }))
 }
 
-/// Reads the body. An instruction that is no text is a fault, too: without it another run would be
-/// started than was asked for.
-fn asked(body: &Value) -> Option<GapFillRequest> {
+/// Parses the body. An instruction that is not a string is an error: without it, the run would do
+/// something else than requested.
+fn parse_request(body: &Value) -> Option<GapFillRequest> {
     let issue = body["issueKey"].as_str()?.trim();
     let pull = non_negative_integer(&body["prNumber"]).filter(|number| *number > 0)?;
     let instruction = match &body["instruction"] {
         Value::Null => None,
-        given => Some(given.as_str()?.to_owned()),
+        value => Some(value.as_str()?.to_owned()),
     };
     (!issue.is_empty()).then(|| GapFillRequest {
         issue: issue.to_owned(),

@@ -1,8 +1,9 @@
-//! Clients whose last webhook had a good signature.
+//! Clients whose last webhook had a valid signature.
 //!
-//! Whether a signature is good depends on the whole body, so anybody can claim one and occupy what is reserved
-//! for webhooks. A host sends its webhooks from few addresses: once one of them was good, the next
-//! ones from there are as good as a token until one is not.
+//! A signature can be verified only with the whole body, so any client can send an invalid one and use up
+//! the capacity reserved for webhooks. A vendor sends its webhooks from few addresses. After a valid
+//! signature, further webhooks from the same client are trusted like a valid token, until one has an
+//! invalid signature.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,48 +13,49 @@ use warp::http::StatusCode;
 use super::client_identity::ClientIdentity;
 use super::connection_limit::{ClientKey, TrustLevel};
 
-/// How many clients are remembered. Hosts have a few dozen addresses.
-const REMEMBERED: usize = 256;
+/// Maximum number of remembered clients. Vendors use a few dozen addresses.
+const MAX_CLIENTS: usize = 256;
+
+/// Bounded set of clients whose last webhook had a valid signature.
+#[derive(Default)]
+pub(crate) struct VerifiedSenders(Mutex<Senders>);
 
 #[derive(Default)]
-pub struct VerifiedSenders(Mutex<Remembered>);
-
-#[derive(Default)]
-struct Remembered {
-    next: u64,
-    /// When each was good last.
-    owners: HashMap<ClientKey, u64>,
+struct Senders {
+    next_seq: u64,
+    /// Sequence number of the last valid webhook by client.
+    last_valid: HashMap<ClientKey, u64>,
 }
 
 impl VerifiedSenders {
-    /// The standing of a request that claims a signature.
-    pub fn trust_level(&self, guest: ClientIdentity) -> TrustLevel {
-        let remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match guest.trust {
-            TrustLevel::UnverifiedSignature if remembered.owners.contains_key(&guest.key) => {
+    /// Returns the trust level of a client, raised if its last webhook had a valid signature.
+    pub(crate) fn trust_level(&self, client: ClientIdentity) -> TrustLevel {
+        let senders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match client.trust {
+            TrustLevel::UnverifiedSignature if senders.last_valid.contains_key(&client.key) => {
                 TrustLevel::Authenticated
             }
             other => other,
         }
     }
 
-    /// Notes from its answer whether the signature that a request claimed was good.
-    pub fn record_response(&self, owner: ClientKey, answer: StatusCode) {
-        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let remembered = &mut *remembered;
-        if answer.is_client_error() {
-            remembered.owners.remove(&owner);
+    /// Records, from the status of its response, whether the signature of a webhook was valid.
+    pub(crate) fn record_response(&self, client: ClientKey, status: StatusCode) {
+        let mut senders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let senders = &mut *senders;
+        if status.is_client_error() {
+            senders.last_valid.remove(&client);
         }
-        if !answer.is_success() {
+        if !status.is_success() {
             return;
         }
-        remembered.next += 1;
-        remembered.owners.insert(owner, remembered.next);
-        let oldest = remembered.owners.iter().min_by_key(|(_, at)| **at);
-        if let Some(oldest) = oldest.map(|(owner, _)| *owner)
-            && remembered.owners.len() > REMEMBERED
+        senders.next_seq += 1;
+        senders.last_valid.insert(client, senders.next_seq);
+        let oldest = senders.last_valid.iter().min_by_key(|(_, seq)| **seq);
+        if let Some(oldest) = oldest.map(|(client, _)| *client)
+            && senders.last_valid.len() > MAX_CLIENTS
         {
-            remembered.owners.remove(&oldest);
+            senders.last_valid.remove(&oldest);
         }
     }
 }
@@ -64,56 +66,62 @@ mod tests {
 
     use super::*;
 
-    fn owner(number: u32) -> ClientKey {
+    fn client(number: u32) -> ClientKey {
         ClientKey::Network(IpAddr::V4(number.into()))
     }
 
-    fn signed(number: u32) -> ClientIdentity {
+    fn with_signature(number: u32) -> ClientIdentity {
         ClientIdentity {
             trust: TrustLevel::UnverifiedSignature,
-            key: owner(number),
+            key: client(number),
         }
     }
 
     #[test]
-    fn a_good_signature_counts_until_a_bad_one() {
-        let signers = VerifiedSenders::default();
+    fn trusts_a_client_until_an_invalid_signature() {
+        let senders = VerifiedSenders::default();
         assert_eq!(
-            signers.trust_level(signed(1)),
+            senders.trust_level(with_signature(1)),
             TrustLevel::UnverifiedSignature
         );
-        signers.record_response(owner(1), StatusCode::OK);
-        assert_eq!(signers.trust_level(signed(1)), TrustLevel::Authenticated);
+        senders.record_response(client(1), StatusCode::OK);
         assert_eq!(
-            signers.trust_level(signed(2)),
+            senders.trust_level(with_signature(1)),
+            TrustLevel::Authenticated
+        );
+        assert_eq!(
+            senders.trust_level(with_signature(2)),
             TrustLevel::UnverifiedSignature
         );
-        let stranger = ClientIdentity {
+        let anonymous = ClientIdentity {
             trust: TrustLevel::Anonymous,
-            ..signed(1)
+            ..with_signature(1)
         };
-        assert_eq!(signers.trust_level(stranger), TrustLevel::Anonymous);
-        signers.record_response(owner(1), StatusCode::UNAUTHORIZED);
+        assert_eq!(senders.trust_level(anonymous), TrustLevel::Anonymous);
+        senders.record_response(client(1), StatusCode::UNAUTHORIZED);
         assert_eq!(
-            signers.trust_level(signed(1)),
+            senders.trust_level(with_signature(1)),
             TrustLevel::UnverifiedSignature
         );
     }
 
     #[test]
-    fn the_least_recent_one_is_forgotten() {
-        let signers = VerifiedSenders::default();
-        let count = u32::try_from(REMEMBERED).unwrap();
-        (0..count).for_each(|number| signers.record_response(owner(number), StatusCode::OK));
-        signers.record_response(owner(0), StatusCode::OK);
-        signers.record_response(owner(count), StatusCode::OK);
-        assert_eq!(signers.trust_level(signed(0)), TrustLevel::Authenticated);
+    fn forgets_the_least_recent_client() {
+        let senders = VerifiedSenders::default();
+        let count = u32::try_from(MAX_CLIENTS).unwrap();
+        (0..count).for_each(|number| senders.record_response(client(number), StatusCode::OK));
+        senders.record_response(client(0), StatusCode::OK);
+        senders.record_response(client(count), StatusCode::OK);
         assert_eq!(
-            signers.trust_level(signed(1)),
+            senders.trust_level(with_signature(0)),
+            TrustLevel::Authenticated
+        );
+        assert_eq!(
+            senders.trust_level(with_signature(1)),
             TrustLevel::UnverifiedSignature
         );
         assert_eq!(
-            signers.trust_level(signed(count)),
+            senders.trust_level(with_signature(count)),
             TrustLevel::Authenticated
         );
     }

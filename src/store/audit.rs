@@ -1,7 +1,7 @@
-//! Who did what. Entries are only ever added, each in the commit of what it tells of.
+//! Audit log: a hash chain of entries, each added in the commit of the action that it records.
 //!
-//! All are kept: two or three a dispatch, some 300 bytes each, beside a job and its steps that take
-//! many times that and are kept as well.
+//! Entries are never removed: there are two or three per dispatch, of about 300 bytes each, and a job with
+//! its steps takes much more.
 
 use std::ops::ControlFlow;
 
@@ -14,17 +14,18 @@ use super::table::{ReadableTx, ScanDirection, WriteTx};
 use super::tables::{AUDIT, META};
 use super::{StoreError, StoreResult};
 
-/// Where the chain ends. Beside the entries, so that a lost end is missed.
+/// Key of the head of the chain. It is stored apart from the entries, so that missing last entries are
+/// detected.
 const HEAD: &str = "audit-head";
 
-/// Adds what somebody did to the chain.
-pub fn append(tx: &WriteTx<'_>, deed: &AuditEvent, now: Timestamp) -> StoreResult<()> {
-    let entry = head(tx)?.next_entry(deed, now);
+/// Appends an event to the chain.
+pub fn append(tx: &WriteTx<'_>, event: &AuditEvent, now: Timestamp) -> StoreResult<()> {
+    let entry = head(tx)?.next_entry(event, now);
     AUDIT.put(tx, entry.seq, &entry)?;
     META.put(tx, HEAD, &json!(AuditHead::from_entry(&entry)))
 }
 
-/// Where the chain ends.
+/// Head of the chain: the last sequence number and hash.
 pub fn head(tx: &impl ReadableTx) -> StoreResult<AuditHead> {
     let row = META.get(tx, HEAD)?;
     Ok(row
@@ -32,7 +33,7 @@ pub fn head(tx: &impl ReadableTx) -> StoreResult<AuditHead> {
         .unwrap_or_default())
 }
 
-/// The latest entries before a number, newest first.
+/// Latest entries before a sequence number, newest first.
 pub fn latest(
     tx: &impl ReadableTx,
     before: Option<u64>,
@@ -54,24 +55,24 @@ pub fn latest(
     Ok(entries)
 }
 
-/// Looks at the whole chain. `anchor` is a hash that was noted elsewhere, and must be in it.
+/// Verifies the whole chain. `anchor` is a hash that was noted elsewhere and must be in the chain.
 pub fn verify(tx: &impl ReadableTx, anchor: Option<&str>) -> StoreResult<AuditVerification> {
     let mut verifier = AuditVerifier::new(anchor);
-    let seen = AUDIT.scan(tx, .., ScanDirection::Ascending, |key, entry| {
-        // An entry must stand where it says.
-        let holds = match key == entry.seq {
+    let scanned = AUDIT.scan(tx, .., ScanDirection::Ascending, |key, entry| {
+        // The key of an entry must be its sequence number.
+        let is_intact = match key == entry.seq {
             true => verifier.verify_next(&entry),
             false => verifier.mark_broken(),
         };
-        if holds {
+        if is_intact {
             ControlFlow::Continue(())
         } else {
             ControlFlow::Break(())
         }
     });
-    match seen {
+    match scanned {
         Ok(()) => {}
-        // Changed so that it is no entry any more.
+        // The row was changed so that it cannot be parsed.
         Err(StoreError::Corrupt { .. }) => drop(verifier.mark_broken()),
         Err(error) => return Err(error),
     }
@@ -90,9 +91,9 @@ mod tests {
         let store = Store::in_memory().unwrap();
         let written = store.write(move |tx| {
             (0..count).try_for_each(|number| {
-                let deed =
+                let event =
                     Actor::service().audit_event(Action::RunDispatched, format!("ENG-{number}"));
-                append(tx, &deed, NOW)
+                append(tx, &event, NOW)
             })
         });
         written.await.unwrap();
@@ -100,13 +101,13 @@ mod tests {
     }
 
     fn broken_at(store: &Store) -> Option<u64> {
-        let verdict = store.read(|tx| verify(tx, None)).unwrap();
-        assert_eq!(verdict.ok, verdict.broken_at.is_none());
-        verdict.broken_at
+        let verification = store.read(|tx| verify(tx, None)).unwrap();
+        assert_eq!(verification.ok, verification.broken_at.is_none());
+        verification.broken_at
     }
 
     #[tokio::test]
-    async fn entries_are_shown_newest_first_in_pages() {
+    async fn returns_entries_in_pages_newest_first() {
         let store = with_entries(5).await;
         let page = |before, limit| {
             let page = store.read(|tx| latest(tx, before, limit)).unwrap();
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_that_fails_leaves_no_entry() {
+    async fn a_failed_write_adds_no_entry() {
         let store = with_entries(1).await;
         let failed = store.write(|tx| -> StoreResult<()> {
             append(
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whatever_is_done_to_the_table_is_found() {
+    async fn detects_every_change_of_the_table() {
         let entry = |store: &Store, seq| store.read(|tx| AUDIT.get(tx, seq)).unwrap().unwrap();
         let store = with_entries(5).await;
         assert_eq!(broken_at(&store), None);
@@ -146,10 +147,13 @@ mod tests {
         put.await.unwrap();
         assert_eq!(broken_at(&store), Some(3));
 
-        for gone in [1, 2, 5] {
+        for removed in [1, 2, 5] {
             let store = with_entries(5).await;
-            store.write(move |tx| AUDIT.remove(tx, gone)).await.unwrap();
-            assert_eq!(broken_at(&store), Some(gone), "removed {gone}");
+            store
+                .write(move |tx| AUDIT.remove(tx, removed))
+                .await
+                .unwrap();
+            assert_eq!(broken_at(&store), Some(removed), "removed {removed}");
         }
 
         let store = with_entries(5).await;

@@ -1,9 +1,9 @@
-//! A consistent copy of the store as one stream of bytes, taken while the store is in use.
+//! Backup: a consistent copy of the store as one stream of bytes, taken while the store is in use.
 //!
-//! The rows of one snapshot, table after table, as they lie there; a header before them, and behind
-//! them their number and a digest of everything, so that a copy that is cut off or altered is known as
-//! such. Writers are not held up: they go on in pages of their own. The form is independent of redb's
-//! own files; [`restore`](super::restore) makes a fresh file of it, dense and whole.
+//! A backup contains a header, the encoded rows of one snapshot, table by table, the number of rows, and a
+//! SHA-256 digest of everything before it, so that a truncated or changed backup is detected. Writers are not
+//! blocked. The format is independent of redb's file format; [`restore`](super::restore) creates a new file
+//! from it.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
@@ -21,60 +21,69 @@ use super::table::{ReadTx, Table};
 use super::tables::{self, META, SECRETS, TableVisitor};
 use super::{Store, StoreError, StoreResult, instance};
 
-/// How a backup begins; the number is the form's.
+/// First bytes of a backup, with the version of the format.
 const MAGIC: &[u8] = b"agent-implement backup 1\n";
 
-/// How much is gathered before it is passed on.
-const CHUNK: usize = 64 << 10;
+/// Size of the chunks in which a backup is written, in bytes.
+const CHUNK_BYTES: usize = 64 << 10;
 
 const HEADER: u8 = b'H';
 const TABLE: u8 = b'T';
 const ROW: u8 = b'R';
 const END: u8 = b'E';
 
-/// What a backup says of itself.
+/// Header of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackupHeader {
-    /// Version of the program that took it.
+    /// Version of the program that took the backup.
     pub version: String,
     /// Version of the store's schema.
     pub schema: u64,
+    /// Time of the backup.
     pub taken_at: Timestamp,
-    /// Whose store it is a copy of.
+    /// Id of the instance that the store belongs to.
     pub instance: String,
-    /// How many secrets it holds that only the vault's key opens.
+    /// Number of encrypted secrets in the backup.
     pub sealed_secrets: u64,
 }
 
-/// Why there is no backup, or none that can be used.
+/// Error of a backup or restore.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
+    /// Reading or writing a file failed.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// Reading or writing the store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The file is not a backup.
     #[error("this is not a backup of agent-implement")]
     UnrecognizedFormat,
-    #[error("the backup is cut off or damaged: its checksum does not fit what it holds")]
+    /// The backup is truncated or was changed.
+    #[error("the backup is cut off or damaged: its checksum is wrong")]
     Damaged,
-    #[error("the backup holds a table that this version cannot read ({0}); install a newer one")]
+    /// The key type of a table is unknown; with the name and key type of the table.
+    #[error("this version cannot read table {0} of the backup; install a newer version")]
     UnsupportedTable(String),
+    /// A service uses the data directory.
     #[error(
         "a service is running on this folder; stop it first (systemctl stop agent-implement), then restore"
     )]
     ServiceRunning,
-    #[error("there is a store already; --replace puts it aside and the backup in its place")]
+    /// The data directory already has a store.
+    #[error(
+        "the data folder already has a store; use --replace to replace it (the old store is kept)"
+    )]
     StoreExists,
 }
 
 impl Store {
-    /// Writes a copy of the store as it is now. Blocks the caller's thread, no writer, and needs little
-    /// memory however large the store is. As long as it takes, the store's file keeps the pages of the
-    /// snapshot.
+    /// Writes a backup of the current state to `out`. Blocks the calling thread but no writer, and needs
+    /// little memory. Until it ends, the store file cannot reuse the pages of the snapshot.
     ///
     /// # Errors
-    /// What reading the store or `out` failed with.
+    /// If reading the store or writing to `out` fails.
     pub fn back_up(&self, now: Timestamp, out: impl Write) -> Result<BackupHeader, BackupError> {
         self.read(|tx| Ok(copy(tx, now, out)))?
     }
@@ -91,78 +100,79 @@ fn copy(tx: &ReadTx, now: Timestamp, out: impl Write) -> Result<BackupHeader, Ba
         instance: instance::id(tx)?,
         sealed_secrets: SECRETS.collect(tx, .., |_, _| ())?.len() as u64,
     };
-    let mut teller = Teller {
+    let mut dump = BackupDump {
         tx,
         rows: 0,
-        fault: None,
-        out: Digested::new(out),
+        write_error: None,
+        out: DigestWriter::new(out),
     };
-    teller.out.put(MAGIC)?;
-    let words = serde_json::to_vec(&header).map_err(io::Error::from)?;
-    teller.out.record(HEADER, &[&words])?;
-    let visited = tables::visit_all(&mut teller);
-    if let Some(fault) = teller.fault {
-        return Err(fault.into());
+    dump.out.put(MAGIC)?;
+    let json = serde_json::to_vec(&header).map_err(io::Error::from)?;
+    dump.out.put_record(HEADER, &[&json])?;
+    let visited = tables::visit_all(&mut dump);
+    if let Some(error) = dump.write_error {
+        return Err(error.into());
     }
     visited?;
-    let rows = teller.rows;
-    teller.out.put(&[END])?;
-    teller.out.put(&rows.to_le_bytes())?;
-    teller.out.end()?;
+    let rows = dump.rows;
+    dump.out.put(&[END])?;
+    dump.out.put(&rows.to_le_bytes())?;
+    dump.out.finish()?;
     Ok(header)
 }
 
-/// What a kind of key is called, in redb's words.
+/// Name of a key type in redb.
 pub(super) fn key_type_name<K: Key>() -> String {
     K::type_name().name().to_owned()
 }
 
-struct Teller<'t, W: Write> {
+/// Visitor that writes all tables to a backup.
+struct BackupDump<'t, W: Write> {
     tx: &'t ReadTx,
     rows: u64,
-    /// What writing failed with; the store did not.
-    fault: Option<io::Error>,
-    out: Digested<W>,
+    /// Error of writing to `out`, as opposed to an error of the store.
+    write_error: Option<io::Error>,
+    out: DigestWriter<W>,
 }
 
-impl<W: Write> TableVisitor for Teller<'_, W> {
+impl<W: Write> TableVisitor for BackupDump<'_, W> {
     fn visit<K: TableKey, V: Serialize + DeserializeOwned>(
         &mut self,
-        shelf: &Table<K, V>,
+        table: &Table<K, V>,
     ) -> StoreResult<()> {
-        let (out, rows, fault) = (&mut self.out, &mut self.rows, &mut self.fault);
-        let mut told = |done: io::Result<()>| {
-            done.map_err(|error| {
-                *fault = Some(error);
+        let (out, rows, write_error) = (&mut self.out, &mut self.rows, &mut self.write_error);
+        let mut check = |written: io::Result<()>| {
+            written.map_err(|error| {
+                *write_error = Some(error);
                 StoreError::Panicked
             })
         };
-        let kind = key_type_name::<K>();
-        told(out.record(TABLE, &[shelf.name().as_bytes(), kind.as_bytes()]))?;
-        shelf.scan_raw(self.tx, |key, value| {
+        let key_type = key_type_name::<K>();
+        check(out.put_record(TABLE, &[table.name().as_bytes(), key_type.as_bytes()]))?;
+        table.scan_raw(self.tx, |key, value| {
             *rows += 1;
-            told(out.record(ROW, &[key, value]))
+            check(out.put_record(ROW, &[key, value]))
         })
     }
 }
 
-/// Gathers bytes into chunks and knows the digest of all.
-struct Digested<W: Write> {
+/// Buffered writer that computes a digest of everything written.
+struct DigestWriter<W: Write> {
     out: W,
     chunk: Vec<u8>,
     digest: Context,
 }
 
-impl<W: Write> Digested<W> {
+impl<W: Write> DigestWriter<W> {
     fn new(out: W) -> Self {
         Self {
             out,
-            chunk: Vec::with_capacity(2 * CHUNK),
+            chunk: Vec::with_capacity(2 * CHUNK_BYTES),
             digest: Context::new(&SHA256),
         }
     }
 
-    fn record(&mut self, tag: u8, parts: &[&[u8]]) -> io::Result<()> {
+    fn put_record(&mut self, tag: u8, parts: &[&[u8]]) -> io::Result<()> {
         self.put(&[tag])?;
         for part in parts {
             let length = u32::try_from(part.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
@@ -174,35 +184,36 @@ impl<W: Write> Digested<W> {
 
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.chunk.extend_from_slice(bytes);
-        if self.chunk.len() >= CHUNK {
-            self.pass_on()?;
+        if self.chunk.len() >= CHUNK_BYTES {
+            self.write_chunk()?;
         }
         Ok(())
     }
 
-    fn pass_on(&mut self) -> io::Result<()> {
+    fn write_chunk(&mut self) -> io::Result<()> {
         self.digest.update(&self.chunk);
         self.out.write_all(&self.chunk)?;
         self.chunk.clear();
         Ok(())
     }
 
-    fn end(mut self) -> io::Result<()> {
-        self.pass_on()?;
+    fn finish(mut self) -> io::Result<()> {
+        self.write_chunk()?;
         self.out.write_all(self.digest.finish().as_ref())?;
         self.out.flush()
     }
 }
 
-/// A backup that is whole, ready to be read.
+/// Verified backup, ready to be read.
 pub struct Backup {
+    /// Header of the backup.
     pub header: BackupHeader,
     input: Input,
 }
 
 type Input = io::Take<BufReader<File>>;
 
-/// One piece of a backup.
+/// Record of a backup.
 pub(super) enum BackupRecord {
     Table { name: String, key_type: String },
     Row { key: Vec<u8>, value: Vec<u8> },
@@ -210,10 +221,10 @@ pub(super) enum BackupRecord {
 }
 
 impl Backup {
-    /// Opens a backup and checks it from end to end.
+    /// Opens a backup and verifies its digest.
     ///
     /// # Errors
-    /// When it is none, is cut off, or was altered.
+    /// If the file is not a backup, is truncated or was changed.
     pub fn open(path: &Path) -> Result<Self, BackupError> {
         let mut file = File::open(path)?;
         let length = file.metadata()?.len();
@@ -226,40 +237,40 @@ impl Backup {
             }
             Err(error) => return Err(error.into()),
         }
-        let told = length.checked_sub(SHA256_OUTPUT_LEN as u64);
-        let told = told.ok_or(BackupError::Damaged)?;
-        if !check(&mut file, told)? {
+        let content = length.checked_sub(SHA256_OUTPUT_LEN as u64);
+        let content = content.ok_or(BackupError::Damaged)?;
+        if !has_valid_digest(&mut file, content)? {
             return Err(BackupError::Damaged);
         }
         file.seek(SeekFrom::Start(MAGIC.len() as u64))?;
-        let body = told.saturating_sub(MAGIC.len() as u64);
+        let body = content.saturating_sub(MAGIC.len() as u64);
         let mut input = BufReader::with_capacity(1 << 20, file).take(body);
-        if byte(&mut input)? != HEADER {
+        if read_byte(&mut input)? != HEADER {
             return Err(BackupError::Damaged);
         }
-        let header = serde_json::from_slice(&part(&mut input)?);
+        let header = serde_json::from_slice(&read_part(&mut input)?);
         let header = header.map_err(|_| BackupError::Damaged)?;
         Ok(Self { header, input })
     }
 
-    /// The next piece.
+    /// Reads the next record.
     ///
     /// # Errors
-    /// When the pieces do not follow each other as they should.
+    /// If the record is invalid.
     pub(super) fn read_record(&mut self) -> Result<BackupRecord, BackupError> {
         let text = |bytes| String::from_utf8(bytes).map_err(|_| BackupError::Damaged);
-        match byte(&mut self.input)? {
+        match read_byte(&mut self.input)? {
             TABLE => Ok(BackupRecord::Table {
-                name: text(part(&mut self.input)?)?,
-                key_type: text(part(&mut self.input)?)?,
+                name: text(read_part(&mut self.input)?)?,
+                key_type: text(read_part(&mut self.input)?)?,
             }),
             ROW => Ok(BackupRecord::Row {
-                key: part(&mut self.input)?,
-                value: part(&mut self.input)?,
+                key: read_part(&mut self.input)?,
+                value: read_part(&mut self.input)?,
             }),
             END => {
                 let mut rows = [0; 8];
-                fill(&mut self.input, &mut rows)?;
+                read_exact(&mut self.input, &mut rows)?;
                 let rows = u64::from_le_bytes(rows);
                 match self.input.limit() {
                     0 => Ok(BackupRecord::End { rows }),
@@ -271,34 +282,35 @@ impl Backup {
     }
 }
 
-fn byte(input: &mut Input) -> Result<u8, BackupError> {
-    let mut one = [0];
-    fill(input, &mut one)?;
-    Ok(one[0])
+fn read_byte(input: &mut Input) -> Result<u8, BackupError> {
+    let mut byte = [0];
+    read_exact(input, &mut byte)?;
+    Ok(byte[0])
 }
 
-fn part(input: &mut Input) -> Result<Vec<u8>, BackupError> {
+/// Reads a length-prefixed part of a record.
+fn read_part(input: &mut Input) -> Result<Vec<u8>, BackupError> {
     let mut length = [0; 4];
-    fill(input, &mut length)?;
+    read_exact(input, &mut length)?;
     let length = u32::from_le_bytes(length);
     if u64::from(length) > input.limit() {
         return Err(BackupError::Damaged);
     }
     let mut part = vec![0; length as usize];
-    fill(input, &mut part)?;
+    read_exact(input, &mut part)?;
     Ok(part)
 }
 
-fn fill(input: &mut Input, bytes: &mut [u8]) -> Result<(), BackupError> {
-    let filled = input.read_exact(bytes);
-    filled.map_err(|error| match error.kind() {
+fn read_exact(input: &mut Input, bytes: &mut [u8]) -> Result<(), BackupError> {
+    let read = input.read_exact(bytes);
+    read.map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => BackupError::Damaged,
         _ => error.into(),
     })
 }
 
-/// Whether the digest behind the first `length` bytes is theirs.
-fn check(file: &mut File, length: u64) -> io::Result<bool> {
+/// Whether the first `length` bytes have the digest that follows them.
+fn has_valid_digest(file: &mut File, length: u64) -> io::Result<bool> {
     file.rewind()?;
     let mut digest = Context::new(&SHA256);
     let mut rest = length;
@@ -310,7 +322,7 @@ fn check(file: &mut File, length: u64) -> io::Result<bool> {
         digest.update(part);
         rest -= wanted as u64;
     }
-    let mut told = [0; SHA256_OUTPUT_LEN];
-    file.read_exact(&mut told)?;
-    Ok(digest.finish().as_ref() == told)
+    let mut expected = [0; SHA256_OUTPUT_LEN];
+    file.read_exact(&mut expected)?;
+    Ok(digest.finish().as_ref() == expected)
 }

@@ -1,20 +1,20 @@
-//! What commits changed, for those who watch. Nothing depends on hearing it.
+//! Feed of the changes that commits made. Subscribers may miss changes.
 
 use domain::ids::{IssueKey, JobId};
 
-/// How many pieces of news may wait for a listener? One that is further behind has missed some and
-/// looks at everything again.
+/// Maximum number of changes queued per subscriber. A subscriber that is further behind has missed changes
+/// and must read everything again.
 pub(super) const CHANGE_FEED_CAPACITY: usize = 1024;
 
-/// Something that a commit changed. It says where to look, not what is there.
+/// Change made by a commit. It names the changed object, not its new state.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StoreChange {
-    /// A job is new, or another one than before.
+    /// A job was added or changed.
     Job(JobId),
-    /// A job's step was reported, or lines of its log.
+    /// A step or log lines of a job were reported.
     Step(JobId),
-    /// Something else was decided about an issue.
+    /// The decision about an issue changed.
     Decision(IssueKey),
-    /// What is owed to the outside, or was given up.
+    /// Outbox entries were added, changed or removed.
     Outbox,
 }

@@ -1,23 +1,24 @@
-//! Places at which a process can be told to die, to prove that it loses nothing there.
+//! Crash points: places where tests kill the process, to prove that it loses nothing.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Names each place once: for its value, its word and the list of all.
+/// Declares the crash points with their names and the list of all.
 macro_rules! crash_points {
     ($($(#[doc = $doc:literal])+ $point:ident = $name:literal,)+) => {
-        /// A place between two steps that a crash must not separate.
+        /// Place between two steps where a crash must not lose or repeat anything.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum CrashPoint {
             $($(#[doc = $doc])+ $point,)+
         }
 
         impl CrashPoint {
+            /// All crash points.
             pub const ALL: &'static [CrashPoint] = &[$(CrashPoint::$point,)+];
 
-            /// Its word on the command line.
+            /// Name on the command line.
             pub fn name(self) -> &'static str {
                 match self {
                     $(CrashPoint::$point => $name,)+
@@ -28,47 +29,47 @@ macro_rules! crash_points {
 }
 
 crash_points! {
-    /// A run is reserved and nobody outside knows of it.
+    /// A run is reserved, and no vendor call was made for it.
     Reserved = "reserved",
-    /// The start of a run is claimed and not yet sent.
+    /// The start of a run is claimed but not sent.
     StartClaimed = "start-claimed",
-    /// The host has taken a run and we have not noted it.
+    /// The host has accepted a run, but that is not recorded.
     Started = "started",
-    /// The run is noted.
+    /// The run is recorded.
     Adopted = "adopted",
-    /// A run's result has arrived and is not stored.
+    /// The result of a run is received but not stored.
     ResultReceived = "result-received",
-    /// A run's result is stored and not yet answered.
+    /// The result of a run is stored, but the request has no response yet.
     ResultStored = "result-stored",
-    /// A run's step is stored and not yet answered.
+    /// A step of a run is stored, but the request has no response yet.
     ProgressStored = "progress-stored",
-    /// An errand is claimed and not yet done.
-    EntryClaimed = "errand-claimed",
-    /// An errand is done outside and we have not noted it.
-    EntryPerformed = "errand-done",
-    /// An errand is noted as done.
-    EntryCompleted = "errand-settled",
-    /// The end of a machine is claimed and not yet asked for.
+    /// An outbox entry is claimed, but its effect is not performed.
+    EntryClaimed = "entry-claimed",
+    /// The effect of an outbox entry is performed, but that is not recorded.
+    EntryPerformed = "entry-performed",
+    /// An outbox entry is recorded as completed.
+    EntryCompleted = "entry-completed",
+    /// The destruction of a machine is claimed but not requested.
     DestroyClaimed = "destroy-claimed",
-    /// A machine is gone and we have not noted it.
+    /// A machine is destroyed, but that is not recorded.
     Destroyed = "destroyed",
-    /// A machine is noted as gone.
+    /// A machine is recorded as destroyed.
     DestroyRecorded = "destroy-settled",
-    /// An event of the repository host is believed and not stored.
+    /// An event of the repository host is authenticated but not stored.
     HostEventReceived = "host-event-received",
-    /// An event of the repository host is stored and not yet answered.
+    /// An event of the repository host is stored, but the request has no response yet.
     HostEventStored = "host-event-stored",
-    /// An event of a ticketing system is believed and not stored.
+    /// An event of a ticketing system is authenticated but not stored.
     TicketEventReceived = "ticket-event-received",
-    /// An event of a ticketing system is stored and not yet answered.
+    /// An event of a ticketing system is stored, but the request has no response yet.
     TicketEventStored = "ticket-event-stored",
-    /// What an operator changed is stored and not yet answered.
+    /// A change by an operator is stored, but the request has no response yet.
     AdminChangeStored = "admin-stored",
-    /// A part of a backup is handed over, and its end is not.
+    /// A part of a backup is sent.
     BackupHalfSent = "backup-half-sent",
-    /// The writes of a group are done, and the disk has none of them.
+    /// The closures of a group have run, but the commit has not started.
     CommitBegun = "commit-begun",
-    /// The disk has the writes of a group, and nobody has been told.
+    /// The commit of a group is durable, but no caller has its result.
     CommitDone = "commit-done",
 }
 
@@ -85,16 +86,17 @@ impl FromStr for CrashPoint {
         let named = Self::ALL.iter().find(|point| point.name() == name);
         named.copied().ok_or_else(|| {
             let known: Vec<&str> = Self::ALL.iter().map(|point| point.name()).collect();
-            format!("no such crash point; known are {}", known.join(", "))
+            format!("unknown crash point; use one of {}", known.join(", "))
         })
     }
 }
 
-/// A visit of a place: `POINT`, or `POINT:K` for the K-th time it is reached.
+/// Trigger of a crash: `POINT`, or `POINT:K` for the K-th time that the point is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CrashTrigger {
+    /// Crash point.
     pub point: CrashPoint,
-    /// From 1.
+    /// Occurrence that triggers the crash, from 1.
     pub occurrence: u64,
 }
 
@@ -102,46 +104,48 @@ impl FromStr for CrashTrigger {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (name, times) = match text.split_once(':') {
-            Some((name, times)) => (name, times.parse().unwrap_or(0)),
+        let (name, occurrence) = match text.split_once(':') {
+            Some((name, occurrence)) => (name, occurrence.parse().unwrap_or(0)),
             None => (text, 1),
         };
-        if times == 0 {
-            return Err("how often it is reached is a whole number from 1".to_owned());
+        if occurrence == 0 {
+            return Err("the occurrence after the colon must be a whole number from 1".to_owned());
         }
         Ok(Self {
             point: name.parse()?,
-            occurrence: times,
+            occurrence,
         })
     }
 }
 
-/// Which visit, if any, this process does not survive. None in a service that nobody tries to kill;
-/// passing a place costs it one comparison.
+/// Planned crash of this process, for tests. Empty in a real service, where passing a crash point costs one
+/// comparison.
 #[derive(Debug, Clone, Default)]
 pub struct CrashPlan(Option<Arc<Planned>>);
 
 #[derive(Debug)]
 struct Planned {
     point: CrashPoint,
-    left: AtomicU64,
+    /// Number of passes until the crash.
+    remaining: AtomicU64,
 }
 
 impl CrashPlan {
-    pub fn new(visit: Option<CrashTrigger>) -> Self {
-        Self(visit.map(|visit| {
+    /// Plans a crash, or none.
+    pub fn new(trigger: Option<CrashTrigger>) -> Self {
+        Self(trigger.map(|trigger| {
             Arc::new(Planned {
-                point: visit.point,
-                left: AtomicU64::new(visit.occurrence),
+                point: trigger.point,
+                remaining: AtomicU64::new(trigger.occurrence),
             })
         }))
     }
 
-    /// Ends the process as `kill -9` would, when it was told to die here.
+    /// Kills the process as `kill -9` does, if the plan requires it.
     pub fn crash_if_planned(&self, point: CrashPoint) {
         if let Some(planned) = &self.0
             && planned.point == point
-            && planned.left.fetch_sub(1, Ordering::Relaxed) == 1
+            && planned.remaining.fetch_sub(1, Ordering::Relaxed) == 1
         {
             let _ = rustix::process::kill_process(
                 rustix::process::getpid(),
@@ -156,17 +160,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_visit_is_a_place_and_how_often_it_is_reached() {
+    fn parses_crash_triggers() {
         for point in CrashPoint::ALL {
-            let visit = |times| {
+            let trigger = |occurrence| {
                 Ok(CrashTrigger {
                     point: *point,
-                    occurrence: times,
+                    occurrence,
                 })
             };
-            assert_eq!(point.name().parse(), visit(1));
-            assert_eq!(format!("{point}:1").parse(), visit(1));
-            assert_eq!(format!("{point}:17").parse(), visit(17));
+            assert_eq!(point.name().parse(), trigger(1));
+            assert_eq!(format!("{point}:1").parse(), trigger(1));
+            assert_eq!(format!("{point}:17").parse(), trigger(17));
         }
         for wrong in [
             "",

@@ -1,4 +1,4 @@
-//! The decisions about each issue, so that "why does it not run?" always has an answer.
+//! Dispatch decisions about each issue.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,30 +11,34 @@ use super::change_feed::StoreChange;
 use super::table::{ReadableTx, WriteTx};
 use super::tables::DECISIONS;
 
-/// How many earlier decisions are kept for an issue?
-const HISTORY: usize = 50;
+/// Maximum number of decisions kept per issue.
+const MAX_DECISIONS: usize = 50;
 
+/// Latest decisions about an issue.
+///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DecisionHistory {
+    /// Issue that the decisions are about.
     pub issue: IssueRef,
-    /// Oldest first, the last one in force. Only changes are kept.
+    /// Decisions, oldest first; the last one is current. Repeated decisions are not stored.
     pub decisions: Vec<Decision>,
 }
 
 impl DecisionHistory {
+    /// Current decision.
     pub fn current(&self) -> Option<&Decision> {
         self.decisions.last()
     }
 }
 
-/// Accepts the issue's key in any case.
+/// Decisions about an issue. The key is case-insensitive.
 pub fn get(tx: &impl ReadableTx, key: &IssueKey) -> StoreResult<Option<DecisionHistory>> {
     DECISIONS.get(tx, row_key(key).as_str())
 }
 
-/// Whether this decision says something that the last one did not.
+/// Whether this decision differs from the current one.
 pub fn is_changed(tx: &impl ReadableTx, decision: &Decision) -> StoreResult<bool> {
     let row = get(tx, &decision.issue_identifier)?;
     Ok(!row.is_some_and(|row| {
@@ -43,12 +47,13 @@ pub fn is_changed(tx: &impl ReadableTx, decision: &Decision) -> StoreResult<bool
     }))
 }
 
+/// Adds a decision and removes the oldest above the maximum.
 pub fn record(tx: &WriteTx<'_>, issue: &IssueRef, decision: &Decision) -> StoreResult<()> {
     let mut decisions = get(tx, &issue.key)?
         .map(|row| row.decisions)
         .unwrap_or_default();
     decisions.push(decision.clone());
-    let surplus = decisions.len().saturating_sub(HISTORY);
+    let surplus = decisions.len().saturating_sub(MAX_DECISIONS);
     decisions.drain(..surplus);
     DECISIONS.put(
         tx,

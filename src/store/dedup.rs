@@ -1,4 +1,4 @@
-//! The dedup window: issues that were dispatched and must not be dispatched again yet.
+//! Dedup window: issues that were dispatched and must not be dispatched again yet.
 
 use std::time::Duration;
 
@@ -12,40 +12,47 @@ use super::StoreResult;
 use super::table::{ReadableTx, WriteTx};
 use super::tables::DEDUP;
 
+/// Dispatch of an issue that blocks another one.
+///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DedupEntry {
+    /// Issue that was dispatched.
     pub issue: IssueRef,
+    /// Time of the dispatch.
     pub dispatched_at: Timestamp,
 }
 
 impl DedupEntry {
-    /// When it ages out; None means not by itself.
+    /// Time at which the entry expires. `None` without a window: the entry does not expire.
     pub fn expires_at(&self, window: Option<Duration>) -> Option<Timestamp> {
         window.map(|window| self.dispatched_at + window)
     }
 
-    /// Whether it still keeps its issue from being dispatched.
+    /// Whether the entry still blocks a dispatch of its issue.
     pub fn is_active(&self, window: Option<Duration>, now: Timestamp) -> bool {
         self.expires_at(window)
             .is_none_or(|expires_at| now < expires_at)
     }
 }
 
+/// Entry of an issue.
 pub fn get(tx: &impl ReadableTx, issue: &IssueId) -> StoreResult<Option<DedupEntry>> {
     DEDUP.get(tx, issue.as_str())
 }
 
+/// All entries, including expired ones.
 pub fn all(tx: &impl ReadableTx) -> StoreResult<Vec<DedupEntry>> {
     DEDUP.collect(tx, .., |_, entry| entry)
 }
 
+/// Inserts or replaces the entry of an issue.
 pub fn put(tx: &WriteTx<'_>, entry: &DedupEntry) -> StoreResult<()> {
     DEDUP.put(tx, entry.issue.id.as_str(), entry)
 }
 
-/// Forgets the entries that hold nothing any more.
+/// Removes expired entries.
 pub fn remove_expired(
     tx: &WriteTx<'_>,
     window: Option<Duration>,
@@ -60,7 +67,7 @@ pub fn remove_expired(
     Ok(())
 }
 
-/// Whether there was such an entry.
+/// Removes the entry of an issue. Returns whether it existed.
 pub fn remove(tx: &WriteTx<'_>, issue: &IssueId) -> StoreResult<bool> {
     DEDUP.remove(tx, issue.as_str())
 }
@@ -81,7 +88,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_has_aged_out_is_forgotten() {
+    async fn removes_only_expired_entries() {
         let store = Store::in_memory().unwrap();
         let (then, window) = (Timestamp::from_millis(1_000_000), Duration::from_secs(60));
         let later = then + window;
@@ -93,8 +100,8 @@ mod tests {
         let left = |window| {
             let store = store.clone();
             async move {
-                let forget = store.write(move |tx| remove_expired(tx, window, later));
-                forget.await.unwrap();
+                let removed = store.write(move |tx| remove_expired(tx, window, later));
+                removed.await.unwrap();
                 store.read(all).unwrap()
             }
         };

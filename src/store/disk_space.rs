@@ -1,31 +1,32 @@
-//! How much room the disk has for the store.
+//! Free space of the disk of the store.
 //!
-//! A commit that fails for want of room ends the process, so it is looked before: while there is
-//! little, nothing new begins and what is under way is seen to its end; while there is next to none,
-//! writes are refused and reads go on, until there is room again.
+//! A commit that fails because the disk is full ends the process, so the free space is checked first. With
+//! low space, nothing new starts and runs in progress continue. With almost none, writes are rejected and
+//! reads still work.
 
 use std::path::Path;
 use std::sync::Arc;
 
-/// Below this many free bytes, nothing new begins.
+/// Free bytes below which nothing new starts.
 pub const MIN_FREE_FOR_NEW_WORK: u64 = 64 << 20;
 
-/// Below this many free bytes, nothing is written: more than what may wait for one commit needs.
-pub const MIN_FREE_FOR_WRITES: u64 = 16 << 20;
+/// Free bytes below which nothing is written. Exceeds the size of the largest possible commit.
+pub(crate) const MIN_FREE_FOR_WRITES: u64 = 16 << 20;
 
-/// What the free space allows.
+/// Level of free space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskSpace {
+    /// Enough, or unknown.
     Ample,
-    /// Only what is under way goes on; so many bytes are free.
+    /// Nothing new starts; with the number of free bytes.
     Low(u64),
-    /// Nothing can be written; so many bytes are free.
+    /// Nothing can be written; with the number of free bytes.
     Full(u64),
 }
 
 impl DiskSpace {
-    /// What follows from so many free bytes; nothing does where they are not known.
-    fn of(free: Option<u64>) -> Self {
+    /// Level for a number of free bytes. Unknown free space counts as ample.
+    fn from_free_bytes(free: Option<u64>) -> Self {
         match free {
             Some(free) if free < MIN_FREE_FOR_WRITES => DiskSpace::Full(free),
             Some(free) if free < MIN_FREE_FOR_NEW_WORK => DiskSpace::Low(free),
@@ -33,47 +34,50 @@ impl DiskSpace {
         }
     }
 
-    /// What is wrong, in a clause for operators; none while nothing is.
+    /// Problem as a clause for operators. `None` if there is enough space.
     pub fn problem(self) -> Option<String> {
-        let (free, what) = match self {
+        let (free, consequence) = match self {
             DiskSpace::Ample => return None,
             DiskSpace::Low(free) => (free, "nothing new is started"),
             DiskSpace::Full(free) => (free, "nothing can be stored"),
         };
         Some(format!(
-            "only {} MiB are free on the disk of DATA_DIR: {what}",
+            "only {} MiB are free on the disk of DATA_DIR: {consequence}",
             free >> 20
         ))
     }
 }
 
-/// How many bytes are free where a folder is; none where that cannot be told.
+/// Free bytes on the disk of a folder. `None` if they cannot be determined.
 pub fn free_bytes(dir: &Path) -> Option<u64> {
     let disk = rustix::fs::statvfs(dir).ok()?;
     Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// Tells the free bytes of the disk that a store is on.
+/// Source of the number of free bytes.
 #[derive(Clone)]
 pub(super) struct DiskSpaceProbe(Arc<dyn Fn() -> Option<u64> + Send + Sync>);
 
 impl DiskSpaceProbe {
+    /// Probe that calls this function.
     pub(super) fn new(free: impl Fn() -> Option<u64> + Send + Sync + 'static) -> Self {
         Self(Arc::new(free))
     }
 
+    /// Probe of the disk of a folder.
     pub(super) fn for_dir(dir: &Path) -> Self {
         let dir = dir.to_owned();
         Self::new(move || free_bytes(&dir))
     }
 
-    /// Of a store that is on no disk.
+    /// Probe for a store that is not on a disk.
     pub(super) fn unlimited() -> Self {
         Self::new(|| None)
     }
 
+    /// Current level of free space.
     pub(super) fn read(&self) -> DiskSpace {
-        DiskSpace::of((self.0)())
+        DiskSpace::from_free_bytes((self.0)())
     }
 }
 
@@ -82,9 +86,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn little_room_begins_nothing_and_next_to_none_writes_nothing() {
+    fn maps_free_bytes_to_levels() {
         let mib = |count: u64| Some(count << 20);
-        for (free, space, told) in [
+        for (free, space, expected) in [
             (None, DiskSpace::Ample, ""),
             (mib(64), DiskSpace::Ample, ""),
             (mib(63), DiskSpace::Low(63 << 20), "only 63 MiB are free"),
@@ -92,10 +96,10 @@ mod tests {
             (mib(15), DiskSpace::Full(15 << 20), "nothing can be stored"),
             (Some(0), DiskSpace::Full(0), "only 0 MiB"),
         ] {
-            assert_eq!(DiskSpace::of(free), space);
-            let trouble = space.problem().unwrap_or_default();
-            assert!(trouble.contains(told), "{trouble}");
-            assert_eq!(trouble.is_empty(), told.is_empty(), "{trouble}");
+            assert_eq!(DiskSpace::from_free_bytes(free), space);
+            let problem = space.problem().unwrap_or_default();
+            assert!(problem.contains(expected), "{problem}");
+            assert_eq!(problem.is_empty(), expected.is_empty(), "{problem}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A disk that fails at a chosen operation, and what a restart finds on it: with the memory of the
-//! machine kept (the process alone ended), or with any part of what was not synced gone (a power cut).
+//! Tests with a disk that fails at a chosen operation. A restart then opens the content of the page cache
+//! (the process ended), or the synced content plus any part of the unsynced writes (power cut).
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,14 +11,14 @@ use super::disk_space::DiskSpaceProbe;
 use super::tables::META;
 use super::{STORE_FILE, Store, StoreError, StoreResult};
 
-/// How an operation fails.
+/// Effect of a failed operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// Nothing of it is done. (`EIO`)
+    /// Nothing is done (`EIO`).
     Nothing,
-    /// Half of a write is done. (`ENOSPC`)
+    /// Half of a write is done (`ENOSPC`).
     Half,
-    /// All of it is done, and an error answered.
+    /// Everything is done, but an error is returned.
     All,
 }
 
@@ -45,16 +45,17 @@ impl Change {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What a reader sees.
-    now: Vec<u8>,
-    /// What a power cut leaves.
+    /// Content that readers see.
+    current: Vec<u8>,
+    /// Content after the last sync.
     synced: Vec<u8>,
-    /// What it may leave any part of.
+    /// Changes since the last sync. After a power cut, any of them may be lost.
     unsynced: Vec<Change>,
     operations: u64,
+    /// Operation that fails, and its effect.
     fails: Option<(u64, Fault)>,
-    /// Whether everything after the first failure fails as well.
-    stays_broken: bool,
+    /// Whether all operations after the first failure also fail.
+    keeps_failing: bool,
     /// Whether the next sync panics.
     panics: bool,
 }
@@ -63,7 +64,7 @@ impl State {
     fn fault(&mut self) -> Option<Fault> {
         self.operations += 1;
         let (at, fault) = self.fails?;
-        let fails = self.operations == at || (self.stays_broken && self.operations > at);
+        let fails = self.operations == at || (self.keeps_failing && self.operations > at);
         fails.then_some(fault)
     }
 
@@ -77,7 +78,7 @@ impl State {
             (Some(Fault::All) | None, _) => Some(change),
         };
         if let Some(done) = done {
-            done.apply(&mut self.now);
+            done.apply(&mut self.current);
             self.unsynced.push(done);
         }
         fault.map_or(Ok(()), |_| Err(io::ErrorKind::StorageFull.into()))
@@ -92,25 +93,25 @@ impl Disk {
         self.0.lock().unwrap()
     }
 
-    /// What a power cut may leave.
+    /// Returns a possible content after a power cut.
     fn after_power_cut(&self, rng: &mut fastrand::Rng) -> Vec<u8> {
         let state = self.state();
         let mut bytes = state.synced.clone();
-        let kept = state.unsynced.iter().filter(|_| rng.bool());
-        kept.for_each(|change| change.apply(&mut bytes));
+        let surviving = state.unsynced.iter().filter(|_| rng.bool());
+        surviving.for_each(|change| change.apply(&mut bytes));
         bytes
     }
 }
 
 impl StorageBackend for Disk {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.state().now.len() as u64)
+        Ok(self.state().current.len() as u64)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let (state, at) = (self.state(), usize::try_from(offset).unwrap());
-        let there = state.now.get(at..at + out.len());
-        out.copy_from_slice(there.ok_or(io::ErrorKind::UnexpectedEof)?);
+        let content = state.current.get(at..at + out.len());
+        out.copy_from_slice(content.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
 
@@ -124,7 +125,7 @@ impl StorageBackend for Disk {
         let mut state = self.state();
         let fault = state.fault();
         if fault.is_none_or(|fault| fault == Fault::All) {
-            state.synced = state.now.clone();
+            state.synced = state.current.clone();
             state.unsynced.clear();
         }
         fault.map_or(Ok(()), |_| Err(io::Error::other("the disk is broken")))
@@ -137,8 +138,8 @@ impl StorageBackend for Disk {
 
 const ROWS: u64 = 3;
 
-/// In memory, where there is a folder in it: hundreds of stores are opened.
-fn folder() -> tempfile::TempDir {
+/// Temporary folder, in memory if possible, because hundreds of stores are opened.
+fn temporary_folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .unwrap()
@@ -157,34 +158,34 @@ async fn put(store: &Store, number: u64) -> StoreResult<()> {
     write.await
 }
 
-/// How many rows are there; they must be the first ones, with their number beside them.
+/// Counts the rows. Asserts that they are the first ones and that the stored count is right.
 fn count(store: &Store) -> StoreResult<u64> {
     store.read(|tx| {
-        let told = META.get(tx, "count")?.and_then(|count| count.as_u64());
-        let count = told.unwrap_or_default();
+        let stored = META.get(tx, "count")?.and_then(|count| count.as_u64());
+        let count = stored.unwrap_or_default();
         for number in 0..ROWS {
-            let is_there = META.get(tx, row(number).as_str())?.is_some();
-            assert_eq!(is_there, number < count, "row {number} of {count}");
+            let exists = META.get(tx, row(number).as_str())?.is_some();
+            assert_eq!(exists, number < count, "row {number} of {count}");
         }
         Ok(count)
     })
 }
 
-/// Writes rows until the disk fails, and looks at what every kind of restart finds. Answers whether
-/// the failure came.
+/// Writes rows until the disk fails, and checks the content after every kind of restart. Returns whether the
+/// failure occurred.
 async fn fail_at(operation: u64, fault: Fault, power_cuts: usize, rng: &mut fastrand::Rng) -> bool {
     let disk = Disk::default();
     let store = Store::with_backend(disk.clone(), DiskSpaceProbe::unlimited()).unwrap();
     {
         let mut state = disk.state();
         state.fails = Some((state.operations + operation, fault));
-        state.stays_broken = rng.bool();
+        state.keeps_failing = rng.bool();
     }
-    let mut kept = 0;
+    let mut acknowledged = 0;
     let mut failed = None;
     for number in 0..ROWS {
         match put(&store, number).await {
-            Ok(()) if failed.is_none() => kept += 1,
+            Ok(()) if failed.is_none() => acknowledged += 1,
             Ok(()) => panic!("a write was acknowledged after {failed:?}"),
             Err(error) => failed = Some(failed.unwrap_or(error)),
         }
@@ -195,29 +196,32 @@ async fn fail_at(operation: u64, fault: Fault, power_cuts: usize, rng: &mut fast
     tokio::time::timeout(std::time::Duration::from_secs(9), store.failed())
         .await
         .unwrap();
-    // Reads go on, or say that they cannot; they never answer what was not there.
+    // Reads succeed or fail, but never return wrong data.
     if let Ok(count) = count(&store) {
-        assert!(count == kept || count == kept + 1, "{count} of {kept}");
+        assert!(
+            count == acknowledged || count == acknowledged + 1,
+            "{count} of {acknowledged}"
+        );
     }
-    let mut images = vec![disk.state().now.clone()];
+    let mut images = vec![disk.state().current.clone()];
     images.extend((0..power_cuts).map(|_| disk.after_power_cut(rng)));
     for (number, image) in images.into_iter().enumerate() {
-        let dir = folder();
+        let dir = temporary_folder();
         std::fs::write(dir.path().join(STORE_FILE), image).unwrap();
-        let again = Store::open(dir.path()).unwrap();
-        let found = count(&again).unwrap();
+        let reopened = Store::open(dir.path()).unwrap();
+        let found = count(&reopened).unwrap();
         assert!(
-            found == kept || found == kept + 1,
-            "{found} rows where {kept} were acknowledged, image {number}"
+            found == acknowledged || found == acknowledged + 1,
+            "{found} rows, but {acknowledged} were acknowledged, image {number}"
         );
-        put(&again, found).await.unwrap();
-        assert_eq!(count(&again).unwrap(), found + 1);
+        put(&reopened, found).await.unwrap();
+        assert_eq!(count(&reopened).unwrap(), found + 1);
     }
     true
 }
 
 #[tokio::test]
-async fn a_writer_that_panicked_is_known_to_be_lost() {
+async fn a_panic_of_the_writer_marks_the_store_as_failed() {
     let disk = Disk::default();
     let store = Store::with_backend(disk.clone(), DiskSpaceProbe::unlimited()).unwrap();
     put(&store, 0).await.unwrap();
@@ -238,7 +242,7 @@ async fn a_writer_that_panicked_is_known_to_be_lost() {
     );
 }
 
-/// Every operation of a few commits fails once, in every way.
+/// Lets every operation of a few commits fail once, with every fault.
 async fn fail_everywhere(power_cuts: usize) {
     let seed = fastrand::u64(..);
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -259,12 +263,12 @@ async fn fail_everywhere(power_cuts: usize) {
 }
 
 #[tokio::test]
-async fn whatever_write_or_sync_fails_everything_acknowledged_is_there_after_a_restart() {
+async fn keeps_acknowledged_writes_after_any_disk_failure() {
     fail_everywhere(1).await;
 }
 
 #[tokio::test]
-#[ignore = "the long form: minutes"]
-async fn whatever_fails_no_power_cut_takes_what_was_acknowledged() {
+#[ignore = "takes minutes"]
+async fn keeps_acknowledged_writes_after_power_cuts() {
     fail_everywhere(40).await;
 }

@@ -1,4 +1,4 @@
-//! Who we are among others of our kind: an id that is made with the store and stays with it.
+//! Id of the instance, created with the store.
 
 use redb::Database;
 use serde_json::json;
@@ -7,20 +7,21 @@ use super::StoreResult;
 use super::table::{ReadableTx, WriteTx};
 use super::tables::META;
 
+/// Key of the id in the meta table.
 const KEY: &str = "instance";
 
-/// Makes the id, unless the store has one.
+/// Creates the id if the store has none.
 pub(super) fn ensure_id(db: &Database) -> StoreResult<()> {
     let mut tx = db.begin_write()?;
     tx.set_quick_repair(true);
-    if !is_made(&WriteTx::new(&tx))? {
+    if !create_if_missing(&WriteTx::new(&tx))? {
         return Ok(tx.abort()?);
     }
     Ok(tx.commit()?)
 }
 
-/// Whether the id was made now.
-fn is_made(tx: &WriteTx<'_>) -> StoreResult<bool> {
+/// Creates the id if the store has none. Returns whether it was created.
+fn create_if_missing(tx: &WriteTx<'_>) -> StoreResult<bool> {
     if META.get(tx, KEY)?.is_some() {
         return Ok(false);
     }
@@ -28,7 +29,7 @@ fn is_made(tx: &WriteTx<'_>) -> StoreResult<bool> {
     Ok(true)
 }
 
-/// The id.
+/// Id of the instance.
 pub fn id(tx: &impl ReadableTx) -> StoreResult<String> {
     let row = META.get(tx, KEY)?;
     let id = row.as_ref().and_then(|id| id.as_str());

@@ -1,14 +1,13 @@
-//! Whether a store's file is whole, found out before anything trusts it.
+//! Integrity check of the store file before it is opened.
 //!
-//! redb believes what it reads: it compares checksums only when it repairs, so that a flipped bit in a
-//! row would be a wrong answer, and one in its records of free space the overwriting of rows. So every
-//! page that a commit reaches is compared with its checksum each time the file is opened. That is done
-//! on an overlay that reads the file and keeps what redb writes in memory: a file that is damaged stays
-//! as it was found.
+//! redb verifies checksums only during a repair. Otherwise a flipped bit in a row would be returned as data,
+//! and one in the records of free space would overwrite rows. Therefore every page of the last commit is
+//! compared with its checksum each time the file is opened. The check runs on an overlay that keeps writes of
+//! redb in memory, so a damaged file is not changed.
 //!
-//! The header is the one page whose bytes no checksum covers as a whole. It holds two commits and a bit
-//! that says which of them counts; of two that are whole, the older must not pass for the newer.
-//! (The layout is that of redb's file format 3, `docs/design.md` of redb.)
+//! Only the header page has no checksum over all its bytes. It holds two commits and a bit that selects the
+//! current one. If both commits are intact, the newer one must be current. (Layout: redb's file format 3,
+//! `docs/design.md` of redb.)
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -25,30 +24,36 @@ use super::{CACHE_BYTES, StoreError};
 
 const HEADER_BYTES: usize = 320;
 const MAGIC: &[u8] = b"redb\x1a\x0a\xa9\x0d\x0a";
-/// Which commit counts, and how the last process ended.
+/// Offset of the flags: which commit is current, and how the last process ended.
 const FLAGS_AT: usize = 9;
+/// Flag that selects the current commit.
 const PRIMARY: u8 = 1;
+/// Flag of a two-phase commit.
 const TWO_PHASE: u8 = 4;
-/// The two commits.
+/// Offsets of the two commits.
 const SLOT_AT: [usize; 2] = [64, 192];
-/// Inside of a commit: its number and its checksum.
+/// Offsets within a commit: its number and its checksum.
 const NUMBER_AT: usize = 104;
 const CHECKSUM_AT: std::ops::Range<usize> = 112..128;
 
+/// Size of the overlay's blocks, in bytes.
 const BLOCK: usize = 4096;
 
-/// Why a file is not opened.
+/// Reason why a file is not opened.
 #[derive(Debug)]
 pub(super) enum IntegrityError {
+    /// Another process holds the file.
     InUse,
-    /// A database, of somebody else.
+    /// The file is a database of another program.
     Foreign,
+    /// The file is damaged; with a description.
     Damaged(String),
+    /// The file cannot be read.
     Io(io::Error),
 }
 
 impl IntegrityError {
-    /// As it is told of the store at this path.
+    /// Converts the error for the store at this path.
     pub(super) fn into_store_error(self, path: &Path) -> StoreError {
         let path = path.display().to_string();
         match self {
@@ -63,87 +68,97 @@ impl IntegrityError {
 impl From<io::Error> for IntegrityError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            // It ends before its own pages do.
-            io::ErrorKind::UnexpectedEof => IntegrityError::Damaged("it is cut off".to_owned()),
+            // The file is shorter than its pages require.
+            io::ErrorKind::UnexpectedEof => {
+                IntegrityError::Damaged("the file is cut off".to_owned())
+            }
             _ => IntegrityError::Io(error),
         }
     }
 }
 
-/// Compares every page that the last commit reaches with its checksum. A commit that had reached the
-/// disk whole when the process died before it could say so is made to count; nothing else is changed.
-/// `mark` is a table that every store of ours has.
-pub(super) fn verify(path: &Path, mark: &str) -> Result<(), IntegrityError> {
+/// Verifies the checksum of every page of the last commit. If the newer commit is intact but not current,
+/// because the process died before it set the flag, makes it current; changes nothing else. `marker_table` is
+/// a table that every store of this program has.
+///
+/// # Errors
+/// If the file is in use, foreign, damaged or cannot be read.
+pub(super) fn verify(path: &Path, marker_table: &str) -> Result<(), IntegrityError> {
     let file = File::options().read(true).write(true).open(path)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(IntegrityError::InUse),
-        // Where there are no locks, redb does without as well.
+        // On file systems without locks, redb does not lock either.
         Err(TryLockError::Error(_)) => {}
     }
-    let examined = examine_locked(&file, mark);
-    // Not left to its end: a process that is just being started may have a copy of the handle.
+    let verified = verify_locked(&file, marker_table);
+    // Explicitly, because a child process that is being started may hold a copy of the handle.
     let _ = file.unlock();
-    examined
+    verified
 }
 
-fn examine_locked(file: &File, mark: &str) -> Result<(), IntegrityError> {
+fn verify_locked(file: &File, marker_table: &str) -> Result<(), IntegrityError> {
     let header = Header::read(file)?;
-    let counts = header.primary();
-    check(file, &header, counts, mark)?;
-    let other = 1 - counts;
-    if header.number(other) > header.number(counts) && check(file, &header, other, mark).is_ok() {
+    let current = header.primary();
+    verify_commit(file, &header, current, marker_table)?;
+    let other = 1 - current;
+    if header.number(other) > header.number(current)
+        && verify_commit(file, &header, other, marker_table).is_ok()
+    {
         file.write_all_at(&[header.flags() ^ PRIMARY], FLAGS_AT as u64)?;
         file.sync_all()?;
-        tracing::warn!("The last commit was whole and not marked as such; it counts.");
+        tracing::warn!("Recovered the last commit: it was intact but not marked as current.");
     }
     Ok(())
 }
 
-/// Whether all that one of the two commits reaches is as it was written, and ours.
-fn check(file: &File, header: &Header, slot: usize, mark: &str) -> Result<(), IntegrityError> {
-    if !fits(file, header.alone(slot))? {
-        return Err(IntegrityError::Damaged(
-            "a checksum does not fit".to_owned(),
-        ));
+/// Verifies that all pages of one of the two commits are intact and belong to this program.
+fn verify_commit(
+    file: &File,
+    header: &Header,
+    slot: usize,
+    marker_table: &str,
+) -> Result<(), IntegrityError> {
+    if !has_valid_checksums(file, header.with_only(slot))? {
+        return Err(IntegrityError::Damaged("a checksum is wrong".to_owned()));
     }
-    let names = table_names(file, header.counting(slot))?;
-    if names.is_empty() || names.iter().any(|name| name == mark) {
+    let names = table_names(file, header.with_primary(slot))?;
+    if names.is_empty() || names.iter().any(|name| name == marker_table) {
         return Ok(());
     }
     Err(IntegrityError::Foreign)
 }
 
-/// Whether every page that a header leads to fits its checksum.
-fn fits(file: &File, header: [u8; HEADER_BYTES]) -> Result<bool, IntegrityError> {
-    let overlay = Overlay::over(file.try_clone()?, header)?;
-    let fits = Arc::new(AtomicBool::new(true));
-    let told = fits.clone();
-    // Called before each pass of a repair: before the second when a checksum did not fit, before the
-    // third when all did. What comes then would only read everything once more.
-    let judge = move |repair: &mut RepairSession| match repair.progress() {
+/// Whether every page that is reachable from a header has a valid checksum.
+fn has_valid_checksums(file: &File, header: [u8; HEADER_BYTES]) -> Result<bool, IntegrityError> {
+    let overlay = Overlay::new(file.try_clone()?, header)?;
+    let is_valid = Arc::new(AtomicBool::new(true));
+    let result = is_valid.clone();
+    // Called before each pass of a repair: before the second if a checksum is wrong, before the third if all
+    // are valid. The third pass would only read everything again.
+    let on_progress = move |repair: &mut RepairSession| match repair.progress() {
         ..0.2 => {}
         ..0.5 => {
-            told.store(false, Ordering::Release);
+            result.store(false, Ordering::Release);
             repair.abort();
         }
         _ => repair.abort(),
     };
-    understood(|| {
+    catch_redb_errors(|| {
         let opened = Database::builder()
             .set_cache_size(CACHE_BYTES)
-            .set_repair_callback(judge)
+            .set_repair_callback(on_progress)
             .create_with_backend(overlay);
         match opened {
-            Ok(_) | Err(DatabaseError::RepairAborted) => Ok(fits.load(Ordering::Acquire)),
+            Ok(_) | Err(DatabaseError::RepairAborted) => Ok(is_valid.load(Ordering::Acquire)),
             Err(error) => Err(error.into()),
         }
     })
 }
 
 fn table_names(file: &File, header: [u8; HEADER_BYTES]) -> Result<Vec<String>, IntegrityError> {
-    let overlay = Overlay::over(file.try_clone()?, header)?;
-    understood(|| {
+    let overlay = Overlay::new(file.try_clone()?, header)?;
+    catch_redb_errors(|| {
         let db = Database::builder()
             .set_cache_size(CACHE_BYTES)
             .create_with_backend(overlay)?;
@@ -153,19 +168,21 @@ fn table_names(file: &File, header: [u8; HEADER_BYTES]) -> Result<Vec<String>, I
     })
 }
 
-/// What redb makes of a file; it may panic at one that is not its own work.
-fn understood<T>(read: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, IntegrityError> {
+/// Runs redb on a file that may be damaged and converts its errors. redb may panic on such a file.
+fn catch_redb_errors<T>(
+    read: impl FnOnce() -> Result<T, redb::Error>,
+) -> Result<T, IntegrityError> {
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(Ok(read)) => Ok(read),
         Ok(Err(redb::Error::Io(error))) => Err(error.into()),
         Ok(Err(error)) => Err(IntegrityError::Damaged(error.to_string())),
         Err(_) => Err(IntegrityError::Damaged(
-            "it cannot be made sense of".to_owned(),
+            "its content cannot be interpreted".to_owned(),
         )),
     }
 }
 
-/// The first bytes of a file.
+/// Header of a store file.
 struct Header([u8; HEADER_BYTES]);
 
 impl Header {
@@ -174,7 +191,7 @@ impl Header {
         file.read_exact_at(&mut bytes, 0)?;
         if !bytes.starts_with(MAGIC) {
             return Err(IntegrityError::Damaged(
-                "it does not begin as one".to_owned(),
+                "the header of the file is wrong".to_owned(),
             ));
         }
         Ok(Self(bytes))
@@ -184,7 +201,7 @@ impl Header {
         self.0[FLAGS_AT]
     }
 
-    /// Which of the two commits counts.
+    /// Index of the current commit.
     fn primary(&self) -> usize {
         usize::from(self.flags() & PRIMARY)
     }
@@ -196,18 +213,18 @@ impl Header {
         u64::from_le_bytes(bytes)
     }
 
-    /// The same, with this of the two commits as the one that counts.
-    fn counting(&self, slot: usize) -> [u8; HEADER_BYTES] {
+    /// Copy of the header with this commit as the current one.
+    fn with_primary(&self, slot: usize) -> [u8; HEADER_BYTES] {
         let mut bytes = self.0;
         bytes[FLAGS_AT] &= !PRIMARY;
         bytes[FLAGS_AT] |= u8::try_from(slot).unwrap_or_default();
         bytes
     }
 
-    /// The same, with one of the two commits only, and none of the shortcuts that trust it: redb then
-    /// looks at every page of that commit.
-    fn alone(&self, slot: usize) -> [u8; HEADER_BYTES] {
-        let mut bytes = self.counting(slot);
+    /// Copy of the header in which only this commit is valid and not trusted. redb then verifies every page
+    /// of the commit.
+    fn with_only(&self, slot: usize) -> [u8; HEADER_BYTES] {
+        let mut bytes = self.with_primary(slot);
         bytes[FLAGS_AT] &= !TWO_PHASE;
         let other = SLOT_AT[1 - slot];
         for byte in &mut bytes[other + CHECKSUM_AT.start..other + CHECKSUM_AT.end] {
@@ -217,7 +234,7 @@ impl Header {
     }
 }
 
-/// A file, and in memory what was written over it.
+/// Storage backend that reads a file and keeps writes in memory.
 #[derive(Debug)]
 struct Overlay {
     file: File,
@@ -227,19 +244,19 @@ struct Overlay {
 
 #[derive(Debug)]
 struct Written {
-    /// Beyond it, the file counts no more.
-    floor: u64,
+    /// Offset from which the content of the file is ignored, because the overlay was truncated there.
+    file_end: u64,
     blocks: BTreeMap<u64, Box<[u8; BLOCK]>>,
 }
 
 impl Overlay {
-    fn over(file: File, header: [u8; HEADER_BYTES]) -> io::Result<Self> {
+    fn new(file: File, header: [u8; HEADER_BYTES]) -> io::Result<Self> {
         let length = file.metadata()?.len();
         let overlay = Self {
             file,
             length: AtomicU64::new(length),
             written: Mutex::new(Written {
-                floor: length,
+                file_end: length,
                 blocks: BTreeMap::new(),
             }),
         };
@@ -251,16 +268,16 @@ impl Overlay {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the file has there; nothing but zeros beyond its end.
-    fn below(&self, floor: u64, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let there = floor.saturating_sub(offset).min(out.len() as u64);
-        let (there, beyond) = out.split_at_mut(usize::try_from(there).unwrap_or_default());
-        beyond.fill(0);
-        self.file.read_exact_at(there, offset)
+    /// Reads from the file; fills with zeros beyond `file_end`.
+    fn read_file(&self, file_end: u64, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let available = file_end.saturating_sub(offset).min(out.len() as u64);
+        let (from_file, zeros) = out.split_at_mut(usize::try_from(available).unwrap_or_default());
+        zeros.fill(0);
+        self.file.read_exact_at(from_file, offset)
     }
 }
 
-/// The pieces of a range of bytes, block by block: number, begin inside of it, length.
+/// Parts of a byte range, one per block: block number, offset in the block, length.
 fn blocks(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, usize)> {
     let (block, end) = (BLOCK as u64, offset + length as u64);
     let mut at = offset;
@@ -286,7 +303,7 @@ impl StorageBackend for Overlay {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let written = self.written();
-        self.below(written.floor, offset, out)?;
+        self.read_file(written.file_end, offset, out)?;
         let mut done = 0;
         for (number, begin, length) in blocks(offset, out.len()) {
             if let Some(block) = written.blocks.get(&number) {
@@ -301,7 +318,7 @@ impl StorageBackend for Overlay {
         let mut written = self.written();
         let before = self.length.swap(length, Ordering::AcqRel);
         if length < before {
-            written.floor = written.floor.min(length);
+            written.file_end = written.file_end.min(length);
             written
                 .blocks
                 .retain(|number, _| number * (BLOCK as u64) < length);
@@ -318,9 +335,10 @@ impl StorageBackend for Overlay {
         let mut rest = data;
         for (number, begin, length) in blocks(offset, data.len()) {
             if !written.blocks.contains_key(&number) {
-                let mut fresh = Box::new([0; BLOCK]);
-                self.below(written.floor, number * BLOCK as u64, fresh.as_mut_slice())?;
-                written.blocks.insert(number, fresh);
+                let mut block = Box::new([0; BLOCK]);
+                let offset = number * BLOCK as u64;
+                self.read_file(written.file_end, offset, block.as_mut_slice())?;
+                written.blocks.insert(number, block);
             }
             let (part, others) = rest.split_at(length);
             if let Some(block) = written.blocks.get_mut(&number) {

@@ -1,4 +1,4 @@
-//! What is known about issues beside their own text: their plans, and what stands around them.
+//! Context of issues: their plans and related issues.
 
 use domain::ids::IssueId;
 use domain::issue::RelatedIssues;
@@ -8,20 +8,20 @@ use super::StoreResult;
 use super::table::{ReadableTx, WriteTx};
 use super::tables::ISSUE_CONTEXTS;
 
-/// What is known; nothing is a valid answer.
+/// Context of an issue; empty if nothing is stored.
 pub fn get(tx: &impl ReadableTx, issue: &IssueId) -> StoreResult<IssueContext> {
     Ok(ISSUE_CONTEXTS.get(tx, issue.as_str())?.unwrap_or_default())
 }
 
-/// Keeps what stood around the issue when it was dispatched.
+/// Stores the related issues at the time of a dispatch.
 pub fn put_related(tx: &WriteTx<'_>, issue: &IssueId, related: &RelatedIssues) -> StoreResult<()> {
-    let known = get(tx, issue)?;
+    let context = get(tx, issue)?;
     let related = related.clone();
-    ISSUE_CONTEXTS.put(tx, issue.as_str(), &IssueContext { related, ..known })
+    ISSUE_CONTEXTS.put(tx, issue.as_str(), &IssueContext { related, ..context })
 }
 
-/// Replaces the issue's plan.
+/// Replaces the plan of an issue.
 pub fn put_plan(tx: &WriteTx<'_>, issue: &IssueId, plan: Vec<PostedComment>) -> StoreResult<()> {
-    let known = get(tx, issue)?;
-    ISSUE_CONTEXTS.put(tx, issue.as_str(), &IssueContext { plan, ..known })
+    let context = get(tx, issue)?;
+    ISSUE_CONTEXTS.put(tx, issue.as_str(), &IssueContext { plan, ..context })
 }

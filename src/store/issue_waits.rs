@@ -1,4 +1,4 @@
-//! Issues that wait for something that does not pass by itself, and whether their ticket says so.
+//! Issues that wait until somebody acts, and whether a ticket comment explains it.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,36 +11,43 @@ use super::StoreResult;
 use super::table::{ReadableTx, WriteTx};
 use super::tables::ISSUE_WAITS;
 
-/// One wait of an issue.
+/// Wait of an issue.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IssueWait {
+    /// Issue that waits.
     pub issue: IssueRef,
+    /// Team of the mapping.
     pub team: TeamKey,
+    /// Reason for waiting.
     pub reason: WaitReason,
+    /// Start of the wait.
     pub since: Timestamp,
-    /// Whether a comment on the ticket says so.
+    /// Whether a ticket comment about the wait was queued.
     #[serde(rename = "isTold")]
     pub is_commented: bool,
 }
 
 impl IssueWait {
-    /// Name of its comment; each wait has its own.
+    /// Key of the ticket comment; unique per wait.
     pub fn comment_key(&self) -> String {
         format!("waiting-{}-{}", self.since.as_millis(), self.issue.id)
     }
 }
 
+/// All waits.
 pub fn all(tx: &impl ReadableTx) -> StoreResult<Vec<IssueWait>> {
     ISSUE_WAITS.collect(tx, .., |_, wait| wait)
 }
 
+/// Inserts or replaces the wait of an issue.
 pub fn put(tx: &WriteTx<'_>, wait: &IssueWait) -> StoreResult<()> {
     ISSUE_WAITS.put(tx, wait.issue.id.as_str(), wait)
 }
 
+/// Removes the wait of an issue.
 pub fn remove(tx: &WriteTx<'_>, issue: &IssueId) -> StoreResult<()> {
     ISSUE_WAITS.remove(tx, issue.as_str()).map(drop)
 }

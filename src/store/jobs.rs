@@ -1,4 +1,4 @@
-//! Jobs and the indexes to them. Only [`put`] writes, so that no index can go stale.
+//! Jobs and their indexes. Only [`put`] writes, so that the indexes stay consistent.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
@@ -15,25 +15,26 @@ use super::change_feed::StoreChange;
 use super::table::{MAX_KEY_TEXT, ReadableTx, ScanDirection, WriteTx};
 use super::tables::{JOBS, JOBS_ACTIVE, JOBS_BY_ISSUE, JOBS_BY_NONCE, JOBS_BY_PULL, META};
 
-/// How many entries the dispatch log shows. (spec: *Dispatch log entry*)
+/// Number of entries in the dispatch log. See docs/behaviour.md#dispatch-log.
 pub const DISPATCH_LOG_SIZE: usize = 500;
 
-/// How many jobs have ended how.
+/// Key of the counts of ended jobs in the meta table.
 const ENDED: &str = "jobs-ended";
 
+/// Job with this id.
 pub fn get(tx: &impl ReadableTx, id: &JobId) -> StoreResult<Option<Job>> {
     JOBS.get(tx, id.as_str())
 }
 
-/// The job as far as its steps may change it.
+/// Part of a job that progress reports need.
 pub fn run_state(tx: &impl ReadableTx, id: &JobId) -> StoreResult<Option<JobProgress>> {
     JOBS.get_partial(tx, id.as_str())
 }
 
-/// What the indexes say of a job.
+/// Indexed fields of a job.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Indexed {
+struct IndexedFields {
     state: JobState,
     #[serde(default)]
     pull: Option<PullRequestRef>,
@@ -41,10 +42,10 @@ struct Indexed {
     nonce_hash: Option<String>,
 }
 
-/// Stores a job, new or changed.
+/// Inserts or replaces a job and updates the indexes.
 pub fn put(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
     let id = job.id.as_str();
-    let before: Option<Indexed> = JOBS.get_partial(tx, id)?;
+    let before: Option<IndexedFields> = JOBS.get_partial(tx, id)?;
     if before.is_none() {
         JOBS_BY_ISSUE.put(tx, (job.issue.id.as_str(), id), &())?;
     }
@@ -79,12 +80,12 @@ pub fn put(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
     Ok(())
 }
 
-/// How an end is counted.
+/// Key under which ended jobs of this status and kind are counted.
 pub fn ended_count_key(status: &str, kind: JobKind) -> String {
     format!("{status} {}", kind.as_str())
 }
 
-/// A job ends once, so each is counted once: what was counted before a restart stays.
+/// Counts an ended job. Each job ends once, so it is counted once; counts survive restarts.
 fn count_end(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
     let mut ended = ended_counts(tx)?;
     *ended
@@ -93,7 +94,7 @@ fn count_end(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
     META.put(tx, ENDED, &json!(ended))
 }
 
-/// How many jobs have ended how; see [`ending`]. Counted, so that nobody has to look at them all.
+/// Numbers of ended jobs by [`ended_count_key`]. Reading them does not scan the jobs.
 pub fn ended_counts(tx: &impl ReadableTx) -> StoreResult<BTreeMap<String, u64>> {
     let row = META.get(tx, ENDED)?;
     Ok(row
@@ -101,20 +102,20 @@ pub fn ended_counts(tx: &impl ReadableTx) -> StoreResult<BTreeMap<String, u64>> 
         .unwrap_or_default())
 }
 
-/// Jobs that have not ended.
+/// All jobs that have not ended.
 pub fn active(tx: &impl ReadableTx) -> StoreResult<Vec<Job>> {
     let ids = JOBS_ACTIVE.collect(tx, .., |id, ()| JobId::from(id))?;
     load(tx, &ids)
 }
 
-/// Every job of an issue, oldest first.
+/// All jobs of an issue, oldest first.
 pub fn of_issue(tx: &impl ReadableTx, issue: &IssueId) -> StoreResult<Vec<Job>> {
     let range = (issue.as_str(), "")..=(issue.as_str(), MAX_KEY_TEXT);
     let ids = JOBS_BY_ISSUE.collect(tx, range, |(_, id), ()| JobId::from(id))?;
     load(tx, &ids)
 }
 
-/// The job whose session was started with the nonce of this hash, whatever its state.
+/// Job whose session was started with the nonce of this hash, in any state.
 pub fn of_nonce(tx: &impl ReadableTx, hash: &str) -> StoreResult<Option<Job>> {
     match JOBS_BY_NONCE.get(tx, hash)? {
         Some(id) => get(tx, &id),
@@ -122,7 +123,7 @@ pub fn of_nonce(tx: &impl ReadableTx, hash: &str) -> StoreResult<Option<Job>> {
     }
 }
 
-/// Every job of a pull request, oldest first.
+/// All jobs of a pull request, oldest first.
 pub fn of_pull(tx: &impl ReadableTx, repo: &Repo, number: u64) -> StoreResult<Vec<Job>> {
     let repo = repo.to_string();
     let range = (repo.as_str(), number, "")..=(repo.as_str(), number, MAX_KEY_TEXT);
@@ -130,10 +131,10 @@ pub fn of_pull(tx: &impl ReadableTx, repo: &Repo, number: u64) -> StoreResult<Ve
     load(tx, &ids)
 }
 
-/// A repository as the jobs of its pull requests write it, whatever the case it is told in. Leaps from
-/// repository to repository, so that how many pull requests each has costs nothing.
-pub fn canonical_pull_repo(tx: &impl ReadableTx, told: &Repo) -> StoreResult<Option<Repo>> {
-    let (told, mut last) = (told.to_string(), String::new());
+/// Repository name as stored in the jobs of its pull requests; `repo` may differ in case. Skips from
+/// repository to repository, so the cost does not depend on the number of pull requests.
+pub(crate) fn canonical_pull_repo(tx: &impl ReadableTx, repo: &Repo) -> StoreResult<Option<Repo>> {
+    let (wanted, mut last) = (repo.to_string(), String::new());
     loop {
         let mut next = None;
         let beyond = (last.as_str(), u64::MAX, MAX_KEY_TEXT);
@@ -147,14 +148,14 @@ pub fn canonical_pull_repo(tx: &impl ReadableTx, told: &Repo) -> StoreResult<Opt
             },
         )?;
         match next {
-            Some(repo) if repo.eq_ignore_ascii_case(&told) => return Ok(Repo::parse(&repo)),
+            Some(repo) if repo.eq_ignore_ascii_case(&wanted) => return Ok(Repo::parse(&repo)),
             Some(repo) => last = repo,
             None => return Ok(None),
         }
     }
 }
 
-/// Every pull request with its latest job, the latest first.
+/// All pull requests with their latest jobs, latest first.
 pub fn pulls(tx: &impl ReadableTx) -> StoreResult<Vec<(PullRequestId, JobId)>> {
     let mut latest: BTreeMap<(String, u64), String> = BTreeMap::new();
     JOBS_BY_PULL.scan(
@@ -177,8 +178,8 @@ pub fn pulls(tx: &impl ReadableTx) -> StoreResult<Vec<(PullRequestId, JobId)>> {
     Ok(pulls)
 }
 
-/// The pull requests with the latest jobs, the latest first, at most `count`. Reads the jobs back from
-/// the newest, so that what lies before them costs nothing.
+/// Pull requests with the latest jobs, latest first, at most `count`. Reads jobs from the newest, so older
+/// jobs cost nothing.
 pub fn latest_pulls(tx: &impl ReadableTx, count: usize) -> StoreResult<Vec<PullRequestId>> {
     let (mut seen, mut pulls) = (HashSet::new(), Vec::new());
     JOBS.scan(tx, .., ScanDirection::Descending, |_, job| {
@@ -196,7 +197,7 @@ pub fn latest_pulls(tx: &impl ReadableTx, count: usize) -> StoreResult<Vec<PullR
     Ok(pulls)
 }
 
-/// The latest jobs, newest first: the dispatch log.
+/// Latest jobs, newest first: the dispatch log.
 pub fn latest(tx: &impl ReadableTx, count: usize) -> StoreResult<Vec<Job>> {
     let mut jobs = Vec::new();
     JOBS.scan(tx, .., ScanDirection::Descending, |_, job| {
@@ -225,7 +226,7 @@ mod tests {
     use domain::job::RunHandle;
     use domain::report::Usage;
 
-    /// A job that ended, with a pull request or without.
+    /// Ended job, with or without a pull request.
     fn job(id: &str, repo: &str, pull: Option<u64>) -> Job {
         let row = json!({
             "id": id, "group": id, "kind": "implementation", "team": "ENG", "runner": "ci",
@@ -239,9 +240,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_read_of_a_job_by_itself_is_what_the_job_says() {
+    async fn reads_the_progress_fields_of_a_job() {
         let store = Store::in_memory().unwrap();
-        let told = Job {
+        let job = Job {
             run: Some(RunHandle::Ci {
                 id: 7,
                 url: "u".to_owned(),
@@ -252,20 +253,20 @@ mod tests {
             }),
             ..job("01A", "shop", Some(1))
         };
-        let stored = told.clone();
+        let stored = job.clone();
         store.write(move |tx| put(tx, &stored)).await.unwrap();
-        let read = store.read(|tx| run_state(tx, &told.id)).unwrap();
+        let read = store.read(|tx| run_state(tx, &job.id)).unwrap();
         let expected = JobProgress {
-            runner: told.runner,
-            state: told.state,
-            run: told.run,
-            usage: told.usage,
+            runner: job.runner,
+            state: job.state,
+            run: job.run,
+            usage: job.usage,
         };
         assert_eq!(read, Some(expected));
     }
 
     #[tokio::test]
-    async fn a_repository_is_known_by_its_pull_requests_in_any_case() {
+    async fn finds_repositories_of_pull_requests_in_any_case() {
         let store = Store::in_memory().unwrap();
         let rows = [
             ("01A", "shop", Some(1)),
@@ -278,7 +279,7 @@ mod tests {
             jobs.into_iter().try_for_each(|job| put(tx, &job))
         });
         put.await.unwrap();
-        for (told, known) in [
+        for (name, expected) in [
             ("Shop", Some("shop")),
             ("shop", Some("shop")),
             ("site", Some("Site")),
@@ -286,14 +287,15 @@ mod tests {
             ("sho", None),
             ("shopping", None),
         ] {
-            let told = Repo::new("ACME", told);
-            let found = store.read(|tx| canonical_pull_repo(tx, &told)).unwrap();
-            assert_eq!(found, known.map(|name| Repo::new("acme", name)), "{told}");
+            let repo = Repo::new("ACME", name);
+            let found = store.read(|tx| canonical_pull_repo(tx, &repo)).unwrap();
+            let expected = expected.map(|name| Repo::new("acme", name));
+            assert_eq!(found, expected, "{repo}");
         }
     }
 
     #[tokio::test]
-    async fn the_latest_pull_requests_are_those_that_all_of_them_begin_with() {
+    async fn latest_pull_requests_are_a_prefix_of_all() {
         let store = Store::in_memory().unwrap();
         let rows = [
             ("01A", "shop", Some(1)),

@@ -1,7 +1,7 @@
-//! The key of the vault, in a file beside the store that only its owner may read.
+//! Key of the stored secrets, in a file that only its owner may read.
 //!
-//! Made once, whole and fsynced before it is in its place, and never written again: whoever loses
-//! it loses the secrets, so nothing here may replace it.
+//! The file is created once, atomically and durably, and never replaced: without the key, the secrets are
+//! lost.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -12,18 +12,17 @@ use domain::secret::Secret;
 
 use super::{Store, StoreError, StoreResult, secrets};
 
-/// The file inside the data directory.
+/// Name of the key file in the data directory.
 pub const SECRETS_KEY_FILE: &str = "secrets.key";
 
 impl Store {
-    /// The text of the key file; `fresh` is put there when there is none. A store in memory keeps
-    /// its key in memory, too.
+    /// Reads the key file. If there is none, creates it with `new_key`. A store in memory returns `new_key`.
     ///
     /// # Errors
-    /// When it cannot be read or written, and when it is missing although secrets were sealed.
-    pub fn vault_key(&self, fresh: Secret) -> StoreResult<Secret> {
+    /// If the file cannot be read or written, or if it is missing although there are stored secrets.
+    pub fn vault_key(&self, new_key: Secret) -> StoreResult<Secret> {
         let Some(dir) = &self.dir else {
-            return Ok(fresh);
+            return Ok(new_key);
         };
         let path = dir.join(SECRETS_KEY_FILE);
         let failed = |cause| StoreError::Open {
@@ -34,21 +33,21 @@ impl Store {
             if !self.read(secrets::all)?.is_empty() {
                 return Err(failed(io::Error::new(
                     io::ErrorKind::NotFound,
-                    "the key that the stored secrets were sealed with is missing; put the file back, or set SECRETS_KEY to what it held",
+                    "the key of the stored secrets is missing; put the file back, or set SECRETS_KEY to its content",
                 )));
             }
-            create(dir, &path, &fresh).map_err(failed)?;
+            create(dir, &path, &new_key).map_err(failed)?;
         }
         let text = fs::read_to_string(&path).map_err(failed)?;
         Ok(Secret::new(text.trim()))
     }
 }
 
-/// Writes the file beside its place and links it there, so that it is never seen half and never
-/// takes the place of another.
+/// Writes the key to a temporary file and links that to its path, so that the file is never incomplete and
+/// never replaces another.
 pub(super) fn create(dir: &Path, path: &Path, key: &Secret) -> io::Result<()> {
-    let fresh = dir.join(format!("{SECRETS_KEY_FILE}.{}.new", std::process::id()));
-    match fs::remove_file(&fresh) {
+    let temporary = dir.join(format!("{SECRETS_KEY_FILE}.{}.new", std::process::id()));
+    match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
@@ -56,11 +55,11 @@ pub(super) fn create(dir: &Path, path: &Path, key: &Secret) -> io::Result<()> {
         .write(true)
         .create_new(true)
         .mode(0o600)
-        .open(&fresh)?;
+        .open(&temporary)?;
     file.write_all(key.expose().as_bytes())?;
     file.sync_all()?;
-    let linked = fs::hard_link(&fresh, path);
-    fs::remove_file(&fresh)?;
+    let linked = fs::hard_link(&temporary, path);
+    fs::remove_file(&temporary)?;
     match linked {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
@@ -78,7 +77,7 @@ mod tests {
     use domain::time::Timestamp;
 
     #[tokio::test]
-    async fn a_key_is_made_once_for_its_owner_alone_and_missed_when_it_is_needed() {
+    async fn creates_the_key_once_and_reports_a_missing_one() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
         let first = store.vault_key(Secret::new("first")).unwrap();
@@ -96,8 +95,8 @@ mod tests {
         let put = store.write(move |tx| secrets::put(tx, &name, &sealed));
         put.await.unwrap();
         fs::remove_file(&path).unwrap();
-        let told = store.vault_key(Secret::new("third")).unwrap_err();
-        assert!(told.to_string().contains("is missing"), "{told}");
-        assert!(!path.exists(), "nothing takes its place");
+        let error = store.vault_key(Secret::new("third")).unwrap_err();
+        assert!(error.to_string().contains("is missing"), "{error}");
+        assert!(!path.exists(), "no new key is created");
     }
 }

@@ -1,10 +1,10 @@
-//! FLOOR 2: what must not be forgotten.
+//! Durable state of the service.
 //!
-//! One redb file, opened by one process. Rows are JSON in typed shelves ([`tables`] lists them
-//! all); every write goes through one thread that commits in groups ([`writer`]). Closures that
-//! read or write are synchronous, so no transaction can ever wait for the network.
+//! One redb file, opened by one process. Rows are JSON in typed tables (see [`tables`]). Every write goes
+//! through one thread that commits in groups (see [`writer`]). Closures that read or write are synchronous,
+//! so that no transaction waits for the network.
 //!
-//! Absent on purpose: any rule about jobs or tickets. This floor stores what it is told.
+//! Absent on purpose: rules about jobs or tickets. The layers above decide what to store.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -35,6 +35,8 @@ pub mod webhook_deliveries;
 
 mod backup;
 mod change_feed;
+#[cfg(test)]
+mod compatibility;
 mod disk_space;
 #[cfg(test)]
 mod faults;
@@ -69,69 +71,98 @@ pub use restore::{ReplacedFiles, RestoredSecrets, StagedRestore};
 pub use table::{ReadTx, ReadableTx, WriteTx};
 pub use writer::{CommitMetrics, CommitStats};
 
-/// Memory that redb may use for pages. Its own default is a gigabyte; with ours, 64 MiB are to be enough
-/// for everything. What is read again comes from the system's own cache of the file.
+/// Size of redb's page cache in bytes. The default of redb is 1 GiB, but the whole service must run in 64
+/// MiB. Repeated reads are served by the page cache of the operating system.
 const CACHE_BYTES: usize = 4 << 20;
 
-/// How many long reads go on at a time? Each takes a processor and some megabytes for what it makes,
-/// however many people look.
-const LONG_READS: usize = 2;
+/// Maximum number of concurrent long reads. Each uses one CPU and several megabytes of memory.
+const MAX_LONG_READS: usize = 2;
 
-/// The file inside the data directory.
+/// Name of the store file in the data directory.
 pub const STORE_FILE: &str = "agent-implement.redb";
 
+/// Result of a store operation.
 pub type StoreResult<T> = Result<T, StoreError>;
 
+/// Error of a store operation.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
+    /// Error of redb.
     #[error("the store: {0}")]
     Db(Box<redb::Error>),
-    #[error("the row {key} of the table {table} cannot be read: {cause}")]
+    /// A row is not valid JSON of its type.
+    #[error("cannot read row {key} of table {table}: {cause}")]
     Corrupt {
+        /// Name of the table.
         table: &'static str,
+        /// Key of the row, formatted for people.
         key: String,
+        /// Error of the JSON parser.
         cause: serde_json::Error,
     },
     /// A commit failed. Whether its writes are on disk is unknown until the store is opened again.
-    #[error(
-        "the store could not write; whether the last change was kept is known only after a restart"
-    )]
+    #[error("a write to the store failed; only a restart shows whether the last change was saved")]
     OutcomeUnknown,
+    /// Another process holds the store.
     #[error(
         "the store {path} is in use (a possible cause is another agent-implement running on the same data directory)"
     )]
-    InUse { path: String },
+    InUse {
+        /// Path of the store file.
+        path: String,
+    },
+    /// The schema is newer than this version supports.
     #[error(
-        "the store was written by a newer version (schema {found}, this version knows {supported}); install that version again"
+        "the store was written by a newer version (schema {found}; this version supports up to {supported}); install that version again"
     )]
-    UnsupportedSchema { found: u64, supported: u64 },
-    // Not a source: it would be printed twice.
+    UnsupportedSchema {
+        /// Schema version of the store.
+        found: u64,
+        /// Latest schema version that this version supports.
+        supported: u64,
+    },
+    /// The file cannot be opened. The cause is not a `source`, because it would be printed twice.
     #[error("opening the store {path}: {cause}{}", remedy(cause))]
-    Open { path: String, cause: io::Error },
-    /// Its file is not what was written. It was left as it is.
+    Open {
+        /// Path of the store file.
+        path: String,
+        /// Error of the operating system.
+        cause: io::Error,
+    },
+    /// The content of the file is not what was written. The file is not changed.
     #[error(
-        "the store {path} is damaged ({cause}) and was left as it is; restore a backup: agent-implement restore FILE --replace (which keeps the damaged file beside it)"
+        "the store {path} is damaged ({cause}) and was not changed; restore a backup: agent-implement restore FILE --replace (this keeps the damaged file in the same folder)"
     )]
-    Damaged { path: String, cause: String },
+    Damaged {
+        /// Path of the store file.
+        path: String,
+        /// Description of the damage.
+        cause: String,
+    },
+    /// The file is a redb database of another program.
     #[error(
-        "{path} is a database of another program and was left as it is; move it away, or set DATA_DIR to another folder"
+        "{path} is a database of another program and was not changed; move it, or set DATA_DIR to another folder"
     )]
-    Foreign { path: String },
-    /// Nothing was written, and nothing will be until there is room.
-    #[error("the disk is full: {0} bytes are free, which is too little to write anything")]
+    Foreign {
+        /// Path of the store file.
+        path: String,
+    },
+    /// Nothing was written. Writes fail until there is free space; with the number of free bytes.
+    #[error("the disk is full: {0} bytes are free, which is not enough to write")]
     DiskFull(u64),
-    #[error("a transaction panicked and was undone")]
+    /// The closure of a transaction panicked.
+    #[error("a transaction panicked and was rolled back")]
     Panicked,
 }
 
-/// What helps when the operating system does not let the store be opened.
+/// Advice for an error of the operating system on opening the store.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            "; give the folder to the service's user (chown -R), or set DATA_DIR to a folder that is"
+            "; make the service's user the owner of the folder (chown -R), or set DATA_DIR to another folder"
         }
         io::ErrorKind::ReadOnlyFilesystem => {
-            "; mount the disk for writing (see dmesg for why it is not), or set DATA_DIR to another"
+            "; mount the disk writable (dmesg shows why it is not), or set DATA_DIR to another disk"
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "; free some space, or move DATA_DIR to a larger disk"
@@ -141,8 +172,7 @@ fn remedy(error: &io::Error) -> &'static str {
 }
 
 impl StoreError {
-    /// Whether the file or its disk failed, so that nothing that follows in this process can be
-    /// relied on.
+    /// Whether the file or its disk failed. Later operations of this process are then unreliable.
     fn is_disk_failure(&self) -> bool {
         use redb::Error as E;
         let StoreError::Db(error) = self else {
@@ -154,7 +184,7 @@ impl StoreError {
         )
     }
 
-    /// The same, met while the store at this path was opened.
+    /// Converts an error of redb on opening the store at this path.
     fn at(self, path: &Path) -> Self {
         let shown = path.display().to_string();
         let StoreError::Db(error) = self else {
@@ -175,25 +205,31 @@ impl<E: Into<redb::Error>> From<E> for StoreError {
     }
 }
 
-/// A handle to the store; cheap to clone.
+/// Handle to the store; cheap to clone.
 #[derive(Clone)]
 pub struct Store {
     db: Arc<Database>,
     writer: writer::StoreWriter,
-    order: Arc<AtomicU64>,
+    next_order: Arc<AtomicU64>,
     long_reads: Arc<Semaphore>,
-    /// None in memory.
+    /// Data directory. `None` for a store in memory.
     dir: Option<Arc<PathBuf>>,
 }
 
 impl Store {
-    /// Opens the store in `dir`, making the directory and the file when they are missing, and
-    /// brings an older schema up to date.
+    /// Opens the store in `dir` and migrates an older schema. Creates the directory and the file if they do
+    /// not exist.
+    ///
+    /// # Errors
+    /// If the store cannot be opened, is in use, is damaged, belongs to another program or has a newer schema.
     pub fn open(dir: &Path) -> StoreResult<Self> {
         Self::open_with_crash_plan(dir, CrashPlan::default())
     }
 
-    /// The same, with a writer that dies where it is told to; for crash tests.
+    /// Opens the store like [`Store::open`], with a crash plan for its writer; for crash tests.
+    ///
+    /// # Errors
+    /// See [`Store::open`].
     pub fn open_with_crash_plan(dir: &Path, crash: CrashPlan) -> StoreResult<Self> {
         let path = dir.join(STORE_FILE);
         let failed = |cause| StoreError::Open {
@@ -202,7 +238,7 @@ impl Store {
         };
         std::fs::create_dir_all(dir).map_err(failed)?;
         if !path.try_exists().map_err(failed)? {
-            found(dir, &path)?;
+            create_file(dir, &path)?;
         }
         integrity::verify(&path, tables::META.name())
             .map_err(|fault| fault.into_store_error(&path))?;
@@ -210,11 +246,11 @@ impl Store {
             let db = Database::builder()
                 .set_cache_size(CACHE_BYTES)
                 .create(&path)?;
-            Self::with(db, DiskSpaceProbe::for_dir(dir), crash)
+            Self::with_database(db, DiskSpaceProbe::for_dir(dir), crash)
         };
-        // What redb cannot make sense of, it may panic over.
+        // redb may panic on a file that it cannot interpret.
         let opened = catch_unwind(AssertUnwindSafe(opened)).unwrap_or_else(|_| {
-            let cause = "it cannot be made sense of".to_owned();
+            let cause = "its content cannot be interpreted".to_owned();
             Err(redb::Error::Corrupted(cause).into())
         });
         Ok(Self {
@@ -223,7 +259,10 @@ impl Store {
         })
     }
 
-    /// A store that lives in memory, for tests of the floors above.
+    /// Creates a store in memory, for tests and for temporary copies.
+    ///
+    /// # Errors
+    /// Errors of redb.
     pub fn in_memory() -> StoreResult<Self> {
         Self::with_backend(
             redb::backends::InMemoryBackend::new(),
@@ -231,34 +270,41 @@ impl Store {
         )
     }
 
-    /// A store on something else than a file.
-    fn with_backend(backend: impl StorageBackend, gauge: DiskSpaceProbe) -> StoreResult<Self> {
+    /// Creates a store on another storage backend than a file.
+    fn with_backend(backend: impl StorageBackend, disk_space: DiskSpaceProbe) -> StoreResult<Self> {
         let db = Database::builder()
             .set_cache_size(CACHE_BYTES)
             .create_with_backend(backend)?;
-        Self::with(db, gauge, CrashPlan::default())
+        Self::with_database(db, disk_space, CrashPlan::default())
     }
 
-    fn with(db: Database, gauge: DiskSpaceProbe, crash: CrashPlan) -> StoreResult<Self> {
+    fn with_database(
+        db: Database,
+        disk_space: DiskSpaceProbe,
+        crash: CrashPlan,
+    ) -> StoreResult<Self> {
         migrations::migrate_to_latest(&db)?;
         instance::ensure_id(&db)?;
         let db = Arc::new(db);
         Ok(Self {
-            writer: writer::StoreWriter::start(Arc::clone(&db), gauge, crash),
-            order: Arc::new(AtomicU64::new(first_order())),
-            long_reads: Arc::new(Semaphore::new(LONG_READS)),
+            writer: writer::StoreWriter::start(Arc::clone(&db), disk_space, crash),
+            next_order: Arc::new(AtomicU64::new(first_order())),
+            long_reads: Arc::new(Semaphore::new(MAX_LONG_READS)),
             db,
             dir: None,
         })
     }
 
-    /// A number that grows with every call, over restarts too.
+    /// Returns a number that increases with every call, also across restarts.
     pub fn next_order(&self) -> u64 {
-        self.order.fetch_add(1, Ordering::Relaxed)
+        self.next_order.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Runs `f` on a snapshot. For point reads and short ranges; it blocks the caller's thread. A file
-    /// that cannot be read any more is no file to go on with: see [`Store::lost`].
+    /// Runs `f` on a snapshot. For point reads and short ranges; blocks the calling thread. After a disk
+    /// failure the store counts as failed: see [`Store::failed`].
+    ///
+    /// # Errors
+    /// The error of `f`, or [`StoreError::Panicked`].
     pub fn read<T>(&self, f: impl FnOnce(&ReadTx) -> StoreResult<T>) -> StoreResult<T> {
         let reading = || f(&ReadTx::new(self.db.begin_read()?));
         let read = catch_unwind(AssertUnwindSafe(reading)).unwrap_or(Err(StoreError::Panicked));
@@ -270,16 +316,19 @@ impl Store {
         read
     }
 
-    /// Runs a long read on a snapshot, off the threads that serve requests, when its turn has come.
+    /// Runs a long read on a snapshot in a blocking thread. At most two run at a time; others wait.
+    ///
+    /// # Errors
+    /// See [`Store::read`].
     pub async fn read_long<T: Send + 'static>(
         &self,
         f: impl FnOnce(&ReadTx) -> StoreResult<T> + Send + 'static,
     ) -> StoreResult<T> {
-        let turn = Arc::clone(&self.long_reads).acquire_owned().await;
-        let turn = turn.map_err(|_| StoreError::OutcomeUnknown)?;
+        let permit = Arc::clone(&self.long_reads).acquire_owned().await;
+        let permit = permit.map_err(|_| StoreError::OutcomeUnknown)?;
         let store = self.clone();
         let reading = move || {
-            let _turn = turn;
+            let _permit = permit;
             store.read(f)
         };
         tokio::task::spawn_blocking(reading)
@@ -287,9 +336,12 @@ impl Store {
             .unwrap_or(Err(StoreError::Panicked))
     }
 
-    /// Runs `f` in the write transaction and answers once it is durably committed. A closure that
-    /// fails leaves no trace. It may be run more than once, when a neighbour in the same commit
-    /// fails or is refused; only the last run counts. A dropped future does not undo the write.
+    /// Runs `f` in the write transaction and returns when the commit is durable. A failed closure changes
+    /// nothing. `f` can be called several times if another closure of the same commit fails; only the last
+    /// call counts. Dropping the future does not cancel the write.
+    ///
+    /// # Errors
+    /// The error of `f`, [`StoreError::DiskFull`], or [`StoreError::OutcomeUnknown`] if the commit failed.
     pub async fn write<T: Send + 'static>(
         &self,
         f: impl FnMut(&WriteTx<'_>) -> StoreResult<T> + Send + 'static,
@@ -297,23 +349,23 @@ impl Store {
         self.writer.submit(f).await
     }
 
-    /// Rung after a commit that added an effect to the outbox.
+    /// Notified after a commit that added or released outbox entries.
     pub fn outbox_notifier(&self) -> &Notify {
         self.writer.outbox_notifier()
     }
 
-    /// What commits change from now on.
+    /// Subscribes to the changes of future commits.
     pub fn subscribe(&self) -> broadcast::Receiver<StoreChange> {
         self.writer.change_feed().subscribe()
     }
 
-    /// Tells what changed beside the store, to those who listen to it.
-    pub fn publish(&self, news: StoreChange) {
-        // Mostly nobody listens.
-        let _ = self.writer.change_feed().send(news);
+    /// Publishes a change that is not part of a commit to all subscribers.
+    pub fn publish(&self, change: StoreChange) {
+        // Fails only without subscribers.
+        let _ = self.writer.change_feed().send(change);
     }
 
-    /// Resolves when a commit or a read has failed and the process must end to find out what is true.
+    /// Resolves when a commit or a read failed because of the disk. The process must then restart.
     pub async fn failed(&self) {
         self.writer.failed().await;
     }
@@ -323,49 +375,50 @@ impl Store {
         self.writer.is_healthy()
     }
 
-    /// What the free space of its disk allows.
+    /// Free space of the disk of the store.
     pub fn disk_space(&self) -> DiskSpace {
         self.writer.disk_space()
     }
 
-    /// How commits go.
+    /// Histograms of commit times and group sizes.
     pub fn commit_metrics(&self) -> &CommitMetrics {
         self.writer.commit_metrics()
     }
 
+    /// Numbers of writes and commits since the store was opened.
     pub fn stats(&self) -> CommitStats {
         self.writer.stats()
     }
 }
 
-/// Makes an empty store beside its place and puts it there whole: one that was half made when the
-/// process died could never be opened again. A link, not a move, so that of two processes that begin
-/// at once neither takes away what the other has opened.
-fn found(dir: &Path, path: &Path) -> StoreResult<()> {
+/// Creates an empty store under a temporary name and links it to its path, because a half-created store could
+/// never be opened again. Uses a link, not a rename, so that of two processes that start at once, neither
+/// replaces the file that the other has opened.
+fn create_file(dir: &Path, path: &Path) -> StoreResult<()> {
     let failed = |cause| StoreError::Open {
         path: path.display().to_string(),
         cause,
     };
-    let fresh = dir.join(format!("{STORE_FILE}.{}.new", std::process::id()));
-    match std::fs::remove_file(&fresh) {
+    let temporary = dir.join(format!("{STORE_FILE}.{}.new", std::process::id()));
+    match std::fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
-    let made = Database::builder().create(&fresh);
-    if made.is_ok() {
-        // Somebody was faster, or this disk knows no links: then it is made in its place.
-        let _ = std::fs::hard_link(&fresh, path);
+    let created = Database::builder().create(&temporary);
+    if created.is_ok() {
+        // Fails if another process was faster, or without support for links: then redb creates the file.
+        let _ = std::fs::hard_link(&temporary, path);
     }
-    let removed = std::fs::remove_file(&fresh);
-    made.map_err(|error| StoreError::from(error).at(path))?;
+    let removed = std::fs::remove_file(&temporary);
+    created.map_err(|error| StoreError::from(error).at(path))?;
     removed.map_err(failed)?;
-    // What is committed to a file is kept only if its name is.
-    let folder = std::fs::File::open(dir).and_then(|folder| folder.sync_all());
-    folder.map_err(failed)
+    // The directory entry must be durable, too.
+    let synced = std::fs::File::open(dir).and_then(|folder| folder.sync_all());
+    synced.map_err(failed)
 }
 
-/// Microseconds since the epoch: more than the last process can have handed out, unless it did so
-/// a million times a second.
+/// First order number: microseconds since the epoch. It exceeds every number of the previous process, unless
+/// that used more than a million numbers per second.
 fn first_order() -> u64 {
     let since_epoch = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -381,7 +434,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn long_reads_take_turns() {
+    async fn limits_concurrent_long_reads() {
         let store = Store::in_memory().unwrap();
         let (reading, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let read = || {
@@ -396,14 +449,14 @@ mod tests {
                 read.await
             })
         };
-        let hasty = read();
+        let aborted = read();
         tokio::task::yield_now().await;
-        let patient: Vec<_> = (0..20).map(|_| read()).collect();
-        // Who does not wait for the end gives the turn back all the same.
-        hasty.abort();
-        for one in patient {
-            one.await.unwrap().unwrap();
+        let others: Vec<_> = (0..20).map(|_| read()).collect();
+        // An aborted read still releases its permit.
+        aborted.abort();
+        for read in others {
+            read.await.unwrap().unwrap();
         }
-        assert_eq!(most.load(Ordering::SeqCst), LONG_READS);
+        assert_eq!(most.load(Ordering::SeqCst), MAX_LONG_READS);
     }
 }

@@ -1,69 +1,74 @@
-//! Counting and measuring without a lock: what is counted on every request and every commit must
-//! cost next to nothing.
+//! Lock-free counters, gauges and histograms, cheap enough for every request and commit.
 //!
-//! Shown by `http/metrics`, which alone knows names and formats.
+//! `server::metrics` exports them; only it knows metric names and formats.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Something that only grows.
+/// Counter that only increases.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
+    /// Adds to the counter.
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
+    /// Current value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Something that is now so much.
+/// Value that can increase and decrease.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU64);
 
 impl Gauge {
+    /// Sets the value.
     pub fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
+    /// Current value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// What a histogram counts in.
+/// Unit of the values of a histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricUnit {
-    /// Observed in microseconds, shown in seconds.
+    /// Observed in microseconds, exported in seconds.
     Time,
     /// Plain numbers.
     Number,
 }
 
-/// How many observations fell below each bound, and what they add up to.
+/// Histogram: number of observations per bucket, and their sum.
 #[derive(Debug)]
 pub struct Histogram {
     unit: MetricUnit,
     bounds: &'static [u64],
-    /// One for each bound, and one for what is beyond the last.
+    /// One count per bound, and one for values above the last bound.
     counts: Box<[AtomicU64]>,
     sum: AtomicU64,
 }
 
-/// A histogram as it was at one moment.
+/// State of a histogram at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HistogramSnapshot {
-    /// Upper bound, and how many were at most that: growing.
+    /// Upper bounds with the cumulative numbers of observations.
     pub buckets: Vec<(f64, u64)>,
+    /// Sum of all observed values.
     pub sum: f64,
+    /// Number of observations.
     pub count: u64,
 }
 
 impl Histogram {
-    /// `bounds` must grow; microseconds for [`Unit::Time`].
+    /// Creates a histogram. `bounds` must be ascending; in microseconds for [`MetricUnit::Time`].
     pub fn new(unit: MetricUnit, bounds: &'static [u64]) -> Self {
         Self {
             unit,
@@ -73,18 +78,20 @@ impl Histogram {
         }
     }
 
-    pub fn observe(&self, value: u64) {
+    /// Records a value.
+    pub(crate) fn observe(&self, value: u64) {
         let bucket = self.bounds.partition_point(|bound| *bound < value);
         self.counts[bucket].fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
 
+    /// Records a duration.
     pub fn observe_time(&self, span: Duration) {
         self.observe(u64::try_from(span.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// Each bucket is read once, so that the count is that of the buckets whatever is observed
-    /// meanwhile.
+    /// Reads the current state. Each bucket is read once, so that the count equals the sum of the buckets
+    /// despite concurrent observations.
     pub fn snapshot(&self) -> HistogramSnapshot {
         let scaled = |value: u64| match self.unit {
             MetricUnit::Time => value as f64 / 1e6,
@@ -96,8 +103,8 @@ impl Histogram {
             count += in_bucket.load(Ordering::Relaxed);
             buckets.push((scaled(*bound), count));
         }
-        if let Some(beyond) = self.counts.last() {
-            count += beyond.load(Ordering::Relaxed);
+        if let Some(overflow) = self.counts.last() {
+            count += overflow.load(Ordering::Relaxed);
         }
         HistogramSnapshot {
             buckets,
@@ -112,22 +119,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_observation_counts_in_the_first_bucket_that_holds_it() {
+    fn counts_a_value_in_the_first_matching_bucket() {
         let histogram = Histogram::new(MetricUnit::Number, &[1, 10, 100]);
         for value in [0, 1, 2, 10, 11, 1000] {
             histogram.observe(value);
         }
-        let seen = histogram.snapshot();
-        assert_eq!(seen.buckets, [(1.0, 2), (10.0, 4), (100.0, 5)]);
-        assert_eq!((seen.count, seen.sum), (6, 1024.0));
+        let snapshot = histogram.snapshot();
+        assert_eq!(snapshot.buckets, [(1.0, 2), (10.0, 4), (100.0, 5)]);
+        assert_eq!((snapshot.count, snapshot.sum), (6, 1024.0));
     }
 
     #[test]
-    fn times_are_shown_in_seconds() {
+    fn exports_times_in_seconds() {
         let histogram = Histogram::new(MetricUnit::Time, &[1_000, 1_000_000]);
         histogram.observe_time(Duration::from_millis(500));
-        let seen = histogram.snapshot();
-        assert_eq!(seen.buckets, [(0.001, 0), (1.0, 1)]);
-        assert_eq!(seen.sum, 0.5);
+        let snapshot = histogram.snapshot();
+        assert_eq!(snapshot.buckets, [(0.001, 0), (1.0, 1)]);
+        assert_eq!(snapshot.sum, 0.5);
     }
 }

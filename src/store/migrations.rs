@@ -1,4 +1,4 @@
-//! The schema's version and the steps between versions.
+//! Schema version of the store, and migrations between versions.
 
 use redb::Database;
 use serde_json::json;
@@ -7,24 +7,29 @@ use super::table::WriteTx;
 use super::tables::{self, META};
 use super::{StoreError, StoreResult, mappings, usage};
 
-/// A step from one version to the next.
+/// Migration from one schema version to the next.
 type Migration = fn(&WriteTx<'_>) -> StoreResult<()>;
 
-/// Step `n` leads from version `n + 1` to `n + 2`. Additive fields need none.
+/// Migrations in order: index `n` migrates from version `n + 1` to `n + 2`. New fields with defaults need
+/// none.
 ///
-/// Sums of what runs used are kept from version 2 on, the index of mappings by repository from 3 on.
-const STEPS: &[Migration] = &[usage::build_sums, mappings::build_index];
+/// Version 2 adds usage sums; version 3 adds the index of mappings by repository.
+const MIGRATIONS: &[Migration] = &[usage::build_sums, mappings::build_index];
 
+/// Key of the schema version in the meta table.
 const KEY: &str = "schema";
 
-/// Makes what is missing and migrates what is old, all in one transaction. A store of a newer
-/// version is left alone.
+/// Creates missing tables and runs all outstanding migrations in one transaction. A store of a newer version
+/// is not changed.
+///
+/// # Errors
+/// [`StoreError::UnsupportedSchema`] for a newer version.
 pub(super) fn migrate_to_latest(db: &Database) -> StoreResult<()> {
-    migrate(db, STEPS)
+    migrate(db, MIGRATIONS)
 }
 
-fn migrate(db: &Database, steps: &[Migration]) -> StoreResult<()> {
-    let known = steps.len() as u64 + 1;
+fn migrate(db: &Database, migrations: &[Migration]) -> StoreResult<()> {
+    let latest = migrations.len() as u64 + 1;
     let mut tx = db.begin_write()?;
     tx.set_quick_repair(true);
     let tables_before = tx.list_tables()?.count();
@@ -32,30 +37,30 @@ fn migrate(db: &Database, steps: &[Migration]) -> StoreResult<()> {
     let has_all = tx.list_tables()?.count() == tables_before;
     let found = version(&WriteTx::new(&tx))?;
     match found {
-        Some(found) if found > known => {
+        Some(found) if found > latest => {
             return Err(StoreError::UnsupportedSchema {
                 found,
-                supported: known,
+                supported: latest,
             });
         }
-        Some(found) if found == known && has_all => return Ok(tx.abort()?),
+        Some(found) if found == latest && has_all => return Ok(tx.abort()?),
         _ => {}
     }
-    take(&WriteTx::new(&tx), steps, found.unwrap_or(known))?;
+    run_migrations(&WriteTx::new(&tx), migrations, found.unwrap_or(latest))?;
     Ok(tx.commit()?)
 }
 
-/// The version of what the store holds; none when it is new.
+/// Schema version of the store. `None` for a new store.
 fn version(tx: &WriteTx<'_>) -> StoreResult<Option<u64>> {
     Ok(META.get(tx, KEY)?.and_then(|version| version.as_u64()))
 }
 
-/// Takes the steps that lead on from `version`.
-fn take(tx: &WriteTx<'_>, steps: &[Migration], version: u64) -> StoreResult<()> {
-    for step in steps.iter().skip(version.saturating_sub(1) as usize) {
-        step(tx)?;
+/// Runs the migrations after `version` and stores the new version.
+fn run_migrations(tx: &WriteTx<'_>, migrations: &[Migration], version: u64) -> StoreResult<()> {
+    for migration in migrations.iter().skip(version.saturating_sub(1) as usize) {
+        migration(tx)?;
     }
-    META.put(tx, KEY, &json!(steps.len() as u64 + 1))
+    META.put(tx, KEY, &json!(migrations.len() as u64 + 1))
 }
 
 #[cfg(test)]
@@ -78,8 +83,8 @@ mod tests {
             .unwrap()
     }
 
-    /// Stands for any step: it rewrites a row of a store that is not empty.
-    fn shout(tx: &WriteTx<'_>) -> StoreResult<()> {
+    /// Example migration: rewrites a row in upper case.
+    fn uppercase_word(tx: &WriteTx<'_>) -> StoreResult<()> {
         let word = META
             .get(tx, "word")?
             .and_then(|word| word.as_str().map(str::to_uppercase));
@@ -87,15 +92,15 @@ mod tests {
     }
 
     #[test]
-    fn an_old_store_is_migrated_once_and_keeps_its_rows() {
+    fn migrates_an_old_store_once() {
         let db = database();
         migrate(&db, &[]).unwrap();
         let tx = db.begin_write().unwrap();
         META.put(&WriteTx::new(&tx), "word", &json!("hello"))
             .unwrap();
         tx.commit().unwrap();
-        migrate(&db, &[shout]).unwrap();
-        migrate(&db, &[shout]).unwrap();
+        migrate(&db, &[uppercase_word]).unwrap();
+        migrate(&db, &[uppercase_word]).unwrap();
         assert_eq!(schema(&db), 2);
         let word = META
             .get(&ReadTx::new(db.begin_read().unwrap()), "word")
@@ -104,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_new_in_this_version_is_made_in_an_old_store() {
+    fn creates_new_tables_in_an_old_store() {
         let db = database();
         migrate(&db, &[]).unwrap();
         let tx = db.begin_write().unwrap();
@@ -118,31 +123,31 @@ mod tests {
     }
 
     #[test]
-    fn a_new_store_is_not_migrated() {
+    fn does_not_migrate_a_new_store() {
         let db = database();
         migrate(&db, &[|_| panic!("there is nothing to migrate")]).unwrap();
         assert_eq!(schema(&db), 2);
     }
 
     #[test]
-    fn a_store_of_a_newer_version_is_refused_untouched() {
+    fn rejects_a_newer_schema_without_changes() {
         let db = database();
-        migrate(&db, &[shout, shout]).unwrap();
-        let refused = migrate(&db, &[shout]).unwrap_err();
+        migrate(&db, &[uppercase_word, uppercase_word]).unwrap();
+        let error = migrate(&db, &[uppercase_word]).unwrap_err();
         assert!(
             matches!(
-                refused,
+                error,
                 StoreError::UnsupportedSchema {
                     found: 3,
                     supported: 2
                 }
             ),
-            "{refused}"
+            "{error}"
         );
         assert_eq!(schema(&db), 3);
     }
 
-    /// A job of a store of version 1, as it lies there.
+    /// Job as stored in schema version 1.
     fn old_job(id: &str, state: &serde_json::Value, finished_at: &str) -> domain::job::Job {
         let mut row = json!({
             "id": id, "group": id, "kind": "implementation", "team": "ENG", "runner": "ci",
@@ -159,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_store_knows_what_its_runs_used() {
+    fn builds_usage_sums_of_an_old_store() {
         use domain::usage::{MicroUsd, Month, UsageTotals};
         let db = database();
         migrate(&db, &[]).unwrap();
@@ -200,18 +205,18 @@ mod tests {
                 cost: MicroUsd::from_micros(500_000 * runs),
                 unpriced: (runs > 0).then_some(0),
             };
-            let kept = usage::of_mapping(&read, month, &"ENG".into()).unwrap();
-            assert_eq!(kept.sum, sum, "{month}");
+            let stored = usage::of_mapping(&read, month, &"ENG".into()).unwrap();
+            assert_eq!(stored.sum, sum, "{month}");
             let issues = usage::issues(&read, month).unwrap();
             assert_eq!(issues.iter().map(|row| row.sum.runs).sum::<u64>(), runs);
         }
     }
 
     #[test]
-    fn an_old_store_knows_its_mappings_by_their_repositories() {
+    fn builds_the_mapping_index_of_an_old_store() {
         use domain::ids::Repo;
         let db = database();
-        migrate(&db, &STEPS[..1]).unwrap();
+        migrate(&db, &MIGRATIONS[..1]).unwrap();
         let mapping = test_support::mapping(&json!({"owner": "Acme"}));
         let tx = db.begin_write().unwrap();
         tables::MAPPINGS
@@ -220,15 +225,15 @@ mod tests {
         tx.commit().unwrap();
         migrate_to_latest(&db).unwrap();
         let read = ReadTx::new(db.begin_read().unwrap());
-        let known = mappings::canonical_target(&read, &Repo::new("acme", "Shop")).unwrap();
-        assert_eq!(known, Some(Repo::new("Acme", "shop")));
+        let target = mappings::canonical_target(&read, &Repo::new("acme", "Shop")).unwrap();
+        assert_eq!(target, Some(Repo::new("Acme", "shop")));
     }
 
     #[test]
-    fn a_failing_step_changes_nothing() {
+    fn a_failed_migration_changes_nothing() {
         let db = database();
         migrate(&db, &[]).unwrap();
-        assert!(migrate(&db, &[shout, |_| Err(StoreError::Panicked)]).is_err());
+        assert!(migrate(&db, &[uppercase_word, |_| Err(StoreError::Panicked)]).is_err());
         assert_eq!(schema(&db), 1);
     }
 }

@@ -1,7 +1,7 @@
-//! The tables that the write transaction has opened.
+//! Open tables of the write transaction.
 //!
-//! To open a table costs more than to read a row of it, so each stays open until all closures that
-//! share the transaction have run.
+//! Opening a table costs more than reading a row, so each table stays open until all closures of the
+//! transaction have run.
 
 use std::cell::{OnceCell, RefCell};
 
@@ -9,29 +9,30 @@ use redb::{Key, Table, TableDefinition, WriteTransaction};
 
 use super::StoreResult;
 
-/// A table of rows in bytes, open for writing.
-pub type WritableTable<'t, K> = Table<'t, K, &'static [u8]>;
+/// Table of encoded rows, open for writing.
+pub(crate) type WritableTable<'t, K> = Table<'t, K, &'static [u8]>;
 
-/// What is open, by kind of key.
-pub struct OpenTables<'t> {
+/// Open tables, grouped by key type.
+pub(crate) struct OpenTables<'t> {
     tx: &'t WriteTransaction,
-    kinds: Kinds<'t>,
+    lists: TableLists<'t>,
 }
 
 impl<'t> OpenTables<'t> {
-    pub fn new(tx: &'t WriteTransaction) -> Self {
+    /// Starts with no open table.
+    pub(crate) fn new(tx: &'t WriteTransaction) -> Self {
         Self {
             tx,
-            kinds: Kinds::default(),
+            lists: TableLists::default(),
         }
     }
 
-    /// The table of this name, which is opened now if it is not yet.
-    pub fn get_or_open<K: TableKey>(
+    /// Returns the table of this name; opens it on first use.
+    pub(crate) fn get_or_open<K: TableKey>(
         &self,
         name: &'static str,
     ) -> StoreResult<&RefCell<WritableTable<'t, K>>> {
-        let mut link = K::first(&self.kinds);
+        let mut link = K::first(&self.lists);
         while let Some(node) = link.0.get() {
             if node.name == name {
                 return Ok(&node.table);
@@ -50,7 +51,7 @@ impl<'t> OpenTables<'t> {
     }
 }
 
-/// A list that grows while its elements are borrowed.
+/// Linked list that can grow while its elements are borrowed.
 pub struct Link<'t, K: Key + 'static>(OnceCell<Box<Node<'t, K>>>);
 
 struct Node<'t, K: Key + 'static> {
@@ -65,33 +66,34 @@ impl<K: Key + 'static> Default for Link<'_, K> {
     }
 }
 
-/// A kind of key that tables have.
+/// Key type of tables.
 pub trait TableKey: Key + Sized + 'static {
-    fn first<'a, 't>(kinds: &'a Kinds<'t>) -> &'a Link<'t, Self>;
+    /// Head of the list of open tables with this key type.
+    fn first<'a, 't>(lists: &'a TableLists<'t>) -> &'a Link<'t, Self>;
 }
 
-macro_rules! kinds {
+macro_rules! table_keys {
     ($($name:ident: $key:ty),* $(,)?) => {
-        /// The first table of each kind of key.
+        /// Lists of open tables, one per key type.
         #[derive(Default)]
-        pub struct Kinds<'t> {
+        pub struct TableLists<'t> {
             $($name: Link<'t, $key>,)*
         }
 
         $(impl TableKey for $key {
-            fn first<'a, 't>(kinds: &'a Kinds<'t>) -> &'a Link<'t, Self> {
-                &kinds.$name
+            fn first<'a, 't>(lists: &'a TableLists<'t>) -> &'a Link<'t, Self> {
+                &lists.$name
             }
         })*
     };
 }
 
-kinds! {
-    word: &'static str,
+table_keys! {
+    text: &'static str,
     number: u64,
-    words: (&'static str, &'static str),
-    three_words: (&'static str, &'static str, &'static str),
-    word_number: (&'static str, u64),
-    word_number_word: (&'static str, u64, &'static str),
-    number_word: (u64, &'static str),
+    text_text: (&'static str, &'static str),
+    text_text_text: (&'static str, &'static str, &'static str),
+    text_number: (&'static str, u64),
+    text_number_text: (&'static str, u64, &'static str),
+    number_text: (u64, &'static str),
 }

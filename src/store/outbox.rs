@@ -1,8 +1,8 @@
-//! What we owe the outside, in lanes.
+//! Outbox: effects that are to be performed at vendors, in order per queue key.
 //!
-//! An errand is pushed in the commit that owes it, claimed before it is tried (so that a crash in
-//! the middle is visible as an attempt), and settled after. Only the first errand of a lane can be
-//! claimed; `OUTBOX_HEADS` holds one row for each lane, sorted by when its first errand is due.
+//! An entry is pushed in the commit that causes its effect, claimed before an attempt (so that a crash during
+//! the attempt is visible), and completed or rescheduled after it. Only the first entry of a queue key can be
+//! claimed. `OUTBOX_HEADS` has one row per queue key, sorted by the due time of its first entry.
 
 use std::ops::ControlFlow;
 
@@ -17,56 +17,62 @@ use super::change_feed::StoreChange;
 use super::table::{ReadableTx, ScanDirection, WriteTx};
 use super::tables::{META, OUTBOX, OUTBOX_DEAD, OUTBOX_HEADS};
 
-/// An effect on its way.
+/// Stored effect with its attempts and due time.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OutboxEntry {
     #[serde(rename = "lane")]
+    /// Key within which entries are performed strictly in order.
     pub queue_key: String,
+    /// Sequence number, unique in the outbox.
     pub seq: u64,
+    /// Effect to perform.
     pub effect: Effect,
+    /// Time of the push.
     pub pushed_at: Timestamp,
+    /// Time of the next attempt.
     pub due_at: Timestamp,
-    /// Tries begun so far.
+    /// Number of attempts that were started.
     pub attempts: u32,
-    /// When the last try began. Set without an outcome, it may or may not have reached the outside.
+    /// Start of the attempt in progress. If it is set after a crash, the outcome of that attempt is unknown.
     #[serde(default)]
     pub claimed_at: Option<Timestamp>,
-    /// When the last try ended at the latest that may have had its effect although its answer was lost.
+    /// Latest possible end of the last attempt whose outcome is unknown because its response was lost.
     #[serde(rename = "unsureSince", default)]
     pub outcome_unknown_since: Option<Timestamp>,
+    /// Error of the last failed attempt.
     #[serde(default)]
     pub last_error: Option<String>,
-    /// When an operator had it tried again after it was given up.
+    /// Time at which an operator retried the entry after it was dead.
     #[serde(rename = "revivedAt", default)]
     pub manual_retry_at: Option<Timestamp>,
 }
 
 impl OutboxEntry {
-    /// A name that the outside may keep: the same for every try.
+    /// Value by which vendors recognize repeated attempts: the same for all attempts of the entry.
     pub fn idempotency_key(&self) -> String {
         format!("{}-{}", self.pushed_at.as_millis(), self.seq)
     }
 
-    /// Since when it is tried, by which it is judged when to give it up.
+    /// Start of the period after which the entry becomes dead.
     pub fn retry_window_start(&self) -> Timestamp {
         self.manual_retry_at.unwrap_or(self.pushed_at)
     }
 
-    /// Whether a try has begun and not ended. After a crash that is so until the next.
+    /// Whether an attempt is in progress. After a crash this is true until the next attempt ends.
     pub fn is_in_flight(&self) -> bool {
         self.claimed_at.is_some()
     }
 }
 
-/// Adds an effect to the end of its lane and answers its stamp.
+/// Appends an effect to its queue key and returns the idempotency key.
 pub fn push(tx: &WriteTx<'_>, effect: &Effect, now: Timestamp) -> StoreResult<String> {
     let seq = next_seq(tx)?;
-    let lane = effect.queue_key();
-    let errand = OutboxEntry {
-        queue_key: lane.clone(),
+    let queue_key = effect.queue_key();
+    let entry = OutboxEntry {
+        queue_key: queue_key.clone(),
         seq,
         effect: effect.clone(),
         pushed_at: now,
@@ -77,16 +83,16 @@ pub fn push(tx: &WriteTx<'_>, effect: &Effect, now: Timestamp) -> StoreResult<St
         last_error: None,
         manual_retry_at: None,
     };
-    if first_of(tx, &lane)?.is_none() {
-        OUTBOX_HEADS.put(tx, (now.as_millis(), lane.as_str()), &seq)?;
+    if first_of(tx, &queue_key)?.is_none() {
+        OUTBOX_HEADS.put(tx, (now.as_millis(), queue_key.as_str()), &seq)?;
     }
-    OUTBOX.put(tx, (lane.as_str(), seq), &errand)?;
+    OUTBOX.put(tx, (queue_key.as_str(), seq), &entry)?;
     tx.notify_outbox();
     tx.publish(StoreChange::Outbox);
-    Ok(errand.idempotency_key())
+    Ok(entry.idempotency_key())
 }
 
-/// The sequence of the errand that was pushed last.
+/// Sequence number of the entry that was pushed last.
 pub fn last_seq(tx: &impl ReadableTx) -> StoreResult<u64> {
     let seq = META.get(tx, "outbox-seq")?;
     Ok(seq.and_then(|seq| seq.as_u64()).unwrap_or(0))
@@ -98,27 +104,27 @@ fn next_seq(tx: &WriteTx<'_>) -> StoreResult<u64> {
     Ok(seq)
 }
 
-fn first_of(tx: &impl ReadableTx, lane: &str) -> StoreResult<Option<OutboxEntry>> {
+fn first_of(tx: &impl ReadableTx, queue_key: &str) -> StoreResult<Option<OutboxEntry>> {
     let mut first = None;
     OUTBOX.scan(
         tx,
-        (lane, 0)..=(lane, u64::MAX),
+        (queue_key, 0)..=(queue_key, u64::MAX),
         ScanDirection::Ascending,
-        |_, errand| {
-            first = Some(errand);
+        |_, entry| {
+            first = Some(entry);
             ControlFlow::Break(())
         },
     )?;
     Ok(first)
 }
 
-/// Lanes whose first errand is due, the longest due first; at most `limit`, without those for
-/// which `busy` says that somebody is at it, and those held back by another lane.
+/// Queue keys whose first entry is due, with the sequence number of that entry: longest due first, at most
+/// `limit`. Skips keys for which `is_busy` returns true, and entries that wait for another queue key.
 pub fn due(
     tx: &impl ReadableTx,
     now: Timestamp,
     limit: usize,
-    busy: impl Fn(&str) -> bool,
+    is_busy: impl Fn(&str) -> bool,
 ) -> StoreResult<Vec<(String, u64)>> {
     let mut heads = Vec::new();
     if limit == 0 {
@@ -129,10 +135,10 @@ pub fn due(
         tx,
         ..(now.as_millis() + 1, ""),
         ScanDirection::Ascending,
-        |(_, lane), seq| {
-            if !busy(lane) {
-                match is_held_back(tx, lane, seq) {
-                    Ok(false) => heads.push((lane.to_owned(), seq)),
+        |(_, queue_key), seq| {
+            if !is_busy(queue_key) {
+                match waits_for_predecessor(tx, queue_key, seq) {
+                    Ok(false) => heads.push((queue_key.to_owned(), seq)),
                     Ok(true) => {}
                     Err(error) => read = Err(error),
                 }
@@ -147,17 +153,17 @@ pub fn due(
     read.map(|()| heads)
 }
 
-/// Returns whether an earlier effect in another lane goes first.
-fn is_held_back(tx: &impl ReadableTx, lane: &str, seq: u64) -> StoreResult<bool> {
-    let errand = OUTBOX.get(tx, (lane, seq))?;
-    let Some(behind) = errand.and_then(|errand| errand.effect.predecessor_queue_key()) else {
+/// Whether an earlier entry of another queue key must be performed first.
+fn waits_for_predecessor(tx: &impl ReadableTx, queue_key: &str, seq: u64) -> StoreResult<bool> {
+    let entry = OUTBOX.get(tx, (queue_key, seq))?;
+    let Some(predecessor) = entry.and_then(|entry| entry.effect.predecessor_queue_key()) else {
         return Ok(false);
     };
-    let first = first_of(tx, &behind)?;
+    let first = first_of(tx, &predecessor)?;
     Ok(first.is_some_and(|first| first.seq < seq))
 }
 
-/// When the next errand after `now` is due.
+/// Earliest due time after `now`.
 pub fn next_due(tx: &impl ReadableTx, now: Timestamp) -> StoreResult<Option<Timestamp>> {
     let mut next = None;
     OUTBOX_HEADS.scan(
@@ -172,49 +178,49 @@ pub fn next_due(tx: &impl ReadableTx, now: Timestamp) -> StoreResult<Option<Time
     Ok(next)
 }
 
-/// Every lane with work in it.
+/// All queue keys with entries.
 pub fn queue_keys(tx: &impl ReadableTx) -> StoreResult<Vec<String>> {
-    OUTBOX_HEADS.collect(tx, .., |(_, lane), _| lane.to_owned())
+    OUTBOX_HEADS.collect(tx, .., |(_, queue_key), _| queue_key.to_owned())
 }
 
-/// Marks the beginning of a try. None when the errand is no longer there.
+/// Records the start of an attempt. Returns `None` if the entry no longer exists.
 pub fn claim(
     tx: &WriteTx<'_>,
-    lane: &str,
+    queue_key: &str,
     seq: u64,
     now: Timestamp,
 ) -> StoreResult<Option<OutboxEntry>> {
-    let Some(mut errand) = OUTBOX.get(tx, (lane, seq))? else {
+    let Some(mut entry) = OUTBOX.get(tx, (queue_key, seq))? else {
         return Ok(None);
     };
-    // A claim that was never settled ended with the process: what it did, and when, is not known.
-    if errand.claimed_at.replace(now).is_some() {
-        errand.outcome_unknown_since = Some(now);
+    // The previous attempt ended with the process, so its outcome is unknown.
+    if entry.claimed_at.replace(now).is_some() {
+        entry.outcome_unknown_since = Some(now);
     }
-    errand.attempts += 1;
-    OUTBOX.put(tx, (lane, seq), &errand)?;
-    Ok(Some(errand))
+    entry.attempts += 1;
+    OUTBOX.put(tx, (queue_key, seq), &entry)?;
+    Ok(Some(entry))
 }
 
-/// Every errand of a lane, in order.
-pub fn of_queue_key(tx: &impl ReadableTx, lane: &str) -> StoreResult<Vec<OutboxEntry>> {
-    OUTBOX.collect(tx, (lane, 0)..=(lane, u64::MAX), |_, errand| errand)
+/// All entries of a queue key, in order.
+pub fn of_queue_key(tx: &impl ReadableTx, queue_key: &str) -> StoreResult<Vec<OutboxEntry>> {
+    OUTBOX.collect(tx, (queue_key, 0)..=(queue_key, u64::MAX), |_, entry| entry)
 }
 
-/// The errand is done, or nothing is left to do: the lane goes on.
-pub fn complete(tx: &WriteTx<'_>, errand: &OutboxEntry, now: Timestamp) -> StoreResult<()> {
+/// Removes an entry whose effect was performed or is obsolete. The next entry of the queue key becomes due.
+pub fn complete(tx: &WriteTx<'_>, entry: &OutboxEntry, now: Timestamp) -> StoreResult<()> {
     tx.bypass_space_check();
-    let was_first = is_first(tx, errand)?;
-    OUTBOX.remove(tx, (errand.queue_key.as_str(), errand.seq))?;
+    let was_first = is_first(tx, entry)?;
+    OUTBOX.remove(tx, (entry.queue_key.as_str(), entry.seq))?;
     tx.publish(StoreChange::Outbox);
-    // The next of this lane may be due, or one that is behind it.
+    // The next entry of this queue key may be due, or one that waits for it.
     tx.notify_outbox();
     if !was_first {
         return Ok(());
     }
-    OUTBOX_HEADS.remove(tx, (errand.due_at.as_millis(), errand.queue_key.as_str()))?;
-    if let Some(next) = first_of(tx, &errand.queue_key)? {
-        // It waited for this one, so it is due no earlier than now.
+    OUTBOX_HEADS.remove(tx, (entry.due_at.as_millis(), entry.queue_key.as_str()))?;
+    if let Some(next) = first_of(tx, &entry.queue_key)? {
+        // It waited for this entry, so it is not due before now.
         let due = OutboxEntry {
             due_at: next.due_at.max(now),
             ..next
@@ -229,86 +235,94 @@ pub fn complete(tx: &WriteTx<'_>, errand: &OutboxEntry, now: Timestamp) -> Store
     Ok(())
 }
 
-/// Whether its lane waits for it, and not for one that was put before it while it was tried.
-fn is_first(tx: &impl ReadableTx, errand: &OutboxEntry) -> StoreResult<bool> {
-    let first = first_of(tx, &errand.queue_key)?;
-    Ok(first.is_none_or(|first| first.seq == errand.seq))
+/// Whether the entry is the first of its queue key. A retried dead entry may have been put before it.
+fn is_first(tx: &impl ReadableTx, entry: &OutboxEntry) -> StoreResult<bool> {
+    let first = first_of(tx, &entry.queue_key)?;
+    Ok(first.is_none_or(|first| first.seq == entry.seq))
 }
 
-/// What a failed try leaves behind.
+/// Result of a failed attempt.
 #[derive(Debug, Clone)]
 pub struct FailedAttempt {
+    /// End of the attempt.
     pub ended_at: Timestamp,
+    /// Time of the next attempt.
     pub due_at: Timestamp,
-    /// Whether the try may have had its effect.
+    /// Whether the effect may have been performed despite the error.
     pub is_outcome_unknown: bool,
+    /// Error message.
     pub error: String,
 }
 
-/// The try failed and another follows later; its lane waits for it.
+/// Records a failed attempt and schedules the next one. Later entries of the queue key wait for it.
 pub fn schedule_retry(
     tx: &WriteTx<'_>,
-    errand: &OutboxEntry,
+    entry: &OutboxEntry,
     retry: &FailedAttempt,
 ) -> StoreResult<()> {
     tx.bypass_space_check();
-    let later = OutboxEntry {
+    let rescheduled = OutboxEntry {
         due_at: retry.due_at,
         claimed_at: None,
         outcome_unknown_since: { retry.is_outcome_unknown.then_some(retry.ended_at) }
-            .or(errand.outcome_unknown_since),
+            .or(entry.outcome_unknown_since),
         last_error: Some(retry.error.clone()),
-        ..errand.clone()
+        ..entry.clone()
     };
-    put_off(tx, errand, &later)
+    reschedule(tx, entry, &rescheduled)
 }
 
-/// Stores an errand with another time at which it is due.
-fn put_off(tx: &WriteTx<'_>, errand: &OutboxEntry, later: &OutboxEntry) -> StoreResult<()> {
-    let lane = later.queue_key.as_str();
-    if is_first(tx, errand)? {
-        OUTBOX_HEADS.remove(tx, (errand.due_at.as_millis(), lane))?;
-        OUTBOX_HEADS.put(tx, (later.due_at.as_millis(), lane), &later.seq)?;
+/// Replaces an entry by a copy with another due time.
+fn reschedule(tx: &WriteTx<'_>, entry: &OutboxEntry, rescheduled: &OutboxEntry) -> StoreResult<()> {
+    let queue_key = rescheduled.queue_key.as_str();
+    if is_first(tx, entry)? {
+        OUTBOX_HEADS.remove(tx, (entry.due_at.as_millis(), queue_key))?;
+        OUTBOX_HEADS.put(
+            tx,
+            (rescheduled.due_at.as_millis(), queue_key),
+            &rescheduled.seq,
+        )?;
     }
-    OUTBOX.put(tx, (lane, later.seq), later)?;
+    OUTBOX.put(tx, (queue_key, rescheduled.seq), rescheduled)?;
     tx.notify_outbox();
     tx.publish(StoreChange::Outbox);
     Ok(())
 }
 
-/// Has an errand that waits tried now, if it is its turn.
-pub fn retry_now(tx: &WriteTx<'_>, errand: &OutboxEntry, now: Timestamp) -> StoreResult<()> {
-    if errand.is_in_flight() || errand.due_at <= now {
+/// Makes a waiting entry due now. Does nothing while an attempt is in progress.
+pub fn retry_now(tx: &WriteTx<'_>, entry: &OutboxEntry, now: Timestamp) -> StoreResult<()> {
+    if entry.is_in_flight() || entry.due_at <= now {
         return Ok(());
     }
     let sooner = OutboxEntry {
         due_at: now,
-        ..errand.clone()
+        ..entry.clone()
     };
-    put_off(tx, errand, &sooner)
+    reschedule(tx, entry, &sooner)
 }
 
-/// Has every lane that waits beyond `latest` tried now, and answers how many there were. Only while
-/// none is being tried: a try settles its lane under the time it was begun with.
+/// Makes all entries due now whose due time is after `latest`; returns how many. Must not run while attempts
+/// are in progress, because completing an entry requires its due time at the start of the attempt.
 pub fn reschedule_beyond(
     tx: &WriteTx<'_>,
     latest: Timestamp,
     now: Timestamp,
 ) -> StoreResult<usize> {
-    let waiting =
-        OUTBOX_HEADS.collect(tx, (latest.as_millis() + 1, "").., |(due, lane), seq| {
-            (due, lane.to_owned(), seq)
-        })?;
-    for (due, lane, seq) in &waiting {
-        let lane = lane.as_str();
-        OUTBOX_HEADS.remove(tx, (*due, lane))?;
-        if let Some(errand) = OUTBOX.get(tx, (lane, *seq))? {
+    let waiting = OUTBOX_HEADS.collect(
+        tx,
+        (latest.as_millis() + 1, "")..,
+        |(due, queue_key), seq| (due, queue_key.to_owned(), seq),
+    )?;
+    for (due, queue_key, seq) in &waiting {
+        let queue_key = queue_key.as_str();
+        OUTBOX_HEADS.remove(tx, (*due, queue_key))?;
+        if let Some(entry) = OUTBOX.get(tx, (queue_key, *seq))? {
             let sooner = OutboxEntry {
                 due_at: now,
-                ..errand
+                ..entry
             };
-            OUTBOX_HEADS.put(tx, (now.as_millis(), lane), seq)?;
-            OUTBOX.put(tx, (lane, *seq), &sooner)?;
+            OUTBOX_HEADS.put(tx, (now.as_millis(), queue_key), seq)?;
+            OUTBOX.put(tx, (queue_key, *seq), &sooner)?;
         }
     }
     if !waiting.is_empty() {
@@ -318,91 +332,96 @@ pub fn reschedule_beyond(
     Ok(waiting.len())
 }
 
-/// The errand is given up; operators see it and its lane goes on.
+/// Moves an entry to the dead entries, which operators see. The next entry of the queue key becomes due.
 pub fn mark_dead(
     tx: &WriteTx<'_>,
-    errand: &OutboxEntry,
+    entry: &OutboxEntry,
     error: &str,
     now: Timestamp,
 ) -> StoreResult<()> {
-    complete(tx, errand, now)?;
+    complete(tx, entry, now)?;
     let dead = OutboxEntry {
         last_error: Some(error.to_owned()),
         claimed_at: None,
-        ..errand.clone()
+        ..entry.clone()
     };
-    OUTBOX_DEAD.put(tx, errand.seq, &dead)
+    OUTBOX_DEAD.put(tx, entry.seq, &dead)
 }
 
-/// Owes an errand again that was given up. It keeps its number, so it stands before all that its
-/// lane was given after it, and its stamp, so the outside knows it again; as nobody knows which of
-/// its tries had an effect, that is looked for first.
+/// Moves a dead entry back to the outbox. It keeps its sequence number, so it precedes all later entries of
+/// its queue key, and its idempotency key. Its outcome counts as unknown, so the effect is first looked up at
+/// the vendor.
 pub fn retry_dead(tx: &WriteTx<'_>, dead: &OutboxEntry, now: Timestamp) -> StoreResult<()> {
-    let errand = OutboxEntry {
+    let entry = OutboxEntry {
         due_at: now,
         claimed_at: None,
         outcome_unknown_since: dead.outcome_unknown_since.or(Some(dead.pushed_at)),
         manual_retry_at: Some(now),
         ..dead.clone()
     };
-    let lane = errand.queue_key.as_str();
-    if let Some(first) = first_of(tx, lane)? {
-        OUTBOX_HEADS.remove(tx, (first.due_at.as_millis(), lane))?;
+    let queue_key = entry.queue_key.as_str();
+    if let Some(first) = first_of(tx, queue_key)? {
+        OUTBOX_HEADS.remove(tx, (first.due_at.as_millis(), queue_key))?;
     }
-    OUTBOX.put(tx, (lane, errand.seq), &errand)?;
-    let first = first_of(tx, lane)?.unwrap_or_else(|| errand.clone());
-    OUTBOX_HEADS.put(tx, (first.due_at.as_millis(), lane), &first.seq)?;
-    OUTBOX_DEAD.remove(tx, errand.seq)?;
+    OUTBOX.put(tx, (queue_key, entry.seq), &entry)?;
+    let first = first_of(tx, queue_key)?.unwrap_or_else(|| entry.clone());
+    OUTBOX_HEADS.put(tx, (first.due_at.as_millis(), queue_key), &first.seq)?;
+    OUTBOX_DEAD.remove(tx, entry.seq)?;
     tx.notify_outbox();
     tx.publish(StoreChange::Outbox);
     Ok(())
 }
 
-/// Forgets an errand that was given up.
+/// Deletes a dead entry.
 pub fn remove_dead(tx: &WriteTx<'_>, dead: &OutboxEntry) -> StoreResult<()> {
     tx.publish(StoreChange::Outbox);
     OUTBOX_DEAD.remove(tx, dead.seq).map(drop)
 }
 
-/// Where an errand stands.
+/// Entry with its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutboxEntryState {
+    /// The entry waits for its next attempt, or an attempt is in progress.
     Pending(OutboxEntry),
+    /// The entry is not retried any more.
     Dead(OutboxEntry),
 }
 
-/// The errand of this number.
+/// Entry with this sequence number.
 pub fn find(tx: &impl ReadableTx, seq: u64) -> StoreResult<Option<OutboxEntryState>> {
     if let Some(dead) = OUTBOX_DEAD.get(tx, seq)? {
         return Ok(Some(OutboxEntryState::Dead(dead)));
     }
     let mut found = None;
-    OUTBOX.scan(tx, .., ScanDirection::Ascending, |(_, at), errand| {
+    OUTBOX.scan(tx, .., ScanDirection::Ascending, |(_, at), entry| {
         if at != seq {
             return ControlFlow::Continue(());
         }
-        found = Some(OutboxEntryState::Pending(errand));
+        found = Some(OutboxEntryState::Pending(entry));
         ControlFlow::Break(())
     })?;
     Ok(found)
 }
 
-/// How much is owed, and since when.
+/// Number of entries, and age of the oldest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutboxDepth {
+    /// Number of pending entries.
     pub pending: u64,
+    /// Number of dead entries.
     pub dead: u64,
-    /// When the oldest that is pending was pushed.
+    /// Time at which the oldest pending entry was pushed.
     pub oldest_pushed_at: Option<Timestamp>,
 }
 
-/// Looks at the first errand of each lane only: those behind it are younger.
+/// Returns the depth of the outbox. Reads only the first entry of each queue key, because later ones are
+/// younger.
 pub fn depth(tx: &impl ReadableTx) -> StoreResult<OutboxDepth> {
-    let heads = OUTBOX_HEADS.collect(tx, .., |(_, lane), seq| (lane.to_owned(), seq))?;
+    let heads = OUTBOX_HEADS.collect(tx, .., |(_, queue_key), seq| (queue_key.to_owned(), seq))?;
     let mut oldest: Option<Timestamp> = None;
-    for (lane, seq) in heads {
-        let head = OUTBOX.get(tx, (lane.as_str(), seq))?;
-        let pushed_at = head.map(|errand| errand.pushed_at);
+    for (queue_key, seq) in heads {
+        let head = OUTBOX.get(tx, (queue_key.as_str(), seq))?;
+        let pushed_at = head.map(|entry| entry.pushed_at);
         oldest = [oldest, pushed_at].into_iter().flatten().min();
     }
     Ok(OutboxDepth {
@@ -412,14 +431,14 @@ pub fn depth(tx: &impl ReadableTx) -> StoreResult<OutboxDepth> {
     })
 }
 
-/// Everything that is owed, in lane order.
+/// All pending entries, ordered by queue key.
 pub fn pending(tx: &impl ReadableTx) -> StoreResult<Vec<OutboxEntry>> {
-    OUTBOX.collect(tx, .., |_, errand| errand)
+    OUTBOX.collect(tx, .., |_, entry| entry)
 }
 
-/// Everything that was given up.
+/// All dead entries.
 pub fn dead(tx: &impl ReadableTx) -> StoreResult<Vec<OutboxEntry>> {
-    OUTBOX_DEAD.collect(tx, .., |_, errand| errand)
+    OUTBOX_DEAD.collect(tx, .., |_, entry| entry)
 }
 
 #[cfg(test)]
@@ -460,7 +479,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lane_is_strictly_in_order_and_waits_for_its_first() {
+    async fn performs_entries_of_a_queue_key_in_order() {
         let store = Store::in_memory().unwrap();
         write(&store, |tx| {
             push(tx, &ticket(1, Stage::Implementing), NOW)?;
@@ -507,7 +526,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_log_excerpt_follows_its_ticket_and_holds_nothing_of_it_up() {
+    async fn a_log_excerpt_waits_for_its_ticket_but_does_not_block_it() {
         let store = Store::in_memory().unwrap();
         let Effect::SetMarker { issue, .. } = ticket(1, Stage::Planning) else {
             unreachable!("it is a marker");
@@ -542,7 +561,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_claim_without_outcome_leaves_the_next_try_unsure() {
+    async fn a_claim_without_outcome_marks_the_outcome_as_unknown() {
         let store = Store::in_memory().unwrap();
         write(&store, |tx| push(tx, &ticket(1, Stage::Planning), NOW)).await;
         write(&store, |tx| claim(tx, "ticket:id-1", 1, NOW)).await;
@@ -554,7 +573,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_given_up_is_kept_and_its_lane_goes_on() {
+    async fn a_dead_entry_is_kept_and_does_not_block_its_queue_key() {
         let store = Store::in_memory().unwrap();
         let chat = |title: &str| Effect::Chat {
             message: ChatMessage {
@@ -576,18 +595,22 @@ mod tests {
         assert_eq!(store.read(pending).unwrap().len(), 1);
     }
 
-    /// Each lane has one row of its own among the heads, and it leads to the lane's first errand.
-    fn is_consistent(store: &Store) {
+    /// Asserts that each queue key has one row in the heads, and that it leads to the first entry.
+    fn assert_consistent(store: &Store) {
         let heads = store
-            .read(|tx| OUTBOX_HEADS.collect(tx, .., |(due, lane), seq| (lane.to_owned(), due, seq)))
+            .read(|tx| {
+                OUTBOX_HEADS.collect(tx, .., |(due, queue_key), seq| {
+                    (queue_key.to_owned(), due, seq)
+                })
+            })
             .unwrap();
         let mut firsts: Vec<(String, u64, u64)> = Vec::new();
-        for errand in store.read(pending).unwrap() {
+        for entry in store.read(pending).unwrap() {
             if firsts
                 .last()
-                .is_none_or(|(lane, ..)| *lane != errand.queue_key)
+                .is_none_or(|(queue_key, ..)| *queue_key != entry.queue_key)
             {
-                firsts.push((errand.queue_key, errand.due_at.as_millis(), errand.seq));
+                firsts.push((entry.queue_key, entry.due_at.as_millis(), entry.seq));
             }
         }
         let mut heads = heads;
@@ -596,12 +619,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_too_long_is_called_back_and_the_rest_keeps_its_time() {
+    async fn reschedules_only_entries_beyond_the_limit() {
         let store = Store::in_memory().unwrap();
         let latest = NOW + Duration::from_secs(60);
-        let put_off = |lane: &'static str, seq: u64, due_at: Timestamp| {
+        let fail = |queue_key: &'static str, seq: u64, due_at: Timestamp| {
             store.write(move |tx| {
-                let claimed = claim(tx, lane, seq, NOW)?.ok_or(StoreError::Panicked)?;
+                let claimed = claim(tx, queue_key, seq, NOW)?.ok_or(StoreError::Panicked)?;
                 let failed = FailedAttempt {
                     ended_at: NOW,
                     due_at,
@@ -618,12 +641,12 @@ mod tests {
         })
         .await;
         let far = latest + Duration::from_millis(1);
-        put_off("ticket:id-1", 1, far).await.unwrap();
-        put_off("ticket:id-2", 3, latest).await.unwrap();
+        fail("ticket:id-1", 1, far).await.unwrap();
+        fail("ticket:id-2", 3, latest).await.unwrap();
         assert!(due_now(&store, NOW).is_empty(), "all wait");
-        let called = write(&store, move |tx| reschedule_beyond(tx, latest, NOW)).await;
-        assert_eq!(called, 1);
-        is_consistent(&store);
+        let rescheduled = write(&store, move |tx| reschedule_beyond(tx, latest, NOW)).await;
+        assert_eq!(rescheduled, 1);
+        assert_consistent(&store);
         assert_eq!(due_now(&store, NOW), [("ticket:id-1".to_owned(), 1)]);
         let again = write(&store, |tx| claim(tx, "ticket:id-1", 1, NOW))
             .await
@@ -632,12 +655,12 @@ mod tests {
             (again.attempts, again.outcome_unknown_since),
             (2, Some(NOW))
         );
-        let called = write(&store, move |tx| reschedule_beyond(tx, latest, NOW)).await;
-        assert_eq!(called, 0);
+        let rescheduled = write(&store, move |tx| reschedule_beyond(tx, latest, NOW)).await;
+        assert_eq!(rescheduled, 0);
     }
 
     #[tokio::test]
-    async fn what_is_revived_comes_first_even_while_a_later_one_is_tried() {
+    async fn a_retried_dead_entry_precedes_a_later_one_in_progress() {
         let store = Store::in_memory().unwrap();
         let later = NOW + Duration::from_secs(60);
         write(&store, |tx| {
@@ -646,53 +669,53 @@ mod tests {
             push(tx, &ticket(1, Stage::PrOpened), NOW)
         })
         .await;
-        let lane = "ticket:id-1";
-        let first = write(&store, move |tx| claim(tx, lane, 1, NOW))
+        let queue_key = "ticket:id-1";
+        let first = write(&store, move |tx| claim(tx, queue_key, 1, NOW))
             .await
             .unwrap();
         write(&store, move |tx| mark_dead(tx, &first, "no", NOW)).await;
-        let second = write(&store, move |tx| claim(tx, lane, 2, NOW))
+        let second = write(&store, move |tx| claim(tx, queue_key, 2, NOW))
             .await
             .unwrap();
-        is_consistent(&store);
+        assert_consistent(&store);
         let Some(OutboxEntryState::Dead(dead)) = store.read(|tx| find(tx, 1)).unwrap() else {
             panic!("it is dead");
         };
-        let stamp = dead.idempotency_key();
+        let idempotency_key = dead.idempotency_key();
         write(&store, move |tx| retry_dead(tx, &dead, later)).await;
-        is_consistent(&store);
-        assert_eq!(due_now(&store, later), [(lane.to_owned(), 1)]);
+        assert_consistent(&store);
+        assert_eq!(due_now(&store, later), [(queue_key.to_owned(), 1)]);
         let failed = FailedAttempt {
             ended_at: NOW,
             due_at: later + Duration::from_secs(60),
             is_outcome_unknown: false,
             error: "no answer".into(),
         };
-        let tried = second.clone();
-        write(&store, move |tx| schedule_retry(tx, &tried, &failed)).await;
-        is_consistent(&store);
-        let again = write(&store, move |tx| claim(tx, lane, 1, later))
+        let claimed = second.clone();
+        write(&store, move |tx| schedule_retry(tx, &claimed, &failed)).await;
+        assert_consistent(&store);
+        let again = write(&store, move |tx| claim(tx, queue_key, 1, later))
             .await
             .unwrap();
         assert_eq!(
             (again.idempotency_key(), again.outcome_unknown_since),
-            (stamp, Some(NOW))
+            (idempotency_key, Some(NOW))
         );
         assert_eq!(again.retry_window_start(), later);
         write(&store, move |tx| complete(tx, &again, later)).await;
-        is_consistent(&store);
+        assert_consistent(&store);
         let Some(OutboxEntryState::Pending(second)) = store.read(|tx| find(tx, 2)).unwrap() else {
-            panic!("it is owed");
+            panic!("it is pending");
         };
         assert!(due_now(&store, later).is_empty(), "it waits");
         write(&store, move |tx| retry_now(tx, &second, later)).await;
-        is_consistent(&store);
-        assert_eq!(due_now(&store, later), [(lane.to_owned(), 2)]);
+        assert_consistent(&store);
+        assert_eq!(due_now(&store, later), [(queue_key.to_owned(), 2)]);
         let Some(OutboxEntryState::Pending(third)) = store.read(|tx| find(tx, 3)).unwrap() else {
-            panic!("it is owed");
+            panic!("it is pending");
         };
         write(&store, move |tx| complete(tx, &third, later)).await;
-        is_consistent(&store);
+        assert_consistent(&store);
         assert_eq!(store.read(|tx| find(tx, 3)).unwrap(), None);
     }
 }

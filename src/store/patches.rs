@@ -1,4 +1,4 @@
-//! Work of runs that could not be pushed, as patches.
+//! Patches with the work of runs that could not push.
 
 use domain::ids::JobId;
 
@@ -6,12 +6,12 @@ use super::StoreResult;
 use super::table::{ReadableTx, WriteTx};
 use super::tables::PATCHES;
 
-/// Keeps the patch of a job.
+/// Stores the patch of a job.
 pub fn put(tx: &WriteTx<'_>, job: &JobId, patch: &str) -> StoreResult<()> {
     PATCHES.put(tx, job.as_str(), &patch.to_owned())
 }
 
-/// The patch of a job, if it left one.
+/// Patch of a job, if there is one.
 pub fn get(tx: &impl ReadableTx, job: &JobId) -> StoreResult<Option<String>> {
     PATCHES.get(tx, job.as_str())
 }

@@ -1,4 +1,4 @@
-//! Usage limits of model providers that runs have met, and how often an issue met one.
+//! Usage limits of model providers that runs have hit, and numbers of hits per issue.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,48 +10,50 @@ use super::StoreResult;
 use super::table::{ReadableTx, WriteTx};
 use super::tables::{PROVIDER_LIMIT_HITS, PROVIDER_LIMITS};
 
-/// A limit that holds for everybody who uses the same credentials.
+/// Usage limit of model credentials, shared by all their users.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProviderLimit {
+    /// End of the limit.
     pub until: Timestamp,
-    /// The job that told of it last.
+    /// Job that reported the limit last.
     pub job: JobId,
 }
 
-/// Until when the credentials of this name are of no use; none when they are now.
+/// End of the current limit of these credentials. `None` if no limit is in force.
 pub fn until(
     tx: &impl ReadableTx,
     account: &str,
     now: Timestamp,
 ) -> StoreResult<Option<Timestamp>> {
-    let known = PROVIDER_LIMITS.get(tx, account)?.map(|limit| limit.until);
-    Ok(known.filter(|until| *until > now))
+    let until = PROVIDER_LIMITS.get(tx, account)?.map(|limit| limit.until);
+    Ok(until.filter(|until| *until > now))
 }
 
-/// Notes a limit. Of two that overlap, the later end counts.
+/// Stores a limit, unless a later one is stored.
 pub fn record(tx: &WriteTx<'_>, account: &str, limit: &ProviderLimit) -> StoreResult<()> {
-    let known = PROVIDER_LIMITS.get(tx, account)?;
-    if known.is_some_and(|known| known.until >= limit.until) {
+    let stored = PROVIDER_LIMITS.get(tx, account)?;
+    if stored.is_some_and(|stored| stored.until >= limit.until) {
         return Ok(());
     }
     PROVIDER_LIMITS.put(tx, account, limit)
 }
 
-/// How often in a row runs of this issue and phase have met a limit.
+/// Number of consecutive runs of this issue and phase that hit a limit.
 pub fn hits(tx: &impl ReadableTx, issue: &IssueId, phase: Phase) -> StoreResult<u32> {
     let hits = PROVIDER_LIMIT_HITS.get(tx, (issue.as_str(), phase.as_str()))?;
     Ok(hits.unwrap_or_default())
 }
 
+/// Counts a run that hit a limit.
 pub fn count_hit(tx: &WriteTx<'_>, issue: &IssueId, phase: Phase) -> StoreResult<()> {
     let hits = hits(tx, issue, phase)?.saturating_add(1);
     PROVIDER_LIMIT_HITS.put(tx, (issue.as_str(), phase.as_str()), &hits)
 }
 
-/// A run ended in another way.
+/// Resets the count after a run that did not hit a limit.
 pub fn reset_hits(tx: &WriteTx<'_>, issue: &IssueId, phase: Phase) -> StoreResult<()> {
     let key = (issue.as_str(), phase.as_str());
     PROVIDER_LIMIT_HITS.remove(tx, key).map(drop)

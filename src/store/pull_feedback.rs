@@ -1,5 +1,5 @@
-//! What was said about pull requests and asks for work: the ledger, and the runs asked for in
-//! comments. Only the functions here write, so that no index can go stale.
+//! Feedback on pull requests that requests work: review findings, and commands in comments. Only the
+//! functions here write, so that the indexes stay consistent.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +12,10 @@ use super::tables::{
     COMMANDS, COMMANDS_WAITING, PULLS, REVIEW_FINDINGS, REVIEW_FINDINGS_UNRESOLVED,
 };
 
-/// A row and what it is found by.
+/// Row with its key within the pull request.
 pub type KeyedRow<T> = (String, T);
 
+/// Finding with this key.
 pub fn get_finding(
     tx: &impl ReadableTx,
     pull: &PullRequestId,
@@ -23,6 +24,7 @@ pub fn get_finding(
     REVIEW_FINDINGS.get(tx, (pull.repo.to_string().as_str(), pull.number, key))
 }
 
+/// Inserts or replaces a finding.
 pub fn put_finding(
     tx: &WriteTx<'_>,
     pull: &PullRequestId,
@@ -39,7 +41,7 @@ pub fn put_finding(
     REVIEW_FINDINGS.put(tx, row, finding)
 }
 
-/// Forgets feedback that nothing was or will be done about.
+/// Removes a finding that needs no work. Returns whether it existed.
 pub fn remove_finding(tx: &WriteTx<'_>, pull: &PullRequestId, key: &str) -> StoreResult<bool> {
     let repo = pull.repo.to_string();
     let row = (repo.as_str(), pull.number, key);
@@ -47,7 +49,7 @@ pub fn remove_finding(tx: &WriteTx<'_>, pull: &PullRequestId, key: &str) -> Stor
     REVIEW_FINDINGS.remove(tx, row)
 }
 
-/// Feedback on a pull request that something is still to be done about, the oldest first.
+/// Unresolved findings of a pull request, oldest first.
 pub fn unresolved(
     tx: &impl ReadableTx,
     pull: &PullRequestId,
@@ -65,7 +67,7 @@ pub fn unresolved(
     Ok(found)
 }
 
-/// All feedback on a pull request, whatever became of it.
+/// All findings of a pull request, in any state.
 pub fn findings_of_pull(
     tx: &impl ReadableTx,
     pull: &PullRequestId,
@@ -75,7 +77,7 @@ pub fn findings_of_pull(
     REVIEW_FINDINGS.collect(tx, range, |(_, _, key), finding| (key.to_owned(), finding))
 }
 
-/// Pull requests that something is still to be done about.
+/// Pull requests with unresolved findings or waiting commands.
 pub fn pulls_with_open_work(tx: &impl ReadableTx) -> StoreResult<Vec<PullRequestId>> {
     let pull = |(repo, number, _): (&str, u64, &str), ()| (repo.to_owned(), number);
     let mut found: BTreeSet<(String, u64)> = BTreeSet::new();
@@ -88,7 +90,7 @@ pub fn pulls_with_open_work(tx: &impl ReadableTx) -> StoreResult<Vec<PullRequest
     Ok(pulls.collect())
 }
 
-/// The runs asked for in comments on a pull request.
+/// Commands in comments on a pull request, oldest first.
 pub fn commands(
     tx: &impl ReadableTx,
     pull: &PullRequestId,
@@ -100,6 +102,7 @@ pub fn commands(
     Ok(found)
 }
 
+/// Inserts or replaces a command.
 pub fn put_command(
     tx: &WriteTx<'_>,
     pull: &PullRequestId,
@@ -116,6 +119,7 @@ pub fn put_command(
     COMMANDS.put(tx, row, command)
 }
 
+/// Removes a command. Returns whether it existed.
 pub fn remove_command(tx: &WriteTx<'_>, pull: &PullRequestId, key: &str) -> StoreResult<bool> {
     let repo = pull.repo.to_string();
     let row = (repo.as_str(), pull.number, key);
@@ -123,12 +127,13 @@ pub fn remove_command(tx: &WriteTx<'_>, pull: &PullRequestId, key: &str) -> Stor
     COMMANDS.remove(tx, row)
 }
 
-/// What is known of a pull request beside its jobs; nothing is a valid answer.
+/// Record of a pull request; empty if nothing is stored.
 pub fn get_pull(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<PullRequestRecord> {
-    let known = PULLS.get(tx, (pull.repo.to_string().as_str(), pull.number))?;
-    Ok(known.unwrap_or_default())
+    let record = PULLS.get(tx, (pull.repo.to_string().as_str(), pull.number))?;
+    Ok(record.unwrap_or_default())
 }
 
+/// Inserts or replaces the record of a pull request.
 pub fn put_pull(
     tx: &WriteTx<'_>,
     pull: &PullRequestId,

@@ -1,4 +1,5 @@
-//! Putting a backup in a store's place: made beside it, checked to the last row, then moved in whole.
+//! Restore: creates a store from a backup beside the current one, verifies every row, then replaces the
+//! current store atomically.
 
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io;
@@ -21,132 +22,136 @@ use super::table::{ReadTx, ScanDirection, Table, WriteTx};
 use super::tables::{self, OUTBOX, OUTBOX_DEAD, SECRETS, TableVisitor};
 use super::{CACHE_BYTES, STORE_FILE, StoreResult, migrations, secrets};
 
-/// The folder inside the data directory that a store is made in before it is put in its place.
-const STAGE: &str = ".restore.new";
+/// Folder in the data directory in which the new store is created.
+const STAGING_DIR: &str = ".restore.new";
 
-/// A store made of a backup, not in its place yet. Dropped, it is gone.
+/// Store created from a backup, not installed yet. Dropping it removes its files.
 pub struct StagedRestore {
     header: BackupHeader,
     dir: PathBuf,
     db: Database,
-    /// The store that is there now, locked so that no service begins meanwhile.
-    present: Option<File>,
+    /// Current store, locked so that no service starts meanwhile.
+    current: Option<File>,
 }
 
-/// What becomes of a backup's secrets.
+/// Treatment of the secrets of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestoredSecrets {
+    /// The secrets are restored.
     Included,
-    /// Left out, because their key is lost.
+    /// The secrets are left out, because their key is lost.
     Excluded,
 }
 
-/// Where what stood there before is now.
+/// New paths of the replaced files.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ReplacedFiles {
+    /// Path of the previous store, if there was one.
     pub store: Option<PathBuf>,
+    /// Path of the previous key file, if it was replaced.
     pub key: Option<PathBuf>,
 }
 
 impl StagedRestore {
-    /// Makes a store of a backup beside its place in `dir` and checks that every row of it can be read.
-    /// An older schema is brought up to date. Whatever was owed when the backup was taken may have been
-    /// done since: before any of it is done again, the outside is looked at.
+    /// Creates a store from a backup in a staging folder of `dir`, migrates an older schema and verifies that
+    /// every row can be read. The outcome of every outbox entry is marked as unknown: its effect may have
+    /// been performed after the backup, so it is looked up at the vendor before it is performed again.
     ///
     /// # Errors
-    /// When a service holds the store in `dir`, or the backup cannot be read.
+    /// If a service holds the store in `dir`, or the backup cannot be read.
     pub fn prepare(
         mut backup: Backup,
         dir: &Path,
-        sealed: RestoredSecrets,
+        secrets: RestoredSecrets,
         now: Timestamp,
     ) -> Result<Self, BackupError> {
         fs::create_dir_all(dir)?;
-        let present = locked(&dir.join(STORE_FILE))?;
-        let stage = dir.join(STAGE);
+        let current = lock_store(&dir.join(STORE_FILE))?;
+        let stage = dir.join(STAGING_DIR);
         remove_stage(&stage)?;
         DirBuilder::new().mode(0o700).create(&stage)?;
-        let made = fill(&mut backup, &stage.join(STORE_FILE), sealed).and_then(|db| {
+        let created = fill(&mut backup, &stage.join(STORE_FILE), secrets).and_then(|db| {
             migrations::migrate_to_latest(&db)?;
-            doubt_what_is_owed(&db, now)?;
+            mark_outcomes_unknown(&db, now)?;
             read_all(&db)?;
             Ok(db)
         });
-        match made {
+        match created {
             Ok(db) => Ok(Self {
                 header: backup.header,
                 dir: dir.to_owned(),
                 db,
-                present,
+                current,
             }),
             Err(error) => {
-                // The first error is the one to tell.
+                // The first error is the one to return.
                 let _ = remove_stage(&stage);
                 Err(error)
             }
         }
     }
 
+    /// Header of the backup.
     pub fn header(&self) -> &BackupHeader {
         &self.header
     }
 
-    /// The secrets in it, which only their key opens.
+    /// Encrypted secrets of the backup.
     pub fn sealed_secrets(&self) -> StoreResult<Vec<secrets::SealedSecretRow>> {
         secrets::all(&ReadTx::new(self.db.begin_read()?))
     }
 
-    /// Puts it in its place, durably and at once; with the key of its secrets, where that is not there
-    /// already. What it takes the place of is kept aside under the time's name.
+    /// Installs the store atomically and durably, and the key of its secrets, if one is passed. Replaced
+    /// files are kept in the same folder, with the time in their names.
     ///
     /// # Errors
-    /// When a file cannot be moved; what was there is there still.
+    /// If a file cannot be moved; the current store then stays in place.
     pub fn install(
         self,
         key: Option<&Secret>,
         now: Timestamp,
     ) -> Result<ReplacedFiles, BackupError> {
-        let mut aside = ReplacedFiles::default();
+        let mut replaced = ReplacedFiles::default();
         let (from, to) = (self.stage().join(STORE_FILE), self.dir.join(STORE_FILE));
         fs::set_permissions(&from, Permissions::from_mode(0o600))?;
-        owned_like(&self.dir, &from)?;
+        copy_owner(&self.dir, &from)?;
         File::open(&from)?.sync_all()?;
         if let Some(key) = key {
             let path = self.dir.join(SECRETS_KEY_FILE);
             if path.try_exists()? {
-                aside.key = Some(set_aside(&path, now)?);
+                replaced.key = Some(rename_with_time(&path, now)?);
             }
             key_file::create(&self.dir, &path, key)?;
-            owned_like(&self.dir, &path)?;
+            copy_owner(&self.dir, &path)?;
         }
-        if self.present.is_some() {
-            let kept = named_aside(&to, now);
-            // A second name first: there is no instant at which neither store is there.
+        if self.current.is_some() {
+            let kept = path_with_time(&to, now);
+            // Links before it renames, so that a store exists at every moment.
             fs::hard_link(&to, &kept)?;
             fs::rename(&from, &to)?;
-            aside.store = Some(kept);
+            replaced.store = Some(kept);
         } else {
-            // Not a move: a service that has begun meanwhile must keep what it made.
+            // Not a rename: it would replace the store of a service that has started meanwhile.
             fs::hard_link(&from, &to)?;
         }
         File::open(&self.dir)?.sync_all()?;
-        Ok(aside)
+        Ok(replaced)
     }
 
     fn stage(&self) -> PathBuf {
-        self.dir.join(STAGE)
+        self.dir.join(STAGING_DIR)
     }
 }
 
 impl Drop for StagedRestore {
     fn drop(&mut self) {
-        // What stays is removed by the next.
+        // Remaining files are removed by the next restore.
         let _ = remove_stage(&self.stage());
     }
 }
 
-/// Locks the store that is there, as the service does.
-fn locked(path: &Path) -> Result<Option<File>, BackupError> {
+/// Locks the current store, as the service does. Returns `None` if there is no store.
+fn lock_store(path: &Path) -> Result<Option<File>, BackupError> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -166,10 +171,11 @@ fn remove_stage(stage: &Path) -> io::Result<()> {
     }
 }
 
+/// Creates a store file with the rows of a backup.
 fn fill(
     backup: &mut Backup,
     path: &Path,
-    sealed: RestoredSecrets,
+    secrets: RestoredSecrets,
 ) -> Result<Database, BackupError> {
     let db = Database::builder()
         .set_cache_size(CACHE_BYTES)
@@ -180,66 +186,70 @@ fn fill(
     let mut filler = Filler {
         backup,
         tx: &tx,
-        sealed,
+        secrets,
         rows: 0,
     };
     let mut next = filler.backup.read_record()?;
-    let told = loop {
+    let expected_rows = loop {
         next = match next {
-            BackupRecord::Table {
-                name,
-                key_type: shape,
-            } => filler.table(&name, &shape)?,
+            BackupRecord::Table { name, key_type } => filler.fill_table(&name, &key_type)?,
             BackupRecord::Row { .. } => return Err(BackupError::Damaged),
             BackupRecord::End { rows } => break rows,
         };
     };
-    if told != filler.rows {
+    if expected_rows != filler.rows {
         return Err(BackupError::Damaged);
     }
     tx.commit().map_err(super::StoreError::from)?;
     Ok(db)
 }
 
+/// Copies records of a backup to tables.
 struct Filler<'b> {
     backup: &'b mut Backup,
     tx: &'b WriteTransaction,
-    sealed: RestoredSecrets,
+    secrets: RestoredSecrets,
     rows: u64,
 }
 
 impl Filler<'_> {
-    /// Fills one table, of whatever version, and answers what comes after it.
-    fn table(&mut self, name: &str, kind: &str) -> Result<BackupRecord, BackupError> {
-        type Two = (&'static str, &'static str);
-        type Numbered = (&'static str, u64);
-        type Three = (&'static str, u64, &'static str);
-        type Timed = (u64, &'static str);
-        type Words = (&'static str, &'static str, &'static str);
-        match kind {
-            _ if kind == key_type_name::<&str>() => self.rows::<&str>(name),
-            _ if kind == key_type_name::<u64>() => self.rows::<u64>(name),
-            _ if kind == key_type_name::<Two>() => self.rows::<Two>(name),
-            _ if kind == key_type_name::<Numbered>() => self.rows::<Numbered>(name),
-            _ if kind == key_type_name::<Three>() => self.rows::<Three>(name),
-            _ if kind == key_type_name::<Timed>() => self.rows::<Timed>(name),
-            _ if kind == key_type_name::<Words>() => self.rows::<Words>(name),
-            _ => Err(BackupError::UnsupportedTable(format!("{name} by {kind}"))),
+    /// Fills one table of any schema version and returns the record after its rows.
+    fn fill_table(&mut self, name: &str, key_type: &str) -> Result<BackupRecord, BackupError> {
+        type TextText = (&'static str, &'static str);
+        type TextNumber = (&'static str, u64);
+        type TextNumberText = (&'static str, u64, &'static str);
+        type NumberText = (u64, &'static str);
+        type TextTextText = (&'static str, &'static str, &'static str);
+        match key_type {
+            _ if key_type == key_type_name::<&str>() => self.fill_rows::<&str>(name),
+            _ if key_type == key_type_name::<u64>() => self.fill_rows::<u64>(name),
+            _ if key_type == key_type_name::<TextText>() => self.fill_rows::<TextText>(name),
+            _ if key_type == key_type_name::<TextNumber>() => self.fill_rows::<TextNumber>(name),
+            _ if key_type == key_type_name::<TextNumberText>() => {
+                self.fill_rows::<TextNumberText>(name)
+            }
+            _ if key_type == key_type_name::<NumberText>() => self.fill_rows::<NumberText>(name),
+            _ if key_type == key_type_name::<TextTextText>() => {
+                self.fill_rows::<TextTextText>(name)
+            }
+            _ => Err(BackupError::UnsupportedTable(format!(
+                "{name} with keys of type {key_type}"
+            ))),
         }
     }
 
-    fn rows<K: Key + 'static>(&mut self, name: &str) -> Result<BackupRecord, BackupError> {
+    fn fill_rows<K: Key + 'static>(&mut self, name: &str) -> Result<BackupRecord, BackupError> {
         let definition = TableDefinition::<K, &'static [u8]>::new(name);
         let mut table = self
             .tx
             .open_table(definition)
             .map_err(super::StoreError::from)?;
-        let is_kept = self.sealed == RestoredSecrets::Included || name != SECRETS.name();
+        let is_included = self.secrets == RestoredSecrets::Included || name != SECRETS.name();
         loop {
             match self.backup.read_record()? {
                 BackupRecord::Row { key, value } => {
                     self.rows += 1;
-                    if is_kept {
+                    if is_included {
                         table
                             .insert(K::from_bytes(&key), value.as_slice())
                             .map_err(super::StoreError::from)?;
@@ -251,29 +261,29 @@ impl Filler<'_> {
     }
 }
 
-/// Marks every errand as one whose answer may have been lost, so that its run is looked for before it
-/// is started, and its comment before it is written.
-fn doubt_what_is_owed(db: &Database, now: Timestamp) -> StoreResult<()> {
+/// Marks the outcome of every outbox entry as unknown, so that the effect is looked up at the vendor before
+/// it is performed again.
+fn mark_outcomes_unknown(db: &Database, now: Timestamp) -> StoreResult<()> {
     let mut tx = db.begin_write()?;
     tx.set_quick_repair(true);
     {
         let view = WriteTx::new(&tx);
-        let doubted = |errand: OutboxEntry| OutboxEntry {
-            outcome_unknown_since: Some(errand.outcome_unknown_since.unwrap_or(now)),
+        let with_unknown_outcome = |entry: OutboxEntry| OutboxEntry {
+            outcome_unknown_since: Some(entry.outcome_unknown_since.unwrap_or(now)),
             claimed_at: None,
-            ..errand
+            ..entry
         };
-        for errand in OUTBOX.collect(&view, .., |_, errand| doubted(errand))? {
-            OUTBOX.put(&view, (errand.queue_key.as_str(), errand.seq), &errand)?;
+        for entry in OUTBOX.collect(&view, .., |_, entry| with_unknown_outcome(entry))? {
+            OUTBOX.put(&view, (entry.queue_key.as_str(), entry.seq), &entry)?;
         }
-        for errand in OUTBOX_DEAD.collect(&view, .., |_, errand| doubted(errand))? {
-            OUTBOX_DEAD.put(&view, errand.seq, &errand)?;
+        for entry in OUTBOX_DEAD.collect(&view, .., |_, entry| with_unknown_outcome(entry))? {
+            OUTBOX_DEAD.put(&view, entry.seq, &entry)?;
         }
     }
     Ok(tx.commit()?)
 }
 
-/// Reads every row of every table.
+/// Verifies that every row of every table can be read.
 fn read_all(db: &Database) -> StoreResult<()> {
     tables::visit_all(&mut Reader(ReadTx::new(db.begin_read()?)))
 }
@@ -283,30 +293,32 @@ struct Reader(ReadTx);
 impl TableVisitor for Reader {
     fn visit<K: TableKey, V: Serialize + DeserializeOwned>(
         &mut self,
-        shelf: &Table<K, V>,
+        table: &Table<K, V>,
     ) -> StoreResult<()> {
-        shelf.scan(&self.0, .., ScanDirection::Ascending, |_, _| {
+        table.scan(&self.0, .., ScanDirection::Ascending, |_, _| {
             ControlFlow::Continue(())
         })
     }
 }
 
-fn named_aside(path: &Path, now: Timestamp) -> PathBuf {
+/// Path of the file with the time appended to its name.
+fn path_with_time(path: &Path, now: Timestamp) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}", now.to_string().replace(':', "-")));
     path.with_file_name(name)
 }
 
-fn set_aside(path: &Path, now: Timestamp) -> io::Result<PathBuf> {
-    let kept = named_aside(path, now);
+fn rename_with_time(path: &Path, now: Timestamp) -> io::Result<PathBuf> {
+    let kept = path_with_time(path, now);
     fs::rename(path, &kept)?;
     Ok(kept)
 }
 
-/// Gives a file to whom its folder belongs: root restores for the service's user.
-fn owned_like(dir: &Path, file: &Path) -> io::Result<()> {
-    let (wanted, is) = (fs::metadata(dir)?, fs::metadata(file)?);
-    if (wanted.uid(), wanted.gid()) == (is.uid(), is.gid()) || !rustix::process::geteuid().is_root()
+/// Makes the owner of the folder the owner of the file. Needed when root restores for the service's user.
+fn copy_owner(dir: &Path, file: &Path) -> io::Result<()> {
+    let (wanted, actual) = (fs::metadata(dir)?, fs::metadata(file)?);
+    if (wanted.uid(), wanted.gid()) == (actual.uid(), actual.gid())
+        || !rustix::process::geteuid().is_root()
     {
         return Ok(());
     }
@@ -333,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_owed_is_looked_for_before_it_is_done_again() {
+    async fn marks_outcomes_of_pending_entries_as_unknown() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::in_memory().unwrap();
         let effect = Effect::SetDraft {
@@ -345,27 +357,31 @@ mod tests {
         pushed.await.unwrap();
         let staged = staged(dir.path(), &store).await.unwrap();
         let tx = ReadTx::new(staged.db.begin_read().unwrap());
-        let owed = outbox::pending(&tx).unwrap();
-        assert_eq!(owed.len(), 1);
-        assert_eq!(owed[0].outcome_unknown_since, Some(NOW));
-        assert_eq!(owed[0].pushed_at, Timestamp::EPOCH, "its stamp stays");
+        let pending = outbox::pending(&tx).unwrap();
+        assert_eq!(pending.len(), 1);
+        assert_eq!(pending[0].outcome_unknown_since, Some(NOW));
+        let pushed_at = pending[0].pushed_at;
+        assert_eq!(pushed_at, Timestamp::EPOCH, "the idempotency key stays");
     }
 
     #[tokio::test]
-    async fn a_newer_schema_and_a_row_that_cannot_be_read_are_refused_and_leave_nothing() {
+    async fn rejects_a_newer_schema_and_unreadable_rows() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::in_memory().unwrap();
         let newer = store.write(|tx| META.put(tx, "schema", &json!(99)));
         newer.await.unwrap();
-        let told = staged(dir.path(), &store).await.err().unwrap().to_string();
-        assert!(told.contains("written by a newer version"), "{told}");
+        let error = staged(dir.path(), &store).await.err().unwrap().to_string();
+        assert!(error.contains("written by a newer version"), "{error}");
 
         let store = Store::in_memory().unwrap();
-        let odd = Table::<&str, serde_json::Value>::new("jobs-1");
-        let broken = store.write(move |tx| odd.put(tx, "01JOB", &json!("no job")));
+        let jobs = Table::<&str, serde_json::Value>::new("jobs-1");
+        let broken = store.write(move |tx| jobs.put(tx, "01JOB", &json!("no job")));
         broken.await.unwrap();
-        let told = staged(dir.path(), &store).await.err().unwrap().to_string();
-        assert!(told.contains("01JOB") && told.contains("jobs-1"), "{told}");
+        let error = staged(dir.path(), &store).await.err().unwrap().to_string();
+        assert!(
+            error.contains("01JOB") && error.contains("jobs-1"),
+            "{error}"
+        );
         let left = fs::read_dir(dir.path().join("data")).unwrap().count();
         assert_eq!(left, 0);
     }

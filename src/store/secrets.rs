@@ -1,4 +1,4 @@
-//! Sealed secrets. This floor never sees a value.
+//! Encrypted secrets. This crate never sees their values.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,50 +10,54 @@ use super::StoreResult;
 use super::table::{ReadableTx, WriteTx};
 use super::tables::SECRETS;
 
-/// A value that only the key of the vault opens.
+/// Encrypted value of a secret.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SealedSecret {
+    /// Encrypted value.
     pub sealed: String,
+    /// Time of the last change.
     pub updated_at: Timestamp,
 }
 
-/// A secret as it lies here.
+/// Stored secret with its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedSecretRow {
-    /// The team in upper case; empty for a global one.
+    /// Team key in upper case; empty for a global secret.
     pub owner: String,
-    /// The name with the team's prefix before it.
+    /// Name with the prefix of the team.
     pub stored_name: String,
+    /// Encrypted value.
     pub secret: SealedSecret,
 }
 
+/// Inserts or replaces a secret.
 pub fn put(tx: &WriteTx<'_>, name: &SecretName, secret: &SealedSecret) -> StoreResult<()> {
     let (owner, stored) = (name.scope().owner(), name.stored_name());
     SECRETS.put(tx, (owner.as_str(), stored.as_str()), secret)
 }
 
-/// Whether there was such a secret.
+/// Removes a secret. Returns whether it existed.
 pub fn remove(tx: &WriteTx<'_>, name: &SecretName) -> StoreResult<bool> {
     let (owner, stored) = (name.scope().owner(), name.stored_name());
     SECRETS.remove(tx, (owner.as_str(), stored.as_str()))
 }
 
-/// The secrets of exactly this scope, in the order of their names.
+/// Secrets of exactly this scope, ordered by name.
 pub fn of_scope(tx: &impl ReadableTx, scope: &SecretScope) -> StoreResult<Vec<SealedSecretRow>> {
     let owner = scope.owner();
     let range = (owner.as_str(), "")..=(owner.as_str(), "\u{10FFFF}");
     SECRETS.collect(tx, range, row)
 }
 
-/// Every secret there is.
+/// All secrets.
 pub fn all(tx: &impl ReadableTx) -> StoreResult<Vec<SealedSecretRow>> {
     SECRETS.collect(tx, .., row)
 }
 
-/// Forgets the secrets of a team whose mapping goes.
+/// Removes the secrets of a team.
 pub fn remove_team(tx: &WriteTx<'_>, team: &TeamKey) -> StoreResult<()> {
     for row in of_scope(tx, &SecretScope::Team(team.clone()))? {
         SECRETS.remove(tx, (row.owner.as_str(), row.stored_name.as_str()))?;

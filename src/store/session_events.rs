@@ -1,4 +1,4 @@
-//! Which events a session has told, so that a repeat changes nothing.
+//! Events that sessions have reported, to ignore repeated reports.
 
 use domain::ids::JobId;
 use domain::limits;
@@ -7,19 +7,20 @@ use super::StoreResult;
 use super::table::{ReadableTx, WriteTx};
 use super::tables::SESSION_EVENTS;
 
-/// Notes an event. False when it was told before, or its session has told enough.
+/// Records an event. Returns false if it is a repeat, or if the session has reached the maximum number of
+/// events.
 pub fn record(tx: &WriteTx<'_>, job: &JobId, identity: &str) -> StoreResult<bool> {
     let key = (job.as_str(), identity);
     let range = (job.as_str(), "")..=(job.as_str(), "\u{10FFFF}");
-    let told = SESSION_EVENTS.collect(tx, range, |_, ()| ())?.len();
-    if told >= limits::MAX_SESSION_COMMENTS || SESSION_EVENTS.get(tx, key)?.is_some() {
+    let reported = SESSION_EVENTS.collect(tx, range, |_, ()| ())?.len();
+    if reported >= limits::MAX_SESSION_COMMENTS || SESSION_EVENTS.get(tx, key)?.is_some() {
         return Ok(false);
     }
     SESSION_EVENTS.put(tx, key, &())?;
     Ok(true)
 }
 
-/// Whether a session has told this event.
+/// Whether a session has reported this event.
 pub fn is_recorded(tx: &impl ReadableTx, job: &JobId, identity: &str) -> StoreResult<bool> {
     Ok(SESSION_EVENTS.get(tx, (job.as_str(), identity))?.is_some())
 }

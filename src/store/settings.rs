@@ -1,4 +1,4 @@
-//! What operators changed at run time. The environment beats all of it.
+//! Settings that operators changed at run time. Environment variables override them.
 
 use domain::runner_mode::RunnerMode;
 
@@ -6,17 +6,20 @@ use super::StoreResult;
 use super::table::{ReadableTx, WriteTx};
 use super::tables::SETTINGS;
 
+/// Key of the runner mode.
 const RUNNER_MODE: &str = "runnerMode";
 
-/// A setting that is a plain text.
+/// Setting with a text value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OperatorSetting {
+    /// Fly.io app of the session machines.
     VmSessionsApp,
+    /// Fly.io region of the session machines.
     VmSessionsRegion,
 }
 
 impl OperatorSetting {
-    /// Its name in the API, which is its key here.
+    /// Name in the API, also the key of the stored row.
     pub fn name(self) -> &'static str {
         match self {
             OperatorSetting::VmSessionsApp => "vmSessionsApp",
@@ -25,11 +28,12 @@ impl OperatorSetting {
     }
 }
 
+/// Stored value of a setting.
 pub fn get(tx: &impl ReadableTx, setting: OperatorSetting) -> StoreResult<Option<String>> {
     SETTINGS.get(tx, setting.name())
 }
 
-/// Stores a setting; an empty text clears it.
+/// Stores a setting. An empty text removes it.
 pub fn put(tx: &WriteTx<'_>, setting: OperatorSetting, value: &str) -> StoreResult<()> {
     if value.is_empty() {
         return SETTINGS.remove(tx, setting.name()).map(drop);
@@ -37,12 +41,13 @@ pub fn put(tx: &WriteTx<'_>, setting: OperatorSetting, value: &str) -> StoreResu
     SETTINGS.put(tx, setting.name(), &value.to_owned())
 }
 
-/// The stored runner mode; one that this version does not know is none.
+/// Stored runner mode. `None` if none is stored or this version does not know it.
 pub fn runner_mode(tx: &impl ReadableTx) -> StoreResult<Option<RunnerMode>> {
     let stored = SETTINGS.get(tx, RUNNER_MODE)?;
     Ok(stored.and_then(|text| RunnerMode::parse(&text)))
 }
 
+/// Stores the runner mode.
 pub fn put_runner_mode(tx: &WriteTx<'_>, mode: RunnerMode) -> StoreResult<()> {
     SETTINGS.put(tx, RUNNER_MODE, &mode.as_str().to_owned())
 }

@@ -1,7 +1,7 @@
-//! The steps that runs report. Kept for ever. (spec: *Job and step record*)
+//! Steps reported by runs. They are never removed. See docs/behaviour.md#steps.
 //!
-//! A run reports with a token that code of its repository may have read, so the steps of a job are limited
-//! in number and size. The limits hold for every report, during the job and after its end.
+//! Code of the repository may have read the token of a run, so the steps of a job are limited in number and
+//! size. The limits apply to every report, during the job and after its end.
 
 use std::ops::{ControlFlow, RangeInclusive};
 
@@ -15,19 +15,20 @@ use super::change_feed::StoreChange;
 use super::table::{MAX_KEY_TEXT, ReadableTx, ScanDirection, WriteTx};
 use super::tables::{STEP_TALLIES, STEPS};
 
-/// Maximum number of steps that are kept of one job.
+/// Maximum number of steps per job.
 pub const MAX_STEPS: u64 = 500;
 
-/// Maximum size of the kept steps of one job, and of a page of them, in bytes.
+/// Maximum size of the steps of one job, and of a page of them, in bytes.
 pub const MAX_BYTES: u64 = 4 << 20;
 
-/// A step, and the order in which it was first heard of: quick steps start in the same
-/// millisecond.
+/// Stored step with its order number.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StepRow {
+pub(crate) struct StepRow {
+    /// Order of the first report. Distinguishes steps that start in the same millisecond.
     pub order: u64,
+    /// Latest report of the step.
     pub step: StepRecord,
 }
 
@@ -35,19 +36,22 @@ pub struct StepRow {
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StepTally {
+pub(crate) struct StepTally {
+    /// Number of stored steps.
     pub steps: u64,
+    /// Size of the stored steps in bytes.
     pub bytes: u64,
-    /// Reports that were over a limit.
+    /// Number of reports that exceeded a limit.
     pub dropped: u64,
 }
 
 impl StepTally {
-    /// Counts a row of `size` bytes in the place of one of `replaced` bytes, if the limits allow it.
+    /// Counts a row of `size` bytes that replaces one of `replaced` bytes, if the limits allow it. Returns
+    /// whether they do.
     fn admit(&mut self, size: u64, replaced: Option<u64>) -> bool {
         let steps = self.steps + u64::from(replaced.is_none());
         let bytes = self.bytes.saturating_sub(replaced.unwrap_or(0)) + size;
-        // A store of before may hold more than the limits.
+        // A store of an older version may exceed the limits.
         let is_smaller = replaced.is_some_and(|replaced| size <= replaced);
         let fits = is_smaller || (steps <= MAX_STEPS.max(self.steps) && bytes <= MAX_BYTES);
         if fits {
@@ -57,52 +61,52 @@ impl StepTally {
     }
 }
 
-/// The same as [`StepRow`], of a step that is only looked at.
+/// [`StepRow`] with a borrowed step.
 #[derive(Serialize)]
-struct NewRow<'s> {
+struct BorrowedStepRow<'s> {
     order: u64,
     step: &'s StepRecord,
 }
 
-/// What a report needs to know of the step it replaces.
+/// Order number of a stored step.
 #[derive(Deserialize)]
-struct Place {
+struct StoredOrder {
     order: u64,
 }
 
-/// What decides the place of a step on a page.
+/// Fields of a stored step that it is sorted by.
 #[derive(Deserialize)]
-struct Head {
+struct SortFields {
     order: u64,
-    step: Start,
+    step: StepStart,
 }
 
 #[derive(Deserialize)]
-struct Start {
+struct StepStart {
     started_at: String,
 }
 
-/// The ids of some steps of a job in the order they started.
+/// Page of step ids of a job, in the order in which the steps started.
 #[derive(Debug, PartialEq, Eq)]
 pub struct StepPage {
+    /// Ids of the steps.
     pub ids: Vec<String>,
-    /// The last of them, when there are more.
+    /// Last id of the page, if there are more pages.
     pub next: Option<String>,
-    /// Reports that were over a limit.
+    /// Number of reports that exceeded a limit.
     pub dropped: u64,
 }
 
-/// Stores a step; one of the same id is replaced and keeps its place. A step over the limits is stored
-/// without its outputs if that fits, else dropped; either is counted. `order` comes from
-/// [`super::Store::next_order`].
+/// Inserts or replaces a step; a replaced step keeps its order. A step above the limits is stored without its
+/// outputs if that fits, else dropped; both are counted. `order` comes from [`super::Store::next_order`].
 pub fn put(tx: &WriteTx<'_>, job: &JobId, step: &StepRecord, order: u64) -> StoreResult<()> {
     let key = (job.as_str(), step.id.as_str());
-    let known: Option<(Place, usize)> = STEPS.get_partial_with_size(tx, key)?;
-    let replaced = known.as_ref().map(|(_, size)| *size as u64);
-    let order = known.map_or(order, |(place, _)| place.order);
+    let stored: Option<(StoredOrder, usize)> = STEPS.get_partial_with_size(tx, key)?;
+    let replaced = stored.as_ref().map(|(_, size)| *size as u64);
+    let order = stored.map_or(order, |(row, _)| row.order);
     let before = tally(tx, job)?;
     let mut tally = before;
-    let row = STEPS.encode(&key, &NewRow { order, step })?;
+    let row = STEPS.encode(&key, &BorrowedStepRow { order, step })?;
     if tally.admit(row.len() as u64, replaced) {
         STEPS.put_encoded(tx, key, &row)?;
     } else {
@@ -111,7 +115,7 @@ pub fn put(tx: &WriteTx<'_>, job: &JobId, step: &StepRecord, order: u64) -> Stor
             outputs: None,
             ..step.clone()
         };
-        let row = STEPS.encode(&key, &NewRow { order, step })?;
+        let row = STEPS.encode(&key, &BorrowedStepRow { order, step })?;
         if tally.admit(row.len() as u64, replaced) {
             STEPS.put_encoded(tx, key, &row)?;
         }
@@ -123,8 +127,7 @@ pub fn put(tx: &WriteTx<'_>, job: &JobId, step: &StepRecord, order: u64) -> Stor
     Ok(())
 }
 
-/// The tally of a job. Where none is stored yet, the steps are counted: there are none, or they were
-/// stored by a version that did not count.
+/// Tally of a job. If none is stored, counts the steps: there are none, or an older version stored them.
 fn tally(tx: &impl ReadableTx, job: &JobId) -> StoreResult<StepTally> {
     if let Some(tally) = STEP_TALLIES.get(tx, job.as_str())? {
         return Ok(tally);
@@ -132,9 +135,9 @@ fn tally(tx: &impl ReadableTx, job: &JobId) -> StoreResult<StepTally> {
     let mut tally = StepTally::default();
     STEPS.scan_partial_with_size(
         tx,
-        all(job),
+        keys_of_job(job),
         ScanDirection::Ascending,
-        |_, _: Place, size| {
+        |_, _: StoredOrder, size| {
             tally.steps += 1;
             tally.bytes += size as u64;
             ControlFlow::Continue(())
@@ -143,38 +146,38 @@ fn tally(tx: &impl ReadableTx, job: &JobId) -> StoreResult<StepTally> {
     Ok(tally)
 }
 
-fn all(job: &JobId) -> RangeInclusive<(&str, &str)> {
+fn keys_of_job(job: &JobId) -> RangeInclusive<(&str, &str)> {
     (job.as_str(), "")..=(job.as_str(), MAX_KEY_TEXT)
 }
 
-/// Selects the steps of a job that start after the step `after`: `limit` at most, and [`MAX_BYTES`] with
-/// the last. None if there is no such step.
+/// Page of the steps of a job that follow the step `after`: at most `limit` steps, and no further step once
+/// [`MAX_BYTES`] is reached. Returns `None` if the step `after` does not exist.
 pub fn page(
     tx: &impl ReadableTx,
     job: &JobId,
     after: Option<&str>,
     limit: usize,
 ) -> StoreResult<Option<StepPage>> {
-    let mut heads = Vec::new();
+    let mut steps = Vec::new();
     STEPS.scan_partial_with_size(
         tx,
-        all(job),
+        keys_of_job(job),
         ScanDirection::Ascending,
-        |(_, id), row: Head, size| {
-            heads.push((row.step.started_at, row.order, id.to_owned(), size as u64));
+        |(_, id), row: SortFields, size| {
+            steps.push((row.step.started_at, row.order, id.to_owned(), size as u64));
             ControlFlow::Continue(())
         },
     )?;
-    heads.sort_unstable();
+    steps.sort_unstable();
     let first = match after {
         None => 0,
-        Some(after) => match heads.iter().position(|(_, _, id, _)| id == after) {
+        Some(after) => match steps.iter().position(|(_, _, id, _)| id == after) {
             Some(at) => at + 1,
             None => return Ok(None),
         },
     };
     let (mut ids, mut bytes) = (Vec::new(), 0);
-    let mut rest = heads.into_iter().skip(first).peekable();
+    let mut rest = steps.into_iter().skip(first).peekable();
     while let Some((_, _, id, size)) = rest.next_if(|_| ids.len() < limit && bytes < MAX_BYTES) {
         ids.push(id);
         bytes += size;
@@ -186,14 +189,14 @@ pub fn page(
     Ok(Some(StepPage { ids, next, dropped }))
 }
 
-/// One step of a job.
+/// Step of a job.
 pub fn get(tx: &impl ReadableTx, job: &JobId, id: &str) -> StoreResult<Option<StepRecord>> {
     Ok(STEPS.get(tx, (job.as_str(), id))?.map(|row| row.step))
 }
 
-/// The steps of a job in the order they started.
+/// Steps of a job, in the order in which they started.
 pub fn of_job(tx: &impl ReadableTx, job: &JobId) -> StoreResult<Vec<StepRecord>> {
-    let mut rows = STEPS.collect(tx, all(job), |_, row| row)?;
+    let mut rows = STEPS.collect(tx, keys_of_job(job), |_, row| row)?;
     rows.sort_by(|a, b| (&a.step.started_at, a.order).cmp(&(&b.step.started_at, b.order)));
     Ok(rows.into_iter().map(|row| row.step).collect())
 }
@@ -216,14 +219,14 @@ mod tests {
         put.await.unwrap();
     }
 
-    fn kept(store: &Store) -> Vec<StepRecord> {
+    fn stored_steps(store: &Store) -> Vec<StepRecord> {
         store.read(|tx| of_job(tx, &"j".into())).unwrap()
     }
 
     fn tally(store: &Store) -> StepTally {
         let tally = store.read(|tx| super::tally(tx, &"j".into())).unwrap();
         let counted = store
-            .read(|tx| STEPS.collect(tx, all(&"j".into()), |_, row| row))
+            .read(|tx| STEPS.collect(tx, keys_of_job(&"j".into()), |_, row| row))
             .unwrap();
         let bytes: usize = counted
             .iter()
@@ -237,15 +240,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_keeps_a_number_of_steps_and_replaces_those() {
+    async fn limits_the_number_of_steps_per_job() {
         let store = Store::in_memory().unwrap();
         for number in 0..MAX_STEPS + 10 {
             put(&store, &step(&format!("{number:04}"), &Value::Null)).await;
         }
         assert_eq!(tally(&store).dropped, 10);
-        assert_eq!(kept(&store).last().unwrap().id, "0499");
+        assert_eq!(stored_steps(&store).last().unwrap().id, "0499");
         put(&store, &step("0000", &json!("again"))).await;
-        assert_eq!(kept(&store)[0].outputs, Some(json!("again")));
+        assert_eq!(stored_steps(&store)[0].outputs, Some(json!("again")));
         assert_eq!(
             (tally(&store).steps, tally(&store).dropped),
             (MAX_STEPS, 10)
@@ -253,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_keeps_a_number_of_bytes() {
+    async fn limits_the_size_of_the_steps_of_a_job() {
         let store = Store::in_memory().unwrap();
         let large = json!("x".repeat(50_000));
         for number in 0..100 {
@@ -261,23 +264,23 @@ mod tests {
         }
         let full = tally(&store);
         assert!(full.bytes <= MAX_BYTES && full.bytes > MAX_BYTES - 50_000);
-        // The rest is there by its name and status.
+        // Steps above the limit are stored without outputs.
         assert_eq!((full.steps, full.dropped), (100, 17));
-        assert_eq!(kept(&store)[99].outputs, None);
-        // A step that ends is told again, with less or with as much.
+        assert_eq!(stored_steps(&store)[99].outputs, None);
+        // A replaced step may be smaller or of the same size.
         put(&store, &step("0000", &json!("small"))).await;
-        assert_eq!(kept(&store)[0].outputs, Some(json!("small")));
+        assert_eq!(stored_steps(&store)[0].outputs, Some(json!("small")));
         put(&store, &step("0001", &large)).await;
         assert_eq!(tally(&store).dropped, 17);
     }
 
     #[tokio::test]
-    async fn a_job_of_before_is_counted_once_and_stays_whole() {
+    async fn counts_the_steps_of_an_older_version_once() {
         let store = Store::in_memory().unwrap();
         let before = store.write(|tx| {
             for number in 0..MAX_STEPS + 100 {
                 let step = &step(&format!("{number:04}"), &Value::Null);
-                let row = NewRow {
+                let row = BorrowedStepRow {
                     order: number,
                     step,
                 };
@@ -290,7 +293,7 @@ mod tests {
         put(&store, &step("new", &Value::Null)).await;
         let counted = tally(&store);
         assert_eq!((counted.steps, counted.dropped), (600, 1));
-        assert_eq!(kept(&store)[599].outputs, Some(json!("replaced")));
+        assert_eq!(stored_steps(&store)[599].outputs, Some(json!("replaced")));
 
         let page = |after: Option<&str>, limit| {
             let page = store.read(|tx| super::page(tx, &"j".into(), after, limit));

@@ -1,4 +1,4 @@
-//! Typed shelves of JSON rows, and the two kinds of transaction that read them.
+//! Typed tables of JSON rows, and the two kinds of transactions that read them.
 
 use std::borrow::Borrow;
 use std::cell::{Ref, RefCell, RefMut};
@@ -17,16 +17,16 @@ use super::change_feed::StoreChange;
 use super::open_tables::{OpenTables, TableKey, WritableTable};
 use super::{StoreError, StoreResult};
 
-/// Above every text that a key ends with.
+/// Text that sorts after every text in a key.
 pub(super) const MAX_KEY_TEXT: &str = "\u{10FFFF}";
 
-/// One table: keys of type `K`, rows of type `V` as JSON.
-pub struct Table<K: TableKey, V> {
+/// Table with keys of type `K` and JSON rows of type `V`.
+pub(crate) struct Table<K: TableKey, V> {
     name: &'static str,
     row: PhantomData<fn(K) -> V>,
 }
 
-/// A consistent view of the store.
+/// Read transaction: a consistent snapshot of the store.
 pub struct ReadTx(ReadTransaction);
 
 impl ReadTx {
@@ -35,21 +35,22 @@ impl ReadTx {
     }
 }
 
-/// The one write transaction, as the closures that share it see it.
+/// Write transaction, shared by the closures of a group.
 pub struct WriteTx<'t> {
     tables: OpenTables<'t>,
-    deeds: RefCell<TxActivity>,
+    activity: RefCell<TxActivity>,
 }
 
-/// What a closure did with the write transaction.
+/// Activity of a closure in the write transaction.
 #[derive(Default)]
 pub(super) struct TxActivity {
-    /// How many rows it has put or removed.
+    /// Number of rows that were put or removed.
     pub writes: u64,
-    /// Whether it asked for the outbox bell after the commit.
+    /// Whether to notify the outbox worker after the commit.
     pub notifies_outbox: bool,
-    /// Whether what it writes must be written as long as the disk takes it.
+    /// Whether to write even if the disk is almost full.
     pub bypasses_space_check: bool,
+    /// Changes to publish after the commit.
     pub changes: BTreeSet<StoreChange>,
 }
 
@@ -57,35 +58,36 @@ impl<'t> WriteTx<'t> {
     pub(super) fn new(tx: &'t WriteTransaction) -> Self {
         Self {
             tables: OpenTables::new(tx),
-            deeds: RefCell::default(),
+            activity: RefCell::default(),
         }
     }
 
-    /// What was done since this was asked last.
+    /// Takes the activity since the last call.
     pub(super) fn take_activity(&self) -> TxActivity {
-        self.deeds.take()
+        self.activity.take()
     }
 
-    /// Asks for the outbox bell after the commit.
+    /// Requests a notification of the outbox worker after the commit.
     pub(super) fn notify_outbox(&self) {
-        self.deeds.borrow_mut().notifies_outbox = true;
+        self.activity.borrow_mut().notifies_outbox = true;
     }
 
-    /// Has it written as long as the disk takes it: what has happened outside must be known here.
+    /// Requests that the commit is tried even if the disk is almost full, because it records something that
+    /// has already happened outside.
     pub(super) fn bypass_space_check(&self) {
-        self.deeds.borrow_mut().bypasses_space_check = true;
+        self.activity.borrow_mut().bypasses_space_check = true;
     }
 
-    /// Tells those who listen, after the commit.
-    pub(super) fn publish(&self, news: StoreChange) {
-        self.deeds.borrow_mut().changes.insert(news);
+    /// Requests that a change is published after the commit.
+    pub(super) fn publish(&self, change: StoreChange) {
+        self.activity.borrow_mut().changes.insert(change);
     }
 
-    fn count(&self, written: u64) {
-        self.deeds.borrow_mut().writes += written;
+    fn count_writes(&self, written: u64) {
+        self.activity.borrow_mut().writes += written;
     }
 
-    fn change<K: TableKey>(
+    fn open_mut<K: TableKey>(
         &self,
         name: &'static str,
     ) -> StoreResult<RefMut<'_, WritableTable<'t, K>>> {
@@ -93,19 +95,20 @@ impl<'t> WriteTx<'t> {
     }
 }
 
-/// What can be read from: a snapshot, or the write transaction with its own writes.
+/// Transaction that can be read: a snapshot, or the write transaction including its own writes.
 pub trait ReadableTx {
-    /// A table that is open for reading.
+    /// Table that is open for reading.
     type TableRef<'a, K: TableKey>: Deref<
         Target: ReadableTable<K, &'static [u8]> + ReadableTableMetadata,
     >
     where
         Self: 'a;
 
+    /// Opens the table of this name.
     fn open<K: TableKey>(&self, name: &'static str) -> StoreResult<Self::TableRef<'_, K>>;
 }
 
-/// A table of a snapshot.
+/// Table of a snapshot.
 pub struct SnapshotTable<K: TableKey>(ReadOnlyTable<K, &'static [u8]>);
 
 impl<K: TableKey> Deref for SnapshotTable<K> {
@@ -137,35 +140,39 @@ impl<'t> ReadableTx for WriteTx<'t> {
     }
 }
 
-/// Which end a scan begins at.
+/// Order of the keys in a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ScanDirection {
+pub(crate) enum ScanDirection {
+    /// From the first key to the last.
     Ascending,
+    /// From the last key to the first.
     Descending,
 }
 
 impl<K: TableKey, V> Table<K, V> {
-    pub const fn new(name: &'static str) -> Self {
+    /// Declares a table with this name in the file.
+    pub(crate) const fn new(name: &'static str) -> Self {
         Self {
             name,
             row: PhantomData,
         }
     }
 
-    /// What the file calls the table.
-    pub const fn name(&self) -> &'static str {
+    /// Name of the table in the file.
+    pub(crate) const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Makes the table, so that snapshots can open it.
-    pub fn create(&self, tx: &WriteTransaction) -> StoreResult<()> {
+    /// Creates the table, so that snapshots can open it.
+    pub(crate) fn create(&self, tx: &WriteTransaction) -> StoreResult<()> {
         tx.open_table(TableDefinition::<K, &[u8]>::new(self.name))?;
         Ok(())
     }
 }
 
 impl<K: TableKey, V: Serialize + DeserializeOwned> Table<K, V> {
-    pub fn get<'k>(
+    /// Reads a row.
+    pub(crate) fn get<'k>(
         &self,
         tx: &impl ReadableTx,
         key: impl Borrow<K::SelfType<'k>>,
@@ -173,7 +180,7 @@ impl<K: TableKey, V: Serialize + DeserializeOwned> Table<K, V> {
         self.get_partial(tx, key)
     }
 
-    /// Reads of a row only what `T` names, and leaves the rest alone.
+    /// Reads only the fields of a row that `T` declares.
     pub(super) fn get_partial<'k, T: DeserializeOwned>(
         &self,
         tx: &impl ReadableTx,
@@ -182,7 +189,7 @@ impl<K: TableKey, V: Serialize + DeserializeOwned> Table<K, V> {
         Ok(self.get_partial_with_size(tx, key)?.map(|(row, _)| row))
     }
 
-    /// Reads of a row only what `T` names, and its size in bytes.
+    /// Reads only the fields of a row that `T` declares, and the size of the row in bytes.
     pub(super) fn get_partial_with_size<'k, T: DeserializeOwned>(
         &self,
         tx: &impl ReadableTx,
@@ -198,7 +205,8 @@ impl<K: TableKey, V: Serialize + DeserializeOwned> Table<K, V> {
         row.transpose()
     }
 
-    pub fn put<'k>(
+    /// Inserts or replaces a row.
+    pub(crate) fn put<'k>(
         &self,
         tx: &WriteTx<'_>,
         key: impl Borrow<K::SelfType<'k>>,
@@ -207,7 +215,7 @@ impl<K: TableKey, V: Serialize + DeserializeOwned> Table<K, V> {
         self.put_borrowed(tx, key, row)
     }
 
-    /// Puts a row of which `T` borrows the parts.
+    /// Inserts or replaces a row given as a borrowing type with the same JSON.
     pub(super) fn put_borrowed<'k, T: Serialize>(
         &self,
         tx: &WriteTx<'_>,
@@ -218,7 +226,7 @@ impl<K: TableKey, V: Serialize + DeserializeOwned> Table<K, V> {
         self.put_encoded(tx, key, &json)
     }
 
-    /// Encodes a row of which `T` borrows the parts.
+    /// Encodes a row given as a borrowing type with the same JSON.
     pub(super) fn encode<T: Serialize>(
         &self,
         key: &K::SelfType<'_>,
@@ -227,36 +235,36 @@ impl<K: TableKey, V: Serialize + DeserializeOwned> Table<K, V> {
         serde_json::to_vec(row).map_err(|cause| self.corrupt(format!("{key:?}"), cause))
     }
 
-    /// Puts what [`Self::encode`] returned.
+    /// Inserts or replaces a row that [`Self::encode`] returned.
     pub(super) fn put_encoded<'k>(
         &self,
         tx: &WriteTx<'_>,
         key: impl Borrow<K::SelfType<'k>>,
         json: &[u8],
     ) -> StoreResult<()> {
-        tx.change::<K>(self.name)?.insert(key, json)?;
-        tx.count(1);
+        tx.open_mut::<K>(self.name)?.insert(key, json)?;
+        tx.count_writes(1);
         Ok(())
     }
 
-    /// Whether there was such a row.
-    pub fn remove<'k>(
+    /// Removes a row. Returns whether it existed.
+    pub(crate) fn remove<'k>(
         &self,
         tx: &WriteTx<'_>,
         key: impl Borrow<K::SelfType<'k>>,
     ) -> StoreResult<bool> {
-        let removed = tx.change::<K>(self.name)?.remove(key)?.is_some();
-        tx.count(u64::from(removed));
+        let removed = tx.open_mut::<K>(self.name)?.remove(key)?.is_some();
+        tx.count_writes(u64::from(removed));
         Ok(removed)
     }
 
-    /// How many rows there are, without looking at any.
-    pub fn count(&self, tx: &impl ReadableTx) -> StoreResult<u64> {
+    /// Number of rows, without reading them.
+    pub(crate) fn count(&self, tx: &impl ReadableTx) -> StoreResult<u64> {
         Ok(tx.open::<K>(self.name)?.len()?)
     }
 
-    /// Shows the rows of a range, one at a time, until `visit` breaks off.
-    pub fn scan<'k>(
+    /// Passes the rows of a range to `visit`, one at a time, until it returns `Break`.
+    pub(crate) fn scan<'k>(
         &self,
         tx: &impl ReadableTx,
         range: impl RangeBounds<K::SelfType<'k>> + 'k,
@@ -266,7 +274,7 @@ impl<K: TableKey, V: Serialize + DeserializeOwned> Table<K, V> {
         self.scan_partial_with_size(tx, range, order, |key, row, _| visit(key, row))
     }
 
-    /// Shows of the rows of a range what `T` names, and their sizes in bytes.
+    /// Like [`Self::scan`], with only the fields that `T` declares, and the row sizes in bytes.
     pub(super) fn scan_partial_with_size<'k, T: DeserializeOwned>(
         &self,
         tx: &impl ReadableTx,
@@ -291,8 +299,8 @@ impl<K: TableKey, V: Serialize + DeserializeOwned> Table<K, V> {
         Ok(())
     }
 
-    /// All rows of a range, each as `pick` makes it. For ranges that are known to be short.
-    pub fn collect<'k, T>(
+    /// Collects what `pick` returns for each row of a range. Only for short ranges.
+    pub(crate) fn collect<'k, T>(
         &self,
         tx: &impl ReadableTx,
         range: impl RangeBounds<K::SelfType<'k>> + 'k,
@@ -306,7 +314,7 @@ impl<K: TableKey, V: Serialize + DeserializeOwned> Table<K, V> {
         Ok(picked)
     }
 
-    /// Shows every row as it lies there, key and value, in the order of the keys.
+    /// Passes the encoded key and value of every row to `visit`, in key order.
     pub(super) fn scan_raw(
         &self,
         tx: &ReadTx,

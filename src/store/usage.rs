@@ -1,7 +1,7 @@
-//! What runs used, by month: sums per mapping and per issue.
+//! Usage of runs per month: sums per mapping and per issue.
 //!
-//! They are written in the commit that ends a job, so that reading them costs the same however many
-//! jobs there are.
+//! The sums are updated in the commit that ends a job, so the cost of reading them does not depend on the
+//! number of jobs.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,41 +14,48 @@ use super::StoreResult;
 use super::table::{MAX_KEY_TEXT, ReadableTx, WriteTx};
 use super::tables::{JOBS, USAGE_BY_ISSUE, USAGE_BY_MAPPING};
 
-/// What the runs of a mapping used in a month.
+/// Usage of the runs of a mapping in a month.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MappingUsage {
+    /// Sums over all runs.
     pub sum: UsageTotals,
-    /// The budget that its operator was warned of before it was used up.
+    /// Budget for which the warning was sent.
     #[serde(rename = "warnedOf", default)]
     pub warned_budget: Option<MicroUsd>,
-    /// The budget that its operator was told is used up.
+    /// Budget for which the notification of its exhaustion was sent.
     #[serde(rename = "toldUsedUp", default)]
     pub notified_exhausted_budget: Option<MicroUsd>,
 }
 
-/// What the runs of an issue used in a month, and what it is called.
+/// Usage of the runs of an issue in a month.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IssueUsage {
+    /// Team of the issue.
     pub team: TeamKey,
+    /// Key of the issue.
     pub key: IssueKey,
+    /// Title of the issue.
     pub title: String,
+    /// URL of the issue.
     pub url: String,
+    /// Sums over all runs.
     pub sum: UsageTotals,
 }
 
-/// What a mapping used in a month; nothing is a valid answer.
+/// Usage of a mapping in a month; zero if nothing is stored.
 pub fn of_mapping(tx: &impl ReadableTx, month: Month, team: &TeamKey) -> StoreResult<MappingUsage> {
     let month = month.to_string();
     let row = USAGE_BY_MAPPING.get(tx, (month.as_str(), team.as_str()))?;
     Ok(row.unwrap_or_default())
 }
 
+/// Stores the usage of a mapping in a month.
 pub fn put_mapping(
     tx: &WriteTx<'_>,
     month: Month,
@@ -59,21 +66,21 @@ pub fn put_mapping(
     USAGE_BY_MAPPING.put(tx, (month.as_str(), team.as_str()), row)
 }
 
-/// Every mapping that used something in a month, by its key.
+/// Mappings with usage in a month, ordered by team key.
 pub fn mappings(tx: &impl ReadableTx, month: Month) -> StoreResult<Vec<(TeamKey, UsageTotals)>> {
     let month = month.to_string();
     let range = (month.as_str(), "")..=(month.as_str(), MAX_KEY_TEXT);
     USAGE_BY_MAPPING.collect(tx, range, |(_, team), row| (TeamKey::from(team), row.sum))
 }
 
-/// Every issue that used something in a month.
+/// Issues with usage in a month.
 pub fn issues(tx: &impl ReadableTx, month: Month) -> StoreResult<Vec<IssueUsage>> {
     let month = month.to_string();
     let range = (month.as_str(), "", "")..=(month.as_str(), MAX_KEY_TEXT, MAX_KEY_TEXT);
     USAGE_BY_ISSUE.collect(tx, range, |_, row| row)
 }
 
-/// Adds what a job used to the sums of the month in which `at` lies.
+/// Adds the usage of a job to the sums of the month of `at`.
 pub fn add(tx: &WriteTx<'_>, job: &Job, sum: UsageTotals, at: Timestamp) -> StoreResult<()> {
     if sum == UsageTotals::default() {
         return Ok(());
@@ -99,7 +106,7 @@ pub fn add(tx: &WriteTx<'_>, job: &Job, sum: UsageTotals, at: Timestamp) -> Stor
     USAGE_BY_ISSUE.put(tx, key, &row)
 }
 
-/// What a job adds to the sums when it ends: itself, if its run was ever started, and what it used.
+/// Usage that an ended job adds to the sums. The run itself counts only if it was dispatched.
 pub fn of_ended_job(job: &Job) -> UsageTotals {
     match job.dispatched_at {
         Some(_) => UsageTotals::from_ended_run(job.usage.as_ref()),
@@ -107,9 +114,9 @@ pub fn of_ended_job(job: &Job) -> UsageTotals {
     }
 }
 
-/// Builds the sums of a store that was written before they were kept.
+/// Builds the sums in a store of schema version 1.
 pub(super) fn build_sums(tx: &WriteTx<'_>) -> StoreResult<()> {
-    // One job at a time: there may be more of them than memory is for.
+    // One job at a time, because all jobs may not fit into memory.
     let ids = JOBS.collect(tx, .., |id, job: Job| {
         (!job.is_active()).then(|| id.to_owned())
     })?;

@@ -1,4 +1,4 @@
-//! Webhook deliveries that have been taken, so that one that comes again changes nothing.
+//! Webhook deliveries that were processed, to ignore repeated deliveries.
 
 use std::ops::ControlFlow;
 
@@ -10,19 +10,23 @@ use super::StoreResult;
 use super::table::{ReadableTx, ScanDirection, WriteTx};
 use super::tables::{WEBHOOK_DELIVERIES, WEBHOOK_DELIVERIES_BY_TIME};
 
+/// Processed webhook delivery.
+///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WebhookDelivery {
+    /// Time of receipt.
     #[serde(rename = "takenAt")]
     pub received_at: Timestamp,
 }
 
+/// Whether this delivery was processed.
 pub fn is_recorded(tx: &impl ReadableTx, id: &str) -> StoreResult<bool> {
     Ok(WEBHOOK_DELIVERIES.get(tx, id)?.is_some())
 }
 
-/// Whether it is taken now; false when it was taken before.
+/// Records a delivery. Returns false if it was recorded before.
 pub fn record(tx: &WriteTx<'_>, id: &str, now: Timestamp) -> StoreResult<bool> {
     if is_recorded(tx, id)? {
         return Ok(false);
@@ -32,7 +36,7 @@ pub fn record(tx: &WriteTx<'_>, id: &str, now: Timestamp) -> StoreResult<bool> {
     Ok(true)
 }
 
-/// Whether any was taken before `then`.
+/// Whether any recorded delivery was received before `then`.
 pub fn any_before(tx: &impl ReadableTx, then: Timestamp) -> StoreResult<bool> {
     let mut found = false;
     WEBHOOK_DELIVERIES_BY_TIME.scan(
@@ -47,7 +51,7 @@ pub fn any_before(tx: &impl ReadableTx, then: Timestamp) -> StoreResult<bool> {
     Ok(found)
 }
 
-/// Forgets those taken before `then`, at most `limit` at a time, and answers how many.
+/// Removes deliveries received before `then`, at most `limit`, and returns how many.
 pub fn remove_before(tx: &WriteTx<'_>, then: Timestamp, limit: usize) -> StoreResult<usize> {
     let mut old = Vec::new();
     WEBHOOK_DELIVERIES_BY_TIME.scan(
@@ -78,18 +82,18 @@ mod tests {
     use crate::Store;
 
     #[tokio::test]
-    async fn a_delivery_is_taken_once_until_its_window_is_over() {
+    async fn records_a_delivery_once_until_it_is_removed() {
         let store = Store::in_memory().unwrap();
         let now = Timestamp::from_millis(1_000_000);
-        let taken = |id: &'static str, at| {
+        let is_new = |id: &'static str, at| {
             let store = store.clone();
             async move { store.write(move |tx| record(tx, id, at)).await.unwrap() }
         };
-        assert!(taken("a", now).await && !taken("a", now).await);
+        assert!(is_new("a", now).await && !is_new("a", now).await);
         let later = now + Duration::from_secs(1);
-        assert!(taken("b", later).await);
-        let swept = store.write(move |tx| remove_before(tx, later, 10)).await;
-        assert_eq!(swept.unwrap(), 1);
-        assert!(taken("a", later).await && !taken("b", later).await);
+        assert!(is_new("b", later).await);
+        let removed = store.write(move |tx| remove_before(tx, later, 10)).await;
+        assert_eq!(removed.unwrap(), 1);
+        assert!(is_new("a", later).await && !is_new("b", later).await);
     }
 }

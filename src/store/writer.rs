@@ -1,18 +1,17 @@
-//! The one writer: durable group commit.
+//! Writer thread with durable group commit.
 //!
-//! Closures queue up while a commit is on its way to the disk; the next transaction runs all that
-//! wait and commits once, so that a hundred writers cost one fsync. Nobody is answered before the
-//! commit that holds their write.
+//! Closures queue up while a commit is written to disk. The next transaction runs all queued closures and
+//! commits once, so that a hundred writers cost one fsync. A caller gets its result only after the commit
+//! with its write.
 //!
-//! A closure that fails must leave no trace and must not fail its neighbours, but redb can undo
-//! only a whole transaction. So a closure that fails before it wrote anything is simply answered;
-//! one that had already written has the transaction abandoned and its neighbours run again without
-//! it.
+//! A failed closure must change nothing and must not affect the others of its group, but redb can roll back
+//! only a whole transaction. If the closure wrote nothing before it failed, its error is returned and the
+//! group goes through. Otherwise the transaction is aborted and the other closures run again without it.
 //!
-//! A commit for which the disk has no room is not tried: its writes are refused, and the next may do.
-//! Whoever wrote nothing may have seen what was refused, so it is run again without that.
-//! A commit that fails may or may not be on disk. Nothing sensible can follow it in this process:
-//! everybody is told [`StoreError::Lost`], and the process ends and looks again.
+//! If the disk has too little free space, nothing is committed: writing closures fail with
+//! [`StoreError::DiskFull`], and reading closures run again, because they may have seen the discarded writes.
+//! If a commit fails, it may or may not be on disk. All callers get [`StoreError::OutcomeUnknown`], and the
+//! process must restart to read the true state.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,77 +30,81 @@ use super::disk_space::{DiskSpace, DiskSpaceProbe};
 use super::table::{TxActivity, WriteTx};
 use super::{StoreError, StoreResult};
 
-/// How many closures may share a commit? Bounds the memory of a transaction.
-const MAX_GROUP: usize = 1024;
+/// Maximum number of closures per commit. Limits the memory of a transaction.
+const MAX_GROUP_SIZE: usize = 1024;
 
-/// How many closures may wait? Beyond it, callers wait to be queued.
-const QUEUE: usize = 8192;
+/// Capacity of the queue, in closures. Callers wait while it is full.
+const QUEUE_CAPACITY: usize = 8192;
 
-/// Bounds of how long commits take, in microseconds: from a disk in memory to one that is stuck.
-const COMMIT_TIMES: &[u64] = &[
+/// Histogram bounds of commit times, in microseconds.
+const COMMIT_TIME_BOUNDS: &[u64] = &[
     250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 5_000_000,
 ];
 
-const GROUP_SIZES: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
+/// Histogram bounds of group sizes, in closures.
+const GROUP_SIZE_BOUNDS: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 
+/// Handle to the writer thread; cheap to clone.
 #[derive(Clone)]
 pub(super) struct StoreWriter {
-    queue: mpsc::Sender<Box<dyn Work>>,
+    queue: mpsc::Sender<Box<dyn QueuedWrite>>,
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    gauge: DiskSpaceProbe,
-    outbox_bell: Notify,
-    news: broadcast::Sender<StoreChange>,
-    lost: AtomicBool,
-    lost_bell: Notify,
+    disk_space: DiskSpaceProbe,
+    outbox_notify: Notify,
+    changes: broadcast::Sender<StoreChange>,
+    has_failed: AtomicBool,
+    failed_notify: Notify,
     writes: AtomicU64,
     commits: AtomicU64,
-    meters: CommitMetrics,
+    metrics: CommitMetrics,
 }
 
-/// How commits go.
+/// Histograms of commits.
 pub struct CommitMetrics {
-    /// How long each took, from its first write to when the disk had it.
+    /// Duration of a commit, from its first write until it is durable.
     pub duration: Histogram,
-    /// How many writes shared one.
+    /// Number of writing closures per commit.
     pub group_size: Histogram,
 }
 
 impl Default for CommitMetrics {
     fn default() -> Self {
         Self {
-            duration: Histogram::new(MetricUnit::Time, COMMIT_TIMES),
-            group_size: Histogram::new(MetricUnit::Number, GROUP_SIZES),
+            duration: Histogram::new(MetricUnit::Time, COMMIT_TIME_BOUNDS),
+            group_size: Histogram::new(MetricUnit::Number, GROUP_SIZE_BOUNDS),
         }
     }
 }
 
-/// How often the store was written to since it was opened.
+/// Numbers of writes and commits since the store was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommitStats {
+    /// Number of closures that wrote.
     pub writes: u64,
-    /// Each is one fsync.
+    /// Number of commits; each is one fsync.
     pub commits: u64,
 }
 
 impl StoreWriter {
-    pub(super) fn start(db: Arc<Database>, gauge: DiskSpaceProbe, crash: CrashPlan) -> Self {
-        let (queue, waiting) = mpsc::channel(QUEUE);
+    /// Starts the writer thread.
+    pub(super) fn start(db: Arc<Database>, disk_space: DiskSpaceProbe, crash: CrashPlan) -> Self {
+        let (queue, queued) = mpsc::channel(QUEUE_CAPACITY);
         let shared = Arc::new(Shared {
-            gauge,
-            outbox_bell: Notify::new(),
-            news: broadcast::Sender::new(CHANGE_FEED_CAPACITY),
-            lost: AtomicBool::new(false),
-            lost_bell: Notify::new(),
+            disk_space,
+            outbox_notify: Notify::new(),
+            changes: broadcast::Sender::new(CHANGE_FEED_CAPACITY),
+            has_failed: AtomicBool::new(false),
+            failed_notify: Notify::new(),
             writes: AtomicU64::new(0),
             commits: AtomicU64::new(0),
-            meters: CommitMetrics::default(),
+            metrics: CommitMetrics::default(),
         });
-        let thread = Thread {
+        let thread = WriterThread {
             db,
-            waiting,
+            queued,
             shared: Arc::clone(&shared),
             crash,
         };
@@ -109,66 +112,74 @@ impl StoreWriter {
             .name("store-writer".to_owned())
             .spawn(move || thread.run());
         if started.is_err() {
-            shared.lose();
+            shared.mark_failed();
         }
         Self { queue, shared }
     }
 
+    /// Queues a closure and returns its result after the commit.
     pub(super) async fn submit<T: Send + 'static>(
         &self,
         f: impl FnMut(&WriteTx<'_>) -> StoreResult<T> + Send + 'static,
     ) -> StoreResult<T> {
-        let (reply, answer) = oneshot::channel();
-        let work = Pending {
+        let (reply, result) = oneshot::channel();
+        let write = Pending {
             f,
             result: None,
             wrote: false,
             reply: Some(reply),
         };
         self.queue
-            .send(Box::new(work))
+            .send(Box::new(write))
             .await
             .map_err(|_| StoreError::OutcomeUnknown)?;
-        answer.await.unwrap_or(Err(StoreError::OutcomeUnknown))
+        result.await.unwrap_or(Err(StoreError::OutcomeUnknown))
     }
 
+    /// Notified after a commit that changed what is due in the outbox.
     pub(super) fn outbox_notifier(&self) -> &Notify {
-        &self.shared.outbox_bell
+        &self.shared.outbox_notify
     }
 
+    /// Sender of the changes of commits.
     pub(super) fn change_feed(&self) -> &broadcast::Sender<StoreChange> {
-        &self.shared.news
+        &self.shared.changes
     }
 
+    /// Resolves when the store has failed.
     pub(super) async fn failed(&self) {
-        let rung = self.shared.lost_bell.notified();
-        tokio::pin!(rung);
-        rung.as_mut().enable();
+        let notified = self.shared.failed_notify.notified();
+        tokio::pin!(notified);
+        notified.as_mut().enable();
         if self.is_healthy() {
-            rung.await;
+            notified.await;
         }
     }
 
-    /// The store failed outside of a commit.
+    /// Marks the store as failed after an error outside of a commit.
     pub(super) fn mark_failed(&self, error: &StoreError) {
         if self.is_healthy() {
-            tracing::error!(%error, "The store could not be read. Stopping: whether it is whole is known only after a restart.");
+            tracing::error!(%error, "Failed to read the store. Stopping: only a restart shows whether it is intact.");
         }
-        self.shared.lose();
+        self.shared.mark_failed();
     }
 
+    /// Free space of the disk.
     pub(super) fn disk_space(&self) -> DiskSpace {
-        self.shared.gauge.read()
+        self.shared.disk_space.read()
     }
 
+    /// Whether writes are possible.
     pub(super) fn is_healthy(&self) -> bool {
-        !self.shared.lost.load(Ordering::Acquire)
+        !self.shared.has_failed.load(Ordering::Acquire)
     }
 
+    /// Histograms of commits.
     pub(super) fn commit_metrics(&self) -> &CommitMetrics {
-        &self.shared.meters
+        &self.shared.metrics
     }
 
+    /// Numbers of writes and commits.
     pub(super) fn stats(&self) -> CommitStats {
         CommitStats {
             writes: self.shared.writes.load(Ordering::Relaxed),
@@ -178,221 +189,231 @@ impl StoreWriter {
 }
 
 impl Shared {
-    fn tell(&self, news: BTreeSet<StoreChange>) {
-        if self.news.receiver_count() == 0 {
+    fn publish(&self, changes: BTreeSet<StoreChange>) {
+        if self.changes.receiver_count() == 0 {
             return;
         }
-        for piece in news {
-            // The last listener may have gone meanwhile.
-            let _ = self.news.send(piece);
+        for change in changes {
+            // Fails only if the last subscriber has left.
+            let _ = self.changes.send(change);
         }
     }
 
-    fn lose(&self) {
-        self.lost.store(true, Ordering::Release);
-        self.lost_bell.notify_waiters();
+    fn mark_failed(&self) {
+        self.has_failed.store(true, Ordering::Release);
+        self.failed_notify.notify_waiters();
     }
 }
 
-/// A closure in the queue, whatever it answers.
-trait Work: Send {
-    /// Runs the closure and keeps what it answered.
-    fn run(&mut self, tx: &WriteTx<'_>) -> (Ran, TxActivity);
+/// Queued closure, independent of its result type.
+trait QueuedWrite: Send {
+    /// Runs the closure and keeps its result.
+    fn run(&mut self, tx: &WriteTx<'_>) -> (RunOutcome, TxActivity);
+    /// Whether the closure has failed.
     fn has_failed(&self) -> bool;
-    /// Has it failed if it wrote: so many bytes are free.
-    fn refuse(&mut self, free: u64);
-    /// Answers the caller.
-    fn settle(self: Box<Self>, commit: Commit);
+    /// Replaces the result of a writing closure by [`StoreError::DiskFull`], with the number of free bytes.
+    fn reject(&mut self, free: u64);
+    /// Sends the result to the caller.
+    fn respond(self: Box<Self>, commit: CommitOutcome);
 }
 
-enum Ran {
-    Well,
-    Badly,
+/// Outcome of running a closure.
+enum RunOutcome {
+    Succeeded,
+    Failed,
     /// The file or its disk failed.
-    Broke,
+    DiskFailed,
 }
 
+/// Outcome of a commit.
 #[derive(Clone, Copy)]
-enum Commit {
-    Done,
+enum CommitOutcome {
+    Durable,
     Unknown,
 }
 
 struct Pending<F, T> {
     f: F,
     result: Option<StoreResult<T>>,
-    /// Whether its last run changed anything.
+    /// Whether the last run wrote.
     wrote: bool,
     reply: Option<oneshot::Sender<StoreResult<T>>>,
 }
 
-impl<T, F> Work for Pending<F, T>
+impl<T, F> QueuedWrite for Pending<F, T>
 where
     T: Send,
     F: FnMut(&WriteTx<'_>) -> StoreResult<T> + Send,
 {
-    fn run(&mut self, tx: &WriteTx<'_>) -> (Ran, TxActivity) {
+    fn run(&mut self, tx: &WriteTx<'_>) -> (RunOutcome, TxActivity) {
         let result =
             catch_unwind(AssertUnwindSafe(|| (self.f)(tx))).unwrap_or(Err(StoreError::Panicked));
-        let ran = match &result {
-            Ok(_) => Ran::Well,
-            Err(error) if error.is_disk_failure() => Ran::Broke,
-            Err(_) => Ran::Badly,
+        let outcome = match &result {
+            Ok(_) => RunOutcome::Succeeded,
+            Err(error) if error.is_disk_failure() => RunOutcome::DiskFailed,
+            Err(_) => RunOutcome::Failed,
         };
-        let deeds = tx.take_activity();
-        self.wrote = deeds.writes > 0;
+        let activity = tx.take_activity();
+        self.wrote = activity.writes > 0;
         self.result = Some(result);
-        (ran, deeds)
+        (outcome, activity)
     }
 
     fn has_failed(&self) -> bool {
         matches!(self.result, Some(Err(_)))
     }
 
-    fn refuse(&mut self, free: u64) {
+    fn reject(&mut self, free: u64) {
         if self.wrote && !self.has_failed() {
             self.result = Some(Err(StoreError::DiskFull(free)));
         }
     }
 
-    fn settle(mut self: Box<Self>, commit: Commit) {
-        let answer = match (commit, self.result.take()) {
+    fn respond(mut self: Box<Self>, commit: CommitOutcome) {
+        let result = match (commit, self.result.take()) {
             (_, Some(Err(error))) => Err(error),
-            (Commit::Done, Some(Ok(value))) => Ok(value),
-            (Commit::Unknown, _) | (_, None) => Err(StoreError::OutcomeUnknown),
+            (CommitOutcome::Durable, Some(Ok(value))) => Ok(value),
+            (CommitOutcome::Unknown, _) | (_, None) => Err(StoreError::OutcomeUnknown),
         };
         if let Some(reply) = self.reply.take() {
-            // The caller may have gone away; the write stands all the same.
-            let _ = reply.send(answer);
+            // Fails only if the caller no longer waits; the write still counts.
+            let _ = reply.send(result);
         }
     }
 }
 
-/// Has the store known as lost when the writer panics. Closures are caught, but what the database
-/// does around them is not.
-struct LastWord(Arc<Shared>);
+/// Guard that marks the store as failed if the writer thread panics. Panics of closures are caught; panics of
+/// redb are not.
+struct PanicGuard(Arc<Shared>);
 
-impl Drop for LastWord {
+impl Drop for PanicGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.lose();
+            self.0.mark_failed();
             tracing::error!(
-                "The store's writer panicked. Stopping: what is on disk is known only after a restart."
+                "The store's writer panicked. Stopping: only a restart shows what is on disk."
             );
         }
     }
 }
 
-struct Thread {
+struct WriterThread {
     db: Arc<Database>,
-    waiting: mpsc::Receiver<Box<dyn Work>>,
+    queued: mpsc::Receiver<Box<dyn QueuedWrite>>,
     shared: Arc<Shared>,
     crash: CrashPlan,
 }
 
-impl Thread {
+impl WriterThread {
     fn run(mut self) {
-        let mut group: Vec<Box<dyn Work>> = Vec::new();
-        // Last, so that it is spoken before those who wait are told.
-        let _last_word = LastWord(Arc::clone(&self.shared));
-        while self.waiting.blocking_recv_many(&mut group, MAX_GROUP) > 0 {
-            let healthy = !self.shared.lost.load(Ordering::Acquire);
-            let commit = if healthy {
-                self.commit(&mut group)
+        let mut group: Vec<Box<dyn QueuedWrite>> = Vec::new();
+        // Declared last, so that it is dropped before the callers in `group` get an error.
+        let _panic_guard = PanicGuard(Arc::clone(&self.shared));
+        while self.queued.blocking_recv_many(&mut group, MAX_GROUP_SIZE) > 0 {
+            let has_failed = self.shared.has_failed.load(Ordering::Acquire);
+            let outcome = if has_failed {
+                CommitOutcome::Unknown
             } else {
-                Commit::Unknown
+                self.commit(&mut group)
             };
-            for work in group.drain(..) {
-                work.settle(commit);
+            for write in group.drain(..) {
+                write.respond(outcome);
             }
         }
     }
 
-    fn commit(&self, group: &mut [Box<dyn Work>]) -> Commit {
+    fn commit(&self, group: &mut [Box<dyn QueuedWrite>]) -> CommitOutcome {
         match self.try_commit(group) {
-            Ok(commit) => commit,
+            Ok(outcome) => outcome,
             Err(error) => {
-                tracing::error!(%error, "The store could not commit. Stopping: what is on disk is known only after a restart.");
-                self.shared.lose();
-                Commit::Unknown
+                tracing::error!(%error, "Failed to commit to the store. Stopping: only a restart shows what is on disk.");
+                self.shared.mark_failed();
+                CommitOutcome::Unknown
             }
         }
     }
 
-    fn try_commit(&self, group: &mut [Box<dyn Work>]) -> StoreResult<Commit> {
+    fn try_commit(&self, group: &mut [Box<dyn QueuedWrite>]) -> StoreResult<CommitOutcome> {
         loop {
-            let began = Instant::now();
+            let started = Instant::now();
             let mut tx = self.db.begin_write()?;
             tx.set_quick_repair(true);
-            let Some(done) = run_all(&tx, group)? else {
+            let Some(activity) = run_all(&tx, group)? else {
                 tx.abort()?;
                 continue;
             };
-            if done.writes == 0 {
+            if activity.writes == 0 {
                 tx.abort()?;
-                return Ok(Commit::Done);
+                return Ok(CommitOutcome::Durable);
             }
-            if let DiskSpace::Full(free) = self.shared.gauge.read()
-                && !done.insists
+            if let DiskSpace::Full(free) = self.shared.disk_space.read()
+                && !activity.bypasses_space_check
             {
                 tx.abort()?;
-                for work in group.iter_mut() {
-                    work.refuse(free);
+                for write in group.iter_mut() {
+                    write.reject(free);
                 }
-                // The others may have seen what is not there now.
+                // The others may have read the discarded writes, so they run again.
                 continue;
             }
             self.crash.crash_if_planned(CrashPoint::CommitBegun);
             tx.commit()?;
             self.crash.crash_if_planned(CrashPoint::CommitDone);
-            self.shared.meters.duration.observe_time(began.elapsed());
-            self.shared.meters.group_size.observe(done.closures);
+            let metrics = &self.shared.metrics;
+            metrics.duration.observe_time(started.elapsed());
+            metrics.group_size.observe(activity.closures);
             self.shared.commits.fetch_add(1, Ordering::Relaxed);
             self.shared
                 .writes
-                .fetch_add(done.closures, Ordering::Relaxed);
-            if done.owes {
-                self.shared.outbox_bell.notify_one();
+                .fetch_add(activity.closures, Ordering::Relaxed);
+            if activity.notifies_outbox {
+                self.shared.outbox_notify.notify_one();
             }
-            self.shared.tell(done.news);
-            return Ok(Commit::Done);
+            self.shared.publish(activity.changes);
+            return Ok(CommitOutcome::Durable);
         }
     }
 }
 
+/// Activity of all closures of a group.
 #[derive(Default)]
-struct Done {
+struct GroupActivity {
+    /// Number of closures that wrote.
     closures: u64,
+    /// Number of rows that were put or removed.
     writes: u64,
-    owes: bool,
-    /// Whether one of them must be kept although there is next to no room.
-    insists: bool,
-    news: BTreeSet<StoreChange>,
+    notifies_outbox: bool,
+    /// Whether a closure must be committed even if the disk is almost full.
+    bypasses_space_check: bool,
+    changes: BTreeSet<StoreChange>,
 }
 
-/// Runs every closure that has not failed before. None when one failed after it had written: the
-/// transaction holds its traces and must be abandoned.
+/// Runs every closure that has not failed before. Returns `None` if a closure failed after it had written;
+/// the transaction must then be aborted.
 ///
 /// # Errors
-/// When the file or its disk failed one of them: then nothing can be committed.
-fn run_all(tx: &redb::WriteTransaction, group: &mut [Box<dyn Work>]) -> StoreResult<Option<Done>> {
-    let mut done = Done::default();
+/// If the file or its disk failed; nothing can be committed then.
+fn run_all(
+    tx: &redb::WriteTransaction,
+    group: &mut [Box<dyn QueuedWrite>],
+) -> StoreResult<Option<GroupActivity>> {
+    let mut total = GroupActivity::default();
     let view = WriteTx::new(tx);
-    for work in group.iter_mut().filter(|work| !work.has_failed()) {
-        match work.run(&view) {
-            (Ran::Well, deeds) => {
-                done.closures += u64::from(deeds.writes > 0);
-                done.writes += deeds.writes;
-                done.owes |= deeds.notifies_outbox;
-                done.insists |= deeds.bypasses_space_check;
-                done.news.extend(deeds.changes);
+    for write in group.iter_mut().filter(|write| !write.has_failed()) {
+        match write.run(&view) {
+            (RunOutcome::Succeeded, activity) => {
+                total.closures += u64::from(activity.writes > 0);
+                total.writes += activity.writes;
+                total.notifies_outbox |= activity.notifies_outbox;
+                total.bypasses_space_check |= activity.bypasses_space_check;
+                total.changes.extend(activity.changes);
             }
-            (Ran::Badly, deeds) if deeds.writes == 0 => {}
-            (Ran::Badly, _) => return Ok(None),
-            (Ran::Broke, _) => return Err(StoreError::OutcomeUnknown),
+            (RunOutcome::Failed, activity) if activity.writes == 0 => {}
+            (RunOutcome::Failed, _) => return Ok(None),
+            (RunOutcome::DiskFailed, _) => return Err(StoreError::OutcomeUnknown),
         }
     }
-    Ok(Some(done))
+    Ok(Some(total))
 }
 
 #[cfg(test)]
@@ -403,7 +424,7 @@ mod tests {
     use serde_json::json;
 
     #[tokio::test]
-    async fn many_writers_share_commits_and_all_are_kept() {
+    async fn groups_concurrent_writes_into_commits() {
         let store = Store::in_memory().unwrap();
         let before = store.stats().commits;
         let writers: Vec<_> = (0..500)
@@ -433,7 +454,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failing_closure_leaves_no_trace_and_spares_its_neighbours() {
+    async fn a_failed_closure_changes_nothing_and_does_not_affect_others() {
         let store = Store::in_memory().unwrap();
         let slow = store.write(|tx| {
             std::thread::sleep(std::time::Duration::from_millis(50));
@@ -451,16 +472,16 @@ mod tests {
         let (slow, good, bad, panics) = tokio::join!(slow, good, bad, panics);
         assert!(slow.is_ok() && good.is_ok());
         assert!(bad.is_err() && panics.is_err());
-        let asked = ["first", "good", "bad", "worse"];
+        let keys = ["first", "good", "bad", "worse"];
         let is_kept = |key: &&str| store.read(|tx| META.get(tx, *key)).unwrap().is_some();
-        let kept: Vec<&str> = asked.into_iter().filter(is_kept).collect();
+        let kept: Vec<&str> = keys.into_iter().filter(is_kept).collect();
         assert_eq!(kept, ["first", "good"]);
     }
 
     #[tokio::test]
-    async fn nobody_is_answered_from_what_was_refused() {
-        let gauge = DiskSpaceProbe::new(|| Some(5 << 20));
-        let store = Store::with_backend(redb::backends::InMemoryBackend::new(), gauge).unwrap();
+    async fn no_result_depends_on_rejected_writes() {
+        let probe = DiskSpaceProbe::new(|| Some(5 << 20));
+        let store = Store::with_backend(redb::backends::InMemoryBackend::new(), probe).unwrap();
         let slow = store.write(|_| {
             std::thread::sleep(std::time::Duration::from_millis(50));
             Ok(())
@@ -474,40 +495,40 @@ mod tests {
                 Ok(is_new)
             })
         };
-        let look = store.write(|tx| Ok(META.get(tx, "once")?.is_some()));
-        let (slow, first, second, seen) = tokio::join!(slow, put_once(), put_once(), look);
+        let read = store.write(|tx| Ok(META.get(tx, "once")?.is_some()));
+        let (slow, first, second, seen) = tokio::join!(slow, put_once(), put_once(), read);
         slow.unwrap();
-        for answer in [first, second] {
-            assert!(matches!(answer, Err(StoreError::DiskFull(_))), "{answer:?}");
+        for result in [first, second] {
+            assert!(matches!(result, Err(StoreError::DiskFull(_))), "{result:?}");
         }
         assert!(!seen.unwrap(), "nothing was written");
         assert!(store.is_healthy());
     }
 
     #[tokio::test]
-    async fn next_to_no_room_refuses_writes_until_there_is_some_and_lets_reads_be() {
+    async fn rejects_writes_but_not_reads_while_the_disk_is_full() {
         let free = Arc::new(AtomicU64::new(u64::MAX));
-        let shown = Arc::clone(&free);
-        let gauge = DiskSpaceProbe::new(move || Some(shown.load(Ordering::Relaxed)));
-        let store = Store::with_backend(redb::backends::InMemoryBackend::new(), gauge).unwrap();
+        let probed = Arc::clone(&free);
+        let probe = DiskSpaceProbe::new(move || Some(probed.load(Ordering::Relaxed)));
+        let store = Store::with_backend(redb::backends::InMemoryBackend::new(), probe).unwrap();
         let put = |key: &'static str| store.write(move |tx| META.put(tx, key, &json!(1)));
         put("before").await.unwrap();
         free.store(5 << 20, Ordering::Relaxed);
         let refused = put("refused").await;
         assert!(matches!(refused, Err(StoreError::DiskFull(free)) if free == 5 << 20));
-        // Whoever writes nothing is not refused: the watchdog asks so.
+        // A closure that writes nothing is not rejected. The watchdog relies on this.
         store.write(|_| Ok(())).await.unwrap();
-        let insisting = store.write(|tx| {
+        let bypassing = store.write(|tx| {
             tx.bypass_space_check();
             META.put(tx, "happened", &json!(1))
         });
-        insisting.await.unwrap();
+        bypassing.await.unwrap();
         assert!(store.is_healthy());
         free.store(u64::MAX, Ordering::Relaxed);
         put("after").await.unwrap();
-        let asked = ["before", "refused", "happened", "after"];
+        let keys = ["before", "refused", "happened", "after"];
         let is_kept = |key: &&str| store.read(|tx| META.get(tx, *key)).unwrap().is_some();
-        let kept: Vec<&str> = asked.into_iter().filter(is_kept).collect();
+        let kept: Vec<&str> = keys.into_iter().filter(is_kept).collect();
         assert_eq!(kept, ["before", "happened", "after"]);
     }
 }

@@ -1,4 +1,4 @@
-//! What the unit tests of several crates share.
+//! Helpers shared by the unit tests of several crates.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test that called")]
 
@@ -10,7 +10,7 @@ use domain::mapping::{Mapping, MappingInput};
 use domain::time::Timestamp;
 use serde_json::{Value, json};
 
-/// A mapping of team `ENG` to `acme/shop`, with `fields` set besides.
+/// Mapping of team `ENG` to `acme/shop`, with additional `fields`.
 pub fn mapping(fields: &Value) -> Mapping {
     let mut body =
         json!({"teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main"});
@@ -23,9 +23,9 @@ pub fn mapping(fields: &Value) -> Mapping {
         .unwrap()
 }
 
-/// A throw-away RSA key of a GitHub App, as PKCS#8 PEM. The fake vendors accept it.
+/// RSA test key of a GitHub App, as PKCS#8 PEM. The fake vendors accept it.
 ///
-/// Its file holds no PEM markers, so that no scanner takes it for a leak.
+/// The file has no PEM markers, so that scanners do not report it as a leak.
 pub fn app_key() -> String {
     let base64 = include_str!("../domain/crypto/testdata/rsa-test-key.pkcs8.base64");
     let label = "PRIVATE KEY";
@@ -35,7 +35,7 @@ pub fn app_key() -> String {
     )
 }
 
-/// Installs the process-wide TLS provider, which every HTTP client needs.
+/// Installs the process-wide TLS provider that every HTTP client needs.
 pub fn install_tls() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }

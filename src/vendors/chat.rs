@@ -1,7 +1,8 @@
-//! FLOOR 3: telling a chat channel what happened.
+//! Chat webhooks of Slack and Microsoft Teams.
 //!
-//! The webhook's address is its only credential; it appears in no error and no log. Texts come
-//! from tickets and runs: nothing in them may become a mention, a link or a layout of its own.
+//! The webhook's address is its only credential. It must appear in no error and no log. Texts come from
+//! tickets and runs and are untrusted: they are escaped, so that they cannot create mentions, links or
+//! formatting.
 
 use serde_json::{Value, json};
 
@@ -9,19 +10,23 @@ use crate::http::{Client, Method, Quota, Request, VendorError};
 use domain::effect::ChatMessage;
 use domain::secret::Secret;
 
-/// What Slack takes in a header, a section's text, and one of its fields. (contracts)
+/// Maximum length of a section's text in Slack, in characters.
 const SLACK_SECTION: usize = 3_000;
+/// Maximum length of a section's field in Slack, in characters.
 const SLACK_FIELD: usize = 2_000;
+/// Maximum number of fields of a section in Slack.
 const SLACK_FIELDS: usize = 10;
+/// Maximum length of the notification text in Slack, in characters.
 const SLACK_FALLBACK: usize = 3_500;
 
-/// What Teams takes as a whole is about 28 KB; the frame around our texts is small.
+/// Maximum size of all texts in a Teams message, in bytes of JSON. Teams accepts about 28 KB per message;
+/// the JSON around the texts is small.
 const TEAMS_BYTES: usize = 26_000;
 
-/// A title is a line, not a text.
+/// Maximum length of a title, in characters.
 const TITLE: usize = 250;
 
-/// Which service the webhook belongs to.
+/// Chat service of a webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChatKind {
     /// Slack.
@@ -30,7 +35,7 @@ pub enum ChatKind {
     Teams,
 }
 
-/// One chat webhook.
+/// Client of one chat webhook.
 #[derive(Clone)]
 pub struct ChatWebhook {
     client: Client,
@@ -39,20 +44,22 @@ pub struct ChatWebhook {
 }
 
 impl ChatWebhook {
+    /// Creates a client of the webhook at `url`.
     pub fn new(client: Client, url: Secret, kind: ChatKind) -> Self {
         Self { client, url, kind }
     }
 
-    /// What is left of the webhook's allowance.
+    /// Returns the remaining rate limit of the webhook.
     pub fn quota(&self) -> Quota {
         self.client.quota()
     }
 
-    /// Posts a message. The services take no id from us: repeated after a lost answer, it may
-    /// appear twice.
+    /// Posts a message. The services support no idempotency key: a message that is posted again after a
+    /// lost response may appear twice.
     ///
     /// # Errors
-    /// When the service did not take it. A permanent one means that the webhook is gone or wrong.
+    /// Fails if the service rejects the message or does not respond. A permanent error means that the
+    /// webhook was removed or its address is wrong.
     pub async fn post(&self, message: &ChatMessage) -> Result<(), VendorError> {
         let body = match self.kind {
             ChatKind::Slack => slack(message),
@@ -62,7 +69,7 @@ impl ChatWebhook {
             Request::new("posting to the chat", Method::POST, self.url.expose()).json(&body);
         let response = self.client.send(&request).await?;
         match self.kind {
-            // Slack says yes with these two letters and no otherwise, whatever the status.
+            // Slack accepted the message only if the body is `ok`, whatever the status.
             ChatKind::Slack if response.text().trim() != "ok" => {
                 Err(response.status_error(422, &response.text()))
             }
@@ -72,9 +79,9 @@ impl ChatWebhook {
 }
 
 fn slack(message: &ChatMessage) -> Value {
-    let title = slack_text(&line(&message.title), TITLE * 2);
-    let headline = match web_address(message) {
-        // Inside a link, these would end it.
+    let title = slack_text(&single_line(&message.title), TITLE * 2);
+    let headline = match title_url(message) {
+        // A `|` would end the link's address.
         Some(url) => format!("*<{}|{title}>*", slack_text(url, 2_000).replace('|', "%7C")),
         None => format!("*{title}*"),
     };
@@ -89,7 +96,7 @@ fn slack(message: &ChatMessage) -> Value {
             .map(|(name, value)| {
                 let text = format!(
                     "*{}*\n{}",
-                    slack_text(&line(name), 200),
+                    slack_text(&single_line(name), 200),
                     slack_text(value, SLACK_FIELD - 300)
                 );
                 json!({"type": "mrkdwn", "text": text})
@@ -100,18 +107,18 @@ fn slack(message: &ChatMessage) -> Value {
     if !message.text.trim().is_empty() {
         blocks.push(section(slack_text(message.text.trim(), SLACK_SECTION)));
     }
-    let fallback = match web_address(message) {
-        Some(url) => format!("{} {url}", line(&message.title)),
-        None => line(&message.title),
+    let fallback = match title_url(message) {
+        Some(url) => format!("{} {url}", single_line(&message.title)),
+        None => single_line(&message.title),
     };
     json!({"text": slack_text(&fallback, SLACK_FALLBACK), "blocks": blocks})
 }
 
-/// Escaped for Slack and cut to a length in characters, never within an escape.
+/// Escapes a text for Slack and truncates it to `limit` characters, never within an escape sequence.
 fn slack_text(text: &str, limit: usize) -> String {
     let mut escaped = String::with_capacity(text.len());
-    let mut room = limit.saturating_sub(1);
-    for c in clean(text).chars() {
+    let mut remaining = limit.saturating_sub(1);
+    for c in strip_invisible(text).chars() {
         let piece = match c {
             '&' => "&amp;".to_owned(),
             '<' => "&lt;".to_owned(),
@@ -119,25 +126,25 @@ fn slack_text(text: &str, limit: usize) -> String {
             c => c.to_string(),
         };
         let length = piece.chars().count();
-        if length > room {
+        if length > remaining {
             escaped.push('…');
             break;
         }
-        room -= length;
+        remaining -= length;
         escaped += &piece;
     }
     escaped
 }
 
 fn teams(message: &ChatMessage) -> Value {
-    let mut room = TEAMS_BYTES;
+    let mut remaining = TEAMS_BYTES;
     let mut fit = |text: &str| {
-        let fitted = teams_text(text, room);
-        // In JSON a character may take six bytes where the text has one.
-        room = room.saturating_sub(Value::from(fitted.as_str()).to_string().len());
+        let fitted = teams_text(text, remaining);
+        // A character of one byte may take six bytes in JSON.
+        remaining = remaining.saturating_sub(Value::from(fitted.as_str()).to_string().len());
         fitted
     };
-    let title = fit(&cut(&line(&message.title), TITLE));
+    let title = fit(&truncate(&single_line(&message.title), TITLE));
     let mut card = vec![json!({
         "type": "TextBlock", "text": title, "weight": "Bolder", "size": "Medium", "wrap": true,
     })];
@@ -145,7 +152,7 @@ fn teams(message: &ChatMessage) -> Value {
         .facts
         .iter()
         .take(20)
-        .map(|(name, value)| json!({"title": fit(&cut(&line(name), 100)), "value": fit(&cut(value, 500))}))
+        .map(|(name, value)| json!({"title": fit(&truncate(&single_line(name), 100)), "value": fit(&truncate(value, 500))}))
         .collect();
     if !facts.is_empty() {
         card.push(json!({"type": "FactSet", "facts": facts}));
@@ -153,7 +160,7 @@ fn teams(message: &ChatMessage) -> Value {
     if !message.text.trim().is_empty() {
         card.push(json!({"type": "TextBlock", "text": fit(message.text.trim()), "wrap": true}));
     }
-    let actions: Vec<Value> = web_address(message)
+    let actions: Vec<Value> = title_url(message)
         .filter(|url| url.len() <= 1_000)
         .map(|url| json!({"type": "Action.OpenUrl", "title": "Open", "url": url}))
         .into_iter()
@@ -175,18 +182,18 @@ fn teams(message: &ChatMessage) -> Value {
     })
 }
 
-/// Escaped for the little Markdown that cards know, and cut to a length in bytes of JSON.
-fn teams_text(text: &str, room: usize) -> String {
+/// Escapes a text for the Markdown subset of cards and truncates it to `remaining` bytes of JSON.
+fn teams_text(text: &str, remaining: usize) -> String {
     let mut escaped = String::with_capacity(text.len());
     let mut used = 8;
-    for c in clean(text).chars() {
+    for c in strip_invisible(text).chars() {
         let mut piece = String::new();
         if matches!(c, '*' | '_' | '[' | ']' | '\\') {
             piece.push('\\');
         }
         piece.push(c);
         used += Value::from(piece.as_str()).to_string().len() - 2;
-        if used > room {
+        if used > remaining {
             escaped.push('…');
             break;
         }
@@ -195,8 +202,8 @@ fn teams_text(text: &str, room: usize) -> String {
     escaped
 }
 
-/// Without what hides or reorders text: control, invisible and bidirectional characters.
-fn clean(text: &str) -> String {
+/// Removes characters that hide or reorder text: control, invisible and bidirectional characters.
+fn strip_invisible(text: &str) -> String {
     let hidden = |c: char| {
         c.is_control() && c != '\n'
             || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
@@ -204,21 +211,24 @@ fn clean(text: &str) -> String {
     text.chars().filter(|c| !hidden(*c)).collect()
 }
 
-fn line(text: &str) -> String {
+/// Joins all lines and collapses white space.
+fn single_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn cut(text: &str, limit: usize) -> String {
+/// Truncates a text to `limit` characters.
+fn truncate(text: &str, limit: usize) -> String {
     match text.char_indices().nth(limit) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
 }
 
-fn web_address(message: &ChatMessage) -> Option<&str> {
+/// Returns the title's link if it is an HTTP address.
+fn title_url(message: &ChatMessage) -> Option<&str> {
     let url = message.title_url.as_deref()?;
-    let web = url.starts_with("https://") || url.starts_with("http://");
-    (web && !url.contains(char::is_whitespace)).then_some(url)
+    let is_http = url.starts_with("https://") || url.starts_with("http://");
+    (is_http && !url.contains(char::is_whitespace)).then_some(url)
 }
 
 #[cfg(test)]
@@ -230,10 +240,10 @@ mod tests {
     async fn post(
         kind: ChatKind,
         status: u16,
-        answer: &'static str,
+        body: &'static str,
     ) -> (TestServer, Result<(), VendorError>) {
         let server =
-            TestServer::start(move |_, _| StubReply::Response(status, vec![], answer.to_owned()))
+            TestServer::start(move |_, _| StubReply::Response(status, vec![], body.to_owned()))
                 .await;
         let url = Secret::new(format!("{}/services/SECRET", server.url));
         let outcome = ChatWebhook::new(test_client("chat"), url, kind)
@@ -243,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_service_has_its_own_way_to_say_yes() {
+    async fn recognizes_success_and_failure_of_each_service() {
         let (server, outcome) = post(ChatKind::Slack, 200, "ok").await;
         assert_eq!(outcome, Ok(()));
         assert_eq!(server.requests()[0].json(), slack(&message()));
@@ -251,10 +261,10 @@ mod tests {
         assert_eq!(outcome, Ok(()));
         assert_eq!(server.requests()[0].json(), teams(&message()));
 
-        let (_, refused) = post(ChatKind::Slack, 200, "no_active_hooks").await;
-        assert!(refused.unwrap_err().is_permanent());
-        let (server, gone) = post(ChatKind::Slack, 404, "channel_not_found").await;
-        let error = gone.unwrap_err();
+        let (_, rejected) = post(ChatKind::Slack, 200, "no_active_hooks").await;
+        assert!(rejected.unwrap_err().is_permanent());
+        let (server, not_found) = post(ChatKind::Slack, 404, "channel_not_found").await;
+        let error = not_found.unwrap_err();
         assert_eq!(
             error.to_string(),
             "posting to the chat: chat answered 404: channel_not_found"
@@ -262,7 +272,7 @@ mod tests {
         assert_eq!(
             server.requests().len(),
             1,
-            "a message is never sent twice by itself"
+            "the client does not repeat a message"
         );
         let (_, down) = post(ChatKind::Teams, 503, "").await;
         assert!(!down.unwrap_err().is_permanent());
@@ -278,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn slack_mentions_nobody() {
+    fn slack_texts_cannot_mention_people() {
         let body = slack(&message());
         assert_eq!(
             body["blocks"][0]["text"]["text"],
@@ -293,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_hold_whatever_the_texts() {
+    fn messages_stay_within_the_limits() {
         for filler in ["x", "&", "\u{1}", "\"", "𝄞", "_"] {
             let long = filler.repeat(50_000);
             let message = ChatMessage {
@@ -322,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_shows_text_as_text() {
+    fn escapes_markdown_in_cards() {
         let body = teams(&message());
         let card = &body["attachments"][0]["content"];
         assert_eq!(card["version"], "1.4");

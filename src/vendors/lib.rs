@@ -1,5 +1,5 @@
-//! Clients of everything outside: ticketing systems, the repository host, chat and the hosts of
-//! sessions, over one HTTP client.
+//! Clients of the external services: ticketing systems, the repository host, chat and session hosts.
+//! All of them use the HTTP client in [`http`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

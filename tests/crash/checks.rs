@@ -1,4 +1,4 @@
-//! What must hold when a killed service has been left in peace.
+//! Checks after a killed service has become idle.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -15,10 +15,10 @@ use crate::durability::{check_backups, check_changes, check_reports, redeliver_e
 use crate::program::{KillOnDrop, check_audit};
 use crate::tickets::{TicketKind, ended_as_expected};
 
-/// How long does it stay calm once nothing is left to do? Two polls and a look at the runs.
-const STILL: Duration = Duration::from_millis(2_500);
+/// Duration without remaining work that counts as idle: two polls and one check of the runs.
+const IDLE_DURATION: Duration = Duration::from_millis(2_500);
 
-/// What was verified.
+/// Numbers of checked items.
 #[derive(Default)]
 pub struct VerifiedCounts {
     tickets: BTreeMap<TicketKind, usize>,
@@ -31,7 +31,7 @@ pub struct VerifiedCounts {
     pub backups: usize,
     pub truncated_backups: usize,
     faults: usize,
-    /// Chat messages beyond one for each end of a run; the only thing that may come twice.
+    /// Chat messages beyond one per end of a run. Only chat messages may be repeated.
     repeated_chat: usize,
 }
 
@@ -57,36 +57,36 @@ impl fmt::Display for VerifiedCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tickets: usize = self.tickets.values().sum();
         writeln!(f, "tickets: {tickets} {:?}", self.tickets)?;
-        writeln!(f, "dispatches, each one run: {}", self.dispatches)?;
-        writeln!(f, "faults of vendors: {}", self.faults)?;
+        writeln!(f, "dispatches with one run each: {}", self.dispatches)?;
+        writeln!(f, "vendor faults: {}", self.faults)?;
         writeln!(
             f,
-            "acknowledged and found: {} steps, {} results, {} events of the host, {} events of tickets, \
-            {} changes of an operator",
+            "acknowledged and stored: {} steps, {} results, {} repository events, {} ticket events, \
+            {} operator changes",
             self.reports, self.results, self.host_events, self.ticket_events, self.changes
         )?;
         writeln!(
             f,
-            "backups: {} whole and restored, {} cut off and refused",
+            "backups: {} complete and restored, {} truncated and rejected",
             self.backups, self.truncated_backups
         )?;
-        writeln!(f, "chat messages that came twice: {}", self.repeated_chat)
+        writeln!(f, "repeated chat messages: {}", self.repeated_chat)
     }
 }
 
-/// Waits until nothing is left to do, and looks that it stays so.
-pub async fn wait_until_idle(world: &CrashEnv) -> Result<(), String> {
-    let (mut since, mut left) = (Instant::now(), Some(String::new()));
+/// Waits until no work is left and stays so.
+pub async fn wait_until_idle(env: &CrashEnv) -> Result<(), String> {
+    let (mut since, mut remaining) = (Instant::now(), Some(String::new()));
     loop {
-        let now = unfinished(world).await;
-        if now != left {
-            (since, left) = (Instant::now(), now);
+        let now = unfinished(env).await;
+        if now != remaining {
+            (since, remaining) = (Instant::now(), now);
         }
-        match &left {
-            None if since.elapsed() > STILL => return Ok(()),
-            // However slow the machine is, something happens.
-            Some(left) if since.elapsed() > TIMEOUT => {
-                return Err(format!("it did not become calm: {left}"));
+        match &remaining {
+            None if since.elapsed() > IDLE_DURATION => return Ok(()),
+            // Even on a slow machine something changes within the timeout.
+            Some(remaining) if since.elapsed() > TIMEOUT => {
+                return Err(format!("not idle: {remaining}"));
             }
             _ => {}
         }
@@ -94,103 +94,105 @@ pub async fn wait_until_idle(world: &CrashEnv) -> Result<(), String> {
     }
 }
 
-/// Something that is not done yet, if there is anything.
-async fn unfinished(world: &CrashEnv) -> Option<String> {
-    let (owed, dead) = world.outbox_state().await;
-    if owed > 0 || dead != json!([]) {
-        return Some(format!("{owed} errands are owed; given up: {dead}"));
+/// Description of unfinished work, if any.
+async fn unfinished(env: &CrashEnv) -> Option<String> {
+    let (pending, dead) = env.outbox_state().await;
+    if pending > 0 || dead != json!([]) {
+        return Some(format!(
+            "{pending} outbox entries are pending; dead: {dead}"
+        ));
     }
-    let town = &world.vendors;
-    let is_told = town.github().is_webhook_queue_empty() && town.linear().is_webhook_queue_empty();
-    if !is_told || !town.jira().is_webhook_queue_empty() {
-        return Some("events are on their way".to_owned());
+    let vendors = &env.vendors;
+    let webhooks_delivered =
+        vendors.github().is_webhook_queue_empty() && vendors.linear().is_webhook_queue_empty();
+    if !webhooks_delivered || !vendors.jira().is_webhook_queue_empty() {
+        return Some("webhooks are being delivered".to_owned());
     }
-    for name in ["shop", "puppets"] {
-        let runs = world.repo(name).runs();
+    for name in ["shop", "fake-runs"] {
+        let runs = env.repo(name).runs();
         if let Some(run) = runs.iter().find(|run| run.status != "completed") {
-            return Some(format!("a run goes on: {run:?}"));
+            return Some(format!("a run is active: {run:?}"));
         }
     }
-    let tickets = world.record().tickets.clone();
+    let tickets = env.record().tickets.clone();
     let mut runs: HashMap<String, usize> = HashMap::new();
-    for (key, _) in runs_of(world) {
+    for (key, _) in runs_of(env) {
         *runs.entry(key).or_default() += 1;
     }
     tickets.iter().find_map(|ticket| {
-        let had = runs.get(&ticket.key).copied().unwrap_or_default();
-        let is_run = had == ticket.expected_jobs().len();
-        let wrong = ticket.mismatch(world);
-        wrong.or_else(|| (!is_run).then(|| format!("{ticket:?} had {had} runs")))
+        let actual = runs.get(&ticket.key).copied().unwrap_or_default();
+        let runs_complete = actual == ticket.expected_jobs().len();
+        let mismatch = ticket.mismatch(env);
+        mismatch.or_else(|| (!runs_complete).then(|| format!("{ticket:?} had {actual} runs")))
     })
 }
 
-/// Ticket and dispatch of every run.
-fn runs_of(world: &CrashEnv) -> Vec<(String, String)> {
-    let runs = ["shop", "puppets"].map(|name| world.repo(name).runs());
-    let word = |inputs: &serde_json::Map<String, Value>, name: &str| {
+/// Ticket and dispatch ID of every run.
+fn runs_of(env: &CrashEnv) -> Vec<(String, String)> {
+    let runs = ["shop", "fake-runs"].map(|name| env.repo(name).runs());
+    let input = |inputs: &serde_json::Map<String, Value>, name: &str| {
         inputs[name].as_str().unwrap_or_default().to_owned()
     };
-    let named = runs.iter().flatten().map(|run| {
+    let pairs = runs.iter().flatten().map(|run| {
         let inputs = &run.inputs;
         (
-            word(inputs, "issue_identifier"),
-            word(inputs, "dispatch_id"),
+            input(inputs, "issue_identifier"),
+            input(inputs, "dispatch_id"),
         )
     });
-    named.collect()
+    pairs.collect()
 }
 
-/// Everything that must hold of a world that has become calm, whose service is still there.
-pub async fn check_all(
-    world: &CrashEnv,
-    mut service: KillOnDrop,
-) -> Result<VerifiedCounts, String> {
-    let mut counted = VerifiedCounts::default();
-    redeliver_events(world, &mut counted).await?;
-    wait_until_idle(world).await?;
+/// Checks everything that must hold for an idle environment whose service still runs.
+pub async fn check_all(env: &CrashEnv, mut service: KillOnDrop) -> Result<VerifiedCounts, String> {
+    let mut counts = VerifiedCounts::default();
+    redeliver_events(env, &mut counts).await?;
+    wait_until_idle(env).await?;
     let pid = rustix::process::Pid::from_child(&service.0);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let status = service.0.wait().unwrap();
-    ensure(status.success(), || format!("it ended with {status}"))?;
-    check_audit(&world.data_dir())?;
-    let store = open_store(&world.data_dir()).await;
-    let faults = world.record().violations.clone();
+    ensure(status.success(), || {
+        format!("the service exited with {status}")
+    })?;
+    check_audit(&env.data_dir())?;
+    let store = open_store(&env.data_dir()).await;
+    let faults = env.record().violations.clone();
     ensure(faults.is_empty(), || faults.join("\n"))?;
-    look_at_the_jobs(world, &store, &mut counted)?;
-    look_at_the_pulls(world)?;
-    look_at_the_chat(world, &mut counted)?;
-    check_reports(world, &store, usize::MAX)?;
-    check_changes(world, &store)?;
+    check_jobs(env, &store, &mut counts)?;
+    check_pulls(env)?;
+    check_chat(env, &mut counts)?;
+    check_reports(env, &store, usize::MAX)?;
+    check_changes(env, &store)?;
     drop(store);
-    check_backups(world, &mut counted).await?;
-    let record = world.record();
+    check_backups(env, &mut counts).await?;
+    let record = env.record();
     for ticket in &record.tickets {
-        *counted.tickets.entry(ticket.kind).or_default() += 1;
+        *counts.tickets.entry(ticket.kind).or_default() += 1;
     }
-    counted.reports = record.reports.len();
-    counted.results = record.results.len();
-    counted.changes = record.acknowledged_caps.len();
+    counts.reports = record.reports.len();
+    counts.results = record.results.len();
+    counts.changes = record.acknowledged_caps.len();
     let vendors = [
         FakeService::Linear,
         FakeService::Jira,
         FakeService::GitHub,
         FakeService::Chat,
     ];
-    let struck = vendors.map(|vendor| world.vendors.faults(vendor).injected().len());
-    counted.faults = struck.iter().sum();
-    Ok(counted)
+    let injected = vendors.map(|vendor| env.vendors.faults(vendor).injected().len());
+    counts.faults = injected.iter().sum();
+    Ok(counts)
 }
 
-pub fn ensure(holds: bool, else_told: impl FnOnce() -> String) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(else_told()) }
+pub fn ensure(holds: bool, message: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(message()) }
 }
 
-/// Opens the store once its process has let go of it.
+/// Opens the store once its process has released the lock.
 pub async fn open_store(dir: &Path) -> Store {
-    let began = Instant::now();
+    let started = Instant::now();
     loop {
         match Store::open(dir) {
-            Err(StoreError::InUse { .. }) if began.elapsed() < TIMEOUT => {
+            Err(StoreError::InUse { .. }) if started.elapsed() < TIMEOUT => {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             opened => return opened.unwrap(),
@@ -198,141 +200,147 @@ pub async fn open_store(dir: &Path) -> Store {
     }
 }
 
-/// One run a dispatch, one dispatch a phase, each ended as it was to, and nothing owed.
-fn look_at_the_jobs(
-    world: &CrashEnv,
-    store: &Store,
-    counted: &mut VerifiedCounts,
-) -> Result<(), String> {
+/// One run per dispatch, one dispatch per phase, each with the expected end, and an empty outbox.
+fn check_jobs(env: &CrashEnv, store: &Store, counts: &mut VerifiedCounts) -> Result<(), String> {
     let all = store.read(|tx| jobs::latest(tx, 100_000)).unwrap();
-    let owed = store.read(outbox::pending).unwrap();
+    let pending = store.read(outbox::pending).unwrap();
     let dead = store.read(outbox::dead).unwrap();
-    ensure(owed.is_empty() && dead.is_empty(), || {
-        format!("owed: {owed:#?}, given up: {dead:#?}")
+    ensure(pending.is_empty() && dead.is_empty(), || {
+        format!("pending: {pending:#?}, dead: {dead:#?}")
     })?;
-    let mut of: BTreeMap<&str, Vec<&Job>> = BTreeMap::new();
+    let mut jobs_by_ticket: BTreeMap<&str, Vec<&Job>> = BTreeMap::new();
     for job in &all {
-        of.entry(job.issue.key.as_str()).or_default().push(job);
+        jobs_by_ticket
+            .entry(job.issue.key.as_str())
+            .or_default()
+            .push(job);
     }
-    for ticket in &world.record().tickets {
-        let mut had = of.remove(ticket.key.as_str()).unwrap_or_default();
-        had.sort_by_key(|job| job.reserved_at);
-        let wanted = ticket.expected_jobs();
-        let fits = |(job, (kind, is_well)): (&&Job, &(JobKind, bool))| {
-            job.kind == *kind && ended_as_expected(&job.state, *is_well)
+    for ticket in &env.record().tickets {
+        let mut actual = jobs_by_ticket
+            .remove(ticket.key.as_str())
+            .unwrap_or_default();
+        actual.sort_by_key(|job| job.reserved_at);
+        let expected = ticket.expected_jobs();
+        let matches_expected = |(job, (kind, succeeds)): (&&Job, &(JobKind, bool))| {
+            job.kind == *kind && ended_as_expected(&job.state, *succeeds)
         };
-        let is_right = had.len() == wanted.len() && had.iter().zip(&wanted).all(fits);
-        ensure(is_right, || format!("{ticket:?} had {had:#?}"))?;
+        let all_match =
+            actual.len() == expected.len() && actual.iter().zip(&expected).all(matches_expected);
+        ensure(all_match, || format!("{ticket:?} had {actual:#?}"))?;
     }
-    ensure(of.is_empty(), || format!("jobs of nobody: {of:#?}"))?;
-    let runs = runs_of(world);
+    ensure(jobs_by_ticket.is_empty(), || {
+        format!("jobs without a ticket: {jobs_by_ticket:#?}")
+    })?;
+    let runs = runs_of(env);
     let dispatched: HashSet<&str> = runs.iter().map(|(_, id)| id.as_str()).collect();
     let reserved: HashSet<&str> = all.iter().map(|job| job.id.as_str()).collect();
     ensure(
         dispatched == reserved && runs.len() == reserved.len(),
         || format!("jobs {reserved:?}, but runs {runs:?}"),
     )?;
-    counted.dispatches = runs.len();
+    counts.dispatches = runs.len();
     Ok(())
 }
 
-/// One pull request a ticket, one commit a run on it, and no comment of ours twice.
-fn look_at_the_pulls(world: &CrashEnv) -> Result<(), String> {
-    for name in ["shop", "puppets"] {
-        let repo = world.repo(name);
+/// One pull request per ticket, one commit per run on it, and no repeated comment of ours.
+fn check_pulls(env: &CrashEnv) -> Result<(), String> {
+    for name in ["shop", "fake-runs"] {
+        let repo = env.repo(name);
         let pulls = repo.pulls();
-        let mut left = pulls.len();
-        let tickets = world.record().tickets.clone();
+        let mut remaining = pulls.len();
+        let tickets = env.record().tickets.clone();
         for ticket in tickets.iter().filter(|ticket| ticket.repo() == name) {
             let implemented = ticket.expected_jobs().into_iter();
             let pushes =
-                implemented.filter(|(kind, is_well)| *is_well && *kind != JobKind::Planning);
+                implemented.filter(|(kind, succeeds)| *succeeds && *kind != JobKind::Planning);
             let pushes = pushes.count();
-            let begin = format!("{}: ", ticket.key);
+            let title_prefix = format!("{}: ", ticket.key);
             let own = pulls
                 .iter()
-                .filter(|pull| format!("{}: ", pull.title).starts_with(&begin));
+                .filter(|pull| format!("{}: ", pull.title).starts_with(&title_prefix));
             let own: Vec<_> = own.collect();
-            left -= own.len();
+            remaining -= own.len();
             ensure(own.len() == pushes.min(1), || {
                 format!("{ticket:?} has {own:?}")
             })?;
             for pull in own {
                 let commits = repo.commits(&pull.head);
-                let made = commits.iter();
-                let made =
-                    made.filter(|commit| commit.message.contains("Agent-Implement-Dispatch"));
-                let made = made.count();
-                ensure(made == pushes, || {
-                    format!("{ticket:?}: {made} pushes, {commits:?}")
+                let run_commits = commits.iter();
+                let run_commits = run_commits
+                    .filter(|commit| commit.message.contains("Agent-Implement-Dispatch"));
+                let run_commits = run_commits.count();
+                ensure(run_commits == pushes, || {
+                    format!("{ticket:?}: {run_commits} pushes, {commits:?}")
                 })?;
-                let said = repo.comments(pull.number).into_iter();
-                let said: Vec<String> = said.map(|said| without_marks(&said.body)).collect();
-                let different: HashSet<&String> = said.iter().collect();
-                ensure(different.len() == said.len(), || {
-                    format!("said twice: {said:?}")
+                let comments = repo.comments(pull.number).into_iter();
+                let comments: Vec<String> = comments
+                    .map(|comment| visible_text(&comment.body))
+                    .collect();
+                let different: HashSet<&String> = comments.iter().collect();
+                ensure(different.len() == comments.len(), || {
+                    format!("repeated comment: {comments:?}")
                 })?;
             }
         }
-        ensure(left == 0, || format!("pull requests of nobody: {pulls:?}"))?;
+        ensure(remaining == 0, || {
+            format!("pull requests without a ticket: {pulls:?}")
+        })?;
     }
     Ok(())
 }
 
-/// What people see of a comment.
-fn without_marks(text: &str) -> String {
+/// Comment text without HTML comments.
+fn visible_text(text: &str) -> String {
     let mut seen = String::new();
     let mut rest = text;
-    while let Some((before, mark)) = rest.split_once("<!--") {
+    while let Some((before, rest_of_comment)) = rest.split_once("<!--") {
         seen.push_str(before);
-        rest = mark.split_once("-->").map_or("", |(_, after)| after);
+        rest = rest_of_comment
+            .split_once("-->")
+            .map_or("", |(_, after)| after);
     }
     seen + rest
 }
 
-/// The chat was told of each beginning and each end. Nothing but a message may come again, and only
-/// one whose answer was lost, to a fault of the vendor or to a kill.
-fn look_at_the_chat(world: &CrashEnv, counted: &mut VerifiedCounts) -> Result<(), String> {
-    let messages = world.vendors.chat().messages().into_iter();
+/// The chat has a message for each start and each end. Only a message whose response was lost, by a
+/// vendor fault or a kill, may be repeated.
+fn check_chat(env: &CrashEnv, counts: &mut VerifiedCounts) -> Result<(), String> {
+    let messages = env.vendors.chat().messages().into_iter();
     let messages: Vec<String> = messages.map(|message| message.body.to_string()).collect();
-    for ticket in &world.record().tickets {
-        let wanted = ticket
+    for ticket in &env.record().tickets {
+        let expected = ticket
             .expected_jobs()
             .iter()
             .filter(|(kind, _)| kind.phase().is_some())
             .count()
             * 2;
-        let told = messages
+        let of_ticket = messages
             .iter()
-            .filter(|message| names(message, &ticket.key));
-        let different: HashSet<&String> = told.clone().collect();
-        ensure(different.len() == wanted, || {
-            format!("the chat was told of {ticket:?}: {different:#?}")
+            .filter(|message| contains_key(message, &ticket.key));
+        let different: HashSet<&String> = of_ticket.clone().collect();
+        ensure(different.len() == expected, || {
+            format!("wrong chat messages about {ticket:?}: {different:#?}")
         })?;
-        counted.repeated_chat += told.count() - wanted;
+        counts.repeated_chat += of_ticket.count() - expected;
     }
-    let struck = world
-        .vendors
-        .faults(FakeService::Chat)
-        .injected()
-        .into_iter();
-    let lost = struck.filter(|(_, fault)| {
+    let injected = env.vendors.faults(FakeService::Chat).injected().into_iter();
+    let lost = injected.filter(|(_, fault)| {
         matches!(
             fault,
             InjectedFault::DropResponse | InjectedFault::ReplaceResponseStatus(_)
         )
     });
-    let causes = lost.count() + world.record().kills;
-    ensure(counted.repeated_chat <= causes, || {
+    let causes = lost.count() + env.record().kills;
+    ensure(counts.repeated_chat <= causes, || {
         format!(
-            "{} messages came twice, but {causes} answers were lost",
-            counted.repeated_chat
+            "{} repeated messages, but only {causes} lost responses",
+            counts.repeated_chat
         )
     })
 }
 
-/// Whether a text holds a key, and not only a longer one.
-fn names(text: &str, key: &str) -> bool {
+/// Whether a text contains a key that is not the prefix of a longer key.
+fn contains_key(text: &str, key: &str) -> bool {
     text.match_indices(key).any(|(at, _)| {
         let next = text[at + key.len()..].chars().next();
         !next.is_some_and(|next| next.is_ascii_digit())

@@ -1,5 +1,5 @@
-//! Everybody beside the runs that wants something of the service while it dies: people who file tickets
-//! and comment, an operator, somebody who takes backups, and the weather over the vendors.
+//! Clients of the service while it is killed: users who create tickets and comment, an operator,
+//! backups, and vendor faults.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -17,65 +17,64 @@ use crate::tickets::{self, GAP_FILL_COMMAND, TICKET_KINDS, TicketKind};
 
 const SYSTEMS: [System; 2] = [System::Linear, System::Jira];
 
-/// After how many kills does another ticket come, once one of each kind is there? On a slow machine a
-/// life gets as much to do as on a fast one.
-const KILLS_A_TICKET: usize = 2;
+/// Kills per new ticket, once there is one of each kind. The count makes the load per kill independent
+/// of the machine's speed.
+const KILLS_PER_TICKET: usize = 2;
 
-/// How many of those that come need no run of the real program?
-const LIGHT: usize = 7;
+/// Weight, out of 10, of tickets with a fake run among the new ones.
+const FAKE_RUN_WEIGHT: usize = 7;
 
-/// Sleeps, and says whether to go on.
-async fn goes_on(stop: &AtomicBool, span: Duration) -> bool {
+/// Sleeps and returns whether to continue.
+async fn sleep_unless_stopped(stop: &AtomicBool, span: Duration) -> bool {
     tokio::time::sleep(span).await;
     !stop.load(Ordering::Relaxed)
 }
 
-/// One ticket of each kind on each system at once, and then more and more.
-pub async fn file_tickets(world: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
+/// Creates one ticket of each kind on each system, and then more over time.
+pub async fn file_tickets(env: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
     let first = TICKET_KINDS
         .into_iter()
         .flat_map(|kind| SYSTEMS.map(|system| (kind, system)));
     let mut number = 0;
     for (kind, system) in first {
         number += 1;
-        tickets::create(&world, kind, system, number);
+        tickets::create(&env, kind, system, number);
     }
     let first = number;
-    while goes_on(&stop, Duration::from_millis(200)).await {
-        if world.record().kills < (number - first) * KILLS_A_TICKET {
+    while sleep_unless_stopped(&stop, Duration::from_millis(200)).await {
+        if env.record().kills < (number - first) * KILLS_PER_TICKET {
             continue;
         }
         number += 1;
         let kind = match fastrand::usize(..10) {
-            roll if roll < LIGHT => TicketKind::FakeRun,
+            roll if roll < FAKE_RUN_WEIGHT => TicketKind::FakeRun,
             _ => TICKET_KINDS[fastrand::usize(..TICKET_KINDS.len())],
         };
-        tickets::create(&world, kind, SYSTEMS[number % 2], number);
+        tickets::create(&env, kind, SYSTEMS[number % 2], number);
     }
 }
 
-/// Asks for more on each pull request that is meant for it, once.
-pub async fn post_comments(world: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
+/// Posts one gap-fill command on each pull request meant for it.
+pub async fn post_comments(env: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
     let mut done = HashSet::new();
-    while goes_on(&stop, Duration::from_millis(400)).await {
-        let tickets = world.record().tickets.clone();
-        let commanded = tickets
+    while sleep_unless_stopped(&stop, Duration::from_millis(400)).await {
+        let tickets = env.record().tickets.clone();
+        let with_command = tickets
             .iter()
             .filter(|ticket| ticket.kind == TicketKind::WithGapFill);
-        let waiting: Vec<_> = commanded
+        let waiting: Vec<_> = with_command
             .filter(|ticket| !done.contains(&ticket.key))
             .collect();
         if waiting.is_empty() {
             continue;
         }
-        let pulls = world.repo("shop").pulls();
+        let pulls = env.repo("shop").pulls();
         for ticket in waiting {
             let title = format!("{}: ", ticket.key);
-            let own = pulls.iter().find(|pull| pull.title.starts_with(&title));
-            // The host has told of the pull request itself.
-            if let Some(pull) = own.filter(|_| ticket.mismatch(&world).is_none()) {
-                world
-                    .repo("shop")
+            let pull = pulls.iter().find(|pull| pull.title.starts_with(&title));
+            // The ticket already shows its pull request.
+            if let Some(pull) = pull.filter(|_| ticket.mismatch(&env).is_none()) {
+                env.repo("shop")
                     .add_comment(pull.number, "mia", GAP_FILL_COMMAND);
                 done.insert(ticket.key.clone());
             }
@@ -83,72 +82,72 @@ pub async fn post_comments(world: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
     }
 }
 
-/// Changes a setting all the time: what was acknowledged must be there.
-pub async fn change_mapping(world: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
+/// Changes a setting repeatedly and records each acknowledged value.
+pub async fn change_mapping(env: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
     for cap in 1.. {
-        world.record().requested_cap = cap;
+        env.record().requested_cap = cap;
         let body = json!({ "maxInProgressAiIssues": cap });
         let path = format!("/api/mappings/{IDLE_TEAM}");
         loop {
-            match world.try_request(Method::PATCH, &path, &body).await {
-                Some((200, _)) => break world.record().acknowledged_caps.push(cap),
-                Some((status, told)) => {
-                    world.record_violation(format!("a change was answered {status} {told}"))
+            match env.try_request(Method::PATCH, &path, &body).await {
+                Some((200, _)) => break env.record().acknowledged_caps.push(cap),
+                Some((status, body)) => {
+                    env.record_violation(format!("a change got status {status}: {body}"))
                 }
                 None => {}
             }
-            if !goes_on(&stop, Duration::from_millis(50)).await {
+            if !sleep_unless_stopped(&stop, Duration::from_millis(50)).await {
                 return;
             }
         }
-        if !goes_on(&stop, Duration::from_millis(250)).await {
+        if !sleep_unless_stopped(&stop, Duration::from_millis(250)).await {
             return;
         }
     }
 }
 
 /// Takes backups.
-pub async fn take_backups(world: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
+pub async fn take_backups(env: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
     for number in 0.. {
-        let file = world.dir.join(format!("backups/{number}"));
-        let reports = world.record().reports.len();
-        let request = world.control_client().get("http://control/api/backup");
-        if let Ok(mut answer) = request.send().await {
-            if answer.status() != 200 {
-                let status = answer.status();
-                world.record_violation(format!("a backup was answered {status}"));
+        let file = env.dir.join(format!("backups/{number}"));
+        let reports = env.record().reports.len();
+        let request = env.control_client().get("http://control/api/backup");
+        if let Ok(mut response) = request.send().await {
+            if response.status() != 200 {
+                let status = response.status();
+                env.record_violation(format!("a backup got status {status}"));
             }
-            let mut kept = std::fs::File::create(&file).unwrap();
-            let is_whole = loop {
-                match answer.chunk().await {
-                    Ok(Some(piece)) => kept.write_all(&piece).unwrap(),
+            let mut output = std::fs::File::create(&file).unwrap();
+            let is_complete = loop {
+                match response.chunk().await {
+                    Ok(Some(chunk)) => output.write_all(&chunk).unwrap(),
                     Ok(None) => break true,
                     Err(_) => break false,
                 }
             };
-            world.record().backups.push(BackupAttempt {
+            env.record().backups.push(BackupAttempt {
                 file,
-                is_complete: is_whole,
+                is_complete,
                 reports_before: reports,
             });
         }
-        if !goes_on(&stop, Duration::from_millis(350)).await {
+        if !sleep_unless_stopped(&stop, Duration::from_millis(350)).await {
             return;
         }
     }
 }
 
-/// Vendors that answer late, or with nonsense, or not at all.
-pub async fn inject_faults(world: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
-    let mut rng = fastrand::Rng::with_seed(world.seed);
+/// Makes vendors respond late, with errors, or not at all.
+pub async fn inject_faults(env: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
+    let mut rng = fastrand::Rng::with_seed(env.seed);
     let vendors = [
         FakeService::Linear,
         FakeService::Jira,
         FakeService::GitHub,
         FakeService::Chat,
     ];
-    while goes_on(&stop, Duration::from_millis(rng.u64(80..400))).await {
-        let faults = world.vendors.faults(vendors[rng.usize(..vendors.len())]);
+    while sleep_unless_stopped(&stop, Duration::from_millis(rng.u64(80..400))).await {
+        let faults = env.vendors.faults(vendors[rng.usize(..vendors.len())]);
         if faults.pending() > 0 {
             continue;
         }

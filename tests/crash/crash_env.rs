@@ -1,4 +1,4 @@
-//! A town of stand-in vendors on both ticketing systems, and the service that is killed in it.
+//! Fake vendors of both ticketing systems, and the service that is killed.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -17,41 +17,41 @@ use serde_json::{Value, json};
 use crate::program::{KillOnDrop, PROGRAM, command};
 use crate::tickets::{self, ExpectedTicket};
 
-pub const WEBHOOK_SECRET: &str = "what the senders of webhooks know";
+pub const WEBHOOK_SECRET: &str = "the webhook secret of this test";
 const TOKEN_SECRET: &str = "0123456789abcdef0123456789abcdef";
 
 const WORKFLOW: &str = include_str!("../../templates/workflows/agent-implement.yml");
 const PLANNING: &str = include_str!("../../templates/workflows/agent-plan.yml");
 
-/// How long may any one thing take that must happen?
+/// Maximum wait for any expected event.
 pub const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// A mapping that no ticket has. Operators change it all the time.
+/// Team of a mapping without tickets. The operator changes it continuously.
 pub const IDLE_TEAM: &str = "IDLE";
 
-/// What was seen so far.
+/// Recorded requests and observations.
 #[derive(Default)]
 pub struct CrashRecord {
     pub tickets: Vec<ExpectedTicket>,
     pub kills: usize,
-    /// Job and step of every report that was answered with 2xx.
+    /// Job and step of every acknowledged report.
     pub reports: Vec<(String, String)>,
-    /// Jobs whose result was answered.
+    /// Jobs whose result was acknowledged.
     pub results: Vec<String>,
     pub backups: Vec<BackupAttempt>,
-    /// The last cap that an operator asked for, and those that were acknowledged.
+    /// Last requested cap, and all acknowledged caps.
     pub requested_cap: u32,
     pub acknowledged_caps: Vec<u32>,
-    /// What must not have happened.
+    /// Descriptions of forbidden events.
     pub violations: Vec<String>,
 }
 
-/// An answer to a request for a backup.
+/// Response to a backup request.
 pub struct BackupAttempt {
     pub file: PathBuf,
-    /// Whether it was answered to its end.
+    /// Whether the response was received completely.
     pub is_complete: bool,
-    /// How many reports had been acknowledged before it was asked for.
+    /// Number of reports acknowledged before the request.
     pub reports_before: usize,
 }
 
@@ -64,50 +64,53 @@ pub struct CrashEnv {
 }
 
 impl CrashEnv {
-    /// A town, a service that knows its projects and is stopped again, and nothing filed yet.
+    /// Creates the vendors and a service with its mappings, which is then stopped. No tickets exist yet.
     pub async fn create(dir: &Path, seed: u64) -> Self {
-        // Fails only when a provider is installed already, which is as good.
+        // Fails only if a provider is already installed, which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = dir.canonicalize().unwrap();
-        let mut options = FakeVendorsOptions::new(dir.join("town"), PROGRAM);
+        let mut options = FakeVendorsOptions::new(dir.join("vendors"), PROGRAM);
         options.fault_seed = seed;
-        let world = Self {
+        let env = Self {
             vendors: FakeVendors::start(options).await.unwrap(),
             port: free_port(),
             record: Arc::default(),
             dir,
             seed,
         };
-        world.furnish();
-        let service = world.start_service(None);
+        env.seed_vendors();
+        let service = env.start_service(None);
         for mapping in mappings() {
-            let (status, body) = world
+            let (status, body) = env
                 .request_until_answered(Method::POST, "/api/mappings", mapping)
                 .await;
             assert_eq!(status, 200, "{body}");
         }
         drop(service);
-        world
+        env
     }
 
-    fn furnish(&self) {
-        let town = &self.vendors;
-        town.linear().set_quota(1_000_000);
-        town.github().set_quota(1_000_000);
+    fn seed_vendors(&self) {
+        let vendors = &self.vendors;
+        vendors.linear().set_quota(1_000_000);
+        vendors.github().set_quota(1_000_000);
         let workflows = [
             (".github/workflows/agent-implement.yml", WORKFLOW),
             (".github/workflows/agent-plan.yml", PLANNING),
         ];
-        let real = self.repo("shop");
+        let shop = self.repo("shop");
         let readme = ("README.md", "# Shop\n");
-        real.seed(&[workflows[0], workflows[1], readme], "Begin")
+        shop.seed(&[workflows[0], workflows[1], readme], "Begin")
             .unwrap();
-        let puppet = puppet_workflow(&self.gates_dir());
-        let puppet = (".github/workflows/agent-implement.yml", puppet.as_str());
-        self.repo("puppets")
-            .seed(&[puppet, readme], "Begin")
+        let fake_workflow = fake_run_workflow(&self.gates_dir());
+        let fake_workflow = (
+            ".github/workflows/agent-implement.yml",
+            fake_workflow.as_str(),
+        );
+        self.repo("fake-runs")
+            .seed(&[fake_workflow, readme], "Begin")
             .unwrap();
-        for name in ["shop", "puppets"] {
+        for name in ["shop", "fake-runs"] {
             let repo = self.repo(name);
             repo.allow_actions_to_open_pulls();
             repo.set_collaborator_role("mia", "maintain")
@@ -116,32 +119,32 @@ impl CrashEnv {
         }
         std::fs::create_dir_all(self.gates_dir()).unwrap();
         std::fs::create_dir_all(self.dir.join("backups")).unwrap();
-        let done = [
+        let steps = [
             ScriptStep::write("feature.txt", "done\n"),
             ScriptStep::message("Done."),
         ];
-        let script = Script::new().pass(done);
-        script.save(&town.scripts_dir(), "default").unwrap();
-        tickets::set_up_vendors(town);
-        let hooks = WebhookFaults {
+        let script = Script::new().pass(steps);
+        script.save(&vendors.scripts_dir(), "default").unwrap();
+        tickets::set_up_vendors(vendors);
+        let webhook_faults = WebhookFaults {
             duplicate_rate: 0.15,
             retry_until_accepted: true,
             ..WebhookFaults::default()
         };
-        town.github().set_webhook_faults(hooks);
-        town.linear().set_webhook_faults(hooks);
-        town.jira().set_webhook_faults(hooks);
-        let hook = self.url("/api/ticketing-a/webhook");
-        town.linear().set_webhook(&hook, WEBHOOK_SECRET);
-        let hook = self.url("/api/ticketing-b/webhook");
-        town.jira().set_webhook(&hook, WEBHOOK_SECRET);
+        vendors.github().set_webhook_faults(webhook_faults);
+        vendors.linear().set_webhook_faults(webhook_faults);
+        vendors.jira().set_webhook_faults(webhook_faults);
+        let webhook_url = self.url("/api/ticketing-a/webhook");
+        vendors.linear().set_webhook(&webhook_url, WEBHOOK_SECRET);
+        let webhook_url = self.url("/api/ticketing-b/webhook");
+        vendors.jira().set_webhook(&webhook_url, WEBHOOK_SECRET);
     }
 
     pub fn record(&self) -> MutexGuard<'_, CrashRecord> {
         self.record.lock().unwrap()
     }
 
-    /// What must not have happened.
+    /// Records a forbidden event.
     pub fn record_violation(&self, fault: String) {
         self.record().violations.push(fault);
     }
@@ -154,7 +157,7 @@ impl CrashEnv {
         self.dir.join("data")
     }
 
-    /// Where the runs that this test plays wait for their end, each by its dispatch id.
+    /// Folder of the gate files that end fake runs, named after their dispatch IDs.
     pub fn gates_dir(&self) -> PathBuf {
         self.dir.join("gates")
     }
@@ -167,9 +170,9 @@ impl CrashEnv {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
-    /// Lets every vendor misbehave by chance, or (zero) no more.
+    /// Sets the chance of each kind of vendor fault; zero disables faults.
     pub fn set_fault_rate(&self, chance: f64) {
-        let dial = FaultRates {
+        let rates = FaultRates {
             latency: Duration::ZERO,
             error_rate: chance,
             drop_request_rate: chance,
@@ -182,14 +185,14 @@ impl CrashEnv {
             FakeService::Chat,
         ] {
             self.vendors.faults(vendor).clear();
-            self.vendors.faults(vendor).set_rates(dial.clone());
+            self.vendors.faults(vendor).set_rates(rates.clone());
         }
     }
 
-    /// Starts the service, to die at a visit of a place if one is named.
+    /// Starts the service, optionally with a crash point.
     pub fn start_service(&self, visit: Option<&str>) -> KillOnDrop {
-        let mut log = self.opened_log();
-        writeln!(log, "== started, to die at {visit:?}").unwrap();
+        let mut log = self.open_log();
+        writeln!(log, "== started, crash point {visit:?}").unwrap();
         let mut serve = command(&["serve", "--quick", "--log-level=info"]);
         serve.args(self.flags());
         if let Some(visit) = visit {
@@ -199,7 +202,7 @@ impl CrashEnv {
         KillOnDrop(serve.spawn().unwrap())
     }
 
-    fn opened_log(&self) -> File {
+    fn open_log(&self) -> File {
         let mut options = OpenOptions::new();
         options
             .create(true)
@@ -209,54 +212,57 @@ impl CrashEnv {
     }
 
     fn flags(&self) -> Vec<String> {
-        let town = &self.vendors;
+        let vendors = &self.vendors;
         let flags = [
             ("--port", self.port.to_string()),
             ("--data-dir", self.data_dir().display().to_string()),
             ("--poll-interval-ms", "1000".to_owned()),
             ("--runner-token-secret", TOKEN_SECRET.to_owned()),
             ("--runner-callback-base-url", self.url("")),
-            ("--linear-api-key", town.linear().api_key()),
-            ("--linear-api-url", town.linear_url()),
+            ("--linear-api-key", vendors.linear().api_key()),
+            ("--linear-api-url", vendors.linear_url()),
             ("--linear-webhook-secret", WEBHOOK_SECRET.to_owned()),
-            ("--jira-site-url", town.jira_url()),
-            ("--jira-email", town.jira().email().to_owned()),
-            ("--jira-api-token", town.jira().api_token().to_owned()),
+            ("--jira-site-url", vendors.jira_url()),
+            ("--jira-email", vendors.jira().email().to_owned()),
+            ("--jira-api-token", vendors.jira().api_token().to_owned()),
             ("--jira-webhook-secret", WEBHOOK_SECRET.to_owned()),
-            ("--github-token", town.github().personal_token().to_owned()),
-            ("--github-api-url", town.github_api_url()),
+            (
+                "--github-token",
+                vendors.github().personal_token().to_owned(),
+            ),
+            ("--github-api-url", vendors.github_api_url()),
             ("--scm-webhook-secret", WEBHOOK_SECRET.to_owned()),
-            ("--notify-webhook-url", town.slack_url()),
+            ("--notify-webhook-url", vendors.slack_url()),
         ];
         let pair = |(flag, value): (&str, String)| [flag.to_owned(), value];
         flags.into_iter().flat_map(pair).collect()
     }
 
-    /// A client of the control socket. Nothing is kept alive: who answers dies too often.
+    /// Client of the control socket. It keeps no connections, because the service is killed often.
     pub fn control_client(&self) -> reqwest::Client {
         let client = reqwest::Client::builder().unix_socket(self.data_dir().join("control.sock"));
         let client = client.pool_max_idle_per_host(0);
         client.timeout(Duration::from_secs(20)).build().unwrap()
     }
 
-    /// Asks the control socket until somebody answers.
+    /// Repeats a control-socket request until it gets a response.
     pub async fn request_until_answered(
         &self,
         method: Method,
         path: &str,
         body: Value,
     ) -> (u16, Value) {
-        let began = Instant::now();
+        let started = Instant::now();
         loop {
-            if let Some(answer) = self.try_request(method.clone(), path, &body).await {
-                return answer;
+            if let Some(response) = self.try_request(method.clone(), path, &body).await {
+                return response;
             }
-            assert!(began.elapsed() < TIMEOUT, "nobody answers {path}");
+            assert!(started.elapsed() < TIMEOUT, "no response to {path}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
-    /// None when nobody answered to the end.
+    /// Sends a control-socket request. Returns `None` without a complete response.
     pub async fn try_request(
         &self,
         method: Method,
@@ -269,23 +275,23 @@ impl CrashEnv {
         if !body.is_null() {
             request = request.json(body);
         }
-        let answer = request.send().await.ok()?;
-        let status = answer.status().as_u16();
-        let text = answer.text().await.ok()?;
+        let response = request.send().await.ok()?;
+        let status = response.status().as_u16();
+        let text = response.text().await.ok()?;
         Some((status, serde_json::from_str(&text).unwrap_or(Value::Null)))
     }
 
-    /// What is owed and what was given up.
+    /// Number of pending outbox entries, and the dead ones.
     pub async fn outbox_state(&self) -> (usize, Value) {
-        let (_, shown) = self
+        let (_, body) = self
             .request_until_answered(Method::GET, "/api/outbox", Value::Null)
             .await;
-        let pending = shown["pending"].as_array().map_or(usize::MAX, Vec::len);
-        (pending, shown["dead"].clone())
+        let pending = body["pending"].as_array().map_or(usize::MAX, Vec::len);
+        (pending, body["dead"].clone())
     }
 }
 
-/// A port that no client is given by chance, so that it is free again after each kill.
+/// Port outside the ephemeral range, so that it is free again after each kill.
 fn free_port() -> u16 {
     loop {
         let port = fastrand::u16(15_000..30_000);
@@ -295,8 +301,8 @@ fn free_port() -> u16 {
     }
 }
 
-/// The real workflow's head, and a job that waits until its part has been played.
-fn puppet_workflow(gates: &Path) -> String {
+/// Header of the real workflow, and a job that waits for its gate file.
+fn fake_run_workflow(gates: &Path) -> String {
     let (head, _) = WORKFLOW.split_once("\njobs:\n").unwrap();
     let gate = gates.display();
     format!(
@@ -307,21 +313,21 @@ fn puppet_workflow(gates: &Path) -> String {
 }
 
 fn mappings() -> Vec<Value> {
-    let mut all = Vec::new();
-    for (team, repo, is_planned) in [
+    let mut mappings_json = Vec::new();
+    for (team, repo, has_planning) in [
         ("ENG", "shop", false),
         ("PLAN", "shop", true),
-        ("PUP", "puppets", false),
+        ("FAKE", "fake-runs", false),
         (IDLE_TEAM, "shop", false),
         ("OPS", "shop", false),
         ("WAY", "shop", true),
-        ("SIM", "puppets", false),
+        ("SIM", "fake-runs", false),
     ] {
         let mut mapping = json!({
             "teamKey": team, "owner": "acme", "repo": repo, "defaultBranch": "main",
-            "ticketingProvider": "A", "maxInProgressAiIssues": if repo == "puppets" { 6 } else { 2 },
+            "ticketingProvider": "A", "maxInProgressAiIssues": if repo == "fake-runs" { 6 } else { 2 },
         });
-        if is_planned {
+        if has_planning {
             mapping["planningEnabled"] = json!(true);
             mapping["planningWorkflowFile"] = json!("agent-plan.yml");
         }
@@ -330,7 +336,7 @@ fn mappings() -> Vec<Value> {
             mapping["ticketingConfig"] =
                 json!({"kind": "B", "jql": format!("project = {team}"), "repoFieldValue": team});
         }
-        all.push(mapping);
+        mappings_json.push(mapping);
     }
-    all
+    mappings_json
 }

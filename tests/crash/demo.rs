@@ -1,6 +1,6 @@
-//! `kill -9` at any moment of the demo's work, on either ticketing system and every kind of host, and
-//! the same command again on the same folder: one run a dispatch, one pull request a ticket, the plan in
-//! order, no comment twice, no machine left.
+//! `kill -9` at any moment of a demo, on either ticketing system and every kind of host, followed by the
+//! same command on the same folder. Afterwards there is one run per dispatch, one pull request per
+//! ticket, a complete plan in order, no repeated comment and no remaining machine.
 
 use std::fmt;
 use std::path::Path;
@@ -15,14 +15,14 @@ use store::crash_injection::CrashPoint;
 use crate::demo_outcome::DemoOutcome;
 use crate::program::{check_audit, command, is_sigkilled, kill_processes_in};
 
-/// A demo that is not killed takes about this long.
-const USUAL: Duration = Duration::from_millis(4_500);
+/// Typical duration of a demo that is not killed.
+const TYPICAL_DURATION: Duration = Duration::from_millis(4_500);
 
-/// How long may a demo take that picks up after a crash?
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Maximum duration of a demo after a crash.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What every demo passes.
-const PASSED: [CrashPoint; 12] = [
+/// Crash points that every demo reaches.
+const COMMON_POINTS: [CrashPoint; 12] = [
     CrashPoint::Reserved,
     CrashPoint::StartClaimed,
     CrashPoint::Started,
@@ -37,25 +37,25 @@ const PASSED: [CrashPoint; 12] = [
     CrashPoint::CommitDone,
 ];
 
-/// What those pass beside whose runs have machines.
-const DESTROYING: [CrashPoint; 3] = [
+/// Additional crash points of demos whose runs have machines.
+const MACHINE_POINTS: [CrashPoint; 3] = [
     CrashPoint::DestroyClaimed,
     CrashPoint::Destroyed,
     CrashPoint::DestroyRecorded,
 ];
 
-/// What dies.
+/// Process that is killed.
 #[derive(Debug, Clone, Copy)]
 enum Kill {
-    /// The service at a random instant; runs at the host go on.
+    /// The service at a random instant; runs at the host continue.
     ServiceAfter(Duration),
     /// The whole machine at a random instant: service, vendors and runs.
     MachineAfter(Duration),
-    /// The service at the k-th visit of a named point.
+    /// The service at the n-th visit of a crash point.
     ServiceAt(CrashPoint, u64),
 }
 
-/// Where its runs execute.
+/// Host of the demo's runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DemoRunner {
     Ci,
@@ -64,20 +64,20 @@ pub enum DemoRunner {
 }
 
 const TRACKERS: [Tracker; 2] = [Tracker::Linear, Tracker::Jira];
-const MACHINES: [DemoRunner; 2] = [DemoRunner::Vm, DemoRunner::Local];
+const MACHINE_RUNNERS: [DemoRunner; 2] = [DemoRunner::Vm, DemoRunner::Local];
 
 /// A demo and its crash.
 #[derive(Debug, Clone, Copy)]
-struct Story {
+struct CrashCase {
     tracker: Tracker,
     runner: DemoRunner,
     kill: Kill,
 }
 
-impl Story {
-    /// Starts the demo, its words going to a file.
-    fn start(self, dir: &Path, words: &str, visit: Option<String>) -> Child {
-        let said = std::fs::File::create(dir.join(words)).unwrap();
+impl CrashCase {
+    /// Starts the demo with its output in a file.
+    fn start(self, dir: &Path, log_name: &str, visit: Option<String>) -> Child {
+        let output = std::fs::File::create(dir.join(log_name)).unwrap();
         let system = self.tracker.name().to_lowercase();
         let runner = format!("{:?}", self.runner).to_lowercase();
         let mut demo = command(&["demo", "--exit-when-idle", "--log-level=info"]);
@@ -86,11 +86,11 @@ impl Story {
         if let Some(visit) = visit {
             demo.args(["--crash-at", &visit]);
         }
-        demo.stdout(said.try_clone().unwrap()).stderr(said);
+        demo.stdout(output.try_clone().unwrap()).stderr(output);
         demo.stdin(Stdio::null()).spawn().unwrap()
     }
 
-    /// Starts the demo and kills it as told.
+    /// Starts the demo and kills it.
     fn start_and_kill(self, dir: &Path) -> Result<(), String> {
         let visit = match self.kill {
             Kill::ServiceAt(point, times) => Some(format!("{point}:{times}")),
@@ -100,12 +100,12 @@ impl Story {
         match self.kill {
             Kill::ServiceAfter(span) | Kill::MachineAfter(span) => {
                 std::thread::sleep(span);
-                // It may have ended by itself already.
+                // It may have exited already.
                 let _ = child.kill();
                 let _ = child.wait();
             }
             Kill::ServiceAt(point, _) => {
-                wait_for_end(&mut child, PATIENCE)?;
+                wait_for_end(&mut child, RECOVERY_TIMEOUT)?;
                 if !is_sigkilled(child.wait().unwrap()) {
                     return Err(format!("the point {point} was not reached"));
                 }
@@ -117,63 +117,64 @@ impl Story {
         Ok(())
     }
 
-    /// One crash and one recovery. Answers what is wrong afterwards.
-    fn survive(self) -> Result<(), String> {
+    /// One crash and one recovery. Returns what is wrong afterwards.
+    fn run(self) -> Result<(), String> {
         let dir = tempfile::Builder::new().prefix("crash-").tempdir().unwrap();
         let outcome = self.start_and_kill(dir.path()).and_then(|()| {
             let mut child = self.start(dir.path(), "second.txt", None);
-            wait_for_end(&mut child, self.patience())?;
+            wait_for_end(&mut child, self.timeout())?;
             match child.wait().unwrap().code() {
-                Some(0) => self.look_at_the_town(dir.path(), DemoOutcome::is_as_expected)?,
+                Some(0) => self.check_outcome(dir.path(), DemoOutcome::is_as_expected)?,
                 Some(1) if self.may_lose_runs() => {
-                    self.look_at_the_town(
-                        dir.path(),
-                        DemoOutcome::is_as_expected_after_machine_loss,
-                    )?;
+                    self.check_outcome(dir.path(), DemoOutcome::is_as_expected_after_machine_loss)?;
                 }
-                code => return Err(format!("it ended with {code:?}")),
+                code => return Err(format!("the demo exited with {code:?}")),
             }
             check_audit(&dir.path().join("data"))
         });
         kill_processes_in(dir.path());
         outcome.map_err(|fault| {
-            let kept = dir.keep();
-            let told = |file: &str| std::fs::read_to_string(kept.join(file)).unwrap_or_default();
-            let said = format!("{}\n-- again --\n{}", told("first.txt"), told("second.txt"));
-            let place = kept.display();
-            format!("{self}, everything is in {place}: {fault}\n{said}")
+            let kept_dir = dir.keep();
+            let log = |file: &str| std::fs::read_to_string(kept_dir.join(file)).unwrap_or_default();
+            let logs = format!(
+                "{}\n-- second start --\n{}",
+                log("first.txt"),
+                log("second.txt")
+            );
+            let path = kept_dir.display();
+            format!("{self}, files kept in {path}: {fault}\n{logs}")
         })
     }
 
-    /// A workflow's host begins a run again that died with it, a machine's does not.
+    /// The CI host restarts a lost workflow run; a lost machine is not restarted.
     fn may_lose_runs(self) -> bool {
         matches!(self.kill, Kill::MachineAfter(_)) && self.runner != DemoRunner::Ci
     }
 
-    /// The report of a run that died is waited for.
-    fn patience(self) -> Duration {
+    /// Includes the grace period for the report of a lost run.
+    fn timeout(self) -> Duration {
         if self.may_lose_runs() {
-            PATIENCE + limits::REPORT_GRACE
+            RECOVERY_TIMEOUT + limits::REPORT_GRACE
         } else {
-            PATIENCE
+            RECOVERY_TIMEOUT
         }
     }
 
-    fn look_at_the_town(
+    fn check_outcome(
         self,
         dir: &Path,
-        are_right: fn(&DemoOutcome, Tracker, DemoRunner) -> bool,
+        is_expected: fn(&DemoOutcome, Tracker, DemoRunner) -> bool,
     ) -> Result<(), String> {
-        let remains = DemoOutcome::load(dir, self.tracker);
-        if are_right(&remains, self.tracker, self.runner) {
+        let outcome = DemoOutcome::load(dir, self.tracker);
+        if is_expected(&outcome, self.tracker, self.runner) {
             Ok(())
         } else {
-            Err(format!("{remains:#?}"))
+            Err(format!("{outcome:#?}"))
         }
     }
 }
 
-impl fmt::Display for Story {
+impl fmt::Display for CrashCase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -183,32 +184,32 @@ impl fmt::Display for Story {
     }
 }
 
-fn wait_for_end(child: &mut Child, patience: Duration) -> Result<(), String> {
-    let began = Instant::now();
+fn wait_for_end(child: &mut Child, timeout: Duration) -> Result<(), String> {
+    let started = Instant::now();
     while child.try_wait().unwrap().is_none() {
-        if began.elapsed() > patience {
+        if started.elapsed() > timeout {
             let _ = child.kill();
             let _ = child.wait();
-            return Err("the demo neither crashed nor ended".to_owned());
+            return Err("the demo did not exit within the timeout".to_owned());
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())
 }
 
-/// Crashes wait more than they compute, so a few go side by side.
-fn survive_all(stories: Vec<Story>) {
-    let count = stories.len();
-    let waiting = Mutex::new(stories.into_iter());
+/// Runs cases three at a time, because they wait more than they compute.
+fn run_all(cases: Vec<CrashCase>) {
+    let count = cases.len();
+    let queue = Mutex::new(cases.into_iter());
     let faults = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
                 loop {
-                    let Some(story) = waiting.lock().unwrap().next() else {
+                    let Some(case) = queue.lock().unwrap().next() else {
                         break;
                     };
-                    if let Err(fault) = story.survive() {
+                    if let Err(fault) = case.run() {
                         faults.lock().unwrap().push(fault);
                     }
                 }
@@ -218,24 +219,24 @@ fn survive_all(stories: Vec<Story>) {
     let faults = faults.into_inner().unwrap();
     assert!(
         faults.is_empty(),
-        "{} crashes were not survived:\n{}",
+        "{} recoveries failed:\n{}",
         faults.len(),
         faults.join("\n=====\n")
     );
-    println!("demos killed and started again: {count}");
+    println!("demos killed and restarted: {count}");
 }
 
-fn seeded() -> fastrand::Rng {
+fn seeded_rng() -> fastrand::Rng {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     fastrand::Rng::with_seed(seed)
 }
 
-/// Kills at any instant, every third time of everything there is.
-fn any_instant(rng: &mut fastrand::Rng, runner: DemoRunner, count: usize) -> Vec<Story> {
-    let story = |number: usize| {
-        let after = USUAL.mul_f64(rng.f64());
-        Story {
+/// Cases killed at a random instant: every third kills the whole machine.
+fn random_cases(rng: &mut fastrand::Rng, runner: DemoRunner, count: usize) -> Vec<CrashCase> {
+    let case = |number: usize| {
+        let after = TYPICAL_DURATION.mul_f64(rng.f64());
+        CrashCase {
             tracker: TRACKERS[number % 2],
             runner,
             kill: match number % 3 {
@@ -244,61 +245,61 @@ fn any_instant(rng: &mut fastrand::Rng, runner: DemoRunner, count: usize) -> Vec
             },
         }
     };
-    (0..count).map(story).collect()
+    (0..count).map(case).collect()
 }
 
 #[test]
-fn a_crash_at_any_instant_is_survived() {
-    let mut rng = seeded();
-    survive_all(any_instant(&mut rng, DemoRunner::Ci, 6));
+fn recovers_from_a_crash_at_any_instant() {
+    let mut rng = seeded_rng();
+    run_all(random_cases(&mut rng, DemoRunner::Ci, 6));
 }
 
 #[test]
-fn a_crash_at_each_named_point_is_survived() {
-    let mut rng = seeded();
-    let stories = PASSED.map(|point| Story {
+fn recovers_from_a_crash_at_each_point() {
+    let mut rng = seeded_rng();
+    let cases = COMMON_POINTS.map(|point| CrashCase {
         tracker: TRACKERS[rng.usize(..2)],
         runner: DemoRunner::Ci,
         kill: Kill::ServiceAt(point, 1),
     });
-    survive_all(stories.to_vec());
+    run_all(cases.to_vec());
 }
 
 #[test]
-fn a_crash_beside_machines_is_survived() {
-    let mut rng = seeded();
-    let mut points = [&PASSED[1..4], &DESTROYING].concat();
+fn recovers_from_a_crash_with_machines() {
+    let mut rng = seeded_rng();
+    let mut points = [&COMMON_POINTS[1..4], &MACHINE_POINTS].concat();
     rng.shuffle(&mut points);
-    let stories = points.into_iter().take(4).enumerate();
-    let stories = stories.map(|(number, point)| Story {
+    let cases = points.into_iter().take(4).enumerate();
+    let cases = cases.map(|(number, point)| CrashCase {
         tracker: TRACKERS[rng.usize(..2)],
-        runner: MACHINES[number % 2],
+        runner: MACHINE_RUNNERS[number % 2],
         kill: Kill::ServiceAt(point, 1),
     });
-    survive_all(stories.collect());
+    run_all(cases.collect());
 }
 
 #[test]
 #[ignore = "takes minutes"]
-fn a_crash_at_each_named_point_is_survived_on_every_host_and_system() {
-    let mut rng = seeded();
-    let mut stories = any_instant(&mut rng, DemoRunner::Ci, 24);
+fn recovers_from_a_crash_at_each_point_on_every_host_and_system() {
+    let mut rng = seeded_rng();
+    let mut cases = random_cases(&mut rng, DemoRunner::Ci, 24);
     for tracker in TRACKERS {
         for runner in [DemoRunner::Ci, DemoRunner::Vm, DemoRunner::Local] {
-            let beside = match runner {
+            let machine_points = match runner {
                 DemoRunner::Ci => &[][..],
-                DemoRunner::Vm | DemoRunner::Local => &DESTROYING,
+                DemoRunner::Vm | DemoRunner::Local => &MACHINE_POINTS,
             };
-            let points = PASSED.iter().chain(beside);
-            stories.extend(points.map(|point| Story {
+            let points = COMMON_POINTS.iter().chain(machine_points);
+            cases.extend(points.map(|point| CrashCase {
                 tracker,
                 runner,
                 kill: Kill::ServiceAt(*point, rng.u64(1..=2)),
             }));
         }
     }
-    for runner in MACHINES {
-        stories.extend(any_instant(&mut rng, runner, 6));
+    for runner in MACHINE_RUNNERS {
+        cases.extend(random_cases(&mut rng, runner, 6));
     }
-    survive_all(stories);
+    run_all(cases);
 }

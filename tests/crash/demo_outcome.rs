@@ -1,4 +1,4 @@
-//! What a demo that was killed and started again leaves behind, and what it has to be.
+//! State that a killed and restarted demo leaves behind, and the expected state.
 
 use std::path::Path;
 
@@ -8,76 +8,87 @@ use fake_vendors::{FakeVendors, FakeVendorsOptions, MachineSnapshot};
 use crate::demo::DemoRunner;
 use crate::program::PROGRAM;
 
-/// The last that a session's ticket is told.
-const GONE: &str = "Session machine cleaned up";
+/// Last comment about a session.
+const CLEANED_UP: &str = "Session machine cleaned up";
 
-/// What is left once nothing is to be done any more.
+/// Final state of a demo.
 #[derive(Debug)]
 pub struct DemoOutcome {
     workflow_runs: usize,
-    /// Of each pull request, those that our runs made.
+    /// Number of our runs' commits, by pull request.
     commits: Vec<usize>,
-    /// Names of all machines that ever were there.
-    made: Vec<String>,
-    left: Vec<MachineSnapshot>,
-    /// What shows each ticket's stage, and its comments.
+    /// Names of all machines that were ever created.
+    created: Vec<String>,
+    remaining: Vec<MachineSnapshot>,
+    /// Markers and comments of each ticket.
     tickets: Vec<(Vec<String>, Vec<String>)>,
 }
 
 impl DemoOutcome {
-    /// Looks at the town of a demo that has ended.
+    /// Reads the state of the fake vendors after a demo has ended.
     pub fn load(dir: &Path, tracker: Tracker) -> Self {
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let options = FakeVendorsOptions::new(dir.join("town"), PROGRAM);
-        let town = runtime.block_on(FakeVendors::start(options)).unwrap();
-        let repo = town.github().repo(demo::DEMO_OWNER, demo::DEMO_REPO);
+        let options = FakeVendorsOptions::new(dir.join("vendors"), PROGRAM);
+        let vendors = runtime.block_on(FakeVendors::start(options)).unwrap();
+        let repo = vendors.github().repo(demo::DEMO_OWNER, demo::DEMO_REPO);
         let commits = |head: &str| {
             let commits = repo.commits(head).into_iter();
-            let made = commits.filter(|commit| commit.message.contains("Agent-Implement-Dispatch"));
-            made.count()
+            let created =
+                commits.filter(|commit| commit.message.contains("Agent-Implement-Dispatch"));
+            created.count()
         };
         let pulls = repo.pulls().into_iter();
-        let remains = Self {
+        let outcome = Self {
             workflow_runs: repo.runs().len(),
             commits: pulls.map(|pull| commits(&pull.head)).collect(),
-            made: [town.fly().created_names(), town.docker().created_names()].concat(),
-            left: [town.fly().machines(), town.docker().containers()].concat(),
-            tickets: TICKETS.map(|key| shown(&town, tracker, key)).to_vec(),
+            created: [
+                vendors.fly().created_names(),
+                vendors.docker().created_names(),
+            ]
+            .concat(),
+            remaining: [vendors.fly().machines(), vendors.docker().containers()].concat(),
+            tickets: TICKETS
+                .map(|key| ticket_state(&vendors, tracker, key))
+                .to_vec(),
         };
-        runtime.block_on(town.stop());
-        remains
+        runtime.block_on(vendors.stop());
+        outcome
     }
 
-    /// Everything is as if nothing had been killed.
+    /// Whether the outcome is the same as without a kill.
     pub fn is_as_expected(&self, tracker: Tracker, runner: DemoRunner) -> bool {
-        let ran = (self.workflow_runs, self.made.len());
-        let all_ran = match runner {
-            DemoRunner::Ci => ran == (4, 0),
-            DemoRunner::Vm | DemoRunner::Local => ran == (0, 4),
+        let counts = (self.workflow_runs, self.created.len());
+        let all_runs_done = match runner {
+            DemoRunner::Ci => counts == (4, 0),
+            DemoRunner::Vm | DemoRunner::Local => counts == (0, 4),
         };
-        let mut tickets = self.tickets.iter().zip(ends(tracker, runner));
-        all_ran
+        let mut tickets = self.tickets.iter().zip(expected_tickets(tracker, runner));
+        all_runs_done
             && self.commits == [1, 1]
-            && self.left.is_empty()
-            && tickets.all(|((shown, said), (marker, begins))| {
-                shown == marker && said.len() == begins.len() && alike(said, &begins) == said.len()
+            && self.remaining.is_empty()
+            && tickets.all(|((actual, comments), (markers, prefixes))| {
+                actual == markers
+                    && comments.len() == prefixes.len()
+                    && matching_prefix(comments, &prefixes) == comments.len()
             })
     }
 
-    /// Each ticket has been told as usual, as far as its run came, and then that it died.
+    /// Whether each ticket has the usual comments up to the loss of its run, followed by the report of
+    /// the loss.
     pub fn is_as_expected_after_machine_loss(&self, tracker: Tracker, runner: DemoRunner) -> bool {
-        let mut tickets = self.tickets.iter().zip(ends(tracker, runner));
-        self.made.len() <= 4
+        let mut tickets = self.tickets.iter().zip(expected_tickets(tracker, runner));
+        self.created.len() <= 4
             && self.commits.iter().all(|commits| *commits == 1)
-            && self.left.is_empty()
-            && tickets.all(|((_, said), (_, begins))| {
-                let (usual, rest) = said.split_at(alike(said, &begins));
-                (rest.is_empty() && said.len() == begins.len()) || tells_the_death(usual, rest)
+            && self.remaining.is_empty()
+            && tickets.all(|((_, comments), (_, prefixes))| {
+                let (before, rest) = comments.split_at(matching_prefix(comments, &prefixes));
+                (rest.is_empty() && comments.len() == prefixes.len())
+                    || reports_machine_loss(before, rest)
             })
     }
 }
 
-/// The demo's tickets.
+/// Tickets of the demo.
 const TICKETS: [&str; 4] = [
     demo::DEMO_PLAIN,
     demo::DEMO_BLOCKED,
@@ -85,11 +96,14 @@ const TICKETS: [&str; 4] = [
     demo::DEMO_PLANNED,
 ];
 
-/// Each ticket's marker in the end, and how its comments begin.
-fn ends(tracker: Tracker, runner: DemoRunner) -> [(&'static [&'static str], Vec<&'static str>); 4] {
+/// Final markers of each ticket, and the prefixes of its comments.
+fn expected_tickets(
+    tracker: Tracker,
+    runner: DemoRunner,
+) -> [(&'static [&'static str], Vec<&'static str>); 4] {
     const PULL: &str = "Pull request opened";
     const GUARDED: &str = "🔒 Blocked by security guardrail";
-    const MADE: &str = "Session machine created";
+    const CREATED: &str = "Session machine created";
     const READY: &str = "Environment ready";
     const FINISHED: &str = "Finished. PR #";
     let [waiting, opened, failed]: [&[&str]; 3] = match tracker {
@@ -101,65 +115,65 @@ fn ends(tracker: Tracker, runner: DemoRunner) -> [(&'static [&'static str], Vec<
         Tracker::Jira => [&["Ready"], &["PR Ready"], &["Implementation Failed"]],
     };
     let plan = ["What is wanted", "Steps"];
-    let [plain, leaky, planned] = match runner {
+    let [plain, with_secret, planned] = match runner {
         DemoRunner::Ci => [vec![PULL], vec![GUARDED], [&plan[..], &[PULL]].concat()],
         DemoRunner::Vm | DemoRunner::Local => {
-            let plain = vec![MADE, READY, FINISHED, PULL, GONE];
-            let planned = [&[MADE], &plan[..], &[GONE], &plain].concat();
-            let leaky = vec![MADE, READY, "Session failed: 🔒", GUARDED, GONE];
-            [plain, leaky, planned]
+            let plain = vec![CREATED, READY, FINISHED, PULL, CLEANED_UP];
+            let planned = [&[CREATED], &plan[..], &[CLEANED_UP], &plain].concat();
+            let with_secret = vec![CREATED, READY, "Session failed: 🔒", GUARDED, CLEANED_UP];
+            [plain, with_secret, planned]
         }
     };
     [
         (opened, plain),
         (waiting, vec![]),
-        (failed, leaky),
+        (failed, with_secret),
         (opened, planned),
     ]
 }
 
-/// How many comments begin as they should, up to the first that does not.
-fn alike(said: &[String], begins: &[&str]) -> usize {
-    said.iter()
-        .zip(begins)
-        .take_while(|(said, begin)| said.trim_start_matches("## ").starts_with(**begin))
+/// Number of leading comments with the expected prefixes.
+fn matching_prefix(comments: &[String], prefixes: &[&str]) -> usize {
+    comments
+        .iter()
+        .zip(prefixes)
+        .take_while(|(comment, prefix)| comment.trim_start_matches("## ").starts_with(**prefix))
         .count()
 }
 
-/// What a ticket is told of a run that died with its machine, after what it was told as usual. A session
-/// that had told of a failure of its own is not told to have failed again; the log is left out where
-/// there is none.
-fn tells_the_death(usual: &[String], said: &[String]) -> bool {
-    const DIED: &str = "failed: the session ended with exit code 137";
-    let had_failed = usual
+/// Whether the comments after the usual ones report a run lost with its machine. A session that has
+/// already reported a failure does not report a second one. The log excerpt is optional.
+fn reports_machine_loss(before: &[String], comments: &[String]) -> bool {
+    const KILLED: &str = "failed: the session ended with exit code 137";
+    let failed_before = before
         .last()
         .is_some_and(|last| last.starts_with("Session failed"));
-    let of_run = match said.split_first() {
-        _ if had_failed => said,
-        Some((session, rest)) if session.starts_with(&format!("Session {DIED}")) => rest,
+    let run_comments = match comments.split_first() {
+        _ if failed_before => comments,
+        Some((session, rest)) if session.starts_with(&format!("Session {KILLED}")) => rest,
         _ => return false,
     };
-    match of_run {
-        [run, log @ .., gone] => {
+    match run_comments {
+        [run, log @ .., cleanup] => {
             ["Planning", "Implementation"].contains(&run.split(' ').next().unwrap())
-                && run.contains(DIED)
+                && run.contains(KILLED)
                 && log.len() <= 1
                 && log.iter().all(|log| log.starts_with("Log excerpt ("))
-                && gone.starts_with(GONE)
+                && cleanup.starts_with(CLEANED_UP)
         }
         _ => false,
     }
 }
 
-/// What shows a ticket's stage, and its comments.
-fn shown(town: &FakeVendors, tracker: Tracker, key: &str) -> (Vec<String>, Vec<String>) {
+/// Markers and comments of a ticket.
+fn ticket_state(vendors: &FakeVendors, tracker: Tracker, key: &str) -> (Vec<String>, Vec<String>) {
     match tracker {
         Tracker::Linear => {
-            let ticket = town.linear().issue(key);
+            let ticket = vendors.linear().issue(key);
             (ticket.labels(), ticket.comments())
         }
         Tracker::Jira => {
-            let ticket = town.jira().issue(key);
+            let ticket = vendors.jira().issue(key);
             (
                 Vec::from_iter(ticket.snapshot().unwrap().status),
                 ticket.comments(),

@@ -1,4 +1,4 @@
-//! What was acknowledged while the service died again and again: reports, events, changes, backups.
+//! Durability of acknowledged reports, webhooks, settings and backups across kills.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,11 +13,8 @@ use crate::checks::{VerifiedCounts, ensure, open_store};
 use crate::crash_env::{CrashEnv, IDLE_TEAM, WEBHOOK_SECRET};
 use crate::program::command;
 
-/// Sends every event that was acknowledged once more: each is known, so each had been stored.
-pub async fn redeliver_events(
-    world: &CrashEnv,
-    counted: &mut VerifiedCounts,
-) -> Result<(), String> {
+/// Redelivers every acknowledged webhook; each must be recognized as a duplicate.
+pub async fn redeliver_events(env: &CrashEnv, counts: &mut VerifiedCounts) -> Result<(), String> {
     let secret = Secret::new(WEBHOOK_SECRET);
     let client = reqwest::Client::new();
     let signed = |payload: &Value| {
@@ -25,79 +22,80 @@ pub async fn redeliver_events(
         let signature = sign(body.as_bytes(), &secret);
         (body, signature)
     };
-    let known = async |request: reqwest::RequestBuilder| {
-        let answer = request.send().await.map_err(|error| error.to_string())?;
-        let answer: Value = answer.json().await.map_err(|error| error.to_string())?;
-        ensure(answer["reason"] == "duplicate", || {
-            format!("an acknowledged event was forgotten: {answer}")
+    let expect_duplicate = async |request: reqwest::RequestBuilder| {
+        let response = request.send().await.map_err(|error| error.to_string())?;
+        let response: Value = response.json().await.map_err(|error| error.to_string())?;
+        ensure(response["reason"] == "duplicate", || {
+            format!("an acknowledged event was lost: {response}")
         })
     };
-    let told = world.vendors.github().webhook_deliveries();
-    for event in told.iter().filter(|event| event.status == Some(200)) {
+    let deliveries = env.vendors.github().webhook_deliveries();
+    for event in deliveries.iter().filter(|event| event.status == Some(200)) {
         let (body, signature) = signed(&event.payload);
-        let request = client.post(world.url("/api/repo-host/webhook")).body(body);
+        let request = client.post(env.url("/api/repo-host/webhook")).body(body);
         let request = request
             .header("x-github-event", &event.event)
             .header("x-github-delivery", &event.id)
             .header("x-hub-signature-256", format!("sha256={signature}"));
-        known(request).await?;
-        counted.host_events += 1;
+        expect_duplicate(request).await?;
+        counts.host_events += 1;
     }
-    let hooks = [
+    let ticket_deliveries = [
         (
-            world.vendors.linear().webhook_deliveries(),
+            env.vendors.linear().webhook_deliveries(),
             "/api/ticketing-a/webhook",
         ),
         (
-            world.vendors.jira().webhook_deliveries(),
+            env.vendors.jira().webhook_deliveries(),
             "/api/ticketing-b/webhook",
         ),
     ];
-    for (events, path) in hooks {
-        let taken = events.into_iter().filter(|event| {
-            let answer = event.response.as_ref().filter(|(status, _)| *status == 200);
-            answer.is_some_and(|(_, answer)| answer.contains("queued"))
+    for (events, path) in ticket_deliveries {
+        let accepted = events.into_iter().filter(|event| {
+            let response = event.response.as_ref().filter(|(status, _)| *status == 200);
+            response.is_some_and(|(_, response)| response.contains("queued"))
         });
-        for event in taken {
+        for event in accepted {
             let mut payload = event.payload;
             if path.contains("ticketing-a") {
                 payload["webhookTimestamp"] = json!(Clock::System.now().as_millis());
             }
             let (body, signature) = signed(&payload);
-            let request = client.post(world.url(path)).body(body);
+            let request = client.post(env.url(path)).body(body);
             let request = request
                 .header("linear-delivery", &event.id)
                 .header("linear-signature", &signature)
                 .header("x-atlassian-webhook-identifier", &event.id)
                 .header("x-hub-signature", format!("sha256={signature}"));
-            known(request).await?;
-            counted.ticket_events += 1;
+            expect_duplicate(request).await?;
+            counts.ticket_events += 1;
         }
     }
     Ok(())
 }
 
-/// Of the first reports that were acknowledged, each is among the steps of its job.
-pub fn check_reports(world: &CrashEnv, store: &Store, first: usize) -> Result<(), String> {
-    let reports = world
+/// Checks that the first acknowledged reports are stored, and all accepted results if `first` is
+/// unlimited.
+pub fn check_reports(env: &CrashEnv, store: &Store, first: usize) -> Result<(), String> {
+    let reports = env
         .record()
         .reports
         .iter()
         .take(first)
         .cloned()
         .collect::<Vec<_>>();
-    let mut kept: HashMap<String, HashSet<String>> = HashMap::new();
+    let mut stored: HashMap<String, HashSet<String>> = HashMap::new();
     for (job, step) in reports {
-        let steps = kept.entry(job.clone()).or_insert_with(|| {
+        let steps = stored.entry(job.clone()).or_insert_with(|| {
             let id = JobId::from(job.as_str());
             let steps = store.read(|tx| steps::of_job(tx, &id)).unwrap();
             steps.into_iter().map(|step| step.id).collect()
         });
         ensure(steps.contains(&step), || {
-            format!("{step} of {job} was acknowledged and is lost")
+            format!("{step} of {job} was acknowledged but not stored")
         })?;
     }
-    let results = world.record().results.clone();
+    let results = env.record().results.clone();
     for id in results.into_iter().filter(|_| first == usize::MAX) {
         let job = store
             .read(|tx| jobs::get(tx, &JobId::from(id.as_str())))
@@ -109,57 +107,62 @@ pub fn check_reports(world: &CrashEnv, store: &Store, first: usize) -> Result<()
     Ok(())
 }
 
-/// What an operator was told is changed is changed, and each change is on record.
-pub fn check_changes(world: &CrashEnv, store: &Store) -> Result<(), String> {
-    let asked = world.record().requested_cap;
-    let changes = world.record().acknowledged_caps.clone();
+/// Checks that the acknowledged mapping changes are stored and audited.
+pub fn check_changes(env: &CrashEnv, store: &Store) -> Result<(), String> {
+    let requested = env.record().requested_cap;
+    let changes = env.record().acknowledged_caps.clone();
     let idle = store
         .read(|tx| mappings::get(tx, &TeamKey::from(IDLE_TEAM)))
         .unwrap();
     let cap = idle.map_or(0, |mapping| mapping.max_in_progress);
     let last = changes.last().copied().unwrap_or_default();
-    ensure((last..=asked).contains(&cap), || {
-        format!("{last} was acknowledged and {asked} asked for, but it is {cap}")
+    ensure((last..=requested).contains(&cap), || {
+        format!("{last} was acknowledged and {requested} requested, but the cap is {cap}")
     })?;
     let entries = store.read(|tx| audit::latest(tx, None, 100_000)).unwrap();
-    let noted = entries
+    let audit_entries = entries
         .iter()
         .filter(|entry| entry.target == IDLE_TEAM)
         .count();
-    ensure(noted > changes.len(), || {
+    ensure(audit_entries > changes.len(), || {
         format!(
-            "{} changes were acknowledged, {noted} are on record",
+            "{} changes were acknowledged, {audit_entries} are in the audit log",
             changes.len()
         )
     })
 }
 
-/// What was answered to its end restores, and holds what had been acknowledged before; what was cut
-/// off is refused, unless only the end of the answer is missing and the backup is whole.
-pub async fn check_backups(world: &CrashEnv, counted: &mut VerifiedCounts) -> Result<(), String> {
-    let backups = std::mem::take(&mut world.record().backups);
+/// A completely received backup restores and contains everything acknowledged before it. A truncated one
+/// is rejected, unless only the end of the response is missing and the backup itself is complete.
+pub async fn check_backups(env: &CrashEnv, counts: &mut VerifiedCounts) -> Result<(), String> {
+    let backups = std::mem::take(&mut env.record().backups);
     for backup in backups {
-        let place = world.dir.join("restored");
+        let restore_dir = env.dir.join("restored");
         let mut restore = command(&["restore", "--data-dir"]);
-        let restored = restore.arg(&place).arg(&backup.file).output().unwrap();
-        let told = String::from_utf8_lossy(&restored.stderr).into_owned();
-        let shown = backup.file.display();
+        let restored = restore
+            .arg(&restore_dir)
+            .arg(&backup.file)
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&restored.stderr).into_owned();
+        let file = backup.file.display();
         if restored.status.success() {
-            let store = open_store(&place).await;
-            check_reports(world, &store, backup.reports_before)
-                .map_err(|fault| format!("{shown}: {fault}"))?;
+            let store = open_store(&restore_dir).await;
+            check_reports(env, &store, backup.reports_before)
+                .map_err(|fault| format!("{file}: {fault}"))?;
             drop(store);
-            counted.backups += 1;
+            counts.backups += 1;
         } else {
             ensure(!backup.is_complete, || {
-                format!("{shown} was answered whole: {told}")
+                format!("{file} was complete but not restored: {stderr}")
             })?;
-            let is_known = told.contains("cut off or damaged") || told.contains("not a backup");
-            ensure(is_known, || format!("{shown}: {told}"))?;
-            counted.truncated_backups += 1;
+            let is_expected_error =
+                stderr.contains("cut off or damaged") || stderr.contains("not a backup");
+            ensure(is_expected_error, || format!("{file}: {stderr}"))?;
+            counts.truncated_backups += 1;
         }
-        // There is none where nothing was restored.
-        let _ = std::fs::remove_dir_all(&place);
+        // The folder does not exist if nothing was restored.
+        let _ = std::fs::remove_dir_all(&restore_dir);
     }
     Ok(())
 }

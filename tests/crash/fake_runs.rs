@@ -1,5 +1,5 @@
-//! Runs that this test plays: each reports its steps and its result as a run does, again and again
-//! until it is answered, and every answer is remembered.
+//! Fake runs: each posts its steps and its result like a real run, retries until it gets a response, and
+//! records every acknowledgement.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,40 +12,40 @@ use tokio::task::JoinSet;
 
 use crate::crash_env::{CrashEnv, TIMEOUT};
 
-/// How soon is what nobody answered reported again?
-const AGAIN: Duration = Duration::from_millis(80);
+/// Retry interval of an unanswered report.
+const RETRY_INTERVAL: Duration = Duration::from_millis(80);
 
-/// Plays every run of the repository of puppets until told to stop.
-pub async fn drive_all(world: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
-    let mut known = HashSet::new();
-    let mut playing = JoinSet::new();
+/// Drives every run of the fake-run repository until stopped.
+pub async fn drive_all(env: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
+    let mut seen = HashSet::new();
+    let mut tasks = JoinSet::new();
     while !stop.load(Ordering::Relaxed) {
-        for run in world.repo("puppets").runs() {
-            if known.insert(run.id) {
-                playing.spawn(Puppet::new(Arc::clone(&world), run).play());
+        for run in env.repo("fake-runs").runs() {
+            if seen.insert(run.id) {
+                tasks.spawn(FakeRun::new(Arc::clone(&env), run).run_to_end());
             }
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    playing.join_all().await;
+    tasks.join_all().await;
 }
 
-struct Puppet {
-    world: Arc<CrashEnv>,
+struct FakeRun {
+    env: Arc<CrashEnv>,
     client: reqwest::Client,
     run: RunSnapshot,
     job: String,
 }
 
-impl Puppet {
-    fn new(world: Arc<CrashEnv>, run: RunSnapshot) -> Self {
+impl FakeRun {
+    fn new(env: Arc<CrashEnv>, run: RunSnapshot) -> Self {
         let client = reqwest::Client::builder()
             .pool_max_idle_per_host(0)
             .timeout(Duration::from_secs(10));
         let job = run.inputs["dispatch_id"].as_str().unwrap().to_owned();
         Self {
             client: client.build().unwrap(),
-            world,
+            env,
             run,
             job,
         }
@@ -55,7 +55,7 @@ impl Puppet {
         self.run.inputs[name].as_str().unwrap()
     }
 
-    async fn play(self) {
+    async fn run_to_end(self) {
         let steps = fastrand::u32(6..14);
         for number in 0..steps {
             tokio::time::sleep(Duration::from_millis(fastrand::u64(20..300))).await;
@@ -66,8 +66,8 @@ impl Puppet {
             }
         }
         self.end().await;
-        std::fs::write(self.world.gates_dir().join(&self.job), "").unwrap();
-        // What comes after the end is kept as well.
+        std::fs::write(self.env.gates_dir().join(&self.job), "").unwrap();
+        // Reports after the result are stored as well.
         self.report("late").await;
     }
 
@@ -76,20 +76,20 @@ impl Puppet {
             "id": step, "type": "implement", "status": "passed", "started_at": "2027-01-15T08:00:00Z",
         }});
         let status = self
-            .tell("/runner/progress", "run_progress_token", &body)
+            .post("/runner/progress", "run_progress_token", &body)
             .await;
         if status == 200 {
             let report = (self.job.clone(), step.to_owned());
-            self.world.record().reports.push(report);
+            self.env.record().reports.push(report);
         } else {
-            self.world
-                .record_violation(format!("{step} of {} was answered {status}", self.job));
+            self.env
+                .record_violation(format!("{step} of {} got status {status}", self.job));
         }
     }
 
-    /// Opens the pull request as a run does, and says so.
+    /// Opens the pull request like a real run and posts the result.
     async fn end(&self) {
-        let repo = self.world.repo("puppets");
+        let repo = self.env.repo("fake-runs");
         let branch = self.input("branch");
         let ticket = self.input("issue_identifier");
         let message = format!("{ticket}\n\nAgent-Implement-Dispatch: {}", self.job);
@@ -103,29 +103,29 @@ impl Puppet {
         let body = json!({
             "phase": "implementation", "outcome": "success", "prUrl": repo.pull_url(number), "comments": [],
         });
-        // 409 says that a try whose answer was lost has counted.
-        match self.tell("/runner/result", "run_token", &body).await {
-            200 | 409 => self.world.record().results.push(self.job.clone()),
+        // 409 means that an earlier attempt, whose response was lost, was accepted.
+        match self.post("/runner/result", "run_token", &body).await {
+            200 | 409 => self.env.record().results.push(self.job.clone()),
             status => self
-                .world
-                .record_violation(format!("the result of {} was answered {status}", self.job)),
+                .env
+                .record_violation(format!("the result of {} got status {status}", self.job)),
         }
     }
 
-    /// Tells it until it is answered.
-    async fn tell(&self, path: &str, token: &str, body: &Value) -> u16 {
-        let began = Instant::now();
+    /// Posts a body until it gets a response, and returns the status.
+    async fn post(&self, path: &str, token: &str, body: &Value) -> u16 {
+        let started = Instant::now();
         loop {
-            let request = self.client.post(self.world.url(path)).json(body);
+            let request = self.client.post(self.env.url(path)).json(body);
             let sent = request.bearer_auth(self.input(token)).send().await;
-            match sent.map(|answer| answer.status().as_u16()) {
+            match sent.map(|response| response.status().as_u16()) {
                 Ok(status) if status < 500 => return status,
-                told if began.elapsed() > TIMEOUT => {
-                    self.world
-                        .record_violation(format!("nobody takes {path}: {told:?}"));
+                outcome if started.elapsed() > TIMEOUT => {
+                    self.env
+                        .record_violation(format!("no response to {path}: {outcome:?}"));
                     return 0;
                 }
-                _ => tokio::time::sleep(AGAIN).await,
+                _ => tokio::time::sleep(RETRY_INTERVAL).await,
             }
         }
     }

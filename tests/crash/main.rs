@@ -1,8 +1,13 @@
-//! A `kill -9` at any instant loses nothing that was acknowledged, and repeats nothing.
+//! A `kill -9` at any instant loses nothing that was acknowledged and repeats no effect.
 //!
-//! Two kinds of world are killed: whole demos, once each, on every kind of host (`demo`), and a service
-//! at work, over and over, with everything else alive around it (`fire`). Each has a short form, which
-//! is part of every run, and a long one.
+//! Two kinds of environment are killed: whole demos, once each, on every kind of host (`demo`), and a
+//! busy service, repeatedly, while everything around it continues (`service_kills`). Each has a short
+//! form, which is part of every test run, and a long form.
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    reason = "a test or benchmark has no public interface"
+)]
 #![allow(clippy::unwrap_used)]
 
 mod checks;

@@ -1,4 +1,4 @@
-//! The real binary, and how it is ended without a word.
+//! The real binary, and how it is killed.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-implement");
 
-/// The binary with a command, in an environment that holds nothing but what processes need.
+/// Command of the binary with a minimal environment.
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command
@@ -20,24 +20,24 @@ pub fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// Whether it was ended as `kill -9` does.
+/// Whether the process was ended by SIGKILL.
 pub fn is_sigkilled(status: ExitStatus) -> bool {
     status.signal() == Some(9)
 }
 
-/// A process that does not outlive the test that started it.
+/// Process that is killed when dropped.
 pub struct KillOnDrop(pub Child);
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // Mostly it has ended.
+        // The process has usually exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Kills every process whose command line or working directory names the folder, until there is none:
-/// what is killed may have started another since the last look.
+/// Kills every process whose command line or working directory contains the folder. Repeats until there
+/// is none, because a killed process may have started another one.
 pub fn kill_processes_in(dir: &Path) {
     loop {
         let found = processes_of(dir);
@@ -51,35 +51,36 @@ pub fn kill_processes_in(dir: &Path) {
     }
 }
 
-/// Those that are alive; what is dead and not yet buried names nothing.
+/// Living processes of the folder. Zombies have no command line and no working directory.
 fn processes_of(dir: &Path) -> Vec<Pid> {
-    let needle = dir.to_str().unwrap();
-    let is_ours = |process: &Path| {
+    let dir_name = dir.to_str().unwrap();
+    let belongs_to_dir = |process: &Path| {
         let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
         let cwd = std::fs::read_link(process.join("cwd")).unwrap_or_default();
-        String::from_utf8_lossy(&line).contains(needle) || cwd.starts_with(dir)
+        String::from_utf8_lossy(&line).contains(dir_name) || cwd.starts_with(dir)
     };
     let all = std::fs::read_dir("/proc").unwrap().flatten();
-    let ours = all.filter(|entry| is_ours(&entry.path()));
-    ours.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
+    let processes = all.filter(|entry| belongs_to_dir(&entry.path()));
+    processes
+        .filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
         .filter(|pid| *pid != rustix::process::getpid())
         .collect()
 }
 
-/// The record of who did what is whole.
+/// Verifies the audit log.
 pub fn check_audit(data: &Path) -> Result<(), String> {
     let mut verify = command(&["audit", "verify", "--data-dir"]);
     let verified = verify.arg(data).output().unwrap();
-    let told = String::from_utf8_lossy(&verified.stdout).into_owned();
-    if verified.status.success() && told.starts_with("ok: ") {
+    let stdout = String::from_utf8_lossy(&verified.stdout).into_owned();
+    if verified.status.success() && stdout.starts_with("ok: ") {
         Ok(())
     } else {
-        Err(format!("the audit: {told} {verified:?}"))
+        Err(format!("audit verification failed: {stdout} {verified:?}"))
     }
 }
 
 #[test]
-fn what_kills_the_service_is_nowhere_to_be_found() {
+fn crash_options_are_hidden() {
     let words = [
         "crash-at",
         "crash_at",
@@ -87,7 +88,7 @@ fn what_kills_the_service_is_nowhere_to_be_found() {
         "commit-begun",
         "--quick",
     ];
-    for shown in [
+    for arguments in [
         &["serve", "--help"][..],
         &["demo", "--help"],
         &["--help"],
@@ -98,15 +99,15 @@ fn what_kills_the_service_is_nowhere_to_be_found() {
         &["serve", "--print-config"],
         &["openapi"],
     ] {
-        let said = command(shown).output().unwrap();
-        let told = [said.stdout, said.stderr].concat();
-        let told = String::from_utf8_lossy(&told);
-        let found = words.iter().find(|word| told.contains(**word));
-        assert_eq!(found, None, "in {shown:?}");
+        let output = command(arguments).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        let found = words.iter().find(|word| text.contains(**word));
+        assert_eq!(found, None, "in {arguments:?}");
     }
-    // No variable sets it either: each of these would be a wrong value.
-    let named = ["CRASH_AT", "AGENT_IMPLEMENT_CRASH_AT", "QUICK"];
-    let mut shown = command(&["serve", "--print-config"]);
-    shown.envs(named.map(|name| (name, "nowhere")));
-    assert!(shown.output().unwrap().status.success());
+    // No environment variable enables them either: each of these values would be invalid.
+    let variables = ["CRASH_AT", "AGENT_IMPLEMENT_CRASH_AT", "QUICK"];
+    let mut print_config = command(&["serve", "--print-config"]);
+    print_config.envs(variables.map(|name| (name, "nowhere")));
+    assert!(print_config.output().unwrap().status.success());
 }

@@ -1,6 +1,6 @@
-//! A service at work, killed again and again while everything around it goes on: tickets come, vendors
-//! misbehave and repeat their webhooks until they are taken, runs report, an operator changes things,
-//! backups are taken. Then it is left in peace, and everything is counted.
+//! A busy service, killed repeatedly while tickets arrive, vendors fail and redeliver webhooks, runs
+//! report, an operator changes settings and backups are taken. Then it runs undisturbed until it is
+//! idle, and everything is checked.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,58 +16,58 @@ use crate::crash_env::CrashEnv;
 use crate::program::{KillOnDrop, is_sigkilled, kill_processes_in};
 use crate::{clients, fake_runs};
 
-/// How many worlds the long form has, and how often it kills in each beside the one at its founding.
-const WORLDS: u64 = 12;
-const KILLS: usize = 84;
+/// Number of seeds of the long form, and kills per seed in addition to the one during setup.
+const SEEDS: u64 = 12;
+const KILLS_PER_SEED: usize = 84;
 
-/// How long after its start is a service killed, at most?
-const LIFE: Duration = Duration::from_millis(1_500);
+/// Maximum runtime of a service that is killed at a random instant.
+const MAX_RUNTIME: Duration = Duration::from_millis(1_500);
 
-/// How long may it take until a place is reached? It is killed wherever it is then.
-const VISIT: Duration = Duration::from_secs(4);
+/// Maximum wait for a crash point. After it, the service is killed wherever it is.
+const VISIT_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Chance of each way in which a vendor can fail a request.
-const FAULTS: f64 = 0.02;
+/// Probability of each kind of vendor fault, per request.
+const FAULT_RATE: f64 = 0.02;
 
-/// Of machines, which this world has none of.
-const ELSEWHERE: [CrashPoint; 3] = [
+/// Crash points of machines, which this environment does not use.
+const MACHINE_POINTS: [CrashPoint; 3] = [
     CrashPoint::DestroyClaimed,
     CrashPoint::Destroyed,
     CrashPoint::DestroyRecorded,
 ];
 
-/// How the service dies.
+/// Way in which the service is killed.
 #[derive(Debug, Clone, Copy)]
 enum Kill {
     At(Duration),
     Visiting(CrashPoint, u64),
 }
 
-/// Kills of a seed: every place as often as the others, every second or third at any instant.
+/// Kills of a seed: every crash point equally often, and four of ten at a random instant.
 fn kills(seed: u64, count: usize) -> Vec<Kill> {
     let mut rng = fastrand::Rng::with_seed(seed);
-    let places = CrashPoint::ALL
+    let points = CrashPoint::ALL
         .iter()
-        .filter(|place| !ELSEWHERE.contains(place));
-    let mut bag: Vec<CrashPoint> = Vec::new();
+        .filter(|point| !MACHINE_POINTS.contains(point));
+    let mut remaining_points: Vec<CrashPoint> = Vec::new();
     (0..count)
         .map(|_| {
             if rng.u8(..10) < 4 {
-                return Kill::At(LIFE.mul_f64(rng.f64()));
+                return Kill::At(MAX_RUNTIME.mul_f64(rng.f64()));
             }
-            if bag.is_empty() {
-                bag.extend(places.clone());
-                rng.shuffle(&mut bag);
+            if remaining_points.is_empty() {
+                remaining_points.extend(points.clone());
+                rng.shuffle(&mut remaining_points);
             }
-            let place = bag.pop().unwrap();
-            Kill::Visiting(place, rng.u64(1..=often(place)))
+            let point = remaining_points.pop().unwrap();
+            Kill::Visiting(point, rng.u64(1..=max_visits(point)))
         })
         .collect()
 }
 
-/// How often is a place reached within a second or two, at least?
-fn often(place: CrashPoint) -> u64 {
-    match place {
+/// Number of visits that a crash point reaches within a second or two, at least.
+fn max_visits(point: CrashPoint) -> u64 {
+    match point {
         CrashPoint::CommitBegun | CrashPoint::CommitDone => 30,
         CrashPoint::ProgressStored => 8,
         CrashPoint::EntryClaimed | CrashPoint::EntryPerformed | CrashPoint::EntryCompleted => 4,
@@ -77,7 +77,7 @@ fn often(place: CrashPoint) -> u64 {
     }
 }
 
-/// What a world was put through, and what was found in it.
+/// Kills of one or several seeds, and the checked items.
 #[derive(Default)]
 pub struct KillStats {
     pub seeds: Vec<u64>,
@@ -91,7 +91,7 @@ impl KillStats {
         self.kills.values().sum()
     }
 
-    fn note(&mut self, kill: &str) {
+    fn count_kill(&mut self, kill: &str) {
         *self.kills.entry(kill.to_owned()).or_default() += 1;
     }
 
@@ -107,7 +107,7 @@ impl KillStats {
 
 impl fmt::Display for KillStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "worlds: {}, seeds {:?}", self.seeds.len(), self.seeds)?;
+        writeln!(f, "seeds: {} {:?}", self.seeds.len(), self.seeds)?;
         writeln!(f, "kills: {}, starts: {}", self.total_kills(), self.starts)?;
         for (kill, count) in &self.kills {
             writeln!(f, "  {kill}: {count}")?;
@@ -116,117 +116,114 @@ impl fmt::Display for KillStats {
     }
 }
 
-/// One world from its founding to the verdict; the error says what was wrong, with the log.
-async fn survive(seed: u64, count: usize) -> Result<KillStats, String> {
+/// Runs one seed from setup to the final checks. The error contains the failure and the log.
+async fn run_seed(seed: u64, count: usize) -> Result<KillStats, String> {
     let dir = tempfile::Builder::new().prefix("crash-").tempdir().unwrap();
-    let world = Arc::new(CrashEnv::create(dir.path(), seed).await);
-    let mut figures = KillStats {
+    let env = Arc::new(CrashEnv::create(dir.path(), seed).await);
+    let mut stats = KillStats {
         seeds: vec![seed],
         starts: 2,
         ..KillStats::default()
     };
-    // The founding ends with one: what an operator was told just before must stay.
-    figures.note("just after an answer");
-    let outcome = burn(&world, count, &mut figures).await;
-    let judged = match outcome {
-        Ok(service) => checks::check_all(&world, service).await,
+    // Setup ends with a kill, right after the operator's last acknowledged change.
+    stats.count_kill("right after a response");
+    let outcome = kill_repeatedly(&env, count, &mut stats).await;
+    let result = match outcome {
+        Ok(service) => checks::check_all(&env, service).await,
         Err(fault) => Err(fault),
     };
-    kill_processes_in(&world.dir);
-    judged
+    kill_processes_in(&env.dir);
+    result
         .map(|counted| {
-            figures.verified = counted;
-            figures
+            stats.verified = counted;
+            stats
         })
         .map_err(|fault| {
-            let log = std::fs::read_to_string(world.log_file()).unwrap_or_default();
-            let kept = dir.keep();
-            let shown = kept.display();
-            format!("seed {seed}, everything is in {shown}:\n{log}\n== wrong is: {fault}")
+            let log = std::fs::read_to_string(env.log_file()).unwrap_or_default();
+            let kept_dir = dir.keep();
+            let path = kept_dir.display();
+            format!("seed {seed}, files kept in {path}:\n{log}\n== failure: {fault}")
         })
 }
 
-/// Kills as planned, and answers a service that lives and has nothing left to do.
-async fn burn(
-    world: &Arc<CrashEnv>,
+/// Kills the service as planned, and returns a running service without remaining work.
+async fn kill_repeatedly(
+    env: &Arc<CrashEnv>,
     count: usize,
-    figures: &mut KillStats,
+    stats: &mut KillStats,
 ) -> Result<KillOnDrop, String> {
     let (stop, end) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
-    let mut around = JoinSet::new();
-    around.spawn(clients::file_tickets(Arc::clone(world), Arc::clone(&stop)));
-    around.spawn(clients::change_mapping(
-        Arc::clone(world),
-        Arc::clone(&stop),
-    ));
-    around.spawn(clients::take_backups(Arc::clone(world), Arc::clone(&stop)));
-    around.spawn(clients::inject_faults(Arc::clone(world), Arc::clone(&stop)));
-    let mut beside = JoinSet::new();
-    beside.spawn(clients::post_comments(Arc::clone(world), Arc::clone(&end)));
-    beside.spawn(fake_runs::drive_all(Arc::clone(world), Arc::clone(&end)));
-    world.set_fault_rate(FAULTS);
-    for kill in kills(world.seed, count) {
-        figures.starts += 1;
-        figures.note(&die(world, kill).await?);
-        world.record().kills += 1;
+    let mut client_tasks = JoinSet::new();
+    client_tasks.spawn(clients::file_tickets(Arc::clone(env), Arc::clone(&stop)));
+    client_tasks.spawn(clients::change_mapping(Arc::clone(env), Arc::clone(&stop)));
+    client_tasks.spawn(clients::take_backups(Arc::clone(env), Arc::clone(&stop)));
+    client_tasks.spawn(clients::inject_faults(Arc::clone(env), Arc::clone(&stop)));
+    let mut run_tasks = JoinSet::new();
+    run_tasks.spawn(clients::post_comments(Arc::clone(env), Arc::clone(&end)));
+    run_tasks.spawn(fake_runs::drive_all(Arc::clone(env), Arc::clone(&end)));
+    env.set_fault_rate(FAULT_RATE);
+    for kill in kills(env.seed, count) {
+        stats.starts += 1;
+        stats.count_kill(&kill_once(env, kill).await?);
+        env.record().kills += 1;
     }
     stop.store(true, Ordering::Relaxed);
-    world.set_fault_rate(0.0);
-    figures.starts += 1;
-    let service = world.start_service(None);
-    around.join_all().await;
-    let calm = checks::wait_until_idle(world).await;
+    env.set_fault_rate(0.0);
+    stats.starts += 1;
+    let service = env.start_service(None);
+    client_tasks.join_all().await;
+    let idle = checks::wait_until_idle(env).await;
     end.store(true, Ordering::Relaxed);
-    beside.join_all().await;
-    calm.map(|()| service)
+    run_tasks.join_all().await;
+    idle.map(|()| service)
 }
 
-/// One life of the service. Answers how it ended.
-async fn die(world: &CrashEnv, kill: Kill) -> Result<String, String> {
+/// Starts the service, kills it, and returns how.
+async fn kill_once(env: &CrashEnv, kill: Kill) -> Result<String, String> {
     let (visit, limit) = match kill {
         Kill::At(instant) => (None, instant),
-        Kill::Visiting(place, times) => (Some(format!("{place}:{times}")), VISIT),
+        Kill::Visiting(point, times) => (Some(format!("{point}:{times}")), VISIT_TIMEOUT),
     };
-    let mut service = world.start_service(visit.as_deref());
-    let began = Instant::now();
+    let mut service = env.start_service(visit.as_deref());
+    let started = Instant::now();
     loop {
         if let Some(status) = service.0.try_wait().unwrap() {
             return match (kill, is_sigkilled(status)) {
-                (Kill::Visiting(place, _), true) => Ok(place.to_string()),
-                _ => Err(format!("the service ended by itself: {status}")),
+                (Kill::Visiting(point, _), true) => Ok(point.to_string()),
+                _ => Err(format!("the service exited by itself: {status}")),
             };
         }
-        if began.elapsed() >= limit {
+        if started.elapsed() >= limit {
             service.0.kill().unwrap();
             service.0.wait().unwrap();
             return Ok(match kill {
                 Kill::At(_) => "at any instant".to_owned(),
-                Kill::Visiting(..) => "at any instant, its place not reached".to_owned(),
+                Kill::Visiting(..) => "at any instant, crash point not reached".to_owned(),
             });
         }
         tokio::time::sleep(Duration::from_millis(3)).await;
     }
 }
 
-/// Worlds, four at a time; tells the figures of all, and every world that failed.
-fn survive_all(worlds: Vec<(u64, usize)>) {
-    let waiting = Mutex::new(worlds.into_iter());
-    let (figures, faults) = (Mutex::new(KillStats::default()), Mutex::new(Vec::new()));
+/// Runs seeds four at a time, and prints the statistics and every failed seed.
+fn run_all(seeds: Vec<(u64, usize)>) {
+    let queue = Mutex::new(seeds.into_iter());
+    let (stats, faults) = (Mutex::new(KillStats::default()), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 let runtime = tokio::runtime::Runtime::new().unwrap();
                 loop {
-                    let Some((seed, count)) = waiting.lock().unwrap().next() else {
+                    let Some((seed, count)) = queue.lock().unwrap().next() else {
                         break;
                     };
-                    match runtime.block_on(survive(seed, count)) {
-                        Ok(of_one) => {
-                            println!("seed {seed}: {} kills survived", of_one.total_kills());
-                            figures.lock().unwrap().add(of_one);
+                    match runtime.block_on(run_seed(seed, count)) {
+                        Ok(seed_stats) => {
+                            println!("seed {seed}: {} kills survived", seed_stats.total_kills());
+                            stats.lock().unwrap().add(seed_stats);
                         }
                         Err(fault) => {
-                            println!("seed {seed}: not survived");
+                            println!("seed {seed}: failed");
                             faults.lock().unwrap().push(fault);
                         }
                     }
@@ -234,32 +231,33 @@ fn survive_all(worlds: Vec<(u64, usize)>) {
             });
         }
     });
-    println!("{}", figures.into_inner().unwrap());
+    println!("{}", stats.into_inner().unwrap());
     let faults = faults.into_inner().unwrap();
     assert!(faults.is_empty(), "{}", faults.join("\n=====\n"));
 }
 
 #[test]
-fn a_service_at_work_survives_being_killed() {
+fn busy_service_survives_kills() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
-    survive_all(vec![(seed, 24)]);
+    run_all(vec![(seed, 24)]);
 }
 
-/// `CRASH_SEED` names the first world, `CRASH_WORLDS` how many there are, and `CRASH_KILLS` how often the
-/// service is killed in each.
+/// `CRASH_SEED` sets the first seed, `CRASH_WORLDS` the number of seeds, and `CRASH_KILLS` the kills per
+/// seed.
 #[test]
 #[ignore = "the long form: minutes"]
-fn a_service_at_work_survives_a_thousand_kills() {
-    let given = |name| {
+fn busy_service_survives_a_thousand_kills() {
+    let env_number = |name| {
         std::env::var(name)
             .ok()
             .and_then(|text| text.parse::<u64>().ok())
     };
-    let first = given("CRASH_SEED").unwrap_or_else(|| fastrand::u64(..));
+    let first = env_number("CRASH_SEED").unwrap_or_else(|| fastrand::u64(..));
     println!("first seed {first}");
-    let worlds = given("CRASH_WORLDS").unwrap_or(WORLDS);
-    let kills = given("CRASH_KILLS").map_or(KILLS, |kills| usize::try_from(kills).unwrap());
-    let seeds = (0..worlds).map(|number| first.wrapping_add(number));
-    survive_all(seeds.map(|seed| (seed, kills)).collect());
+    let count = env_number("CRASH_WORLDS").unwrap_or(SEEDS);
+    let kills =
+        env_number("CRASH_KILLS").map_or(KILLS_PER_SEED, |kills| usize::try_from(kills).unwrap());
+    let seeds = (0..count).map(|number| first.wrapping_add(number));
+    run_all(seeds.map(|seed| (seed, kills)).collect());
 }

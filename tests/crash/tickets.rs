@@ -1,5 +1,4 @@
-//! The tickets that keep coming, and what must have become of each in the end: its whole history, not
-//! only what it shows.
+//! Tickets of the crash tests and their expected final state, including the whole history.
 
 use domain::issue::System;
 use domain::job::{JobKind, JobState};
@@ -8,22 +7,22 @@ use fake_vendors::scripted_agent::{Script, ScriptStep};
 
 use crate::crash_env::CrashEnv;
 
-/// What a person asks for beside the ticket.
+/// Command that a user posts on a pull request.
 pub const GAP_FILL_COMMAND: &str = "/agent-implement say it LOUDER";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TicketKind {
     /// Becomes a pull request.
     Plain,
-    /// Waits for ever for another.
+    /// Waits forever for another ticket.
     Blocked,
     /// Is planned first.
     Planned,
-    /// Its change holds a secret.
+    /// Its change contains a secret.
     WithSecret,
-    /// Becomes a pull request on which a person asks for more.
+    /// Becomes a pull request with a gap-fill command.
     WithGapFill,
-    /// Its run is played by this test.
+    /// Its run is a fake run.
     FakeRun,
 }
 
@@ -44,50 +43,50 @@ pub struct ExpectedTicket {
 
 const PLAN: [&str; 2] = ["What is wanted", "How it is done"];
 
-/// What stands in the way for ever.
+/// Keys of the permanent blockers.
 const BLOCKERS: [&str; 2] = ["ENG-9001", "OPS-9001"];
 
-pub fn set_up_vendors(town: &FakeVendors) {
-    for team in ["ENG", "PLAN", "PUP"] {
-        town.linear().ensure_team(team, team);
+pub fn set_up_vendors(vendors: &FakeVendors) {
+    for team in ["ENG", "PLAN", "FAKE"] {
+        vendors.linear().ensure_team(team, team);
     }
     for project in ["OPS", "WAY", "SIM"] {
-        town.jira().ensure_project(project, project);
+        vendors.jira().ensure_project(project, project);
     }
-    town.linear().issue(BLOCKERS[0]).title("Stands in the way");
-    town.jira().issue(BLOCKERS[1]).title("Stands in the way");
+    vendors.linear().issue(BLOCKERS[0]).title("Blocker");
+    vendors.jira().issue(BLOCKERS[1]).title("Blocker");
 }
 
-/// Files the ticket of a number and flags it.
-pub fn create(world: &CrashEnv, kind: TicketKind, system: System, number: usize) {
+/// Creates and triggers the ticket with this number.
+pub fn create(env: &CrashEnv, kind: TicketKind, system: System, number: usize) {
     let team = match (kind, system) {
         (TicketKind::Planned, System::Linear) => "PLAN",
         (TicketKind::Planned, System::Jira) => "WAY",
-        (TicketKind::FakeRun, System::Linear) => "PUP",
+        (TicketKind::FakeRun, System::Linear) => "FAKE",
         (TicketKind::FakeRun, System::Jira) => "SIM",
         (_, System::Linear) => "ENG",
         (_, System::Jira) => "OPS",
     };
     let key = format!("{team}-{number}");
     if let Some(script) = script(kind) {
-        script.save(&world.vendors.scripts_dir(), &key).unwrap();
+        script.save(&env.vendors.scripts_dir(), &key).unwrap();
     }
-    // Known before anybody can answer.
-    world.record().tickets.push(ExpectedTicket {
+    // Recorded before the service can react.
+    env.record().tickets.push(ExpectedTicket {
         kind,
         key: key.clone(),
     });
-    let title = format!("{kind:?} of number {number}");
+    let title = format!("{kind:?} ticket {number}");
     match system {
         System::Linear => {
-            let mut ticket = world.vendors.linear().issue(&key).title(&title);
+            let mut ticket = env.vendors.linear().issue(&key).title(&title);
             if kind == TicketKind::Blocked {
                 ticket = ticket.blocked_by(BLOCKERS[0]);
             }
             ticket.add_label("Agent-Implement");
         }
         System::Jira => {
-            let mut ticket = world.vendors.jira().issue(&key).title(&title).repo(team);
+            let mut ticket = env.vendors.jira().issue(&key).title(&title).repo(team);
             if kind == TicketKind::Blocked {
                 ticket = ticket.blocked_by(BLOCKERS[1]);
             }
@@ -143,7 +142,7 @@ fn script(kind: TicketKind) -> Option<Script> {
 impl ExpectedTicket {
     pub fn system(&self) -> System {
         match self.team() {
-            "ENG" | "PLAN" | "PUP" => System::Linear,
+            "ENG" | "PLAN" | "FAKE" => System::Linear,
             _ => System::Jira,
         }
     }
@@ -154,12 +153,12 @@ impl ExpectedTicket {
 
     pub fn repo(&self) -> &'static str {
         match self.kind {
-            TicketKind::FakeRun => "puppets",
+            TicketKind::FakeRun => "fake-runs",
             _ => "shop",
         }
     }
 
-    /// The runs that it is to have had, in order, and how each ended.
+    /// Expected jobs in order, and whether each succeeds.
     pub fn expected_jobs(&self) -> Vec<(JobKind, bool)> {
         let done = (JobKind::Implementation, true);
         match self.kind {
@@ -171,7 +170,7 @@ impl ExpectedTicket {
         }
     }
 
-    /// How its comments begin.
+    /// Expected comment prefixes.
     pub fn expected_comments(&self) -> Vec<&'static str> {
         const PULL: &str = "Pull request opened";
         match self.kind {
@@ -182,7 +181,7 @@ impl ExpectedTicket {
         }
     }
 
-    /// Every change of its marker: labels put on (+) and taken off (-), or the values of its field.
+    /// Expected marker changes: labels added (+) and removed (-), or the values of the status field.
     pub fn expected_history(&self) -> Vec<&'static str> {
         match (self.system(), self.kind) {
             (System::Linear, TicketKind::Blocked) => vec!["+Agent-Implement"],
@@ -227,66 +226,75 @@ impl ExpectedTicket {
         }
     }
 
-    /// What is wrong with what people see of it; none when all is as it must be.
-    pub fn mismatch(&self, world: &CrashEnv) -> Option<String> {
-        let seen = Seen::of(self, &world.vendors);
-        let said = seen
+    /// Difference between the visible and the expected state, if any.
+    pub fn mismatch(&self, env: &CrashEnv) -> Option<String> {
+        let state = VisibleState::of(self, &env.vendors);
+        let comments = state
             .comments
             .iter()
-            .map(|said| said.trim_start_matches("## "));
-        let is_said = said.clone().count() == self.expected_comments().len()
-            && said
+            .map(|comment| comment.trim_start_matches("## "));
+        let comments_match = comments.clone().count() == self.expected_comments().len()
+            && comments
                 .zip(self.expected_comments())
-                .all(|(said, begin)| said.starts_with(begin));
-        let is_right = is_said && seen.history == self.expected_history() && seen.links.is_empty();
-        (!is_right).then(|| format!("{self:?}: {seen:?}"))
+                .all(|(comment, prefix)| comment.starts_with(prefix));
+        let matches =
+            comments_match && state.history == self.expected_history() && state.links.is_empty();
+        (!matches).then(|| format!("{self:?}: {state:?}"))
     }
 }
 
-/// What people see of a ticket.
+/// Visible state of a ticket.
 #[derive(Debug)]
-struct Seen {
+struct VisibleState {
     history: Vec<String>,
     comments: Vec<String>,
     links: Vec<String>,
 }
 
-impl Seen {
-    fn of(ticket: &ExpectedTicket, town: &FakeVendors) -> Self {
+impl VisibleState {
+    fn of(ticket: &ExpectedTicket, vendors: &FakeVendors) -> Self {
         match ticket.system() {
             System::Linear => {
-                let seen = town.linear().issue(&ticket.key).snapshot().unwrap();
-                let sign = |added| if added { '+' } else { '-' };
-                let history = seen.history.iter();
+                let state = vendors.linear().issue(&ticket.key).snapshot().unwrap();
+                let prefix = |added| if added { '+' } else { '-' };
+                let history = state.history.iter();
                 Self {
                     history: history
-                        .map(|change| format!("{}{}", sign(change.added), change.label))
+                        .map(|change| format!("{}{}", prefix(change.added), change.label))
                         .collect(),
-                    comments: seen.comments.into_iter().map(|said| said.body).collect(),
-                    links: seen.links.into_iter().map(|link| link.url).collect(),
+                    comments: state
+                        .comments
+                        .into_iter()
+                        .map(|comment| comment.body)
+                        .collect(),
+                    links: state.links.into_iter().map(|link| link.url).collect(),
                 }
             }
             System::Jira => {
-                let seen = town.jira().issue(&ticket.key).snapshot().unwrap();
-                let history = seen.history.into_iter();
+                let state = vendors.jira().issue(&ticket.key).snapshot().unwrap();
+                let history = state.history.into_iter();
                 Self {
                     history: history
                         .filter(|change| change.field == "Agent-Implement Status")
                         .map(|change| change.value.unwrap_or_default())
                         .collect(),
-                    comments: seen.comments.into_iter().map(|said| said.text).collect(),
-                    links: seen.links,
+                    comments: state
+                        .comments
+                        .into_iter()
+                        .map(|comment| comment.text)
+                        .collect(),
+                    links: state.links,
                 }
             }
         }
     }
 }
 
-/// Whether a job has ended as it was to.
-pub fn ended_as_expected(state: &JobState, is_well: bool) -> bool {
+/// Whether a job ended as expected.
+pub fn ended_as_expected(state: &JobState, succeeds: bool) -> bool {
     match state {
-        JobState::Completed => is_well,
-        JobState::Failed { .. } => !is_well,
+        JobState::Completed => succeeds,
+        JobState::Failed { .. } => !succeeds,
         _ => false,
     }
 }

@@ -1,4 +1,4 @@
-//! What operators read, and the surface that all routes share.
+//! Read routes of the admin API, and behavior common to all routes.
 
 use std::time::Duration;
 
@@ -15,15 +15,16 @@ use store::{Store, decisions, dedup, dispatch_breaker, steps};
 
 use crate::api_server::{ALL_FEATURES, ApiServer, CLOCK_START, dispatched_job, send_checked};
 
+/// Signs in and returns the body of a route.
 async fn read(server: &ApiServer, path: &str) -> Value {
     let token = server.sign_in().await;
-    let told = server.send("GET", path, &token, None).await;
-    assert_eq!(told.status, 200, "{path}: {told:?}");
-    told.body
+    let response = server.send("GET", path, &token, None).await;
+    assert_eq!(response.status, 200, "{path}: {response:?}");
+    response.body
 }
 
 #[tokio::test]
-async fn a_job_is_shown_field_by_field() {
+async fn job_view_has_all_fields() {
     let server = ApiServer::start().await;
     let mut planning = dispatched_job("01A", JobKind::Planning);
     planning.state = JobState::Completed;
@@ -73,7 +74,7 @@ async fn a_job_is_shown_field_by_field() {
 }
 
 #[tokio::test]
-async fn a_timed_out_machine_names_both() {
+async fn timed_out_job_shows_its_reason_and_its_machine() {
     let server = ApiServer::start().await;
     let mut shown = dispatched_job("01A", JobKind::Planning);
     shown.run = Some(RunHandle::Machine {
@@ -94,7 +95,7 @@ async fn a_timed_out_machine_names_both() {
 }
 
 #[tokio::test]
-async fn the_log_is_the_last_five_hundred_newest_first() {
+async fn log_lists_the_latest_500_jobs_newest_first() {
     let server = ApiServer::start().await;
     let jobs: Vec<_> = (0..503)
         .map(|number| dispatched_job(&format!("01{number:04}"), JobKind::Planning))
@@ -110,7 +111,7 @@ async fn the_log_is_the_last_five_hundred_newest_first() {
 }
 
 #[tokio::test]
-async fn steps_come_in_the_order_they_started() {
+async fn steps_are_listed_in_start_order() {
     let server = ApiServer::start().await;
     let run = dispatched_job("01A", JobKind::Planning);
     server.put_job(&run).await;
@@ -146,13 +147,13 @@ async fn steps_come_in_the_order_they_started() {
 
     let token = server.sign_in().await;
     for path in ["/api/jobs/01Z", "/api/jobs/01Z/steps"] {
-        let told = server.send("GET", path, &token, None).await;
-        assert_eq!(told.error(), (404, "job not found"));
+        let response = server.send("GET", path, &token, None).await;
+        assert_eq!(response.error(), (404, "job not found"));
     }
 }
 
 #[tokio::test]
-async fn the_dedup_window_is_shown_and_can_be_cleared() {
+async fn dedup_entries_are_listed_and_deleted() {
     let server = ApiServer::start().await;
     for id in ["01A", "01B"] {
         let mut entry = DedupEntry {
@@ -174,16 +175,22 @@ async fn the_dedup_window_is_shown_and_can_be_cleared() {
     );
     let token = server.sign_in().await;
     for path in ["/api/dedup/eng-01a", "/api/dedup/01B"] {
-        let told = server.send("DELETE", path, &token, None).await;
-        assert_eq!((told.status, told.body), (200, json!({"deleted": true})));
-        let told = server.send("DELETE", path, &token, None).await;
-        assert_eq!((told.status, told.body), (404, json!({"deleted": false})));
+        let response = server.send("DELETE", path, &token, None).await;
+        assert_eq!(
+            (response.status, response.body),
+            (200, json!({"deleted": true}))
+        );
+        let response = server.send("DELETE", path, &token, None).await;
+        assert_eq!(
+            (response.status, response.body),
+            (404, json!({"deleted": false}))
+        );
     }
     assert_eq!(read(&server, "/api/dedup").await, json!([]));
 }
 
 #[tokio::test]
-async fn a_dedup_entry_leaves_the_list_when_its_window_is_over() {
+async fn expired_dedup_entry_is_not_listed() {
     let entry = DedupEntry {
         issue: dispatched_job("01A", JobKind::Planning).issue,
         dispatched_at: CLOCK_START,
@@ -197,8 +204,11 @@ async fn a_dedup_entry_leaves_the_list_when_its_window_is_over() {
     assert_eq!(read(&server, "/api/dedup").await, json!([]));
     let token = server.sign_in().await;
     let path = "/api/dedup/issue-1";
-    let told = server.send("DELETE", path, &token, None).await;
-    assert_eq!((told.status, told.body), (404, json!({"deleted": false})));
+    let response = server.send("DELETE", path, &token, None).await;
+    assert_eq!(
+        (response.status, response.body),
+        (404, json!({"deleted": false}))
+    );
 
     let mut flags = ALL_FEATURES.to_vec();
     flags.extend(["--dedup-window-hours", "0"]);
@@ -212,7 +222,7 @@ async fn a_dedup_entry_leaves_the_list_when_its_window_is_over() {
 }
 
 #[tokio::test]
-async fn why_tells_the_decision_and_those_before() {
+async fn why_shows_the_decision_and_its_history() {
     let server = ApiServer::start().await;
     let issue = dispatched_job("01A", JobKind::Planning).issue;
     let decision = |millis, outcome, reason, message: &str| Decision {
@@ -224,7 +234,7 @@ async fn why_tells_the_decision_and_those_before() {
         message: message.into(),
         phase: Some(Phase::Implementation),
     };
-    for told in [
+    for recorded in [
         decision(
             1,
             DecisionOutcome::Waiting,
@@ -238,7 +248,7 @@ async fn why_tells_the_decision_and_those_before() {
         let put = server
             .app
             .store
-            .write(move |tx| decisions::record(tx, &issue, &told));
+            .write(move |tx| decisions::record(tx, &issue, &recorded));
         put.await.unwrap();
     }
     let why = read(&server, "/api/why/eng%2D1").await;
@@ -250,20 +260,20 @@ async fn why_tells_the_decision_and_those_before() {
             "outcome": "dispatched", "reason": null, "message": "three", "phase": "implementation",
         })
     );
-    let before: Vec<&Value> = why["history"]
+    let history: Vec<&Value> = why["history"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|one| &one["message"])
+        .map(|decision| &decision["message"])
         .collect();
-    assert_eq!(before, ["two", "one"]);
+    assert_eq!(history, ["two", "one"]);
     let token = server.sign_in().await;
-    let told = server.send("GET", "/api/why/ENG-404", &token, None).await;
-    assert_eq!(told.error(), (404, "issue not found"));
+    let response = server.send("GET", "/api/why/ENG-404", &token, None).await;
+    assert_eq!(response.error(), (404, "issue not found"));
 }
 
 #[tokio::test]
-async fn parked_issues_and_the_outbox_are_listed_and_a_poll_can_be_asked_for() {
+async fn lists_parked_issues_and_the_outbox_and_starts_a_poll() {
     let server = ApiServer::start().await;
     let run = dispatched_job("01A", JobKind::Planning);
     let parked_issue = ParkedIssue {
@@ -292,20 +302,23 @@ async fn parked_issues_and_the_outbox_are_listed_and_a_poll_can_be_asked_for() {
         json!({"pending": [], "dead": []})
     );
     let token = server.sign_in().await;
-    let told = server.send("POST", "/api/poll", &token, None).await;
-    assert_eq!((told.status, told.body), (202, json!({"started": true})));
-    // The bell keeps the ring for a task that listens later.
+    let response = server.send("POST", "/api/poll", &token, None).await;
+    assert_eq!(
+        (response.status, response.body),
+        (202, json!({"started": true}))
+    );
+    // `Notify` stores the permit for a task that waits later.
     server.app.notifiers.poll.notified().await;
 }
 
 #[tokio::test]
-async fn the_root_says_that_the_service_runs() {
+async fn root_shows_the_health_of_the_service() {
     let server = ApiServer::start().await;
     server.app.heartbeats.record_poll(CLOCK_START);
-    let told = server.send("GET", "/", "", None).await;
-    assert_eq!(told.status, 200);
+    let response = server.send("GET", "/", "", None).await;
+    assert_eq!(response.status, 200);
     assert_eq!(
-        told.body,
+        response.body,
         json!({
             "status": "ok", "polls": 1, "lastPollAt": "2027-01-15T08:00:00.000Z",
             "version": env!("CARGO_PKG_VERSION"),
@@ -316,7 +329,7 @@ async fn the_root_says_that_the_service_runs() {
 }
 
 #[tokio::test]
-async fn an_unknown_path_and_a_wrong_method_are_told_apart() {
+async fn unknown_path_gets_404_and_wrong_method_gets_405() {
     let server = ApiServer::start().await;
     for (method, path) in [
         ("GET", "/nothing"),
@@ -326,8 +339,8 @@ async fn an_unknown_path_and_a_wrong_method_are_told_apart() {
         ("GET", "/api/mappings/ENG/nothing"),
         ("GET", "/runner"),
     ] {
-        let told = server.send(method, path, "", None).await;
-        assert_eq!(told.error(), (404, "Not found"), "{method} {path}");
+        let response = server.send(method, path, "", None).await;
+        assert_eq!(response.error(), (404, "Not found"), "{method} {path}");
     }
     for (method, path, allow) in [
         ("POST", "/", "GET"),
@@ -345,14 +358,18 @@ async fn an_unknown_path_and_a_wrong_method_are_told_apart() {
         ("GET", "/api/dedup/x", "DELETE"),
         ("GET", "/api/poll", "POST"),
     ] {
-        let told = server.send(method, path, "", None).await;
-        assert_eq!(told.error(), (405, "Method not allowed"), "{method} {path}");
-        assert_eq!(told.header("allow"), allow, "{method} {path}");
+        let response = server.send(method, path, "", None).await;
+        assert_eq!(
+            response.error(),
+            (405, "Method not allowed"),
+            "{method} {path}"
+        );
+        assert_eq!(response.header("allow"), allow, "{method} {path}");
     }
 }
 
 #[tokio::test]
-async fn every_reply_carries_the_headers_that_protect_it() {
+async fn every_response_has_the_security_headers() {
     let server = ApiServer::start().await;
     for (method, path) in [
         ("GET", "/"),
@@ -361,21 +378,22 @@ async fn every_reply_carries_the_headers_that_protect_it() {
         ("GET", "/api/log"),
         ("POST", "/runner/result"),
     ] {
-        let told = send_checked(server.request(method, path)).await;
+        let response = send_checked(server.request(method, path)).await;
         assert!(
-            told.header("content-security-policy")
+            response
+                .header("content-security-policy")
                 .starts_with("default-src 'self'")
         );
-        assert_eq!(told.header("x-content-type-options"), "nosniff");
-        assert_eq!(told.header("referrer-policy"), "no-referrer");
-        assert_eq!(told.header("x-frame-options"), "DENY");
-        assert_eq!(told.header("cache-control"), "no-store");
-        assert_eq!(told.header("content-type"), "application/json");
+        assert_eq!(response.header("x-content-type-options"), "nosniff");
+        assert_eq!(response.header("referrer-policy"), "no-referrer");
+        assert_eq!(response.header("x-frame-options"), "DENY");
+        assert_eq!(response.header("cache-control"), "no-store");
+        assert_eq!(response.header("content-type"), "application/json");
     }
 }
 
 #[tokio::test]
-async fn a_stop_finishes_and_closes_the_door() {
+async fn stopped_server_rejects_connections() {
     let server = ApiServer::start().await;
     assert_eq!(server.send("GET", "/", "", None).await.status, 200);
     let (address, client) = (server.address, server.client.clone());

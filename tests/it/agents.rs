@@ -1,8 +1,8 @@
-//! The real agent programs, on a model of our own: what they do, how they end, and what a
-//! repository cannot make them do.
+//! The real agent programs against a fake model: their work, their failures, and what a repository
+//! cannot make them do.
 //!
-//! `tests/run.sh` installs them, at the versions of `tests/agents/package.json`, and names their
-//! folder in `AGENT_IMPLEMENT_AGENTS`.
+//! `tests/run.sh` installs them, at the versions of `tests/agents/package.json`, and names their folder
+//! in `AGENT_IMPLEMENT_AGENTS`.
 
 mod agent_harness;
 mod claude;
@@ -17,7 +17,7 @@ use crate::test_env::{TestEnv, TestEnvOptions};
 use agent_harness::agents_dir;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ticket_is_implemented_by_the_real_default_agent() {
+async fn implements_a_ticket_with_the_real_default_agent() {
     let Some(agents) = agents_dir("a ticket implemented by the real claude") else {
         return;
     };
@@ -26,20 +26,20 @@ async fn a_ticket_is_implemented_by_the_real_default_agent() {
         ModelTurn::text("I wrote the feature."),
     ])
     .await;
-    let world = TestEnv::with_options(TestEnvOptions {
+    let env = TestEnv::with_options(TestEnvOptions {
         agents_dir: Some(agents),
         ..TestEnvOptions::default()
     })
     .await;
-    world.repo().set_variable("ANTHROPIC_BASE_URL", &model.url);
-    world.create_labelled_issue("ENG-1", "Add the feature");
-    let job = world.wait_for_job_end("ENG-1").await;
-    let log = world.repo().run_log(world.repo().runs()[0].id);
+    env.repo().set_variable("ANTHROPIC_BASE_URL", &model.url);
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    let job = env.wait_for_job_end("ENG-1").await;
+    let log = env.repo().run_log(env.repo().runs()[0].id);
     assert_eq!(job.state, JobState::Completed, "{log}");
 
-    let pull = world.repo().pulls().remove(0);
+    let pull = env.repo().pulls().remove(0);
     assert_eq!(
-        world.repo().read_file(&pull.head, "feature.txt").as_deref(),
+        env.repo().read_file(&pull.head, "feature.txt").as_deref(),
         Some("done\n")
     );
     assert!(pull.body.contains("I wrote the feature."), "{}", pull.body);
@@ -48,10 +48,10 @@ async fn a_ticket_is_implemented_by_the_real_default_agent() {
         "paths of the tree: {log}"
     );
 
-    let asked = model.requests();
-    let shown = world.admin_get(&format!("/api/jobs/{}", job.id)).await;
-    let usage = &shown["usage"];
-    assert_eq!(asked.len(), 3, "two answers to implement, one to review");
+    let requests = model.requests();
+    let job_json = env.admin_get(&format!("/api/jobs/{}", job.id)).await;
+    let usage = &job_json["usage"];
+    assert_eq!(requests.len(), 3, "two answers to implement, one to review");
     assert_eq!(
         (&usage["inputTokens"], &usage["outputTokens"]),
         (&json!(3 * 170), &json!(3 * 42)),
@@ -59,14 +59,14 @@ async fn a_ticket_is_implemented_by_the_real_default_agent() {
     );
     assert!(usage["turns"].as_u64().unwrap() >= 3, "{usage}");
     assert!(usage["costUsd"].as_f64().unwrap() > 0.0, "{usage}");
-    for asked in &asked {
-        assert_eq!(asked.key, "sk-ant-canary-of-the-model");
+    for request in &requests {
+        assert_eq!(request.key, "sk-ant-canary-of-the-model");
     }
-    world.finish().await;
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_repository_chooses_its_agent_and_an_unknown_one_is_said() {
+async fn uses_the_agent_that_the_repository_configures() {
     let Some(agents) = agents_dir("a ticket implemented by the real codex") else {
         return;
     };
@@ -76,41 +76,40 @@ async fn the_repository_chooses_its_agent_and_an_unknown_one_is_said() {
         ModelTurn::text("{\"approved\":true,\"blocking\":[]}"),
     ])
     .await;
-    let world = TestEnv::with_options(TestEnvOptions {
+    let env = TestEnv::with_options(TestEnvOptions {
         agents_dir: Some(agents),
         ..TestEnvOptions::default()
     })
     .await;
     let settings = ".agent-implement/config.yml";
-    let chosen = [(settings, "agent: codex\n")];
-    world.repo().commit("main", &chosen, "Choose").unwrap();
-    world
-        .repo()
+    let config = [(settings, "agent: codex\n")];
+    env.repo().commit("main", &config, "Choose").unwrap();
+    env.repo()
         .set_variable("OPENAI_BASE_URL", &format!("{}/v1", model.url))
         .set_variable("AGENT_IMPLEMENT_AGENT", "gemini")
         .set_secret("OPENAI_API_KEY", "sk-openai-canary");
-    world.create_labelled_issue("ENG-1", "Add the feature");
-    let job = world.wait_for_job_end("ENG-1").await;
-    let log = world.repo().run_log(world.repo().runs()[0].id);
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    let job = env.wait_for_job_end("ENG-1").await;
+    let log = env.repo().run_log(env.repo().runs()[0].id);
     assert_eq!(job.state, JobState::Completed, "{log}");
-    let shown = world.admin_get(&format!("/api/jobs/{}", job.id)).await;
+    let job_json = env.admin_get(&format!("/api/jobs/{}", job.id)).await;
     let usage = json!({"turns": 3, "inputTokens": 300, "outputTokens": 126, "costUsd": null});
-    assert_eq!(shown["usage"], usage);
-    for asked in model.requests() {
-        assert_eq!(asked.key, "Bearer sk-openai-canary");
+    assert_eq!(job_json["usage"], usage);
+    for request in model.requests() {
+        assert_eq!(request.key, "Bearer sk-openai-canary");
     }
 
     let unknown = [(settings, "agent: command\n")];
-    world.repo().commit("main", &unknown, "Choose").unwrap();
-    world.create_labelled_issue("ENG-2", "Add another");
-    let job = world.wait_for_job_end("ENG-2").await;
+    env.repo().commit("main", &unknown, "Choose").unwrap();
+    env.create_labelled_issue("ENG-2", "Add another");
+    let job = env.wait_for_job_end("ENG-2").await;
     assert_eq!(job.state.status(), "failed");
-    let comments = world.comments("ENG-2");
-    let said = ".agent-implement/config.yml: the agent \"command\" is not known; \
-                there are claude, codex, gemini";
+    let comments = env.comments("ENG-2");
+    let expected = ".agent-implement/config.yml: unknown agent \"command\"; \
+                known agents: claude, codex, gemini";
     assert!(
-        comments.iter().any(|comment| comment.contains(said)),
+        comments.iter().any(|comment| comment.contains(expected)),
         "{comments:?}"
     );
-    world.finish().await;
+    env.finish().await;
 }

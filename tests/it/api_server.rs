@@ -1,4 +1,4 @@
-//! A server in this process, on a port of its own, and words to ask it things.
+//! API server in the test process on a free port, and helpers that send requests to it.
 
 use std::net::SocketAddr;
 use std::sync::Once;
@@ -23,25 +23,27 @@ use tokio::task::JoinHandle;
 
 use crate::openapi::conformance::CheckedRequest;
 
+/// Access code of the admin API.
 pub const ACCESS_CODE: &str = "open sesame, please";
+/// Secret that signs run tokens.
 pub const TOKEN_SECRET: &str = "0123456789abcdef0123456789abcdef";
 
-/// When the clock of a test stands still.
+/// Initial time of the manual clock: 2027-01-15T08:00:00Z.
 pub const CLOCK_START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
 #[derive(Parser)]
-struct Line {
+struct CommandLine {
     #[command(flatten)]
     options: Options,
 }
 
-/// A configuration from flags.
+/// Builds a configuration from flags.
 pub fn config(flags: &[&str]) -> Config {
-    let line = std::iter::once("test").chain(flags.iter().copied());
-    Config::from_options(Line::parse_from(line).options).unwrap()
+    let arguments = std::iter::once("test").chain(flags.iter().copied());
+    Config::from_options(CommandLine::parse_from(arguments).options).unwrap()
 }
 
-/// Flags that switch on both the admin API and the runners' callbacks.
+/// Flags that enable the admin API and the callbacks of runs.
 pub const ALL_FEATURES: &[&str] = &[
     "--admin-access-code",
     ACCESS_CODE,
@@ -51,16 +53,21 @@ pub const ALL_FEATURES: &[&str] = &[
     "http://127.0.0.1:1",
 ];
 
+/// Running API server with a manual clock and without the engine.
 pub struct ApiServer {
+    /// State of the service.
     pub app: App,
+    /// Manual clock of the service.
     pub clock: Clock,
+    /// Address of the server.
     pub address: SocketAddr,
+    /// HTTP client with a timeout of 20 seconds.
     pub client: reqwest::Client,
     stop: oneshot::Sender<()>,
     served: JoinHandle<std::io::Result<()>>,
 }
 
-/// What a request was answered.
+/// Response to a request, with its body read as JSON.
 #[derive(Debug)]
 pub struct ApiResponse {
     pub status: u16,
@@ -69,11 +76,12 @@ pub struct ApiResponse {
 }
 
 impl ApiResponse {
-    /// Status and error text, as the spec's tables show them.
+    /// Returns status and error text.
     pub fn error(&self) -> (u16, &str) {
         (self.status, self.body["error"].as_str().unwrap_or_default())
     }
 
+    /// Returns the value of a header, or an empty string.
     pub fn header(&self, name: &str) -> &str {
         self.headers
             .get(name)
@@ -82,27 +90,28 @@ impl ApiResponse {
 }
 
 impl ApiServer {
-    /// With everything on and the store in memory.
+    /// Starts a server with [`ALL_FEATURES`] and a store in memory.
     pub async fn start() -> Self {
         Self::start_with(ALL_FEATURES, Store::in_memory().unwrap()).await
     }
 
+    /// Starts a server with these flags and this store.
     pub async fn start_with(flags: &[&str], store: Store) -> Self {
         static PROVIDER: Once = Once::new();
         PROVIDER.call_once(|| {
             let _ = rustls::crypto::ring::default_provider().install_default();
         });
         let clock = Clock::manual(CLOCK_START);
-        let pace = Timings {
+        let timings = Timings {
             stream_heartbeat_interval: Duration::from_millis(100),
             ..Timings::default()
         };
-        let setting = AppOptions {
+        let options = AppOptions {
             clock: clock.clone(),
-            timings: pace,
+            timings,
             ..AppOptions::default()
         };
-        let app = App::new(config(flags), store, setting).unwrap();
+        let app = App::new(config(flags), store, options).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
@@ -122,18 +131,20 @@ impl ApiServer {
         }
     }
 
+    /// Stops the server and waits for its end.
     pub async fn stop(self) -> std::io::Result<()> {
         let _ = self.stop.send(());
         self.served.await.unwrap()
     }
 
+    /// Returns a request to the server that can be extended before it is sent.
     pub fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
         self.client
             .request(method, format!("http://{}{path}", self.address))
     }
 
-    /// Asks with a bearer token and a body, either of which may be absent.
+    /// Sends a request with a bearer token (absent if empty) and an optional body.
     pub async fn send(
         &self,
         method: &str,
@@ -151,46 +162,49 @@ impl ApiServer {
         send_checked(request).await
     }
 
-    /// A token of somebody who is signed in.
+    /// Signs in and returns a token of the admin API.
     pub async fn sign_in(&self) -> String {
         let body = json!({"code": ACCESS_CODE}).to_string();
-        let answer = self.send("POST", "/api/auth", "", body).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
-        answer.body["token"].as_str().unwrap().to_owned()
+        let response = self.send("POST", "/api/auth", "", body).await;
+        assert_eq!(response.status, 200, "{response:?}");
+        response.body["token"].as_str().unwrap().to_owned()
     }
 
+    /// Stores a job.
     pub async fn put_job(&self, job: &Job) {
         let job = job.clone();
         let stored = self.app.store.write(move |tx| jobs::put(tx, &job));
         stored.await.unwrap();
     }
 
+    /// Reads a job from the store.
     pub fn job(&self, id: &str) -> Job {
         let id = JobId::from(id);
         let found = self.app.store.read(|tx| jobs::get(tx, &id)).unwrap();
         found.unwrap()
     }
 
-    /// A run token of a job, good for an hour.
+    /// Issues a run token for a job, valid for an hour.
     pub fn run_token(&self, job: &Job, audience: TokenAudience) -> String {
         self.run_token_with_ttl(job, audience, Duration::from_secs(3600))
     }
 
-    pub fn run_token_with_ttl(&self, job: &Job, audience: TokenAudience, life: Duration) -> String {
+    /// Issues a run token for a job with this time to live.
+    pub fn run_token_with_ttl(&self, job: &Job, audience: TokenAudience, ttl: Duration) -> String {
         let tokens = self.app.run_tokens.as_ref().unwrap();
         let now = self.app.now();
-        let token = tokens.issue(&job.id, audience, job.kind.run_phase(), now, now + life);
+        let token = tokens.issue(&job.id, audience, job.kind.run_phase(), now, now + ttl);
         token.expose().to_owned()
     }
 }
 
-/// Sends a request. The answer must be one that the description of the API knows.
+/// Sends a request and checks request and response against the OpenAPI document.
 pub async fn send_checked(request: reqwest::RequestBuilder) -> ApiResponse {
     let (client, request) = request.build_split();
     let request = request.unwrap();
-    let asked = CheckedRequest::new(request.method().as_str(), request.url());
+    let checked = CheckedRequest::new(request.method().as_str(), request.url());
     let response = client.execute(request).await.unwrap();
-    let (status, headers, text) = asked.check_response(response).await;
+    let (status, headers, text) = checked.check_response(response).await;
     ApiResponse {
         status,
         headers,
@@ -198,7 +212,7 @@ pub async fn send_checked(request: reqwest::RequestBuilder) -> ApiResponse {
     }
 }
 
-/// A job that was dispatched to CI.
+/// Returns a job that was dispatched to CI.
 pub fn dispatched_job(id: &str, kind: JobKind) -> Job {
     Job {
         id: JobId::from(id),
@@ -242,12 +256,12 @@ pub fn dispatched_job(id: &str, kind: JobKind) -> Job {
     }
 }
 
-/// Sends bytes as they are and reads until the connection ends.
+/// Sends raw bytes and reads until the server closes the connection.
 pub async fn send_raw(address: SocketAddr, bytes: &[u8]) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
-    let mut told = Vec::new();
-    stream.read_to_end(&mut told).await.unwrap();
-    String::from_utf8_lossy(&told).into_owned()
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).await.unwrap();
+    String::from_utf8_lossy(&response).into_owned()
 }

@@ -1,24 +1,24 @@
 //! Rules of the architecture that the compiler cannot check. These tests read the source.
 //!
-//! Which crate may use which is enforced by Cargo: see the `Cargo.toml` of each folder of `src/`.
+//! Cargo enforces the dependencies between crates. See the `Cargo.toml` of each folder of `src/`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Most lines of code a file may have, tests not counted.
+/// Maximum number of lines in a file, without its tests.
 const MAX_LINES: usize = 500;
 
 struct Source {
     path: PathBuf,
-    /// Below `src/`, with slashes.
+    /// Path below `src/`, with slashes.
     name: String,
     text: String,
 }
 
 impl Source {
-    /// The crate's folder; `cli` and `main.rs` for the root package.
+    /// Returns the folder of the crate. For the root package: `cli` or `main.rs`.
     fn krate(&self) -> &str {
         self.name.split('/').next().unwrap_or_default()
     }
@@ -29,7 +29,7 @@ impl Source {
             || self.krate() == "test_support"
     }
 
-    /// Without the tests at its end.
+    /// Returns the text without the tests at its end.
     fn code(&self) -> &str {
         match self.text.find("#[cfg(test)]\nmod tests {") {
             Some(end) => &self.text[..end],
@@ -37,6 +37,7 @@ impl Source {
         }
     }
 
+    /// Returns the lines of code that contain a text, without comments.
     fn lines_with(&self, needle: &str) -> Vec<String> {
         let is_code = |line: &&str| !line.trim_start().starts_with("//");
         let hits = self
@@ -58,7 +59,7 @@ fn sources() -> Vec<Source> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|ending| ending == "rs") {
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let name = path
                     .strip_prefix(&root)
                     .unwrap()
@@ -76,76 +77,76 @@ fn sources() -> Vec<Source> {
 }
 
 #[test]
-fn the_domain_is_pure() {
-    let foreign = ["std::fs", "std::net", "std::process", "async fn"];
+fn domain_performs_no_io() {
+    let io = ["std::fs", "std::net", "std::process", "async fn"];
     let sources = sources();
     let domain = sources.iter().filter(|source| source.krate() == "domain");
     let hits: Vec<String> = domain
-        .flat_map(|source| foreign.iter().flat_map(|word| source.lines_with(word)))
+        .flat_map(|source| io.iter().flat_map(|word| source.lines_with(word)))
         .collect();
     assert!(hits.is_empty(), "{hits:#?}");
 }
 
-/// What may be said in one place only: a needle, and the files it may stand in.
-const ONE_PLACE: &[(&str, &[&str])] = &[
+/// Restricted code: the text, and the files or folders that may contain it.
+const RESTRICTED: &[(&str, &[&str])] = &[
     (
         "std::env::var",
         &["engine/config/sources.rs", "run/environment.rs"],
     ),
     ("begin_write", &["store/"]),
-    // The relay answers git, and not those who use the API.
-    (
-        "StatusCode::BAD_REQUEST",
-        &["server/error.rs", "vendors/http/relay.rs"],
-    ),
-    ("StatusCode::CONFLICT", &["server/error.rs"]),
-    (
-        "StatusCode::FORBIDDEN",
-        &["server/error.rs", "vendors/http/relay.rs"],
-    ),
-    ("StatusCode::INTERNAL_SERVER_ERROR", &["server/error.rs"]),
-    (".move_marker(", &["engine/act.rs", "vendors/ticketing/"]),
-    (".cancel_run(", &["engine/act.rs"]),
-    ("ci::start(", &["engine/act.rs"]),
-    ("sessions.start(", &["engine/act/"]),
-    ("sessions.stop(", &["engine/act/"]),
-    ("sessions.destroy(", &["engine/act/"]),
+    // The relay responds to git and does not use the error format of the API.
+    ("::BAD_REQUEST", &["server/error", "vendors/http/relay.rs"]),
+    ("::CONFLICT", &["server/error"]),
+    ("::FORBIDDEN", &["server/error", "vendors/http/relay.rs"]),
+    ("::INTERNAL_SERVER_ERROR", &["server/error"]),
+    (".set_stage(", &["engine/effects", "vendors/ticketing/"]),
+    (".cancel_workflow_run(", &["engine/effects"]),
+    ("ci::start(", &["engine/effects"]),
+    ("sessions.start(", &["engine/effects"]),
+    ("sessions.stop(", &["engine/effects"]),
+    ("sessions.destroy(", &["engine/effects"]),
     (".dispatch_workflow(", &["vendors/session_hosts/ci.rs"]),
-    (
-        ".create_comment(",
-        &["engine/act.rs", "vendors/scm/", "run/"],
-    ),
+    (".create_comment(", &["engine/effects", "vendors/", "run/"]),
     (
         ".upsert_comment(",
-        &["engine/act.rs", "vendors/scm/", "run/"],
+        &["engine/effects", "vendors/scm/", "run/"],
     ),
-    (".commit_files(", &["engine/act.rs", "vendors/scm/"]),
-    (".create_pull(", &["engine/act.rs", "vendors/scm/", "run/"]),
-    (".update_pull(", &["engine/act.rs", "vendors/scm/", "run/"]),
-    ("chat.post(", &["engine/act.rs"]),
-    // A run reads certificates before its agent could replace them, and never again.
-    ("Client::through(", &["engine/app/", "run/start.rs"]),
+    (".commit_files(", &["engine/effects", "vendors/scm/"]),
+    (".create_pull(", &["engine/effects", "vendors/scm/", "run/"]),
+    (".update_pull(", &["engine/effects", "vendors/scm/", "run/"]),
+    (".post(message)", &["engine/effects"]),
+    // A run must read certificates once, before its agent could replace them.
+    (
+        "Client::with_proxies(",
+        &["engine/app/", "run/lifecycle.rs"],
+    ),
 ];
 
 #[test]
-fn what_belongs_in_one_place_stands_nowhere_else() {
+fn restricted_code_occurs_only_in_allowed_files() {
     let sources = sources();
-    let outside = sources
-        .iter()
-        .filter(|source| source.krate() != "fake_vendors" && !source.is_test());
-    let mut strays = Vec::new();
-    for source in outside {
-        for (needle, places) in ONE_PLACE {
-            if !places.iter().any(|place| source.name.starts_with(place)) {
-                strays.extend(source.lines_with(needle));
+    let mut violations = Vec::new();
+    for (text, allowed) in RESTRICTED {
+        let mut is_used = false;
+        for source in sources
+            .iter()
+            .filter(|source| source.krate() != "fake_vendors" && !source.is_test())
+        {
+            let hits = source.lines_with(text);
+            is_used |= !hits.is_empty();
+            if !allowed.iter().any(|path| source.name.starts_with(path)) {
+                violations.extend(hits);
             }
         }
+        if !is_used {
+            violations.push(format!("{text}: no file contains it; remove the rule"));
+        }
     }
-    assert!(strays.is_empty(), "{strays:#?}");
+    assert!(violations.is_empty(), "{violations:#?}");
 }
 
 #[test]
-fn no_file_is_too_long_to_read() {
+fn files_are_at_most_500_lines_long() {
     let long: Vec<String> = sources()
         .iter()
         .filter(|source| !source.is_test() && source.code().lines().count() > MAX_LINES)
@@ -160,9 +161,9 @@ fn no_file_is_too_long_to_read() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
-/// rustls on ring speaks for the whole program; a second stack would come in by some crate's defaults.
+/// The program uses rustls with ring. Default features of a dependency could add a second TLS stack.
 #[test]
-fn there_is_one_stack_for_tls_and_cryptography() {
+fn there_is_one_tls_and_cryptography_stack() {
     let lock = fs::read_to_string(Path::new(ROOT).join("Cargo.lock")).unwrap();
     let packages: Vec<&str> = lock
         .lines()
@@ -181,8 +182,7 @@ fn there_is_one_stack_for_tls_and_cryptography() {
     }
 }
 
-/// The compiler refuses unsafe code in all that is built of this package, unless somebody takes the
-/// line out.
+/// The lint rejects unsafe code in the whole workspace. This test protects the lint.
 #[test]
 fn unsafe_code_is_forbidden() {
     let manifest = fs::read_to_string(Path::new(ROOT).join("Cargo.toml")).unwrap();

@@ -1,4 +1,4 @@
-//! What strangers may try at the door, and what they get: the documented answer, within bounded memory.
+//! Hostile requests get the documented answer within bounded memory.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -24,22 +24,23 @@ use crate::api_server::{
 use crate::process::{ServiceProcess, client_builder};
 use crate::webhooks::{self, signature};
 
-/// How long may a head or a body take? The service's own bound, and what a busy machine adds.
-const SLOW: Duration = Duration::from_secs(60);
+/// Maximum time until a slow head or body is rejected: the service's own limit plus slack for a busy
+/// machine.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A server to which runs report and hosts send webhooks.
+/// Starts a server that accepts run reports and repository webhooks.
 async fn start_server_with_webhooks() -> ApiServer {
     let flags = [ALL_FEATURES, &WEBHOOK_SECRET_FLAGS].concat();
     ApiServer::start_with(&flags, Store::in_memory().unwrap()).await
 }
 
-fn first_line(told: &str) -> &str {
-    told.lines().next().unwrap_or_default()
+fn first_line(response: &str) -> &str {
+    response.lines().next().unwrap_or_default()
 }
 
-/// Heads beyond any measure are refused, and the next request is answered as ever.
+/// Oversized heads are rejected, and the next request is answered normally.
 #[tokio::test]
-async fn heads_beyond_measure_are_refused() {
+async fn rejects_oversized_and_malformed_heads() {
     let server = ApiServer::start().await;
     let many: String = (0..300).map(|n| format!("x-{n}: y\r\n")).collect();
     let heads = [
@@ -67,8 +68,8 @@ async fn heads_beyond_measure_are_refused() {
         ),
     ];
     for (head, status) in heads {
-        let told = send_raw(server.address, head.as_bytes()).await;
-        let line = first_line(&told);
+        let response = send_raw(server.address, head.as_bytes()).await;
+        let line = first_line(&response);
         assert!(
             line.starts_with(&format!("HTTP/1.1 {status}")),
             "{line} to {:.60}",
@@ -79,9 +80,9 @@ async fn heads_beyond_measure_are_refused() {
     server.stop().await.unwrap();
 }
 
-/// JSON that is deeper than any stack: refused in the words of each route.
+/// JSON nested deeper than any stack is rejected with the documented error of each route.
 #[tokio::test]
-async fn deep_json_is_refused_in_the_words_of_each_route() {
+async fn rejects_deeply_nested_json_with_the_error_of_each_route() {
     let server = start_server_with_webhooks().await;
     let running = dispatched_job("01A", JobKind::Implementation);
     server.put_job(&running).await;
@@ -90,18 +91,18 @@ async fn deep_json_is_refused_in_the_words_of_each_route() {
     let progress = server.run_token(&running, TokenAudience::Progress);
     let deep = "[".repeat(200_000);
     let nested = format!("{}1{}", r#"{"a":"#.repeat(50_000), "}".repeat(50_000));
-    let nobody = String::new();
-    for (path, token, fault) in [
+    let no_token = String::new();
+    for (path, token, expected) in [
         ("/runner/result", &result, (400, "invalid_body")),
         ("/runner/progress", &progress, (400, "invalid_body")),
-        ("/api/auth", &nobody, (400, "Invalid request body")),
+        ("/api/auth", &no_token, (400, "Invalid request body")),
         ("/api/mappings", &admin, (400, "Invalid request body")),
-        ("/api/status", &nobody, (400, "Invalid JSON body")),
-        ("/api/step-report", &nobody, (400, "Invalid JSON body")),
+        ("/api/status", &no_token, (400, "Invalid JSON body")),
+        ("/api/step-report", &no_token, (400, "Invalid JSON body")),
     ] {
         for body in [&deep, &nested] {
-            let told = server.send("POST", path, token, body.clone()).await;
-            assert_eq!(told.error(), fault, "{path}");
+            let response = server.send("POST", path, token, body.clone()).await;
+            assert_eq!(response.error(), expected, "{path}");
         }
     }
     let signed = server.request("POST", "/api/repo-host/webhook");
@@ -110,16 +111,16 @@ async fn deep_json_is_refused_in_the_words_of_each_route() {
         .header("x-github-delivery", "deep")
         .header("x-hub-signature-256", signature(deep.as_bytes()))
         .body(deep.clone());
-    let told = crate::api_server::send_checked(signed).await;
-    assert_eq!(told.error(), (400, "Invalid JSON payload"));
+    let response = crate::api_server::send_checked(signed).await;
+    assert_eq!(response.error(), (400, "Invalid JSON payload"));
     server.stop().await.unwrap();
 }
 
-/// Who sends a byte now and then is let go, and holds nobody else up meanwhile.
+/// A client that sends single bytes slowly is disconnected and delays no other client.
 #[tokio::test]
-async fn slow_heads_and_bodies_are_let_go() {
+async fn closes_slow_requests() {
     let server = ApiServer::start().await;
-    let began = Instant::now();
+    let started = Instant::now();
     let mut head = TcpStream::connect(server.address).await.unwrap();
     head.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n")
         .await
@@ -127,36 +128,39 @@ async fn slow_heads_and_bodies_are_let_go() {
     let mut body = TcpStream::connect(server.address).await.unwrap();
     let length = "POST /api/auth HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{";
     body.write_all(length.as_bytes()).await.unwrap();
-    let drip = |mut stream: TcpStream| async move {
-        let mut told = Vec::new();
+    let send_slowly = |mut stream: TcpStream| async move {
+        let mut received = Vec::new();
         loop {
             let mut chunk = [0; 1024];
-            let heard = tokio::time::timeout(Duration::from_millis(500), stream.read(&mut chunk));
-            match heard.await {
-                Ok(Ok(0) | Err(_)) => return String::from_utf8_lossy(&told).into_owned(),
-                Ok(Ok(count)) => told.extend_from_slice(&chunk[..count]),
-                // It may be closed already; then the next read says so.
+            let read = tokio::time::timeout(Duration::from_millis(500), stream.read(&mut chunk));
+            match read.await {
+                Ok(Ok(0) | Err(_)) => return String::from_utf8_lossy(&received).into_owned(),
+                Ok(Ok(count)) => received.extend_from_slice(&chunk[..count]),
+                // The stream may be closed already; the next read reports it.
                 Err(_) => drop(stream.write_all(b"x").await),
             }
         }
     };
-    let (of_head, of_body) = tokio::join!(drip(head), drip(body));
-    assert!(began.elapsed() < SLOW, "{:?}", began.elapsed());
-    assert!(!of_head.contains("200 OK"), "{of_head}");
-    assert!(first_line(&of_body).contains("408"), "{of_body}");
+    let (head_response, body_response) = tokio::join!(send_slowly(head), send_slowly(body));
+    assert!(started.elapsed() < READ_TIMEOUT, "{:?}", started.elapsed());
+    assert!(!head_response.contains("200 OK"), "{head_response}");
+    assert!(
+        first_line(&body_response).contains("408"),
+        "{body_response}"
+    );
     assert_eq!(server.send("GET", "/", "", None).await.status, 200);
     server.stop().await.unwrap();
 }
 
-/// Whatever opens one door opens no other.
+/// A credential of one route is rejected on every other route.
 #[tokio::test]
-async fn a_credential_opens_its_own_door_only() {
+async fn accepts_a_credential_only_on_its_own_routes() {
     let server = ApiServer::start().await;
-    let mine = dispatched_job("01A", JobKind::Implementation);
-    server.put_job(&mine).await;
+    let own_job = dispatched_job("01A", JobKind::Implementation);
+    server.put_job(&own_job).await;
     let admin = server.sign_in().await;
-    let result = server.run_token(&mine, TokenAudience::Result);
-    let progress = server.run_token(&mine, TokenAudience::Progress);
+    let result = server.run_token(&own_job, TokenAudience::Result);
+    let progress = server.run_token(&own_job, TokenAudience::Progress);
     let step = json!({"step": {"id": "a", "type": "a", "status": "running", "started_at": "t"}});
     let rows: [(&str, &str, &str, u16, &str); 8] = [
         ("POST", "/runner/result", &progress, 401, "wrong_audience"),
@@ -175,20 +179,20 @@ async fn a_credential_opens_its_own_door_only() {
         ("GET", "/api/events", TOKEN_SECRET, 401, "Unauthorized"),
     ];
     for (method, path, token, status, sentence) in rows {
-        let told = server.send(method, path, token, step.to_string()).await;
-        assert_eq!(told.error(), (status, sentence), "{method} {path}");
+        let response = server.send(method, path, token, step.to_string()).await;
+        assert_eq!(response.error(), (status, sentence), "{method} {path}");
     }
-    // What is stored of a token opens nothing: who reads the store's file cannot sign in with it.
+    // The stored token hash does not authenticate, so reading the store is not enough to sign in.
     let stored = admin_token::hash_token(&admin, &Secret::new(ACCESS_CODE));
-    let told = server.send("GET", "/api/mappings", &stored, None).await;
-    assert_eq!(told.status, 401);
-    // Another job's report is not taken for this one's.
+    let response = server.send("GET", "/api/mappings", &stored, None).await;
+    assert_eq!(response.status, 401);
+    // A report changes only the job of its token.
     let other = dispatched_job("01B", JobKind::Implementation);
     server.put_job(&other).await;
-    let told = server
+    let response = server
         .send("POST", "/runner/progress", &progress, step.to_string())
         .await;
-    assert_eq!(told.status, 200, "{told:?}");
+    assert_eq!(response.status, 200, "{response:?}");
     let steps = server
         .send("GET", "/api/jobs/01B/steps", &admin, None)
         .await;
@@ -197,9 +201,9 @@ async fn a_credential_opens_its_own_door_only() {
     server.stop().await.unwrap();
 }
 
-/// Paths lead to what is there and nowhere else, however they are written.
+/// Every spelling of a path resolves to a route or to 404, never to another file.
 #[tokio::test]
-async fn paths_lead_nowhere_else() {
+async fn rejects_path_traversal() {
     let server = ApiServer::start().await;
     let admin = server.sign_in().await;
     for (path, status) in [
@@ -210,7 +214,7 @@ async fn paths_lead_nowhere_else() {
         ("/admin/assets/js/%00main.js", 404),
         ("/api/jobs/..%2f..%2fetc%2fpasswd", 404),
         ("/api/jobs/%2e%2e/patch", 404),
-        // Of any team: there are no sessions that would get secrets.
+        // For every team: no session hosts are configured, so there are no secrets.
         ("/api/mappings/..%2fsecrets/secrets", 503),
         ("/api/why/..%2f..", 404),
         ("/api/global-secrets/..%2f..%2fsecrets.key", 405),
@@ -218,23 +222,23 @@ async fn paths_lead_nowhere_else() {
         let head = format!(
             "GET {path} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {admin}\r\nconnection: close\r\n\r\n"
         );
-        let told = send_raw(server.address, head.as_bytes()).await;
-        let line = first_line(&told);
+        let response = send_raw(server.address, head.as_bytes()).await;
+        let line = first_line(&response);
         assert!(
             line.starts_with(&format!("HTTP/1.1 {status} ")),
             "{line} to {path}"
         );
         assert!(
-            !told.contains("[package]") && !told.contains("root:"),
+            !response.contains("[package]") && !response.contains("root:"),
             "{path}"
         );
     }
     server.stop().await.unwrap();
 }
 
-/// No address in a payload is ever asked: they are words that strangers choose.
+/// The service never requests an address from a payload.
 #[tokio::test]
-async fn no_address_of_a_payload_is_asked() {
+async fn never_requests_an_address_from_a_payload() {
     let trap = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}/secret", trap.local_addr().unwrap());
     let server = start_server_with_webhooks().await;
@@ -246,27 +250,27 @@ async fn no_address_of_a_payload_is_asked() {
     );
     let step = json!({"step": {"id": "a", "type": "a", "status": "running", "started_at": "t",
         "logs_url": address, "outputs": {"url": address}}});
-    let told = server
+    let response = server
         .send("POST", "/runner/progress", &progress, step.to_string())
         .await;
-    assert_eq!(told.status, 200, "{told:?}");
+    assert_eq!(response.status, 200, "{response:?}");
     let report = json!({"phase": "implementation", "outcome": "success",
         "prUrl": format!("{address}/pull/7"), "comments": [{"body": format!("![x]({address})")}]});
-    let told = server
+    let response = server
         .send("POST", "/runner/result", &result, report.to_string())
         .await;
-    assert_eq!(told.status, 200, "{told:?}");
+    assert_eq!(response.status, 200, "{response:?}");
     for name in ["review", "issue_comment", "merged", "review_comment"] {
         let mut payload = webhooks::payload(name);
-        redirect(&mut payload, &address);
-        webhooks::send(&server, event_of(name), &payload).await;
+        replace_urls(&mut payload, &address);
+        webhooks::send(&server, event_name(name), &payload).await;
     }
-    let nobody = tokio::time::timeout(Duration::from_millis(300), trap.accept()).await;
-    assert!(nobody.is_err(), "somebody came: {nobody:?}");
+    let connection = tokio::time::timeout(Duration::from_millis(300), trap.accept()).await;
+    assert!(connection.is_err(), "a request arrived: {connection:?}");
     server.stop().await.unwrap();
 }
 
-fn event_of(name: &str) -> &'static str {
+fn event_name(name: &str) -> &'static str {
     match name {
         "review" => "pull_request_review",
         "review_comment" => "pull_request_review_comment",
@@ -275,19 +279,21 @@ fn event_of(name: &str) -> &'static str {
     }
 }
 
-/// Puts an address in the place of every other.
-fn redirect(value: &mut Value, address: &str) {
+/// Replaces every URL in a JSON value.
+fn replace_urls(value: &mut Value, address: &str) {
     match value {
         Value::String(text) if text.starts_with("http") => *text = address.to_owned(),
-        Value::Array(items) => items.iter_mut().for_each(|item| redirect(item, address)),
+        Value::Array(items) => items
+            .iter_mut()
+            .for_each(|item| replace_urls(item, address)),
         Value::Object(fields) => fields
             .values_mut()
-            .for_each(|field| redirect(field, address)),
+            .for_each(|field| replace_urls(field, address)),
         _ => {}
     }
 }
 
-/// What the process takes of the machine's memory now, in bytes.
+/// Resident memory of the process, in bytes.
 fn resident_memory(service: &ServiceProcess) -> usize {
     let status = fs::read_to_string(format!("/proc/{}/status", service.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -297,39 +303,39 @@ fn resident_memory(service: &ServiceProcess) -> usize {
 
 const WEBHOOK_SECRET_FLAGS: [&str; 2] = ["--scm-webhook-secret", webhooks::WEBHOOK_SECRET];
 
-/// Anybody may begin to send what the repository host sends, and hold it back: all of it together takes
-/// no more memory than was set aside, and small requests pass by.
+/// Unauthenticated clients may start large webhook bodies and hold them back. All of them together take
+/// no more than the reserved memory, and small requests are still served.
 #[tokio::test]
-async fn large_bodies_share_one_room() {
+async fn bounds_the_memory_of_all_large_bodies() {
     let dir = tempfile::tempdir().unwrap();
     let service = ServiceProcess::start(dir.path(), &WEBHOOK_SECRET_FLAGS);
     let address = service.address.replace("http://", "");
     let before = resident_memory(&service);
-    let piece = vec![b'x'; 20 << 20];
+    let body = vec![b'x'; 20 << 20];
     let mut senders = Vec::new();
     for _ in 0..40 {
-        let (address, piece) = (address.clone(), piece.clone());
+        let (address, body) = (address.clone(), body.clone());
         senders.push(tokio::spawn(async move {
             let mut stream = TcpStream::connect(&address).await.unwrap();
             let head = format!(
                 "POST /api/repo-host/webhook HTTP/1.1\r\nhost: a\r\nx-hub-signature-256: sha256={:064}\r\ncontent-length: {}\r\n\r\n",
                 0,
-                piece.len() + 1
+                body.len() + 1
             );
             stream.write_all(head.as_bytes()).await.unwrap();
-            // Those that find no room are not read.
-            let _ = tokio::time::timeout(Duration::from_secs(5), stream.write_all(&piece)).await;
+            // Bodies beyond the memory limit are not read.
+            let _ = tokio::time::timeout(Duration::from_secs(5), stream.write_all(&body)).await;
             stream
         }));
     }
-    let mut held = Vec::new();
+    let mut open_streams = Vec::new();
     for sender in senders {
-        held.push(sender.await.unwrap());
+        open_streams.push(sender.await.unwrap());
     }
-    let taken = resident_memory(&service).saturating_sub(before);
-    assert!(taken < 160 << 20, "{} MiB for 800 MiB", taken >> 20);
+    let growth = resident_memory(&service).saturating_sub(before);
+    assert!(growth < 160 << 20, "{} MiB for 800 MiB", growth >> 20);
     let small = json!({"zen": "small"}).to_string();
-    let told = client_builder()
+    let response = client_builder()
         .build()
         .unwrap()
         .post(format!("{}/api/repo-host/webhook", service.address))
@@ -338,7 +344,7 @@ async fn large_bodies_share_one_room() {
         .header("x-hub-signature-256", signature(small.as_bytes()))
         .body(small)
         .send();
-    assert_eq!(told.await.unwrap().status(), 200);
-    drop(held);
+    assert_eq!(response.await.unwrap().status(), 200);
+    drop(open_streams);
     assert_eq!(service.stop(), 0);
 }

@@ -1,4 +1,4 @@
-//! Who did what: every change leaves one entry, and no entry can be tampered with unseen.
+//! Audit: each change writes one entry, and verification detects changed entries.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -20,8 +20,8 @@ use crate::test_env::{EngineMode, TestEnv, TestEnvOptions};
 
 const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("audit-1");
 
-/// A store in which there is one of everything that an operator may act upon.
-async fn furnish(server: &ApiServer) {
+/// Fills the store with one object of each kind that an operator can change.
+async fn seed_store(server: &ApiServer) {
     let run = dispatched_job("01JOB", JobKind::Implementation);
     server.put_job(&run).await;
     let (entry, id) = (
@@ -53,15 +53,15 @@ async fn furnish(server: &ApiServer) {
 }
 
 async fn entries(server: &ApiServer, token: &str) -> Vec<Value> {
-    let told = server
+    let response = server
         .send("GET", "/api/audit?limit=500", token, None)
         .await;
-    assert_eq!(told.status, 200, "{told:?}");
-    told.body.as_array().unwrap().clone()
+    assert_eq!(response.status, 200, "{response:?}");
+    response.body.as_array().unwrap().clone()
 }
 
 #[tokio::test]
-async fn every_change_by_an_operator_leaves_exactly_one_entry() {
+async fn each_change_by_an_operator_writes_exactly_one_entry() {
     let mut flags = ALL_FEATURES.to_vec();
     flags.extend([
         "--trusted-proxies",
@@ -70,7 +70,7 @@ async fn every_change_by_an_operator_leaves_exactly_one_entry() {
         "tcp://127.0.0.1:1",
     ]);
     let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
-    furnish(&server).await;
+    seed_store(&server).await;
     let token = server.sign_in().await;
     let mapping =
         json!({"teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main"});
@@ -235,7 +235,7 @@ async fn every_change_by_an_operator_leaves_exactly_one_entry() {
         ("POST", "/api/auth/logout", none, 200, "sign-out", "", ""),
     ];
     let mut count = entries(&server, &token).await.len();
-    assert_eq!(count, 1, "the sign-in alone");
+    assert_eq!(count, 1, "only the sign-in");
     for (method, path, body, status, action, target, detail) in rows {
         let request = server
             .request(method, path)
@@ -245,8 +245,8 @@ async fn every_change_by_an_operator_leaves_exactly_one_entry() {
             Value::Null => request,
             body => request.body(body.to_string()),
         };
-        let told = send_checked(request).await;
-        assert_eq!(told.status, status, "{method} {path}: {told:?}");
+        let response = send_checked(request).await;
+        assert_eq!(response.status, status, "{method} {path}: {response:?}");
         let latest = server
             .app
             .store
@@ -272,9 +272,9 @@ async fn every_change_by_an_operator_leaves_exactly_one_entry() {
     );
 }
 
-/// What changed nothing is not told, whoever asked for it.
+/// Covers requests with and without a valid token.
 #[tokio::test]
-async fn what_was_refused_or_changed_nothing_leaves_no_entry() {
+async fn rejected_requests_and_no_op_changes_write_no_entry() {
     let server = ApiServer::start().await;
     let token = server.sign_in().await;
     let rows = [
@@ -292,16 +292,16 @@ async fn what_was_refused_or_changed_nothing_leaves_no_entry() {
         ("GET", "/api/mappings", "", 200),
     ];
     for (method, path, body, status) in rows {
-        let told = server.send(method, path, &token, body.to_owned()).await;
-        assert_eq!(told.status, status, "{method} {path}: {told:?}");
-        let told = server.send(method, path, "nonsense", body.to_owned()).await;
-        assert_eq!(told.status, 401, "{method} {path}: {told:?}");
+        let response = server.send(method, path, &token, body.to_owned()).await;
+        assert_eq!(response.status, status, "{method} {path}: {response:?}");
+        let response = server.send(method, path, "nonsense", body.to_owned()).await;
+        assert_eq!(response.status, 401, "{method} {path}: {response:?}");
     }
-    assert_eq!(entries(&server, &token).await.len(), 1, "the sign-in alone");
+    assert_eq!(entries(&server, &token).await.len(), 1, "only the sign-in");
 }
 
 #[tokio::test]
-async fn strangers_cannot_make_the_audit_grow_without_bound() {
+async fn failed_sign_ins_write_a_bounded_number_of_entries() {
     let mut flags = ALL_FEATURES.to_vec();
     flags.extend(["--trusted-proxies", "127.0.0.1"]);
     let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
@@ -314,31 +314,40 @@ async fn strangers_cannot_make_the_audit_grow_without_bound() {
             assert!([403, 429].contains(&send_checked(guess).await.status));
         }
     }
-    let told = server
+    let entries = server
         .app
         .store
         .read(|tx| audit::latest(tx, None, 500))
         .unwrap();
-    let of = |action: &str| told.iter().filter(|entry| entry.action == action).count();
+    let count = |action: &str| {
+        entries
+            .iter()
+            .filter(|entry| entry.action == action)
+            .count()
+    };
     assert_eq!(
-        (of("sign-in-refused"), of("sign-in-throttled"), told.len()),
+        (
+            count("sign-in-refused"),
+            count("sign-in-throttled"),
+            entries.len()
+        ),
         (10, 10, 20)
     );
-    assert_eq!(told[19].actor, "admin@198.51.100.0");
+    assert_eq!(entries[19].actor, "admin@198.51.100.0");
 
     server.clock.advance(Duration::from_secs(3600));
     engine::maintenance::run_once(&server.app).await.unwrap();
-    let told = server
+    let entries = server
         .app
         .store
         .read(|tx| audit::latest(tx, None, 2))
         .unwrap();
-    let told: Vec<_> = told
+    let summaries: Vec<_> = entries
         .iter()
-        .map(|one| (one.actor.as_str(), one.detail.as_str()))
+        .map(|entry| (entry.actor.as_str(), entry.detail.as_str()))
         .collect();
     assert_eq!(
-        told,
+        summaries,
         [
             ("service", "70 more within an hour"),
             ("service", "190 more within an hour")
@@ -347,47 +356,47 @@ async fn strangers_cannot_make_the_audit_grow_without_bound() {
 }
 
 #[tokio::test]
-async fn the_audit_is_read_in_pages_and_verified() {
+async fn audit_is_listed_in_pages_and_verified() {
     let server = ApiServer::start().await;
     let token = server.sign_in().await;
-    let ask = async |path: &str| -> ApiResponse { server.send("GET", path, &token, None).await };
+    let get = async |path: &str| -> ApiResponse { server.send("GET", path, &token, None).await };
     for _ in 0..4 {
         server.send("POST", "/api/poll", &token, None).await;
     }
-    let seqs = |told: &ApiResponse| -> Vec<u64> {
-        let entries = told.body.as_array().unwrap();
+    let seqs = |response: &ApiResponse| -> Vec<u64> {
+        let entries = response.body.as_array().unwrap();
         entries
             .iter()
-            .map(|one| one["seq"].as_u64().unwrap())
+            .map(|entry| entry["seq"].as_u64().unwrap())
             .collect()
     };
-    assert_eq!(seqs(&ask("/api/audit?limit=2").await), [5, 4]);
-    assert_eq!(seqs(&ask("/api/audit?limit=2&before=4").await), [3, 2]);
-    assert_eq!(seqs(&ask("/api/audit").await), [5, 4, 3, 2, 1]);
+    assert_eq!(seqs(&get("/api/audit?limit=2").await), [5, 4]);
+    assert_eq!(seqs(&get("/api/audit?limit=2&before=4").await), [3, 2]);
+    assert_eq!(seqs(&get("/api/audit").await), [5, 4, 3, 2, 1]);
     for (bad, rule) in [
         ("limit=0", "limit must be a whole number from 1 to 500"),
         ("limit=501", "limit must be a whole number from 1 to 500"),
         ("before=yesterday", "before must be the seq of an entry"),
     ] {
-        let told = ask(&format!("/api/audit?{bad}")).await;
-        assert_eq!(told.error(), (400, rule));
+        let response = get(&format!("/api/audit?{bad}")).await;
+        assert_eq!(response.error(), (400, rule));
     }
-    let newest = &ask("/api/audit?limit=1").await.body[0];
+    let newest = &get("/api/audit?limit=1").await.body[0];
     let keys: Vec<&String> = newest.as_object().unwrap().keys().collect();
     assert_eq!(
         keys,
         ["seq", "at", "actor", "action", "target", "detail", "hash"]
     );
     let whole = json!({"ok": true, "entries": 5, "head": newest["hash"], "brokenAt": null});
-    assert_eq!(ask("/api/audit/verify").await.body, whole);
+    assert_eq!(get("/api/audit/verify").await.body, whole);
     let anchored = format!(
         "/api/audit/verify?head={}",
         newest["hash"].as_str().unwrap()
     );
-    assert_eq!(ask(&anchored).await.body, whole);
-    let made_anew = ask("/api/audit/verify?head=00").await.body;
+    assert_eq!(get(&anchored).await.body, whole);
+    let rewritten = get("/api/audit/verify?head=00").await.body;
     assert_eq!(
-        (&made_anew["ok"], &made_anew["brokenAt"]),
+        (&rewritten["ok"], &rewritten["brokenAt"]),
         (&json!(false), &Value::Null)
     );
     for path in ["/api/audit", "/api/audit/verify"] {
@@ -399,18 +408,20 @@ async fn the_audit_is_read_in_pages_and_verified() {
     }
 }
 
+/// Runs `agent-implement audit verify` on a data directory.
 fn verify(dir: &Path, flags: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_agent-implement"));
     command.args(["audit", "verify", "--data-dir"]).arg(dir);
     command.args(flags).output().unwrap()
 }
 
-fn told(output: &Output) -> (Option<i32>, String) {
-    let said = String::from_utf8_lossy(&output.stdout);
-    (output.status.code(), said.trim().to_owned())
+/// Returns exit code and standard output.
+fn exit_and_stdout(output: &Output) -> (Option<i32>, String) {
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    (output.status.code(), stdout.trim().to_owned())
 }
 
-/// Writes to the file behind the service's back.
+/// Changes the audit table in the store's file directly.
 fn tamper(dir: &Path, change: impl FnOnce(&mut redb::Table<'_, u64, &'static [u8]>)) {
     let db = Database::create(dir.join(STORE_FILE)).unwrap();
     let tx = db.begin_write().unwrap();
@@ -419,7 +430,7 @@ fn tamper(dir: &Path, change: impl FnOnce(&mut redb::Table<'_, u64, &'static [u8
 }
 
 #[tokio::test]
-async fn the_command_line_finds_what_was_done_to_a_stopped_store() {
+async fn command_line_detects_tampering_with_a_stopped_store() {
     let dir = tempfile::tempdir().unwrap();
     let server = ApiServer::start_with(ALL_FEATURES, Store::open(dir.path()).unwrap()).await;
     let token = server.sign_in().await;
@@ -429,27 +440,30 @@ async fn the_command_line_finds_what_was_done_to_a_stopped_store() {
     let head = server.app.store.read(audit::head).unwrap().hash;
     let busy = verify(dir.path(), &[]);
     assert_eq!(busy.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&busy.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&busy.stderr).into_owned();
     assert!(
-        said.contains("does not answer at its control socket"),
-        "{said}"
+        stderr.contains("does not respond at its control socket"),
+        "{stderr}"
     );
     server.stop().await.unwrap();
 
     let whole = format!("ok: 5 entries, head {head}");
-    // The last connections let go of the store a moment after the stop.
+    // The last connections close the store a moment after the stop.
     let began = Instant::now();
-    let mut idle = verify(dir.path(), &[]);
-    while idle.status.code() != Some(0) && began.elapsed() < Duration::from_secs(30) {
-        idle = verify(dir.path(), &[]);
+    let mut verified = verify(dir.path(), &[]);
+    while verified.status.code() != Some(0) && began.elapsed() < Duration::from_secs(30) {
+        verified = verify(dir.path(), &[]);
     }
-    assert_eq!(told(&idle), (Some(0), whole.clone()));
+    assert_eq!(exit_and_stdout(&verified), (Some(0), whole.clone()));
     assert_eq!(
-        told(&verify(dir.path(), &["--head", &head])),
+        exit_and_stdout(&verify(dir.path(), &["--head", &head])),
         (Some(0), whole)
     );
-    let (code, said) = told(&verify(dir.path(), &["--head", &"beef".repeat(16)]));
-    assert!(code == Some(1) && said.contains("made anew"), "{said}");
+    let (code, stdout) = exit_and_stdout(&verify(dir.path(), &["--head", &"beef".repeat(16)]));
+    assert!(
+        code == Some(1) && stdout.contains("was rewritten"),
+        "{stdout}"
+    );
 
     tamper(dir.path(), |table| {
         let row = table.get(3).unwrap().unwrap().value().to_owned();
@@ -458,17 +472,18 @@ async fn the_command_line_finds_what_was_done_to_a_stopped_store() {
             .replace("poll-asked", "poll-Asked");
         table.insert(3, changed.as_bytes()).unwrap();
     });
-    let broken = "broken at entry 3; 2 entries before it hold".to_owned();
-    assert_eq!(told(&verify(dir.path(), &[])), (Some(1), broken));
+    let broken = "broken at entry 3; the 2 entries before it are intact".to_owned();
+    assert_eq!(exit_and_stdout(&verify(dir.path(), &[])), (Some(1), broken));
 
     let nowhere = dir.path().join("nowhere");
     assert_eq!(verify(&nowhere, &[]).status.code(), Some(1));
-    assert!(!nowhere.exists(), "a look must not make a store");
+    assert!(!nowhere.exists(), "verify must not create a store");
 }
 
-/// A service that runs is asked; its owner is named as such, and a backup tells of its own taking.
+/// The command sends its request to the running service. Entries name the owner, and a backup contains the
+/// entry about itself.
 #[tokio::test]
-async fn the_command_line_asks_the_service_that_runs() {
+async fn command_line_verifies_through_the_running_service() {
     let dir = tempfile::tempdir().unwrap();
     let (data, file) = (dir.path().join("data"), dir.path().join("copy"));
     let service = ServiceProcess::start(&data, &[]);
@@ -484,55 +499,64 @@ async fn the_command_line_asks_the_service_that_runs() {
     assert_eq!(shown(1), (json!("owner"), json!("poll-asked")));
     let head = entries[0]["hash"].as_str().unwrap();
     let whole = format!("ok: 2 entries, head {head}");
-    assert_eq!(told(&verify(&data, &[])), (Some(0), whole.clone()));
+    assert_eq!(
+        exit_and_stdout(&verify(&data, &[])),
+        (Some(0), whole.clone())
+    );
     let older = entries[1]["hash"].as_str().unwrap();
-    assert_eq!(told(&verify(&data, &["--head", older])).0, Some(0));
-    let (code, said) = told(&verify(&data, &["--head", &"beef".repeat(16)]));
-    assert!(code == Some(1) && said.contains("made anew"), "{said}");
+    assert_eq!(
+        exit_and_stdout(&verify(&data, &["--head", older])).0,
+        Some(0)
+    );
+    let (code, stdout) = exit_and_stdout(&verify(&data, &["--head", &"beef".repeat(16)]));
+    assert!(
+        code == Some(1) && stdout.contains("was rewritten"),
+        "{stdout}"
+    );
     for head in ["no hash", "abc", ""] {
         let refused = verify(&data, &["--head", head]);
-        let (code, said) = (
+        let (code, stderr) = (
             refused.status.code(),
             String::from_utf8_lossy(&refused.stderr),
         );
-        assert_eq!(code, Some(2), "{said}");
-        assert!(said.contains("64 hexadecimal digits"), "{said}");
+        assert_eq!(code, Some(2), "{stderr}");
+        assert!(stderr.contains("64 hexadecimal digits"), "{stderr}");
     }
     service.kill();
 
     let restored = dir.path().join("restored");
-    let there = restored.to_str().unwrap();
-    let done = run(&["restore", copy, "--data-dir", there]);
-    assert_eq!(done.status.code(), Some(0), "{done:?}");
-    assert_eq!(told(&verify(&restored, &[])), (Some(0), whole));
+    let target = restored.to_str().unwrap();
+    let output = run(&["restore", copy, "--data-dir", target]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(exit_and_stdout(&verify(&restored, &[])), (Some(0), whole));
 }
 
-/// From the ticket to the end of its machine: what the service did by itself, and what it was told.
+/// Covers entries of the service itself and of an operator.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_is_in_the_audit_from_its_dispatch_to_the_end_of_its_machine() {
-    let world = TestEnv::with_options(TestEnvOptions {
+async fn audit_covers_a_run_from_dispatch_to_machine_destruction() {
+    let env = TestEnv::with_options(TestEnvOptions {
         session_hosts: true,
         extra_flags: vec![("--runner-mode", "vm".to_owned())],
         engine: EngineMode::manual(),
         ..TestEnvOptions::default()
     })
     .await;
-    world.create_labelled_issue("ENG-1", "Add a greeting");
-    world.tick().await;
-    let machine = world.vendors.fly().machines().remove(0);
-    let run = world.jobs("ENG-1").remove(0);
+    env.create_labelled_issue("ENG-1", "Add a greeting");
+    env.tick().await;
+    let machine = env.vendors.fly().machines().remove(0);
+    let run = env.jobs("ENG-1").remove(0);
     let path = format!("/api/sessions/{}", machine.id);
-    let destroying = world.admin_request(reqwest::Method::DELETE, &path, None);
-    let turning = async {
-        // No poll: the ticket is still flagged, and would have another run.
-        while world.jobs("ENG-1")[0].is_active() {
+    let destroying = env.admin_request(reqwest::Method::DELETE, &path, None);
+    let draining = async {
+        // No poll: the ticket still has its label and would get another run.
+        while env.jobs("ENG-1")[0].is_active() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        engine::outbox_worker::drain(&world.app).await.unwrap();
+        engine::outbox_worker::drain(&env.app).await.unwrap();
     };
-    let ((status, told), ()) = tokio::join!(destroying, turning);
-    assert_eq!(status, 200, "{told}");
-    let entries = world
+    let ((status, body), ()) = tokio::join!(destroying, draining);
+    assert_eq!(status, 200, "{body}");
+    let entries = env
         .app
         .store
         .read(|tx| audit::latest(tx, None, 500))
@@ -541,14 +565,21 @@ async fn a_run_is_in_the_audit_from_its_dispatch_to_the_end_of_its_machine() {
         .iter()
         .rev()
         .filter(|entry| entry.action != "sign-in");
-    let told: Vec<_> = of_run
-        .map(|one| [one.actor.as_str(), &one.action, &one.target, &one.detail])
+    let shown: Vec<_> = of_run
+        .map(|entry| {
+            [
+                entry.actor.as_str(),
+                &entry.action,
+                &entry.target,
+                &entry.detail,
+            ]
+        })
         .take(3)
         .collect();
     let dispatched = format!("implementation run {} on vm in acme/shop", run.id);
-    let destroyed = format!("asked for, run {} of ENG-1", run.id);
+    let destroyed = format!("requested, run {} of ENG-1", run.id);
     assert_eq!(
-        told,
+        shown,
         [
             ["service", "run-dispatched", "ENG-1", &dispatched],
             ["service", "run-started", "ENG-1", &dispatched],
@@ -560,7 +591,7 @@ async fn a_run_is_in_the_audit_from_its_dispatch_to_the_end_of_its_machine() {
             ],
         ]
     );
-    let verdict = world.app.store.read(|tx| audit::verify(tx, None)).unwrap();
-    assert!(verdict.ok, "{verdict:?}");
-    world.finish().await;
+    let verification = env.app.store.read(|tx| audit::verify(tx, None)).unwrap();
+    assert!(verification.ok, "{verification:?}");
+    env.finish().await;
 }

@@ -1,4 +1,4 @@
-//! Signing in, staying signed in for a day, and what strangers are told.
+//! Sign-in, admin tokens, and responses to requests without a valid token.
 
 use std::time::Duration;
 
@@ -17,45 +17,51 @@ fn code(code: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_sign_in_is_judged_by_its_body_and_its_code() {
+async fn sign_in_checks_the_body_and_the_access_code() {
     let server = ApiServer::start().await;
     for body in ["", "{", "[]", "{}", r#"{"code":7}"#, "null"] {
-        let told = server.send("POST", AUTH, "", body.to_owned()).await;
-        assert_eq!(told.error(), (400, "Invalid request body"), "{body}");
+        let response = server.send("POST", AUTH, "", body.to_owned()).await;
+        assert_eq!(response.error(), (400, "Invalid request body"), "{body}");
     }
     for wrong in ["", "open", "Open sesame, please"] {
-        let told = server.send("POST", AUTH, "", code(wrong)).await;
-        assert_eq!(told.error(), (403, "Invalid access code"));
+        let response = server.send("POST", AUTH, "", code(wrong)).await;
+        assert_eq!(response.error(), (403, "Invalid access code"));
     }
-    let told = server.send("POST", AUTH, "", code(ACCESS_CODE)).await;
-    assert_eq!(told.status, 200);
-    assert!(told.body["token"].as_str().unwrap().len() >= 40);
-    assert_eq!(told.body["expiresAt"], "2027-01-16T08:00:00.000Z");
-    assert_eq!(told.body.as_object().unwrap().len(), 2);
+    let response = server.send("POST", AUTH, "", code(ACCESS_CODE)).await;
+    assert_eq!(response.status, 200);
+    assert!(response.body["token"].as_str().unwrap().len() >= 40);
+    assert_eq!(response.body["expiresAt"], "2027-01-16T08:00:00.000Z");
+    assert_eq!(response.body.as_object().unwrap().len(), 2);
 }
 
 #[tokio::test]
-async fn a_token_is_good_for_a_day_or_until_its_owner_leaves() {
+async fn token_is_valid_for_a_day_or_until_sign_out() {
     let server = ApiServer::start().await;
-    let (one, two) = (server.sign_in().await, server.sign_in().await);
-    for token in [&one, &two] {
+    let (first, second) = (server.sign_in().await, server.sign_in().await);
+    for token in [&first, &second] {
         assert_eq!(server.send("GET", MAPPINGS, token, None).await.status, 200);
     }
-    let told = server.send("POST", "/api/auth/logout", &one, None).await;
-    assert_eq!((told.status, told.body), (200, json!({"loggedOut": true})));
-    let told = server.send("GET", MAPPINGS, &one, None).await;
-    assert_eq!(told.error(), (401, "Unauthorized"));
-    assert_eq!(told.header("www-authenticate"), "Bearer");
+    let response = server.send("POST", "/api/auth/logout", &first, None).await;
+    assert_eq!(
+        (response.status, response.body),
+        (200, json!({"loggedOut": true}))
+    );
+    let response = server.send("GET", MAPPINGS, &first, None).await;
+    assert_eq!(response.error(), (401, "Unauthorized"));
+    assert_eq!(response.header("www-authenticate"), "Bearer");
 
     server.clock.advance(Duration::from_secs(24 * 3600 - 1));
-    assert_eq!(server.send("GET", MAPPINGS, &two, None).await.status, 200);
+    assert_eq!(
+        server.send("GET", MAPPINGS, &second, None).await.status,
+        200
+    );
     server.clock.advance(Duration::from_secs(1));
-    let told = server.send("GET", MAPPINGS, &two, None).await;
-    assert_eq!(told.error(), (401, "Unauthorized"));
+    let response = server.send("GET", MAPPINGS, &second, None).await;
+    assert_eq!(response.error(), (401, "Unauthorized"));
 }
 
 #[tokio::test]
-async fn a_new_access_code_signs_everybody_out() {
+async fn new_access_code_invalidates_all_tokens() {
     let store = Store::in_memory().unwrap();
     let server = ApiServer::start_with(ALL_FEATURES, store.clone()).await;
     let token = server.sign_in().await;
@@ -69,15 +75,15 @@ async fn a_new_access_code_signs_everybody_out() {
         flags[1] = code;
         let server = ApiServer::start_with(&flags, store.clone()).await;
         for path in [MAPPINGS, "/api/audit"] {
-            let told = server.send("GET", path, &token, None).await;
-            assert_eq!(told.status, status, "{path} with {code:?}");
+            let response = server.send("GET", path, &token, None).await;
+            assert_eq!(response.status, status, "{path} with {code:?}");
         }
         server.stop().await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn every_admin_route_is_closed_to_strangers_before_its_body_is_read() {
+async fn admin_routes_reject_unauthenticated_requests_before_reading_the_body() {
     let server = ApiServer::start().await;
     let run = dispatched_job("01JOB", JobKind::Planning);
     let run_token = server.run_token(&run, TokenAudience::Progress);
@@ -107,8 +113,8 @@ async fn every_admin_route_is_closed_to_strangers_before_its_body_is_read() {
     ];
     for (method, path) in routes {
         for token in ["", "nonsense", &run_token] {
-            let told = server.send(method, path, token, "{".to_owned()).await;
-            assert_eq!(told.error(), (401, "Unauthorized"), "{method} {path}");
+            let response = server.send(method, path, token, "{".to_owned()).await;
+            assert_eq!(response.error(), (401, "Unauthorized"), "{method} {path}");
         }
         let basic = server
             .request(method, path)
@@ -118,7 +124,7 @@ async fn every_admin_route_is_closed_to_strangers_before_its_body_is_read() {
 }
 
 #[tokio::test]
-async fn guessing_is_slowed_down_by_address() {
+async fn failed_sign_ins_are_rate_limited_by_address() {
     let mut flags = ALL_FEATURES.to_vec();
     flags.extend(["--trusted-proxies", "127.0.0.1"]);
     let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
@@ -129,29 +135,34 @@ async fn guessing_is_slowed_down_by_address() {
         send_checked(request.body(code(sent)))
     };
     for _ in 0..5 {
-        let told = from("203.0.113.1", "wrong").await;
-        assert_eq!(told.error(), (403, "Invalid access code"));
+        let response = from("203.0.113.1", "wrong").await;
+        assert_eq!(response.error(), (403, "Invalid access code"));
     }
     server.clock.advance(Duration::from_secs(20));
-    let told = from("203.0.113.1", ACCESS_CODE).await;
-    assert_eq!(told.status, 429);
-    assert_eq!(told.header("retry-after"), "40");
+    let response = from("203.0.113.1", ACCESS_CODE).await;
+    assert_eq!(response.status, 429);
+    assert_eq!(response.header("retry-after"), "40");
     assert_eq!(from("203.0.113.2", ACCESS_CODE).await.status, 200);
     server.clock.advance(Duration::from_secs(40));
     assert_eq!(from("203.0.113.1", ACCESS_CODE).await.status, 200);
 }
 
 #[tokio::test]
-async fn a_hundred_guesses_at_once_are_five() {
+async fn concurrent_sign_ins_count_towards_the_limit() {
     let server = ApiServer::start().await;
     let guesses = (0..100).map(|_| server.send("POST", AUTH, "", code("wrong")));
-    let told = futures_util::future::join_all(guesses).await;
-    let count = |status| told.iter().filter(|told| told.status == status).count();
+    let responses = futures_util::future::join_all(guesses).await;
+    let count = |status| {
+        let matching = responses
+            .iter()
+            .filter(|response| response.status == status);
+        matching.count()
+    };
     assert_eq!((count(403), count(429)), (5, 95));
 }
 
 #[tokio::test]
-async fn without_an_access_code_there_is_no_admin_api() {
+async fn admin_api_is_disabled_without_an_access_code() {
     let server = ApiServer::start_with(&ALL_FEATURES[2..], Store::in_memory().unwrap()).await;
     for (method, path) in [
         ("POST", AUTH),
@@ -160,18 +171,18 @@ async fn without_an_access_code_there_is_no_admin_api() {
         ("GET", "/api/log"),
         ("POST", "/api/poll"),
     ] {
-        let told = server.send(method, path, "", code(ACCESS_CODE)).await;
-        assert_eq!(told.error(), (404, "Not found"), "{method} {path}");
+        let response = server.send(method, path, "", code(ACCESS_CODE)).await;
+        assert_eq!(response.error(), (404, "Not found"), "{method} {path}");
     }
-    let told = server.send("POST", "/runner/result", "", None).await;
-    assert_eq!(told.error(), (401, "missing_bearer"));
-    let told = server.send("POST", "/api/token", "", "{}".to_owned()).await;
-    assert_eq!(told.error(), (400, "nonce and owner are required"));
+    let response = server.send("POST", "/runner/result", "", None).await;
+    assert_eq!(response.error(), (401, "missing_bearer"));
+    let response = server.send("POST", "/api/token", "", "{}".to_owned()).await;
+    assert_eq!(response.error(), (400, "nonce and owner are required"));
     assert_eq!(server.send("GET", "/", "", None).await.status, 200);
 }
 
 #[tokio::test]
-async fn a_repository_token_goes_to_runs_of_that_owner_only() {
+async fn repository_token_is_issued_only_to_runs_of_that_owner() {
     let server = ApiServer::start().await;
     let active = dispatched_job("01A", JobKind::Implementation);
     let mut ended = dispatched_job("01B", JobKind::Implementation);
@@ -179,12 +190,16 @@ async fn a_repository_token_goes_to_runs_of_that_owner_only() {
     let unknown = dispatched_job("01C", JobKind::Implementation);
     server.put_job(&active).await;
     server.put_job(&ended).await;
-    let of = |job| server.run_token(job, TokenAudience::Progress);
-    let (active_token, ended_token, unknown_token) = (of(&active), of(&ended), of(&unknown));
-    let wrong = server.run_token(&active, TokenAudience::Result);
+    let progress_token = |job| server.run_token(job, TokenAudience::Progress);
+    let (active_token, ended_token, unknown_token) = (
+        progress_token(&active),
+        progress_token(&ended),
+        progress_token(&unknown),
+    );
+    let result_token = server.run_token(&active, TokenAudience::Result);
     let (required, unknown_nonce) = ("nonce and owner are required", "Invalid or expired nonce");
     let rows = [
-        // With a nonce, as sessions ask.
+        // With a nonce, as session machines send it.
         ("", "{", (500, "Failed to generate token")),
         ("", "", (500, "Failed to generate token")),
         ("", "{}", (400, required)),
@@ -192,9 +207,13 @@ async fn a_repository_token_goes_to_runs_of_that_owner_only() {
         ("", r#"{"nonce":"n"}"#, (400, required)),
         ("", r#"{"nonce":"","owner":"acme"}"#, (400, required)),
         ("", r#"{"nonce":"n","owner":"acme"}"#, (403, unknown_nonce)),
-        // With a progress token, as CI runs ask.
+        // With a progress token, as CI runs send it.
         ("nonsense", r#"{"owner":"acme"}"#, (401, "malformed")),
-        (&wrong, r#"{"owner":"acme"}"#, (401, "wrong_audience")),
+        (
+            &result_token,
+            r#"{"owner":"acme"}"#,
+            (401, "wrong_audience"),
+        ),
         (&active_token, "{", (500, "Failed to generate token")),
         (&active_token, "{}", (400, required)),
         (
@@ -216,11 +235,11 @@ async fn a_repository_token_goes_to_runs_of_that_owner_only() {
             (500, "Failed to generate token"),
         ),
     ];
-    for (token, body, fault) in rows {
-        let told = server
+    for (token, body, error) in rows {
+        let response = server
             .send("POST", "/api/token", token, body.to_owned())
             .await;
-        assert_eq!(told.error(), fault, "{body}");
+        assert_eq!(response.error(), error, "{body}");
     }
     let basic = server
         .request("POST", "/api/token")

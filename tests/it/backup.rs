@@ -1,4 +1,4 @@
-//! Backups of a service at work, and what is refused to be restored.
+//! Backup of a running service, and restore.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,13 +22,14 @@ use crate::process::{
     ServiceProcess, client_builder, command, control_request, exit_and_output, run,
 };
 
-/// Runs a command on a data directory and answers what it said, exit code first.
-fn on(dir: &Path, arguments: &[&str]) -> (i32, String, String) {
+/// Runs a command on a data directory. Returns exit code, standard output, and standard error.
+fn run_on(dir: &Path, arguments: &[&str]) -> (i32, String, String) {
     let dir = dir.to_str().unwrap();
     exit_and_output(&run(&[arguments, &["--data-dir", dir]].concat()))
 }
 
-fn reports() -> [&'static str; 4] {
+/// Flags that enable reports of runs.
+fn report_flags() -> [&'static str; 4] {
     [
         "--runner-token-secret",
         TOKEN_SECRET,
@@ -37,7 +38,8 @@ fn reports() -> [&'static str; 4] {
     ]
 }
 
-async fn opened(dir: &Path) -> Store {
+/// Opens the store, waiting until it is closed elsewhere.
+async fn open_store(dir: &Path) -> Store {
     loop {
         match Store::open(dir) {
             Err(StoreError::InUse { .. }) => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -46,15 +48,16 @@ async fn opened(dir: &Path) -> Store {
     }
 }
 
-/// Lets go of a store for good: its writer is a thread of its own, and ends a moment later.
-fn let_go(store: Store, dir: &Path) {
+/// Closes a store and waits until its writer thread has ended.
+fn close_store(store: Store, dir: &Path) {
     drop(store);
     let file = fs::File::open(dir.join(STORE_FILE)).unwrap();
     file.lock().unwrap();
 }
 
-async fn with_jobs(dir: &Path, count: usize) -> Job {
-    let store = opened(dir).await;
+/// Creates a store with jobs and returns the first job.
+async fn create_store_with_jobs(dir: &Path, count: usize) -> Job {
+    let store = open_store(dir).await;
     for first in (0..count).step_by(5000) {
         let last = count.min(first + 5000);
         let written = store.write(move |tx| {
@@ -67,25 +70,25 @@ async fn with_jobs(dir: &Path, count: usize) -> Job {
         });
         written.await.unwrap();
     }
-    let_go(store, dir);
+    close_store(store, dir);
     dispatched_job("01JOB00000000", JobKind::Implementation)
 }
 
-/// Many runs that report without a pause; each report that was acknowledged is noted.
+/// Clients that report steps of one job without a pause. Records the steps that the service acknowledged.
 struct Reporters {
     acknowledged: Arc<Mutex<BTreeSet<String>>>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
 }
 
 impl Reporters {
-    fn start(service: &ServiceProcess, of: &Job) -> Self {
+    fn start(service: &ServiceProcess, job: &Job) -> Self {
         let now = Clock::System.now();
         let tokens = RunTokenIssuer::new(&Secret::new(TOKEN_SECRET));
         let until = now + Duration::from_secs(3600);
         let token = tokens.issue(
-            &of.id,
+            &job.id,
             TokenAudience::Progress,
-            of.kind.run_phase(),
+            job.kind.run_phase(),
             now,
             until,
         );
@@ -93,22 +96,22 @@ impl Reporters {
         let acknowledged = Arc::<Mutex<BTreeSet<String>>>::default();
         let reporter = |number: usize| {
             let (url, token) = (url.clone(), token.expose().to_owned());
-            let noted = Arc::clone(&acknowledged);
+            let acknowledged = Arc::clone(&acknowledged);
             tokio::spawn(async move {
                 let client = client_builder().build().unwrap();
                 for count in 0.. {
                     let id = format!("step-{number}-{count}");
                     let body = json!({"step": {"id": id, "type": "clone", "status": "passed",
                         "started_at": "2027-01-15T08:00:00Z"}});
-                    let told = client
+                    let response = client
                         .post(&url)
                         .bearer_auth(&token)
                         .json(&body)
                         .send()
                         .await;
-                    let Ok(told) = told else { return };
-                    assert_eq!(told.status().as_u16(), 200);
-                    noted.lock().unwrap().insert(id);
+                    let Ok(response) = response else { return };
+                    assert_eq!(response.status().as_u16(), 200);
+                    acknowledged.lock().unwrap().insert(id);
                 }
             })
         };
@@ -119,11 +122,13 @@ impl Reporters {
         }
     }
 
-    fn so_far(&self) -> BTreeSet<String> {
+    /// Returns the IDs of the steps acknowledged so far.
+    fn acknowledged(&self) -> BTreeSet<String> {
         self.acknowledged.lock().unwrap().clone()
     }
 
-    async fn at_least(&self, count: usize) {
+    /// Waits until this many steps are acknowledged.
+    async fn wait_for(&self, count: usize) {
         let began = Instant::now();
         while self.acknowledged.lock().unwrap().len() < count {
             assert!(began.elapsed() < Duration::from_secs(120));
@@ -139,39 +144,38 @@ impl Reporters {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_that_was_acknowledged_before_a_backup_is_in_it() {
+async fn backup_contains_all_steps_acknowledged_before_it() {
     let dir = tempfile::tempdir().unwrap();
-    let (here, there) = (dir.path().join("here"), dir.path().join("there"));
+    let (data, restored) = (dir.path().join("data"), dir.path().join("restored"));
     let file = dir.path().join("backup");
     let path = file.to_str().unwrap();
-    let run_of = with_jobs(&here, 200).await;
-    let service = ServiceProcess::start(&here, &reports());
-    let reporters = Reporters::start(&service, &run_of);
-    reporters.at_least(300).await;
-    let before = reporters.so_far();
-    let place = here.clone();
-    let command = path.to_owned();
-    let taken = tokio::task::spawn_blocking(move || on(&place, &["backup", &command]));
-    let (code, told, wrong) = taken.await.unwrap();
-    assert_eq!(code, 0, "{told}{wrong}");
+    let job = create_store_with_jobs(&data, 200).await;
+    let service = ServiceProcess::start(&data, &report_flags());
+    let reporters = Reporters::start(&service, &job);
+    reporters.wait_for(300).await;
+    let before = reporters.acknowledged();
+    let (source, target) = (data.clone(), path.to_owned());
+    let backup = tokio::task::spawn_blocking(move || run_on(&source, &["backup", &target]));
+    let (code, stdout, stderr) = backup.await.unwrap();
+    assert_eq!(code, 0, "{stdout}{stderr}");
     reporters.stop();
-    // The machine is lost.
+    // A kill stands for the loss of the machine.
     service.kill();
     assert_eq!(
         fs::metadata(&file).unwrap().permissions().mode() & 0o777,
         0o600
     );
 
-    let (code, told, wrong) = on(&there, &["restore", path]);
-    assert_eq!(code, 0, "{told}{wrong}");
-    let service = ServiceProcess::start(&there, &reports());
-    let steps = format!("/api/jobs/{}/steps", run_of.id);
-    let (_, body) = control_request(&there, Method::GET, &steps, None).await;
-    let kept = body["steps"].as_array().unwrap().iter();
-    let kept: BTreeSet<String> = kept
+    let (code, stdout, stderr) = run_on(&restored, &["restore", path]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    let service = ServiceProcess::start(&restored, &report_flags());
+    let steps = format!("/api/jobs/{}/steps", job.id);
+    let (_, body) = control_request(&restored, Method::GET, &steps, None).await;
+    let steps = body["steps"].as_array().unwrap().iter();
+    let restored_ids: BTreeSet<String> = steps
         .map(|step| step["id"].as_str().unwrap().to_owned())
         .collect();
-    let lost: Vec<&String> = before.difference(&kept).collect();
+    let lost: Vec<&String> = before.difference(&restored_ids).collect();
     assert!(
         lost.is_empty(),
         "{} of {} lost: {lost:?}",
@@ -182,100 +186,100 @@ async fn all_that_was_acknowledged_before_a_backup_is_in_it() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_over_unasked() {
+async fn overwrites_files_and_stores_only_with_a_flag() {
     let dir = tempfile::tempdir().unwrap();
     let (data, file) = (dir.path().join("data"), dir.path().join("backup"));
     let path = file.to_str().unwrap();
-    with_jobs(&data, 3).await;
-    assert_eq!(on(&data, &["backup", path]).0, 0);
+    create_store_with_jobs(&data, 3).await;
+    assert_eq!(run_on(&data, &["backup", path]).0, 0);
     let first = fs::read(&file).unwrap();
-    let (code, _, told) = on(&data, &["backup", path]);
+    let (code, _, stderr) = run_on(&data, &["backup", path]);
     assert_eq!(code, 1);
-    assert!(told.contains("--force writes over it"), "{told}");
+    assert!(stderr.contains("use --force to overwrite it"), "{stderr}");
     assert_eq!(fs::read(&file).unwrap(), first);
-    assert_eq!(on(&data, &["backup", path, "--force"]).0, 0);
+    assert_eq!(run_on(&data, &["backup", path, "--force"]).0, 0);
 
-    let (code, _, told) = on(&data, &["restore", path]);
+    let (code, _, stderr) = run_on(&data, &["restore", path]);
     assert_eq!(code, 1);
     assert!(
-        told.contains("there is a store already; --replace"),
-        "{told}"
+        stderr.contains("already has a store; use --replace"),
+        "{stderr}"
     );
 
     let service = ServiceProcess::start(&data, &[]);
-    for line in [&["restore", path][..], &["restore", path, "--replace"]] {
-        let (code, _, told) = on(&data, line);
+    for arguments in [&["restore", path][..], &["restore", path, "--replace"]] {
+        let (code, _, stderr) = run_on(&data, arguments);
         assert_eq!(code, 1);
         assert!(
-            told.contains("a service is running on this folder"),
-            "{told}"
+            stderr.contains("a service is running on this folder"),
+            "{stderr}"
         );
     }
     service.stop();
 
-    let (code, told, _) = on(&data, &["restore", path, "--replace"]);
+    let (code, stdout, _) = run_on(&data, &["restore", path, "--replace"]);
     assert_eq!(code, 0);
-    let aside = told.split("that was there is now ").nth(1).unwrap();
+    let previous = stdout.split("Moved the previous store to ").nth(1).unwrap();
     assert!(
-        Path::new(aside.trim().trim_end_matches('.')).exists(),
-        "{told}"
+        Path::new(previous.trim().trim_end_matches('.')).exists(),
+        "{stdout}"
     );
-    let restored = opened(&data).await;
+    let restored = open_store(&data).await;
     assert_eq!(restored.read(|tx| jobs::latest(tx, 10)).unwrap().len(), 3);
 }
 
 #[tokio::test]
-async fn only_a_folder_that_somebody_named_is_made_for_a_restore() {
+async fn restore_creates_only_a_folder_that_was_named() {
     let dir = tempfile::tempdir().unwrap();
     let (data, file) = (dir.path().join("old"), dir.path().join("backup"));
     let path = file.to_str().unwrap();
-    with_jobs(&data, 3).await;
-    assert_eq!(on(&data, &["backup", path]).0, 0);
-    let here = |more: &[&str]| {
+    create_store_with_jobs(&data, 3).await;
+    assert_eq!(run_on(&data, &["backup", path]).0, 0);
+    let restore_with = |more: &[&str]| {
         let mut restore = command(&[&["restore", path][..], more].concat());
         exit_and_output(&restore.current_dir(dir.path()).output().unwrap())
     };
-    let usual = dir.path().join("data");
-    let (code, _, told) = here(&[]);
+    let default_folder = dir.path().join("data");
+    let (code, _, stderr) = restore_with(&[]);
     assert_eq!(code, 1);
-    let missing = format!("there is no data folder {};", usual.display());
-    assert!(told.contains(&missing), "{told}");
+    let missing = format!("there is no data folder {};", default_folder.display());
+    assert!(stderr.contains(&missing), "{stderr}");
     assert!(
-        told.contains("--data-dir") && told.contains("--env-file"),
-        "{told}"
+        stderr.contains("--data-dir") && stderr.contains("--env-file"),
+        "{stderr}"
     );
-    assert!(!usual.exists(), "nothing was made");
+    assert!(!default_folder.exists(), "the folder must not exist");
 
     let (settings, named) = (dir.path().join("service.env"), dir.path().join("named"));
     fs::write(&settings, "DATA_DIR=named\n").unwrap();
-    for (more, place) in [
+    for (more, folder) in [
         (&["--env-file", settings.to_str().unwrap()][..], &named),
-        (&["--data-dir", "./data"][..], &usual),
-        (&["--replace"][..], &usual),
+        (&["--data-dir", "./data"][..], &default_folder),
+        (&["--replace"][..], &default_folder),
     ] {
-        let (code, told, wrong) = here(more);
-        assert_eq!(code, 0, "{more:?}: {wrong}");
-        let written = format!("{} is again as it was", place.display());
-        assert!(told.contains(&written), "{told}");
-        assert!(place.join(STORE_FILE).exists(), "{more:?}");
+        let (code, stdout, stderr) = restore_with(more);
+        assert_eq!(code, 0, "{more:?}: {stderr}");
+        let written = format!("Restored {} from the backup", folder.display());
+        assert!(stdout.contains(&written), "{stdout}");
+        assert!(folder.join(STORE_FILE).exists(), "{more:?}");
     }
 }
 
 #[tokio::test]
-async fn a_backup_that_is_cut_off_or_altered_is_refused_and_changes_nothing() {
+async fn rejects_a_truncated_or_altered_backup_without_changes() {
     let dir = tempfile::tempdir().unwrap();
     let (data, file, empty) = (
         dir.path().join("data"),
         dir.path().join("b"),
         dir.path().join("new"),
     );
-    with_jobs(&data, 50).await;
+    create_store_with_jobs(&data, 50).await;
     let piped = run(&["backup", "-", "--data-dir", data.to_str().unwrap()]);
     let whole = piped.stdout;
     assert!(piped.status.success());
-    let restored = |bytes: &[u8]| {
+    let restore = |bytes: &[u8]| {
         fs::write(&file, bytes).unwrap();
-        on(&empty, &["restore", file.to_str().unwrap()])
+        run_on(&empty, &["restore", file.to_str().unwrap()])
     };
     for length in [
         0,
@@ -286,28 +290,28 @@ async fn a_backup_that_is_cut_off_or_altered_is_refused_and_changes_nothing() {
         whole.len() - 40,
         whole.len() - 1,
     ] {
-        let (code, _, told) = restored(&whole[..length]);
-        assert_eq!(code, 1, "{length}: {told}");
+        let (code, _, stderr) = restore(&whole[..length]);
+        assert_eq!(code, 1, "{length}: {stderr}");
         assert!(
-            told.contains("cut off or damaged") || told.contains("not a backup"),
-            "{told}"
+            stderr.contains("cut off or damaged") || stderr.contains("not a backup"),
+            "{stderr}"
         );
     }
     for at in [3, 40, whole.len() / 3, whole.len() - 45, whole.len() - 5] {
         let mut altered = whole.clone();
         altered[at] ^= 1;
-        let (code, _, told) = restored(&altered);
-        assert_eq!(code, 1, "{at}: {told}");
+        let (code, _, stderr) = restore(&altered);
+        assert_eq!(code, 1, "{at}: {stderr}");
     }
     let longer = [&whole[..], b"more"].concat();
-    assert_eq!(restored(&longer).0, 1);
-    assert!(!empty.exists(), "nothing was made");
-    assert_eq!(restored(&whole).0, 0);
+    assert_eq!(restore(&longer).0, 1);
+    assert!(!empty.exists(), "the folder must not exist");
+    assert_eq!(restore(&whole).0, 0);
 }
 
-/// A store with a secret in it.
+/// Creates a store that contains a secret.
 pub async fn create_store_with_secret(dir: &Path) {
-    let store = opened(dir).await;
+    let store = open_store(dir).await;
     let vault = Vault::open(None, &store).unwrap();
     let name = SecretName::parse(SecretScope::Global, "NPM_TOKEN").unwrap();
     let sealed = vault.seal(
@@ -318,75 +322,78 @@ pub async fn create_store_with_secret(dir: &Path) {
     let sealed = sealed.unwrap();
     let put = store.write(move |tx| secrets::put(tx, &name, &sealed));
     put.await.unwrap();
-    let_go(store, dir);
+    close_store(store, dir);
 }
 
 #[tokio::test]
-async fn the_key_of_the_secrets_goes_its_own_way_and_is_missed() {
+async fn backup_excludes_the_secrets_key_and_restore_requires_it() {
     let dir = tempfile::tempdir().unwrap();
     let (data, file) = (dir.path().join("data"), dir.path().join("backup"));
     let (path, key) = (file.to_str().unwrap(), dir.path().join("backup.key"));
     create_store_with_secret(&data).await;
-    let (code, told, _) = on(&data, &["backup", path]);
+    let (code, stdout, _) = run_on(&data, &["backup", path]);
     assert_eq!(code, 0);
     assert!(
-        told.contains("secrets (1) open only with their key"),
-        "{told}"
+        stdout.contains("does not include the key of its 1 secrets"),
+        "{stdout}"
     );
-    let taken = fs::read(&file).unwrap();
+    let backup = fs::read(&file).unwrap();
     let secret_key = fs::read(data.join("secrets.key")).unwrap();
-    let holds = |needle: &[u8]| taken.windows(needle.len()).any(|part| part == needle);
-    assert!(!holds(b"canary-of-a-secret") && !holds(&secret_key));
+    let contains = |needle: &[u8]| backup.windows(needle.len()).any(|part| part == needle);
+    assert!(!contains(b"canary-of-a-secret") && !contains(&secret_key));
 
-    let there = dir.path().join("there");
-    let (code, _, told) = on(&there, &["restore", path]);
+    let restored = dir.path().join("restored");
+    let (code, _, stderr) = run_on(&restored, &["restore", path]);
     assert_eq!(code, 1);
-    assert!(told.contains("no key that opens them"), "{told}");
-    assert!(!there.join("agent-implement.redb").exists());
+    assert!(stderr.contains("no key decrypts the"), "{stderr}");
+    assert!(!restored.join("agent-implement.redb").exists());
 
-    assert_eq!(on(&data, &["backup", path, "--force", "--with-key"]).0, 0);
+    assert_eq!(
+        run_on(&data, &["backup", path, "--force", "--with-key"]).0,
+        0
+    );
     assert_eq!(
         fs::metadata(&key).unwrap().permissions().mode() & 0o777,
         0o600
     );
-    let (code, told, wrong) = on(&there, &["restore", path]);
-    assert_eq!(code, 0, "{told}{wrong}");
-    assert_eq!(fs::read(there.join("secrets.key")).unwrap(), secret_key);
-    assert_eq!(ServiceProcess::start(&there, &[]).stop(), 0);
+    let (code, stdout, stderr) = run_on(&restored, &["restore", path]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    assert_eq!(fs::read(restored.join("secrets.key")).unwrap(), secret_key);
+    assert_eq!(ServiceProcess::start(&restored, &[]).stop(), 0);
 
-    // A folder with another's key: the one beside the backup takes its place, and it is kept.
+    // The key beside the backup replaces the key of the folder. The previous key is kept.
     let other = dir.path().join("other");
     create_store_with_secret(&other).await;
-    let (code, told, wrong) = on(&other, &["restore", path, "--replace"]);
-    assert_eq!(code, 0, "{told}{wrong}");
-    assert!(told.contains("The key that was there is now"), "{told}");
+    let (code, stdout, stderr) = run_on(&other, &["restore", path, "--replace"]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    assert!(stdout.contains("Moved the previous key to"), "{stdout}");
     assert_eq!(ServiceProcess::start(&other, &[]).stop(), 0);
 
     fs::remove_file(&key).unwrap();
     let lost = dir.path().join("lost");
-    let (code, told, _) = on(&lost, &["restore", path, "--without-secrets"]);
+    let (code, stdout, _) = run_on(&lost, &["restore", path, "--without-secrets"]);
     assert_eq!(code, 0);
-    assert!(told.contains("1 secrets were left out"), "{told}");
-    let store = opened(&lost).await;
+    assert!(stdout.contains("Left out 1 secrets"), "{stdout}");
+    let store = open_store(&lost).await;
     assert!(store.read(secrets::all).unwrap().is_empty());
 }
 
-/// Backs up and restores so many jobs and says how long it took.
-async fn carry(count: usize) -> (Duration, Duration) {
+/// Backs up and restores this many jobs. Returns the durations of both.
+async fn measure_backup_and_restore(count: usize) -> (Duration, Duration) {
     let dir = tempfile::tempdir().unwrap();
     let (data, file) = (dir.path().join("data"), dir.path().join("backup"));
     let path = file.to_str().unwrap();
-    with_jobs(&data, count).await;
+    create_store_with_jobs(&data, count).await;
     let began = Instant::now();
-    assert_eq!(on(&data, &["backup", path]).0, 0);
+    assert_eq!(run_on(&data, &["backup", path]).0, 0);
     let backed_up = began.elapsed();
     let began = Instant::now();
-    let there = dir.path().join("there");
-    assert_eq!(on(&there, &["restore", path]).0, 0);
+    let target = dir.path().join("restored");
+    assert_eq!(run_on(&target, &["restore", path]).0, 0);
     let restored = began.elapsed();
     let size = fs::metadata(&file).unwrap().len() >> 10;
     println!("{count} jobs: {size} KiB, backup {backed_up:?}, restore {restored:?}");
-    let store = opened(&there).await;
+    let store = open_store(&target).await;
     assert_eq!(
         store.read(|tx| jobs::latest(tx, count + 1)).unwrap().len(),
         count
@@ -395,40 +402,44 @@ async fn carry(count: usize) -> (Duration, Duration) {
 }
 
 #[tokio::test]
-async fn many_jobs_are_carried_over() {
-    carry(3000).await;
+async fn restores_many_jobs() {
+    measure_backup_and_restore(3000).await;
 }
 
-/// Measured with `cargo test --release -- --ignored a_hundred_thousand`.
+/// Run with `cargo test --release --test it -- --ignored a_hundred_thousand`.
 #[tokio::test]
 #[ignore = "a measurement, for a quiet machine and a release build"]
 async fn a_hundred_thousand_jobs_are_restored_within_five_seconds() {
-    let (_, restored) = carry(100_000).await;
+    let (_, restored) = measure_backup_and_restore(100_000).await;
     assert!(restored < Duration::from_secs(5), "{restored:?}");
 }
 
-/// Measured with `cargo test --release -- --ignored writers`.
+/// Run with `cargo test --release --test it -- --ignored writers`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement, for a quiet machine and a release build"]
-async fn writers_are_not_held_up_by_a_backup() {
+async fn writers_are_not_blocked_by_a_backup() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
-    let run_of = with_jobs(&data, 100_000).await;
-    let service = ServiceProcess::start(&data, &reports());
-    let reporters = Reporters::start(&service, &run_of);
-    reporters.at_least(1000).await;
-    let rate =
-        |from: usize, span: Duration| (reporters.so_far().len() - from) as f64 / span.as_secs_f64();
-    let (from, began) = (reporters.so_far().len(), Instant::now());
+    let job = create_store_with_jobs(&data, 100_000).await;
+    let service = ServiceProcess::start(&data, &report_flags());
+    let reporters = Reporters::start(&service, &job);
+    reporters.wait_for(1000).await;
+    let rate = |from: usize, span: Duration| {
+        (reporters.acknowledged().len() - from) as f64 / span.as_secs_f64()
+    };
+    let (from, began) = (reporters.acknowledged().len(), Instant::now());
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let alone = rate(from, began.elapsed());
+    let baseline = rate(from, began.elapsed());
     let file = dir.path().join("backup");
-    let (from, began) = (reporters.so_far().len(), Instant::now());
-    let taken = tokio::task::spawn_blocking(move || on(&data, &["backup", file.to_str().unwrap()]));
-    assert_eq!(taken.await.unwrap().0, 0);
+    let (from, began) = (reporters.acknowledged().len(), Instant::now());
+    let backup =
+        tokio::task::spawn_blocking(move || run_on(&data, &["backup", file.to_str().unwrap()]));
+    assert_eq!(backup.await.unwrap().0, 0);
     let (span, during) = (began.elapsed(), rate(from, began.elapsed()));
-    println!("durable reports a second: {alone:.0} alone, {during:.0} during a backup of {span:?}");
+    println!(
+        "durable reports a second: {baseline:.0} alone, {during:.0} during a backup of {span:?}"
+    );
     reporters.stop();
     service.kill();
-    assert!(during > alone / 3.0);
+    assert!(during > baseline / 3.0);
 }

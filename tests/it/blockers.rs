@@ -1,4 +1,5 @@
-//! Why an issue waits: every reason in its exact words, and the dedup window.
+//! Reasons for waiting with their exact messages, and the dedup window.
+//! See docs/behaviour.md#reasons-for-waiting.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 const DEDUP: &str = "Already dispatched recently. Waiting for the in-flight job.";
 
-/// Ticket, team, reason, message.
+/// Ticket, team, reason and message.
 type Row = (&'static str, &'static str, &'static str, &'static str);
 
 const WAITING: [Row; 7] = [
@@ -52,45 +53,46 @@ const WAITING: [Row; 7] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_reason_to_wait_is_told_in_its_words() {
+async fn every_reason_for_waiting_has_its_message() {
     for system in SYSTEMS {
-        // On Jira a ticket is found by its mapping, so there is none without one.
+        // A Jira ticket is found by the query of its mapping, so it cannot lack a mapping.
         let expected: Vec<Row> = WAITING
             .into_iter()
             .filter(|row| system == System::Linear || row.2 != "no-mapping")
             .collect();
-        let world = crowded(system).await;
-        assert_eq!(told(&world, "/api/blockers?all=true").await, expected);
-        let of_the_spec = |row: &Row| ["concurrency", "dedup", "no-mapping"].contains(&row.2);
-        let (spec, others): (Vec<Row>, Vec<Row>) = expected.into_iter().partition(of_the_spec);
-        assert_eq!(told(&world, "/api/blockers").await, spec);
-        let by_reason: Value = spec
+        let env = env_with_all_reasons(system).await;
+        assert_eq!(blocker_rows(&env, "/api/blockers?all=true").await, expected);
+        let is_default_reason = |row: &Row| ["concurrency", "dedup", "no-mapping"].contains(&row.2);
+        let (listed, others): (Vec<Row>, Vec<Row>) =
+            expected.into_iter().partition(is_default_reason);
+        assert_eq!(blocker_rows(&env, "/api/blockers").await, listed);
+        let by_reason: Value = listed
             .iter()
             .map(|row| (row.2.to_owned(), json!(1)))
             .collect();
         assert_eq!(
-            world.admin_get("/api/blockers").await["totals"],
-            json!({"issues": spec.len(), "teams": spec.len(), "byReason": by_reason})
+            env.admin_get("/api/blockers").await["totals"],
+            json!({"issues": listed.len(), "teams": listed.len(), "byReason": by_reason})
         );
-        // Whoever sees none of them is told where they are.
+        // The default list counts the other reasons and names the full list.
         let by_reason: Value = others
             .iter()
             .map(|row| (row.2.to_owned(), json!(1)))
             .collect();
         assert_eq!(
-            world.admin_get("/api/blockers").await["others"],
+            env.admin_get("/api/blockers").await["others"],
             json!({"issues": others.len(), "byReason": by_reason, "see": "/api/blockers?all=true"})
         );
-        let all = world.admin_get("/api/blockers?all=true").await;
+        let all = env.admin_get("/api/blockers?all=true").await;
         assert_eq!(all["others"], Value::Null);
-        world.finish().await;
+        env.finish().await;
     }
 }
 
-/// A world in which a ticket waits for each of the reasons, and has waited for a minute.
-async fn crowded(system: System) -> TestEnv {
+/// Environment in which, for each reason, a ticket has waited for a minute.
+async fn env_with_all_reasons(system: System) -> TestEnv {
     let team = |team| mapping_for(system, team);
-    let world = made(
+    let env = env_with(
         [
             Mapping {
                 repo: "bare".into(),
@@ -114,10 +116,10 @@ async fn crowded(system: System) -> TestEnv {
         &[("--dispatch-breaker-threshold", "1")],
     )
     .await;
-    let bare = world.vendors.github().repo("acme", "bare");
+    let bare = env.vendors.github().repo("acme", "bare");
     bare.seed(&[("README.md", "# Without workflows\n")], "Begin")
         .unwrap();
-    let file = |key| TestTicket::create(&world, system, key, "Wait");
+    let file = |key| TestTicket::create(&env, system, key, "Wait");
     for key in ["BARE-1", "DONE-1", "VM-1", "REST-1", "WEB-1"] {
         file(key).trigger();
     }
@@ -127,15 +129,15 @@ async fn crowded(system: System) -> TestEnv {
     blocked.trigger();
     file("FULL-1").mark_in_progress();
     file("FULL-2").trigger();
-    run_to_its_end(&world, &["DONE-1"]).await;
-    // The one was parked by its first failure; of the other a person took the final marker away.
+    run_until_ended(&env, &["DONE-1"]).await;
+    // BARE-1 was parked by its first failure; DONE-1 loses its final marker.
     file("BARE-1").trigger();
     file("DONE-1").reset_to_trigger();
-    world.tick().await;
-    let at = world.app.now();
-    world.advance_clock(MINUTE);
-    world.tick().await;
-    for blocker in blockers(&world, "/api/blockers?all=true").await {
+    env.tick().await;
+    let at = env.app.now();
+    env.advance_clock(MINUTE);
+    env.tick().await;
+    for blocker in blockers(&env, "/api/blockers?all=true").await {
         let since: Timestamp = serde_json::from_value(blocker["since"].clone()).unwrap();
         assert!(since <= at, "{blocker}");
         let url = blocker["ticketUrl"].as_str().unwrap();
@@ -144,10 +146,10 @@ async fn crowded(system: System) -> TestEnv {
             "{url}"
         );
     }
-    world
+    env
 }
 
-async fn made(
+async fn env_with(
     mappings: impl IntoIterator<Item = Mapping>,
     flags: &[(&'static str, &str)],
 ) -> TestEnv {
@@ -163,25 +165,24 @@ async fn made(
     .await
 }
 
-/// Dispatches the tickets, and turns the engine until all that came of it is told.
-async fn run_to_its_end(world: &TestEnv, keys: &[&str]) {
-    world.tick().await;
-    world
-        .wait_until(&format!("{keys:?} have ended"), || {
-            let mut jobs = keys.iter().map(|key| world.jobs(key));
-            jobs.all(|jobs| jobs.last().is_some_and(|job| !job.is_active()))
-        })
-        .await;
-    world.tick().await;
+/// Ticks the engine, waits until the jobs of these tickets have ended, and ticks again.
+async fn run_until_ended(env: &TestEnv, keys: &[&str]) {
+    env.tick().await;
+    env.wait_until(&format!("{keys:?} have ended"), || {
+        let mut jobs = keys.iter().map(|key| env.jobs(key));
+        jobs.all(|jobs| jobs.last().is_some_and(|job| !job.is_active()))
+    })
+    .await;
+    env.tick().await;
 }
 
-async fn blockers(world: &TestEnv, path: &str) -> Vec<Value> {
-    let answer = world.admin_get(path).await;
+async fn blockers(env: &TestEnv, path: &str) -> Vec<Value> {
+    let answer = env.admin_get(path).await;
     answer["blockers"].as_array().unwrap().clone()
 }
 
-async fn told(world: &TestEnv, path: &str) -> Vec<Row> {
-    let mut rows: Vec<Row> = blockers(world, path).await.iter().map(row).collect();
+async fn blocker_rows(env: &TestEnv, path: &str) -> Vec<Row> {
+    let mut rows: Vec<Row> = blockers(env, path).await.iter().map(row).collect();
     rows.sort_unstable();
     rows
 }
@@ -197,7 +198,7 @@ fn row(blocker: &Value) -> Row {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_no_run_can_do_without_is_named() {
+async fn missing_configuration_is_named_as_the_reason() {
     let callbacks: &[&str] = &["--runner-callback-base-url", "--runner-token-secret"];
     let github: &[&str] = &["--github-app-id", "--github-app-private-key"];
     for (without, message) in [
@@ -210,28 +211,31 @@ async fn what_no_run_can_do_without_is_named() {
             "The repository host is not configured: set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY.",
         ),
     ] {
-        let world = TestEnv::with_options(TestEnvOptions {
+        let env = TestEnv::with_options(TestEnvOptions {
             mappings: vec![planning_mapping()],
             omitted_flags: without,
             engine: EngineMode::manual(),
             ..TestEnvOptions::default()
         })
         .await;
-        world.create_labelled_issue("ENG-1", "Add the feature");
-        world.tick().await;
+        env.create_labelled_issue("ENG-1", "Add the feature");
+        env.tick().await;
         let expected = ("ENG-1", "ENG", "ineligible", message);
-        assert_eq!(told(&world, "/api/blockers?all=true").await, [expected]);
-        assert!(world.jobs("ENG-1").is_empty());
-        world.finish().await;
+        assert_eq!(
+            blocker_rows(&env, "/api/blockers?all=true").await,
+            [expected]
+        );
+        assert!(env.jobs("ENG-1").is_empty());
+        env.finish().await;
     }
 }
 
 const KEYS: [&str; 2] = ["ENG-1", "OPS-1"];
 
-/// A ticket on either system with its pull request open, which a person then asked for again; and
-/// when both were dispatched.
-async fn asked_again(flags: &[(&'static str, &str)]) -> (TestEnv, Timestamp) {
-    let world = made(
+/// Environment with a ticket on each system that has an open pull request and is triggered again.
+/// Also returns the time of the dispatches.
+async fn env_with_retriggered_tickets(flags: &[(&'static str, &str)]) -> (TestEnv, Timestamp) {
+    let env = env_with(
         [
             mapping_for(System::Linear, "ENG"),
             mapping_for(System::Jira, "OPS"),
@@ -242,89 +246,85 @@ async fn asked_again(flags: &[(&'static str, &str)]) -> (TestEnv, Timestamp) {
     let tickets = SYSTEMS.into_iter().zip(KEYS).map(|(system, key)| {
         let passes = ["one\n", "two\n"].map(|text| [ScriptStep::write("feature.txt", text)]);
         let script = passes.into_iter().fold(Script::new(), Script::pass);
-        world.set_agent_script(key, script);
-        TestTicket::create(&world, system, key, "Add the feature")
+        env.set_agent_script(key, script);
+        TestTicket::create(&env, system, key, "Add the feature")
     });
     let tickets: Vec<TestTicket> = tickets.collect();
     tickets.iter().for_each(TestTicket::trigger);
-    let dispatched = world.app.now();
-    run_to_its_end(&world, &KEYS).await;
+    let dispatched = env.app.now();
+    run_until_ended(&env, &KEYS).await;
     tickets.iter().for_each(TestTicket::reset_to_trigger);
-    (world, dispatched)
+    (env, dispatched)
 }
 
-/// Turns the clock to a moment.
-fn wait_until(world: &TestEnv, moment: Timestamp) {
-    world.advance_clock(moment.since(world.app.now()));
+/// Advances the clock to a point in time.
+fn advance_to(env: &TestEnv, moment: Timestamp) {
+    env.advance_clock(moment.since(env.app.now()));
 }
 
-/// Turns the engine: both tickets are held by the dedup window, and nothing is dispatched.
-async fn is_held(world: &TestEnv) {
-    world.tick().await;
+/// Ticks the engine and checks that the dedup window holds both tickets.
+async fn assert_held_by_dedup(env: &TestEnv) {
+    env.tick().await;
     let expected = [
         ("ENG-1", "ENG", "dedup", DEDUP),
         ("OPS-1", "OPS", "dedup", DEDUP),
     ];
-    assert_eq!(told(world, "/api/blockers").await, expected);
-    assert_eq!(world.repo().runs().len(), 2);
+    assert_eq!(blocker_rows(env, "/api/blockers").await, expected);
+    assert_eq!(env.repo().runs().len(), 2);
 }
 
-/// Turns the engine: both tickets run a second time, and nothing is left of it.
-async fn runs_again(world: TestEnv) {
-    run_to_its_end(&world, &KEYS).await;
+/// Ticks the engine and checks that both tickets run a second time.
+async fn assert_runs_again(env: TestEnv) {
+    run_until_ended(&env, &KEYS).await;
     for key in KEYS {
-        let states: Vec<&str> = world
-            .jobs(key)
-            .iter()
-            .map(|job| job.state.status())
-            .collect();
+        let states: Vec<&str> = env.jobs(key).iter().map(|job| job.state.status()).collect();
         assert_eq!(states, ["completed", "completed"], "{key}");
     }
-    assert_eq!(world.repo().pulls().len(), 2);
-    world.finish().await;
+    assert_eq!(env.repo().pulls().len(), 2);
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dispatch_is_remembered_for_a_day_whatever_the_vendors_do() {
-    let (world, dispatched) = asked_again(&[]).await;
-    is_held(&world).await;
-    let entries = world.admin_get("/api/dedup").await;
+async fn a_dispatch_is_deduplicated_for_a_day_despite_outages() {
+    let (env, dispatched) = env_with_retriggered_tickets(&[]).await;
+    assert_held_by_dedup(&env).await;
+    let entries = env.admin_get("/api/dedup").await;
     let outage = |on| {
         for vendor in [FakeService::Linear, FakeService::Jira, FakeService::GitHub] {
-            world.vendors.faults(vendor).set_outage(on);
+            env.vendors.faults(vendor).set_outage(on);
         }
     };
     outage(true);
     for _ in 0..3 {
-        world.advance_clock(HOUR);
-        world.tick().await;
+        env.advance_clock(HOUR);
+        env.tick().await;
     }
-    assert_eq!(world.admin_get("/api/dedup").await, entries);
+    assert_eq!(env.admin_get("/api/dedup").await, entries);
     outage(false);
-    is_held(&world).await;
-    wait_until(&world, dispatched + 24 * HOUR - Duration::from_millis(1));
-    is_held(&world).await;
-    wait_until(&world, dispatched + 24 * HOUR);
-    runs_again(world).await;
+    assert_held_by_dedup(&env).await;
+    advance_to(&env, dispatched + 24 * HOUR - Duration::from_millis(1));
+    assert_held_by_dedup(&env).await;
+    advance_to(&env, dispatched + 24 * HOUR);
+    assert_runs_again(env).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_window_of_no_length_never_ends_by_itself() {
-    let (world, dispatched) = asked_again(&[("--dedup-window-hours", "0")]).await;
-    wait_until(&world, dispatched + 10_000 * HOUR);
-    is_held(&world).await;
+async fn a_dedup_window_of_zero_hours_does_not_expire() {
+    let (env, dispatched) = env_with_retriggered_tickets(&[("--dedup-window-hours", "0")]).await;
+    advance_to(&env, dispatched + 10_000 * HOUR);
+    assert_held_by_dedup(&env).await;
     for key in KEYS {
         let path = format!("/api/dedup/{key}");
-        let freed = world.admin_request(Method::DELETE, &path, None).await;
+        let freed = env.admin_request(Method::DELETE, &path, None).await;
         assert_eq!(freed, (200, json!({"deleted": true})));
     }
-    runs_again(world).await;
+    assert_runs_again(env).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_window_of_another_length_counts_from_the_dispatch() {
-    let (world, dispatched) = asked_again(&[("--dedup-window-hours", "0")]).await;
-    let world = world
+async fn a_changed_dedup_window_counts_from_the_dispatch() {
+    let (env, dispatched) = env_with_retriggered_tickets(&[("--dedup-window-hours", "0")]).await;
+    let env = env
         .restart_service(TestEnvOptions {
             mappings: Vec::new(),
             extra_flags: vec![("--dedup-window-hours", "2".to_owned())],
@@ -332,40 +332,43 @@ async fn a_window_of_another_length_counts_from_the_dispatch() {
             ..TestEnvOptions::default()
         })
         .await;
-    wait_until(&world, dispatched + 2 * HOUR - Duration::from_millis(1));
-    is_held(&world).await;
-    wait_until(&world, dispatched + 2 * HOUR);
-    runs_again(world).await;
+    advance_to(&env, dispatched + 2 * HOUR - Duration::from_millis(1));
+    assert_held_by_dedup(&env).await;
+    advance_to(&env, dispatched + 2 * HOUR);
+    assert_runs_again(env).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_outlasts_the_window_is_not_joined_by_a_second() {
-    let patient = |system, team| Mapping {
+async fn an_active_run_prevents_a_second_after_the_dedup_window() {
+    let long_running = |system, team| Mapping {
         max_job_minutes: Some(3_000),
         ..mapping_for(system, team)
     };
-    let world = made(
-        [patient(System::Linear, "ENG"), patient(System::Jira, "OPS")],
+    let env = env_with(
+        [
+            long_running(System::Linear, "ENG"),
+            long_running(System::Jira, "OPS"),
+        ],
         &[],
     )
     .await;
-    world.vendors.github().set_start_delay(100 * HOUR);
+    env.vendors.github().set_start_delay(100 * HOUR);
     let tickets = SYSTEMS.into_iter().zip(KEYS);
-    let tickets = tickets.map(|(system, key)| TestTicket::create(&world, system, key, "Wait"));
+    let tickets = tickets.map(|(system, key)| TestTicket::create(&env, system, key, "Wait"));
     let tickets: Vec<TestTicket> = tickets.collect();
     tickets.iter().for_each(TestTicket::trigger);
-    world.tick().await;
+    env.tick().await;
     tickets.iter().for_each(TestTicket::reset_to_trigger);
-    world.advance_clock(25 * HOUR);
-    world.tick().await;
-    assert_eq!(world.repo().runs().len(), 2);
+    env.advance_clock(25 * HOUR);
+    env.tick().await;
+    assert_eq!(env.repo().runs().len(), 2);
     for key in KEYS {
-        let why = world.admin_get(&format!("/api/why/{key}")).await;
-        let told = (&why["decision"]["outcome"], &why["decision"]["message"]);
+        let why = env.admin_get(&format!("/api/why/{key}")).await;
+        let decision = (&why["decision"]["outcome"], &why["decision"]["message"]);
         assert_eq!(
-            told,
+            decision,
             (&json!("in-progress"), &json!("A run is in progress."))
         );
     }
-    world.stop().await;
+    env.stop().await;
 }

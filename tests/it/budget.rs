@@ -1,4 +1,4 @@
-//! Budgets: who is told what at 80 and at 100 percent, what waits then, and what does not.
+//! Budgets: warnings at 80 and 100 percent, and which work waits.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ use crate::follow_up::{
 use crate::gap_fill::{send_trigger, trigger_body};
 use crate::test_env::{TestEnv, TestEnvOptions, mapping};
 
-fn limited(usd: f64) -> Mapping {
+fn mapping_with_budget(usd: f64) -> Mapping {
     Mapping {
         budget: MicroUsd::from_usd(usd),
         ..mapping()
     }
 }
 
-/// Counts money as if a run had used it.
+/// Adds cost as if a run had used it.
 async fn spend(app: &App, usd: f64) {
     let job = crate::api_server::dispatched_job("01SPENT", JobKind::Implementation);
     let sum = UsageTotals {
@@ -39,23 +39,23 @@ async fn spend(app: &App, usd: f64) {
 }
 
 /// Chat messages about budgets.
-fn told(world: &TestEnv) -> Vec<String> {
-    let messages = world.vendors.chat().messages().into_iter();
+fn budget_messages(env: &TestEnv) -> Vec<String> {
+    let messages = env.vendors.chat().messages().into_iter();
     let texts = messages.map(|message| message.body.to_string());
     texts
         .filter(|text| text.contains("its budget for"))
         .collect()
 }
 
-async fn set_budget(world: &TestEnv, usd: Value) {
+async fn set_budget(env: &TestEnv, usd: Value) {
     let body = json!({"teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main",
         "ticketingProvider": "A", "budgetUsd": usd});
-    let saved = world.admin_post("/api/mappings", body).await;
+    let saved = env.admin_post("/api/mappings", body).await;
     assert_eq!(saved["budgetUsd"].as_f64(), usd.as_f64(), "{saved}");
 }
 
-async fn waits(world: &TestEnv, key: &str) -> (String, String) {
-    let why = world.admin_get(&format!("/api/why/{key}")).await;
+async fn waiting_reason(env: &TestEnv, key: &str) -> (String, String) {
+    let why = env.admin_get(&format!("/api/why/{key}")).await;
     let text = |name: &str| {
         why["decision"][name]
             .as_str()
@@ -65,114 +65,142 @@ async fn waits(world: &TestEnv, key: &str) -> (String, String) {
     (text("reason"), text("message"))
 }
 
-fn making(usd: f64) -> TestEnvOptions {
+fn options_with_budget(usd: f64) -> TestEnvOptions {
     TestEnvOptions {
-        mappings: vec![limited(usd)],
+        mappings: vec![mapping_with_budget(usd)],
         engine: crate::test_env::EngineMode::manual(),
         ..TestEnvOptions::default()
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operators_are_told_at_eighty_and_at_a_hundred_percent_and_nothing_new_starts() {
-    let world = TestEnv::with_options(making(10.0)).await;
-    world
-        .vendors
+async fn warns_at_eighty_and_a_hundred_percent_and_stops_new_runs() {
+    let env = TestEnv::with_options(options_with_budget(10.0)).await;
+    env.vendors
         .github()
         .set_start_delay(Duration::from_secs(6_000));
-    spend(&world.app, 7.99).await;
-    world.tick().await;
-    assert!(told(&world).is_empty());
-    spend(&world.app, 0.01).await;
-    world.create_labelled_issue("ENG-1", "Runs while there is budget");
-    world.tick().await;
-    world.tick().await;
-    assert_eq!(told(&world).len(), 1, "{:?}", told(&world));
-    for part in ["ENG has used 80 % of its budget", "$8.00", "$10.00"] {
-        assert!(told(&world)[0].contains(part), "{part}: {:?}", told(&world));
+    spend(&env.app, 7.99).await;
+    env.tick().await;
+    assert!(budget_messages(&env).is_empty());
+    spend(&env.app, 0.01).await;
+    env.create_labelled_issue("ENG-1", "Runs while there is budget");
+    env.tick().await;
+    env.tick().await;
+    assert_eq!(
+        budget_messages(&env).len(),
+        1,
+        "{:?}",
+        budget_messages(&env)
+    );
+    for part in ["ENG has used 80% of its budget", "$8.00", "$10.00"] {
+        assert!(
+            budget_messages(&env)[0].contains(part),
+            "{part}: {:?}",
+            budget_messages(&env)
+        );
     }
-    assert_eq!(world.jobs("ENG-1").len(), 1, "there is budget left");
+    assert_eq!(env.jobs("ENG-1").len(), 1, "there is budget left");
 
-    // Nor is it told again by a service that was started anew.
-    let clock = world.app.clock.clone();
+    // The warning is not repeated after a restart.
+    let clock = env.app.clock.clone();
     let engine = crate::test_env::EngineMode::Manual(clock);
-    let world = world
+    let env = env
         .restart_service(TestEnvOptions {
             mappings: Vec::new(),
             engine,
-            ..making(10.0)
+            ..options_with_budget(10.0)
         })
         .await;
-    world.tick().await;
-    assert_eq!(told(&world).len(), 1);
+    env.tick().await;
+    assert_eq!(budget_messages(&env).len(), 1);
 
-    spend(&world.app, 4.34).await;
-    world.create_labelled_issue("ENG-2", "Comes too late");
-    world.tick().await;
-    world.tick().await;
-    assert_eq!(told(&world).len(), 2, "{:?}", told(&world));
-    assert!(told(&world)[1].contains("ENG has used up its budget"));
-    let month = Month::of(world.app.now());
+    spend(&env.app, 4.34).await;
+    env.create_labelled_issue("ENG-2", "Comes too late");
+    env.tick().await;
+    env.tick().await;
+    assert_eq!(
+        budget_messages(&env).len(),
+        2,
+        "{:?}",
+        budget_messages(&env)
+    );
+    assert!(budget_messages(&env)[1].contains("ENG has used up its budget"));
+    let month = Month::of(env.app.now());
     let message = format!(
-        "ENG has used $12.34 of its budget of $10.00 for {month}. It goes on at {}, or when the budget is raised.",
+        "ENG has used $12.34 of its budget of $10.00 for {month}. Runs resume at {}, or when the budget is raised.",
         month.end()
     );
-    assert_eq!(waits(&world, "ENG-2").await, ("budget".to_owned(), message));
-    assert!(world.jobs("ENG-2").is_empty());
-    assert!(world.jobs("ENG-1")[0].is_active(), "what runs goes on");
-    let blockers = world.admin_get("/api/blockers?all=true").await;
+    assert_eq!(
+        waiting_reason(&env, "ENG-2").await,
+        ("budget".to_owned(), message)
+    );
+    assert!(env.jobs("ENG-2").is_empty());
+    assert!(env.jobs("ENG-1")[0].is_active(), "an active run continues");
+    let blockers = env.admin_get("/api/blockers?all=true").await;
     assert_eq!(blockers["totals"]["byReason"], json!({"budget": 1}));
-    let of_spec = world.admin_get("/api/blockers").await;
+    let of_spec = env.admin_get("/api/blockers").await;
     assert_eq!(of_spec["blockers"], json!([]));
-    let shown = world.admin_get("/api/usage").await;
+    let shown = env.admin_get("/api/usage").await;
     assert_eq!(shown["mappings"][0]["budgetUsedPercent"], 123.4);
 
-    set_budget(&world, json!(12.35)).await;
-    world.tick().await;
-    assert_eq!(world.jobs("ENG-2").len(), 1, "the next poll starts it");
-    // Of the new amount the operator is warned anew, once.
-    world.tick().await;
-    assert_eq!(told(&world).len(), 3, "{:?}", told(&world));
-    world.stop().await;
+    set_budget(&env, json!(12.35)).await;
+    env.tick().await;
+    assert_eq!(env.jobs("ENG-2").len(), 1, "the next poll starts it");
+    // The new amount causes one more warning.
+    env.tick().await;
+    assert_eq!(
+        budget_messages(&env).len(),
+        3,
+        "{:?}",
+        budget_messages(&env)
+    );
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lowered_budget_is_told_and_a_new_month_starts_afresh() {
-    let world = TestEnv::with_options(making(10.0)).await;
-    world
-        .vendors
+async fn a_lowered_budget_is_reported_and_a_new_month_resets_usage() {
+    let env = TestEnv::with_options(options_with_budget(10.0)).await;
+    env.vendors
         .github()
         .set_start_delay(Duration::from_secs(6_000));
-    spend(&world.app, 5.0).await;
-    world.create_labelled_issue("ENG-1", "Waits for the month");
-    set_budget(&world, json!(5)).await;
-    world.tick().await;
-    assert_eq!(told(&world).len(), 1, "{:?}", told(&world));
-    assert_eq!(waits(&world, "ENG-1").await.0, "budget");
-    let end = Month::of(world.app.now()).end();
-    world.advance_clock(end.since(world.app.now()) - Duration::from_millis(1));
-    world.tick().await;
-    assert!(world.jobs("ENG-1").is_empty());
-    world.advance_clock(Duration::from_millis(1));
-    world.tick().await;
-    assert_eq!(world.jobs("ENG-1").len(), 1);
-    set_budget(&world, Value::Null).await;
-    world.stop().await;
+    spend(&env.app, 5.0).await;
+    env.create_labelled_issue("ENG-1", "Waits for the month");
+    set_budget(&env, json!(5)).await;
+    env.tick().await;
+    assert_eq!(
+        budget_messages(&env).len(),
+        1,
+        "{:?}",
+        budget_messages(&env)
+    );
+    assert_eq!(waiting_reason(&env, "ENG-1").await.0, "budget");
+    let end = Month::of(env.app.now()).end();
+    env.advance_clock(end.since(env.app.now()) - Duration::from_millis(1));
+    env.tick().await;
+    assert!(env.jobs("ENG-1").is_empty());
+    env.advance_clock(Duration::from_millis(1));
+    env.tick().await;
+    assert_eq!(env.jobs("ENG-1").len(), 1);
+    set_budget(&env, Value::Null).await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_commit_that_reserves_asks_once_more() {
-    let world = TestEnv::with_options(making(10.0)).await;
-    world
-        .vendors
+async fn a_reservation_checks_the_budget_in_its_transaction() {
+    let env = TestEnv::with_options(options_with_budget(10.0)).await;
+    env.vendors
         .github()
         .set_start_delay(Duration::from_secs(6_000));
-    world.create_labelled_issue("ENG-1", "Decided before the money was gone");
-    let account = &world.app.ticketing[0];
-    let seen = account.snapshot(&[&limited(10.0)]).await.unwrap().issues;
+    env.create_labelled_issue("ENG-1", "Decided before the money was gone");
+    let account = &env.app.ticketing[0];
+    let seen = account
+        .snapshot(&[&mapping_with_budget(10.0)])
+        .await
+        .unwrap()
+        .issues;
     let reserve = async |now: Timestamp| {
-        let (app, issue) = (world.app.clone(), seen[0].clone());
-        let reserved = world.app.store.write(move |tx| {
+        let (app, issue) = (env.app.clone(), seen[0].clone());
+        let reserved = env.app.store.write(move |tx| {
             let plan = DispatchRequest {
                 issue: issue.clone(),
                 phase: Phase::Implementation,
@@ -182,70 +210,70 @@ async fn the_commit_that_reserves_asks_once_more() {
         });
         reserved.await.unwrap()
     };
-    spend(&world.app, 10.0).await;
-    assert_eq!(reserve(world.app.now()).await, None);
-    set_budget(&world, json!(10.01)).await;
-    assert!(reserve(world.app.now()).await.is_some());
-    world.stop().await;
+    spend(&env.app, 10.0).await;
+    assert_eq!(reserve(env.app.now()).await, None);
+    set_budget(&env, json!(10.01)).await;
+    assert!(reserve(env.app.now()).await.is_some());
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn work_on_pull_requests_waits_or_is_refused_in_words() {
-    let world = env_with_pending_runs().await;
-    let number = open_pull(&world, "ENG-1").await;
-    set_budget(&world, json!(1)).await;
-    spend(&world.app, 1.0).await;
-    let repo = world.repo();
-    let said = || -> String {
+async fn follow_ups_wait_and_commands_are_refused_with_a_comment() {
+    let env = env_with_pending_runs().await;
+    let number = open_pull(&env, "ENG-1").await;
+    set_budget(&env, json!(1)).await;
+    spend(&env.app, 1.0).await;
+    let repo = env.repo();
+    let all_comments = || -> String {
         let comments = repo.comments(number).into_iter();
         comments.map(|comment| comment.body + "\n").collect()
     };
-    let pass = async || {
-        world
-            .wait_until("the host has told", || {
-                world.vendors.github().is_webhook_queue_empty()
-            })
-            .await;
-        world.advance_clock(Duration::from_secs(31));
-        world.tick().await;
+    let tick_after_quiet_period = async || {
+        env.wait_until("all webhooks are answered", || {
+            env.vendors.github().is_webhook_queue_empty()
+        })
+        .await;
+        env.advance_clock(Duration::from_secs(31));
+        env.tick().await;
     };
     repo.add_review_comment(number, "mia", "a.txt", 1, "Use another word here.");
-    pass().await;
-    pass().await;
-    assert!(follow_up_jobs(&world, "ENG-1").is_empty());
+    tick_after_quiet_period().await;
+    tick_after_quiet_period().await;
+    assert!(follow_up_jobs(&env, "ENG-1").is_empty());
     assert!(
-        said().contains("Automatic follow-ups wait: ENG has used $1.00 of its budget of $1.00")
+        all_comments()
+            .contains("Automatic follow-ups are paused: ENG has used $1.00 of its budget of $1.00")
     );
 
-    // The budget is not the word of those who comment: they are told.
+    // A command is refused with a comment.
     repo.add_comment(number, "mia", "/agent-implement try harder");
-    pass().await;
-    pass().await;
-    assert!(follow_up_jobs(&world, "ENG-1").is_empty());
+    tick_after_quiet_period().await;
+    tick_after_quiet_period().await;
+    assert!(follow_up_jobs(&env, "ENG-1").is_empty());
     assert!(
-        said().contains("No run is started: ENG has used $1.00"),
+        all_comments().contains("Cannot start a run: ENG has used $1.00"),
         "{}",
-        said()
+        all_comments()
     );
-    let told = send_trigger(&world, trigger_body("ENG-1", number)).await;
-    assert_eq!(told.error(), (502, "dispatch_failed"));
-    let detail = told.body["detail"].as_str().unwrap();
+    let response = send_trigger(&env, trigger_body("ENG-1", number)).await;
+    assert_eq!(response.error(), (502, "dispatch_failed"));
+    let detail = response.body["detail"].as_str().unwrap();
     assert!(detail.contains("its budget of $1.00"), "{detail}");
     let ours = repo.comments(number).into_iter();
     let pinned = ours
         .filter(|comment| comment.body.contains("budget of"))
         .count();
-    assert_eq!(pinned, 1, "one comment says how it stands");
+    assert_eq!(pinned, 1, "one comment holds the state");
 
-    set_budget(&world, json!(2)).await;
-    pass().await;
-    let runs = follow_up_jobs(&world, "ENG-1");
-    assert_eq!(runs.len(), 1, "what was said was kept: {runs:#?}");
+    set_budget(&env, json!(2)).await;
+    tick_after_quiet_period().await;
+    let runs = follow_up_jobs(&env, "ENG-1");
+    assert_eq!(runs.len(), 1, "the feedback was kept: {runs:#?}");
     assert_eq!(
         runs[0].kind,
         JobKind::FollowUp,
-        "the refused command is gone"
+        "the refused command is dropped"
     );
-    apply_event(&world, &runs[0].id, result_reported(RunOutcome::Success)).await;
-    world.stop().await;
+    apply_event(&env, &runs[0].id, result_reported(RunOutcome::Success)).await;
+    env.stop().await;
 }

@@ -1,5 +1,5 @@
-//! The example of a reverse proxy, `packaging/caddy/Caddyfile`, in front of the service: a real Caddy with
-//! its own certificate.
+//! The example `packaging/caddy/Caddyfile` in front of the service: a real Caddy with its own
+//! certificate.
 
 use std::net::{IpAddr, TcpListener};
 use std::path::Path;
@@ -16,22 +16,22 @@ use crate::requirements::require;
 
 const EXAMPLE: &str = include_str!("../../packaging/caddy/Caddyfile");
 
-/// How long may anything take that must happen?
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum wait for any expected event.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The example as it is, but for the names: an address of this machine, and where the service listens.
-fn adapted(port: u16, server: &ApiServer) -> String {
+/// The example with a local site address and the service's listen address.
+fn local_config(port: u16, server: &ApiServer) -> String {
     let site = "agents.example.com {";
     assert!(EXAMPLE.contains(site) && EXAMPLE.contains("127.0.0.1:8080"));
-    let here = format!("https://localhost:{port} {{\n\ttls internal");
+    let local_site = format!("https://localhost:{port} {{\n\ttls internal");
     let body = EXAMPLE
-        .replace(site, &here)
+        .replace(site, &local_site)
         .replace("127.0.0.1:8080", &server.address.to_string());
     let global = "admin off\n\tauto_https disable_redirects\n\tskip_install_trust";
     format!("{{\n\t{global}\n}}\n{body}")
 }
 
-fn start(dir: &Path) -> Child {
+fn spawn_caddy(dir: &Path) -> Child {
     Command::new("caddy")
         .args(["run", "--adapter", "caddyfile", "--config"])
         .arg(dir.join("Caddyfile"))
@@ -45,23 +45,23 @@ fn start(dir: &Path) -> Child {
         .unwrap()
 }
 
-/// A client that trusts this Caddy alone and comes from this address.
+/// HTTP client that trusts only this Caddy's certificate and connects from the given address.
 fn client(root: &[u8], from: &str) -> Client {
     Client::builder()
         .tls_certs_only([Certificate::from_pem(root).unwrap()])
         .local_address(from.parse::<IpAddr>().unwrap())
         .resolve("localhost", ([127, 0, 0, 1], 0).into())
-        .timeout(PATIENCE)
+        .timeout(TIMEOUT)
         .no_proxy()
         .build()
         .unwrap()
 }
 
 #[tokio::test]
-async fn the_example_of_a_reverse_proxy_serves_all_and_hides_the_figures() {
-    let there = std::process::Command::new("caddy").arg("version").output();
-    let there = there.map_err(|error| format!("caddy: {error}"));
-    if require("caddy", "the example of a reverse proxy", there).is_none() {
+async fn example_proxy_serves_everything_but_metrics() {
+    let version = std::process::Command::new("caddy").arg("version").output();
+    let version = version.map_err(|error| format!("caddy: {error}"));
+    if require("caddy", "the example of a reverse proxy", version).is_none() {
         return;
     }
     let flags: Vec<&str> = ALL_FEATURES
@@ -72,7 +72,7 @@ async fn the_example_of_a_reverse_proxy_serves_all_and_hides_the_figures() {
         .collect();
     let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
     let dir = tempfile::tempdir().unwrap();
-    let (_caddy, root, url) = in_front_of(&server, dir.path()).await;
+    let (_caddy, root, url) = start_caddy(&server, dir.path()).await;
 
     let browser = client(&root, "127.0.0.5");
     let page = browser.get(format!("{url}/admin")).send().await.unwrap();
@@ -80,34 +80,34 @@ async fn the_example_of_a_reverse_proxy_serves_all_and_hides_the_figures() {
     assert!(page.headers().contains_key("strict-transport-security"));
     assert!(page.text().await.unwrap().contains("<html"));
 
-    news_flow(&server, &browser, &url).await;
-    guessers_are_told_apart(&root, &url).await;
+    assert_events_are_not_buffered(&server, &browser, &url).await;
+    assert_sign_in_limit_per_client(&root, &url).await;
 
-    // Caddy itself answers, and asks nobody.
+    // Caddy responds itself and does not forward the request.
     for path in ["/metrics", "/metrics/", "/metrics?x=1"] {
-        let figures = browser.get(format!("{url}{path}")).send().await.unwrap();
-        assert_eq!(figures.status(), 404, "{path}");
-        assert!(!figures.headers().contains_key("x-content-type-options"));
-        assert_eq!(figures.text().await.unwrap(), "");
+        let response = browser.get(format!("{url}{path}")).send().await.unwrap();
+        assert_eq!(response.status(), 404, "{path}");
+        assert!(!response.headers().contains_key("x-content-type-options"));
+        assert_eq!(response.text().await.unwrap(), "");
     }
 
-    // The largest webhook passes; that it is not signed is for the service to say.
+    // The largest webhook passes the proxy; the service rejects it because it is unsigned.
     let largest = vec![b' '; 25 << 20];
     let hook = browser.post(format!("{url}/api/repo-host/webhook"));
-    let answer = hook.body(largest).send().await.unwrap();
-    assert_eq!(answer.status(), 401);
+    let response = hook.body(largest).send().await.unwrap();
+    assert_eq!(response.status(), 401);
 }
 
-/// A Caddy that serves, the certificate that it has made to sign with, and its address. Somebody else
-/// may be faster to take the port that was found free; then another one is tried.
-async fn in_front_of(server: &ApiServer, dir: &Path) -> (Child, Vec<u8>, String) {
+/// Starts Caddy and returns it with its root certificate and address. If another process takes the free
+/// port first, another port is tried.
+async fn start_caddy(server: &ApiServer, dir: &Path) -> (Child, Vec<u8>, String) {
     for _ in 0..5 {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
         let port = free.unwrap().port();
-        std::fs::write(dir.join("Caddyfile"), adapted(port, server)).unwrap();
-        let mut caddy = start(dir);
+        std::fs::write(dir.join("Caddyfile"), local_config(port, server)).unwrap();
+        let mut caddy = spawn_caddy(dir);
         let url = format!("https://localhost:{port}");
-        if let Some(root) = authority(&mut caddy, dir, &url).await {
+        if let Some(root) = wait_for_root_certificate(&mut caddy, dir, &url).await {
             return (caddy, root, url);
         }
     }
@@ -118,9 +118,9 @@ fn log(dir: &Path) -> String {
     std::fs::read_to_string(dir.join("log")).unwrap_or_default()
 }
 
-/// The certificate, once it serves; None when it has ended.
-async fn authority(caddy: &mut Child, dir: &Path, url: &str) -> Option<Vec<u8>> {
-    let began = Instant::now();
+/// Root certificate once Caddy serves, or `None` if Caddy exited.
+async fn wait_for_root_certificate(caddy: &mut Child, dir: &Path, url: &str) -> Option<Vec<u8>> {
+    let started = Instant::now();
     let file = dir.join("caddy/pki/authorities/local/root.crt");
     while caddy.try_wait().unwrap().is_none() {
         if let Ok(root) = std::fs::read(&file)
@@ -129,44 +129,44 @@ async fn authority(caddy: &mut Child, dir: &Path, url: &str) -> Option<Vec<u8>> 
         {
             return Some(root);
         }
-        assert!(began.elapsed() < PATIENCE, "caddy is slow: {}", log(dir));
+        assert!(started.elapsed() < TIMEOUT, "caddy is slow: {}", log(dir));
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     None
 }
 
-/// What happens is read while the stream goes on: nothing is held back until more comes.
-async fn news_flow(server: &ApiServer, browser: &Client, url: &str) {
+/// Events arrive while the stream is open: the proxy does not buffer them.
+async fn assert_events_are_not_buffered(server: &ApiServer, browser: &Client, url: &str) {
     let token = server.sign_in().await;
     let stream = browser.get(format!("{url}/api/events")).bearer_auth(&token);
     let mut stream = stream.send().await.unwrap();
     assert_eq!(stream.headers()["content-type"], "text/event-stream");
     let mut text = String::new();
-    let mut told = false;
+    let mut published = false;
     while !text.contains("event:") {
-        let chunk = tokio::time::timeout(PATIENCE, stream.chunk()).await;
-        let chunk = chunk.expect("nothing flows").unwrap();
+        let chunk = tokio::time::timeout(TIMEOUT, stream.chunk()).await;
+        let chunk = chunk.expect("no event arrived").unwrap();
         text.push_str(std::str::from_utf8(&chunk.expect("the stream ended")).unwrap());
-        if !told && text.contains("listening") {
+        if !published && text.contains("listening") {
             server.app.store.publish(StoreChange::Outbox);
-            told = true;
+            published = true;
         }
     }
 }
 
-/// Wrong codes count against who sent them, whatever he says of himself.
-async fn guessers_are_told_apart(root: &[u8], url: &str) {
-    let guess = async |from: &Client, claims: &str| {
-        let asked = from
+/// Failed sign-ins count for the real client address, whatever `x-forwarded-for` it sends.
+async fn assert_sign_in_limit_per_client(root: &[u8], url: &str) {
+    let try_code = async |from: &Client, forwarded_for: &str| {
+        let request = from
             .post(format!("{url}/api/auth"))
-            .header("x-forwarded-for", claims)
+            .header("x-forwarded-for", forwarded_for)
             .json(&json!({"code": "not this one"}));
-        asked.send().await.unwrap().status().as_u16()
+        request.send().await.unwrap().status().as_u16()
     };
-    let (one, other) = (client(root, "127.0.0.2"), client(root, "127.0.0.3"));
+    let (first, second) = (client(root, "127.0.0.2"), client(root, "127.0.0.3"));
     for number in 1..=5 {
-        assert_eq!(guess(&one, &format!("192.0.2.{number}")).await, 403);
+        assert_eq!(try_code(&first, &format!("192.0.2.{number}")).await, 403);
     }
-    assert_eq!(guess(&one, "192.0.2.6").await, 429);
-    assert_eq!(guess(&other, "127.0.0.2").await, 403);
+    assert_eq!(try_code(&first, "192.0.2.6").await, 429);
+    assert_eq!(try_code(&second, "127.0.0.2").await, 403);
 }

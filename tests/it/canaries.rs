@@ -1,8 +1,8 @@
-//! Where the credentials of a run are, and where they never are.
+//! Credentials of a run: which of them the agent can reach, and that none is published.
 //!
-//! Every credential has a value of its own here. An agent that looks for them everywhere it can
-//! reach finds its model key and no other; and none, that key included, is in anything that leaves
-//! the run.
+//! Every credential has its own value in these tests. An agent that searches everything it can reach
+//! finds its model key and no other credential. Nothing that leaves the run contains any of them,
+//! including the model key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,10 +17,10 @@ use crate::api_server::{ACCESS_CODE, TOKEN_SECRET};
 use crate::planning::{IMPLEMENTATION_PROMPT, PLANNING_PROMPT, wait_for_runs};
 use crate::test_env::{TestEnv, app_key, planning_mapping};
 
-/// The key of the agent. It has no shape that anybody could know it by.
+/// Model key without a recognizable format.
 const MODEL_KEY: &str = "canary.of+the/model~7f3a9c55e1";
 
-/// All that an agent may find in its environment.
+/// All variables that the agent's environment may contain.
 const AGENT_VARIABLES: [&str; 13] = [
     "ANTHROPIC_API_KEY",
     "CI",
@@ -37,9 +37,9 @@ const AGENT_VARIABLES: [&str; 13] = [
     "TMPDIR",
 ];
 
-/// Looks at everything that the agent's ancestors up to the run were started with and hold open,
-/// and at the event that started the run; says all of it aloud, also in other spellings. Above the
-/// run is the host, whose processes are not ours to keep secrets from.
+/// Prints the environment and open memory files of the agent's ancestors up to the run, the event that
+/// started the run, and the model key in two encodings. Processes above the run belong to the CI host
+/// and are out of scope.
 pub const DUMP_CREDENTIALS_SCRIPT: &str = r#"
 p=$$
 while [ "$p" -gt 1 ]; do
@@ -58,14 +58,14 @@ printf %s "$ANTHROPIC_API_KEY" | base64
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_finds_its_model_key_and_nothing_it_reports_holds_even_that() {
-    let world = TestEnv::start().await;
-    world.repo().set_secret("ANTHROPIC_API_KEY", MODEL_KEY);
-    let environment = world.dir().join("agent-environment");
-    let found = world.dir().join("agent-found");
+async fn agent_sees_only_its_model_key_and_never_publishes_it() {
+    let env = TestEnv::start().await;
+    env.repo().set_secret("ANTHROPIC_API_KEY", MODEL_KEY);
+    let environment = env.dir().join("agent-environment");
+    let found = env.dir().join("agent-found");
     let steps = [
         ScriptStep::print_env(&environment),
-        // Once for us, and once into the log of the run.
+        // Once into a file for this test, and once into the log of the run.
         ScriptStep::run(&format!(
             "{{ {DUMP_CREDENTIALS_SCRIPT} }} >{}",
             found.display()
@@ -77,12 +77,12 @@ async fn an_agent_finds_its_model_key_and_nothing_it_reports_holds_even_that() {
             BASE64.encode(MODEL_KEY.as_bytes())
         )),
     ];
-    world.set_agent_script("ENG-1", Script::new().pass(steps));
-    world.create_labelled_issue("ENG-1", "Add the feature");
-    let job = world.wait_for_job_end("ENG-1").await;
+    env.set_agent_script("ENG-1", Script::new().pass(steps));
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    let job = env.wait_for_job_end("ENG-1").await;
     assert_eq!(job.state, JobState::Completed);
 
-    let canaries = canaries(&world);
+    let canaries = canaries(&env);
     let variables = variables(&environment);
     assert_eq!(variables["ANTHROPIC_API_KEY"], MODEL_KEY);
     let names: BTreeSet<&str> = variables.keys().map(String::as_str).collect();
@@ -95,7 +95,7 @@ async fn an_agent_finds_its_model_key_and_nothing_it_reports_holds_even_that() {
 
     let found = std::fs::read_to_string(&found).unwrap();
     assert!(found.contains("agent-implement run"), "{found}");
-    if we_are_root() {
+    if is_root() {
         let of_run = found
             .split("ancestor: ")
             .find(|part| part.contains("run --handed-over"));
@@ -111,49 +111,52 @@ async fn an_agent_finds_its_model_key_and_nothing_it_reports_holds_even_that() {
         assert_eq!(holds, is_own, "the agent and the {name}:\n{found}");
     }
 
-    for (place, text) in places(&world, &job.id.to_string()).await {
+    for (location, text) in published_texts(&env, &job.id.to_string()).await {
         for (name, canary) in &canaries {
-            for spelling in spellings(canary) {
-                let holds = contains(&text, spelling.as_bytes());
-                assert!(!holds, "{place} holds the {name} as {spelling}");
+            for encoding in encodings(canary) {
+                let holds = contains(&text, encoding.as_bytes());
+                assert!(!holds, "{location} holds the {name} as {encoding}");
             }
         }
     }
-    world.finish().await;
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_holds_a_credential_of_the_run_blocks_the_push() {
-    let world = TestEnv::start().await;
-    world.repo().set_secret("ANTHROPIC_API_KEY", MODEL_KEY);
-    let packed = BASE64.encode(MODEL_KEY.as_bytes());
+async fn blocks_a_push_that_contains_a_run_credential() {
+    let env = TestEnv::start().await;
+    env.repo().set_secret("ANTHROPIC_API_KEY", MODEL_KEY);
+    let encoded = BASE64.encode(MODEL_KEY.as_bytes());
     let steps = [
         ScriptStep::write("docs/plain.txt", &format!("see {MODEL_KEY}\n")),
-        ScriptStep::write("docs/packed.txt", &format!("see {packed}\n")),
+        ScriptStep::write("docs/packed.txt", &format!("see {encoded}\n")),
         ScriptStep::write("docs/fine.txt", "nothing to see\n"),
         ScriptStep::symlink("link", MODEL_KEY),
     ];
-    world.set_agent_script("ENG-1", Script::new().pass(steps));
-    world.create_labelled_issue("ENG-1", "Add the feature");
-    let job = world.wait_for_job_end("ENG-1").await;
+    env.set_agent_script("ENG-1", Script::new().pass(steps));
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    let job = env.wait_for_job_end("ENG-1").await;
     assert_eq!(job.state.status(), "failed");
-    assert_eq!(world.repo().branches(), ["main"]);
-    let comments = world.vendors.linear().issue("ENG-1").comments();
+    assert_eq!(env.repo().branches(), ["main"]);
+    let comments = env.vendors.linear().issue("ENG-1").comments();
     for path in ["docs/plain.txt", "docs/packed.txt", "link"] {
         let line = format!("{path}: tokens and auth files (credential of this run)");
         assert!(comments[0].contains(&line), "{line} in {comments:?}");
     }
     assert!(!comments[0].contains("fine.txt"), "{comments:?}");
-    for (place, text) in places(&world, &job.id.to_string()).await {
-        for spelling in spellings(MODEL_KEY) {
-            assert!(!contains(&text, spelling.as_bytes()), "{place}: {spelling}");
+    for (location, text) in published_texts(&env, &job.id.to_string()).await {
+        for encoding in encodings(MODEL_KEY) {
+            assert!(
+                !contains(&text, encoding.as_bytes()),
+                "{location}: {encoding}"
+            );
         }
     }
-    world.finish().await;
+    env.finish().await;
 }
 
-/// Tokens of published formats that are no credential of ours. None stands in this file, so that nobody
-/// takes it for one.
+/// Tokens in published formats that are not credentials of this run. They are assembled, so that no
+/// scanner reports this file.
 fn foreign_tokens() -> Vec<String> {
     let word = "Zq7LkT9mWx2Vr8NpYc5HdJfBsGhAuEiC3oDy6Xt1QvMn";
     let hex = "0a9f8e7d6c5b4a39281706f5e4d3c2b1";
@@ -167,104 +170,109 @@ fn foreign_tokens() -> Vec<String> {
     ]
 }
 
-/// No part of a token that would be of use stands in the text.
-fn assert_without(tokens: &[String], place: &str, text: &[u8]) {
+/// Checks that no usable part of a token is in the text.
+fn assert_no_token(tokens: &[String], location: &str, text: &[u8]) {
     for token in tokens {
         let start = token.as_bytes()[..token.len().min(24)].to_vec();
-        assert!(!contains(text, &start), "{place} holds {token}");
+        assert!(!contains(text, &start), "{location} holds {token}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_guard_would_block_is_in_nothing_that_people_read() {
-    let world = TestEnv::with_mapping(planning_mapping()).await;
+async fn redacts_secrets_in_everything_published() {
+    let env = TestEnv::with_mapping(planning_mapping()).await;
     let tokens = foreign_tokens();
-    let said = tokens.join(" and ");
+    let joined_tokens = tokens.join(" and ");
     let key = ["-----BEGIN ", "PRIVATE KEY-----"].concat();
     let body = "MIIEpAIBAAKCAQEAq7Zk9LmTbX2wVr8NpYc5HdJf3sGtKe41uAoWb8Rn";
-    let shell = format!("printf '%s\\n' '{said}' '{key}' {body} {body}");
-    let plan = format!("## Steps\n\nUse {said}.");
+    let print_secrets = format!("printf '%s\\n' '{joined_tokens}' '{key}' {body} {body}");
+    let plan = format!("## Steps\n\nUse {joined_tokens}.");
     let planning = [
         ScriptStep::write("ai-output/comments/01-plan.md", &plan),
-        ScriptStep::run(&shell),
-        ScriptStep::message(&format!("I will use {said}.")),
+        ScriptStep::run(&print_secrets),
+        ScriptStep::message(&format!("I will use {joined_tokens}.")),
     ];
-    let working = [
-        ScriptStep::run(&shell),
+    let implementing = [
+        ScriptStep::run(&print_secrets),
         ScriptStep::write("feature.txt", "done\n"),
-        ScriptStep::message(&format!("I used {said}.")),
+        ScriptStep::message(&format!("I used {joined_tokens}.")),
     ];
     let script = Script::new()
         .pass_if_prompt_contains(PLANNING_PROMPT, planning)
-        .pass_if_prompt_contains(IMPLEMENTATION_PROMPT, working);
-    world.set_agent_script("ENG-1", script);
-    world.create_labelled_issue("ENG-1", "Add the feature");
-    let jobs = wait_for_runs(&world, "ENG-1", 2).await;
+        .pass_if_prompt_contains(IMPLEMENTATION_PROMPT, implementing);
+    env.set_agent_script("ENG-1", script);
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    let jobs = wait_for_runs(&env, "ENG-1", 2).await;
     assert!(jobs.iter().all(|job| job.state == JobState::Completed));
-    let text = world.repo().pulls().remove(0).body;
+    let text = env.repo().pulls().remove(0).body;
     assert!(text.contains("I used [redacted] and [redacted]"), "{text}");
-    let comments = world.comments("ENG-1").join("\n");
+    let comments = env.comments("ENG-1").join("\n");
     assert!(comments.contains("Use [redacted] and"), "{comments}");
     for job in jobs {
-        for (place, text) in places(&world, &job.id.to_string()).await {
-            assert_without(&tokens, &place, &text);
-            assert_without(&[body.to_owned()], &place, &text);
+        for (location, text) in published_texts(&env, &job.id.to_string()).await {
+            assert_no_token(&tokens, &location, &text);
+            assert_no_token(&[body.to_owned()], &location, &text);
         }
     }
-    world.finish().await;
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_in_a_title_or_a_reason_goes_nowhere() {
-    let world = TestEnv::start().await;
+async fn redacts_tokens_in_titles_and_failure_reasons() {
+    let env = TestEnv::start().await;
     let tokens = foreign_tokens();
     let failing = Script::new().pass([ScriptStep::api_error(400, &format!("bad {}", tokens[0]))]);
-    world.set_agent_script("ENG-2", failing);
+    env.set_agent_script("ENG-2", failing);
     for (key, token) in [("ENG-1", &tokens[1]), ("ENG-2", &tokens[0])] {
-        let issue = world.vendors.linear().issue(key);
+        let issue = env.vendors.linear().issue(key);
         issue
             .title(&format!("Rotate {token} now"))
             .describe(&format!("The old one is {}.", tokens[2]))
             .add_label("Agent-Implement");
     }
-    let job = world.wait_for_job_end("ENG-1").await;
+    let job = env.wait_for_job_end("ENG-1").await;
     assert_eq!(job.state, JobState::Completed);
     assert_eq!(job.branch, "agent-implement/eng-1-rotate-redacted-now");
-    let pull = world.repo().pulls().remove(0);
+    let pull = env.repo().pulls().remove(0);
     assert_eq!(pull.title, "ENG-1: Rotate [redacted] now");
-    let failed = world.wait_for_job_end("ENG-2").await;
+    let failed = env.wait_for_job_end("ENG-2").await;
     assert_eq!(failed.state.status(), "failed");
-    let messages = format!("{:?}", world.vendors.chat().messages());
+    let messages = format!("{:?}", env.vendors.chat().messages());
     assert!(messages.contains("Rotate [redacted] now"), "{messages}");
     for job in [job, failed] {
-        for (place, text) in places(&world, &job.id.to_string()).await {
-            // The ticket itself is its author's; what the run is to do stands in our store.
-            if place != "the ticket" && !place.ends_with(".redb") {
-                assert_without(&tokens, &place, &text);
+        for (location, text) in published_texts(&env, &job.id.to_string()).await {
+            // The ticket belongs to its author, and the store holds the description for the run.
+            if location != "the ticket" && !location.ends_with(".redb") {
+                assert_no_token(&tokens, &location, &text);
             }
         }
     }
-    world.finish().await;
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_finding_that_quotes_a_secret_is_shown_without_it() {
-    let world = TestEnv::start().await;
+async fn redacts_secrets_in_review_findings() {
+    let env = TestEnv::start().await;
     let tokens = foreign_tokens();
-    let said = tokens.join(" and ");
+    let joined_tokens = tokens.join(" and ");
     let finding = |problem: &str| {
-        ScriptedReview::block(&format!("Remove {}", tokens[0]), "a.ts:1", problem, &said)
+        ScriptedReview::block(
+            &format!("Remove {}", tokens[0]),
+            "a.ts:1",
+            problem,
+            &joined_tokens,
+        )
     };
     let script = (0..9).fold(
         Script::new().pass([
             ScriptStep::write("feature.txt", "done\n"),
             ScriptStep::message("Done."),
         ]),
-        |script, _| script.review(finding(&format!("It holds {said}."))),
+        |script, _| script.review(finding(&format!("It holds {joined_tokens}."))),
     );
-    world.set_agent_script("ENG-1", script);
-    world.create_labelled_issue("ENG-1", "Add the feature");
-    let job = world.wait_for_job_end("ENG-1").await;
+    env.set_agent_script("ENG-1", script);
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    let job = env.wait_for_job_end("ENG-1").await;
     let JobState::ReviewFailed { unresolved } = &job.state else {
         panic!("{:?}", job.state)
     };
@@ -272,20 +280,20 @@ async fn a_finding_that_quotes_a_secret_is_shown_without_it() {
         unresolved[0].contains("Remove [redacted]"),
         "{unresolved:?}"
     );
-    let pull = world.repo().pulls().remove(0);
-    let comments = format!("{:?}", world.repo().comments(pull.number));
+    let pull = env.repo().pulls().remove(0);
+    let comments = format!("{:?}", env.repo().comments(pull.number));
     assert!(comments.contains("It holds [redacted] and"), "{comments}");
-    for (place, text) in places(&world, &job.id.to_string()).await {
-        assert_without(&tokens, &place, &text);
+    for (location, text) in published_texts(&env, &job.id.to_string()).await {
+        assert_no_token(&tokens, &location, &text);
     }
-    world.finish().await;
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_in_any_disguise_blocks_the_push_and_goes_nowhere() {
-    let world = TestEnv::start().await;
+async fn blocks_a_push_with_encoded_secrets() {
+    let env = TestEnv::start().await;
     let tokens = foreign_tokens();
-    let wide = |text: &str| {
+    let utf16 = |text: &str| {
         text.encode_utf16()
             .flat_map(u16::to_le_bytes)
             .collect::<Vec<u8>>()
@@ -300,13 +308,13 @@ async fn a_secret_in_any_disguise_blocks_the_push_and_goes_nowhere() {
             "wide.txt",
             [
                 b"\xff\xfe".to_vec(),
-                wide(&format!("{filler}{}\n", tokens[1])),
+                utf16(&format!("{filler}{}\n", tokens[1])),
             ]
             .concat(),
         ),
         (
             "wide-unmarked.txt",
-            wide(&format!("{filler}{}\n", tokens[2])),
+            utf16(&format!("{filler}{}\n", tokens[2])),
         ),
         (
             "packed.yaml",
@@ -325,7 +333,7 @@ async fn a_secret_in_any_disguise_blocks_the_push_and_goes_nowhere() {
     ];
     let mut steps = vec![ScriptStep::write("fine.txt", "nothing to see\n")];
     for (name, content) in &files {
-        let source = world.dir().join(name);
+        let source = env.dir().join(name);
         std::fs::write(&source, content).unwrap();
         steps.push(ScriptStep::run(&format!(
             "cp '{}' {name}",
@@ -337,12 +345,12 @@ async fn a_secret_in_any_disguise_blocks_the_push_and_goes_nowhere() {
         "fine\n",
     ));
     steps.push(ScriptStep::symlink("link", &tokens[1]));
-    world.set_agent_script("ENG-1", Script::new().pass(steps));
-    world.create_labelled_issue("ENG-1", "Add the feature");
-    let job = world.wait_for_job_end("ENG-1").await;
+    env.set_agent_script("ENG-1", Script::new().pass(steps));
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    let job = env.wait_for_job_end("ENG-1").await;
     assert_eq!(job.state.status(), "failed");
-    assert_eq!(world.repo().branches(), ["main"], "nothing was pushed");
-    let comment = world.comments("ENG-1").remove(0);
+    assert_eq!(env.repo().branches(), ["main"], "nothing was pushed");
+    let comment = env.comments("ENG-1").remove(0);
     let named = files
         .iter()
         .map(|(name, _)| *name)
@@ -357,50 +365,55 @@ async fn a_secret_in_any_disguise_blocks_the_push_and_goes_nowhere() {
         comment.contains("Push blocked: 8 sensitive file(s)"),
         "{comment}"
     );
-    for (place, text) in places(&world, &job.id.to_string()).await {
-        assert_without(&tokens, &place, &text);
+    for (location, text) in published_texts(&env, &job.id.to_string()).await {
+        assert_no_token(&tokens, &location, &text);
         for token in &tokens {
-            let packed = BASE64.encode(&token.as_bytes()[..18]);
-            assert!(!contains(&text, packed.as_bytes()), "{place} holds {token}");
+            let encoded = BASE64.encode(&token.as_bytes()[..18]);
+            assert!(
+                !contains(&text, encoded.as_bytes()),
+                "{location} holds {token}"
+            );
         }
     }
-    world.finish().await;
+    env.finish().await;
 }
 
-/// Every credential of a run and of the service, by name.
-fn canaries(world: &TestEnv) -> BTreeMap<&'static str, String> {
-    let run = world.repo().runs().remove(0);
+/// All credentials of a run and of the service, by name.
+fn canaries(env: &TestEnv) -> BTreeMap<&'static str, String> {
+    let run = env.repo().runs().remove(0);
     let input = |name: &str| run.inputs[name].as_str().unwrap().to_owned();
-    // The host keeps what it masks beside the run: the secrets, and the job's own token last.
-    let masks = world.repo().run_dir(run.id).unwrap().join("masks.json");
+    // The fake host stores its masked values beside the run: the secrets, and the job's own token last.
+    let masks = env.repo().run_dir(run.id).unwrap().join("masks.json");
     let masks: Vec<String> = serde_json::from_slice(&std::fs::read(masks).unwrap()).unwrap();
     let mut canaries = BTreeMap::from([
         ("model key", MODEL_KEY.to_owned()),
         ("workflow token", masks.last().unwrap().clone()),
         ("run token", input("run_token")),
         ("progress token", input("run_progress_token")),
-        ("ticketing key", world.vendors.linear().api_key()),
+        ("ticketing key", env.vendors.linear().api_key()),
         ("access code", ACCESS_CODE.to_owned()),
         ("token secret", TOKEN_SECRET.to_owned()),
-        ("chat address", world.vendors.slack_url()),
+        ("chat address", env.vendors.slack_url()),
         ("App key", app_key().lines().nth(1).unwrap().to_owned()),
     ]);
-    let github = std::fs::read(world.vendors.dir().join("github.json")).unwrap();
+    let github = std::fs::read(env.vendors.dir().join("github.json")).unwrap();
     let github: Value = serde_json::from_slice(&github).unwrap();
     let minted = github["tokens"].as_object().unwrap();
     assert!(minted.len() >= 3, "one for the service, two for the run");
     let names = ["minted token 1", "minted token 2", "minted token 3"];
     canaries.extend(names.into_iter().zip(minted.keys().cloned()));
     for (name, canary) in &canaries {
-        assert!(canary.len() >= 12, "{name} is too short to be looked for");
+        assert!(canary.len() >= 12, "{name} is too short to search for");
     }
     canaries
 }
 
-/// Everything that a run leaves behind where somebody could read it.
-async fn places(world: &TestEnv, job: &str) -> Vec<(String, Vec<u8>)> {
-    let mut places: Vec<(String, Vec<u8>)> = Vec::new();
-    let mut put = |place: &str, text: String| places.push((place.to_owned(), text.into_bytes()));
+/// Everything that a run publishes or stores where a person could read it.
+async fn published_texts(env: &TestEnv, job: &str) -> Vec<(String, Vec<u8>)> {
+    let mut published_texts: Vec<(String, Vec<u8>)> = Vec::new();
+    let mut add = |location: &str, text: String| {
+        published_texts.push((location.to_owned(), text.into_bytes()))
+    };
     for path in [
         "/api/log",
         "/api/outbox",
@@ -412,42 +425,42 @@ async fn places(world: &TestEnv, job: &str) -> Vec<(String, Vec<u8>)> {
         &format!("/api/jobs/{job}"),
         &format!("/api/jobs/{job}/steps"),
     ] {
-        put(path, world.admin_get(path).await.to_string());
+        add(path, env.admin_get(path).await.to_string());
     }
-    let repo = world.repo();
+    let repo = env.repo();
     for run in repo.runs() {
-        put("the log of the run", repo.run_log(run.id));
-        put("what the run said", said(world, run.id));
+        add("the log of the run", repo.run_log(run.id));
+        add("the job output", job_output(env, run.id));
     }
-    put(
+    add(
         "comments",
-        world.vendors.linear().issue("ENG-1").comments().join("\n"),
+        env.vendors.linear().issue("ENG-1").comments().join("\n"),
     );
-    put(
+    add(
         "the ticket",
-        format!("{:?}", world.vendors.linear().issue("ENG-1").snapshot()),
+        format!("{:?}", env.vendors.linear().issue("ENG-1").snapshot()),
     );
-    put("chat", format!("{:?}", world.vendors.chat().messages()));
-    put("pull requests", format!("{:?}", repo.pulls()));
+    add("chat", format!("{:?}", env.vendors.chat().messages()));
+    add("pull requests", format!("{:?}", repo.pulls()));
     for pull in repo.pulls() {
         let comments = repo.comments(pull.number);
-        put("comments on a pull request", format!("{comments:?}"));
+        add("comments on a pull request", format!("{comments:?}"));
     }
-    // A dispatch carries a run's tokens and its ticket to the run; the chat's address is its credential.
-    for request in world.vendors.requests().all() {
+    // A dispatch carries the run's tokens and its ticket, and the chat URL is itself a credential.
+    for request in env.vendors.requests().all() {
         let url = match request.vendor {
             "chat" => "",
             _ => request.url.as_str(),
         };
         if !url.ends_with("/dispatches") {
-            put(
+            add(
                 &format!("a request to {} {url}", request.vendor),
                 format!("{url} {}", request.body),
             );
         }
     }
-    // Every object that was ever pushed, the configuration of the repository, and the store.
-    let bare = find(world.vendors.dir(), "shop.git");
+    // All pushed objects, the repository's configuration, and the store.
+    let bare = find_path(env.vendors.dir(), "shop.git");
     let objects = "git cat-file --batch-all-objects --batch --buffer --unordered; cat config";
     let output = Command::new("sh")
         .args(["-c", objects])
@@ -455,21 +468,21 @@ async fn places(world: &TestEnv, job: &str) -> Vec<(String, Vec<u8>)> {
         .output()
         .unwrap();
     assert!(contains(&output.stdout, b"# Shop"), "no objects were read");
-    places.push(("the repository".to_owned(), output.stdout));
-    for file in std::fs::read_dir(world.dir().join("data")).unwrap() {
+    published_texts.push(("the repository".to_owned(), output.stdout));
+    for file in std::fs::read_dir(env.dir().join("data")).unwrap() {
         let file = file.unwrap().path();
-        places.push((file.display().to_string(), std::fs::read(&file).unwrap()));
+        published_texts.push((file.display().to_string(), std::fs::read(&file).unwrap()));
     }
-    places
+    published_texts
 }
 
-/// What a run itself printed, before its host masked anything.
-fn said(world: &TestEnv, run: u64) -> String {
-    let dir = world.repo().run_dir(run).unwrap();
+/// Output of the run's job before the host masks it.
+fn job_output(env: &TestEnv, run: u64) -> String {
+    let dir = env.repo().run_dir(run).unwrap();
     let log = std::fs::read_to_string(dir.join("job-00/log")).unwrap();
-    let (_, said) = log.rsplit_once("##[endgroup]").unwrap();
-    assert!(said.contains("step clone"), "{said}");
-    said.to_owned()
+    let (_, output) = log.rsplit_once("##[endgroup]").unwrap();
+    assert!(output.contains("Step: clone"), "{output}");
+    output.to_owned()
 }
 
 fn variables(file: &Path) -> BTreeMap<String, String> {
@@ -480,19 +493,19 @@ fn variables(file: &Path) -> BTreeMap<String, String> {
         .collect()
 }
 
-fn spellings(canary: &str) -> [String; 3] {
+fn encodings(canary: &str) -> [String; 3] {
     let bytes = canary.as_bytes();
-    // The end of a packed text depends on what follows.
-    let packed = BASE64.encode(bytes);
-    let packed = packed[..packed.len() - 4].to_owned();
-    [canary.to_owned(), packed, HEXLOWER.encode(bytes)]
+    // The last Base64 characters depend on the text that follows.
+    let base64 = BASE64.encode(bytes);
+    let base64 = base64[..base64.len() - 4].to_owned();
+    [canary.to_owned(), base64, HEXLOWER.encode(bytes)]
 }
 
 fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-fn find(dir: &Path, name: &str) -> std::path::PathBuf {
+fn find_path(dir: &Path, name: &str) -> std::path::PathBuf {
     let mut folders = vec![dir.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap().flatten() {
@@ -507,6 +520,6 @@ fn find(dir: &Path, name: &str) -> std::path::PathBuf {
     panic!("no {name} in {}", dir.display());
 }
 
-fn we_are_root() -> bool {
+fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

@@ -1,4 +1,4 @@
-//! The commands that help people at a shell: completions and the manual, as the program prints them.
+//! Shell completions and manual pages that the program prints.
 
 use std::io::Write;
 use std::path::Path;
@@ -6,56 +6,58 @@ use std::process::{Command, Output, Stdio};
 
 use crate::requirements::require;
 
-/// The program in an environment of its own, in which a secret is set that nobody may read.
+/// Runs the program with a secret in its environment and checks that the secret is not printed.
 fn program(arguments: &[&str]) -> Output {
-    let done = Command::new(env!("CARGO_BIN_EXE_agent-implement"))
+    let output = Command::new(env!("CARGO_BIN_EXE_agent-implement"))
         .args(arguments)
         .env("LINEAR_API_KEY", "lin_canary")
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&done.stdout);
-    assert!(!told.contains("lin_canary"), "{arguments:?}");
-    done
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(!stdout.contains("lin_canary"), "{arguments:?}");
+    output
 }
 
+/// Runs the program and returns its standard output.
 fn printed(arguments: &[&str]) -> String {
-    let done = program(arguments);
-    assert!(done.status.success(), "{done:?}");
-    String::from_utf8(done.stdout).unwrap()
+    let output = program(arguments);
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
-/// Whether another program takes this text; None where it is not installed and the skip is named.
-fn taken_by(reader: &str, arguments: &[&str], text: &str) -> Option<(bool, String)> {
+/// Passes text to another program. Returns whether the program succeeded, and its output. Returns `None` if
+/// the program is missing and may be skipped.
+fn check_with(reader: &str, arguments: &[&str], text: &str) -> Option<(bool, String)> {
     let started = Command::new(reader)
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    let mut reading = match started {
-        Ok(reading) => reading,
+    let mut child = match started {
+        Ok(child) => child,
         Err(error) => {
             return require(
                 reader,
-                "what the command line prints",
+                "the output of the command line",
                 Err(error.to_string()),
             );
         }
     };
-    let mut input = reading.stdin.take().unwrap();
+    let mut input = child.stdin.take().unwrap();
     let text = text.to_owned();
-    let writing = std::thread::spawn(move || input.write_all(text.as_bytes()));
-    let read = reading.wait_with_output().unwrap();
-    writing.join().unwrap().unwrap();
-    let told = [read.stdout, read.stderr].concat();
+    let writer = std::thread::spawn(move || input.write_all(text.as_bytes()));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap().unwrap();
+    let text = [output.stdout, output.stderr].concat();
     Some((
-        read.status.success(),
-        String::from_utf8_lossy(&told).into_owned(),
+        output.status.success(),
+        String::from_utf8_lossy(&text).into_owned(),
     ))
 }
 
 #[test]
-fn each_shell_gets_a_script_that_it_takes() {
+fn completions_are_valid_scripts_for_each_shell() {
     for (shell, check) in [("bash", "-n"), ("zsh", "-n"), ("fish", "--no-execute")] {
         let script = printed(&["completions", shell]);
         for word in [
@@ -67,29 +69,29 @@ fn each_shell_gets_a_script_that_it_takes() {
             assert!(script.contains(word), "{shell} {word}");
         }
         assert!(!script.contains("scripted-agent"), "{shell}");
-        if let Some((is_taken, told)) = taken_by(shell, &[check], &script) {
-            assert!(is_taken && told.is_empty(), "{shell}: {told}");
+        if let Some((is_valid, output)) = check_with(shell, &[check], &script) {
+            assert!(is_valid && output.is_empty(), "{shell}: {output}");
         }
     }
     assert!(!program(&["completions", "tcsh"]).status.success());
 }
 
 #[test]
-fn bash_completes_what_there_is() {
+fn bash_completes_a_flag() {
     let script = printed(&["completions", "bash"]);
-    // As bash calls it: the command, the word under the cursor, the word before it.
-    let asked = format!(
+    // Bash passes the command, the word under the cursor, and the word before it.
+    let call = format!(
         "{script}\nfunction=$(complete -p agent-implement | sed 's/.*-F \\([^ ]*\\) .*/\\1/')\n\
          COMP_WORDS=(agent-implement serve --poll) COMP_CWORD=2\n\
          \"$function\" agent-implement --poll serve\necho \"${{COMPREPLY[@]}}\"\n"
     );
-    let (is_taken, told) = taken_by("bash", &["--norc"], &asked).unwrap();
-    assert!(is_taken, "{told}");
-    assert_eq!(told.trim(), "--poll-interval-ms");
+    let (is_valid, output) = check_with("bash", &["--norc"], &call).unwrap();
+    assert!(is_valid, "{output}");
+    assert_eq!(output.trim(), "--poll-interval-ms");
 }
 
 #[test]
-fn the_manual_is_readable_and_names_every_variable() {
+fn manual_pages_are_valid_and_name_the_variables() {
     let page = printed(&["man"]);
     assert!(page.contains(".TH agent-implement 1"), "{page}");
     assert!(!page.contains("scripted"), "{page}");
@@ -116,38 +118,40 @@ fn the_manual_is_readable_and_names_every_variable() {
     }
     assert!(pages.iter().all(|name| !name.contains("help")), "{pages:?}");
     let serve = std::fs::read_to_string(folder.join("agent-implement-serve.1")).unwrap();
-    // The variable of every flag is named, as roff writes a dash and an underscore.
+    // The page names the variable of each flag.
     assert!(serve.contains("POLL_INTERVAL_MS") && serve.contains("SCM_WEBHOOK_SECRET"));
     for name in &pages {
         let text = std::fs::read_to_string(folder.join(name)).unwrap();
-        if let Some((is_taken, told)) = taken_by("groff", &["-man", "-ww", "-z", "-Tutf8"], &text) {
-            assert!(is_taken && told.is_empty(), "{name}: {told}");
+        if let Some((is_valid, output)) =
+            check_with("groff", &["-man", "-ww", "-z", "-Tutf8"], &text)
+        {
+            assert!(is_valid && output.is_empty(), "{name}: {output}");
         }
     }
     let nowhere = Path::new("/proc/nowhere");
     let refused = program(&["man", "--dir", nowhere.to_str().unwrap()]);
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
-        !refused.status.success() && told.contains("/proc/nowhere"),
-        "{told}"
+        !refused.status.success() && stderr.contains("/proc/nowhere"),
+        "{stderr}"
     );
 }
 
-/// A reader that has read enough is no failure.
+/// A reader that closes the pipe early is not an error.
 #[test]
-fn what_is_printed_may_be_read_in_part() {
+fn output_can_be_read_in_part() {
     for command in ["openapi", "man", "completions bash"] {
         let line = format!(
             "{} {command} | head -c 10",
             env!("CARGO_BIN_EXE_agent-implement")
         );
-        let done = Command::new("bash")
+        let output = Command::new("bash")
             .args(["-c", &format!("set -o pipefail; {line}")])
             .output()
             .unwrap();
         assert!(
-            done.status.success() && done.stderr.is_empty(),
-            "{command} {done:?}"
+            output.status.success() && output.stderr.is_empty(),
+            "{command} {output:?}"
         );
     }
 }

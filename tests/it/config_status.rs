@@ -1,4 +1,4 @@
-//! What an operator is told about each connection, and how little the vendors notice of it.
+//! `GET /api/admin/config-status`: state of each connection, with few requests to the vendors.
 
 use std::time::{Duration, Instant};
 
@@ -23,29 +23,32 @@ fn check<'a>(status: &'a Value, name: &str) -> (&'a str, &'a str) {
     (text("status"), text("detail"))
 }
 
-/// The usual world with these flags beside or in place of its own, on a clock that stands still.
-async fn world(flags: Vec<(&'static str, String)>, without: &'static [&'static str]) -> TestEnv {
+/// Default environment with these flags added and omitted, and a manual clock.
+async fn start_env(
+    flags: Vec<(&'static str, String)>,
+    omitted: &'static [&'static str],
+) -> TestEnv {
     TestEnv::with_options(TestEnvOptions {
         extra_flags: flags,
-        omitted_flags: without,
+        omitted_flags: omitted,
         engine: EngineMode::manual(),
         ..TestEnvOptions::default()
     })
     .await
 }
 
-/// How often Linear was asked who we are.
-fn probes(world: &TestEnv) -> usize {
-    let requests = world.vendors.requests().for_service(FakeService::Linear);
-    let asks_who = |body: &Value| body["query"].as_str().unwrap().contains("viewer");
+/// Number of credential checks sent to Linear.
+fn probes(env: &TestEnv) -> usize {
+    let requests = env.vendors.requests().for_service(FakeService::Linear);
+    let is_probe = |body: &Value| body["query"].as_str().unwrap().contains("viewer");
     requests
         .iter()
-        .filter(|request| asks_who(&request.body))
+        .filter(|request| is_probe(&request.body))
         .count()
 }
 
 #[tokio::test]
-async fn what_is_off_says_what_switches_it_on() {
+async fn a_connection_that_is_off_names_its_settings() {
     let flags = ["--admin-access-code", ACCESS_CODE];
     let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
     let token = server.sign_in().await;
@@ -78,11 +81,14 @@ async fn what_is_off_says_what_switches_it_on() {
         .map(|check| &check["name"])
         .collect();
     assert_eq!(names, rows.map(|(name, _)| name));
-    for (name, words) in rows {
+    for (name, expected_texts) in rows {
         let (condition, detail) = check(&status, name);
         assert_eq!(condition, "off", "{name}");
-        for word in words {
-            assert!(detail.contains(word), "{word} in {detail}");
+        for expected_text in expected_texts {
+            assert!(
+                detail.contains(expected_text),
+                "{expected_text} in {detail}"
+            );
         }
     }
     assert_eq!(status["quota"], json!([]));
@@ -90,23 +96,23 @@ async fn what_is_off_says_what_switches_it_on() {
 }
 
 #[tokio::test]
-async fn strangers_are_told_nothing() {
+async fn requires_a_signed_in_admin() {
     let server = ApiServer::start().await;
-    let stranger = server.send("GET", PATH, "", None).await;
-    assert_eq!(stranger.error(), (401, "Unauthorized"));
+    let unauthenticated = server.send("GET", PATH, "", None).await;
+    assert_eq!(unauthenticated.error(), (401, "Unauthorized"));
     let token = server.sign_in().await;
     let posted = server.send("POST", PATH, &token, None).await;
     assert_eq!(posted.error(), (405, "Method not allowed"));
     server.stop().await.unwrap();
 
     let without_admin = ApiServer::start_with(&[], Store::in_memory().unwrap()).await;
-    let nowhere = without_admin.send("GET", PATH, "", None).await;
-    assert_eq!(nowhere.error(), (404, "Not found"));
+    let missing = without_admin.send("GET", PATH, "", None).await;
+    assert_eq!(missing.error(), (404, "Not found"));
     without_admin.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_works_is_ok_and_says_who_answered() {
+async fn a_working_connection_is_ok_and_names_the_account() {
     let flags = vec![
         ("--scm-webhook-secret", "the host's own secret".to_owned()),
         (
@@ -114,12 +120,12 @@ async fn what_works_is_ok_and_says_who_answered() {
             "the trigger's own secret".to_owned(),
         ),
     ];
-    let world = world(flags, &[]).await;
-    let status = world.admin_get(PATH).await;
-    let jira = format!("Agent Implement at {}", world.vendors.jira_url());
+    let env = start_env(flags, &[]).await;
+    let status = env.admin_get(PATH).await;
+    let jira = format!("Agent Implement at {}", env.vendors.jira_url());
     let callback = format!(
-        "This service answers at {}. It is an address of this machine: runs elsewhere cannot reach it.",
-        world.address
+        "This service responds at {}. It is a loopback address: runs on other machines cannot reach it.",
+        env.address
     );
     for (name, detail) in [
         ("ticketing-a", "Agent Implement in Sandbox"),
@@ -130,12 +136,12 @@ async fn what_works_is_ok_and_says_who_answered() {
         ("webhook", "SCM_WEBHOOK_SECRET is set."),
         (
             "notifications",
-            "NOTIFY_WEBHOOK_URL is set; nothing is posted to try it.",
+            "NOTIFY_WEBHOOK_URL is set. It is not tested, because that would post a message.",
         ),
     ] {
         assert_eq!(check(&status, name), ("ok", detail), "{status:#}");
     }
-    assert!(world.vendors.chat().messages().is_empty());
+    assert!(env.vendors.chat().messages().is_empty());
     let accounts: Vec<&str> = status["quota"]
         .as_array()
         .unwrap()
@@ -147,15 +153,15 @@ async fn what_works_is_ok_and_says_who_answered() {
     assert_eq!(linear["limit"], 5000);
     assert!(linear["remaining"].as_u64().unwrap() < 5000, "{linear}");
     assert!(linear["resetAt"].is_string(), "{linear}");
-    world.finish().await;
+    env.finish().await;
 }
 
-/// Somebody who repeats the credential in the refusal, as careless proxies do.
-async fn parrot() -> String {
+/// Starts a vendor that repeats the credential in its error, as careless proxies do. Returns its URL.
+async fn start_echoing_vendor() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let refuse = warp::header::<String>("authorization").map(|key| {
-        let body = json!({"errors": [{"message": format!("Nobody knows {key} here")}]});
+        let body = json!({"errors": [{"message": format!("Unknown key {key}")}]});
         warp::reply::with_status(warp::reply::json(&body), StatusCode::UNAUTHORIZED)
     });
     tokio::spawn(warp::serve(refuse).incoming(listener).run());
@@ -163,28 +169,32 @@ async fn parrot() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_key_is_told_in_the_vendors_words_and_not_repeated() {
+async fn a_wrong_key_is_reported_with_the_vendors_error_and_redacted() {
     let key = "quite-an-unusual-key";
     let wrong = vec![("--linear-api-key", key.to_owned())];
-    let world = world(wrong, &["--linear-api-key"]).await;
-    let status = world.admin_get(PATH).await;
+    let env = start_env(wrong, &["--linear-api-key"]).await;
+    let status = env.admin_get(PATH).await;
     let (condition, detail) = check(&status, "ticketing-a");
     assert_eq!(condition, "error");
     assert_eq!(
         detail,
-        "asking Linear who we are: linear answered 401: Authentication required, not authenticated"
+        "checking the Linear credentials: linear answered 401: Authentication required, not authenticated"
     );
-    assert_eq!(check(&status, "ticketing-b").0, "ok", "others are not hurt");
-    world.finish().await;
+    assert_eq!(
+        check(&status, "ticketing-b").0,
+        "ok",
+        "other connections are not affected"
+    );
+    env.finish().await;
 
-    let parrot = parrot().await;
+    let url = start_echoing_vendor().await;
     let flags = [
         "--admin-access-code",
         ACCESS_CODE,
         "--linear-api-key",
         key,
         "--linear-api-url",
-        &parrot,
+        &url,
     ];
     let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
     let token = server.sign_in().await;
@@ -193,81 +203,81 @@ async fn a_wrong_key_is_told_in_the_vendors_words_and_not_repeated() {
         check(&status, "ticketing-a"),
         (
             "error",
-            "asking Linear who we are: linear answered 401: Nobody knows [redacted] here"
+            "checking the Linear credentials: linear answered 401: Unknown key [redacted]"
         )
     );
     server.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_who_ask_within_a_minute_are_one_probe() {
-    let world = world(Vec::new(), &[]).await;
+async fn requests_within_a_minute_share_one_probe() {
+    let env = start_env(Vec::new(), &[]).await;
     let slow = FaultRates {
         latency: Duration::from_millis(300),
         ..FaultRates::default()
     };
-    world.set_fault_rates(&slow);
-    let at_once = join_all((0..5).map(|_| world.admin_get(PATH))).await;
-    world.set_fault_rates(&FaultRates::default());
+    env.set_fault_rates(&slow);
+    let at_once = join_all((0..5).map(|_| env.admin_get(PATH))).await;
+    env.set_fault_rates(&FaultRates::default());
     for status in at_once {
         assert_eq!(check(&status, "ticketing-a").0, "ok");
     }
     for _ in 0..5 {
-        world.admin_get(PATH).await;
+        env.admin_get(PATH).await;
     }
-    assert_eq!(probes(&world), 1);
+    assert_eq!(probes(&env), 1);
     assert_eq!(
-        world.vendors.requests().len(),
+        env.vendors.requests().len(),
         3,
         "one request to each vendor"
     );
 
-    world.advance_clock(Duration::from_secs(59));
-    world.admin_get(PATH).await;
-    assert_eq!(probes(&world), 1);
-    world.vendors.linear().set_api_key("revoked");
-    world.advance_clock(Duration::from_secs(1));
-    assert_eq!(
-        check(&world.admin_get(PATH).await, "ticketing-a").0,
-        "error"
-    );
-    assert_eq!(probes(&world), 2);
-    world.finish().await;
+    env.advance_clock(Duration::from_secs(59));
+    env.admin_get(PATH).await;
+    assert_eq!(probes(&env), 1);
+    env.vendors.linear().set_api_key("revoked");
+    env.advance_clock(Duration::from_secs(1));
+    assert_eq!(check(&env.admin_get(PATH).await, "ticketing-a").0, "error");
+    assert_eq!(probes(&env), 2);
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_does_not_answer_holds_nobody_up() {
-    let world = world(Vec::new(), &[]).await;
-    let asleep = FaultRates {
+async fn a_silent_vendor_does_not_delay_other_checks() {
+    let env = start_env(Vec::new(), &[]).await;
+    let stalled = FaultRates {
         latency: Duration::from_secs(60),
         ..FaultRates::default()
     };
     for vendor in [FakeService::Linear, FakeService::GitHub] {
-        world.vendors.faults(vendor).set_rates(asleep.clone());
+        env.vendors.faults(vendor).set_rates(stalled.clone());
     }
     let began = Instant::now();
-    let status = world.admin_get(PATH).await;
-    assert!(began.elapsed() < Duration::from_secs(9), "side by side");
-    let silent = ("error", "no answer within 5 seconds");
+    let status = env.admin_get(PATH).await;
+    assert!(
+        began.elapsed() < Duration::from_secs(9),
+        "checks run concurrently"
+    );
+    let silent = ("error", "no response within 5 seconds");
     assert_eq!(check(&status, "ticketing-a"), silent);
     assert_eq!(check(&status, "repo-host"), silent);
     assert_eq!(check(&status, "ticketing-b").0, "ok");
-    world.finish().await;
+    env.finish().await;
 }
 
 #[tokio::test]
-async fn an_address_that_leads_nowhere_is_explained() {
+async fn an_unreachable_callback_address_is_explained() {
     let server = ApiServer::start().await;
     let token = server.sign_in().await;
     let status = server.send("GET", PATH, &token, None).await.body;
     let (condition, detail) = check(&status, "runner-callback");
     assert_eq!(condition, "error");
-    for words in [
-        "From here http://127.0.0.1:1 cannot be reached",
+    for expected_text in [
+        "This machine cannot reach http://127.0.0.1:1",
         "NAT",
         "RUNNER_CALLBACK_BASE_URL",
     ] {
-        assert!(detail.contains(words), "{detail}");
+        assert!(detail.contains(expected_text), "{detail}");
     }
     server.stop().await.unwrap();
 }

@@ -1,7 +1,7 @@
-//! A session in a real container of a real engine: it can do its work there, and nothing else.
+//! Sessions in real containers of a real engine: they can do their work and nothing else.
 //!
-//! `tests/run.sh` names the engine's socket in `AGENT_IMPLEMENT_ENGINE`. Nothing is fetched from anywhere: the image is made of this machine's own
-//! programs.
+//! `tests/run.sh` names the engine's socket in `AGENT_IMPLEMENT_ENGINE`. The image is built from this
+//! machine's programs, so nothing is downloaded.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -17,21 +17,21 @@ use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, default_script};
 
 const IMAGE: &str = "agent-implement-runner:engine-test";
 
-/// What a run calls by name.
+/// Programs that a run calls by name.
 const PROGRAMS: [&str; 12] = [
     "bash", "sh", "cat", "cp", "env", "git", "id", "ls", "mkdir", "rm", "sleep", "touch",
 ];
 
-/// A real engine.
+/// Client of a real container engine.
 struct RealEngine {
     host: String,
     client: reqwest::Client,
 }
 
 impl RealEngine {
-    fn needed(test: &str) -> Option<Self> {
-        let named = std::env::var("AGENT_IMPLEMENT_ENGINE").ok();
-        let host = named.filter(|host| !host.is_empty());
+    fn require_for(test: &str) -> Option<Self> {
+        let value = std::env::var("AGENT_IMPLEMENT_ENGINE").ok();
+        let host = value.filter(|host| !host.is_empty());
         let host = require(
             "engine",
             test,
@@ -46,18 +46,18 @@ impl RealEngine {
         })
     }
 
-    async fn ask(&self, method: Method, path: &str) -> Value {
+    async fn request(&self, method: Method, path: &str) -> Value {
         let url = format!("http://engine{path}");
-        let answer = self.client.request(method, url).send().await.unwrap();
-        let status = answer.status();
-        let text = answer.text().await.unwrap();
+        let response = self.client.request(method, url).send().await.unwrap();
+        let status = response.status();
+        let text = response.text().await.unwrap();
         assert!(status.is_success(), "{path}: {status} {text}");
         serde_json::from_str(&text).unwrap_or_default()
     }
 
-    /// The address of this machine in the network of containers.
+    /// Address of this machine in the container network.
     async fn gateway(&self) -> IpAddr {
-        let network = self.ask(Method::GET, "/networks/bridge").await;
+        let network = self.request(Method::GET, "/networks/bridge").await;
         let config = &network["IPAM"]["Config"][0];
         if let Some(gateway) = config["Gateway"].as_str() {
             return gateway.parse().unwrap();
@@ -71,31 +71,31 @@ impl RealEngine {
         let (name, tag) = IMAGE.split_once(':').unwrap();
         let url = format!("http://engine/images/create?fromSrc=-&repo={name}&tag={tag}");
         let body = std::fs::read(tar).unwrap();
-        let answer = self.client.post(url).body(body).send().await.unwrap();
+        let response = self.client.post(url).body(body).send().await.unwrap();
         assert!(
-            answer.status().is_success(),
+            response.status().is_success(),
             "{}",
-            answer.text().await.unwrap()
+            response.text().await.unwrap()
         );
     }
 
-    /// The containers of this world.
-    async fn ours(&self, world: &TestEnv) -> Vec<Value> {
-        let instance = world.app.sessions.instance();
+    /// Containers of this environment's service instance.
+    async fn session_containers(&self, env: &TestEnv) -> Vec<Value> {
+        let instance = env.app.sessions.instance();
         let filter = format!(r#"{{"label":["agent_implement_instance={instance}"]}}"#);
         let path = format!("/containers/json?all=true&filters={filter}");
-        let listed = self.ask(Method::GET, &path.replace('"', "%22")).await;
+        let listed = self.request(Method::GET, &path.replace('"', "%22")).await;
         listed.as_array().unwrap().clone()
     }
 
     async fn inspect(&self, container: &Value) -> Value {
         let id = container["Id"].as_str().unwrap();
-        self.ask(Method::GET, &format!("/containers/{id}/json"))
+        self.request(Method::GET, &format!("/containers/{id}/json"))
             .await
     }
 }
 
-/// A root file system of this machine's own programs, with an agent that plays scripts.
+/// Builds a root file system from this machine's programs, with an agent that plays scripts.
 fn root_file_system(dir: &Path) -> PathBuf {
     let root = dir.join("root");
     for folder in [
@@ -115,11 +115,11 @@ fn root_file_system(dir: &Path) -> PathBuf {
     default_script()
         .save(&root.join("scripts"), "default")
         .unwrap();
-    let waits = Script::new().pass([
+    let hanging = Script::new().pass([
         ScriptStep::run("id; touch /etc/own 2>&1 || true"),
         ScriptStep::Hang,
     ]);
-    waits.save(&root.join("scripts"), "ENG-2").unwrap();
+    hanging.save(&root.join("scripts"), "ENG-2").unwrap();
     let claude = "#!/bin/sh\n[ -d /tmp/scripts ] || cp -R /scripts /tmp/scripts\nexec agent-implement scripted-agent --scripts /tmp/scripts \"$@\"\n";
     std::fs::write(root.join("usr/local/bin/claude"), claude).unwrap();
     let script = format!(
@@ -143,7 +143,7 @@ fn root_file_system(dir: &Path) -> PathBuf {
         programs = PROGRAMS.join(" ")
     );
     let tar = dir.join("root.tar");
-    let made = Command::new("bash")
+    let output = Command::new("bash")
         .args(["-c", &script])
         .env("ROOT", &root)
         .env("TAR", &tar)
@@ -151,24 +151,24 @@ fn root_file_system(dir: &Path) -> PathBuf {
         .output()
         .unwrap();
     assert!(
-        made.status.success(),
+        output.status.success(),
         "{}",
-        String::from_utf8_lossy(&made.stderr)
+        String::from_utf8_lossy(&output.stderr)
     );
     tar
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ticket_becomes_a_pull_request_in_a_real_container() {
-    let Some(engine) = RealEngine::needed("a session in a real container") else {
+async fn runs_sessions_in_real_containers() {
+    let Some(engine) = RealEngine::require_for("a session in a real container") else {
         return;
     };
     let image = tempfile::tempdir().unwrap();
     engine.import(root_file_system(image.path())).await;
     let gateway = engine.gateway().await;
-    let making = || TestEnvOptions {
+    let options = || TestEnvOptions {
         session_hosts: true,
-        // A mapping of the world that stands already is left as it is.
+        // The mapping of the existing environment is kept.
         mappings: Vec::new(),
         omitted_flags: &["--docker-host"],
         extra_flags: vec![
@@ -180,56 +180,58 @@ async fn a_ticket_becomes_a_pull_request_in_a_real_container() {
         engine: EngineMode::Running,
         ..TestEnvOptions::default()
     };
-    let world = TestEnv::with_options(TestEnvOptions {
+    let env = TestEnv::with_options(TestEnvOptions {
         mappings: TestEnvOptions::default().mappings,
-        ..making()
+        ..options()
     })
     .await;
-    world.create_labelled_issue("ENG-1", "Add a feature");
-    let job = world.wait_for_job_end("ENG-1").await;
+    env.create_labelled_issue("ENG-1", "Add a feature");
+    let job = env.wait_for_job_end("ENG-1").await;
     assert_eq!(
         job.state,
         JobState::Completed,
         "{:#?}",
-        world.comments("ENG-1")
+        env.comments("ENG-1")
     );
-    let pull = world.repo().pulls().remove(0);
-    let written = world.repo().read_file(&pull.head, "feature.txt");
+    let pull = env.repo().pulls().remove(0);
+    let written = env.repo().read_file(&pull.head, "feature.txt");
     assert_eq!(written.as_deref(), Some("done\n"));
-    assert!(engine.ours(&world).await.is_empty(), "it is taken down");
+    assert!(
+        engine.session_containers(&env).await.is_empty(),
+        "the container is removed"
+    );
 
-    world.create_labelled_issue("ENG-2", "Wait for ever");
-    world
-        .wait_until("the agent is at work", || {
-            let jobs = world.jobs("ENG-2");
-            jobs.first()
-                .is_some_and(|job| job.state == JobState::Running)
-        })
-        .await;
-    let containers = engine.ours(&world).await;
+    env.create_labelled_issue("ENG-2", "Wait for ever");
+    env.wait_until("the agent is at work", || {
+        let jobs = env.jobs("ENG-2");
+        jobs.first()
+            .is_some_and(|job| job.state == JobState::Running)
+    })
+    .await;
+    let containers = engine.session_containers(&env).await;
     assert_eq!(containers.len(), 1, "{containers:#?}");
-    let shown = engine.inspect(&containers[0]).await;
-    assert_shut_in(&shown);
-    let labels = &shown["Config"]["Labels"];
-    let job = world.jobs("ENG-2").remove(0);
+    let inspected = engine.inspect(&containers[0]).await;
+    assert_isolation(&inspected);
+    let labels = &inspected["Config"]["Labels"];
+    let job = env.jobs("ENG-2").remove(0);
     assert_eq!(labels["agent_implement_dispatch"], job.id.as_str());
     assert_eq!(labels["agent_implement_issue"], "ENG-2");
 
-    let world = world.restart_service(making()).await;
-    world.wait_for_polls().await;
-    assert!(world.jobs("ENG-2")[0].is_active(), "it goes on");
-    let after = engine.ours(&world).await;
+    let env = env.restart_service(options()).await;
+    env.wait_for_polls().await;
+    assert!(env.jobs("ENG-2")[0].is_active(), "the job stays active");
+    let after = engine.session_containers(&env).await;
     assert_eq!(after.len(), 1);
-    assert_eq!(after[0]["Id"], containers[0]["Id"], "the same one");
-    world.vendors.linear().issue("ENG-2").cancel();
-    world.wait_for_job_end("ENG-2").await;
-    assert!(engine.ours(&world).await.is_empty());
-    world.finish().await;
+    assert_eq!(after[0]["Id"], containers[0]["Id"], "the same container");
+    env.vendors.linear().issue("ENG-2").cancel();
+    env.wait_for_job_end("ENG-2").await;
+    assert!(engine.session_containers(&env).await.is_empty());
+    env.finish().await;
 }
 
-/// What the engine itself says of a container's limits.
-fn assert_shut_in(shown: &Value) {
-    let host = &shown["HostConfig"];
+/// Checks the limits of a container as the engine and the kernel report them.
+fn assert_isolation(inspected: &Value) {
+    let host = &inspected["HostConfig"];
     assert_eq!(host["ReadonlyRootfs"], true);
     assert_eq!(host["CapDrop"][0], "ALL");
     assert_eq!(host["SecurityOpt"][0], "no-new-privileges");
@@ -239,13 +241,13 @@ fn assert_shut_in(shown: &Value) {
     assert_eq!(host["NanoCpus"], 2_000_000_000_i64);
     assert_eq!(host["PidsLimit"], 1_024);
     assert_eq!(host["RestartPolicy"]["Name"], "no");
-    assert_eq!(shown["Config"]["User"], "1000:1000");
+    assert_eq!(inspected["Config"]["User"], "1000:1000");
     assert!(
-        shown["Mounts"].as_array().is_some_and(Vec::is_empty),
-        "{shown:#}"
+        inspected["Mounts"].as_array().is_some_and(Vec::is_empty),
+        "{inspected:#}"
     );
     assert!(host["Binds"].is_null());
-    let pid = shown["State"]["Pid"].as_u64().unwrap();
+    let pid = inspected["State"]["Pid"].as_u64().unwrap();
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
     let environment = String::from_utf8_lossy(&environment);
     assert!(environment.contains("PATH="), "{environment}");

@@ -1,9 +1,9 @@
-//! Every request that our clients send is one that the vendors' published contracts allow.
+//! Checks every client request against the vendors' published contracts.
 //!
-//! The contracts and their checker are no part of this project. Where they are at hand
-//! (`AGENT_IMPLEMENT_CONTRACTS` names their folder, `AGENT_IMPLEMENT_PYTHON` a Python that can run
-//! the checker; `tests/run.sh` sets both), every story leaves its town's request log behind and the
-//! logs are checked here; elsewhere `needs.rs` decides.
+//! The contracts and the checker are not part of this project. If they are available
+//! (`AGENT_IMPLEMENT_CONTRACTS` names their folder, `AGENT_IMPLEMENT_PYTHON` a Python that can run the
+//! checker; `tests/run.sh` sets both), every test writes the request log of its fake vendors and the
+//! logs are checked here. Otherwise `requirements.rs` decides whether the test may be skipped.
 
 mod verbs;
 
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::requirements::require;
 use crate::test_env::{TestEnv, TestEnvOptions};
 
-/// What must have been asked at least once for the check to be worth its name.
+/// Requests that must occur at least once in the log of the contract test.
 const CALLS: &str = "\
 github GET /app
 github GET /user
@@ -94,238 +94,249 @@ docker POST /containers/N/stop
 docker DELETE /containers/N
 ";
 
-/// The contracts' checker and the Python that runs it.
+/// Contract checker and the Python interpreter that runs it.
 struct Checker {
-    folder: PathBuf,
+    dir: PathBuf,
     python: PathBuf,
 }
 
 impl Checker {
     fn find() -> Result<Self, String> {
-        let given = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        let contracts =
-            given("AGENT_IMPLEMENT_CONTRACTS").ok_or("the vendors' contracts are not at hand")?;
-        let folder = Path::new(&contracts).join("check");
-        if !folder.join("validate.py").exists() {
-            return Err(format!("there is no validate.py in {}", folder.display()));
+        let env_var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let contracts = env_var("AGENT_IMPLEMENT_CONTRACTS")
+            .ok_or("the vendors' contracts are not available")?;
+        let dir = Path::new(&contracts).join("check");
+        if !dir.join("validate.py").exists() {
+            return Err(format!("there is no validate.py in {}", dir.display()));
         }
-        let python = given("AGENT_IMPLEMENT_PYTHON")
+        let python = env_var("AGENT_IMPLEMENT_PYTHON")
             .ok_or("there is no Python with the checker's libraries")?
             .into();
-        Ok(Self { folder, python })
+        Ok(Self { dir, python })
     }
 
-    fn needed(test: &str) -> Option<Self> {
+    fn require_for(test: &str) -> Option<Self> {
         require("contracts", test, Self::find())
     }
 
-    /// Checks logs; answers whether all is well, and what was said.
+    /// Checks logs. Returns whether all requests conform, and the checker's output.
     fn check(&self, expected: Option<&Path>, logs: &[PathBuf]) -> (bool, String) {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/contracts.py");
         let mut command = Command::new(&self.python);
-        command.arg(script).arg(&self.folder);
+        command.arg(script).arg(&self.dir);
         if let Some(expected) = expected {
             command.arg("--expect").arg(expected);
         }
         let output = command.args(logs).output().unwrap();
-        let said = [output.stdout, output.stderr].concat();
+        let output_text = [output.stdout, output.stderr].concat();
         (
             output.status.success(),
-            String::from_utf8_lossy(&said).into_owned(),
+            String::from_utf8_lossy(&output_text).into_owned(),
         )
     }
 }
 
-fn log_folder() -> PathBuf {
+fn log_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("target/contract-log")
 }
 
-/// Where this story's log goes: by the test's name, so that the next time replaces it.
-fn log_of_this_story() -> PathBuf {
+/// Log path of the running test. It is named after the test, so the next execution replaces it.
+fn log_of_this_test() -> PathBuf {
     let thread = std::thread::current();
-    let name = thread.name().unwrap_or("story").replace("::", ".");
-    log_folder().join(format!("{name}.jsonl"))
+    let name = thread.name().unwrap_or("test").replace("::", ".");
+    log_dir().join(format!("{name}.jsonl"))
 }
 
-/// Keeps what a town was asked, for the check. Does nothing where there is no check.
-pub fn record_requests(town: &FakeVendors) {
+/// Writes the request log of the fake vendors for the check. Does nothing if the checker is not
+/// available.
+pub fn record_requests(vendors: &FakeVendors) {
     if Checker::find().is_err() {
         return;
     }
-    let log = log_of_this_story();
-    fs::create_dir_all(log_folder()).unwrap();
-    // Another test may be reading the folder: a log is there whole or not at all.
+    let log = log_of_this_test();
+    fs::create_dir_all(log_dir()).unwrap();
+    // Another test may be reading the folder, so the log appears by an atomic rename.
     let part = log.with_extension("part");
-    town.requests().write_jsonl(&part).unwrap();
+    vendors.requests().write_jsonl(&part).unwrap();
     fs::rename(part, log).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_request_of_every_client_conforms_to_the_vendors_contracts() {
-    let Some(checker) = Checker::needed("the vendors' contracts") else {
+async fn every_client_request_conforms_to_the_vendor_contracts() {
+    let Some(checker) = Checker::require_for("the vendors' contracts") else {
         return;
     };
-    let world = TestEnv::with_options(TestEnvOptions {
+    let env = TestEnv::with_options(TestEnvOptions {
         session_hosts: true,
         ..TestEnvOptions::default()
     })
     .await;
-    let log = log_of_this_story();
-    verbs::create_many_flagged_issues(&world);
-    verbs::run_tickets_with_vendor_faults(&world).await;
-    verbs::read_repository_host(&world).await;
-    verbs::start_and_stop_runs(&world).await;
-    verbs::work_on_a_pull_request(&world).await;
-    verbs::exercise_linear(&world).await;
-    verbs::exercise_jira(&world).await;
-    verbs::post_to_both_chats(&world).await;
-    verbs::create_and_destroy_machines(&world).await;
-    world.finish().await;
+    let log = log_of_this_test();
+    verbs::create_many_flagged_issues(&env);
+    verbs::run_tickets_with_vendor_faults(&env).await;
+    verbs::read_repository_host(&env).await;
+    verbs::start_and_stop_runs(&env).await;
+    verbs::work_on_a_pull_request(&env).await;
+    verbs::exercise_linear(&env).await;
+    verbs::exercise_jira(&env).await;
+    verbs::post_to_both_chats(&env).await;
+    verbs::create_and_destroy_machines(&env).await;
+    env.finish().await;
 
     let expected = log.with_extension("expected");
     fs::write(&expected, CALLS).unwrap();
-    let (conforms, said) = checker.check(Some(&expected), &[log]);
-    assert!(conforms, "{said}");
-    println!("{said}");
+    let (conforms, output_text) = checker.check(Some(&expected), &[log]);
+    assert!(conforms, "{output_text}");
+    println!("{output_text}");
 }
 
-/// Whatever other stories have left so far. A log that conforms has served its turn; one that does
-/// not stays to be looked at until its story is told again.
+/// Checks the logs that other tests have written. A conforming log is deleted; any other stays for
+/// inspection until its test is executed again.
 #[test]
-fn every_request_of_earlier_stories_conforms_too() {
-    let Some(checker) = Checker::needed("the contracts of earlier stories") else {
+fn requests_of_other_tests_conform_to_the_vendor_contracts() {
+    let Some(checker) = Checker::require_for("the contracts of earlier tests") else {
         return;
     };
-    let Ok(found) = fs::read_dir(log_folder()) else {
+    let Ok(entries) = fs::read_dir(log_dir()) else {
         return;
     };
-    let logs: Vec<PathBuf> = found
+    let logs: Vec<PathBuf> = entries
         .map(|entry| entry.unwrap().path())
         .filter(|log| {
             let name = log.file_name().unwrap_or_default().to_string_lossy();
-            // The story above checks its own log; an empty one tells nothing.
+            // The contract test checks its own log, and an empty log has nothing to check.
             name.ends_with(".jsonl")
                 && !name.starts_with("contracts.")
-                && fs::metadata(log).is_ok_and(|found| found.len() > 0)
+                && fs::metadata(log).is_ok_and(|metadata| metadata.len() > 0)
         })
         .collect();
     if logs.is_empty() {
         return;
     }
-    let (conforms, said) = checker.check(None, &logs);
-    assert!(conforms, "{said}");
+    let (conforms, output_text) = checker.check(None, &logs);
+    assert!(conforms, "{output_text}");
     for log in logs {
-        // Told again at this moment, it may be gone or new: checked the next time.
+        // A test may replace or delete the log at this moment; it is checked the next time.
         let _ = fs::remove_file(&log);
     }
 }
 
 #[test]
-fn a_request_outside_of_the_contracts_is_found() {
-    let Some(checker) = Checker::needed("the contract checker's own test") else {
+fn checker_reports_requests_that_violate_a_contract() {
+    let Some(checker) = Checker::require_for("the contract checker's own test") else {
         return;
     };
     let github = json!({"authorization": "Bearer [redacted]", "user-agent": "x", "content-type": "application/json"});
     let linear = json!({"authorization": "[redacted]", "content-type": "application/json"});
-    let deep = "query { issues(first: 250) { nodes { labels(first: 50) { nodes { name } } } } }";
-    let one = |vendor: &str, method: &str, url: &str, headers: &Value, body: Value| json!({"vendor": vendor, "method": method, "url": url, "headers": headers, "body": body, "status": 200});
+    let deep_query =
+        "query { issues(first: 250) { nodes { labels(first: 50) { nodes { name } } } } }";
+    let request = |vendor: &str, method: &str, url: &str, headers: &Value, body: Value| json!({"vendor": vendor, "method": method, "url": url, "headers": headers, "body": body, "status": 200});
     let api = |path: &str| format!("https://api.github.com{path}");
     let graphql = "https://api.linear.app/graphql";
-    let bad = [
-        one(
+    let invalid_requests = [
+        request(
             "github",
             "PATCH",
             &api("/repos/o/r/pulls/1"),
             &github,
             json!({"draft": true}),
         ),
-        one(
+        request(
             "github",
             "GET",
             &api("/repos/o/r/pulls?per_page=500"),
             &github,
             Value::Null,
         ),
-        one("github", "GET", &api("/app"), &github, Value::Null),
-        one(
+        request("github", "GET", &api("/app"), &github, Value::Null),
+        request(
             "github",
             "POST",
             &api("/graphql"),
             &github,
             json!({"query": "query { nothing }"}),
         ),
-        one(
+        request(
             "linear",
             "POST",
             graphql,
             &linear,
             json!({"query": "query { issues(first: 1) { nodes { colour } } }"}),
         ),
-        one("linear", "POST", graphql, &linear, json!({"query": deep})),
-        one(
+        request(
+            "linear",
+            "POST",
+            graphql,
+            &linear,
+            json!({"query": deep_query}),
+        ),
+        request(
             "linear",
             "POST",
             graphql,
             &json!({"authorization": "Bearer [redacted]", "content-type": "application/json"}),
             json!({"query": "query { viewer { name } }"}),
         ),
-        one(
+        request(
             "chat",
             "POST",
             "https://hooks.slack.com/services/x",
             &linear,
             json!({"blocks": "none"}),
         ),
-        one(
+        request(
             "chat",
             "POST",
             "https://x.logic.azure.com/workflows/x",
             &linear,
             json!({"text": "hello"}),
         ),
-        one(
+        request(
             "docker",
             "POST",
             "http://docker/containers/create?name=x",
             &json!({"content-type": "application/json"}),
             json!({"Image": "x", "HostConfig": {"ReadOnlyRootfs": true}}),
         ),
-        one(
+        request(
             "fly",
             "POST",
             "https://api.machines.dev/v1/apps/a/machines",
             &github,
             json!({"config": {"image": "x", "restart": {"policy": "never"}}}),
         ),
-        one("post", "POST", "https://example.test", &linear, Value::Null),
+        request("post", "POST", "https://example.test", &linear, Value::Null),
     ];
-    let good = one("github", "GET", &api("/repos/o/r"), &github, Value::Null);
+    let valid_request = request("github", "GET", &api("/repos/o/r"), &github, Value::Null);
     let dir = tempfile::tempdir().unwrap();
-    let (log, fine) = (dir.path().join("bad.jsonl"), dir.path().join("good.jsonl"));
-    let lines: Vec<String> = bad.iter().map(Value::to_string).collect();
+    let (log, good_log) = (dir.path().join("bad.jsonl"), dir.path().join("good.jsonl"));
+    let lines: Vec<String> = invalid_requests.iter().map(Value::to_string).collect();
     fs::write(&log, lines.join("\n")).unwrap();
-    fs::write(&fine, good.to_string()).unwrap();
+    fs::write(&good_log, valid_request.to_string()).unwrap();
 
-    let (conforms, said) = checker.check(None, std::slice::from_ref(&log));
-    assert!(!conforms, "{said}");
-    for number in 1..=bad.len() {
-        let place = format!("bad.jsonl:{number}: ");
-        assert!(said.contains(&place), "line {number} passed:\n{said}");
+    let (conforms, output_text) = checker.check(None, std::slice::from_ref(&log));
+    assert!(!conforms, "{output_text}");
+    for number in 1..=invalid_requests.len() {
+        let log_line = format!("bad.jsonl:{number}: ");
+        assert!(
+            output_text.contains(&log_line),
+            "line {number} passed:\n{output_text}"
+        );
     }
-    let (conforms, said) = checker.check(None, std::slice::from_ref(&fine));
-    assert!(conforms, "{said}");
+    let (conforms, output_text) = checker.check(None, std::slice::from_ref(&good_log));
+    assert!(conforms, "{output_text}");
     let expected = dir.path().join("expected");
     fs::write(&expected, "github GET /user\n").unwrap();
-    let (conforms, said) = checker.check(Some(&expected), &[fine]);
+    let (conforms, output_text) = checker.check(Some(&expected), &[good_log]);
     assert!(
-        !conforms && said.contains("never called: github GET /user"),
-        "{said}"
+        !conforms && output_text.contains("never called: github GET /user"),
+        "{output_text}"
     );
 }
 
-/// A new verb of a client has to be exercised here, too.
+/// Every new client method must be exercised in `verbs.rs`.
 #[test]
-fn the_contract_story_knows_every_verb_of_the_clients() {
+fn contract_test_exercises_every_client_method() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut sources = vec![
         root.join("src/vendors/ticketing/mod.rs"),
@@ -335,18 +346,18 @@ fn the_contract_story_knows_every_verb_of_the_clients() {
     ];
     let github = fs::read_dir(root.join("src/vendors/scm/github")).unwrap();
     sources.extend(github.map(|entry| entry.unwrap().path()));
-    let here = fs::read_to_string(root.join("tests/it/contracts/verbs.rs")).unwrap();
+    let exercised_source = fs::read_to_string(root.join("tests/it/contracts/verbs.rs")).unwrap();
     let mut missing = BTreeSet::new();
     for source in sources.iter().filter(|path| !path.ends_with("tests.rs")) {
         let text = fs::read_to_string(source).unwrap();
-        for (at, found) in text.match_indices("pub async fn ") {
-            let rest = &text[at + found.len()..];
-            let verb: String = rest
+        for (offset, prefix) in text.match_indices("pub async fn ") {
+            let rest = &text[offset + prefix.len()..];
+            let method: String = rest
                 .chars()
                 .take_while(|c| c.is_alphanumeric() || *c == '_')
                 .collect();
-            if !here.contains(&format!(".{verb}(")) {
-                missing.insert(verb);
+            if !exercised_source.contains(&format!(".{method}(")) {
+                missing.insert(method);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The control socket: the owner of the data directory operates without signing in, and nobody else.
+//! Control socket: only the owner of the data directory has admin access without signing in.
 
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
@@ -17,7 +17,7 @@ fn mapping() -> Value {
 }
 
 #[tokio::test]
-async fn whoever_owns_the_folder_needs_no_token_and_no_access_code() {
+async fn owner_of_the_data_folder_needs_no_token_or_access_code() {
     let dir = tempfile::tempdir().unwrap();
     let service = ServiceProcess::start(dir.path(), &[]);
     let socket = std::fs::metadata(dir.path().join("control.sock")).unwrap();
@@ -28,7 +28,7 @@ async fn whoever_owns_the_folder_needs_no_token_and_no_access_code() {
     assert_eq!(saved.0, 200, "{saved:?}");
     let (status, all) = control_request(dir.path(), Method::GET, "/api/mappings", None).await;
     assert_eq!((status, &all["ENG"]["repo"]), (200, &json!("shop")));
-    // What anybody may ask for is there, too, and proves itself as everywhere.
+    // Public routes are served as well. Routes of runs still require their tokens.
     assert_eq!(
         control_request(dir.path(), Method::GET, "/", None).await.0,
         200
@@ -45,8 +45,8 @@ async fn whoever_owns_the_folder_needs_no_token_and_no_access_code() {
     assert!(!dir.path().join("control.sock").exists());
 }
 
-/// Requests that claim, in every way a request can, to come from the control socket.
-fn pretenders(path: &str) -> Vec<String> {
+/// Returns requests whose headers or target claim to come from the control socket.
+fn forged_requests(path: &str) -> Vec<String> {
     let lines = [
         "Host: control",
         "X-Forwarded-For: 127.0.0.1",
@@ -64,12 +64,12 @@ fn pretenders(path: &str) -> Vec<String> {
         };
         format!("GET {path} HTTP/1.1\r\n{host}{line}\r\n")
     });
-    let end = |head: String| format!("{head}Connection: close\r\n\r\n");
-    plain.into_iter().chain([absolute]).map(end).collect()
+    let complete = |head: String| format!("{head}Connection: close\r\n\r\n");
+    plain.into_iter().chain([absolute]).map(complete).collect()
 }
 
 #[tokio::test]
-async fn its_authority_cannot_be_had_from_the_network() {
+async fn network_requests_cannot_claim_owner_access() {
     let dir = tempfile::tempdir().unwrap();
     for (flags, refusal) in [
         (&[][..], "404"),
@@ -89,23 +89,23 @@ async fn its_authority_cannot_be_had_from_the_network() {
             .trim_start_matches("http://")
             .parse()
             .unwrap();
-        for request in pretenders("/api/mappings") {
-            let told = send_raw(address, request.as_bytes()).await;
+        for request in forged_requests("/api/mappings") {
+            let response = send_raw(address, request.as_bytes()).await;
             assert!(
-                told.starts_with(&format!("HTTP/1.1 {refusal}")),
-                "{request}{told}"
+                response.starts_with(&format!("HTTP/1.1 {refusal}")),
+                "{request}{response}"
             );
         }
-        for request in pretenders("/api/backup") {
-            let told = send_raw(address, request.as_bytes()).await;
-            assert!(told.starts_with("HTTP/1.1 404"), "{request}{told}");
+        for request in forged_requests("/api/backup") {
+            let response = send_raw(address, request.as_bytes()).await;
+            assert!(response.starts_with("HTTP/1.1 404"), "{request}{response}");
         }
         service.stop();
     }
 }
 
 #[tokio::test]
-async fn not_even_an_operator_who_is_signed_in_gets_a_backup_from_the_network() {
+async fn signed_in_operator_cannot_fetch_a_backup_over_the_network() {
     let dir = tempfile::tempdir().unwrap();
     let service = ServiceProcess::start(dir.path(), &["--admin-access-code", ACCESS_CODE]);
     let client = client_builder().build().unwrap();
@@ -120,8 +120,8 @@ async fn not_even_an_operator_who_is_signed_in_gets_a_backup_from_the_network() 
     let token: Value = signed_in.json().await.unwrap();
     let token = token["token"].as_str().unwrap();
     let status = |path: &'static str| {
-        let asked = client.get(url(path)).bearer_auth(token).send();
-        async { asked.await.unwrap().status().as_u16() }
+        let response = client.get(url(path)).bearer_auth(token).send();
+        async { response.await.unwrap().status().as_u16() }
     };
     assert_eq!(status("/api/mappings").await, 200);
     assert_eq!(status("/api/backup").await, 404);
@@ -129,7 +129,7 @@ async fn not_even_an_operator_who_is_signed_in_gets_a_backup_from_the_network() 
 }
 
 #[tokio::test]
-async fn a_socket_that_a_killed_service_left_is_replaced() {
+async fn replaces_the_socket_of_a_killed_service() {
     let dir = tempfile::tempdir().unwrap();
     ServiceProcess::start(dir.path(), &[]).kill();
     assert!(dir.path().join("control.sock").exists());
@@ -142,20 +142,20 @@ async fn a_socket_that_a_killed_service_left_is_replaced() {
 }
 
 #[test]
-fn a_path_that_no_address_can_hold_works_all_the_same() {
+fn works_with_a_path_too_long_for_a_socket_address() {
     let dir = tempfile::tempdir().unwrap();
     let deep = dir
         .path()
         .join("a-long-name-of-a-folder".repeat(6))
         .join("another-one".repeat(9));
     let service = ServiceProcess::start(&deep, &[]);
-    let asked = run(&["why", "ENG-1", "--data-dir", deep.to_str().unwrap()]);
-    assert_eq!(exit_and_output(&asked).0, 4, "{asked:?}");
+    let output = run(&["why", "ENG-1", "--data-dir", deep.to_str().unwrap()]);
+    assert_eq!(exit_and_output(&output).0, 4, "{output:?}");
     assert_eq!(service.stop(), 0);
     assert!(!deep.join("control.sock").exists());
 }
 
-fn decided(
+fn issue_and_decision(
     key: &str,
     outcome: DecisionOutcome,
     reason: Option<WaitReason>,
@@ -181,7 +181,7 @@ fn decided(
     (issue, decision)
 }
 
-async fn remember(dir: &Path, decisions: Vec<(IssueRef, Decision)>) {
+async fn record_decisions(dir: &Path, decisions: Vec<(IssueRef, Decision)>) {
     let store = Store::open(dir).unwrap();
     let recorded = store.write(move |tx| {
         decisions
@@ -192,20 +192,20 @@ async fn remember(dir: &Path, decisions: Vec<(IssueRef, Decision)>) {
 }
 
 #[tokio::test]
-async fn why_says_the_same_whether_the_service_runs_or_not() {
+async fn why_prints_the_same_with_and_without_a_running_service() {
     let dir = tempfile::tempdir().unwrap();
     let (waiting, paused) = (DecisionOutcome::Waiting, Some(WaitReason::Paused));
-    remember(
+    record_decisions(
         dir.path(),
         vec![
-            decided(
+            issue_and_decision(
                 "ENG-1",
                 DecisionOutcome::Dispatched,
                 None,
                 "Dispatched for planning.",
             ),
-            decided("ENG-1", waiting, paused, "ENG is paused."),
-            decided(
+            issue_and_decision("ENG-1", waiting, paused, "ENG is paused."),
+            issue_and_decision(
                 "ENG-2",
                 DecisionOutcome::Done,
                 None,
@@ -215,8 +215,8 @@ async fn why_says_the_same_whether_the_service_runs_or_not() {
     )
     .await;
     let data = dir.path().to_str().unwrap();
-    // The writer of the store that was just dropped may hold it for a moment; the command waits.
-    let ask_all = || {
+    // The store that was just dropped may stay open for a moment. The command waits for it.
+    let run_all = || {
         [
             exit_and_output(&run(&["why", "eng-1", "--data-dir", data])),
             exit_and_output(&run(&["why", "ENG-1", "--json", "--data-dir", data])),
@@ -224,50 +224,54 @@ async fn why_says_the_same_whether_the_service_runs_or_not() {
             exit_and_output(&run(&["why", "ENG-3", "--data-dir", data])),
         ]
     };
-    let stopped = ask_all();
+    let stopped = run_all();
     let service = ServiceProcess::start(dir.path(), &[]);
-    assert_eq!(ask_all(), stopped);
+    assert_eq!(run_all(), stopped);
     service.stop();
 
-    let [waits, as_json, done, unknown] = stopped;
-    assert_eq!((waits.0, as_json.0, done.0, unknown.0), (3, 3, 0, 4));
+    let [waiting, as_json, done, unknown] = stopped;
+    assert_eq!((waiting.0, as_json.0, done.0, unknown.0), (3, 3, 0, 4));
     let text = "ENG-1  Make [31mit work\nhttps://tickets.test/ENG-1\n\n\
-        waiting (paused) since 2027-01-15T08:00:00.000Z\n  ENG is paused.\n  What helps: Resume the project: the panel's \
-        Projects, or PATCH /api/mappings/<team> with paused false.\n\nBefore:\n  2027-01-15T08:00:00.000Z  \
+        waiting (paused) since 2027-01-15T08:00:00.000Z\n  ENG is paused.\n  What to do: Resume the project: in the \
+        panel under Projects, or with PATCH /api/mappings/<team> and paused false.\n\nEarlier decisions:\n  2027-01-15T08:00:00.000Z  \
         dispatched: Dispatched for planning.\n";
-    assert_eq!(waits.1, text);
+    assert_eq!(waiting.1, text);
     let body: Value = serde_json::from_str(&as_json.1).unwrap();
     assert_eq!(body["decision"]["reason"], "paused");
     assert_eq!(body["history"][0]["outcome"], "dispatched");
     assert_eq!(body["job"], Value::Null);
     assert!(done.1.contains("done since"), "{}", done.1);
-    assert!(unknown.2.contains("ENG-3 was never seen"), "{}", unknown.2);
+    assert!(
+        unknown.2.contains("no poll has seen ENG-3"),
+        "{}",
+        unknown.2
+    );
 }
 
 #[test]
-fn a_folder_without_a_store_is_named_and_none_is_made() {
+fn why_names_a_folder_without_a_store_and_creates_none() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
-    let asked = run(&["why", "ENG-1", "--data-dir", data.to_str().unwrap()]);
-    let (code, _, told) = exit_and_output(&asked);
+    let output = run(&["why", "ENG-1", "--data-dir", data.to_str().unwrap()]);
+    let (code, _, stderr) = exit_and_output(&output);
     assert_eq!(code, 1);
-    assert!(told.contains("there is no store in"), "{told}");
+    assert!(stderr.contains("there is no store in"), "{stderr}");
     assert!(!data.exists());
 }
 
 #[test]
-fn the_folder_is_taken_from_the_services_environment_file() {
+fn commands_read_the_data_folder_from_the_environment_file() {
     let dir = tempfile::tempdir().unwrap();
     let (data, file) = (dir.path().join("data"), dir.path().join("service.env"));
-    let lines = format!("# of the service\nDATA_DIR='{}'\n", data.display());
+    let lines = format!("# The service\nDATA_DIR='{}'\n", data.display());
     std::fs::write(&file, lines).unwrap();
     drop(Store::open(&data).unwrap());
-    let asked = run(&["why", "ENG-1", "--env-file", file.to_str().unwrap()]);
-    assert_eq!(exit_and_output(&asked).0, 4, "{asked:?}");
-    let asked = run(&["audit", "verify", "--env-file", file.to_str().unwrap()]);
-    assert_eq!(exit_and_output(&asked).0, 0, "{asked:?}");
-    let asked = run(&["why", "ENG-1", "--env-file", "/nowhere/service.env"]);
-    let (code, _, told) = exit_and_output(&asked);
+    let output = run(&["why", "ENG-1", "--env-file", file.to_str().unwrap()]);
+    assert_eq!(exit_and_output(&output).0, 4, "{output:?}");
+    let output = run(&["audit", "verify", "--env-file", file.to_str().unwrap()]);
+    assert_eq!(exit_and_output(&output).0, 0, "{output:?}");
+    let output = run(&["why", "ENG-1", "--env-file", "/nowhere/service.env"]);
+    let (code, _, stderr) = exit_and_output(&output);
     assert_eq!(code, 2);
-    assert!(told.contains("/nowhere/service.env"), "{told}");
+    assert!(stderr.contains("/nowhere/service.env"), "{stderr}");
 }

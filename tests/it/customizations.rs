@@ -1,4 +1,4 @@
-//! What the panel shows of the operator's own files, and of the pipelines that are in force.
+//! Admin API for customization files, and for the pipelines and steps in effect.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -15,11 +15,11 @@ async fn server(root: &Path) -> ApiServer {
     ApiServer::start_with(&flags, Store::in_memory().unwrap()).await
 }
 
-async fn read(server: &ApiServer, path: &str) -> Value {
+async fn get(server: &ApiServer, path: &str) -> Value {
     let token = server.sign_in().await;
-    let told = server.send("GET", path, &token, None).await;
-    assert_eq!(told.status, 200, "{told:?}");
-    told.body
+    let response = server.send("GET", path, &token, None).await;
+    assert_eq!(response.status, 200, "{response:?}");
+    response.body
 }
 
 fn find<'v>(all: &'v Value, id: &str) -> &'v Value {
@@ -28,12 +28,12 @@ fn find<'v>(all: &'v Value, id: &str) -> &'v Value {
 }
 
 #[tokio::test]
-async fn files_are_listed_with_what_they_take_the_place_of() {
+async fn customization_files_are_listed_with_the_files_they_override() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("custom");
     let server = server(&root).await;
     let nothing = json!({"root": root.to_str(), "customizations": []});
-    assert_eq!(read(&server, "/api/customizations").await, nothing);
+    assert_eq!(get(&server, "/api/customizations").await, nothing);
 
     std::fs::create_dir_all(root.join("pipelines")).unwrap();
     std::fs::create_dir_all(root.join("steps")).unwrap();
@@ -43,8 +43,8 @@ async fn files_are_listed_with_what_they_take_the_place_of() {
     std::fs::write(root.join("providers/own.yml"), "").unwrap();
     std::fs::write(root.join("notes.txt"), "abc").unwrap();
     symlink(&root, root.join("steps/circle")).unwrap();
-    let told = read(&server, "/api/customizations").await;
-    let shown: Vec<Value> = told["customizations"]
+    let response = get(&server, "/api/customizations").await;
+    let shown: Vec<Value> = response["customizations"]
         .as_array()
         .unwrap()
         .iter()
@@ -83,22 +83,22 @@ async fn files_are_listed_with_what_they_take_the_place_of() {
     std::fs::write(&root, "a file, not a folder").unwrap();
     let token = server.sign_in().await;
     for path in ["/api/customizations", "/api/pipelines-steps"] {
-        let told = server.send("GET", path, &token, None).await;
-        assert_eq!(told.status, 500, "{path} {told:?}");
+        let response = server.send("GET", path, &token, None).await;
+        assert_eq!(response.status, 500, "{path} {response:?}");
         assert!(
-            told.error().1.starts_with(root.to_str().unwrap()),
-            "{told:?}"
+            response.error().1.starts_with(root.to_str().unwrap()),
+            "{response:?}"
         );
         assert_eq!(server.send("POST", path, &token, None).await.status, 405);
     }
 }
 
 #[tokio::test]
-async fn pipelines_and_steps_are_shown_as_a_run_would_load_them() {
+async fn pipelines_and_steps_are_listed_as_a_run_loads_them() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
     let server = server(root).await;
-    let plain = read(&server, "/api/pipelines-steps").await;
+    let plain = get(&server, "/api/pipelines-steps").await;
     let ids = |all: &Value| -> Vec<String> {
         let all = all.as_array().unwrap().iter();
         all.map(|one| one["id"].as_str().unwrap().to_owned())
@@ -154,8 +154,8 @@ async fn pipelines_and_steps_are_shown_as_a_run_would_load_them() {
         let mode = PermissionsExt::from_mode(mode);
         std::fs::set_permissions(root.join("steps").join(name), mode).unwrap();
     }
-    let told = read(&server, "/api/pipelines-steps").await;
-    let pipelines = &told["pipelines"];
+    let response = get(&server, "/api/pipelines-steps").await;
+    let pipelines = &response["pipelines"];
     assert_eq!(
         find(pipelines, "autonomous"),
         &json!({
@@ -173,7 +173,7 @@ async fn pipelines_and_steps_are_shown_as_a_run_would_load_them() {
         (&broken["status"], &broken["steps"]),
         (&json!("override"), &json!([]))
     );
-    let faults: Vec<Value> = broken["errors"]
+    let errors: Vec<Value> = broken["errors"]
         .as_array()
         .unwrap()
         .iter()
@@ -181,7 +181,7 @@ async fn pipelines_and_steps_are_shown_as_a_run_would_load_them() {
         .collect();
     let file = "pipelines/gap-fill.yml";
     assert_eq!(
-        faults,
+        errors,
         [
             json!([file, "a"]),
             json!([file, "b"]),
@@ -189,12 +189,12 @@ async fn pipelines_and_steps_are_shown_as_a_run_would_load_them() {
         ]
     );
     let error = broken["error"].as_str().unwrap();
-    for words in [
+    for expected_text in [
         "pipelines/gap-fill.yml: step a: test-plan is a planning step",
-        "step b: the type cook is unknown",
+        "step b: unknown type cook",
         "step preflight: steps/preflight is not an executable file",
     ] {
-        assert!(error.contains(words), "{words} in {error}");
+        assert!(error.contains(expected_text), "{expected_text} in {error}");
     }
     let planning = find(pipelines, "planning");
     assert_eq!(
@@ -203,7 +203,7 @@ async fn pipelines_and_steps_are_shown_as_a_run_would_load_them() {
     );
     assert_eq!(
         planning["error"],
-        "pipelines/planning.yml: it is ignored: planning is not customizable"
+        "pipelines/planning.yml: ignored, because planning cannot be customized"
     );
     let nightly = find(pipelines, "nightly");
     assert_eq!(
@@ -212,16 +212,16 @@ async fn pipelines_and_steps_are_shown_as_a_run_would_load_them() {
     );
     assert_eq!(
         nightly["errors"][0]["reason"],
-        "its id is other, not nightly"
+        "the id is other, expected nightly"
     );
     assert!(
         find(pipelines, "late.yaml")["error"]
             .as_str()
             .unwrap()
-            .contains("ends in .yml")
+            .contains("does not end in .yml")
     );
     let module = |id: &str| {
-        let step = find(&told["steps"], id);
+        let step = find(&response["steps"], id);
         json!([step["customPath"], step["status"], step["error"]])
     };
     assert_eq!(module("verify"), json!(["steps/verify", "override", null]));

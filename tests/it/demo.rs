@@ -1,4 +1,4 @@
-//! The demo, as somebody who tries the program for the first time starts it and reads it.
+//! Output and exit code of the demo.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -21,7 +21,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// What the sessions of a run in a machine tell, in order.
+/// Comments of runs in session machines, each list in order.
 const IN_SESSIONS: &[&[&str]] = &[
     &[
         "DEMO-1 gets a comment: Session machine created. Cloning repo and running setup...",
@@ -40,35 +40,36 @@ const IN_SESSIONS: &[&[&str]] = &[
 ];
 
 #[test]
-fn the_story_is_told_in_machines_and_in_containers_too() {
+fn demo_succeeds_in_machines_and_in_containers() {
     for runner in ["vm", "local"] {
-        let told = demo(&["--runner", runner]);
-        let said = text(&told.stdout);
+        let output = demo(&["--runner", runner]);
+        let stdout = text(&output.stdout);
         assert_eq!(
-            (told.status.code(), text(&told.stderr)),
+            (output.status.code(), text(&output.stderr)),
             (Some(0), ""),
-            "{said}"
+            "{stdout}"
         );
         for chain in ON_BOTH.iter().chain(ON_LINEAR).chain(IN_SESSIONS) {
-            assert_chain(said, chain);
+            assert_chain(stdout, chain);
         }
     }
 }
 
-fn assert_chain(said: &str, chain: &[&str]) {
-    let mut rest = said;
+/// Checks that the lines of a chain occur in this order.
+fn assert_chain(output: &str, chain: &[&str]) {
+    let mut rest = output;
     for line in chain {
         let Some((_, after)) = rest.split_once(line) else {
-            panic!("'{line}' does not stand in its place of\n{said}");
+            panic!("'{line}' is missing or out of order in\n{output}");
         };
         rest = after;
     }
 }
 
-/// Chains of what is told, each in its order: on Linear,
+/// Expected output with Linear, each list in order.
 const ON_LINEAR: &[&[&str]] = &[
     &[
-        "stand-ins for Linear, GitHub and Slack",
+        "fake Linear, GitHub and Slack",
         "Linear has these tickets, each with the label Agent-Implement:",
         "PLAN-1 gets the label Agent-Planning",
         "PLAN-1 gets the label Plan-Complete",
@@ -86,10 +87,10 @@ const ON_LINEAR: &[&[&str]] = &[
     ],
 ];
 
-/// on Jira,
+/// Expected output with Jira, each list in order.
 const ON_JIRA: &[&[&str]] = &[
     &[
-        "stand-ins for Jira, GitHub and Slack",
+        "fake Jira, GitHub and Slack",
         "Jira has these tickets, each with the value Ready in the field Agent-Implement Status:",
         "PLAN-1 has its Agent-Implement Status set to Planning",
         "PLAN-1 has its Agent-Implement Status set to Plan Approved",
@@ -106,7 +107,7 @@ const ON_JIRA: &[&[&str]] = &[
     ],
 ];
 
-/// and on both.
+/// Expected output with either system, each list in order.
 const ON_BOTH: &[&[&str]] = &[
     &["DEMO-2 waits: Blocked by DEMO-1, still open."],
     &[
@@ -120,7 +121,7 @@ const ON_BOTH: &[&[&str]] = &[
         "DEMO-1 has its pull request: http://127.0.0.1:",
         "commit ",
         "PLAN-1 has its pull request: http://127.0.0.1:",
-        "DEMO-3 was kept from pushing a secret, as it should be.",
+        "DEMO-3: the guard blocked the push of a secret, as expected.",
         "Push blocked: 1 sensitive file(s) would be committed:",
         "- publish.sh: cloud credentials (AWS access key)",
         "DEMO-2 still waits. Blocked by DEMO-1, still open.",
@@ -128,43 +129,48 @@ const ON_BOTH: &[&[&str]] = &[
 ];
 
 #[test]
-fn the_story_is_told_to_its_good_end_on_either_system() {
+fn demo_succeeds_on_either_system() {
     for (arguments, words, others) in [
         (&[][..], ON_LINEAR, "Jira"),
         (&["--system", "jira"], ON_JIRA, "Linear"),
     ] {
-        let told = demo(arguments);
-        let said = text(&told.stdout);
+        let output = demo(arguments);
+        let stdout = text(&output.stdout);
         assert_eq!(
-            (told.status.code(), text(&told.stderr)),
+            (output.status.code(), text(&output.stderr)),
             (Some(0), ""),
-            "{said}"
+            "{stdout}"
         );
         for chain in ON_BOTH.iter().chain(words) {
-            assert_chain(said, chain);
+            assert_chain(stdout, chain);
         }
-        assert!(!said.contains(others), "{others} is spoken of:\n{said}");
+        assert!(
+            !stdout.contains(others),
+            "the output mentions {others}:\n{stdout}"
+        );
     }
 }
 
 #[test]
-fn a_ticket_that_comes_to_another_end_is_named_with_the_reason() {
+fn names_a_ticket_with_an_unexpected_outcome_and_the_reason() {
     let dir = tempfile::tempdir().unwrap();
-    changed(dir.path(), |town| {
+    create_vendors(dir.path(), |vendors| {
         let script = Script::new().pass([ScriptStep::ExhaustTurns]);
-        script.save(&town.scripts_dir(), demo::DEMO_PLAIN).unwrap();
+        script
+            .save(&vendors.scripts_dir(), demo::DEMO_PLAIN)
+            .unwrap();
     });
-    let told = demo(&["--data-dir", dir.path().to_str().unwrap()]);
-    assert_eq!(told.status.code(), Some(1));
+    let output = demo(&["--data-dir", dir.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
     assert_eq!(
-        text(&told.stderr),
-        "agent-implement: the demo did not end as its story does: the implementation of DEMO-1 \
+        text(&output.stderr),
+        "agent-implement: the demo did not have the expected outcome: DEMO-1: the implementation run \
          failed: model invocation failed with exit code 1: Reached max turns (50)\n"
     );
 }
 
-/// Founds the demo's town in a folder and changes it before anybody else comes.
-fn changed(dir: &Path, change: impl FnOnce(&FakeVendors)) {
+/// Creates the demo's fake vendors in a folder and changes their data before the demo runs.
+fn create_vendors(dir: &Path, change: impl FnOnce(&FakeVendors)) {
     let workflows = [
         (
             ".github/workflows/agent-implement.yml",
@@ -174,26 +180,26 @@ fn changed(dir: &Path, change: impl FnOnce(&FakeVendors)) {
     ];
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let options = FakeVendorsOptions::new(dir.join("town"), PROGRAM);
-        let town = FakeVendors::start(options).await.unwrap();
-        demo::seed_demo(&town, Tracker::Linear, &workflows).unwrap();
-        change(&town);
-        town.stop().await;
+        let options = FakeVendorsOptions::new(dir.join("vendors"), PROGRAM);
+        let vendors = FakeVendors::start(options).await.unwrap();
+        demo::seed_demo(&vendors, Tracker::Linear, &workflows).unwrap();
+        change(&vendors);
+        vendors.stop().await;
     });
 }
 
 #[test]
-fn a_folder_goes_on_with_the_system_that_it_began_with() {
+fn folder_stays_with_its_first_ticketing_system() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().to_str().unwrap();
-    let began = demo(&["--system", "jira", "--data-dir", folder]);
-    assert!(began.status.success(), "{}", text(&began.stderr));
-    let again = demo(&["--system", "jira", "--data-dir", folder]);
-    assert!(again.status.success(), "{}", text(&again.stderr));
-    assert!(text(&again.stdout).contains("DEMO-1 has its pull request"));
+    let first = demo(&["--system", "jira", "--data-dir", folder]);
+    assert!(first.status.success(), "{}", text(&first.stderr));
+    let second = demo(&["--system", "jira", "--data-dir", folder]);
+    assert!(second.status.success(), "{}", text(&second.stderr));
+    assert!(text(&second.stdout).contains("DEMO-1 has its pull request"));
     let other = demo(&["--data-dir", folder]);
     assert_eq!(other.status.code(), Some(1));
-    let reason = "has its tickets on Jira: add --system jira, or take another folder";
+    let reason = "has its tickets in Jira: add --system jira, or use another folder";
     assert!(
         text(&other.stderr).contains(reason),
         "{}",

@@ -1,5 +1,5 @@
-//! A disk that is full, read-only or too small, and a store that is damaged: the operator is told in a
-//! sentence, what was acknowledged stays, and work goes on when it can.
+//! Full, read-only, and small disks, and damaged stores: the service prints one sentence for the operator,
+//! loses no acknowledged data, and resumes when it can.
 
 mod damage;
 
@@ -27,21 +27,22 @@ use crate::process::{
 use crate::requirements::require;
 use crate::test_env::open_store;
 
-/// How long may anything take that must happen?
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum duration of one wait.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const MIB: u64 = 1 << 20;
 
-/// Exit codes, as systemd sees them.
+/// Exit codes of the service.
 const DAMAGED: i32 = 65;
 const DISK_FAILED: i32 = 74;
 const MISCONFIGURED: i32 = 78;
 
-/// A small disk of its own. None where mounting is not allowed and the skip is named.
+/// Small tmpfs mount for a test.
 struct Disk(PathBuf);
 
 impl Disk {
-    fn mounted_at(path: &Path, mib: u64) -> Option<Self> {
+    /// Mounts a disk. Returns `None` if mounting is not permitted and the test may be skipped.
+    fn mount(path: &Path, mib: u64) -> Option<Self> {
         fs::create_dir_all(path).unwrap();
         let size = format!("size={mib}m");
         let mounted = Command::new("mount")
@@ -52,8 +53,8 @@ impl Disk {
         let mounted = is_mounted.then(|| Self(path.to_owned()));
         require(
             "mount",
-            "a disk of its own",
-            mounted.ok_or("this user may not mount one"),
+            "a disk for a test",
+            mounted.ok_or("this user may not mount a disk"),
         )
     }
 
@@ -66,8 +67,8 @@ impl Disk {
         assert!(mounted.unwrap().success());
     }
 
-    /// Takes all room but so much.
-    fn leave(&self, bytes: u64) {
+    /// Fills the disk except for this number of bytes.
+    fn fill_except(&self, bytes: u64) {
         let filler = File::create(self.0.join("filler")).unwrap();
         let disk = rustix::fs::statvfs(&self.0).unwrap();
         let free = disk.f_bavail * disk.f_frsize;
@@ -82,7 +83,8 @@ impl Drop for Disk {
     }
 }
 
-fn reports() -> [&'static str; 4] {
+/// Flags that enable reports of runs.
+fn report_flags() -> [&'static str; 4] {
     let address = "http://127.0.0.1:1";
     [
         "--runner-token-secret",
@@ -92,19 +94,19 @@ fn reports() -> [&'static str; 4] {
     ]
 }
 
-/// A store with one run in it.
-async fn with_a_run(dir: &Path) -> Job {
-    let run = dispatched_job("01JOB", JobKind::Implementation);
-    let kept = run.clone();
+/// Creates a store with one job.
+async fn create_store_with_job(dir: &Path) -> Job {
+    let job = dispatched_job("01JOB", JobKind::Implementation);
+    let stored = job.clone();
     let put = open_store(dir)
         .await
-        .write(move |tx| jobs::put(tx, &kept))
+        .write(move |tx| jobs::put(tx, &stored))
         .await;
     put.unwrap();
-    run
+    job
 }
 
-/// A run that reports its steps.
+/// Client that reports steps of a job.
 struct Reporter {
     client: reqwest::Client,
     url: String,
@@ -112,14 +114,14 @@ struct Reporter {
 }
 
 impl Reporter {
-    fn of(run: &Job, service: &ServiceProcess) -> Self {
+    fn new(job: &Job, service: &ServiceProcess) -> Self {
         let now = Clock::System.now();
         let until = now + Duration::from_secs(3600);
         let tokens = RunTokenIssuer::new(&Secret::new(TOKEN_SECRET));
         let token = tokens.issue(
-            &run.id,
+            &job.id,
             TokenAudience::Progress,
-            run.kind.run_phase(),
+            job.kind.run_phase(),
             now,
             until,
         );
@@ -130,66 +132,69 @@ impl Reporter {
         }
     }
 
-    /// Reports a step of so many bytes; the status, and the error that was answered. None when nobody
-    /// answered any more.
+    /// Reports a step with an output of this many bytes. Returns status and error, or `None` if there was no
+    /// response.
     async fn report(&self, id: &str, bytes: usize) -> Option<(u16, String)> {
         let body = json!({"step": {"id": id, "type": "clone", "status": "passed",
             "started_at": "2027-01-15T08:00:00Z", "outputs": {"text": "x".repeat(bytes)}}});
         let request = self.client.post(format!("{}/runner/progress", self.url));
-        let told = request
+        let response = request
             .bearer_auth(&self.token)
             .json(&body)
             .send()
             .await
             .ok()?;
-        let status = told.status().as_u16();
-        let told: Value = told.json().await.unwrap_or_default();
+        let status = response.status().as_u16();
+        let body: Value = response.json().await.unwrap_or_default();
         Some((
             status,
-            told["error"].as_str().unwrap_or_default().to_owned(),
+            body["error"].as_str().unwrap_or_default().to_owned(),
         ))
     }
 
+    /// Returns status and body of the health check.
     async fn health(&self) -> (u16, String) {
-        let told = self.client.get(&self.url).send().await.unwrap();
-        (told.status().as_u16(), told.text().await.unwrap())
+        let response = self.client.get(&self.url).send().await.unwrap();
+        (response.status().as_u16(), response.text().await.unwrap())
     }
 }
 
-/// The steps of the run, by name.
-async fn stored(dir: &Path) -> Vec<String> {
+/// Returns the IDs of the stored steps, sorted.
+async fn stored_steps(dir: &Path) -> Vec<String> {
     let store = open_store(dir).await;
     let all = store
         .read(|tx| steps::of_job(tx, &JobId::from("01JOB")))
         .unwrap();
-    let mut names: Vec<String> = all.into_iter().map(|step| step.id).collect();
-    names.sort();
-    names
+    let mut ids: Vec<String> = all.into_iter().map(|step| step.id).collect();
+    ids.sort();
+    ids
 }
 
-/// Starts a service that must not start: its exit code and what it said.
-fn refused(dir: &Path) -> (i32, String) {
+/// Starts a service that must exit at once. Returns exit code and standard error.
+fn failed_start(dir: &Path) -> (i32, String) {
     let mut service = command(&["serve", "--port", "0", "--data-dir"]);
     let child = service.arg(dir).stderr(Stdio::piped()).spawn().unwrap();
-    let ended = ended(child);
+    let output = wait_for_exit(child);
     (
-        ended.status.code().unwrap(),
-        String::from_utf8_lossy(&ended.stderr).into_owned(),
+        output.status.code().unwrap(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
     )
 }
 
-fn ended(mut child: Child) -> std::process::Output {
+/// Waits until a process exits and returns its output.
+fn wait_for_exit(mut child: Child) -> std::process::Output {
     let began = Instant::now();
     while child.try_wait().unwrap().is_none() {
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > TIMEOUT {
             let _ = child.kill();
-            panic!("it goes on");
+            panic!("the process did not exit");
         }
         std::thread::sleep(Duration::from_millis(10));
     }
     child.wait_with_output().unwrap()
 }
 
+/// Returns the names of the files in a folder, sorted.
 fn names_in(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).unwrap();
     let mut names: Vec<String> = entries
@@ -200,64 +205,64 @@ fn names_in(dir: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_disk_that_fills_up_refuses_writes_goes_on_reading_and_recovers() {
+async fn full_disk_rejects_writes_allows_reads_and_recovers() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::mounted_at(&dir.path().join("data"), 120) else {
+    let Some(disk) = Disk::mount(&dir.path().join("data"), 120) else {
         return;
     };
     let data = disk.0.as_path();
-    let run = with_a_run(data).await;
-    let service = ServiceProcess::start(data, &reports());
-    let reporter = Reporter::of(&run, &service);
+    let job = create_store_with_job(data).await;
+    let service = ServiceProcess::start(data, &report_flags());
+    let reporter = Reporter::new(&job, &service);
     let ok = Some((200, String::new()));
     assert_eq!(reporter.report("ample", 10).await, ok);
     assert_eq!(reporter.health().await.0, 200);
 
-    disk.leave(40 * MIB);
+    disk.fill_except(40 * MIB);
     assert_eq!(reporter.report("low", 10).await, ok);
-    let (status, told) = reporter.health().await;
+    let (status, body) = reporter.health().await;
     assert_eq!(status, 503);
-    assert!(told.contains("nothing new is started"), "{told}");
+    assert!(body.contains("nothing new is started"), "{body}");
     let path = data.to_str().unwrap();
-    let (_, told, _) = exit_and_output(&run_on(&["doctor"], path));
-    assert!(told.contains("MiB are free"), "{told}");
+    let (_, stdout, _) = exit_and_output(&run_on(&["doctor"], path));
+    assert!(stdout.contains("MiB are free"), "{stdout}");
 
-    disk.leave(8 * MIB);
+    disk.fill_except(8 * MIB);
     let full = "The disk of the service is full".to_owned();
     assert_eq!(reporter.report("full", 10).await, Some((503, full)));
-    let (status, told) = reporter.health().await;
+    let (status, body) = reporter.health().await;
     assert_eq!(status, 503);
-    assert!(told.contains("nothing can be stored"), "{told}");
+    assert!(body.contains("nothing can be stored"), "{body}");
     let (status, _) = control_request(data, Method::GET, "/api/mappings", None).await;
     assert_eq!(status, 200);
     let mode = Some(json!({"mode": "ci"}));
     let (status, _) = control_request(data, Method::POST, "/api/runner-mode", mode).await;
     assert_eq!(status, 503);
 
-    // A restart in the middle of it is none the worse.
+    // A restart on a full disk must not lose data.
     assert_eq!(service.stop(), 0);
-    disk.leave(0);
-    let service = ServiceProcess::start(data, &reports());
-    let reporter = Reporter::of(&run, &service);
+    disk.fill_except(0);
+    let service = ServiceProcess::start(data, &report_flags());
+    let reporter = Reporter::new(&job, &service);
     assert_eq!(reporter.report("none", 10).await.unwrap().0, 503);
     fs::remove_file(data.join("filler")).unwrap();
     assert_eq!(reporter.report("again", 10).await, ok);
     assert_eq!(reporter.health().await.0, 200);
     assert_eq!(service.stop(), 0);
-    assert_eq!(stored(data).await, ["again", "ample", "low"]);
+    assert_eq!(stored_steps(data).await, ["again", "ample", "low"]);
 }
 
 fn run_on(arguments: &[&str], dir: &str) -> std::process::Output {
     run(&[arguments, &["--data-dir", dir]].concat())
 }
 
-/// The limit of a file's size comes when nobody looked at the free space: the commit itself fails.
+/// A limit on the file size passes the check of the free space and makes the commit itself fail.
 #[tokio::test]
-async fn a_commit_that_fails_ends_the_service_and_loses_nothing_that_was_acknowledged() {
+async fn failed_commit_stops_the_service_without_losing_acknowledged_steps() {
     let dir = tempfile::tempdir().unwrap();
-    let run = with_a_run(dir.path()).await;
-    let service = ServiceProcess::start(dir.path(), &reports());
-    let reporter = Reporter::of(&run, &service);
+    let job = create_store_with_job(dir.path()).await;
+    let service = ServiceProcess::start(dir.path(), &report_flags());
+    let reporter = Reporter::new(&job, &service);
     let length = fs::metadata(dir.path().join(STORE_FILE)).unwrap().len();
     let limit = Rlimit {
         current: Some(length),
@@ -266,106 +271,110 @@ async fn a_commit_that_fails_ends_the_service_and_loses_nothing_that_was_acknowl
     let pid = Pid::from_raw(i32::try_from(service.pid()).unwrap());
     prlimit(pid, Resource::Fsize, limit).unwrap();
     let mut acknowledged = Vec::new();
-    let unsure = loop {
+    let unacknowledged = loop {
         let id = format!("step-{:04}", acknowledged.len());
         match reporter.report(&id, 20_000).await {
             Some((200, _)) => acknowledged.push(id),
-            Some((status, told)) => {
-                assert_eq!((status, told.as_str()), (503, "The store is not available"));
+            Some((status, error)) => {
+                assert_eq!(
+                    (status, error.as_str()),
+                    (503, "The store is not available")
+                );
                 break id;
             }
             None => break id,
         }
-        assert!(acknowledged.len() < 1000, "it never failed");
+        assert!(acknowledged.len() < 1000, "no commit failed");
     };
     assert_eq!(service.wait_for_exit(), DISK_FAILED);
-    let mut found = stored(dir.path()).await;
-    found.retain(|id| *id != unsure);
+    let mut found = stored_steps(dir.path()).await;
+    found.retain(|id| *id != unacknowledged);
     assert_eq!(found, acknowledged);
     let log = names_in(&dir.path().join("logs"));
     let log = fs::read_to_string(dir.path().join("logs").join(&log[0])).unwrap();
-    assert!(log.contains("The store could not commit"), "{log}");
+    assert!(log.contains("Failed to commit to the store"), "{log}");
 
-    let service = ServiceProcess::start(dir.path(), &reports());
-    let reporter = Reporter::of(&run, &service);
+    let service = ServiceProcess::start(dir.path(), &report_flags());
+    let reporter = Reporter::new(&job, &service);
     assert_eq!(reporter.report("zz", 20_000).await.unwrap().0, 200);
     assert_eq!(service.stop(), 0);
-    assert_eq!(stored(dir.path()).await.last().unwrap(), "zz");
+    assert_eq!(stored_steps(dir.path()).await.last().unwrap(), "zz");
 }
 
-/// Two tickets to two pull requests, while the disk has no room for seconds in the middle of it.
+/// Two tickets get pull requests, although the disk is full for some seconds.
 #[test]
-fn what_is_owed_when_the_disk_is_full_is_delivered_once_when_there_is_room() {
+fn effects_pending_on_a_full_disk_are_performed_once() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::mounted_at(&dir.path().join("data"), 40) else {
+    let Some(disk) = Disk::mount(&dir.path().join("data"), 40) else {
         return;
     };
-    let told = dir.path().join("told.txt");
-    let words = File::create(&told).unwrap();
+    let log = dir.path().join("output.txt");
+    let log_file = File::create(&log).unwrap();
     let mut demo = Command::new(env!("CARGO_BIN_EXE_agent-implement"));
     demo.args(["demo", "--exit-when-idle", "--log-level=info", "--data-dir"])
         .arg(dir.path());
     demo.stdin(Stdio::null())
-        .stdout(words.try_clone().unwrap())
-        .stderr(words);
+        .stdout(log_file.try_clone().unwrap())
+        .stderr(log_file);
     let child = demo.spawn().unwrap();
-    let said = || fs::read_to_string(&told).unwrap();
-    let seen = |what: &str| {
+    let output = || fs::read_to_string(&log).unwrap();
+    let wait_for = |text: &str| {
         let began = Instant::now();
-        while !said().contains(what) {
-            assert!(began.elapsed() < PATIENCE, "no {what:?} in {}", said());
+        while !output().contains(text) {
+            assert!(began.elapsed() < TIMEOUT, "no {text:?} in {}", output());
             std::thread::sleep(Duration::from_millis(20));
         }
     };
-    seen("nothing new is started");
-    assert!(!said().contains("Reserved a run."), "{}", said());
+    wait_for("nothing new is started");
+    assert!(!output().contains("Reserved a run."), "{}", output());
     disk.remount("size=200m");
-    seen("Reserved a run.");
-    disk.leave(8 * MIB);
-    seen("the disk is full");
+    wait_for("Reserved a run.");
+    disk.fill_except(8 * MIB);
+    wait_for("the disk is full");
     fs::remove_file(disk.0.join("filler")).unwrap();
-    let ended = ended(child);
-    assert!(ended.status.success(), "{}", said());
+    let exit = wait_for_exit(child);
+    assert!(exit.status.success(), "{}", output());
     assert_eq!(
-        left_by_a_demo(dir.path()),
+        demo_results(dir.path()),
         (4, 2, [1, 0, 1, 3]),
         "{}",
-        said()
+        output()
     );
     let data = dir.path().join("data");
     let verified = run(&["audit", "verify", "--data-dir", data.to_str().unwrap()]);
     assert!(verified.status.success(), "{verified:?}");
 }
 
-/// The runs and pull requests of a demo's town, and how many comments each of its tickets has.
-fn left_by_a_demo(dir: &Path) -> (usize, usize, [usize; 4]) {
+/// Returns the numbers of runs and pull requests of a demo, and the number of comments of each ticket.
+fn demo_results(dir: &Path) -> (usize, usize, [usize; 4]) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let options = FakeVendorsOptions::new(dir.join("town"), env!("CARGO_BIN_EXE_agent-implement"));
-    let town = runtime.block_on(FakeVendors::start(options)).unwrap();
-    let repo = town.github().repo(demo::DEMO_OWNER, demo::DEMO_REPO);
+    let options =
+        FakeVendorsOptions::new(dir.join("vendors"), env!("CARGO_BIN_EXE_agent-implement"));
+    let vendors = runtime.block_on(FakeVendors::start(options)).unwrap();
+    let repo = vendors.github().repo(demo::DEMO_OWNER, demo::DEMO_REPO);
     let keys = [
         demo::DEMO_PLAIN,
         demo::DEMO_BLOCKED,
         demo::DEMO_SECRET_LEAK,
         demo::DEMO_PLANNED,
     ];
-    let comments = keys.map(|key| town.linear().issue(key).comments().len());
-    let left = (repo.runs().len(), repo.pulls().len(), comments);
-    runtime.block_on(town.stop());
-    left
+    let comments = keys.map(|key| vendors.linear().issue(key).comments().len());
+    let results = (repo.runs().len(), repo.pulls().len(), comments);
+    runtime.block_on(vendors.stop());
+    results
 }
 
 #[tokio::test]
-async fn a_disk_that_cannot_be_written_is_said_in_a_sentence() {
+async fn read_only_or_full_disk_is_reported_in_one_sentence() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::mounted_at(&dir.path().join("data"), 20) else {
+    let Some(disk) = Disk::mount(&dir.path().join("data"), 20) else {
         return;
     };
-    drop(with_a_run(&disk.0).await);
+    drop(create_store_with_job(&disk.0).await);
     drop(open_store(&disk.0).await);
-    stored(&disk.0).await;
+    stored_steps(&disk.0).await;
     let began = Instant::now();
-    // The thread that closes the store writes to the end.
+    // The thread that closes the store may still write.
     while !Command::new("mount")
         .args(["-o", "remount,ro"])
         .arg(&disk.0)
@@ -374,57 +383,60 @@ async fn a_disk_that_cannot_be_written_is_said_in_a_sentence() {
         .unwrap()
         .success()
     {
-        assert!(began.elapsed() < PATIENCE);
+        assert!(began.elapsed() < TIMEOUT);
         std::thread::sleep(Duration::from_millis(10));
     }
-    let (code, told) = refused(&disk.0);
-    assert_eq!(code, DISK_FAILED, "{told}");
-    assert!(told.contains("mount the disk for writing"), "{told}");
-    assert_eq!(told.lines().count(), 1, "{told}");
+    let (code, stderr) = failed_start(&disk.0);
+    assert_eq!(code, DISK_FAILED, "{stderr}");
+    assert!(stderr.contains("mount the disk writable"), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
     disk.remount("rw");
     assert_eq!(ServiceProcess::start(&disk.0, &[]).stop(), 0);
 
-    // A first start without any room leaves nothing half made behind.
-    let Some(full) = Disk::mounted_at(&dir.path().join("full"), 1) else {
+    // A first start on a full disk must leave no partial files.
+    let Some(full) = Disk::mount(&dir.path().join("full"), 1) else {
         return;
     };
-    full.leave(0);
-    let (code, told) = refused(&full.0);
-    assert_eq!(code, DISK_FAILED, "{told}");
-    assert!(told.contains("free some space"), "{told}");
+    full.fill_except(0);
+    let (code, stderr) = failed_start(&full.0);
+    assert_eq!(code, DISK_FAILED, "{stderr}");
+    assert!(stderr.contains("free some space"), "{stderr}");
     assert_eq!(names_in(&full.0), ["filler"]);
 }
 
 #[tokio::test]
-async fn a_folder_that_may_not_be_written_is_a_matter_of_configuration() {
+async fn folder_without_write_permission_is_a_configuration_error() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     fs::create_dir(&data).unwrap();
-    let immutable = |flag| {
+    let set_attribute = |flag| {
         let changed = Command::new("chattr").arg(flag).arg(&data).output();
         changed.is_ok_and(|output| output.status.success())
     };
-    let made = immutable("+i")
+    let immutable = set_attribute("+i")
         .then_some(())
-        .ok_or("this user may not make one");
-    if require("immutable", "an immutable folder", made).is_none() {
+        .ok_or("this user may not create an immutable folder");
+    if require("immutable", "an immutable folder", immutable).is_none() {
         return;
     }
-    let (code, told) = refused(&data);
-    immutable("-i");
-    assert_eq!(code, MISCONFIGURED, "{told}");
-    assert!(told.contains("set DATA_DIR to a folder that is"), "{told}");
-    assert_eq!(told.lines().count(), 1, "{told}");
+    let (code, stderr) = failed_start(&data);
+    set_attribute("-i");
+    assert_eq!(code, MISCONFIGURED, "{stderr}");
+    assert!(
+        stderr.contains("set DATA_DIR to another folder"),
+        "{stderr}"
+    );
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
     assert_eq!(ServiceProcess::start(&data, &[]).stop(), 0);
 }
 
 #[tokio::test]
-async fn a_damaged_store_is_refused_kept_and_replaced_by_a_backup() {
+async fn damaged_store_is_rejected_kept_and_replaced_by_a_backup() {
     let dir = tempfile::tempdir().unwrap();
     let (data, backup) = (dir.path().join("data"), dir.path().join("backup"));
     let (path, backup) = (data.to_str().unwrap(), backup.to_str().unwrap());
-    with_a_run(&data).await;
-    assert_eq!(stored(&data).await, [""; 0]);
+    create_store_with_job(&data).await;
+    assert_eq!(stored_steps(&data).await, [""; 0]);
     assert_eq!(exit_and_output(&run_on(&["backup", backup], path)).0, 0);
     let file = data.join(STORE_FILE);
     let whole = fs::read(&file).unwrap();
@@ -434,53 +446,53 @@ async fn a_damaged_store_is_refused_kept_and_replaced_by_a_backup() {
         .unwrap();
     let mut flipped = whole.clone();
     flipped[at + 1] ^= 4;
-    let damaged: [(&str, &[u8]); 5] = [
+    let damages: [(&str, &[u8]); 5] = [
         ("a bit in a row", &flipped),
-        ("the second half is gone", &whole[..whole.len() / 2]),
-        ("nothing in it", b""),
+        ("the second half is missing", &whole[..whole.len() / 2]),
+        ("an empty file", b""),
         (
             "another kind of file",
             &b"SQLite format 3\0 and so on".repeat(500),
         ),
         ("zeros", &vec![0; whole.len()]),
     ];
-    for (what, bytes) in damaged {
+    for (what, bytes) in damages {
         fs::write(&file, bytes).unwrap();
-        let (code, told) = refused(&data);
-        assert_eq!(code, DAMAGED, "{what}: {told}");
+        let (code, stderr) = failed_start(&data);
+        assert_eq!(code, DAMAGED, "{what}: {stderr}");
         assert!(
-            told.contains("agent-implement restore FILE --replace"),
-            "{what}: {told}"
+            stderr.contains("agent-implement restore FILE --replace"),
+            "{what}: {stderr}"
         );
-        assert_eq!(told.lines().count(), 1, "{what}: {told}");
+        assert_eq!(stderr.lines().count(), 1, "{what}: {stderr}");
         assert_eq!(fs::read(&file).unwrap(), bytes, "{what}");
     }
-    let (_, told, _) = exit_and_output(&run_on(&["doctor"], path));
-    assert!(told.contains("is damaged"), "{told}");
+    let (_, stdout, _) = exit_and_output(&run_on(&["doctor"], path));
+    assert!(stdout.contains("is damaged"), "{stdout}");
     assert_eq!(exit_and_output(&run_on(&["why", "ENG-1"], path)).0, DAMAGED);
 
-    let foreign = redb_of_somebody_else();
+    let foreign = redb_of_another_program();
     fs::write(&file, &foreign).unwrap();
-    let (code, told) = refused(&data);
-    assert_eq!(code, DAMAGED, "{told}");
-    assert!(told.contains("a database of another program"), "{told}");
+    let (code, stderr) = failed_start(&data);
+    assert_eq!(code, DAMAGED, "{stderr}");
+    assert!(stderr.contains("a database of another program"), "{stderr}");
     assert_eq!(fs::read(&file).unwrap(), foreign);
 
     fs::write(&file, &flipped).unwrap();
-    let (code, _, told) = exit_and_output(&run_on(&["restore", backup, "--replace"], path));
-    assert_eq!(code, 0, "{told}");
+    let (code, _, stderr) = exit_and_output(&run_on(&["restore", backup, "--replace"], path));
+    assert_eq!(code, 0, "{stderr}");
     assert_eq!(ServiceProcess::start(&data, &[]).stop(), 0);
-    let aside = names_in(&data)
+    let previous = names_in(&data)
         .into_iter()
         .find(|name| name.starts_with("agent-implement.redb."));
-    assert_eq!(fs::read(data.join(aside.unwrap())).unwrap(), flipped);
-    let run = open_store(&data)
+    assert_eq!(fs::read(data.join(previous.unwrap())).unwrap(), flipped);
+    let job = open_store(&data)
         .await
         .read(|tx| jobs::get(tx, &JobId::from("01JOB")));
-    assert!(run.unwrap().is_some());
+    assert!(job.unwrap().is_some());
 }
 
-fn redb_of_somebody_else() -> Vec<u8> {
+fn redb_of_another_program() -> Vec<u8> {
     let file = tempfile::NamedTempFile::new().unwrap();
     let db = redb::Database::create(file.path()).unwrap();
     let table = redb::TableDefinition::<&str, u64>::new("theirs");
@@ -491,11 +503,11 @@ fn redb_of_somebody_else() -> Vec<u8> {
     fs::read(file.path()).unwrap()
 }
 
-/// Neither leaves anything that could pass for whole.
+/// A partial file could be mistaken for a complete one.
 #[tokio::test]
-async fn a_backup_and_a_restore_without_room_say_so_and_leave_nothing() {
+async fn backup_and_restore_without_space_report_it_and_leave_no_files() {
     let dir = tempfile::tempdir().unwrap();
-    let (data, there) = (dir.path().join("data"), dir.path().join("there"));
+    let (data, restored) = (dir.path().join("data"), dir.path().join("restored"));
     let store = open_store(&data).await;
     let written = store.write(|tx| {
         (0..500).try_for_each(|number| {
@@ -508,11 +520,11 @@ async fn a_backup_and_a_restore_without_room_say_so_and_leave_nothing() {
     written.await.unwrap();
     drop(store);
     drop(open_store(&data).await);
-    let kept = dir.path().join("kept");
-    fs::create_dir(&kept).unwrap();
-    let backup = kept.join("backup");
-    // In blocks of 512 bytes: 50 KiB.
-    let short = |arguments: &[&str]| {
+    let backups = dir.path().join("backups");
+    fs::create_dir(&backups).unwrap();
+    let backup = backups.join("backup");
+    // `ulimit -f` counts blocks of 512 bytes: 50 KiB.
+    let run_limited = |arguments: &[&str]| {
         let mut shell = Command::new("sh");
         shell.args([
             "-c",
@@ -524,26 +536,26 @@ async fn a_backup_and_a_restore_without_room_say_so_and_leave_nothing() {
     let path = |path: &Path| path.to_str().unwrap().to_owned();
     let (from, to) = (path(&data), path(&backup));
     let began = Instant::now();
-    let (code, _, told) = loop {
-        let ended = short(&["backup", &to, "--data-dir", &from]);
-        if !ended.2.contains("holds the store") || began.elapsed() > PATIENCE {
-            break ended;
+    let (code, _, stderr) = loop {
+        let output = run_limited(&["backup", &to, "--data-dir", &from]);
+        if !output.2.contains("holds the store") || began.elapsed() > TIMEOUT {
+            break output;
         }
     };
     assert_ne!(code, 0);
-    assert!(told.contains("File too large"), "{told}");
-    assert_eq!(names_in(&kept), [""; 0]);
+    assert!(stderr.contains("File too large"), "{stderr}");
+    assert_eq!(names_in(&backups), [""; 0]);
 
     assert_eq!(
         exit_and_output(&run(&["backup", &to, "--data-dir", &from])).0,
         0
     );
-    let (code, _, told) = short(&["restore", &to, "--data-dir", &path(&there)]);
+    let (code, _, stderr) = run_limited(&["restore", &to, "--data-dir", &path(&restored)]);
     assert_ne!(code, 0);
-    assert!(told.contains("File too large"), "{told}");
-    assert_eq!(names_in(&there), [""; 0]);
+    assert!(stderr.contains("File too large"), "{stderr}");
+    assert_eq!(names_in(&restored), [""; 0]);
     assert_eq!(
-        exit_and_output(&run(&["restore", &to, "--data-dir", &path(&there)])).0,
+        exit_and_output(&run(&["restore", &to, "--data-dir", &path(&restored)])).0,
         0
     );
 }

@@ -1,22 +1,22 @@
-//! Dispatches that the repository host refuses, and what the ticket says about them.
+//! Dispatches that the repository host refuses, and the advice in the ticket comment.
 
 use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping};
 
-/// A ticket that waits for its run, on an engine that is turned by hand.
-async fn flagged() -> TestEnv {
-    let world = TestEnv::with_options(TestEnvOptions {
+/// Environment with a manual engine, fake runs and a labelled ticket.
+async fn env_with_labelled_issue() -> TestEnv {
+    let env = TestEnv::with_options(TestEnvOptions {
         mappings: vec![mapping()],
         engine: EngineMode::manual(),
         fake_runs: true,
         ..TestEnvOptions::default()
     })
     .await;
-    world.create_labelled_issue("ENG-1", "Add the feature");
-    world
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    env
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_names_the_remedy_of_its_cause() {
+async fn a_refused_dispatch_is_reported_with_its_remedy() {
     let rows = [
         (
             403,
@@ -35,32 +35,32 @@ async fn a_refusal_names_the_remedy_of_its_cause() {
         ),
         (422, "inputs are too large.", "Shorten the ticket"),
     ];
-    for (status, said, remedy) in rows {
-        let world = flagged().await;
-        world.repo().reject_dispatches(status, said);
-        world.tick().await;
-        let job = world.jobs("ENG-1").pop().unwrap();
-        assert_eq!(job.state.status(), "failed", "{said}");
-        assert_eq!(job.start_refusal_status, Some(status), "{said}");
-        let comments = world.comments("ENG-1").join("\n");
+    for (status, refusal, remedy) in rows {
+        let env = env_with_labelled_issue().await;
+        env.repo().reject_dispatches(status, refusal);
+        env.tick().await;
+        let job = env.jobs("ENG-1").pop().unwrap();
+        assert_eq!(job.state.status(), "failed", "{refusal}");
+        assert_eq!(job.start_refusal_status, Some(status), "{refusal}");
+        let comments = env.comments("ENG-1").join("\n");
         assert!(comments.contains(remedy), "{comments}");
         assert!(!comments.contains("Sync the workflows"), "{comments}");
         assert!(!comments.contains(".."), "{comments}");
-        world.stop().await;
+        env.stop().await;
     }
 }
 
-/// The host counts some characters as the escapes that it writes them as.
+/// GitHub counts some characters by the length of their escapes.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_description_is_cut_to_what_the_host_counts() {
+async fn a_long_description_is_truncated_to_the_input_limit() {
     for filler in ["<", "\u{1}", "\u{2028}", "𝄞", "ä"] {
-        let world = flagged().await;
-        let ticket = world.vendors.linear().issue("ENG-1");
+        let env = env_with_labelled_issue().await;
+        let ticket = env.vendors.linear().issue("ENG-1");
         ticket.describe(&filler.repeat(40_000));
-        world.tick().await;
-        let job = world.jobs("ENG-1").pop().unwrap();
+        env.tick().await;
+        let job = env.jobs("ENG-1").pop().unwrap();
         assert!(job.is_active(), "{filler:?}: {:?}", job.state);
-        assert_eq!(world.repo().runs().len(), 1, "{filler:?}");
-        world.stop().await;
+        assert_eq!(env.repo().runs().len(), 1, "{filler:?}");
+        env.stop().await;
     }
 }

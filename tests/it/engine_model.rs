@@ -1,10 +1,10 @@
-//! The engine against a simple reference: random lives of tickets, runs, operators and vendors, each
-//! step carried out on the real engine and on [`reference`], and everything that is to be seen compared.
+//! Model-based test of the engine: random events of tickets, runs, operators and vendors are applied to
+//! the real engine and to [`reference`], and every observable result is compared.
 //!
-//! Lives are plain lists of events, and the reference follows the engine instead of foretelling it: when
-//! a run is started or given up is the engine's own business, so a machine that is run to its end before
-//! the system is asked (as `proptest-state-machine` does) would have to copy it. What does not apply at
-//! its turn is left out, so that any part of a life is a life, and a failing one shrinks.
+//! A case is a plain list of events, and the reference follows the engine instead of predicting it. The
+//! engine decides when a run is started or given up, so a model that is executed before the system (as
+//! in `proptest-state-machine`) would have to copy the engine. Events that do not apply are skipped, so
+//! any sublist of a case is a valid case, and a failing case can be shrunk.
 
 mod compare;
 mod event;
@@ -27,54 +27,54 @@ use tokio::runtime::{Builder, Runtime};
 use event::{ModelEvent, event_sequence};
 use system_under_test::SystemUnderTest;
 
-/// Events of one life: enough to be parked, released and parked again.
-const LIFE: usize = 150;
+/// Events per case: enough to park a ticket, release it and park it again.
+const EVENTS_PER_CASE: usize = 150;
 
-/// How long may be looked for a shorter life that fails?
-const SEARCH: Duration = Duration::from_secs(300);
+/// Time limit for shrinking a failing case.
+const SHRINK_TIME_LIMIT: Duration = Duration::from_secs(300);
 
-/// What came of many lives.
+/// Statistics of many cases.
 #[derive(Default)]
-struct Figures {
-    lives: u64,
+struct CaseStats {
+    cases: u64,
     steps: u64,
-    /// Done, left out, and time spent.
+    /// Applied, skipped, and time spent, by event.
     events: BTreeMap<String, (u64, u64, Duration)>,
-    reached: BTreeMap<String, u64>,
-    told: BTreeMap<String, u64>,
+    milestones: BTreeMap<String, u64>,
+    reasons: BTreeMap<String, u64>,
 }
 
-impl Figures {
+impl CaseStats {
     fn add(&mut self, system: &SystemUnderTest) {
-        self.lives += 1;
+        self.cases += 1;
         for (name, count) in &system.model.milestones {
-            *self.reached.entry(name.clone()).or_default() += count;
+            *self.milestones.entry(name.clone()).or_default() += count;
         }
         for (reason, count) in &system.reasons_seen {
-            *self.told.entry(reason.clone()).or_default() += count;
+            *self.reasons.entry(reason.clone()).or_default() += count;
         }
     }
 
-    fn count(&mut self, event: &ModelEvent, applied: bool, took: Duration) {
-        let (done, left_out, spent) = self.events.entry(event.name()).or_default();
-        *if applied { done } else { left_out } += 1;
-        *spent += took;
+    fn count(&mut self, event: &ModelEvent, applied: bool, elapsed: Duration) {
+        let (done, skipped, duration) = self.events.entry(event.name()).or_default();
+        *if applied { done } else { skipped } += 1;
+        *duration += elapsed;
         self.steps += u64::from(applied);
     }
 
-    fn print(&self, seed: u64, took: Duration) {
-        let rate = self.steps as f64 / took.as_secs_f64();
+    fn print(&self, seed: u64, elapsed: Duration) {
+        let rate = self.steps as f64 / elapsed.as_secs_f64();
         println!(
-            "seed {seed}: {} lives, {} steps in {took:.0?}, {rate:.0} a second",
-            self.lives, self.steps
+            "seed {seed}: {} cases, {} steps in {elapsed:.0?}, {rate:.0} a second",
+            self.cases, self.steps
         );
-        println!("events (done, left out, time): {:.0?}", self.events);
-        println!("ends reached: {:?}", self.reached);
-        println!("reasons told at rest: {:?}", self.told);
+        println!("events (applied, skipped, time): {:.0?}", self.events);
+        println!("milestones: {:?}", self.milestones);
+        println!("reasons shown when quiescent: {:?}", self.reasons);
     }
 }
 
-/// Where a life went wrong, and how.
+/// Step and message of a failed case.
 struct Failure {
     step: usize,
     why: String,
@@ -86,66 +86,67 @@ impl fmt::Display for Failure {
     }
 }
 
-async fn live(events: &[ModelEvent], figures: &Mutex<Figures>) -> Result<(), Failure> {
+async fn run_case(events: &[ModelEvent], stats: &Mutex<CaseStats>) -> Result<(), Failure> {
     let mut system = SystemUnderTest::start().await;
-    let mut lived = Ok(());
+    let mut outcome = Ok(());
     for (step, event) in events.iter().chain([&ModelEvent::Settle]).enumerate() {
-        let began = Instant::now();
+        let started = Instant::now();
         match system.step(event).await {
-            Ok(applied) => figures
+            Ok(applied) => stats
                 .lock()
                 .unwrap()
-                .count(event, applied, began.elapsed()),
+                .count(event, applied, started.elapsed()),
             Err(why) => {
-                lived = Err(Failure { step, why });
+                outcome = Err(Failure { step, why });
                 break;
             }
         }
     }
-    figures.lock().unwrap().add(&system);
+    stats.lock().unwrap().add(&system);
     system.stop().await;
-    lived
+    outcome
 }
 
-/// One life of a seed; the shortest one found that fails is told if it does.
-fn life_of(seed: u64, runtime: &Runtime, figures: &Mutex<Figures>) {
+/// Runs the case of a seed. Panics with the shortest failing case found.
+fn run_seed(seed: u64, runtime: &Runtime, stats: &Mutex<CaseStats>) {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    let events = event_sequence(LIFE)
+    let events = event_sequence(EVENTS_PER_CASE)
         .new_tree(&mut runner)
         .unwrap()
         .current();
-    let Err(failure) = runtime.block_on(live(&events, figures)) else {
+    let Err(failure) = runtime.block_on(run_case(&events, stats)) else {
         return;
     };
-    eprintln!("MODEL_SEED={seed} {failure}\nlooking for a shorter one");
-    let unseen = Mutex::default();
-    let fails = |events: &[ModelEvent]| runtime.block_on(live(events, &unseen)).err();
-    let (events, failure) = shortest(events, failure, fails);
+    eprintln!("MODEL_SEED={seed} {failure}\nshrinking");
+    let discarded = Mutex::default();
+    let run = |events: &[ModelEvent]| runtime.block_on(run_case(events, &discarded)).err();
+    let (events, failure) = shrink(events, failure, run);
     panic!("MODEL_SEED={seed} {failure}\n{events:?}");
 }
 
-/// Leaves out what the failure does not need: what came after it, then ever smaller parts. A trial takes
-/// as long as a life, so parts are tried before single events; proptest's lists go one by one.
-fn shortest(
+/// Removes events that the failure does not need: first those after it, then ever smaller parts. One
+/// trial takes as long as a case, so parts are tried before single events; proptest's shrinking goes one
+/// by one.
+fn shrink(
     mut events: Vec<ModelEvent>,
     mut failure: Failure,
-    fails: impl Fn(&[ModelEvent]) -> Option<Failure>,
+    run: impl Fn(&[ModelEvent]) -> Option<Failure>,
 ) -> (Vec<ModelEvent>, Failure) {
-    let began = Instant::now();
+    let started = Instant::now();
     events.truncate(failure.step + 1);
     let mut part = events.len().div_ceil(2);
     while part > 0 {
         let mut from = 0;
-        while from < events.len() && began.elapsed() < SEARCH {
-            let mut fewer = events.clone();
-            fewer.drain(from..(from + part).min(events.len()));
-            match fails(&fewer) {
+        while from < events.len() && started.elapsed() < SHRINK_TIME_LIMIT {
+            let mut candidate = events.clone();
+            candidate.drain(from..(from + part).min(events.len()));
+            match run(&candidate) {
                 Some(other) => {
-                    fewer.truncate(other.step + 1);
-                    (events, failure) = (fewer, other);
+                    candidate.truncate(other.step + 1);
+                    (events, failure) = (candidate, other);
                 }
                 None => from += part,
             }
@@ -155,43 +156,43 @@ fn shortest(
     (events, failure)
 }
 
-/// Lives from this seed on until so many steps are done.
-fn lives(seed: u64, steps: u64) -> Figures {
+/// Runs cases from this seed on until this many steps are done.
+fn run_seeds(seed: u64, steps: u64) -> CaseStats {
     let threads = Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build();
-    let (runtime, figures) = (threads.unwrap(), Mutex::new(Figures::default()));
+    let (runtime, stats) = (threads.unwrap(), Mutex::new(CaseStats::default()));
     for seed in seed.. {
-        if figures.lock().unwrap().steps >= steps {
+        if stats.lock().unwrap().steps >= steps {
             break;
         }
-        life_of(seed, &runtime, &figures);
+        run_seed(seed, &runtime, &stats);
     }
-    figures.into_inner().unwrap()
+    stats.into_inner().unwrap()
 }
 
-fn from_environment(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |given| given.parse().unwrap())
+fn env_number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
 #[test]
-fn the_engine_does_what_its_reference_does() {
-    let began = Instant::now();
-    let seed = from_environment("MODEL_SEED", 1);
-    let figures = lives(seed, from_environment("MODEL_STEPS", 200));
-    figures.print(seed, began.elapsed());
+fn engine_matches_its_reference_model() {
+    let started = Instant::now();
+    let seed = env_number("MODEL_SEED", 1);
+    let stats = run_seeds(seed, env_number("MODEL_STEPS", 200));
+    stats.print(seed, started.elapsed());
 }
 
 #[test]
 #[ignore = "the long form: minutes"]
-fn the_engine_does_what_its_reference_does_for_long() {
-    let began = Instant::now();
+fn engine_matches_its_reference_model_for_long() {
+    let started = Instant::now();
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
-    let seed = from_environment("MODEL_SEED", now.as_secs());
-    let figures = lives(seed, from_environment("MODEL_STEPS", 100_000));
-    figures.print(seed, began.elapsed());
-    // A model that never gets there proves nothing.
-    let parked = figures.reached.get("parked").copied().unwrap_or_default();
-    assert!(parked > 0, "nothing was ever parked");
+    let seed = env_number("MODEL_SEED", now.as_secs());
+    let stats = run_seeds(seed, env_number("MODEL_STEPS", 100_000));
+    stats.print(seed, started.elapsed());
+    // A model that never parks a ticket proves nothing about parking.
+    let parked = stats.milestones.get("parked").copied().unwrap_or_default();
+    assert!(parked > 0, "no ticket was ever parked");
 }

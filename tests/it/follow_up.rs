@@ -1,5 +1,5 @@
-//! Feedback on pull requests becomes runs on their branches: whose counts, when, how often, and that
-//! no two runs are ever at work on one branch.
+//! Follow-up runs for pull-request feedback: accepted authors, quiet period, daily limit, and at most
+//! one active run per branch.
 
 mod crash;
 mod timing;
@@ -24,9 +24,10 @@ use crate::webhooks::{WEBHOOK_SECRET, meta_block};
 
 const BOT: &str = "agent-implement[bot]";
 
-/// Longer than it must be quiet before a follow-up.
+/// Slightly longer than the quiet period before a follow-up.
 const QUIET_PERIOD: Duration = Duration::from_secs(31);
 
+/// Options with webhook and trigger secrets and a manual engine.
 pub fn options() -> TestEnvOptions {
     TestEnvOptions {
         extra_flags: vec![
@@ -38,59 +39,59 @@ pub fn options() -> TestEnvOptions {
     }
 }
 
-/// A world turned by hand in which runs are dispatched and never begin, with webhooks.
+/// Environment with a manual engine and webhooks, in which runs are dispatched but never start.
 pub async fn env_with_pending_runs() -> TestEnv {
-    let world = TestEnv::with_options(options()).await;
+    let env = TestEnv::with_options(options()).await;
     let slow = Duration::from_secs(6_000);
-    world.vendors.github().set_start_delay(slow);
-    people(&world);
-    hook(&world);
-    world
+    env.vendors.github().set_start_delay(slow);
+    set_collaborators(&env);
+    register_webhook(&env);
+    env
 }
 
-fn people(world: &TestEnv) {
-    let repo = world.repo();
+fn set_collaborators(env: &TestEnv) {
+    let repo = env.repo();
     repo.set_collaborator_role("mia", "maintain")
         .set_collaborator_role("guest", "triage");
 }
 
-fn hook(world: &TestEnv) {
-    let url = format!("{}/api/repo-host/webhook", world.address);
-    world.repo().set_webhook(&url, WEBHOOK_SECRET);
+fn register_webhook(env: &TestEnv) {
+    let url = format!("{}/api/repo-host/webhook", env.address);
+    env.repo().set_webhook(&url, WEBHOOK_SECRET);
 }
 
-/// An open pull request of a ticket, as a run left it.
-pub async fn open_pull(world: &TestEnv, key: &str) -> u64 {
-    let ticket = || world.vendors.linear().issue(key);
+/// Opens the pull request of a completed run of the ticket. Returns its number.
+pub async fn open_pull(env: &TestEnv, key: &str) -> u64 {
+    let ticket = || env.vendors.linear().issue(key);
     ticket().title("Add the feature").describe("Please.");
     let mut job = crate::api_server::dispatched_job(&format!("01A{key}"), JobKind::Implementation);
     job.issue.id = ticket().snapshot().unwrap().id.as_str().into();
     job.issue.key = key.into();
     job.branch = format!("agent-implement/{}", key.to_lowercase());
-    let repo = world.repo();
+    let repo = env.repo();
     repo.commit(&job.branch, &[("a.txt", "a\n")], "A").unwrap();
     let body = meta_block(job.issue.id.as_str(), job.id.as_str());
     let number = repo.open_pull(&job.branch, BOT, &format!("{key}: Add the feature"), &body);
     job.pull = PullRequestRef::from_url(&repo.pull_url(number));
     job.state = JobState::Completed;
-    job.reserved_at = world.app.now();
-    job.finished_at = Some(world.app.now());
-    let put = world.app.store.write(move |tx| jobs::put(tx, &job));
+    job.reserved_at = env.app.now();
+    job.finished_at = Some(env.app.now());
+    let put = env.app.store.write(move |tx| jobs::put(tx, &job));
     put.await.unwrap();
     number
 }
 
-/// Waits until every webhook is answered. A moment passes, so that what follows is later than it.
-async fn told(world: &TestEnv) {
-    world
-        .wait_until("the host has told", || {
-            world.vendors.github().is_webhook_queue_empty()
-        })
-        .await;
-    world.advance_clock(Duration::from_secs(1));
+/// Waits until every webhook is answered, then advances the clock by a second so that later events
+/// have a later time.
+async fn wait_for_webhooks(env: &TestEnv) {
+    env.wait_until("all webhooks are answered", || {
+        env.vendors.github().is_webhook_queue_empty()
+    })
+    .await;
+    env.advance_clock(Duration::from_secs(1));
 }
 
-/// The host tells times in seconds, so what is to be seen as later must wait for the next one.
+/// Waits for the next second: GitHub's timestamps have a resolution of one second.
 async fn next_second() {
     let now = SystemTime::now;
     let second = || {
@@ -105,26 +106,26 @@ async fn next_second() {
     }
 }
 
-/// Lets it be quiet, and looks.
-async fn quiet(world: &TestEnv) {
-    told(world).await;
-    world.advance_clock(QUIET_PERIOD);
-    world.tick().await;
+/// Waits for the webhooks, advances the clock past the quiet period and ticks the engine.
+async fn pass_quiet_period(env: &TestEnv) {
+    wait_for_webhooks(env).await;
+    env.advance_clock(QUIET_PERIOD);
+    env.tick().await;
 }
 
-/// The runs that a ticket's pull request got beside the first.
-pub fn follow_up_jobs(world: &TestEnv, key: &str) -> Vec<Job> {
-    let mut jobs = world.jobs(key);
+/// Jobs of the ticket that work on its open pull request (follow-ups and gap fills).
+pub fn follow_up_jobs(env: &TestEnv, key: &str) -> Vec<Job> {
+    let mut jobs = env.jobs(key);
     jobs.retain(|job| job.kind.phase().is_none());
     jobs
 }
 
-fn states(world: &TestEnv, number: u64) -> Vec<ReviewFindingState> {
+fn states(env: &TestEnv, number: u64) -> Vec<ReviewFindingState> {
     let pull = PullRequestId {
         repo: mapping().target_repo(),
         number,
     };
-    let rows = world
+    let rows = env
         .app
         .store
         .read(|tx| pull_feedback::findings_of_pull(tx, &pull));
@@ -134,20 +135,22 @@ fn states(world: &TestEnv, number: u64) -> Vec<ReviewFindingState> {
         .collect()
 }
 
-pub async fn apply_event(world: &TestEnv, id: &JobId, event: JobEvent) {
+/// Applies an event to a job, then drains the outbox.
+pub async fn apply_event(env: &TestEnv, id: &JobId, event: JobEvent) {
     let (id, policy, now) = (
         id.clone(),
-        BreakerPolicy::from_config(&world.app.config),
-        world.app.now(),
+        BreakerPolicy::from_config(&env.app.config),
+        env.app.now(),
     );
-    let happen = world
+    let happen = env
         .app
         .store
         .write(move |tx| job_events::apply(tx, policy, &id, event.clone(), now).map(drop));
     happen.await.unwrap();
-    engine::outbox_worker::drain(&world.app).await.unwrap();
+    engine::outbox_worker::drain(&env.app).await.unwrap();
 }
 
+/// Event of a gap-analysis result with this outcome.
 pub fn result_reported(outcome: RunOutcome) -> JobEvent {
     let reason = "Nothing to commit: no file changes in the working tree";
     JobEvent::ResultReported {
@@ -168,18 +171,18 @@ pub fn result_reported(outcome: RunOutcome) -> JobEvent {
     }
 }
 
-/// What we said on a pull request.
-fn our_comments(world: &TestEnv, number: u64) -> Vec<String> {
-    let comments = world.repo().comments(number).into_iter();
+/// Bodies of the service's own comments on a pull request.
+fn our_comments(env: &TestEnv, number: u64) -> Vec<String> {
+    let comments = env.repo().comments(number).into_iter();
     let ours = comments.filter(|comment| comment.author == BOT);
     ours.map(|comment| comment.body).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_maintainers_word_becomes_a_commit_on_the_same_branch_and_nobody_elses_does() {
-    let world = TestEnv::with_options(options()).await;
-    people(&world);
-    world.set_agent_script(
+async fn only_feedback_of_a_maintainer_becomes_a_commit_on_the_same_branch() {
+    let env = TestEnv::with_options(options()).await;
+    set_collaborators(&env);
+    env.set_agent_script(
         "ENG-1",
         Script::new()
             .pass([
@@ -194,25 +197,24 @@ async fn a_maintainers_word_becomes_a_commit_on_the_same_branch_and_nobody_elses
                 ],
             ),
     );
-    world.create_labelled_issue("ENG-1", "Add the feature");
+    env.create_labelled_issue("ENG-1", "Add the feature");
     let job_ended = |count: usize| {
-        let jobs = world.jobs("ENG-1");
+        let jobs = env.jobs("ENG-1");
         jobs.len() == count && !jobs[count - 1].is_active()
     };
-    world
-        .tick_until("the pull request is open", || job_ended(1))
+    env.tick_until("the pull request is open", || job_ended(1))
         .await;
-    world.tick().await;
-    let repo = world.repo();
+    env.tick().await;
+    let repo = env.repo();
     let number = repo.pulls()[0].number;
-    hook(&world);
-    world.vendors.github().set_webhook_faults(WebhookFaults {
+    register_webhook(&env);
+    env.vendors.github().set_webhook_faults(WebhookFaults {
         duplicate_rate: 1.0,
         reorder: true,
         ..WebhookFaults::default()
     });
 
-    repo.add_review(number, "stranger", "CHANGES_REQUESTED", "Rewrite it all.");
+    repo.add_review(number, "outsider", "CHANGES_REQUESTED", "Rewrite it all.");
     repo.add_review(number, "guest", "CHANGES_REQUESTED", "Rewrite half of it.");
     repo.add_review(number, "mia", "COMMENTED", "Nice, and not blocking.");
     repo.add_review_comment(number, "mia", "a.txt", 1, "nit: a capital letter");
@@ -220,33 +222,32 @@ async fn a_maintainers_word_becomes_a_commit_on_the_same_branch_and_nobody_elses
     let settled = repo.add_review_comment(number, "mia", "a.txt", 1, "This is settled.");
     repo.resolve_thread(settled);
     repo.add_comment(number, BOT, "- [ ] our own words");
-    repo.add_comment(number, "helper[bot]", "🔴 an App that nobody named");
-    quiet(&world).await;
-    world.tick().await;
-    let sent = world.vendors.github().webhook_deliveries();
+    repo.add_comment(number, "helper[bot]", "🔴 an App that is not configured");
+    pass_quiet_period(&env).await;
+    env.tick().await;
+    let sent = env.vendors.github().webhook_deliveries();
     assert!(
         sent.len() >= 18 && sent.iter().all(|one| one.status == Some(200)),
         "{sent:?}"
     );
     assert_eq!(
-        follow_up_jobs(&world, "ENG-1"),
+        follow_up_jobs(&env, "ENG-1"),
         [],
         "{:?}",
-        states(&world, number)
+        states(&env, number)
     );
 
     repo.add_review(number, "mia", "CHANGES_REQUESTED", "Handle the empty list.");
-    told(&world).await;
-    world.advance_clock(Duration::from_secs(25));
-    world.tick().await;
-    assert_eq!(follow_up_jobs(&world, "ENG-1"), [], "it is not quiet yet");
-    world.advance_clock(Duration::from_secs(5));
-    world
-        .tick_until("the follow-up has ended", || job_ended(2))
+    wait_for_webhooks(&env).await;
+    env.advance_clock(Duration::from_secs(25));
+    env.tick().await;
+    assert_eq!(follow_up_jobs(&env, "ENG-1"), [], "it is not quiet yet");
+    env.advance_clock(Duration::from_secs(5));
+    env.tick_until("the follow-up has ended", || job_ended(2))
         .await;
-    world.tick().await;
+    env.tick().await;
 
-    let job = follow_up_jobs(&world, "ENG-1").remove(0);
+    let job = follow_up_jobs(&env, "ENG-1").remove(0);
     let runs = repo.runs();
     let log = repo.run_log(runs[1].id);
     assert_eq!(
@@ -270,30 +271,30 @@ async fn a_maintainers_word_becomes_a_commit_on_the_same_branch_and_nobody_elses
         "the prompt held the feedback"
     );
 
-    // It was dealt with; the same words again ask for nothing.
+    // The finding is resolved: the same text again starts no run.
     repo.add_review(
         number,
         "mia",
         "CHANGES_REQUESTED",
         "Handle the  empty list.",
     );
-    quiet(&world).await;
-    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 1);
+    pass_quiet_period(&env).await;
+    assert_eq!(follow_up_jobs(&env, "ENG-1").len(), 1);
     let settled = ReviewFindingState::Resolved {
         job: job.id.clone(),
     };
-    let states = states(&world, number);
+    let states = states(&env, number);
     assert!(states.contains(&settled), "{states:?}");
     let is_over =
         |state: &ReviewFindingState| *state == settled || *state == ReviewFindingState::Withdrawn;
     assert!(states.iter().all(is_over), "{states:?}");
 
-    let before = format!("{:?}", world.vendors.linear().issue("ENG-1").snapshot());
+    let before = format!("{:?}", env.vendors.linear().issue("ENG-1").snapshot());
     repo.merge_pull(number).unwrap();
-    told(&world).await;
-    world.tick().await;
-    assert!(world.app.store.read(dedup::all).unwrap().is_empty());
-    let shown = world.admin_get("/api/pulls").await;
+    wait_for_webhooks(&env).await;
+    env.tick().await;
+    assert!(env.app.store.read(dedup::all).unwrap().is_empty());
+    let shown = env.admin_get("/api/pulls").await;
     let pull = &shown["pulls"][0];
     assert_eq!(
         (&pull["state"], &pull["iterations"]),
@@ -301,225 +302,227 @@ async fn a_maintainers_word_becomes_a_commit_on_the_same_branch_and_nobody_elses
     );
     assert_eq!(
         before,
-        format!("{:?}", world.vendors.linear().issue("ENG-1").snapshot())
+        format!("{:?}", env.vendors.linear().issue("ENG-1").snapshot())
     );
-    world.finish().await;
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn feedback_waits_for_its_turn_and_is_never_lost() {
-    let world = env_with_pending_runs().await;
-    let number = open_pull(&world, "ENG-1").await;
-    let repo = world.repo();
+async fn feedback_waits_for_the_active_run_and_is_not_lost() {
+    let env = env_with_pending_runs().await;
+    let number = open_pull(&env, "ENG-1").await;
+    let repo = env.repo();
 
-    // Paused, unmapped, or nobody can be asked: it waits.
+    // Feedback waits while the project is paused, and while GitHub cannot return the author's role.
     repo.add_comment(number, "mia", "- [ ] one");
-    set_paused(&world, "ENG", true).await;
-    quiet(&world).await;
-    assert_eq!(follow_up_jobs(&world, "ENG-1"), []);
-    set_paused(&world, "ENG", false).await;
-    let github = world.vendors.faults(FakeService::GitHub);
+    set_paused(&env, "ENG", true).await;
+    pass_quiet_period(&env).await;
+    assert_eq!(follow_up_jobs(&env, "ENG-1"), []);
+    set_paused(&env, "ENG", false).await;
+    let github = env.vendors.faults(FakeService::GitHub);
     for _ in 0..8 {
         github.inject_on_match("/permission", InjectedFault::ErrorStatus(500));
     }
-    quiet(&world).await;
+    pass_quiet_period(&env).await;
     assert_eq!(
-        states(&world, number),
+        states(&env, number),
         [ReviewFindingState::New],
-        "it is asked again"
+        "the role is requested again"
     );
     github.clear();
     repo.add_comment(number, "mia", "- [ ] two");
-    quiet(&world).await;
-    let first = follow_up_jobs(&world, "ENG-1");
-    assert_eq!(first.len(), 1, "one for both");
+    pass_quiet_period(&env).await;
+    let first = follow_up_jobs(&env, "ENG-1");
+    assert_eq!(first.len(), 1, "one run for both comments");
     let findings = repo.runs()[0].inputs["findings"]
         .as_str()
         .unwrap()
         .to_owned();
     assert!(findings.contains("- [ ] one") && findings.contains("2. By mia:\n- [ ] two"));
 
-    // One at a time: what is said meanwhile waits, and so does a command.
+    // One run at a time: new feedback and commands wait.
     repo.add_review_comment(number, "mia", "a.txt", 1, "three");
     repo.add_comment(number, "mia", "/agent-implement four");
-    quiet(&world).await;
-    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 1);
-    apply_event(&world, &first[0].id, result_reported(RunOutcome::Success)).await;
+    pass_quiet_period(&env).await;
+    assert_eq!(follow_up_jobs(&env, "ENG-1").len(), 1);
+    apply_event(&env, &first[0].id, result_reported(RunOutcome::Success)).await;
     let resolved = ReviewFindingState::Resolved {
         job: first[0].id.clone(),
     };
     assert_eq!(
-        states(&world, number)
+        states(&env, number)
             .iter()
             .filter(|state| **state == resolved)
             .count(),
         2
     );
-    world.tick().await;
-    let second = follow_up_jobs(&world, "ENG-1").pop().unwrap();
+    env.tick().await;
+    let second = follow_up_jobs(&env, "ENG-1").pop().unwrap();
     assert_eq!(
         second.kind,
         JobKind::GapFill,
-        "what people ask for goes first"
+        "commands run before follow-ups"
     );
     assert_eq!(repo.runs()[1].inputs["instruction"], "four");
-    quiet(&world).await;
-    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 2);
+    pass_quiet_period(&env).await;
+    assert_eq!(follow_up_jobs(&env, "ENG-1").len(), 2);
 
-    // An operator's stop is told.
+    // A cancellation by an operator is reported.
     apply_event(
-        &world,
+        &env,
         &second.id,
         JobEvent::Cancelled {
             by: "an operator".into(),
         },
     )
     .await;
-    let said = our_comments(&world, number);
+    let comments = our_comments(&env, number);
     assert!(
-        said.len() == 1 && said[0].starts_with("Gap fill failed: stopped by an operator"),
-        "{said:?}"
+        comments.len() == 1 && comments[0].starts_with("Gap fill failed: stopped by an operator"),
+        "{comments:?}"
     );
-    world.tick().await;
-    let third = follow_up_jobs(&world, "ENG-1").pop().unwrap();
+    env.tick().await;
+    let third = follow_up_jobs(&env, "ENG-1").pop().unwrap();
     assert_eq!(third.kind, JobKind::FollowUp);
     let findings = repo.runs()[2].inputs["findings"].clone();
     assert_eq!(findings, "1. By mia, at a.txt:1:\nthree");
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_follow_up_is_told_and_tried_again_within_the_budget() {
-    let world = env_with_pending_runs().await;
-    let number = open_pull(&world, "ENG-1").await;
-    let repo = world.repo();
+async fn a_failed_follow_up_is_reported_and_retried_within_the_daily_limit() {
+    let env = env_with_pending_runs().await;
+    let number = open_pull(&env, "ENG-1").await;
+    let repo = env.repo();
     repo.add_comment(number, "mia", "- [ ] never works");
-    quiet(&world).await;
+    pass_quiet_period(&env).await;
     for tries in 1..=4 {
-        let jobs = follow_up_jobs(&world, "ENG-1");
+        let jobs = follow_up_jobs(&env, "ENG-1");
         assert_eq!(jobs.len(), tries);
         apply_event(
-            &world,
+            &env,
             &jobs[tries - 1].id,
             result_reported(RunOutcome::Failure),
         )
         .await;
-        let failures = our_comments(&world, number);
+        let failures = our_comments(&env, number);
         let failed = "Follow-up failed: Nothing to commit: no file changes in the working tree";
         let failures = failures
             .iter()
-            .filter(|said| said.starts_with(failed))
+            .filter(|comment| comment.starts_with(failed))
             .count();
-        assert_eq!(failures, tries, "each is told once");
-        world.advance_clock(Duration::from_secs(9 * 60));
-        world.tick().await;
-        assert_eq!(follow_up_jobs(&world, "ENG-1").len(), tries, "not at once");
-        world.advance_clock(Duration::from_secs(61));
-        world.tick().await;
+        assert_eq!(failures, tries, "each failure is reported once");
+        env.advance_clock(Duration::from_secs(9 * 60));
+        env.tick().await;
+        assert_eq!(follow_up_jobs(&env, "ENG-1").len(), tries, "not at once");
+        env.advance_clock(Duration::from_secs(61));
+        env.tick().await;
     }
-    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 4);
-    assert_eq!(states(&world, number), [ReviewFindingState::Abandoned]);
-    let said = our_comments(&world, number);
+    assert_eq!(follow_up_jobs(&env, "ENG-1").len(), 4);
+    assert_eq!(states(&env, number), [ReviewFindingState::Abandoned]);
+    let comments = our_comments(&env, number);
     assert_eq!(
-        said.iter()
-            .filter(|said| said.contains("could not be worked in"))
+        comments
+            .iter()
+            .filter(|comment| comment.contains("could not be resolved by several follow-ups"))
             .count(),
         1,
-        "{said:?}"
+        "{comments:?}"
     );
 
-    // More waits until the day is over, and people are told so once.
+    // More feedback waits until the day is over. One comment reports it.
     repo.add_comment(number, "mia", "- [ ] another");
-    quiet(&world).await;
-    world.tick().await;
-    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 4);
-    let pauses = |world: &TestEnv| {
-        let said = our_comments(world, number);
-        said.iter()
-            .filter(|said| said.contains("4 automatic follow-ups of a day"))
+    pass_quiet_period(&env).await;
+    env.tick().await;
+    assert_eq!(follow_up_jobs(&env, "ENG-1").len(), 4);
+    let pauses = |env: &TestEnv| {
+        let comments = our_comments(env, number);
+        comments
+            .iter()
+            .filter(|comment| comment.contains("4 automatic follow-ups per day"))
             .count()
     };
-    assert_eq!(pauses(&world), 1);
+    assert_eq!(pauses(&env), 1);
     repo.add_comment(number, "mia", "/agent-implement");
-    told(&world).await;
-    world.tick().await;
-    let asked = follow_up_jobs(&world, "ENG-1").pop().unwrap();
+    wait_for_webhooks(&env).await;
+    env.tick().await;
+    let gap_fill = follow_up_jobs(&env, "ENG-1").pop().unwrap();
     assert_eq!(
-        asked.kind,
+        gap_fill.kind,
         JobKind::GapFill,
-        "what people ask for counts against nothing"
+        "commands do not count against the daily limit"
     );
-    apply_event(&world, &asked.id, result_reported(RunOutcome::Success)).await;
-    world.advance_clock(Duration::from_secs(24 * 60 * 60));
-    world.tick().await;
-    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 6);
-    assert_eq!(pauses(&world), 1);
-    world.stop().await;
+    apply_event(&env, &gap_fill.id, result_reported(RunOutcome::Success)).await;
+    env.advance_clock(Duration::from_secs(24 * 60 * 60));
+    env.tick().await;
+    assert_eq!(follow_up_jobs(&env, "ENG-1").len(), 6);
+    assert_eq!(pauses(&env), 1);
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_comment_is_one_run_whoever_tells_of_it() {
-    let world = env_with_pending_runs().await;
-    let number = open_pull(&world, "ENG-1").await;
-    let repo = world.repo();
+async fn a_command_starts_one_run_whether_webhook_or_trigger_arrives_first() {
+    let env = env_with_pending_runs().await;
+    let number = open_pull(&env, "ENG-1").await;
+    let repo = env.repo();
     let trigger = async |instruction: &str| {
         let body = json!({"issueKey": "ENG-1", "prNumber": number, "instruction": instruction});
         let done = std::sync::atomic::AtomicBool::new(false);
-        let (told, ()) = tokio::join!(
+        let (response, ()) = tokio::join!(
             async {
-                let told = send_trigger(&world, body).await;
+                let response = send_trigger(&env, body).await;
                 done.store(true, std::sync::atomic::Ordering::SeqCst);
-                told
+                response
             },
             async {
                 while !done.load(std::sync::atomic::Ordering::SeqCst) {
-                    world.tick().await;
+                    env.tick().await;
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             }
         );
-        told
+        response
     };
 
-    // A stranger's command is none.
+    // A command of a user without write access is ignored.
     repo.add_comment(number, "guest", "/agent-implement mine it");
-    told(&world).await;
-    world.tick().await;
-    assert_eq!(follow_up_jobs(&world, "ENG-1"), []);
+    wait_for_webhooks(&env).await;
+    env.tick().await;
+    assert_eq!(follow_up_jobs(&env, "ENG-1"), []);
 
-    // The webhook first.
+    // The webhook arrives before the trigger.
     repo.add_comment(number, "mia", "/agent-implement say it\nlouder");
-    told(&world).await;
-    world.tick().await;
-    let first = follow_up_jobs(&world, "ENG-1").remove(0);
+    wait_for_webhooks(&env).await;
+    env.tick().await;
+    let first = follow_up_jobs(&env, "ENG-1").remove(0);
     let same = trigger("say it\nlouder").await;
     assert_eq!((same.status, &same.body["jobId"]), (200, &json!(first.id)));
-    // A second comment of the same words is a second run, in its turn, whoever tells of it first.
+    // A second comment with the same text is a second run, queued after the first.
     repo.add_comment(number, "mia", "/agent-implement say it louder");
-    told(&world).await;
+    wait_for_webhooks(&env).await;
     let waits = trigger("say it louder").await;
     assert_eq!(
         waits.body,
         json!({"ok": true, "dispatched": false, "queued": true})
     );
-    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 1);
-    apply_event(&world, &first.id, result_reported(RunOutcome::Success)).await;
-    world.tick().await;
-    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 2);
+    assert_eq!(follow_up_jobs(&env, "ENG-1").len(), 1);
+    apply_event(&env, &first.id, result_reported(RunOutcome::Success)).await;
+    env.tick().await;
+    assert_eq!(follow_up_jobs(&env, "ENG-1").len(), 2);
 
-    // The workflow first.
-    world.advance_clock(Duration::from_secs(1));
+    // The trigger arrives before the webhook.
+    env.advance_clock(Duration::from_secs(1));
     apply_event(
-        &world,
-        &follow_up_jobs(&world, "ENG-1")[1].id,
+        &env,
+        &follow_up_jobs(&env, "ENG-1")[1].id,
         result_reported(RunOutcome::Success),
     )
     .await;
     let third = trigger("and softer").await;
     assert_eq!(third.status, 200, "{third:?}");
     repo.add_comment(number, "mia", "/agent-implement and softer");
-    told(&world).await;
-    let answer = world
+    wait_for_webhooks(&env).await;
+    let answer = env
         .vendors
         .github()
         .webhook_deliveries()
@@ -531,30 +534,30 @@ async fn a_comment_is_one_run_whoever_tells_of_it() {
         "known"
     );
     apply_event(
-        &world,
-        &follow_up_jobs(&world, "ENG-1")[2].id,
+        &env,
+        &follow_up_jobs(&env, "ENG-1")[2].id,
         result_reported(RunOutcome::Failure),
     )
     .await;
-    world.tick().await;
-    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 3);
-    let said = our_comments(&world, number);
+    env.tick().await;
+    assert_eq!(follow_up_jobs(&env, "ENG-1").len(), 3);
+    let comments = our_comments(&env, number);
     assert!(
-        said.len() == 1 && said[0].starts_with("Gap fill failed: Nothing to commit"),
-        "told once: {said:?}"
+        comments.len() == 1 && comments[0].starts_with("Gap fill failed: Nothing to commit"),
+        "reported once: {comments:?}"
     );
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_no_webhook_told_is_found_by_looking() {
-    let world = env_with_pending_runs().await;
+async fn reconciliation_finds_feedback_that_no_webhook_delivered() {
+    let env = env_with_pending_runs().await;
     let (number, merged) = (
-        open_pull(&world, "ENG-1").await,
-        open_pull(&world, "ENG-2").await,
+        open_pull(&env, "ENG-1").await,
+        open_pull(&env, "ENG-2").await,
     );
-    let repo = world.repo();
-    world.vendors.github().set_webhook_faults(WebhookFaults {
+    let repo = env.repo();
+    env.vendors.github().set_webhook_faults(WebhookFaults {
         loss_rate: 1.0,
         ..WebhookFaults::default()
     });
@@ -574,14 +577,14 @@ async fn what_no_webhook_told_is_found_by_looking() {
     let gone = repo.add_review(number, "mia", "CHANGES_REQUESTED", "Rewrite it.");
     repo.dismiss_review(gone);
     repo.add_comment(number, BOT, "- [ ] our own words");
-    quiet(&world).await;
-    assert_eq!(world.vendors.github().webhook_deliveries().len(), 0);
-    assert_eq!(follow_up_jobs(&world, "ENG-1"), []);
+    pass_quiet_period(&env).await;
+    assert_eq!(env.vendors.github().webhook_deliveries().len(), 0);
+    assert_eq!(follow_up_jobs(&env, "ENG-1"), []);
 
-    reconcile::run_once(&world.app).await.unwrap();
+    reconcile::run_once(&env.app).await.unwrap();
     repo.merge_pull(merged).unwrap();
-    reconcile::run_once(&world.app).await.unwrap();
-    let shown = world.admin_get("/api/pulls").await;
+    reconcile::run_once(&env.app).await.unwrap();
+    let shown = env.admin_get("/api/pulls").await;
     assert_eq!(
         (&shown["healing"]["sweeps"], &shown["healing"]["found"]),
         (&json!(2), &json!(3))
@@ -598,14 +601,14 @@ async fn what_no_webhook_told_is_found_by_looking() {
         (&json!(2), &json!("merged"))
     );
 
-    // While nothing changes, nothing is read but a list that has not changed.
-    let before = world.vendors.requests().len();
-    reconcile::run_once(&world.app).await.unwrap();
-    let asked = world.vendors.requests().all().split_off(before);
-    let asked: Vec<_> = asked.iter().map(|one| one.status.unwrap()).collect();
-    assert_eq!(asked, [304], "one list that has not changed");
+    // Without changes, reconciliation sends a single conditional request.
+    let before = env.vendors.requests().len();
+    reconcile::run_once(&env.app).await.unwrap();
+    let requests = env.vendors.requests().all().split_off(before);
+    let statuses: Vec<_> = requests.iter().map(|one| one.status.unwrap()).collect();
+    assert_eq!(statuses, [304], "one list that has not changed");
 
-    quiet(&world).await;
+    pass_quiet_period(&env).await;
     let findings = repo.runs()[0].inputs["findings"]
         .as_str()
         .unwrap()
@@ -616,34 +619,34 @@ async fn what_no_webhook_told_is_found_by_looking() {
     );
     assert!(!findings.contains("Rewrite") && !findings.contains("settled"));
 
-    // A command that nobody told of is started, once.
+    // A command without a webhook is started once.
     apply_event(
-        &world,
-        &follow_up_jobs(&world, "ENG-1")[0].id,
+        &env,
+        &follow_up_jobs(&env, "ENG-1")[0].id,
         result_reported(RunOutcome::Success),
     )
     .await;
     next_second().await;
     repo.add_comment(number, "mia", "/agent-implement once");
     for _ in 0..3 {
-        reconcile::run_once(&world.app).await.unwrap();
-        world.tick().await;
-        for job in follow_up_jobs(&world, "ENG-1")
+        reconcile::run_once(&env.app).await.unwrap();
+        env.tick().await;
+        for job in follow_up_jobs(&env, "ENG-1")
             .iter()
             .filter(|job| job.is_active())
         {
-            apply_event(&world, &job.id, result_reported(RunOutcome::Success)).await;
+            apply_event(&env, &job.id, result_reported(RunOutcome::Success)).await;
         }
     }
-    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 2);
+    assert_eq!(follow_up_jobs(&env, "ENG-1").len(), 2);
 
-    // Nothing is done on a pull request that is closed, and it is done when it is open again.
+    // Feedback on a closed pull request is withdrawn and starts no run.
     next_second().await;
     repo.add_review_comment(number, "mia", "a.txt", 2, "And this leaks.");
-    reconcile::run_once(&world.app).await.unwrap();
+    reconcile::run_once(&env.app).await.unwrap();
     repo.close_pull(number);
-    quiet(&world).await;
-    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 2);
-    assert!(states(&world, number).contains(&ReviewFindingState::Withdrawn));
-    world.stop().await;
+    pass_quiet_period(&env).await;
+    assert_eq!(follow_up_jobs(&env, "ENG-1").len(), 2);
+    assert!(states(&env, number).contains(&ReviewFindingState::Withdrawn));
+    env.stop().await;
 }

@@ -1,5 +1,5 @@
-//! The sensitive-file guard, from the agent's work tree to the ticket: what is blocked, what is
-//! permitted, and what arrives at the host.
+//! The sensitive-file guard from the agent's work tree to the ticket: blocked files, allowed files, and
+//! what reaches the repository host.
 
 use domain::job::JobState;
 use domain::report::FailureCode;
@@ -7,7 +7,7 @@ use fake_vendors::scripted_agent::{Script, ScriptStep};
 
 use crate::test_env::TestEnv;
 
-/// A token of a published format. It does not stand in this file, so that nobody takes it for one.
+/// Token in a published format. It is assembled, so that no scanner reports this file.
 fn token() -> String {
     ["gh", "p_", "q7Zk9LmTbX2wVr8NpYc5HdJf3sGtKe41uAoW"].concat()
 }
@@ -22,7 +22,7 @@ fn database_url() -> String {
     ["postgres://shop:", "q7Zk9LmTbX2w", "@db.shop-prod.net/shop"].concat()
 }
 
-/// One row of the table: the files of a ticket, and the lines of its comment.
+/// Ticket key, its files, and the expected lines of its comment.
 type Row = (&'static str, Vec<(&'static str, String)>, Vec<&'static str>);
 
 fn rows() -> Vec<Row> {
@@ -84,17 +84,17 @@ fn rows() -> Vec<Row> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_category_blocks_the_push_and_the_ticket_names_every_file() {
-    let world = TestEnv::start().await;
+async fn blocks_each_category_and_names_every_file() {
+    let env = TestEnv::start().await;
     for (key, files, _) in rows() {
         let steps = files
             .iter()
             .map(|(path, text)| ScriptStep::write(path, text));
-        world.set_agent_script(key, Script::new().pass(steps));
-        world.create_labelled_issue(key, "Add the feature");
+        env.set_agent_script(key, Script::new().pass(steps));
+        env.create_labelled_issue(key, "Add the feature");
     }
     for (key, _, lines) in rows() {
-        let job = world.wait_for_job_end(key).await;
+        let job = env.wait_for_job_end(key).await;
         let JobState::Failed { code, .. } = &job.state else {
             panic!("{key}: {:?}", job.state);
         };
@@ -105,50 +105,50 @@ async fn each_category_blocks_the_push_and_the_ticket_names_every_file() {
             "🔒 Blocked by security guardrail\n\nPush blocked: {} sensitive file(s) would be committed:{listed}",
             lines.len()
         );
-        assert_eq!(world.comments(key), [expected], "{key}");
+        assert_eq!(env.comments(key), [expected], "{key}");
     }
-    assert_eq!(world.repo().branches(), ["main"], "nothing was pushed");
-    assert!(world.repo().pulls().is_empty());
-    world.finish().await;
+    assert_eq!(env.repo().branches(), ["main"], "nothing was pushed");
+    assert!(env.repo().pulls().is_empty());
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_base_branch_permits_files_and_never_a_private_key() {
-    let world = TestEnv::start().await;
+async fn honors_the_allow_list_of_the_base_branch_except_for_private_keys() {
+    let env = TestEnv::start().await;
     let permitted = "guard:\n  allow:\n    - \"fixtures/**\"\n";
     let files = [(".agent-implement/config.yml", permitted)];
-    world.repo().commit("main", &files, "Permit").unwrap();
+    env.repo().commit("main", &files, "Permit").unwrap();
     let samples = [
         ScriptStep::write("fixtures/sample.env", "KEY=1\n"),
         ScriptStep::write("fixtures/token.txt", &token()),
     ];
-    world.set_agent_script("ENG-1", Script::new().pass(samples));
-    let own_list = "guard:\n  allow: [\"**\"]\n";
-    let greedy = [
-        ScriptStep::write(".agent-implement/config.yml", own_list),
+    env.set_agent_script("ENG-1", Script::new().pass(samples));
+    let allow_everything = "guard:\n  allow: [\"**\"]\n";
+    let overreaching = [
+        ScriptStep::write(".agent-implement/config.yml", allow_everything),
         ScriptStep::write("src/token.txt", &token()),
         ScriptStep::write("fixtures/key.txt", &private_key()),
     ];
-    world.set_agent_script("ENG-2", Script::new().pass(greedy));
-    world.create_labelled_issue("ENG-1", "Add samples");
-    world.create_labelled_issue("ENG-2", "Permit everything");
+    env.set_agent_script("ENG-2", Script::new().pass(overreaching));
+    env.create_labelled_issue("ENG-1", "Add samples");
+    env.create_labelled_issue("ENG-2", "Permit everything");
 
-    let job = world.wait_for_job_end("ENG-1").await;
+    let job = env.wait_for_job_end("ENG-1").await;
     assert_eq!(job.state, JobState::Completed);
-    let text = world.repo().read_file(&job.branch, "fixtures/token.txt");
+    let text = env.repo().read_file(&job.branch, "fixtures/token.txt");
     assert_eq!(text, Some(token()));
-    world.wait_for_job_end("ENG-2").await;
-    let comments = world.comments("ENG-2");
+    env.wait_for_job_end("ENG-2").await;
+    let comments = env.comments("ENG-2");
     let expected = "Push blocked: 2 sensitive file(s) would be committed:\n\
                     - fixtures/key.txt: private keys and certificates (private key)\n\
                     - src/token.txt: tokens and auth files (GitHub token)";
     assert!(comments[0].ends_with(expected), "{comments:?}");
-    world.finish().await;
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_agent_committed_and_took_back_never_arrives() {
-    let world = TestEnv::start().await;
+async fn never_pushes_what_the_agent_committed_and_removed() {
+    let env = TestEnv::start().await;
     let commit = "git add -A && git -c user.name=x -c user.email=x@x commit -qm";
     let steps = [
         ScriptStep::write("src/token.txt", &token()),
@@ -162,17 +162,17 @@ async fn what_the_agent_committed_and_took_back_never_arrives() {
         ),
         ScriptStep::write(".gitlab-ci.yml", "stages: []\n"),
     ];
-    world.set_agent_script("ENG-1", Script::new().pass(steps));
-    world.create_labelled_issue("ENG-1", "Add the feature");
-    let job = world.wait_for_job_end("ENG-1").await;
+    env.set_agent_script("ENG-1", Script::new().pass(steps));
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    let job = env.wait_for_job_end("ENG-1").await;
     assert_eq!(job.state, JobState::Completed);
 
-    let repo = world.repo();
+    let repo = env.repo();
     let ours = repo.commits(&job.branch).len() - repo.commits("main").len();
-    assert_eq!(ours, 1, "the agent's own commits stay where they are");
+    assert_eq!(ours, 1, "the agent's own commits are not pushed");
     let objects = std::process::Command::new("git")
         .args(["cat-file", "--batch-all-objects", "--batch"])
-        .current_dir(world.vendors.dir().join("git/acme/shop.git"))
+        .current_dir(env.vendors.dir().join("git/acme/shop.git"))
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&objects.stdout).into_owned();
@@ -180,17 +180,17 @@ async fn what_the_agent_committed_and_took_back_never_arrives() {
 
     let body = &repo.pulls()[0].body;
     for named in [
-        "steer CI, agents or reviews:\n\n- .gitlab-ci.yml\n",
+        "control CI, agents or reviews:\n\n- .gitlab-ci.yml\n",
         "- src/settings.ts: tokens and auth files (possible secret)\n",
     ] {
         assert!(body.contains(named), "{named} in {body}");
     }
-    world.finish().await;
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_as_a_name_or_as_the_target_of_a_link_blocks_the_push() {
-    let world = TestEnv::start().await;
+async fn blocks_tokens_in_file_names_and_link_targets() {
+    let env = TestEnv::start().await;
     let token = token();
     let steps = [
         ScriptStep::write(&format!("docs/{token}.md"), "fine\n"),
@@ -198,47 +198,47 @@ async fn a_token_as_a_name_or_as_the_target_of_a_link_blocks_the_push() {
         ScriptStep::symlink("link", &format!("docs/{token}")),
         ScriptStep::write("feature.txt", "done\n"),
     ];
-    world.set_agent_script("ENG-1", Script::new().pass(steps));
-    world.create_labelled_issue("ENG-1", "Add the feature");
-    let job = world.wait_for_job_end("ENG-1").await;
+    env.set_agent_script("ENG-1", Script::new().pass(steps));
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    let job = env.wait_for_job_end("ENG-1").await;
     assert_eq!(job.state.status(), "failed");
-    assert_eq!(world.repo().branches(), ["main"], "nothing was pushed");
+    assert_eq!(env.repo().branches(), ["main"], "nothing was pushed");
     let what = "tokens and auth files (GitHub token)";
     let expected = format!(
         "🔒 Blocked by security guardrail\n\nPush blocked: 3 sensitive file(s) would be committed:\n\
          - docs/[redacted]: {what}\n- [redacted]/deep/fine.txt: {what}\n- link: {what}"
     );
-    assert_eq!(world.comments("ENG-1"), [expected]);
-    world.finish().await;
+    assert_eq!(env.comments("ENG-1"), [expected]);
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_only_renamed_is_not_new() {
-    let world = TestEnv::start().await;
+async fn treats_a_renamed_file_as_unchanged() {
+    let env = TestEnv::start().await;
     let old = format!("const t = '{}';\n", token());
     let files = [("config/old.ts", old.as_str()), ("sample.txt", "KEY=1\n")];
-    world.repo().commit("main", &files, "Seed").unwrap();
+    env.repo().commit("main", &files, "Seed").unwrap();
     let renames = "mkdir lib && mv config/old.ts lib/new.ts && mv sample.txt .env";
-    world.set_agent_script("ENG-1", Script::new().pass([ScriptStep::run(renames)]));
+    env.set_agent_script("ENG-1", Script::new().pass([ScriptStep::run(renames)]));
     let changed =
         "mv config/old.ts new.ts && echo more >>new.ts && mv sample.txt .env && echo B=2 >>.env";
-    world.set_agent_script("ENG-2", Script::new().pass([ScriptStep::run(changed)]));
-    world.create_labelled_issue("ENG-1", "Move files");
-    world.create_labelled_issue("ENG-2", "Move and change files");
+    env.set_agent_script("ENG-2", Script::new().pass([ScriptStep::run(changed)]));
+    env.create_labelled_issue("ENG-1", "Move files");
+    env.create_labelled_issue("ENG-2", "Move and change files");
 
-    let job = world.wait_for_job_end("ENG-1").await;
+    let job = env.wait_for_job_end("ENG-1").await;
     assert_eq!(
         job.state,
         JobState::Completed,
         "{:?}",
-        world.comments("ENG-1")
+        env.comments("ENG-1")
     );
-    assert_eq!(world.repo().read_file(&job.branch, "lib/new.ts"), Some(old));
-    world.wait_for_job_end("ENG-2").await;
-    let comments = world.comments("ENG-2");
+    assert_eq!(env.repo().read_file(&job.branch, "lib/new.ts"), Some(old));
+    env.wait_for_job_end("ENG-2").await;
+    let comments = env.comments("ENG-2");
     let expected = "Push blocked: 2 sensitive file(s) would be committed:\n\
                     - .env: environment and config files (file name)\n\
                     - new.ts: tokens and auth files (GitHub token)";
     assert!(comments[0].ends_with(expected), "{comments:?}");
-    world.finish().await;
+    env.finish().await;
 }

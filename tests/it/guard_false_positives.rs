@@ -1,4 +1,4 @@
-//! The guard on source that other people wrote: what stops nobody's work there stops nobody's here.
+//! The guard must not block third-party source code.
 
 use std::path::{Path, PathBuf};
 
@@ -6,52 +6,53 @@ use domain::sensitive_files::{AllowList, GuardReason, GuardVerdict, SecretCatego
 
 use crate::requirements::require;
 
-/// One false alarm in so many files is one too many.
+/// Maximum rate of false positives: one per this many files.
 const FILES_PER_ALARM: usize = 10_000;
 
 #[test]
 fn third_party_source_is_not_blocked() {
-    let sources = registry().ok_or("this machine has no sources of crates");
+    let sources = registry_sources().ok_or("this machine has no sources of crates");
     let Some(root) = require("crates", "the guard on source of others", sources) else {
         return;
     };
-    let none = AllowList::default();
-    let (mut files, mut keys, mut alarms) = (0, Vec::new(), Vec::new());
-    each_file(&root, &mut |path, content| {
+    let allow_list = AllowList::default();
+    let (mut files, mut keys, mut false_positives) = (0, Vec::new(), Vec::new());
+    visit_files(&root, &mut |path, content| {
         files += 1;
-        let inside = path.strip_prefix(&root).unwrap().to_string_lossy();
-        if let GuardVerdict::Block(reason) = check_file(&inside, b"", content, &none) {
-            let line = format!("{inside}: {reason}");
-            // Crates of cryptography test themselves with keys, and those are keys.
+        let relative_path = path.strip_prefix(&root).unwrap().to_string_lossy();
+        if let GuardVerdict::Block(reason) = check_file(&relative_path, b"", content, &allow_list) {
+            let line = format!("{relative_path}: {reason}");
+            // Cryptography crates contain keys for their tests; those are real keys.
             match reason {
                 GuardReason::FileName(SecretCategory::KeysAndCertificates)
                 | GuardReason::Content(SecretCategory::KeysAndCertificates, _) => keys.push(line),
-                _ => alarms.push(line),
+                _ => false_positives.push(line),
             }
         }
     });
     println!("{files} files, {} with keys", keys.len());
     assert!(
-        alarms.len() * FILES_PER_ALARM <= files.max(FILES_PER_ALARM),
+        false_positives.len() * FILES_PER_ALARM <= files.max(FILES_PER_ALARM),
         "{} of {files}:\n{}",
-        alarms.len(),
-        alarms.join("\n")
+        false_positives.len(),
+        false_positives.join("\n")
     );
     println!("{}", keys.join("\n"));
 }
 
-fn registry() -> Option<PathBuf> {
-    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")))?;
-    Some(home.join("registry/src")).filter(|root| root.is_dir())
+fn registry_sources() -> Option<PathBuf> {
+    let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let cargo_home =
+        cargo_home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")))?;
+    Some(cargo_home.join("registry/src")).filter(|root| root.is_dir())
 }
 
-fn each_file(root: &Path, look: &mut impl FnMut(&Path, &[u8])) {
+fn visit_files(root: &Path, visit: &mut impl FnMut(&Path, &[u8])) {
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap().flatten() {
             let kind = entry.file_type().unwrap();
-            // The samples of another scanner are what they look like.
+            // Test data of another secret scanner contains real secrets on purpose.
             let is_scanner = entry
                 .file_name()
                 .to_string_lossy()
@@ -59,9 +60,9 @@ fn each_file(root: &Path, look: &mut impl FnMut(&Path, &[u8])) {
             if kind.is_dir() && !is_scanner {
                 folders.push(entry.path());
             } else if kind.is_file() {
-                // One that vanishes while we look is nobody's loss.
+                // A file may vanish during the scan.
                 if let Ok(content) = std::fs::read(entry.path()) {
-                    look(&entry.path(), &content);
+                    visit(&entry.path(), &content);
                 }
             }
         }

@@ -1,6 +1,7 @@
-//! The spec's *Issue lifecycle*, row by row and on both systems; and what asks for another run.
+//! Issue lifecycle, row by row on both ticketing systems, and what triggers another run.
+//! See docs/behaviour.md#issue-lifecycle.
 //!
-//! The engine is turned by hand, so that a ticket can be looked at between two of its turns.
+//! The engine is ticked manually, so that a ticket can be checked between two ticks.
 
 use std::time::Duration;
 
@@ -17,81 +18,81 @@ use crate::test_ticket::{SYSTEMS, TestTicket, mapping_for, with_planning};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Longer than any story: a run that is queued for so long does not begin.
-const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
+/// Start delay longer than any test: a run that is queued for so long does not start.
+const LONGER_THAN_TEST: Duration = Duration::from_secs(24 * 3600);
 
-/// How many walks go side by side?
-const SIDE_BY_SIDE: usize = 3;
+/// Maximum number of rows tested concurrently.
+const MAX_CONCURRENT_ROWS: usize = 3;
 
-/// A row of the table: where a ticket is taken, and what it shows there.
+/// Row of the lifecycle table: a transition and the expected state of the ticket after it.
 struct Row {
-    moves: &'static str,
+    transition: &'static str,
     planning: bool,
     script: Script,
     to: Stop,
-    /// Its last job's status.
+    /// Expected status of the ticket's last job.
     job: &'static str,
-    /// On Linear: all of its labels beside the one that is not ours.
+    /// Expected labels on Linear, without the label `bug`.
     labels: &'static [&'static str],
-    /// On Jira: the value of `Agent-Implement Status`.
+    /// Expected value of `Agent-Implement Status` on Jira.
     status: &'static str,
-    /// All of its comments.
-    said: Vec<Said>,
+    /// Expected comments, complete.
+    comments: Vec<ExpectedComment>,
 }
 
-/// Where a walk ends.
+/// Point at which a row is checked.
 #[derive(Clone, Copy, PartialEq)]
 enum Stop {
-    /// The engine has seen the ticket; its mapping is paused.
+    /// The engine has polled the ticket; its mapping is paused.
     Seen,
-    /// The n-th run is dispatched, and has not begun.
+    /// The n-th run is dispatched and has not started.
     Dispatched(usize),
-    /// The n-th run has ended, and all it owed is told.
+    /// The n-th run has ended and its effects are performed.
     Ended(usize),
 }
 
-/// One comment.
-enum Said {
-    /// The same words on both systems.
-    Words(&'static str),
-    /// The link to the pull request.
+/// Expected comment.
+enum ExpectedComment {
+    /// The same text on both systems.
+    Text(&'static str),
+    /// Link to the pull request.
     PullRequest,
-    /// Markdown on Linear, and its words on Jira.
-    Formed {
+    /// Markdown on Linear, plain text on Jira.
+    Formatted {
         linear: &'static str,
         jira: &'static str,
     },
-    /// The end of the run's log under its label, after everything else.
-    Excerpt(&'static str),
+    /// Log excerpt with this label, after all other comments.
+    LogExcerpt(&'static str),
 }
 
 fn rows() -> Vec<Row> {
-    use Said::{Excerpt, Formed, PullRequest, Words};
+    use ExpectedComment::{Formatted, LogExcerpt, PullRequest, Text};
     use Stop::{Dispatched, Ended, Seen};
-    let works = || Script::new().pass(write_steps());
+    let write_script = || Script::new().pass(write_steps());
     let plan = || planning_script([ScriptStep::message("A plan in one sentence.")]);
-    let planned = Words("A plan in one sentence.");
+    let planned = Text("A plan in one sentence.");
     let finding = ScriptedReview::block("A race", "feature.txt:1", "two writers", "lock it");
     let secret = [
         ScriptStep::write("feature.txt", "done\n"),
         ScriptStep::write(".env", "PASSWORD=correct-horse\n"),
         ScriptStep::write("id_rsa", "not even a key\n"),
     ];
-    let row = |moves, to, script| Row {
-        moves,
+    let row = |transition, to, script| Row {
+        transition,
         planning: false,
         script,
         to,
         job: "",
         labels: &[],
         status: "",
-        said: Vec::new(),
+        comments: Vec::new(),
     };
     vec![
         Row {
             labels: &["Agent-Implement"],
             status: "Ready",
-            ..row("flagged: triggered", Seen, works())
+            ..row("labelled: triggered", Seen, write_script())
         },
         Row {
             planning: true,
@@ -104,25 +105,25 @@ fn rows() -> Vec<Row> {
             job: "dispatched",
             labels: &["Agent-Implement", "Agent-Working"],
             status: "Implementing",
-            ..row("triggered: implementing", Dispatched(1), works())
+            ..row("triggered: implementing", Dispatched(1), write_script())
         },
         Row {
             planning: true,
             job: "completed",
             labels: &["Agent-Implement", "Plan-Complete"],
             status: "Plan Approved",
-            said: vec![planned],
+            comments: vec![planned],
             ..row("planning: plan complete", Ended(1), plan())
         },
         Row {
             planning: true,
             job: "failed",
             status: "Planning Failed",
-            said: vec![
-                Words(
-                    "Planning failed: model invocation failed with exit code 3: it ended without a result",
+            comments: vec![
+                Text(
+                    "Planning failed: model invocation failed with exit code 3: it exited without a result",
                 ),
-                Excerpt("session_failed"),
+                LogExcerpt("session_failed"),
             ],
             ..row(
                 "planning: failed",
@@ -136,22 +137,26 @@ fn rows() -> Vec<Row> {
             job: "dispatched",
             labels: &["Agent-Implement", "Agent-Working"],
             status: "Implementing",
-            said: vec![Words("A plan in one sentence.")],
+            comments: vec![Text("A plan in one sentence.")],
             ..row("plan complete: implementing", Dispatched(2), plan())
         },
         Row {
             job: "completed",
             labels: &["Agent-Implement", "Ready for Review"],
             status: "PR Ready",
-            said: vec![PullRequest],
-            ..row("implementing: pull request opened", Ended(1), works())
+            comments: vec![PullRequest],
+            ..row(
+                "implementing: pull request opened",
+                Ended(1),
+                write_script(),
+            )
         },
         Row {
             planning: true,
             job: "completed",
             labels: &["Agent-Implement", "Ready for Review"],
             status: "PR Ready",
-            said: vec![Words("A plan in one sentence."), PullRequest],
+            comments: vec![Text("A plan in one sentence."), PullRequest],
             ..row(
                 "implementing as planned: pull request opened",
                 Ended(2),
@@ -162,9 +167,9 @@ fn rows() -> Vec<Row> {
             job: "review_failed",
             labels: &["Agent-Implement", "Ready for Review"],
             status: "PR Ready",
-            said: vec![
+            comments: vec![
                 PullRequest,
-                Formed {
+                Formatted {
                     linear: "The pull request stays a draft: its review left blocking findings \
                              open.\n\n- A race (feature.txt:1): two writers",
                     jira: "The pull request stays a draft: its review left blocking findings \
@@ -174,17 +179,17 @@ fn rows() -> Vec<Row> {
             ..row(
                 "implementing: pull request opened with findings",
                 Ended(1),
-                works().review(finding),
+                write_script().review(finding),
             )
         },
         Row {
             job: "failed",
             status: "Implementation Failed",
-            said: vec![
-                Words(
+            comments: vec![
+                Text(
                     "Implementation failed: Nothing to commit: no file changes in the working tree",
                 ),
-                Excerpt("session_failed"),
+                LogExcerpt("session_failed"),
             ],
             ..row(
                 "implementing: failed",
@@ -195,7 +200,7 @@ fn rows() -> Vec<Row> {
         Row {
             job: "failed",
             status: "Implementation Failed",
-            said: vec![Formed {
+            comments: vec![Formatted {
                 linear: "🔒 Blocked by security guardrail\n\n\
                              Push blocked: 2 sensitive file(s) would be committed:\n\
                              - .env: environment and config files (file name)\n\
@@ -217,17 +222,17 @@ fn rows() -> Vec<Row> {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_row_of_the_lifecycle_shows_its_marker_and_its_comments() {
     let rows = rows();
-    let walks = rows
+    let checks = rows
         .iter()
-        .flat_map(|row| SYSTEMS.map(|system| Box::pin(walk(system, row))));
-    stream::iter(walks)
-        .for_each_concurrent(SIDE_BY_SIDE, |walk| walk)
+        .flat_map(|row| SYSTEMS.map(|system| Box::pin(check_row(system, row))));
+    stream::iter(checks)
+        .for_each_concurrent(MAX_CONCURRENT_ROWS, |check| check)
         .await;
 }
 
-/// Takes a ticket along its row and looks at it.
-async fn walk(system: System, row: &Row) {
-    let name = format!("{} on {system:?}", row.moves);
+/// Takes a ticket through the row's transition and checks it.
+async fn check_row(system: System, row: &Row) {
+    let name = format!("{} on {system:?}", row.transition);
     let (team, key) = match system {
         System::Linear => ("ENG", "ENG-1"),
         System::Jira => ("OPS", "OPS-1"),
@@ -237,251 +242,268 @@ async fn walk(system: System, row: &Row) {
         mapping = with_planning(mapping);
     }
     mapping.paused = row.to == Stop::Seen;
-    let world = TestEnv::with_manual_engine([mapping]).await;
-    let gate = Gate::new(&world);
+    let env = TestEnv::with_manual_engine([mapping]).await;
+    let gate = Gate::new(&env);
     let mut script = row.script.clone();
     for pass in &mut script.passes {
         pass.steps.insert(0, gate.wait_step());
     }
-    world.set_agent_script(key, script);
-    let ticket = TestTicket::create(&world, system, key, "Add the feature");
+    env.set_agent_script(key, script);
+    let ticket = TestTicket::create(&env, system, key, "Add the feature");
     if let TestTicket::Linear(ticket) = &ticket {
         ticket.clone().add_label("bug");
     }
     ticket.trigger();
-    advance(&world, &gate, key, row.to).await;
+    advance_to(&env, &gate, key, row.to).await;
 
     let shown = match system {
         System::Linear => [&["bug"], row.labels].concat(),
         System::Jira => vec![row.status],
     };
     assert_eq!(ticket.markers(), shown, "{name}");
-    let last = world.jobs(key).pop();
+    let last = env.jobs(key).pop();
     let status = last.map_or("", |job| job.state.status());
     assert_eq!(status, row.job, "{name}");
-    compare(&world, system, &ticket, row, &name);
+    assert_comments(&env, system, &ticket, row, &name);
     match row.to {
-        Stop::Dispatched(_) => world.stop().await,
-        Stop::Seen | Stop::Ended(_) => world.finish().await,
+        Stop::Dispatched(_) => env.stop().await,
+        Stop::Seen | Stop::Ended(_) => env.finish().await,
     }
 }
 
-/// Turns the engine once for each dispatch and once for each end. No run ends while it turns.
-async fn advance(world: &TestEnv, gate: &Gate, key: &str, to: Stop) {
+/// Ticks the engine once for each dispatch and once for each end. No run ends during a tick.
+async fn advance_to(env: &TestEnv, gate: &Gate, key: &str, to: Stop) {
     let (runs, held) = match to {
-        Stop::Seen => return world.tick().await,
+        Stop::Seen => return env.tick().await,
         Stop::Dispatched(runs) => (runs, true),
         Stop::Ended(runs) => (runs, false),
     };
     for number in 1..=runs {
         if held && number == runs {
-            world.vendors.github().set_start_delay(FOR_EVER);
+            env.vendors.github().set_start_delay(LONGER_THAN_TEST);
         }
-        // Jobs are in the order of their time.
-        world.advance_clock(MINUTE);
+        // Jobs are sorted by time.
+        env.advance_clock(MINUTE);
         gate.close();
-        world.tick().await;
+        env.tick().await;
         gate.open();
-        let jobs = world.jobs(key);
+        let jobs = env.jobs(key);
         assert_eq!(jobs.len(), number, "{jobs:#?}");
         if number < runs || !held {
-            tell_the_ends(world, &[key]).await;
+            wait_for_ends(env, &[key]).await;
         }
     }
 }
 
-/// Waits until every run but the hanging ones has reported and left its host, and tells what they
-/// reported.
-async fn tell_the_ends(world: &TestEnv, keys: &[&str]) {
-    let has_ended = |key: &&str| world.jobs(key).iter().all(|job| !job.is_active());
+/// Waits until the jobs and CI runs of these tickets have ended, then ticks the engine to perform the
+/// effects.
+async fn wait_for_ends(env: &TestEnv, keys: &[&str]) {
+    let has_ended = |key: &&str| env.jobs(key).iter().all(|job| !job.is_active());
     let has_left = |key: &str| {
-        let runs = world.repo().runs();
+        let runs = env.repo().runs();
         let mut own = runs
             .iter()
             .filter(|run| run.inputs["issue_identifier"] == key);
         own.all(|run| run.status == "completed")
     };
-    world
-        .wait_until(&format!("{keys:?} have ended"), || {
-            keys.iter().all(|key| has_ended(key) && has_left(key))
-        })
-        .await;
-    world.tick().await;
+    env.wait_until(&format!("{keys:?} have ended"), || {
+        keys.iter().all(|key| has_ended(key) && has_left(key))
+    })
+    .await;
+    env.tick().await;
 }
 
-fn compare(world: &TestEnv, system: System, ticket: &TestTicket, row: &Row, name: &str) {
-    let words: Vec<String> = row
-        .said
+fn assert_comments(env: &TestEnv, system: System, ticket: &TestTicket, row: &Row, name: &str) {
+    let texts: Vec<String> = row
+        .comments
         .iter()
-        .filter_map(|said| said.words(world, system))
+        .filter_map(|comment| comment.text(env, system))
         .collect();
-    let follow: Vec<&str> = row.said.iter().filter_map(Said::label).collect();
+    let labels: Vec<&str> = row
+        .comments
+        .iter()
+        .filter_map(ExpectedComment::label)
+        .collect();
     let comments = ticket.comments();
     assert_eq!(
         comments.len(),
-        words.len() + follow.len(),
+        texts.len() + labels.len(),
         "{name}: {comments:#?}"
     );
-    let (told, after) = comments.split_at(words.len());
-    assert_eq!(told, words, "{name}");
-    for (comment, label) in after.iter().zip(follow) {
+    let (first, after) = comments.split_at(texts.len());
+    assert_eq!(first, texts, "{name}");
+    for (comment, label) in after.iter().zip(labels) {
         let is_excerpt = comment.starts_with("Log excerpt (") && comment.contains(label);
         assert!(is_excerpt, "{name}: {comment}");
     }
 }
 
-impl Said {
-    /// What a log excerpt is labelled with.
+impl ExpectedComment {
+    /// Label of a log excerpt.
     fn label(&self) -> Option<&'static str> {
         match self {
-            Said::Excerpt(label) => Some(label),
-            Said::Words(_) | Said::Formed { .. } | Said::PullRequest => None,
+            ExpectedComment::LogExcerpt(label) => Some(label),
+            ExpectedComment::Text(_)
+            | ExpectedComment::Formatted { .. }
+            | ExpectedComment::PullRequest => None,
         }
     }
 
-    /// All of its words, as far as they are known.
-    fn words(&self, world: &TestEnv, system: System) -> Option<String> {
-        let repo = world.repo();
+    /// Expected text. `None` for a log excerpt.
+    fn text(&self, env: &TestEnv, system: System) -> Option<String> {
+        let repo = env.repo();
         Some(match (self, system) {
-            (Said::Words(words), _) => (*words).to_owned(),
-            (Said::Formed { linear, .. }, System::Linear) => (*linear).to_owned(),
-            (Said::Formed { jira, .. }, System::Jira) => (*jira).to_owned(),
-            (Said::PullRequest, System::Linear) => {
+            (ExpectedComment::Text(text), _) => (*text).to_owned(),
+            (ExpectedComment::Formatted { linear, .. }, System::Linear) => (*linear).to_owned(),
+            (ExpectedComment::Formatted { jira, .. }, System::Jira) => (*jira).to_owned(),
+            (ExpectedComment::PullRequest, System::Linear) => {
                 let number = repo.pulls()[0].number;
                 format!(
                     "Pull request opened: [#{number}]({})",
                     repo.pull_url(number)
                 )
             }
-            (Said::PullRequest, System::Jira) => {
+            (ExpectedComment::PullRequest, System::Jira) => {
                 format!("Pull request opened: #{}", repo.pulls()[0].number)
             }
-            (Said::Excerpt(_), _) => return None,
+            (ExpectedComment::LogExcerpt(_), _) => return None,
         })
     }
 }
 
-/// A ticket whose work is over, and how it came to that.
-struct Over {
+/// Ticket whose work has ended, with the expected result.
+struct FinishedTicket {
     key: &'static str,
     system: System,
     script: Script,
     job: &'static str,
-    /// Its first comment; the link to the pull request when it is empty.
-    said: &'static str,
+    /// Expected first comment. Empty for the link to the pull request.
+    first_comment: &'static str,
 }
 
-/// Planning failed, implementation failed, timed out, pull request opened: on either system. The
-/// teams `PLAN` and `PLANS` plan first.
-fn overs() -> Vec<Over> {
+/// Tickets of both systems with failed planning, failed implementation, a timeout and an opened pull
+/// request. The teams `PLAN` and `PLANS` have planning enabled.
+fn finished_tickets() -> Vec<FinishedTicket> {
     let idle = || Script::new().pass([ScriptStep::message("There is nothing to do.")]);
     let no_plan = || Script::new().pass([ScriptStep::Exit { code: 3 }]);
     let hangs = || Script::new().pass([ScriptStep::Hang]);
-    let works = || Script::new().pass(write_steps());
-    let over = |key, system, script, job, said| Over {
+    let write_script = || Script::new().pass(write_steps());
+    let finished = |key, system, script, job, first_comment| FinishedTicket {
         key,
         system,
         script,
         job,
-        said,
+        first_comment,
     };
     let without_plan =
-        "Planning failed: model invocation failed with exit code 3: it ended without a result";
+        "Planning failed: model invocation failed with exit code 3: it exited without a result";
     let without_change =
         "Implementation failed: Nothing to commit: no file changes in the working tree";
     let too_long = "Implementation failed: the run exceeded its time budget of 90 minutes";
     vec![
-        over("PLAN-1", System::Linear, no_plan(), "failed", without_plan),
-        over("ENG-1", System::Linear, idle(), "failed", without_change),
-        over("ENG-2", System::Linear, hangs(), "timed_out", too_long),
-        over("ENG-3", System::Linear, works(), "completed", ""),
-        over("PLANS-1", System::Jira, no_plan(), "failed", without_plan),
-        over("OPS-1", System::Jira, idle(), "failed", without_change),
-        over("OPS-2", System::Jira, hangs(), "timed_out", too_long),
-        over("OPS-3", System::Jira, works(), "completed", ""),
+        finished("PLAN-1", System::Linear, no_plan(), "failed", without_plan),
+        finished("ENG-1", System::Linear, idle(), "failed", without_change),
+        finished("ENG-2", System::Linear, hangs(), "timed_out", too_long),
+        finished("ENG-3", System::Linear, write_script(), "completed", ""),
+        finished("PLANS-1", System::Jira, no_plan(), "failed", without_plan),
+        finished("OPS-1", System::Jira, idle(), "failed", without_change),
+        finished("OPS-2", System::Jira, hangs(), "timed_out", too_long),
+        finished("OPS-3", System::Jira, write_script(), "completed", ""),
     ]
 }
 
-impl Over {
+impl FinishedTicket {
     fn is_final(&self) -> bool {
         self.job == "completed"
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_over_runs_again_only_when_it_is_asked_for_again() {
-    let roomy = |system, team| Mapping {
+async fn a_finished_ticket_runs_again_only_when_triggered_again() {
+    let with_high_cap = |system, team| Mapping {
         max_in_progress: 10,
         ..mapping_for(system, team)
     };
-    let world = TestEnv::with_manual_engine([
-        roomy(System::Linear, "ENG"),
+    let env = TestEnv::with_manual_engine([
+        with_high_cap(System::Linear, "ENG"),
         with_planning(mapping_for(System::Linear, "PLAN")),
-        roomy(System::Jira, "OPS"),
+        with_high_cap(System::Jira, "OPS"),
         with_planning(mapping_for(System::Jira, "PLANS")),
     ])
     .await;
-    let overs = overs();
-    let tickets: Vec<TestTicket> = overs.iter().map(|over| file(&world, over)).collect();
-    world.tick().await;
-    let ends = overs.iter().filter(|over| over.job != "timed_out");
-    tell_the_ends(&world, &ends.map(|over| over.key).collect::<Vec<_>>()).await;
-    world.advance_clock(95 * MINUTE);
-    world.tick().await;
-    tell_the_ends(
-        &world,
-        &overs.iter().map(|over| over.key).collect::<Vec<_>>(),
+    let finished_tickets = finished_tickets();
+    let tickets: Vec<TestTicket> = finished_tickets
+        .iter()
+        .map(|finished| create_and_trigger(&env, finished))
+        .collect();
+    env.tick().await;
+    let ends = finished_tickets
+        .iter()
+        .filter(|finished| finished.job != "timed_out");
+    wait_for_ends(&env, &ends.map(|finished| finished.key).collect::<Vec<_>>()).await;
+    env.advance_clock(95 * MINUTE);
+    env.tick().await;
+    wait_for_ends(
+        &env,
+        &finished_tickets
+            .iter()
+            .map(|finished| finished.key)
+            .collect::<Vec<_>>(),
     )
     .await;
-    for (over, ticket) in overs.iter().zip(&tickets) {
-        let said = &ticket.comments()[0];
-        if over.is_final() {
-            assert!(said.starts_with("Pull request opened: "), "{said}");
+    for (finished, ticket) in finished_tickets.iter().zip(&tickets) {
+        let comment = &ticket.comments()[0];
+        if finished.is_final() {
+            assert!(comment.starts_with("Pull request opened: "), "{comment}");
         } else {
-            assert_eq!(said, over.said, "{}", over.key);
+            assert_eq!(comment, finished.first_comment, "{}", finished.key);
         }
     }
-    free_dedup(&world, &overs).await;
+    clear_dedup(&env, &finished_tickets).await;
 
-    world.tick_until_drained().await;
-    let before = look(&world, &overs, &tickets);
+    env.tick_until_drained().await;
+    let before = snapshot(&env, &finished_tickets, &tickets);
     for _ in 0..50 {
-        world.advance_clock(MINUTE);
-        world.tick().await;
+        env.advance_clock(MINUTE);
+        env.tick().await;
     }
-    for (now, then) in look(&world, &overs, &tickets).iter().zip(&before) {
+    for (now, then) in snapshot(&env, &finished_tickets, &tickets)
+        .iter()
+        .zip(&before)
+    {
         assert_eq!(now, then);
     }
 
-    world.vendors.github().set_start_delay(FOR_EVER);
+    env.vendors.github().set_start_delay(LONGER_THAN_TEST);
     tickets.iter().for_each(TestTicket::trigger);
-    world.tick().await;
-    for over in &overs {
-        let numbers: Vec<u32> = world
-            .jobs(over.key)
+    env.tick().await;
+    for finished in &finished_tickets {
+        let numbers: Vec<u32> = env
+            .jobs(finished.key)
             .iter()
             .map(|job| job.dispatch_number)
             .collect();
-        // Jira has one field: a person who sets it to `Ready` takes `PR Ready` away.
-        let expected: &[u32] = match (over.is_final(), over.system) {
+        // Jira has a single status field: setting it to `Ready` removes `PR Ready`.
+        let expected: &[u32] = match (finished.is_final(), finished.system) {
             (true, System::Linear) => &[1],
             _ => &[1, 2],
         };
-        assert_eq!(numbers, expected, "{}", over.key);
+        assert_eq!(numbers, expected, "{}", finished.key);
     }
-    world.stop().await;
+    env.stop().await;
 }
 
-fn file(world: &TestEnv, over: &Over) -> TestTicket {
-    world.set_agent_script(over.key, over.script.clone());
-    let ticket = TestTicket::create(world, over.system, over.key, "Add the feature");
+fn create_and_trigger(env: &TestEnv, finished: &FinishedTicket) -> TestTicket {
+    env.set_agent_script(finished.key, finished.script.clone());
+    let ticket = TestTicket::create(env, finished.system, finished.key, "Add the feature");
     ticket.trigger();
     ticket
 }
 
-/// Only the opened pull requests have an entry in the dedup window; it shall not be what holds them.
-async fn free_dedup(world: &TestEnv, overs: &[Over]) {
-    let entries = world.admin_get("/api/dedup").await;
+/// Deletes the dedup entries, so that they do not prevent a dispatch. Only tickets with an opened
+/// pull request have one.
+async fn clear_dedup(env: &TestEnv, finished_tickets: &[FinishedTicket]) {
+    let entries = env.admin_get("/api/dedup").await;
     let mut held: Vec<&str> = entries
         .as_array()
         .unwrap()
@@ -489,38 +511,42 @@ async fn free_dedup(world: &TestEnv, overs: &[Over]) {
         .filter_map(|entry| entry["issueIdentifier"].as_str())
         .collect();
     held.sort_unstable();
-    let finals: Vec<&str> = overs
+    let finals: Vec<&str> = finished_tickets
         .iter()
-        .filter(|over| over.is_final())
-        .map(|over| over.key)
+        .filter(|finished| finished.is_final())
+        .map(|finished| finished.key)
         .collect();
     assert_eq!(held, finals);
     for key in finals {
-        let (status, _) = world
+        let (status, _) = env
             .admin_request(Method::DELETE, &format!("/api/dedup/{key}"), None)
             .await;
         assert_eq!(status, 200);
     }
 }
 
-/// Everything that another run would change.
-fn look(world: &TestEnv, overs: &[Over], tickets: &[TestTicket]) -> Vec<String> {
+/// Debug output of everything that another run would change.
+fn snapshot(
+    env: &TestEnv,
+    finished_tickets: &[FinishedTicket],
+    tickets: &[TestTicket],
+) -> Vec<String> {
     let mut seen: Vec<String> = tickets.iter().map(TestTicket::snapshot_text).collect();
-    for over in overs {
-        let jobs = world.jobs(over.key);
+    for finished in finished_tickets {
+        let jobs = env.jobs(finished.key);
         let [job] = &jobs[..] else {
             panic!("{jobs:#?}")
         };
-        assert_eq!(job.state.status(), over.job, "{}", over.key);
-        // A run that is cancelled may still get its last word through, at any moment.
+        assert_eq!(job.state.status(), finished.job, "{}", finished.key);
+        // A cancelled run may still report its result at any moment.
         let job = Job {
             result_accepted: true,
             ..job.clone()
         };
         seen.push(format!("{job:#?}"));
     }
-    seen.push(format!("{:#?}", world.repo().runs()));
-    seen.push(format!("{:#?}", world.repo().pulls()));
-    seen.push(format!("{:#?}", world.vendors.chat().messages()));
+    seen.push(format!("{:#?}", env.repo().runs()));
+    seen.push(format!("{:#?}", env.repo().pulls()));
+    seen.push(format!("{:#?}", env.vendors.chat().messages()));
     seen
 }

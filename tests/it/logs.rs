@@ -1,4 +1,4 @@
-//! What the logs say, to somebody who has to find out what happened.
+//! Log files: fields that identify tickets and runs, levels, and output without files.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -8,6 +8,7 @@ use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-implement");
 
+/// Returns the lines of all files in a folder.
 fn lines(dir: &Path) -> Vec<Value> {
     let files = std::fs::read_dir(dir).unwrap();
     let texts = files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
@@ -18,17 +19,17 @@ fn lines(dir: &Path) -> Vec<Value> {
         .collect()
 }
 
-/// The value of a field of a line, or of the spans around it.
+/// Returns the value of a field of a line or of its spans.
 fn field<'l>(line: &'l Value, name: &str) -> Option<&'l str> {
     let spans = line["spans"].as_array().into_iter().flatten();
     std::iter::once(line)
         .chain(spans)
-        .find_map(|one| one[name].as_str())
+        .find_map(|fields| fields[name].as_str())
 }
 
-/// Every line about a ticket can be found by the ticket, every one about a run by the run.
+/// Each line about a ticket has the ticket's key. Each line about a run has the job ID.
 #[test]
-fn a_ticket_is_told_from_its_dispatch_to_its_end() {
+fn logs_show_a_ticket_from_its_dispatch_to_its_end() {
     let dir = tempfile::tempdir().unwrap();
     let mut demo = Command::new(PROGRAM);
     demo.args([
@@ -38,8 +39,8 @@ fn a_ticket_is_told_from_its_dispatch_to_its_end() {
         "info",
         "--data-dir",
     ]);
-    let ended = demo.arg(dir.path()).output().unwrap();
-    assert!(ended.status.success(), "{ended:?}");
+    let output = demo.arg(dir.path()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
     let lines = lines(&dir.path().join("data/logs"));
     let about = |issue: &str| -> Vec<&Value> {
         lines
@@ -47,42 +48,44 @@ fn a_ticket_is_told_from_its_dispatch_to_its_end() {
             .filter(|line| field(line, "issue") == Some(issue))
             .collect()
     };
-    let says = |lines: &[&Value], message: &str| {
+    let line_with = |lines: &[&Value], message: &str| {
         let mut found = lines.iter().filter(|line| line["message"] == message);
         found
             .next()
-            .unwrap_or_else(|| panic!("nobody says: {message}\n{lines:#?}"))
+            .unwrap_or_else(|| panic!("no line has the message: {message}\n{lines:#?}"))
             .to_owned()
             .clone()
     };
 
     let plain = about("DEMO-1");
-    let job = says(&plain, "Reserved a run.")["job_id"]
+    let job = line_with(&plain, "Reserved a run.")["job_id"]
         .as_str()
         .unwrap()
         .to_owned();
-    let ended = says(&plain, "The run ended.");
+    let ended = line_with(&plain, "Run ended.");
     assert_eq!([&ended["status"], &ended["team"]], ["completed", "DEMO"]);
     for line in plain {
         assert_eq!(field(line, "job_id"), Some(job.as_str()), "{line}");
         assert_eq!(field(line, "team"), Some("DEMO"), "{line}");
     }
-    let reported = says(
+    let reported = line_with(
         &lines.iter().collect::<Vec<_>>(),
-        "The run reported its result.",
+        "Recorded the result of a run.",
     );
     assert_eq!(reported["spans"][0]["path"], "/runner/result");
     assert!(reported["spans"][0]["job_id"].is_string(), "{reported}");
 
-    let leaky = says(&about("DEMO-3"), "The run ended badly.");
+    let leaky = line_with(&about("DEMO-3"), "Run failed.");
     assert_eq!([&leaky["level"], &leaky["status"]], ["INFO", "failed"]);
     assert!(
         leaky["why"].as_str().unwrap().contains("sensitive file"),
         "{leaky}"
     );
 
-    let delivered = lines.iter().filter(|line| line["message"] == "Delivered.");
-    for line in delivered {
+    let performed = lines
+        .iter()
+        .filter(|line| line["message"] == "Performed effect.");
+    for line in performed {
         let effect = field(line, "effect").unwrap();
         let is_named = field(line, "job_id").is_some() && field(line, "team").is_some();
         assert!(is_named || effect == "chat message", "{line}");
@@ -91,14 +94,11 @@ fn a_ticket_is_told_from_its_dispatch_to_its_end() {
         .iter()
         .filter(|line| line["level"] == "ERROR")
         .collect();
-    assert!(
-        errors.is_empty(),
-        "a refusal that is expected is no error: {errors:#?}"
-    );
+    assert!(errors.is_empty(), "unexpected errors: {errors:#?}");
 }
 
 #[test]
-fn without_files_there_is_standard_error() {
+fn logs_to_standard_error_without_files() {
     let dir = tempfile::tempdir().unwrap();
     let mut serve = Command::new(PROGRAM);
     serve
@@ -108,9 +108,9 @@ fn without_files_there_is_standard_error() {
         .args(["--log-keep-days", "0", "--data-dir"])
         .arg(dir.path());
     let mut serve = serve.stderr(Stdio::piped()).spawn().unwrap();
-    let said = BufReader::new(serve.stderr.take().unwrap());
-    let said = said.lines().map_while(Result::ok);
-    let mut lines = said.map(|line| serde_json::from_str::<Value>(&line).unwrap());
+    let stderr = BufReader::new(serve.stderr.take().unwrap());
+    let stderr = stderr.lines().map_while(Result::ok);
+    let mut lines = stderr.map(|line| serde_json::from_str::<Value>(&line).unwrap());
     let started = lines.find(|line| line["message"] == "Agent Implement is running.");
     serve.kill().unwrap();
     serve.wait().unwrap();

@@ -1,6 +1,12 @@
-//! The one integration test binary.
+//! Integration tests of the service, built as one binary.
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    reason = "a test or benchmark has no public interface"
+)]
 #![allow(clippy::unwrap_used)]
 
+// Helpers and checks of the source.
 mod api_server;
 mod architecture;
 mod fake_model;
@@ -10,6 +16,7 @@ mod requirements;
 mod test_env;
 mod test_ticket;
 
+// Issues, runs, and vendors.
 mod agents;
 mod attack;
 mod backup;
@@ -60,6 +67,7 @@ mod waiting_notice;
 mod webhooks;
 mod why;
 
+// The service's API, store, and process.
 mod admin_reads;
 mod audit;
 mod auth;

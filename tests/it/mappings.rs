@@ -1,4 +1,4 @@
-//! Every rule of the mapping routes, with its exact text.
+//! Validation rules of the mapping routes, with their exact error texts.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ fn minimal() -> Value {
     json!({"teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main"})
 }
 
-/// The smallest mapping with other fields set, or taken out by null.
+/// Minimal mapping body with these fields set; null removes a field.
 fn mapping_body(fields: Value) -> Value {
     let mut body = minimal();
-    let mine = body.as_object_mut().unwrap();
+    let object = body.as_object_mut().unwrap();
     for (name, value) in fields.as_object().unwrap() {
-        mine.insert(name.clone(), value.clone());
+        object.insert(name.clone(), value.clone());
     }
     body
 }
@@ -36,14 +36,14 @@ impl MappingsClient {
         Self { server, token }
     }
 
-    async fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
-        let told = self.server.send(method, path, &self.token, body.to_owned());
-        let told = told.await;
-        (told.status, told.body)
+    async fn request(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let response = self.server.send(method, path, &self.token, body.to_owned());
+        let response = response.await;
+        (response.status, response.body)
     }
 
     async fn save(&self, body: &Value) -> (u16, Value) {
-        self.ask("POST", MAPPINGS_PATH, &body.to_string()).await
+        self.request("POST", MAPPINGS_PATH, &body.to_string()).await
     }
 
     async fn saved(&self, body: &Value) -> Value {
@@ -52,10 +52,10 @@ impl MappingsClient {
         mapping
     }
 
-    async fn refused(&self, body: Value, text: &str) {
-        let (status, told) = self.save(&body).await;
+    async fn assert_rejected(&self, body: Value, text: &str) {
+        let (status, response) = self.save(&body).await;
         assert_eq!(
-            (status, told["error"].as_str()),
+            (status, response["error"].as_str()),
             (400, Some(text)),
             "{body}"
         );
@@ -63,9 +63,12 @@ impl MappingsClient {
 }
 
 #[tokio::test]
-async fn a_mapping_has_these_fields_and_defaults() {
+async fn a_minimal_mapping_gets_the_defaults() {
     let admin = MappingsClient::start().await;
-    assert_eq!(admin.ask("GET", MAPPINGS_PATH, "").await, (200, json!({})));
+    assert_eq!(
+        admin.request("GET", MAPPINGS_PATH, "").await,
+        (200, json!({}))
+    );
     let mapping = admin.saved(&minimal()).await;
     let expected = json!({
         "teamKey": "ENG",
@@ -96,14 +99,14 @@ async fn a_mapping_has_these_fields_and_defaults() {
         "updatedAt": "2027-01-15T08:00:00.000Z",
     });
     assert_eq!(mapping, expected);
-    let listed = admin.ask("GET", MAPPINGS_PATH, "").await;
+    let listed = admin.request("GET", MAPPINGS_PATH, "").await;
     assert_eq!(listed, (200, json!({"ENG": expected})));
 }
 
 #[tokio::test]
-async fn everything_that_is_given_comes_back() {
+async fn all_given_fields_are_stored_and_returned() {
     let admin = MappingsClient::start().await;
-    let given = json!({
+    let body = json!({
         "teamKey": " OPS ", "owner": "acme", "repo": "shop.js", "defaultBranch": "release/1.x",
         "workflowFile": "build.yaml",
         "provider": "cloud", "cloudRegion": "eu-central-1", "executionMode": "ci-workflow",
@@ -115,7 +118,7 @@ async fn everything_that_is_given_comes_back() {
         "ticketingConfig": {"jql": "project = OPS", "repoFieldValue": "shop", "statusFieldOverride": "customfield_1"},
         "unheardOf": 1,
     });
-    let mapping = admin.saved(&given).await;
+    let mapping = admin.saved(&body).await;
     let expected = [
         ("teamKey", json!("OPS")),
         ("defaultBranch", json!("release/1.x")),
@@ -152,7 +155,7 @@ async fn everything_that_is_given_comes_back() {
 }
 
 #[tokio::test]
-async fn vendors_words_are_taken_and_not_printed_back() {
+async fn vendor_names_are_accepted_and_normalized() {
     let admin = MappingsClient::start().await;
     let mapping = admin
         .saved(&mapping_body(json!({
@@ -178,7 +181,7 @@ async fn vendors_words_are_taken_and_not_printed_back() {
 }
 
 #[tokio::test]
-async fn what_is_left_out_is_kept_or_falls_back() {
+async fn omitted_fields_are_kept_or_reset() {
     let admin = MappingsClient::start().await;
     let full = mapping_body(json!({
         "paused": true, "planningEnabled": true, "planningWorkflowFile": "plan.yml",
@@ -206,12 +209,12 @@ async fn what_is_left_out_is_kept_or_falls_back() {
 }
 
 #[tokio::test]
-async fn each_rule_of_the_table_has_its_text() {
+async fn each_validation_rule_has_its_error_text() {
     let admin = MappingsClient::start().await;
     for body in ["", "{", "null", "[]", "7"] {
-        let (status, told) = admin.ask("POST", MAPPINGS_PATH, body).await;
+        let (status, response) = admin.request("POST", MAPPINGS_PATH, body).await;
         assert_eq!(
-            (status, &told["error"]),
+            (status, &response["error"]),
             (400, &json!("Invalid request body"))
         );
     }
@@ -286,13 +289,16 @@ async fn each_rule_of_the_table_has_its_text() {
         ),
     ];
     for (fields, text) in rows {
-        admin.refused(mapping_body(fields), text).await;
+        admin.assert_rejected(mapping_body(fields), text).await;
     }
-    assert_eq!(admin.ask("GET", MAPPINGS_PATH, "").await, (200, json!({})));
+    assert_eq!(
+        admin.request("GET", MAPPINGS_PATH, "").await,
+        (200, json!({}))
+    );
 }
 
 #[tokio::test]
-async fn our_own_rules_say_what_they_want() {
+async fn additional_validation_rules_have_their_error_text() {
     let budget = "budgetUsd must be a positive number";
     let admin = MappingsClient::start().await;
     let team = "teamKey must be letters, digits, '_' and '-', beginning with a letter or digit";
@@ -300,7 +306,7 @@ async fn our_own_rules_say_what_they_want() {
     let repo = "repo must be a repository name: letters, digits, '.', '_' and '-', not a path";
     let branch = "defaultBranch is not a valid branch name";
     let region = "cloudRegion must be the name of a region, such as eu-central-1";
-    let query = "ticketingConfig.jql and ticketingConfig.repoFieldValue are required for system B";
+    let query = "ticketingConfig.jql and ticketingConfig.repoFieldValue are required for Jira";
     let config = "ticketingConfig must be a plain object of the kind that ticketingProvider names";
     let system = "ticketingProvider must be 'A' or 'B'";
     let rows = [
@@ -392,12 +398,12 @@ async fn our_own_rules_say_what_they_want() {
         ),
     ];
     for (fields, text) in rows {
-        admin.refused(mapping_body(fields), text).await;
+        admin.assert_rejected(mapping_body(fields), text).await;
     }
 }
 
 #[tokio::test]
-async fn of_several_faults_the_first_of_the_table_is_told() {
+async fn the_first_error_in_a_fixed_order_is_returned() {
     let admin = MappingsClient::start().await;
     let mut body = json!({
         "teamKey": "", "owner": "acme", "repo": "shop", "provider": "x", "executionMode": "x",
@@ -463,39 +469,39 @@ async fn of_several_faults_the_first_of_the_table_is_told() {
             "ticketingProvider must be 'A' or 'B'",
         ),
     ];
-    for (mended, value, text) in order {
-        admin.refused(body.clone(), text).await;
-        body[mended] = value;
+    for (field, value, text) in order {
+        admin.assert_rejected(body.clone(), text).await;
+        body[field] = value;
     }
     admin.saved(&body).await;
 }
 
 #[tokio::test]
-async fn keys_whose_secrets_would_mix_are_refused() {
+async fn rejects_team_keys_with_overlapping_secret_names() {
     let admin = MappingsClient::start().await;
     admin.saved(&minimal()).await;
     let overlap = |one: &str| {
         format!(
-            "teamKey {one} and the existing ENG overlap: secrets named after them could not be told apart"
+            "teamKey {one} overlaps with the existing teamKey ENG: their secrets could have the same stored names; choose another teamKey"
         )
     };
     for key in ["ENG_WEB", "eng", "Eng_web"] {
         admin
-            .refused(mapping_body(json!({"teamKey": key})), &overlap(key))
+            .assert_rejected(mapping_body(json!({"teamKey": key})), &overlap(key))
             .await;
     }
     for key in ["ENGINE", "WEB_ENG", "ENG-2"] {
         admin.saved(&mapping_body(json!({"teamKey": key}))).await;
     }
-    // Saving again what is there is no overlap with itself.
+    // A mapping does not overlap with itself.
     admin.saved(&minimal()).await;
-    let (_, all) = admin.ask("GET", MAPPINGS_PATH, "").await;
+    let (_, all) = admin.request("GET", MAPPINGS_PATH, "").await;
     let keys: Vec<&String> = all.as_object().unwrap().keys().collect();
     assert_eq!(keys, ["ENG", "ENG-2", "ENGINE", "WEB_ENG"]);
 }
 
 #[tokio::test]
-async fn one_thing_at_a_time_is_changed() {
+async fn a_patch_of_paused_or_the_cap_is_validated() {
     let admin = MappingsClient::start().await;
     admin.saved(&minimal()).await;
     let cap = "maxInProgressAiIssues must be a positive integer";
@@ -513,35 +519,38 @@ async fn one_thing_at_a_time_is_changed() {
         (r#"{"paused":true,"maxInProgressAiIssues":1}"#, both),
     ];
     for (body, text) in rows {
-        let (status, told) = admin.ask("PATCH", "/api/mappings/ENG", body).await;
+        let (status, response) = admin.request("PATCH", "/api/mappings/ENG", body).await;
         assert_eq!(
-            (status, told["error"].as_str()),
+            (status, response["error"].as_str()),
             (400, Some(text)),
             "{body}"
         );
     }
-    let (status, told) = admin
-        .ask("PATCH", "/api/mappings/OPS", r#"{"paused":true}"#)
+    let (status, response) = admin
+        .request("PATCH", "/api/mappings/OPS", r#"{"paused":true}"#)
         .await;
-    assert_eq!((status, &told["error"]), (404, &json!("Team not found")));
+    assert_eq!(
+        (status, &response["error"]),
+        (404, &json!("Team not found"))
+    );
 
-    let told = admin
-        .ask("PATCH", "/api/mappings/ENG", r#"{"paused":true}"#)
+    let response = admin
+        .request("PATCH", "/api/mappings/ENG", r#"{"paused":true}"#)
         .await;
-    assert_eq!(told, (200, json!({"updated": true, "paused": true})));
-    // A percent sign in the path stands for what it encodes.
-    let told = admin
-        .ask(
+    assert_eq!(response, (200, json!({"updated": true, "paused": true})));
+    // Percent-encoded paths are decoded.
+    let response = admin
+        .request(
             "PATCH",
             "/api/mappings/EN%47",
             r#"{"maxInProgressAiIssues":5}"#,
         )
         .await;
     assert_eq!(
-        told,
+        response,
         (200, json!({"updated": true, "maxInProgressAiIssues": 5}))
     );
-    let (_, all) = admin.ask("GET", MAPPINGS_PATH, "").await;
+    let (_, all) = admin.request("GET", MAPPINGS_PATH, "").await;
     assert_eq!(all["ENG"]["paused"], true);
     assert_eq!(all["ENG"]["maxInProgressAiIssues"], 5);
 }
@@ -550,10 +559,10 @@ async fn one_thing_at_a_time_is_changed() {
 async fn a_mapping_is_deleted_once() {
     let admin = MappingsClient::start().await;
     admin.saved(&minimal()).await;
-    let told = admin.ask("DELETE", "/api/mappings/ENG", "").await;
-    assert_eq!(told, (200, json!({"deleted": true})));
+    let response = admin.request("DELETE", "/api/mappings/ENG", "").await;
+    assert_eq!(response, (200, json!({"deleted": true})));
     for path in ["/api/mappings/ENG", "/api/mappings/%45NG"] {
-        let told = admin.ask("DELETE", path, "").await;
-        assert_eq!(told, (404, json!({"deleted": false})));
+        let response = admin.request("DELETE", path, "").await;
+        assert_eq!(response, (404, json!({"deleted": false})));
     }
 }

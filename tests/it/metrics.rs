@@ -1,4 +1,4 @@
-//! `GET /metrics`: what it says, in what form, and to whom.
+//! `GET /metrics`: content, format, and access.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,43 +13,47 @@ use store::Store;
 use crate::api_server::{ALL_FEATURES, ApiServer, dispatched_job, send_checked, send_raw};
 use crate::test_env::TestEnv;
 
-/// A page of metrics, read as strictly as the format is written down.
+/// Page in the Prometheus text format, parsed strictly.
 struct Page {
+    /// Metric types by family.
     kinds: BTreeMap<String, String>,
-    /// Name and labels as they stand, and the value.
+    /// Values by series: name and labels as written.
     samples: BTreeMap<String, f64>,
 }
 
 impl Page {
-    fn read(text: &str) -> Self {
-        assert!(text.ends_with('\n'), "the last line must end, too");
+    fn parse(text: &str) -> Self {
+        assert!(
+            text.ends_with('\n'),
+            "the last line must end with a newline"
+        );
         let mut page = Self {
             kinds: BTreeMap::new(),
             samples: BTreeMap::new(),
         };
-        let (mut helped, mut family) = (String::new(), String::new());
+        let (mut help_name, mut family) = (String::new(), String::new());
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("# HELP ") {
                 let (name, help) = rest.split_once(' ').unwrap();
                 assert!(is_name(name) && help.ends_with('.'), "{line}");
-                helped = name.to_owned();
+                help_name = name.to_owned();
             } else if let Some(rest) = line.strip_prefix("# TYPE ") {
                 let (name, kind) = rest.split_once(' ').unwrap();
-                assert_eq!(name, helped, "{line}");
+                assert_eq!(name, help_name, "{line}");
                 assert!(["gauge", "counter", "histogram"].contains(&kind), "{line}");
                 assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
                 let before = page.kinds.insert(name.to_owned(), kind.to_owned());
-                assert_eq!(before, None, "a family stands twice: {line}");
+                assert_eq!(before, None, "duplicate family: {line}");
                 family = name.to_owned();
             } else {
-                page.sample(line, &family);
+                page.add_sample(line, &family);
             }
         }
         page.check_histograms();
         page
     }
 
-    fn sample(&mut self, line: &str, family: &str) {
+    fn add_sample(&mut self, line: &str, family: &str) {
         let (series, value) = line.rsplit_once(' ').unwrap();
         let value: f64 = value.parse().unwrap();
         assert!(value.is_finite() && value >= 0.0, "{line}");
@@ -69,33 +73,31 @@ impl Page {
             assert!(names.insert(label), "{line}");
         }
         let before = self.samples.insert(series.to_owned(), value);
-        assert_eq!(before, None, "a series stands twice: {line}");
+        assert_eq!(before, None, "duplicate series: {line}");
     }
 
+    /// Checks that buckets are cumulative and that the last one equals the count.
     fn check_histograms(&self) {
-        for name in self.kinds.iter().filter(|(_, kind)| *kind == "histogram") {
-            let counts = format!("{}_count", name.0);
+        for (name, _) in self.kinds.iter().filter(|(_, kind)| *kind == "histogram") {
+            let counts = format!("{name}_count");
             for (series, count) in self
                 .samples
                 .iter()
-                .filter(|(one, _)| one.starts_with(&counts))
+                .filter(|(series, _)| series.starts_with(&counts))
             {
                 let labels = series[counts.len()..].trim_matches(['{', '}']);
                 let mut buckets: Vec<(f64, f64)> = self
                     .samples
                     .iter()
-                    .filter_map(|(one, value)| {
-                        let inner = one.strip_prefix(&format!("{}_bucket{{", name.0))?;
+                    .filter_map(|(series, value)| {
+                        let inner = series.strip_prefix(&format!("{name}_bucket{{"))?;
                         let (others, bound) = inner.strip_suffix("\"}")?.rsplit_once("le=\"")?;
                         let bound = bound.replace("+Inf", "inf").parse().unwrap();
                         (others.trim_end_matches(',') == labels).then_some((bound, *value))
                     })
                     .collect();
-                buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
-                assert!(
-                    buckets.is_sorted_by(|one, other| one.1 <= other.1),
-                    "{series}"
-                );
+                buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+                assert!(buckets.is_sorted_by(|a, b| a.1 <= b.1), "{series}");
                 assert_eq!(buckets.last(), Some(&(f64::INFINITY, *count)), "{series}");
             }
         }
@@ -151,17 +153,17 @@ fn labels_of(mut text: &str) -> Vec<(String, String)> {
 }
 
 async fn metrics(server: &ApiServer) -> Page {
-    let told = server.request("GET", "/metrics").send().await.unwrap();
-    assert_eq!(told.status(), 200);
+    let response = server.request("GET", "/metrics").send().await.unwrap();
+    assert_eq!(response.status(), 200);
     assert_eq!(
-        told.headers()[CONTENT_TYPE],
+        response.headers()[CONTENT_TYPE],
         "text/plain; version=0.0.4; charset=utf-8"
     );
-    Page::read(&told.text().await.unwrap())
+    Page::parse(&response.text().await.unwrap())
 }
 
 #[tokio::test]
-async fn a_strict_reader_reads_it_and_finds_what_happened() {
+async fn page_is_valid_and_counts_requests_jobs_and_commits() {
     let dir = tempfile::tempdir().unwrap();
     let mut flags = ALL_FEATURES.to_vec();
     let data_dir = dir.path().to_str().unwrap();
@@ -173,21 +175,21 @@ async fn a_strict_reader_reads_it_and_finds_what_happened() {
     let step =
         json!({"step": {"id": "clone", "type": "clone", "status": "running", "started_at": "t"}});
     for _ in 0..3 {
-        let told = server
+        let response = server
             .send("POST", "/runner/progress", &token, step.to_string())
             .await;
-        assert_eq!(told.status, 200);
+        assert_eq!(response.status, 200);
     }
     server
         .send("POST", "/runner/progress", "", step.to_string())
         .await;
-    for stranger in [
+    for path in [
         "/api/mappings/A1",
         "/api/mappings/B2",
         "/.env",
         "/wp-login.php",
     ] {
-        server.send("GET", stranger, "", None).await;
+        server.send("GET", path, "", None).await;
     }
     let page = metrics(&server).await;
     for (series, value) in [
@@ -240,10 +242,10 @@ async fn a_strict_reader_reads_it_and_finds_what_happened() {
         "{commits} {memory} {bytes}"
     );
     for file in ["dashboard.json", "alerts.yml"] {
-        let asked = series_in(&format!("packaging/prometheus/{file}"));
-        assert!(asked.len() > 5, "{file}");
-        for name in asked {
-            assert!(page.kinds.contains_key(&name), "{file} asks for {name}");
+        let used = series_in(&format!("packaging/prometheus/{file}"));
+        assert!(used.len() > 5, "{file}");
+        for name in used {
+            assert!(page.kinds.contains_key(&name), "{file} uses {name}");
         }
     }
     assert!(
@@ -253,22 +255,22 @@ async fn a_strict_reader_reads_it_and_finds_what_happened() {
     );
 }
 
-/// The families that a file asks Prometheus for.
+/// Returns the metric families that a dashboard or alert file uses.
 fn series_in(file: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
-    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    let ours =
-        words.filter(|word| word.starts_with("agent_implement_") || word.starts_with("process_"));
+    let identifiers = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let exported = identifiers
+        .filter(|word| word.starts_with("agent_implement_") || word.starts_with("process_"));
     let family = |word: &str| {
         let parts = ["_bucket", "_count", "_sum"];
         let part = parts.iter().find_map(|part| word.strip_suffix(part));
         part.unwrap_or(word).to_owned()
     };
-    ours.map(family).collect()
+    exported.map(family).collect()
 }
 
 #[tokio::test]
-async fn only_this_machine_and_holders_of_the_token_may_read_it() {
+async fn metrics_require_loopback_or_the_token() {
     let server = ApiServer::start().await;
     assert_eq!(server.send("GET", "/metrics", "", None).await.status, 200);
     assert_eq!(server.send("POST", "/metrics", "", None).await.status, 405);
@@ -279,7 +281,7 @@ async fn only_this_machine_and_holders_of_the_token_may_read_it() {
         "Via",
         "x-forwarded-for",
     ];
-    let asked = async |server: &ApiServer, header: &str, token: &str| {
+    let status = async |server: &ApiServer, header: &str, token: &str| {
         let request = server.request("GET", "/metrics").header(header, "");
         let request = match token {
             "" => request,
@@ -288,22 +290,26 @@ async fn only_this_machine_and_holders_of_the_token_may_read_it() {
         send_checked(request).await.status
     };
     for header in forwarded {
-        assert_eq!(asked(&server, header, "").await, 401, "{header}");
-        assert_eq!(asked(&server, header, "anything").await, 401, "{header}");
+        assert_eq!(status(&server, header, "").await, 401, "{header}");
+        assert_eq!(status(&server, header, "anything").await, 401, "{header}");
     }
     let mut flags = ALL_FEATURES.to_vec();
     flags.extend(["--metrics-token", "count-me-in"]);
     let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
     for header in forwarded {
-        assert_eq!(asked(&server, header, "").await, 401, "{header}");
+        assert_eq!(status(&server, header, "").await, 401, "{header}");
         assert_eq!(
-            asked(&server, header, "count-me-out").await,
+            status(&server, header, "count-me-out").await,
             401,
             "{header}"
         );
-        assert_eq!(asked(&server, header, "count-me-in").await, 200, "{header}");
+        assert_eq!(
+            status(&server, header, "count-me-in").await,
+            200,
+            "{header}"
+        );
     }
-    // What an operator may read, a reader of metrics may not.
+    // The metrics token must not grant access to the admin API.
     assert_eq!(
         server
             .send("GET", "/api/mappings", "count-me-in", None)
@@ -314,15 +320,15 @@ async fn only_this_machine_and_holders_of_the_token_may_read_it() {
 }
 
 #[tokio::test]
-async fn it_can_be_switched_off() {
+async fn metrics_can_be_disabled() {
     let server = ApiServer::start_with(&["--metrics", "false"], Store::in_memory().unwrap()).await;
-    let told = server.send("GET", "/metrics", "", None).await;
-    assert_eq!(told.error(), (404, "Not found"));
+    let response = server.send("GET", "/metrics", "", None).await;
+    assert_eq!(response.error(), (404, "Not found"));
 }
 
-/// A request that is no request must not end the counting.
+/// A malformed path must not stop the counting.
 #[tokio::test]
-async fn odd_paths_are_counted_as_other() {
+async fn malformed_paths_are_counted_as_other() {
     let server = ApiServer::start().await;
     for path in ["/%ff", "/api/why/%00", "//", "/api//", "/metrics/x"] {
         let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
@@ -334,24 +340,24 @@ async fn odd_paths_are_counted_as_other() {
         );
     }
     let page = metrics(&server).await;
-    let of = |route: &str| {
+    let count = |route: &str| {
         let series =
             format!(r#"agent_implement_http_requests_total{{route="{route}",status="404"}}"#);
         page.samples.get(&series).copied().unwrap_or_default()
     };
-    assert_eq!(of("other") + of("/api/why/:issue") + of("/"), 5.0);
+    assert_eq!(count("other") + count("/api/why/:issue") + count("/"), 5.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ticket_is_seen_from_its_trigger_to_its_end() {
-    let world = TestEnv::start().await;
-    world.create_labelled_issue("ENG-1", "Add a greeting");
-    world.wait_for_job_end("ENG-1").await;
-    world.wait_for_polls().await;
-    let told = reqwest::get(format!("{}/metrics", world.address))
+async fn metrics_cover_a_ticket_from_its_trigger_to_its_end() {
+    let env = TestEnv::start().await;
+    env.create_labelled_issue("ENG-1", "Add a greeting");
+    env.wait_for_job_end("ENG-1").await;
+    env.wait_for_polls().await;
+    let response = reqwest::get(format!("{}/metrics", env.address))
         .await
         .unwrap();
-    let page = Page::read(&told.text().await.unwrap());
+    let page = Page::parse(&response.text().await.unwrap());
     for (series, value) in [
         (
             r#"agent_implement_jobs_ended_total{status="completed",kind="implementation"}"#,
@@ -371,21 +377,21 @@ async fn a_ticket_is_seen_from_its_trigger_to_its_end() {
     let age = page.value(r#"agent_implement_poll_last_success_age_seconds{system="linear"}"#);
     assert!(age < 60.0, "{age}");
     assert!(page.value("agent_implement_audit_entries_total") >= 2.0);
-    world.finish().await;
+    env.finish().await;
 }
 
-/// The table of routes that are counted by name, held against the routes there are.
+/// Compares the table of routes that are counted by name with the routes in the source.
 #[test]
-fn every_route_is_in_the_table() {
+fn every_route_is_counted_by_name() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/server");
     let table = fs::read_to_string(root.join("metrics/requests.rs")).unwrap();
-    let known: BTreeSet<String> = table
+    let counted: BTreeSet<String> = table
         .lines()
         .filter_map(|line| line.trim().strip_prefix('"')?.strip_suffix("\","))
         .map(|route| {
             let segments = route
                 .split('/')
-                .map(|one| if one.starts_with(':') { "*" } else { one });
+                .map(|part| if part.starts_with(':') { "*" } else { part });
             segments.collect::<Vec<_>>().join("/")
         })
         .collect();
@@ -397,15 +403,15 @@ fn every_route_is_in_the_table() {
             let inner = &inner[..inner.find(')').unwrap()];
             let segments = inner
                 .split('/')
-                .map(|one| match one.trim().trim_matches('"') {
-                    one if inner.contains(&format!("\"{one}\"")) => one.to_owned(),
+                .map(|part| match part.trim().trim_matches('"') {
+                    part if inner.contains(&format!("\"{part}\"")) => part.to_owned(),
                     _ => "*".to_owned(),
                 });
             served.insert(format!("/{}", segments.collect::<Vec<_>>().join("/")));
         }
     }
     assert!(served.len() > 40, "{served:#?}");
-    let missing: Vec<&String> = served.difference(&known).collect();
+    let missing: Vec<&String> = served.difference(&counted).collect();
     assert!(
         missing.is_empty(),
         "add to src/server/metrics/requests.rs: {missing:#?}"
@@ -421,6 +427,6 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
             true => rust_files(&path),
             false => vec![path],
         })
-        .filter(|path| path.extension().is_some_and(|ending| ending == "rs"))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
         .collect()
 }

@@ -1,5 +1,4 @@
-//! Usage limits of model providers: what met one goes on when it is lifted, and nobody is asked in
-//! vain before.
+//! Usage limits of model providers: affected runs resume after the reset, and nothing starts before.
 
 use std::time::Duration;
 
@@ -20,209 +19,209 @@ use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping, planning_map
 
 const TWO_HOURS: Duration = Duration::from_secs(2 * 60 * 60);
 
-/// The provider's limit is reached until then.
+/// Step that reports a reached usage limit until this time.
 fn limit(until: Timestamp) -> ScriptStep {
     ScriptStep::UsageLimit {
         resets_at: until.as_secs(),
     }
 }
 
-/// A moment in whole seconds, as the provider tells it.
-fn later(world: &TestEnv, span: Duration) -> Timestamp {
-    let at = world.app.now() + span;
+/// Time after `span`, in whole seconds like the provider's.
+fn whole_second_after(env: &TestEnv, span: Duration) -> Timestamp {
+    let at = env.app.now() + span;
     Timestamp::from_millis(at.as_secs() * 1000)
 }
 
-fn labels(world: &TestEnv, key: &str) -> Vec<String> {
-    world.vendors.linear().issue(key).labels()
+fn labels(env: &TestEnv, key: &str) -> Vec<String> {
+    env.vendors.linear().issue(key).labels()
 }
 
-async fn ended(world: &TestEnv, key: &str, runs: usize) -> Job {
+async fn wait_for_end(env: &TestEnv, key: &str, runs: usize) -> Job {
     let what = format!("run {runs} of {key} has ended");
-    world
-        .tick_until(&what, || {
-            let jobs = world.jobs(key);
-            jobs.len() == runs && jobs.iter().all(|job| !job.is_active())
-        })
-        .await;
-    world.tick().await;
-    world.jobs(key).pop().unwrap()
+    env.tick_until(&what, || {
+        let jobs = env.jobs(key);
+        jobs.len() == runs && jobs.iter().all(|job| !job.is_active())
+    })
+    .await;
+    env.tick().await;
+    env.jobs(key).pop().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_met_the_limit_goes_on_when_it_is_lifted() {
-    let world = TestEnv::with_manual_engine([mapping()]).await;
-    let until = later(&world, TWO_HOURS);
+async fn a_run_at_the_usage_limit_resumes_after_the_reset() {
+    let env = TestEnv::with_manual_engine([mapping()]).await;
+    let until = whole_second_after(&env, TWO_HOURS);
     let script = Script::new().pass([limit(until)]).pass(write_steps());
-    world.set_agent_script("ENG-1", script);
-    world.create_labelled_issue("ENG-1", "Add the feature");
-    let first = ended(&world, "ENG-1", 1).await;
+    env.set_agent_script("ENG-1", script);
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    let first = wait_for_end(&env, "ENG-1", 1).await;
     let JobState::Failed { code, reason } = &first.state else {
         panic!("{first:#?}")
     };
     assert_eq!(*code, Some(FailureCode::ProviderLimit));
     assert!(
-        reason.ends_with(&format!("It goes on by itself at {until}.")),
+        reason.ends_with(&format!("It resumes automatically at {until}.")),
         "{reason}"
     );
     assert!(reason.contains("You've hit your session limit"), "{reason}");
     assert_eq!(first.resumes_at, Some(until));
     assert_eq!(
-        labels(&world, "ENG-1"),
+        labels(&env, "ENG-1"),
         ["Agent-Implement"],
         "the trigger is kept"
     );
-    let told = format!(
-        "Implementation paused: the usage limit of the model provider is reached. It goes on by itself at {until}."
+    let expected = format!(
+        "Implementation paused: the usage limit of the model provider is reached. It resumes automatically at {until}."
     );
-    assert_eq!(world.comments("ENG-1"), [told.as_str()]);
-    let kept = world
+    assert_eq!(env.comments("ENG-1"), [expected.as_str()]);
+    let stored = env
         .app
         .store
         .read(|tx| Ok((dedup::all(tx)?, dispatch_breaker::all(tx)?)));
-    assert_eq!(kept.unwrap(), (vec![], vec![]));
+    assert_eq!(stored.unwrap(), (vec![], vec![]));
 
-    // Whoever uses the same credentials waits, too, over restarts.
-    world.create_labelled_issue("ENG-2", "Wants the same model");
-    let engine = EngineMode::Manual(world.app.clock.clone());
-    let world = world
+    // Projects with the same credentials wait, too, also after a restart.
+    env.create_labelled_issue("ENG-2", "Wants the same model");
+    let engine = EngineMode::Manual(env.app.clock.clone());
+    let env = env
         .restart_service(TestEnvOptions {
             mappings: Vec::new(),
             engine,
             ..TestEnvOptions::default()
         })
         .await;
-    world.advance_clock(Duration::from_secs(60 * 60));
-    world.tick().await;
+    env.advance_clock(Duration::from_secs(60 * 60));
+    env.tick().await;
     for key in ["ENG-1", "ENG-2"] {
-        let why = world.admin_get(&format!("/api/why/{key}")).await;
+        let why = env.admin_get(&format!("/api/why/{key}")).await;
         let decision = &why["decision"];
         assert_eq!(
             (&decision["outcome"], &decision["reason"]),
             (&json!("waiting"), &json!("quota"))
         );
-        let told = format!("The model provider's usage limit is reached. It goes on at {until}.");
-        assert_eq!(decision["message"], told);
+        let expected =
+            format!("The model provider's usage limit is reached. Runs resume at {until}.");
+        assert_eq!(decision["message"], expected);
     }
-    let blockers = world.admin_get("/api/blockers?all=true").await;
+    let blockers = env.admin_get("/api/blockers?all=true").await;
     assert_eq!(blockers["totals"]["byReason"], json!({"quota": 2}));
-    let issues = world.admin_get("/api/issues").await;
+    let issues = env.admin_get("/api/issues").await;
     assert_eq!(
         issues["issues"][0]["decision"]["reason"], "quota",
         "{issues}"
     );
-    assert_eq!(world.jobs("ENG-1").len(), 1);
+    assert_eq!(env.jobs("ENG-1").len(), 1);
 
-    world.advance_clock(until.since(world.app.now()));
-    let second = ended(&world, "ENG-1", 2).await;
+    env.advance_clock(until.since(env.app.now()));
+    let second = wait_for_end(&env, "ENG-1", 2).await;
     assert_eq!(second.state, JobState::Completed, "{second:#?}");
-    let other = ended(&world, "ENG-2", 1).await;
+    let other = wait_for_end(&env, "ENG-2", 1).await;
     assert_eq!(other.state, JobState::Completed);
-    let comments = world.comments("ENG-1");
+    let comments = env.comments("ENG-1");
     let paused = comments
         .iter()
         .filter(|text| text.contains("paused"))
         .count();
     assert_eq!(paused, 1, "{comments:?}");
-    world.tick_until_drained().await;
-    world.finish().await;
+    env.tick_until_drained().await;
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_of_which_no_end_is_told_keeps_the_label_and_is_waited_for() {
-    let world = TestEnv::with_manual_engine([mapping()]).await;
+async fn a_limit_without_a_reset_time_keeps_the_label_and_is_retried() {
+    let env = TestEnv::with_manual_engine([mapping()]).await;
     let refused = [ScriptStep::api_error(
         429,
         "This request would exceed your rate limit",
     )];
-    world.set_agent_script("ENG-1", Script::new().pass(refused).pass(write_steps()));
-    world.create_labelled_issue("ENG-1", "Add the feature");
-    let first = ended(&world, "ENG-1", 1).await;
+    env.set_agent_script("ENG-1", Script::new().pass(refused).pass(write_steps()));
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    let first = wait_for_end(&env, "ENG-1", 1).await;
     let JobState::Failed { code, reason } = &first.state else {
         panic!("{first:#?}")
     };
     assert_eq!(*code, Some(FailureCode::ProviderLimit), "{reason}");
     let half_an_hour = Duration::from_secs(30 * 60);
-    let waits = first.resumes_at.unwrap().since(world.app.now());
+    let waits = first.resumes_at.unwrap().since(env.app.now());
     assert!(
         waits > half_an_hour / 2 && waits <= 2 * half_an_hour,
         "{waits:?}"
     );
-    assert_eq!(labels(&world, "ENG-1"), ["Agent-Implement"]);
-    let comments = world.comments("ENG-1");
+    assert_eq!(labels(&env, "ENG-1"), ["Agent-Implement"]);
+    let comments = env.comments("ENG-1");
     assert!(
         comments[0].starts_with("Implementation paused: "),
         "{comments:?}"
     );
-    world.advance_clock(waits);
-    let second = ended(&world, "ENG-1", 2).await;
+    env.advance_clock(waits);
+    let second = wait_for_end(&env, "ENG-1", 2).await;
     assert_eq!(second.state, JobState::Completed, "{second:#?}");
-    world.tick_until_drained().await;
-    world.finish().await;
+    env.tick_until_drained().await;
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_that_was_made_is_not_made_again() {
-    let world = TestEnv::with_manual_engine([planning_mapping()]).await;
-    let until = later(&world, TWO_HOURS);
+async fn a_completed_plan_is_not_repeated() {
+    let env = TestEnv::with_manual_engine([planning_mapping()]).await;
+    let until = whole_second_after(&env, TWO_HOURS);
     let plan = [ScriptStep::write("ai-output/comments/01.md", "The plan.")];
     let script = Script::new()
         .pass_if_prompt_contains(PLANNING_PROMPT, plan)
-        // Calls are counted whatever their prompt: the first is the planner's.
+        // Passes are counted over all prompts: the first is used by the planning run.
         .pass_if_prompt_contains(IMPLEMENTATION_PROMPT, write_steps())
         .pass_if_prompt_contains(IMPLEMENTATION_PROMPT, [limit(until)])
         .pass_if_prompt_contains(IMPLEMENTATION_PROMPT, write_steps());
-    world.set_agent_script("ENG-1", script);
-    world.create_labelled_issue("ENG-1", "Add the feature");
-    ended(&world, "ENG-1", 2).await;
-    let labels = labels(&world, "ENG-1");
+    env.set_agent_script("ENG-1", script);
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    wait_for_end(&env, "ENG-1", 2).await;
+    let labels = labels(&env, "ENG-1");
     assert!(labels.contains(&"Plan-Complete".to_owned()), "{labels:?}");
     assert!(!labels.contains(&"Agent-Working".to_owned()), "{labels:?}");
-    world.advance_clock(TWO_HOURS);
-    let last = ended(&world, "ENG-1", 3).await;
-    // The clock may stand still between two of them.
-    let mut jobs = world.jobs("ENG-1");
+    env.advance_clock(TWO_HOURS);
+    let last = wait_for_end(&env, "ENG-1", 3).await;
+    // Two jobs may have the same time.
+    let mut jobs = env.jobs("ENG-1");
     jobs.sort_by_key(|job| job.dispatch_number);
     let kinds: Vec<JobKind> = jobs.iter().map(|job| job.kind).collect();
     use JobKind::{Implementation, Planning};
     assert_eq!(kinds, [Planning, Implementation, Implementation]);
     assert_eq!(last.state, JobState::Completed);
-    world.tick_until_drained().await;
-    world.finish().await;
+    env.tick_until_drained().await;
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mapping_may_have_it_fail_like_anything_else() {
-    let stubborn = Mapping {
+async fn a_mapping_may_disable_the_resume() {
+    let without_resume = Mapping {
         resume_after_limit: false,
         ..mapping()
     };
-    let world = TestEnv::with_manual_engine([stubborn]).await;
-    let until = later(&world, TWO_HOURS);
-    world.set_agent_script("ENG-1", Script::new().pass([limit(until)]));
-    world.create_labelled_issue("ENG-1", "Add the feature");
-    let job = ended(&world, "ENG-1", 1).await;
+    let env = TestEnv::with_manual_engine([without_resume]).await;
+    let until = whole_second_after(&env, TWO_HOURS);
+    env.set_agent_script("ENG-1", Script::new().pass([limit(until)]));
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    let job = wait_for_end(&env, "ENG-1", 1).await;
     assert_eq!(job.resumes_at, None);
-    assert!(labels(&world, "ENG-1").is_empty());
-    let comments = world.comments("ENG-1");
+    assert!(labels(&env, "ENG-1").is_empty());
+    let comments = env.comments("ENG-1");
     assert!(
         comments[0].starts_with("Implementation failed: model invocation failed"),
         "{comments:?}"
     );
-    world.create_labelled_issue("ENG-2", "Is not held back");
-    let other = ended(&world, "ENG-2", 1).await;
+    env.create_labelled_issue("ENG-2", "Is not delayed");
+    let other = wait_for_end(&env, "ENG-2", 1).await;
     assert_eq!(other.state, JobState::Completed);
-    world.tick_until_drained().await;
-    world.finish().await;
+    env.tick_until_drained().await;
+    env.finish().await;
 }
 
-fn met(retry_at: Value) -> String {
+fn limit_report(retry_at: Value) -> String {
     json!({"phase": "implementation", "outcome": "failure", "comments": [], "failureCode": "PROVIDER_LIMIT",
         "failureReason": "You've hit your session limit", "retryAt": retry_at})
     .to_string()
 }
 
-async fn with_mapping() -> ApiServer {
+async fn server_with_mapping() -> ApiServer {
     let server = ApiServer::start().await;
     let put = server.app.store.write(|tx| mappings::put(tx, &mapping()));
     put.await.unwrap();
@@ -230,20 +229,20 @@ async fn with_mapping() -> ApiServer {
 }
 
 async fn report(server: &ApiServer, id: &str, issue: &str, retry_at: Value) -> Job {
-    let mut begun = dispatched_job(id, JobKind::Implementation);
-    begun.issue.id = issue.into();
-    server.put_job(&begun).await;
-    let token = server.run_token(&begun, TokenAudience::Result);
-    let told = server
-        .send("POST", "/runner/result", &token, met(retry_at))
+    let mut job = dispatched_job(id, JobKind::Implementation);
+    job.issue.id = issue.into();
+    server.put_job(&job).await;
+    let token = server.run_token(&job, TokenAudience::Result);
+    let response = server
+        .send("POST", "/runner/result", &token, limit_report(retry_at))
         .await;
-    assert_eq!(told.status, 200, "{told:?}");
+    assert_eq!(response.status, 200, "{response:?}");
     server.job(id)
 }
 
 #[tokio::test]
-async fn what_a_run_says_about_time_is_bounded() {
-    let server = with_mapping().await;
+async fn a_reported_reset_time_is_bounded() {
+    let server = server_with_mapping().await;
     let minute = CLOCK_START + Duration::from_secs(60);
     let week = CLOCK_START + Duration::from_secs(7 * 24 * 60 * 60);
     let hour = CLOCK_START + Duration::from_secs(60 * 60);
@@ -253,7 +252,7 @@ async fn what_a_run_says_about_time_is_bounded() {
         (json!(CLOCK_START), Some(minute)),
         (json!("9999-01-01T00:00:00Z"), Some(week)),
         (json!("2027-01-15T11:00:00+02:00"), Some(hour)),
-        // Runs of before tell none, and others tell nonsense.
+        // Old runs report none, and others report invalid values.
         (Value::Null, None),
         (json!("9999-12-31T23:59:59Z"), None),
         (json!("soon"), None),
@@ -261,18 +260,21 @@ async fn what_a_run_says_about_time_is_bounded() {
         (json!("-9999-01-01T00:00:00Z"), None),
         (json!({"at": "noon"}), None),
     ];
-    for (at, (told, expected)) in rows.into_iter().enumerate() {
+    for (at, (claimed, expected)) in rows.into_iter().enumerate() {
         let id = format!("01{at}");
-        let job = report(&server, &id, &format!("issue {at}"), told.clone()).await;
-        assert_eq!(job.resumes_at, expected, "{told}");
+        let job = report(&server, &id, &format!("issue {at}"), claimed.clone()).await;
+        assert_eq!(job.resumes_at, expected, "{claimed}");
         assert!(matches!(job.state, JobState::Failed { .. }));
     }
     let parked = server.app.store.read(dispatch_breaker::all).unwrap();
-    assert!(parked.is_empty(), "it says nothing about the issue");
+    assert!(
+        parked.is_empty(),
+        "a limit does not count as a failure of the issue"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn machines_share_the_services_credentials_but_for_teams_with_their_own() {
+async fn a_limit_applies_to_machines_with_the_same_credentials() {
     let other = |extra: &[(&str, &str)]| Mapping {
         team_key: "WEB".into(),
         extra_env: extra
@@ -281,7 +283,7 @@ async fn machines_share_the_services_credentials_but_for_teams_with_their_own() 
             .collect(),
         ..mapping()
     };
-    let world = TestEnv::with_options(TestEnvOptions {
+    let env = TestEnv::with_options(TestEnvOptions {
         mappings: vec![mapping(), other(&[])],
         session_hosts: true,
         extra_flags: vec![("--runner-mode", "vm".to_owned())],
@@ -289,37 +291,37 @@ async fn machines_share_the_services_credentials_but_for_teams_with_their_own() 
         ..TestEnvOptions::default()
     })
     .await;
-    let mut begun = dispatched_job("01A", JobKind::Implementation);
-    begun.runner = RunnerKind::Vm;
-    begun.dispatched_at = Some(world.app.now());
-    let (now, id, phase) = (world.app.now(), begun.id.clone(), begun.kind.run_phase());
-    let put = world.app.store.write(move |tx| jobs::put(tx, &begun));
+    let mut job = dispatched_job("01A", JobKind::Implementation);
+    job.runner = RunnerKind::Vm;
+    job.dispatched_at = Some(env.app.now());
+    let (now, id, phase) = (env.app.now(), job.id.clone(), job.kind.run_phase());
+    let put = env.app.store.write(move |tx| jobs::put(tx, &job));
     put.await.unwrap();
-    let tokens = world.app.run_tokens.as_ref().unwrap();
+    let tokens = env.app.run_tokens.as_ref().unwrap();
     let token = tokens.issue(&id, TokenAudience::Result, phase, now, now + TWO_HOURS);
-    let request = reqwest::Client::new().post(format!("{}/runner/result", world.address));
+    let request = reqwest::Client::new().post(format!("{}/runner/result", env.address));
     let request = request.bearer_auth(token.expose());
-    let taken = send_checked(request.body(met(json!(now + TWO_HOURS)))).await;
-    assert_eq!(taken.status, 200, "{taken:?}");
+    let response = send_checked(request.body(limit_report(json!(now + TWO_HOURS)))).await;
+    assert_eq!(response.status, 200, "{response:?}");
 
-    let linear = world.vendors.linear();
+    let linear = env.vendors.linear();
     linear.ensure_team("WEB", "Web");
     let ticket = linear.issue("WEB-1").title("Wants the same account");
     ticket.add_label("Agent-Implement");
-    world.tick().await;
-    let why = world.admin_get("/api/why/WEB-1").await;
+    env.tick().await;
+    let why = env.admin_get("/api/why/WEB-1").await;
     assert_eq!(why["decision"]["reason"], "quota", "{why}");
     let own = other(&[("OPENAI_API_KEY", "sk-of-the-team")]);
-    let put = world.app.store.write(move |tx| mappings::put(tx, &own));
+    let put = env.app.store.write(move |tx| mappings::put(tx, &own));
     put.await.unwrap();
-    world.tick().await;
-    assert_eq!(world.jobs("WEB-1").len(), 1);
-    world.stop().await;
+    env.tick().await;
+    assert_eq!(env.jobs("WEB-1").len(), 1);
+    env.stop().await;
 }
 
 #[tokio::test]
-async fn an_issue_that_only_ever_meets_limits_fails_in_the_end() {
-    let server = with_mapping().await;
+async fn an_issue_fails_after_repeated_limits() {
+    let server = server_with_mapping().await;
     let soon = json!(CLOCK_START + Duration::from_secs(90));
     for run in 0..5 {
         let job = report(&server, &format!("01A{run}"), "large", soon.clone()).await;
@@ -327,7 +329,7 @@ async fn an_issue_that_only_ever_meets_limits_fails_in_the_end() {
     }
     let last = report(&server, "01A5", "large", soon.clone()).await;
     assert_eq!(last.resumes_at, None);
-    // That was an end like any other, so it counts anew from here; other issues are none the worse.
+    // The failure resets the count. Other issues are not affected.
     for (id, issue) in [("01A6", "large"), ("01B0", "small")] {
         assert!(
             report(&server, id, issue, soon.clone())
@@ -336,7 +338,7 @@ async fn an_issue_that_only_ever_meets_limits_fails_in_the_end() {
                 .is_some()
         );
     }
-    // A shadow's limit holds nobody back.
+    // The limit of a shadow run delays no other run.
     let mut shadow = dispatched_job("01C", JobKind::Implementation);
     shadow.shadow = true;
     server.put_job(&shadow).await;
@@ -344,7 +346,10 @@ async fn an_issue_that_only_ever_meets_limits_fails_in_the_end() {
     let path = format!("http://{}/runner/result", server.address);
     let request = server.client.post(path).bearer_auth(token);
     let before = server.app.store.read(outbox::pending).unwrap().len();
-    assert_eq!(send_checked(request.body(met(soon))).await.status, 200);
+    assert_eq!(
+        send_checked(request.body(limit_report(soon))).await.status,
+        200
+    );
     assert_eq!(server.job("01C").resumes_at, None);
     assert_eq!(
         server.app.store.read(outbox::pending).unwrap().len(),
@@ -353,52 +358,52 @@ async fn an_issue_that_only_ever_meets_limits_fails_in_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_a_person_asked_for_is_asked_for_still() {
-    let world = env_with_pending_runs().await;
-    let number = open_pull(&world, "ENG-1").await;
-    let told = send_trigger(&world, trigger_body("ENG-1", number)).await;
-    // The host of this world takes its time; the start is owed.
-    assert_eq!(told.status, 200, "{told:?}");
-    world.tick().await;
-    let first = follow_up_jobs(&world, "ENG-1").pop().unwrap();
-    let until = world.app.now() + TWO_HOURS;
-    let tokens = world.app.run_tokens.as_ref().unwrap();
-    let (now, life) = (world.app.now(), Duration::from_secs(3600));
+async fn a_gap_fill_at_the_limit_resumes_after_the_reset() {
+    let env = env_with_pending_runs().await;
+    let number = open_pull(&env, "ENG-1").await;
+    let response = send_trigger(&env, trigger_body("ENG-1", number)).await;
+    // No run starts in this environment; the dispatch is a pending effect.
+    assert_eq!(response.status, 200, "{response:?}");
+    env.tick().await;
+    let first = follow_up_jobs(&env, "ENG-1").pop().unwrap();
+    let until = env.app.now() + TWO_HOURS;
+    let tokens = env.app.run_tokens.as_ref().unwrap();
+    let (now, life) = (env.app.now(), Duration::from_secs(3600));
     let phase = first.kind.run_phase();
     let token = tokens.issue(&first.id, TokenAudience::Result, phase, now, now + life);
-    let mut report: Value = serde_json::from_str(&met(json!(until))).unwrap();
+    let mut report: Value = serde_json::from_str(&limit_report(json!(until))).unwrap();
     report["phase"] = json!("gap-analysis");
-    let request = reqwest::Client::new().post(format!("{}/runner/result", world.address));
-    let taken = send_checked(request.bearer_auth(token.expose()).json(&report)).await;
-    assert_eq!(taken.status, 200, "{taken:?}");
-    world.tick().await;
-    let comments = world.repo().comments(number);
-    let said = comments
+    let request = reqwest::Client::new().post(format!("{}/runner/result", env.address));
+    let accepted = send_checked(request.bearer_auth(token.expose()).json(&report)).await;
+    assert_eq!(accepted.status, 200, "{accepted:?}");
+    env.tick().await;
+    let comments = env.repo().comments(number);
+    let is_posted = comments
         .iter()
         .any(|comment| comment.body.contains("Gap fill paused"));
-    assert!(said, "{comments:#?}");
+    assert!(is_posted, "{comments:#?}");
 
-    // Asked again meanwhile it waits, and whoever asks is told.
+    // A second command waits, and a comment reports it.
     let mut other = trigger_body("ENG-1", number);
     other["instruction"] = json!("and another thing");
-    let told = send_trigger(&world, other).await;
+    let response = send_trigger(&env, other).await;
     assert_eq!(
-        told.body,
+        response.body,
         json!({"ok": true, "dispatched": false, "queued": true})
     );
-    world.advance_clock(Duration::from_secs(60 * 60));
-    world.tick().await;
-    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 1);
-    let said = world.repo().comments(number);
-    let said = said
+    env.advance_clock(Duration::from_secs(60 * 60));
+    env.tick().await;
+    assert_eq!(follow_up_jobs(&env, "ENG-1").len(), 1);
+    let comments = env.repo().comments(number);
+    let is_posted = comments
         .iter()
-        .any(|comment| comment.body.contains("starts by itself at"));
-    assert!(said);
+        .any(|comment| comment.body.contains("starts automatically at"));
+    assert!(is_posted);
 
-    world.advance_clock(Duration::from_secs(60 * 60 + 1));
-    world.tick().await;
-    let runs = follow_up_jobs(&world, "ENG-1");
+    env.advance_clock(Duration::from_secs(60 * 60 + 1));
+    env.tick().await;
+    let runs = follow_up_jobs(&env, "ENG-1");
     assert_eq!(runs.len(), 2, "one at a time: {runs:#?}");
     assert!(runs[1].is_active());
-    world.stop().await;
+    env.stop().await;
 }

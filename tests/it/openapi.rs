@@ -1,5 +1,5 @@
-//! The description of the API says what the service does: the same routes, the same methods, the same
-//! authentication. What its answers look like is checked in every story, by [`described`].
+//! The OpenAPI document matches the service: the same routes, methods and authentication. Every response
+//! in the test suite is checked by [`conformance`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +16,7 @@ mod schema;
 
 use conformance::{DOCUMENT, resolve_ref};
 
-/// Every route that can be switched on is.
+/// Secrets that enable every optional route.
 const SECRETS: [&str; 8] = [
     "--linear-webhook-secret",
     "linear secret",
@@ -28,7 +28,7 @@ const SECRETS: [&str; 8] = [
     "trigger secret",
 ];
 
-/// The control socket alone has it.
+/// Available on the control socket only.
 const NOT_ON_THE_NETWORK: &str = "/api/backup";
 
 async fn server() -> ApiServer {
@@ -39,7 +39,7 @@ async fn server() -> ApiServer {
     .await
 }
 
-/// The methods of each path, its parameters without their names.
+/// Documented methods of each path, with parameters without names.
 fn described_routes() -> BTreeMap<String, BTreeSet<String>> {
     let paths = DOCUMENT["paths"].as_object().unwrap();
     paths
@@ -48,14 +48,14 @@ fn described_routes() -> BTreeMap<String, BTreeSet<String>> {
             let methods = item.as_object().unwrap().keys();
             let methods = methods.filter(|name| *name != "parameters");
             (
-                nameless(path),
+                without_parameter_names(path),
                 methods.map(|name| name.to_uppercase()).collect(),
             )
         })
         .collect()
 }
 
-fn nameless(path: &str) -> String {
+fn without_parameter_names(path: &str) -> String {
     let parts = path.split('/').map(|part| match part.starts_with('{') {
         true => "{}",
         false => part,
@@ -63,8 +63,8 @@ fn nameless(path: &str) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// Every path that a file of `src/server` makes with `path!`, and `/`.
-fn routes_of_the_source() -> BTreeSet<String> {
+/// Every path that a file of `src/server` builds with `path!`, and `/`.
+fn source_routes() -> BTreeSet<String> {
     let mut found = BTreeSet::from(["/".to_owned()]);
     for (name, text) in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/server")) {
         let text = text
@@ -72,21 +72,26 @@ fn routes_of_the_source() -> BTreeSet<String> {
             .next()
             .unwrap()
             .to_owned();
-        // Paths made in another way would be missed.
-        for (other, places) in [
+        // Paths built in any other way would be missed.
+        for (other, exempt_files) in [
             ("path::end(", "health.rs"),
             ("path(\"", "panel.rs"),
             ("path::param", ""),
         ] {
             assert!(
-                !text.contains(other) || name.ends_with(places),
+                !text.contains(other) || name.ends_with(exempt_files),
                 "{name} has {other}"
             );
         }
-        for made in text.split("path!(").skip(1) {
-            let parts = made.split(')').next().unwrap().split('/').map(str::trim);
+        for macro_args in text.split("path!(").skip(1) {
+            let parts = macro_args
+                .split(')')
+                .next()
+                .unwrap()
+                .split('/')
+                .map(str::trim);
             let parts = parts.map(|part| match part {
-                "Segment" => "{}",
+                "PathSegment" => "{}",
                 literal => literal.trim_matches('"'),
             });
             found.insert(format!("/{}", parts.collect::<Vec<_>>().join("/")));
@@ -113,25 +118,25 @@ fn sources(folder: &Path) -> Vec<(String, String)> {
 }
 
 #[test]
-fn every_route_is_described_and_every_description_has_its_route() {
-    let described: BTreeSet<String> = described_routes().into_keys().collect();
-    assert_eq!(routes_of_the_source(), described);
+fn documented_routes_equal_the_source_routes() {
+    let documented: BTreeSet<String> = described_routes().into_keys().collect();
+    assert_eq!(source_routes(), documented);
 }
 
 #[tokio::test]
-async fn every_path_has_the_methods_that_are_described() {
+async fn every_path_accepts_exactly_its_documented_methods() {
     let server = server().await;
     for (path, methods) in described_routes() {
         let path = path.replace("{}", "x");
-        let told = server.send("PURGE", &path, "", None).await;
-        assert_eq!(told.status, 405, "{path}");
-        let allowed = told.header("allow").split(", ").map(str::to_owned);
+        let response = server.send("PURGE", &path, "", None).await;
+        assert_eq!(response.status, 405, "{path}");
+        let allowed = response.header("allow").split(", ").map(str::to_owned);
         assert_eq!(allowed.collect::<BTreeSet<_>>(), methods, "{path}");
         for method in &methods {
-            let told = server.send(method, &path, "", None).await;
+            let response = server.send(method, &path, "", None).await;
             assert!(
-                ![404, 405].contains(&told.status),
-                "{method} {path} {told:?}"
+                ![404, 405].contains(&response.status),
+                "{method} {path} {response:?}"
             );
         }
     }
@@ -139,16 +144,19 @@ async fn every_path_has_the_methods_that_are_described() {
 }
 
 #[tokio::test]
-async fn who_must_show_something_is_refused_without_it() {
+async fn rejects_requests_without_the_documented_credential() {
     let server = server().await;
     for (path, item) in DOCUMENT["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
             if method == "parameters" {
                 continue;
             }
-            let (method, path) = (method.to_uppercase(), nameless(path).replace("{}", "x"));
-            let told = server.send(&method, &path, "", None).await;
-            let wanted = match operation["security"].to_string().as_str() {
+            let (method, path) = (
+                method.to_uppercase(),
+                without_parameter_names(path).replace("{}", "x"),
+            );
+            let response = server.send(&method, &path, "", None).await;
+            let expected_error = match operation["security"].to_string().as_str() {
                 r#"[{"admin":[]}]"# => "Unauthorized",
                 r#"[{"resultToken":[]}]"# | r#"[{"progressToken":[]}]"# => "missing_bearer",
                 r#"[{"triggerSecret":[]}]"# => "unauthorized",
@@ -156,34 +164,34 @@ async fn who_must_show_something_is_refused_without_it() {
                 | r#"[{"linearSignature":[]}]"#
                 | r#"[{"jiraSignature":[]}]"# => "Invalid signature",
                 r#"[]"# | r#"[{},{"progressToken":[]}]"# | r#"[{},{"metricsToken":[]}]"# => {
-                    assert_ne!(told.status, 401, "{method} {path}");
+                    assert_ne!(response.status, 401, "{method} {path}");
                     continue;
                 }
                 other => panic!("{method} {path} has {other}"),
             };
-            assert_eq!(told.error(), (401, wanted), "{method} {path}");
+            assert_eq!(response.error(), (401, expected_error), "{method} {path}");
         }
     }
     server.stop().await.unwrap();
 }
 
 #[test]
-fn every_example_fits_its_schema() {
+fn every_example_matches_its_schema() {
     let mut seen = 0;
-    let mut look = |place: &str, holder: &Value| {
-        let many = holder["examples"].as_object().into_iter().flatten();
-        let many = many.map(|(_, example)| &example["value"]);
-        for example in many.chain(holder.get("example")) {
+    let mut check_examples = |location: &str, holder: &Value| {
+        let examples = holder["examples"].as_object().into_iter().flatten();
+        let examples = examples.map(|(_, example)| &example["value"]);
+        for example in examples.chain(holder.get("example")) {
             seen += 1;
-            let fits = schema::validate(&DOCUMENT, &holder["schema"], example);
-            assert_eq!(fits, Ok(()), "{place} {example}");
+            let result = schema::validate(&DOCUMENT, &holder["schema"], example);
+            assert_eq!(result, Ok(()), "{location} {example}");
         }
     };
     for (path, item) in DOCUMENT["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
             let at = format!("{method} {path}");
             let parameters = operation["parameters"].as_array().into_iter().flatten();
-            parameters.for_each(|parameter| look(&at, resolve_ref(parameter)));
+            parameters.for_each(|parameter| check_examples(&at, resolve_ref(parameter)));
             let answers = operation["responses"].as_object().into_iter().flatten();
             let bodies = answers.map(|(_, answer)| answer);
             for holder in bodies.chain(operation.get("requestBody")) {
@@ -191,7 +199,7 @@ fn every_example_fits_its_schema() {
                     .as_object()
                     .into_iter()
                     .flatten();
-                kinds.for_each(|(_, content)| look(&at, content));
+                kinds.for_each(|(_, content)| check_examples(&at, content));
             }
         }
     }
@@ -199,14 +207,14 @@ fn every_example_fits_its_schema() {
 }
 
 #[test]
-fn no_schema_says_what_means_nothing() {
-    fn look(place: &str, value: &Value) -> usize {
+fn schemas_use_only_supported_keywords() {
+    fn count_schemas(location: &str, value: &Value) -> usize {
         let own = match value.get("schema").filter(|schema| schema.is_object()) {
             Some(schema) => {
                 assert_eq!(
                     schema::unknown_keywords(schema),
                     [""; 0],
-                    "{place} {schema}"
+                    "{location} {schema}"
                 );
                 1
             }
@@ -214,86 +222,89 @@ fn no_schema_says_what_means_nothing() {
         };
         let fields = value.as_object().into_iter().flatten();
         let items = value.as_array().into_iter().flatten();
-        let below = fields.map(|(name, below)| look(&format!("{place} {name}"), below));
-        own + below.sum::<usize>() + items.map(|below| look(place, below)).sum::<usize>()
+        let child = fields.map(|(name, child)| count_schemas(&format!("{location} {name}"), child));
+        own + child.sum::<usize>()
+            + items
+                .map(|child| count_schemas(location, child))
+                .sum::<usize>()
     }
     let shared = DOCUMENT["components"]["schemas"].as_object().unwrap();
     for (name, schema) in shared {
         assert_eq!(schema::unknown_keywords(schema), [""; 0], "{name}");
     }
-    let seen = look("", &DOCUMENT);
+    let seen = count_schemas("", &DOCUMENT);
     assert!(seen > 200, "{seen}");
 }
 
 #[tokio::test]
-async fn the_document_is_open_to_all_where_there_is_an_admin_api() {
+async fn serves_the_document_without_sign_in_if_the_admin_api_is_on() {
     let server = server().await;
-    let told = server.send("GET", "/api/openapi.json", "", None).await;
-    assert_eq!((told.status, &told.body), (200, &*DOCUMENT));
-    assert_eq!(told.header("content-type"), "application/json");
+    let response = server.send("GET", "/api/openapi.json", "", None).await;
+    assert_eq!((response.status, &response.body), (200, &*DOCUMENT));
+    assert_eq!(response.header("content-type"), "application/json");
     server.stop().await.unwrap();
-    let without = ApiServer::start_with(&[], Store::in_memory().unwrap()).await;
-    let told = without.send("GET", "/api/openapi.json", "", None).await;
-    assert_eq!(told.error(), (404, "Not found"));
-    without.stop().await.unwrap();
+    let disabled = ApiServer::start_with(&[], Store::in_memory().unwrap()).await;
+    let response = disabled.send("GET", "/api/openapi.json", "", None).await;
+    assert_eq!(response.error(), (404, "Not found"));
+    disabled.stop().await.unwrap();
 }
 
 #[test]
-fn the_command_prints_the_document() {
-    let program = Command::new(env!("CARGO_BIN_EXE_agent-implement"))
+fn openapi_command_prints_the_document() {
+    let output = Command::new(env!("CARGO_BIN_EXE_agent-implement"))
         .arg("openapi")
         .env("ADMIN_ACCESS_CODE", ACCESS_CODE)
         .output()
         .unwrap();
-    assert!(program.status.success());
-    let printed: Value = serde_json::from_slice(&program.stdout).unwrap();
-    assert_eq!(printed, *DOCUMENT);
-    assert!(!String::from_utf8_lossy(&program.stdout).contains(ACCESS_CODE));
+    assert!(output.status.success());
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document, *DOCUMENT);
+    assert!(!String::from_utf8_lossy(&output.stdout).contains(ACCESS_CODE));
 }
 
-/// The names of properties with a default, in a schema and all that it leads to.
-fn with_defaults(schema: &Value, known: &mut BTreeSet<String>, found: &mut BTreeSet<String>) {
+/// Collects the names of properties with a default, in a schema and everything it refers to.
+fn collect_defaults(schema: &Value, visited: &mut BTreeSet<String>, found: &mut BTreeSet<String>) {
     if let Some(name) = schema["$ref"].as_str()
-        && !known.insert(name.to_owned())
+        && !visited.insert(name.to_owned())
     {
         return;
     }
-    let whole = resolve_ref(schema);
-    for (name, property) in whole["properties"].as_object().into_iter().flatten() {
+    let resolved = resolve_ref(schema);
+    for (name, property) in resolved["properties"].as_object().into_iter().flatten() {
         if property.get("default").is_some() || resolve_ref(property).get("default").is_some() {
             found.insert(name.clone());
         }
-        with_defaults(property, known, found);
+        collect_defaults(property, visited, found);
     }
     for part in ["anyOf", "oneOf"] {
-        for schema in whole[part].as_array().into_iter().flatten() {
-            with_defaults(schema, known, found);
+        for schema in resolved[part].as_array().into_iter().flatten() {
+            collect_defaults(schema, visited, found);
         }
     }
-    if let Some(items) = whole.get("items") {
-        with_defaults(items, known, found);
+    if let Some(items) = resolved.get("items") {
+        collect_defaults(items, visited, found);
     }
 }
 
-/// Generators of clients take a field with a default for one that is always there, so that it would have
-/// to be sent.
+/// Client generators treat a field with a default as always present, so that clients would have to send
+/// it.
 #[test]
-fn no_field_of_a_request_has_to_be_sent_for_its_default() {
-    let (mut known, mut found) = (BTreeSet::new(), BTreeSet::new());
+fn no_request_field_has_a_default() {
+    let (mut visited, mut found) = (BTreeSet::new(), BTreeSet::new());
     for item in DOCUMENT["paths"].as_object().unwrap().values() {
         for operation in item.as_object().unwrap().values() {
             let content = operation["requestBody"]["content"].as_object();
             for kind in content.into_iter().flatten() {
-                with_defaults(&kind.1["schema"], &mut known, &mut found);
+                collect_defaults(&kind.1["schema"], &mut visited, &mut found);
             }
         }
     }
-    assert!(known.contains("#/components/schemas/MappingInput"));
+    assert!(visited.contains("#/components/schemas/MappingInput"));
     assert_eq!(found, BTreeSet::new());
-    let shown = &DOCUMENT["components"]["schemas"]["Mapping"];
-    let required = shown["required"].as_array().unwrap();
-    let shown = shown["properties"].as_object().unwrap();
-    // What the answer to a write warns of is no field of the mapping.
-    let mut fields = shown.keys().filter(|name| *name != "warnings");
+    let mapping_schema = &DOCUMENT["components"]["schemas"]["Mapping"];
+    let required = mapping_schema["required"].as_array().unwrap();
+    let mapping_schema = mapping_schema["properties"].as_object().unwrap();
+    // Warnings in the response to a write are not a field of the mapping.
+    let mut fields = mapping_schema.keys().filter(|name| *name != "warnings");
     assert!(fields.all(|name| required.contains(&Value::from(name.as_str()))));
 }

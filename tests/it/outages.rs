@@ -1,5 +1,5 @@
-//! Bad days of the vendors: what they showed last stands, those that answer go on, and nobody is
-//! asked again before the time they named.
+//! Vendor outages and rate limits: snapshots are kept, other vendors are not affected, and no request
+//! is sent before the reset.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 use crate::jira::{create_ticket, mapping_for_repo};
 use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping};
 
-/// Longer than any wait between two tries of an effect.
-const LONG: Duration = Duration::from_secs(5 * 60);
+/// Longer than any delay between two attempts of an effect.
+const LONGER_THAN_RETRY_DELAY: Duration = Duration::from_secs(5 * 60);
 
-/// How long does a vendor refuse us in these stories?
-const LIMIT: Duration = Duration::from_secs(15);
+/// Duration of a rate limit in these tests.
+const RATE_LIMIT_DURATION: Duration = Duration::from_secs(15);
 
 /// Team `ENG` on Linear and `OPS` on Jira, both for one repository.
-async fn world(engine: EngineMode) -> TestEnv {
+async fn start_env(engine: EngineMode) -> TestEnv {
     TestEnv::with_options(TestEnvOptions {
         mappings: vec![mapping(), mapping_for_repo("OPS", "shop")],
         engine,
@@ -29,23 +29,23 @@ async fn world(engine: EngineMode) -> TestEnv {
     .await
 }
 
-fn flag(world: &TestEnv, key: &str) {
+fn create_labelled(env: &TestEnv, key: &str) {
     if key.starts_with("ENG") {
-        world.create_labelled_issue(key, "Add the feature");
+        env.create_labelled_issue(key, "Add the feature");
     } else {
-        create_ticket(world, key, "Add the feature").status("Ready");
+        create_ticket(env, key, "Add the feature").status("Ready");
     }
 }
 
-fn comments(world: &TestEnv, key: &str) -> Vec<String> {
+fn comments(env: &TestEnv, key: &str) -> Vec<String> {
     if key.starts_with("ENG") {
-        world.vendors.linear().issue(key).comments()
+        env.vendors.linear().issue(key).comments()
     } else {
-        world.vendors.jira().issue(key).comments()
+        env.vendors.jira().issue(key).comments()
     }
 }
 
-/// The identifiers and decisions of a team's issues.
+/// Identifiers and decisions of a team's issues.
 fn shown(issues: &Value, team: &str) -> Vec<(String, Value)> {
     let issues = issues["issues"].as_array().unwrap().iter();
     issues
@@ -58,39 +58,36 @@ fn shown(issues: &Value, team: &str) -> Vec<(String, Value)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn linear_is_down_for_three_cycles_and_nothing_is_wiped() {
-    let world = world(EngineMode::manual()).await;
-    let linear = world.vendors.linear();
+async fn an_outage_of_linear_keeps_its_snapshot_and_decisions() {
+    let env = start_env(EngineMode::manual()).await;
+    let linear = env.vendors.linear();
     linear.issue("ENG-9").title("Stands in the way");
     let blocked = linear.issue("ENG-1").title("Waits").blocked_by("ENG-9");
     blocked.add_label("Agent-Implement");
-    let marked = linear.issue("ENG-3").title("Somebody is at it");
+    let marked = linear.issue("ENG-3").title("In progress");
     marked
         .add_label("Agent-Implement")
         .add_label("Agent-Working");
-    flag(&world, "ENG-2");
-    world.tick().await;
-    let last_seen = world.app.now();
-    let before = world.admin_get("/api/issues").await;
+    create_labelled(&env, "ENG-2");
+    env.tick().await;
+    let last_seen = env.app.now();
+    let before = env.admin_get("/api/issues").await;
     assert_eq!(
         (&before["stale"], &before["staleSince"]),
         (&json!([]), &json!({}))
     );
     assert_eq!(before["inProgressCountsByTeam"], json!({"ENG": 1}));
-    let why = world.admin_get("/api/why/ENG-1").await;
+    let why = env.admin_get("/api/why/ENG-1").await;
     assert_eq!(why["decision"]["message"], "Blocked by ENG-9, still open.");
 
-    world.vendors.faults(FakeService::Linear).set_outage(true);
-    world
-        .wait_until("the run has reported", || {
-            !world.jobs("ENG-2")[0].is_active()
-        })
+    env.vendors.faults(FakeService::Linear).set_outage(true);
+    env.wait_until("the run has reported", || !env.jobs("ENG-2")[0].is_active())
         .await;
-    flag(&world, "OPS-1");
+    create_labelled(&env, "OPS-1");
     for cycle in 1..=3 {
-        world.advance_clock(LONG);
-        world.tick().await;
-        let issues = world.admin_get("/api/issues").await;
+        env.advance_clock(LONGER_THAN_RETRY_DELAY);
+        env.tick().await;
+        let issues = env.admin_get("/api/issues").await;
         assert_eq!(issues["stale"], json!(["ENG"]), "cycle {cycle}");
         assert_eq!(
             issues["staleSince"],
@@ -104,59 +101,49 @@ async fn linear_is_down_for_three_cycles_and_nothing_is_wiped() {
         );
         let counts = &issues["inProgressCountsByTeam"];
         assert_eq!(counts["ENG"], 1, "cycle {cycle}: {counts}");
-        let blockers = world.admin_get("/api/blockers?all=true").await;
+        let blockers = env.admin_get("/api/blockers?all=true").await;
         assert_eq!(
             blockers["blockers"][0]["message"], "Blocked by ENG-9, still open.",
             "cycle {cycle}: {blockers}"
         );
-        assert_eq!(
-            world.admin_get("/api/why/ENG-1").await,
-            why,
-            "cycle {cycle}"
-        );
-        let dedup = world.admin_get("/api/dedup").await;
+        assert_eq!(env.admin_get("/api/why/ENG-1").await, why, "cycle {cycle}");
+        let dedup = env.admin_get("/api/dedup").await;
         let kept = dedup.as_array().unwrap().iter();
         let mut kept = kept.map(|entry| entry["issueIdentifier"].as_str().unwrap());
         assert!(kept.any(|key| key == "ENG-2"), "cycle {cycle}: {dedup}");
     }
-    world
-        .wait_until("the run has reported", || {
-            !world.jobs("OPS-1")[0].is_active()
-        })
+    env.wait_until("the run has reported", || !env.jobs("OPS-1")[0].is_active())
         .await;
     assert_eq!(
-        world.jobs("OPS-1")[0].state,
+        env.jobs("OPS-1")[0].state,
         JobState::Completed,
-        "others go on"
+        "the other system is not affected"
     );
     assert!(
-        comments(&world, "ENG-2").is_empty(),
-        "it could not be told yet"
+        comments(&env, "ENG-2").is_empty(),
+        "the comment is not posted yet"
     );
 
-    world.vendors.faults(FakeService::Linear).set_outage(false);
+    env.vendors.faults(FakeService::Linear).set_outage(false);
     linear.issue("ENG-9").complete();
-    world.advance_clock(LONG);
-    world.tick().await;
-    let after = world.admin_get("/api/issues").await;
+    env.advance_clock(LONGER_THAN_RETRY_DELAY);
+    env.tick().await;
+    let after = env.admin_get("/api/issues").await;
     assert_eq!(
         (&after["stale"], &after["staleSince"]),
         (&json!([]), &json!({}))
     );
     assert_eq!(
-        world.jobs("ENG-1").len(),
+        env.jobs("ENG-1").len(),
         1,
-        "what has changed meanwhile is seen"
+        "changes during the outage are polled"
     );
-    world
-        .wait_until("the run has reported", || {
-            !world.jobs("ENG-1")[0].is_active()
-        })
+    env.wait_until("the run has reported", || !env.jobs("ENG-1")[0].is_active())
         .await;
-    world.tick().await;
+    env.tick().await;
     for key in ["ENG-1", "ENG-2", "OPS-1"] {
         assert_eq!(
-            (world.jobs(key).len(), comments(&world, key).len()),
+            (env.jobs(key).len(), comments(&env, key).len()),
             (1, 1),
             "{key}"
         );
@@ -165,12 +152,12 @@ async fn linear_is_down_for_three_cycles_and_nothing_is_wiped() {
         linear.issue("ENG-2").labels(),
         ["Agent-Implement", "Ready for Review"]
     );
-    world.finish().await;
+    env.finish().await;
 }
 
-/// Status and detail of a connection, and when its vendor takes requests again.
-async fn connection(world: &TestEnv, name: &str, account: &str) -> (String, String, Value) {
-    let status = world.admin_get("/api/admin/config-status").await;
+/// Status and detail of a connection, and the reset time of its quota.
+async fn connection(env: &TestEnv, name: &str, account: &str) -> (String, String, Value) {
+    let status = env.admin_get("/api/admin/config-status").await;
     let named = |list: &str, field: &str, wanted: &str| {
         let mut list = status[list].as_array().unwrap().iter();
         list.find(|entry| entry[field] == wanted)
@@ -183,14 +170,14 @@ async fn connection(world: &TestEnv, name: &str, account: &str) -> (String, Stri
     (text("status"), text("detail"), quota["resetAt"].clone())
 }
 
-/// Requests that the vendor refused before `until`; it got no other after the first of them.
-fn refused_before(world: &TestEnv, vendor: FakeService, until: SystemTime) -> Vec<LoggedRequest> {
+/// Requests that the vendor refused before `until`. Fails if another request follows the first.
+fn refused_before(env: &TestEnv, vendor: FakeService, until: SystemTime) -> Vec<LoggedRequest> {
     let until = until.duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let until = Timestamp::EPOCH + until;
-    let mut asked = world.vendors.requests().for_service(vendor);
-    asked.retain(|request| Timestamp::parse(&request.at).unwrap() < until);
-    let first = asked.iter().position(is_refused).unwrap();
-    let refused = asked.split_off(first);
+    let mut requests = env.vendors.requests().for_service(vendor);
+    requests.retain(|request| Timestamp::parse(&request.at).unwrap() < until);
+    let first = requests.iter().position(is_refused).unwrap();
+    let refused = requests.split_off(first);
     assert!(refused.iter().all(is_refused), "{refused:#?}");
     refused
 }
@@ -199,24 +186,23 @@ fn is_refused(request: &LoggedRequest) -> bool {
     request.status.is_some_and(|status| status >= 400)
 }
 
-/// A vendor refuses us from now on until the answered moment.
-fn limit(world: &TestEnv, vendor: FakeService) -> SystemTime {
-    let until = SystemTime::now() + LIMIT;
-    world.vendors.requests().clear();
-    world.vendors.faults(vendor).rate_limit_until(Some(until));
+/// Rate-limits a vendor from now on. Returns the end of the limit.
+fn start_rate_limit(env: &TestEnv, vendor: FakeService) -> SystemTime {
+    let until = SystemTime::now() + RATE_LIMIT_DURATION;
+    env.vendors.requests().clear();
+    env.vendors.faults(vendor).rate_limit_until(Some(until));
     until
 }
 
-/// Waits until the vendor has refused us.
-async fn is_noticed(world: &TestEnv, vendor: FakeService) {
-    let requests = || world.vendors.requests().for_service(vendor);
-    world
-        .wait_until("it refuses", || requests().iter().any(is_refused))
+/// Waits until the vendor has refused a request.
+async fn wait_for_refusal(env: &TestEnv, vendor: FakeService) {
+    let requests = || env.vendors.requests().for_service(vendor);
+    env.wait_until("a request is refused", || requests().iter().any(is_refused))
         .await;
 }
 
-/// A ticketing system and the other one.
-struct Side {
+/// The rate-limited ticketing system and the other one.
+struct SystemPair {
     vendor: FakeService,
     check: &'static str,
     team: &'static str,
@@ -224,38 +210,36 @@ struct Side {
     other_team: &'static str,
 }
 
-async fn is_left_alone_until_its_reset(side: Side) {
-    let Side {
+async fn assert_no_requests_until_reset(pair: SystemPair) {
+    let SystemPair {
         vendor,
         team,
         check,
         ..
-    } = side;
+    } = pair;
     let key = |team: &str, number: u32| format!("{team}-{number}");
-    let (running, new, others) = (key(team, 1), key(team, 2), key(side.other_team, 1));
-    let world = world(EngineMode::Running).await;
-    // Long enough for a poll to be refused before the run has something to tell.
-    let takes_a_while = [
+    let (running, new, others) = (key(team, 1), key(team, 2), key(pair.other_team, 1));
+    let env = start_env(EngineMode::Running).await;
+    // Long enough for a poll to be refused before the run reports.
+    let slow_steps = [
         ScriptStep::Sleep { ms: 2_000 },
         ScriptStep::write("a.txt", "a\n"),
     ];
-    world.set_agent_script(&running, Script::new().pass(takes_a_while));
-    flag(&world, &running);
-    world
-        .wait_until("it runs", || {
-            world
-                .jobs(&running)
-                .iter()
-                .any(|job| job.started_at.is_some())
-        })
-        .await;
-    world.wait_for_empty_outbox().await;
+    env.set_agent_script(&running, Script::new().pass(slow_steps));
+    create_labelled(&env, &running);
+    env.wait_until("it runs", || {
+        env.jobs(&running)
+            .iter()
+            .any(|job| job.started_at.is_some())
+    })
+    .await;
+    env.wait_for_empty_outbox().await;
 
-    let until = limit(&world, vendor);
-    is_noticed(&world, vendor).await;
-    flag(&world, &new);
-    flag(&world, &others);
-    let (status, detail, reset) = connection(&world, check, vendor.name()).await;
+    let until = start_rate_limit(&env, vendor);
+    wait_for_refusal(&env, vendor).await;
+    create_labelled(&env, &new);
+    create_labelled(&env, &others);
+    let (status, detail, reset) = connection(&env, check, vendor.name()).await;
     assert_eq!(status, "limited");
     let reset_at = reset.as_str().unwrap();
     assert!(
@@ -266,52 +250,47 @@ async fn is_left_alone_until_its_reset(side: Side) {
     let actual = until.duration_since(SystemTime::UNIX_EPOCH).unwrap();
     assert!(
         named + Duration::from_millis(1) >= Timestamp::EPOCH + actual,
-        "never too early"
+        "the reset is not too early"
     );
-    assert_eq!(connection(&world, side.other_check, "").await.0, "ok");
-    world
-        .wait_until("the other system goes on", || {
-            world.jobs(&others).len() == 1
-        })
-        .await;
-    world
-        .wait_until("the run has reported", || {
-            !world.jobs(&running)[0].is_active()
-        })
-        .await;
-    world.wait_for_polls().await;
-    assert!(
-        SystemTime::now() < until,
-        "all that happened before the reset"
-    );
-    assert!(world.jobs(&new).is_empty() && comments(&world, &running).is_empty());
-    let issues = world.admin_get("/api/issues").await;
+    assert_eq!(connection(&env, pair.other_check, "").await.0, "ok");
+    env.wait_until("the other system dispatches", || {
+        env.jobs(&others).len() == 1
+    })
+    .await;
+    env.wait_until("the run has reported", || {
+        !env.jobs(&running)[0].is_active()
+    })
+    .await;
+    env.wait_for_polls().await;
+    assert!(SystemTime::now() < until, "all checks ran before the reset");
+    assert!(env.jobs(&new).is_empty() && comments(&env, &running).is_empty());
+    let issues = env.admin_get("/api/issues").await;
     assert_eq!(issues["stale"], json!([team]));
 
     for key in [&running, &new, &others] {
         assert_eq!(
-            world.wait_for_job_end(key).await.state,
+            env.wait_for_job_end(key).await.state,
             JobState::Completed,
             "{key}"
         );
         assert_eq!(
-            (world.jobs(key).len(), comments(&world, key).len()),
+            (env.jobs(key).len(), comments(&env, key).len()),
             (1, 1),
             "{key}"
         );
     }
-    let refused = refused_before(&world, vendor, until);
-    assert_eq!(refused.len(), 1, "and not asked again: {refused:#?}");
-    world.wait_for_polls().await;
-    assert_eq!(world.admin_get("/api/issues").await["stale"], json!([]));
-    assert_eq!(connection(&world, check, "").await.0, "ok");
-    assert_eq!(world.repo().runs().len(), 3);
-    world.finish().await;
+    let refused = refused_before(&env, vendor, until);
+    assert_eq!(refused.len(), 1, "not repeated: {refused:#?}");
+    env.wait_for_polls().await;
+    assert_eq!(env.admin_get("/api/issues").await["stale"], json!([]));
+    assert_eq!(connection(&env, check, "").await.0, "ok");
+    assert_eq!(env.repo().runs().len(), 3);
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limited_linear_is_left_alone_until_its_reset() {
-    is_left_alone_until_its_reset(Side {
+async fn a_rate_limited_linear_gets_no_requests_until_its_reset() {
+    assert_no_requests_until_reset(SystemPair {
         vendor: FakeService::Linear,
         check: "ticketing-a",
         team: "ENG",
@@ -322,8 +301,8 @@ async fn a_limited_linear_is_left_alone_until_its_reset() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limited_jira_is_left_alone_until_its_reset() {
-    is_left_alone_until_its_reset(Side {
+async fn a_rate_limited_jira_gets_no_requests_until_its_reset() {
+    assert_no_requests_until_reset(SystemPair {
         vendor: FakeService::Jira,
         check: "ticketing-b",
         team: "OPS",
@@ -334,74 +313,65 @@ async fn a_limited_jira_is_left_alone_until_its_reset() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limited_host_delays_runs_and_stops_nothing_else() {
-    let world = world(EngineMode::Running).await;
-    let github = world.app.github.clone().unwrap();
-    // So that it is the way to the run which is refused, not the way to a token.
+async fn a_rate_limited_github_delays_only_runs() {
+    let env = start_env(EngineMode::Running).await;
+    let github = env.app.github.clone().unwrap();
+    // Caches the installation token, so that the dispatch is refused and not the token request.
     github
         .default_branch(&Repo::new("acme", "shop"))
         .await
         .unwrap();
-    let until = limit(&world, FakeService::GitHub);
-    flag(&world, "ENG-1");
-    is_noticed(&world, FakeService::GitHub).await;
-    flag(&world, "OPS-1");
-    let (status, detail, reset) = connection(&world, "repo-host", "github installation 5000").await;
+    let until = start_rate_limit(&env, FakeService::GitHub);
+    create_labelled(&env, "ENG-1");
+    wait_for_refusal(&env, FakeService::GitHub).await;
+    create_labelled(&env, "OPS-1");
+    let (status, detail, reset) = connection(&env, "repo-host", "github installation 5000").await;
     assert_eq!(status, "limited");
     let reset = reset.as_str().unwrap();
-    let words = format!("no requests of installation 5000 before {reset}");
-    assert!(detail.contains(&words), "{detail}");
+    let message = format!("no requests of installation 5000 before {reset}");
+    assert!(detail.contains(&message), "{detail}");
     for _ in 0..2 {
-        world.wait_for_polls().await;
+        env.wait_for_polls().await;
     }
-    let blocked = world
+    let blocked = env
         .vendors
         .linear()
         .issue("ENG-3")
         .title("New")
         .blocked_by("ENG-1");
     blocked.add_label("Agent-Implement");
-    world.wait_for_polls().await;
-    let why = world.admin_get("/api/why/ENG-3").await;
+    env.wait_for_polls().await;
+    let why = env.admin_get("/api/why/ENG-3").await;
     assert_eq!(
         why["decision"]["reason"], "blocked",
-        "tickets are decided about all the same"
+        "tickets are still decided"
     );
-    assert_eq!(world.jobs("ENG-1")[0].state, JobState::Reserved);
-    assert!(
-        world.jobs("OPS-1").is_empty(),
-        "nothing is reserved in vain"
-    );
-    let why = world.admin_get("/api/why/OPS-1").await;
+    assert_eq!(env.jobs("ENG-1")[0].state, JobState::Reserved);
+    assert!(env.jobs("OPS-1").is_empty(), "nothing is reserved");
+    let why = env.admin_get("/api/why/OPS-1").await;
     assert_eq!(why["decision"]["reason"], "quota");
-    let words = format!("The repository host takes no requests until {reset}.");
-    assert_eq!(why["decision"]["message"], words);
-    assert!(
-        SystemTime::now() < until,
-        "all that happened before the reset"
-    );
+    let message = format!("GitHub is rate limited until {reset}.");
+    assert_eq!(why["decision"]["message"], message);
+    assert!(SystemTime::now() < until, "all checks ran before the reset");
 
     for key in ["ENG-1", "OPS-1"] {
         assert_eq!(
-            world.wait_for_job_end(key).await.state,
+            env.wait_for_job_end(key).await.state,
             JobState::Completed,
             "{key}"
         );
         assert_eq!(
-            (world.jobs(key).len(), comments(&world, key).len()),
+            (env.jobs(key).len(), comments(&env, key).len()),
             (1, 1),
             "{key}"
         );
     }
-    let refused = refused_before(&world, FakeService::GitHub, until);
+    let refused = refused_before(&env, FakeService::GitHub, until);
     let image = "/contents/.agent-implement/image.yml";
-    let are_of_the_run = refused.iter().all(|request| request.url.contains(image));
-    assert!(are_of_the_run, "{refused:#?}");
+    let all_for_image = refused.iter().all(|request| request.url.contains(image));
+    assert!(all_for_image, "{refused:#?}");
     assert!(refused.len() <= 1, "once, and not again: {refused:#?}");
-    assert_eq!(connection(&world, "repo-host", "").await.0, "ok");
-    assert_eq!(
-        (world.repo().runs().len(), world.repo().pulls().len()),
-        (2, 2)
-    );
-    world.finish().await;
+    assert_eq!(connection(&env, "repo-host", "").await.0, "ok");
+    assert_eq!((env.repo().runs().len(), env.repo().pulls().len()), (2, 2));
+    env.finish().await;
 }

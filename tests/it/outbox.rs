@@ -1,4 +1,4 @@
-//! What an operator does about what could not be delivered: retry, or drop.
+//! Outbox: retries, dead entries, and retry and drop by an operator.
 
 use std::time::{Duration, Instant};
 
@@ -14,29 +14,29 @@ use store::outbox::{self, FailedAttempt};
 use crate::jira::{create_ticket, mapping_for_repo};
 use crate::test_env::{EngineMode, TIMEOUT, TestEnv, TestEnvOptions, mapping};
 
-async fn owed(world: &TestEnv, list: &str) -> Vec<Value> {
-    let all = world.admin_get("/api/outbox").await;
+async fn entries(env: &TestEnv, list: &str) -> Vec<Value> {
+    let all = env.admin_get("/api/outbox").await;
     all[list].as_array().unwrap().clone()
 }
 
-async fn retry(world: &TestEnv, id: &Value) -> (u16, Value) {
+async fn retry(env: &TestEnv, id: &Value) -> (u16, Value) {
     let path = format!("/api/outbox/{}/retry", id.as_str().unwrap());
-    world.admin_request(Method::POST, &path, None).await
+    env.admin_request(Method::POST, &path, None).await
 }
 
-async fn remove(world: &TestEnv, id: &Value) -> (u16, Value) {
+async fn remove(env: &TestEnv, id: &Value) -> (u16, Value) {
     let path = format!("/api/outbox/{}", id.as_str().unwrap());
-    world.admin_request(Method::DELETE, &path, None).await
+    env.admin_request(Method::DELETE, &path, None).await
 }
 
-async fn deliver(world: &TestEnv) {
-    engine::outbox_worker::drain(&world.app).await.unwrap();
+async fn drain(env: &TestEnv) {
+    engine::outbox_worker::drain(&env.app).await.unwrap();
 }
 
-/// A ticket that says `words` to its people, once this is delivered.
-async fn push(world: &TestEnv, effects: Vec<Effect>) {
-    let now = world.app.now();
-    let pushed = world.app.store.write(move |tx| {
+/// Adds these effects to the outbox.
+async fn push(env: &TestEnv, effects: Vec<Effect>) {
+    let now = env.app.now();
+    let pushed = env.app.store.write(move |tx| {
         effects
             .iter()
             .try_for_each(|effect| outbox::push(tx, effect, now).map(drop))
@@ -44,115 +44,116 @@ async fn push(world: &TestEnv, effects: Vec<Effect>) {
     pushed.await.unwrap();
 }
 
-fn issue(world: &TestEnv) -> domain::issue::IssueRef {
-    world.jobs("ENG-1").pop().unwrap().issue
+fn issue(env: &TestEnv) -> domain::issue::IssueRef {
+    env.jobs("ENG-1").pop().unwrap().issue
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_given_up_is_tried_again_before_the_rest_of_its_lane_and_said_once() {
-    let world = TestEnv::with_manual_engine([mapping()]).await;
-    let linear = world.vendors.faults(FakeService::Linear);
-    world.create_labelled_issue("ENG-1", "Add the feature");
-    world.tick().await;
+async fn a_retried_dead_entry_runs_before_its_queue_and_posts_once() {
+    let env = TestEnv::with_manual_engine([mapping()]).await;
+    let linear = env.vendors.faults(FakeService::Linear);
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    env.tick().await;
     let comment = |body: &str| Effect::TicketComment {
-        issue: issue(&world),
+        issue: issue(&env),
         body: body.to_owned(),
     };
-    // It arrives, its answer is lost, and then the system is out for longer than we try.
-    push(&world, vec![comment("First.")]).await;
+    // The comment arrives, its response is lost, and the outage outlasts the retries.
+    push(&env, vec![comment("First.")]).await;
     linear.inject_on_match("First.", InjectedFault::DropResponse);
-    deliver(&world).await;
+    drain(&env).await;
     linear.set_outage(true);
-    world.advance_clock(Duration::from_secs(25 * 3600));
-    deliver(&world).await;
-    let dead = owed(&world, "dead").await;
+    env.advance_clock(Duration::from_secs(25 * 3600));
+    drain(&env).await;
+    let dead = entries(&env, "dead").await;
     assert_eq!(
         (dead.len(), &dead[0]["name"]),
         (1, &json!("comment on ticket")),
         "{dead:?}"
     );
-    push(&world, vec![comment("Second."), comment("Third.")]).await;
-    deliver(&world).await;
-    let pending = owed(&world, "pending").await;
+    push(&env, vec![comment("Second."), comment("Third.")]).await;
+    drain(&env).await;
+    let pending = entries(&env, "pending").await;
     assert_eq!(
         (pending.len(), pending[0]["attempts"].as_u64()),
         (2, Some(1))
     );
 
-    let (status, told) = retry(&world, &dead[0]["id"]).await;
-    assert_eq!((status, told), (200, json!({"retried": true})));
-    let lane: Vec<Value> = owed(&world, "pending").await;
+    let (status, answer) = retry(&env, &dead[0]["id"]).await;
+    assert_eq!((status, answer), (200, json!({"retried": true})));
+    let queue: Vec<Value> = entries(&env, "pending").await;
     assert_eq!(
-        (lane.len(), &lane[0]["id"]),
+        (queue.len(), &queue[0]["id"]),
         (3, &dead[0]["id"]),
         "it comes first"
     );
-    // Still out: it is not given up again at once, however old it is.
-    deliver(&world).await;
-    assert_eq!(owed(&world, "dead").await, [] as [Value; 0]);
+    // Still down: the entry is not dead at once, despite its age.
+    drain(&env).await;
+    assert_eq!(entries(&env, "dead").await, [] as [Value; 0]);
     linear.clear();
-    // What waits for its time need not.
-    let waiting = owed(&world, "pending").await;
-    assert!(waiting[0]["dueAt"].as_str() > Some(world.app.now().to_string().as_str()));
-    assert_eq!(retry(&world, &dead[0]["id"]).await.0, 200);
-    deliver(&world).await;
-    // The others have their own times.
-    world.advance_clock(Duration::from_secs(10));
-    deliver(&world).await;
-    let said = world.comments("ENG-1");
-    let said: Vec<&str> = said
+    // An operator can retry an entry before it is due.
+    let waiting = entries(&env, "pending").await;
+    assert!(waiting[0]["dueAt"].as_str() > Some(env.app.now().to_string().as_str()));
+    assert_eq!(retry(&env, &dead[0]["id"]).await.0, 200);
+    drain(&env).await;
+    // The other entries have their own due times.
+    env.advance_clock(Duration::from_secs(10));
+    drain(&env).await;
+    let comments = env.comments("ENG-1");
+    let comments: Vec<&str> = comments
         .iter()
         .map(String::as_str)
         .filter(|one| one.ends_with("d.") || *one == "First.")
         .collect();
-    assert_eq!(said, ["First.", "Second.", "Third."], "each once, in order");
+    assert_eq!(
+        comments,
+        ["First.", "Second.", "Third."],
+        "each once, in order"
+    );
 
-    for nobody in ["0", "99999", "x", "-1", "18446744073709551616"] {
-        let id = json!(nobody);
+    for unknown_id in ["0", "99999", "x", "-1", "18446744073709551616"] {
+        let id = json!(unknown_id);
         let unknown = json!({"error": "effect not found"});
-        assert_eq!(retry(&world, &id).await, (404, unknown), "{nobody}");
+        assert_eq!(retry(&env, &id).await, (404, unknown), "{unknown_id}");
         assert_eq!(
-            remove(&world, &id).await,
+            remove(&env, &id).await,
             (404, json!({"deleted": false})),
-            "{nobody}"
+            "{unknown_id}"
         );
     }
     assert_eq!(
-        world
-            .admin_request(Method::GET, "/api/outbox/1", None)
+        env.admin_request(Method::GET, "/api/outbox/1", None)
             .await
             .0,
         405
     );
     assert_eq!(
-        world
-            .admin_request(Method::GET, "/api/outbox/1/retry", None)
+        env.admin_request(Method::GET, "/api/outbox/1/retry", None)
             .await
             .0,
         405
     );
-    world.stop().await;
+    env.stop().await;
 }
 
-/// The vendors may still be at a request whose sender is dead: it is no less on its way for that.
+/// A vendor may still process a request after its sender is killed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_comment_that_is_on_its_way_when_the_service_dies_comes_once() {
+async fn a_comment_in_flight_during_a_kill_is_posted_once() {
     const SLOW: Duration = Duration::from_millis(1_500);
-    let world = TestEnv::with_options(TestEnvOptions {
+    let env = TestEnv::with_options(TestEnvOptions {
         mappings: vec![mapping_for_repo("OPS", "shop")],
         engine: EngineMode::manual(),
         fake_runs: true,
         ..TestEnvOptions::default()
     })
     .await;
-    let ticket = create_ticket(&world, "OPS-1", "Add the feature").status("Ready");
-    world.tick().await;
-    let job = world.jobs("OPS-1").pop().unwrap();
-    world
-        .repo()
+    let ticket = create_ticket(&env, "OPS-1", "Add the feature").status("Ready");
+    env.tick().await;
+    let job = env.jobs("OPS-1").pop().unwrap();
+    env.repo()
         .commit("topic", &[("a.txt", "A")], "Begin")
         .unwrap();
-    let number = world.repo().open_pull("topic", "mia", "Topic", "");
+    let number = env.repo().open_pull("topic", "mia", "Topic", "");
     let body = "On its way.".to_owned();
     let effects = vec![
         Effect::TicketComment {
@@ -166,92 +167,92 @@ async fn a_comment_that_is_on_its_way_when_the_service_dies_comes_once() {
             body,
         },
     ];
-    push(&world, effects).await;
-    let town = &world.vendors;
-    let vendors =
-        [FakeService::Jira, FakeService::GitHub].map(|vendor| town.faults(vendor).clone());
-    for vendor in &vendors {
+    push(&env, effects).await;
+    let vendors = &env.vendors;
+    let faults =
+        [FakeService::Jira, FakeService::GitHub].map(|vendor| vendors.faults(vendor).clone());
+    for vendor in &faults {
         vendor.inject_on_match("On its way.", InjectedFault::DelayRequest(SLOW));
     }
 
-    let asleep = world.stop_service().await;
-    let service = asleep.start_process(&TestEnvOptions::default());
+    let stopped = env.stop_service().await;
+    let service = stopped.start_process(&TestEnvOptions::default());
     let began = Instant::now();
-    while vendors.iter().any(|vendor| vendor.pending() > 0) {
+    while faults.iter().any(|vendor| vendor.pending() > 0) {
         assert!(began.elapsed() < TIMEOUT, "the comments are not sent");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     service.kill();
     let died = Instant::now();
-    let world = asleep
+    let env = stopped
         .start_service(TestEnvOptions {
             mappings: Vec::new(),
             ..TestEnvOptions::default()
         })
         .await;
-    world.wait_for_empty_outbox().await;
-    world
-        .wait_until("what was on its way has come", || died.elapsed() > SLOW * 2)
-        .await;
+    env.wait_for_empty_outbox().await;
+    env.wait_until("the delayed requests have arrived", || {
+        died.elapsed() > SLOW * 2
+    })
+    .await;
     assert_eq!(ticket.comments(), ["On its way."]);
-    let comments = world.repo().comments(number);
+    let comments = env.repo().comments(number);
     assert_eq!(comments.len(), 1, "{comments:#?}");
-    world.stop().await;
+    env.stop().await;
 }
 
-/// A world with a ticket at work that is to be told something.
-async fn owing_a_comment(body: &str) -> TestEnv {
-    let world = TestEnv::with_manual_engine([mapping()]).await;
-    world.create_labelled_issue("ENG-1", "Add the feature");
-    world.tick().await;
-    let (issue, body) = (issue(&world), body.to_owned());
-    push(&world, vec![Effect::TicketComment { issue, body }]).await;
-    world
+/// Environment with a dispatched ticket and a pending comment.
+async fn env_with_pending_comment(body: &str) -> TestEnv {
+    let env = TestEnv::with_manual_engine([mapping()]).await;
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    env.tick().await;
+    let (issue, body) = (issue(&env), body.to_owned());
+    push(&env, vec![Effect::TicketComment { issue, body }]).await;
+    env
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_owed_waits_for_a_credential_that_is_no_longer_taken() {
-    let world = owing_a_comment("Told in the end.").await;
-    let linear = world.vendors.faults(FakeService::Linear);
-    linear.inject_on_match("Told in the end.", InjectedFault::ErrorStatus(401));
-    deliver(&world).await;
-    assert_eq!(owed(&world, "dead").await, [] as [Value; 0]);
-    let waiting = owed(&world, "pending").await;
+async fn a_rejected_credential_is_retried() {
+    let env = env_with_pending_comment("Posted in the end.").await;
+    let linear = env.vendors.faults(FakeService::Linear);
+    linear.inject_on_match("Posted in the end.", InjectedFault::ErrorStatus(401));
+    drain(&env).await;
+    assert_eq!(entries(&env, "dead").await, [] as [Value; 0]);
+    let waiting = entries(&env, "pending").await;
     assert_eq!(waiting[0]["attempts"].as_u64(), Some(1), "{waiting:?}");
-    world.advance_clock(Duration::from_secs(60));
-    deliver(&world).await;
+    env.advance_clock(Duration::from_secs(60));
+    drain(&env).await;
     assert!(
-        world
-            .comments("ENG-1")
-            .contains(&"Told in the end.".to_owned())
+        env.comments("ENG-1")
+            .contains(&"Posted in the end.".to_owned())
     );
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_last_try_is_no_later_than_the_moment_of_giving_up() {
-    let world = owing_a_comment("Never told.").await;
+async fn the_last_attempt_is_not_later_than_the_deadline() {
+    let env = env_with_pending_comment("Never posted.").await;
     let day = Duration::from_secs(24 * 3600);
-    let given_up_at = world.app.now() + day;
-    world.vendors.faults(FakeService::Linear).set_outage(true);
-    // Less than the shortest wait between two tries.
+    let deadline = env.app.now() + day;
+    env.vendors.faults(FakeService::Linear).set_outage(true);
+    // Less than the shortest retry delay.
     let moment = Duration::from_millis(10);
-    world.advance_clock(day - moment);
-    deliver(&world).await;
-    let waiting = owed(&world, "pending").await;
-    assert_eq!(waiting[0]["dueAt"], json!(given_up_at), "{waiting:?}");
-    world.advance_clock(moment);
-    deliver(&world).await;
-    let dead = owed(&world, "dead").await;
+    env.advance_clock(day - moment);
+    drain(&env).await;
+    let waiting = entries(&env, "pending").await;
+    assert_eq!(waiting[0]["dueAt"], json!(deadline), "{waiting:?}");
+    env.advance_clock(moment);
+    drain(&env).await;
+    let dead = entries(&env, "dead").await;
     assert_eq!(dead[0]["attempts"].as_u64(), Some(2), "{dead:?}");
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_clock_that_was_set_back_put_hours_away_is_tried_at_the_start() {
-    let world = owing_a_comment("Told all the same.").await;
-    let due_at = world.app.now() + Duration::from_secs(5 * 3600);
-    let put_off = world.app.store.write(move |tx| {
+async fn entries_delayed_by_a_clock_step_are_rescheduled_at_startup() {
+    let env = env_with_pending_comment("Posted after all.").await;
+    let due_at = env.app.now() + Duration::from_secs(5 * 3600);
+    let put_off = env.app.store.write(move |tx| {
         let error = "no answer".to_owned();
         let failed = FailedAttempt {
             ended_at: due_at,
@@ -263,36 +264,36 @@ async fn what_a_clock_that_was_set_back_put_hours_away_is_tried_at_the_start() {
         outbox::schedule_retry(tx, &all[0], &failed)
     });
     put_off.await.unwrap();
-    deliver(&world).await;
-    let told = || {
-        let comments = world.comments("ENG-1");
-        comments.contains(&"Told all the same.".to_owned())
+    drain(&env).await;
+    let is_posted = || {
+        let comments = env.comments("ENG-1");
+        comments.contains(&"Posted after all.".to_owned())
     };
-    assert!(!told(), "it is not its time");
-    let (hand, stop) = ShutdownSignal::new();
-    let delivering = tokio::spawn(engine::outbox_worker::run(world.app.clone(), stop));
-    world.wait_until("it is told", told).await;
-    drop(hand);
-    delivering.await.unwrap();
-    world.stop().await;
+    assert!(!is_posted(), "the entry is not due");
+    let (stop, signal) = ShutdownSignal::new();
+    let worker = tokio::spawn(engine::outbox_worker::run(env.app.clone(), signal));
+    env.wait_until("the comment is posted", is_posted).await;
+    drop(stop);
+    worker.await.unwrap();
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_later_run_has_set_is_not_undone_and_what_is_dropped_is_told() {
-    let world = TestEnv::with_manual_engine([mapping()]).await;
-    let github = world.vendors.faults(FakeService::GitHub);
-    let linear = world.vendors.faults(FakeService::Linear);
-    world.create_labelled_issue("ENG-1", "Add the feature");
-    // The start waits for a host that is out; an operator has enough of it.
+async fn a_stale_marker_cannot_be_retried_and_a_dropped_start_fails_the_job() {
+    let env = TestEnv::with_manual_engine([mapping()]).await;
+    let github = env.vendors.faults(FakeService::GitHub);
+    let linear = env.vendors.faults(FakeService::Linear);
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    // The start waits for GitHub, which is down; an operator drops it.
     github.set_outage(true);
-    world.tick().await;
-    let start = owed(&world, "pending").await;
+    env.tick().await;
+    let start = entries(&env, "pending").await;
     assert_eq!(start[0]["name"], "start run", "{start:?}");
     assert_eq!(
-        remove(&world, &start[0]["id"]).await,
+        remove(&env, &start[0]["id"]).await,
         (200, json!({"deleted": true}))
     );
-    let job = world.jobs("ENG-1").pop().unwrap();
+    let job = env.jobs("ENG-1").pop().unwrap();
     let JobState::Failed { reason, .. } = &job.state else {
         panic!("{job:?}");
     };
@@ -302,31 +303,34 @@ async fn what_a_later_run_has_set_is_not_undone_and_what_is_dropped_is_told() {
     );
     github.clear();
 
-    // The marker of that end is refused and given up; then the ticket runs again.
+    // The marker of that end is refused and becomes dead; then the ticket runs again.
     for _ in 0..2 {
         linear.inject_on_match("issueRemoveLabel", InjectedFault::ErrorStatus(403));
     }
-    deliver(&world).await;
-    let dead = owed(&world, "dead").await;
+    drain(&env).await;
+    let dead = entries(&env, "dead").await;
     assert_eq!(dead[0]["name"], "move marker", "{dead:?}");
-    world.advance_clock(Duration::from_secs(60));
-    world.tick().await;
-    assert_eq!(world.jobs("ENG-1").len(), 2, "its label was still there");
-    let stage = world
+    env.advance_clock(Duration::from_secs(60));
+    env.tick().await;
+    assert_eq!(env.jobs("ENG-1").len(), 2, "its label was still there");
+    let stage = env
         .vendors
         .linear()
         .issue("ENG-1")
         .snapshot()
         .unwrap()
         .labels;
-    let (status, told) = retry(&world, &dead[0]["id"]).await;
-    assert_eq!(status, 409, "{told}");
+    let (status, answer) = retry(&env, &dead[0]["id"]).await;
+    assert_eq!(status, 409, "{answer}");
     assert!(
-        told["error"].as_str().unwrap().contains("only be dropped"),
-        "{told}"
+        answer["error"]
+            .as_str()
+            .unwrap()
+            .contains("only be dropped"),
+        "{answer}"
     );
-    deliver(&world).await;
-    let now = world
+    drain(&env).await;
+    let now = env
         .vendors
         .linear()
         .issue("ENG-1")
@@ -334,20 +338,24 @@ async fn what_a_later_run_has_set_is_not_undone_and_what_is_dropped_is_told() {
         .unwrap()
         .labels;
     assert_eq!(now, stage);
-    assert_eq!(remove(&world, &dead[0]["id"]).await.0, 200);
-    assert_eq!(remove(&world, &dead[0]["id"]).await.0, 404);
+    assert_eq!(remove(&env, &dead[0]["id"]).await.0, 200);
+    assert_eq!(remove(&env, &dead[0]["id"]).await.0, 404);
 
-    // What is being tried cannot be dropped under it.
-    let issue = issue(&world);
+    // An entry that is being performed cannot be dropped.
+    let issue = issue(&env);
     let stage = Stage::Implementing;
-    push(&world, vec![Effect::SetMarker { issue, stage }]).await;
-    let claimed = world.app.store.write(|tx| {
+    push(&env, vec![Effect::SetMarker { issue, stage }]).await;
+    let claimed = env.app.store.write(|tx| {
         let all = outbox::pending(tx)?;
         let one = &all[0];
         outbox::claim(tx, &one.queue_key, one.seq, one.due_at)
     });
     let id = json!(claimed.await.unwrap().unwrap().seq.to_string());
-    assert_eq!(remove(&world, &id).await.0, 409);
-    assert_eq!(retry(&world, &id).await.0, 200, "it is under way already");
-    world.stop().await;
+    assert_eq!(remove(&env, &id).await.0, 409);
+    assert_eq!(
+        retry(&env, &id).await.0,
+        200,
+        "it is being performed already"
+    );
+    env.stop().await;
 }

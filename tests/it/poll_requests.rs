@@ -1,5 +1,4 @@
-//! How many requests a look costs: what there is to read decides, never how many mappings or runs
-//! there are.
+//! Number of requests per poll: it depends on the pages to read, not on the number of mappings or runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,38 +14,38 @@ use store::mappings;
 use crate::jira::{create_ticket, mapping_for_repo, mapping_with_query};
 use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping};
 
-/// More than any of these stories asks in an hour.
-const PLENTY: u64 = 1_000_000;
+/// Hourly quota larger than the requests of any test.
+const LARGE_QUOTA: u64 = 1_000_000;
 
-async fn world(mappings: Vec<Mapping>) -> TestEnv {
-    let world = TestEnv::with_options(TestEnvOptions {
+async fn start_env(mappings: Vec<Mapping>) -> TestEnv {
+    let env = TestEnv::with_options(TestEnvOptions {
         mappings,
         engine: EngineMode::manual(),
         ..TestEnvOptions::default()
     })
     .await;
-    world.vendors.linear().set_quota(PLENTY);
-    world.vendors.github().set_quota(PLENTY);
-    world
+    env.vendors.linear().set_quota(LARGE_QUOTA);
+    env.vendors.github().set_quota(LARGE_QUOTA);
+    env
 }
 
-/// What a vendor is asked in one poll.
-async fn asked_in_a_poll(world: &TestEnv, vendor: FakeService) -> Vec<LoggedRequest> {
-    world.vendors.requests().clear();
-    engine::poll::run_once(&world.app).await.unwrap();
-    world.vendors.requests().for_service(vendor)
+/// Runs one poll. Returns the requests to the vendor.
+async fn requests_of_poll(env: &TestEnv, vendor: FakeService) -> Vec<LoggedRequest> {
+    env.vendors.requests().clear();
+    engine::poll::run_once(&env.app).await.unwrap();
+    env.vendors.requests().for_service(vendor)
 }
 
 fn team(number: usize) -> String {
     format!("T{number}")
 }
 
-/// Five hundred flagged issues, ten for each of fifty teams; all are children of one issue, and
-/// each waits for another.
-fn five_hundred(world: &TestEnv) {
-    let linear = world.vendors.linear();
-    linear.issue("T0-1").title("Above them all");
-    linear.issue("T0-2").title("Before them all");
+/// Creates five hundred labelled issues, ten for each of fifty teams. All are children of one issue. In
+/// each team, all but the first are blocked.
+fn create_five_hundred_issues(env: &TestEnv) {
+    let linear = env.vendors.linear();
+    linear.issue("T0-1").title("Parent");
+    linear.issue("T0-2").title("Blocker");
     for number in 1..=50 {
         for at in 1..=10 {
             let issue = linear.issue(&format!("{}-{at}", team(number)));
@@ -62,56 +61,54 @@ fn five_hundred(world: &TestEnv) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn linear_is_asked_once_a_page_whatever_the_number_of_mappings() {
+async fn linear_gets_one_request_per_page_for_any_number_of_mappings() {
     let of_team = |number| Mapping {
         team_key: team(number).as_str().into(),
         ..mapping()
     };
-    let world = world(vec![of_team(1)]).await;
-    five_hundred(&world);
+    let env = start_env(vec![of_team(1)]).await;
+    create_five_hundred_issues(&env);
     for mapped in [1, 50] {
         for number in 1..=mapped {
             let mapping = of_team(number);
-            let put = world.app.store.write(move |tx| mappings::put(tx, &mapping));
+            let put = env.app.store.write(move |tx| mappings::put(tx, &mapping));
             put.await.unwrap();
         }
-        // Two pages of 250, and the siblings of all that are to run in one more.
-        let asked = asked_in_a_poll(&world, FakeService::Linear).await;
-        assert_eq!(asked.len(), 3, "{mapped} mappings: {asked:#?}");
-        let log = world.admin_get("/api/log").await;
+        // Two pages of 250, and one request for the siblings of all dispatched issues.
+        let requests = requests_of_poll(&env, FakeService::Linear).await;
+        assert_eq!(requests.len(), 3, "{mapped} mappings: {requests:#?}");
+        let log = env.admin_get("/api/log").await;
         let reserved = log.as_array().unwrap().len();
-        assert_eq!(reserved, mapped, "the one of each team that is free to run");
-        let asked = asked_in_a_poll(&world, FakeService::Linear).await;
-        assert_eq!(asked.len(), 2, "{mapped} mappings: {asked:#?}");
+        assert_eq!(reserved, mapped, "the unblocked issue of each team");
+        let requests = requests_of_poll(&env, FakeService::Linear).await;
+        assert_eq!(requests.len(), 2, "{mapped} mappings: {requests:#?}");
     }
-    let shown = world.admin_get("/api/issues").await;
+    let shown = env.admin_get("/api/issues").await;
     assert_eq!(shown["issues"].as_array().unwrap().len(), 500);
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_looks_as_it_did_is_kept_in_memory_once() {
-    let world = world(vec![mapping()]).await;
-    let linear = world.vendors.linear();
-    linear.issue("ENG-9").title("Before them all");
+async fn unchanged_issues_share_memory_between_snapshots() {
+    let env = start_env(vec![mapping()]).await;
+    let linear = env.vendors.linear();
+    linear.issue("ENG-9").title("Blocker");
     for key in ["ENG-1", "ENG-2"] {
         let issue = linear.issue(key).title("Do it").blocked_by("ENG-9");
         issue.add_label("Agent-Implement");
     }
     let free = linear.issue("ENG-3").title("Do it").describe("Much to do");
     free.add_label("Agent-Implement");
-    let sight = async || {
-        engine::poll::run_once(&world.app).await.unwrap();
-        world.app.poll_snapshots.all()[&System::Linear]
-            .issues
-            .clone()
+    let poll = async || {
+        engine::poll::run_once(&env.app).await.unwrap();
+        env.app.poll_snapshots.all()[&System::Linear].issues.clone()
     };
-    let before = sight().await;
+    let before = poll().await;
     linear.issue("ENG-2").title("Do it well");
-    let after = sight().await;
-    let of = |sight: &[PolledIssue], key: &str| {
-        let mut sight = sight.iter();
-        let own = sight.find(|sighted| sighted.issue.issue.key.as_str() == key);
+    let after = poll().await;
+    let of = |poll: &[PolledIssue], key: &str| {
+        let mut poll = poll.iter();
+        let own = poll.find(|polled| polled.issue.issue.key.as_str() == key);
         own.unwrap().clone()
     };
     let (one, still) = (of(&before, "ENG-1"), of(&after, "ENG-1"));
@@ -122,11 +119,11 @@ async fn what_looks_as_it_did_is_kept_in_memory_once() {
     assert_eq!(dispatched.issue.description, ArenaStr::default());
     assert_eq!(of(&before, "ENG-2").issue.issue.title, "Do it");
     assert_eq!(of(&after, "ENG-2").issue.issue.title, "Do it well");
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jira_is_asked_once_for_each_query_however_many_share_it() {
+async fn jira_gets_one_request_per_query() {
     let queries = [
         "project = OPS",
         "project = WEB",
@@ -136,22 +133,22 @@ async fn jira_is_asked_once_for_each_query_however_many_share_it() {
         let query = queries[number % queries.len()];
         mapping_with_query(&format!("J{number}"), query, &format!("repo-{number}"))
     });
-    let world = world(shared.collect()).await;
-    world.vendors.jira().ensure_project("WEB", "Web");
+    let env = start_env(shared.collect()).await;
+    env.vendors.jira().ensure_project("WEB", "Web");
     for number in 1..=30 {
-        let ticket = world.vendors.jira().issue(&format!("OPS-{number}"));
+        let ticket = env.vendors.jira().issue(&format!("OPS-{number}"));
         ticket
             .title("Do it")
             .repo(&format!("repo-{number}"))
             .status("Ready");
     }
-    let first = asked_in_a_poll(&world, FakeService::Jira).await;
+    let first = requests_of_poll(&env, FakeService::Jira).await;
     let fields = first
         .iter()
         .filter(|request| request.url.ends_with("/field"));
-    assert_eq!(fields.count(), 1, "names of fields are read once for all");
+    assert_eq!(fields.count(), 1, "field names are read once");
     assert_eq!(first.len(), 1 + queries.len(), "{first:#?}");
-    let second = asked_in_a_poll(&world, FakeService::Jira).await;
+    let second = requests_of_poll(&env, FakeService::Jira).await;
     let searches: Vec<&str> = second
         .iter()
         .map(|request| request.body["jql"].as_str().unwrap())
@@ -164,11 +161,11 @@ async fn jira_is_asked_once_for_each_query_however_many_share_it() {
             "{query}"
         );
     }
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_open_runs_of_a_repository_are_watched_with_one_list() {
+async fn all_open_runs_of_a_repository_are_monitored_with_one_request() {
     let many = Mapping {
         max_in_progress: 20,
         ..mapping()
@@ -177,28 +174,27 @@ async fn all_open_runs_of_a_repository_are_watched_with_one_list() {
         max_in_progress: 20,
         ..mapping_for_repo("OPS", "shop")
     };
-    let world = world(vec![many, on_jira]).await;
-    // None may start, report and end while they are counted.
-    world
-        .vendors
+    let env = start_env(vec![many, on_jira]).await;
+    // No run may start or end while requests are counted.
+    env.vendors
         .github()
         .set_start_delay(Duration::from_secs(600));
     for number in 1..=10 {
-        world.create_labelled_issue(&format!("ENG-{number}"), "Do it");
-        create_ticket(&world, &format!("OPS-{number}"), "Do it").status("Ready");
+        env.create_labelled_issue(&format!("ENG-{number}"), "Do it");
+        create_ticket(&env, &format!("OPS-{number}"), "Do it").status("Ready");
     }
-    world.tick().await;
-    assert_eq!(world.repo().runs().len(), 20);
+    env.tick().await;
+    assert_eq!(env.repo().runs().len(), 20);
     for _ in 0..2 {
-        world.vendors.requests().clear();
-        engine::run_monitor::run_once(&world.app).await.unwrap();
-        let asked = world.vendors.requests().for_service(FakeService::GitHub);
-        assert_eq!(asked.len(), 1, "{asked:#?}");
+        env.vendors.requests().clear();
+        engine::run_monitor::run_once(&env.app).await.unwrap();
+        let requests = env.vendors.requests().for_service(FakeService::GitHub);
+        assert_eq!(requests.len(), 1, "{requests:#?}");
         assert!(
-            asked[0].url.contains("/repos/acme/shop/actions/runs?"),
+            requests[0].url.contains("/repos/acme/shop/actions/runs?"),
             "{}",
-            asked[0].url
+            requests[0].url
         );
     }
-    world.stop().await;
+    env.stop().await;
 }

@@ -1,4 +1,4 @@
-//! The real binary, as an operator starts it.
+//! Helpers that start the real binary as an operator does.
 
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::net::UnixStream;
@@ -10,10 +10,10 @@ use reqwest::Method;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// How long may the service take to begin or to end?
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum time for the service to start or to exit.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The binary with a command, in an environment that holds nothing but what processes need.
+/// Returns a command that runs the binary with only `PATH` in its environment.
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_agent-implement"));
     command
@@ -23,35 +23,40 @@ pub fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command to its end.
+/// Runs the binary until it exits.
 pub fn run(arguments: &[&str]) -> Output {
     command(arguments).output().unwrap()
 }
 
+/// Returns exit code, standard output, and standard error.
 pub fn exit_and_output(output: &Output) -> (i32, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let code = output.status.code().unwrap();
     (code, text(&output.stdout), text(&output.stderr))
 }
 
-/// `agent-implement serve` in a process of its own, on a port of its own.
+/// `agent-implement serve` as a child process on a free port.
 pub struct ServiceProcess {
     child: Child,
-    /// Where the network finds it.
+    /// Base URL of the service.
     pub address: String,
 }
 
 impl ServiceProcess {
+    /// Starts the service on a data directory with more flags.
+    ///
+    /// # Panics
+    /// If the service exits before it is ready.
     pub fn start(dir: &Path, flags: &[&str]) -> Self {
         let began = Instant::now();
         loop {
             match Self::try_start(dir, flags) {
                 Ok(service) => return service,
-                // The test that made the store may hold it for a moment yet.
-                Err(log) if log.contains("is in use") && began.elapsed() < PATIENCE => {
+                // A store that the test has just dropped may still be open for a moment.
+                Err(log) if log.contains("is in use") && began.elapsed() < TIMEOUT => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
-                Err(log) => panic!("it ended: {log}"),
+                Err(log) => panic!("the service exited: {log}"),
             }
         }
     }
@@ -64,57 +69,58 @@ impl ServiceProcess {
             .spawn()
             .unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut seen = String::new();
+        let mut output = String::new();
         let address = loop {
             let Some(line) = log.next() else {
                 child.wait().unwrap();
-                return Err(seen);
+                return Err(output);
             };
             let line = line.unwrap();
             if let Some((_, rest)) = line.split_once("is running. address=\"") {
                 break rest.split('"').next().unwrap().to_owned();
             }
-            seen.push_str(&line);
+            output.push_str(&line);
         };
-        // Somebody must read on, or it could write no more.
+        // A full pipe would block the service.
         std::thread::spawn(move || log.for_each(drop));
         let address = format!("http://{address}");
         let service = Self { child, address };
-        service.wait_for(&dir.join("control.sock"));
+        service.wait_for_socket(&dir.join("control.sock"));
         Ok(service)
     }
 
-    /// Waits until somebody answers there: a file alone may be what a killed one left.
-    fn wait_for(&self, path: &Path) {
+    /// Waits until the socket accepts connections. The file alone proves nothing: a killed service leaves
+    /// it behind.
+    fn wait_for_socket(&self, path: &Path) {
         let began = Instant::now();
-        while !is_answered(path) {
-            assert!(began.elapsed() < PATIENCE, "no {}", path.display());
+        while !accepts_connections(path) {
+            assert!(began.elapsed() < TIMEOUT, "no {}", path.display());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
-    /// Its process.
+    /// Returns the process ID.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ends it as a power cut would.
+    /// Kills the service with SIGKILL.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Waits until it ends by itself, and answers its exit code.
+    /// Waits until the service exits by itself and returns its exit code.
     pub fn wait_for_exit(mut self) -> i32 {
         let began = Instant::now();
         while self.child.try_wait().unwrap().is_none() {
-            assert!(began.elapsed() < PATIENCE, "it goes on");
+            assert!(began.elapsed() < TIMEOUT, "the service did not exit");
             std::thread::sleep(Duration::from_millis(10));
         }
         self.child.wait().unwrap().code().unwrap()
     }
 
-    /// Ends it as systemd would, and answers its exit code.
+    /// Stops the service with SIGTERM, as systemd does, and returns its exit code.
     pub fn stop(mut self) -> i32 {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::TERM).unwrap();
@@ -122,10 +128,10 @@ impl ServiceProcess {
     }
 }
 
-fn is_answered(path: &Path) -> bool {
+fn accepts_connections(path: &Path) -> bool {
     match UnixStream::connect(path) {
         Ok(_) => true,
-        // Too long for an address.
+        // The path is too long for a socket address.
         Err(error) if error.kind() == ErrorKind::InvalidInput => path.exists(),
         Err(_) => false,
     }
@@ -133,20 +139,20 @@ fn is_answered(path: &Path) -> bool {
 
 impl Drop for ServiceProcess {
     fn drop(&mut self) {
-        // Mostly it has ended.
+        // Fails if the process has exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A client of HTTP, for tests that have no server of their own.
+/// Returns a builder of HTTP clients for tests without an `ApiServer`.
 pub fn client_builder() -> reqwest::ClientBuilder {
-    // Fails only when a provider is installed already, which is as good.
+    // Fails only if a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
 }
 
-/// Asks the control socket of a data directory, without any token.
+/// Sends a request to the control socket of a data directory, without a token. Returns status and body.
 pub async fn control_request(
     dir: &Path,
     method: Method,
@@ -162,8 +168,8 @@ pub async fn control_request(
     if let Some(body) = body {
         request = request.json(&body);
     }
-    let answer = request.send().await.unwrap();
-    let status = answer.status().as_u16();
-    let text = answer.text().await.unwrap();
+    let response = request.send().await.unwrap();
+    let status = response.status().as_u16();
+    let text = response.text().await.unwrap();
     (status, serde_json::from_str(&text).unwrap_or(Value::Null))
 }

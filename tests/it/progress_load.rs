@@ -1,4 +1,4 @@
-//! A thousand reports over sixty-four connections: all kept, in far fewer commits.
+//! A thousand reports over 64 connections: all are stored, in far fewer commits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use crate::api_server::{ALL_FEATURES, ApiServer, dispatched_job};
 const REPORTS: usize = 1000;
 const CONNECTIONS: usize = 64;
 
-/// Of one run, 500 steps are kept.
+/// At most 500 steps per run are stored.
 const RUNS: usize = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_answered_is_on_disk() {
+async fn acknowledged_reports_are_on_disk() {
     let dir = tempfile::tempdir().unwrap();
     let server = ApiServer::start_with(ALL_FEATURES, Store::open(dir.path()).unwrap()).await;
     let runs: Vec<_> = (0..RUNS)
@@ -33,54 +33,55 @@ async fn what_was_answered_is_on_disk() {
 
     let disk = tokio::spawn(slow_disk(server.app.store.clone()));
     let server = Arc::new(server);
-    let callers: Vec<_> = (0..CONNECTIONS)
-        .map(|caller| {
-            let (server, token) = (Arc::clone(&server), tokens[caller % RUNS].clone());
+    let clients: Vec<_> = (0..CONNECTIONS)
+        .map(|client| {
+            let (server, token) = (Arc::clone(&server), tokens[client % RUNS].clone());
             tokio::spawn(async move {
-                for number in (caller..REPORTS).step_by(CONNECTIONS) {
+                for number in (client..REPORTS).step_by(CONNECTIONS) {
                     let body = json!({"step": {
                         "id": format!("step-{number:04}"), "type": "clone", "status": "passed",
                         "started_at": "2027-01-15T08:00:00Z",
                     }});
-                    let told = server.send("POST", "/runner/progress", &token, body.to_string());
-                    assert_eq!(told.await.status, 200);
+                    let response =
+                        server.send("POST", "/runner/progress", &token, body.to_string());
+                    assert_eq!(response.await.status, 200);
                 }
             })
         })
         .collect();
-    for caller in callers {
-        caller.await.unwrap();
+    for client in clients {
+        client.await.unwrap();
     }
     disk.abort();
-    // What it is doing just now ends first.
+    // Waits for the running task to end.
     assert!(disk.await.is_err());
     let commits = server.app.store.stats().commits - before;
     assert!(commits < (REPORTS / 4) as u64, "{commits} commits");
 
-    // The file is locked as long as anybody holds the store.
+    // The store file stays locked while any task holds the store.
     Arc::into_inner(server).unwrap().stop().await.unwrap();
-    let store = reopened(dir.path()).await;
-    let kept = runs
+    let store = reopen_store(dir.path()).await;
+    let stored = runs
         .iter()
         .flat_map(|run| store.read(|tx| steps::of_job(tx, &run.id)).unwrap());
-    let ids: BTreeSet<String> = kept.map(|step| step.id).collect();
+    let ids: BTreeSet<String> = stored.map(|step| step.id).collect();
     assert_eq!(ids.len(), REPORTS);
 }
 
-/// Makes every commit take long, so that how many reports share one does not depend on how busy the
-/// machine is.
+/// Makes every commit slow, so that the number of reports per commit does not depend on the machine's
+/// load.
 async fn slow_disk(store: Store) {
     loop {
-        let pause = store.write(|_| {
+        let write = store.write(|_| {
             std::thread::sleep(Duration::from_millis(50));
             Ok(())
         });
-        pause.await.unwrap();
+        write.await.unwrap();
     }
 }
 
-/// The store's last holders are tasks that end a moment after their connections.
-async fn reopened(dir: &std::path::Path) -> Store {
+/// The last tasks that hold the store end shortly after their connections.
+async fn reopen_store(dir: &std::path::Path) -> Store {
     for _ in 0..200 {
         if let Ok(store) = Store::open(dir) {
             return store;

@@ -1,4 +1,4 @@
-//! Machines that nobody needs any more: each rule by the clock, dry runs, and what is never touched.
+//! Reaper rules by age, dry runs, and machines that must never be destroyed.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use crate::test_env::{EngineMode, TestEnv, TestEnvOptions};
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A world of both hosts, turned by hand, whose runs execute in machines.
-async fn world(flags: &[(&'static str, &str)]) -> TestEnv {
-    let mut all = vec![("--runner-mode", "vm".to_owned())];
-    all.extend(
+/// Environment with both session hosts, a manually driven engine, and runs in VMs.
+async fn machine_env(flags: &[(&'static str, &str)]) -> TestEnv {
+    let mut flag_list = vec![("--runner-mode", "vm".to_owned())];
+    flag_list.extend(
         flags
             .iter()
             .map(|(name, value)| (*name, (*value).to_owned())),
     );
     TestEnv::with_options(TestEnvOptions {
         session_hosts: true,
-        extra_flags: all,
+        extra_flags: flag_list,
         engine: EngineMode::manual(),
         ..TestEnvOptions::default()
     })
@@ -38,10 +38,11 @@ impl TestEnv {
         engine::outbox_worker::drain(&self.app).await.unwrap();
     }
 
-    /// A machine of ours that was made for this job, without a program.
-    fn plant(&self, id: &str, job: &str) {
+    /// Adds a machine labelled with this instance and job, without a running program. IDs beginning with
+    /// `c` are containers.
+    fn add_machine(&self, id: &str, job: &str) {
         let instance = self.app.sessions.instance();
-        let stamps = [
+        let labels = [
             ("agent_implement_purpose", "session"),
             ("agent_implement_instance", instance),
             ("agent_implement_dispatch", job),
@@ -50,34 +51,34 @@ impl TestEnv {
             ("agent_implement_repo", "acme/shop"),
         ];
         if id.starts_with('c') {
-            self.vendors.docker().add_foreign_container(id, id, &stamps);
+            self.vendors.docker().add_foreign_container(id, id, &labels);
         } else {
-            self.vendors.fly().add_foreign_machine(id, id, &stamps);
+            self.vendors.fly().add_foreign_machine(id, id, &labels);
         }
     }
 
-    fn plant_foreign(&self) {
-        let stamps = [
+    fn add_foreign_machines(&self) {
+        let labels = [
             ("agent_implement_purpose", "session"),
             ("agent_implement_instance", "somebody-else"),
             ("agent_implement_dispatch", "01X"),
         ];
         self.vendors
             .fly()
-            .add_foreign_machine("foreign", "foreign", &stamps);
+            .add_foreign_machine("foreign", "foreign", &labels);
         self.vendors
             .fly()
-            .add_foreign_machine("stranger", "stranger", &[]);
+            .add_foreign_machine("unlabelled", "unlabelled", &[]);
     }
 
-    /// Every machine and container, by id.
-    fn there(&self) -> Vec<String> {
-        let all = [
+    /// Sorted IDs of all machines and containers.
+    fn machine_ids(&self) -> Vec<String> {
+        let machines = [
             self.vendors.fly().machines(),
             self.vendors.docker().containers(),
         ]
         .concat();
-        let mut ids: Vec<String> = all.into_iter().map(|machine| machine.id).collect();
+        let mut ids: Vec<String> = machines.into_iter().map(|machine| machine.id).collect();
         ids.sort();
         ids
     }
@@ -87,11 +88,11 @@ impl TestEnv {
         put.await.unwrap();
     }
 
-    /// Rule, machine and badge of each action, oldest first.
+    /// Rule, machine ID and badge of each reaper action, oldest first.
     async fn actions(&self) -> Vec<String> {
-        let told = self.admin_get("/api/reaper/recent").await;
+        let rows = self.admin_get("/api/reaper/recent").await;
         let text = |action: &Value, name: &str| action[name].as_str().unwrap().to_owned();
-        let mut told: Vec<String> = told
+        let mut actions: Vec<String> = rows
             .as_array()
             .unwrap()
             .iter()
@@ -100,12 +101,12 @@ impl TestEnv {
                 words.join(" ")
             })
             .collect();
-        told.reverse();
-        told
+        actions.reverse();
+        actions
     }
 
-    /// A run that hangs in its machine; answers the machine's id.
-    async fn at_work(&self) -> String {
+    /// Starts a run that hangs in its machine and returns the machine's ID.
+    async fn start_hanging_run(&self) -> String {
         self.set_agent_script("ENG-1", Script::new().pass([ScriptStep::Hang]));
         self.create_labelled_issue("ENG-1", "Add a feature");
         self.tick().await;
@@ -115,55 +116,55 @@ impl TestEnv {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orphans_and_leftovers_go_when_their_time_has_come_and_strangers_stay() {
-    let world = world(&[("--reaper-alert-threshold", "3")]).await;
-    world.plant_foreign();
-    world.plant("m-orphan", "01GONE");
-    world.plant("c-orphan", "01GONE");
-    world.plant("m-over", "01OVER");
-    let over = Job {
+async fn destroys_orphans_and_finished_machines_but_not_foreign_ones() {
+    let env = machine_env(&[("--reaper-alert-threshold", "3")]).await;
+    env.add_foreign_machines();
+    env.add_machine("m-orphan", "01GONE");
+    env.add_machine("c-orphan", "01GONE");
+    env.add_machine("m-over", "01OVER");
+    let completed_job = Job {
         runner: RunnerKind::Vm,
         state: JobState::Completed,
-        finished_at: Some(world.app.now()),
+        finished_at: Some(env.app.now()),
         ..dispatched_job("01OVER", JobKind::GapFill)
     };
-    world.put(over).await;
+    env.put(completed_job).await;
 
-    world.advance_clock(5 * MINUTE - 10 * SECOND);
-    world.reap().await;
-    let all = ["c-orphan", "foreign", "m-orphan", "m-over", "stranger"];
-    assert_eq!(world.there(), all, "nothing is old enough");
-    world.vendors.faults(FakeService::Fly).set_outage(true);
-    world.advance_clock(2 * MINUTE);
-    world.reap().await;
-    world.vendors.faults(FakeService::Fly).clear();
-    world.vendors.faults(FakeService::Fly).set_outage(false);
+    env.advance_clock(5 * MINUTE - 10 * SECOND);
+    env.reap().await;
+    let unchanged = ["c-orphan", "foreign", "m-orphan", "m-over", "unlabelled"];
+    assert_eq!(env.machine_ids(), unchanged, "nothing is old enough");
+    env.vendors.faults(FakeService::Fly).set_outage(true);
+    env.advance_clock(2 * MINUTE);
+    env.reap().await;
+    env.vendors.faults(FakeService::Fly).clear();
+    env.vendors.faults(FakeService::Fly).set_outage(false);
     assert_eq!(
-        world.there(),
-        ["foreign", "m-orphan", "m-over", "stranger"],
-        "what cannot be listed is left alone"
+        env.machine_ids(),
+        ["foreign", "m-orphan", "m-over", "unlabelled"],
+        "machines on an unreachable host are left alone"
     );
-    world.reap().await;
-    assert_eq!(world.there(), ["foreign", "m-over", "stranger"]);
-    world.advance_clock(5 * MINUTE);
-    world.reap().await;
-    world.reap().await;
-    assert_eq!(world.there(), ["foreign", "stranger"]);
-    let done = [
+    env.reap().await;
+    assert_eq!(env.machine_ids(), ["foreign", "m-over", "unlabelled"]);
+    env.advance_clock(5 * MINUTE);
+    env.reap().await;
+    env.reap().await;
+    assert_eq!(env.machine_ids(), ["foreign", "unlabelled"]);
+    let expected_actions = [
         "orphan c-orphan destroyed",
         "orphan m-orphan destroyed",
         "stale-terminal-job m-over destroyed",
     ];
-    assert_eq!(world.actions().await, done);
-    let last = world.admin_get("/api/reaper/recent?limit=1").await;
-    let shown = &last[0];
+    assert_eq!(env.actions().await, expected_actions);
+    let last = env.admin_get("/api/reaper/recent?limit=1").await;
+    let action_row = &last[0];
     assert_eq!(last.as_array().unwrap().len(), 1);
     assert_eq!(
-        (&shown["tenant"], &shown["issueIdentifier"]),
+        (&action_row["tenant"], &action_row["issueIdentifier"]),
         (&json!("ENG"), &json!("ENG-7"))
     );
-    assert!(shown["ageSeconds"].as_u64().unwrap() >= 600 && shown["at"].is_string());
-    let summary = world.admin_get("/api/reaper/summary").await;
+    assert!(action_row["ageSeconds"].as_u64().unwrap() >= 600 && action_row["at"].is_string());
+    let summary = env.admin_get("/api/reaper/summary").await;
     let by_rule =
         json!({"issue-terminal": 0, "max-age-exceeded": 0, "orphan": 2, "stale-terminal-job": 1});
     assert_eq!(
@@ -171,126 +172,130 @@ async fn orphans_and_leftovers_go_when_their_time_has_come_and_strangers_stay() 
         (&json!(3), &by_rule)
     );
     assert_eq!(summary["dryRun"], json!(false));
-    assert_eq!(summary["lastSweepAt"], json!(world.app.now()));
+    assert_eq!(summary["lastSweepAt"], json!(env.app.now()));
     assert!(
-        world.vendors.chat().messages().is_empty(),
-        "three, but in three sweeps"
+        env.vendors.chat().messages().is_empty(),
+        "three destroyed, but in three sweeps"
     );
 
     for id in ["m-1", "m-2", "c-3"] {
-        world.plant(id, "01GONE");
+        env.add_machine(id, "01GONE");
     }
-    world.advance_clock(10 * MINUTE);
-    world.reap().await;
-    assert_eq!(world.there(), ["foreign", "stranger"]);
-    assert_eq!(world.vendors.chat().messages().len(), 1, "a burst is told");
-    world.advance_clock(24 * 60 * MINUTE + MINUTE);
-    let summary = world.admin_get("/api/reaper/summary").await;
+    env.advance_clock(10 * MINUTE);
+    env.reap().await;
+    assert_eq!(env.machine_ids(), ["foreign", "unlabelled"]);
+    assert_eq!(
+        env.vendors.chat().messages().len(),
+        1,
+        "three in one sweep raise an alert"
+    );
+    env.advance_clock(24 * 60 * MINUTE + MINUTE);
+    let summary = env.admin_get("/api/reaper/summary").await;
     assert_eq!(summary["total24h"], json!(0));
-    assert_eq!(world.actions().await.len(), 6, "but shown");
-    world.finish().await;
+    assert_eq!(
+        env.actions().await.len(),
+        6,
+        "older actions are still listed"
+    );
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_of_four_hours_goes_and_its_issue_may_run_again() {
-    let world = world(&[]).await;
-    let id = world.at_work().await;
-    assert!(
-        world
-            .admin_get("/api/dedup")
-            .await
-            .as_array()
-            .unwrap()
-            .len()
-            == 1
-    );
-    world.advance_clock(4 * 60 * MINUTE - 10 * SECOND);
-    world.reap().await;
-    assert_eq!(world.there(), std::slice::from_ref(&id));
-    // Machines live by the machine's clock, which went on meanwhile.
-    world.advance_clock(2 * MINUTE);
-    world.reap().await;
-    assert!(world.there().is_empty());
+async fn destroys_a_machine_after_four_hours_and_frees_its_issue() {
+    let env = machine_env(&[]).await;
+    let id = env.start_hanging_run().await;
+    assert!(env.admin_get("/api/dedup").await.as_array().unwrap().len() == 1);
+    env.advance_clock(4 * 60 * MINUTE - 10 * SECOND);
+    env.reap().await;
+    assert_eq!(env.machine_ids(), std::slice::from_ref(&id));
+    // Fly machines are created at the real time, which advanced since the test clock was read.
+    env.advance_clock(2 * MINUTE);
+    env.reap().await;
+    assert!(env.machine_ids().is_empty());
     assert_eq!(
-        world.actions().await,
+        env.actions().await,
         [format!("max-age-exceeded {id} destroyed")]
     );
-    let job = world.jobs("ENG-1").pop().unwrap();
+    let job = env.jobs("ENG-1").pop().unwrap();
     assert!(
         matches!(job.state, JobState::Failed { reason, .. } if reason == "stopped by the reaper (max-age-exceeded)")
     );
-    assert_eq!(world.admin_get("/api/dedup").await, json!([]));
-    let labels = world.vendors.linear().issue("ENG-1").labels();
-    assert_eq!(labels, ["Agent-Implement"], "no marker of work in progress");
-    world.finish().await;
+    assert_eq!(env.admin_get("/api/dedup").await, json!([]));
+    let labels = env.vendors.linear().issue("ENG-1").labels();
+    assert_eq!(
+        labels,
+        ["Agent-Implement"],
+        "the in-progress marker is removed"
+    );
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_machine_of_a_closed_issue_goes() {
-    let world = world(&[]).await;
-    let id = world.at_work().await;
-    world.reap().await;
-    assert_eq!(world.there(), std::slice::from_ref(&id));
-    world.vendors.linear().issue("ENG-1").complete();
-    // The next poll would see it, too; this one has not been yet.
-    world.app.poll_snapshots.record(
+async fn destroys_the_machine_of_a_closed_issue() {
+    let env = machine_env(&[]).await;
+    let id = env.start_hanging_run().await;
+    env.reap().await;
+    assert_eq!(env.machine_ids(), std::slice::from_ref(&id));
+    env.vendors.linear().issue("ENG-1").complete();
+    // A poll would end the job as well, so the recorded snapshot stays empty.
+    env.app.poll_snapshots.record(
         domain::issue::System::Linear,
         Vec::new(),
         &[],
-        world.app.now(),
+        env.app.now(),
     );
-    world.reap().await;
-    assert!(world.there().is_empty());
+    env.reap().await;
+    assert!(env.machine_ids().is_empty());
     assert_eq!(
-        world.actions().await,
+        env.actions().await,
         [format!("issue-terminal {id} destroyed")]
     );
-    assert!(!world.jobs("ENG-1").pop().unwrap().is_active());
-    world.finish().await;
+    assert!(!env.jobs("ENG-1").pop().unwrap().is_active());
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_notes_each_machine_once_and_destroys_none() {
-    let world = world(&[
+async fn records_each_machine_once_in_dry_run_and_destroys_none() {
+    let env = machine_env(&[
         ("--reaper-dry-run", "true"),
         ("--reaper-alert-threshold", "1"),
     ])
     .await;
-    world.plant("m-orphan", "01GONE");
-    world.plant("c-orphan", "01GONE");
-    world.advance_clock(6 * MINUTE);
+    env.add_machine("m-orphan", "01GONE");
+    env.add_machine("c-orphan", "01GONE");
+    env.advance_clock(6 * MINUTE);
     for _ in 0..3 {
-        world.reap().await;
-        world.advance_clock(MINUTE);
+        env.reap().await;
+        env.advance_clock(MINUTE);
     }
-    assert_eq!(world.there(), ["c-orphan", "m-orphan"]);
-    let mut noted = world.actions().await;
-    noted.sort();
+    assert_eq!(env.machine_ids(), ["c-orphan", "m-orphan"]);
+    let mut recorded = env.actions().await;
+    recorded.sort();
     assert_eq!(
-        noted,
+        recorded,
         ["orphan c-orphan dry-run", "orphan m-orphan dry-run"]
     );
-    let summary = world.admin_get("/api/reaper/summary").await;
+    let summary = env.admin_get("/api/reaper/summary").await;
     assert_eq!(
         (&summary["total24h"], &summary["dryRun"]),
         (&json!(0), &json!(true))
     );
-    assert!(world.vendors.chat().messages().is_empty());
-    world.finish().await;
+    assert!(env.vendors.chat().messages().is_empty());
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_sees_sessions_and_destroys_them() {
-    let world = world(&[]).await;
-    world.plant_foreign();
-    let id = world.at_work().await;
-    world.plant("c-orphan", "01GONE");
-    let job = world.jobs("ENG-1").pop().unwrap();
-    let listed = world.admin_get("/api/sessions").await;
+async fn lists_and_destroys_sessions_for_an_operator() {
+    let env = machine_env(&[]).await;
+    env.add_foreign_machines();
+    let id = env.start_hanging_run().await;
+    env.add_machine("c-orphan", "01GONE");
+    let job = env.jobs("ENG-1").pop().unwrap();
+    let listed = env.admin_get("/api/sessions").await;
     let listed = listed.as_array().unwrap();
     assert_eq!(listed.len(), 2, "{listed:#?}");
-    let of = |id: &str| listed.iter().find(|session| session["machineId"] == id);
-    let session = of(&id).unwrap();
+    let find_session = |id: &str| listed.iter().find(|session| session["machineId"] == id);
+    let session = find_session(&id).unwrap();
     assert_eq!(
         (&session["kind"], &session["region"]),
         (&json!("vm"), &json!("iad"))
@@ -302,138 +307,135 @@ async fn an_operator_sees_sessions_and_destroys_them() {
         (&json!("acme/shop"), &json!(job.id))
     );
     assert!(session["uptimeSeconds"].is_u64() && session["createdAt"].is_string());
-    assert_eq!(of("c-orphan").unwrap()["kind"], json!("local"));
+    assert_eq!(find_session("c-orphan").unwrap()["kind"], json!("local"));
 
     let destroyed = (200, json!({"destroyed": true}));
     let delete = async |id: &str| {
         let path = format!("/api/sessions/{id}");
-        let asked = world.admin_request(Method::DELETE, &path, None);
-        let mut asked = std::pin::pin!(asked);
-        // The engine is turned by hand, so somebody must turn it.
+        let request = env.admin_request(Method::DELETE, &path, None);
+        let mut request = std::pin::pin!(request);
+        // The engine is driven manually, so the outbox is drained while the request waits.
         loop {
             tokio::select! {
-                answer = &mut asked => break answer,
+                answer = &mut request => break answer,
                 () = tokio::time::sleep(Duration::from_millis(20)) => {
-                    engine::outbox_worker::drain(&world.app).await.unwrap();
+                    engine::outbox_worker::drain(&env.app).await.unwrap();
                 }
             }
         }
     };
-    world.vendors.faults(FakeService::Fly).set_outage(true);
-    let (status, told) = delete(&id).await;
-    assert_eq!(status, 500, "{told}");
-    assert!(told["error"].is_string(), "{told}");
-    let (status, told) = world
-        .admin_request(Method::GET, "/api/sessions", None)
-        .await;
-    assert_eq!(status, 500, "{told}");
+    env.vendors.faults(FakeService::Fly).set_outage(true);
+    let (status, response) = delete(&id).await;
+    assert_eq!(status, 500, "{response}");
+    assert!(response["error"].is_string(), "{response}");
+    let (status, response) = env.admin_request(Method::GET, "/api/sessions", None).await;
+    assert_eq!(status, 500, "{response}");
     assert_eq!(
         delete("c-orphan").await,
         destroyed,
-        "the other host is there"
+        "the other host is reachable"
     );
-    world.vendors.faults(FakeService::Fly).set_outage(false);
-    world.advance_clock(10 * MINUTE);
+    env.vendors.faults(FakeService::Fly).set_outage(false);
+    env.advance_clock(10 * MINUTE);
     assert_eq!(delete(&id).await, destroyed);
     assert_eq!(delete("c-orphan").await, destroyed);
-    assert_eq!(delete("foreign").await, destroyed, "none of ours");
-    assert_eq!(delete("gone").await, destroyed);
-    assert_eq!(world.there(), ["foreign", "stranger"]);
-    let ended = world.jobs("ENG-1").pop().unwrap();
-    assert!(
-        matches!(ended.state, JobState::Failed { reason, .. } if reason == "stopped by an operator")
+    assert_eq!(
+        delete("foreign").await,
+        destroyed,
+        "a foreign machine is not destroyed"
     );
-    assert_eq!(world.admin_get("/api/dedup").await, json!([]));
-    assert_eq!(world.admin_get("/api/sessions").await, json!([]));
-    let labels = world.vendors.linear().issue("ENG-1").labels();
+    assert_eq!(delete("gone").await, destroyed);
+    assert_eq!(env.machine_ids(), ["foreign", "unlabelled"]);
+    let stopped_job = env.jobs("ENG-1").pop().unwrap();
+    assert!(
+        matches!(stopped_job.state, JobState::Failed { reason, .. } if reason == "stopped by an operator")
+    );
+    assert_eq!(env.admin_get("/api/dedup").await, json!([]));
+    assert_eq!(env.admin_get("/api/sessions").await, json!([]));
+    let labels = env.vendors.linear().issue("ENG-1").labels();
     assert_eq!(labels, ["Agent-Implement"]);
-    world.finish().await;
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_engine_that_does_not_answer_hides_nothing_of_the_other_host() {
-    let world = world(&[]).await;
-    let id = world.at_work().await;
-    world.plant("m-orphan", "01GONE");
-    world.plant("c-orphan", "01GONE");
-    world
-        .vendors
+async fn lists_sessions_of_other_hosts_when_the_container_engine_is_down() {
+    let env = machine_env(&[]).await;
+    let id = env.start_hanging_run().await;
+    env.add_machine("m-orphan", "01GONE");
+    env.add_machine("c-orphan", "01GONE");
+    env.vendors
         .faults(FakeService::Docker)
         .set_rates(FaultRates {
             drop_request_rate: 1.0,
             ..FaultRates::default()
         });
-    let (status, told) = world
-        .admin_request(Method::GET, "/api/sessions", None)
-        .await;
-    assert_eq!(status, 503, "{told}");
-    let error = told["error"].as_str().unwrap();
-    let engine = format!("The container engine at {} ", world.vendors.docker_socket());
+    let (status, response) = env.admin_request(Method::GET, "/api/sessions", None).await;
+    assert_eq!(status, 503, "{response}");
+    let error = response["error"].as_str().unwrap();
+    let engine = format!("The container engine at {} ", env.vendors.docker_socket());
     assert!(error.starts_with(&engine), "{error}");
     assert!(error.contains("does not answer: "), "{error}");
-    let listed = told["sessions"].as_array().unwrap().iter();
+    let listed = response["sessions"].as_array().unwrap().iter();
     let mut listed: Vec<&str> = { listed }
         .map(|session| session["machineId"].as_str().unwrap())
         .collect();
     listed.sort_unstable();
-    let mut there = [id.as_str(), "m-orphan"];
-    there.sort_unstable();
-    assert_eq!(listed, there);
-    // It may be there: nobody can tell.
-    let (status, told) =
-        { world.admin_request(Method::DELETE, "/api/sessions/c-orphan", None) }.await;
-    assert_eq!(status, 503, "{told}");
+    let mut expected_ids = [id.as_str(), "m-orphan"];
+    expected_ids.sort_unstable();
+    assert_eq!(listed, expected_ids);
+    // The container may exist, so the request cannot succeed.
+    let (status, response) =
+        { env.admin_request(Method::DELETE, "/api/sessions/c-orphan", None) }.await;
+    assert_eq!(status, 503, "{response}");
     assert!(
-        told["error"].as_str().unwrap().starts_with(&engine),
-        "{told}"
+        response["error"].as_str().unwrap().starts_with(&engine),
+        "{response}"
     );
 
-    world.advance_clock(6 * MINUTE);
-    world.reap().await;
-    assert_eq!(world.actions().await, ["orphan m-orphan destroyed"]);
-    world.vendors.fly().kill(&id);
-    world
-        .tick_until("the end of the run is seen", || {
-            let jobs = world.jobs("ENG-1");
-            jobs.iter().all(|job| job.conclusion.is_some())
-        })
-        .await;
-    world.stop().await;
+    env.advance_clock(6 * MINUTE);
+    env.reap().await;
+    assert_eq!(env.actions().await, ["orphan m-orphan destroyed"]);
+    env.vendors.fly().kill(&id);
+    env.tick_until("the end of the run is seen", || {
+        let jobs = env.jobs("ENG-1");
+        jobs.iter().all(|job| job.conclusion.is_some())
+    })
+    .await;
+    env.stop().await;
 }
 
 #[tokio::test]
-async fn without_hosts_there_are_no_sessions_and_nothing_to_reap() {
+async fn lists_nothing_without_session_hosts() {
     let flags = ["--admin-access-code", ACCESS_CODE];
     let store = store::Store::in_memory().unwrap();
     let server = ApiServer::start_with(&flags, store).await;
     let token = server.sign_in().await;
-    let ask = async |method, path| server.send(method, path, &token, None).await;
-    let fresh = ask("GET", "/api/reaper/summary").await.body;
+    let call = async |method, path| server.send(method, path, &token, None).await;
+    let fresh = call("GET", "/api/reaper/summary").await.body;
     assert_eq!(
         (&fresh["total24h"], &fresh["lastSweepAt"]),
         (&json!(0), &Value::Null)
     );
     assert_eq!(fresh["byRule"].as_object().unwrap().len(), 4);
-    assert_eq!(ask("GET", "/api/reaper/recent").await.body, json!([]));
-    // Where an engine stands at its usual place there is a host.
+    assert_eq!(call("GET", "/api/reaper/recent").await.body, json!([]));
+    // A container engine at the default socket counts as a host.
     if server.app.sessions.hosts().next().is_none() {
-        assert_eq!(ask("GET", "/api/sessions").await.body, json!([]));
-        let told = ask("DELETE", "/api/sessions/m1").await;
-        assert_eq!(told.error(), (503, "Fly sessions config not set"));
+        assert_eq!(call("GET", "/api/sessions").await.body, json!([]));
+        let response = call("DELETE", "/api/sessions/m1").await;
+        assert_eq!(response.error(), (503, "Fly sessions config not set"));
     }
     for path in ["/api/sessions", "/api/reaper/recent", "/api/reaper/summary"] {
-        let stranger = server.send("GET", path, "", None).await;
-        assert_eq!(stranger.error(), (401, "Unauthorized"), "{path}");
-        assert_eq!(ask("PUT", path).await.error(), (405, "Method not allowed"));
+        let unauthenticated = server.send("GET", path, "", None).await;
+        assert_eq!(unauthenticated.error(), (401, "Unauthorized"), "{path}");
+        assert_eq!(call("PUT", path).await.error(), (405, "Method not allowed"));
     }
 }
 
-/// A machine that bears the stamp of a job whose run is a workflow serves nobody: it goes, and the job
-/// goes on.
+/// A machine labelled with the job of a CI run is destroyed, and the job continues.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_of_a_run_that_is_elsewhere_goes_alone() {
-    let world = world(&[]).await;
-    let elsewhere = Job {
+async fn destroys_a_machine_of_a_ci_run_without_ending_the_job() {
+    let env = machine_env(&[]).await;
+    let ci_job = Job {
         state: JobState::Running,
         run: Some(RunHandle::Ci {
             id: 7,
@@ -441,29 +443,29 @@ async fn a_machine_of_a_run_that_is_elsewhere_goes_alone() {
         }),
         ..dispatched_job("01ELSE", JobKind::Implementation)
     };
-    world.put(elsewhere).await;
-    world.plant("m-1", "01ELSE");
-    world.plant("m-2", "01ELSE");
+    env.put(ci_job).await;
+    env.add_machine("m-1", "01ELSE");
+    env.add_machine("m-2", "01ELSE");
 
-    let (app, token) = (world.app.clone(), world.sign_in().await);
-    let delivering = tokio::spawn(async move {
+    let (app, token) = (env.app.clone(), env.sign_in().await);
+    let outbox_task = tokio::spawn(async move {
         loop {
             engine::outbox_worker::drain(&app).await.unwrap();
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
     let destroyed = reqwest::Client::new()
-        .delete(format!("{}/api/sessions/m-1", world.address))
+        .delete(format!("{}/api/sessions/m-1", env.address))
         .bearer_auth(token);
     assert_eq!(destroyed.send().await.unwrap().status(), 200);
-    delivering.abort();
-    assert_eq!(world.there(), ["m-2"]);
+    outbox_task.abort();
+    assert_eq!(env.machine_ids(), ["m-2"]);
 
-    world.advance_clock(6 * MINUTE);
-    world.reap().await;
-    assert_eq!(world.there(), [""; 0]);
-    assert_eq!(world.actions().await, ["orphan m-2 destroyed"]);
-    let job = world.app.store.read(|tx| jobs::get(tx, &"01ELSE".into()));
+    env.advance_clock(6 * MINUTE);
+    env.reap().await;
+    assert_eq!(env.machine_ids(), [""; 0]);
+    assert_eq!(env.actions().await, ["orphan m-2 destroyed"]);
+    let job = env.app.store.read(|tx| jobs::get(tx, &"01ELSE".into()));
     assert_eq!(job.unwrap().unwrap().state, JobState::Running);
-    world.stop().await;
+    env.stop().await;
 }

@@ -1,13 +1,13 @@
-//! What tests need and a machine may lack.
+//! Requirements of tests that a machine may lack.
 //!
-//! A test whose need is missing fails, unless `AGENT_IMPLEMENT_SKIP` names the need (a list, separated by
-//! commas). `tests/run.sh` names only what it could neither find nor install, and prints it.
+//! A test with a missing requirement fails, unless `AGENT_IMPLEMENT_SKIP` (separated by commas) names the
+//! requirement. `tests/run.sh` sets and prints only requirements that it could neither find nor install.
 
 use std::collections::BTreeSet;
 use std::io::Write;
 
-/// Every need there is.
-const NEEDS: [&str; 13] = [
+/// Names of all requirements.
+const REQUIREMENTS: [&str; 13] = [
     "agents",
     "browser",
     "caddy",
@@ -23,14 +23,14 @@ const NEEDS: [&str; 13] = [
     "zsh",
 ];
 
-/// Returns what was found. None if it was not and may be skipped; the skip is then printed where nobody
-/// captures it.
+/// Returns the requirement, or `None` if it is missing and may be skipped. A skip is written to standard
+/// error directly, because the test harness does not capture that.
 ///
 /// # Panics
-/// If it is missing and the skip is not named.
+/// If the requirement is missing and may not be skipped.
 pub fn require<T>(name: &str, test: &str, found: Result<T, impl Into<String>>) -> Option<T> {
     let list = std::env::var("AGENT_IMPLEMENT_SKIP").unwrap_or_default();
-    match judge(name, test, found.map_err(Into::into), &skipped(&list)) {
+    match check(name, test, found.map_err(Into::into), &parse_skips(&list)) {
         Ok(found) => Some(found),
         Err(skip) => {
             std::io::stderr().write_all(skip.as_bytes()).unwrap();
@@ -39,7 +39,7 @@ pub fn require<T>(name: &str, test: &str, found: Result<T, impl Into<String>>) -
     }
 }
 
-fn skipped(list: &str) -> BTreeSet<&str> {
+fn parse_skips(list: &str) -> BTreeSet<&str> {
     let names = list
         .split(',')
         .map(str::trim)
@@ -47,61 +47,64 @@ fn skipped(list: &str) -> BTreeSet<&str> {
     let names: BTreeSet<&str> = names.collect();
     for name in &names {
         assert!(
-            NEEDS.contains(name),
-            "AGENT_IMPLEMENT_SKIP: {name} is none of {NEEDS:?}"
+            REQUIREMENTS.contains(name),
+            "AGENT_IMPLEMENT_SKIP: {name} is not one of {REQUIREMENTS:?}"
         );
     }
     names
 }
 
-fn judge<T>(
+fn check<T>(
     name: &str,
     test: &str,
     found: Result<T, String>,
     skipped: &BTreeSet<&str>,
 ) -> Result<T, String> {
-    assert!(NEEDS.contains(&name), "{name} is none of {NEEDS:?}");
-    found.map_err(|why| {
+    assert!(
+        REQUIREMENTS.contains(&name),
+        "{name} is not one of {REQUIREMENTS:?}"
+    );
+    found.map_err(|reason| {
         assert!(
             skipped.contains(name),
-            "{test} needs {name}: {why}. Install it (tests/run.sh does), or set AGENT_IMPLEMENT_SKIP={name}"
+            "{test} requires {name}: {reason}. Install it (tests/run.sh does), or set AGENT_IMPLEMENT_SKIP={name}"
         );
-        format!("SKIPPED {test}: {why}\n")
+        format!("SKIPPED {test}: {reason}\n")
     })
 }
 
 fn missing() -> Result<(), String> {
-    Err("there is none".to_owned())
+    Err("not found".to_owned())
 }
 
 #[test]
-#[should_panic(expected = "the story needs engine: there is none.")]
-fn what_is_missing_fails_the_test() {
-    let _ = judge(
+#[should_panic(expected = "the test requires engine: not found.")]
+fn fails_if_a_requirement_is_missing() {
+    let _ = check(
         "engine",
-        "the story",
+        "the test",
         missing(),
-        &skipped("contracts, mount"),
+        &parse_skips("contracts, mount"),
     );
 }
 
 #[test]
-fn what_is_missing_and_named_is_skipped() {
-    let skip = judge(
+fn skips_a_missing_requirement_that_is_listed() {
+    let skip = check(
         "engine",
-        "the story",
+        "the test",
         missing(),
-        &skipped("contracts, engine"),
+        &parse_skips("contracts, engine"),
     );
-    assert_eq!(skip, Err("SKIPPED the story: there is none\n".to_owned()));
+    assert_eq!(skip, Err("SKIPPED the test: not found\n".to_owned()));
     assert_eq!(
-        judge("engine", "the story", Ok(7), &skipped("engine")),
+        check("engine", "the test", Ok(7), &parse_skips("engine")),
         Ok(7)
     );
 }
 
 #[test]
-#[should_panic(expected = "engines is none of")]
-fn a_skip_that_names_nothing_is_refused() {
-    skipped("engines");
+#[should_panic(expected = "engines is not one of")]
+fn rejects_an_unknown_requirement_in_the_list() {
+    parse_skips("engines");
 }

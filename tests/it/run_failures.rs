@@ -1,5 +1,4 @@
-//! How a run that fails says so: on the ticket, in the job, and with which code. (spec: *Run failure
-//! messages*)
+//! Failure messages and codes of runs, on the ticket and in the job. See docs/behaviour.md#run-failures.
 
 use domain::job::RunHandle;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
@@ -9,18 +8,18 @@ use futures_util::stream::{self, StreamExt};
 use crate::jira::mapping_with_query;
 use crate::test_env::{TestEnv, mapping};
 
-/// How many stories are told at once?
-const SIDE_BY_SIDE: usize = 4;
+/// Maximum number of rows tested concurrently.
+const MAX_CONCURRENT_ROWS: usize = 4;
 
-/// One situation, and what is told of it.
+/// Failure and its expected message and code.
 struct Row {
     name: &'static str,
-    /// What is in the way.
+    /// Sets up the cause of the failure.
     prepare: fn(&TestEnv),
     script: Script,
     code: Option<&'static str>,
     reason: &'static str,
-    /// Whether the change had reached the host before.
+    /// Whether the change is pushed before the failure.
     pushed: bool,
 }
 
@@ -35,14 +34,13 @@ fn row(name: &'static str, script: Script, code: &'static str, reason: &'static 
     }
 }
 
-fn works() -> Script {
+fn write_script() -> Script {
     Script::new().pass([ScriptStep::write("feature.txt", "done\n")])
 }
 
 /// Commits a file to the base branch.
-fn commit(world: &TestEnv, path: &str, text: &str) {
-    world
-        .repo()
+fn commit(env: &TestEnv, path: &str, text: &str) {
+    env.repo()
         .commit("main", &[(path, text)], "Settings")
         .unwrap();
 }
@@ -56,7 +54,7 @@ fn rows() -> Vec<Row> {
             "model invocation failed with exit code 1: Reached max turns (50)",
         ),
         row(
-            "the model's interface refused",
+            "the model API refused",
             Script::new().pass([ScriptStep::api_error(529, "Overloaded")]),
             "PROVIDER_UNAVAILABLE",
             "model invocation failed with exit code 1: API Error: 529 Overloaded",
@@ -65,7 +63,7 @@ fn rows() -> Vec<Row> {
             "the agent ended without a result",
             Script::new().pass([ScriptStep::Exit { code: 3 }]),
             "",
-            "model invocation failed with exit code 3: it ended without a result",
+            "model invocation failed with exit code 3: it exited without a result",
         ),
         row(
             "no file changes",
@@ -74,8 +72,8 @@ fn rows() -> Vec<Row> {
             "Nothing to commit: no file changes in the working tree",
         ),
         Row {
-            prepare: |world| {
-                let github = world.vendors.faults(FakeService::GitHub);
+            prepare: |env| {
+                let github = env.vendors.faults(FakeService::GitHub);
                 github.inject_on_match(
                     "POST /repos/acme/shop/pulls",
                     InjectedFault::ErrorStatus(422),
@@ -84,66 +82,66 @@ fn rows() -> Vec<Row> {
             pushed: true,
             ..row(
                 "the host refuses the pull request",
-                works(),
+                write_script(),
                 "PUSH_REJECTED",
                 "PR creation failed with HTTP 422: ",
             )
         },
         Row {
-            prepare: |world| {
-                let git = world.vendors.faults(FakeService::Git);
+            prepare: |env| {
+                let git = env.vendors.faults(FakeService::Git);
                 git.inject_next(InjectedFault::ErrorStatus(403));
             },
             ..row(
-                "the host gives no access",
-                works(),
+                "the host denies access",
+                write_script(),
                 "CLONE_FAILED",
                 "git clone failed (exit 128): ",
             )
         },
         Row {
-            prepare: |world| {
+            prepare: |env| {
                 let text = "---\nsetup: |\n  echo no database\n  exit 3\n---\n";
-                commit(world, "WORKFLOW.md", text);
+                commit(env, "WORKFLOW.md", text);
             },
             ..row(
                 "the setup script fails before the model starts",
-                works(),
+                write_script(),
                 "SETUP_FAILED",
                 "setup script of WORKFLOW.md failed: exit code 3\nno database",
             )
         },
         Row {
-            prepare: |world| commit(world, "WORKFLOW.md", "---\nsetup: [\n---\n"),
+            prepare: |env| commit(env, "WORKFLOW.md", "---\nsetup: [\n---\n"),
             ..row(
                 "the front matter cannot be read",
-                works(),
+                write_script(),
                 "SETUP_FAILED",
-                "reading WORKFLOW.md: ",
+                "cannot read WORKFLOW.md: ",
             )
         },
         Row {
-            prepare: |world| {
+            prepare: |env| {
                 let text = "packageManager: apt\n";
-                commit(world, ".agent-implement/config.yml", text);
+                commit(env, ".agent-implement/config.yml", text);
             },
             ..row(
                 "an unknown package manager",
-                works(),
+                write_script(),
                 "INSTALL_FAILED",
-                "packageManager is apt; known are pnpm, yarn, bun, npm, cargo, go, uv, poetry, pip, \
-                 bundler, maven, gradle, and none",
+                "unknown packageManager apt; known: pnpm, yarn, bun, npm, cargo, go, uv, poetry, pip, \
+                 bundler, maven, gradle, none",
             )
         },
         Row {
-            prepare: |world| {
+            prepare: |env| {
                 let text = "---\nverify: 'echo 1 test failed; exit 4'\n---\n";
-                commit(world, "WORKFLOW.md", text);
+                commit(env, "WORKFLOW.md", text);
             },
             pushed: true,
             ..row(
                 "the verify script fails after the push",
-                works(),
+                write_script(),
                 "VERIFY_FAILED",
                 "verify script of WORKFLOW.md failed: exit code 4\nPull request ",
             )
@@ -152,71 +150,73 @@ fn rows() -> Vec<Row> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_failure_is_told_in_its_words_and_with_its_code() {
+async fn every_failure_has_its_message_and_code() {
     let rows = rows();
     stream::iter(&rows)
-        .for_each_concurrent(SIDE_BY_SIDE, |row| Box::pin(tell(row)))
+        .for_each_concurrent(MAX_CONCURRENT_ROWS, |row| {
+            Box::pin(assert_failure_reported(row))
+        })
         .await;
 }
 
-async fn tell(row: &Row) {
-    let (name, world) = (row.name, TestEnv::start().await);
-    // The run is started before anything stands in its way: only what it meets itself counts.
-    world.set_agent_script("ENG-1", row.script.clone());
-    (row.prepare)(&world);
-    world.create_labelled_issue("ENG-1", "Add the feature");
-    let job = world.wait_for_job_end("ENG-1").await;
-    let log = world.admin_get("/api/log").await;
+async fn assert_failure_reported(row: &Row) {
+    let (name, env) = (row.name, TestEnv::start().await);
+    // The fault is set up before the dispatch; only the run itself meets it.
+    env.set_agent_script("ENG-1", row.script.clone());
+    (row.prepare)(&env);
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    let job = env.wait_for_job_end("ENG-1").await;
+    let log = env.admin_get("/api/log").await;
     assert_eq!(log[0]["status"], "failed", "{name}: {job:?}");
     assert_eq!(log[0]["failureCode"].as_str(), row.code, "{name}: {job:?}");
-    let comments = world.comments("ENG-1");
-    let [told, excerpt] = &comments[..] else {
+    let comments = env.comments("ENG-1");
+    let [comment, excerpt] = &comments[..] else {
         panic!("{name}: {comments:#?}")
     };
     let expected = format!("Implementation failed: {}", row.reason);
-    let begins = row.reason.ends_with(' ') && told.starts_with(&expected);
-    assert!(begins || *told == expected, "{name}: {told}");
+    let is_prefix = row.reason.ends_with(' ') && comment.starts_with(&expected);
+    assert!(is_prefix || *comment == expected, "{name}: {comment}");
     assert_eq!(excerpt, "Log excerpt (`session_failed`)", "{name}");
-    assert!(world.vendors.linear().issue("ENG-1").labels().is_empty());
-    let is_pushed = world.repo().branches().contains(&job.branch);
+    assert!(env.vendors.linear().issue("ENG-1").labels().is_empty());
+    let is_pushed = env.repo().branches().contains(&job.branch);
     assert_eq!(is_pushed, row.pushed, "{name}");
-    world.finish().await;
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_is_one_comment_in_the_order_in_which_people_need_it() {
-    let world =
+async fn a_failure_is_posted_as_one_comment_in_a_fixed_order() {
+    let env =
         TestEnv::with_mappings([mapping(), mapping_with_query("OPS", "project = OPS", "OPS")])
             .await;
-    let says = Script::new().pass([ScriptStep::message(
+    let idle_script = Script::new().pass([ScriptStep::message(
         "There is nothing to do, @mia: it is done.",
     )]);
     for key in ["ENG-1", "OPS-1"] {
-        world.set_agent_script(key, says.clone());
+        env.set_agent_script(key, idle_script.clone());
     }
-    world.create_labelled_issue("ENG-1", "Add the feature");
-    let ticket = world.vendors.jira().issue("OPS-1").title("Add the feature");
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    let ticket = env.vendors.jira().issue("OPS-1").title("Add the feature");
     ticket.repo("OPS").status("Ready");
-    let job = world.wait_for_job_end("ENG-1").await;
-    world.wait_for_job_end("OPS-1").await;
+    let job = env.wait_for_job_end("ENG-1").await;
+    env.wait_for_job_end("OPS-1").await;
 
-    let comments = world.vendors.linear().issue("ENG-1").comments();
+    let comments = env.vendors.linear().issue("ENG-1").comments();
     let [comment] = &comments[..] else {
         panic!("{comments:#?}")
     };
     let run = job.run.as_ref().and_then(RunHandle::log_url).unwrap();
-    let begins = format!(
+    let prefix = format!(
         "Implementation failed: Nothing to commit: no file changes in the working tree\n\n\
-         **What to do:** Say in the ticket what is to be changed. Then set the label `Agent-Implement` again.\n\n\
-         **The agent's last words:**\n\n> There is nothing to do, @\u{2060}mia: it is done.\n\n\
+         **What to do:** Describe in the ticket what to change. Then set the label `Agent-Implement` again.\n\n\
+         **Last message of the agent:**\n\n> There is nothing to do, @\u{2060}mia: it is done.\n\n\
          [Run]({run})\n\n\
          +++ Log excerpt (session_failed)\n\n```\n"
     );
-    assert!(comment.starts_with(&begins), "{comment}");
+    assert!(comment.starts_with(&prefix), "{comment}");
     assert!(comment.ends_with("\n```\n\n+++"), "{comment}");
     assert!(!comment.contains("::add-mask::"), "{comment}");
 
-    let shown = world.vendors.jira().issue("OPS-1").snapshot().unwrap();
+    let shown = env.vendors.jira().issue("OPS-1").snapshot().unwrap();
     let [comment] = &shown.comments[..] else {
         panic!("{:#?}", shown.comments)
     };
@@ -243,5 +243,5 @@ async fn a_failure_is_one_comment_in_the_order_in_which_people_need_it() {
         "{}",
         comment.text
     );
-    world.finish().await;
+    env.finish().await;
 }

@@ -1,5 +1,4 @@
-//! Runs that are never seen, never end, end without a word or speak too late; on a clock that is
-//! turned by hand.
+//! Run monitor with a manual clock: runs that are missing, hang, end without a result, or report late.
 
 use std::time::Duration;
 
@@ -17,22 +16,22 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long a run's report is waited for.
+/// Time in which a result may arrive after the end of the run.
 const GRACE: Duration = Duration::from_secs(120);
 
-/// The dispatch is answered as if all were well, and nothing comes of it.
-const ACCEPTED_AND_FORGOTTEN: InjectedFault = InjectedFault::ErrorStatus(204);
+/// Fault that accepts the dispatch and starts no run.
+const ACCEPTED_WITHOUT_RUN: InjectedFault = InjectedFault::ErrorStatus(204);
 
-/// An engine that is turned by hand, and one flagged ticket.
-async fn flagged() -> TestEnv {
-    let world = TestEnv::with_manual_engine([mapping()]).await;
-    world.create_labelled_issue("ENG-1", "Add the feature");
-    world
+/// Environment with a manual engine and a labelled ticket.
+async fn env_with_labelled_issue() -> TestEnv {
+    let env = TestEnv::with_manual_engine([mapping()]).await;
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    env
 }
 
-/// The same, with a workflow that only ever does this.
-async fn flagged_with_workflow(command: &str) -> TestEnv {
-    let world = flagged().await;
+/// The same, with a workflow that only runs this command.
+async fn env_with_workflow(command: &str) -> TestEnv {
+    let env = env_with_labelled_issue().await;
     let (head, _) = IMPLEMENTATION_WORKFLOW.split_once("\njobs:\n").unwrap();
     let jobs = format!(
         "jobs:\n  other:\n    runs-on: ubuntu-latest\n    steps:\n      - run: {command}\n"
@@ -41,8 +40,8 @@ async fn flagged_with_workflow(command: &str) -> TestEnv {
         ".github/workflows/agent-implement.yml",
         &*format!("{head}\n{jobs}"),
     );
-    world.repo().seed(&[file], "Do something else").unwrap();
-    world
+    env.repo().seed(&[file], "Do something else").unwrap();
+    env
 }
 
 impl TestEnv {
@@ -61,14 +60,14 @@ impl TestEnv {
         .await;
     }
 
-    /// Opens the pull request of the job's branch.
+    /// Opens the pull request of the job's branch. Returns its number.
     fn open_pull(&self) -> u64 {
         let branch = self.job().branch;
         self.repo()
             .open_pull(&branch, "agent", "Add the feature", "")
     }
 
-    /// Posts a result with the job's own token and answers the status.
+    /// Posts a result with the job's own token. Returns the status of the response.
     async fn report(&self, mut result: Value) -> u16 {
         let (job, tokens) = (self.job(), self.app.run_tokens.as_ref().unwrap());
         let (now, phase) = (self.app.now(), job.kind.run_phase());
@@ -86,13 +85,13 @@ impl TestEnv {
             .bearer_auth(token.expose())
             .json(&result);
         let status = request.send().await.unwrap().status().as_u16();
-        flow_settles(self).await;
+        drain_outbox(self).await;
         status
     }
 }
 
-async fn flow_settles(world: &TestEnv) {
-    engine::outbox_worker::drain(&world.app).await.unwrap();
+async fn drain_outbox(env: &TestEnv) {
+    engine::outbox_worker::drain(&env.app).await.unwrap();
 }
 
 fn timed_out(reason: TimeoutReason) -> JobState {
@@ -100,166 +99,162 @@ fn timed_out(reason: TimeoutReason) -> JobState {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_never_shows_up_is_given_up_after_ten_minutes() {
-    let world = flagged().await;
-    let github = world.vendors.faults(FakeService::GitHub);
-    github.inject_on_match("/dispatches", ACCEPTED_AND_FORGOTTEN);
-    world.tick().await;
-    world.advance_clock(10 * MINUTE - SECOND);
-    world.tick().await;
-    assert_eq!(world.job().state, JobState::Dispatched);
+async fn a_missing_run_times_out_after_ten_minutes() {
+    let env = env_with_labelled_issue().await;
+    let github = env.vendors.faults(FakeService::GitHub);
+    github.inject_on_match("/dispatches", ACCEPTED_WITHOUT_RUN);
+    env.tick().await;
+    env.advance_clock(10 * MINUTE - SECOND);
+    env.tick().await;
+    assert_eq!(env.job().state, JobState::Dispatched);
 
-    // Only a list that could be read tells that the run is missing.
-    world.advance_clock(SECOND);
+    // A run is missing only if the list of runs could be read.
+    env.advance_clock(SECOND);
     github.set_outage(true);
-    world.tick().await;
-    assert_eq!(world.job().state, JobState::Dispatched);
+    env.tick().await;
+    assert_eq!(env.job().state, JobState::Dispatched);
     github.set_outage(false);
-    world.tick().await;
-    assert_eq!(world.job().state, timed_out(TimeoutReason::RunNotFound));
+    env.tick().await;
+    assert_eq!(env.job().state, timed_out(TimeoutReason::RunNotFound));
     assert_eq!(
-        world.comments("ENG-1"),
+        env.comments("ENG-1"),
         ["Implementation failed: no run was found within 10 minutes of the dispatch"]
     );
-    assert!(world.vendors.linear().issue("ENG-1").labels().is_empty());
-    let log = world.admin_get("/api/log").await;
+    assert!(env.vendors.linear().issue("ENG-1").labels().is_empty());
+    let log = env.admin_get("/api/log").await;
     assert_eq!(
         (&log[0]["status"], &log[0]["timeoutReason"]),
         (&json!("timed_out"), &json!("run_not_found"))
     );
-    world.finish().await;
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_was_there_all_along_is_not_missing_when_we_come_back_late() {
-    let world = flagged().await;
-    let github = world.vendors.faults(FakeService::GitHub);
+async fn a_late_first_check_finds_a_running_run() {
+    let env = env_with_labelled_issue().await;
+    let github = env.vendors.faults(FakeService::GitHub);
     github.inject_on_match("/dispatches", InjectedFault::ReplaceResponseStatus(204));
     let hang = Script::new().pass([ScriptStep::Hang]);
-    world.set_agent_script("ENG-1", hang);
-    flow_until_dispatched(&world).await;
-    world.until_run_is("in_progress").await;
-    world.advance_clock(30 * MINUTE);
-    world.tick().await;
-    let job = world.job();
+    env.set_agent_script("ENG-1", hang);
+    poll_and_dispatch(&env).await;
+    env.until_run_is("in_progress").await;
+    env.advance_clock(30 * MINUTE);
+    env.tick().await;
+    let job = env.job();
     assert_eq!(job.state, JobState::Running);
     assert!(
         matches!(&job.run, Some(RunHandle::Ci { url, .. }) if !url.is_empty()),
         "{job:?}"
     );
-    world.stop().await;
+    env.stop().await;
 }
 
-/// A poll and the dispatch, and no look at what came of it.
-async fn flow_until_dispatched(world: &TestEnv) {
-    engine::poll::run_once(&world.app).await.unwrap();
-    flow_settles(world).await;
+/// Polls and dispatches, without the run monitor.
+async fn poll_and_dispatch(env: &TestEnv) {
+    engine::poll::run_once(&env.app).await.unwrap();
+    drain_outbox(env).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_over_its_budget_is_cancelled_and_told_with_its_log() {
-    let world = flagged().await;
-    world.set_agent_script("ENG-1", Script::new().pass([ScriptStep::Hang]));
-    world.tick().await;
-    world
-        .wait_until("the agent is at work", || {
-            let steps = |id| world.app.store.read(|tx| steps::of_job(tx, id)).unwrap();
-            steps(&world.job().id)
-                .iter()
-                .any(|step| step.id == "implement.1")
-        })
-        .await;
-    world.advance_clock(95 * MINUTE - SECOND);
-    world.tick().await;
-    assert_eq!(world.job().state, JobState::Running);
-    world.advance_clock(SECOND);
-    world.tick().await;
-    assert_eq!(world.job().state, timed_out(TimeoutReason::TimedOut));
-    world.until_run_is("completed").await;
-    assert_eq!(world.run().conclusion.as_deref(), Some("cancelled"));
+async fn a_run_over_its_time_budget_is_cancelled_and_reported_with_its_log() {
+    let env = env_with_labelled_issue().await;
+    env.set_agent_script("ENG-1", Script::new().pass([ScriptStep::Hang]));
+    env.tick().await;
+    env.wait_until("the agent has started", || {
+        let steps = |id| env.app.store.read(|tx| steps::of_job(tx, id)).unwrap();
+        steps(&env.job().id)
+            .iter()
+            .any(|step| step.id == "implement.1")
+    })
+    .await;
+    env.advance_clock(95 * MINUTE - SECOND);
+    env.tick().await;
+    assert_eq!(env.job().state, JobState::Running);
+    env.advance_clock(SECOND);
+    env.tick().await;
+    assert_eq!(env.job().state, timed_out(TimeoutReason::TimedOut));
+    env.until_run_is("completed").await;
+    assert_eq!(env.run().conclusion.as_deref(), Some("cancelled"));
 
-    // What the cancelled run still reported is kept and changes nothing.
-    world
-        .wait_until("its last words have come", || world.job().result_accepted)
+    // A result of the cancelled run is recorded and changes nothing.
+    env.wait_until("its result has arrived", || env.job().result_accepted)
         .await;
-    assert_eq!(world.job().state, timed_out(TimeoutReason::TimedOut));
-    world.advance_clock(5 * MINUTE);
-    world.tick().await;
-    let [told, log] = &world.comments("ENG-1")[..] else {
-        panic!("{:?}", world.comments("ENG-1"))
+    assert_eq!(env.job().state, timed_out(TimeoutReason::TimedOut));
+    env.advance_clock(5 * MINUTE);
+    env.tick().await;
+    let [failure, log] = &env.comments("ENG-1")[..] else {
+        panic!("{:?}", env.comments("ENG-1"))
     };
     assert_eq!(
-        told,
+        failure,
         "Implementation failed: the run exceeded its time budget of 90 minutes"
     );
     assert_eq!(log, "Log excerpt (`session_failed`)");
-    let whole = world.vendors.linear().issue("ENG-1").comments().remove(0);
+    let whole = env.vendors.linear().issue("ENG-1").comments().remove(0);
     assert!(
         whole.contains("\n```\nENG-1 failed in step Run\n"),
         "{whole}"
     );
-    world.finish().await;
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ticket_does_not_wait_for_the_log_of_its_last_run() {
-    let world = flagged().await;
-    world.set_agent_script("ENG-1", Script::new().pass([ScriptStep::Hang]));
-    world.tick().await;
-    world.until_run_is("in_progress").await;
+    let env = env_with_labelled_issue().await;
+    env.set_agent_script("ENG-1", Script::new().pass([ScriptStep::Hang]));
+    env.tick().await;
+    env.until_run_is("in_progress").await;
     let failure = json!({"outcome": "failure", "failureReason": "it gave up"});
-    assert_eq!(world.report(failure).await, 200);
-    assert_eq!(world.run().status, "in_progress", "the host's run lingers");
-    let told = ["Implementation failed: it gave up"];
-    assert_eq!(world.comments("ENG-1"), told);
+    assert_eq!(env.report(failure).await, 200);
+    assert_eq!(env.run().status, "in_progress", "the host's run lingers");
+    let expected = ["Implementation failed: it gave up"];
+    assert_eq!(env.comments("ENG-1"), expected);
 
-    let first = world.run().id;
-    world
-        .vendors
+    let first = env.run().id;
+    env.vendors
         .linear()
         .issue("ENG-1")
         .add_label("Agent-Implement");
-    world.tick().await;
-    assert_eq!(world.repo().runs().len(), 2, "the next run has started");
-    assert_eq!(world.comments("ENG-1"), told, "the log is not there yet");
+    env.tick().await;
+    assert_eq!(env.repo().runs().len(), 2, "the next run has started");
+    assert_eq!(env.comments("ENG-1"), expected, "the log is not there yet");
 
-    world.repo().time_out_run(first);
-    world
-        .wait_until("the first run is over", || {
-            let runs = world.repo().runs();
-            { runs.iter() }.any(|run| run.id == first && run.status == "completed")
-        })
-        .await;
-    world.advance_clock(MINUTE);
-    flow_settles(&world).await;
+    env.repo().time_out_run(first);
+    env.wait_until("the first run is over", || {
+        let runs = env.repo().runs();
+        { runs.iter() }.any(|run| run.id == first && run.status == "completed")
+    })
+    .await;
+    env.advance_clock(MINUTE);
+    drain_outbox(&env).await;
     assert_eq!(
-        world.comments("ENG-1"),
-        [told[0], "Log excerpt (`session_failed`)"]
+        env.comments("ENG-1"),
+        [expected[0], "Log excerpt (`session_failed`)"]
     );
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_its_host_timed_out_has_timed_out() {
-    let world = flagged().await;
-    world.set_agent_script("ENG-1", Script::new().pass([ScriptStep::Hang]));
-    world.tick().await;
-    world.until_run_is("in_progress").await;
-    world.repo().time_out_run(world.run().id);
-    world.until_run_is("completed").await;
-    world.tick().await;
-    assert!(world.job().is_active(), "its report may still come");
-    world.advance_clock(GRACE);
-    world.tick().await;
-    let job = world.job();
+    let env = env_with_labelled_issue().await;
+    env.set_agent_script("ENG-1", Script::new().pass([ScriptStep::Hang]));
+    env.tick().await;
+    env.until_run_is("in_progress").await;
+    env.repo().time_out_run(env.run().id);
+    env.until_run_is("completed").await;
+    env.tick().await;
+    assert!(env.job().is_active(), "its report may still come");
+    env.advance_clock(GRACE);
+    env.tick().await;
+    let job = env.job();
     assert_eq!(job.state, timed_out(TimeoutReason::TimedOut));
     assert_eq!(job.conclusion.as_deref(), Some("timed_out"));
-    world.finish().await;
+    env.finish().await;
 }
 
-/// What becomes of a run that ended without having reported, when its report had time to come.
+/// A run without a result is judged after the grace period by its conclusion.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_without_a_word_is_judged_by_the_host() {
+async fn a_run_without_a_result_is_judged_by_its_conclusion() {
     let rows = [
         (
             "echo nothing to do",
@@ -273,226 +268,222 @@ async fn an_end_without_a_word_is_judged_by_the_host() {
         ),
     ];
     for (command, reason, label) in rows {
-        let world = flagged_with_workflow(command).await;
-        world.tick().await;
-        world.until_run_is("completed").await;
-        world.tick().await;
-        world.advance_clock(GRACE - SECOND);
-        world.tick().await;
-        assert!(world.job().is_active(), "its report may still come");
-        assert!(world.comments("ENG-1").is_empty());
-        world.advance_clock(SECOND);
-        world.tick().await;
-        assert_eq!(world.job().state.status(), "failed");
-        let [told, log] = &world.comments("ENG-1")[..] else {
-            panic!("{:?}", world.comments("ENG-1"))
+        let env = env_with_workflow(command).await;
+        env.tick().await;
+        env.until_run_is("completed").await;
+        env.tick().await;
+        env.advance_clock(GRACE - SECOND);
+        env.tick().await;
+        assert!(env.job().is_active(), "its report may still come");
+        assert!(env.comments("ENG-1").is_empty());
+        env.advance_clock(SECOND);
+        env.tick().await;
+        assert_eq!(env.job().state.status(), "failed");
+        let [failure, log] = &env.comments("ENG-1")[..] else {
+            panic!("{:?}", env.comments("ENG-1"))
         };
-        assert_eq!(*told, format!("Implementation failed: {reason}"));
+        assert_eq!(*failure, format!("Implementation failed: {reason}"));
         assert_eq!(*log, format!("Log excerpt (`{label}`)"));
-        world.finish().await;
+        env.finish().await;
     }
 }
 
-/// Our App may be taken away, or the repository: what a run left behind is never told then.
+/// Without access to the repository, GitHub does not return what the run left behind.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_whose_host_refuses_to_tell_of_it_is_judged_after_a_day() {
+async fn a_run_without_repository_access_is_judged_after_a_day() {
     for refused in ["/actions/runs?", "/pulls?"] {
-        let world = flagged_with_workflow("echo nothing to do").await;
-        let github = world.vendors.faults(FakeService::GitHub);
-        world.tick().await;
-        world.until_run_is("completed").await;
-        world.tick().await;
-        world.advance_clock(DAY - SECOND);
+        let env = env_with_workflow("echo nothing to do").await;
+        let github = env.vendors.faults(FakeService::GitHub);
+        env.tick().await;
+        env.until_run_is("completed").await;
+        env.tick().await;
+        env.advance_clock(DAY - SECOND);
         github.inject_on_match(refused, InjectedFault::ErrorStatus(404));
-        world.tick().await;
+        env.tick().await;
         assert_eq!(github.pending(), 0, "{refused}");
-        assert!(world.job().is_active(), "{refused}: it may tell it yet");
+        assert!(env.job().is_active(), "{refused}: access may return");
 
-        world.advance_clock(SECOND);
+        env.advance_clock(SECOND);
         github.set_outage(true);
-        world.tick().await;
-        assert!(world.job().is_active(), "it is only out of order");
+        env.tick().await;
+        assert!(env.job().is_active(), "an outage does not end the job");
         github.set_outage(false);
         github.inject_on_match(refused, InjectedFault::ErrorStatus(404));
-        world.tick().await;
+        env.tick().await;
         assert_eq!(
-            world.comments("ENG-1")[0],
+            env.comments("ENG-1")[0],
             "Implementation failed: the run ended without opening a pull request",
             "{refused}"
         );
-        world.finish().await;
+        env.finish().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_people_cancelled_or_deleted_has_failed() {
+async fn a_run_cancelled_or_deleted_by_a_person_has_failed() {
     for deleted in [false, true] {
-        let world = flagged_with_workflow("sleep 600").await;
-        world.tick().await;
-        world.until_run_is("in_progress").await;
-        let id = world.run().id;
-        world.repo().cancel_run(id);
-        world.until_run_is("completed").await;
+        let env = env_with_workflow("sleep 600").await;
+        env.tick().await;
+        env.until_run_is("in_progress").await;
+        let id = env.run().id;
+        env.repo().cancel_run(id);
+        env.until_run_is("completed").await;
         if deleted {
-            world.repo().delete_run(id);
+            env.repo().delete_run(id);
         }
-        world.tick().await;
-        world.advance_clock(GRACE);
-        world.tick().await;
+        env.tick().await;
+        env.advance_clock(GRACE);
+        env.tick().await;
         let reason = if deleted {
             "the run ended with conclusion deleted and reported no result"
         } else {
             "the run was cancelled at its host"
         };
         assert_eq!(
-            world.comments("ENG-1")[0],
+            env.comments("ENG-1")[0],
             format!("Implementation failed: {reason}")
         );
-        world.finish().await;
+        env.finish().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_report_is_the_truth_when_it_comes_within_the_grace() {
-    let world = flagged_with_workflow("exit 1").await;
-    world.tick().await;
-    world.until_run_is("completed").await;
-    world.tick().await;
-    world.advance_clock(GRACE - SECOND);
-    world.tick().await;
-    let number = world.open_pull();
-    let url = world.repo().pull_url(number);
+async fn a_result_within_the_grace_period_is_used() {
+    let env = env_with_workflow("exit 1").await;
+    env.tick().await;
+    env.until_run_is("completed").await;
+    env.tick().await;
+    env.advance_clock(GRACE - SECOND);
+    env.tick().await;
+    let number = env.open_pull();
+    let url = env.repo().pull_url(number);
     let done = json!({"outcome": "success", "prUrl": url});
-    assert_eq!(world.report(done.clone()).await, 200);
-    assert_eq!(world.job().state, JobState::Completed);
+    assert_eq!(env.report(done.clone()).await, 200);
+    assert_eq!(env.job().state, JobState::Completed);
     assert_eq!(
-        world.comments("ENG-1"),
+        env.comments("ENG-1"),
         [format!("Pull request opened: [#{number}]({url})")]
     );
-    assert_eq!(world.report(done).await, 409);
-    world.advance_clock(10 * MINUTE);
-    world.tick().await;
-    assert_eq!(world.job().state, JobState::Completed);
-    world.finish().await;
+    assert_eq!(env.report(done).await, 409);
+    env.advance_clock(10 * MINUTE);
+    env.tick().await;
+    assert_eq!(env.job().state, JobState::Completed);
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_report_after_the_end_is_taken_and_changes_nothing() {
-    let world = flagged_with_workflow("exit 1").await;
-    world.tick().await;
-    world.until_run_is("completed").await;
-    world.tick().await;
-    world.advance_clock(GRACE);
-    world.tick().await;
-    let told = world.comments("ENG-1");
-    let done = json!({"outcome": "success", "prUrl": world.repo().pull_url(7)});
-    assert_eq!(world.report(done.clone()).await, 200);
-    assert_eq!(world.report(done).await, 409, "its token is spent");
-    assert_eq!(world.job().state.status(), "failed");
-    assert!(world.job().result_accepted);
-    assert_eq!(world.comments("ENG-1"), told);
-    world.finish().await;
+async fn a_result_after_the_end_is_recorded_and_changes_nothing() {
+    let env = env_with_workflow("exit 1").await;
+    env.tick().await;
+    env.until_run_is("completed").await;
+    env.tick().await;
+    env.advance_clock(GRACE);
+    env.tick().await;
+    let before = env.comments("ENG-1");
+    let done = json!({"outcome": "success", "prUrl": env.repo().pull_url(7)});
+    assert_eq!(env.report(done.clone()).await, 200);
+    assert_eq!(env.report(done).await, 409, "its token is spent");
+    assert_eq!(env.job().state.status(), "failed");
+    assert!(env.job().result_accepted);
+    assert_eq!(env.comments("ENG-1"), before);
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_review_did_not_approve_is_told_without_the_log() {
-    let world = flagged_with_workflow("exit 1").await;
-    world.tick().await;
-    world.until_run_is("completed").await;
-    let number = world.open_pull();
-    let url = world.repo().pull_url(number);
+async fn unresolved_review_findings_are_posted_without_the_log() {
+    let env = env_with_workflow("exit 1").await;
+    env.tick().await;
+    env.until_run_is("completed").await;
+    let number = env.open_pull();
+    let url = env.repo().pull_url(number);
     let unapproved = json!({
         "outcome": "failure", "prUrl": url, "failureCode": "REVIEW_UNAPPROVED",
         "unresolved": ["a race between two writers"],
     });
-    assert_eq!(world.report(unapproved).await, 200);
-    assert_eq!(world.job().state.status(), "review_failed");
-    let [opened, unresolved] = &world.comments("ENG-1")[..] else {
-        panic!("{:?}", world.comments("ENG-1"))
+    assert_eq!(env.report(unapproved).await, 200);
+    assert_eq!(env.job().state.status(), "review_failed");
+    let [opened, unresolved] = &env.comments("ENG-1")[..] else {
+        panic!("{:?}", env.comments("ENG-1"))
     };
     assert_eq!(*opened, format!("Pull request opened: [#{number}]({url})"));
     assert_eq!(
         unresolved,
         "The pull request stays a draft: its review left blocking findings open.\n\n- a race between two writers"
     );
-    let labels = world.vendors.linear().issue("ENG-1").labels();
+    let labels = env.vendors.linear().issue("ENG-1").labels();
     assert_eq!(labels, ["Agent-Implement", "Ready for Review"]);
-    world.finish().await;
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_run_of_a_closed_or_deleted_ticket_is_ended_without_blame() {
+async fn the_run_of_a_closed_or_deleted_ticket_is_cancelled_without_a_comment() {
     let ends: [fn(LinearTicket); 3] = [
         |ticket| drop(ticket.cancel()),
         |ticket| drop(ticket.complete()),
         |ticket| drop(ticket.delete()),
     ];
     for end in ends {
-        let world = flagged_with_workflow("sleep 600").await;
-        world.tick().await;
-        world.until_run_is("in_progress").await;
-        world.tick().await;
-        assert!(world.job().is_active());
-        let id = world.job().id;
-        end(world.vendors.linear().issue("ENG-1"));
-        world.tick().await;
-        world.until_run_is("completed").await;
-        let job = world.app.store.read(|tx| jobs::get(tx, &id)).unwrap();
+        let env = env_with_workflow("sleep 600").await;
+        env.tick().await;
+        env.until_run_is("in_progress").await;
+        env.tick().await;
+        assert!(env.job().is_active());
+        let id = env.job().id;
+        end(env.vendors.linear().issue("ENG-1"));
+        env.tick().await;
+        env.until_run_is("completed").await;
+        let job = env.app.store.read(|tx| jobs::get(tx, &id)).unwrap();
         assert!(
             matches!(&job.unwrap().state, JobState::Failed { code: Some(FailureCode::Cancelled), reason }
                 if reason == "the issue was closed")
         );
-        assert!(world.comments("ENG-1").is_empty());
-        // Opened again, it must not look busy for ever.
-        if let Some(left) = world.vendors.linear().issue("ENG-1").snapshot() {
+        assert!(env.comments("ENG-1").is_empty());
+        // If the issue is reopened, it must not look busy.
+        if let Some(left) = env.vendors.linear().issue("ENG-1").snapshot() {
             assert_eq!(left.labels, ["Agent-Implement"]);
         }
-        world.finish().await;
+        env.finish().await;
     }
 }
 
-/// Whatever became of the answer to its dispatch, a run does not go on for nobody.
+/// Whatever happened to the response to its dispatch, the run of a closed ticket is cancelled.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_run_of_a_closed_ticket_is_ended_although_nobody_has_seen_it() {
+async fn the_run_of_a_closed_ticket_is_cancelled_even_if_unseen() {
     for lost in [
         InjectedFault::DropResponse,
         InjectedFault::ReplaceResponseStatus(204),
     ] {
-        let world = TestEnv::with_options(TestEnvOptions {
+        let env = TestEnv::with_options(TestEnvOptions {
             engine: EngineMode::manual(),
             fake_runs: true,
             ..TestEnvOptions::default()
         })
         .await;
-        world.create_labelled_issue("ENG-1", "Add the feature");
-        world
-            .vendors
+        env.create_labelled_issue("ENG-1", "Add the feature");
+        env.vendors
             .faults(FakeService::GitHub)
             .inject_on_match("/dispatches", lost);
-        flow_until_dispatched(&world).await;
-        assert_eq!(
-            (world.run().status.as_str(), world.job().run),
-            ("queued", None)
-        );
-        world.vendors.linear().issue("ENG-1").cancel();
-        engine::poll::run_once(&world.app).await.unwrap();
-        assert!(!world.job().is_active());
-        world.tick_until_drained().await;
-        assert_eq!(world.run().conclusion.as_deref(), Some("cancelled"));
-        assert_eq!(world.repo().runs().len(), 1, "it is not started again");
-        world.finish().await;
+        poll_and_dispatch(&env).await;
+        assert_eq!((env.run().status.as_str(), env.job().run), ("queued", None));
+        env.vendors.linear().issue("ENG-1").cancel();
+        engine::poll::run_once(&env.app).await.unwrap();
+        assert!(!env.job().is_active());
+        env.tick_until_drained().await;
+        assert_eq!(env.run().conclusion.as_deref(), Some("cancelled"));
+        assert_eq!(env.repo().runs().len(), 1, "it is not started again");
+        env.finish().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ticket_that_only_lost_its_labels_keeps_its_run() {
-    let world = flagged_with_workflow("sleep 600").await;
-    world.tick().await;
-    world.until_run_is("in_progress").await;
-    for label in world.vendors.linear().issue("ENG-1").labels() {
-        world.vendors.linear().issue("ENG-1").remove_label(&label);
+    let env = env_with_workflow("sleep 600").await;
+    env.tick().await;
+    env.until_run_is("in_progress").await;
+    for label in env.vendors.linear().issue("ENG-1").labels() {
+        env.vendors.linear().issue("ENG-1").remove_label(&label);
     }
-    world.tick().await;
-    assert!(world.job().is_active());
-    world.stop().await;
+    env.tick().await;
+    assert!(env.job().is_active());
+    env.stop().await;
 }

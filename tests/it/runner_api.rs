@@ -1,4 +1,4 @@
-//! Every row of the spec's tables for `/runner/*`, and what a refused report must not cost.
+//! Endpoints under `/runner/`: error answers, token use and planning context.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ fn step(id: &str) -> Value {
     json!({"step": {"id": id, "type": "clone", "status": "running", "started_at": "2027-01-15T08:00:00Z"}})
 }
 
-/// A body without one of its fields, or with another value in it.
-fn but(mut body: Value, pointer: &str, value: Value) -> String {
+/// Copy of a body with one field replaced, or removed if the value is null.
+fn with_field(mut body: Value, pointer: &str, value: Value) -> String {
     let (parent, name) = pointer.rsplit_once('/').unwrap();
     let fields = body.pointer_mut(parent).unwrap().as_object_mut().unwrap();
     if value.is_null() {
@@ -40,7 +40,7 @@ fn but(mut body: Value, pointer: &str, value: Value) -> String {
 }
 
 #[tokio::test]
-async fn a_bad_result_is_told_apart_and_spends_no_token() {
+async fn rejects_an_invalid_result_without_consuming_the_token() {
     let server = ApiServer::start().await;
     let job = dispatched_job("01JOB", JobKind::Implementation);
     server.put_job(&job).await;
@@ -52,41 +52,59 @@ async fn a_bad_result_is_told_apart_and_spends_no_token() {
         ("[]".into(), "invalid_body"),
         ("\"text\"".into(), "invalid_body"),
         ("{}".into(), "invalid_phase"),
-        (but(success(), "/phase", json!("cooking")), "invalid_phase"),
-        (but(success(), "/phase", json!(1)), "invalid_phase"),
         (
-            but(success(), "/outcome", json!("maybe")),
+            with_field(success(), "/phase", json!("cooking")),
+            "invalid_phase",
+        ),
+        (with_field(success(), "/phase", json!(1)), "invalid_phase"),
+        (
+            with_field(success(), "/outcome", json!("maybe")),
             "invalid_outcome",
         ),
-        (but(success(), "/outcome", Value::Null), "invalid_outcome"),
-        (but(success(), "/comments", Value::Null), "invalid_comments"),
-        (but(success(), "/comments", json!({})), "invalid_comments"),
         (
-            but(success(), "/comments", json!(["text"])),
+            with_field(success(), "/outcome", Value::Null),
+            "invalid_outcome",
+        ),
+        (
+            with_field(success(), "/comments", Value::Null),
+            "invalid_comments",
+        ),
+        (
+            with_field(success(), "/comments", json!({})),
+            "invalid_comments",
+        ),
+        (
+            with_field(success(), "/comments", json!(["text"])),
             "invalid_comment_shape",
         ),
         (
-            but(success(), "/comments", json!([{"body": 1}])),
+            with_field(success(), "/comments", json!([{"body": 1}])),
             "invalid_comment_shape",
         ),
         (
-            but(success(), "/phase", json!("planning")),
+            with_field(success(), "/phase", json!("planning")),
             "phase_mismatch",
         ),
         (
-            but(success(), "/phase", json!("gap-analysis")),
+            with_field(success(), "/phase", json!("gap-analysis")),
             "phase_mismatch",
         ),
-        (but(success(), "/prUrl", Value::Null), "missing_prUrl"),
-        (but(success(), "/prUrl", json!("")), "missing_prUrl"),
-        (but(success(), "/prUrl", json!(7)), "missing_prUrl"),
-        (but(success(), "/prUrl", json!("done")), "missing_prUrl"),
         (
-            but(success(), "/prUrl", json!("https://h/a/b/pull/7/files")),
+            with_field(success(), "/prUrl", Value::Null),
+            "missing_prUrl",
+        ),
+        (with_field(success(), "/prUrl", json!("")), "missing_prUrl"),
+        (with_field(success(), "/prUrl", json!(7)), "missing_prUrl"),
+        (
+            with_field(success(), "/prUrl", json!("done")),
             "missing_prUrl",
         ),
         (
-            but(
+            with_field(success(), "/prUrl", json!("https://h/a/b/pull/7/files")),
+            "missing_prUrl",
+        ),
+        (
+            with_field(
                 success(),
                 "/prUrl",
                 json!("https://h/) @team [x](http://h/pull/7"),
@@ -94,46 +112,46 @@ async fn a_bad_result_is_told_apart_and_spends_no_token() {
             "missing_prUrl",
         ),
         (
-            but(success(), "/prUrl", json!("javascript:alert(1)/pull/7")),
+            with_field(success(), "/prUrl", json!("javascript:alert(1)/pull/7")),
             "missing_prUrl",
         ),
     ];
     for (body, slug) in rows {
-        let told = server.send("POST", RESULT, &token, body.clone()).await;
-        assert_eq!(told.error(), (400, slug), "{body}");
+        let response = server.send("POST", RESULT, &token, body.clone()).await;
+        assert_eq!(response.error(), (400, slug), "{body}");
     }
     assert!(!server.job("01JOB").result_accepted);
 
-    let told = server
+    let response = server
         .send("POST", RESULT, &token, success().to_string())
         .await;
-    assert_eq!(told.status, 200);
-    assert_eq!(told.body, json!({"acknowledged": true, "warnings": []}));
+    assert_eq!(response.status, 200);
+    assert_eq!(response.body, json!({"acknowledged": true, "warnings": []}));
     assert_eq!(server.job("01JOB").state, JobState::Completed);
 
-    let again = server
+    let second = server
         .send("POST", RESULT, &token, success().to_string())
         .await;
-    assert_eq!(again.error(), (409, "already_consumed"));
-    // The checks of the body come before that of the token's use.
-    let odd = server.send("POST", RESULT, &token, "{}".to_owned()).await;
-    assert_eq!(odd.error(), (400, "invalid_phase"));
+    assert_eq!(second.error(), (409, "already_consumed"));
+    // The body is validated before the token is consumed.
+    let invalid = server.send("POST", RESULT, &token, "{}".to_owned()).await;
+    assert_eq!(invalid.error(), (400, "invalid_phase"));
 }
 
 #[tokio::test]
-async fn a_detail_that_is_not_understood_is_warned_of() {
+async fn warns_about_an_unknown_usage_value() {
     let server = ApiServer::start().await;
     let job = dispatched_job("01JOB", JobKind::Implementation);
     server.put_job(&job).await;
     let token = server.run_token(&job, TokenAudience::Result);
-    let body = but(success(), "/usage", json!("much"));
-    let told = server.send("POST", RESULT, &token, body).await;
-    assert_eq!(told.status, 200);
-    assert_eq!(told.body["warnings"].as_array().unwrap().len(), 1);
+    let body = with_field(success(), "/usage", json!("much"));
+    let response = server.send("POST", RESULT, &token, body).await;
+    assert_eq!(response.status, 200);
+    assert_eq!(response.body["warnings"].as_array().unwrap().len(), 1);
 }
 
 #[tokio::test]
-async fn a_failure_or_another_phase_needs_no_pull_request() {
+async fn accepts_failures_and_plans_without_a_pull_request() {
     let server = ApiServer::start().await;
     let failed = json!({"phase": "implementation", "outcome": "failure", "comments": []});
     let planned =
@@ -146,17 +164,17 @@ async fn a_failure_or_another_phase_needs_no_pull_request() {
         let job = dispatched_job(id, kind);
         server.put_job(&job).await;
         let token = server.run_token(&job, TokenAudience::Result);
-        let told = server.send("POST", RESULT, &token, body.to_string()).await;
-        assert_eq!(told.status, 200, "{told:?}");
+        let response = server.send("POST", RESULT, &token, body.to_string()).await;
+        assert_eq!(response.status, 200, "{response:?}");
         assert_eq!(server.job(id).state.status(), status);
     }
 }
 
 #[tokio::test]
-async fn a_bad_token_is_told_apart_on_every_route() {
+async fn rejects_each_invalid_token_with_its_own_error() {
     let server = ApiServer::start().await;
-    let known = dispatched_job("01JOB", JobKind::Planning);
-    server.put_job(&known).await;
+    let known_job = dispatched_job("01JOB", JobKind::Planning);
+    server.put_job(&known_job).await;
     let calls = [
         (
             "POST",
@@ -178,51 +196,51 @@ async fn a_bad_token_is_told_apart_on_every_route() {
         ),
     ];
     for (method, path, own, other) in calls {
-        let good = server.run_token(&known, own);
+        let good = server.run_token(&known_job, own);
         let (rest, _) = good.rsplit_once('.').unwrap();
         let faults = [
             ("nonsense".to_owned(), "malformed"),
             ("a.b.c".to_owned(), "malformed"),
             (format!("{rest}.AAAA"), "bad_signature"),
             (
-                server.run_token_with_ttl(&known, own, Duration::ZERO),
+                server.run_token_with_ttl(&known_job, own, Duration::ZERO),
                 "expired",
             ),
-            (server.run_token(&known, other), "wrong_audience"),
+            (server.run_token(&known_job, other), "wrong_audience"),
         ];
         for (token, slug) in faults {
             // The token is checked before the body is read.
-            let told = server.send(method, path, &token, None).await;
-            assert_eq!(told.error(), (401, slug), "{path}");
-            assert_eq!(told.header("www-authenticate"), "Bearer");
+            let response = server.send(method, path, &token, None).await;
+            assert_eq!(response.error(), (401, slug), "{path}");
+            assert_eq!(response.header("www-authenticate"), "Bearer");
         }
         for header in ["", "Basic abc", "Bearer", "Bearer ", "nonsense"] {
             let request = server.request(method, path).header("authorization", header);
             assert_eq!(send_checked(request).await.error(), (401, "missing_bearer"));
         }
-        let told = server.send(method, path, "", None).await;
-        assert_eq!(told.error(), (401, "missing_bearer"));
+        let response = server.send(method, path, "", None).await;
+        assert_eq!(response.error(), (401, "missing_bearer"));
     }
 }
 
 #[tokio::test]
-async fn a_token_of_an_unknown_run_is_refused() {
+async fn rejects_a_token_of_an_unknown_run() {
     let server = ApiServer::start().await;
     let unknown = dispatched_job("01NEVER", JobKind::Implementation);
     let result = server.run_token(&unknown, TokenAudience::Result);
     let progress = server.run_token(&unknown, TokenAudience::Progress);
-    let told = server.send("POST", RESULT, &result, success().to_string());
-    assert_eq!(told.await.error(), (401, "malformed"));
-    let told = server.send("POST", PROGRESS, &progress, step("s").to_string());
-    assert_eq!(told.await.error(), (404, "job_not_found"));
-    let told = server.send("POST", PROGRESS, &progress, "{}".to_owned());
-    assert_eq!(told.await.error(), (400, "step_required"));
-    let told = server.send("GET", CONTEXT, &progress, None);
-    assert_eq!(told.await.error(), (401, "malformed"));
+    let response = server.send("POST", RESULT, &result, success().to_string());
+    assert_eq!(response.await.error(), (401, "malformed"));
+    let response = server.send("POST", PROGRESS, &progress, step("s").to_string());
+    assert_eq!(response.await.error(), (404, "job_not_found"));
+    let response = server.send("POST", PROGRESS, &progress, "{}".to_owned());
+    assert_eq!(response.await.error(), (400, "step_required"));
+    let response = server.send("GET", CONTEXT, &progress, None);
+    assert_eq!(response.await.error(), (401, "malformed"));
 }
 
 #[tokio::test]
-async fn a_bad_step_is_told_apart_and_good_ones_are_kept() {
+async fn rejects_invalid_steps_and_stores_valid_ones() {
     let server = ApiServer::start().await;
     let job = dispatched_job("01JOB", JobKind::Implementation);
     server.put_job(&job).await;
@@ -235,78 +253,91 @@ async fn a_bad_step_is_told_apart_and_good_ones_are_kept() {
         ("{}".into(), "step_required"),
         (r#"{"step":"clone"}"#.into(), "step_required"),
         (r#"{"step":[]}"#.into(), "step_required"),
-        (but(step("s"), "/step/id", Value::Null), "invalid_step_id"),
-        (but(step("s"), "/step/id", json!(1)), "invalid_step_id"),
         (
-            but(step("s"), "/step/started_at", Value::Null),
+            with_field(step("s"), "/step/id", Value::Null),
+            "invalid_step_id",
+        ),
+        (
+            with_field(step("s"), "/step/id", json!(1)),
+            "invalid_step_id",
+        ),
+        (
+            with_field(step("s"), "/step/started_at", Value::Null),
             "invalid_step_started_at",
         ),
         (
-            but(step("s"), "/step/status", json!(true)),
+            with_field(step("s"), "/step/status", json!(true)),
             "invalid_step_status",
         ),
-        (but(step("s"), "/step/type", json!({})), "invalid_step_type"),
+        (
+            with_field(step("s"), "/step/type", json!({})),
+            "invalid_step_type",
+        ),
     ];
     for (body, slug) in rows {
-        let told = server.send("POST", PROGRESS, &token, body.clone()).await;
-        assert_eq!(told.error(), (400, slug), "{body}");
+        let response = server.send("POST", PROGRESS, &token, body.clone()).await;
+        assert_eq!(response.error(), (400, slug), "{body}");
     }
     let mut body = step("s");
     body["step"]["elapsed"] = json!(12);
     body["log"] = json!("line");
     for _ in 0..2 {
-        let told = server
+        let response = server
             .send("POST", PROGRESS, &token, body.to_string())
             .await;
-        assert_eq!(told.status, 200);
-        assert_eq!(told.body, json!({"acknowledged": true}));
+        assert_eq!(response.status, 200);
+        assert_eq!(response.body, json!({"acknowledged": true}));
     }
-    let kept = server
+    let stored = server
         .app
         .store
         .read(|tx| steps::of_job(tx, &job.id))
         .unwrap();
-    assert_eq!(kept.len(), 1);
-    assert_eq!(kept[0].elapsed_ms, Some(12));
+    assert_eq!(stored.len(), 1);
+    assert_eq!(stored[0].elapsed_ms, Some(12));
     assert_eq!(server.job("01JOB").state, JobState::Running);
 }
 
 #[tokio::test]
-async fn progress_and_result_are_spent_apart() {
+async fn accepts_progress_after_the_result() {
     let server = ApiServer::start().await;
     let job = dispatched_job("01JOB", JobKind::Implementation);
     server.put_job(&job).await;
     let result = server.run_token(&job, TokenAudience::Result);
     let progress = server.run_token(&job, TokenAudience::Progress);
-    let told = server.send("POST", RESULT, &result, success().to_string());
-    assert_eq!(told.await.status, 200);
-    let told = server.send("POST", PROGRESS, &progress, step("late").to_string());
-    assert_eq!(told.await.status, 200, "what comes after the end is kept");
+    let response = server.send("POST", RESULT, &result, success().to_string());
+    assert_eq!(response.await.status, 200);
+    let response = server.send("POST", PROGRESS, &progress, step("late").to_string());
+    assert_eq!(
+        response.await.status,
+        200,
+        "progress after the result is stored"
+    );
     assert_eq!(server.job("01JOB").state, JobState::Completed);
 }
 
 #[tokio::test]
-async fn of_fifty_equal_results_exactly_one_counts() {
+async fn accepts_exactly_one_of_fifty_concurrent_results() {
     let server = ApiServer::start().await;
     let job = dispatched_job("01JOB", JobKind::Implementation);
     server.put_job(&job).await;
     let token = server.run_token(&job, TokenAudience::Result);
     let posts = (0..50).map(|_| server.send("POST", RESULT, &token, success().to_string()));
-    let mut told = [0, 0];
-    for answer in futures_util::future::join_all(posts).await {
-        match answer.status {
-            200 => told[0] += 1,
+    let mut counts = [0, 0];
+    for response in futures_util::future::join_all(posts).await {
+        match response.status {
+            200 => counts[0] += 1,
             _ => {
-                assert_eq!(answer.error(), (409, "already_consumed"));
-                told[1] += 1;
+                assert_eq!(response.error(), (409, "already_consumed"));
+                counts[1] += 1;
             }
         }
     }
-    assert_eq!(told, [1, 49]);
+    assert_eq!(counts, [1, 49]);
 }
 
 #[tokio::test]
-async fn the_planning_context_is_the_plan_that_was_posted_and_what_stands_around() {
+async fn returns_the_posted_plan_and_related_issues_as_planning_context() {
     let server = ApiServer::start().await;
     let (planning, job) = (
         dispatched_job("01A", JobKind::Planning),
@@ -316,59 +347,59 @@ async fn the_planning_context_is_the_plan_that_was_posted_and_what_stands_around
         server.put_job(job).await;
     }
     let token = server.run_token(&job, TokenAudience::Progress);
-    let told = server.send("GET", CONTEXT, &token, None).await;
-    let nothing =
+    let response = server.send("GET", CONTEXT, &token, None).await;
+    let empty_context =
         json!({"planningContext": "", "parent": null, "siblings": [], "dependencies": []});
-    assert_eq!((told.status, told.body), (200, nothing));
+    assert_eq!((response.status, response.body), (200, empty_context));
 
     let related = RelatedIssues {
         parent: Some("ENG-9: big (Doing)".into()),
         siblings: vec!["ENG-2: b (Todo)".into()],
         dependencies: vec!["blocks ENG-3: c (Todo)".into()],
     };
-    let (issue, known) = (job.issue.id.clone(), related.clone());
+    let (issue, known_job) = (job.issue.id.clone(), related.clone());
     let store = &server.app.store;
     store
-        .write(move |tx| issue_contexts::put_related(tx, &issue, &known))
+        .write(move |tx| issue_contexts::put_related(tx, &issue, &known_job))
         .await
         .unwrap();
     let result = server.run_token(&planning, TokenAudience::Result);
     let comments = json!([{"body": "# First"}, {"body": "Second @all"}]);
     let plan = json!({"phase": "planning", "outcome": "success", "comments": comments});
-    let told = server.send("POST", RESULT, &result, plan.to_string()).await;
-    assert_eq!(told.status, 200);
+    let response = server.send("POST", RESULT, &result, plan.to_string()).await;
+    assert_eq!(response.status, 200);
 
-    // No ticketing system is configured here, so the plan is told as it was stored.
-    let told = server.send("GET", CONTEXT, &token, None).await;
-    let text = told.body["planningContext"].as_str().unwrap();
+    // No ticketing system is configured, so the plan comes from the store.
+    let response = server.send("GET", CONTEXT, &token, None).await;
+    let text = response.body["planningContext"].as_str().unwrap();
     assert!(text.starts_with("The plan for ENG-1"), "{text}");
     assert!(text.find("# First") < text.find("Second @"), "{text}");
-    assert_eq!(told.body["parent"], json!(related.parent));
-    assert_eq!(told.body["siblings"], json!(related.siblings));
-    assert_eq!(told.body["dependencies"], json!(related.dependencies));
+    assert_eq!(response.body["parent"], json!(related.parent));
+    assert_eq!(response.body["siblings"], json!(related.siblings));
+    assert_eq!(response.body["dependencies"], json!(related.dependencies));
 }
 
 #[tokio::test]
-async fn without_a_secret_runs_cannot_report() {
+async fn responds_501_without_a_token_secret() {
     let flags = ["--admin-access-code", ACCESS_CODE];
     let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
     for (method, path) in [("POST", RESULT), ("POST", PROGRESS), ("GET", CONTEXT)] {
-        let told = server.send(method, path, "any", None).await;
-        assert_eq!(told.error(), (501, "Runner callback not configured"));
+        let response = server.send(method, path, "any", None).await;
+        assert_eq!(response.error(), (501, "Runner callback not configured"));
     }
 }
 
 #[tokio::test]
-async fn a_large_body_is_refused_with_and_without_its_length() {
+async fn rejects_a_large_body_with_and_without_content_length() {
     let server = ApiServer::start().await;
     let job = dispatched_job("01JOB", JobKind::Implementation);
     server.put_job(&job).await;
     let token = server.run_token(&job, TokenAudience::Progress);
     let large = vec![b' '; (1 << 20) + 1];
-    let told = server.request("POST", PROGRESS).bearer_auth(&token);
-    let told = send_checked(told.body(large.clone())).await;
-    assert_eq!(told.status, 413);
-    assert!(told.body["error"].is_string());
+    let request = server.request("POST", PROGRESS).bearer_auth(&token);
+    let response = send_checked(request.body(large.clone())).await;
+    assert_eq!(response.status, 413);
+    assert!(response.body["error"].is_string());
 
     let mut head = format!(
         "POST {PROGRESS} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
@@ -388,6 +419,6 @@ async fn a_large_body_is_refused_with_and_without_its_length() {
 
     let mut fits = step("s").to_string();
     fits.push_str(&" ".repeat((1 << 20) - fits.len()));
-    let told = server.send("POST", PROGRESS, &token, fits).await;
-    assert_eq!(told.status, 200);
+    let response = server.send("POST", PROGRESS, &token, fits).await;
+    assert_eq!(response.status, 200);
 }

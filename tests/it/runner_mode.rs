@@ -1,4 +1,4 @@
-//! The global override of where runs execute, over HTTP and in what is dispatched.
+//! Global override of the runner mode, over HTTP and in dispatches.
 
 use serde_json::json;
 use store::Store;
@@ -32,22 +32,22 @@ async fn server(flags: &[&str], store: Store) -> (ApiServer, String) {
 }
 
 #[tokio::test]
-async fn a_mode_is_stored_and_says_whose_runs_it_keeps_waiting() {
+async fn stores_a_mode_and_lists_the_ineligible_projects() {
     let (server, token) = server(&[], Store::in_memory().unwrap()).await;
-    let told = server.send("GET", PATH, &token, None).await.body;
+    let shown = server.send("GET", PATH, &token, None).await.body;
     assert_eq!(
-        (&told["mode"], &told["source"]),
+        (&shown["mode"], &shown["source"]),
         (&json!("default"), &json!("default"))
     );
-    assert_eq!(told["stored"], json!(null));
+    assert_eq!(shown["stored"], json!(null));
     let without_vm = "VM sessions are not configured: set VM_SESSIONS_TOKEN and VM_SESSIONS_APP.";
     assert_eq!(
-        told["ineligible"],
+        shown["ineligible"],
         json!([{"teamKey": "OPS", "reason": without_vm}])
     );
 
     let bad = "mode must be one of: default, gha, fly, local, shadow";
-    for (body, sentence) in [
+    for (body, error) in [
         ("", "Invalid request body"),
         ("{", "Invalid request body"),
         ("[]", "Invalid request body"),
@@ -56,10 +56,10 @@ async fn a_mode_is_stored_and_says_whose_runs_it_keeps_waiting() {
         (r#"{"mode":"docker"}"#, bad),
         (r#"{"mode":"CI"}"#, bad),
     ] {
-        let told = server.send("POST", PATH, &token, body.to_owned()).await;
-        assert_eq!(told.error(), (400, sentence), "{body}");
+        let response = server.send("POST", PATH, &token, body.to_owned()).await;
+        assert_eq!(response.error(), (400, error), "{body}");
     }
-    for (given, mode, waiting) in [
+    for (value, mode, ineligible) in [
         ("gha", "ci", 0),
         ("ci", "ci", 0),
         ("fly", "vm", 2),
@@ -68,11 +68,11 @@ async fn a_mode_is_stored_and_says_whose_runs_it_keeps_waiting() {
         ("shadow", "shadow", 2),
         ("default", "default", 1),
     ] {
-        let body = json!({"mode": given}).to_string();
-        let told = server.send("POST", PATH, &token, body).await;
-        assert_eq!(told.status, 200, "{told:?}");
+        let body = json!({"mode": value}).to_string();
+        let response = server.send("POST", PATH, &token, body).await;
+        assert_eq!(response.status, 200, "{response:?}");
         let shown = server.send("GET", PATH, &token, None).await.body;
-        assert_eq!(told.body, shown);
+        assert_eq!(response.body, shown);
         assert_eq!(shown["mode"], json!(mode));
         assert_eq!(
             (&shown["source"], &shown["stored"]),
@@ -80,23 +80,23 @@ async fn a_mode_is_stored_and_says_whose_runs_it_keeps_waiting() {
         );
         assert_eq!(
             shown["ineligible"].as_array().unwrap().len(),
-            waiting,
+            ineligible,
             "{shown}"
         );
     }
 }
 
 #[tokio::test]
-async fn the_environment_beats_what_is_stored_all_the_same() {
+async fn environment_overrides_the_stored_mode() {
     let store = Store::in_memory().unwrap();
     let (overridden, token) = server(&["--runner-mode", "gha"], store.clone()).await;
     let body = json!({"mode": "shadow"}).to_string();
-    let told = overridden.send("POST", PATH, &token, body).await;
-    let sentence = "RUNNER_MODE env var is set; persisted to DB but has no effect at runtime until the env var is unset";
-    assert_eq!(told.error(), (409, sentence));
-    assert_eq!(told.body["persisted"], json!(true));
+    let response = overridden.send("POST", PATH, &token, body).await;
+    let error = "RUNNER_MODE env var is set; persisted to DB but has no effect at runtime until the env var is unset";
+    assert_eq!(response.error(), (409, error));
+    assert_eq!(response.body["persisted"], json!(true));
     assert_eq!(
-        (&told.body["mode"], &told.body["source"]),
+        (&response.body["mode"], &response.body["source"]),
         (&json!("ci"), &json!("env"))
     );
     let shown = overridden.send("GET", PATH, &token, None).await.body;
@@ -107,8 +107,8 @@ async fn the_environment_beats_what_is_stored_all_the_same() {
     assert_eq!(shown["stored"], json!("shadow"));
     assert_eq!(shown["ineligible"], json!([]));
 
-    let (free, token) = server(&[], store).await;
-    let shown = free.send("GET", PATH, &token, None).await.body;
+    let (server, token) = server(&[], store).await;
+    let shown = server.send("GET", PATH, &token, None).await.body;
     assert_eq!(
         (&shown["mode"], &shown["source"]),
         (&json!("shadow"), &json!("stored"))
@@ -116,26 +116,26 @@ async fn the_environment_beats_what_is_stored_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_repository_names_its_image_within_what_is_allowed() {
-    let world = TestEnv::with_manual_engine([mapping()]).await;
+async fn repository_selects_its_image_within_the_allowed_prefix() {
+    let env = TestEnv::with_manual_engine([mapping()]).await;
     let commit = |text: &str| {
         let files = [(".agent-implement/image.yml", text)];
-        world.repo().commit("main", &files, "Image").unwrap();
+        env.repo().commit("main", &files, "Image").unwrap();
     };
     commit("image: docker.io/evil/runner:1\n");
-    world.create_labelled_issue("ENG-1", "Add a feature");
-    world.tick().await;
-    assert!(world.jobs("ENG-1").is_empty());
-    let why = world.admin_get("/api/why/ENG-1").await;
+    env.create_labelled_issue("ENG-1", "Add a feature");
+    env.tick().await;
+    assert!(env.jobs("ENG-1").is_empty());
+    let why = env.admin_get("/api/why/ENG-1").await;
     assert_eq!(why["decision"]["reason"], json!("ineligible"));
-    let told = "acme/shop: .agent-implement/image.yml names docker.io/evil/runner:1, which does not begin with ghcr.io/acme/.";
-    assert_eq!(why["decision"]["message"], json!(told));
+    let message = "acme/shop: .agent-implement/image.yml names docker.io/evil/runner:1, which does not begin with ghcr.io/acme/.";
+    assert_eq!(why["decision"]["message"], json!(message));
 
     commit("image: ghcr.io/acme/shop-runner:3\n");
-    world.tick().await;
-    let job = world.jobs("ENG-1").pop().unwrap();
+    env.tick().await;
+    let job = env.jobs("ENG-1").pop().unwrap();
     let image = Some("ghcr.io/acme/shop-runner:3");
     assert_eq!(job.session_image.as_deref(), image);
     assert!(job.dispatched_at.is_some());
-    world.stop().await;
+    env.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Secrets over HTTP: every refusal of the spec's tables, and that a value never comes out.
+//! Secrets over HTTP: all error responses, and values that never leave the service.
 
 use domain::crypto::sha256_hex;
 use domain::ids::TeamKey;
@@ -17,76 +17,77 @@ const GLOBAL: &str = "/api/global-secrets";
 const TEAM: &str = "/api/mappings/ENG/secrets";
 const OTHER: &str = "/api/mappings/ENG2/secrets";
 
-/// A value that stands nowhere else.
+/// Secret value that occurs nowhere else.
 const CANARY: &str = "the-canary-of-a-secret-value";
 
 const LOCAL: [&str; 4] = ["--admin-access-code", ACCESS_CODE, "--runner-mode", "local"];
 
-struct Vault {
+/// Server with a signed-in client.
+struct SecretsApi {
     server: ApiServer,
     token: String,
 }
 
-impl Vault {
-    /// With mappings of two teams whose keys look alike.
+impl SecretsApi {
+    /// Starts a server with mappings of two teams whose keys have a common prefix.
     async fn start(store: Store) -> Self {
         let server = ApiServer::start_with(&LOCAL, store).await;
         let token = server.sign_in().await;
-        let vault = Self { server, token };
+        let api = Self { server, token };
         for team in ["ENG", "ENG2"] {
             let mapping = json!({
                 "teamKey": team, "owner": "acme", "repo": "shop", "defaultBranch": "main",
             });
-            let saved = vault.ask("POST", "/api/mappings", mapping.to_string());
+            let saved = api.send("POST", "/api/mappings", mapping.to_string());
             assert_eq!(saved.await.status, 200);
         }
-        vault
+        api
     }
 
-    async fn ask(&self, method: &str, path: &str, body: impl Into<Option<String>>) -> ApiResponse {
+    async fn send(&self, method: &str, path: &str, body: impl Into<Option<String>>) -> ApiResponse {
         self.server.send(method, path, &self.token, body).await
     }
 
     async fn set(&self, path: &str, name: &str, value: &str) -> ApiResponse {
         let body = json!({"name": name, "value": value});
-        self.ask("POST", path, body.to_string()).await
+        self.send("POST", path, body.to_string()).await
     }
 
-    /// The names that a list shows.
+    /// Returns the names that a list shows.
     async fn names(&self, path: &str) -> Vec<String> {
-        let told = self.ask("GET", path, None).await;
-        assert_eq!(told.status, 200, "{told:?}");
+        let response = self.send("GET", path, None).await;
+        assert_eq!(response.status, 200, "{response:?}");
         let name = |secret: &Value| secret["name"].as_str().unwrap().to_owned();
-        told.body.as_array().unwrap().iter().map(name).collect()
+        response.body.as_array().unwrap().iter().map(name).collect()
     }
 
-    /// What a session of a team would get.
-    fn session(&self, team: &str) -> Vec<String> {
+    /// Returns the secrets that a session of a team gets, as `NAME=value`.
+    fn session_secrets(&self, team: &str) -> Vec<String> {
         let app = &self.server.app;
-        let opened = app
+        let secrets = app
             .store
             .read(|tx| Ok(app.vault.session_secrets(tx, &TeamKey::from(team))));
-        let opened = opened.unwrap().unwrap();
+        let secrets = secrets.unwrap().unwrap();
         let show = |(name, value): (&String, &Secret)| format!("{name}={}", value.expose());
-        opened.iter().map(show).collect()
+        secrets.iter().map(show).collect()
     }
 }
 
 #[tokio::test]
-async fn every_bad_request_is_told_apart() {
-    let vault = Vault::start(Store::in_memory().unwrap()).await;
-    let fault = "name and value are required";
+async fn bad_requests_get_distinct_errors() {
+    let api = SecretsApi::start(Store::in_memory().unwrap()).await;
+    let required = "name and value are required";
     let characters = "name must contain only letters, digits, and underscores";
     let rows = [
         ("", "Invalid request body"),
         ("{", "Invalid request body"),
         ("[]", "Invalid request body"),
-        ("{}", fault),
-        (r#"{"name":"A"}"#, fault),
-        (r#"{"name":"A","value":""}"#, fault),
-        (r#"{"name":"A","value":7}"#, fault),
-        (r#"{"name":"","value":"x"}"#, fault),
-        (r#"{"name":7,"value":"x"}"#, fault),
+        ("{}", required),
+        (r#"{"name":"A"}"#, required),
+        (r#"{"name":"A","value":""}"#, required),
+        (r#"{"name":"A","value":7}"#, required),
+        (r#"{"name":"","value":"x"}"#, required),
+        (r#"{"name":7,"value":"x"}"#, required),
         (r#"{"name":"A-B","value":"x"}"#, characters),
         (r#"{"name":"A B","value":"x"}"#, characters),
         (r#"{"name":"../A","value":"x"}"#, characters),
@@ -104,23 +105,23 @@ async fn every_bad_request_is_told_apart() {
         ),
     ];
     for path in [GLOBAL, TEAM] {
-        for (body, sentence) in rows {
-            let told = vault.ask("POST", path, body.to_owned()).await;
-            assert_eq!(told.error(), (400, sentence), "{path} {body}");
+        for (body, error) in rows {
+            let response = api.send("POST", path, body.to_owned()).await;
+            assert_eq!(response.error(), (400, error), "{path} {body}");
         }
-        let absent = vault.ask("DELETE", &format!("{path}/NONE"), None).await;
+        let absent = api.send("DELETE", &format!("{path}/NONE"), None).await;
         assert_eq!(absent.error(), (404, "Secret not found"), "{path}");
         let large = json!({"name": "A", "value": "x".repeat((32 << 10) + 1)});
-        let told = vault.ask("POST", path, large.to_string()).await;
-        assert_eq!(told.error(), (400, "value must be at most 32 KiB"));
-        let wrong = vault.ask("PUT", path, None).await;
-        assert_eq!(wrong.error(), (405, "Method not allowed"));
-        let stranger = vault.server.send("GET", path, "", None).await;
-        assert_eq!(stranger.error(), (401, "Unauthorized"));
+        let response = api.send("POST", path, large.to_string()).await;
+        assert_eq!(response.error(), (400, "value must be at most 32 KiB"));
+        let wrong_method = api.send("PUT", path, None).await;
+        assert_eq!(wrong_method.error(), (405, "Method not allowed"));
+        let unauthenticated = api.server.send("GET", path, "", None).await;
+        assert_eq!(unauthenticated.error(), (401, "Unauthorized"));
     }
-    let collides = vault.set(GLOBAL, "eng_token", "x").await;
-    let sentence = "Secret name must not start with a team key prefix (ENG_)";
-    assert_eq!(collides.error(), (400, sentence));
+    let collides = api.set(GLOBAL, "eng_token", "x").await;
+    let error = "Secret name must not start with a team key prefix (ENG_)";
+    assert_eq!(collides.error(), (400, error));
     let nowhere = "/api/mappings/NONE/secrets";
     for (method, path, body) in [
         ("GET", nowhere.to_owned(), None),
@@ -131,14 +132,14 @@ async fn every_bad_request_is_told_apart() {
         ),
         ("DELETE", format!("{nowhere}/A"), None),
     ] {
-        let told = vault.ask(method, &path, body.map(str::to_owned)).await;
-        assert_eq!(told.error(), (404, "Team not found"), "{method}");
+        let response = api.send(method, &path, body.map(str::to_owned)).await;
+        assert_eq!(response.error(), (404, "Team not found"), "{method}");
     }
 }
 
 #[tokio::test]
-async fn a_secret_is_set_listed_and_deleted_and_stays_with_its_team() {
-    let vault = Vault::start(Store::in_memory().unwrap()).await;
+async fn secret_is_set_listed_and_deleted_per_team() {
+    let api = SecretsApi::start(Store::in_memory().unwrap()).await;
     for (path, name, value) in [
         (GLOBAL, "shared", "all"),
         (GLOBAL, "TOKEN", "global"),
@@ -147,33 +148,34 @@ async fn a_secret_is_set_listed_and_deleted_and_stays_with_its_team() {
         (TEAM, "NPM_TOKEN", "npm"),
         (OTHER, "TOKEN", "eng2"),
     ] {
-        let told = vault.set(path, name, value).await;
-        assert_eq!(told.status, 200, "{told:?}");
-        assert_eq!(told.body, json!({"name": name.to_uppercase()}));
+        let response = api.set(path, name, value).await;
+        assert_eq!(response.status, 200, "{response:?}");
+        assert_eq!(response.body, json!({"name": name.to_uppercase()}));
     }
-    assert_eq!(vault.names(GLOBAL).await, ["SHARED", "TOKEN"]);
-    assert_eq!(vault.names(TEAM).await, ["NPM_TOKEN", "TOKEN"]);
-    assert_eq!(vault.names(OTHER).await, ["TOKEN"]);
+    assert_eq!(api.names(GLOBAL).await, ["SHARED", "TOKEN"]);
+    assert_eq!(api.names(TEAM).await, ["NPM_TOKEN", "TOKEN"]);
+    assert_eq!(api.names(OTHER).await, ["TOKEN"]);
     assert_eq!(
-        vault.session("ENG"),
+        api.session_secrets("ENG"),
         ["NPM_TOKEN=npm", "SHARED=all", "TOKEN=eng"]
     );
-    assert_eq!(vault.session("ENG2"), ["SHARED=all", "TOKEN=eng2"]);
+    assert_eq!(api.session_secrets("ENG2"), ["SHARED=all", "TOKEN=eng2"]);
 
-    let told = vault
-        .ask("DELETE", &format!("{TEAM}/npm_token"), None)
-        .await;
-    assert_eq!((told.status, told.body), (200, json!({"deleted": true})));
-    assert_eq!(vault.names(TEAM).await, ["TOKEN"]);
+    let response = api.send("DELETE", &format!("{TEAM}/npm_token"), None).await;
+    assert_eq!(
+        (response.status, response.body),
+        (200, json!({"deleted": true}))
+    );
+    assert_eq!(api.names(TEAM).await, ["TOKEN"]);
 
-    let gone = vault.ask("DELETE", "/api/mappings/ENG", None).await;
-    assert_eq!(gone.status, 200);
-    assert_eq!(vault.session("ENG"), ["SHARED=all", "TOKEN=global"]);
-    assert_eq!(vault.names(OTHER).await, ["TOKEN"]);
+    let deleted = api.send("DELETE", "/api/mappings/ENG", None).await;
+    assert_eq!(deleted.status, 200);
+    assert_eq!(api.session_secrets("ENG"), ["SHARED=all", "TOKEN=global"]);
+    assert_eq!(api.names(OTHER).await, ["TOKEN"]);
 }
 
 #[tokio::test]
-async fn without_sessions_there_are_no_secrets() {
+async fn secrets_require_configured_sessions() {
     let flags = ["--admin-access-code", ACCESS_CODE, "--runner-mode", "ci"];
     let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
     let token = server.sign_in().await;
@@ -185,21 +187,25 @@ async fn without_sessions_there_are_no_secrets() {
         ("POST", TEAM),
         ("DELETE", "/api/mappings/ENG/secrets/A"),
     ] {
-        let told = server.send(method, path, &token, None).await;
-        assert_eq!(told.error(), (503, "Fly sessions config not set"), "{path}");
+        let response = server.send(method, path, &token, None).await;
+        assert_eq!(
+            response.error(),
+            (503, "Fly sessions config not set"),
+            "{path}"
+        );
     }
 }
 
 #[tokio::test]
-async fn a_value_lies_on_no_disk_and_a_wrong_key_stops_the_start() {
+async fn values_are_not_stored_in_plain_text_and_a_wrong_key_stops_the_start() {
     let dir = tempfile::tempdir().unwrap();
-    let vault = Vault::start(Store::open(dir.path()).unwrap()).await;
+    let api = SecretsApi::start(Store::open(dir.path()).unwrap()).await;
     for path in [GLOBAL, TEAM] {
-        assert_eq!(vault.set(path, "CANARY", CANARY).await.status, 200);
-        let listed = vault.ask("GET", path, None).await.body.to_string();
+        assert_eq!(api.set(path, "CANARY", CANARY).await.status, 200);
+        let listed = api.send("GET", path, None).await.body.to_string();
         assert!(!listed.contains(CANARY));
     }
-    let Vault { server, .. } = vault;
+    let SecretsApi { server, .. } = api;
     let app = server.app.clone();
     server.stop().await.unwrap();
     for file in std::fs::read_dir(dir.path()).unwrap() {
@@ -211,32 +217,32 @@ async fn a_value_lies_on_no_disk_and_a_wrong_key_stops_the_start() {
             assert!(!found, "{}", file.display());
         }
     }
-    let reopened = |flags: &[&str]| {
-        let setting = AppOptions::default();
-        App::new(config(flags), app.store.clone(), setting).map(drop)
+    let reopen = |flags: &[&str]| {
+        let options = AppOptions::default();
+        App::new(config(flags), app.store.clone(), options).map(drop)
     };
-    reopened(&LOCAL).unwrap();
+    reopen(&LOCAL).unwrap();
     let other = data_encoding::BASE64.encode(&[7; 32]);
-    let told = reopened(&["--secrets-key", &other]).unwrap_err();
-    assert!(told.contains("cannot be opened"), "{told}");
+    let error = reopen(&["--secrets-key", &other]).unwrap_err();
+    assert!(error.contains("cannot be opened"), "{error}");
     std::fs::remove_file(dir.path().join("secrets.key")).unwrap();
-    let told = reopened(&LOCAL).unwrap_err();
-    assert!(told.contains("is missing"), "{told}");
+    let error = reopen(&LOCAL).unwrap_err();
+    assert!(error.contains("is missing"), "{error}");
 }
 
-/// What the repository's setup script sees of its environment: names, and of the values only what
-/// nobody could turn back. The agent makes it part of the change.
-const LOOK_AROUND: &str = "---\nsetup: |\n  env | cut -d= -f1 | sort > names.txt\n  for name in TOKEN SHARED GREETING; do printf '%s=' $name; printf %s \"${!name}\" | sha256sum; done > values.txt\n  echo \"the token is $TOKEN\"\n---\n";
+/// `WORKFLOW.md` whose setup script writes the names of its environment variables and hashes of some values
+/// to files, which the agent adds to its change.
+const ENVIRONMENT_DUMP: &str = "---\nsetup: |\n  env | cut -d= -f1 | sort > names.txt\n  for name in TOKEN SHARED GREETING; do printf '%s=' $name; printf %s \"${!name}\" | sha256sum; done > values.txt\n  echo \"the token is $TOKEN\"\n---\n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_sees_its_own_teams_secrets_and_no_others() {
+async fn session_gets_only_the_secrets_of_its_team() {
     let greeting = [("GREETING".to_owned(), "hello".to_owned())];
     let mapping = crate::test_env::mapping();
     let other = Mapping {
         team_key: "ENG2".into(),
         ..mapping.clone()
     };
-    let world = TestEnv::with_options(TestEnvOptions {
+    let env = TestEnv::with_options(TestEnvOptions {
         session_hosts: true,
         mappings: vec![
             Mapping {
@@ -249,31 +255,30 @@ async fn a_session_sees_its_own_teams_secrets_and_no_others() {
         ..TestEnvOptions::default()
     })
     .await;
-    let settings = [("WORKFLOW.md", LOOK_AROUND)];
-    world.repo().commit("main", &settings, "Settings").unwrap();
+    let settings = [("WORKFLOW.md", ENVIRONMENT_DUMP)];
+    env.repo().commit("main", &settings, "Settings").unwrap();
     for (path, name, value) in [
         (GLOBAL, "SHARED", "shared-by-all-teams"),
-        (GLOBAL, "TOKEN", "token-of-nobody"),
+        (GLOBAL, "TOKEN", "overridden-global-token"),
         (TEAM, "TOKEN", CANARY),
         (OTHER, "TOKEN", "token-of-the-other-team"),
-        (OTHER, "THEIRS", "for-the-other-team-alone"),
+        (OTHER, "THEIRS", "only-for-the-other-team"),
     ] {
-        world
-            .admin_post(path, json!({"name": name, "value": value}))
+        env.admin_post(path, json!({"name": name, "value": value}))
             .await;
     }
-    let keep = ScriptStep::Run {
+    let copy_files = ScriptStep::Run {
         command: "cp names.txt seen-names.txt; cp values.txt seen-values.txt".to_owned(),
     };
-    world.set_agent_script("ENG-1", Script::new().pass([keep]));
-    world.create_labelled_issue("ENG-1", "Look around");
-    let job = world.wait_for_job_end("ENG-1").await;
+    env.set_agent_script("ENG-1", Script::new().pass([copy_files]));
+    env.create_labelled_issue("ENG-1", "Show the environment");
+    let job = env.wait_for_job_end("ENG-1").await;
     assert_eq!(job.state, JobState::Completed, "{job:#?}");
-    let file = |path| world.repo().read_file(&job.branch, path).unwrap();
+    let file = |path| env.repo().read_file(&job.branch, path).unwrap();
     let names = file("seen-names.txt");
     let names: Vec<&str> = names.lines().collect();
-    for seen in ["GREETING", "SHARED", "TOKEN"] {
-        assert!(names.contains(&seen), "{names:?}");
+    for expected in ["GREETING", "SHARED", "TOKEN"] {
+        assert!(names.contains(&expected), "{names:?}");
     }
     let hidden = [
         "THEIRS",
@@ -283,8 +288,8 @@ async fn a_session_sees_its_own_teams_secrets_and_no_others() {
         "SESSION_NONCE",
         "ANTHROPIC_API_KEY",
     ];
-    for unseen in hidden {
-        assert!(!names.contains(&unseen), "{names:?}");
+    for name in hidden {
+        assert!(!names.contains(&name), "{names:?}");
     }
     let line = |name: &str, value: &str| format!("{name}={}  -", sha256_hex(value));
     assert_eq!(
@@ -295,12 +300,10 @@ async fn a_session_sees_its_own_teams_secrets_and_no_others() {
             line("GREETING", "hello"),
         ]
     );
-    let told = world.comments("ENG-1").join("\n");
-    let steps = world
-        .admin_get(&format!("/api/jobs/{}/steps", job.id))
-        .await;
-    for text in [told, steps.to_string()] {
+    let comments = env.comments("ENG-1").join("\n");
+    let steps = env.admin_get(&format!("/api/jobs/{}/steps", job.id)).await;
+    for text in [comments, steps.to_string()] {
         assert!(!text.contains(CANARY), "{text}");
     }
-    world.finish().await;
+    env.finish().await;
 }

@@ -1,5 +1,5 @@
-//! The real binary as a service manager runs it: told when it is ready, fed while it lives, told when
-//! it stops; and as it goes out to the vendors from behind a proxy.
+//! The real binary under a service manager: notifications of start, watchdog, and stop; exit codes; and
+//! outbound requests through a proxy.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,10 +17,10 @@ use crate::process::client_builder;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-implement");
 
-/// How long may anything take that must happen?
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Maximum duration of one wait.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The service on a port of its own, with nothing of our environment but what is named.
+/// Starts the service on a free port, with only these variables in its environment.
 async fn serve(dir: &Path, variables: &[(&str, &str)]) -> (Child, SocketAddr) {
     let mut service = Command::new(PROGRAM)
         .arg("serve")
@@ -35,12 +35,15 @@ async fn serve(dir: &Path, variables: &[(&str, &str)]) -> (Child, SocketAddr) {
         .unwrap();
     let mut log = BufReader::new(service.stderr.take().unwrap()).lines();
     let address = loop {
-        let line = within(log.next_line()).await.unwrap().expect("it ended");
+        let line = with_timeout(log.next_line())
+            .await
+            .unwrap()
+            .expect("the service exited");
         if let Some(address) = address_in(&line) {
             break address;
         }
     };
-    // Whoever writes a log must be read.
+    // A full pipe would block the service.
     tokio::spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
     (service, address)
 }
@@ -51,48 +54,48 @@ fn address_in(line: &str) -> Option<SocketAddr> {
     fields["address"].as_str()?.parse().ok()
 }
 
-async fn within<T>(done: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, done)
+async fn with_timeout<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(TIMEOUT, future)
         .await
-        .expect("it took too long")
+        .expect("timeout")
 }
 
-async fn heard(manager: &UnixDatagram) -> String {
-    let mut word = [0; 1024];
-    let length = within(manager.recv(&mut word)).await.unwrap();
-    String::from_utf8(word[..length].to_vec()).unwrap()
+async fn notification(manager: &UnixDatagram) -> String {
+    let mut message = [0; 1024];
+    let length = with_timeout(manager.recv(&mut message)).await.unwrap();
+    String::from_utf8(message[..length].to_vec()).unwrap()
 }
 
 #[tokio::test]
-async fn a_service_manager_hears_of_its_start_its_life_and_its_stop() {
+async fn notifies_the_service_manager_of_start_watchdog_and_stop() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
-    let told = [
+    let variables = [
         ("NOTIFY_SOCKET", path.to_str().unwrap()),
         ("WATCHDOG_USEC", "900000"),
     ];
-    let (mut service, address) = serve(dir.path(), &told).await;
-    assert_eq!(heard(&manager).await, "READY=1\nSTATUS=Started.");
-    // Ready is ready: there is no moment at which it refuses connections.
+    let (mut service, address) = serve(dir.path(), &variables).await;
+    assert_eq!(notification(&manager).await, "READY=1\nSTATUS=Started.");
+    // The service accepts connections as soon as it reports that it is ready.
     let health = client_builder()
         .build()
         .unwrap()
         .get(format!("http://{address}/"));
     assert_eq!(health.send().await.unwrap().status(), 200);
     for _ in 0..3 {
-        let word = heard(&manager).await;
-        let status = "WATCHDOG=1\nSTATUS=0 under way, 0 flagged in sight, 0 to deliver, ";
-        assert!(word.starts_with(status), "{word}");
+        let message = notification(&manager).await;
+        let status = "WATCHDOG=1\nSTATUS=0 runs under way, 0 labelled tickets, 0 pending updates, ";
+        assert!(message.starts_with(status), "{message}");
     }
     let pid = Pid::from_raw(service.id().unwrap().cast_signed()).unwrap();
     kill_process(pid, Signal::TERM).unwrap();
-    while heard(&manager).await != "STOPPING=1\nSTATUS=Stopping." {}
-    assert!(within(service.wait()).await.unwrap().success());
+    while notification(&manager).await != "STOPPING=1\nSTATUS=Stopping." {}
+    assert!(with_timeout(service.wait()).await.unwrap().success());
 }
 
 #[tokio::test]
-async fn vendors_are_reached_through_the_proxy_that_the_environment_names() {
+async fn reaches_vendors_through_the_proxy_of_the_environment() {
     let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let through = format!("us:proxy-word@{}", proxy.local_addr().unwrap());
     let dir = tempfile::tempdir().unwrap();
@@ -113,37 +116,43 @@ async fn vendors_are_reached_through_the_proxy_that_the_environment_names() {
         .json(&json!({"code": ACCESS_CODE}))
         .send();
     let token: Value = signed_in.await.unwrap().json().await.unwrap();
-    // Asking who answers asks the vendors.
+    // The configuration status sends a request to each vendor.
     let status = client
         .get(format!("http://{address}/api/admin/config-status"))
         .bearer_auth(token["token"].as_str().unwrap())
         .send();
-    let asking = tokio::spawn(status);
-    let (mut asked, _) = within(proxy.accept()).await.unwrap();
+    let pending = tokio::spawn(status);
+    let (mut connection, _) = with_timeout(proxy.accept()).await.unwrap();
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        head.push(within(asked.read_u8()).await.unwrap());
+        head.push(with_timeout(connection.read_u8()).await.unwrap());
     }
     let head = String::from_utf8(head).unwrap().to_lowercase();
     assert!(head.starts_with("post http://linear.invalid/"), "{head}");
     assert!(head.contains("\r\nproxy-authorization: basic "), "{head}");
     let refusal = b"HTTP/1.1 407 No\r\ncontent-length: 10\r\nconnection: close\r\n\r\nproxy-word";
-    asked.write_all(refusal).await.unwrap();
-    let answer = within(asking).await.unwrap().unwrap().text().await.unwrap();
-    assert!(!answer.contains("proxy-word"), "{answer}");
+    connection.write_all(refusal).await.unwrap();
+    let body = with_timeout(pending)
+        .await
+        .unwrap()
+        .unwrap()
+        .text()
+        .await
+        .unwrap();
+    assert!(!body.contains("proxy-word"), "{body}");
 }
 
 #[tokio::test]
-async fn settings_that_cannot_be_used_are_told_apart_from_bad_luck() {
+async fn exit_code_distinguishes_bad_settings_from_other_errors() {
     let dir = tempfile::tempdir().unwrap();
-    let told = |variables: &'static [(&'static str, &'static str)]| {
+    let run = |variables: &'static [(&'static str, &'static str)]| {
         let mut service = Command::new(PROGRAM);
         service.arg("serve").env_clear().current_dir(dir.path());
         service.envs(variables.iter().copied()).output()
     };
-    let wrong = within(told(&[("PORT", "none")])).await.unwrap();
-    // Starting again would not help: the unit does not.
-    assert_eq!(wrong.status.code(), Some(78));
-    let unlucky = within(told(&[("PORT", "0"), ("DATA_DIR", "/dev/null/data")]));
-    assert_eq!(unlucky.await.unwrap().status.code(), Some(1));
+    let misconfigured = with_timeout(run(&[("PORT", "none")])).await.unwrap();
+    // The unit does not restart the service after this code, because a restart would not help.
+    assert_eq!(misconfigured.status.code(), Some(78));
+    let failed = with_timeout(run(&[("PORT", "0"), ("DATA_DIR", "/dev/null/data")]));
+    assert_eq!(failed.await.unwrap().status.code(), Some(1));
 }

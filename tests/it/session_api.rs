@@ -1,5 +1,4 @@
-//! What sessions ask and tell with their nonce: every row of the spec's tables, and one comment an
-//! event.
+//! Session endpoints authenticated by nonce: error answers, status comments and step reports.
 
 use domain::crypto::sha256_hex;
 use domain::effect::Effect;
@@ -12,9 +11,9 @@ use crate::api_server::{ApiServer, dispatched_job};
 const TOKEN: &str = "/api/token";
 const STATUS: &str = "/api/status";
 const STEP: &str = "/api/step-report";
-const NONCE: &str = "a-nonce-that-nobody-knows";
+const NONCE: &str = "a-session-nonce";
 
-/// A session's job.
+/// Job that runs in a local container.
 fn session(id: &str, nonce: &str) -> Job {
     Job {
         runner: RunnerKind::Local,
@@ -34,19 +33,19 @@ fn ended(job: Job) -> Job {
 async fn server() -> ApiServer {
     let server = ApiServer::start().await;
     server.put_job(&session("01JOB", NONCE)).await;
-    let over = ended(session("01OVER", "spent"));
-    server.put_job(&over).await;
+    let ended_job = ended(session("01OVER", "spent"));
+    server.put_job(&ended_job).await;
     server
 }
 
-/// The comments that are owed, without their last line.
+/// Ticket comments in the outbox, without their last line.
 fn comments(server: &ApiServer) -> Vec<String> {
-    let owed = server.app.store.read(outbox::pending).unwrap();
+    let entries = server.app.store.read(outbox::pending).unwrap();
     let body = |effect| match effect {
         Effect::TicketComment { body, .. } => Some(body),
         _ => None,
     };
-    let bodies = owed.into_iter().filter_map(|errand| body(errand.effect));
+    let bodies = entries.into_iter().filter_map(|entry| body(entry.effect));
     let sentence = |body: String| {
         let (sentence, last) = body.rsplit_once("\n\n").unwrap();
         assert!(last.starts_with("2027-01-15T08:00:00.000Z"), "{last}");
@@ -56,21 +55,21 @@ fn comments(server: &ApiServer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn every_bad_request_is_told_apart() {
+async fn rejects_each_invalid_request_with_its_own_error() {
     let server = server().await;
     let step = json!({"id": "s", "type": "t", "status": "running", "started_at": "now"});
     let with = |fields: Value| {
         let mut body = json!({ "nonce": NONCE });
-        let all = body.as_object_mut().unwrap();
-        all.extend(fields.as_object().unwrap().clone());
+        let object = body.as_object_mut().unwrap();
+        object.extend(fields.as_object().unwrap().clone());
         body.to_string()
     };
-    let without = |name: &str, value: Value| {
+    let with_step_field = |name: &str, value: Value| {
         let mut step = step.clone();
         step[name] = value;
         with(json!({ "step": step }))
     };
-    let unknown = |nonce: &str, rest: Value| {
+    let with_nonce = |nonce: &str, rest: Value| {
         let mut body = rest;
         body["nonce"] = json!(nonce);
         body.to_string()
@@ -88,18 +87,18 @@ async fn every_bad_request_is_told_apart() {
         ),
         (
             TOKEN,
-            unknown("wrong", json!({"owner": "acme"})),
+            with_nonce("wrong", json!({"owner": "acme"})),
             403,
             "Invalid or expired nonce",
         ),
         (
             TOKEN,
-            unknown("spent", json!({"owner": "acme"})),
+            with_nonce("spent", json!({"owner": "acme"})),
             403,
             "Invalid or expired nonce",
         ),
         (TOKEN, with(json!({"owner": "evil"})), 403, "Owner mismatch"),
-        // No repository host is configured here.
+        // The test server has no repository host configured.
         (
             TOKEN,
             with(json!({"owner": "acme"})),
@@ -125,13 +124,13 @@ async fn every_bad_request_is_told_apart() {
         ),
         (
             STATUS,
-            unknown("wrong", json!({"event": "error"})),
+            with_nonce("wrong", json!({"event": "error"})),
             403,
             "Invalid or expired nonce",
         ),
         (
             STATUS,
-            unknown("spent", json!({"event": "error"})),
+            with_nonce("spent", json!({"event": "error"})),
             403,
             "Invalid or expired nonce",
         ),
@@ -146,62 +145,62 @@ async fn every_bad_request_is_told_apart() {
         ),
         (
             STEP,
-            without("id", Value::Null),
+            with_step_field("id", Value::Null),
             400,
             "step.id is required and must be a string",
         ),
         (
             STEP,
-            without("type", json!(1)),
+            with_step_field("type", json!(1)),
             400,
             "step.type is required and must be a string",
         ),
         (
             STEP,
-            without("status", json!({})),
+            with_step_field("status", json!({})),
             400,
             "step.status is required and must be a string",
         ),
         (
             STEP,
-            without("started_at", json!(2)),
+            with_step_field("started_at", json!(2)),
             400,
             "step.started_at is required and must be a string",
         ),
         (
             STEP,
-            unknown("wrong", json!({ "step": step })),
+            with_nonce("wrong", json!({ "step": step })),
             403,
             "Invalid or expired nonce",
         ),
         (
             STEP,
-            unknown("spent", json!({ "step": step })),
+            with_nonce("spent", json!({ "step": step })),
             403,
             "Invalid or expired nonce",
         ),
     ];
     for (path, body, status, sentence) in rows {
-        let told = server.send("POST", path, "", body.clone()).await;
-        assert_eq!(told.error(), (status, sentence), "{path} {body}");
+        let response = server.send("POST", path, "", body.clone()).await;
+        assert_eq!(response.error(), (status, sentence), "{path} {body}");
     }
     for path in [TOKEN, STATUS, STEP] {
-        let told = server.send("GET", path, "", None).await;
-        assert_eq!(told.error(), (405, "Method not allowed"));
+        let response = server.send("GET", path, "", None).await;
+        assert_eq!(response.error(), (405, "Method not allowed"));
     }
     assert!(comments(&server).is_empty());
     assert_eq!(server.job("01JOB").state, JobState::Dispatched);
 }
 
 #[tokio::test]
-async fn an_event_is_one_comment_however_often_it_is_told() {
+async fn posts_one_comment_per_event_despite_repeats() {
     let server = server().await;
     let url = "https://github.com/acme/shop/pull/7";
-    // Whatever address it tells, the one on the ticket is the host's own.
-    let told = "https://evil.example/acme/shop/pull/7";
+    // The comment links to the repository host, not to the reported address.
+    let reported_url = "https://evil.example/acme/shop/pull/7";
     let events = [
         json!({"event": "setup_complete"}),
-        json!({"event": "implementation_complete", "prNumber": 7, "prUrl": told}),
+        json!({"event": "implementation_complete", "prNumber": 7, "prUrl": reported_url}),
         json!({"event": "verify_running", "id": "1"}),
         json!({"event": "verify_failed", "id": "2", "summary": "2 tests @all"}),
         json!({"event": "verify_running", "id": "3"}),
@@ -211,9 +210,9 @@ async fn an_event_is_one_comment_however_often_it_is_told() {
     for mut event in events {
         event["nonce"] = json!(NONCE);
         for _ in 0..2 {
-            let told = server.send("POST", STATUS, "", event.to_string()).await;
+            let response = server.send("POST", STATUS, "", event.to_string()).await;
             assert_eq!(
-                (told.status, told.body),
+                (response.status, response.body),
                 (200, json!({"ok": true})),
                 "{event}"
             );
@@ -233,30 +232,34 @@ async fn an_event_is_one_comment_however_often_it_is_told() {
     );
     assert_eq!(server.job("01JOB").state, JobState::Running);
     for number in 0..100 {
-        let many = json!({"nonce": NONCE, "event": "verify_running", "id": format!("n{number}")});
-        let told = server.send("POST", STATUS, "", many.to_string()).await;
-        assert_eq!(told.status, 200);
+        let event = json!({"nonce": NONCE, "event": "verify_running", "id": format!("n{number}")});
+        let response = server.send("POST", STATUS, "", event.to_string()).await;
+        assert_eq!(response.status, 200);
     }
-    assert_eq!(comments(&server).len(), 30, "nobody floods a ticket");
+    assert_eq!(
+        comments(&server).len(),
+        30,
+        "comments per ticket are limited"
+    );
 }
 
 #[tokio::test]
-async fn a_step_is_kept_as_a_progress_report_is_and_a_shadow_says_nothing() {
+async fn stores_steps_and_posts_no_comment_for_shadow_runs() {
     let server = server().await;
     let step = json!({"id": "clone", "type": "clone", "status": "passed", "started_at": "t", "elapsed": 7});
     for nonce in [NONCE, NONCE] {
         let body = json!({"nonce": nonce, "step": step}).to_string();
-        let told = server.send("POST", STEP, "", body).await;
-        assert_eq!((told.status, told.body), (200, json!({"ok": true})));
+        let response = server.send("POST", STEP, "", body).await;
+        assert_eq!((response.status, response.body), (200, json!({"ok": true})));
     }
     let job = server.job("01JOB");
     assert_eq!(job.state, JobState::Running);
-    let kept = server
+    let stored = server
         .app
         .store
         .read(|tx| steps::of_job(tx, &job.id))
         .unwrap();
-    assert_eq!((kept.len(), kept[0].elapsed_ms), (1, Some(7)));
+    assert_eq!((stored.len(), stored[0].elapsed_ms), (1, Some(7)));
 
     let shadow = Job {
         shadow: true,

@@ -1,5 +1,4 @@
-//! Runs in machines and containers: from the ticket to the pull request, and every way in which a
-//! machine lets its run down.
+//! Runs in VMs and containers: the normal path, lost machines, timeouts, retries and shadow runs.
 
 use std::time::Duration;
 
@@ -16,8 +15,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOSTS: [HostKind; 2] = [HostKind::Vm, HostKind::Local];
 
-/// A world whose runs execute at this host.
-fn making(host: HostKind, engine: EngineMode) -> TestEnvOptions {
+/// Options for a test environment whose runs execute on this kind of host.
+fn options_for(host: HostKind, engine: EngineMode) -> TestEnvOptions {
     TestEnvOptions {
         session_hosts: true,
         extra_flags: vec![("--runner-mode", host.as_str().to_owned())],
@@ -27,7 +26,7 @@ fn making(host: HostKind, engine: EngineMode) -> TestEnvOptions {
 }
 
 impl TestEnv {
-    /// The machines at this host, whoever made them.
+    /// All machines of a host, including foreign ones.
     fn machines(&self, host: HostKind) -> Vec<MachineSnapshot> {
         match host {
             HostKind::Vm => self.vendors.fly().machines(),
@@ -35,12 +34,12 @@ impl TestEnv {
         }
     }
 
-    /// The one machine that is ours.
+    /// The only machine of the host that carries our labels.
     fn machine(&self, host: HostKind) -> MachineSnapshot {
-        let mut ours = self.machines(host);
-        ours.retain(|machine| !machine.labels.is_empty());
-        assert_eq!(ours.len(), 1, "{ours:#?}");
-        ours.remove(0)
+        let mut labelled = self.machines(host);
+        labelled.retain(|machine| !machine.labels.is_empty());
+        assert_eq!(labelled.len(), 1, "{labelled:#?}");
+        labelled.remove(0)
     }
 
     fn kill(&self, host: HostKind, id: &str) {
@@ -63,8 +62,8 @@ impl TestEnv {
         jobs.into_iter().next().unwrap()
     }
 
-    /// What the ticket was told, without the times.
-    fn told(&self) -> Vec<String> {
+    /// First line of each ticket comment.
+    fn comment_headlines(&self) -> Vec<String> {
         let first = |text: String| text.lines().next().unwrap_or_default().to_owned();
         self.comments("ENG-1").into_iter().map(first).collect()
     }
@@ -73,13 +72,13 @@ impl TestEnv {
 fn is_duration(comment: &str) -> bool {
     comment
         .strip_prefix("Session machine cleaned up. Duration: ")
-        .is_some_and(|lived| lived.ends_with('s'))
+        .is_some_and(|duration| duration.ends_with('s'))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ticket_becomes_a_pull_request_in_a_machine_of_either_kind() {
+async fn opens_a_pull_request_from_a_vm_or_container() {
     for host in HOSTS {
-        let world = TestEnv::with_options(TestEnvOptions {
+        let env = TestEnv::with_options(TestEnvOptions {
             mappings: vec![Mapping {
                 machine_memory_mb: 300,
                 machine_cpus: 1,
@@ -90,20 +89,18 @@ async fn a_ticket_becomes_a_pull_request_in_a_machine_of_either_kind() {
                 .into(),
                 ..mapping()
             }],
-            ..making(host, EngineMode::Running)
+            ..options_for(host, EngineMode::Running)
         })
         .await;
         let foreign = [("agent_implement_instance", "somebody-else")];
-        world
-            .vendors
+        env.vendors
             .fly()
             .add_foreign_machine("f1", "foreign", &foreign);
-        world
-            .vendors
+        env.vendors
             .docker()
             .add_foreign_container("f2", "foreign", &foreign);
-        let gate = Gate::new(&world);
-        world.set_agent_script(
+        let gate = Gate::new(&env);
+        env.set_agent_script(
             "ENG-1",
             Script::new().pass([
                 gate.wait_step(),
@@ -113,39 +110,37 @@ async fn a_ticket_becomes_a_pull_request_in_a_machine_of_either_kind() {
                 },
             ]),
         );
-        world.create_labelled_issue("ENG-1", "Add a feature");
-        world
-            .wait_until("the run is at work", || {
-                let jobs = world.jobs("ENG-1");
-                jobs.first()
-                    .is_some_and(|job| job.state == JobState::Running)
-            })
-            .await;
-        let job = world.only_job();
-        let mut ours = world.machines(host);
-        ours.retain(|machine| machine.name != "foreign");
-        assert_eq!(ours.len(), 1);
-        let machine = ours.remove(0);
-        assert_stamped(&machine, &job);
-        assert_given(&machine, &job);
+        env.create_labelled_issue("ENG-1", "Add a feature");
+        env.wait_until("the run is working", || {
+            let jobs = env.jobs("ENG-1");
+            jobs.first()
+                .is_some_and(|job| job.state == JobState::Running)
+        })
+        .await;
+        let job = env.only_job();
+        let mut labelled = env.machines(host);
+        labelled.retain(|machine| machine.name != "foreign");
+        assert_eq!(labelled.len(), 1);
+        let machine = labelled.remove(0);
+        assert_labels(&machine, &job);
+        assert_environment(&machine, &job);
         match host {
-            HostKind::Vm => assert_one_shot(&machine),
-            HostKind::Local => assert_shut_in(&machine),
+            HostKind::Vm => assert_fly_settings(&machine),
+            HostKind::Local => assert_container_isolation(&machine),
         }
         let handle = job.run.as_ref().and_then(RunHandle::machine).unwrap();
         assert_eq!((handle.host, &handle.id), (host, &machine.id));
         gate.open();
 
-        let job = world.wait_for_job_end("ENG-1").await;
+        let job = env.wait_for_job_end("ENG-1").await;
         assert_eq!(job.state, JobState::Completed, "{job:#?}");
-        world
-            .wait_until("the machine is gone", || world.machines(host).len() == 1)
+        env.wait_until("the machine is gone", || env.machines(host).len() == 1)
             .await;
-        world.wait_for_empty_outbox().await;
+        env.wait_for_empty_outbox().await;
         let pull = job.pull.unwrap();
-        let told = world.told();
+        let comments = env.comment_headlines();
         assert_eq!(
-            told[..4],
+            comments[..4],
             [
                 "Session machine created. Cloning repo and running setup...".to_owned(),
                 "Environment ready. Implementation is running...".to_owned(),
@@ -153,40 +148,40 @@ async fn a_ticket_becomes_a_pull_request_in_a_machine_of_either_kind() {
                 format!("Pull request opened: [#{}]({})", pull.number, pull.url),
             ]
         );
-        assert!(is_duration(&told[4]) && told.len() == 5, "{told:#?}");
-        let names: Vec<String> = [
-            world.machines(HostKind::Vm),
-            world.machines(HostKind::Local),
-        ]
-        .concat()
-        .into_iter()
-        .map(|machine| machine.name)
-        .collect();
+        assert!(
+            is_duration(&comments[4]) && comments.len() == 5,
+            "{comments:#?}"
+        );
+        let names: Vec<String> = [env.machines(HostKind::Vm), env.machines(HostKind::Local)]
+            .concat()
+            .into_iter()
+            .map(|machine| machine.name)
+            .collect();
         assert_eq!(names, ["foreign", "foreign"]);
-        world.finish().await;
+        env.finish().await;
     }
 }
 
-fn assert_stamped(machine: &MachineSnapshot, job: &Job) {
+fn assert_labels(machine: &MachineSnapshot, job: &Job) {
     assert_eq!(
         machine.name,
         format!("agent-{}", job.id.as_str().to_lowercase())
     );
-    let stamp = |name: &str| machine.labels[&format!("agent_implement_{name}")].clone();
-    assert_eq!(stamp("dispatch"), job.id.as_str());
-    assert_eq!(stamp("issue"), "ENG-1");
-    assert_eq!(stamp("repo"), "acme/shop");
+    let label = |name: &str| machine.labels[&format!("agent_implement_{name}")].clone();
+    assert_eq!(label("dispatch"), job.id.as_str());
+    assert_eq!(label("issue"), "ENG-1");
+    assert_eq!(label("repo"), "acme/shop");
     let nonce = &machine.env["SESSION_NONCE"];
     let public = format!("{:?} {}", machine.labels, machine.name);
     assert!(!public.contains(nonce) && !public.contains("sk-ant"));
 }
 
-/// What the session was handed, and what it was not.
-fn assert_given(machine: &MachineSnapshot, job: &Job) {
+/// Checks the environment variables passed to the session, and that no service credential is among them.
+fn assert_environment(machine: &MachineSnapshot, job: &Job) {
     let env = &machine.env;
     assert_ne!(
         env["SESSION_NONCE"], "stolen",
-        "a mapping overrides nothing of ours"
+        "a mapping cannot override service variables"
     );
     let hash = domain::crypto::sha256_hex(&env["SESSION_NONCE"]);
     assert_eq!(job.nonce_hash.as_deref(), Some(hash.as_str()));
@@ -210,12 +205,15 @@ fn assert_given(machine: &MachineSnapshot, job: &Job) {
             "SESSION_VARIABLES",
         ]
     );
-    for theirs in ["lin_api_sandbox", "PRIVATE KEY", "jira-api-token"] {
-        assert!(!format!("{env:?}").contains(theirs), "{theirs}");
+    for service_secret in ["lin_api_sandbox", "PRIVATE KEY", "jira-api-token"] {
+        assert!(
+            !format!("{env:?}").contains(service_secret),
+            "{service_secret}"
+        );
     }
 }
 
-fn assert_one_shot(machine: &MachineSnapshot) {
+fn assert_fly_settings(machine: &MachineSnapshot) {
     let config = &machine.create_request["config"];
     assert_eq!(config["restart"]["policy"], "no");
     assert_eq!(config["auto_destroy"], false);
@@ -226,9 +224,12 @@ fn assert_one_shot(machine: &MachineSnapshot) {
     assert_eq!(machine.image, "ghcr.io/acme/agent-implement-runner:latest");
 }
 
-fn assert_shut_in(container: &MachineSnapshot) {
+fn assert_container_isolation(container: &MachineSnapshot) {
     let host = &container.create_request["HostConfig"];
-    assert!(host["Init"].is_null(), "it would keep the environment");
+    assert!(
+        host["Init"].is_null(),
+        "Docker's init would keep the environment"
+    );
     assert_eq!(
         container.create_request["Entrypoint"],
         serde_json::json!([])
@@ -241,63 +242,62 @@ fn assert_shut_in(container: &MachineSnapshot) {
     assert_eq!(host["NanoCpus"], 1_000_000_000);
     assert!(host["PidsLimit"].as_u64().is_some_and(|limit| limit > 0));
     assert!(host["Tmpfs"]["/tmp"].is_string());
-    for open in ["Binds", "Mounts", "Devices", "CapAdd"] {
-        assert!(host[open].is_null(), "{open}");
+    for option in ["Binds", "Mounts", "Devices", "CapAdd"] {
+        assert!(host[option].is_null(), "{option}");
     }
     assert_eq!(container.create_request["User"], "1000:1000");
     assert_eq!(container.image, "agent-implement-runner:local");
 }
 
-/// Flagged, dispatched, and held at work by a script that never ends.
-async fn at_work(host: HostKind) -> TestEnv {
-    let world = TestEnv::with_options(making(host, EngineMode::manual())).await;
-    world.set_agent_script("ENG-1", Script::new().pass([ScriptStep::Hang]));
-    world.create_labelled_issue("ENG-1", "Add a feature");
-    world.tick().await;
-    world
-        .wait_until("the machine runs", || {
-            let machine = world.machine(host);
-            let log = match host {
-                HostKind::Vm => world.vendors.fly().log(&machine.id),
-                HostKind::Local => world.vendors.docker().log(&machine.id),
-            };
-            machine.running && !log.is_empty()
-        })
-        .await;
-    world
+/// Environment with a dispatched run whose agent hangs.
+async fn env_with_running_job(host: HostKind) -> TestEnv {
+    let env = TestEnv::with_options(options_for(host, EngineMode::manual())).await;
+    env.set_agent_script("ENG-1", Script::new().pass([ScriptStep::Hang]));
+    env.create_labelled_issue("ENG-1", "Add a feature");
+    env.tick().await;
+    env.wait_until("the machine runs", || {
+        let machine = env.machine(host);
+        let log = match host {
+            HostKind::Vm => env.vendors.fly().log(&machine.id),
+            HostKind::Local => env.vendors.docker().log(&machine.id),
+        };
+        machine.running && !log.is_empty()
+    })
+    .await;
+    env
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_that_ends_without_a_word_is_judged_after_a_grace_and_taken_down() {
+async fn fails_the_job_and_cleans_up_when_a_machine_ends_without_reporting() {
     for host in HOSTS {
         for out_of_memory in [false, true] {
-            let world = at_work(host).await;
-            let id = world.machine(host).id;
+            let env = env_with_running_job(host).await;
+            let id = env.machine(host).id;
             match (host, out_of_memory) {
-                (_, false) => world.kill(host, &id),
-                (HostKind::Vm, true) => world.vendors.fly().kill_out_of_memory(&id),
-                (HostKind::Local, true) => world.vendors.docker().kill_out_of_memory(&id),
+                (_, false) => env.kill(host, &id),
+                (HostKind::Vm, true) => env.vendors.fly().kill_out_of_memory(&id),
+                (HostKind::Local, true) => env.vendors.docker().kill_out_of_memory(&id),
             }
-            world.tick().await;
-            assert!(world.only_job().is_active(), "its report may still come");
-            world.advance_clock(2 * MINUTE - SECOND);
-            world.tick().await;
-            assert!(world.only_job().is_active());
-            world.advance_clock(SECOND);
-            world.tick().await;
-            let how = if out_of_memory {
+            env.tick().await;
+            assert!(env.only_job().is_active(), "the report may still arrive");
+            env.advance_clock(2 * MINUTE - SECOND);
+            env.tick().await;
+            assert!(env.only_job().is_active());
+            env.advance_clock(SECOND);
+            env.tick().await;
+            let cause = if out_of_memory {
                 "out of memory"
             } else {
                 "exit code 137"
             };
-            let reason = format!("the session ended with {how} and reported no result");
+            let reason = format!("the session ended with {cause} and reported no result");
             let label = match host {
                 HostKind::Vm => "session_failed",
                 HostKind::Local => "container_failed",
             };
-            let told = world.told();
+            let comments = env.comment_headlines();
             assert_eq!(
-                told[..4],
+                comments[..4],
                 [
                     "Session machine created. Cloning repo and running setup...".to_owned(),
                     format!("Session failed: {reason}. Machine will be cleaned up."),
@@ -305,15 +305,15 @@ async fn a_machine_that_ends_without_a_word_is_judged_after_a_grace_and_taken_do
                     format!("Log excerpt (`{label}`)"),
                 ]
             );
-            assert!(is_duration(&told[4]), "{told:#?}");
-            assert!(world.machines(host).is_empty());
-            world.finish().await;
+            assert!(is_duration(&comments[4]), "{comments:#?}");
+            assert!(env.machines(host).is_empty());
+            env.finish().await;
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_has_an_hour_and_its_log_is_read_before_it_goes() {
+async fn times_out_a_session_after_an_hour_and_keeps_its_log_excerpt() {
     for (host, timeout, label) in [
         (
             HostKind::Vm,
@@ -326,87 +326,88 @@ async fn a_session_has_an_hour_and_its_log_is_read_before_it_goes() {
             "container_timeout",
         ),
     ] {
-        let world = at_work(host).await;
-        world.advance_clock(60 * MINUTE - SECOND);
-        world.tick().await;
-        assert!(world.only_job().is_active());
-        world.advance_clock(SECOND);
-        world.tick().await;
+        let env = env_with_running_job(host).await;
+        env.advance_clock(60 * MINUTE - SECOND);
+        env.tick().await;
+        assert!(env.only_job().is_active());
+        env.advance_clock(SECOND);
+        env.tick().await;
+        assert_eq!(env.only_job().state, JobState::TimedOut { reason: timeout });
+        let comments = env.comment_headlines();
         assert_eq!(
-            world.only_job().state,
-            JobState::TimedOut { reason: timeout }
-        );
-        let told = world.told();
-        assert_eq!(
-            told[1..4],
+            comments[1..4],
             [
                 "Session timed out: the run exceeded its time budget of 60 minutes. Machine will be cleaned up.".to_owned(),
                 "Implementation failed: the run exceeded its time budget of 60 minutes".to_owned(),
                 format!("Log excerpt (`{label}`)"),
             ]
         );
-        assert_eq!(told[4], "Session machine cleaned up. Duration: 1h 0m 0s");
-        let log = world.admin_get("/api/log").await;
+        assert_eq!(
+            comments[4],
+            "Session machine cleaned up. Duration: 1h 0m 0s"
+        );
+        let log = env.admin_get("/api/log").await;
         assert_eq!(log[0]["timeoutReason"], timeout.as_str());
-        assert!(world.machines(host).is_empty());
-        world.finish().await;
+        assert!(env.machines(host).is_empty());
+        env.finish().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_that_vanishes_ends_its_run() {
+async fn fails_the_job_of_a_vanished_machine() {
     for host in HOSTS {
-        let world = at_work(host).await;
-        let id = world.machine(host).id;
+        let env = env_with_running_job(host).await;
+        let id = env.machine(host).id;
         match host {
-            HostKind::Vm => world.vendors.fly().remove(&id),
-            HostKind::Local => world.vendors.docker().remove(&id),
+            HostKind::Vm => env.vendors.fly().remove(&id),
+            HostKind::Local => env.vendors.docker().remove(&id),
         }
-        world.tick().await;
-        world.advance_clock(2 * MINUTE);
-        world.tick().await;
-        let told = world.told();
+        env.tick().await;
+        env.advance_clock(2 * MINUTE);
+        env.tick().await;
+        let comments = env.comment_headlines();
         let reason = "the session ended with its machine gone and reported no result";
-        assert_eq!(told[2], format!("Implementation failed: {reason}"));
-        assert!(is_duration(&told[3]), "there is no log to show: {told:#?}");
-        world.finish().await;
+        assert_eq!(comments[2], format!("Implementation failed: {reason}"));
+        assert!(
+            is_duration(&comments[3]),
+            "there is no log to show: {comments:#?}"
+        );
+        env.finish().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_whose_making_was_not_heard_of_is_adopted() {
+async fn adopts_a_machine_whose_create_response_was_lost() {
     for (host, lost) in [
         (HostKind::Vm, vec!["POST /v1/apps"]),
         (HostKind::Local, vec!["/containers/create", "/start"]),
     ] {
-        let world = TestEnv::with_options(making(host, EngineMode::Running)).await;
+        let env = TestEnv::with_options(options_for(host, EngineMode::Running)).await;
         for call in lost {
-            world
-                .faults_of(host)
+            env.faults_of(host)
                 .inject_on_match(call, InjectedFault::DropResponse);
         }
-        world.create_labelled_issue("ENG-1", "Add a feature");
-        world
-            .wait_until("the machine is known", || {
-                let jobs = world.jobs("ENG-1");
-                jobs.first().is_some_and(|job| job.run.is_some())
-            })
-            .await;
-        assert_eq!(world.faults_of(host).pending(), 0);
-        assert!(world.machines(host).len() <= 1);
-        let job = world.wait_for_job_end("ENG-1").await;
+        env.create_labelled_issue("ENG-1", "Add a feature");
+        env.wait_until("the machine is known", || {
+            let jobs = env.jobs("ENG-1");
+            jobs.first().is_some_and(|job| job.run.is_some())
+        })
+        .await;
+        assert_eq!(env.faults_of(host).pending(), 0);
+        assert!(env.machines(host).len() <= 1);
+        let job = env.wait_for_job_end("ENG-1").await;
         assert_eq!(job.state, JobState::Completed);
-        assert_eq!(world.jobs("ENG-1").len(), 1);
-        world.finish().await;
+        assert_eq!(env.jobs("ENG-1").len(), 1);
+        env.finish().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_comes_back_goes_on_with_the_machines_it_left() {
+async fn resumes_watching_machines_after_a_restart() {
     let host = HostKind::Local;
-    let world = TestEnv::with_options(making(host, EngineMode::Running)).await;
-    let gate = Gate::new(&world);
-    world.set_agent_script(
+    let env = TestEnv::with_options(options_for(host, EngineMode::Running)).await;
+    let gate = Gate::new(&env);
+    env.set_agent_script(
         "ENG-1",
         Script::new().pass([
             gate.wait_step(),
@@ -416,34 +417,32 @@ async fn a_service_that_comes_back_goes_on_with_the_machines_it_left() {
             },
         ]),
     );
-    world.create_labelled_issue("ENG-1", "Add a feature");
-    world
-        .wait_until("the run is at work", || {
-            let jobs = world.jobs("ENG-1");
-            jobs.first()
-                .is_some_and(|job| job.state == JobState::Running)
-        })
-        .await;
-    let before = world.machine(host).id;
-    let again = TestEnvOptions {
+    env.create_labelled_issue("ENG-1", "Add a feature");
+    env.wait_until("the run is working", || {
+        let jobs = env.jobs("ENG-1");
+        jobs.first()
+            .is_some_and(|job| job.state == JobState::Running)
+    })
+    .await;
+    let before = env.machine(host).id;
+    let restart_options = TestEnvOptions {
         mappings: Vec::new(),
-        ..making(host, EngineMode::Running)
+        ..options_for(host, EngineMode::Running)
     };
-    let world = world.restart_service(again).await;
-    assert_eq!(world.machine(host).id, before);
-    world.kill(host, &before);
-    world
-        .wait_until("its end is seen", || {
-            world.only_job().run_ended_at.is_some()
-        })
-        .await;
-    world.stop().await;
+    let env = env.restart_service(restart_options).await;
+    assert_eq!(env.machine(host).id, before);
+    env.kill(host, &before);
+    env.wait_until("the end of the run is recorded", || {
+        env.only_job().run_ended_at.is_some()
+    })
+    .await;
+    env.stop().await;
 }
 
-/// The states of a job's steps, by name.
-fn steps(world: &TestEnv) -> Vec<(String, String)> {
-    let job = world.only_job().id;
-    let steps = world.app.store.read(|tx| steps::of_job(tx, &job)).unwrap();
+/// ID and status of each step of the only job.
+fn steps(env: &TestEnv) -> Vec<(String, String)> {
+    let job = env.only_job().id;
+    let steps = env.app.store.read(|tx| steps::of_job(tx, &job)).unwrap();
     steps
         .into_iter()
         .map(|step| (step.id, step.status))
@@ -451,7 +450,7 @@ fn steps(world: &TestEnv) -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_may_be_kept_for_a_person_until_its_time_is_over() {
+async fn keeps_a_session_alive_until_its_timeout() {
     let rows = [
         (SessionMode::Interactive, default_script()),
         (
@@ -460,130 +459,132 @@ async fn a_session_may_be_kept_for_a_person_until_its_time_is_over() {
         ),
     ];
     for (session_mode, script) in rows {
-        let world = TestEnv::with_options(TestEnvOptions {
+        let env = TestEnv::with_options(TestEnvOptions {
             mappings: vec![Mapping {
                 session_mode,
                 ..mapping()
             }],
-            ..making(HostKind::Vm, EngineMode::manual())
+            ..options_for(HostKind::Vm, EngineMode::manual())
         })
         .await;
-        world.set_agent_script("ENG-1", script);
-        world.create_labelled_issue("ENG-1", "Add a feature");
-        world.tick().await;
-        world
-            .wait_until("the session is kept", || {
-                steps(&world).contains(&("hold".to_owned(), "running".to_owned()))
-            })
-            .await;
-        let done = steps(&world);
-        let worked = done.iter().any(|(id, _)| id == "feedback-loop");
-        assert_eq!(worked, session_mode == SessionMode::Hybrid, "{done:#?}");
-        assert!(world.repo().pulls().is_empty());
-        world.tick().await;
-        assert!(world.only_job().is_active());
-        assert!(world.machine(HostKind::Vm).running);
-        world.advance_clock(60 * MINUTE);
-        world.tick().await;
-        let timeout = TimeoutReason::MachineTimeout;
+        env.set_agent_script("ENG-1", script);
+        env.create_labelled_issue("ENG-1", "Add a feature");
+        env.tick().await;
+        env.wait_until("the session is kept", || {
+            steps(&env).contains(&("hold".to_owned(), "running".to_owned()))
+        })
+        .await;
+        let done = steps(&env);
+        let implemented = done.iter().any(|(id, _)| id == "feedback-loop");
         assert_eq!(
-            world.only_job().state,
-            JobState::TimedOut { reason: timeout }
+            implemented,
+            session_mode == SessionMode::Hybrid,
+            "{done:#?}"
         );
-        assert!(world.machines(HostKind::Vm).is_empty());
-        world.finish().await;
+        assert!(env.repo().pulls().is_empty());
+        env.tick().await;
+        assert!(env.only_job().is_active());
+        assert!(env.machine(HostKind::Vm).running);
+        env.advance_clock(60 * MINUTE);
+        env.tick().await;
+        let timeout = TimeoutReason::MachineTimeout;
+        assert_eq!(env.only_job().state, JobState::TimedOut { reason: timeout });
+        assert!(env.machines(HostKind::Vm).is_empty());
+        env.finish().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_without_room_is_asked_again_and_told_of_when_that_lasts() {
-    let world = TestEnv::with_options(making(HostKind::Vm, EngineMode::manual())).await;
-    world.vendors.fly().set_out_of_capacity(true);
-    world.create_labelled_issue("ENG-1", "Add a feature");
-    world.tick().await;
-    assert_eq!(world.only_job().state, JobState::Reserved);
-    let owed = world.app.store.read(outbox::pending).unwrap();
-    let error = owed[0].last_error.clone().unwrap();
+async fn retries_a_host_without_capacity_then_fails_the_job() {
+    let env = TestEnv::with_options(options_for(HostKind::Vm, EngineMode::manual())).await;
+    env.vendors.fly().set_out_of_capacity(true);
+    env.create_labelled_issue("ENG-1", "Add a feature");
+    env.tick().await;
+    assert_eq!(env.only_job().state, JobState::Reserved);
+    let entries = env.app.store.read(outbox::pending).unwrap();
+    let error = entries[0].last_error.clone().unwrap();
     assert!(
-        error.contains("no room for the machine: could not reserve"),
+        error.contains("no capacity for the machine: could not reserve"),
         "{error}"
     );
-    assert!(owed[0].outcome_unknown_since.is_none(), "nothing was made");
+    assert!(
+        entries[0].outcome_unknown_since.is_none(),
+        "no machine was created"
+    );
 
-    world.vendors.fly().set_out_of_capacity(false);
-    world.advance_clock(MINUTE);
-    world.tick().await;
-    assert!(world.only_job().dispatched_at.is_some());
-    world.kill(HostKind::Vm, &world.machine(HostKind::Vm).id);
-    world.tick().await;
-    world.advance_clock(2 * MINUTE);
-    world.tick().await;
+    env.vendors.fly().set_out_of_capacity(false);
+    env.advance_clock(MINUTE);
+    env.tick().await;
+    assert!(env.only_job().dispatched_at.is_some());
+    env.kill(HostKind::Vm, &env.machine(HostKind::Vm).id);
+    env.tick().await;
+    env.advance_clock(2 * MINUTE);
+    env.tick().await;
 
-    world.vendors.fly().set_out_of_capacity(true);
-    world.create_labelled_issue("ENG-2", "Add another");
-    world.tick().await;
-    world.advance_clock(31 * MINUTE);
-    world.tick().await;
-    let job = world.jobs("ENG-2").pop().unwrap();
+    env.vendors.fly().set_out_of_capacity(true);
+    env.create_labelled_issue("ENG-2", "Add another");
+    env.tick().await;
+    env.advance_clock(31 * MINUTE);
+    env.tick().await;
+    let job = env.jobs("ENG-2").pop().unwrap();
     assert_eq!(job.state.status(), "failed");
-    let told = world.comments("ENG-2");
-    assert!(told[0].starts_with("Implementation failed: the run could not be dispatched: the host has no room for the machine: could not reserve resource"), "{told:#?}");
-    assert_eq!(told.len(), 1, "no machine, no session: {told:#?}");
-    world.finish().await;
+    let comments = env.comments("ENG-2");
+    assert!(comments[0].starts_with("Implementation failed: the run could not be dispatched: the host has no capacity for the machine: could not reserve resource"), "{comments:#?}");
+    assert_eq!(comments.len(), 1, "no machine, no session: {comments:#?}");
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_is_fetched_when_it_is_not_there() {
+async fn pulls_a_missing_image() {
     let host = HostKind::Local;
     let image = |image: &str| {
-        let mut made = making(host, EngineMode::manual());
-        made.extra_flags
+        let mut options = options_for(host, EngineMode::manual());
+        options
+            .extra_flags
             .push(("--local-runner-image", image.to_owned()));
-        made
+        options
     };
-    let world = TestEnv::with_options(image("localhost:5000/acme/runner")).await;
-    world
-        .vendors
+    let env = TestEnv::with_options(image("localhost:5000/acme/runner")).await;
+    env.vendors
         .docker()
         .add_registry_image("localhost:5000/acme/runner:latest");
-    world.create_labelled_issue("ENG-1", "Add a feature");
-    world.tick().await;
-    let container = world.machine(host);
+    env.create_labelled_issue("ENG-1", "Add a feature");
+    env.tick().await;
+    let container = env.machine(host);
     assert_eq!(container.image, "localhost:5000/acme/runner");
-    world.stop().await;
+    env.stop().await;
 
-    let world = TestEnv::with_options(image("acme/nowhere:1")).await;
-    world.create_labelled_issue("ENG-1", "Add a feature");
-    world.tick().await;
-    assert_eq!(world.only_job().state.status(), "failed");
-    let told = world.told();
+    let env = TestEnv::with_options(image("acme/nowhere:1")).await;
+    env.create_labelled_issue("ENG-1", "Add a feature");
+    env.tick().await;
+    assert_eq!(env.only_job().state.status(), "failed");
+    let comments = env.comment_headlines();
     assert_eq!(
-        told,
+        comments,
         [
-            "Implementation failed: the run could not be dispatched: the image acme/nowhere:1 is not there and could not be fetched: pull access denied for acme/nowhere:1, repository does not exist"
+            "Implementation failed: the run could not be dispatched: image acme/nowhere:1 not found locally, and pulling it failed: pull access denied for acme/nowhere:1, repository does not exist"
         ]
     );
-    world.finish().await;
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shadow_runs_beside_the_run_that_counts_and_is_told_to_nobody() {
-    let world = TestEnv::with_options(TestEnvOptions {
+async fn runs_a_shadow_job_without_reporting_it() {
+    let env = TestEnv::with_options(TestEnvOptions {
         session_hosts: true,
         extra_flags: vec![("--runner-mode", "shadow".to_owned())],
         ..TestEnvOptions::default()
     })
     .await;
-    world.create_labelled_issue("ENG-1", "Add a feature");
-    world
-        .wait_until("both have ended", || {
-            let jobs = world.jobs("ENG-1");
-            jobs.len() == 2 && jobs.iter().all(|job| !job.is_active())
-        })
-        .await;
-    world.wait_for_empty_outbox().await;
+    env.create_labelled_issue("ENG-1", "Add a feature");
+    env.wait_until("both have ended", || {
+        let jobs = env.jobs("ENG-1");
+        jobs.len() == 2 && jobs.iter().all(|job| !job.is_active())
+    })
+    .await;
+    env.wait_for_empty_outbox().await;
     let (mut shadows, mut real): (Vec<Job>, Vec<Job>) =
-        world.jobs("ENG-1").into_iter().partition(|job| job.shadow);
+        env.jobs("ENG-1").into_iter().partition(|job| job.shadow);
     let (shadow, real) = (shadows.remove(0), real.remove(0));
     assert_eq!(
         (real.runner, shadow.runner),
@@ -593,7 +594,7 @@ async fn a_shadow_runs_beside_the_run_that_counts_and_is_told_to_nobody() {
     assert_eq!(shadow.state, JobState::Completed, "{shadow:#?}");
     assert_eq!(shadow.branch, format!("{}-shadow", real.branch));
     assert_eq!((&shadow.pull, shadow.result_accepted), (&None, true));
-    let repo = world.repo();
+    let repo = env.repo();
     assert_eq!(repo.pulls().len(), 1, "one pull request");
     for branch in [&real.branch, &shadow.branch] {
         let written = repo.read_file(branch, "feature.txt");
@@ -601,18 +602,18 @@ async fn a_shadow_runs_beside_the_run_that_counts_and_is_told_to_nobody() {
     }
     let pull = real.pull.unwrap();
     assert_eq!(
-        world.comments("ENG-1"),
+        env.comments("ENG-1"),
         [format!(
             "Pull request opened: [#{}]({})",
             pull.number, pull.url
         )],
-        "one history"
+        "only the real run comments"
     );
-    assert_eq!(world.vendors.chat().messages().len(), 2);
-    assert!(world.machines(HostKind::Vm).is_empty());
-    let log = world.admin_get("/api/log").await;
+    assert_eq!(env.vendors.chat().messages().len(), 2);
+    assert!(env.machines(HostKind::Vm).is_empty());
+    let log = env.admin_get("/api/log").await;
     let rows = log.as_array().unwrap().iter();
     let shadows = rows.filter(|row| row["shadow"] == true).count();
     assert_eq!((log.as_array().unwrap().len(), shadows), (2, 1), "two runs");
-    world.finish().await;
+    env.finish().await;
 }

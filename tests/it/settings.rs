@@ -1,4 +1,4 @@
-//! What operators change at run time, and what the environment makes of it.
+//! Settings that operators change in the panel, and overrides by the environment.
 
 use serde_json::{Value, json};
 use store::Store;
@@ -23,7 +23,7 @@ fn setting(runtime: Value, stored: Value, env: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_setting_counts_from_the_next_start_and_the_environment_beats_it() {
+async fn setting_applies_after_a_restart_and_the_environment_overrides_it() {
     let store = Store::in_memory().unwrap();
     let (first, token) = server(&["--vm-sessions-region", "fra"], &store).await;
     let none = Value::Null;
@@ -37,16 +37,19 @@ async fn a_setting_counts_from_the_next_start_and_the_environment_beats_it() {
     assert_eq!(shown["restartRequired"], json!(false));
 
     let body = json!({"vmSessionsApp": " sessions-1 ", "vmSessionsRegion": "ams"});
-    let told = first.send("POST", PATH, &token, body.to_string()).await;
-    assert_eq!(told.status, 200, "{told:?}");
+    let response = first.send("POST", PATH, &token, body.to_string()).await;
+    assert_eq!(response.status, 200, "{response:?}");
     let stored = json!("sessions-1");
     assert_eq!(
-        told.body["vmSessionsApp"],
+        response.body["vmSessionsApp"],
         setting(none.clone(), stored.clone(), none.clone())
     );
-    assert_eq!(told.body["vmSessionsRegion"], region(json!("ams")));
-    assert_eq!(told.body["restartRequired"], json!(true));
-    assert_eq!(first.send("GET", PATH, &token, None).await.body, told.body);
+    assert_eq!(response.body["vmSessionsRegion"], region(json!("ams")));
+    assert_eq!(response.body["restartRequired"], json!(true));
+    assert_eq!(
+        first.send("GET", PATH, &token, None).await.body,
+        response.body
+    );
 
     let (second, token) = server(&[], &store).await;
     let shown = second.send("GET", PATH, &token, None).await.body;
@@ -59,26 +62,26 @@ async fn a_setting_counts_from_the_next_start_and_the_environment_beats_it() {
         setting(stored.clone(), stored.clone(), none.clone())
     );
     assert_eq!(shown["restartRequired"], json!(false));
-    let told = second.send("POST", PATH, &token, r#"{"vmSessionsApp":""}"#.to_owned());
-    let told = told.await.body;
-    assert_eq!(told["vmSessionsApp"], setting(stored, none.clone(), none));
+    let response = second.send("POST", PATH, &token, r#"{"vmSessionsApp":""}"#.to_owned());
+    let shown = response.await.body;
+    assert_eq!(shown["vmSessionsApp"], setting(stored, none.clone(), none));
     assert_eq!(
-        told["vmSessionsRegion"]["storedValue"],
+        shown["vmSessionsRegion"]["storedValue"],
         json!("ams"),
-        "left out, left alone"
+        "a missing field must stay unchanged"
     );
-    assert_eq!(told["restartRequired"], json!(true));
+    assert_eq!(shown["restartRequired"], json!(true));
 }
 
 #[tokio::test]
-async fn a_bad_setting_is_refused_and_nothing_is_stored() {
+async fn rejects_a_bad_setting_and_stores_nothing() {
     let store = Store::in_memory().unwrap();
     let (server, token) = server(&[], &store).await;
     let rule = |name: &str| {
         format!("{name} must be letters, digits and '-', beginning with a letter or digit")
     };
     let invalid = "Invalid request body".to_owned();
-    for (body, sentence) in [
+    for (body, error) in [
         ("", invalid.clone()),
         ("{", invalid.clone()),
         ("[]", invalid),
@@ -89,14 +92,14 @@ async fn a_bad_setting_is_refused_and_nothing_is_stored() {
             rule("vmSessionsRegion"),
         ),
     ] {
-        let told = server.send("POST", PATH, &token, body.to_owned()).await;
-        assert_eq!(told.error(), (400, sentence.as_str()), "{body}");
+        let response = server.send("POST", PATH, &token, body.to_owned()).await;
+        assert_eq!(response.error(), (400, error.as_str()), "{body}");
     }
     let shown = server.send("GET", PATH, &token, None).await.body;
     assert_eq!(shown["vmSessionsApp"]["storedValue"], Value::Null);
     assert_eq!(shown["vmSessionsRegion"]["runtimeValue"], json!("iad"));
-    let stranger = server.send("GET", PATH, "", None).await;
-    assert_eq!(stranger.error(), (401, "Unauthorized"));
-    let wrong = server.send("DELETE", PATH, &token, None).await;
-    assert_eq!(wrong.error(), (405, "Method not allowed"));
+    let unauthenticated = server.send("GET", PATH, "", None).await;
+    assert_eq!(unauthenticated.error(), (401, "Unauthorized"));
+    let wrong_method = server.send("DELETE", PATH, &token, None).await;
+    assert_eq!(wrong_method.error(), (405, "Method not allowed"));
 }

@@ -1,5 +1,5 @@
-//! The real binary at its start: settings that are refused, settings that are misspelt, and whose files
-//! it makes; and where the commands look for an installed service.
+//! Start of the real binary: rejected and misspelled settings, file permissions, and the lookup of an
+//! installed service by the commands.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -21,9 +21,9 @@ use crate::test_env::{EngineMode, TestEnv, TestEnvOptions};
 const MISCONFIGURED: i32 = 78;
 
 #[test]
-fn weak_secrets_plain_http_and_bad_levels_are_refused_in_one_message() {
+fn rejects_weak_secrets_plain_http_and_bad_levels_in_one_message() {
     let dir = tempfile::tempdir().unwrap();
-    let refused = command(&["serve"])
+    let output = command(&["serve"])
         .env("PORT", "none")
         .env("DATA_DIR", dir.path())
         .env("ADMIN_ACCESS_CODE", "x")
@@ -35,8 +35,8 @@ fn weak_secrets_plain_http_and_bad_levels_are_refused_in_one_message() {
         .env("LOG_LEVEL", "loud")
         .output()
         .unwrap();
-    let (code, _, told) = exit_and_output(&refused);
-    assert_eq!(code, MISCONFIGURED, "{told}");
+    let (code, _, stderr) = exit_and_output(&output);
+    assert_eq!(code, MISCONFIGURED, "{stderr}");
     for problem in [
         "PORT must be a port number",
         "ADMIN_ACCESS_CODE must be at least 8 bytes long",
@@ -46,13 +46,13 @@ fn weak_secrets_plain_http_and_bad_levels_are_refused_in_one_message() {
         "RUNNER_CALLBACK_BASE_URL must be an https address",
         "LOG_LEVEL must be error, warn, info",
     ] {
-        assert!(told.contains(problem), "{problem}: {told}");
+        assert!(stderr.contains(problem), "{problem}: {stderr}");
     }
-    assert_eq!(told.lines().count(), 8, "{told}");
+    assert_eq!(stderr.lines().count(), 8, "{stderr}");
 }
 
 #[test]
-fn store_and_logs_are_for_their_owner_alone() {
+fn store_and_logs_are_readable_by_their_owner_only() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let service = ServiceProcess::start(&data, &[]);
@@ -87,7 +87,7 @@ fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn misspelt_settings_and_credentials_are_named() {
+fn warns_about_misspelled_settings_and_credentials() {
     let dir = tempfile::tempdir().unwrap();
     let credentials = dir.path().join("credentials");
     fs::create_dir(&credentials).unwrap();
@@ -96,47 +96,47 @@ fn misspelt_settings_and_credentials_are_named() {
         "https://chat/canary",
     )
     .unwrap();
-    // The start ends here, after the log has begun.
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let ended = command(&["serve"])
-        .env("PORT", taken.local_addr().unwrap().port().to_string())
+    // The used port ends the start after the log has begun.
+    let used = TcpListener::bind("127.0.0.1:0").unwrap();
+    let output = command(&["serve"])
+        .env("PORT", used.local_addr().unwrap().port().to_string())
         .env("DATA_DIR", dir.path().join("data"))
         .env("CREDENTIALS_DIRECTORY", &credentials)
         .env("LINEAR_APIKEY", "lin_canary")
         .output()
         .unwrap();
-    let (_, _, told) = exit_and_output(&ended);
+    let (_, _, stderr) = exit_and_output(&output);
     for notice in [
         "The variable LINEAR_APIKEY is not a setting. Did you mean LINEAR_API_KEY?",
         "The credential NOTIFY_WEBHOOK_URL.txt is not read. Rename the file if you mean NOTIFY_WEBHOOK_URL.",
     ] {
         let is_warned = |line: &str| line.contains("WARN") && line.contains(notice);
-        assert!(told.lines().any(is_warned), "{notice}: {told}");
+        assert!(stderr.lines().any(is_warned), "{notice}: {stderr}");
     }
-    assert!(!told.contains("canary"), "{told}");
+    assert!(!stderr.contains("canary"), "{stderr}");
 }
 
 #[test]
-fn an_error_is_said_once() {
-    let ended = command(&["serve"])
+fn prints_an_error_once() {
+    let output = command(&["serve"])
         .env("PORT", "0")
         .env("DATA_DIR", "/dev/null/data")
         .output()
         .unwrap();
-    let (code, _, told) = exit_and_output(&ended);
-    assert_eq!(code, 1, "{told}");
-    assert_eq!(told.matches("os error").count(), 1, "{told}");
+    let (code, _, stderr) = exit_and_output(&output);
+    assert_eq!(code, 1, "{stderr}");
+    assert_eq!(stderr.matches("os error").count(), 1, "{stderr}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plain_token_that_may_change_workflows_stops_the_start() {
-    let town = TestEnv::with_options(TestEnvOptions::default())
+async fn rejects_a_personal_token_that_may_change_workflows_at_start() {
+    let stopped = TestEnv::with_options(TestEnvOptions::default())
         .await
         .stop_service()
         .await;
-    town.vendors.github().set_token_scopes("repo, workflow");
-    let token = town.vendors.github().personal_token().to_owned();
-    let making = |allowed: &str| TestEnvOptions {
+    stopped.vendors.github().set_token_scopes("repo, workflow");
+    let token = stopped.vendors.github().personal_token().to_owned();
+    let options = |allowed: &str| TestEnvOptions {
         omitted_flags: &["--github-app-id", "--github-app-private-key"],
         extra_flags: vec![
             ("--github-token", token.clone()),
@@ -144,74 +144,75 @@ async fn a_plain_token_that_may_change_workflows_stops_the_start() {
         ],
         ..TestEnvOptions::default()
     };
-    let mut line = town.command_line("http://127.0.0.1:9", &making("false"));
-    line.extend(["--port".to_owned(), "0".to_owned()]);
-    let (first, code) = tokio::task::spawn_blocking(move || first_words(&line))
+    let mut arguments = stopped.command_line("http://127.0.0.1:9", &options("false"));
+    arguments.extend(["--port".to_owned(), "0".to_owned()]);
+    let (log, code) = tokio::task::spawn_blocking(move || serve_until_ready(&arguments))
         .await
         .unwrap();
-    assert_eq!(code, Some(MISCONFIGURED), "{first}");
-    assert!(first.contains("ALLOW_WORKFLOW_TOKEN=true"), "{first}");
-    assert!(!first.contains(&token), "{first}");
-    let allowed = tokio::task::block_in_place(|| town.start_process(&making("true")));
+    assert_eq!(code, Some(MISCONFIGURED), "{log}");
+    assert!(log.contains("ALLOW_WORKFLOW_TOKEN=true"), "{log}");
+    assert!(!log.contains(&token), "{log}");
+    let allowed = tokio::task::block_in_place(|| stopped.start_process(&options("true")));
     assert_eq!(allowed.stop(), 0);
-    town.vendors.stop_and_kill_runs().await;
+    stopped.vendors.stop_and_kill_runs().await;
 }
 
-/// What the service writes until it runs or ends, and the code with which it ended.
-fn first_words(line: &[String]) -> (String, Option<i32>) {
+/// Starts the service and kills it once it is ready. Returns its log and its exit code.
+fn serve_until_ready(arguments: &[String]) -> (String, Option<i32>) {
     let mut service = command(&["serve"])
-        .args(line)
+        .args(arguments)
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut told = String::new();
+    let mut log = String::new();
     for line in BufReader::new(service.stderr.take().unwrap()).lines() {
         let line = line.unwrap();
-        told.push_str(&line);
+        log.push_str(&line);
         if line.contains("is running.") {
             service.kill().unwrap();
         }
     }
-    (told, service.wait().unwrap().code())
+    (log, service.wait().unwrap().code())
 }
 
-/// Whatever the token might do when the service started.
+/// The scopes of the token may change while the service runs.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_run_is_handed_a_plain_token_that_may_change_workflows() {
-    let asleep = TestEnv::with_options(TestEnvOptions::default())
+async fn runs_get_no_personal_token_that_may_change_workflows() {
+    let stopped = TestEnv::with_options(TestEnvOptions::default())
         .await
         .stop_service()
         .await;
-    let token = asleep.vendors.github().personal_token().to_owned();
-    let making = TestEnvOptions {
+    let token = stopped.vendors.github().personal_token().to_owned();
+    let options = TestEnvOptions {
         mappings: Vec::new(),
         omitted_flags: &["--github-app-id", "--github-app-private-key"],
         extra_flags: vec![("--github-token", token.clone())],
         engine: EngineMode::manual(),
         ..TestEnvOptions::default()
     };
-    let world = asleep.start_service(making).await;
+    let env = stopped.start_service(options).await;
     let job = Job {
         nonce_hash: Some(sha256_hex("the nonce")),
         ..dispatched_job("J1", JobKind::Implementation)
     };
-    let put = world.app.store.write(move |tx| jobs::put(tx, &job));
+    let put = env.app.store.write(move |tx| jobs::put(tx, &job));
     put.await.unwrap();
     for (scopes, status) in [("repo, workflow", 500), ("repo", 200)] {
-        world.vendors.github().set_token_scopes(scopes);
-        let asked = client_builder().build().unwrap();
-        let asked = asked.post(format!("{}/api/token", world.address));
-        let told = send_checked(asked.json(&json!({"nonce": "the nonce", "owner": "acme"}))).await;
-        assert_eq!(told.status, status, "{scopes}: {}", told.body);
-        assert_eq!(told.body.to_string().contains(&token), status == 200);
+        env.vendors.github().set_token_scopes(scopes);
+        let client = client_builder().build().unwrap();
+        let request = client.post(format!("{}/api/token", env.address));
+        let body = json!({"nonce": "the nonce", "owner": "acme"});
+        let response = send_checked(request.json(&body)).await;
+        assert_eq!(response.status, status, "{scopes}: {}", response.body);
+        assert_eq!(response.body.to_string().contains(&token), status == 200);
     }
-    world.stop().await;
+    env.stop().await;
 }
 
-/// As the installed package has it: the environment file is in `/etc`. In a mount namespace, so that this
-/// machine's own folder stays as it is.
+/// The installed package has its environment file in `/etc`. The test mounts its own `/etc` in a mount
+/// namespace, so that the machine stays unchanged.
 #[test]
-fn the_commands_find_an_installed_service() {
+fn commands_find_an_installed_service() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     drop(Store::open(&data).unwrap());
@@ -230,40 +231,40 @@ fn the_commands_find_an_installed_service() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let (mut told, mut wrong) = (String::new(), String::new());
+    let (mut stdout, mut stderr) = (String::new(), String::new());
     child
         .stdout
         .take()
         .unwrap()
-        .read_to_string(&mut told)
+        .read_to_string(&mut stdout)
         .unwrap();
     child
         .stderr
         .take()
         .unwrap()
-        .read_to_string(&mut wrong)
+        .read_to_string(&mut stderr)
         .unwrap();
     let status = child.wait().unwrap();
-    let made = told.strip_prefix("ready\n").ok_or(wrong.clone());
-    let Some(told) = require("namespaces", "an installed service", made) else {
+    let ready = stdout.strip_prefix("ready\n").ok_or(stderr.clone());
+    let Some(stdout) = require("namespaces", "an installed service", ready) else {
         return;
     };
-    assert!(status.success(), "{told}{wrong}");
+    assert!(status.success(), "{stdout}{stderr}");
     assert_eq!(
-        told, "ok: 0 entries, head none\nok: 0 entries, head none\n",
-        "{wrong}"
+        stdout, "ok: 0 entries, head none\nok: 0 entries, head none\n",
+        "{stderr}"
     );
     let notice = "agent-implement: using /etc/agent-implement/agent-implement.env";
-    assert_eq!(wrong.matches(notice).count(), 1, "{wrong}");
-    assert!(wrong.contains("there is no store in /nowhere"), "{wrong}");
+    assert_eq!(stderr.matches(notice).count(), 1, "{stderr}");
+    assert!(stderr.contains("there is no store in /nowhere"), "{stderr}");
 }
 
 #[test]
-fn a_head_that_is_no_hash_is_a_wrong_command_line() {
+fn rejects_an_audit_head_that_is_not_a_hash() {
     let dir = tempfile::tempdir().unwrap();
     drop(Store::open(dir.path()).unwrap());
     let data = dir.path().to_str().unwrap();
-    let (code, told, wrong) = exit_and_output(&run(&[
+    let (code, stdout, stderr) = exit_and_output(&run(&[
         "audit",
         "verify",
         "--data-dir",
@@ -271,5 +272,5 @@ fn a_head_that_is_no_hash_is_a_wrong_command_line() {
         "--head",
         "abc",
     ]));
-    assert_eq!((code, told.as_str()), (2, ""), "{wrong}");
+    assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
 }

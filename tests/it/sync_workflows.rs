@@ -1,4 +1,4 @@
-//! Syncing a project's workflows: one pull request, whatever happens, and nothing of the team's lost.
+//! Workflow sync: one pull request per repository, and changes of the team are kept.
 
 use domain::mapping::Mapping;
 use fake_vendors::{FakeRepo, FakeService, InjectedFault};
@@ -15,31 +15,31 @@ const PLAN: &str = ".github/workflows/agent-plan.yml";
 const TRIGGER: &str = ".github/workflows/comment-trigger.yml";
 const CONFIG: &str = ".agent-implement/config.yml";
 
-async fn sync(world: &TestEnv) -> Value {
-    let (status, told) = world.admin_request(Method::POST, PATH, None).await;
-    assert_eq!(status, 200, "{told}");
-    told
+async fn sync(env: &TestEnv) -> Value {
+    let (status, answer) = env.admin_request(Method::POST, PATH, None).await;
+    assert_eq!(status, 200, "{answer}");
+    answer
 }
 
-async fn refused(world: &TestEnv) -> String {
-    let (status, told) = world.admin_request(Method::POST, PATH, None).await;
-    assert_eq!(status, 500, "{told}");
-    told["error"].as_str().unwrap().to_owned()
+async fn sync_error(env: &TestEnv) -> String {
+    let (status, answer) = env.admin_request(Method::POST, PATH, None).await;
+    assert_eq!(status, 500, "{answer}");
+    answer["error"].as_str().unwrap().to_owned()
 }
 
-async fn put(world: &TestEnv, mapping: Mapping) {
-    let put = world.app.store.write(move |tx| mappings::put(tx, &mapping));
+async fn put(env: &TestEnv, mapping: Mapping) {
+    let put = env.app.store.write(move |tx| mappings::put(tx, &mapping));
     put.await.unwrap();
 }
 
-/// What changes at the host from here on.
-fn writes(world: &TestEnv) -> Vec<String> {
-    let asked = world
+/// Changing requests to GitHub, without token requests.
+fn changing_requests(env: &TestEnv) -> Vec<String> {
+    let requests = env
         .vendors
         .requests()
         .for_service(FakeService::GitHub)
         .into_iter();
-    let changing = asked.filter(|one| one.method != "GET" && !one.url.contains("access_tokens"));
+    let changing = requests.filter(|one| one.method != "GET" && !one.url.contains("access_tokens"));
     changing
         .map(|one| format!("{} {}", one.method, one.url))
         .collect()
@@ -51,9 +51,9 @@ fn head(repo: &FakeRepo, branch: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repository_gets_one_pull_request_that_grows_until_it_is_merged() {
-    let world = TestEnv::start().await;
-    let repo = world.repo();
-    let opened = sync(&world).await;
+    let env = TestEnv::start().await;
+    let repo = env.repo();
+    let opened = sync(&env).await;
     let pull = &repo.pulls()[0];
     assert_eq!(
         opened,
@@ -79,32 +79,35 @@ async fn a_repository_gets_one_pull_request_that_grows_until_it_is_merged() {
         repo.read_file("main", "README.md")
     );
 
-    // Asked again, it offers the same and writes nothing.
-    world.vendors.requests().clear();
-    let again = sync(&world).await;
+    // A repeated sync returns the same pull request and writes nothing.
+    env.vendors.requests().clear();
+    let again = sync(&env).await;
     assert_eq!(again["status"], "pr-existing");
     assert_eq!(again["prNumber"], opened["prNumber"]);
     assert_eq!(again["changedFiles"], opened["changedFiles"]);
-    assert_eq!(writes(&world), [""; 0]);
+    assert_eq!(changing_requests(&env), [""; 0]);
 
-    // The team works on the branch and on its base; the mapping wants more.
-    let ours = "Build with make.\n";
-    repo.commit(BRANCH, &[("WORKFLOW.md", ours)], "How we build")
+    // The team commits to the branch and its base; the mapping now needs planning.
+    let team_guidance = "Build with make.\n";
+    repo.commit(BRANCH, &[("WORKFLOW.md", team_guidance)], "How we build")
         .unwrap();
     repo.remove_files(BRANCH, &[CONFIG], "No settings of our own")
         .unwrap();
     repo.commit("main", &[("README.md", "# The shop\n")], "Rename")
         .unwrap();
-    put(&world, planning_mapping()).await;
-    let grown = sync(&world).await;
+    put(&env, planning_mapping()).await;
+    let grown = sync(&env).await;
     assert_eq!(grown["status"], "pr-updated");
     assert_eq!(grown["prNumber"], opened["prNumber"]);
     assert_eq!(
         grown["changedFiles"],
         json!([IMPLEMENT, PLAN, TRIGGER, "WORKFLOW.md"]),
-        "no starter is pushed on a team that works on the branch"
+        "no starter file is added to a branch with commits of the team"
     );
-    assert_eq!(repo.read_file(BRANCH, "WORKFLOW.md").as_deref(), Some(ours));
+    assert_eq!(
+        repo.read_file(BRANCH, "WORKFLOW.md").as_deref(),
+        Some(team_guidance)
+    );
     assert_eq!(
         repo.read_file(BRANCH, "README.md").as_deref(),
         Some("# The shop\n")
@@ -112,11 +115,11 @@ async fn a_repository_gets_one_pull_request_that_grows_until_it_is_merged() {
     assert_eq!(
         repo.commits(BRANCH)[1].sha,
         head(&repo, "main"),
-        "it stands on its base"
+        "the branch is rebased"
     );
     assert_eq!(repo.pulls().len(), 1);
 
-    // Merged, there is nothing left but the starters that the team has done without.
+    // After the merge, all files are up to date. Removed starter files are not added again.
     repo.commit(
         BRANCH,
         &[(CONFIG, "{}\n"), ("PLANNING.md", "Plan.\n")],
@@ -124,124 +127,127 @@ async fn a_repository_gets_one_pull_request_that_grows_until_it_is_merged() {
     )
     .unwrap();
     repo.merge_pull(pull.number).unwrap();
-    world.vendors.requests().clear();
-    let done = sync(&world).await;
+    env.vendors.requests().clear();
+    let done = sync(&env).await;
     assert_eq!(
         (&done["status"], &done["prNumber"]),
         (&json!("up-to-date"), &Value::Null)
     );
     assert_eq!(done["changedFiles"], json!([]));
-    assert_eq!(writes(&world), [""; 0]);
+    assert_eq!(changing_requests(&env), [""; 0]);
 
-    // A workflow that somebody has changed in place is offered as it should be.
+    // A workflow changed on the base branch is offered with its template content.
     repo.commit(
         "main",
         &[(IMPLEMENT, "on: push\n"), (CONFIG, "")],
         "Break it",
     )
     .unwrap();
-    let mended = sync(&world).await;
+    let restored = sync(&env).await;
     assert_eq!(
-        (&mended["status"], &mended["changedFiles"]),
+        (&restored["status"], &restored["changedFiles"]),
         (&json!("pr-opened"), &json!([IMPLEMENT]))
     );
-    assert_ne!(mended["prNumber"], opened["prNumber"]);
+    assert_ne!(restored["prNumber"], opened["prNumber"]);
     assert_eq!(repo.read_file(BRANCH, IMPLEMENT), Some(workflow));
     assert_eq!(
         repo.read_file(BRANCH, CONFIG).as_deref(),
         Some(""),
-        "a starter is the team's"
+        "a starter file belongs to the team"
     );
 
-    let (status, told) = world
+    let (status, answer) = env
         .admin_request(Method::POST, "/api/mappings/OPS/sync-workflows", None)
         .await;
-    assert_eq!((status, &told), (404, &json!({"error": "Team not found"})));
-    assert_eq!(world.admin_request(Method::GET, PATH, None).await.0, 405);
-    world.finish().await;
+    assert_eq!(
+        (status, &answer),
+        (404, &json!({"error": "Team not found"}))
+    );
+    assert_eq!(env.admin_request(Method::GET, PATH, None).await.0, 405);
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sync_says_which_permission_is_missing_and_works_once_it_is_given() {
-    let world = TestEnv::start().await;
-    let github = world.vendors.github();
+async fn a_sync_returns_the_missing_permission_or_branch() {
+    let env = TestEnv::start().await;
+    let github = env.vendors.github();
     for permission in ["workflows", "pull_requests"] {
         github.deny_permission(permission);
-        let told = refused(&world).await;
+        let error = sync_error(&env).await;
         assert!(
-            told.contains(&format!(
+            error.contains(&format!(
                 "The App lacks the permission {permission}: write on acme/shop"
             )),
-            "{told}"
+            "{error}"
         );
         github.grant_permission(permission);
     }
-    assert_eq!(sync(&world).await["status"], "pr-opened");
+    assert_eq!(sync(&env).await["status"], "pr-opened");
     put(
-        &world,
+        &env,
         Mapping {
             default_branch: "trunk".into(),
             ..mapping()
         },
     )
     .await;
-    let told = refused(&world).await;
+    let error = sync_error(&env).await;
     assert!(
-        told.starts_with("acme/shop has no branch trunk, or it is hidden"),
-        "{told}"
+        error.starts_with("acme/shop has no branch trunk, or the App may not read it"),
+        "{error}"
     );
-    world.repo().commit("trunk", &[("a", "a")], "Grow").unwrap();
-    let told = refused(&world).await;
+    env.repo().commit("trunk", &[("a", "a")], "Grow").unwrap();
+    let error = sync_error(&env).await;
     assert!(
-        told.contains("has the open pull request") && told.contains(" to main;"),
-        "{told}"
+        error.contains("has the open pull request") && error.contains(" to main;"),
+        "{error}"
     );
     put(
-        &world,
+        &env,
         Mapping {
             repo: "none".into(),
             ..mapping()
         },
     )
     .await;
-    let told = refused(&world).await;
+    let error = sync_error(&env).await;
     assert!(
-        told.starts_with("acme/none has no branch main, or it is hidden"),
-        "{told}"
+        error.starts_with("acme/none has no branch main, or the App may not read it"),
+        "{error}"
     );
     put(
-        &world,
+        &env,
         Mapping {
             workflow_file: "comment-trigger.yml".into(),
             ..mapping()
         },
     )
     .await;
-    let told = refused(&world).await;
+    let error = sync_error(&env).await;
     assert!(
-        told.contains("comment-trigger.yml is named for two different workflows"),
-        "{told}"
+        error.contains("comment-trigger.yml is named for two different workflows"),
+        "{error}"
     );
-    world.finish().await;
+    env.finish().await;
 
-    let world = TestEnv::with_options(TestEnvOptions {
+    let env = TestEnv::with_options(TestEnvOptions {
         omitted_flags: &["--github-app-id", "--github-app-private-key"],
         ..TestEnvOptions::default()
     })
     .await;
-    assert!(refused(&world).await.contains("set GITHUB_APP_ID"));
-    world.finish().await;
+    assert!(sync_error(&env).await.contains("set GITHUB_APP_ID"));
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn syncs_at_once_and_lost_answers_make_one_pull_request() {
-    // Two teams share the repository; each asks twice at once.
+async fn concurrent_syncs_and_lost_responses_make_one_pull_request() {
+    // Two teams share the repository; each sends two concurrent requests.
     let other = Mapping {
         team_key: "OPS".into(),
         ..planning_mapping()
     };
-    let world = TestEnv::with_mappings([mapping(), other]).await;
-    let faults = world.vendors.faults(FakeService::GitHub);
+    let env = TestEnv::with_mappings([mapping(), other]).await;
+    let faults = env.vendors.faults(FakeService::GitHub);
     for lost in [
         "POST /repos/acme/shop/git/refs",
         "POST /repos/acme/shop/pulls",
@@ -253,15 +259,15 @@ async fn syncs_at_once_and_lost_answers_make_one_pull_request() {
         InjectedFault::ErrorStatus(502),
     );
     let ops = "/api/mappings/OPS/sync-workflows";
-    let told = futures_util::future::join_all([PATH, ops, PATH, ops].map(|path| {
-        let world = &world;
-        async move { world.admin_request(Method::POST, path, None).await }
+    let answers = futures_util::future::join_all([PATH, ops, PATH, ops].map(|path| {
+        let env = &env;
+        async move { env.admin_request(Method::POST, path, None).await }
     }))
     .await;
     assert_eq!(faults.pending(), 0);
-    let pulls = world.repo().pulls();
+    let pulls = env.repo().pulls();
     assert_eq!(pulls.len(), 1, "{pulls:#?}");
-    for (status, body) in told {
+    for (status, body) in answers {
         assert_eq!(
             (status, &body["prNumber"]),
             (200, &json!(pulls[0].number)),
@@ -270,38 +276,41 @@ async fn syncs_at_once_and_lost_answers_make_one_pull_request() {
         let files = body["changedFiles"].as_array().unwrap();
         assert!(
             files.contains(&json!(PLAN)),
-            "both need what one of them wants: {body}"
+            "the pull request contains the files of both teams: {body}"
         );
     }
-    world.finish().await;
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_is_limited_is_not_waited_for_and_the_sync_follows() {
-    let world = TestEnv::start().await;
-    let faults = world.vendors.faults(FakeService::GitHub);
+async fn a_rate_limited_sync_is_queued_for_retry() {
+    let env = TestEnv::start().await;
+    let faults = env.vendors.faults(FakeService::GitHub);
     let reset = std::time::SystemTime::now() + std::time::Duration::from_secs(3600);
     faults.rate_limit_until(Some(reset));
-    let told = refused(&world).await;
-    assert!(told.contains("the sync is tried again by itself"), "{told}");
-    // It waits like any other errand, and can be dropped like one.
-    let owed = world.admin_get("/api/outbox").await;
-    assert_eq!(owed["pending"][0]["name"], "sync workflows", "{owed}");
-    let id = owed["pending"][0]["id"].as_str().unwrap();
+    let error = sync_error(&env).await;
+    assert!(
+        error.contains("the sync is retried automatically"),
+        "{error}"
+    );
+    // The sync is an outbox entry and can be dropped.
+    let outbox = env.admin_get("/api/outbox").await;
+    assert_eq!(outbox["pending"][0]["name"], "sync workflows", "{outbox}");
+    let id = outbox["pending"][0]["id"].as_str().unwrap();
     let path = format!("/api/outbox/{id}");
-    let (status, told) = world.admin_request(Method::DELETE, &path, None).await;
-    assert_eq!((status, told), (200, json!({"deleted": true})));
+    let (status, answer) = env.admin_request(Method::DELETE, &path, None).await;
+    assert_eq!((status, answer), (200, json!({"deleted": true})));
     faults.clear();
-    world.finish().await;
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repository_on_a_cloud_gets_the_role_and_the_operators_image() {
+async fn a_cloud_project_gets_the_role_and_the_configured_image() {
     let cloud = json!({
         "teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main",
         "provider": "cloud", "cloudRegion": "eu-west-1",
     });
-    let world = TestEnv::with_options(TestEnvOptions {
+    let env = TestEnv::with_options(TestEnvOptions {
         extra_flags: vec![(
             "--session-image",
             "registry.test/agents/runner:next".to_owned(),
@@ -309,16 +318,19 @@ async fn a_repository_on_a_cloud_gets_the_role_and_the_operators_image() {
         ..TestEnvOptions::default()
     })
     .await;
-    world.admin_post("/api/mappings", cloud).await;
-    sync(&world).await;
-    let workflow = world.repo().read_file(BRANCH, IMPLEMENT).unwrap();
-    for words in [
+    env.admin_post("/api/mappings", cloud).await;
+    sync(&env).await;
+    let workflow = env.repo().read_file(BRANCH, IMPLEMENT).unwrap();
+    for expected_text in [
         "'registry.test/agents/runner:next'",
         "startsWith(inputs.runner_image, 'registry.test/agents/')",
         "role-to-assume: ${{ secrets.CLOUD_ROLE_ARN }}",
         "id-token: write",
     ] {
-        assert!(workflow.contains(words), "{words} in {workflow}");
+        assert!(
+            workflow.contains(expected_text),
+            "{expected_text} in {workflow}"
+        );
     }
-    world.finish().await;
+    env.finish().await;
 }

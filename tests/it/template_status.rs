@@ -1,4 +1,4 @@
-//! Whose workflows are out of date, and what an old one does to a dispatch.
+//! Template status of target repositories, and dispatches to outdated workflows.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ const STATUS: &str = "/api/admin/template-status";
 const IMPLEMENT: &str = ".github/workflows/agent-implement.yml";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repository_with_an_old_workflow_says_so_until_it_is_synced() {
-    let world = TestEnv::with_mapping(planning_mapping()).await;
-    let repo = world.repo();
+async fn an_outdated_workflow_is_reported_until_it_is_synced() {
+    let env = TestEnv::with_mapping(planning_mapping()).await;
+    let repo = env.repo();
     let inputs = "      run_progress_token:\n";
     let old = IMPLEMENTATION_WORKFLOW.replace(inputs, "      token_of_old:\n");
     assert_ne!(old, IMPLEMENTATION_WORKFLOW);
@@ -25,7 +25,7 @@ async fn a_repository_with_an_old_workflow_says_so_until_it_is_synced() {
     repo.remove_files("main", &[".github/workflows/agent-plan.yml"], "Lose")
         .unwrap();
     let file = |path: &str, status: &str| json!({"path": path, "status": status});
-    let before = world.admin_get(STATUS).await;
+    let before = env.admin_get(STATUS).await;
     assert_eq!(
         before,
         json!([{
@@ -38,17 +38,16 @@ async fn a_repository_with_an_old_workflow_says_so_until_it_is_synced() {
             ],
         }])
     );
-    world
-        .admin_post(
-            "/api/mappings",
-            json!({
-                "teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main",
-            }),
-        )
-        .await;
+    env.admin_post(
+        "/api/mappings",
+        json!({
+            "teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main",
+        }),
+    )
+    .await;
 
-    world.create_labelled_issue("ENG-1", "Add the feature");
-    let job = world.wait_for_job_end("ENG-1").await;
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    let job = env.wait_for_job_end("ENG-1").await;
     let JobState::Failed { reason, .. } = job.state else {
         panic!("{job:?}");
     };
@@ -57,50 +56,44 @@ async fn a_repository_with_an_old_workflow_says_so_until_it_is_synced() {
         reason.contains("Sync the workflows of this project"),
         "{reason}"
     );
-    let said = world.comments("ENG-1").join("\n");
+    let comments = env.comments("ENG-1").join("\n");
     assert!(
-        said.contains("Sync the workflows of this project"),
-        "{said}"
+        comments.contains("Sync the workflows of this project"),
+        "{comments}"
     );
-    let why = world.admin_get("/api/why/ENG-1").await.to_string();
+    let why = env.admin_get("/api/why/ENG-1").await.to_string();
     assert!(why.contains("Sync the workflows of this project"), "{why}");
 
-    let (_, synced) = world
+    let (_, synced) = env
         .admin_request(Method::POST, "/api/mappings/ENG/sync-workflows", None)
         .await;
     repo.merge_pull(synced["prNumber"].as_u64().unwrap())
         .unwrap();
-    let after = world.admin_get(STATUS).await;
+    let after = env.admin_get(STATUS).await;
     assert_eq!(after[0]["implementation"], "current", "{after}");
-    assert_eq!(after[0]["planning"], "current", "none is wanted now");
+    assert_eq!(after[0]["planning"], "current", "planning is off now");
 
-    // What was synced runs.
-    world
-        .vendors
+    // The synced workflow runs.
+    env.vendors
         .linear()
         .issue("ENG-1")
         .add_label("Agent-Implement");
-    let ended = || {
-        world
-            .jobs("ENG-1")
-            .get(1)
-            .is_some_and(|job| !job.is_active())
-    };
-    world.wait_until("the ticket ran again", ended).await;
-    world.wait_for_empty_outbox().await;
-    assert_eq!(world.jobs("ENG-1")[1].state, JobState::Completed);
-    world.finish().await;
+    let ended = || env.jobs("ENG-1").get(1).is_some_and(|job| !job.is_active());
+    env.wait_until("the ticket ran again", ended).await;
+    env.wait_for_empty_outbox().await;
+    assert_eq!(env.jobs("ENG-1")[1].state, JobState::Completed);
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn repositories_are_asked_once_each_and_only_for_what_is_new() {
+async fn each_repository_is_read_once_with_conditional_requests() {
     let team = |key: &str, repo: &str, branch: &str| Mapping {
         team_key: key.into(),
         repo: repo.into(),
         default_branch: branch.into(),
         ..mapping()
     };
-    let world = TestEnv::with_manual_engine([
+    let env = TestEnv::with_manual_engine([
         team("ENG", "shop", "main"),
         team("OPS", "shop", "main"),
         team("WEB", "shop", "gone"),
@@ -108,15 +101,15 @@ async fn repositories_are_asked_once_each_and_only_for_what_is_new() {
         team("BARE", "bare", "main"),
     ])
     .await;
-    let bare = world.vendors.github().repo("acme", "bare");
+    let bare = env.vendors.github().repo("acme", "bare");
     bare.seed(&[("README.md", "# Bare\n")], "Begin").unwrap();
-    let told = world.admin_get(STATUS).await;
-    let of = |key: &str, told: &Value| {
-        let all = told.as_array().unwrap().clone();
+    let report = env.admin_get(STATUS).await;
+    let of = |key: &str, report: &Value| {
+        let all = report.as_array().unwrap().clone();
         all.into_iter().find(|one| one["teamKey"] == key).unwrap()
     };
     for key in ["WEB", "LOST"] {
-        let project = of(key, &told);
+        let project = of(key, &report);
         assert_eq!(
             (&project["implementation"], &project["files"]),
             (&json!("error"), &json!([]))
@@ -126,13 +119,13 @@ async fn repositories_are_asked_once_each_and_only_for_what_is_new() {
             "{project}"
         );
     }
-    assert_eq!(of("BARE", &told)["implementation"], "missing");
-    assert_eq!(of("OPS", &told)["implementation"], "stale");
+    assert_eq!(of("BARE", &report)["implementation"], "missing");
+    assert_eq!(of("OPS", &report)["implementation"], "stale");
 
-    world.vendors.requests().clear();
-    assert_eq!(world.admin_get(STATUS).await, told);
-    let asked = world.vendors.requests().for_service(FakeService::GitHub);
-    let of_shop = asked
+    env.vendors.requests().clear();
+    assert_eq!(env.admin_get(STATUS).await, report);
+    let requests = env.vendors.requests().for_service(FakeService::GitHub);
+    let of_shop = requests
         .iter()
         .filter(|one| one.url.contains("/shop/contents/"));
     let answers: Vec<_> = of_shop.map(|one| one.status).collect();
@@ -145,14 +138,14 @@ async fn repositories_are_asked_once_each_and_only_for_what_is_new() {
         "{answers:?}"
     );
 
-    world.vendors.faults(FakeService::GitHub).set_outage(true);
-    world.advance_clock(Duration::from_secs(1));
-    let down = world.admin_get(STATUS).await;
+    env.vendors.faults(FakeService::GitHub).set_outage(true);
+    env.advance_clock(Duration::from_secs(1));
+    let down = env.admin_get(STATUS).await;
     assert_eq!(of("OPS", &down)["planning"], "error");
     assert!(
         of("OPS", &down)["error"].as_str().unwrap().contains("503"),
         "{down}"
     );
-    world.vendors.faults(FakeService::GitHub).clear();
-    world.finish().await;
+    env.vendors.faults(FakeService::GitHub).clear();
+    env.finish().await;
 }

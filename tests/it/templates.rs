@@ -1,4 +1,4 @@
-//! What the workflows that target repositories get must say.
+//! Workflow templates for target repositories: inputs, permissions and pinned actions.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,8 @@ use crate::test_env::{
     COMMENT_TRIGGER_WORKFLOW, IMPLEMENTATION_WORKFLOW, PLANNING_WORKFLOW, planning_mapping,
 };
 
-/// A dispatch that says everything a dispatch can say.
-fn whole(phase: RunPhase) -> RunConfig {
+/// Run configuration with every field set.
+fn full_config(phase: RunPhase) -> RunConfig {
     RunConfig {
         dispatch_id: "01J".into(),
         issue_id: "uuid".into(),
@@ -47,7 +47,7 @@ fn whole(phase: RunPhase) -> RunConfig {
     }
 }
 
-fn read(template: &str) -> Value {
+fn parse(template: &str) -> Value {
     serde_saphyr::from_str(template).unwrap()
 }
 
@@ -57,33 +57,33 @@ fn both_workflows_declare_exactly_the_inputs_of_a_dispatch() {
         (IMPLEMENTATION_WORKFLOW, RunPhase::Implementation),
         (PLANNING_WORKFLOW, RunPhase::Planning),
     ] {
-        let sent = whole(phase).to_inputs();
+        let sent = full_config(phase).to_inputs();
         let sent: BTreeSet<&str> = sent.keys().map(String::as_str).collect();
-        let workflow = read(template);
+        let workflow = parse(template);
         let declared = workflow["on"]["workflow_dispatch"]["inputs"].as_object();
         let declared: BTreeSet<&str> = declared.unwrap().keys().map(String::as_str).collect();
         assert_eq!(declared, sent, "{phase:?}");
-        assert!(declared.len() <= 25, "the host takes no more");
+        assert!(declared.len() <= 25, "GitHub accepts at most 25 inputs");
     }
 }
 
-/// A workflow as a repository gets it whose model is served by this provider.
-fn synced(file: &str, provider: ModelProvider) -> Value {
+/// Workflow as synced to a repository with this model provider.
+fn synced_workflow(file: &str, provider: ModelProvider) -> Value {
     let mapping = Mapping {
         provider,
         ..planning_mapping()
     };
     let all = templates::desired_templates(&mapping.target_repo(), &[mapping], None).unwrap();
     let path = format!(".github/workflows/{file}");
-    read(&all.into_iter().find(|one| one.path == path).unwrap().text)
+    parse(&all.into_iter().find(|one| one.path == path).unwrap().text)
 }
 
 #[test]
-fn each_workflow_has_the_rights_it_needs_and_no_more() {
+fn each_workflow_has_minimal_permissions() {
     let reads = json!({"contents": "read", "packages": "read"});
     let writes = json!({"contents": "write", "pull-requests": "write", "checks": "read", "statuses": "read", "packages": "read"});
     let region = "eu-west-1".to_owned();
-    for (file, job, rights) in [
+    for (file, job, permissions) in [
         ("agent-plan.yml", "plan", reads),
         ("agent-implement.yml", "implement", writes),
     ] {
@@ -94,14 +94,14 @@ fn each_workflow_has_the_rights_it_needs_and_no_more() {
             },
         ] {
             let is_cloud = provider != ModelProvider::Direct;
-            let workflow = synced(file, provider);
-            let mut rights = rights.clone();
+            let workflow = synced_workflow(file, provider);
+            let mut permissions = permissions.clone();
             if is_cloud {
-                rights["id-token"] = json!("write");
+                permissions["id-token"] = json!("write");
             }
             assert_eq!(workflow["permissions"], json!({}));
             let job = &workflow["jobs"][job];
-            assert_eq!(job["permissions"], rights, "{file}");
+            assert_eq!(job["permissions"], permissions, "{file}");
             let name = workflow["run-name"].as_str().unwrap();
             assert!(name.contains("${{ inputs.dispatch_id }}"), "{name}");
             let steps = job["steps"].as_array().unwrap();
@@ -123,7 +123,7 @@ fn each_workflow_has_the_rights_it_needs_and_no_more() {
 }
 
 #[test]
-fn foreign_actions_are_named_by_their_commit() {
+fn third_party_actions_are_pinned_to_a_commit() {
     for template in [
         IMPLEMENTATION_WORKFLOW,
         PLANNING_WORKFLOW,
@@ -146,8 +146,8 @@ fn foreign_actions_are_named_by_their_commit() {
 }
 
 #[test]
-fn the_comment_trigger_has_no_right_no_foreign_action_and_no_foreign_text_in_its_script() {
-    let workflow = read(COMMENT_TRIGGER_WORKFLOW);
+fn the_comment_trigger_has_no_permissions_actions_or_event_text_in_its_script() {
+    let workflow = parse(COMMENT_TRIGGER_WORKFLOW);
     assert_eq!(
         workflow["on"],
         serde_json::json!({"issue_comment": {"types": ["created"]}})

@@ -1,7 +1,7 @@
-//! A whole world for a story: the town of stand-in vendors, the engine, HTTP, and real CI runs.
+//! Complete test environment: fake vendors, the engine, the HTTP server, and real CI runs.
 //!
-//! A story ends with [`World::end`], which fails when anything is left undelivered, given up or
-//! running: what nobody looked at is a fault, too.
+//! A test ends with [`TestEnv::finish`]. It fails if an outbox entry is pending or dead, or if a job is
+//! still active.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -31,54 +31,62 @@ use crate::contracts;
 use crate::process::ServiceProcess;
 use crate::test_ticket::split_comments;
 
-/// The workflows that target repositories get.
+/// Implementation workflow that is installed in target repositories.
 pub const IMPLEMENTATION_WORKFLOW: &str =
     include_str!("../../templates/workflows/agent-implement.yml");
+/// Planning workflow that is installed in target repositories.
 pub const PLANNING_WORKFLOW: &str = include_str!("../../templates/workflows/agent-plan.yml");
+/// Workflow that is installed in target repositories and reacts to pull-request comments.
 pub const COMMENT_TRIGGER_WORKFLOW: &str =
     include_str!("../../templates/workflows/comment-trigger.yml");
 
-/// How long may any one thing in a story take?
+/// Maximum duration of one wait in a test.
 pub const TIMEOUT: Duration = Duration::from_secs(300);
 
 pub use test_support::app_key;
 
+/// Fake vendors and a running service.
 pub struct TestEnv {
+    /// Fake vendors on loopback.
     pub vendors: FakeVendors,
+    /// State of the service.
     pub app: App,
+    /// Base URL of the service.
     pub address: String,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
-    /// Ways in from elsewhere; gone with the world.
-    doors: Vec<Door>,
+    /// Forwards from the external address, if one is set.
+    forwards: Vec<PortForward>,
     dir: tempfile::TempDir,
 }
 
-/// How a world differs from the usual one.
+/// Deviations from the default environment.
 pub struct TestEnvOptions {
+    /// Mappings stored before the service starts.
     pub mappings: Vec<Mapping>,
-    /// Flags of the usual configuration that are left out.
+    /// Flags of the default configuration to leave out.
     pub omitted_flags: &'static [&'static str],
-    /// Flags beside it.
+    /// Flags added to the default configuration.
     pub extra_flags: Vec<(&'static str, String)>,
-    /// Whether the town's hosts of session machines are configured.
+    /// Whether the fake session hosts (Fly and Docker) are configured.
     pub session_hosts: bool,
-    /// Another address of this machine, from which the town and the service are seen by containers.
+    /// Non-loopback address of this machine under which containers reach the fake vendors and the service.
     pub external_ip: Option<IpAddr>,
+    /// Mode of the engine.
     pub engine: EngineMode,
-    /// A folder of real agents, instead of the one that plays scripts.
+    /// Folder with real agents that replaces the scripted agent.
     pub agents_dir: Option<PathBuf>,
-    /// Whether the town's workflow runs are only records.
+    /// Whether workflow runs are only recorded and not executed.
     pub fake_runs: bool,
 }
 
-/// Who turns the engine.
+/// Trigger and clock of the engine.
 #[derive(Debug, Clone)]
 pub enum EngineMode {
-    /// It turns by itself, on the machine's clock.
+    /// Runs in the background on the system clock.
     Running,
-    /// Nothing happens between two calls of [`World::turn`], and time stands still until this clock
-    /// is advanced. Runs of the town go on by themselves.
+    /// Works only in [`TestEnv::tick`], on this clock. The clock moves only when a test advances it.
+    /// Workflow runs of the fake vendors continue in the background.
     Manual(Clock),
 }
 
@@ -98,7 +106,7 @@ impl Default for TestEnvOptions {
 }
 
 impl EngineMode {
-    /// By hand, and the clock is now.
+    /// Returns the manual mode with a clock that is set to the current time.
     pub fn manual() -> Self {
         EngineMode::Manual(Clock::manual(Clock::System.now()))
     }
@@ -112,50 +120,50 @@ impl EngineMode {
 }
 
 impl TestEnv {
-    /// A town with team `ENG` mapped to `acme/shop`, and the engine alive.
+    /// Starts an environment with team `ENG` mapped to `acme/shop` and a running engine.
     pub async fn start() -> Self {
         Self::with_mappings([mapping()]).await
     }
 
-    /// The same, with this mapping.
+    /// Starts an environment with one mapping.
     pub async fn with_mapping(mapping: Mapping) -> Self {
         Self::with_mappings([mapping]).await
     }
 
-    /// The same with other mappings. Jira has project `OPS`.
-    pub async fn with_mappings(given: impl IntoIterator<Item = Mapping>) -> Self {
+    /// Starts an environment with these mappings. The fake Jira has project `OPS`.
+    pub async fn with_mappings(mappings: impl IntoIterator<Item = Mapping>) -> Self {
         Self::with_options(TestEnvOptions {
-            mappings: given.into_iter().collect(),
+            mappings: mappings.into_iter().collect(),
             ..TestEnvOptions::default()
         })
         .await
     }
 
-    /// A world with these mappings whose engine is turned by hand.
-    pub async fn with_manual_engine(given: impl IntoIterator<Item = Mapping>) -> Self {
+    /// Starts an environment with these mappings and a manual engine.
+    pub async fn with_manual_engine(mappings: impl IntoIterator<Item = Mapping>) -> Self {
         Self::with_options(TestEnvOptions {
-            mappings: given.into_iter().collect(),
+            mappings: mappings.into_iter().collect(),
             engine: EngineMode::manual(),
             ..TestEnvOptions::default()
         })
         .await
     }
 
-    /// A world as it is asked for.
-    pub async fn with_options(making: TestEnvOptions) -> Self {
+    /// Starts an environment with these options.
+    pub async fn with_options(options: TestEnvOptions) -> Self {
         static PROVIDER: Once = Once::new();
         PROVIDER.call_once(|| {
             let _ = rustls::crypto::ring::default_provider().install_default();
         });
         let dir = tempfile::tempdir().unwrap();
         let program = env!("CARGO_BIN_EXE_agent-implement");
-        let mut options = FakeVendorsOptions::new(dir.path().join("town"), program);
-        options.app_key_pem = Some(app_key());
-        options.agents_dir.clone_from(&making.agents_dir);
-        options.fake_runs = making.fake_runs;
-        let town = FakeVendors::start(options).await.unwrap();
-        town.linear().ensure_team("ENG", "Engineering");
-        town.jira().ensure_project("OPS", "Operations");
+        let mut vendors_options = FakeVendorsOptions::new(dir.path().join("vendors"), program);
+        vendors_options.app_key_pem = Some(app_key());
+        vendors_options.agents_dir.clone_from(&options.agents_dir);
+        vendors_options.fake_runs = options.fake_runs;
+        let vendors = FakeVendors::start(vendors_options).await.unwrap();
+        vendors.linear().ensure_team("ENG", "Engineering");
+        vendors.jira().ensure_project("OPS", "Operations");
         let files = [
             ("README.md", "# Shop\n"),
             (
@@ -164,87 +172,96 @@ impl TestEnv {
             ),
             (".github/workflows/agent-plan.yml", PLANNING_WORKFLOW),
         ];
-        town.github()
+        vendors
+            .github()
             .repo("acme", "shop")
             .seed(&files, "Begin")
             .unwrap();
-        town.github()
+        vendors
+            .github()
             .repo("acme", "shop")
             .set_secret("ANTHROPIC_API_KEY", "sk-ant-canary-of-the-model");
         default_script()
-            .save(&town.scripts_dir(), "default")
+            .save(&vendors.scripts_dir(), "default")
             .unwrap();
-        Self::inhabit(town, dir, making).await
+        Self::start_with_vendors(vendors, dir, options).await
     }
 
-    /// The same town and store with the service started anew, as it is asked for now. Mappings that
-    /// are named are added.
-    pub async fn restart_service(self, making: TestEnvOptions) -> Self {
-        self.stop_service().await.start_service(making).await
+    /// Restarts the service with other options and keeps vendors and store. The mappings of the options
+    /// are added to the stored mappings.
+    pub async fn restart_service(self, options: TestEnvOptions) -> Self {
+        self.stop_service().await.start_service(options).await
     }
 
-    /// Stops the service alone, whatever it is doing.
+    /// Stops the service and leaves the vendors running.
     pub async fn stop_service(self) -> StoppedEnv {
         let Self {
-            vendors: town,
+            vendors,
             app,
             stop,
             tasks,
-            doors,
+            forwards,
             dir,
             ..
         } = self;
-        finish(&stop, tasks).await;
-        for door in doors {
-            door.shut().await;
+        stop_tasks(&stop, tasks).await;
+        for forward in forwards {
+            forward.close().await;
         }
         drop(app);
-        // Another process may open the store only once this one has let go of it.
+        // Another process can open the store only after this process has closed it.
         drop(open_store(&dir.path().join("data")).await);
-        StoppedEnv { vendors: town, dir }
+        StoppedEnv { vendors, dir }
     }
 
-    async fn inhabit(town: FakeVendors, dir: tempfile::TempDir, making: TestEnvOptions) -> Self {
+    /// Starts the service for fake vendors that are already running.
+    async fn start_with_vendors(
+        vendors: FakeVendors,
+        dir: tempfile::TempDir,
+        options: TestEnvOptions,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
-        let mut doors = Vec::new();
-        if let Some(ip) = making.external_ip {
-            for port in [town.port(), listener.local_addr().unwrap().port()] {
-                doors.push(door((ip, port).into(), ([127, 0, 0, 1], port).into()).await);
+        let mut forwards = Vec::new();
+        if let Some(ip) = options.external_ip {
+            for port in [vendors.port(), listener.local_addr().unwrap().port()] {
+                let to = ([127, 0, 0, 1], port).into();
+                forwards.push(forward_port((ip, port).into(), to).await);
             }
         }
         let store = open_store(&dir.path().join("data")).await;
-        let setting = AppOptions {
-            clock: making.engine.clock(),
-            timings: quick(),
+        let app_options = AppOptions {
+            clock: options.engine.clock(),
+            timings: short_timings(),
             ..AppOptions::default()
         };
-        let config = configured(&town, &address, &making);
-        let app = App::new(config, store, setting).unwrap();
-        for mapping in making.mappings {
+        let config = service_config(&vendors, &address, &options);
+        let app = App::new(config, store, app_options).unwrap();
+        for mapping in options.mappings {
             let put = app.store.write(move |tx| mappings::put(tx, &mapping));
             put.await.unwrap();
         }
         let (stop, signal) = ShutdownSignal::new();
-        let told = signal.clone();
-        let served = server::serve(app.clone(), listener, async move { told.requested().await });
+        let shutdown = signal.clone();
+        let served = server::serve(app.clone(), listener, async move {
+            shutdown.requested().await;
+        });
         let mut tasks = vec![tokio::spawn(async { served.await.unwrap() })];
-        if let EngineMode::Running = making.engine {
+        if let EngineMode::Running = options.engine {
             tasks.push(tokio::spawn(engine::run(app.clone(), signal)));
         }
         Self {
-            vendors: town,
+            vendors,
             app,
             address,
             stop,
             tasks,
-            doors,
+            forwards,
             dir,
         }
     }
 
-    /// One turn of an engine that is turned by hand: a poll, a look at what was said, what is owed, a
-    /// look at the runs, and what is owed then.
+    /// Runs one tick of a manual engine: poll, follow-ups, outbox, run monitor, outbox.
     pub async fn tick(&self) {
         engine::poll::run_once(&self.app).await.unwrap();
         engine::follow_up::run_once(&self.app).await.unwrap();
@@ -253,8 +270,8 @@ impl TestEnv {
         engine::outbox_worker::drain(&self.app).await.unwrap();
     }
 
-    /// Turns the engine by hand until nothing is owed: what was tried too early is due again only
-    /// when time passes.
+    /// Runs ticks of a manual engine until the outbox is empty. Advances the clock by a minute before each
+    /// tick, because an entry that failed is due again only later.
     pub async fn tick_until_drained(&self) {
         let began = Instant::now();
         while !self.app.store.read(outbox::queue_keys).unwrap().is_empty() {
@@ -264,27 +281,28 @@ impl TestEnv {
         }
     }
 
-    /// Turns an engine that is turned by hand until something holds.
+    /// Runs ticks of a manual engine until a condition holds.
     pub async fn tick_until(&self, what: &str, holds: impl Fn() -> bool) {
         let began = Instant::now();
         while !holds() {
-            let waits = began.elapsed() < TIMEOUT;
-            assert!(waits, "turned in vain until {what}\n{}", self.describe());
+            let in_time = began.elapsed() < TIMEOUT;
+            assert!(in_time, "timeout: {what}\n{}", self.describe());
             self.tick().await;
             tokio::time::sleep(Duration::from_millis(30)).await;
         }
     }
 
-    /// Lets time pass for an engine that is turned by hand.
+    /// Advances the clock of a manual engine.
     pub fn advance_clock(&self, span: Duration) {
         self.app.clock.advance(span);
     }
 
+    /// Returns the target repository `acme/shop`.
     pub fn repo(&self) -> FakeRepo {
         self.vendors.github().repo("acme", "shop")
     }
 
-    /// Files a ticket of team `ENG` and flags it.
+    /// Creates a Linear ticket and adds the trigger label.
     pub fn create_labelled_issue(&self, key: &str, title: &str) {
         self.vendors
             .linear()
@@ -294,24 +312,25 @@ impl TestEnv {
             .add_label("Agent-Implement");
     }
 
+    /// Sets the script of the agent for one ticket.
     pub fn set_agent_script(&self, ticket: &str, script: Script) {
         script.save(&self.vendors.scripts_dir(), ticket).unwrap();
     }
 
-    /// Lets both vendors misbehave by chance.
-    pub fn set_fault_rates(&self, dial: &FaultRates) {
+    /// Sets the rates of random faults for Linear, Jira, and GitHub.
+    pub fn set_fault_rates(&self, rates: &FaultRates) {
         self.vendors
             .faults(FakeService::Linear)
-            .set_rates(dial.clone());
+            .set_rates(rates.clone());
         self.vendors
             .faults(FakeService::Jira)
-            .set_rates(dial.clone());
+            .set_rates(rates.clone());
         self.vendors
             .faults(FakeService::GitHub)
-            .set_rates(dial.clone());
+            .set_rates(rates.clone());
     }
 
-    /// The jobs of a ticket, oldest first.
+    /// Returns the jobs of a ticket, oldest first.
     pub fn jobs(&self, key: &str) -> Vec<Job> {
         let linear = self.vendors.linear().issue(key).snapshot();
         let jira = || self.vendors.jira().issue(key).snapshot();
@@ -325,12 +344,12 @@ impl TestEnv {
             .unwrap()
     }
 
-    /// The comments of a ticket of team `ENG`, in parts.
+    /// Returns the comments of a Linear ticket, split by [`split_comments`].
     pub fn comments(&self, key: &str) -> Vec<String> {
         split_comments(self.vendors.linear().issue(key).comments())
     }
 
-    /// Waits until a ticket's last job has ended and everything owed for it is delivered.
+    /// Waits until the last job of a ticket has ended and the outbox is empty. Returns the job.
     pub async fn wait_for_job_end(&self, key: &str) -> Job {
         self.wait_until(&format!("{key} has ended"), || {
             self.jobs(key).last().is_some_and(|job| !job.is_active())
@@ -340,15 +359,15 @@ impl TestEnv {
         self.jobs(key).pop().unwrap()
     }
 
-    /// Waits until nothing is owed any more.
+    /// Waits until the outbox is empty.
     pub async fn wait_for_empty_outbox(&self) {
-        self.wait_until("everything is delivered", || {
+        self.wait_until("the outbox is empty", || {
             self.app.store.read(outbox::queue_keys).unwrap().is_empty()
         })
         .await;
     }
 
-    /// Waits for two whole polls, so that what the engine would do it has done.
+    /// Waits for two complete polls, so that the engine has acted on the current state.
     pub async fn wait_for_polls(&self) {
         let before = self.app.heartbeats.polls();
         self.app.notifiers.poll.notify_one();
@@ -356,31 +375,35 @@ impl TestEnv {
             .await;
     }
 
+    /// Waits until a condition holds.
+    ///
+    /// # Panics
+    /// After [`TIMEOUT`], with a description of the state.
     pub async fn wait_until(&self, what: &str, holds: impl Fn() -> bool) {
         let began = Instant::now();
         while !holds() {
             assert!(
                 began.elapsed() < TIMEOUT,
-                "waited in vain until {what}\n{}",
+                "timeout: {what}\n{}",
                 self.describe()
             );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
-    /// What a failed story needs to tell.
+    /// Returns the state that helps to debug a failed test.
     fn describe(&self) -> String {
         let jobs = self.app.store.read(|tx| jobs::latest(tx, 50)).unwrap();
-        let owed = self.app.store.read(outbox::pending).unwrap();
+        let pending = self.app.store.read(outbox::pending).unwrap();
         let runs = self.repo().runs();
         let logs: Vec<String> = runs.iter().map(|run| self.repo().run_log(run.id)).collect();
         format!(
-            "jobs {jobs:#?}\nowed {owed:#?}\nruns {runs:#?}\nlogs {}",
+            "jobs {jobs:#?}\npending outbox entries {pending:#?}\nruns {runs:#?}\nlogs {}",
             logs.join("\n---\n")
         )
     }
 
-    /// A token of the admin API.
+    /// Signs in and returns a token of the admin API.
     pub async fn sign_in(&self) -> String {
         let code = json!({ "code": ACCESS_CODE });
         let request = reqwest::Client::new().post(format!("{}/api/auth", self.address));
@@ -388,17 +411,17 @@ impl TestEnv {
         signed_in.body["token"].as_str().unwrap().to_owned()
     }
 
-    /// Asks the admin API, signed in.
+    /// Sends a GET request to the admin API and returns the body.
     pub async fn admin_get(&self, path: &str) -> Value {
         self.admin_request(Method::GET, path, None).await.1
     }
 
-    /// Asks the admin API to do something, signed in.
+    /// Sends a POST request to the admin API and returns the body.
     pub async fn admin_post(&self, path: &str, body: Value) -> Value {
         self.admin_request(Method::POST, path, Some(body)).await.1
     }
 
-    /// Asks the admin API, signed in, and answers status and body.
+    /// Signs in, sends a request to the admin API, and returns status and body.
     pub async fn admin_request(
         &self,
         method: Method,
@@ -413,110 +436,117 @@ impl TestEnv {
         if let Some(body) = body {
             request = request.json(&body);
         }
-        let told = send_checked(request).await;
-        (told.status, told.body)
+        let response = send_checked(request).await;
+        (response.status, response.body)
     }
 
-    /// The folder of everything: the town's state and the store.
+    /// Returns the folder that contains the vendors' state and the store.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Ends the story. Fails when anything was left undone.
+    /// Stops everything after checking that no work is left.
+    ///
+    /// # Panics
+    /// If an outbox entry is dead or a job is active.
     pub async fn finish(self) {
         self.set_fault_rates(&FaultRates::default());
         self.wait_for_empty_outbox().await;
         let dead = self.app.store.read(outbox::dead).unwrap();
-        assert!(dead.is_empty(), "given up: {dead:#?}");
+        assert!(dead.is_empty(), "dead outbox entries: {dead:#?}");
         let active = self.app.store.read(jobs::active).unwrap();
-        assert!(active.is_empty(), "still running: {active:#?}");
+        assert!(active.is_empty(), "active jobs: {active:#?}");
         self.stop().await;
     }
 
-    /// Stops everything, whatever it is doing.
+    /// Stops everything without checking for work that is left.
     pub async fn stop(self) {
-        finish(&self.stop, self.tasks).await;
+        stop_tasks(&self.stop, self.tasks).await;
         contracts::record_requests(&self.vendors);
         self.vendors.stop_and_kill_runs().await;
     }
 }
 
-/// A world whose service is stopped.
+/// Fake vendors and a store without a running service.
 pub struct StoppedEnv {
+    /// Fake vendors on loopback.
     pub vendors: FakeVendors,
     dir: tempfile::TempDir,
 }
 
 impl StoppedEnv {
-    /// What its service is told on its command line, when it is reached at an address.
-    pub fn command_line(&self, address: &str, making: &TestEnvOptions) -> Vec<String> {
+    /// Returns the service's command-line flags for a callback address.
+    pub fn command_line(&self, address: &str, options: &TestEnvOptions) -> Vec<String> {
         let data = self.dir.path().join("data").display().to_string();
-        let mut line = flags(&self.vendors, address, making);
-        line.extend(["--data-dir".to_owned(), data]);
-        line
+        let mut arguments = flags(&self.vendors, address, options);
+        arguments.extend(["--data-dir".to_owned(), data]);
+        arguments
     }
 
-    /// The folder of its store.
+    /// Returns the folder of the store.
     pub fn data_dir(&self) -> PathBuf {
         self.dir.path().join("data")
     }
 
-    /// Starts its service in a process of its own, which no run can reach.
-    pub fn start_process(&self, making: &TestEnvOptions) -> ServiceProcess {
-        let flags = flags(&self.vendors, "http://127.0.0.1:9", making);
+    /// Starts the service in a separate process. Its callback address is unreachable for runs.
+    pub fn start_process(&self, options: &TestEnvOptions) -> ServiceProcess {
+        let flags = flags(&self.vendors, "http://127.0.0.1:9", options);
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         ServiceProcess::start(&self.dir.path().join("data"), &flags)
     }
 
-    pub async fn start_service(self, making: TestEnvOptions) -> TestEnv {
-        TestEnv::inhabit(self.vendors, self.dir, making).await
+    /// Starts the service in this process.
+    pub async fn start_service(self, options: TestEnvOptions) -> TestEnv {
+        TestEnv::start_with_vendors(self.vendors, self.dir, options).await
     }
 }
 
-/// Holds agents back, whatever they may do, until it is opened.
+/// File that blocks agents until it exists.
 pub struct Gate(PathBuf);
 
 impl Gate {
-    /// A closed one.
-    pub fn new(world: &TestEnv) -> Self {
-        Self(world.dir().join("gate"))
+    /// Creates a closed gate.
+    pub fn new(env: &TestEnv) -> Self {
+        Self(env.dir().join("gate"))
     }
 
-    /// What an agent does that is to be held back.
+    /// Returns the script step that waits for the gate.
     pub fn wait_step(&self) -> ScriptStep {
         ScriptStep::wait_for_file(&self.0)
     }
 
+    /// Lets agents continue.
     pub fn open(&self) {
         std::fs::write(&self.0, "").unwrap();
     }
 
+    /// Blocks agents again.
     pub fn close(&self) {
-        // Mostly it is closed.
+        // The file is absent if the gate is closed already.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// A way in from elsewhere.
-struct Door(JoinHandle<()>);
+/// Task that forwards connections from one address to another.
+struct PortForward(JoinHandle<()>);
 
-impl Door {
-    /// Closes it; its address is free then.
-    async fn shut(self) {
+impl PortForward {
+    /// Stops forwarding and frees the address.
+    async fn close(self) {
         self.0.abort();
-        // Aborted is how it is meant to end.
+        // The error is the abort.
         let _ = self.0.await;
     }
 }
 
-/// Passes on whatever comes to one address to another.
-async fn door(from: SocketAddr, to: SocketAddr) -> Door {
+/// Forwards connections from one address to another.
+async fn forward_port(from: SocketAddr, to: SocketAddr) -> PortForward {
     let listener = TcpListener::bind(from).await.unwrap();
-    Door(tokio::spawn(async move {
+    PortForward(tokio::spawn(async move {
         while let Ok((mut outside, _)) = listener.accept().await {
             tokio::spawn(async move {
                 if let Ok(mut inside) = TcpStream::connect(to).await {
-                    // Either side may go away at any time.
+                    // Either side may close the connection at any time.
                     let _ = copy_bidirectional(&mut outside, &mut inside).await;
                 }
             });
@@ -524,7 +554,7 @@ async fn door(from: SocketAddr, to: SocketAddr) -> Door {
     }))
 }
 
-async fn finish(stop: &watch::Sender<bool>, tasks: Vec<JoinHandle<()>>) {
+async fn stop_tasks(stop: &watch::Sender<bool>, tasks: Vec<JoinHandle<()>>) {
     let _ = stop.send(true);
     for task in tasks {
         tokio::time::timeout(Duration::from_secs(20), task)
@@ -534,7 +564,7 @@ async fn finish(stop: &watch::Sender<bool>, tasks: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Opens the store, once the service that had it before has let go of it.
+/// Opens the store, waiting until the previous service has closed it.
 pub async fn open_store(dir: &Path) -> Store {
     let began = Instant::now();
     loop {
@@ -547,57 +577,58 @@ pub async fn open_store(dir: &Path) -> Store {
     }
 }
 
-fn configured(town: &FakeVendors, address: &str, making: &TestEnvOptions) -> Config {
-    let flags = flags(town, address, making);
+fn service_config(vendors: &FakeVendors, address: &str, options: &TestEnvOptions) -> Config {
+    let flags = flags(vendors, address, options);
     config(&flags.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-fn flags(town: &FakeVendors, address: &str, making: &TestEnvOptions) -> Vec<String> {
-    let seen = |address: String| match making.external_ip {
+fn flags(vendors: &FakeVendors, address: &str, options: &TestEnvOptions) -> Vec<String> {
+    let external = |address: String| match options.external_ip {
         Some(ip) => address.replace("127.0.0.1", &ip.to_string()),
         None => address,
     };
-    let usual = [
+    let defaults = [
         ("--admin-access-code", ACCESS_CODE.to_owned()),
         ("--runner-token-secret", TOKEN_SECRET.to_owned()),
-        ("--runner-callback-base-url", seen(address.to_owned())),
+        ("--runner-callback-base-url", external(address.to_owned())),
         ("--poll-interval-ms", "1000".to_owned()),
-        ("--linear-api-key", town.linear().api_key()),
-        ("--linear-api-url", town.linear_url()),
-        ("--jira-site-url", town.jira_url()),
-        ("--jira-email", town.jira().email().to_owned()),
-        ("--jira-api-token", town.jira().api_token().to_owned()),
-        ("--github-app-id", town.github().app_id().to_string()),
+        ("--linear-api-key", vendors.linear().api_key()),
+        ("--linear-api-url", vendors.linear_url()),
+        ("--jira-site-url", vendors.jira_url()),
+        ("--jira-email", vendors.jira().email().to_owned()),
+        ("--jira-api-token", vendors.jira().api_token().to_owned()),
+        ("--github-app-id", vendors.github().app_id().to_string()),
         ("--github-app-private-key", app_key()),
-        ("--github-api-url", seen(town.github_api_url())),
-        ("--notify-webhook-url", town.slack_url()),
+        ("--github-api-url", external(vendors.github_api_url())),
+        ("--notify-webhook-url", vendors.slack_url()),
     ];
     let hosts = [
-        ("--vm-sessions-token", town.fly().token().to_owned()),
-        ("--vm-sessions-app", town.fly().app().to_owned()),
-        ("--vm-api-url", town.fly_url()),
-        ("--docker-host", town.docker_socket()),
+        ("--vm-sessions-token", vendors.fly().token().to_owned()),
+        ("--vm-sessions-app", vendors.fly().app().to_owned()),
+        ("--vm-api-url", vendors.fly_url()),
+        ("--docker-host", vendors.docker_socket()),
         (
             "--anthropic-api-key",
             "sk-ant-canary-of-the-model".to_owned(),
         ),
     ];
-    let hosts = hosts.iter().filter(|_| making.session_hosts);
-    // What containers see is beyond loopback.
-    let far = [("--allow-plain-http", "true".to_owned())];
-    let far = far.iter().filter(|_| making.external_ip.is_some());
-    let kept = usual
+    let hosts = hosts.iter().filter(|_| options.session_hosts);
+    // Plain HTTP is allowed on loopback without this flag, but not on the external address.
+    let plain_http = [("--allow-plain-http", "true".to_owned())];
+    let plain_http = plain_http.iter().filter(|_| options.external_ip.is_some());
+    let flags = defaults
         .iter()
         .chain(hosts)
-        .chain(far)
-        .filter(|(flag, _)| !making.omitted_flags.contains(flag));
-    kept.chain(&making.extra_flags)
+        .chain(plain_http)
+        .filter(|(flag, _)| !options.omitted_flags.contains(flag));
+    flags
+        .chain(&options.extra_flags)
         .flat_map(|(flag, value)| [(*flag).to_owned(), value.clone()])
         .collect()
 }
 
-/// The town answers at once, so stories need not wait as long as the real vendors would ask for.
-fn quick() -> Timings {
+/// Returns intervals and delays that suit fake vendors, which respond at once.
+fn short_timings() -> Timings {
     Timings {
         run_monitor_interval: Duration::from_secs(1),
         reap_interval: Duration::from_secs(60),
@@ -609,12 +640,12 @@ fn quick() -> Timings {
     }
 }
 
-/// Team `ENG` and its repository, everything else as it comes.
+/// Returns the mapping of team `ENG` to `acme/shop`, with defaults for all other fields.
 pub fn mapping() -> Mapping {
     mapping_with(&json!({}))
 }
 
-/// The mapping, but for these fields.
+/// Returns [`mapping`] with these fields replaced.
 pub fn mapping_with(fields: &Value) -> Mapping {
     let mut body = json!({
         "teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main", "ticketingProvider": "A",
@@ -626,7 +657,7 @@ pub fn mapping_with(fields: &Value) -> Mapping {
     input.validate(None, Timestamp::EPOCH).unwrap()
 }
 
-/// The mapping, with planning before implementation.
+/// Returns [`mapping`] with planning before implementation.
 pub fn planning_mapping() -> Mapping {
     Mapping {
         planning_enabled: true,
@@ -635,7 +666,7 @@ pub fn planning_mapping() -> Mapping {
     }
 }
 
-/// What the agent does on a ticket without a script of its own.
+/// Returns the script of the agent for tickets without their own script.
 pub fn default_script() -> Script {
     Script::new().pass([
         ScriptStep::Write {

@@ -1,4 +1,4 @@
-//! A ticket of a story that happens on both ticketing systems, and the mapping that finds it.
+//! Tickets and mappings of tests that run on both ticketing systems.
 
 use domain::issue::System;
 use domain::mapping::Mapping;
@@ -9,26 +9,26 @@ use crate::test_env::{TestEnv, mapping, planning_mapping};
 /// Both ticketing systems.
 pub const SYSTEMS: [System; 2] = [System::Linear, System::Jira];
 
-/// A ticket that people and the service change.
+/// Ticket of a fake ticketing system.
 pub enum TestTicket {
     Linear(fake_vendors::LinearTicket),
     Jira(fake_vendors::JiraTicket),
 }
 
 impl TestTicket {
-    /// Files a ticket that nobody has flagged yet: of the team or project in its key, and for the
-    /// repository of the mapping of that name.
-    pub fn create(world: &TestEnv, system: System, key: &str, title: &str) -> Self {
+    /// Creates a ticket without a trigger. Its key names the team or project. A Jira ticket names the
+    /// mapping with the same name as its project.
+    pub fn create(env: &TestEnv, system: System, key: &str, title: &str) -> Self {
         match system {
-            System::Linear => Self::Linear(world.vendors.linear().issue(key).title(title)),
+            System::Linear => Self::Linear(env.vendors.linear().issue(key).title(title)),
             System::Jira => {
                 let (project, _) = key.split_once('-').unwrap();
-                Self::Jira(world.vendors.jira().issue(key).title(title).repo(project))
+                Self::Jira(env.vendors.jira().issue(key).title(title).repo(project))
             }
         }
     }
 
-    /// Asks for a run, as a person does: applies the trigger anew.
+    /// Requests a run as a person does: applies the trigger again.
     pub fn trigger(&self) {
         match self {
             Self::Linear(ticket) => {
@@ -39,7 +39,7 @@ impl TestTicket {
         }
     }
 
-    /// Says that another ticket blocks it.
+    /// Adds a ticket that blocks this one.
     pub fn add_blocker(&self, blocker: &str) {
         match self {
             Self::Linear(ticket) => drop(ticket.clone().blocked_by(blocker)),
@@ -47,7 +47,7 @@ impl TestTicket {
         }
     }
 
-    /// Shows work in progress that the service knows nothing of.
+    /// Sets the in-progress marker, although the service has no run.
     pub fn mark_in_progress(&self) {
         match self {
             Self::Linear(ticket) => drop(ticket.clone().add_label("Agent-Working")),
@@ -55,7 +55,7 @@ impl TestTicket {
         }
     }
 
-    /// Takes every marker of the service away, so that only the trigger is left.
+    /// Removes every marker of the service and applies the trigger.
     pub fn reset_to_trigger(&self) {
         if let Self::Linear(ticket) = self {
             for label in ticket.labels() {
@@ -65,7 +65,7 @@ impl TestTicket {
         self.trigger();
     }
 
-    /// What shows its stage: its labels, or the value of its status field.
+    /// Returns the markers of its stage: its labels, or the value of its status field.
     pub fn markers(&self) -> Vec<String> {
         match self {
             Self::Linear(ticket) => ticket.labels(),
@@ -73,7 +73,7 @@ impl TestTicket {
         }
     }
 
-    /// From when to when it showed work in progress, in milliseconds of the vendor's clock; once.
+    /// Returns start and end of its only in-progress period, in milliseconds of the vendor's clock.
     pub fn in_progress_period(&self) -> (u64, u64) {
         let moments: Vec<i64> = match self {
             Self::Linear(ticket) => {
@@ -84,9 +84,9 @@ impl TestTicket {
             Self::Jira(ticket) => {
                 let history = ticket.snapshot().unwrap().history.into_iter();
                 let of_field = history.filter(|change| change.field == "Agent-Implement Status");
-                let from_there =
+                let from_start =
                     of_field.skip_while(|change| change.value.as_deref() != Some("Implementing"));
-                from_there.map(|change| change.at_ms).collect()
+                from_start.map(|change| change.at_ms).collect()
             }
         };
         let [from, to] = moments[..] else {
@@ -95,7 +95,7 @@ impl TestTicket {
         (from.unsigned_abs(), to.unsigned_abs())
     }
 
-    /// Its comments, oldest first: Markdown on Linear, the words of the rich text on Jira.
+    /// Returns its comments, oldest first: Markdown on Linear, the plain text of the rich text on Jira.
     pub fn comments(&self) -> Vec<String> {
         match self {
             Self::Linear(ticket) => split_comments(ticket.comments()),
@@ -103,7 +103,7 @@ impl TestTicket {
         }
     }
 
-    /// Everything that is to be seen of it, to tell whether anything has changed.
+    /// Returns its complete state as text, for comparison.
     pub fn snapshot_text(&self) -> String {
         match self {
             Self::Linear(ticket) => format!("{:#?}", ticket.snapshot().unwrap()),
@@ -112,7 +112,7 @@ impl TestTicket {
     }
 }
 
-/// The mapping of a team or project to `acme/shop`.
+/// Returns the mapping of a team or project to `acme/shop`.
 pub fn mapping_for(system: System, team: &str) -> Mapping {
     match system {
         System::Linear => Mapping {
@@ -123,7 +123,7 @@ pub fn mapping_for(system: System, team: &str) -> Mapping {
     }
 }
 
-/// The same, with planning before implementation.
+/// Returns the mapping with planning before implementation.
 pub fn with_planning(mapping: Mapping) -> Mapping {
     Mapping {
         team_key: mapping.team_key,
@@ -132,21 +132,24 @@ pub fn with_planning(mapping: Mapping) -> Mapping {
     }
 }
 
-/// Comments as stories compare them: of one about a failure what happened, and by itself what its log is
-/// labelled with.
+/// Splits failure comments into the parts that tests compare: the description of the failure, and the label
+/// of the log excerpt. Other comments stay whole.
 pub fn split_comments(comments: Vec<String>) -> Vec<String> {
-    comments.into_iter().flat_map(parts).collect()
+    comments.into_iter().flat_map(split_comment).collect()
 }
 
-fn parts(comment: String) -> Vec<String> {
-    let marks = ["\n\n**What to do:** ", "\nWhat to do: "];
-    let Some(at) = marks.iter().find_map(|mark| comment.find(mark)) else {
+fn split_comment(comment: String) -> Vec<String> {
+    let separators = ["\n\n**What to do:** ", "\nWhat to do: "];
+    let Some(at) = separators
+        .iter()
+        .find_map(|separator| comment.find(separator))
+    else {
         return vec![comment];
     };
-    let (happened, rest) = comment.split_at(at);
+    let (failure, rest) = comment.split_at(at);
     let label = rest
         .split_once("Log excerpt (")
         .and_then(|(_, log)| log.split_once(')'))
         .map(|(label, _)| format!("Log excerpt (`{label}`)"));
-    std::iter::once(happened.to_owned()).chain(label).collect()
+    std::iter::once(failure.to_owned()).chain(label).collect()
 }

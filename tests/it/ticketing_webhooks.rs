@@ -1,5 +1,4 @@
-//! Webhooks of the ticketing systems: who is believed, and that they make the poll look at once, and
-//! not more often than it must.
+//! Webhooks of the ticketing systems: authentication, deduplication, and immediate but limited polls.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +14,10 @@ use crate::test_env::{TestEnv, TestEnvOptions, mapping};
 
 const LINEAR: &str = "/api/ticketing-a/webhook";
 const JIRA: &str = "/api/ticketing-b/webhook";
-const SECRET: &str = "what only the sender knows";
+const SECRET: &str = "the sender's own secret";
 
-/// Much longer than any story takes.
-const AN_HOUR: &str = "3600000";
+/// Poll interval of an hour in milliseconds, longer than any test.
+const HOUR_MS: &str = "3600000";
 
 fn signature(body: &str) -> String {
     sign(body.as_bytes(), &Secret::new(SECRET))
@@ -68,9 +67,9 @@ async fn linear(server: &ApiServer, body: &str, id: &str) -> Value {
         ("linear-signature", signed.as_str()),
         ("linear-delivery", id),
     ];
-    let told = post(server, LINEAR, body, &headers).await;
-    assert_eq!(told.status, 200, "{told:?}");
-    told.body
+    let response = post(server, LINEAR, body, &headers).await;
+    assert_eq!(response.status, 200, "{response:?}");
+    response.body
 }
 
 async fn jira(server: &ApiServer, body: &str, id: &str) -> Value {
@@ -79,13 +78,13 @@ async fn jira(server: &ApiServer, body: &str, id: &str) -> Value {
         ("x-hub-signature", signed.as_str()),
         ("x-atlassian-webhook-identifier", id),
     ];
-    let told = post(server, JIRA, body, &headers).await;
-    assert_eq!(told.status, 200, "{told:?}");
-    told.body
+    let response = post(server, JIRA, body, &headers).await;
+    assert_eq!(response.status, 200, "{response:?}");
+    response.body
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_in_the_order_of_the_wire() {
+async fn invalid_requests_are_rejected_in_a_fixed_order() {
     let off = ApiServer::start_with(
         &["--admin-access-code", ACCESS_CODE],
         Store::in_memory().unwrap(),
@@ -94,23 +93,23 @@ async fn what_is_wrong_is_told_in_the_order_of_the_wire() {
     let server = server().await;
     let event = linear_event("ENG", CLOCK_START);
     for (path, header) in [(LINEAR, "linear-signature"), (JIRA, "x-hub-signature")] {
-        let told = post(&off, path, "{", &[]).await;
-        assert_eq!(told.error(), (503, "Webhook not configured"));
+        let response = post(&off, path, "{", &[]).await;
+        assert_eq!(response.error(), (503, "Webhook not configured"));
         let get = send_checked(server.request("GET", path)).await;
         assert_eq!(get.error(), (405, "Method not allowed"));
         let right = signature(&event);
         let others = sign(event.as_bytes(), &Secret::new("another"));
         for wrong in ["", "sha256=", &right[..62], &others, "zz"] {
-            let told = post(&server, path, &event, &[(header, wrong)]).await;
-            assert_eq!(told.error(), (401, "Invalid signature"), "{wrong}");
+            let response = post(&server, path, &event, &[(header, wrong)]).await;
+            assert_eq!(response.error(), (401, "Invalid signature"), "{wrong}");
         }
         assert_eq!(post(&server, path, &event, &[]).await.status, 401);
         for body in ["{", "", "[]", "7"] {
-            let told = post(&server, path, body, &[(header, &signature(body))]).await;
-            assert_eq!(told.error(), (400, "Invalid JSON payload"), "{body}");
+            let response = post(&server, path, body, &[(header, &signature(body))]).await;
+            assert_eq!(response.error(), (400, "Invalid JSON payload"), "{body}");
         }
     }
-    // Signed once, and overheard: Linear says when, and a minute later it counts no more.
+    // A replayed Linear delivery is rejected if its timestamp differs by more than a minute.
     let minute = Duration::from_secs(60);
     let moment = Duration::from_millis(1);
     for at in [
@@ -121,22 +120,22 @@ async fn what_is_wrong_is_told_in_the_order_of_the_wire() {
         let body = linear_event("ENG", at);
         let headers = [("linear-signature", signature(&body))];
         let headers = [(headers[0].0, headers[0].1.as_str())];
-        let told = post(&server, LINEAR, &body, &headers).await;
-        assert_eq!(told.error(), (401, "Invalid signature"), "{at}");
+        let response = post(&server, LINEAR, &body, &headers).await;
+        assert_eq!(response.error(), (401, "Invalid signature"), "{at}");
     }
     let timeless = r#"{"type": "Issue", "webhookTimestamp": "now"}"#;
-    let told = post(
+    let response = post(
         &server,
         LINEAR,
         timeless,
         &[("linear-signature", &signature(timeless))],
     )
     .await;
-    assert_eq!(told.status, 401);
+    assert_eq!(response.status, 401);
 }
 
 #[tokio::test]
-async fn a_delivery_counts_once_and_what_cannot_concern_us_not_at_all() {
+async fn duplicate_and_irrelevant_deliveries_are_ignored() {
     let server = server().await;
     let duplicate = json!({"ignored": true, "reason": "duplicate"});
     for at in [
@@ -149,7 +148,7 @@ async fn a_delivery_counts_once_and_what_cannot_concern_us_not_at_all() {
         assert_eq!(linear(&server, &body, &id).await, json!({"queued": true}));
         assert_eq!(linear(&server, &body, &id).await, duplicate);
     }
-    // The ids of the two systems are apart; without one the bytes say who it is.
+    // Delivery ids are separate per system. Without an id, a delivery is identified by its bytes.
     assert_eq!(
         jira(&server, &jira_event("shop"), "1").await,
         json!({"queued": true})
@@ -179,85 +178,77 @@ async fn a_delivery_counts_once_and_what_cannot_concern_us_not_at_all() {
     assert_eq!(jira(&server, &comment, "5").await, ignored);
 }
 
-/// A world whose poll comes once an hour, and whose ticketing systems tell what happens.
-async fn told_world() -> TestEnv {
-    let world = TestEnv::with_options(TestEnvOptions {
+/// Environment with a poll interval of an hour and webhooks of both ticketing systems.
+async fn env_with_webhooks() -> TestEnv {
+    let env = TestEnv::with_options(TestEnvOptions {
         mappings: vec![mapping(), mapping_for_repo("OPS", "shop")],
         omitted_flags: &["--poll-interval-ms"],
         extra_flags: vec![
-            ("--poll-interval-ms", AN_HOUR.to_owned()),
+            ("--poll-interval-ms", HOUR_MS.to_owned()),
             ("--linear-webhook-secret", SECRET.to_owned()),
             ("--jira-webhook-secret", SECRET.to_owned()),
         ],
         ..TestEnvOptions::default()
     })
     .await;
-    world
-        .wait_until("the first poll", || world.app.heartbeats.polls() > 0)
+    env.wait_until("the first poll", || env.app.heartbeats.polls() > 0)
         .await;
-    let address = |path: &str| format!("{}{path}", world.address);
-    world.vendors.linear().set_webhook(&address(LINEAR), SECRET);
-    world.vendors.jira().set_webhook(&address(JIRA), SECRET);
-    world
+    let address = |path: &str| format!("{}{path}", env.address);
+    env.vendors.linear().set_webhook(&address(LINEAR), SECRET);
+    env.vendors.jira().set_webhook(&address(JIRA), SECRET);
+    env
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trigger_is_dispatched_at_once_although_the_poll_comes_once_an_hour() {
-    let world = told_world().await;
-    let dispatched = || world.repo().runs().len();
-    world
-        .vendors
-        .linear()
-        .issue("ENG-1")
-        .title("Add the feature");
-    let flagged = Instant::now();
-    world
-        .vendors
+async fn a_webhook_dispatches_a_trigger_before_the_next_poll() {
+    let env = env_with_webhooks().await;
+    let dispatched = || env.repo().runs().len();
+    env.vendors.linear().issue("ENG-1").title("Add the feature");
+    let labelled_at = Instant::now();
+    env.vendors
         .linear()
         .issue("ENG-1")
         .add_label("Agent-Implement");
-    world
-        .wait_until("it is dispatched", || dispatched() == 1)
+    env.wait_until("it is dispatched", || dispatched() == 1)
         .await;
-    let took = flagged.elapsed();
-    println!("Linear: trigger to dispatch, as the host sees it: {took:?}");
-    // A minute is what a busy machine may need; the poll alone would take an hour.
+    let took = labelled_at.elapsed();
+    println!("Linear: trigger to dispatch, as GitHub sees it: {took:?}");
+    // A busy machine may need a minute; the poll alone would take an hour.
     assert!(took < Duration::from_secs(60), "{took:?}");
-    world.wait_for_job_end("ENG-1").await;
+    env.wait_for_job_end("ENG-1").await;
 
-    let ticket = create_ticket(&world, "OPS-1", "Add another feature");
-    let flagged = Instant::now();
+    let ticket = create_ticket(&env, "OPS-1", "Add another feature");
+    let labelled_at = Instant::now();
     ticket.status("Ready");
-    world
-        .wait_until("it is dispatched", || dispatched() == 2)
+    env.wait_until("it is dispatched", || dispatched() == 2)
         .await;
-    let took = flagged.elapsed();
-    println!("Jira: trigger to dispatch, as the host sees it: {took:?}");
+    let took = labelled_at.elapsed();
+    println!("Jira: trigger to dispatch, as GitHub sees it: {took:?}");
     assert!(took < Duration::from_secs(60), "{took:?}");
-    world.wait_for_job_end("OPS-1").await;
-    let events = world
+    env.wait_for_job_end("OPS-1").await;
+    let events = env
         .vendors
         .linear()
         .webhook_deliveries()
         .into_iter()
-        .chain(world.vendors.jira().webhook_deliveries());
+        .chain(env.vendors.jira().webhook_deliveries());
     for event in events {
         let (status, answer) = event.response.unwrap();
         assert_eq!(status, 200, "{answer} for {}", event.payload);
     }
-    world.finish().await;
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_events_are_a_few_polls() {
-    let world = told_world().await;
-    let before = world.app.heartbeats.polls();
+async fn a_burst_of_events_causes_few_polls() {
+    let env = env_with_webhooks().await;
+    let before = env.app.heartbeats.polls();
     let began = Instant::now();
     let client = reqwest::Client::new();
     let post = |delivery: &str| {
-        let body = linear_event("ENG", world.app.now());
+        let body = linear_event("ENG", env.app.now());
         let request = client
-            .post(format!("{}{LINEAR}", world.address))
+            .post(format!("{}{LINEAR}", env.address))
             .header("linear-signature", signature(&body))
             .header("linear-delivery", delivery);
         send_checked(request.body(body))
@@ -267,19 +258,19 @@ async fn a_hundred_events_are_a_few_polls() {
     let queued = |answer: &ApiResponse| answer.body == json!({"queued": true});
     assert!(answers.iter().all(queued));
     let burst = began.elapsed();
-    world
-        .wait_until("a poll after it", || world.app.heartbeats.polls() > before)
-        .await;
-    // What the burst still causes is over when an event after it has been polled for.
-    let after_burst = world.app.heartbeats.polls();
+    env.wait_until("a poll after the burst", || {
+        env.app.heartbeats.polls() > before
+    })
+    .await;
+    // Polls of the burst are complete once a later event has caused a poll.
+    let after_burst = env.app.heartbeats.polls();
     assert!(queued(&post("the last").await));
-    world
-        .wait_until("a poll after the last", || {
-            world.app.heartbeats.polls() > after_burst
-        })
-        .await;
-    let polls = world.app.heartbeats.polls() - before;
+    env.wait_until("a poll after the last", || {
+        env.app.heartbeats.polls() > after_burst
+    })
+    .await;
+    let polls = env.app.heartbeats.polls() - before;
     println!("101 events, 100 of them in {burst:?}: {polls} polls");
     assert!(polls <= 3 + burst.as_secs(), "{polls} polls in {burst:?}");
-    world.finish().await;
+    env.finish().await;
 }

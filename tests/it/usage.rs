@@ -1,4 +1,4 @@
-//! What runs cost: summed up in the commit that ends a job, each run once, whatever its end.
+//! Usage accounting: each run is counted once, in the transaction that ends its job.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::test_env::{TestEnv, mapping};
 const RESULT: &str = "/runner/result";
 const PROGRESS: &str = "/runner/progress";
 
-fn used(turns: u64, cost: f64) -> Value {
+fn usage_json(turns: u64, cost: f64) -> Value {
     json!({"turns": turns, "inputTokens": 100 * turns, "outputTokens": 10 * turns, "costUsd": cost})
 }
 
@@ -32,7 +32,7 @@ fn failure(usage: &Value) -> Value {
         "failureReason": "Reached max turns (50)", "failureCode": "MAX_TURNS_EXHAUSTED"})
 }
 
-async fn begun(server: &ApiServer, id: &str, issue: &str) -> Job {
+async fn put_running_job(server: &ApiServer, id: &str, issue: &str) -> Job {
     let mut job = dispatched_job(id, JobKind::Implementation);
     job.issue.id = format!("id of {issue}").as_str().into();
     job.issue.key = issue.into();
@@ -49,13 +49,13 @@ async fn progress(server: &ApiServer, job: &Job, usage: &Value) {
     let token = server.run_token(job, TokenAudience::Progress);
     let body = json!({"usage": usage, "step": {"id": "implement.1", "type": "implement",
         "status": "passed", "started_at": "2027-01-15T08:00:00Z"}});
-    let told = server
+    let response = server
         .send("POST", PROGRESS, &token, body.to_string())
         .await;
-    assert_eq!(told.status, 200, "{told:?}");
+    assert_eq!(response.status, 200, "{response:?}");
 }
 
-async fn happen(server: &ApiServer, job: &Job, event: JobEvent) {
+async fn apply_event(server: &ApiServer, job: &Job, event: JobEvent) {
     let (id, now): (JobId, _) = (job.id.clone(), server.app.now());
     let policy = BreakerPolicy::from_config(&server.app.config);
     let done = server
@@ -67,14 +67,14 @@ async fn happen(server: &ApiServer, job: &Job, event: JobEvent) {
 
 async fn usage(server: &ApiServer, query: &str) -> Value {
     let token = server.sign_in().await;
-    let told = server
+    let response = server
         .send("GET", &format!("/api/usage{query}"), &token, None)
         .await;
-    assert_eq!(told.status, 200, "{told:?}");
-    told.body
+    assert_eq!(response.status, 200, "{response:?}");
+    response.body
 }
 
-/// Runs, turns and dollars of a row.
+/// Runs, turns and cost in US dollars of a row.
 fn row(row: &Value) -> (u64, u64, f64) {
     let count = |name: &str| row[name].as_u64().unwrap();
     (
@@ -85,47 +85,47 @@ fn row(row: &Value) -> (u64, u64, f64) {
 }
 
 #[tokio::test]
-async fn every_run_counts_once_whatever_its_end() {
+async fn every_run_counts_once_for_any_end() {
     let server = ApiServer::start().await;
-    let done = begun(&server, "01A", "ENG-1").await;
-    let body = success(&used(4, 0.25));
+    let done = put_running_job(&server, "01A", "ENG-1").await;
+    let body = success(&usage_json(4, 0.25));
     assert_eq!(report(&server, &done, &body).await.status, 200);
     assert_eq!(report(&server, &done, &body).await.status, 409);
 
-    let failed = begun(&server, "01B", "ENG-1").await;
-    let body = failure(&used(51, 1.5));
+    let failed = put_running_job(&server, "01B", "ENG-1").await;
+    let body = failure(&usage_json(51, 1.5));
     assert_eq!(report(&server, &failed, &body).await.status, 200);
 
-    // Killed before it could report: what it had told on the way counts.
-    let killed = begun(&server, "01C", "ENG-2").await;
-    progress(&server, &killed, &used(3, 0.1)).await;
-    progress(&server, &killed, &used(7, 0.3)).await;
+    // Cancelled before its result: the usage from its progress reports counts.
+    let killed = put_running_job(&server, "01C", "ENG-2").await;
+    progress(&server, &killed, &usage_json(3, 0.1)).await;
+    progress(&server, &killed, &usage_json(7, 0.3)).await;
     let by = "an operator".to_owned();
-    happen(&server, &killed, JobEvent::Cancelled { by }).await;
+    apply_event(&server, &killed, JobEvent::Cancelled { by }).await;
 
-    // Out of time, and its report comes after all: what is new in it counts, and not twice.
-    let late = begun(&server, "01D", "ENG-2").await;
-    progress(&server, &late, &used(5, 0.5)).await;
+    // Timed out, and its result arrives later: the additional usage counts once.
+    let late = put_running_job(&server, "01D", "ENG-2").await;
+    progress(&server, &late, &usage_json(5, 0.5)).await;
     server.clock.advance(Duration::from_secs(2 * 60 * 60));
-    happen(&server, &late, JobEvent::Tick).await;
+    apply_event(&server, &late, JobEvent::Tick).await;
     assert!(matches!(server.job("01D").state, JobState::TimedOut { .. }));
-    let body = failure(&used(6, 0.75));
+    let body = failure(&usage_json(6, 0.75));
     assert_eq!(report(&server, &late, &body).await.status, 200);
     assert_eq!(report(&server, &late, &body).await.status, 409);
     assert_eq!(server.job("01D").usage.unwrap().cost_usd, Some(0.75));
 
-    // A shadow costs money, too.
-    let mut shadow = begun(&server, "01E", "ENG-2").await;
+    // A shadow run costs money, too.
+    let mut shadow = put_running_job(&server, "01E", "ENG-2").await;
     shadow.shadow = true;
     server.put_job(&shadow).await;
-    let body = success(&used(2, 0.125));
+    let body = success(&usage_json(2, 0.125));
     assert_eq!(report(&server, &shadow, &body).await.status, 200);
 
-    // Never started: nothing was used, and nothing ran.
-    let mut refused = begun(&server, "01F", "ENG-3").await;
+    // Never started: no usage and no run.
+    let mut refused = put_running_job(&server, "01F", "ENG-3").await;
     (refused.state, refused.dispatched_at) = (JobState::Reserved, None);
     server.put_job(&refused).await;
-    happen(&server, &refused, JobEvent::IssueClosed).await;
+    apply_event(&server, &refused, JobEvent::IssueClosed).await;
 
     let shown = usage(&server, "").await;
     assert_eq!(shown["month"], "2027-01");
@@ -139,7 +139,7 @@ async fn every_run_counts_once_whatever_its_end() {
         .iter()
         .map(|issue| issue["issueIdentifier"].as_str().unwrap())
         .collect();
-    assert_eq!(keys, ["ENG-1", "ENG-2"], "the dearest first");
+    assert_eq!(keys, ["ENG-1", "ENG-2"], "highest cost first");
     assert_eq!(row(&issues[0]), (2, 55, 1.75));
     assert_eq!(row(&issues[1]), (3, 15, 1.175));
     assert_eq!(issues[0]["issueUrl"], "https://tickets.test/ENG-1");
@@ -147,7 +147,7 @@ async fn every_run_counts_once_whatever_its_end() {
 }
 
 #[tokio::test]
-async fn months_are_apart_and_budgets_are_shown_with_what_was_used() {
+async fn usage_is_reported_per_month_with_the_budget() {
     let server = ApiServer::start().await;
     let limited = domain::mapping::Mapping {
         budget: MicroUsd::from_usd(2.0),
@@ -159,20 +159,20 @@ async fn months_are_apart_and_budgets_are_shown_with_what_was_used() {
         .write(move |tx| mappings::put(tx, &limited));
     put.await.unwrap();
     let empty = usage(&server, "?month=2027-01").await;
-    let told = json!({"teamKey": "ENG", "runs": 0, "turns": 0, "inputTokens": 0, "outputTokens": 0,
+    let expected_row = json!({"teamKey": "ENG", "runs": 0, "turns": 0, "inputTokens": 0, "outputTokens": 0,
         "costUsd": 0.0, "budgetUsd": 2.0, "budgetUsedPercent": 0.0});
     assert_eq!(
         empty,
-        json!({"month": "2027-01", "mappings": [told], "issues": []})
+        json!({"month": "2027-01", "mappings": [expected_row], "issues": []})
     );
 
-    let first = begun(&server, "01A", "ENG-1").await;
-    report(&server, &first, &success(&used(1, 1.999))).await;
+    let first = put_running_job(&server, "01A", "ENG-1").await;
+    report(&server, &first, &success(&usage_json(1, 1.999))).await;
     server.clock.advance(Duration::from_secs(31 * 24 * 60 * 60));
-    let mut elsewhere = begun(&server, "01B", "WEB-1").await;
+    let mut elsewhere = put_running_job(&server, "01B", "WEB-1").await;
     elsewhere.team = "WEB".into();
     server.put_job(&elsewhere).await;
-    report(&server, &elsewhere, &success(&used(1, 3.0))).await;
+    report(&server, &elsewhere, &success(&usage_json(1, 3.0))).await;
 
     let january = usage(&server, "?month=2027-01").await;
     assert_eq!(january["mappings"][0]["budgetUsedPercent"], 99.9);
@@ -188,7 +188,7 @@ async fn months_are_apart_and_budgets_are_shown_with_what_was_used() {
     assert_eq!(
         teams,
         ["WEB", "ENG"],
-        "gone projects count, the dearest first"
+        "deleted projects count, highest cost first"
     );
     assert_eq!(february["mappings"][0]["budgetUsd"], Value::Null);
     assert_eq!(february["mappings"][0]["budgetUsedPercent"], Value::Null);
@@ -204,8 +204,8 @@ async fn months_are_apart_and_budgets_are_shown_with_what_was_used() {
         "%32027-01",
     ] {
         let path = format!("/api/usage?month={wrong}");
-        let told = server.send("GET", &path, &token, None).await;
-        assert_eq!(told.error(), (400, "month must be YYYY-MM"), "{wrong}");
+        let response = server.send("GET", &path, &token, None).await;
+        assert_eq!(response.error(), (400, "month must be YYYY-MM"), "{wrong}");
     }
     assert_eq!(server.send("GET", "/api/usage", "", None).await.status, 401);
     let put = server.send("PUT", "/api/usage", &token, None).await;
@@ -213,7 +213,7 @@ async fn months_are_apart_and_budgets_are_shown_with_what_was_used() {
 }
 
 #[tokio::test]
-async fn what_a_run_claims_is_bounded_and_never_breaks_a_sum() {
+async fn reported_usage_is_bounded() {
     let server = ApiServer::start().await;
     let claims = [
         json!({"turns": u64::MAX, "inputTokens": u64::MAX, "outputTokens": 1, "costUsd": -7.0}),
@@ -223,7 +223,7 @@ async fn what_a_run_claims_is_bounded_and_never_breaks_a_sum() {
         json!("much"),
     ];
     for (at, claim) in claims.iter().enumerate() {
-        let job = begun(&server, &format!("01{at}"), "ENG-1").await;
+        let job = put_running_job(&server, &format!("01{at}"), "ENG-1").await;
         assert_eq!(report(&server, &job, &failure(claim)).await.status, 200);
     }
     let shown = usage(&server, "").await;
@@ -232,41 +232,39 @@ async fn what_a_run_claims_is_bounded_and_never_breaks_a_sum() {
         (&all["runs"], &all["turns"]),
         (&json!(5), &json!(2_000_000_000_002_u64))
     );
-    assert_eq!(all["costUsd"], Value::Null, "what is no amount is unknown");
+    assert_eq!(all["costUsd"], Value::Null, "an invalid amount is unknown");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_tells_what_it_used_when_it_is_stopped_in_the_middle_of_a_pass() {
-    let world = TestEnv::start().await;
+async fn a_run_stopped_during_a_pass_reports_its_usage() {
+    let env = TestEnv::start().await;
     let steps = [
         ScriptStep::run("echo one"),
         ScriptStep::run("echo two"),
         ScriptStep::Sleep { ms: 600_000 },
     ];
-    world.set_agent_script("ENG-1", Script::new().pass(steps));
-    world.create_labelled_issue("ENG-1", "Take long");
-    world
-        .wait_until("the agent is at work", || {
-            let logs: Vec<String> = world
-                .repo()
-                .runs()
-                .iter()
-                .map(|run| world.repo().run_log(run.id))
-                .collect();
-            logs.concat().contains("echo two")
-        })
-        .await;
-    world.vendors.linear().issue("ENG-1").cancel();
-    world
-        .wait_until("the run has told what it used", || {
-            world.jobs("ENG-1")[0].result_accepted
-        })
-        .await;
-    let job = world.wait_for_job_end("ENG-1").await;
+    env.set_agent_script("ENG-1", Script::new().pass(steps));
+    env.create_labelled_issue("ENG-1", "Take long");
+    env.wait_until("the agent has run two commands", || {
+        let logs: Vec<String> = env
+            .repo()
+            .runs()
+            .iter()
+            .map(|run| env.repo().run_log(run.id))
+            .collect();
+        logs.concat().contains("echo two")
+    })
+    .await;
+    env.vendors.linear().issue("ENG-1").cancel();
+    env.wait_until("the run has reported its usage", || {
+        env.jobs("ENG-1")[0].result_accepted
+    })
+    .await;
+    let job = env.wait_for_job_end("ENG-1").await;
     let used = job.usage.unwrap();
     assert_eq!((used.turns, used.input_tokens), (2, 2 * 170));
-    let shown = world.admin_get("/api/usage").await;
+    let shown = env.admin_get("/api/usage").await;
     assert_eq!(shown["issues"][0]["turns"], 2, "{shown}");
     assert_eq!(shown["issues"][0]["runs"], 1);
-    world.finish().await;
+    env.finish().await;
 }

@@ -1,4 +1,4 @@
-//! A ticket that waits for something that does not pass by itself says so, once, until that is over.
+//! Waiting notices: one comment per ticket while it waits for something a person must do.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping};
 const MINUTE: Duration = Duration::from_secs(60);
 
 const NO_MAPPING: &str = "Not started yet: No mapping for team NEW. Add one in Projects.\n\n\
-     **What helps:** Map its team to a repository: the panel's Projects, or POST /api/mappings.\n\n\
-     This comment goes away when the wait is over.";
+     **What to do:** Map its team to a repository: in the panel under Projects, or with POST /api/mappings.\n\n\
+     This comment is removed when the ticket no longer waits.";
 
-fn by_hand() -> TestEnvOptions {
+fn manual_options() -> TestEnvOptions {
     TestEnvOptions {
         mappings: vec![mapping(), mapping_with_query("OPS", "project = OPS", "OPS")],
         engine: EngineMode::manual(),
@@ -27,84 +27,83 @@ fn by_hand() -> TestEnvOptions {
     }
 }
 
-/// Flags a ticket of a team that is mapped to nothing.
-fn flag(world: &TestEnv, key: &str) {
-    let linear = world.vendors.linear();
+/// Creates a labelled ticket of a team without a mapping.
+fn create_labelled(env: &TestEnv, key: &str) {
+    let linear = env.vendors.linear();
     linear.ensure_team("NEW", "New");
     linear.issue(key).title("Work").add_label("Agent-Implement");
 }
 
-fn said(world: &TestEnv, key: &str) -> Vec<String> {
-    world.vendors.linear().issue(key).comments()
+fn ticket_comments(env: &TestEnv, key: &str) -> Vec<String> {
+    env.vendors.linear().issue(key).comments()
 }
 
-async fn later(world: &TestEnv, span: Duration) {
-    world.advance_clock(span);
-    world.tick().await;
+async fn tick_after(env: &TestEnv, span: Duration) {
+    env.advance_clock(span);
+    env.tick().await;
 }
 
-async fn map(world: &TestEnv, team: &str) {
+async fn add_mapping(env: &TestEnv, team: &str) {
     let mapping = Mapping {
         team_key: team.into(),
         ..mapping()
     };
-    let put = world.app.store.write(move |tx| mappings::put(tx, &mapping));
+    let put = env.app.store.write(move |tx| mappings::put(tx, &mapping));
     put.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lasting_wait_is_told_once_and_the_comment_goes_when_the_ticket_runs() {
-    let mut world = TestEnv::with_options(by_hand()).await;
-    flag(&world, "NEW-1");
-    world.tick().await;
-    later(&world, 5 * MINUTE - Duration::from_secs(1)).await;
-    assert_eq!(said(&world, "NEW-1"), [""; 0], "most waits pass");
+async fn a_lasting_wait_is_posted_once_and_removed_when_the_ticket_runs() {
+    let mut env = TestEnv::with_options(manual_options()).await;
+    create_labelled(&env, "NEW-1");
+    env.tick().await;
+    tick_after(&env, 5 * MINUTE - Duration::from_secs(1)).await;
+    assert_eq!(
+        ticket_comments(&env, "NEW-1"),
+        [""; 0],
+        "no notice within five minutes"
+    );
 
-    // A comment whose answer is lost is not written twice.
-    let linear = world.vendors.faults(FakeService::Linear);
+    // A comment with a lost response is not posted twice.
+    let linear = env.vendors.faults(FakeService::Linear);
     linear.inject_on_match("commentCreate", InjectedFault::DropResponse);
-    later(&world, Duration::from_secs(1)).await;
-    world.tick_until_drained().await;
-    assert_eq!(said(&world, "NEW-1"), [NO_MAPPING]);
+    tick_after(&env, Duration::from_secs(1)).await;
+    env.tick_until_drained().await;
+    assert_eq!(ticket_comments(&env, "NEW-1"), [NO_MAPPING]);
     for _ in 0..3 {
-        later(&world, 10 * MINUTE).await;
+        tick_after(&env, 10 * MINUTE).await;
     }
-    let making = TestEnvOptions {
+    let env_options = TestEnvOptions {
         mappings: Vec::new(),
-        ..by_hand()
+        ..manual_options()
     };
-    world = world.restart_service(making).await;
-    later(&world, 10 * MINUTE).await;
-    // A system that shows nothing does not say that the wait is over.
-    world.vendors.faults(FakeService::Linear).set_outage(true);
-    later(&world, MINUTE).await;
-    world.vendors.faults(FakeService::Linear).set_outage(false);
-    later(&world, MINUTE).await;
-    assert_eq!(said(&world, "NEW-1"), [NO_MAPPING]);
+    env = env.restart_service(env_options).await;
+    tick_after(&env, 10 * MINUTE).await;
+    // An unavailable system does not end the wait.
+    env.vendors.faults(FakeService::Linear).set_outage(true);
+    tick_after(&env, MINUTE).await;
+    env.vendors.faults(FakeService::Linear).set_outage(false);
+    tick_after(&env, MINUTE).await;
+    assert_eq!(ticket_comments(&env, "NEW-1"), [NO_MAPPING]);
 
-    map(&world, "NEW").await;
-    later(&world, MINUTE).await;
-    assert_eq!(world.jobs("NEW-1").len(), 1);
-    world.tick_until_drained().await;
-    assert_eq!(said(&world, "NEW-1"), [""; 0]);
-    assert!(world.app.store.read(issue_waits::all).unwrap().is_empty());
-    world.stop().await;
+    add_mapping(&env, "NEW").await;
+    tick_after(&env, MINUTE).await;
+    assert_eq!(env.jobs("NEW-1").len(), 1);
+    env.tick_until_drained().await;
+    assert_eq!(ticket_comments(&env, "NEW-1"), [""; 0]);
+    assert!(env.app.store.read(issue_waits::all).unwrap().is_empty());
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_wait_of_a_ticket_has_its_own_comment() {
-    let world = TestEnv::with_options(by_hand()).await;
-    let ticket = world
-        .vendors
-        .jira()
-        .issue("OPS-1")
-        .title("Work")
-        .repo("OPS");
+    let env = TestEnv::with_options(manual_options()).await;
+    let ticket = env.vendors.jira().issue("OPS-1").title("Work").repo("OPS");
     ticket.clone().status("Ready");
     let id = ticket.snapshot().unwrap().id;
-    let issue = world.app.account(domain::issue::System::Jira);
+    let account = env.app.account(domain::issue::System::Jira);
     let ops = mapping_with_query("OPS", "project = OPS", "OPS");
-    let seen = issue.unwrap().snapshot(&[&ops]).await.unwrap();
+    let seen = account.unwrap().snapshot(&[&ops]).await.unwrap();
     let issue = seen.issues[0].issue.clone();
     assert_eq!(issue.id.as_str(), id);
     for _ in 0..2 {
@@ -114,61 +113,61 @@ async fn each_wait_of_a_ticket_has_its_own_comment() {
             phase: Phase::Implementation,
             failures: 3,
             last_conclusion: "it broke".into(),
-            parked_at: world.app.now(),
+            parked_at: env.app.now(),
         };
-        let park = world
+        let park = env
             .app
             .store
             .write(move |tx| dispatch_breaker::park(tx, &parked));
         park.await.unwrap();
         for _ in 0..7 {
-            later(&world, MINUTE).await;
+            tick_after(&env, MINUTE).await;
         }
-        world.tick_until_drained().await;
+        env.tick_until_drained().await;
         let comments = ticket.comments();
         assert_eq!(comments.len(), 1, "{comments:?}");
         assert!(
             comments[0].starts_with("Not started yet: Parked after repeated failures."),
             "{comments:?}"
         );
-        // The ticket is not worked on any more, so that nothing runs.
+        // The trigger is removed, so that nothing runs.
         ticket.clone().status("To be discussed");
-        let jira = world.vendors.faults(FakeService::Jira);
+        let jira = env.vendors.faults(FakeService::Jira);
         jira.inject_on_match("DELETE", InjectedFault::DropResponse);
-        later(&world, MINUTE).await;
-        world.tick_until_drained().await;
+        tick_after(&env, MINUTE).await;
+        env.tick_until_drained().await;
         assert_eq!(ticket.comments(), [""; 0]);
         ticket.clone().status("Ready");
     }
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_waits_are_told_a_few_at_a_time() {
-    let world = TestEnv::with_options(by_hand()).await;
+async fn notices_are_limited_per_poll() {
+    let env = TestEnv::with_options(manual_options()).await;
     let keys: Vec<String> = (1..=45).map(|number| format!("NEW-{number}")).collect();
-    keys.iter().for_each(|key| flag(&world, key));
-    world.tick().await;
-    let told = || {
-        let comments = keys.iter().map(|key| said(&world, key).len());
+    keys.iter().for_each(|key| create_labelled(&env, key));
+    env.tick().await;
+    let comment_count = || {
+        let comments = keys.iter().map(|key| ticket_comments(&env, key).len());
         comments.sum::<usize>()
     };
     for (span, expected) in [(5, 20), (1, 40), (1, 45), (1, 45)] {
-        later(&world, span * MINUTE).await;
-        assert_eq!(told(), expected);
+        tick_after(&env, span * MINUTE).await;
+        assert_eq!(comment_count(), expected);
     }
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_comment_that_is_refused_is_let_go() {
-    let world = TestEnv::with_options(by_hand()).await;
-    flag(&world, "NEW-1");
-    world.tick().await;
-    let linear = world.vendors.faults(FakeService::Linear);
+async fn a_refused_notice_is_dropped() {
+    let env = TestEnv::with_options(manual_options()).await;
+    create_labelled(&env, "NEW-1");
+    env.tick().await;
+    let linear = env.vendors.faults(FakeService::Linear);
     linear.inject_on_match("commentCreate", InjectedFault::ErrorStatus(403));
-    later(&world, 5 * MINUTE).await;
-    world.tick_until_drained().await;
-    assert_eq!(said(&world, "NEW-1"), [""; 0]);
-    world.finish().await;
+    tick_after(&env, 5 * MINUTE).await;
+    env.tick_until_drained().await;
+    assert_eq!(ticket_comments(&env, "NEW-1"), [""; 0]);
+    env.finish().await;
 }

@@ -1,4 +1,4 @@
-//! `POST /api/repo-host/webhook`: what is refused, what is ignored, and what is taken once.
+//! `POST /api/repo-host/webhook`: rejected, ignored and duplicate deliveries.
 
 use std::time::Duration;
 
@@ -17,9 +17,10 @@ use crate::api_server::{
 };
 
 const PATH: &str = "/api/repo-host/webhook";
+/// Webhook secret of [`webhook_flags`].
 pub const WEBHOOK_SECRET: &str = "the host's own secret";
 
-/// A payload as the host sends it, trimmed.
+/// GitHub webhook payload from the test data, shortened to the fields in use.
 pub fn payload(name: &str) -> Value {
     let text = match name {
         "check_run" => include_str!("../data/webhooks/check_run.json"),
@@ -39,16 +40,18 @@ pub fn payload(name: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
-/// The block that our pull requests carry.
+/// Metadata block of the service's pull requests.
 pub fn meta_block(issue: &str, job: &str) -> String {
     let meta = json!({"issueId": issue, "identifier": "ENG-1", "dispatchId": job, "jobId": job});
     format!("Adds the feature.\n\n<!-- agent-implement-meta {meta} -->\n")
 }
 
+/// Value of the signature header for a body.
 pub fn signature(body: &[u8]) -> String {
     format!("sha256={}", sign(body, &Secret::new(WEBHOOK_SECRET)))
 }
 
+/// Flags with the access code and the webhook secret.
 pub fn webhook_flags() -> Vec<&'static str> {
     let admin = ["--admin-access-code", ACCESS_CODE];
     [admin, ["--scm-webhook-secret", WEBHOOK_SECRET]].concat()
@@ -77,17 +80,17 @@ async fn post(
     send_checked(request.body(body)).await
 }
 
-/// Sends a payload under a delivery id of its own.
+/// Sends a payload with a random delivery id. Returns the response body.
 pub async fn send(server: &ApiServer, event: &str, payload: &Value) -> Value {
     let id = format!("{:x}", fastrand::u128(..));
     let headers = [("x-github-event", event), ("x-github-delivery", &id)];
-    let told = post(server, payload.to_string(), &headers).await;
-    assert_eq!(told.status, 200, "{told:?}");
-    told.body
+    let response = post(server, payload.to_string(), &headers).await;
+    assert_eq!(response.status, 200, "{response:?}");
+    response.body
 }
 
-/// Pull request 2 is ours, opened by a run for issue `issue-1`.
-async fn with_pull(server: &ApiServer) {
+/// Stores the completed job that opened pull request 2 for issue `issue-1`.
+async fn put_pull_job(server: &ApiServer) {
     let mut done = dispatched_job("01J", JobKind::Implementation);
     done.state = JobState::Completed;
     done.finished_at = Some(CLOCK_START);
@@ -95,8 +98,8 @@ async fn with_pull(server: &ApiServer) {
     server.put_job(&done).await;
 }
 
-/// The payload about pull request 2, which carries our block.
-fn ours(name: &str) -> Value {
+/// Payload about pull request 2, with the metadata block in its body.
+fn own_payload(name: &str) -> Value {
     let mut payload = payload(name);
     for field in ["/pull_request", "/issue"] {
         if let Some(pull) = payload.pointer_mut(field) {
@@ -107,8 +110,9 @@ fn ours(name: &str) -> Value {
     payload
 }
 
-fn said(name: &str, field: &str, text: &str) -> Value {
-    let mut payload = ours(name);
+/// Payload about pull request 2 with this text and a random id.
+fn payload_with_text(name: &str, field: &str, text: &str) -> Value {
+    let mut payload = own_payload(name);
     payload[field]["body"] = json!(text);
     payload[field]["id"] = json!(fastrand::u32(..));
     payload
@@ -118,7 +122,7 @@ fn ignored(reason: &str) -> Value {
     json!({"ignored": true, "reason": reason})
 }
 
-fn ledger(server: &ApiServer) -> Vec<(FeedbackSource, ReviewFindingState, String)> {
+fn findings(server: &ApiServer) -> Vec<(FeedbackSource, ReviewFindingState, String)> {
     let pull = PullRequestId {
         repo: Repo::new("acme", "shop"),
         number: 2,
@@ -133,13 +137,13 @@ fn ledger(server: &ApiServer) -> Vec<(FeedbackSource, ReviewFindingState, String
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_in_the_order_of_the_wire() {
+async fn invalid_requests_are_rejected_in_a_fixed_order() {
     let off = ApiServer::start_with(
         &["--admin-access-code", ACCESS_CODE],
         Store::in_memory().unwrap(),
     );
-    let told = post(&off.await, "{", &[]).await;
-    assert_eq!(told.error(), (503, "Webhook not configured"));
+    let response = post(&off.await, "{", &[]).await;
+    assert_eq!(response.error(), (503, "Webhook not configured"));
 
     let server = server().await;
     let right = signature(b"{}");
@@ -147,9 +151,9 @@ async fn what_is_wrong_is_told_in_the_order_of_the_wire() {
     let sha1 = right.replace("sha256=", "sha1=");
     for wrong in ["", "sha256=", &sha1, &right[..70], &others, "sha256=zz"] {
         for body in ["{}", "{", ""] {
-            let told = post(&server, body, &[("x-hub-signature-256", wrong)]).await;
+            let response = post(&server, body, &[("x-hub-signature-256", wrong)]).await;
             assert_eq!(
-                told.error(),
+                response.error(),
                 (401, "Invalid signature"),
                 "{wrong:?} {body:?}"
             );
@@ -172,17 +176,17 @@ async fn what_is_wrong_is_told_in_the_order_of_the_wire() {
         "\u{0}",
         deep.as_str(),
     ] {
-        let told = post(&server, wrong, &[]).await;
-        assert_eq!(told.error(), (400, "Invalid JSON payload"));
+        let response = post(&server, wrong, &[]).await;
+        assert_eq!(response.error(), (400, "Invalid JSON payload"));
     }
     let form = [("content-type", "application/x-www-form-urlencoded")];
-    let told = post(&server, "payload=%7B%22zen%22%3A+1%7D&x=1", &form).await;
+    let response = post(&server, "payload=%7B%22zen%22%3A+1%7D&x=1", &form).await;
     assert_eq!(
-        (told.status, told.body),
+        (response.status, response.body),
         (200, ignored("unsupported event"))
     );
-    let told = post(&server, "other=%7B%7D", &form).await;
-    assert_eq!(told.error(), (400, "Invalid JSON payload"));
+    let response = post(&server, "other=%7B%7D", &form).await;
+    assert_eq!(response.error(), (400, "Invalid JSON payload"));
 
     for field in [
         "/pull_request/number",
@@ -194,8 +198,12 @@ async fn what_is_wrong_is_told_in_the_order_of_the_wire() {
         let mut merged = payload("merged");
         *merged.pointer_mut(field).unwrap() = Value::Null;
         for named in [&[("x-github-event", "pull_request")][..], &[]] {
-            let told = post(&server, merged.to_string(), named).await;
-            assert_eq!(told.error(), (400, "Missing required PR fields"), "{field}");
+            let response = post(&server, merged.to_string(), named).await;
+            assert_eq!(
+                response.error(),
+                (400, "Missing required PR fields"),
+                "{field}"
+            );
         }
     }
     let got = server.send("GET", PATH, "", None).await;
@@ -205,76 +213,83 @@ async fn what_is_wrong_is_told_in_the_order_of_the_wire() {
 }
 
 #[tokio::test]
-async fn a_delivery_counts_once_for_days() {
+async fn a_delivery_is_processed_once_within_days() {
     let server = server().await;
-    with_pull(&server).await;
-    let body = ours("review").to_string();
+    put_pull_job(&server).await;
+    let body = own_payload("review").to_string();
     let headers = [
         ("x-github-event", "pull_request_review"),
         ("x-github-delivery", "72d3162e-cc78-11e3-81ab-4c9367dc0958"),
     ];
     let first = post(&server, body.clone(), &headers).await;
     assert_eq!((first.status, first.body), (200, json!({"queued": true})));
-    let kept = ledger(&server);
-    assert_eq!(kept.len(), 1);
+    let stored = findings(&server);
+    assert_eq!(stored.len(), 1);
     server.clock.advance(Duration::from_secs(3 * 24 * 60 * 60));
     follow_up::run_once(&server.app).await.unwrap();
     let again = post(&server, body.clone(), &headers).await;
     assert_eq!((again.status, again.body), (200, ignored("duplicate")));
-    assert_eq!(ledger(&server), kept);
+    assert_eq!(findings(&server), stored);
 
-    // Whatever is refused is not taken: mended, it counts.
+    // A rejected delivery is not recorded: its corrected repeat is accepted.
     let headers = [
         ("x-github-event", "pull_request"),
-        ("x-github-delivery", "mended"),
+        ("x-github-delivery", "corrected"),
     ];
-    let mut merged = ours("merged");
+    let mut merged = own_payload("merged");
     merged["pull_request"]["merge_commit_sha"] = Value::Null;
     assert_eq!(
         post(&server, merged.to_string(), &headers).await.status,
         400
     );
-    let told = post(&server, ours("merged").to_string(), &headers).await;
-    assert_eq!(told.body, json!({"queued": true}));
+    let response = post(&server, own_payload("merged").to_string(), &headers).await;
+    assert_eq!(response.body, json!({"queued": true}));
 
-    // Without an id the bytes are their own.
-    let bare = ours("synchronize").to_string();
-    let told = post(&server, bare.clone(), &[]).await;
-    assert_eq!(told.body, json!({"acknowledged": true}));
+    // Without an id, a delivery is identified by its bytes.
+    let bare = own_payload("synchronize").to_string();
+    let response = post(&server, bare.clone(), &[]).await;
+    assert_eq!(response.body, json!({"acknowledged": true}));
     assert_eq!(post(&server, bare, &[]).await.body, ignored("duplicate"));
 
     server.clock.advance(Duration::from_secs(2 * 24 * 60 * 60));
     follow_up::run_once(&server.app).await.unwrap();
-    let known = post(&server, ours("opened").to_string(), &headers).await;
+    let known = post(&server, own_payload("opened").to_string(), &headers).await;
     assert_eq!(known.body, ignored("duplicate"));
     let first = [("x-github-delivery", "72d3162e-cc78-11e3-81ab-4c9367dc0958")];
     let forgotten = post(&server, body, &first).await;
-    assert_ne!(forgotten.body, ignored("duplicate"), "it was swept");
+    assert_ne!(
+        forgotten.body,
+        ignored("duplicate"),
+        "expired delivery ids are deleted"
+    );
 }
 
-/// Every row of the table of incoming events.
+/// Covers every row of the table in docs/behaviour.md#repository-webhook.
 #[tokio::test]
-async fn each_event_is_answered_for_what_it_is() {
+async fn each_event_gets_its_response() {
     let server = server().await;
-    with_pull(&server).await;
+    put_pull_job(&server).await;
     let queued = json!({"queued": true});
     let review = "pull_request_review";
     let line = "pull_request_review_comment";
 
-    assert_eq!(send(&server, review, &ours("review")).await, queued);
-    let mut blocking = said(
+    assert_eq!(send(&server, review, &own_payload("review")).await, queued);
+    let mut blocking = payload_with_text(
         "review",
         "review",
         "## Blocking\n\nThe migration loses rows.",
     );
     blocking["review"]["state"] = json!("commented");
     assert_eq!(send(&server, review, &blocking).await, queued);
-    assert_eq!(send(&server, line, &ours("review_comment")).await, queued);
     assert_eq!(
-        send(&server, "issue_comment", &ours("issue_comment")).await,
+        send(&server, line, &own_payload("review_comment")).await,
         queued
     );
-    let sources: Vec<FeedbackSource> = ledger(&server)
+    assert_eq!(
+        send(&server, "issue_comment", &own_payload("issue_comment")).await,
+        queued
+    );
+    let sources: Vec<FeedbackSource> = findings(&server)
         .into_iter()
         .map(|(source, _, _)| source)
         .collect();
@@ -288,44 +303,44 @@ async fn each_event_is_answered_for_what_it_is() {
         [2, 1, 1]
     );
     assert!(
-        ledger(&server)
+        findings(&server)
             .iter()
             .all(|(_, state, _)| *state == ReviewFindingState::New)
     );
 
-    // The same words, by another way or in other lines.
+    // The same text again, also with other whitespace.
     assert_eq!(
-        send(&server, line, &ours("review_comment")).await,
+        send(&server, line, &own_payload("review_comment")).await,
         ignored("known")
     );
-    let folded = said(
+    let folded = payload_with_text(
         "review_comment",
         "comment",
         " This panics  when\nthe list is empty. ",
     );
     assert_eq!(send(&server, line, &folded).await, ignored("known"));
 
-    let mut approved = said("review", "review", "- [ ] everything");
+    let mut approved = payload_with_text("review", "review", "- [ ] everything");
     approved["review"]["state"] = json!("approved");
-    let mut edited = said("issue_comment", "comment", "/agent-implement");
+    let mut edited = payload_with_text("issue_comment", "comment", "/agent-implement");
     edited["action"] = json!("edited");
-    let mut closed = ours("issue_comment");
+    let mut closed = own_payload("issue_comment");
     closed["issue"]["state"] = json!("closed");
-    let mut bot = said("issue_comment", "comment", "- [ ] run the tests");
+    let mut bot = payload_with_text("issue_comment", "comment", "- [ ] run the tests");
     bot["comment"]["user"] = json!({"login": "ci[bot]", "type": "Bot"});
-    let mut own = said("issue_comment", "comment", "🔴 mended?");
+    let mut own = payload_with_text("issue_comment", "comment", "🔴 fixed?");
     own["comment"]["user"] = own["issue"]["user"].clone();
-    let mut lacking = ours("review_comment");
-    lacking["comment"]["id"] = json!("7");
+    let mut incomplete = own_payload("review_comment");
+    incomplete["comment"]["id"] = json!("7");
     let foreign_block = {
-        let mut payload = ours("review");
+        let mut payload = own_payload("review");
         payload["pull_request"]["body"] = json!(meta_block("another-issue", "01X"));
         payload
     };
-    let mut foreign_number = ours("review");
+    let mut foreign_number = own_payload("review");
     foreign_number["pull_request"]["number"] = json!(3);
-    let comment = |text: &str| said("issue_comment", "comment", text);
-    let at_line = |text: &str| said("review_comment", "comment", text);
+    let comment = |text: &str| payload_with_text("issue_comment", "comment", text);
+    let at_line = |text: &str| payload_with_text("review_comment", "comment", text);
     for (event, payload, reason) in [
         (review, approved, "does not request changes"),
         (line, at_line("nit: rename this"), "optional"),
@@ -351,15 +366,23 @@ async fn each_event_is_answered_for_what_it_is() {
         ("issue_comment", closed, "the pull request is closed"),
         (
             "issue_comment",
-            ours("issue_comment_on_issue"),
+            own_payload("issue_comment_on_issue"),
             "not on a pull request",
         ),
         (review, payload("review"), "not our pull request"),
         (review, foreign_block, "not our pull request"),
         (review, foreign_number, "not our pull request"),
-        (line, lacking, "incomplete payload"),
-        ("pull_request", ours("opened"), "not a merged pull request"),
-        ("pull_request", ours("closed"), "not a merged pull request"),
+        (line, incomplete, "incomplete payload"),
+        (
+            "pull_request",
+            own_payload("opened"),
+            "not a merged pull request",
+        ),
+        (
+            "pull_request",
+            own_payload("closed"),
+            "not a merged pull request",
+        ),
         ("ping", payload("ping"), "unsupported event"),
         ("check_run", payload("check_run"), "unsupported event"),
     ] {
@@ -369,11 +392,12 @@ async fn each_event_is_answered_for_what_it_is() {
             "{event} {payload}"
         );
     }
-    assert_eq!(ledger(&server).len(), 4);
+    assert_eq!(findings(&server).len(), 4);
 
-    let synchronized = send(&server, "pull_request", &ours("synchronize")).await;
+    let synchronized = send(&server, "pull_request", &own_payload("synchronize")).await;
     assert_eq!(synchronized, json!({"acknowledged": true}));
-    let mut command = said("issue_comment", "comment", "/agent-implement say it louder");
+    let mut command =
+        payload_with_text("issue_comment", "comment", "/agent-implement say it louder");
     assert_eq!(send(&server, "issue_comment", &command).await, queued);
     assert_eq!(
         send(&server, "issue_comment", &command).await,
@@ -384,33 +408,37 @@ async fn each_event_is_answered_for_what_it_is() {
     assert_eq!(gone, json!({"acknowledged": true}));
 }
 
-/// What was said and taken back asks for nothing.
 #[tokio::test]
-async fn what_is_taken_back_is_withdrawn() {
+async fn retracted_feedback_is_withdrawn() {
     let server = server().await;
-    with_pull(&server).await;
+    put_pull_job(&server).await;
     let states = || -> Vec<ReviewFindingState> {
-        ledger(&server)
+        findings(&server)
             .into_iter()
             .map(|(_, state, _)| state)
             .collect()
     };
-    send(&server, "pull_request_review", &ours("review")).await;
-    send(&server, "pull_request_review", &ours("review_dismissed")).await;
+    send(&server, "pull_request_review", &own_payload("review")).await;
+    send(
+        &server,
+        "pull_request_review",
+        &own_payload("review_dismissed"),
+    )
+    .await;
     assert_eq!(states(), [ReviewFindingState::Withdrawn]);
-    send(&server, "pull_request_review", &ours("review")).await;
-    assert_eq!(states(), [ReviewFindingState::New], "it is said again");
-    let mut approved = said("review", "review", "");
+    send(&server, "pull_request_review", &own_payload("review")).await;
+    assert_eq!(states(), [ReviewFindingState::New], "it is submitted again");
+    let mut approved = payload_with_text("review", "review", "");
     approved["review"]["state"] = json!("approved");
     send(&server, "pull_request_review", &approved).await;
     assert_eq!(states(), [ReviewFindingState::Withdrawn]);
 
     let line = "pull_request_review_comment";
-    send(&server, line, &ours("review_comment")).await;
+    send(&server, line, &own_payload("review_comment")).await;
     send(
         &server,
         "pull_request_review_thread",
-        &ours("thread_resolved"),
+        &own_payload("thread_resolved"),
     )
     .await;
     assert!(
@@ -418,12 +446,12 @@ async fn what_is_taken_back_is_withdrawn() {
             .iter()
             .all(|state| *state == ReviewFindingState::Withdrawn)
     );
-    let mut unresolved = ours("thread_resolved");
+    let mut unresolved = own_payload("thread_resolved");
     unresolved["action"] = json!("unresolved");
-    let told = send(&server, "pull_request_review_thread", &unresolved).await;
-    assert_eq!(told, json!({"queued": true}));
+    let response = send(&server, "pull_request_review_thread", &unresolved).await;
+    assert_eq!(response, json!({"queued": true}));
     assert!(states().contains(&ReviewFindingState::New));
-    let mut edited = ours("review_comment");
+    let mut edited = own_payload("review_comment");
     edited["action"] = json!("edited");
     edited["comment"]["body"] = json!("nit: never mind");
     assert_eq!(send(&server, line, &edited).await, ignored("optional"));
@@ -434,59 +462,59 @@ async fn what_is_taken_back_is_withdrawn() {
     );
 }
 
-/// The host does not care for case, so operators need not.
+/// Repository names are case-insensitive at GitHub, so mappings are, too.
 #[tokio::test]
-async fn feedback_is_taken_in_whatever_case_a_mapping_is_saved() {
+async fn feedback_is_accepted_for_any_letter_case_of_a_mapping() {
     let server = server().await;
     let token = server.sign_in().await;
     let save = async |team: &str, owner: &str, repo: &str| {
         let body = json!({"teamKey": team, "owner": owner, "repo": repo, "defaultBranch": "main"});
-        let told = server.send("POST", "/api/mappings", &token, body.to_string());
-        let told = told.await;
-        assert_eq!(told.status, 200, "{told:?}");
-        let name = |field: &str| told.body[field].as_str().unwrap().to_owned();
+        let response = server.send("POST", "/api/mappings", &token, body.to_string());
+        let response = response.await;
+        assert_eq!(response.status, 200, "{response:?}");
+        let name = |field: &str| response.body[field].as_str().unwrap().to_owned();
         format!("{}/{}", name("owner"), name("repo"))
     };
     let delete = async |team: &str| {
         let path = format!("/api/mappings/{team}");
-        let told = server.send("DELETE", &path, &token, None).await;
-        assert_eq!(told.status, 200, "{told:?}");
+        let response = server.send("DELETE", &path, &token, None).await;
+        assert_eq!(response.status, 200, "{response:?}");
     };
     let review = async |text: &str| {
-        let review = said("review", "review", text);
+        let review = payload_with_text("review", "review", text);
         send(&server, "pull_request_review", &review).await
     };
     let queued = json!({"queued": true});
     assert_eq!(save("ENG", "acme", "shop").await, "acme/shop");
     assert_eq!(save("ENG", "Acme", "shop").await, "acme/shop");
-    with_pull(&server).await;
+    put_pull_job(&server).await;
     assert_eq!(save("ENG", "Acme", "Shop").await, "acme/shop");
     assert_eq!(review("The first is wrong.").await, queued);
-    // Of two teams, the host tells one name.
+    // Payloads contain one spelling for both teams.
     assert_eq!(save("AAA", "ACME", "Shop").await, "acme/shop");
     assert_eq!(review("The second is wrong.").await, queued);
-    // Its pull request outlives a mapping.
+    // The pull request is still known without the mapping.
     for team in ["AAA", "ENG"] {
         delete(team).await;
     }
     assert_eq!(save("WEB", "Acme", "Shop").await, "acme/shop");
     assert_eq!(review("The third is wrong.").await, queued);
-    assert_eq!(ledger(&server).len(), 3);
-    // Another repository is as it is told.
+    assert_eq!(findings(&server).len(), 3);
+    // The spelling of a new repository is kept.
     assert_eq!(save("WEB", "Acme", "Docs").await, "Acme/Docs");
 }
 
 #[tokio::test]
-async fn a_merge_closes_the_loop_once() {
+async fn a_merge_is_processed_once() {
     let server = server().await;
-    with_pull(&server).await;
+    put_pull_job(&server).await;
     let entry = DedupEntry {
         issue: server.job("01J").issue,
         dispatched_at: CLOCK_START,
     };
     let put = server.app.store.write(move |tx| dedup::put(tx, &entry));
     put.await.unwrap();
-    send(&server, "pull_request_review", &ours("review")).await;
+    send(&server, "pull_request_review", &own_payload("review")).await;
     let token = server.sign_in().await;
     let shown = server.send("GET", "/api/pulls", &token, None).await.body;
     assert_eq!(shown["pulls"][0]["state"], "open");
@@ -494,10 +522,10 @@ async fn a_merge_closes_the_loop_once() {
 
     let mut elsewhere = payload("merged");
     elsewhere["pull_request"]["number"] = json!(77);
-    let told = send(&server, "pull_request", &elsewhere).await;
-    assert_eq!(told, ignored("not our pull request"));
-    // The host does not care for case.
-    let mut merged = ours("merged");
+    let response = send(&server, "pull_request", &elsewhere).await;
+    assert_eq!(response, ignored("not our pull request"));
+    // Repository names are case-insensitive at GitHub.
+    let mut merged = own_payload("merged");
     merged["repository"]["full_name"] = json!("acme/shop");
     assert_eq!(
         send(&server, "pull_request", &merged).await,
@@ -524,7 +552,7 @@ async fn a_merge_closes_the_loop_once() {
         (&json!(2), &json!("acme/shop"), &json!("ENG-1"), &json!(1))
     );
     assert!(server.app.store.read(dedup::all).unwrap().is_empty());
-    assert_eq!(ledger(&server)[0].1, ReviewFindingState::Withdrawn);
-    let owed = server.app.store.read(store::outbox::pending);
-    assert!(owed.unwrap().is_empty(), "the ticket is left as it is");
+    assert_eq!(findings(&server)[0].1, ReviewFindingState::Withdrawn);
+    let pending = server.app.store.read(store::outbox::pending);
+    assert!(pending.unwrap().is_empty(), "the ticket is unchanged");
 }

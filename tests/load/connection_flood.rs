@@ -1,7 +1,8 @@
-//! Strangers that hold thousands of connections, beside a host that sends webhooks and a run that reports.
+//! Floods of thousands of connections, beside a host that sends webhooks and a run that reports.
 //!
-//! The strangers have a thread and addresses of their own: one or 200 of 127.0.1.0/24 and 127.0.2.0/24. Each opens
-//! another connection as soon as it loses one. The others come from 127.0.0.1, with a connection for each request.
+//! The flood has its own thread and its own addresses: one address or 200 of 127.0.1.0/24 and
+//! 127.0.2.0/24. A connection that is closed is replaced at once. The measured clients connect from
+//! 127.0.0.1, with one connection per request.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -27,62 +28,67 @@ use super::http_client::{HttpConnection, encode_request};
 use super::measurements::LatencyHistogram;
 use super::process::ServiceProcess;
 
-const SECRET: &str = "a secret that is long enough for anybody";
+const SECRET: &str = "a secret that is long enough";
 const ACCESS_CODE: &str = "an access code that is long enough";
-const JOB: &str = "01JSTRANGERS";
+const JOB: &str = "01JFLOOD";
 
-/// What strangers do with a connection.
+/// Use of each connection of the flood.
 #[derive(Debug, Clone, Copy)]
-enum Deed {
-    /// Nothing.
+enum FloodKind {
+    /// Sends nothing.
     Idle,
-    /// Half a head.
+    /// Sends half a request head.
     Head,
-    /// The head of a webhook and the beginning of its body.
+    /// Sends the head of a webhook and the beginning of its body.
     Body,
-    /// A third of them each.
+    /// One third of the connections each.
     All,
 }
 
-/// A share of 100 requests that may take longer. Of the release build alone.
+/// Maximum 99th percentile of the latency. Checked in release builds only.
 const MAX_P99: Duration = Duration::from_millis(250);
 
 struct Plan {
     sockets: usize,
-    span: Duration,
-    /// From one request of a kind to the next.
+    duration: Duration,
+    /// Interval between two requests of one kind.
     pause: Duration,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes and the whole machine"]
-async fn five_thousand_strangers() {
-    let _turn = super::TURN.lock().await;
+async fn serves_requests_during_a_flood_of_five_thousand_connections() {
+    let _guard = super::EXCLUSIVE.lock().await;
     let plan = Plan {
         sockets: 5_000,
-        span: Duration::from_secs(20),
+        duration: Duration::from_secs(20),
         pause: Duration::from_millis(20),
     };
-    let phases = [Deed::Idle, Deed::Head, Deed::Body, Deed::All]
-        .map(|deed| [(deed, 1), (deed, 200)])
-        .concat();
-    let longest = prove(&plan, &phases).await;
+    let phases = [
+        FloodKind::Idle,
+        FloodKind::Head,
+        FloodKind::Body,
+        FloodKind::All,
+    ]
+    .map(|kind| [(kind, 1), (kind, 200)])
+    .concat();
+    let longest = run_phases(&plan, &phases).await;
     if !cfg!(debug_assertions) {
         assert!(longest.p99 <= MAX_P99, "{:?}", longest.p99);
     }
 }
 
-/// The worst of all phases.
+/// Worst latency of all phases.
 #[derive(Default)]
 struct Worst {
     p99: Duration,
     max: Duration,
 }
 
-async fn prove(plan: &Plan, phases: &[(Deed, usize)]) -> Worst {
-    raise_descriptors(plan.sockets);
+async fn run_phases(plan: &Plan, phases: &[(FloodKind, usize)]) -> Worst {
+    raise_descriptor_limit(plan.sockets);
     let dir = tempfile::tempdir().unwrap();
-    let token = Arc::new(furnish(dir.path()).await);
+    let token = Arc::new(create_store(dir.path()).await);
     let flags = [
         "--admin-access-code",
         ACCESS_CODE,
@@ -97,27 +103,31 @@ async fn prove(plan: &Plan, phases: &[(Deed, usize)]) -> Worst {
     let address: SocketAddr = service.address.replace("http://", "").parse().unwrap();
     let mut worst = Worst::default();
     println!(
-        "strangers, addresses | request | count | p50 | p99 | longest | failed | connections opened"
+        "connections, addresses | request | count | p50 | p99 | longest | failed | connections opened"
     );
-    for (deed, addresses) in phases {
-        let strangers = Strangers::come(address, *deed, plan.sockets, *addresses);
-        tokio::time::sleep(plan.span / 4).await;
-        let until = Instant::now() + plan.span;
-        let hooks = tokio::spawn(ask(address, hooks(), until, plan.pause));
-        let reports = tokio::spawn(ask(address, reports(&token), until, plan.pause));
-        let (hooks, reports) = (hooks.await.unwrap(), reports.await.unwrap());
-        let opened = strangers.leave();
-        for (what, told) in [("webhook", hooks), ("run report", reports)] {
-            let times = &told.times;
+    for (kind, addresses) in phases {
+        let flood = ConnectionFlood::start(address, *kind, plan.sockets, *addresses);
+        tokio::time::sleep(plan.duration / 4).await;
+        let until = Instant::now() + plan.duration;
+        let webhooks = tokio::spawn(send_requests(address, webhooks(), until, plan.pause));
+        let reports = tokio::spawn(send_requests(address, reports(&token), until, plan.pause));
+        let (webhooks, reports) = (webhooks.await.unwrap(), reports.await.unwrap());
+        let opened = flood.stop();
+        for (request_name, results) in [("webhook", webhooks), ("run report", reports)] {
+            let times = &results.times;
             let (p99, max) = (times.quantile(0.99), times.max());
             println!(
-                "{} {deed:?}, {addresses} | {what} | {} | {:?} | {p99:?} | {max:?} | {} | {opened}",
+                "{} {kind:?}, {addresses} | {request_name} | {} | {:?} | {p99:?} | {max:?} | {} | {opened}",
                 plan.sockets,
                 times.count(),
                 times.quantile(0.5),
-                told.failed.len(),
+                results.failed.len(),
             );
-            assert!(told.failed.is_empty(), "{what}: {:?}", told.failed);
+            assert!(
+                results.failed.is_empty(),
+                "{request_name}: {:?}",
+                results.failed
+            );
             worst.p99 = worst.p99.max(p99);
             worst.max = worst.max.max(max);
         }
@@ -126,8 +136,8 @@ async fn prove(plan: &Plan, phases: &[(Deed, usize)]) -> Worst {
     worst
 }
 
-/// A store with a run that reports, and its token.
-async fn furnish(dir: &Path) -> String {
+/// Creates a store with an active run and returns the run's token.
+async fn create_store(dir: &Path) -> String {
     let now = Timestamp::from_millis(
         u64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap(),
     );
@@ -139,20 +149,20 @@ async fn furnish(dir: &Path) -> String {
     }))
     .unwrap();
     let store = Store::open(dir).unwrap();
-    let put = store.write(move |tx| jobs::put(tx, &job));
-    put.await.unwrap();
+    let write = store.write(move |tx| jobs::put(tx, &job));
+    write.await.unwrap();
     let tokens = RunTokenIssuer::new(&Secret::new(SECRET));
     let (id, phase) = (JobId::from(JOB), RunPhase::Implementation);
-    let life = now + Duration::from_secs(3600);
-    let token = tokens.issue(&id, TokenAudience::Progress, phase, now, life);
+    let expires_at = now + Duration::from_secs(3600);
+    let token = tokens.issue(&id, TokenAudience::Progress, phase, now, expires_at);
     token.expose().to_owned()
 }
 
-/// A small delivery and one that takes room.
-fn hooks() -> Vec<Vec<u8>> {
+/// A small webhook and a large one.
+fn webhooks() -> Vec<Vec<u8>> {
     let body = |size: usize| json!({"zen": "z".repeat(size)}).to_string();
     let bodies = [100, 200_000].map(body);
-    let hook = |body: &String| {
+    let encode_webhook = |body: &String| {
         let signature = format!("sha256={}", sign(body.as_bytes(), &Secret::new(SECRET)));
         let headers = [
             ("x-github-event", "ping"),
@@ -160,10 +170,10 @@ fn hooks() -> Vec<Vec<u8>> {
         ];
         encode_request("POST", "/api/repo-host/webhook", &headers, body.as_bytes())
     };
-    bodies.iter().map(hook).collect()
+    bodies.iter().map(encode_webhook).collect()
 }
 
-/// A small report and one that takes room.
+/// A small report and a large one.
 fn reports(token: &str) -> Vec<Vec<u8>> {
     let bearer = format!("Bearer {token}");
     let step = json!({"id": "a", "type": "a", "status": "running", "started_at": "t"});
@@ -176,57 +186,71 @@ fn reports(token: &str) -> Vec<Vec<u8>> {
 }
 
 #[derive(Default)]
-struct Told {
+struct RequestResults {
     times: LatencyHistogram,
     failed: Vec<String>,
 }
 
-/// Sends the requests in turn, one each pause, and measures from when it was due.
-async fn ask(address: SocketAddr, requests: Vec<Vec<u8>>, until: Instant, pause: Duration) -> Told {
-    let mut told = Told::default();
+/// Sends the requests in turn, one per interval, and measures from the time at which each was due.
+async fn send_requests(
+    address: SocketAddr,
+    requests: Vec<Vec<u8>>,
+    until: Instant,
+    pause: Duration,
+) -> RequestResults {
+    let mut results = RequestResults::default();
     let mut due = Instant::now();
     for request in requests.iter().cycle() {
         tokio::time::sleep_until(due.into()).await;
         match HttpConnection::new(address).send(request).await {
-            Ok(answer) if answer.status == 200 => told.times.add(due.elapsed()),
-            Ok(answer) => told
-                .failed
-                .push(format!("{} {}", answer.status, answer.excerpt())),
-            Err(error) => told.failed.push(error.to_string()),
+            Ok(response) if response.status == 200 => results.times.add(due.elapsed()),
+            Ok(response) => {
+                results
+                    .failed
+                    .push(format!("{} {}", response.status, response.excerpt()))
+            }
+            Err(error) => results.failed.push(error.to_string()),
         }
         due += pause;
         if Instant::now() >= until {
             break;
         }
     }
-    told
+    results
 }
 
-/// Strangers at work.
-struct Strangers {
+/// Running connection flood.
+struct ConnectionFlood {
     end: Arc<AtomicBool>,
     thread: JoinHandle<u64>,
 }
 
-impl Strangers {
-    fn come(to: SocketAddr, deed: Deed, sockets: usize, addresses: usize) -> Self {
+impl ConnectionFlood {
+    fn start(to: SocketAddr, kind: FloodKind, sockets: usize, addresses: usize) -> Self {
         let end = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&end);
+        let stop_flag = Arc::clone(&end);
         let thread = std::thread::spawn(move || {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             let runtime = runtime.enable_all().build().unwrap();
             let opened = Arc::new(AtomicU64::new(0));
             for number in 0..sockets {
-                let at = number % addresses;
-                let from = Ipv4Addr::new(127, 0, 1 + (at / 100) as u8, 1 + (at % 100) as u8);
-                let deed = match deed {
-                    Deed::All => [Deed::Idle, Deed::Head, Deed::Body][number % 3],
-                    deed => deed,
+                let address_index = number % addresses;
+                let from = Ipv4Addr::new(
+                    127,
+                    0,
+                    1 + (address_index / 100) as u8,
+                    1 + (address_index % 100) as u8,
+                );
+                let kind = match kind {
+                    FloodKind::All => {
+                        [FloodKind::Idle, FloodKind::Head, FloodKind::Body][number % 3]
+                    }
+                    kind => kind,
                 };
-                runtime.spawn(hold_on(from, to, deed, Arc::clone(&opened)));
+                runtime.spawn(hold_connection(from, to, kind, Arc::clone(&opened)));
             }
             runtime.block_on(async {
-                while !told.load(Ordering::Relaxed) {
+                while !stop_flag.load(Ordering::Relaxed) {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             });
@@ -236,46 +260,46 @@ impl Strangers {
         Self { end, thread }
     }
 
-    /// How many connections they have opened.
-    fn leave(self) -> u64 {
+    /// Stops the flood and returns the number of connections that it opened.
+    fn stop(self) -> u64 {
         self.end.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
     }
 }
 
-/// Holds a connection, and opens another when it is closed.
-async fn hold_on(from: Ipv4Addr, to: SocketAddr, deed: Deed, opened: Arc<AtomicU64>) {
+/// Holds a connection and opens another when it is closed.
+async fn hold_connection(from: Ipv4Addr, to: SocketAddr, kind: FloodKind, opened: Arc<AtomicU64>) {
     let head = "POST /api/repo-host/webhook HTTP/1.1\r\nhost: a\r\n";
-    let says = match deed {
-        Deed::Idle | Deed::All => String::new(),
-        Deed::Head => head.to_owned(),
-        Deed::Body => format!(
+    let payload = match kind {
+        FloodKind::Idle | FloodKind::All => String::new(),
+        FloodKind::Head => head.to_owned(),
+        FloodKind::Body => format!(
             "{head}x-hub-signature-256: sha256={}\r\ncontent-length: 26214400\r\n\r\n{}",
             "0".repeat(64),
             "x".repeat(70_000)
         ),
     };
     loop {
-        let held = async {
+        let attempt = async {
             let socket = TcpSocket::new_v4()?;
             socket.bind(SocketAddr::from((from, 0)))?;
             let mut stream = socket.connect(to).await?;
             opened.fetch_add(1, Ordering::Relaxed);
-            stream.write_all(says.as_bytes()).await?;
+            stream.write_all(payload.as_bytes()).await?;
             stream.read_u8().await
         };
-        if held
+        if attempt
             .await
             .is_err_and(|error| error.raw_os_error().is_some())
         {
-            // Reset, or out of ports for the moment.
+            // Reset by the service, or temporarily out of ports.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 }
 
-/// As many file descriptors as there are sockets, and some more.
-fn raise_descriptors(sockets: usize) {
+/// Raises the file descriptor limit and checks that it suffices for the sockets.
+fn raise_descriptor_limit(sockets: usize) {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limit.maximum,

@@ -1,5 +1,5 @@
-//! Runs that are no more than their voice: each reports every second, with the tokens that its
-//! dispatch carried, until its life is over.
+//! Fake runs that only report: each reports every second, with the tokens of its dispatch, until its
+//! duration is over.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,32 +16,32 @@ use crate::load_env::{LoadEnv, OpenedPull};
 use crate::measurements::RequestKind;
 use crate::record_error;
 
-/// Seconds that a step takes.
-const STEP: u64 = 10;
+/// Duration of a step in seconds.
+const STEP_SECONDS: u64 = 10;
 
-/// Of so many runs one fails.
-const FAILS: u64 = 7;
+/// One of this many runs fails.
+const FAILURE_INTERVAL: u64 = 7;
 
-/// What a run was answered to be kept.
+/// Acknowledged reports of a run.
 #[derive(Debug, Default)]
 pub struct AcknowledgedRun {
     pub job: String,
-    /// The last report of each step: its status, and milliseconds since the run began.
+    /// Last report of each step: its status, and milliseconds since the start of the run.
     pub steps: BTreeMap<String, (&'static str, u64)>,
-    /// The status that the job has then.
+    /// Expected job status after the acknowledged result.
     pub result: Option<&'static str>,
     pub reports: u64,
 }
 
-/// Gives every run that the host starts a life of its own.
-pub async fn drive_all(scene: Arc<LoadEnv>) {
+/// Drives every run that the host starts.
+pub async fn drive_all(env: Arc<LoadEnv>) {
     let (mut last, mut runs) = (0, JoinSet::new());
-    while !scene.is_stopped() {
-        for (repo, run) in scene.vendors.github().runs_after(last) {
+    while !env.is_stopped() {
+        for (repo, run) in env.vendors.github().runs_after(last) {
             last = last.max(run.id);
             repo.start_run(run.id);
-            let life = Life::of(&scene, repo, run);
-            runs.spawn(life.lead());
+            let fake_run = FakeRun::new(&env, repo, run);
+            runs.spawn(fake_run.run_to_end());
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -50,48 +50,48 @@ pub async fn drive_all(scene: Arc<LoadEnv>) {
     }
 }
 
-struct Life {
-    scene: Arc<LoadEnv>,
+struct FakeRun {
+    env: Arc<LoadEnv>,
     repo: FakeRepo,
     run: RunSnapshot,
     rng: Rng,
-    line: HttpConnection,
-    told: AcknowledgedRun,
+    connection: HttpConnection,
+    acknowledged: AcknowledgedRun,
 }
 
-impl Life {
-    fn of(scene: &Arc<LoadEnv>, repo: FakeRepo, run: RunSnapshot) -> Self {
-        scene.active_runs.fetch_add(1, Ordering::Relaxed);
-        scene.recorder.count("runs dispatched", 1);
+impl FakeRun {
+    fn new(env: &Arc<LoadEnv>, repo: FakeRepo, run: RunSnapshot) -> Self {
+        env.active_runs.fetch_add(1, Ordering::Relaxed);
+        env.recorder.count("runs dispatched", 1);
         Self {
-            rng: Rng::with_seed(scene.plan.seed ^ run.id),
-            line: HttpConnection::new(scene.service),
-            told: AcknowledgedRun::default(),
-            scene: Arc::clone(scene),
+            rng: Rng::with_seed(env.plan.seed ^ run.id),
+            connection: HttpConnection::new(env.service),
+            acknowledged: AcknowledgedRun::default(),
+            env: Arc::clone(env),
             repo,
             run,
         }
     }
 
-    async fn lead(mut self) {
-        self.told.job = self.input("dispatch_id");
+    async fn run_to_end(mut self) {
+        self.acknowledged.job = self.input("dispatch_id");
         let token = self.input("run_progress_token");
-        let began = Instant::now() + Duration::from_millis(self.rng.u64(..1000));
-        let (shortest, longest) = self.scene.plan.run_duration_secs;
-        let life = self.rng.u64(shortest..=longest);
-        for second in 0..life {
-            let meant_for = began + Duration::from_secs(second);
-            tokio::time::sleep_until(meant_for.into()).await;
-            if self.scene.is_stopped() {
+        let started = Instant::now() + Duration::from_millis(self.rng.u64(..1000));
+        let (shortest, longest) = self.env.plan.run_duration_secs;
+        let duration = self.rng.u64(shortest..=longest);
+        for second in 0..duration {
+            let scheduled_at = started + Duration::from_secs(second);
+            tokio::time::sleep_until(scheduled_at.into()).await;
+            if self.env.is_stopped() {
                 break;
             }
-            self.report(second, &token, meant_for).await;
+            self.report(second, &token, scheduled_at).await;
         }
-        if !self.scene.is_stopped() {
+        if !self.env.is_stopped() {
             self.end().await;
         }
-        self.scene.active_runs.fetch_sub(1, Ordering::Relaxed);
-        self.scene.acknowledged_runs().push(self.told);
+        self.env.active_runs.fetch_sub(1, Ordering::Relaxed);
+        self.env.acknowledged_runs().push(self.acknowledged);
     }
 
     fn input(&self, name: &str) -> String {
@@ -99,10 +99,10 @@ impl Life {
         value.unwrap_or_default().to_owned()
     }
 
-    /// One report: progress mostly, now and then a sign of life, and the end of a step.
-    async fn report(&mut self, second: u64, token: &str, meant_for: Instant) {
-        let (id, elapsed) = (format!("step-{:03}", second / STEP), second * 1000);
-        let (kind, status) = match second % STEP {
+    /// Sends one report: usually progress, sometimes a heartbeat or the end of a step.
+    async fn report(&mut self, second: u64, token: &str, scheduled_at: Instant) {
+        let (id, elapsed) = (format!("step-{:03}", second / STEP_SECONDS), second * 1000);
+        let (kind, status) = match second % STEP_SECONDS {
             9 => (RequestKind::Step, "passed"),
             4 => (RequestKind::Heartbeat, "running"),
             _ => (RequestKind::Progress, "running"),
@@ -114,7 +114,7 @@ impl Life {
         let mut body = json!({"runId": self.run.id});
         match kind {
             RequestKind::Progress => {
-                step["outputs"] = json!({"iteration": 1 + second / STEP, "turn": second});
+                step["outputs"] = json!({"iteration": 1 + second / STEP_SECONDS, "turn": second});
                 body["log"] = self.log().into();
                 body["usage"] = json!({
                     "turns": second, "inputTokens": second * 900, "outputTokens": second * 70,
@@ -126,11 +126,11 @@ impl Life {
         }
         body["step"] = step;
         if self
-            .post("/runner/progress", token, &body, kind, meant_for)
+            .post("/runner/progress", token, &body, kind, scheduled_at)
             .await
         {
-            self.told.steps.insert(id, (status, elapsed));
-            self.told.reports += 1;
+            self.acknowledged.steps.insert(id, (status, elapsed));
+            self.acknowledged.reports += 1;
         }
     }
 
@@ -145,14 +145,14 @@ impl Life {
         lines.collect()
     }
 
-    /// Posts a report and says whether it was taken.
+    /// Posts a report and returns whether it was acknowledged.
     async fn post(
         &mut self,
         path: &str,
         token: &str,
         body: &Value,
         kind: RequestKind,
-        meant_for: Instant,
+        scheduled_at: Instant,
     ) -> bool {
         let bearer = format!("Bearer {token}");
         let headers = [
@@ -160,28 +160,28 @@ impl Life {
             ("content-type", "application/json"),
         ];
         let request = encode_request("POST", path, &headers, body.to_string().as_bytes());
-        let book = &self.scene.recorder;
-        match self.line.send(&request).await {
-            Ok(answer) if answer.status == 200 => {
-                book.record_response(kind, meant_for);
+        let recorder = &self.env.recorder;
+        match self.connection.send(&request).await {
+            Ok(response) if response.status == 200 => {
+                recorder.record_response(kind, scheduled_at);
                 true
             }
-            Ok(answer) => {
-                let what = answer.excerpt();
-                book.record_error(format!("{}: {} {what}", kind.name(), answer.status));
+            Ok(response) => {
+                let excerpt = response.excerpt();
+                recorder.record_error(format!("{}: {} {excerpt}", kind.name(), response.status));
                 false
             }
             Err(error) => {
-                record_error(book, kind.name(), &error);
+                record_error(recorder, kind.name(), &error);
                 false
             }
         }
     }
 
-    /// Opens a pull request, or fails, and says so.
+    /// Opens a pull request or fails, and posts the result.
     async fn end(&mut self) {
         let phase = self.input("phase");
-        let fails = self.run.id.is_multiple_of(FAILS);
+        let fails = self.run.id.is_multiple_of(FAILURE_INTERVAL);
         let mut body = json!({
             "phase": phase, "comments": [], "runId": self.run.id,
             "usage": {"turns": 40, "inputTokens": 120_000, "outputTokens": 9_000, "costUsd": 0.8},
@@ -203,39 +203,39 @@ impl Life {
             }
         };
         let token = self.input("run_token");
-        // It is sent when there is something to send.
-        let meant_for = Instant::now();
+        // The result is scheduled when it is ready.
+        let scheduled_at = Instant::now();
         if self
             .post(
                 "/runner/result",
                 &token,
                 &body,
                 RequestKind::Result,
-                meant_for,
+                scheduled_at,
             )
             .await
         {
-            self.told.result = Some(status);
-            self.scene.recorder.count("results", 1);
+            self.acknowledged.result = Some(status);
+            self.env.recorder.count("results", 1);
         }
         self.repo.complete_run(self.run.id, conclusion);
         if phase == "implementation" {
-            let (scene, key) = (Arc::clone(&self.scene), self.input("issue_identifier"));
+            let (env, key) = (Arc::clone(&self.env), self.input("issue_identifier"));
             let mut rng = self.rng.fork();
-            let filing =
-                tokio::task::spawn_blocking(move || scene.file_replacement_issue(&key, &mut rng));
-            filing.await.unwrap();
+            let creation =
+                tokio::task::spawn_blocking(move || env.file_replacement_issue(&key, &mut rng));
+            creation.await.unwrap();
         } else {
-            self.scene.recorder.count("follow-up runs", 1);
+            self.env.recorder.count("follow-up runs", 1);
         }
     }
 
-    /// What a run does at the host before it reports.
+    /// Commits and opens a pull request at the host.
     async fn open_pull(&self) -> String {
         let (repo, branch) = (self.repo.clone(), self.input("branch"));
         let meta = json!({
             "issueId": self.input("issue_id"), "identifier": self.input("issue_identifier"),
-            "dispatchId": self.told.job, "jobId": self.told.job,
+            "dispatchId": self.acknowledged.job, "jobId": self.acknowledged.job,
         });
         let body = format!("Makes it faster.\n\n<!-- agent-implement-meta {meta} -->\n");
         let opened = tokio::task::spawn_blocking(move || {
@@ -247,7 +247,7 @@ impl Life {
         });
         let opened = opened.await.unwrap();
         let url = opened.repo.pull_url(opened.number);
-        self.scene.opened_pulls().push(opened);
+        self.env.opened_pulls().push(opened);
         url
     }
 }

@@ -1,5 +1,5 @@
-//! HTTP as cheap as it can be: one connection, one request at a time, bytes made beforehand.
-//! The load's clients share the machine with what they measure.
+//! Minimal HTTP client: one connection, one request at a time, pre-encoded bytes. The load clients share
+//! the machine with the service that they measure.
 
 use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// An answer that takes longer is an error.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of a response.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A connection that is kept, and made anew once it has broken.
+/// Persistent connection that reconnects after an error.
 pub struct HttpConnection {
     address: SocketAddr,
     stream: Option<TcpStream>,
@@ -28,13 +28,13 @@ impl RawResponse {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The error texts of an answer are short; a list is not.
+    /// Start of the body, for error messages.
     pub fn excerpt(&self) -> String {
         self.text().chars().take(200).collect()
     }
 }
 
-/// The bytes of a request.
+/// Encodes a request.
 pub fn encode_request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let headers: String = headers
         .iter()
@@ -56,14 +56,14 @@ impl HttpConnection {
         }
     }
 
-    /// Sends a request and reads its answer to the end.
+    /// Sends a request and reads the whole response.
     pub async fn send(&mut self, request: &[u8]) -> Result<RawResponse> {
-        let asked = tokio::time::timeout(PATIENCE, self.exchange(request)).await;
-        let answer = asked.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
-        if answer.is_err() {
+        let exchange = tokio::time::timeout(TIMEOUT, self.exchange(request)).await;
+        let response = exchange.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
+        if response.is_err() {
             self.stream = None;
         }
-        answer
+        response
     }
 
     async fn exchange(&mut self, request: &[u8]) -> Result<RawResponse> {
@@ -79,13 +79,14 @@ impl HttpConnection {
         self.buffer.clear();
         let head = loop {
             read_more(stream, &mut self.buffer).await?;
-            let ends = self.buffer.windows(4).position(|four| four == b"\r\n\r\n");
-            if let Some(end) = ends {
+            let head_end = self.buffer.windows(4).position(|four| four == b"\r\n\r\n");
+            if let Some(end) = head_end {
                 break end + 4;
             }
         };
-        let (status, length) = read_head(&self.buffer[..head])
-            .ok_or_else(|| Error::new(ErrorKind::InvalidData, "an answer of unknown length"))?;
+        let (status, length) = read_head(&self.buffer[..head]).ok_or_else(|| {
+            Error::new(ErrorKind::InvalidData, "response without a content length")
+        })?;
         while self.buffer.len() < head + length {
             read_more(stream, &mut self.buffer).await?;
         }
@@ -104,7 +105,7 @@ async fn read_more(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<()> {
     }
 }
 
-/// Status and length of the body.
+/// Status and body length.
 fn read_head(head: &[u8]) -> Option<(u16, usize)> {
     let head = std::str::from_utf8(head).ok()?.to_ascii_lowercase();
     let status = head.split(' ').nth(1)?.parse().ok()?;
@@ -112,16 +113,17 @@ fn read_head(head: &[u8]) -> Option<(u16, usize)> {
     Some((status, length.split("\r\n").next()?.parse().ok()?))
 }
 
-/// Reads a stream of events until it ends or the service lets go of it; `told` gets each event's name.
+/// Reads an event stream until it ends or the service closes it. Calls `on_event` with each event's
+/// name.
 pub async fn read_event_stream(
     address: SocketAddr,
     token: &str,
-    mut told: impl FnMut(&str),
+    mut on_event: impl FnMut(&str),
 ) -> Result<()> {
     let mut stream = TcpStream::connect(address).await?;
     let bearer = format!("Bearer {token}");
-    let ask = encode_request("GET", "/api/events", &[("authorization", &bearer)], b"");
-    stream.write_all(&ask).await?;
+    let request = encode_request("GET", "/api/events", &[("authorization", &bearer)], b"");
+    stream.write_all(&request).await?;
     let (mut buffer, mut line) = (vec![0; 64 << 10], Vec::new());
     loop {
         let read = stream.read(&mut buffer).await?;
@@ -134,7 +136,7 @@ pub async fn read_event_stream(
                 continue;
             }
             if let Some(name) = line.strip_prefix(b"event:") {
-                told(String::from_utf8_lossy(name).trim());
+                on_event(String::from_utf8_lossy(name).trim());
             }
             line.clear();
         }

@@ -1,4 +1,4 @@
-//! The stage: vendors, mappings, issues and the service.
+//! Environment of the load test: vendors, mappings, issues and the service.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -24,95 +24,100 @@ pub const LINEAR_SECRET: &str = "linear's own secret";
 const TRIGGER: &str = "Agent-Implement";
 const WORKFLOW: &str = include_str!("../../templates/workflows/agent-implement.yml");
 
-/// More than is asked in an hour: what a vendor would allow is not what is measured here.
-const PLENTY: u64 = 10_000_000;
+/// More requests than the test sends; vendor quotas are not measured here.
+const UNLIMITED_QUOTA: u64 = 10_000_000;
 
-/// How long may the preparations take?
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Maximum duration of the setup.
+const SETUP_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Everything that the clients share.
+/// State shared by all clients.
 pub struct LoadEnv {
     pub plan: LoadPlan,
     pub vendors: FakeVendors,
     pub service: SocketAddr,
-    /// Of the admin API.
+    /// Token of the admin API.
     pub token: String,
     pub recorder: LoadRecorder,
     pub dir: tempfile::TempDir,
-    /// Runs that report at the moment.
+    /// Number of runs that currently report.
     pub active_runs: AtomicUsize,
-    over: AtomicBool,
-    told: Mutex<Vec<AcknowledgedRun>>,
+    stopped: AtomicBool,
+    acknowledged: Mutex<Vec<AcknowledgedRun>>,
     pulls: Mutex<Vec<OpenedPull>>,
     jira_issues: AtomicUsize,
 }
 
-/// A pull request that a run of ours has opened.
+/// Pull request opened by a fake run.
 #[derive(Clone)]
 pub struct OpenedPull {
     pub repo: FakeRepo,
     pub number: u64,
-    /// Its text, which says that it is ours.
+    /// Body with the metadata block that marks it as ours.
     pub body: String,
 }
 
-/// Whether issues of a mapping may run.
+/// Whether issues of a mapping are eligible to run.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Lot {
-    /// One at a time; the others wait for the slot.
-    Works,
+enum MappingState {
+    /// One issue runs at a time; the others wait for the slot.
+    Active,
     Paused,
-    /// Each waits for another issue.
+    /// Every issue is blocked by another issue.
     Blocked,
 }
 
-fn linear_team(number: usize) -> (String, Lot) {
-    let lots = [Lot::Works, Lot::Works, Lot::Paused, Lot::Blocked];
-    (format!("T{number}"), lots[number % lots.len()])
+fn linear_team(number: usize) -> (String, MappingState) {
+    let states = [
+        MappingState::Active,
+        MappingState::Active,
+        MappingState::Paused,
+        MappingState::Blocked,
+    ];
+    (format!("T{number}"), states[number % states.len()])
 }
 
-fn jira_project(number: usize) -> (String, Lot) {
-    let lots = [Lot::Works, Lot::Paused];
-    (format!("J{number}"), lots[number % lots.len()])
+fn jira_project(number: usize) -> (String, MappingState) {
+    let states = [MappingState::Active, MappingState::Paused];
+    (format!("J{number}"), states[number % states.len()])
 }
 
 impl LoadEnv {
-    /// Vendors, the service, two hundred mappings and then five thousand issues.
+    /// Starts the vendors and the service, then creates 200 mappings and 5,000 issues.
     pub async fn start(plan: LoadPlan) -> (Arc<Self>, ServiceProcess) {
-        // Fails only when a provider is installed already, which is as good.
+        // Fails only if a provider is already installed, which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().unwrap();
-        let town = founded(dir.path()).await;
-        let service = started(&town, dir.path(), &plan);
+        let vendors = start_vendors(dir.path()).await;
+        let service = start_service(&vendors, dir.path(), &plan);
         let address = service.address.trim_start_matches("http://");
-        let mut scene = Self {
-            vendors: town,
+        let mut env = Self {
+            vendors,
             service: address.parse().unwrap(),
             token: String::new(),
             recorder: LoadRecorder::new(plan.window),
             dir,
             active_runs: AtomicUsize::new(0),
-            over: AtomicBool::new(false),
-            told: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            acknowledged: Mutex::default(),
             pulls: Mutex::default(),
             jira_issues: AtomicUsize::new(0),
             plan,
         };
-        scene.token = scene.sign_in().await;
-        scene.map_all().await;
-        let scene = Arc::new(scene);
-        let filing = Arc::clone(&scene);
-        tokio::task::spawn_blocking(move || filing.file_all())
+        env.token = env.sign_in().await;
+        env.create_mappings().await;
+        let env = Arc::new(env);
+        let creator = Arc::clone(&env);
+        tokio::task::spawn_blocking(move || creator.create_issues())
             .await
             .unwrap();
         assert_eq!(
-            scene.admin_request("POST", "/api/poll", None).await.status,
+            env.admin_request("POST", "/api/poll", None).await.status,
             202
         );
-        (scene, service)
+        (env, service)
     }
 
-    /// Asks the admin API.
+    /// Sends an admin API request.
     pub async fn admin_request(
         &self,
         method: &str,
@@ -136,37 +141,37 @@ impl LoadEnv {
         body["token"].as_str().unwrap().to_owned()
     }
 
-    async fn map_all(&self) {
+    async fn create_mappings(&self) {
         let linear = (0..LINEAR_TEAMS).map(|number| {
-            let (team, lot) = linear_team(number);
-            (number, team, lot, json!({"kind": "A"}))
+            let (team, state) = linear_team(number);
+            (number, team, state, json!({"kind": "A"}))
         });
         let jira = (0..JIRA_PROJECTS).map(|number| {
-            let (team, lot) = jira_project(number);
+            let (team, state) = jira_project(number);
             let config =
                 json!({"kind": "B", "jql": "project = OPS", "repoFieldValue": field(number)});
-            (number, team, lot, config)
+            (number, team, state, config)
         });
-        for (number, team, lot, config) in linear.chain(jira) {
+        for (number, team, state, config) in linear.chain(jira) {
             let mapping = json!({
                 "teamKey": team, "owner": "acme", "repo": repository_name(number), "defaultBranch": "main",
                 "ticketingProvider": config["kind"], "ticketingConfig": config,
-                "maxInProgressAiIssues": 1, "paused": lot == Lot::Paused,
+                "maxInProgressAiIssues": 1, "paused": state == MappingState::Paused,
             });
-            let answer = self
+            let response = self
                 .admin_request("POST", "/api/mappings", Some(mapping))
                 .await;
-            assert_eq!(answer.status, 200, "{}", answer.text());
+            assert_eq!(response.status, 200, "{}", response.text());
         }
     }
 
-    fn file_all(&self) {
+    fn create_issues(&self) {
         let mut rng = Rng::with_seed(self.plan.seed);
         let linear = self.vendors.linear();
         for number in 0..LINEAR_TEAMS {
-            let (team, lot) = linear_team(number);
+            let (team, state) = linear_team(number);
             let first =
-                (lot == Lot::Blocked).then(|| linear.create_ticket(&team, "Before them all"));
+                (state == MappingState::Blocked).then(|| linear.create_ticket(&team, "Blocker"));
             for _ in 0..ISSUES_PER_MAPPING {
                 let issue = linear.create_ticket(&team, &title(&mut rng));
                 let issue = issue
@@ -180,13 +185,13 @@ impl LoadEnv {
             }
         }
         for number in 0..JIRA_PROJECTS * ISSUES_PER_MAPPING {
-            self.file_on_jira(number % JIRA_PROJECTS, &mut rng);
+            self.create_jira_issue(number % JIRA_PROJECTS, &mut rng);
         }
     }
 
-    /// The numbers of a project's issues are its own number and those that are whole rounds of all
-    /// projects after it; so the key alone tells the project.
-    fn file_on_jira(&self, project: usize, rng: &mut Rng) {
+    /// Issue numbers of a project are congruent modulo the number of projects, so that the key
+    /// identifies the project.
+    fn create_jira_issue(&self, project: usize, rng: &mut Rng) {
         let round = self.jira_issues.fetch_add(1, Ordering::Relaxed);
         let number = round * JIRA_PROJECTS + project + 1;
         let issue = self.vendors.jira().issue(&format!("OPS-{number}"));
@@ -197,42 +202,47 @@ impl LoadEnv {
             .status("Ready");
     }
 
-    /// Files another issue where this one was, so that as many wait as before.
+    /// Creates an issue in place of a finished one, so that the number of waiting issues stays constant.
     pub fn file_replacement_issue(&self, key: &str, rng: &mut Rng) {
         let Some((team, number)) = key.rsplit_once('-') else {
             return;
         };
         if team == "OPS" {
             let number: usize = number.parse().unwrap_or(1);
-            return self.file_on_jira((number - 1) % JIRA_PROJECTS, rng);
+            return self.create_jira_issue((number - 1) % JIRA_PROJECTS, rng);
         }
         let issue = self.vendors.linear().create_ticket(team, &title(rng));
         issue.describe(&description(rng)).add_label(TRIGGER);
     }
 
     pub async fn wait_until_all_active(&self) {
-        let began = Instant::now();
+        let started = Instant::now();
         while self.active_runs.load(Ordering::Relaxed) < ACTIVE_RUNS {
             let active = self.active_runs.load(Ordering::Relaxed);
-            assert!(began.elapsed() < PATIENCE, "only {active} runs have begun");
+            assert!(
+                started.elapsed() < SETUP_TIMEOUT,
+                "only {active} runs are active"
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
     pub fn stop(&self) {
-        self.over.store(true, Ordering::Relaxed);
+        self.stopped.store(true, Ordering::Relaxed);
     }
 
     pub fn is_stopped(&self) -> bool {
-        self.over.load(Ordering::Relaxed)
+        self.stopped.load(Ordering::Relaxed)
     }
 
-    /// What runs have reported, and were answered that it is kept.
+    /// Runs with their acknowledged reports.
     pub fn acknowledged_runs(&self) -> MutexGuard<'_, Vec<AcknowledgedRun>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.acknowledged
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pull requests that runs have opened.
+    /// Pull requests opened by fake runs.
     pub fn opened_pulls(&self) -> MutexGuard<'_, Vec<OpenedPull>> {
         self.pulls.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -246,7 +256,7 @@ pub fn repository_name(number: usize) -> String {
     format!("svc-{}", number % REPOSITORIES)
 }
 
-/// The value of Jira's repo field.
+/// Value of the repository field in Jira.
 fn field(number: usize) -> String {
     format!("service-{number}")
 }
@@ -259,7 +269,7 @@ fn title(rng: &mut Rng) -> String {
     )
 }
 
-/// Between three hundred and thirteen hundred bytes, as people write them.
+/// Issue description of 300 to 1,300 bytes.
 fn description(rng: &mut Rng) -> String {
     let sentences = (0..rng.usize(4..17)).map(|_| {
         format!(
@@ -272,15 +282,15 @@ fn description(rng: &mut Rng) -> String {
     sentences.collect()
 }
 
-async fn founded(dir: &Path) -> FakeVendors {
+async fn start_vendors(dir: &Path) -> FakeVendors {
     let program = env!("CARGO_BIN_EXE_agent-implement");
-    let mut options = FakeVendorsOptions::new(dir.join("town"), program);
+    let mut options = FakeVendorsOptions::new(dir.join("vendors"), program);
     options.app_key_pem = Some(app_key());
     options.fake_runs = true;
-    let town = FakeVendors::start(options).await.unwrap();
-    town.keep_in_memory();
-    town.linear().set_quota(PLENTY);
-    town.github().set_quota(PLENTY);
+    let vendors = FakeVendors::start(options).await.unwrap();
+    vendors.keep_in_memory();
+    vendors.linear().set_quota(UNLIMITED_QUOTA);
+    vendors.github().set_quota(UNLIMITED_QUOTA);
     for label in [
         TRIGGER,
         "Agent-Planning",
@@ -288,11 +298,11 @@ async fn founded(dir: &Path) -> FakeVendors {
         "Plan-Complete",
         "Ready for Review",
     ] {
-        town.linear().ensure_label(None, label);
+        vendors.linear().ensure_label(None, label);
     }
-    town.jira().ensure_project("OPS", "Operations");
-    let github = town.github().clone();
-    let seeding = tokio::task::spawn_blocking(move || {
+    vendors.jira().ensure_project("OPS", "Operations");
+    let github = vendors.github().clone();
+    let seeds = tokio::task::spawn_blocking(move || {
         for number in 0..REPOSITORIES {
             let repo = github.repo("acme", &repository_name(number));
             let files = [(".github/workflows/agent-implement.yml", WORKFLOW)];
@@ -300,18 +310,18 @@ async fn founded(dir: &Path) -> FakeVendors {
             repo.set_collaborator_role("reviewer", "write");
         }
     });
-    seeding.await.unwrap();
-    town
+    seeds.await.unwrap();
+    vendors
 }
 
-fn started(town: &FakeVendors, dir: &Path, plan: &LoadPlan) -> ServiceProcess {
+fn start_service(vendors: &FakeVendors, dir: &Path, plan: &LoadPlan) -> ServiceProcess {
     let flags = [
         ("--admin-access-code", ACCESS_CODE.to_owned()),
         (
             "--runner-token-secret",
             "0123456789abcdef0123456789abcdef".to_owned(),
         ),
-        // Runs are told where to report; the load's clients know it from its own log.
+        // Runs need a callback address; the fake runs know the service's real address.
         (
             "--runner-callback-base-url",
             "http://127.0.0.1:9".to_owned(),
@@ -320,17 +330,17 @@ fn started(town: &FakeVendors, dir: &Path, plan: &LoadPlan) -> ServiceProcess {
             "--poll-interval-ms",
             plan.poll_interval.as_millis().to_string(),
         ),
-        ("--linear-api-key", town.linear().api_key()),
-        ("--linear-api-url", town.linear_url()),
+        ("--linear-api-key", vendors.linear().api_key()),
+        ("--linear-api-url", vendors.linear_url()),
         ("--linear-webhook-secret", LINEAR_SECRET.to_owned()),
-        ("--jira-site-url", town.jira_url()),
-        ("--jira-email", town.jira().email().to_owned()),
-        ("--jira-api-token", town.jira().api_token().to_owned()),
-        ("--github-app-id", town.github().app_id().to_string()),
+        ("--jira-site-url", vendors.jira_url()),
+        ("--jira-email", vendors.jira().email().to_owned()),
+        ("--jira-api-token", vendors.jira().api_token().to_owned()),
+        ("--github-app-id", vendors.github().app_id().to_string()),
         ("--github-app-private-key", app_key()),
-        ("--github-api-url", town.github_api_url()),
+        ("--github-api-url", vendors.github_api_url()),
         ("--scm-webhook-secret", REPO_HOST_SECRET.to_owned()),
-        ("--notify-webhook-url", town.slack_url()),
+        ("--notify-webhook-url", vendors.slack_url()),
     ];
     let flags: Vec<&str> = flags
         .iter()

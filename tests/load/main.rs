@@ -1,13 +1,21 @@
-//! The load proof: an hour of mixed traffic against the real binary, beside stand-in vendors that
-//! live in this process. What is sent, what is measured and what it shows stands in `../README.md`.
+//! Load test: mixed traffic against the real binary, with fake vendors in the test process. See
+//! `../README.md` for the traffic, the measurements and the results.
 
 #![allow(
+    missing_docs,
+    unreachable_pub,
+    reason = "a test or benchmark has no public interface"
+)]
+#![allow(
     clippy::unwrap_used,
-    reason = "a proof that cannot go on fails where it stands"
+    reason = "a load test fails where an expectation is not met"
 )]
 
 #[path = "../it/process.rs"]
-#[allow(dead_code, reason = "shared with the stories, which need more of it")]
+#[allow(
+    dead_code,
+    reason = "shared with the integration tests, which use more of it"
+)]
 mod process;
 
 mod connection_flood;
@@ -33,44 +41,43 @@ use measurements::LoadRecorder;
 use process_stats::ProcessSampler;
 use report::LoadReport;
 
-/// How heavy the load is, and for how long it lasts.
+/// Load and its duration.
 #[derive(Debug, Clone)]
 pub struct LoadPlan {
     pub seed: u64,
-    /// How long after all runs have begun before anything is measured.
+    /// Time between the start of all runs and the first measurement.
     pub warm_up: Duration,
-    /// How long is measured.
+    /// Duration of the measurement.
     pub duration: Duration,
-    /// Figures over time are by window.
+    /// Length of a window of the statistics over time.
     pub window: Duration,
     pub poll_interval: Duration,
-    /// Webhooks of the repository host in a second.
+    /// Webhooks of the repository host per second.
     pub webhooks_per_second: u32,
-    /// Shortest and longest life of a run, in seconds.
+    /// Shortest and longest duration of a run, in seconds.
     pub run_duration_secs: (u64, u64),
-    /// How often does somebody ask for a change on a pull request of ours?
+    /// Interval between change requests on our pull requests.
     pub feedback_interval: Duration,
-    /// How often does a ticketing system tell of a change?
+    /// Interval between webhooks of a ticketing system.
     pub ticket_event_interval: Duration,
-    /// The service may hold that much memory.
+    /// Maximum resident memory of the service, in bytes.
     pub max_resident_bytes: u64,
-    /// The last quarter's median may be that many times the second quarter's.
+    /// Maximum ratio of the last quarter's median memory to the second quarter's.
     pub max_growth: f64,
 }
 
-/// Mappings, half of whose issues may run.
+/// Number of Linear mappings; half of all issues are eligible to run.
 pub const LINEAR_TEAMS: usize = 160;
 pub const JIRA_PROJECTS: usize = 40;
 pub const REPOSITORIES: usize = 20;
 pub const ISSUES_PER_MAPPING: usize = 25;
-/// Runs that are active at a time: one of each mapping that is neither paused nor blocked.
+/// Number of concurrent runs: one per mapping that is neither paused nor blocked.
 pub const ACTIVE_RUNS: usize = 100;
 
-/// No callback may take longer, but for one in a hundred. Of the release build alone.
+/// Maximum 99th percentile of callback latency. Checked in release builds only.
 const MAX_P99: Duration = Duration::from_millis(50);
 
-/// Of the release build. What a debug build needs says nothing of the product, but that it does not
-/// grow without end.
+/// Memory limit of the release build. The limit of the debug build only detects unbounded growth.
 const MAX_RESIDENT: u64 = if cfg!(debug_assertions) { 160 } else { 64 } << 20;
 
 impl LoadPlan {
@@ -86,12 +93,12 @@ impl LoadPlan {
             feedback_interval: Duration::from_secs(5),
             ticket_event_interval: Duration::from_secs(20),
             max_resident_bytes: MAX_RESIDENT,
-            // In so short a time caches are still being filled.
+            // Caches are still filling in such a short time.
             max_growth: 1.25,
         }
     }
 
-    /// An hour's webhooks in a sixth of it: fills what has a size of its own.
+    /// The webhooks of an hour in ten minutes; fills all bounded caches.
     fn ten_minutes() -> Self {
         Self {
             warm_up: Duration::from_secs(20),
@@ -118,54 +125,54 @@ impl LoadPlan {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_minute_of_mixed_traffic() {
-    prove(LoadPlan::minute()).await;
+async fn serves_a_minute_of_mixed_traffic() {
+    run_load(LoadPlan::minute()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes more than ten minutes"]
-async fn ten_minutes_with_six_times_the_webhooks() {
-    prove(LoadPlan::ten_minutes()).await;
+async fn serves_ten_minutes_with_six_times_the_webhooks() {
+    run_load(LoadPlan::ten_minutes()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes more than an hour"]
-async fn an_hour_of_mixed_traffic() {
-    prove(LoadPlan::hour()).await;
+async fn serves_an_hour_of_mixed_traffic() {
+    run_load(LoadPlan::hour()).await;
 }
 
-/// What measures has the machine for itself.
-static TURN: Mutex<()> = Mutex::const_new(());
+/// Lock that gives each measurement the machine for itself.
+static EXCLUSIVE: Mutex<()> = Mutex::const_new(());
 
-async fn prove(plan: LoadPlan) {
-    let _turn = TURN.lock().await;
-    let (scene, service) = LoadEnv::start(plan.clone()).await;
-    let watch = ProcessSampler::start(service.pid());
+async fn run_load(plan: LoadPlan) {
+    let _guard = EXCLUSIVE.lock().await;
+    let (env, service) = LoadEnv::start(plan.clone()).await;
+    let sampler = ProcessSampler::start(service.pid());
     let mut traffic = JoinSet::new();
-    traffic.spawn(fake_runs::drive_all(Arc::clone(&scene)));
-    scene.wait_until_all_active().await;
-    webhooks::spawn_senders(&scene, &mut traffic);
-    operator::spawn_clients(&scene, &mut traffic);
+    traffic.spawn(fake_runs::drive_all(Arc::clone(&env)));
+    env.wait_until_all_active().await;
+    webhooks::spawn_senders(&env, &mut traffic);
+    operator::spawn_clients(&env, &mut traffic);
     tokio::time::sleep(plan.warm_up).await;
-    let from = scene.recorder.start_measuring();
+    let from = env.recorder.start_measuring();
     tokio::time::sleep_until((from + plan.duration).into()).await;
     let until = Instant::now();
-    let samples = watch.stop();
-    scene.stop();
+    let samples = sampler.stop();
+    env.stop();
     while let Some(ended) = traffic.join_next().await {
         ended.expect("a client has panicked");
     }
-    verify::check_durability(&scene).await;
-    let metrics = operator::scrape_metrics(&scene).await;
-    assert_eq!(service.stop(), 0, "it stops in order");
-    verify::check_log(&scene);
-    let figures = LoadReport::collect(&scene, samples, (from, until), &metrics);
-    figures.print();
-    plot::write_svg(&figures);
-    figures.assert_limits();
+    verify::check_durability(&env).await;
+    let metrics = operator::scrape_metrics(&env).await;
+    assert_eq!(service.stop(), 0, "the service stops gracefully");
+    verify::check_log(&env);
+    let report = LoadReport::collect(&env, samples, (from, until), &metrics);
+    report.print();
+    plot::write_svg(&report);
+    report.assert_limits();
 }
 
-/// Counts what went wrong, for whoever has no better word for it.
-fn record_error(book: &LoadRecorder, what: &str, error: &std::io::Error) {
-    book.record_error(format!("{what}: {error}"));
+/// Records an I/O error of a client.
+fn record_error(recorder: &LoadRecorder, what: &str, error: &std::io::Error) {
+    recorder.record_error(format!("{what}: {error}"));
 }

@@ -1,11 +1,11 @@
-//! What the clients saw: how long each answer took, counted from when the request was meant to be
-//! sent, so that a service that answers late cannot make the load wait for it and look fast.
+//! Latencies measured by the clients. Each is counted from the time at which the request was scheduled,
+//! so that a slow service cannot slow the load down and look fast.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A kind of request.
+/// Kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestKind {
     Progress,
@@ -58,7 +58,7 @@ impl RequestKind {
         }
     }
 
-    /// Whether a run or a vendor waits for the answer.
+    /// Whether a run or a vendor waits for the response.
     pub fn is_callback(self) -> bool {
         matches!(
             self,
@@ -72,10 +72,10 @@ impl RequestKind {
     }
 }
 
-/// Each power of two has this many buckets, so that a value is known to 3 %.
+/// Buckets per power of two; values are accurate to 3 %.
 const SUB_BUCKETS: u64 = 32;
 
-/// Times in microseconds, in buckets that grow with what they count.
+/// Histogram of durations in microseconds, with exponential buckets.
 #[derive(Debug, Clone, Default)]
 pub struct LatencyHistogram {
     counts: Vec<u64>,
@@ -103,14 +103,14 @@ impl LatencyHistogram {
         Duration::from_micros(self.max)
     }
 
-    /// What that share of all stayed below or reached, to 3 %; zero of nothing.
+    /// Quantile accurate to 3 %, or zero without values.
     pub fn quantile(&self, share: f64) -> Duration {
-        let wanted = (self.count as f64 * share).ceil().max(1.0) as u64;
+        let rank = (self.count as f64 * share).ceil().max(1.0) as u64;
         let mut seen = 0;
         for (bucket, count) in self.counts.iter().enumerate() {
             seen += count;
-            if seen >= wanted {
-                return Duration::from_micros(upper(bucket).min(self.max));
+            if seen >= rank {
+                return Duration::from_micros(upper_bound(bucket).min(self.max));
             }
         }
         Duration::ZERO
@@ -123,22 +123,22 @@ fn bucket(value: u64) -> usize {
     (shift * SUB_BUCKETS + (value >> shift)) as usize
 }
 
-/// The greatest value of a bucket.
-fn upper(bucket: usize) -> u64 {
+/// Greatest value of a bucket.
+fn upper_bound(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     let shift = (bucket / SUB_BUCKETS).saturating_sub(1);
     ((bucket - shift * SUB_BUCKETS + 1) << shift) - 1
 }
 
-/// What all clients write down. Shared by them.
+/// Measurements of all clients, shared by them.
 pub struct LoadRecorder {
     window: Duration,
-    pages: Mutex<Pages>,
+    recorded: Mutex<Recorded>,
 }
 
 #[derive(Default)]
-struct Pages {
-    /// Requests meant for a time before are not measured.
+struct Recorded {
+    /// Requests scheduled before this time are not measured.
     measured_from: Option<Instant>,
     kinds: BTreeMap<&'static str, LatencyHistogram>,
     windows: Vec<LatencyHistogram>,
@@ -147,53 +147,53 @@ struct Pages {
 }
 
 impl LoadRecorder {
-    /// Callbacks are also counted in windows of that length.
+    /// Creates a recorder that also groups callbacks into windows of this length.
     pub fn new(window: Duration) -> Self {
         Self {
             window,
-            pages: Mutex::default(),
+            recorded: Mutex::default(),
         }
     }
 
-    /// From now on answers are measured.
+    /// Starts measuring.
     pub fn start_measuring(&self) -> Instant {
         *self.lock().measured_from.insert(Instant::now())
     }
 
-    /// A request that was meant to be sent at that time has been answered.
-    pub fn record_response(&self, kind: RequestKind, meant_for: Instant) {
-        let took = meant_for.elapsed();
-        let mut pages = self.lock();
-        let Some(from) = pages.measured_from.filter(|from| meant_for >= *from) else {
+    /// Records the response to a request that was scheduled at this time.
+    pub fn record_response(&self, kind: RequestKind, scheduled_at: Instant) {
+        let latency = scheduled_at.elapsed();
+        let mut recorded = self.lock();
+        let Some(from) = recorded.measured_from.filter(|from| scheduled_at >= *from) else {
             return;
         };
-        pages.kinds.entry(kind.name()).or_default().add(took);
+        recorded.kinds.entry(kind.name()).or_default().add(latency);
         if !kind.is_callback() {
             return;
         }
-        let at = (meant_for - from).as_millis() / self.window.as_millis();
+        let at = (scheduled_at - from).as_millis() / self.window.as_millis();
         let at = usize::try_from(at).unwrap_or(usize::MAX);
-        if pages.windows.len() <= at {
-            pages.windows.resize(at + 1, LatencyHistogram::default());
+        if recorded.windows.len() <= at {
+            recorded.windows.resize(at + 1, LatencyHistogram::default());
         }
-        pages.windows[at].add(took);
+        recorded.windows[at].add(latency);
     }
 
-    /// Something went wrong, at any time.
-    pub fn record_error(&self, what: impl Into<String>) {
-        let mut pages = self.lock();
-        let room = pages.errors.len() < 50;
-        let what = if room { what.into() } else { "more".into() };
-        *pages.errors.entry(what).or_default() += 1;
+    /// Records an error.
+    pub fn record_error(&self, name: impl Into<String>) {
+        let mut recorded = self.lock();
+        let has_room = recorded.errors.len() < 50;
+        let name = if has_room { name.into() } else { "more".into() };
+        *recorded.errors.entry(name).or_default() += 1;
     }
 
-    /// Something that is counted without being wrong.
-    pub fn count(&self, what: &'static str, count: u64) {
-        *self.lock().notes.entry(what).or_default() += count;
+    /// Adds to a named counter.
+    pub fn count(&self, name: &'static str, count: u64) {
+        *self.lock().notes.entry(name).or_default() += count;
     }
 
-    pub fn counter(&self, what: &str) -> u64 {
-        self.lock().notes.get(what).copied().unwrap_or(0)
+    pub fn counter(&self, name: &str) -> u64 {
+        self.lock().notes.get(name).copied().unwrap_or(0)
     }
 
     pub fn counters(&self) -> BTreeMap<&'static str, u64> {
@@ -209,7 +209,7 @@ impl LoadRecorder {
         kinds.get(kind.name()).cloned().unwrap_or_default()
     }
 
-    /// All callbacks by window, from the first that was measured on.
+    /// Latencies of all callbacks by window, since measuring began.
     pub fn windows(&self) -> Vec<LatencyHistogram> {
         self.lock().windows.clone()
     }
@@ -218,23 +218,29 @@ impl LoadRecorder {
         self.window
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pages> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Recorded> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[test]
-fn a_histogram_knows_what_it_was_told_to_three_percent() {
+fn histogram_is_accurate_to_three_percent() {
     for value in (0..100).chain([1_000, 12_345, 50_000, 1_234_567, u64::MAX / 2]) {
-        let upper = upper(bucket(value));
-        assert!(upper >= value, "{value} in a bucket up to {upper}");
-        assert!(upper - value <= value / 31, "{value} told as {upper}");
+        let upper_bound = upper_bound(bucket(value));
+        assert!(
+            upper_bound >= value,
+            "{value} in a bucket up to {upper_bound}"
+        );
+        assert!(
+            upper_bound - value <= value / 31,
+            "{value} reported as {upper_bound}"
+        );
     }
     let mut histogram = LatencyHistogram::default();
     (1..=1000).for_each(|millis| histogram.add(Duration::from_millis(millis)));
-    let near = |told: Duration, millis: u64| {
-        let (told, meant) = (told.as_secs_f64(), millis as f64 / 1e3);
-        told >= meant && told <= meant * 1.04
+    let near = |actual: Duration, millis: u64| {
+        let (actual, expected) = (actual.as_secs_f64(), millis as f64 / 1e3);
+        actual >= expected && actual <= expected * 1.04
     };
     assert!(near(histogram.quantile(0.5), 500));
     assert!(near(histogram.quantile(0.99), 990));

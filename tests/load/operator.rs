@@ -1,4 +1,4 @@
-//! The operator's side: two panels that are open, a collector of metrics, one backup.
+//! The operator's clients: two open panels, a metrics collector and one backup.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,15 +12,15 @@ use crate::process;
 use crate::record_error;
 use crate::webhooks::sleep_until_or_end;
 
-/// Panels that are open at a time.
+/// Number of open panels.
 const PANELS: u32 = 2;
 
-/// How often does a panel ask again? What changes all the time makes it look as often as it may.
-const LOOK: Duration = Duration::from_secs(5);
+/// Interval between two refreshes of a panel. Constant changes make a panel refresh at its maximum rate.
+const PANEL_INTERVAL: Duration = Duration::from_secs(5);
 
-const SCRAPE: Duration = Duration::from_secs(15);
+const SCRAPE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// The lists of the overview, of the issues and of what is open.
+/// Lists shown by the overview, the issues panel and the pull request panel.
 const LISTS: [(RequestKind, &str); 5] = [
     (RequestKind::Log, "/api/log"),
     (RequestKind::Issues, "/api/issues"),
@@ -29,53 +29,50 @@ const LISTS: [(RequestKind, &str); 5] = [
     (RequestKind::Outbox, "/api/outbox"),
 ];
 
-pub fn spawn_clients(scene: &Arc<LoadEnv>, traffic: &mut JoinSet<()>) {
-    let began = Instant::now();
+pub fn spawn_clients(env: &Arc<LoadEnv>, traffic: &mut JoinSet<()>) {
+    let started = Instant::now();
     for panel in 0..PANELS {
-        traffic.spawn(listen(Arc::clone(scene)));
-        let first = began + LOOK * panel / PANELS;
-        traffic.spawn(look(Arc::clone(scene), first));
+        traffic.spawn(read_events(Arc::clone(env)));
+        let first = started + PANEL_INTERVAL * panel / PANELS;
+        traffic.spawn(poll_lists(Arc::clone(env), first));
     }
-    traffic.spawn(scrape(Arc::clone(scene), began));
-    traffic.spawn(back_up(Arc::clone(scene), began));
+    traffic.spawn(scrape(Arc::clone(env), started));
+    traffic.spawn(back_up(Arc::clone(env), started));
 }
 
-/// Who falls behind is let go by the service, and comes back.
-async fn listen(scene: Arc<LoadEnv>) {
-    while !scene.is_stopped() {
-        scene.recorder.count("event streams opened", 1);
-        let told = |name: &str| {
+/// Reads the event stream and reconnects if the service closes it.
+async fn read_events(env: Arc<LoadEnv>) {
+    while !env.is_stopped() {
+        env.recorder.count("event streams opened", 1);
+        let on_event = |name: &str| {
             let _ = name;
-            scene.recorder.count("events seen", 1);
+            env.recorder.count("events seen", 1);
         };
-        let listening = http_client::read_event_stream(scene.service, &scene.token, told);
+        let stream = http_client::read_event_stream(env.service, &env.token, on_event);
         tokio::select! {
-            ended = listening => if let Err(error) = ended {
-                record_error(&scene.recorder, "event stream", &error);
+            ended = stream => if let Err(error) = ended {
+                record_error(&env.recorder, "event stream", &error);
             },
-            _ = sleep_until_or_end(&scene, Instant::now() + Duration::from_secs(1_000_000)) => return,
+            _ = sleep_until_or_end(&env, Instant::now() + Duration::from_secs(1_000_000)) => return,
         }
     }
 }
 
-async fn look(scene: Arc<LoadEnv>, first: Instant) {
-    let mut line = HttpConnection::new(scene.service);
+async fn poll_lists(env: Arc<LoadEnv>, first: Instant) {
+    let mut connection = HttpConnection::new(env.service);
     for round in 0_u32.. {
-        let due = first + LOOK * round;
-        if !sleep_until_or_end(&scene, due).await {
+        let due = first + PANEL_INTERVAL * round;
+        if !sleep_until_or_end(&env, due).await {
             return;
         }
         for (kind, path) in LISTS {
-            get(&scene, &mut line, kind, path).await;
+            get(&env, &mut connection, kind, path).await;
         }
-        let job = scene
-            .acknowledged_runs()
-            .last()
-            .map(|told| told.job.clone());
+        let job = env.acknowledged_runs().last().map(|run| run.job.clone());
         if let Some(job) = job {
             get(
-                &scene,
-                &mut line,
+                &env,
+                &mut connection,
                 RequestKind::Steps,
                 &format!("/api/jobs/{job}/steps"),
             )
@@ -84,52 +81,51 @@ async fn look(scene: Arc<LoadEnv>, first: Instant) {
     }
 }
 
-async fn scrape(scene: Arc<LoadEnv>, began: Instant) {
+async fn scrape(env: Arc<LoadEnv>, started: Instant) {
     for round in 0_u32.. {
-        if !sleep_until_or_end(&scene, began + SCRAPE * round).await {
+        if !sleep_until_or_end(&env, started + SCRAPE_INTERVAL * round).await {
             return;
         }
-        let mut line = HttpConnection::new(scene.service);
-        get(&scene, &mut line, RequestKind::Metrics, "/metrics").await;
+        let mut connection = HttpConnection::new(env.service);
+        get(&env, &mut connection, RequestKind::Metrics, "/metrics").await;
     }
 }
 
-/// A list after the other, as a panel asks for them: each is due when the one before has come.
-async fn get(scene: &LoadEnv, line: &mut HttpConnection, kind: RequestKind, path: &str) {
-    let bearer = format!("Bearer {}", scene.token);
+/// Requests one list. Like in a panel, each request is scheduled when the previous response has arrived.
+async fn get(env: &LoadEnv, connection: &mut HttpConnection, kind: RequestKind, path: &str) {
+    let bearer = format!("Bearer {}", env.token);
     let request = encode_request("GET", path, &[("authorization", &bearer)], b"");
-    let meant_for = Instant::now();
-    match line.send(&request).await {
-        Ok(answer) if answer.status == 200 => scene.recorder.record_response(kind, meant_for),
-        Ok(answer) => {
-            let (status, said) = (answer.status, answer.excerpt());
-            scene
-                .recorder
-                .record_error(format!("{}: {status} {said}", kind.name()));
+    let scheduled_at = Instant::now();
+    match connection.send(&request).await {
+        Ok(response) if response.status == 200 => env.recorder.record_response(kind, scheduled_at),
+        Ok(response) => {
+            let (status, excerpt) = (response.status, response.excerpt());
+            env.recorder
+                .record_error(format!("{}: {status} {excerpt}", kind.name()));
         }
-        Err(error) => record_error(&scene.recorder, kind.name(), &error),
+        Err(error) => record_error(&env.recorder, kind.name(), &error),
     }
 }
 
-/// Once, in the middle, with the operator's own command.
-async fn back_up(scene: Arc<LoadEnv>, began: Instant) {
-    let middle = began + scene.plan.warm_up + scene.plan.duration / 2;
-    if !sleep_until_or_end(&scene, middle).await {
+/// Creates one backup in the middle of the test, with the `backup` command.
+async fn back_up(env: Arc<LoadEnv>, started: Instant) {
+    let middle = started + env.plan.warm_up + env.plan.duration / 2;
+    if !sleep_until_or_end(&env, middle).await {
         return;
     }
-    let (file, data) = (scene.dir.path().join("backup"), scene.data_dir());
-    let taking = tokio::task::spawn_blocking(move || {
+    let (file, data) = (env.dir.path().join("backup"), env.data_dir());
+    let backup = tokio::task::spawn_blocking(move || {
         let (file, data) = (file.to_string_lossy(), data.to_string_lossy());
         process::run(&["backup", &file, "--data-dir", &data])
     });
-    let (code, _, said) = process::exit_and_output(&taking.await.unwrap());
+    let (code, _, stderr) = process::exit_and_output(&backup.await.unwrap());
     match code {
-        0 => scene.recorder.count("backups", 1),
-        _ => scene.recorder.record_error(format!("backup: {said}")),
+        0 => env.recorder.count("backups", 1),
+        _ => env.recorder.record_error(format!("backup: {stderr}")),
     }
 }
 
-/// The page of metrics as it is now.
-pub async fn scrape_metrics(scene: &LoadEnv) -> String {
-    scene.admin_request("GET", "/metrics", None).await.text()
+/// Current metrics page.
+pub async fn scrape_metrics(env: &LoadEnv) -> String {
+    env.admin_request("GET", "/metrics", None).await.text()
 }

@@ -1,5 +1,4 @@
-//! The picture of a run: memory and latency over time, as SVG that is readable on a light page and
-//! on a dark one.
+//! SVG plot of a load test: memory and latency over time, readable on a light and on a dark page.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,7 +9,7 @@ use crate::{ACTIVE_RUNS, ISSUES_PER_MAPPING, JIRA_PROJECTS, LINEAR_TEAMS, MAX_P9
 const WIDTH: f64 = 920.0;
 const HEIGHT: f64 = 640.0;
 const LEFT: f64 = 72.0;
-/// Room for the names of the lines.
+/// Leaves space for the names of the curves.
 const RIGHT: f64 = 800.0;
 
 const STYLE: &str = "\
@@ -26,19 +25,19 @@ text{font:13px system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif}\
 .title{font-size:18px;font-weight:600}.head{font-weight:600}\
 line,polyline{fill:none;stroke-linejoin:round;stroke-linecap:round}";
 
-/// A field with a scale on each side.
+/// Plot area with a time axis and a value axis.
 struct Panel {
     top: f64,
     bottom: f64,
-    /// Seconds at the right end.
+    /// Length of the time axis in seconds.
     span: f64,
     scale: Scale,
 }
 
 enum Scale {
-    /// From zero to this.
+    /// Linear from zero to this value.
     Linear(f64),
-    /// Between powers of ten.
+    /// Logarithmic between two powers of ten.
     Powers(f64, f64),
 }
 
@@ -49,18 +48,24 @@ impl Panel {
 
     fn y(&self, value: f64) -> f64 {
         let share = match self.scale {
-            Scale::Linear(most) => value / most,
-            Scale::Powers(least, most) => (value / least).log10() / (most / least).log10(),
+            Scale::Linear(max) => value / max,
+            Scale::Powers(min, max) => (value / min).log10() / (max / min).log10(),
         };
         self.bottom - (self.bottom - self.top) * share.clamp(0.0, 1.0)
     }
 
-    /// Lines across at these values, each with its name.
-    fn rulers(&self, svg: &mut String, values: &[f64]) {
+    /// Draws horizontal grid lines at these values, with labels.
+    fn grid_lines(&self, svg: &mut String, values: &[f64]) {
         for value in values {
             let y = self.y(*value);
             line(svg, "grid", (LEFT, y), (RIGHT, y), 1.0);
-            text(svg, "faint", (LEFT - 10.0, y + 4.5), "end", &short(*value));
+            text(
+                svg,
+                "faint",
+                (LEFT - 10.0, y + 4.5),
+                "end",
+                &format_number(*value),
+            );
         }
         let (x, top, bottom) = (LEFT, self.top, self.bottom);
         line(svg, "axis", (x, top), (x, bottom), 1.0);
@@ -80,11 +85,17 @@ impl Panel {
             let at = f64::from(number) * step;
             let x = self.x(at * length);
             line(svg, "axis", (x, self.bottom), (x, self.bottom + 5.0), 1.0);
-            text(svg, "faint", (x, self.bottom + 20.0), "middle", &short(at));
+            text(
+                svg,
+                "faint",
+                (x, self.bottom + 20.0),
+                "middle",
+                &format_number(at),
+            );
         }
         let middle = f64::midpoint(LEFT, RIGHT);
-        let below = (middle, self.bottom + 40.0);
-        text(svg, "faint", below, "middle", unit);
+        let label_at = (middle, self.bottom + 40.0);
+        text(svg, "faint", label_at, "middle", unit);
     }
 
     fn curve(&self, svg: &mut String, class: &str, points: &[(f64, f64)]) {
@@ -100,7 +111,7 @@ impl Panel {
         );
     }
 
-    /// What is below a curve.
+    /// Fills the area below a curve.
     fn area(&self, svg: &mut String, points: &[(f64, f64)]) {
         let (Some(first), Some(last)) = (points.first(), points.last()) else {
             return;
@@ -131,29 +142,32 @@ fn line(svg: &mut String, class: &str, from: (f64, f64), to: (f64, f64), width: 
     );
 }
 
-fn text(svg: &mut String, class: &str, (x, y): (f64, f64), anchor: &str, said: &str) {
+fn text(svg: &mut String, class: &str, (x, y): (f64, f64), anchor: &str, content: &str) {
     let _ = writeln!(
         svg,
-        "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{said}</text>"
+        "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{content}</text>"
     );
 }
 
-/// No digits that say nothing.
-fn short(value: f64) -> String {
-    let told = format!("{value:.2}");
-    told.trim_end_matches('0').trim_end_matches('.').to_owned()
+/// Formats a number without trailing zeros.
+fn format_number(value: f64) -> String {
+    let digits = format!("{value:.2}");
+    digits
+        .trim_end_matches('0')
+        .trim_end_matches('.')
+        .to_owned()
 }
 
 /// Writes `target/load/load.svg`.
-pub fn write_svg(figures: &LoadReport) {
+pub fn write_svg(report: &LoadReport) {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("load");
     std::fs::create_dir_all(&dir).unwrap();
     let file = dir.join("load.svg");
-    std::fs::write(&file, drawn(figures)).unwrap();
+    std::fs::write(&file, render_svg(report)).unwrap();
     println!("picture: {}", file.display());
 }
 
-fn drawn(figures: &LoadReport) -> String {
+fn render_svg(report: &LoadReport) -> String {
     let mut svg = String::new();
     let mappings = LINEAR_TEAMS + JIRA_PROJECTS;
     let issues = mappings * ISSUES_PER_MAPPING;
@@ -172,46 +186,46 @@ fn drawn(figures: &LoadReport) -> String {
     );
     let load = format!(
         "{mappings} mappings, {issues} issues, {ACTIVE_RUNS} runs that report each second, {} webhooks a second",
-        figures.plan.webhooks_per_second
+        report.plan.webhooks_per_second
     );
     text(&mut svg, "faint", (LEFT, 56.0), "start", &load);
-    memory(&mut svg, figures);
-    latency(&mut svg, figures);
+    memory(&mut svg, report);
+    latency(&mut svg, report);
     svg.push_str("</svg>\n");
     svg
 }
 
-fn memory(svg: &mut String, figures: &LoadReport) {
-    let bound = figures.plan.max_resident_bytes as f64 / MIB;
-    let most = (bound * 1.25 / 16.0).ceil() * 16.0;
+fn memory(svg: &mut String, report: &LoadReport) {
+    let bound = report.plan.max_resident_bytes as f64 / MIB;
+    let max = (bound * 1.25 / 16.0).ceil() * 16.0;
     let panel = Panel {
         top: 100.0,
         bottom: 290.0,
-        span: figures.plan.duration.as_secs_f64(),
-        scale: Scale::Linear(most),
+        span: report.plan.duration.as_secs_f64(),
+        scale: Scale::Linear(max),
     };
     let head = (LEFT, panel.top - 14.0);
     text(svg, "text head", head, "start", "Resident memory, MiB");
-    let step = if most > 100.0 { 32.0 } else { 16.0 };
+    let step = if max > 100.0 { 32.0 } else { 16.0 };
     let values: Vec<f64> = (0..)
         .map(|number| f64::from(number) * step)
-        .take_while(|value| *value <= most)
+        .take_while(|value| *value <= max)
         .collect();
-    panel.rulers(svg, &values);
-    let points: Vec<(f64, f64)> = figures
+    panel.grid_lines(svg, &values);
+    let points: Vec<(f64, f64)> = report
         .memory
         .iter()
         .map(|memory| (memory.at, memory.resident_bytes as f64 / MIB))
         .collect();
     panel.area(svg, &points);
     panel.curve(svg, "memory", &points);
-    panel.bound(svg, bound, &format!("{} at most", short(bound)));
+    panel.bound(svg, bound, &format!("{} at most", format_number(bound)));
     if let Some((_, value)) = points.last() {
-        let beside = (RIGHT + 10.0, panel.y(*value) + 4.5);
+        let label_at = (RIGHT + 10.0, panel.y(*value) + 4.5);
         text(
             svg,
             "memory-name",
-            beside,
+            label_at,
             "start",
             &format!("{value:.0} at the end"),
         );
@@ -219,8 +233,8 @@ fn memory(svg: &mut String, figures: &LoadReport) {
     panel.times(svg);
 }
 
-fn latency(svg: &mut String, figures: &LoadReport) {
-    let worst = figures.windows.iter().map(|window| window.p99).max();
+fn latency(svg: &mut String, report: &LoadReport) {
+    let worst = report.windows.iter().map(|window| window.p99).max();
     let worst = worst.unwrap_or_default().as_secs_f64() * 1e3;
     let powers: Vec<f64> = (-1..)
         .map(|power| 10_f64.powi(power))
@@ -229,17 +243,17 @@ fn latency(svg: &mut String, figures: &LoadReport) {
     let panel = Panel {
         top: 380.0,
         bottom: 580.0,
-        span: figures.plan.duration.as_secs_f64(),
+        span: report.plan.duration.as_secs_f64(),
         scale: Scale::Powers(0.1, powers[powers.len() - 1]),
     };
     let head = (LEFT, panel.top - 14.0);
-    let said = "Callbacks, ms from when they were due to their answer";
-    text(svg, "text head", head, "start", said);
-    panel.rulers(svg, &powers);
+    let heading = "Callbacks, ms from scheduled time to response";
+    text(svg, "text head", head, "start", heading);
+    panel.grid_lines(svg, &powers);
     let bound = MAX_P99.as_secs_f64() * 1e3;
-    panel.bound(svg, bound, &format!("{} at most", short(bound)));
+    panel.bound(svg, bound, &format!("{} at most", format_number(bound)));
     let curve = |of: fn(&crate::report::WindowStats) -> std::time::Duration| {
-        let points = figures.windows.iter();
+        let points = report.windows.iter();
         points
             .map(|window| (window.at, of(window).as_secs_f64() * 1e3))
             .collect::<Vec<_>>()
@@ -247,12 +261,12 @@ fn latency(svg: &mut String, figures: &LoadReport) {
     let (high, mid) = (curve(|window| window.p99), curve(|window| window.p50));
     panel.curve(svg, "high", &high);
     panel.curve(svg, "mid", &mid);
-    let mut above = f64::NEG_INFINITY;
+    let mut previous_y = f64::NEG_INFINITY;
     for (class, name, points) in [("high-name", "p99", &high), ("mid-name", "p50", &mid)] {
         if let Some((_, value)) = points.last() {
-            let y = (panel.y(*value) + 4.5).max(above + 16.0);
+            let y = (panel.y(*value) + 4.5).max(previous_y + 16.0);
             text(svg, class, (RIGHT + 10.0, y), "start", name);
-            above = y;
+            previous_y = y;
         }
     }
     panel.times(svg);

@@ -1,24 +1,24 @@
-//! What the system says of the service's process, once a second.
+//! Resource usage of the service's process, sampled once a second.
 
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The process at one moment.
+/// Resource usage at one moment.
 #[derive(Debug, Clone, Copy)]
 pub struct ProcessSample {
     pub at: Instant,
-    /// Bytes that are in memory.
+    /// Resident memory in bytes.
     pub resident_bytes: u64,
-    /// The same, of what is shared with others its share; 0 where the system does not tell.
+    /// Proportional set size in bytes, or 0 if the system does not report it.
     pub proportional_bytes: u64,
-    /// Seconds on a processor since it began.
+    /// CPU seconds since the start of the process.
     pub cpu_seconds: f64,
     pub descriptors: usize,
 }
 
-/// Looks on until it is told to stop.
+/// Samples a process until stopped.
 pub struct ProcessSampler {
     stop: Arc<AtomicBool>,
     thread: std::thread::JoinHandle<Vec<ProcessSample>>,
@@ -27,13 +27,13 @@ pub struct ProcessSampler {
 impl ProcessSampler {
     pub fn start(process: u32) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let told = stop.clone();
+        let stop_flag = stop.clone();
         let thread = std::thread::spawn(move || {
-            let (mut samples, began) = (Vec::new(), Instant::now());
-            while !told.load(Ordering::Relaxed) {
+            let (mut samples, started) = (Vec::new(), Instant::now());
+            while !stop_flag.load(Ordering::Relaxed) {
                 samples.extend(sample(process));
                 let next = Duration::from_secs(samples.len() as u64);
-                std::thread::sleep(next.saturating_sub(began.elapsed()));
+                std::thread::sleep(next.saturating_sub(started.elapsed()));
             }
             samples
         });
@@ -46,7 +46,7 @@ impl ProcessSampler {
     }
 }
 
-/// None once it has ended.
+/// Returns `None` once the process has ended.
 pub fn sample(process: u32) -> Option<ProcessSample> {
     let dir = format!("/proc/{process}");
     let status = fs::read_to_string(format!("{dir}/status")).ok()?;
@@ -58,7 +58,7 @@ pub fn sample(process: u32) -> Option<ProcessSample> {
         at: Instant::now(),
         resident_bytes: kilobytes(&status, "VmRSS:")? * 1024,
         proportional_bytes: kilobytes(&rollup, "Pss:").unwrap_or(0) * 1024,
-        // Linux counts a hundred ticks a second for everybody.
+        // Linux reports 100 ticks per second on every architecture.
         cpu_seconds: ticks / 100.0,
         descriptors: fs::read_dir(format!("{dir}/fd")).ok()?.count(),
     })
@@ -69,7 +69,7 @@ fn kilobytes(text: &str, name: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-/// The middle of them; 0 of none.
+/// Median of the values, or 0 without values.
 pub fn median(values: impl Iterator<Item = u64>) -> u64 {
     let mut values: Vec<u64> = values.collect();
     values.sort_unstable();

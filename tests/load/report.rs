@@ -1,4 +1,4 @@
-//! The figures of a run: printed so that they can be quoted, and judged.
+//! Results of a load test: printed in a quotable form, and checked against the limits.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use crate::{ACTIVE_RUNS, LoadPlan, MAX_P99};
 
 pub const MIB: f64 = (1 << 20) as f64;
 
-/// All that was seen, times in seconds since measuring began.
+/// All measurements. Times are seconds since measuring began.
 pub struct LoadReport {
     pub plan: LoadPlan,
     pub requests: Vec<RequestStats>,
     pub windows: Vec<WindowStats>,
     pub memory: Vec<MemorySample>,
-    /// Share of one processor that the service used.
+    /// Fraction of one CPU that the service used.
     busy: f64,
     descriptors: (usize, usize),
     from_metrics: Vec<(&'static str, String)>,
@@ -24,7 +24,7 @@ pub struct LoadReport {
     errors: BTreeMap<String, u64>,
 }
 
-/// Answers of one kind.
+/// Latencies of one kind of request.
 pub struct RequestStats {
     pub kind: RequestKind,
     pub count: u64,
@@ -33,7 +33,7 @@ pub struct RequestStats {
     pub max: Duration,
 }
 
-/// All callbacks of one window.
+/// Latencies of all callbacks of one window.
 pub struct WindowStats {
     pub at: f64,
     pub p50: Duration,
@@ -48,13 +48,13 @@ pub struct MemorySample {
 
 impl LoadReport {
     pub fn collect(
-        scene: &LoadEnv,
+        env: &LoadEnv,
         samples: Vec<ProcessSample>,
         (from, until): (Instant, Instant),
         metrics: &str,
     ) -> Self {
         let kinds = RequestKind::ALL.map(|kind| {
-            let seen = scene.recorder.histogram(kind);
+            let seen = env.recorder.histogram(kind);
             RequestStats {
                 kind,
                 count: seen.count(),
@@ -63,14 +63,17 @@ impl LoadReport {
                 max: seen.max(),
             }
         });
-        let window = scene.recorder.window_length().as_secs_f64();
-        let windows = scene.recorder.windows().into_iter().enumerate();
+        let window = env.recorder.window_length().as_secs_f64();
+        let windows = env.recorder.windows().into_iter().enumerate();
         let measured = |sample: &&ProcessSample| sample.at >= from && sample.at <= until;
-        let of_span: Vec<&ProcessSample> = samples.iter().filter(measured).collect();
-        let (first, last) = (of_span[0], of_span[of_span.len() - 1]);
-        let descriptors = of_span.iter().map(|sample| sample.descriptors);
+        let measured_samples: Vec<&ProcessSample> = samples.iter().filter(measured).collect();
+        let (first, last) = (
+            measured_samples[0],
+            measured_samples[measured_samples.len() - 1],
+        );
+        let descriptors = measured_samples.iter().map(|sample| sample.descriptors);
         Self {
-            plan: scene.plan.clone(),
+            plan: env.plan.clone(),
             requests: kinds.into_iter().filter(|row| row.count > 0).collect(),
             windows: windows
                 .map(|(at, seen)| WindowStats {
@@ -78,9 +81,9 @@ impl LoadReport {
                     p50: seen.quantile(0.5),
                     p99: seen.quantile(0.99),
                 })
-                .filter(|window| window.at < scene.plan.duration.as_secs_f64())
+                .filter(|window| window.at < env.plan.duration.as_secs_f64())
                 .collect(),
-            memory: of_span
+            memory: measured_samples
                 .iter()
                 .map(|sample| MemorySample {
                     at: (sample.at - from).as_secs_f64(),
@@ -94,18 +97,18 @@ impl LoadReport {
                 descriptors.max().unwrap_or(0),
             ),
             from_metrics: from_metrics(metrics),
-            notes: scene.recorder.counters(),
-            errors: scene.recorder.errors(),
+            notes: env.recorder.counters(),
+            errors: env.recorder.errors(),
         }
     }
 
-    /// Most memory that was resident, in bytes.
+    /// Maximum resident memory in bytes.
     pub fn max_resident(&self) -> u64 {
         let resident = self.memory.iter().map(|memory| memory.resident_bytes);
         resident.max().unwrap_or(0)
     }
 
-    /// Medians of the second and of the last quarter, in bytes.
+    /// Median resident memory of the second and of the last quarter, in bytes.
     pub fn quarter_medians(&self) -> (u64, u64) {
         let span = self.plan.duration.as_secs_f64();
         let quarter = |number: f64| {
@@ -146,14 +149,14 @@ impl LoadReport {
         );
         println!("|{0:-<22}|{0:-<9}:|{0:-<10}:|{0:-<10}:|{0:-<10}:|", "");
         for row in &self.requests {
-            let told = |span: Duration| format!("{:.1} ms", span.as_secs_f64() * 1e3);
+            let millis = |span: Duration| format!("{:.1} ms", span.as_secs_f64() * 1e3);
             println!(
                 "| {:<20} | {:>8} | {:>9} | {:>9} | {:>9} |",
                 row.kind.name(),
                 row.count,
-                told(row.p50),
-                told(row.p99),
-                told(row.max)
+                millis(row.p50),
+                millis(row.p99),
+                millis(row.max)
             );
         }
         let (second, last) = self.quarter_medians();
@@ -182,23 +185,24 @@ impl LoadReport {
         println!("errors: {:?}", self.errors);
     }
 
-    /// The product's promise.
+    /// Checks the published limits.
     pub fn assert_limits(&self) {
         assert!(self.errors.is_empty(), "errors: {:#?}", self.errors);
-        assert_eq!(self.notes.get("backups"), Some(&1), "a backup was taken");
+        assert_eq!(
+            self.notes.get("backups"),
+            Some(&1),
+            "one backup was created"
+        );
         let windows = self.plan.duration.as_secs() / self.plan.window.as_secs();
         assert!(
             self.windows.len() as u64 >= windows,
             "callbacks in every window"
         );
-        let most = self.max_resident();
-        assert!(
-            most <= self.plan.max_resident_bytes,
-            "{most} bytes resident"
-        );
+        let max = self.max_resident();
+        assert!(max <= self.plan.max_resident_bytes, "{max} bytes resident");
         let growth = self.memory_growth();
         assert!(growth <= self.plan.max_growth, "memory grew {growth} times");
-        // How fast it is on this machine only a release build shows.
+        // Latencies are meaningful in a release build only.
         if cfg!(debug_assertions) {
             return;
         }
@@ -209,7 +213,7 @@ impl LoadReport {
     }
 }
 
-/// What only the service itself can tell.
+/// Values that only the service's metrics contain.
 fn from_metrics(metrics: &str) -> Vec<(&'static str, String)> {
     let value = |name: &str| {
         let line = metrics.lines().find_map(|line| line.strip_prefix(name));

@@ -1,4 +1,4 @@
-//! Whether what was acknowledged is kept: asked of the service itself, after the load.
+//! Durability check after the load, through the service's own API.
 
 use std::collections::BTreeMap;
 
@@ -10,133 +10,130 @@ use crate::measurements::RequestKind;
 use crate::operator;
 use crate::webhooks::DELIVERY_SAMPLE;
 
-/// Every job has every step as it was last told, and the end that its run reported; every webhook
-/// was counted as one, and is known when it comes again.
-pub async fn check_durability(scene: &LoadEnv) {
-    counts(scene, &operator::scrape_metrics(scene).await);
-    let told = std::mem::take(&mut *scene.acknowledged_runs());
-    let mut line = HttpConnection::new(scene.service);
-    for run in &told {
+/// Checks that every job has the last acknowledged status of each step and the reported result, and that
+/// every webhook was counted once and is recognized as a duplicate.
+pub async fn check_durability(env: &LoadEnv) {
+    check_counts(env, &operator::scrape_metrics(env).await);
+    let runs = std::mem::take(&mut *env.acknowledged_runs());
+    let mut connection = HttpConnection::new(env.service);
+    for run in &runs {
         let path = format!("/api/jobs/{}/steps", run.job);
-        let bearer = format!("Bearer {}", scene.token);
+        let bearer = format!("Bearer {}", env.token);
         let headers = [("authorization", bearer.as_str())];
-        let asked = crate::http_client::encode_request("GET", &path, &headers, b"");
-        let answer = line.send(&asked).await.unwrap();
-        assert_eq!(answer.status, 200, "{}", answer.excerpt());
-        let kept: Value = serde_json::from_slice(&answer.body).unwrap();
-        let steps: BTreeMap<&str, &Value> = kept["steps"]
+        let request = crate::http_client::encode_request("GET", &path, &headers, b"");
+        let response = connection.send(&request).await.unwrap();
+        assert_eq!(response.status, 200, "{}", response.excerpt());
+        let stored: Value = serde_json::from_slice(&response.body).unwrap();
+        let steps: BTreeMap<&str, &Value> = stored["steps"]
             .as_array()
             .unwrap()
             .iter()
             .map(|step| (step["id"].as_str().unwrap(), step))
             .collect();
         for (id, (status, elapsed)) in &run.steps {
-            let is_kept = steps
+            let is_stored = steps
                 .get(id.as_str())
                 .is_some_and(|step| step["status"] == *status && step["elapsed_ms"] == *elapsed);
-            if !is_kept {
-                let found = steps.get(id.as_str());
-                scene.recorder.record_error(format!(
-                    "lost: {id} of {} at {elapsed} ms, found {found:?}",
+            if !is_stored {
+                let actual = steps.get(id.as_str());
+                env.recorder.record_error(format!(
+                    "lost: {id} of {} at {elapsed} ms, found {actual:?}",
                     run.job
                 ));
             }
         }
         if let Some(status) = run.result
-            && kept["job"]["status"] != status
+            && stored["job"]["status"] != status
         {
-            let found = &kept["job"]["status"];
-            scene.recorder.record_error(format!(
-                "lost: the result of {}, {status}; found {found}",
+            let actual = &stored["job"]["status"];
+            env.recorder.record_error(format!(
+                "lost: the result of {}, {status}; found {actual}",
                 run.job
             ));
         }
-        scene
-            .recorder
+        env.recorder
             .count("steps found in the store", run.steps.len() as u64);
     }
-    deliver_again(scene, &mut line).await;
-    let outbox = scene.admin_request("GET", "/api/outbox", None).await;
+    redeliver_webhooks(env, &mut connection).await;
+    let outbox = env.admin_request("GET", "/api/outbox", None).await;
     let outbox: Value = serde_json::from_slice(&outbox.body).unwrap();
     let dead = outbox["dead"].as_array().unwrap().len();
     if dead > 0 {
-        scene
-            .recorder
-            .record_error(format!("given up: {}", outbox["dead"]));
+        env.recorder
+            .record_error(format!("dead outbox entries: {}", outbox["dead"]));
     }
 }
 
-/// The service has counted as many answers as the clients have.
-fn counts(scene: &LoadEnv, metrics: &str) {
-    let told = scene.acknowledged_runs();
-    let reports: u64 = told.iter().map(|run| run.reports).sum();
-    let results = told.iter().filter(|run| run.result.is_some()).count() as u64;
-    drop(told);
-    scene.recorder.count("reports acknowledged", reports);
+/// Checks that the service counted as many responses as the clients received.
+fn check_counts(env: &LoadEnv, metrics: &str) {
+    let runs = env.acknowledged_runs();
+    let reports: u64 = runs.iter().map(|run| run.reports).sum();
+    let results = runs.iter().filter(|run| run.result.is_some()).count() as u64;
+    drop(runs);
+    env.recorder.count("reports acknowledged", reports);
     for (route, sent) in [
         ("/runner/progress", reports),
         ("/runner/result", results),
         (
             "/api/repo-host/webhook",
-            scene.recorder.counter("host webhooks"),
+            env.recorder.counter("host webhooks"),
         ),
         (
             "/api/ticketing-a/webhook",
-            scene.recorder.counter("ticketing webhooks"),
+            env.recorder.counter("ticketing webhooks"),
         ),
     ] {
-        let answered = answers(metrics, route);
-        if answered != BTreeMap::from([("200".to_owned(), sent)]) {
-            let what = format!("{route}: {sent} sent, answered {answered:?}");
-            scene.recorder.record_error(what);
+        let responses = response_counts(metrics, route);
+        if responses != BTreeMap::from([("200".to_owned(), sent)]) {
+            let message = format!("{route}: {sent} sent, responses {responses:?}");
+            env.recorder.record_error(message);
         }
     }
 }
 
-/// How many requests of a route the service has answered, by status.
-fn answers(metrics: &str, route: &str) -> BTreeMap<String, u64> {
+/// Number of responses of a route, by status.
+fn response_counts(metrics: &str, route: &str) -> BTreeMap<String, u64> {
     let name = format!("agent_implement_http_requests_total{{route=\"{route}\",status=\"");
-    let lines = metrics.lines().filter_map(|line| line.strip_prefix(&name));
+    let lines = metrics
+        .lines()
+        .filter_map(|connection| connection.strip_prefix(&name));
     lines
-        .filter_map(|line| {
-            let (status, count) = line.split_once("\"} ")?;
+        .filter_map(|connection| {
+            let (status, count) = connection.split_once("\"} ")?;
             Some((status.to_owned(), count.parse().ok()?))
         })
         .collect()
 }
 
-/// What was taken once is known.
-async fn deliver_again(scene: &LoadEnv, line: &mut HttpConnection) {
+/// Redelivers a sample of webhooks; each must be recognized as a duplicate.
+async fn redeliver_webhooks(env: &LoadEnv, connection: &mut HttpConnection) {
     let sample = std::mem::take(&mut *DELIVERY_SAMPLE.lock().unwrap());
     for request in &sample {
-        let answer = line.send(request).await.unwrap();
-        if answer.status != 200 || !answer.text().contains("duplicate") {
+        let response = connection.send(request).await.unwrap();
+        if response.status != 200 || !response.text().contains("duplicate") {
             let name = RequestKind::RepoHostWebhook.name();
-            scene
-                .recorder
-                .record_error(format!("{name}, again: {}", answer.excerpt()));
+            env.recorder
+                .record_error(format!("{name}, repeated: {}", response.excerpt()));
         }
     }
-    scene
-        .recorder
-        .count("webhooks known when sent again", sample.len() as u64);
+    env.recorder
+        .count("webhooks recognized as duplicates", sample.len() as u64);
 }
 
-/// Nothing that the service itself calls wrong, or worth a look.
-pub fn check_log(scene: &LoadEnv) {
-    let logs = std::fs::read_dir(scene.data_dir().join("logs")).unwrap();
+/// Checks that the service logged no errors and no warnings.
+pub fn check_log(env: &LoadEnv) {
+    let logs = std::fs::read_dir(env.data_dir().join("logs")).unwrap();
     for log in logs {
         let text = std::fs::read_to_string(log.unwrap().path()).unwrap();
-        for line in text.lines() {
-            let Ok(line) = serde_json::from_str::<Value>(line) else {
+        for connection in text.lines() {
+            let Ok(connection) = serde_json::from_str::<Value>(connection) else {
                 continue;
             };
-            if line["level"] == "ERROR" || line["level"] == "WARN" {
-                let told =
-                    ["level", "task", "message", "error"].map(|field| line[field].to_string());
-                scene
-                    .recorder
-                    .record_error(format!("log: {}", told.join(" ")));
+            if connection["level"] == "ERROR" || connection["level"] == "WARN" {
+                let fields = ["level", "task", "message", "error"]
+                    .map(|field| connection[field].to_string());
+                env.recorder
+                    .record_error(format!("log: {}", fields.join(" ")));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Webhooks: of the repository host at a steady rate, of a ticketing system now and then.
+//! Webhooks: from the repository host at a steady rate, from a ticketing system occasionally.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,61 +15,61 @@ use crate::load_env::{LINEAR_SECRET, LoadEnv, REPO_HOST_SECRET, repository_name}
 use crate::measurements::RequestKind;
 use crate::record_error;
 
-/// Connections that the host sends on, each at its own times.
-const LANES: u64 = 16;
+/// Connections of the host, each with its own schedule.
+const SENDERS: u64 = 16;
 
-/// Every so many deliveries one is kept, to be sent once more at the end.
-const KEPT: u64 = 25;
+/// One of this many deliveries is kept and sent again at the end.
+const SAMPLE_INTERVAL: u64 = 25;
 
-/// Deliveries that were taken, and what they are answered when they come again.
+/// Sample of accepted deliveries.
 pub static DELIVERY_SAMPLE: std::sync::Mutex<Vec<Vec<u8>>> = std::sync::Mutex::new(Vec::new());
 
 static ORDER: AtomicU64 = AtomicU64::new(1);
 
-/// Something that the host tells.
+/// Webhook event of the host.
 struct Event {
     name: &'static str,
     payload: Value,
-    /// What the answer says.
-    answered: &'static str,
+    /// Text that the response must contain.
+    expected: &'static str,
 }
 
-pub fn spawn_senders(scene: &Arc<LoadEnv>, traffic: &mut JoinSet<()>) {
-    let began = Instant::now();
-    for lane in 0..LANES {
-        traffic.spawn(host_lane(Arc::clone(scene), lane, began));
+pub fn spawn_senders(env: &Arc<LoadEnv>, traffic: &mut JoinSet<()>) {
+    let started = Instant::now();
+    for sender in 0..SENDERS {
+        traffic.spawn(send_repo_host_webhooks(Arc::clone(env), sender, started));
     }
-    traffic.spawn(feedback(Arc::clone(scene), began));
-    traffic.spawn(tickets(Arc::clone(scene), began));
+    traffic.spawn(send_feedback(Arc::clone(env), started));
+    traffic.spawn(send_ticket_events(Arc::clone(env), started));
 }
 
-async fn host_lane(scene: Arc<LoadEnv>, lane: u64, began: Instant) {
-    let mut rng = Rng::with_seed(scene.plan.seed ^ (lane << 32));
-    let mut line = HttpConnection::new(scene.service);
+async fn send_repo_host_webhooks(env: Arc<LoadEnv>, sender: u64, started: Instant) {
+    let mut rng = Rng::with_seed(env.plan.seed ^ (sender << 32));
+    let mut connection = HttpConnection::new(env.service);
     let mut last: Option<Vec<u8>> = None;
-    for number in (lane..).step_by(LANES as usize) {
-        let meant_for = began + Duration::from_secs(number) / scene.plan.webhooks_per_second;
-        let (request, answered) = match last.take().filter(|_| rng.u8(..10) == 0) {
-            Some(again) => (again, "duplicate"),
+    for number in (sender..).step_by(SENDERS as usize) {
+        let scheduled_at = started + Duration::from_secs(number) / env.plan.webhooks_per_second;
+        let (request, expected) = match last.take().filter(|_| rng.u8(..10) == 0) {
+            Some(repeated) => (repeated, "duplicate"),
             None => {
-                let event = any_event(&mut rng);
-                (signed(&event), event.answered)
+                let event = random_event(&mut rng);
+                (encode_delivery(&event), event.expected)
             }
         };
-        tokio::time::sleep_until(meant_for.into()).await;
-        if scene.is_stopped() {
+        tokio::time::sleep_until(scheduled_at.into()).await;
+        if env.is_stopped() {
             return;
         }
-        let taken = deliver(
-            &scene,
-            &mut line,
+        let sent = send(
+            &env,
+            &mut connection,
             &request,
-            answered,
+            expected,
             RequestKind::RepoHostWebhook,
-            meant_for,
+            scheduled_at,
         );
-        if taken.await {
-            if number % KEPT == 0 && answered != "duplicate" {
+        if sent.await {
+            if number % SAMPLE_INTERVAL == 0 && expected != "duplicate" {
                 DELIVERY_SAMPLE.lock().unwrap().push(request.clone());
             }
             last = Some(request);
@@ -77,19 +77,19 @@ async fn host_lane(scene: Arc<LoadEnv>, lane: u64, began: Instant) {
     }
 }
 
-/// Sends a delivery; whether it was taken, and answered as it should be.
-async fn deliver(
-    scene: &LoadEnv,
-    line: &mut HttpConnection,
+/// Sends a delivery and returns whether the response was as expected.
+async fn send(
+    env: &LoadEnv,
+    connection: &mut HttpConnection,
     request: &[u8],
-    answered: &str,
+    expected: &str,
     kind: RequestKind,
-    meant_for: Instant,
+    scheduled_at: Instant,
 ) -> bool {
-    match line.send(request).await {
-        Ok(answer) if answer.status == 200 && answer.text().contains(answered) => {
-            scene.recorder.record_response(kind, meant_for);
-            scene.recorder.count(
+    match connection.send(request).await {
+        Ok(response) if response.status == 200 && response.text().contains(expected) => {
+            env.recorder.record_response(kind, scheduled_at);
+            env.recorder.count(
                 match kind {
                     RequestKind::RepoHostWebhook => "host webhooks",
                     _ => "ticketing webhooks",
@@ -98,36 +98,35 @@ async fn deliver(
             );
             true
         }
-        Ok(answer) => {
-            let (status, said) = (answer.status, answer.excerpt());
+        Ok(response) => {
+            let (status, excerpt) = (response.status, response.excerpt());
             let name = kind.name();
-            scene
-                .recorder
-                .record_error(format!("{name}: {status} {said}, not {answered}"));
+            env.recorder
+                .record_error(format!("{name}: {status} {excerpt}, expected {expected}"));
             false
         }
         Err(error) => {
-            record_error(&scene.recorder, kind.name(), &error);
+            record_error(&env.recorder, kind.name(), &error);
             false
         }
     }
 }
 
-/// What an organisation's host tells all day; hardly any of it is about pull requests of ours.
-fn any_event(rng: &mut Rng) -> Event {
-    let event = |name, file: &str, answered| {
+/// Random event of an organization's host. Few of them concern our pull requests.
+fn random_event(rng: &mut Rng) -> Event {
+    let event = |name, file: &str, expected| {
         let payload = serde_json::from_str(file).unwrap();
         Event {
             name,
             payload,
-            answered,
+            expected,
         }
     };
     let mut event = match rng.u8(..100) {
         0..30 => Event {
             name: "workflow_run",
             payload: workflow_run(rng),
-            answered: "unsupported event",
+            expected: "unsupported event",
         },
         30..45 => event(
             "check_run",
@@ -165,7 +164,7 @@ fn any_event(rng: &mut Rng) -> Event {
             "unsupported event",
         ),
     };
-    address(
+    set_target(
         &mut event.payload,
         &repository_name(rng.usize(..)),
         rng.u64(100_000..1_000_000),
@@ -173,7 +172,7 @@ fn any_event(rng: &mut Rng) -> Event {
     event
 }
 
-fn address(payload: &mut Value, repository: &str, number: u64) {
+fn set_target(payload: &mut Value, repository: &str, number: u64) {
     payload["repository"]["full_name"] = format!("acme/{repository}").into();
     for field in ["pull_request", "issue"] {
         if payload[field].is_object() {
@@ -200,8 +199,8 @@ fn workflow_run(rng: &mut Rng) -> Value {
     })
 }
 
-/// The bytes of a delivery under an id of its own.
-fn signed(event: &Event) -> Vec<u8> {
+/// Encodes a delivery with a new delivery ID.
+fn encode_delivery(event: &Event) -> Vec<u8> {
     let body = event.payload.to_string();
     let order = ORDER.fetch_add(1, Ordering::Relaxed);
     let id = format!("{order:08x}-0000-4000-8000-{order:012x}");
@@ -216,55 +215,56 @@ fn signed(event: &Event) -> Vec<u8> {
     encode_request("POST", "/api/repo-host/webhook", &headers, body.as_bytes())
 }
 
-/// Now and then a person asks for a change on a pull request of ours: a run follows.
-async fn feedback(scene: Arc<LoadEnv>, began: Instant) {
-    let mut rng = Rng::with_seed(scene.plan.seed ^ 0xfeed);
+/// Posts a change request on one of our pull requests at an interval; a run follows.
+async fn send_feedback(env: Arc<LoadEnv>, started: Instant) {
+    let mut rng = Rng::with_seed(env.plan.seed ^ 0xfeed);
     for number in 1_u32.. {
-        let due = began + scene.plan.feedback_interval * number;
-        if !sleep_until_or_end(&scene, due).await {
+        let due = started + env.plan.feedback_interval * number;
+        if !sleep_until_or_end(&env, due).await {
             return;
         }
-        let Some(pull) = rng.choice(scene.opened_pulls().iter()).cloned() else {
+        let Some(pull) = rng.choice(env.opened_pulls().iter()).cloned() else {
             continue;
         };
         let text = format!("- [ ] Handle the empty list, as in case {number}");
-        let (repo, said) = (pull.repo.clone(), text.clone());
-        let saying =
-            tokio::task::spawn_blocking(move || repo.add_comment(pull.number, "reviewer", &said));
-        let id = saying.await.unwrap();
+        let (repo, comment) = (pull.repo.clone(), text.clone());
+        let posting = tokio::task::spawn_blocking(move || {
+            repo.add_comment(pull.number, "reviewer", &comment)
+        });
+        let id = posting.await.unwrap();
         let file = include_str!("../data/webhooks/issue_comment.json");
         let mut payload: Value = serde_json::from_str(file).unwrap();
         let name = pull.repo.full_name();
-        address(&mut payload, name.trim_start_matches("acme/"), pull.number);
+        set_target(&mut payload, name.trim_start_matches("acme/"), pull.number);
         payload["issue"]["body"] = pull.body.into();
         payload["comment"]["id"] = id.into();
         payload["comment"]["body"] = text.into();
         let event = Event {
             name: "issue_comment",
             payload,
-            answered: "queued",
+            expected: "queued",
         };
-        let (meant_for, mut line) = (Instant::now(), HttpConnection::new(scene.service));
-        let request = signed(&event);
-        let sent = deliver(
-            &scene,
-            &mut line,
+        let (scheduled_at, mut connection) = (Instant::now(), HttpConnection::new(env.service));
+        let request = encode_delivery(&event);
+        let sent = send(
+            &env,
+            &mut connection,
             &request,
-            event.answered,
+            event.expected,
             RequestKind::RepoHostWebhook,
-            meant_for,
+            scheduled_at,
         );
         if sent.await {
-            scene.recorder.count("remarks on our pull requests", 1);
+            env.recorder.count("comments on our pull requests", 1);
         }
     }
 }
 
-/// Now and then an issue changes, and the poll is asked to look.
-async fn tickets(scene: Arc<LoadEnv>, began: Instant) {
+/// Sends an issue change at an interval, which triggers a poll.
+async fn send_ticket_events(env: Arc<LoadEnv>, started: Instant) {
     for number in 1_u32.. {
-        let due = began + scene.plan.ticket_event_interval * number;
-        if !sleep_until_or_end(&scene, due).await {
+        let due = started + env.plan.ticket_event_interval * number;
+        if !sleep_until_or_end(&env, due).await {
             return;
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
@@ -286,10 +286,10 @@ async fn tickets(scene: Arc<LoadEnv>, began: Instant) {
             &headers,
             body.as_bytes(),
         );
-        let mut line = HttpConnection::new(scene.service);
-        deliver(
-            &scene,
-            &mut line,
+        let mut connection = HttpConnection::new(env.service);
+        send(
+            &env,
+            &mut connection,
             &request,
             "queued",
             RequestKind::TicketingWebhook,
@@ -299,9 +299,9 @@ async fn tickets(scene: Arc<LoadEnv>, began: Instant) {
     }
 }
 
-/// Waits for a time; false when the load is over before.
-pub async fn sleep_until_or_end(scene: &LoadEnv, due: Instant) -> bool {
-    while !scene.is_stopped() {
+/// Waits until a time. Returns false if the load ends before.
+pub async fn sleep_until_or_end(env: &LoadEnv, due: Instant) -> bool {
+    while !env.is_stopped() {
         let left = due.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return true;

@@ -2,10 +2,10 @@ import { get } from "../api.js";
 import { h } from "../dom.js";
 import { col, table } from "../parts/table.js";
 import { ago } from "../parts/time.js";
-import { badge, two } from "../parts/ui.js";
-import { say } from "../parts/words.js";
+import { badge, twoLines } from "../parts/ui.js";
+import { displayText } from "../parts/words.js";
 
-export const about = "Files of your own that replace or add to what is built in.";
+export const about = "Your files that override or extend the built-in pipelines and steps.";
 
 export const load = () => get("/api/customizations");
 
@@ -16,12 +16,12 @@ export const view = ({ root, customizations }) => [
 	table({
 		id: "customizations", label: "files", rows: customizations, key: (row) => row.path, filter: true,
 		columns: [
-			col("Path", "", (row) => `${row.path} ${row.upstreamPath ?? ""}`, (row) => two(h("code", {}, row.path), row.upstreamPath && `instead of ${row.upstreamPath}`)),
-			col("Category", "m sm", (row) => say(row.category)),
+			col("Path", "", (row) => `${row.path} ${row.upstreamPath ?? ""}`, (row) => twoLines(h("code", {}, row.path), row.upstreamPath && `overrides ${row.upstreamPath}`)),
+			col("Category", "m sm", (row) => displayText(row.category)),
 			col("Status", "s", "status", (row) => badge(row.status)),
 			col("Size", "s md right", "size", (row) => size(row.size)),
 			col("Modified", "s sm right", "modifiedAt", (row) => ago(row.modifiedAt)),
 		],
-		empty: ["Nothing is customized", "Put pipelines into custom/pipelines and steps into custom/steps to change what runs do."],
+		empty: ["No customizations", "Add pipelines to custom/pipelines or steps to custom/steps to change what runs do."],
 	}),
 ];

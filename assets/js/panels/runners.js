@@ -1,32 +1,32 @@
-import { gather, post } from "../api.js";
+import { loadAll, post } from "../api.js";
 import { h } from "../dom.js";
 import { confirm } from "../parts/dialog.js";
 import { connections, notice, rows, section, toast } from "../parts/ui.js";
 import { RUNNERS, count, isActive } from "../parts/words.js";
 
-export const about = "Where runs execute, for all projects or as each of them says.";
+export const about = "Where runs execute: one setting for all projects, or per project.";
 export const watch = ["job"];
 
 /** @type {[string, string, string][]} */
 const MODES = [
-	["default", "As each project says", "The execution mode of the project decides."],
-	["ci", "GitHub Actions", "Every run is a workflow of its target repository."],
-	["vm", "Fly Machines", "Every run gets a machine of its own."],
+	["default", "Per project", "The execution mode of each project applies."],
+	["ci", "GitHub Actions", "Every run is a workflow run in its target repository."],
+	["vm", "Fly Machines", "Every run gets its own machine."],
 	["local", "Local containers", "Every run is a container on this host."],
-	["shadow", "Shadow", "GitHub Actions runs count; a machine runs beside each and changes nothing outside."],
+	["shadow", "Shadow", "GitHub Actions runs, plus a dry run on a machine for comparison."],
 ];
 const PROBES = ["runner-callback", "repo-host", "vm-sessions", "local-containers"];
 
-export const load = () => gather("/api/runner-mode", { config: "/api/admin/config-status", log: "/api/log" });
+export const load = () => loadAll("/api/runner-mode", { config: "/api/admin/config-status", log: "/api/log" });
 
 const choose = (mode, label, ctx) => confirm({
-	title: `Switch to “${label}”?`, text: "All runs that start from now on follow it. Those under way stay where they are.", action: "Switch",
+	title: `Switch to “${label}”?`, text: "Applies to all runs that start from now on. Active runs are not affected.", action: "Switch",
 	run: async () => {
 		try {
 			await post("/api/runner-mode", { mode });
-			toast("The runner mode is saved.");
+			toast("Saved the runner mode.");
 		} catch (error) {
-			// Stored, and overridden by the environment: said, and no reason to ask again.
+			// The mode was stored but the environment overrides it. Shown as a message; the dialog closes.
 			if (error.body?.persisted === undefined) throw error;
 			toast(error.message, "bad");
 		}
@@ -35,12 +35,13 @@ const choose = (mode, label, ctx) => confirm({
 });
 
 export function view({ main: mode, config, log }, ctx) {
+	const modeName = MODES.find(([value]) => value === mode.mode)?.[1] ?? mode.mode;
 	const fromEnv = mode.source === "env";
 	const chosen = fromEnv ? mode.stored ?? "default" : mode.mode;
 	const running = (log ?? []).filter(isActive);
 	return [
-		fromEnv && notice("warn", h("b", {}, "RUNNER_MODE is set in the environment. "), `The mode in force is “${mode.mode}”. What you choose here is stored and takes effect when the variable is unset.`),
-		section("Runner mode", { note: ["In force: ", h("b", {}, MODES.find(([one]) => one === mode.mode)?.[1] ?? mode.mode)] },
+		fromEnv && notice("warn", h("b", {}, "RUNNER_MODE is set in the environment. "), `The active mode is “${modeName}”. A mode chosen here is stored and takes effect when the variable is unset.`),
+		section("Runner mode", { note: ["Active: ", h("b", {}, modeName)] },
 			h("div", { class: "cards", role: "group", "aria-label": "Runner mode" }, MODES.map(([value, label, text]) =>
 				h("button", { key: value, class: "card-choice", "aria-pressed": String(chosen === value), "data-mode": value, onclick: () => chosen !== value && choose(value, label, ctx) },
 					h("span", { class: "card-text" }, h("b", {}, label), h("span", {}, text)))))),

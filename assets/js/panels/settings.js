@@ -1,25 +1,26 @@
-import { gather, post } from "../api.js";
+import { loadAll, post } from "../api.js";
 import { h, island, render } from "../dom.js";
 import { fields } from "../parts/form.js";
-import { secretsOf } from "../parts/secrets.js";
+import { secretsEditor } from "../parts/secrets.js";
 import { busy, connections, messageOf, notice, section, toast } from "../parts/ui.js";
 
-export const about = "The service itself: its connections, its sessions, its global secrets.";
+export const about = "Connections, session settings and global secrets of the service.";
 
-export const load = () => gather("/api/admin/config-status", { settings: "/api/settings" });
+export const load = () => loadAll("/api/admin/config-status", { settings: "/api/settings" });
 
 export const view = ({ main, settings }, ctx) => [
-	section("Connections", { note: "tried at most once a minute" }, connections(main.checks)),
+	section("Connections", { note: "checked at most once a minute" }, connections(main.checks)),
 	section("Fly Machines sessions", {}, settings && island("settings-form", { settings, reload: ctx.reload }, form)),
 	section("Global secrets", { note: "for every session machine" }, island("global-secrets", null, (el) => {
-		el.append(secretsOf("/api/global-secrets", "Every session gets them. A name must not begin with the key of a project."));
+		el.append(secretsEditor("/api/global-secrets", "Available to every session. Names must not begin with a project key."));
 		return () => {};
 	})),
 ];
 
-function said(label, one) {
-	if (one.overriddenByEnv) return `In force: ${one.runtimeValue || "nothing"}, from the environment. What is stored here takes effect when the variable is unset.`;
-	return one.runtimeValue !== one.storedValue ? `In force until the restart: ${one.runtimeValue || "nothing"}.` : label;
+function hintOf(text, setting) {
+	const active = setting.runtimeValue || "no value";
+	if (setting.overriddenByEnv) return `Active: ${active}, set by the environment. A value saved here takes effect when the variable is unset.`;
+	return setting.runtimeValue !== setting.storedValue ? `Active until the next restart: ${active}.` : text;
 }
 
 /** @param {HTMLElement} el @param {{settings: any, reload: () => Promise<void>}} props */
@@ -34,7 +35,7 @@ function form(el, props) {
 			try {
 				settings = await post("/api/settings", values);
 				error = "";
-				toast("The settings are saved.");
+				toast("Saved the settings.");
 				await props.reload();
 			} catch (thrown) {
 				error = messageOf(thrown);
@@ -43,11 +44,11 @@ function form(el, props) {
 		});
 	};
 	const draw = () => render(el,
-		settings.restartRequired && notice("warn", "What is stored takes effect after a restart of the service."),
+		settings.restartRequired && notice("warn", "Saved changes take effect after a restart of the service."),
 		h("form", { onsubmit: save },
 			h("div", { class: "form-grid" },
-				field({ name: "vmSessionsApp", label: "App", placeholder: "agent-sessions", hint: said("The Fly app that machines are made in.", settings.vmSessionsApp) }),
-				field({ name: "vmSessionsRegion", label: "Region", placeholder: "iad", hint: said("Where machines are made.", settings.vmSessionsRegion) })),
+				field({ name: "vmSessionsApp", label: "App", placeholder: "agent-sessions", hint: hintOf("Fly app in which machines are created.", settings.vmSessionsApp) }),
+				field({ name: "vmSessionsRegion", label: "Region", placeholder: "iad", hint: hintOf("Region in which machines are created.", settings.vmSessionsRegion) })),
 			error && h("p", { class: "error", role: "alert" }, error),
 			h("button", { type: "submit", class: "button primary" }, "Save settings")));
 	draw();

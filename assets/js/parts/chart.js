@@ -1,4 +1,4 @@
-// Runs by the hour, as bars.
+// Bar chart of runs per hour.
 
 import { h, s } from "../dom.js";
 import { hasFailed, isActive } from "./words.js";
@@ -9,7 +9,7 @@ const KINDS = /** @type {const} */ ([["ok", "Completed"], ["warn", "Review faile
 
 const kindOf = (job) => (isActive(job) ? "run" : job.status === "review_failed" ? "warn" : hasFailed(job) ? "bad" : "ok");
 
-/** The last 24 hours, by when runs were reserved. */
+/** Chart of the last 24 hours, by the time of reservation. */
 export function runChart(jobs) {
 	const last = Math.floor(Date.now() / HOUR);
 	/** @type {{hour: number, ok: number, warn: number, bad: number, run: number}[]} */
@@ -18,18 +18,18 @@ export function runChart(jobs) {
 		const slot = hours[Math.floor(Date.parse(job.reservedAt) / HOUR) - last + 23];
 		if (slot) slot[kindOf(job)] += 1;
 	}
-	const most = Math.max(4, ...hours.map((one) => one.ok + one.warn + one.bad + one.run));
+	const maximum = Math.max(4, ...hours.map((one) => one.ok + one.warn + one.bad + one.run));
 	const clock = (hour) => new Date(hour * HOUR).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" });
-	const says = (one) => KINDS.filter(([kind]) => one[kind]).map(([kind, text]) => `${one[kind]} ${text.toLowerCase()}`).join(", ");
+	const summary = (one) => KINDS.filter(([kind]) => one[kind]).map(([kind, text]) => `${one[kind]} ${text.toLowerCase()}`).join(", ");
 	const bars = hours.map((one, at) => {
 		let top = HEIGHT;
 		const parts = KINDS.map(([kind]) => {
 			if (!one[kind]) return null;
-			const tall = (one[kind] / most) * (HEIGHT - 8);
-			top -= tall;
-			return s("rect", { class: kind, x: at * SLOT + 5, y: top, width: SLOT - 10, height: Math.max(2, tall - 1), rx: 2 });
+			const height = (one[kind] / maximum) * (HEIGHT - 8);
+			top -= height;
+			return s("rect", { class: kind, x: at * SLOT + 5, y: top, width: SLOT - 10, height: Math.max(2, height - 1), rx: 2 });
 		});
-		return s("g", {}, s("title", {}, `${clock(one.hour)}: ${says(one) || "no runs"}`),
+		return s("g", {}, s("title", {}, `${clock(one.hour)}: ${summary(one) || "no runs"}`),
 			s("rect", { class: "ground", x: at * SLOT + 2, y: 0, width: SLOT - 4, height: HEIGHT, rx: 3 }), parts);
 	});
 	const ticks = [0, 6, 12, 18].map((at) => h("span", {}, clock(hours[at].hour)));

@@ -1,4 +1,4 @@
-// Windows over the panel, and menus. The browser keeps the focus inside and gives it back.
+// Dialogs, drawers and menus. The browser traps the focus and restores it on close.
 
 import { $, h, render } from "../dom.js";
 import { icon } from "./icons.js";
@@ -17,25 +17,25 @@ export function open({ title, kind = "modal", onClose }) {
 	const head = h("h2", { id, tabindex: "-1", autofocus: kind === "drawer" });
 	const body = h("div", { class: "dialog-body" });
 	const foot = h("div", { class: "dialog-foot" });
-	const shut = h("button", { class: "button ghost icon-only", "aria-label": "Close", onclick: () => el.close() }, icon("close"));
-	el.append(h("div", { class: "dialog-head" }, head, shut), body, foot);
+	const closeButton = h("button", { class: "button ghost icon-only", "aria-label": "Close", onclick: () => el.close() }, icon("close"));
+	el.append(h("div", { class: "dialog-head" }, head, closeButton), body, foot);
 	el.addEventListener("close", () => {
 		el.remove();
 		for (const toast of el.querySelectorAll(".toast")) placeToast(toast);
 		onClose?.();
 	});
-	// A press that began inside, to mark text for instance, does not close.
-	let began = false;
-	el.addEventListener("pointerdown", (event) => { began = event.target === el; });
-	el.addEventListener("click", (event) => { if (began && event.target === el && kind === "drawer") el.close(); });
+	// A pointer press that began inside, such as a text selection, does not close the drawer.
+	let beganOutside = false;
+	el.addEventListener("pointerdown", (event) => { beganOutside = event.target === el; });
+	el.addEventListener("click", (event) => { if (beganOutside && event.target === el && kind === "drawer") el.close(); });
 	document.body.append(el);
 	render(head, title);
 	el.showModal();
 	return {
 		el,
-		show(content, ending, heading) {
+		show(content, footer, heading) {
 			render(body, content);
-			render(foot, ending);
+			render(foot, footer);
 			if (heading) render(head, heading);
 		},
 		close: () => el.close(),
@@ -43,7 +43,7 @@ export function open({ title, kind = "modal", onClose }) {
 }
 
 /**
- * Asks once before something that cannot be undone, naming what will happen.
+ * Opens a confirmation dialog for an action that cannot be undone.
  * @param {{title: string, text: any, action: string, run: () => Promise<any>}} about
  */
 export function confirm({ title, text, action, run }) {
@@ -60,8 +60,8 @@ export function confirm({ title, text, action, run }) {
 }
 
 /**
- * A button for what cannot be undone: asks, deletes, says so and looks again.
- * @param {string} label @param {string} subject What the button is about, for those who hear it only.
+ * Button that deletes a resource after confirmation, shows a message and reloads.
+ * @param {string} label @param {string} subject Object of the action, for the accessible name.
  * @param {{title: string, text: any, path: string, done: string, after: () => Promise<any>}} about
  */
 export const deleteButton = (label, subject, about) =>
@@ -78,17 +78,17 @@ export const askToDelete = ({ path, done, after, ...about }) => confirm({
 });
 
 /**
- * A button that opens a short list of things to do.
+ * Button that opens a menu of actions.
  * @param {string} label @param {{label: string, run: () => any, danger?: boolean}[]} items
  */
 export function menu(label, items) {
 	const toggle = (event) => {
-		const from = event.currentTarget;
+		const opener = event.currentTarget;
 		const list = h("div", { class: "menu", role: "menu", popover: "auto", "aria-label": label });
 		for (const item of items) {
 			const run = () => {
 				list.hidePopover();
-				from.focus();
+				opener.focus();
 				busy(item.run);
 			};
 			list.append(h("button", { role: "menuitem", class: item.danger ? "danger" : "", onclick: run }, item.label));
@@ -97,9 +97,9 @@ export function menu(label, items) {
 		list.addEventListener("toggle", (change) => {
 			if (change.newState === "closed") list.remove();
 		});
-		(from.closest("dialog") ?? document.body).append(list);
+		(opener.closest("dialog") ?? document.body).append(list);
 		list.showPopover();
-		const box = from.getBoundingClientRect();
+		const box = opener.getBoundingClientRect();
 		const left = Math.max(8, Math.min(box.right - list.offsetWidth, innerWidth - list.offsetWidth - 8));
 		const below = box.bottom + 4 + list.offsetHeight < innerHeight;
 		list.style.left = `${left}px`;

@@ -1,23 +1,23 @@
-// A project's settings, the run caps among them.
+// Edit dialog of a project.
 
-import { get, ofProject, patch } from "../api.js";
+import { get, patch, projectPath } from "../api.js";
 import { $, h } from "../dom.js";
 import { refresh } from "../shell.js";
 import { open } from "./dialog.js";
 import { fields } from "./form.js";
-import { FIELDS, changesOf, placeOf, toValues } from "./mapping.js";
+import { FIELDS, changesOf, fieldOfError, toValues } from "./mapping.js";
 import { busy, empty, loading, messageOf, toast } from "./ui.js";
-import { SYSTEMS, name } from "./words.js";
+import { SYSTEMS, labelOf } from "./words.js";
 
-const PARTS = /** @type {const} */ ([["capacity", "Capacity and run caps"], ["repository", "Repository"], ["source", "Tickets"], ["runner", "Runner"], ["provider", "Model provider"], ["secrets", "Environment"]]);
+const SECTIONS = /** @type {const} */ ([["capacity", "Capacity and run caps"], ["repository", "Repository"], ["source", "Tickets"], ["runner", "Runner"], ["provider", "Model provider"], ["secrets", "Environment"]]);
 
 export function openAside(team, onClose) {
 	const dialog = open({ title: `Edit ${team}`, kind: "wide", onClose });
 	dialog.show(loading());
 	get("/api/mappings").then((mappings) => {
 		if (mappings[team]) edit(dialog, mappings[team]);
-		else dialog.show(empty("There is no such project", `${team} is not mapped to a repository.`));
-	}, (error) => dialog.show(empty("The project could not be loaded", messageOf(error))));
+		else dialog.show(empty("Project not found", `${team} is not mapped to a repository.`));
+	}, (error) => dialog.show(empty("Could not load the project", messageOf(error))));
 	return dialog;
 }
 
@@ -31,13 +31,13 @@ function edit(dialog, mapping) {
 		busy(async () => {
 			try {
 				const changes = changesOf(mapping, values);
-				const saved = Object.keys(changes).length ? await patch(ofProject(mapping.teamKey), changes) : {};
-				toast([`${mapping.teamKey} is saved.`, ...(saved.warnings ?? []).map((one) => one.message)].join(" "));
+				const saved = Object.keys(changes).length ? await patch(projectPath(mapping.teamKey), changes) : {};
+				toast([`Saved ${mapping.teamKey}.`, ...(saved.warnings ?? []).map((one) => one.message)].join(" "));
 				dialog.close();
 				await refresh();
 			} catch (thrown) {
 				const text = messageOf(thrown);
-				error = { field: placeOf(text, values).field, text };
+				error = { field: fieldOfError(text, values).field, text };
 				draw();
 				const at = $(dialog.el, "[aria-invalid=true], .error");
 				at?.scrollIntoView({ block: "center" });
@@ -46,14 +46,14 @@ function edit(dialog, mapping) {
 		});
 	};
 	const draw = () => {
-		let placed = false;
-		const one = (about) => {
+		let isShownAtField = false;
+		const renderField = (about) => {
 			const mine = error.field === about.name && error.text;
-			if (mine) placed = true;
-			return field(about.name === "teamKey" ? { ...about, disabled: true, hint: `${name(SYSTEMS, values.ticketingProvider)}. The key of a project cannot change.` } : about, mine || undefined);
+			if (mine) isShownAtField = true;
+			return field(about.name === "teamKey" ? { ...about, disabled: true, hint: `${labelOf(SYSTEMS, values.ticketingProvider)}. The key of a project cannot be changed.` } : about, mine || undefined);
 		};
-		const parts = PARTS.map(([part, title]) => h("fieldset", { class: "form-part", key: part }, h("legend", {}, title), h("div", { class: "form-grid" }, FIELDS[part](values).map(one))));
-		dialog.show(h("form", { id: "edit-form", onsubmit: save, novalidate: true }, error.text && !placed && h("p", { class: "error", role: "alert" }, error.text), parts), [
+		const parts = SECTIONS.map(([part, title]) => h("fieldset", { class: "form-part", key: part }, h("legend", {}, title), h("div", { class: "form-grid" }, FIELDS[part](values).map(renderField))));
+		dialog.show(h("form", { id: "edit-form", onsubmit: save, novalidate: true }, error.text && !isShownAtField && h("p", { class: "error", role: "alert" }, error.text), parts), [
 			h("button", { class: "button", onclick: () => dialog.close() }, "Cancel"),
 			h("button", { type: "submit", form: "edit-form", class: "button primary" }, "Save"),
 		]);

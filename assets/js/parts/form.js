@@ -1,5 +1,4 @@
-// Fields of forms. What was typed lives in an object, so that nothing is lost when a form is drawn
-// again.
+// Form fields. Their values are kept in an object, so that nothing is lost when a form is rendered again.
 
 import { h } from "../dom.js";
 
@@ -8,7 +7,7 @@ import { h } from "../dom.js";
 let forms = 0;
 
 /**
- * Draws fields over `values`, and the error beside the field that it is about.
+ * Returns a function that renders a field bound to `values`, with an optional error below it.
  * @param {Record<string, any>} values @param {() => void} changed
  */
 export function fields(values, changed) {
@@ -27,35 +26,35 @@ export function fields(values, changed) {
 			oninput: (event) => set(type === "checkbox" ? event.target.checked : event.target.value),
 		};
 		const value = values[name] ?? "";
-		const said = [hint && h("p", { class: "hint", id: `${id}-hint` }, hint), error && h("p", { class: "error", id: `${id}-error`, role: "alert" }, error)];
+		const notes = [hint && h("p", { class: "hint", id: `${id}-hint` }, hint), error && h("p", { class: "error", id: `${id}-error`, role: "alert" }, error)];
 		if (type === "cards") {
-			const card = (/** @type {any} */ [option, text, meaning]) =>
+			const card = (/** @type {any} */ [option, text, description]) =>
 				h("label", { class: "card-choice" },
 					h("input", { type: "radio", name: id, value: option, checked: value === option, onchange: () => set(option) }),
-					h("span", { class: "card-text" }, h("strong", {}, text), meaning && h("span", {}, meaning)));
-			return h("fieldset", { class: "field", key: name, "aria-describedby": about }, h("legend", {}, label), h("div", { class: "cards" }, options.map(card)), said);
+					h("span", { class: "card-text" }, h("strong", {}, text), description && h("span", {}, description)));
+			return h("fieldset", { class: "field", key: name, "aria-describedby": about }, h("legend", {}, label), h("div", { class: "cards" }, options.map(card)), notes);
 		}
 		if (type === "checkbox") {
-			return h("div", { class: "field check", key: name }, h("label", { for: id }, h("input", { ...common, type, checked: Boolean(value) }), label), said);
+			return h("div", { class: "field check", key: name }, h("label", { for: id }, h("input", { ...common, type, checked: Boolean(value) }), label), notes);
 		}
 		const control = type === "area"
 			? h("textarea", { ...common, rows: 4, placeholder, spellcheck: "false", value })
 			: type === "select"
-				? choice(h("select", common, options.map(([option, text]) => h("option", { value: option }, text))), value)
+				? withValue(h("select", common, options.map(([option, text]) => h("option", { value: option }, text))), value)
 				: h("input", { ...common, type: type === "number" ? "text" : type, inputmode: type === "number" ? "numeric" : null, placeholder, value,
 					autocomplete: type === "password" ? "off" : null, spellcheck: "false" });
 		return h("div", { class: "field", key: name },
-			h("label", { for: id }, label, !required && type !== "select" && h("span", { class: "optional" }, "optional")), control, said);
+			h("label", { for: id }, label, !required && type !== "select" && h("span", { class: "optional" }, "optional")), control, notes);
 	};
 }
 
 /** @param {HTMLSelectElement} select @param {string} value */
-function choice(select, value) {
+function withValue(select, value) {
 	select.value = value;
 	return select;
 }
 
-/** A number out of a field; what is none is sent as it is, so that the service says what is wrong. */
+/** Parses the number in a field. Invalid text is returned unchanged, so that the service reports the error. */
 export function number(text) {
 	const trimmed = String(text ?? "").trim();
 	if (trimmed === "") return null;

@@ -1,4 +1,4 @@
-// Line icons on a grid of 24.
+// Line icons on a 24 × 24 grid.
 
 import { s } from "../dom.js";
 
@@ -37,7 +37,7 @@ const PATHS = {
 export const icon = (name) =>
 	s("svg", { class: "icon", viewBox: "0 0 24 24", "aria-hidden": "true", focusable: "false" }, s("path", { d: PATHS[name] ?? "" }));
 
-/** The mark of the product. */
+/** Logo of the product. */
 export const logo = () =>
 	s("svg", { class: "logo", viewBox: "0 0 32 32", "aria-hidden": "true" },
 		s("rect", { width: 32, height: 32, rx: 8 }), s("path", { d: "M9 22l7-13 7 13M12 18h8" }));

@@ -1,20 +1,20 @@
-// Names of secrets, of a project or of all. Values go in and never come out.
+// List and form of project or global secrets. Values are write-only.
 
-import { gather, get, ofProject, post } from "../api.js";
+import { get, loadAll, post, projectPath } from "../api.js";
 import { h, render } from "../dom.js";
 import { deleteButton, open } from "./dialog.js";
 import { fields } from "./form.js";
 import { ago } from "./time.js";
-import { busy, button, dim, empty, messageOf, rows, toast } from "./ui.js";
+import { busy, button, empty, messageOf, muted, rows, toast } from "./ui.js";
 
 export function openAside(team, onClose) {
 	const dialog = open({ title: `Secrets of ${team}`, onClose });
-	dialog.show(secretsOf(ofProject(team, "/secrets"), `Stored as ${team.toUpperCase()}_NAME; runs of this project see them as NAME.`));
+	dialog.show(secretsEditor(projectPath(team, "/secrets"), `Stored as ${team.toUpperCase()}_NAME; runs of this project see them as NAME.`));
 	return dialog;
 }
 
-/** A list of secrets that looks after itself. */
-export function secretsOf(path, hint) {
+/** Element that lists and edits secrets. */
+export function secretsEditor(path, hint) {
 	const el = h("div", { class: "secrets" });
 	/** @type {any[] | null} */
 	let names = null;
@@ -24,10 +24,10 @@ export function secretsOf(path, hint) {
 	const field = fields(values, () => {});
 	const load = async () => {
 		try {
-			const { main, mode } = await gather("/api/admin/config-status", { mode: "/api/runner-mode" });
-			const isOff = main.checks.some((one) => one.name === "vm-sessions" && one.status === "off") && mode?.mode !== "local";
-			failure = isOff ? "They are for Fly Machines and local containers. Neither is in use here." : "";
-			if (!isOff) names = await get(path);
+			const { main, mode } = await loadAll("/api/admin/config-status", { mode: "/api/runner-mode" });
+			const isUnused = main.checks.some((one) => one.name === "vm-sessions" && one.status === "off") && mode?.mode !== "local";
+			failure = isUnused ? "Secrets are for Fly Machines and local containers. Neither is in use." : "";
+			if (!isUnused) names = await get(path);
 		} catch (thrown) {
 			failure = messageOf(thrown);
 		}
@@ -38,7 +38,7 @@ export function secretsOf(path, hint) {
 		busy(async () => {
 			try {
 				const { name } = await post(path, values);
-				toast(`${name} is stored.`);
+				toast(`Saved ${name}.`);
 				[values.name, values.value, error] = ["", "", ""];
 				for (const input of el.querySelectorAll("input")) input.value = "";
 				el.querySelector("input")?.focus();
@@ -49,15 +49,15 @@ export function secretsOf(path, hint) {
 			}
 		});
 	};
-	const drop = (name) => deleteButton("Delete", name, {
-		title: `Delete ${name}?`, text: "Runs that start from now on do not get it. It cannot be shown or brought back.",
-		path: `${path}/${encodeURIComponent(name)}`, done: `${name} is deleted.`, after: load,
+	const deleteSecret = (name) => deleteButton("Delete", name, {
+		title: `Delete ${name}?`, text: "New runs will not get it. The value cannot be restored.",
+		path: `${path}/${encodeURIComponent(name)}`, done: `Deleted ${name}.`, after: load,
 	});
 	const draw = () => render(el,
-		failure ? empty("Secrets cannot be managed here", failure, button("Try again", load))
+		failure ? empty("Secrets cannot be managed here", failure, button("Retry", load))
 			: [
 				names?.length
-					? rows(names, (one) => h("li", { key: one.name }, h("code", { class: "grow" }, one.name), dim(ago(one.updatedAt)), drop(one.name)))
+					? rows(names, (one) => h("li", { key: one.name }, h("code", { class: "grow" }, one.name), muted(ago(one.updatedAt)), deleteSecret(one.name)))
 					: names && h("p", { class: "muted" }, "No secrets yet."),
 				h("form", { class: "inline-form", onsubmit: save },
 					field({ name: "name", label: "Name", required: true, placeholder: "NPM_TOKEN" }), field({ name: "value", label: "Value", type: "password", required: true }),

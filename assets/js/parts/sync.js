@@ -1,21 +1,21 @@
-// Bringing the workflows of a target repository up to date.
+// Sync of the workflow files of a target repository.
 
-import { ofProject, post } from "../api.js";
+import { post, projectPath } from "../api.js";
 import { h } from "../dom.js";
 import { open } from "./dialog.js";
 import { external, messageOf } from "./ui.js";
 
 /** @type {Record<string, string>} */
-const ENDS = {
-	"up-to-date": "The workflows are up to date; nothing had to change.",
-	"pr-opened": "A pull request with the workflows is open. Merge it, and runs can start.",
-	"pr-updated": "The open pull request was brought up to date. Merge it, and runs can start.",
-	"pr-existing": "A pull request with these changes is open already. Merge it, and runs can start.",
+const RESULTS = {
+	"up-to-date": "The workflows are up to date.",
+	"pr-opened": "A pull request with the workflows is open. Merge it to enable runs.",
+	"pr-updated": "Updated the open pull request. Merge it to enable runs.",
+	"pr-existing": "A pull request with these changes is already open. Merge it to enable runs.",
 };
 
 export const syncing = () => h("p", { role: "status" }, "Comparing the repository's workflows with this version's…");
 
-/** Opens or updates the pull request, and shows what came of it. @param {string} team @param {() => any} [done] */
+/** Syncs the workflows and shows the result in a dialog. @param {string} team @param {() => any} [done] */
 export async function syncWorkflows(team, done) {
 	const dialog = open({ title: `Sync workflows of ${team}`, onClose: done });
 	dialog.show(syncing());
@@ -24,11 +24,11 @@ export async function syncWorkflows(team, done) {
 
 export async function synced(team) {
 	try {
-		const end = await post(ofProject(team, "/sync-workflows"));
+		const result = await post(projectPath(team, "/sync-workflows"));
 		return [
-			h("p", { role: "status" }, ENDS[end.status] ?? end.status),
-			end.changedFiles?.length > 0 && h("ul", {}, end.changedFiles.map((file) => h("li", {}, h("code", {}, file)))),
-			end.prUrl && h("p", {}, external(end.prUrl, `Pull request #${end.prNumber} of ${end.targetRepo}`)),
+			h("p", { role: "status" }, RESULTS[result.status] ?? result.status),
+			result.changedFiles?.length > 0 && h("ul", {}, result.changedFiles.map((file) => h("li", {}, h("code", {}, file)))),
+			result.prUrl && h("p", {}, external(result.prUrl, `Pull request #${result.prNumber} of ${result.targetRepo}`)),
 		];
 	} catch (error) {
 		return h("p", { class: "error", role: "alert" }, messageOf(error));

@@ -1,5 +1,5 @@
-// A table that sorts, filters and, when it is long, holds only the rows in sight. All rows are of one
-// height, so that nothing moves when they change.
+// Table with sorting and filters. A long table renders only the visible rows. All rows have the same height, so that
+// updates do not move them.
 
 import { $, h, island, render } from "../dom.js";
 import { icon } from "./icons.js";
@@ -7,15 +7,15 @@ import { empty } from "./ui.js";
 
 /** @typedef {{label: string, look: string, by: ((row: any) => any) | null, cell: (row: any) => any}} Column */
 /**
- * What a table shows. `id` names it: its sort and filter are kept under it. `chips` are ready-made
- * filters, `href` is where a row leads; `empty` has a title, a text and what to do next.
+ * Definition of a table. Sorting and filter are remembered by `id`. `chips` are predefined filters. `href` is the
+ * link of a row. `empty` is the title, the text and the action shown without rows.
  * @typedef {{id: string, label: string, rows: any[], key: (row: any) => string, columns: Column[], filter?: boolean, chips?: [string, (row: any) => boolean][], href?: (row: any) => string, actions?: (row: any) => any, empty: [string, any, any?]}} Spec
  */
 
 /**
- * A column. Looks: a width (xs, s, m, l, xl; without one it takes what is left), `sm` or `md` to leave
- * it out below that width, `right`. `by` is what it sorts and is filtered by, a field's name or a
- * function; null for neither.
+ * Defines a column. `look` is a width (xs, s, m, l, xl; default: the remaining width), `sm` or `md` to hide the column
+ * on narrower screens, and `right`. `by` is the value to sort and filter by: a field name or a function; null for
+ * none.
  * @param {string} label @param {string} look @param {string | ((row: any) => any) | null} by @param {(row: any) => any} [cell]
  * @returns {Column}
  */
@@ -24,12 +24,13 @@ export function col(label, look, by, cell) {
 	return { label, look, by: value, cell: cell ?? ((row) => value?.(row) ?? "–") };
 }
 
-/** Longer tables hold only the rows in sight. */
-const ALL_AT_ONCE = 40;
-const SPARE = 8;
+/** Longer tables render only the visible rows. */
+const MAX_UNVIRTUALIZED_ROWS = 40;
+/** Rows rendered above and below the visible ones. */
+const OVERSCAN = 8;
 
 /** @type {Map<string, {query: string, chip: string, by: number, down: boolean}>} */
-const KEPT = new Map();
+const SETTINGS = new Map();
 
 /** @param {Spec} spec */
 export const table = (spec) => island("table-part", spec, mount);
@@ -39,8 +40,8 @@ function mount(el, first) {
 	let spec = first;
 	/** @type {number[]} */
 	let counts = [];
-	const kept = KEPT.get(spec.id) ?? { query: "", chip: "", by: -1, down: false };
-	KEPT.set(spec.id, kept);
+	const settings = SETTINGS.get(spec.id) ?? { query: "", chip: "", by: -1, down: false };
+	SETTINGS.set(spec.id, settings);
 	/** @type {any[]} */
 	let shown = [];
 	/** @type {WeakMap<object, string>} */
@@ -56,35 +57,35 @@ function mount(el, first) {
 		return text;
 	};
 
-	const take = (next) => {
+	const setSpec = (next) => {
 		spec = next;
 		counts = (spec.chips ?? []).map(([, test]) => spec.rows.filter(test).length);
 	};
 
-	const choose = () => {
-		const words = kept.query.toLowerCase().split(/\s+/).filter(Boolean);
-		const [, test] = spec.chips?.find(([name]) => name === kept.chip) ?? [];
+	const applyFilter = () => {
+		const words = settings.query.toLowerCase().split(/\s+/).filter(Boolean);
+		const [, test] = spec.chips?.find(([name]) => name === settings.chip) ?? [];
 		shown = spec.rows.filter((row) => (!test || test(row)) && words.every((word) => textOf(row).includes(word)));
-		const { by } = spec.columns[kept.by] ?? {};
+		const { by } = spec.columns[settings.by] ?? {};
 		if (!by) return;
 		const keyed = shown.map((row) => ({ row, by: by(row) }));
-		keyed.sort((a, b) => compare(a.by, b.by) * (kept.down ? -1 : 1));
+		keyed.sort((a, b) => compare(a.by, b.by) * (settings.down ? -1 : 1));
 		shown = keyed.map((one) => one.row);
 	};
 
-	const look = () => {
+	const visibleRange = () => {
 		const body = el.querySelector("tbody");
-		// One row tells how high a row is.
+		// All rows have the same height, so one is measured.
 		if (!body) return [0, 1];
 		height ||= $(body, "tr[aria-rowindex]")?.offsetHeight || 48;
 		const top = -body.getBoundingClientRect().top;
-		const first = Math.max(0, Math.floor(top / height) - SPARE);
-		return [Math.min(first, shown.length), Math.min(shown.length, Math.ceil((top + innerHeight) / height) + SPARE)];
+		const first = Math.max(0, Math.floor(top / height) - OVERSCAN);
+		return [Math.min(first, shown.length), Math.min(shown.length, Math.ceil((top + innerHeight) / height) + OVERSCAN)];
 	};
 
 	const draw = () => {
-		const long = shown.length > ALL_AT_ONCE;
-		[from, until] = long ? look() : [0, shown.length];
+		const long = shown.length > MAX_UNVIRTUALIZED_ROWS;
+		[from, until] = long ? visibleRange() : [0, shown.length];
 		const gap = (key, rows) =>
 			rows > 0 && h("tr", { class: "gap", key, "aria-hidden": "true", style: { height: `${rows * height}px` } }, h("td"));
 		render(el, bar(), shown.length || spec.rows.length
@@ -93,46 +94,46 @@ function mount(el, first) {
 				h("tbody", { onkeydown: keys },
 					gap("above", from), shown.slice(from, until).map((row, at) => line(row, from + at)), gap("below", shown.length - until)))
 			: empty(...spec.empty),
-			!shown.length && spec.rows.length > 0 && empty("Nothing matches", "Try fewer letters or another filter.",
+			!shown.length && spec.rows.length > 0 && empty("No matches", "Change or clear the filter.",
 				h("button", { class: "button", onclick: clear }, "Clear the filter")));
 	};
 
-	const again = () => {
-		choose();
+	const refresh = () => {
+		applyFilter();
 		draw();
 	};
 	const clear = () => {
-		[kept.query, kept.chip] = ["", ""];
+		[settings.query, settings.chip] = ["", ""];
 		const box = el.querySelector("input");
 		if (box) box.value = "";
-		again();
+		refresh();
 		box?.focus();
 	};
 
 	const bar = () => {
 		const typed = (event) => {
-			kept.query = event.target.value;
-			again();
+			settings.query = event.target.value;
+			refresh();
 		};
 		const pick = (name) => () => {
-			kept.chip = kept.chip === name ? "" : name;
-			again();
+			settings.chip = settings.chip === name ? "" : name;
+			refresh();
 		};
 		if (!spec.rows.length || (!spec.filter && !spec.chips)) return null;
 		return h("div", { class: "table-bar" },
 			spec.filter && h("label", { class: "search" }, icon("search"), h("span", { class: "sr" }, `Filter ${spec.label}`),
-				h("input", { type: "search", placeholder: "Filter", value: kept.query, oninput: typed, spellcheck: "false", autocomplete: "off", "data-filter": "" })),
+				h("input", { type: "search", placeholder: "Filter", value: settings.query, oninput: typed, spellcheck: "false", autocomplete: "off", "data-filter": "" })),
 			spec.chips && h("div", { class: "chips", role: "group", "aria-label": "Filters" }, spec.chips.map(([name], at) =>
-				h("button", { class: "chip", "aria-pressed": String(kept.chip === name), onclick: pick(name) }, name, h("span", { class: "num" }, counts[at])))),
+				h("button", { class: "chip", "aria-pressed": String(settings.chip === name), onclick: pick(name) }, name, h("span", { class: "num" }, counts[at])))),
 			h("span", { class: "note num", role: "status" }, shown.length === spec.rows.length ? String(shown.length) : `${shown.length} of ${spec.rows.length}`));
 	};
 
 	const head = (column, at) => {
-		const sorted = kept.by === at ? (kept.down ? "descending" : "ascending") : null;
+		const sorted = settings.by === at ? (settings.down ? "descending" : "ascending") : null;
 		const sort = () => {
-			if (sorted === "descending") kept.by = -1;
-			else [kept.by, kept.down] = [at, sorted === "ascending"];
-			again();
+			if (sorted === "descending") settings.by = -1;
+			else [settings.by, settings.down] = [at, sorted === "ascending"];
+			refresh();
 		};
 		return h("th", { class: column.look, scope: "col", "aria-sort": sorted },
 			column.by ? h("button", { class: "sort", onclick: sort }, column.label) : column.label);
@@ -162,9 +163,9 @@ function mount(el, first) {
 			removeEventListener("resize", resized);
 			return;
 		}
-		if (shown.length <= ALL_AT_ONCE) return;
-		const [first, last] = look();
-		if (Math.abs(first - from) > SPARE / 3 || Math.abs(last - until) > SPARE / 3) draw();
+		if (shown.length <= MAX_UNVIRTUALIZED_ROWS) return;
+		const [first, last] = visibleRange();
+		if (Math.abs(first - from) > OVERSCAN / 3 || Math.abs(last - until) > OVERSCAN / 3) draw();
 	};
 	addEventListener("scroll", scrolled, { passive: true });
 	const resized = () => {
@@ -172,12 +173,12 @@ function mount(el, first) {
 		scrolled();
 	};
 	addEventListener("resize", resized, { passive: true });
-	take(first);
-	again();
-	if (shown.length > ALL_AT_ONCE) draw();
+	setSpec(first);
+	refresh();
+	if (shown.length > MAX_UNVIRTUALIZED_ROWS) draw();
 	return (next) => {
-		take(next);
-		again();
+		setSpec(next);
+		refresh();
 	};
 }
 

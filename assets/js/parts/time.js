@@ -1,10 +1,10 @@
-// Times as people say them, kept true while the page stands.
+// Relative times and durations, updated every second.
 
 import { h } from "../dom.js";
 
 const SPANS = /** @type {const} */ ([["d", 86_400], ["h", 3600], ["min", 60], ["s", 1]]);
 
-/** 3720000 → `1 h 2 min`. */
+/** Formats milliseconds: 3720000 → `1 h 2 min`. */
 export function duration(ms) {
 	if (typeof ms !== "number" || !Number.isFinite(ms)) return "–";
 	if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
@@ -32,10 +32,13 @@ function exact(at) {
 	return Number.isNaN(+date) ? at : date.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
 }
 
-/** How long ago, the exact time on hover. */
+/** Relative time, with the exact time as tooltip. */
 export const ago = (at) => (at ? h("time", { datetime: at, title: exact(at), "data-ago": at }, relative(at)) : "–");
 
-/** How long it goes on already, or how long it took. */
+/** Time of day, with the exact time as tooltip. */
+export const clockTime = (at) => h("time", { datetime: at, title: exact(at) }, new Date(at).toLocaleTimeString());
+
+/** Duration between two times, or the elapsed time since `from`. */
 export function span(from, until) {
 	if (!from) return "–";
 	if (until) return h("span", { class: "num" }, duration(Date.parse(until) - Date.parse(from)));

@@ -1,4 +1,4 @@
-// What things are called when people read them.
+// Display names of API values, and formatting of counts and money.
 
 export const SYSTEMS = { A: "Linear", B: "Jira" };
 export const RUNNERS = { ci: "GitHub Actions", vm: "Fly Machines", local: "Local container" };
@@ -20,31 +20,31 @@ export const CONNECTIONS = {
 
 export const REASONS = {
 	concurrency: "At capacity",
-	dedup: "In dedup",
+	dedup: "Dispatched recently",
 	"no-mapping": "No project",
 	blocked: "Blocked",
 	paused: "Paused",
 	parked: "Parked",
 	ineligible: "Cannot run",
-	quota: "Limit reached",
-	budget: "Out of budget",
+	quota: "Rate limited",
+	budget: "Budget spent",
 };
 
 export const TIMEOUTS = {
-	container_timeout: "The container outlived its time",
-	machine_timeout: "The machine outlived its time",
-	run_not_found: "No run appeared within 10 minutes",
+	container_timeout: "The container exceeded its lifetime",
+	machine_timeout: "The machine exceeded its lifetime",
+	run_not_found: "No workflow run was found within 10 minutes",
 	timed_out: "The CI run timed out",
 };
 
 export const RULES = {
-	orphan: "Orphan",
+	orphan: "Orphaned",
 	"stale-terminal-job": "Job ended long ago",
 	"max-age-exceeded": "Older than 4 hours",
 	"issue-terminal": "Issue closed",
 };
 
-/** Tones of words that the service sends: how a badge looks. @type {Record<string, string>} */
+/** Badge tone by status word. @type {Record<string, string>} */
 const TONES = {
 	unknown: "idle", dispatched: "run", running: "run", completed: "ok", review_failed: "warn", failed: "bad", timed_out: "bad",
 	passed: "ok", skipped: "idle", cancelled: "idle",
@@ -59,24 +59,24 @@ const TONES = {
 export const toneOf = (word) => TONES[word] ?? "idle";
 
 /** @type {Record<string, string>} */
-const SAID = { unknown: "Reserved", review_failed: "Review failed", timed_out: "Timed out", "in-progress": "In progress", "dry-run": "Dry run", "built-in": "Built-in", ok: "OK" };
+const LABELS = { unknown: "Reserved", review_failed: "Review failed", timed_out: "Timed out", "in-progress": "In progress", "dry-run": "Dry run", "built-in": "Built-in", ok: "OK" };
 
-/** `review_failed` → `Review failed`. */
-export function say(word) {
-	if (SAID[word]) return SAID[word];
+/** Display text of a status word: `review_failed` → `Review failed`. */
+export function displayText(word) {
+	if (LABELS[word]) return LABELS[word];
 	const text = word.replace(/[-_]/g, " ");
 	return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 /** @param {Record<string, string>} names @param {string} word */
-export const name = (names, word) => names[word] ?? word;
+export const labelOf = (names, word) => names[word] ?? word;
 
 export const count = (count, one, more = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : more}`;
 
 export const money = (usd) => (typeof usd === "number" ? `$${usd.toFixed(2)}` : "–");
 
-/** What runs have cost together. @param {number|null} usd Null when none of them told. */
-export const sumOf = (usd) => (usd === null ? "unknown cost" : money(usd));
+/** Text of a total cost. @param {number|null} usd Null if no run reported its cost. */
+export const costText = (usd) => (usd === null ? "unknown cost" : money(usd));
 
 const ACTIVE = ["unknown", "dispatched", "running"];
 /** @param {{status: string}} job */

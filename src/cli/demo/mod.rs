@@ -1,7 +1,7 @@
-//! `agent-implement demo`: the whole story on one machine, with nothing configured.
+//! `agent-implement demo`: a complete demonstration on one machine, without configuration.
 //!
-//! Stand-in vendors, the real service and real runs, all on loopback. Killed at any moment and
-//! started again in the same folder, it goes on where it was.
+//! Fake vendors, the real service and real runs, all on loopback. If it is killed and started again with the
+//! same folder, it resumes where it stopped.
 
 mod outcomes;
 mod progress;
@@ -43,37 +43,41 @@ use progress::{DemoProgress, DemoResult};
 use saved_state::DemoState;
 use tickets::DemoTickets;
 
-/// How long may the demo take to become idle before it is called stuck?
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Maximum time until the demo is idle; after it, the demo counts as stuck.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How often is it tried to remove the demo's folder, and after which pause?
-const CLEARING_ROUNDS: u32 = 40;
-const CLEARING_PAUSE: Duration = Duration::from_millis(50);
+/// Maximum number of attempts to remove the temporary folder.
+const CLEANUP_ATTEMPTS: u32 = 40;
+/// Pause between two attempts to remove the temporary folder.
+const CLEANUP_PAUSE: Duration = Duration::from_millis(50);
 
+/// Arguments of `demo`.
 #[derive(Debug, clap::Args)]
-pub struct DemoArgs {
-    /// The ticketing system that the tickets are filed in.
+pub(super) struct DemoArgs {
+    /// Ticketing system that holds the tickets.
     #[arg(long, value_enum, default_value_t)]
     system: Tracker,
-    /// Where the runs execute: as workflows, in virtual machines, or in containers of this machine.
+    /// Where runs execute: as CI workflows (ci), in virtual machines (vm) or in local containers (local). All
+    /// of them are fakes on this machine.
     #[arg(long, value_enum, default_value_t)]
     runner: Runner,
-    /// Folder to keep everything in, to go on in it later; unset uses one that is removed at the end.
+    /// Folder for all data of the demo, which a later demo can resume; default: a temporary folder that is
+    /// removed at the end.
     #[arg(long)]
     data_dir: Option<PathBuf>,
-    /// Exit once nothing is left to do: 0 when every ticket came to the end that its story has, 1 with
-    /// the reason when one did not.
+    /// Exit when nothing is left to do. Exit code 0: every ticket had its expected outcome; 1: one did not,
+    /// and the reason is printed.
     #[arg(long)]
     exit_when_idle: bool,
-    /// What is logged to standard error: error, warn, info, debug or trace.
+    /// Level of the log on standard error: error, warn, info, debug or trace.
     #[arg(long, default_value = "warn")]
     log_level: String,
-    /// Die at a named point, as kill -9 would; for crash tests.
+    /// Kill the process at a crash point, as kill -9 does; for crash tests.
     #[arg(long, hide = true)]
     crash_at: Option<CrashTrigger>,
 }
 
-/// Where the demo's runs execute.
+/// Where the runs of the demo execute.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Runner {
     #[default]
@@ -92,145 +96,154 @@ impl Runner {
     }
 }
 
-pub async fn demo(arguments: DemoArgs) -> anyhow::Result<ExitCode> {
-    // Before there is anything that could be left behind.
+/// Runs the demo until it is stopped or, on request, idle.
+pub(super) async fn demo(arguments: DemoArgs) -> anyhow::Result<ExitCode> {
+    // First, so that a signal leaves no temporary folder behind.
     let stop = StopSignal::listen()?;
-    let place = DemoDir::find(arguments.data_dir.as_deref())?;
-    let done = play(arguments, &place, &stop).await;
-    place.clear().await;
-    done
+    let demo_dir = DemoDir::open(arguments.data_dir.as_deref())?;
+    let result = run_demo(arguments, &demo_dir, &stop).await;
+    demo_dir.clear().await;
+    result
 }
 
-async fn play(arguments: DemoArgs, place: &DemoDir, stop: &StopSignal) -> anyhow::Result<ExitCode> {
-    let dir = place.dir.as_path();
-    let keepsake = DemoState::open(dir, arguments.system)?;
-    let town = found_town(dir, keepsake.tracker).await?;
-    let listener = TcpListener::bind(("127.0.0.1", keepsake.port))
+async fn run_demo(
+    arguments: DemoArgs,
+    demo_dir: &DemoDir,
+    stop: &StopSignal,
+) -> anyhow::Result<ExitCode> {
+    let dir = demo_dir.dir.as_path();
+    let state = DemoState::open(dir, arguments.system)?;
+    let vendors = start_vendors(dir, state.tracker).await?;
+    let listener = TcpListener::bind(("127.0.0.1", state.port))
         .await
         .with_context(|| {
             format!(
-                "listening on port {} again, where runs of this folder report",
-                keepsake.port
+                "listening on port {}, where the runs of this folder report",
+                state.port
             )
         })?;
     let port = listener.local_addr()?.port();
-    keepsake.save(dir, port)?;
+    state.save(dir, port)?;
 
     let config = Config {
         runner_mode: Some(arguments.runner.mode()),
-        ..config(dir, &town, &keepsake, port)
+        ..config(dir, &vendors, &state, port)
     };
     let redactor = Redactor::new(config.secrets());
     let _logging = logging::start(&config, &arguments.log_level, &redactor)?;
     let crash = CrashPlan::new(arguments.crash_at);
     let store = Store::open_with_crash_plan(&config.data_dir, crash.clone())?;
-    let setting = AppOptions {
+    let options = AppOptions {
         timings: Timings::for_fake_vendors(),
         crash_plan: crash,
         ..AppOptions::default()
     };
-    let app = App::new(config, store, setting).map_err(anyhow::Error::msg)?;
-    map_project(&app, keepsake.tracker).await?;
+    let app = App::new(config, store, options).map_err(anyhow::Error::msg)?;
+    map_project(&app, state.tracker).await?;
 
-    let board = DemoTickets::new(town.clone(), keepsake.tracker);
-    let narrator = DemoProgress::new(app.clone(), town.clone(), board);
-    narrator.print_introduction(port, &keepsake.access_code, place);
-    let told = async {
-        let told = async {
+    let tickets = DemoTickets::new(vendors.clone(), state.tracker);
+    let progress = DemoProgress::new(app.clone(), vendors.clone(), tickets);
+    progress.print_introduction(port, &state.access_code, demo_dir);
+    let finished = async {
+        let followed = async {
             match arguments.exit_when_idle {
-                true => narrator.follow_until_idle(PATIENCE).await,
-                false => narrator.follow().await,
+                true => progress.follow_until_idle(IDLE_TIMEOUT).await,
+                false => progress.follow().await,
             }
         };
         tokio::select! {
-            ending = told => ending,
+            result = followed => result,
             _ = stop.wait() => DemoResult::Interrupted,
         }
     };
-    let (end, ended) = tokio::sync::oneshot::channel();
-    let until_told = async move {
-        // The serving half only has to know when; the answer goes to the caller below.
-        let _ = end.send(told.await);
+    let (result_tx, result_rx) = tokio::sync::oneshot::channel();
+    let until_finished = async move {
+        // `serve::run` needs only the moment; the result is read below.
+        let _ = result_tx.send(finished.await);
     };
-    let served = serve::run(app, listener, until_told).await;
-    match place.lent {
-        Some(_) => town.stop_and_kill_runs().await,
-        // Its runs go on, and are found again by who comes back to the folder.
-        None => town.stop().await,
+    let served = serve::run(app, listener, until_finished).await;
+    match demo_dir.temporary {
+        Some(_) => vendors.stop_and_kill_runs().await,
+        // The runs continue; a later demo in the same folder adopts them.
+        None => vendors.stop().await,
     }
     let code = served?;
     if let Some(code) = stop.exit_code() {
         return Ok(ExitCode::from(code));
     }
-    Ok(match ended.await {
-        Ok(ending) => ending.tell(),
+    Ok(match result_rx.await {
+        Ok(result) => result.report(),
         Err(_) => code,
     })
 }
 
-/// Where everything is kept.
+/// Folder with all data of the demo.
 struct DemoDir {
     dir: PathBuf,
-    /// Removes the folder at the end when it was only lent.
-    lent: Option<tempfile::TempDir>,
+    /// Set for a temporary folder, which is removed at the end.
+    temporary: Option<tempfile::TempDir>,
 }
 
 impl DemoDir {
-    fn find(given: Option<&Path>) -> anyhow::Result<Self> {
-        if let Some(dir) = given {
-            std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    fn open(chosen: Option<&Path>) -> anyhow::Result<Self> {
+        if let Some(dir) = chosen {
+            std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
             let dir = dir.canonicalize()?;
-            return Ok(Self { dir, lent: None });
+            return Ok(Self {
+                dir,
+                temporary: None,
+            });
         }
-        let lent = tempfile::Builder::new()
+        let temporary = tempfile::Builder::new()
             .prefix("agent-implement-demo-")
             .tempdir()?;
         Ok(Self {
-            dir: lent.path().to_owned(),
-            lent: Some(lent),
+            dir: temporary.path().to_owned(),
+            temporary: Some(temporary),
         })
     }
 
-    /// Removes a lent folder. Processes that were killed in it may write a last time.
+    /// Removes a temporary folder. Retries, because killed processes may still write to it.
     async fn clear(self) {
-        if self.lent.is_none() {
+        if self.temporary.is_none() {
             return;
         }
-        for _ in 0..CLEARING_ROUNDS {
+        for _ in 0..CLEANUP_ATTEMPTS {
             let _ = std::fs::remove_dir_all(&self.dir);
             if !self.dir.exists() {
                 break;
             }
-            tokio::time::sleep(CLEARING_PAUSE).await;
+            tokio::time::sleep(CLEANUP_PAUSE).await;
         }
     }
 }
 
 impl fmt::Display for DemoDir {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let until = if self.lent.is_some() {
-            " until the end"
+        let note = if self.temporary.is_some() {
+            " (removed at the end)"
         } else {
             ""
         };
-        write!(f, "{}{until}", self.dir.display())
+        write!(f, "{}{note}", self.dir.display())
     }
 }
 
-async fn found_town(dir: &Path, tracker: Tracker) -> anyhow::Result<FakeVendors> {
-    let program = std::env::current_exe().context("finding this program's own file")?;
-    let town = FakeVendors::start(FakeVendorsOptions::new(dir.join("town"), program)).await?;
+async fn start_vendors(dir: &Path, tracker: Tracker) -> anyhow::Result<FakeVendors> {
+    let program = std::env::current_exe().context("finding the path of this program")?;
+    let options = FakeVendorsOptions::new(dir.join("vendors"), program);
+    let vendors = FakeVendors::start(options).await?;
     let workflows = workflows(tracker)?;
     let workflows: Vec<(&str, &str)> = workflows
         .iter()
-        .map(|one| (one.path.as_str(), one.text.as_str()))
+        .map(|workflow| (workflow.path.as_str(), workflow.text.as_str()))
         .collect();
-    demo::seed_demo(&town, tracker, &workflows)?;
-    Ok(town)
+    demo::seed_demo(&vendors, tracker, &workflows)?;
+    Ok(vendors)
 }
 
-/// The workflows as a sync would leave them in the demo's repository; the stand-in host reads them as
-/// the real one would.
+/// Workflow files of the demo's repository, as a template sync would write them. The fake GitHub reads them
+/// as the real one does.
 fn workflows(tracker: Tracker) -> anyhow::Result<Vec<Template>> {
     let projects = projects(tracker, Timestamp::EPOCH)?;
     let repo = Repo::new(demo::DEMO_OWNER, demo::DEMO_REPO);
@@ -239,42 +252,42 @@ fn workflows(tracker: Tracker) -> anyhow::Result<Vec<Template>> {
     Ok(all)
 }
 
-fn config(dir: &Path, town: &FakeVendors, keepsake: &DemoState, port: u16) -> Config {
+fn config(dir: &Path, vendors: &FakeVendors, state: &DemoState, port: u16) -> Config {
     let address = format!("http://127.0.0.1:{port}");
-    let hook_secret = keepsake.webhook_secret.as_ref().map(Secret::new);
+    let webhook_secret = state.webhook_secret.as_ref().map(Secret::new);
     Config {
         listen: ([127, 0, 0, 1], port).into(),
         data_dir: dir.join("data"),
         custom_dir: dir.join("custom"),
-        admin_access_code: Some(Secret::new(&keepsake.access_code)),
+        admin_access_code: Some(Secret::new(&state.access_code)),
         poll_interval: Duration::from_secs(1),
         callback_base_url: Some(address),
-        runner_token_secret: Some(Secret::new(&keepsake.token_secret)),
-        scm_webhook_secret: hook_secret.clone(),
-        linear_webhook_secret: hook_secret.clone(),
-        jira_webhook_secret: hook_secret.clone(),
-        gap_fill_trigger_secret: hook_secret,
-        linear: (keepsake.tracker == Tracker::Linear).then(|| linear(town)),
-        jira: (keepsake.tracker == Tracker::Jira).then(|| jira(town)),
+        runner_token_secret: Some(Secret::new(&state.token_secret)),
+        scm_webhook_secret: webhook_secret.clone(),
+        linear_webhook_secret: webhook_secret.clone(),
+        jira_webhook_secret: webhook_secret.clone(),
+        gap_fill_trigger_secret: webhook_secret,
+        linear: (state.tracker == Tracker::Linear).then(|| linear(vendors)),
+        jira: (state.tracker == Tracker::Jira).then(|| jira(vendors)),
         github: Some(GitHubConfig {
-            credentials: GitHubAuthConfig::Token(Secret::new(town.github().personal_token())),
-            api_url: town.github_api_url(),
+            credentials: GitHubAuthConfig::Token(Secret::new(vendors.github().personal_token())),
+            api_url: vendors.github_api_url(),
         }),
         session_image: None,
         vm_sessions: VmSessionsConfig {
-            token: Some(Secret::new(town.fly().token())),
-            app: Some(town.fly().app().to_owned()),
+            token: Some(Secret::new(vendors.fly().token())),
+            app: Some(vendors.fly().app().to_owned()),
             region: None,
-            api_url: town.fly_url(),
+            api_url: vendors.fly_url(),
         },
         containers: ContainersConfig {
-            engine: ContainerEngine::Http(town.docker_url()),
+            engine: ContainerEngine::Http(vendors.docker_url()),
             is_explicit: true,
-            image: town.docker().image().to_owned(),
+            image: vendors.docker().image().to_owned(),
         },
         model_keys: vec![("ANTHROPIC_API_KEY", Secret::new("sk-ant-sandbox-only"))],
         chat: Some(ChatConfig {
-            url: Secret::new(town.slack_url()),
+            url: Secret::new(vendors.slack_url()),
             kind: ChatKind::Slack,
         }),
         dedup_window: Some(Duration::from_secs(24 * 60 * 60)),
@@ -302,25 +315,25 @@ fn config(dir: &Path, town: &FakeVendors, keepsake: &DemoState, port: u16) -> Co
     }
 }
 
-fn linear(town: &FakeVendors) -> LinearConfig {
+fn linear(vendors: &FakeVendors) -> LinearConfig {
     LinearConfig {
-        credentials: LinearAuthConfig::Key(Secret::new(town.linear().api_key())),
-        api_url: town.linear_url(),
+        credentials: LinearAuthConfig::Key(Secret::new(vendors.linear().api_key())),
+        api_url: vendors.linear_url(),
     }
 }
 
-fn jira(town: &FakeVendors) -> JiraConfig {
+fn jira(vendors: &FakeVendors) -> JiraConfig {
     JiraConfig {
         credentials: JiraAuthConfig::Basic {
-            email: town.jira().email().to_owned(),
-            token: Secret::new(town.jira().api_token()),
+            email: vendors.jira().email().to_owned(),
+            token: Secret::new(vendors.jira().api_token()),
         },
-        site_url: Some(town.jira_url()),
-        api_url: town.jira_url(),
+        site_url: Some(vendors.jira_url()),
+        api_url: vendors.jira_url(),
     }
 }
 
-/// Maps the demo's teams or projects to their repository, once, as an operator would.
+/// Maps the demo's teams or projects to their repository, unless they are mapped already.
 async fn map_project(app: &App, tracker: Tracker) -> anyhow::Result<()> {
     let mapped = projects(tracker, app.now())?;
     app.store
@@ -365,17 +378,17 @@ fn mapping(tracker: Tracker, team: &str) -> Value {
 }
 
 impl DemoResult {
-    /// Says how it ended and answers the exit code.
-    fn tell(self) -> ExitCode {
+    /// Prints an unexpected result to standard error and returns the exit code.
+    fn report(self) -> ExitCode {
         match self {
             DemoResult::Expected | DemoResult::Interrupted | DemoResult::OutputClosed => {
                 ExitCode::SUCCESS
             }
             DemoResult::Unexpected(reason) => {
-                // The reader closed the pipe, and reads the exit code.
+                // If standard error is closed, the exit code is all that is left.
                 let _ = writeln!(
                     std::io::stderr(),
-                    "agent-implement: the demo did not end as its story does: {reason}"
+                    "agent-implement: the demo did not have the expected outcome: {reason}"
                 );
                 ExitCode::FAILURE
             }

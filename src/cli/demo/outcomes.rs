@@ -1,4 +1,4 @@
-//! Whether each ticket of the demo came to the end that its story has.
+//! Comparison of each demo ticket with its expected outcome.
 
 use domain::decision::{Decision, WaitReason};
 use domain::ids::IssueKey;
@@ -9,26 +9,26 @@ use fake_vendors::FakeVendors;
 use fake_vendors::demo::{DEMO_BLOCKED, DEMO_PLAIN, DEMO_PLANNED, DEMO_SECRET_LEAK};
 use store::{ReadableTx, StoreResult, decisions, jobs};
 
-/// What became of a ticket.
+/// Final state of a ticket.
 struct Outcome {
-    /// Its last job.
+    /// Latest job of the ticket.
     job: Option<Job>,
     decision: Option<Decision>,
 }
 
-/// What is to be said of each ticket in the end.
+/// Returns one summary per ticket.
 ///
 /// # Errors
-/// The first ticket that came to another end, and to which.
-pub(super) fn check(app: &App, town: &FakeVendors) -> Result<Vec<String>, String> {
+/// Names the first ticket with an unexpected outcome, and that outcome.
+pub(super) fn check(app: &App, vendors: &FakeVendors) -> Result<Vec<String>, String> {
     let outcome = |key| {
         let read = app.store.read(|tx| outcome(tx, key));
         read.map_err(|error| error.to_string())
     };
     Ok(vec![
-        pull_request(town, DEMO_PLAIN, &outcome(DEMO_PLAIN)?)?,
-        pull_request(town, DEMO_PLANNED, &outcome(DEMO_PLANNED)?)?,
-        stopped_by_the_guard(town, DEMO_SECRET_LEAK, &outcome(DEMO_SECRET_LEAK)?)?,
+        pull_request(vendors, DEMO_PLAIN, &outcome(DEMO_PLAIN)?)?,
+        pull_request(vendors, DEMO_PLANNED, &outcome(DEMO_PLANNED)?)?,
+        blocked_by_guard(vendors, DEMO_SECRET_LEAK, &outcome(DEMO_SECRET_LEAK)?)?,
         waiting(DEMO_BLOCKED, &outcome(DEMO_BLOCKED)?)?,
     ])
 }
@@ -42,35 +42,31 @@ fn outcome(tx: &impl ReadableTx, key: &str) -> StoreResult<Outcome> {
     })
 }
 
-fn pull_request(town: &FakeVendors, key: &str, outcome: &Outcome) -> Result<String, String> {
+fn pull_request(vendors: &FakeVendors, key: &str, outcome: &Outcome) -> Result<String, String> {
     let job = dispatched(key, outcome)?;
     match (&job.state, &job.pull) {
         (JobState::Completed | JobState::ReviewFailed { .. }, Some(pull)) => {
-            Ok(opened(town, job, pull))
+            Ok(pull_request_summary(vendors, job, pull))
         }
-        _ => Err(another_end(job)),
+        _ => Err(unexpected_end(job)),
     }
 }
 
-fn opened(town: &FakeVendors, job: &Job, pull: &PullRequestRef) -> String {
-    let repo = town.github().repo(&job.repo.owner, &job.repo.name);
-    let mut told = format!(
+fn pull_request_summary(vendors: &FakeVendors, job: &Job, pull: &PullRequestRef) -> String {
+    let repo = vendors.github().repo(&job.repo.owner, &job.repo.name);
+    let mut summary = format!(
         "{} has its pull request: {}\n  branch {} of {}",
         job.issue.key, pull.url, job.branch, job.repo
     );
     if let Some(commit) = repo.commits(&job.branch).first() {
         let sha: String = commit.sha.chars().take(10).collect();
         let subject = commit.message.lines().next().unwrap_or_default();
-        told.push_str(&format!("\n  commit {sha} {subject}"));
+        summary.push_str(&format!("\n  commit {sha} {subject}"));
     }
-    told
+    summary
 }
 
-fn stopped_by_the_guard(
-    town: &FakeVendors,
-    key: &str,
-    outcome: &Outcome,
-) -> Result<String, String> {
+fn blocked_by_guard(vendors: &FakeVendors, key: &str, outcome: &Outcome) -> Result<String, String> {
     const BLOCKED: Option<FailureCode> = Some(FailureCode::SensitiveFilesBlocked);
     let job = dispatched(key, outcome)?;
     let JobState::Failed {
@@ -78,35 +74,35 @@ fn stopped_by_the_guard(
         reason,
     } = &job.state
     else {
-        return Err(another_end(job));
+        return Err(unexpected_end(job));
     };
-    let repo = town.github().repo(&job.repo.owner, &job.repo.name);
+    let repo = vendors.github().repo(&job.repo.owner, &job.repo.name);
     if repo.branch_head(&job.branch).is_some() {
         return Err(format!(
-            "{key} was to push nothing, and there is {}",
+            "{key} must not push anything, but the branch {} exists",
             job.branch
         ));
     }
     let lines = reason.lines().skip(1).filter(|line| !line.is_empty());
     let files: String = lines.map(|line| format!("\n  {line}")).collect();
     Ok(format!(
-        "{key} was kept from pushing a secret, as it should be.{files}"
+        "{key}: the guard blocked the push of a secret, as expected.{files}"
     ))
 }
 
 fn waiting(key: &str, outcome: &Outcome) -> Result<String, String> {
     if let Some(job) = &outcome.job {
-        return Err(another_end(job));
+        return Err(unexpected_end(job));
     }
     match &outcome.decision {
         Some(decision) if decision.reason == Some(WaitReason::Blocked) => {
             Ok(format!("{key} still waits. {}", decision.message))
         }
         Some(decision) => Err(format!(
-            "{key} does not wait to be unblocked: {}",
+            "{key} does not wait for its blocker: {}",
             decision.message
         )),
-        None => Err(format!("{key} was never looked at")),
+        None => Err(format!("{key} has no decision")),
     }
 }
 
@@ -117,10 +113,10 @@ fn dispatched<'o>(key: &str, outcome: &'o Outcome) -> Result<&'o Job, String> {
     })
 }
 
-fn another_end(job: &Job) -> String {
+fn unexpected_end(job: &Job) -> String {
     let (key, kind) = (&job.issue.key, job.kind.as_str());
     match &job.state {
-        JobState::Failed { reason, .. } => format!("the {kind} of {key} failed: {reason}"),
-        state => format!("the {kind} of {key} is {}", state.status()),
+        JobState::Failed { reason, .. } => format!("{key}: the {kind} run failed: {reason}"),
+        state => format!("{key}: the {kind} run has the status {}", state.status()),
     }
 }

@@ -1,4 +1,4 @@
-//! Tells what happens in the demo, each thing once, and notices when nothing is left to do.
+//! Progress output of the demo, each event once, and detection of the idle state.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -18,147 +18,150 @@ use super::DemoDir;
 use super::outcomes;
 use super::tickets::{DemoTickets, TicketView};
 
-/// How often does it look?
-const TICK: Duration = Duration::from_millis(200);
+/// Interval between two checks for progress.
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How many polls must find nothing to do before the demo counts as idle?
-const QUIET_POLLS: u64 = 2;
+/// Number of polls without new work after which the demo counts as idle.
+const IDLE_POLLS: u64 = 2;
 
-/// How the demo ended.
+/// Result of the demo.
 pub(super) enum DemoResult {
-    /// Every ticket came to the end that its story has.
+    /// Every ticket had its expected outcome.
     Expected,
+    /// A signal stopped the demo.
     Interrupted,
-    /// Nobody reads what it prints any more.
+    /// Standard output was closed.
     OutputClosed,
-    /// One did not.
+    /// A ticket did not have its expected outcome; with the reason.
     Unexpected(String),
 }
 
+/// Printer of what happens in the demo.
 pub(super) struct DemoProgress {
     app: App,
-    town: FakeVendors,
-    board: DemoTickets,
-    began: Instant,
-    told: RefCell<HashSet<String>>,
-    is_unread: Cell<bool>,
+    vendors: FakeVendors,
+    tickets: DemoTickets,
+    started: Instant,
+    /// Keys of the events that were printed.
+    printed: RefCell<HashSet<String>>,
+    is_output_closed: Cell<bool>,
 }
 
 impl DemoProgress {
-    pub fn new(app: App, town: FakeVendors, board: DemoTickets) -> Self {
+    /// Creates the printer; nothing is printed yet.
+    pub(super) fn new(app: App, vendors: FakeVendors, tickets: DemoTickets) -> Self {
         Self {
             app,
-            town,
-            board,
-            began: Instant::now(),
-            told: RefCell::default(),
-            is_unread: Cell::new(false),
+            vendors,
+            tickets,
+            started: Instant::now(),
+            printed: RefCell::default(),
+            is_output_closed: Cell::new(false),
         }
     }
 
-    pub fn print_introduction(&self, port: u16, access_code: &str, place: &DemoDir) {
-        let repo = self.town.github().repo(DEMO_OWNER, DEMO_REPO);
-        let system = self.board.system_name();
+    /// Prints the addresses and the tickets of the demo.
+    pub(super) fn print_introduction(&self, port: u16, access_code: &str, demo_dir: &DemoDir) {
+        let repo = self.vendors.github().repo(DEMO_OWNER, DEMO_REPO);
+        let system = self.tickets.system_name();
         let version = env!("CARGO_PKG_VERSION");
         self.print(format_args!("Agent Implement {version}: the demo"));
         self.print(format_args!(
             "  service      http://127.0.0.1:{port}   (access code {access_code})"
         ));
         self.print(format_args!(
-            "  vendors      stand-ins for {system}, GitHub and Slack on http://127.0.0.1:{}",
-            self.town.port()
+            "  vendors      fake {system}, GitHub and Slack on http://127.0.0.1:{}",
+            self.vendors.port()
         ));
-        self.print(format_args!("  kept in      {place}"));
+        self.print(format_args!("  data         {demo_dir}"));
         self.print(format_args!("  repository   {}", repo.clone_url()));
         self.print(format_args!(
             "\n{system} has these tickets, each with {}:\n",
-            self.board.trigger_description()
+            self.tickets.trigger_description()
         ));
         for ticket in &DEMO_TICKETS {
-            let (key, title, shows) = (ticket.key, ticket.title, ticket.expected_outcome);
-            self.print(format_args!("  {key}  {title:<27} {shows}"));
+            let (key, title, outcome) = (ticket.key, ticket.title, ticket.expected_outcome);
+            self.print(format_args!("  {key}  {title:<27} {outcome}"));
         }
         self.print("");
     }
 
-    /// Tells what happens for as long as somebody reads it.
-    pub async fn follow(&self) -> DemoResult {
+    /// Prints progress until standard output is closed.
+    pub(super) async fn follow(&self) -> DemoResult {
         self.print("Press Ctrl-C to stop.\n");
-        while !self.is_unread.get() {
-            self.tell_news();
-            tokio::time::sleep(TICK).await;
+        while !self.is_output_closed.get() {
+            self.print_news();
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
         DemoResult::OutputClosed
     }
 
-    /// Prints a line, and notes when nobody reads it.
+    /// Prints a line; records whether standard output is closed.
     fn print(&self, line: impl Display) {
         if writeln!(std::io::stdout().lock(), "{line}").is_err() {
-            self.is_unread.set(true);
+            self.is_output_closed.set(true);
         }
     }
 
-    /// Tells until every errand is delivered, no run is active and the polls find nothing more.
-    pub async fn follow_until_idle(&self, patience: Duration) -> DemoResult {
+    /// Prints progress until the outbox is empty, no run is active and polls find no new work; at most for
+    /// `timeout`.
+    pub(super) async fn follow_until_idle(&self, timeout: Duration) -> DemoResult {
         let mut idle_since_poll = None;
-        while self.began.elapsed() < patience {
-            self.tell_news();
-            if self.is_unread.get() {
+        while self.started.elapsed() < timeout {
+            self.print_news();
+            if self.is_output_closed.get() {
                 return DemoResult::OutputClosed;
             }
             let polls = self.app.heartbeats.polls();
-            idle_since_poll = if self.is_at_rest() {
+            idle_since_poll = if self.is_idle() {
                 idle_since_poll.or(Some(polls))
             } else {
                 None
             };
-            if idle_since_poll.is_some_and(|since| polls >= since + QUIET_POLLS) {
-                return self.sum_up();
+            if idle_since_poll.is_some_and(|since| polls >= since + IDLE_POLLS) {
+                return self.summarize();
             }
-            tokio::time::sleep(TICK).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
-        DemoResult::Unexpected(format!(
-            "it was still busy after {} seconds",
-            patience.as_secs()
-        ))
+        DemoResult::Unexpected(format!("still busy after {} seconds", timeout.as_secs()))
     }
 
-    fn is_at_rest(&self) -> bool {
+    fn is_idle(&self) -> bool {
         let app = &self.app;
-        let nothing_owed = app
+        let is_outbox_empty = app
             .store
             .read(outbox::queue_keys)
-            .is_ok_and(|lanes| lanes.is_empty());
-        let nothing_runs = app
+            .is_ok_and(|queue_keys| queue_keys.is_empty());
+        let has_no_runs = app
             .store
             .read(jobs::active)
             .is_ok_and(|jobs| jobs.is_empty());
-        nothing_owed && nothing_runs && app.heartbeats.polls() > 0
+        is_outbox_empty && has_no_runs && app.heartbeats.polls() > 0
     }
 
-    fn tell_news(&self) {
-        let known = self
+    fn print_news(&self) {
+        let jobs = self
             .app
             .store
             .read(|tx| jobs::latest(tx, jobs::DISPATCH_LOG_SIZE))
             .unwrap_or_default();
-        for job in known.iter().rev() {
-            self.tell_job(job);
+        for job in jobs.iter().rev() {
+            self.print_job(job);
         }
-        for ticket in self.board.views() {
-            self.tell_ticket(&ticket);
+        for ticket in self.tickets.views() {
+            self.print_ticket(&ticket);
         }
-        for (number, message) in self.town.chat().messages().iter().enumerate() {
+        for (number, message) in self.vendors.chat().messages().iter().enumerate() {
             let text = message
                 .body
                 .get("text")
                 .and_then(|text| text.as_str())
                 .unwrap_or_default();
-            self.tell(format!("chat message {}: {text}", number + 1));
+            self.print_once(format!("chat message {}: {text}", number + 1));
         }
     }
 
-    fn tell_ticket(&self, ticket: &TicketView) {
+    fn print_ticket(&self, ticket: &TicketView) {
         let key = ticket.key;
         let row = self
             .app
@@ -169,51 +172,52 @@ impl DemoProgress {
         if let Some(decision) =
             current.filter(|decision| decision.outcome == DecisionOutcome::Waiting)
         {
-            self.tell(format!("{key} waits: {}", decision.message));
+            self.print_once(format!("{key} waits: {}", decision.message));
         }
         for (number, change) in ticket.changes.iter().enumerate() {
-            self.tell_once(format!("{key} change {number}"), &format!("{key} {change}"));
+            let line = format!("{key} {change}");
+            self.print_event_once(format!("{key} change {number}"), &line);
         }
         for (number, comment) in ticket.comments.iter().enumerate() {
             let first = comment.lines().next().unwrap_or_default();
             let line = format!("{key} gets a comment: {first}");
-            self.tell_once(format!("{key} comment {number}"), &line);
+            self.print_event_once(format!("{key} comment {number}"), &line);
         }
     }
 
-    fn tell_job(&self, job: &Job) {
+    fn print_job(&self, job: &Job) {
         let run = format!("{} run {}", job.issue.key, job.dispatch_number);
-        let tell = |news: String| self.tell(format!("{run}: {news}"));
-        tell(format!("reserved for {} as {}", job.kind.as_str(), job.id));
+        let print = |event: String| self.print_once(format!("{run}: {event}"));
+        print(format!("reserved for {} as {}", job.kind.as_str(), job.id));
         let steps = self.app.store.read(|tx| steps::of_job(tx, &job.id));
         for step in steps.unwrap_or_default() {
             if step.parent_step_id.is_none() && step.status != "running" {
-                tell(format!("step {} {}", step.id, step.status));
+                print(format!("step {} {}", step.id, step.status));
             }
         }
         if job.state != JobState::Reserved {
-            tell(job.state.status().to_owned());
+            print(job.state.status().to_owned());
         }
     }
 
     /// Prints a line unless it was printed before.
-    fn tell(&self, line: String) {
-        self.tell_once(line.clone(), &line);
+    fn print_once(&self, line: String) {
+        self.print_event_once(line.clone(), &line);
     }
 
-    /// Prints a line unless news of this name was told before.
-    fn tell_once(&self, name: String, line: &str) {
-        if self.told.borrow_mut().insert(name) {
-            let seconds = self.began.elapsed().as_secs_f64();
+    /// Prints a line unless a line with this key was printed before.
+    fn print_event_once(&self, key: String, line: &str) {
+        if self.printed.borrow_mut().insert(key) {
+            let seconds = self.started.elapsed().as_secs_f64();
             self.print(format_args!("{seconds:6.1}s  {line}"));
         }
     }
 
-    fn sum_up(&self) -> DemoResult {
-        match outcomes::check(&self.app, &self.town) {
-            Ok(ends) => {
-                for end in &ends {
-                    self.print(format_args!("\n{end}"));
+    fn summarize(&self) -> DemoResult {
+        match outcomes::check(&self.app, &self.vendors) {
+            Ok(summaries) => {
+                for summary in &summaries {
+                    self.print(format_args!("\n{summary}"));
                 }
                 DemoResult::Expected
             }

@@ -1,5 +1,4 @@
-//! What a demo must find again in its folder: where its tickets are, its secrets, and the port that
-//! its runs report to.
+//! State that a demo saves in its folder: ticketing system, secrets, and the port that its runs report to.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,45 +9,50 @@ use serde::{Deserialize, Serialize};
 use domain::crypto::admin_token;
 use fake_vendors::demo::Tracker;
 
+/// Name of the state file.
 const FILE: &str = "demo.json";
 
+/// Saved state of a demo.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DemoState {
+    /// Ticketing system with the tickets.
     #[serde(default)]
     pub tracker: Tracker,
+    /// Access code of the panel.
     pub access_code: String,
+    /// Secret that run tokens are derived from.
     pub token_secret: String,
-    /// What webhooks are signed with, and what a trigger shows. Older demos have none.
+    /// Secret of the webhooks and of the gap-fill trigger. `None` in demos of older versions.
     #[serde(rename = "hookSecret", default)]
     pub webhook_secret: Option<String>,
-    /// 0 as long as none was taken.
+    /// Port of the service; 0 until one is assigned.
     pub port: u16,
 }
 
 impl DemoState {
-    /// The one in this folder, or a fresh one.
+    /// Loads the state in this folder, or creates a new one.
     ///
     /// # Errors
-    /// When the folder's demo has its tickets elsewhere, or cannot be read.
-    pub fn open(dir: &Path, tracker: Tracker) -> anyhow::Result<Self> {
+    /// If the state cannot be read or belongs to a demo with another ticketing system.
+    pub(super) fn open(dir: &Path, tracker: Tracker) -> anyhow::Result<Self> {
         let path = dir.join(FILE);
         let Ok(text) = std::fs::read_to_string(&path) else {
-            return Self::fresh(tracker);
+            return Self::generate(tracker);
         };
-        let kept: Self =
+        let state: Self =
             serde_json::from_str(&text).with_context(|| format!("reading {}", path.display()))?;
         ensure!(
-            kept.tracker == tracker,
-            "the demo in {} has its tickets on {}: add --system {}, or take another folder",
+            state.tracker == tracker,
+            "the demo in {} has its tickets in {}: add --system {}, or use another folder",
             dir.display(),
-            kept.tracker.name(),
-            kept.tracker.name().to_lowercase(),
+            state.tracker.name(),
+            state.tracker.name().to_lowercase(),
         );
-        Ok(kept)
+        Ok(state)
     }
 
-    fn fresh(tracker: Tracker) -> anyhow::Result<Self> {
+    fn generate(tracker: Tracker) -> anyhow::Result<Self> {
         let random = || admin_token::generate_token().map_err(anyhow::Error::msg);
         Ok(Self {
             tracker,
@@ -59,14 +63,14 @@ impl DemoState {
         })
     }
 
-    /// Keeps it, whole or not at all.
-    pub fn save(&self, dir: &Path, port: u16) -> anyhow::Result<()> {
+    /// Saves the state with this port, atomically.
+    pub(super) fn save(&self, dir: &Path, port: u16) -> anyhow::Result<()> {
         let mut file = tempfile::NamedTempFile::new_in(dir)?;
-        let kept = Self {
+        let state = Self {
             port,
             ..self.clone()
         };
-        file.write_all(serde_json::to_string_pretty(&kept)?.as_bytes())?;
+        file.write_all(serde_json::to_string_pretty(&state)?.as_bytes())?;
         file.persist(dir.join(FILE))?;
         Ok(())
     }

@@ -1,51 +1,55 @@
-//! The demo's tickets as people see them, in the words of the system they are filed in.
+//! Tickets of the demo, described in the terms of their ticketing system.
 
 use fake_vendors::FakeVendors;
 use fake_vendors::demo::{DEMO_TICKETS, Tracker};
 
+/// Reader of the demo's tickets in the fake ticketing system.
 pub(super) struct DemoTickets {
-    town: FakeVendors,
+    vendors: FakeVendors,
     tracker: Tracker,
 }
 
-/// What has become of a ticket so far.
+/// Changes and comments of a ticket so far.
 pub(super) struct TicketView {
+    /// Key of the ticket.
     pub key: &'static str,
-    /// Every change that the service made to what shows its stage, oldest first.
+    /// Changes of the label or field that marks the stage, made by the service; oldest first.
     pub changes: Vec<String>,
-    /// Oldest first.
+    /// Texts of the comments, oldest first.
     pub comments: Vec<String>,
 }
 
 impl DemoTickets {
-    pub fn new(town: FakeVendors, tracker: Tracker) -> Self {
-        Self { town, tracker }
+    /// Creates a reader for this ticketing system.
+    pub(super) fn new(vendors: FakeVendors, tracker: Tracker) -> Self {
+        Self { vendors, tracker }
     }
 
-    /// The system's name.
-    pub fn system_name(&self) -> &'static str {
+    /// Name of the ticketing system.
+    pub(super) fn system_name(&self) -> &'static str {
         self.tracker.name()
     }
 
-    /// What a person does to ask for a run.
-    pub fn trigger_description(&self) -> &'static str {
+    /// Description of the trigger that requests a run.
+    pub(super) fn trigger_description(&self) -> &'static str {
         match self.tracker {
             Tracker::Linear => "the label Agent-Implement",
             Tracker::Jira => "the value Ready in the field Agent-Implement Status",
         }
     }
 
-    pub fn views(&self) -> Vec<TicketView> {
+    /// Current view of each ticket that exists.
+    pub(super) fn views(&self) -> Vec<TicketView> {
         let keys = DEMO_TICKETS.iter().map(|ticket| ticket.key);
-        let seen = keys.filter_map(|key| match self.tracker {
-            Tracker::Linear => self.on_linear(key),
-            Tracker::Jira => self.on_jira(key),
+        let views = keys.filter_map(|key| match self.tracker {
+            Tracker::Linear => self.linear_view(key),
+            Tracker::Jira => self.jira_view(key),
         });
-        seen.collect()
+        views.collect()
     }
 
-    fn on_linear(&self, key: &'static str) -> Option<TicketView> {
-        let ticket = self.town.linear().issue(key).snapshot()?;
+    fn linear_view(&self, key: &'static str) -> Option<TicketView> {
+        let ticket = self.vendors.linear().issue(key).snapshot()?;
         let changes = ticket.history.into_iter().filter(|change| change.by_api);
         let changes = changes.map(|change| {
             let verb = if change.added { "gets" } else { "loses" };
@@ -59,8 +63,8 @@ impl DemoTickets {
         })
     }
 
-    fn on_jira(&self, key: &'static str) -> Option<TicketView> {
-        let ticket = self.town.jira().issue(key).snapshot()?;
+    fn jira_view(&self, key: &'static str) -> Option<TicketView> {
+        let ticket = self.vendors.jira().issue(key).snapshot()?;
         let changes = ticket.history.into_iter().filter(|change| change.by_api);
         let changes = changes.map(|change| {
             let value = change.value.as_deref().unwrap_or("nothing");

@@ -1,4 +1,4 @@
-//! Whether the address that runs are given leads to the service that runs here, and not to another one.
+//! Check that the callback address leads to the service on this machine, not to another one.
 
 use serde_json::Value;
 
@@ -7,39 +7,45 @@ use domain::check_result::CheckResult;
 use engine::config::Config;
 use vendors::http::{Client, Redactor, Request, Timeouts};
 
-/// How many polls may there be between two looks at one service?
-const POLLS_BETWEEN: u64 = 5;
+/// Maximum difference of poll counts between two requests to the same service.
+const MAX_POLL_DIFFERENCE: u64 = 5;
 
-/// Compares what the service here says of itself with what its address says. Whether anybody answers
-/// there at all is another check's matter.
+/// Compares the status of the local service with the status at the callback address. Returns `None` if they
+/// match or if either is unavailable; another check tests whether the address responds.
 pub(super) async fn check(config: &Config, service: &ControlClient) -> Option<CheckResult> {
     let base = config.callback_base_url.as_deref()?;
-    let ours = service.get("/").await.ok()??;
+    let local = service.get("/").await.ok()??;
     let redactor = Redactor::new(config.secrets());
     let timeouts = Timeouts {
         total: std::time::Duration::from_secs(5),
         ..Timeouts::default()
     };
     let client = Client::with_timeouts("the callback address", redactor, timeouts).ok()?;
-    let request = Request::get("asking for ourselves", format!("{base}/")).accept_status(503);
-    let theirs: Value = client.send(&request).await.ok()?.json().ok()?;
-    let differs = theirs["version"] != ours["version"] || !is_near(&ours, &theirs);
+    let request =
+        Request::get("checking the callback address", format!("{base}/")).accept_status(503);
+    let remote: Value = client.send(&request).await.ok()?.json().ok()?;
+    let differs = remote["version"] != local["version"] || !has_similar_poll_count(&local, &remote);
     differs.then(|| {
-        let said = |of: &Value| format!("version {}, {} polls", of["version"], of["polls"]);
-        let what = format!(
-            "{base} leads to another service ({}) than the one here ({})",
-            said(&theirs),
-            said(&ours)
+        let summary = |status: &Value| {
+            let (version, polls) = (&status["version"], &status["polls"]);
+            format!("version {version}, {polls} polls")
+        };
+        let message = format!(
+            "{base} leads to another service ({}), not to the one on this machine ({})",
+            summary(&remote),
+            summary(&local)
         );
-        CheckResult::error("callback-identity", what)
-            .with_impact("Runs report to a service that knows nothing of them, and end by their deadline here.")
-            .with_remedy("Point the proxy or DNS at this machine, or correct RUNNER_CALLBACK_BASE_URL.")
+        CheckResult::error("callback-identity", message)
+            .with_impact("Runs report to a service that does not know them, and time out here.")
+            .with_remedy(
+                "Point the proxy or DNS at this machine, or correct RUNNER_CALLBACK_BASE_URL.",
+            )
     })
 }
 
-fn is_near(ours: &Value, theirs: &Value) -> bool {
-    match (ours["polls"].as_u64(), theirs["polls"].as_u64()) {
-        (Some(ours), Some(theirs)) => ours.abs_diff(theirs) <= POLLS_BETWEEN,
+fn has_similar_poll_count(local: &Value, remote: &Value) -> bool {
+    match (local["polls"].as_u64(), remote["polls"].as_u64()) {
+        (Some(local), Some(remote)) => local.abs_diff(remote) <= MAX_POLL_DIFFERENCE,
         _ => false,
     }
 }
@@ -51,10 +57,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_service_polls_on_between_two_looks_and_another_has_a_count_of_its_own() {
-        let ours = json!({"polls": 7});
-        assert!(is_near(&ours, &json!({"polls": 8})));
-        assert!(!is_near(&ours, &json!({"polls": 70})));
-        assert!(!is_near(&ours, &json!({"status": "a web page"})));
+    fn recognizes_another_service_by_its_poll_count() {
+        let local = json!({"polls": 7});
+        assert!(has_similar_poll_count(&local, &json!({"polls": 8})));
+        assert!(!has_similar_poll_count(&local, &json!({"polls": 70})));
+        let page = json!({"status": "a web page"});
+        assert!(!has_similar_poll_count(&local, &page));
     }
 }

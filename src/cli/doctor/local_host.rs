@@ -1,4 +1,4 @@
-//! What can be told of this machine alone: folder, key, port, space.
+//! Checks of this machine: data folder, key, port, free space.
 
 use std::fs;
 use std::net::TcpListener;
@@ -10,69 +10,69 @@ use engine::config::Config;
 use engine::doctor::ServiceState;
 use store::{MIN_FREE_FOR_NEW_WORK, SECRETS_KEY_FILE, free_bytes};
 
-/// Below this, an operator should know.
-const LITTLE_SPACE: u64 = 1 << 30;
+/// Free space below which `doctor` warns, in bytes.
+const LOW_SPACE_BYTES: u64 = 1 << 30;
 
-/// The data folder, and the key in it.
+/// Checks the data folder and the key in it.
 pub(super) fn check_data_dir(config: &Config) -> Vec<CheckResult> {
     let (check, dir) = ("data-folder", config.data_dir.as_path());
     let shown = dir.display();
-    let why = "The service keeps everything there and does not start without.";
-    let there = if dir.exists() { dir } else { ancestor(dir) };
-    if let Err(error) = tempfile::tempfile_in(there) {
+    let impact = "The service stores all its data there and does not start without it.";
+    let existing = if dir.exists() { dir } else { ancestor(dir) };
+    if let Err(error) = tempfile::tempfile_in(existing) {
         return vec![
-            CheckResult::error(check, format!("{} cannot be written: {error}", there.display()))
-                .with_impact(why)
-                .with_remedy(format!("Give it to the service's user: chown -R <user> {shown}; or set DATA_DIR to a folder that is.")),
+            CheckResult::error(check, format!("cannot write to {}: {error}", existing.display()))
+                .with_impact(impact)
+                .with_remedy(format!("Make the service's user its owner: chown -R <user> {shown}; or set DATA_DIR to another folder.")),
         ];
     }
-    let free = free_bytes(there);
+    let free = free_bytes(existing);
     let space = match free {
-        Some(free) if free < LITTLE_SPACE => {
-            let what = format!("only {} MiB are free where {shown} is", free >> 20);
-            let because = "Nothing is dispatched or acknowledged when the store cannot grow.";
+        Some(free) if free < LOW_SPACE_BYTES => {
+            let message = format!("only {} MiB are free on the disk of {shown}", free >> 20);
+            let impact = "Nothing is dispatched or acknowledged when the store cannot grow.";
             let remedy = "Free some space, or move DATA_DIR to a larger disk.";
-            let found = match free < MIN_FREE_FOR_NEW_WORK {
-                true => CheckResult::error(check, what),
-                false => CheckResult::warning(check, what),
+            let finding = match free < MIN_FREE_FOR_NEW_WORK {
+                true => CheckResult::error(check, message),
+                false => CheckResult::warning(check, message),
             };
-            found.with_impact(because).with_remedy(remedy)
+            finding.with_impact(impact).with_remedy(remedy)
         }
-        _ if there != dir => CheckResult::ok(
+        _ if existing != dir => CheckResult::ok(
             check,
-            format!("{shown} is not there yet; the first start makes it"),
+            format!("{shown} does not exist yet; the first start creates it"),
         ),
-        _ => CheckResult::ok(check, format!("{shown} can be written")),
+        _ => CheckResult::ok(check, format!("{shown} is writable")),
     };
-    std::iter::once(space).chain(key(config)).collect()
+    std::iter::once(space).chain(check_key(config)).collect()
 }
 
 fn ancestor(dir: &Path) -> &Path {
-    let mut above = dir.ancestors().skip(1);
-    let found = above.find(|path| path.exists());
-    found.unwrap_or(Path::new("."))
+    let mut ancestors = dir.ancestors().skip(1);
+    let existing = ancestors.find(|path| path.exists());
+    existing.unwrap_or(Path::new("."))
 }
 
-/// The file with the key of the stored secrets, where there is one.
-fn key(config: &Config) -> Option<CheckResult> {
+/// Checks the file with the key of the stored secrets, if it exists.
+fn check_key(config: &Config) -> Option<CheckResult> {
     let (check, path) = ("secrets-key", config.data_dir.join(SECRETS_KEY_FILE));
     let file = fs::metadata(&path).ok()?;
     let shown = path.display();
     let folder = fs::metadata(&config.data_dir).ok()?;
     Some(if file.mode() & 0o077 != 0 {
-        let what = format!(
-            "{shown} can be read by others (mode {:04o})",
+        let message = format!(
+            "{shown} can be read by other users (mode {:04o})",
             file.mode() & 0o7777
         );
-        CheckResult::error(check, what)
-            .with_impact("It opens every stored secret.")
+        CheckResult::error(check, message)
+            .with_impact("It decrypts every stored secret.")
             .with_remedy(format!("chmod 600 {shown}"))
     } else if file.uid() != folder.uid() {
         CheckResult::error(
             check,
-            format!("{shown} belongs to another user than its folder"),
+            format!("{shown} and its folder belong to different users"),
         )
-        .with_impact("The service may not be able to read it, and does not start then.")
+        .with_impact("If the service cannot read it, it does not start.")
         .with_remedy(format!(
             "chown --reference={} {shown}",
             config.data_dir.display()
@@ -80,52 +80,54 @@ fn key(config: &Config) -> Option<CheckResult> {
     } else {
         CheckResult::ok(
             check,
-            format!("{shown} is its owner's alone; keep a copy elsewhere"),
+            format!("only its owner can read {shown}; keep a copy in another place"),
         )
     })
 }
 
-/// Whether the service can have its port, or has it.
-pub(super) fn check_port(config: &Config, standing: ServiceState) -> CheckResult {
+/// Checks that the service can listen on its port, or does so already.
+pub(super) fn check_port(config: &Config, service_state: ServiceState) -> CheckResult {
     let (check, listen) = ("port", config.listen);
-    if standing == ServiceState::Running {
+    if service_state == ServiceState::Running {
         return CheckResult::ok(check, "the service is running");
     }
     match TcpListener::bind(listen) {
         Ok(_) => CheckResult::ok(check, format!("{listen} is free")),
-        Err(error) => CheckResult::error(check, format!("{listen} cannot be listened on: {error}"))
+        Err(error) => CheckResult::error(check, format!("cannot listen on {listen}: {error}"))
             .with_impact("The service does not start.")
-            .with_remedy("Set PORT (and LISTEN_ADDR) to a free address, or stop what is using it."),
+            .with_remedy(
+                "Set PORT (and LISTEN_ADDR) to a free address, or stop the program that uses it.",
+            ),
     }
 }
 
-/// The operator's own pipelines and steps.
+/// Checks the folder of custom pipelines and steps.
 pub(super) fn check_custom_dir(config: &Config) -> CheckResult {
     let (check, dir) = ("custom-dir", &config.custom_dir);
     let shown = dir.display();
     if !dir.exists() {
         return CheckResult::not_configured(
             check,
-            format!("{shown} is not there; the built-in pipelines are used"),
+            format!("{shown} does not exist; the built-in pipelines are used"),
         );
     }
     match pipeline::list_customizations(dir) {
-        Ok(files) => CheckResult::ok(check, format!("{shown} holds {} files", files.len())),
-        Err(error) => CheckResult::error(check, format!("{shown} cannot be read: {error}"))
-            .with_impact("The panel cannot show which pipelines and steps are the operator's.")
+        Ok(files) => CheckResult::ok(check, format!("{shown} contains {} files", files.len())),
+        Err(error) => CheckResult::error(check, format!("cannot read {shown}: {error}"))
+            .with_impact("The panel cannot show the custom pipelines and steps.")
             .with_remedy(
-                "Let the service's user read the folder, or set CUSTOM_DIR to the right one.",
+                "Make the folder readable for the service's user, or set CUSTOM_DIR to the right folder.",
             ),
     }
 }
 
-/// Whether there is a way in for operators.
+/// Checks that the panel and the admin API are switched on.
 pub(super) fn check_admin_access(config: &Config) -> CheckResult {
     match config.admin_access_code {
         Some(_) => CheckResult::ok("admin", "the panel and the admin API are on"),
         None => CheckResult::not_configured(
             "admin",
-            "the panel and the admin API are off: set ADMIN_ACCESS_CODE to have them",
+            "the panel and the admin API are off; set ADMIN_ACCESS_CODE to enable them",
         ),
     }
 }

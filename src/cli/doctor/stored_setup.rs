@@ -1,4 +1,4 @@
-//! What operators have set up: asked of the running service, else read in its store.
+//! Stored part of the setup, read from the running service or from its store.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ use store::{SECRETS_KEY_FILE, STORE_FILE, Store, StoreResult, mappings, secrets}
 
 use super::callback_identity;
 
-/// The stored part of a set-up.
+/// Mappings, runner mode and settings that operators stored.
 #[derive(Debug, Default)]
 pub(super) struct StoredSetup {
     mappings: Vec<Mapping>,
@@ -29,69 +29,75 @@ const SETTINGS: [OperatorSetting; 2] = [
     OperatorSetting::VmSessionsRegion,
 ];
 
-/// Finds it, and says where.
+/// Loads the stored setup, the state of the service, and findings about the store.
 pub(super) async fn load(config: &Config) -> (StoredSetup, ServiceState, Vec<CheckResult>) {
     let check = "store";
     let dir = &config.data_dir;
     let missing = !dir.join(STORE_FILE).exists();
     if missing && !matches!(ControlClient::connect(dir).await, Ok(Some(_))) {
-        let found = CheckResult::ok(check, "there is none yet; the first start makes it");
-        return (StoredSetup::default(), ServiceState::Stopped, vec![found]);
+        let finding = CheckResult::ok(check, "no store yet; the first start creates it");
+        return (StoredSetup::default(), ServiceState::Stopped, vec![finding]);
     }
-    let (read, standing) = match connect_or_open(dir).await {
+    let (loaded, service_state) = match connect_or_open(dir).await {
         Ok(ServiceOrStore::Running(service)) => {
-            let read = StoredSetup::asked(&service).await;
-            let mut found = vec![CheckResult::ok(check, "the service has it open")];
-            found.extend(callback_identity::check(config, &service).await);
-            (read.map(|setup| (setup, found)), ServiceState::Running)
+            let setup = StoredSetup::from_service(&service).await;
+            let mut findings = vec![CheckResult::ok(check, "open in the running service")];
+            findings.extend(callback_identity::check(config, &service).await);
+            (setup.map(|setup| (setup, findings)), ServiceState::Running)
         }
         Ok(ServiceOrStore::Stopped(store)) => {
-            let read = StoredSetup::read(&store).map_err(anyhow::Error::from);
-            let opened = vec![CheckResult::ok(check, "it opens"), sealed(config, &store)];
-            (read.map(|setup| (setup, opened)), ServiceState::Stopped)
+            let setup = StoredSetup::from_store(&store).map_err(anyhow::Error::from);
+            let findings = vec![
+                CheckResult::ok(check, "the store can be opened"),
+                check_stored_secrets(config, &store),
+            ];
+            (setup.map(|setup| (setup, findings)), ServiceState::Stopped)
         }
         Err(error) => (Err(error), ServiceState::Stopped),
     };
-    match read {
-        Ok((setup, found)) => (setup, standing, found),
+    match loaded {
+        Ok((setup, findings)) => (setup, service_state, findings),
         Err(error) => {
-            let found = CheckResult::error(check, format!("{error:#}"))
-                .with_impact("Nothing works without the store, and the projects could not be checked.")
-                .with_remedy("Run this as the service's user or root, stop what holds the store, or restore a backup.");
-            (StoredSetup::default(), standing, vec![found])
+            let finding = CheckResult::error(check, format!("{error:#}"))
+                .with_impact("Nothing works without the store. The projects were not checked.")
+                .with_remedy("Run this command as the service's user or as root, stop the process that holds the store, or restore a backup.");
+            (StoredSetup::default(), service_state, vec![finding])
         }
     }
 }
 
-/// Whether the key in force opens the stored secrets.
-fn sealed(config: &Config, store: &Store) -> CheckResult {
+/// Checks that the configured key decrypts the stored secrets.
+fn check_stored_secrets(config: &Config, store: &Store) -> CheckResult {
     let check = "stored-secrets";
     let rows = match store.read(secrets::all) {
-        Ok(rows) if rows.is_empty() => return CheckResult::ok(check, "none are stored"),
+        Ok(rows) if rows.is_empty() => return CheckResult::ok(check, "no secrets are stored"),
         Ok(rows) => rows,
         Err(error) => {
             return CheckResult::error(check, error.to_string()).with_remedy("Restore a backup.");
         }
     };
-    let in_file = || {
+    let key_from_file = || {
         let text = std::fs::read_to_string(config.data_dir.join(SECRETS_KEY_FILE)).ok()?;
         Some(Secret::new(text.trim()))
     };
-    let key = config.secrets_key.clone().or_else(in_file);
+    let key = config.secrets_key.clone().or_else(key_from_file);
     if key.is_some_and(|key| Vault::can_open(&key, &rows)) {
-        return CheckResult::ok(check, format!("the key opens all {}", rows.len()));
+        return CheckResult::ok(
+            check,
+            format!("the key decrypts all {} stored secrets", rows.len()),
+        );
     }
     CheckResult::error(
         check,
-        format!("no key opens the {} stored secrets", rows.len()),
+        format!("no key decrypts the {} stored secrets", rows.len()),
     )
-    .with_impact("The service does not start, so that they are not lost.")
-    .with_remedy("Put secrets.key back into DATA_DIR, or set SECRETS_KEY to what it held.")
+    .with_impact("The service does not start, so that no secret is lost.")
+    .with_remedy("Put secrets.key back into DATA_DIR, or set SECRETS_KEY to its content.")
 }
 
 impl StoredSetup {
-    async fn asked(service: &ControlClient) -> anyhow::Result<Self> {
-        let body = |found: Option<Value>| found.unwrap_or(Value::Null);
+    async fn from_service(service: &ControlClient) -> anyhow::Result<Self> {
+        let body = |response: Option<Value>| response.unwrap_or(Value::Null);
         let mapped = body(service.get("/api/mappings").await?);
         let now = Clock::System.now();
         let views = mapped.as_object().into_iter().flat_map(|all| all.values());
@@ -99,35 +105,35 @@ impl StoredSetup {
         let mappings = mappings.collect::<anyhow::Result<_>>()?;
         let mode = body(service.get("/api/runner-mode").await?);
         let stored = body(service.get("/api/settings").await?);
-        let of = |setting: OperatorSetting| {
+        let stored_value = |setting: OperatorSetting| {
             let value = stored[setting.name()]["storedValue"].as_str()?;
             Some((setting, value.to_owned()))
         };
         Ok(Self {
             mappings,
             mode: mode["stored"].as_str().and_then(RunnerMode::parse),
-            settings: SETTINGS.into_iter().filter_map(of).collect(),
+            settings: SETTINGS.into_iter().filter_map(stored_value).collect(),
         })
     }
 
-    fn read(store: &Store) -> StoreResult<Self> {
+    fn from_store(store: &Store) -> StoreResult<Self> {
         store.read(|tx| {
-            let mut kept = Vec::new();
+            let mut values = Vec::new();
             for setting in SETTINGS {
-                kept.extend(settings::get(tx, setting)?.map(|value| (setting, value)));
+                values.extend(settings::get(tx, setting)?.map(|value| (setting, value)));
             }
             Ok(Self {
                 mappings: mappings::all(tx)?,
                 mode: settings::runner_mode(tx)?,
-                settings: kept,
+                settings: values,
             })
         })
     }
 
-    /// A store in memory that holds nothing else.
+    /// Creates a store in memory that contains only this setup.
     pub(super) async fn into_memory_store(self) -> StoreResult<Store> {
         let store = Store::in_memory()?;
-        let filled = store.write(move |tx| {
+        let written = store.write(move |tx| {
             for mapping in &self.mappings {
                 mappings::put(tx, mapping)?;
             }
@@ -139,7 +145,7 @@ impl StoredSetup {
                 None => Ok(()),
             }
         });
-        filled.await?;
+        written.await?;
         Ok(store)
     }
 }

@@ -1,4 +1,4 @@
-//! A log file for each day, of bounded size, kept for a number of days.
+//! Daily log files with limited size and retention.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -12,22 +12,22 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const PREFIX: &str = "agent-implement.";
 const SUFFIX: &str = ".log";
 
-/// Most bytes of one day's file. The disk is the store's as well, and a service that cannot store
-/// anything is worse than one that says no more: standard error has the rest of the day.
-pub const MAX_FILE_BYTES: u64 = 256 << 20;
+/// Maximum size of a daily file in bytes. The store is on the same disk, and logs must not fill it. Lines
+/// above the limit go to standard error only.
+pub(super) const MAX_FILE_BYTES: u64 = 256 << 20;
 
-/// Writes to the file of the day. Days are those of UTC.
-pub struct DailyLogFiles<Now> {
+/// Writer to the file of the current day (UTC).
+pub(super) struct DailyLogFiles<Now> {
     dir: PathBuf,
-    /// For how many days files are kept, today included.
-    keep: u32,
+    /// Number of days that files are kept, including today.
+    keep_days: u32,
     max_bytes: u64,
     now: Now,
-    open: Option<Open>,
+    open: Option<OpenFile>,
 }
 
-/// The file of a day.
-struct Open {
+/// Open file of one day.
+struct OpenFile {
     day: String,
     file: File,
     written: u64,
@@ -35,15 +35,14 @@ struct Open {
 }
 
 impl<Now: FnMut() -> Timestamp> DailyLogFiles<Now> {
-    /// Opens today's file, so that a folder that cannot be written is found at the start. A disk that is
-    /// full keeps nobody from starting: the file is tried again with every line.
+    /// Opens today's file. A full disk is not an error: opening is retried with every line.
     ///
     /// # Errors
-    /// When the file cannot be written.
-    pub fn start(dir: &Path, keep: u32, max_bytes: u64, now: Now) -> io::Result<Self> {
+    /// If the file cannot be written for another reason.
+    pub(super) fn start(dir: &Path, keep_days: u32, max_bytes: u64, now: Now) -> io::Result<Self> {
         let mut files = Self {
             dir: dir.to_owned(),
-            keep,
+            keep_days,
             max_bytes,
             now,
             open: None,
@@ -56,23 +55,23 @@ impl<Now: FnMut() -> Timestamp> DailyLogFiles<Now> {
         Ok(files)
     }
 
-    fn today(&mut self) -> io::Result<&mut Open> {
+    fn today(&mut self) -> io::Result<&mut OpenFile> {
         let now = (self.now)();
         let day = day(now);
-        let kept = self.open.take().filter(|open| open.day == day);
-        let open = match kept {
+        let current = self.open.take().filter(|open| open.day == day);
+        let open = match current {
             Some(open) => open,
             None => {
-                prune(&self.dir, now, self.keep);
-                Open::at(&self.dir, day)?
+                prune(&self.dir, now, self.keep_days);
+                OpenFile::open(&self.dir, day)?
             }
         };
         Ok(self.open.insert(open))
     }
 }
 
-impl Open {
-    fn at(dir: &Path, day: String) -> io::Result<Self> {
+impl OpenFile {
+    fn open(dir: &Path, day: String) -> io::Result<Self> {
         std::fs::create_dir_all(dir)?;
         let path = dir.join(format!("{PREFIX}{day}{SUFFIX}"));
         let file = OpenOptions::new().create(true).append(true).open(path)?;
@@ -87,7 +86,7 @@ impl Open {
 }
 
 impl<Now: FnMut() -> Timestamp> Write for DailyLogFiles<Now> {
-    /// Takes a line, whole. What does not fit is dropped; a last line says so.
+    /// Writes a whole line. Lines above the size limit are dropped; a final line records that.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let (max_bytes, now) = (self.max_bytes, (self.now)());
         let open = self.today()?;
@@ -98,7 +97,7 @@ impl<Now: FnMut() -> Timestamp> Write for DailyLogFiles<Now> {
             open.is_full = true;
             writeln!(
                 open.file,
-                r#"{{"timestamp":"{now}","level":"WARN","message":"This day's log is full; the rest is on standard error alone."}}"#
+                r#"{{"timestamp":"{now}","level":"WARN","message":"Daily log file is full; the rest of the day is only on standard error."}}"#
             )?;
         }
         Ok(line.len())
@@ -121,19 +120,18 @@ fn day(at: Timestamp) -> String {
     at.to_string().chars().take_while(|c| *c != 'T').collect()
 }
 
-/// Removes the files of days that are over for longer than they are kept. Others are left alone, and
-/// what cannot be removed is tried again tomorrow.
-fn prune(dir: &Path, now: Timestamp, keep: u32) {
-    let oldest = day(now - DAY * keep.saturating_sub(1));
+/// Removes log files that are older than the retention. Failed removals are retried the next day.
+fn prune(dir: &Path, now: Timestamp, keep_days: u32) {
+    let oldest = day(now - DAY * keep_days.saturating_sub(1));
     let Ok(entries) = std::fs::read_dir(dir) else {
         return;
     };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let of = name
+        let file_day = name
             .to_str()
             .and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX));
-        if of.is_some_and(|of| is_day(of) && *of < *oldest) {
+        if file_day.is_some_and(|day| is_day(day) && *day < *oldest) {
             let _ = std::fs::remove_file(entry.path());
         }
     }
@@ -164,13 +162,13 @@ mod tests {
     }
 
     #[test]
-    fn a_day_has_its_file_and_the_oldest_leave() {
+    fn writes_one_file_per_day_and_removes_old_ones() {
         let dir = tempfile::tempdir().unwrap();
         for other in [
             "agent-implement.notes.log",
             "agent-implement.2026-11-01.txt",
         ] {
-            std::fs::write(dir.path().join(other), "mine").unwrap();
+            std::fs::write(dir.path().join(other), "other").unwrap();
         }
         let now = Cell::new(at("2026-11-20T23:59:59.999Z"));
         let mut files = DailyLogFiles::start(dir.path(), 3, MAX_FILE_BYTES, || now.get()).unwrap();
@@ -193,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_goes_on_in_the_same_file_and_removes_nothing_too_early() {
+    fn appends_to_the_same_file_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let now = Cell::new(at("2026-11-21T10:00:00Z"));
         for _ in 0..5 {
@@ -209,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_that_says_too_much_is_cut_with_a_word_and_the_next_begins_anew() {
+    fn stops_at_the_size_limit_until_the_next_day() {
         let dir = tempfile::tempdir().unwrap();
         let now = Cell::new(at("2026-11-21T10:00:00Z"));
         let mut files = DailyLogFiles::start(dir.path(), 2, 100, || now.get()).unwrap();
@@ -219,10 +217,10 @@ mod tests {
                 .unwrap();
         }
         let today = dir.path().join("agent-implement.2026-11-21.log");
-        let said = std::fs::read_to_string(&today).unwrap();
-        let lines: Vec<&str> = said.lines().collect();
-        assert_eq!(lines.len(), 3, "{said}");
-        assert!(lines[2].contains("log is full"), "{said}");
+        let content = std::fs::read_to_string(&today).unwrap();
+        let lines: Vec<&str> = content.lines().collect();
+        assert_eq!(lines.len(), 3, "{content}");
+        assert!(lines[2].contains("log file is full"), "{content}");
         serde_json::from_str::<serde_json::Value>(lines[2]).unwrap();
         now.set(now.get() + DAY);
         files.write_all(b"a new day\n").unwrap();

@@ -1,4 +1,4 @@
-//! Logs: to standard error and to daily files, never with a secret in them.
+//! Logging to standard error and to daily files, with secrets redacted.
 
 use std::io::{self, Write};
 
@@ -19,11 +19,11 @@ mod daily_files;
 
 use daily_files::{DailyLogFiles, MAX_FILE_BYTES};
 
-/// How many lines may wait for the disk? Beyond it they are left out of the files rather than held in
-/// memory; room for them is taken at the start.
-const LINES_AHEAD: usize = 8_192;
+/// Maximum number of lines queued for the log files. Further lines are dropped from the files. The queue is
+/// allocated at startup.
+const MAX_QUEUED_LINES: usize = 8_192;
 
-/// What a log line is passed through before anybody can read it.
+/// Wrapper that redacts secrets before it passes lines on.
 #[derive(Clone)]
 struct Redacted<W> {
     to: W,
@@ -44,7 +44,7 @@ where
     }
 }
 
-/// A subscriber writes each event whole, so no secret is split between two writes.
+/// Redacting writer. A subscriber writes each event whole, so no secret is split between two writes.
 struct RedactedWriter<W> {
     to: W,
     redactor: Redactor,
@@ -62,12 +62,12 @@ impl<W: Write> Write for RedactedWriter<W> {
     }
 }
 
-/// Starts logging at a level, to standard error and to the files that the configuration asks for; the
-/// guard must live as long as the process logs to its files.
+/// Starts logging at this level, to standard error and to the configured files. Lines are written to files
+/// only while the returned guard exists.
 ///
 /// # Errors
-/// When the log folder cannot be written.
-pub fn start(
+/// If the level is invalid or the log folder cannot be written.
+pub(super) fn start(
     config: &Config,
     level: &str,
     redactor: &Redactor,
@@ -96,7 +96,7 @@ pub fn start(
     Ok(guard)
 }
 
-/// One flat object a line. The spans around it stand in a list, the outermost first.
+/// Configures JSON lines: one flat object per event, with its spans as a list, outermost first.
 fn as_json<S, N, W>(layer: fmt::Layer<S, N, fmt::format::Format, W>) -> JsonLayer<S, W>
 where
     S: tracing::Subscriber + for<'a> LookupSpan<'a>,
@@ -107,7 +107,7 @@ where
 
 type JsonLayer<S, W> = fmt::Layer<S, JsonFields, fmt::format::Format<fmt::format::Json>, W>;
 
-/// None where no files are wanted.
+/// Opens the log files. Returns `None` if they are switched off.
 fn files(config: &Config) -> anyhow::Result<Option<(NonBlocking, WorkerGuard)>> {
     if config.log_keep_days == 0 {
         return Ok(None);
@@ -115,7 +115,7 @@ fn files(config: &Config) -> anyhow::Result<Option<(NonBlocking, WorkerGuard)>> 
     let dir = config.data_dir.join("logs");
     let now = || Clock::System.now();
     let files = DailyLogFiles::start(&dir, config.log_keep_days, MAX_FILE_BYTES, now)?;
-    let lines = NonBlockingBuilder::default().buffered_lines_limit(LINES_AHEAD);
+    let lines = NonBlockingBuilder::default().buffered_lines_limit(MAX_QUEUED_LINES);
     Ok(Some(lines.finish(files)))
 }
 
@@ -124,33 +124,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_secret_passes_into_a_line() {
-        let mut kept = Vec::new();
+    fn redacts_secrets() {
+        let mut buffer = Vec::new();
         let redactor = Redactor::new(["topsecret-value"]);
         let mut writer = RedactedWriter {
-            to: &mut kept,
+            to: &mut buffer,
             redactor,
         };
         writer.write_all(b"calling with topsecret-value\n").unwrap();
-        let line = String::from_utf8(kept).unwrap();
+        let line = String::from_utf8(buffer).unwrap();
         assert!(
             line.starts_with("calling with ") && !line.contains("topsecret"),
             "{line}"
         );
     }
 
-    /// What a JSON line makes of quotes and line breaks hides no secret, however often it is nested.
+    /// JSON escapes quotes and line breaks; nested JSON escapes them repeatedly.
     #[test]
-    fn an_escaped_secret_does_not_pass_either() {
+    fn redacts_escaped_secrets() {
         let pem = format!(
             "-----BEGIN {0} KEY-----\nMIIEsecretsecret\nbodybodybody\n-----END {0} KEY-----\n",
             "PRIVATE"
         );
         let quoted = "pass\"word\nof two\tlines\\here";
         let redactor = Redactor::new([pem.as_str(), quoted]);
-        let kept = Kept::default();
+        let buffer = Buffer::default();
         let to = Redacted {
-            to: kept.clone(),
+            to: buffer.clone(),
             redactor,
         };
         let layer = as_json(tracing_subscriber::fmt::layer()).with_writer(to);
@@ -158,7 +158,7 @@ mod tests {
         tracing::subscriber::with_default(subscriber, || {
             for secret in [pem.as_str(), quoted] {
                 let span = tracing::info_span!("request", secret);
-                let nested = serde_json::json!({ "given": secret }).to_string();
+                let nested = serde_json::json!({ "value": secret }).to_string();
                 span.in_scope(|| {
                     tracing::info!(error = %secret, "displayed: {secret}");
                     tracing::info!(error = ?secret, "debugged: {secret:?}");
@@ -167,7 +167,7 @@ mod tests {
                 });
             }
         });
-        let lines = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+        let lines = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
         assert_eq!(lines.lines().count(), 8);
         for part in ["secretsecret", "bodybody", "pass", "word", "of two", "here"] {
             assert!(!lines.contains(part), "{part} in {lines}");
@@ -179,11 +179,11 @@ mod tests {
         }
     }
 
-    /// Keeps what is written to it.
+    /// Shared buffer that collects what is written to it.
     #[derive(Clone, Default)]
-    struct Kept(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+    struct Buffer(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
 
-    impl Write for Kept {
+    impl Write for Buffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -194,7 +194,7 @@ mod tests {
         }
     }
 
-    impl MakeWriter<'_> for Kept {
+    impl MakeWriter<'_> for Buffer {
         type Writer = Self;
 
         fn make_writer(&self) -> Self {

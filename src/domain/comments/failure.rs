@@ -1,5 +1,5 @@
-//! The comment about a run that failed, in the order in which people need it: what happened, what to
-//! do next, what the agent said last, where to look, and the end of the log.
+//! Comment about a failed run: what happened, what to do next, the last message of the agent,
+//! links, and the end of the log.
 
 use super::{
     fenced, run_kind_name, sanitize_markdown, sanitize_plain_text, strip_invisible_chars, truncate,
@@ -9,18 +9,19 @@ use crate::issue::System;
 use crate::job::{Job, JobKind, JobState, RunHandle, TimeoutReason};
 use crate::report::FailureCode;
 
-/// Heads the comment of a push that the sensitive-file guard blocked.
-pub const GUARDRAIL_HEADING: &str = "🔒 Blocked by security guardrail";
+/// Heading of the comment about a push that the sensitive-file guard blocked.
+pub(crate) const GUARDRAIL_HEADING: &str = "🔒 Blocked by security guardrail";
 
-/// Longest repeat of what the agent said last, in bytes.
-const MAX_WORDS: usize = 2_000;
+/// Maximum length of the agent's last message in the comment, in bytes.
+const MAX_LAST_MESSAGE_BYTES: usize = 2_000;
 
-/// Commands of the CI host that are no output: what they hide, and what they silence.
-const HOST_COMMANDS: [&str; 2] = ["::add-mask::", "::stop-commands::"];
+/// Workflow commands of GitHub Actions that are removed from logs: they contain masked values or
+/// stop tokens.
+const WORKFLOW_COMMANDS: [&str; 2] = ["::add-mask::", "::stop-commands::"];
 
-/// `Planning failed: {reason}`, `Implementation failed: {reason}` and so on, or the guardrail's own
-/// words.
-pub fn failure_headline(kind: JobKind, code: Option<FailureCode>, reason: &str) -> String {
+/// Returns the headline: `Planning failed: {reason}`, `Implementation failed: {reason}` and so on,
+/// or the report of the sensitive-file guard.
+pub(crate) fn failure_headline(kind: JobKind, code: Option<FailureCode>, reason: &str) -> String {
     let reason = sanitize_plain_text(reason);
     if code == Some(FailureCode::SensitiveFilesBlocked) {
         let details = reason.trim_start_matches(GUARDRAIL_HEADING).trim_start();
@@ -29,26 +30,26 @@ pub fn failure_headline(kind: JobKind, code: Option<FailureCode>, reason: &str) 
     format!("{} failed: {reason}", run_kind_name(kind))
 }
 
-/// The whole comment, but for the log.
-pub fn failure_comment(
+/// Returns the whole comment without the log excerpt.
+pub(crate) fn failure_comment(
     job: &Job,
     code: Option<FailureCode>,
     reason: &str,
-    last_words: Option<&str>,
+    last_agent_message: Option<&str>,
 ) -> String {
     let mut parts = vec![
         failure_headline(job.kind, code, reason),
         format!("**What to do:** {}", next_step(job)),
     ];
-    // Around the names of blocked files, the agent may have said what is in them.
-    let words = last_words.filter(|words| {
-        !words.trim().is_empty() && code != Some(FailureCode::SensitiveFilesBlocked)
+    // If the guard blocked the push, the message may quote the contents of the blocked files.
+    let message = last_agent_message.filter(|message| {
+        !message.trim().is_empty() && code != Some(FailureCode::SensitiveFilesBlocked)
     });
-    if let Some(words) = words {
-        let words = truncate(&sanitize_markdown(words), MAX_WORDS, " […]");
-        let quoted: Vec<String> = words.lines().map(|line| format!("> {line}")).collect();
+    if let Some(message) = message {
+        let message = truncate(&sanitize_markdown(message), MAX_LAST_MESSAGE_BYTES, " […]");
+        let quoted: Vec<String> = message.lines().map(|line| format!("> {line}")).collect();
         parts.push(format!(
-            "**The agent's last words:**\n\n{}",
+            "**Last message of the agent:**\n\n{}",
             quoted.join("\n")
         ));
     }
@@ -63,16 +64,16 @@ pub fn failure_comment(
     parts.join("\n\n")
 }
 
-/// What the people of a ticket can do about a run that failed.
-pub fn next_step(job: &Job) -> String {
-    let again = match (job.kind.phase(), job.issue.system) {
+/// Returns what people can do about a failed run.
+pub(crate) fn next_step(job: &Job) -> String {
+    let retry = match (job.kind.phase(), job.issue.system) {
         (None, _) => "comment `/agent-implement` on the pull request",
         (Some(_), System::Linear) => "set the label `Agent-Implement` again",
         (Some(_), System::Jira) => "set `Agent-Implement Status` to `Ready` again",
     };
     match remedy(&job.state) {
-        Some(remedy) => format!("{remedy} Then {again}."),
-        None => format!("To try again, {again}."),
+        Some(remedy) => format!("{remedy} Then {retry}."),
+        None => format!("To try again, {retry}."),
     }
 }
 
@@ -93,7 +94,7 @@ fn remedy(state: &JobState) -> Option<&'static str> {
         FailureCode::MaxTurnsExhausted => {
             Some("Raise `maxTurns` of the project, or split the ticket.")
         }
-        FailureCode::NoChanges => Some("Say in the ticket what is to be changed."),
+        FailureCode::NoChanges => Some("Describe in the ticket what to change."),
         FailureCode::SensitiveFilesBlocked => Some(
             "Nothing was pushed. Keep secrets out of these files, or allow the files in \
              `.agent-implement/config.yml` of the repository.",
@@ -101,7 +102,7 @@ fn remedy(state: &JobState) -> Option<&'static str> {
         FailureCode::InstallFailed => Some("Fix the installation of dependencies."),
         FailureCode::SetupFailed => Some("Fix the repository's settings or its `setup` script."),
         FailureCode::VerifyFailed => Some(
-            "Look at the pull request: the `verify` script fails on it. Fix the script or say more in the ticket.",
+            "Check the pull request: the `verify` script fails on it. Fix the script, or add details to the ticket.",
         ),
         FailureCode::CloneFailed => {
             Some("Check the name of the repository, and that the GitHub App may read it.")
@@ -109,14 +110,14 @@ fn remedy(state: &JobState) -> Option<&'static str> {
         FailureCode::PushRejected => {
             Some("Check branch protection and the permissions of the GitHub App.")
         }
-        FailureCode::ProviderUnavailable => Some("Wait until the model provider answers again."),
+        FailureCode::ProviderUnavailable => Some("Wait until the model provider responds again."),
         FailureCode::ProviderLimit => Some("Wait until the usage limit of the model is reset."),
         FailureCode::TimedOut => Some("Raise `maxJobMinutes` of the project, or split the ticket."),
         FailureCode::ReviewUnapproved | FailureCode::Cancelled => None,
     }
 }
 
-/// The comment with the end of the log folded away below it.
+/// Returns the comment with the log excerpt in a collapsed section below it.
 pub fn with_log_excerpt(comment: &str, label: LogLabel, excerpt: &str) -> String {
     format!(
         "{comment}\n\n+++ Log excerpt ({})\n\n{}\n\n+++",
@@ -125,7 +126,7 @@ pub fn with_log_excerpt(comment: &str, label: LogLabel, excerpt: &str) -> String
     )
 }
 
-/// The end of a run's log under its label.
+/// Returns the log excerpt as a separate comment.
 pub fn log_excerpt(label: LogLabel, excerpt: &str) -> String {
     format!(
         "Log excerpt (`{}`):\n\n{}",
@@ -134,19 +135,19 @@ pub fn log_excerpt(label: LogLabel, excerpt: &str) -> String {
     )
 }
 
-/// A log without invisible characters and without the commands that were for its host.
+/// Removes invisible characters and workflow commands from a log.
 fn readable(log: &str) -> String {
-    let silenced = |line: &str| Some(line.split_once("::stop-commands::")?.1.trim().to_owned());
-    let resumes: Vec<String> = log
+    let stop_token = |line: &str| Some(line.split_once("::stop-commands::")?.1.trim().to_owned());
+    let resume_commands: Vec<String> = log
         .lines()
-        .filter_map(silenced)
+        .filter_map(stop_token)
         .filter(|token| !token.is_empty())
         .map(|token| format!("::{token}::"))
         .collect();
     let is_command = |line: &&str| {
-        let commands = HOST_COMMANDS
+        let commands = WORKFLOW_COMMANDS
             .into_iter()
-            .chain(resumes.iter().map(String::as_str));
+            .chain(resume_commands.iter().map(String::as_str));
         commands.into_iter().any(|command| line.contains(command))
     };
     let lines: Vec<&str> = log.lines().filter(|line| !is_command(line)).collect();

@@ -1,4 +1,4 @@
-//! Signing in to the panel: the access code, and the tokens given out for it.
+//! Access code of the panel, and the tokens issued for it.
 
 use data_encoding::BASE64URL_NOPAD;
 use ring::hmac;
@@ -8,31 +8,31 @@ use crate::secret::Secret;
 
 use super::signature::sign;
 
-/// A fresh token of 32 random bytes, as text that fits a header.
+/// Generates a token of 32 random bytes, in URL-safe base64.
 ///
 /// # Errors
-/// When the operating system gives no random bytes.
+/// The operating system provides no random bytes.
 pub fn generate_token() -> Result<Secret, String> {
     let mut bytes = [0; 32];
     SystemRandom::new()
         .fill(&mut bytes)
-        .map_err(|_| "reading random bytes from the operating system".to_owned())?;
+        .map_err(|_| "cannot read random bytes from the operating system".to_owned())?;
     Ok(Secret::new(BASE64URL_NOPAD.encode(&bytes)))
 }
 
-/// What is stored in a token's place. Under another access code it is another: a new code signs
-/// everybody out.
+/// Returns the stored hash of a token. It depends on the access code, so that a new access code
+/// invalidates all tokens.
 pub fn hash_token(token: &str, access_code: &Secret) -> String {
     sign(token.as_bytes(), access_code)
 }
 
-/// Whether two texts are the same, in a time that depends on neither.
-pub fn constant_time_eq(given: &str, expected: &Secret) -> bool {
-    // MACs under a key nobody knows have one length and tell nothing about what was compared.
+/// Returns whether two texts are equal. The time taken depends on neither.
+pub fn constant_time_eq(input: &str, expected: &Secret) -> bool {
+    // MACs under a random key have equal length and reveal nothing about the texts.
     let Ok(key) = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()) else {
         return false;
     };
-    let tag = hmac::sign(&key, given.as_bytes());
+    let tag = hmac::sign(&key, input.as_bytes());
     hmac::verify(&key, expected.expose().as_bytes(), tag.as_ref()).is_ok()
 }
 
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_differ_and_their_hash_is_stable_under_one_code() {
+    fn tokens_are_unique_and_hashes_depend_on_the_access_code() {
         let (one, two) = (generate_token().unwrap(), generate_token().unwrap());
         assert_ne!(one, two);
         assert_eq!(one.expose().len(), 43);
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_whole_code_matches() {
+    fn matches_only_the_exact_code() {
         let code = Secret::new("open sesame");
         assert!(constant_time_eq("open sesame", &code));
         for wrong in ["", "open", "open sesame ", "Open sesame"] {

@@ -1,4 +1,4 @@
-//! Proving to the repository host that we are its App.
+//! JSON Web Tokens of the GitHub App.
 
 use data_encoding::BASE64;
 use ring::signature::RsaKeyPair;
@@ -11,24 +11,24 @@ use crate::time::Timestamp;
 
 use super::jwt;
 
-/// How far may our clock run ahead of the host's?
+/// Assumed maximum by which the local clock runs ahead of the host's.
 const BACKDATE: Duration = Duration::from_secs(60);
 
-/// How long is a proof good for? The host allows ten minutes from now at most.
+/// Lifetime of a token. The host accepts at most ten minutes.
 const LIFETIME: Duration = Duration::from_secs(9 * 60);
 
-/// The App's private key.
+/// Private key of the GitHub App.
 #[derive(Clone)]
 pub struct AppKey {
     key: Arc<RsaKeyPair>,
 }
 
 impl AppKey {
-    /// Reads a PEM private key, PKCS#1 (as the host gives it out) or PKCS#8. Line breaks may be
-    /// written as `\n`, as environment files often have them.
+    /// Parses a PEM private key in PKCS#1 (as GitHub issues it) or PKCS#8. Line breaks may be
+    /// written as `\n`, as in environment files.
     ///
     /// # Errors
-    /// What is wrong with it, without any of its text.
+    /// The reason why the key is invalid, without any of its text.
     pub fn from_pem(pem: &str) -> Result<Self, String> {
         let pem = pem.replace("\\r", "").replace("\\n", "\n");
         let body = |label: &str| block(&pem, label);
@@ -47,10 +47,10 @@ impl AppKey {
         }
     }
 
-    /// A proof for the App with this id, good for some minutes.
+    /// Returns a token for the App with this id, valid for nine minutes.
     ///
     /// # Errors
-    /// When the key cannot sign.
+    /// The key cannot sign.
     pub fn token(&self, app_id: &str, now: Timestamp) -> Result<Secret, String> {
         let claims = Claims {
             iat: (now - BACKDATE).as_secs(),
@@ -59,7 +59,7 @@ impl AppKey {
         };
         jwt::sign_rs256(&self.key, &claims)
             .map(Secret::new)
-            .ok_or_else(|| "signing with the App's private key".to_owned())
+            .ok_or_else(|| "cannot sign with the private key of the GitHub App".to_owned())
     }
 }
 
@@ -76,7 +76,7 @@ struct Claims<'a> {
     iss: &'a str,
 }
 
-/// The base64 text between the markers of a PEM block.
+/// Returns the base64 text of a PEM block.
 fn block(pem: &str, label: &str) -> Option<String> {
     let (_, rest) = pem.split_once(&format!("-----BEGIN {label}-----"))?;
     let (body, _) = rest.split_once(&format!("-----END {label}-----"))?;
@@ -86,18 +86,18 @@ fn block(pem: &str, label: &str) -> Option<String> {
 fn decode(text: &str) -> Result<Vec<u8>, String> {
     BASE64
         .decode(text.as_bytes())
-        .map_err(|_| "the private key is no valid base64".to_owned())
+        .map_err(|_| "the private key is not valid base64".to_owned())
 }
 
-/// A throw-away key for tests.
+/// Key for tests only.
 #[cfg(test)]
 mod sample {
     use super::*;
 
-    /// It stands in the file without its PEM markers, so that no scanner takes it for a leak.
+    /// Stored without PEM markers, so that secret scanners do not report it.
     const KEY: &str = include_str!("testdata/rsa-test-key.pkcs8.base64");
 
-    /// Bytes of the PKCS#8 wrapping before a 2048-bit RSA key's own PKCS#1 form begins.
+    /// Length of the PKCS#8 header before the PKCS#1 form of a 2048-bit RSA key, in bytes.
     const PKCS8_PREFIX: usize = 26;
 
     fn pem(label: &str, base64: &str) -> String {
@@ -107,11 +107,13 @@ mod sample {
         )
     }
 
-    pub fn pkcs8() -> String {
+    /// Returns the key as PEM in PKCS#8.
+    pub(super) fn pkcs8() -> String {
         pem("PRIVATE KEY", KEY)
     }
 
-    pub fn pkcs1() -> String {
+    /// Returns the key as PEM in PKCS#1.
+    pub(super) fn pkcs1() -> String {
         let der = decode(&KEY.split_whitespace().collect::<String>()).unwrap();
         pem("RSA PRIVATE KEY", &BASE64.encode(&der[PKCS8_PREFIX..]))
     }
@@ -126,7 +128,7 @@ mod tests {
     use super::sample::{pkcs1, pkcs8};
 
     #[test]
-    fn both_forms_of_a_key_sign_what_the_host_can_verify() {
+    fn signs_with_keys_in_both_formats() {
         let now = Timestamp::from_millis(1_800_000_000_000);
         for pem in [
             pkcs1(),
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_key_is_refused_without_showing_it() {
+    fn rejects_an_invalid_key_without_quoting_it() {
         for bad in [
             "",
             "MIIE-secret",

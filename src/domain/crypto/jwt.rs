@@ -1,8 +1,8 @@
-//! JSON Web Tokens in their compact form, HS256 and RS256, and nothing else.
+//! JSON Web Tokens in compact form, with HS256 and RS256 only.
 //!
-//! Taking apart, checking the signature and reading the claims are separate steps, so that a
-//! caller can tell one failure from another. The algorithm is the caller's choice: what a token's
-//! header asks for is only compared with it.
+//! Parsing, verifying the signature and reading the claims are separate steps, so that callers can
+//! distinguish the errors. The caller chooses the algorithm. The algorithm in the token's header is
+//! only compared with it.
 
 use std::fmt;
 
@@ -13,12 +13,12 @@ use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
 use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-/// A longer token is nobody's. GitHub's installation tokens are about 520 characters.
+/// Maximum length of a token, in bytes. GitHub's installation tokens have about 520 characters.
 const MAX_LENGTH: usize = 8 << 10;
 
-/// A token taken apart, its signature not yet checked.
+/// Parsed token whose signature is not verified yet.
 #[derive(Debug)]
-pub struct UnverifiedJwt<'a> {
+pub(crate) struct UnverifiedJwt<'a> {
     header: String,
     claims: String,
     signed: &'a str,
@@ -26,8 +26,9 @@ pub struct UnverifiedJwt<'a> {
 }
 
 impl<'a> UnverifiedJwt<'a> {
-    /// Takes a token apart. None when it has not two dots, or header or claims are no JSON objects.
-    pub fn parse(token: &'a str) -> Option<Self> {
+    /// Parses a token. `None` if it does not have two dots, or if the header or the claims are not
+    /// JSON objects.
+    pub(crate) fn parse(token: &'a str) -> Option<Self> {
         if token.len() > MAX_LENGTH {
             return None;
         }
@@ -50,8 +51,9 @@ impl<'a> UnverifiedJwt<'a> {
         })
     }
 
-    /// Whether the token says it is HS256 and its signature is this key's. Constant time.
-    pub fn is_signed_hs256(&self, key: &hmac::Key) -> bool {
+    /// Returns whether the header names HS256 and the signature matches the key. Takes constant
+    /// time.
+    pub(crate) fn is_signed_hs256(&self, key: &hmac::Key) -> bool {
         let signature = BASE64URL_NOPAD.decode(self.signature.as_bytes());
         let header = serde_json::from_str::<Header>(&self.header);
         header.is_ok_and(|header| header.alg == "HS256")
@@ -60,14 +62,14 @@ impl<'a> UnverifiedJwt<'a> {
             })
     }
 
-    /// Reads the claims into a type; None when a field is missing or of another type. They must not be
-    /// believed before the signature is checked.
-    pub fn claims<T: DeserializeOwned>(&self) -> Option<T> {
+    /// Deserializes the claims. `None` if a field is missing or has another type. Callers must
+    /// verify the signature before they trust the claims.
+    pub(crate) fn claims<T: DeserializeOwned>(&self) -> Option<T> {
         serde_json::from_str(&self.claims).ok()
     }
 }
 
-/// A JSON object of which nothing is kept: a token is shown with every report.
+/// JSON object whose content is discarded, to avoid allocations for each request.
 struct Object;
 
 impl<'de> Deserialize<'de> for Object {
@@ -94,15 +96,15 @@ struct Header {
     alg: String,
 }
 
-/// A token signed with a shared key. The same claims always make the same token.
-pub fn sign_hs256(key: &hmac::Key, claims: &impl Serialize) -> String {
+/// Returns a token signed with a shared key. Equal claims give equal tokens.
+pub(crate) fn sign_hs256(key: &hmac::Key, claims: &impl Serialize) -> String {
     let signed = signing_input("HS256", claims);
     let signature = hmac::sign(key, signed.as_bytes());
     format!("{signed}.{}", BASE64URL_NOPAD.encode(signature.as_ref()))
 }
 
-/// A token signed with a private key; None when the key cannot sign.
-pub fn sign_rs256(key: &RsaKeyPair, claims: &impl Serialize) -> Option<String> {
+/// Returns a token signed with a private key. `None` if the key cannot sign.
+pub(crate) fn sign_rs256(key: &RsaKeyPair, claims: &impl Serialize) -> Option<String> {
     let signed = signing_input("RS256", claims);
     let mut signature = vec![0; key.public().modulus_len()];
     key.sign(
@@ -117,7 +119,7 @@ pub fn sign_rs256(key: &RsaKeyPair, claims: &impl Serialize) -> Option<String> {
 
 fn signing_input(algorithm: &str, claims: &impl Serialize) -> String {
     let header = format!(r#"{{"alg":"{algorithm}","typ":"JWT"}}"#);
-    // Claims are plain structs of texts and numbers, which always serialize.
+    // Claims are structs of strings and numbers, whose serialization cannot fail.
     let claims = serde_json::to_vec(claims).unwrap_or_default();
     format!(
         "{}.{}",

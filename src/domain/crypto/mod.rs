@@ -1,9 +1,9 @@
-//! FLOOR 1: making and checking keys and signatures.
+//! Keys, signatures and tokens.
 //!
-//! Pure, given the time and a source of randomness. Whatever compares something that a stranger
-//! sent with something secret does so in constant time. Nothing here is stored or sent.
+//! Pure functions, apart from reading random bytes. Comparisons of untrusted values with secrets
+//! take constant time. Nothing is stored or sent here.
 
-pub mod jwt;
+pub(crate) mod jwt;
 
 pub mod admin_token;
 pub mod app_jwt;
@@ -13,10 +13,10 @@ pub mod signature;
 
 use ring::digest::{SHA256, digest};
 
-/// A version-4-shaped UUID that is the same for the same text.
+/// Returns a UUID derived from a text, in the form of version 4.
 ///
-/// Vendors that let the client choose an id refuse the second creation with the same one, which
-/// makes creating safe to repeat.
+/// Vendors that accept ids from the client reject a second creation with the same id, so that a
+/// creation can be repeated safely.
 pub fn deterministic_uuid(text: &str) -> String {
     let hash = digest(&SHA256, text.as_bytes());
     let mut bytes = [0; 16];
@@ -34,7 +34,7 @@ pub fn deterministic_uuid(text: &str) -> String {
     .join("-")
 }
 
-/// SHA-256 of a text, in lower-case hexadecimal.
+/// Returns the SHA-256 of a text, in lower-case hexadecimal.
 pub fn sha256_hex(text: &str) -> String {
     data_encoding::HEXLOWER.encode(digest(&SHA256, text.as_bytes()).as_ref())
 }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_stable_and_shaped_like_a_uuid() {
+    fn deterministic_uuids_are_stable() {
         let id = deterministic_uuid("01J/comment/1");
         assert_eq!(id, deterministic_uuid("01J/comment/1"));
         assert_ne!(id, deterministic_uuid("01J/comment/2"));

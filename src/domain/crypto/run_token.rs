@@ -1,7 +1,7 @@
-//! The tokens a run reports with.
+//! Tokens with which runs report.
 //!
-//! A token names its run, what it may be used for and until when; it is good for that one thing.
-//! That a result counts once is the store's business.
+//! A token is valid for one run, one purpose and a limited time. The store ensures that only one
+//! result per run is accepted.
 
 use ring::hmac;
 use serde::{Deserialize, Serialize};
@@ -13,16 +13,17 @@ use crate::time::Timestamp;
 
 use super::jwt;
 
-/// What a token is good for.
+/// Purpose of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenAudience {
-    /// The one result.
+    /// Reporting one result.
     Result,
-    /// Any number of progress reports, and the credentials a run asks for.
+    /// Reporting progress any number of times, and requesting credentials.
     Progress,
 }
 
 impl TokenAudience {
+    /// Returns the value of the `aud` claim.
     pub fn as_str(self) -> &'static str {
         match self {
             TokenAudience::Result => "result",
@@ -31,28 +32,34 @@ impl TokenAudience {
     }
 }
 
-/// Whose token it is.
+/// Verified claims of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunClaims {
+    /// Job of the run.
     pub job: JobId,
+    /// Phase of the run.
     pub phase: RunPhase,
 }
 
-/// Why a token is refused.
+/// Reason why a token is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RunTokenError {
+    /// The text is not a token of the service.
     #[error("the token is malformed")]
     Malformed,
-    #[error("the token's signature is not ours")]
+    /// Wrong signature or algorithm.
+    #[error("the signature of the token is invalid")]
     BadSignature,
+    /// Expired token.
     #[error("the token has expired")]
     Expired,
-    #[error("the token is for another purpose")]
+    /// Token for another purpose.
+    #[error("the token was issued for another purpose")]
     WrongAudience,
 }
 
 impl RunTokenError {
-    /// The word for programs.
+    /// Returns the error slug in the API.
     pub fn slug(self) -> &'static str {
         match self {
             RunTokenError::Malformed => "malformed",
@@ -72,21 +79,22 @@ struct Claims {
     exp: u64,
 }
 
-/// Issues and checks run tokens.
+/// Issuer and verifier of run tokens.
 #[derive(Clone)]
 pub struct RunTokenIssuer {
     key: hmac::Key,
 }
 
 impl RunTokenIssuer {
+    /// Creates an issuer with a shared secret.
     pub fn new(secret: &Secret) -> Self {
         Self {
             key: hmac::Key::new(hmac::HMAC_SHA256, secret.expose().as_bytes()),
         }
     }
 
-    /// A token for one run and purpose. The same arguments make the same token, so that a
-    /// dispatch can be repeated without storing it.
+    /// Issues a token. Equal arguments give equal tokens, so that a dispatch can be repeated
+    /// without storing its tokens.
     pub fn issue(
         &self,
         job: &JobId,
@@ -107,19 +115,19 @@ impl RunTokenIssuer {
         ))
     }
 
-    /// The nonce that a session shows for its job. It is the same whenever it is asked for, so that a
-    /// machine whose making was not noted has the right one; only its hash is stored.
+    /// Returns the nonce of a job's session. It is always the same for a job, so that a machine
+    /// whose creation was not recorded has the right nonce. Only its hash is stored.
     pub fn session_nonce(&self, job: &JobId) -> Secret {
-        let words = format!("session-nonce:{job}");
-        let tag = hmac::sign(&self.key, words.as_bytes());
+        let message = format!("session-nonce:{job}");
+        let tag = hmac::sign(&self.key, message.as_bytes());
         Secret::new(data_encoding::HEXLOWER.encode(tag.as_ref()))
     }
 
-    /// Checks a token that a run showed, and says whose it is.
+    /// Verifies a token and returns its claims.
     ///
     /// # Errors
-    /// The first that applies, in the order of [`TokenError`]'s variants. Claims of the wrong
-    /// type under a good signature are malformed.
+    /// The first error that applies, in the order of the variants of [`RunTokenError`]. Claims of
+    /// the wrong type under a valid signature are malformed.
     pub fn verify(
         &self,
         token: &str,
@@ -146,7 +154,7 @@ impl RunTokenIssuer {
 
 impl std::fmt::Debug for RunTokenIssuer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("RunTokens")
+        f.write_str("RunTokenIssuer")
     }
 }
 
@@ -156,7 +164,7 @@ mod tests {
     use data_encoding::BASE64URL_NOPAD;
     use serde_json::json;
 
-    fn tokens() -> RunTokenIssuer {
+    fn issuer() -> RunTokenIssuer {
         RunTokenIssuer::new(&Secret::new("0123456789abcdef0123456789abcdef"))
     }
 
@@ -164,9 +172,9 @@ mod tests {
         Timestamp::from_millis(seconds * 1000)
     }
 
-    fn issued() -> String {
+    fn sample_token() -> String {
         let job = JobId::from("01JOB");
-        let token = tokens().issue(
+        let token = issuer().issue(
             &job,
             TokenAudience::Result,
             RunPhase::Planning,
@@ -181,8 +189,8 @@ mod tests {
     }
 
     #[test]
-    fn a_token_names_its_run_until_it_expires() {
-        let claims = tokens().verify(&issued(), TokenAudience::Result, at(1999));
+    fn verifies_a_token_until_it_expires() {
+        let claims = issuer().verify(&sample_token(), TokenAudience::Result, at(1999));
         assert_eq!(
             claims,
             Ok(RunClaims {
@@ -190,12 +198,12 @@ mod tests {
                 phase: RunPhase::Planning
             })
         );
-        assert_eq!(issued(), issued());
+        assert_eq!(sample_token(), sample_token());
     }
 
     #[test]
-    fn each_fault_is_told_apart_in_order() {
-        let good = issued();
+    fn returns_the_first_error() {
+        let good = sample_token();
         let parts: Vec<&str> = good.split('.').collect();
         let (header, claims, signature) = (parts[0], parts[1], parts[2]);
         let other =
@@ -238,25 +246,25 @@ mod tests {
             (format!("{rs256}.{claims}.{signature}"), BadSignature),
             (old_and_wrong, Expired),
         ];
-        for (token, fault) in rows {
+        for (token, error) in rows {
             assert_eq!(
-                tokens().verify(&token, TokenAudience::Result, at(1000)),
-                Err(fault),
+                issuer().verify(&token, TokenAudience::Result, at(1000)),
+                Err(error),
                 "{}",
                 &token[..token.len().min(80)]
             );
         }
         assert_eq!(
-            tokens().verify(&good, TokenAudience::Result, at(2000)),
+            issuer().verify(&good, TokenAudience::Result, at(2000)),
             Err(Expired)
         );
         assert_eq!(
-            tokens().verify(&good, TokenAudience::Progress, at(1000)),
+            issuer().verify(&good, TokenAudience::Progress, at(1000)),
             Err(WrongAudience)
         );
-        let stranger = RunTokenIssuer::new(&Secret::new("another secret of thirty-two bytes"));
+        let other_issuer = RunTokenIssuer::new(&Secret::new("another secret of thirty-two bytes"));
         assert_eq!(
-            stranger.verify(&good, TokenAudience::Result, at(1000)),
+            other_issuer.verify(&good, TokenAudience::Result, at(1000)),
             Err(BadSignature)
         );
         assert_eq!(WrongAudience.slug(), "wrong_audience");

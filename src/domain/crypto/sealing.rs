@@ -1,7 +1,7 @@
-//! Sealing what is stored and must not be read: AES-256-GCM.
+//! Encryption of stored secrets with AES-256-GCM.
 //!
-//! Every value has a fresh nonce; the name it is stored under is authenticated with it, so that a
-//! row that was moved to another name does not open.
+//! Each value has a fresh nonce. The name of the secret is authenticated with it, so that a value
+//! that was moved to another name cannot be decrypted.
 
 use data_encoding::{BASE64, BASE64_NOPAD};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
@@ -9,29 +9,32 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::secret::Secret;
 
-/// Bytes of a key.
+/// Length of a key, in bytes.
 const KEY_LEN: usize = 32;
 
-/// Why something could not be sealed or opened. None of these quotes a value.
+/// Error of encryption or decryption. Contains no values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
-    #[error("it must be 32 bytes in base64, as `openssl rand -base64 32` makes them")]
+    /// The key is not 32 bytes in base64.
+    #[error("it must be 32 bytes in base64, such as the output of `openssl rand -base64 32`")]
     InvalidKey,
-    #[error("the operating system gave no random bytes")]
+    /// The operating system provides no random bytes.
+    #[error("the operating system provides no random bytes")]
     RandomnessUnavailable,
-    #[error("it was sealed with another key, or altered since")]
+    /// The value was encrypted with another key or name, or was changed.
+    #[error("it was encrypted with another key, or was changed")]
     DecryptionFailed,
 }
 
-/// The key of the vault. It cannot be printed.
+/// Encryption key of stored secrets. Its `Debug` output does not contain the key.
 #[derive(Clone)]
 pub struct SealingKey(LessSafeKey);
 
 impl SealingKey {
-    /// Reads a key: 32 bytes in base64, with or without padding.
+    /// Parses a key: 32 bytes in base64, with or without padding.
     ///
     /// # Errors
-    /// [`SealError::NoKey`] when the text is anything else.
+    /// [`SealError::InvalidKey`] for any other text.
     pub fn parse(text: &Secret) -> Result<Self, SealError> {
         let text = text.expose().trim().trim_end_matches('=');
         let bytes = BASE64_NOPAD.decode(text.as_bytes());
@@ -43,18 +46,18 @@ impl SealingKey {
         )))
     }
 
-    /// Makes the text of a new key.
+    /// Generates a key and returns its text.
     ///
     /// # Errors
-    /// [`SealError::NoRandomness`] when the operating system gives no random bytes.
+    /// [`SealError::RandomnessUnavailable`] if the operating system provides no random bytes.
     pub fn generate() -> Result<Secret, SealError> {
         Ok(Secret::new(BASE64.encode(&random::<KEY_LEN>()?)))
     }
 
-    /// Seals a value under a name: nonce, ciphertext and tag in base64.
+    /// Encrypts a value under a name. Returns nonce, ciphertext and tag in base64.
     ///
     /// # Errors
-    /// [`SealError::NoRandomness`] when there is no fresh nonce.
+    /// [`SealError::RandomnessUnavailable`] if no nonce can be generated.
     pub fn seal(&self, name: &str, value: &Secret) -> Result<String, SealError> {
         let nonce = random::<NONCE_LEN>()?;
         let mut sealed = value.expose().as_bytes().to_vec();
@@ -68,22 +71,22 @@ impl SealingKey {
         Ok(BASE64.encode(&[&nonce[..], &sealed].concat()))
     }
 
-    /// Opens what was sealed under this name.
+    /// Decrypts a value that was encrypted under this name.
     ///
     /// # Errors
-    /// [`SealError::DoesNotOpen`] under another key or name, and when a bit of it was changed.
+    /// [`SealError::DecryptionFailed`] for another key or name, or a changed value.
     pub fn open(&self, name: &str, sealed: &str) -> Result<Secret, SealError> {
-        let closed = SealError::DecryptionFailed;
-        let bytes = BASE64.decode(sealed.as_bytes()).map_err(|_| closed)?;
-        let (nonce, sealed) = bytes.split_first_chunk::<NONCE_LEN>().ok_or(closed)?;
+        let failed = SealError::DecryptionFailed;
+        let bytes = BASE64.decode(sealed.as_bytes()).map_err(|_| failed)?;
+        let (nonce, sealed) = bytes.split_first_chunk::<NONCE_LEN>().ok_or(failed)?;
         let mut sealed = sealed.to_vec();
         let opened = self.0.open_in_place(
             Nonce::assume_unique_for_key(*nonce),
             Aad::from(name.as_bytes()),
             &mut sealed,
         );
-        let text = std::str::from_utf8(opened.map_err(|_| closed)?);
-        Ok(Secret::new(text.map_err(|_| closed)?))
+        let text = std::str::from_utf8(opened.map_err(|_| failed)?);
+        Ok(Secret::new(text.map_err(|_| failed)?))
     }
 }
 
@@ -110,18 +113,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_opens_under_its_key_and_name_only() {
+    fn opens_only_with_the_same_key_and_name() {
         let (key, value) = (key(), Secret::new("pässword"));
         let sealed = key.seal("ENG_TOKEN", &value).unwrap();
         assert_eq!(key.open("ENG_TOKEN", &sealed), Ok(value.clone()));
         assert_ne!(sealed, key.seal("ENG_TOKEN", &value).unwrap());
-        let closed = Err(SealError::DecryptionFailed);
-        assert_eq!(key.open("OPS_TOKEN", &sealed), closed);
-        assert_eq!(super::tests::key().open("ENG_TOKEN", &sealed), closed);
+        let failed = Err(SealError::DecryptionFailed);
+        assert_eq!(key.open("OPS_TOKEN", &sealed), failed);
+        assert_eq!(super::tests::key().open("ENG_TOKEN", &sealed), failed);
     }
 
     #[test]
-    fn a_changed_bit_is_noticed_wherever_it_is() {
+    fn rejects_any_changed_bit() {
         let key = key();
         let sealed = key.seal("N", &Secret::new("value")).unwrap();
         let bytes = BASE64.decode(sealed.as_bytes()).unwrap();
@@ -131,8 +134,8 @@ mod tests {
             let opened = key.open("N", &BASE64.encode(&changed));
             assert_eq!(opened, Err(SealError::DecryptionFailed), "byte {at}");
         }
-        for broken in ["", "AAAA", "not base64!"] {
-            assert_eq!(key.open("N", broken), Err(SealError::DecryptionFailed));
+        for invalid in ["", "AAAA", "not base64!"] {
+            assert_eq!(key.open("N", invalid), Err(SealError::DecryptionFailed));
         }
     }
 
@@ -143,8 +146,8 @@ mod tests {
             assert!(SealingKey::parse(&Secret::new(text)).is_ok());
         }
         for text in ["", "short", &good[1..], "ä", &format!("{good}AAAA")] {
-            let refused = SealingKey::parse(&Secret::new(text)).map(drop);
-            assert_eq!(refused, Err(SealError::InvalidKey), "{text:?}");
+            let result = SealingKey::parse(&Secret::new(text)).map(drop);
+            assert_eq!(result, Err(SealError::InvalidKey), "{text:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Checking who sent a webhook.
+//! Signatures of webhooks, and bearer tokens.
 
 use data_encoding::HEXLOWER_PERMISSIVE;
 use ring::hmac;
@@ -7,8 +7,8 @@ use crate::secret::Secret;
 
 use super::admin_token::constant_time_eq;
 
-/// Whether `signature` is the hexadecimal HMAC-SHA256 of the raw body under the secret. A leading
-/// `sha256=` may stand before it. Constant time.
+/// Returns whether `signature` is the hexadecimal HMAC-SHA256 of the raw body, with or without the
+/// prefix `sha256=`. Takes constant time.
 pub fn is_valid_signature(body: &[u8], signature: &str, secret: &Secret) -> bool {
     let hex = digits(signature);
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret.expose().as_bytes());
@@ -17,29 +17,31 @@ pub fn is_valid_signature(body: &[u8], signature: &str, secret: &Secret) -> bool
         .is_ok_and(|tag| hmac::verify(&key, body, &tag).is_ok())
 }
 
-/// Whether a header could be a signature, whatever the body is.
+/// Returns whether a header has the form of a signature.
 pub fn is_well_formed_signature(signature: &str) -> bool {
     let hex = digits(signature);
     hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
+/// Removes the prefix of a signature.
 fn digits(signature: &str) -> &str {
     let signature = signature.trim();
     signature.strip_prefix("sha256=").unwrap_or(signature)
 }
 
-/// The signature a sender would put on a body, without prefix.
+/// Returns the signature of a body, without prefix.
 pub fn sign(body: &[u8], secret: &Secret) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret.expose().as_bytes());
     HEXLOWER_PERMISSIVE.encode(hmac::sign(&key, body).as_ref())
 }
 
-/// Whether an Authorization header is `Bearer` with this secret. Constant time in the secret.
+/// Returns whether an `Authorization` header contains this secret as bearer token. Takes constant
+/// time in the secret.
 pub fn bearer_token_matches(header: &str, secret: &Secret) -> bool {
     bearer_token(header).is_some_and(|token| constant_time_eq(token, secret))
 }
 
-/// The token of an Authorization header of the scheme Bearer.
+/// Returns the bearer token of an `Authorization` header.
 pub fn bearer_token(header: &str) -> Option<&str> {
     let (scheme, token) = header.trim().split_once(' ')?;
     let token = token.trim();
@@ -51,8 +53,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_senders_signature_over_the_same_bytes_counts() {
-        // The example of the host's own documentation.
+    fn accepts_only_the_signature_of_the_same_bytes() {
+        // Example from the documentation of GitHub.
         let secret = Secret::new("It's a Secret to Everybody");
         let hex = "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
         let body = b"Hello, World!";
@@ -71,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bearer_is_read_whatever_its_case() {
+    fn bearer_scheme_ignores_case() {
         let secret = Secret::new("s3cret");
         assert!(bearer_token_matches("Bearer s3cret", &secret));
         assert!(bearer_token_matches("bearer  s3cret ", &secret));

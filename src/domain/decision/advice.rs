@@ -1,8 +1,9 @@
-//! What an operator can do about a decision.
+//! Advice for operators about a decision.
 
 use super::{Decision, DecisionOutcome, WaitReason};
 
-/// What helps an issue on, in a sentence or two for operators; none where nothing needs to be done.
+/// Returns how an operator can help a waiting or failed issue, in one or two sentences. `None` if
+/// nothing needs to be done.
 pub fn advice(decision: &Decision) -> Option<&'static str> {
     let reason = match (decision.outcome, decision.reason) {
         (DecisionOutcome::Waiting | DecisionOutcome::Failed, Some(reason)) => reason,
@@ -19,30 +20,34 @@ pub fn advice(decision: &Decision) -> Option<&'static str> {
     };
     Some(match reason {
         WaitReason::Concurrency => {
-            "It runs when a run of the team ends. Raise maxInProgressAiIssues of the project for more at once; take the \
-             progress marker off tickets that nothing works on."
+            "It starts when another run of the team ends. To run more at once, raise maxInProgressAiIssues of the \
+             project. Remove the progress marker from tickets that no run works on."
         }
         WaitReason::Dedup => {
-            "It was dispatched within the dedup window. If nothing works on it, clear its entry: DELETE /api/dedup/<issue>, or \
-             the panel's dedup list."
+            "It was dispatched within the dedup window. If no run works on it, delete its dedup entry: in the panel, or \
+             with DELETE /api/dedup/<issue>."
         }
         WaitReason::NoMapping => {
-            "Map its team to a repository: the panel's Projects, or POST /api/mappings."
+            "Map its team to a repository: in the panel under Projects, or with POST /api/mappings."
         }
-        WaitReason::Blocked => "End the ticket that blocks it, or take the link away.",
+        WaitReason::Blocked => "Close the ticket that blocks it, or remove the link.",
         WaitReason::Paused => {
-            "Resume the project: the panel's Projects, or PATCH /api/mappings/<team> with paused false."
+            "Resume the project: in the panel under Projects, or with PATCH /api/mappings/<team> and paused false."
         }
         WaitReason::Parked => {
-            "Its runs failed several times in a row. Mend the cause (the last run's reason), then unpark it: the panel, or POST \
-             /api/parked/unpark."
+            "Its runs failed several times in a row. Fix the cause (see the reason of the last run), then unpark it: in \
+             the panel, or with POST /api/parked/unpark."
         }
         WaitReason::Ineligible => {
-            "Its runs cannot start where they are to execute. `agent-implement doctor` names what is missing and how to mend it."
+            "Its runs cannot start on the configured runner. Run `agent-implement doctor` to see what is missing and \
+             how to fix it."
         }
-        WaitReason::Quota => "A vendor lets us ask no more for a while. It goes on by itself then.",
+        WaitReason::Quota => {
+            "A rate limit or usage limit of a vendor is reached. The ticket resumes automatically when the limit resets."
+        }
         WaitReason::Budget => {
-            "What may be spent is spent. It goes on when the period is over; raise the budget of the project for more."
+            "The budget of the project is used up. Runs resume when the period ends. To continue earlier, raise the \
+             budget of the project."
         }
     })
 }
@@ -53,8 +58,8 @@ mod tests {
     use crate::time::Timestamp;
 
     #[test]
-    fn who_waits_is_helped_and_who_does_not_is_left_alone() {
-        let decided = |outcome, reason| Decision {
+    fn advises_only_on_waiting_issues() {
+        let decision = |outcome, reason| Decision {
             at: Timestamp::EPOCH,
             issue_identifier: "ENG-1".into(),
             team_key: "ENG".into(),
@@ -71,11 +76,11 @@ mod tests {
             (WaitReason::Paused, "paused false"),
             (WaitReason::Parked, "/api/parked/unpark"),
             (WaitReason::Ineligible, "doctor"),
-            (WaitReason::Quota, "by itself"),
+            (WaitReason::Quota, "automatically"),
             (WaitReason::Budget, "budget"),
         ] {
-            let told = advice(&decided(DecisionOutcome::Waiting, Some(reason)));
-            assert!(told.is_some_and(|told| told.contains(word)), "{reason:?}");
+            let text = advice(&decision(DecisionOutcome::Waiting, Some(reason)));
+            assert!(text.is_some_and(|text| text.contains(word)), "{reason:?}");
         }
         for outcome in [
             DecisionOutcome::Dispatched,
@@ -83,7 +88,7 @@ mod tests {
             DecisionOutcome::Done,
             DecisionOutcome::Failed,
         ] {
-            assert_eq!(advice(&decided(outcome, None)), None);
+            assert_eq!(advice(&decision(outcome, None)), None);
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What is in force about an issue after a run that failed.
+//! Decision about an issue whose last run failed.
 //!
-//! A failure takes an issue out of the poll: its labels are gone, and nothing is decided about it any
-//! more. What is true of it then stands in its jobs.
+//! A failure removes the labels of an issue, so polls no longer return it and make no decision
+//! about it. The decision then follows from its jobs.
 
 use std::time::Duration;
 
@@ -10,35 +10,35 @@ use crate::comments;
 use crate::job::{Job, JobState};
 use crate::time::Timestamp;
 
-/// How long after its end does a failed run decide what is shown of its issue?
-const SHOWN_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// Time after its end for which a failed run determines the decision.
+const FAILURE_VALIDITY: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// The decision that follows from the jobs of an issue, oldest first, when its last run failed and
-/// nothing was decided since. `last` is what the poll decided last.
+/// Returns the decision that follows from the jobs of an issue, oldest first. `None` if its last
+/// run did not fail, or if `last`, the latest decision of a poll, is newer than the failure.
 pub fn decision_after_failure(
     jobs: &[Job],
     last: Option<&Decision>,
     is_parked: bool,
     now: Timestamp,
 ) -> Option<Decision> {
-    let mut own = jobs.iter().filter(|job| !job.shadow);
-    if own.clone().any(Job::is_active) {
+    let mut ticket_jobs = jobs.iter().filter(|job| !job.shadow);
+    if ticket_jobs.clone().any(Job::is_active) {
         return None;
     }
-    let job = own.rfind(|job| job.kind.phase().is_some())?;
+    let job = ticket_jobs.rfind(|job| job.kind.phase().is_some())?;
     let ended_at = job.finished_at?;
     let is_newer = |decision: &Decision| {
-        let decides = matches!(
+        let replaces_failure = matches!(
             decision.outcome,
             DecisionOutcome::Waiting | DecisionOutcome::Dispatched | DecisionOutcome::Done
         );
-        decides && decision.at > ended_at
+        replaces_failure && decision.at > ended_at
     };
-    if now.since(ended_at) >= SHOWN_FOR || last.is_some_and(is_newer) {
+    if now.since(ended_at) >= FAILURE_VALIDITY || last.is_some_and(is_newer) {
         return None;
     }
-    let reason = reason(job)?;
-    let (what, next) = (comments::run_kind_name(job.kind), comments::next_step(job));
+    let reason = failure_reason(job)?;
+    let (run, next_step) = (comments::run_kind_name(job.kind), comments::next_step(job));
     Some(Decision {
         at: ended_at,
         issue_identifier: job.issue.key.clone(),
@@ -46,15 +46,15 @@ pub fn decision_after_failure(
         outcome: DecisionOutcome::Failed,
         reason: is_parked.then_some(WaitReason::Parked),
         message: format!(
-            "{what} failed: {}. {next}",
+            "{run} failed: {}. {next_step}",
             reason.trim_end().trim_end_matches('.')
         ),
         phase: job.kind.phase(),
     })
 }
 
-/// Why a run failed for good; one that is taken up again has not.
-fn reason(job: &Job) -> Option<String> {
+/// Returns the reason of a failed run. `None` if its work is dispatched again automatically.
+fn failure_reason(job: &Job) -> Option<String> {
     match &job.state {
         JobState::Failed { reason, .. } if job.resumes_at.is_none() => Some(reason.clone()),
         JobState::TimedOut { reason } => Some(reason.message(job.timeout_minutes)),

@@ -1,7 +1,7 @@
-//! Who runs next, and why the others wait.
+//! Dispatch decisions: the issues that run next, and the reasons why others wait.
 //!
-//! [`decide`] gives every flagged issue exactly one decision per poll. It is pure; what it decides
-//! to dispatch is checked once more in the commit that reserves it. (spec: *Blocker reasons*)
+//! [`decide`] makes exactly one decision per flagged issue and poll. It is pure. The commit that
+//! reserves a run checks the decision again. See docs/behaviour.md#reasons-for-waiting.
 
 mod advice;
 mod failure;
@@ -19,30 +19,37 @@ use super::time::Timestamp;
 pub use advice::advice;
 pub use failure::decision_after_failure;
 
-/// What was decided about an issue in one poll.
+/// Decision about an issue in one poll.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Decision {
+    /// Time of the poll.
     pub at: Timestamp,
+    /// Key of the issue.
     pub issue_identifier: IssueKey,
+    /// Key of the mapping.
     pub team_key: TeamKey,
+    /// Outcome.
     pub outcome: DecisionOutcome,
+    /// Reason for waiting.
     pub reason: Option<WaitReason>,
+    /// Sentence for operators.
     pub message: String,
+    /// Phase that the decision is about.
     pub phase: Option<Phase>,
 }
 
 impl Decision {
-    /// Makes what was to run wait after all.
-    pub fn set_waiting(&mut self, reason: WaitReason, why: &str) {
+    /// Changes the decision to waiting.
+    pub fn set_waiting(&mut self, reason: WaitReason, message: &str) {
         self.outcome = DecisionOutcome::Waiting;
         self.reason = Some(reason);
-        self.message = why.to_owned();
+        self.message = message.to_owned();
     }
 
-    /// Whether it says the same as an earlier one; the time apart.
+    /// Returns whether the decision equals an earlier one, apart from its time.
     pub fn is_repeat_of(&self, earlier: &Decision) -> bool {
         let Decision {
             at: _,
@@ -62,33 +69,48 @@ impl Decision {
     }
 }
 
+/// Outcome of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DecisionOutcome {
+    /// A run is dispatched.
     Dispatched,
+    /// The issue waits for a run.
     Waiting,
+    /// A run or its effects are in progress.
     InProgress,
+    /// The pull request is open.
     Done,
-    /// Its last run failed, and nothing was decided since.
+    /// The last run failed, and no later decision was made.
     Failed,
 }
 
-/// Why an issue waits. The first three are the spec's; the others are ours.
+/// Reason for waiting. See docs/behaviour.md#reasons-for-waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WaitReason {
+    /// The mapping is at its concurrency cap.
     Concurrency,
+    /// The issue is in the dedup window.
     Dedup,
+    /// No mapping exists for the team.
     NoMapping,
+    /// An open issue blocks the issue.
     Blocked,
+    /// The mapping is paused.
     Paused,
+    /// The issue is parked after repeated failures.
     Parked,
+    /// Runs of the mapping cannot start on the configured runner.
     Ineligible,
+    /// A vendor's rate limit or usage limit is reached.
     Quota,
+    /// The budget of the mapping is used up.
     Budget,
 }
 
 impl WaitReason {
+    /// All reasons.
     pub const ALL: [Self; 9] = [
         WaitReason::Concurrency,
         WaitReason::Dedup,
@@ -101,6 +123,7 @@ impl WaitReason {
         WaitReason::Budget,
     ];
 
+    /// Returns the name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             WaitReason::Concurrency => "concurrency",
@@ -116,61 +139,63 @@ impl WaitReason {
     }
 }
 
-/// What the store knew when the poll began, before any ticketing system was asked: an issue whose
-/// run ended while they answered still counts as busy, because the labels they show are older than
-/// that end.
+/// State of the store at the start of a poll, before the ticketing systems are queried. An issue
+/// whose run ends during the poll still counts as busy, because the labels returned may be older
+/// than that end.
 #[derive(Debug, Clone, Default)]
 pub struct SchedulingState {
+    /// All mappings.
     pub mappings: BTreeMap<TeamKey, Mapping>,
-    /// Issues with a job that has not ended, by the mapping it counts against.
+    /// Issues with an active job, and the mapping that the job counts against.
     pub active_issues: BTreeMap<IssueId, TeamKey>,
-    /// Issues whose open pull request is being worked on. They take no slot: their marker says
-    /// that they are past it.
+    /// Issues with an active job on their open pull request. These jobs do not count against the
+    /// cap, because the issue is past implementation.
     pub active_pull_request_issues: BTreeSet<IssueId>,
+    /// Issues in the dedup window.
     pub deduped_issues: BTreeSet<IssueId>,
+    /// Parked issues.
     pub parked_issues: BTreeSet<IssueId>,
-    /// Issues that are owed an effect: their markers are about to change.
+    /// Issues with effects in the outbox. Their markers are about to change.
     pub issues_with_pending_effects: BTreeSet<IssueId>,
-    /// Why no run of this mapping can start at all, whatever the issue: by mapping and phase.
+    /// Reason why no run of a mapping can start, by mapping and phase.
     pub ineligible: BTreeMap<(TeamKey, Phase), String>,
-    /// Until when the repository host takes no requests for this mapping.
+    /// End of the repository host's rate limit, by mapping.
     pub host_limited_until: BTreeMap<TeamKey, Timestamp>,
-    /// Mappings whose budget of the month is used up, and how that is told.
+    /// Message about the used-up monthly budget, by mapping.
     pub over_budget: BTreeMap<TeamKey, String>,
-    /// Until when the model provider of this mapping's runs would refuse them.
+    /// End of the model provider's usage limit, by mapping.
     pub model_limited_until: BTreeMap<TeamKey, Timestamp>,
 }
 
 impl SchedulingState {
-    /// The mapping that an issue runs by: its team's, in its own system. Both systems may have a
-    /// team of one key, and a mapping belongs to one of them.
+    /// Returns the mapping of an issue: the mapping of its team, if it is for the ticketing system
+    /// of the issue. Linear and Jira may have teams with the same key.
     fn mapping_of(&self, issue: &FlaggedIssue) -> Option<&Mapping> {
         let mapping = self.mappings.get(&issue.team);
         mapping.filter(|mapping| mapping.system() == issue.issue.system)
     }
 }
 
-/// Decides about every issue. The first in the answer is the first to run; the order of the input
-/// does not matter.
+/// Decides about every issue. The result is in order of priority and does not depend on the order
+/// of `issues`.
 pub fn decide(
-    view: &SchedulingState,
+    state: &SchedulingState,
     mut issues: Vec<FlaggedIssue>,
     now: Timestamp,
 ) -> Vec<(FlaggedIssue, Decision)> {
-    issues.sort_by(|one, other| turn(one).cmp(&turn(other)));
-    issues.dedup_by(|one, other| one.issue.id == other.issue.id);
-    let mut slots = Slots::count(view, issues.iter());
-    let judged = |issue: FlaggedIssue| {
-        let verdict = judge(view, &mut slots, &issue);
-        let decision = verdict.into_decision(&issue, now);
+    issues.sort_by(|left, right| sort_key(left).cmp(&sort_key(right)));
+    issues.dedup_by(|left, right| left.issue.id == right.issue.id);
+    let mut slots = Slots::count(state, issues.iter());
+    let with_decision = |issue: FlaggedIssue| {
+        let decision = decide_issue(state, &mut slots, &issue).into_decision(&issue, now);
         (issue, decision)
     };
-    issues.into_iter().map(judged).collect()
+    issues.into_iter().map(with_decision).collect()
 }
 
-/// Planned issues come before new ones, then the more urgent, then the older. The id makes the
+/// Returns the sort key: planned issues first, then by priority, then by age. The id makes the
 /// order total.
-fn turn(issue: &FlaggedIssue) -> (bool, u8, Timestamp, &IssueId) {
+fn sort_key(issue: &FlaggedIssue) -> (bool, u8, Timestamp, &IssueId) {
     (
         issue.stage != Stage::PlanComplete,
         issue.priority,
@@ -179,23 +204,24 @@ fn turn(issue: &FlaggedIssue) -> (bool, u8, Timestamp, &IssueId) {
     )
 }
 
-/// How many issues of each mapping are in progress.
+/// Returns the number of issues in progress, by mapping.
 pub fn in_progress_counts<'i>(
-    view: &SchedulingState,
+    state: &SchedulingState,
     issues: impl Iterator<Item = &'i FlaggedIssue>,
 ) -> BTreeMap<TeamKey, u32> {
-    Slots::count(view, issues).0
+    Slots::count(state, issues).0
 }
 
-struct Verdict {
+/// Decision without the data of its issue.
+struct DecisionDraft {
     outcome: DecisionOutcome,
     reason: Option<WaitReason>,
     message: String,
     phase: Option<Phase>,
 }
 
-impl Verdict {
-    fn wait(reason: WaitReason, phase: Option<Phase>, message: String) -> Self {
+impl DecisionDraft {
+    fn waiting(reason: WaitReason, phase: Option<Phase>, message: String) -> Self {
         Self {
             outcome: DecisionOutcome::Waiting,
             reason: Some(reason),
@@ -204,7 +230,7 @@ impl Verdict {
         }
     }
 
-    fn rest(outcome: DecisionOutcome, message: &str) -> Self {
+    fn without_phase(outcome: DecisionOutcome, message: &str) -> Self {
         Self {
             outcome,
             reason: None,
@@ -226,17 +252,17 @@ impl Verdict {
     }
 }
 
-fn judge(view: &SchedulingState, slots: &mut Slots, issue: &FlaggedIssue) -> Verdict {
+fn decide_issue(state: &SchedulingState, slots: &mut Slots, issue: &FlaggedIssue) -> DecisionDraft {
     let (id, team) = (&issue.issue.id, &issue.team);
-    let mapping = view.mapping_of(issue);
+    let mapping = state.mapping_of(issue);
     let planning = mapping.is_some_and(|mapping| mapping.planning_enabled);
-    if view.active_issues.contains_key(id) || view.active_pull_request_issues.contains(id) {
-        return Verdict::rest(DecisionOutcome::InProgress, "A run is in progress.");
+    if state.active_issues.contains_key(id) || state.active_pull_request_issues.contains(id) {
+        return DecisionDraft::without_phase(DecisionOutcome::InProgress, "A run is in progress.");
     }
     let Some(phase) = issue.stage.required_phase(planning) else {
-        return at_rest(issue.stage);
+        return without_run(issue.stage);
     };
-    let wait = |reason, message| Verdict::wait(reason, Some(phase), message);
+    let wait = |reason, message| DecisionDraft::waiting(reason, Some(phase), message);
     let Some(mapping) = mapping else {
         return wait(
             WaitReason::NoMapping,
@@ -257,99 +283,104 @@ fn judge(view: &SchedulingState, slots: &mut Slots, issue: &FlaggedIssue) -> Ver
             format!("Blocked by {}, still open.", keys.join(", ")),
         );
     }
-    if view.parked_issues.contains(id) {
+    if state.parked_issues.contains(id) {
         return wait(
             WaitReason::Parked,
             "Parked after repeated failures. Unpark it to try again.".to_owned(),
         );
     }
-    if let Some(why) = view.ineligible.get(&(team.clone(), phase)) {
-        return wait(WaitReason::Ineligible, why.clone());
+    if let Some(message) = state.ineligible.get(&(team.clone(), phase)) {
+        return wait(WaitReason::Ineligible, message.clone());
     }
-    if view.issues_with_pending_effects.contains(id) {
-        return Verdict::rest(
+    if state.issues_with_pending_effects.contains(id) {
+        return DecisionDraft::without_phase(
             DecisionOutcome::InProgress,
             "The outcome of its last run is being posted.",
         );
     }
-    if view.deduped_issues.contains(id) {
+    if state.deduped_issues.contains(id) {
         return wait(
             WaitReason::Dedup,
             "Already dispatched recently. Waiting for the in-flight job.".to_owned(),
         );
     }
-    if let Some(told) = view.over_budget.get(team) {
-        return wait(WaitReason::Budget, told.clone());
+    if let Some(message) = state.over_budget.get(team) {
+        return wait(WaitReason::Budget, message.clone());
     }
-    if let Some(until) = view.model_limited_until.get(team) {
+    if let Some(until) = state.model_limited_until.get(team) {
         return wait(
             WaitReason::Quota,
-            format!("The model provider's usage limit is reached. It goes on at {until}."),
+            format!("The model provider's usage limit is reached. Runs resume at {until}."),
         );
     }
-    if let Some(until) = view.host_limited_until.get(team) {
+    if let Some(until) = state.host_limited_until.get(team) {
         return wait(
             WaitReason::Quota,
-            format!("The repository host takes no requests until {until}."),
+            format!("GitHub is rate limited until {until}."),
         );
     }
-    match slots.take(mapping) {
-        Ok(()) => Verdict {
+    match slots.try_take(mapping) {
+        Ok(()) => DecisionDraft {
             outcome: DecisionOutcome::Dispatched,
             reason: None,
             message: format!("Dispatched for {}.", phase.as_str()),
             phase: Some(phase),
         },
-        Err(taken) => wait(
+        Err(in_use) => wait(
             WaitReason::Concurrency,
             format!(
-                "{team} at concurrency cap ({taken}/{}). Waiting for a slot.",
+                "{team} at concurrency cap ({in_use}/{}). Waiting for a slot.",
                 mapping.max_in_progress
             ),
         ),
     }
 }
 
-fn at_rest(stage: Stage) -> Verdict {
+/// Returns the decision about an issue whose stage requires no run.
+fn without_run(stage: Stage) -> DecisionDraft {
     match stage {
-        Stage::PrOpened => Verdict::rest(DecisionOutcome::Done, "The pull request is open."),
-        Stage::PlanningFailed | Stage::ImplementationFailed => Verdict::rest(
+        Stage::PrOpened => {
+            DecisionDraft::without_phase(DecisionOutcome::Done, "The pull request is open.")
+        }
+        Stage::PlanningFailed | Stage::ImplementationFailed => DecisionDraft::without_phase(
             DecisionOutcome::Failed,
             "The run failed. Apply the trigger again to retry.",
         ),
         Stage::Planning | Stage::Implementing | Stage::Triggered | Stage::PlanComplete => {
-            Verdict::rest(
+            DecisionDraft::without_phase(
                 DecisionOutcome::InProgress,
-                "Its marker says that work is in progress.",
+                "Its marker shows that work is in progress.",
             )
         }
     }
 }
 
-/// Slots taken per mapping: issues that carry an in-progress marker and issues with an active job
-/// of ours, each counted once, so that a slow or lost marker never over-commits.
+/// Slots in use, by mapping: issues with an in-progress marker and issues with an active job, each
+/// counted once. A late or lost marker therefore never causes too many runs.
 struct Slots(BTreeMap<TeamKey, u32>);
 
 impl Slots {
-    fn count<'i>(view: &SchedulingState, issues: impl Iterator<Item = &'i FlaggedIssue>) -> Self {
+    /// Counts the slots in use.
+    fn count<'i>(state: &SchedulingState, issues: impl Iterator<Item = &'i FlaggedIssue>) -> Self {
         let marked = issues
             .filter(|issue| issue.stage.is_in_progress())
-            .filter(|issue| view.mapping_of(issue).is_some())
-            .filter(|issue| !view.active_issues.contains_key(&issue.issue.id))
+            .filter(|issue| state.mapping_of(issue).is_some())
+            .filter(|issue| !state.active_issues.contains_key(&issue.issue.id))
             .map(|issue| &issue.team);
-        let mut taken = BTreeMap::new();
-        for team in view.active_issues.values().chain(marked) {
-            *taken.entry(team.clone()).or_insert(0) += 1;
+        let mut in_use = BTreeMap::new();
+        for team in state.active_issues.values().chain(marked) {
+            *in_use.entry(team.clone()).or_insert(0) += 1;
         }
-        Self(taken)
+        Self(in_use)
     }
 
-    fn take(&mut self, mapping: &Mapping) -> Result<(), u32> {
-        let taken = self.0.entry(mapping.team_key.clone()).or_insert(0);
-        if *taken >= mapping.max_in_progress {
-            return Err(*taken);
+    /// Takes a slot of a mapping. Returns the number of slots in use if none is free.
+    fn try_take(&mut self, mapping: &Mapping) -> Result<(), u32> {
+        let in_use = self.0.entry(mapping.team_key.clone()).or_insert(0);
+        if *in_use >= mapping.max_in_progress {
+            return Err(*in_use);
         }
-        *taken += 1;
+        *in_use += 1;
         Ok(())
     }
 }

@@ -34,15 +34,15 @@ fn issue(number: u32, stage: Stage) -> FlaggedIssue {
     }
 }
 
-fn view(cap: u32) -> SchedulingState {
+fn state(cap: u32) -> SchedulingState {
     SchedulingState {
         mappings: BTreeMap::from([("ENG".into(), mapping("ENG", cap))]),
         ..SchedulingState::default()
     }
 }
 
-fn said(
-    view: &SchedulingState,
+fn rows_of(
+    state: &SchedulingState,
     issues: &[FlaggedIssue],
 ) -> Vec<(String, DecisionOutcome, Option<WaitReason>, String)> {
     let row = |(_, decision): (FlaggedIssue, Decision)| {
@@ -53,49 +53,51 @@ fn said(
             decision.message,
         )
     };
-    decide(view, issues.to_vec(), Timestamp::EPOCH)
+    decide(state, issues.to_vec(), Timestamp::EPOCH)
         .into_iter()
         .map(row)
         .collect()
 }
 
 #[test]
-fn work_on_a_pull_request_keeps_its_issue_from_running_and_takes_no_slot() {
-    let view = SchedulingState {
+fn work_on_a_pull_request_blocks_its_issue_and_takes_no_slot() {
+    let state = SchedulingState {
         active_pull_request_issues: BTreeSet::from([IssueId::from("id-1")]),
-        ..view(1)
+        ..state(1)
     };
     let issues = [issue(1, Stage::Triggered), issue(2, Stage::Triggered)];
-    let outcomes: Vec<DecisionOutcome> =
-        said(&view, &issues).into_iter().map(|row| row.1).collect();
+    let outcomes: Vec<DecisionOutcome> = rows_of(&state, &issues)
+        .into_iter()
+        .map(|row| row.1)
+        .collect();
     assert_eq!(
         outcomes,
         [DecisionOutcome::InProgress, DecisionOutcome::Dispatched]
     );
-    assert!(in_progress_counts(&view, [issue(1, Stage::PrOpened)].iter()).is_empty());
+    assert!(in_progress_counts(&state, [issue(1, Stage::PrOpened)].iter()).is_empty());
 }
 
 #[test]
-fn a_budget_and_a_provider_hold_back_only_what_would_run() {
+fn budget_and_provider_limits_only_affect_issues_that_would_run() {
     let until = Timestamp::parse("2026-12-01T00:00:00Z").unwrap();
-    let told = "ENG has used $2.00 of its budget of $1.00 for 2026-11.".to_owned();
+    let budget_message = "ENG has used $2.00 of its budget of $1.00 for 2026-11.".to_owned();
     let limited = SchedulingState {
         model_limited_until: BTreeMap::from([("ENG".into(), until)]),
-        ..view(3)
+        ..state(3)
     };
     let spent = SchedulingState {
-        over_budget: BTreeMap::from([("ENG".into(), told.clone())]),
+        over_budget: BTreeMap::from([("ENG".into(), budget_message.clone())]),
         ..limited.clone()
     };
     let issues = [issue(1, Stage::Triggered), issue(2, Stage::PrOpened)];
     let quota =
-        "The model provider's usage limit is reached. It goes on at 2026-12-01T00:00:00.000Z.";
-    // A budget lasts longer, so it is what is told of the two.
-    for (view, reason, message) in [
-        (spent, WaitReason::Budget, told.as_str()),
+        "The model provider's usage limit is reached. Runs resume at 2026-12-01T00:00:00.000Z.";
+    // The budget has precedence, because it lasts longer.
+    for (state, reason, message) in [
+        (spent, WaitReason::Budget, budget_message.as_str()),
         (limited, WaitReason::Quota, quota),
     ] {
-        let rows = said(&view, &issues);
+        let rows = rows_of(&state, &issues);
         assert_eq!(
             (rows[0].1, rows[0].2),
             (DecisionOutcome::Waiting, Some(reason))
@@ -106,7 +108,7 @@ fn a_budget_and_a_provider_hold_back_only_what_would_run() {
 }
 
 #[test]
-fn every_reason_is_told_in_its_words() {
+fn every_reason_has_its_message() {
     let id = || BTreeSet::from([IssueId::from("id-1")]);
     let mut other_team = issue(1, Stage::Triggered);
     other_team.team = "OPS".into();
@@ -115,7 +117,7 @@ fn every_reason_is_told_in_its_words() {
         key: "ENG-9".into(),
         title: "x".into(),
     }];
-    let mut paused = view(3);
+    let mut paused = state(3);
     if let Some(mapping) = paused.mappings.get_mut("ENG") {
         mapping.paused = true;
     }
@@ -129,20 +131,20 @@ fn every_reason_is_told_in_its_words() {
         (
             SchedulingState {
                 host_limited_until: BTreeMap::from([("ENG".into(), reset)]),
-                ..view(3)
+                ..state(3)
             },
             plain(),
             WaitReason::Quota,
-            "The repository host takes no requests until 2027-01-15T08:00:00.000Z.",
+            "GitHub is rate limited until 2027-01-15T08:00:00.000Z.",
         ),
         (
-            view(3),
+            state(3),
             other_team,
             WaitReason::NoMapping,
             "No mapping for team OPS. Add one in Projects.",
         ),
         (
-            view(0),
+            state(0),
             plain(),
             WaitReason::Concurrency,
             "ENG at concurrency cap (0/0). Waiting for a slot.",
@@ -150,14 +152,14 @@ fn every_reason_is_told_in_its_words() {
         (
             SchedulingState {
                 deduped_issues: id(),
-                ..view(3)
+                ..state(3)
             },
             plain(),
             WaitReason::Dedup,
             "Already dispatched recently. Waiting for the in-flight job.",
         ),
         (
-            view(3),
+            state(3),
             blocked,
             WaitReason::Blocked,
             "Blocked by ENG-9, still open.",
@@ -166,7 +168,7 @@ fn every_reason_is_told_in_its_words() {
         (
             SchedulingState {
                 parked_issues: id(),
-                ..view(3)
+                ..state(3)
             },
             plain(),
             WaitReason::Parked,
@@ -175,16 +177,16 @@ fn every_reason_is_told_in_its_words() {
         (
             SchedulingState {
                 ineligible: no_callback,
-                ..view(3)
+                ..state(3)
             },
             plain(),
             WaitReason::Ineligible,
             "No runner.",
         ),
     ];
-    for (view, issue, reason, message) in rows {
+    for (state, issue, reason, message) in rows {
         assert_eq!(
-            said(&view, &[issue]),
+            rows_of(&state, &[issue]),
             [(
                 "ENG-1".to_owned(),
                 DecisionOutcome::Waiting,
@@ -205,7 +207,7 @@ fn planned_issues_come_first_then_urgent_then_old() {
         urgent,
         issue(9, Stage::PlanComplete),
     ];
-    let keys: Vec<String> = said(&view(9), &order)
+    let keys: Vec<String> = rows_of(&state(9), &order)
         .into_iter()
         .map(|row| row.0)
         .collect();
@@ -214,15 +216,15 @@ fn planned_issues_come_first_then_urgent_then_old() {
 
 #[test]
 fn markers_and_jobs_share_the_cap_and_an_issue_counts_once() {
-    let mut view = view(3);
-    view.active_issues.insert("id-1".into(), "ENG".into());
-    view.active_issues.insert("id-2".into(), "ENG".into());
+    let mut state = state(3);
+    state.active_issues.insert("id-1".into(), "ENG".into());
+    state.active_issues.insert("id-2".into(), "ENG".into());
     let issues = [
         issue(1, Stage::Implementing),
         issue(3, Stage::Implementing),
         issue(4, Stage::Triggered),
     ];
-    let last = said(&view, &issues).pop();
+    let last = rows_of(&state, &issues).pop();
     assert_eq!(
         last.map(|row| row.3).as_deref(),
         Some("ENG at concurrency cap (3/3). Waiting for a slot.")
@@ -230,11 +232,11 @@ fn markers_and_jobs_share_the_cap_and_an_issue_counts_once() {
 }
 
 #[test]
-fn an_issue_that_is_owed_an_effect_is_not_dispatched_again() {
-    let mut view = view(3);
-    view.issues_with_pending_effects.insert("id-1".into());
+fn an_issue_with_a_pending_effect_is_not_dispatched() {
+    let mut state = state(3);
+    state.issues_with_pending_effects.insert("id-1".into());
     assert_eq!(
-        said(&view, &[issue(1, Stage::Triggered)])[0].1,
+        rows_of(&state, &[issue(1, Stage::Triggered)])[0].1,
         DecisionOutcome::InProgress
     );
 }
@@ -274,13 +276,13 @@ fn ids(numbers: Vec<u32>) -> BTreeSet<IssueId> {
 
 proptest! {
     #[test]
-    fn no_decision_breaks_a_rule(
+    fn decisions_keep_the_rules(
         issues in prop::collection::vec(any_issue(), 0..40),
         cap in 0u32..6,
         active in prop::collection::vec(0u32..40, 0..6),
         deduped in prop::collection::vec(0u32..40, 0..6),
         parked in prop::collection::vec(0u32..40, 0..6),
-        owed in prop::collection::vec(0u32..40, 0..6),
+        pending in prop::collection::vec(0u32..40, 0..6),
         paused in prop::bool::weighted(0.2),
         seed in any::<u64>(),
     ) {
@@ -289,33 +291,33 @@ proptest! {
             unique.insert(issue.issue.id.clone(), issue);
         }
         let issues: Vec<FlaggedIssue> = unique.into_values().collect();
-        let mut view = view(cap);
-        view.mappings.values_mut().for_each(|mapping| mapping.paused = paused);
-        view.active_issues = ids(active).into_iter().map(|id| (id, "ENG".into())).collect();
-        (view.deduped_issues, view.parked_issues, view.issues_with_pending_effects) = (ids(deduped), ids(parked), ids(owed));
-        let decided = decide(&view, issues.clone(), Timestamp::EPOCH);
+        let mut state = state(cap);
+        state.mappings.values_mut().for_each(|mapping| mapping.paused = paused);
+        state.active_issues = ids(active).into_iter().map(|id| (id, "ENG".into())).collect();
+        (state.deduped_issues, state.parked_issues, state.issues_with_pending_effects) = (ids(deduped), ids(parked), ids(pending));
+        let decided = decide(&state, issues.clone(), Timestamp::EPOCH);
 
         prop_assert_eq!(decided.len(), issues.len());
         let dispatched = decided.iter().filter(|(_, decision)| decision.outcome == DecisionOutcome::Dispatched);
-        let mut taken = view.active_issues.len();
-        taken += issues.iter().filter(|i| i.stage.is_in_progress() && i.team.as_str() == "ENG" && !view.active_issues.contains_key(&i.issue.id)).count();
+        let mut taken = state.active_issues.len();
+        taken += issues.iter().filter(|i| i.stage.is_in_progress() && i.team.as_str() == "ENG" && !state.active_issues.contains_key(&i.issue.id)).count();
         for (issue, _) in dispatched {
             taken += 1;
             prop_assert!(taken <= cap as usize, "over the cap");
             let id = &issue.issue.id;
-            let held = view.active_issues.contains_key(id) || view.deduped_issues.contains(id) || view.parked_issues.contains(id) || view.issues_with_pending_effects.contains(id);
-            prop_assert!(!held && !paused);
+            let is_excluded = state.active_issues.contains_key(id) || state.deduped_issues.contains(id) || state.parked_issues.contains(id) || state.issues_with_pending_effects.contains(id);
+            prop_assert!(!is_excluded && !paused);
             prop_assert!(issue.open_blockers.is_empty() && issue.team.as_str() == "ENG");
         }
-        // A page that was read twice shows an issue twice.
+        // A page that is read twice returns its issues twice.
         let mut shuffled: Vec<FlaggedIssue> = issues.iter().chain(&issues[..issues.len() / 2]).cloned().collect();
         fastrand::Rng::with_seed(seed).shuffle(&mut shuffled);
-        prop_assert_eq!(decide(&view, shuffled, Timestamp::EPOCH), decided);
+        prop_assert_eq!(decide(&state, shuffled, Timestamp::EPOCH), decided);
     }
 }
 
 #[test]
-fn an_issue_runs_by_a_mapping_of_its_own_system_only() {
+fn an_issue_needs_a_mapping_of_its_system() {
     let of_jira = Mapping {
         ticketing: mapping::TicketingConfig::Jira {
             jql: "project = ENG".into(),
@@ -325,7 +327,7 @@ fn an_issue_runs_by_a_mapping_of_its_own_system_only() {
         },
         ..mapping("ENG", 1)
     };
-    let view = SchedulingState {
+    let state = SchedulingState {
         mappings: BTreeMap::from([("ENG".into(), of_jira)]),
         ..SchedulingState::default()
     };
@@ -339,12 +341,15 @@ fn an_issue_runs_by_a_mapping_of_its_own_system_only() {
         issue(2, Stage::Triggered),
         in_jira(3),
     ];
-    let outcomes: Vec<_> = said(&view, &issues).into_iter().map(|row| row.2).collect();
+    let outcomes: Vec<_> = rows_of(&state, &issues)
+        .into_iter()
+        .map(|row| row.2)
+        .collect();
     assert_eq!(outcomes, [None, Some(WaitReason::NoMapping), None]);
     assert!(
-        said(&view, &issues)
+        rows_of(&state, &issues)
             .iter()
             .any(|row| row.1 == DecisionOutcome::Dispatched)
     );
-    assert!(in_progress_counts(&view, issues.iter()).is_empty());
+    assert!(in_progress_counts(&state, issues.iter()).is_empty());
 }

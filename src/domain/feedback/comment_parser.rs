@@ -1,15 +1,15 @@
-//! How the text of a remark is built: commands, marks, headings, lists of things to do, and the signs
-//! by which its author says that nothing needs to be done.
+//! Parser of review comments: commands, labels, headings, task lists, and marks for optional
+//! comments.
 
 use super::IgnoreReason;
 
-/// Begins a comment that asks for a run. (spec: *What the service does*)
+/// Start of a comment that requests a run. See docs/behaviour.md#gap-fill-runs.
 const COMMAND: &str = "/agent-implement";
 
-/// Begins the markers in everything we write on a pull request.
+/// Start of the markers in all texts that the service or a run writes on a pull request.
 const OWN_MARKER: &str = "<!-- agent-implement";
 
-/// Headings above what must be changed.
+/// Headings of sections that request changes.
 const BLOCKING_HEADINGS: &[&str] = &[
     "action items",
     "action required",
@@ -30,20 +30,20 @@ const BLOCKING_HEADINGS: &[&str] = &[
     "todo",
 ];
 
-/// Marks in front of what must be changed.
-const BLOCKING_MARKS: &[&str] = &["blocker", "blocking", "must fix", "must-fix"];
+/// Labels of text that requests changes.
+const BLOCKING_LABELS: &[&str] = &["blocker", "blocking", "must fix", "must-fix"];
 
-/// What people write where nothing is to be told.
-const NOTHING: &[&str] = &["", "-", "n/a", "na", "nil", "no", "none", "nothing"];
+/// Texts of an empty section.
+const EMPTY_TEXTS: &[&str] = &["", "-", "n/a", "na", "nil", "no", "none", "nothing"];
 
 /// Words that make the line above a list a request.
-const REQUESTS: &[&str] = &[
+const REQUEST_WORDS: &[&str] = &[
     "address", "change", "changes", "fix", "must", "need", "needs", "please", "required", "should",
     "todo",
 ];
 
-/// Words that take a request back.
-const WAIVERS: &[&str] = &[
+/// Words that turn a request into an option.
+const WAIVER_WORDS: &[&str] = &[
     "consider",
     "could",
     "future",
@@ -57,7 +57,7 @@ const WAIVERS: &[&str] = &[
     "optionally",
 ];
 
-/// Labels that say that a remark may be left alone.
+/// Labels of optional comments.
 const OPTIONAL_LABELS: &[&str] = &[
     "chore (non-blocking)",
     "fyi",
@@ -73,8 +73,9 @@ const OPTIONAL_LABELS: &[&str] = &[
     "thought",
 ];
 
-/// Words that praise or agree; a remark of nothing but these and [`FILLERS`] asks for nothing.
-const PRAISES: &[&str] = &[
+/// Words that praise or agree. A comment that contains only these and [`FILLER_WORDS`] requests
+/// nothing.
+const PRAISE_WORDS: &[&str] = &[
     "ack",
     "agree",
     "agreed",
@@ -107,45 +108,49 @@ const PRAISES: &[&str] = &[
     "yes",
 ];
 
-const FILLERS: &[&str] = &[
+/// Words that may stand beside praise.
+const FILLER_WORDS: &[&str] = &[
     "1", "a", "all", "and", "approach", "are", "catch", "change", "changes", "code", "for", "here",
     "i", "idea", "is", "it", "job", "like", "looks", "makes", "me", "much", "my", "now", "of",
     "one", "point", "really", "same", "sense", "so", "solution", "sounds", "that", "the", "these",
     "this", "those", "to", "too", "touch", "very", "was", "well", "work", "you", "your",
 ];
 
-/// The instruction of a comment that asks for a run; none when it is no such comment.
+/// Returns the instruction of a command. `None` if the comment is not a command.
 pub fn parse_command(body: &str) -> Option<String> {
     let rest = body.strip_prefix(COMMAND)?;
     let is_word = rest.chars().next().is_none_or(char::is_whitespace);
     is_word.then(|| rest.trim().to_owned())
 }
 
-/// Whether a text is one of ours: whatever a run or the service writes carries a marker.
+/// Returns whether the service or a run wrote the text: it contains a marker.
 pub(super) fn is_own_comment(body: &str) -> bool {
     body.lines().any(|line| line.starts_with(OWN_MARKER))
 }
 
-/// Whether a remark's first line carries a mark that its author uses for what must be mended. Words
-/// further down are no mark: "not blocking" would be one.
+/// Returns whether the first line of a comment marks it as blocking. Later lines are ignored,
+/// because "not blocking" would match.
 pub fn is_marked_blocking(body: &str) -> bool {
     let first = body.lines().map(str::trim).find(|line| !line.is_empty());
     let first = first.unwrap_or_default();
-    let words = first.replace(['*', '_', '`'], "").to_lowercase();
-    let words = words.trim_start_matches(|c: char| !c.is_alphanumeric());
-    let graded = words.strip_prefix("severity:").map(|grade| {
-        let grade = grade.trim_start_matches(|c: char| !c.is_alphanumeric());
+    let text = first.replace(['*', '_', '`'], "").to_lowercase();
+    let text = text.trim_start_matches(|c: char| !c.is_alphanumeric());
+    let is_severe = text.strip_prefix("severity:").map(|severity| {
+        let severity = severity.trim_start_matches(|c: char| !c.is_alphanumeric());
         ["major", "high", "critical", "blocker"]
             .iter()
-            .any(|worst| grade.starts_with(worst))
+            .any(|level| severity.starts_with(level))
     });
-    first.contains(['🔴', '🟠']) || words.starts_with("blocking:") || graded == Some(true)
+    first.contains(['🔴', '🟠']) || text.starts_with("blocking:") || is_severe == Some(true)
 }
 
-/// Why a remark at a line may be left alone, if it may.
+/// Returns the reason why a comment at a line can be ignored, if any.
 pub(super) fn ignore_reason(body: &str) -> Option<IgnoreReason> {
     let lines = own_lines(body);
-    let first = lines.first().map(|line| plain(line)).unwrap_or_default();
+    let first = lines
+        .first()
+        .map(|line| normalize(line))
+        .unwrap_or_default();
     if body.trim_start().starts_with(['🟡', '🟣', '🟢']) || is_labelled_optional(&first) {
         return Some(IgnoreReason::Nit);
     }
@@ -169,7 +174,7 @@ fn is_labelled_optional(first: &str) -> bool {
             let ends = matches!(next, None | Some(':' | ')' | ']' | ',' | ';'))
                 || rest.trim_start().starts_with(['-', '–', '—'])
                     && next.is_some_and(char::is_whitespace);
-            // "Nit" is no word of any sentence about code.
+            // "Nit" has no other meaning in a sentence about code.
             ends || (optional.starts_with("nit") && next.is_some_and(char::is_whitespace))
         })
     })
@@ -181,16 +186,17 @@ fn is_praise(text: &str) -> bool {
         .split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty())
         .collect();
-    let known = |word: &&str| PRAISES.contains(word) || FILLERS.contains(word);
-    let praises = words.iter().any(|word| PRAISES.contains(word));
+    let is_praise_or_filler =
+        |word: &&str| PRAISE_WORDS.contains(word) || FILLER_WORDS.contains(word);
+    let has_praise = words.iter().any(|word| PRAISE_WORDS.contains(word));
     let is_question = text.contains('?');
-    // Without a word it is a sign of approval, or a sigh.
+    // Text without words is an emoji.
     words.is_empty() && !is_question
-        || praises && !is_question && words.len() <= 20 && words.iter().all(known)
+        || has_praise && !is_question && words.len() <= 20 && words.iter().all(is_praise_or_filler)
 }
 
-/// Whether a text holds something to be done: an open task, a mark or a heading of what blocks, or a
-/// list below a request.
+/// Returns whether a text requests changes: an open task, a blocking label or heading, or a list
+/// below a request.
 pub(super) fn is_actionable(body: &str) -> bool {
     let lines = own_lines(body);
     lines.iter().enumerate().any(|(at, line)| {
@@ -202,7 +208,7 @@ pub(super) fn is_actionable(body: &str) -> bool {
     })
 }
 
-/// A text's own lines: no quotations, no code, nothing that is not shown.
+/// Returns the visible lines written by the author: without quotations, code and HTML comments.
 fn own_lines(body: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let (mut fence, mut hidden) = (None::<&str>, false);
@@ -216,9 +222,9 @@ fn own_lines(body: &str) -> Vec<String> {
             (Some(_), _) => {}
             (None, Some(found)) => fence = Some(found),
             (None, None) => {
-                let shown = shown(trimmed, &mut hidden);
-                if !shown.trim().is_empty() && !trimmed.starts_with('>') {
-                    lines.push(shown.trim().to_owned());
+                let visible = without_html_comments(trimmed, &mut hidden);
+                if !visible.trim().is_empty() && !trimmed.starts_with('>') {
+                    lines.push(visible.trim().to_owned());
                 }
             }
         }
@@ -226,31 +232,31 @@ fn own_lines(body: &str) -> Vec<String> {
     lines
 }
 
-/// A line without its HTML comments, which may go on over lines.
-fn shown(line: &str, hidden: &mut bool) -> String {
-    let (mut shown, mut rest) = (String::new(), line);
+/// Removes HTML comments from a line. `hidden` carries an open comment to the next line.
+fn without_html_comments(line: &str, hidden: &mut bool) -> String {
+    let (mut visible, mut rest) = (String::new(), line);
     while !rest.is_empty() {
-        let (mark, other) = if *hidden {
+        let (delimiter, is_hidden) = if *hidden {
             ("-->", true)
         } else {
             ("<!--", false)
         };
-        let (before, after) = match rest.split_once(mark) {
+        let (before, after) = match rest.split_once(delimiter) {
             Some((before, after)) => (before, Some(after)),
             None => (rest, None),
         };
-        if !other {
-            shown.push_str(before);
+        if !is_hidden {
+            visible.push_str(before);
         }
         let Some(after) = after else { break };
         *hidden = !*hidden;
         rest = after;
     }
-    shown
+    visible
 }
 
-/// In lower case, without emphasis and what stands before the first word.
-fn plain(line: &str) -> String {
+/// Returns a line in lower case, without emphasis and without characters before the first word.
+fn normalize(line: &str) -> String {
     let text = line.replace(['*', '_', '`'], "").to_lowercase();
     let leading = |c: char| !c.is_alphanumeric() && !matches!(c, '[' | '(');
     text.trim_start_matches(leading).trim_end().to_owned()
@@ -276,37 +282,38 @@ fn task(line: &str) -> Option<&str> {
 
 fn is_open_task(line: &str) -> bool {
     let text = task(line).and_then(|task| task.strip_prefix(" ] "));
-    text.is_some_and(|text| !is_labelled_optional(&plain(text)))
+    text.is_some_and(|text| !is_labelled_optional(&normalize(text)))
 }
 
 fn is_closed_task(line: &str) -> bool {
     task(line).is_some_and(|task| task.to_lowercase().starts_with("x]"))
 }
 
-/// As in "Blocking: …", "issue (blocking): …", "\[blocking\] …" and "🔴 …".
+/// Returns whether a line has a blocking label, such as "Blocking: …", "issue (blocking): …",
+/// "\[blocking\] …" and "🔴 …".
 fn is_marked(line: &str) -> bool {
     let bare = line.trim_start_matches(['-', '*', '+', ' ']);
     if bare.starts_with(['🔴', '🟠']) {
         return true;
     }
-    let text = plain(line);
-    let told = |rest: &str| !is_nothing(rest);
+    let text = normalize(line);
+    let has_text = |rest: &str| !is_empty_text(rest);
     if let Some(rest) = text.strip_prefix('[') {
         let tagged = rest.split_once(']');
         return tagged
-            .is_some_and(|(tag, rest)| BLOCKING_MARKS.contains(&tag.trim()) && told(rest));
+            .is_some_and(|(tag, rest)| BLOCKING_LABELS.contains(&tag.trim()) && has_text(rest));
     }
     let Some((label, rest)) = text.split_once(':') else {
         return false;
     };
     let label = label.trim();
     let decorated = label.ends_with("(blocking)") && !label.contains("not");
-    (BLOCKING_MARKS.contains(&label) || decorated) && told(rest)
+    (BLOCKING_LABELS.contains(&label) || decorated) && has_text(rest)
 }
 
-fn is_nothing(text: &str) -> bool {
+fn is_empty_text(text: &str) -> bool {
     let text = text.trim().trim_end_matches(['.', '!']).trim();
-    NOTHING.contains(&text)
+    EMPTY_TEXTS.contains(&text)
 }
 
 fn heading(line: &str) -> Option<String> {
@@ -320,8 +327,8 @@ fn heading(line: &str) -> Option<String> {
     if !line.starts_with('#') && !is_bold {
         return None;
     }
-    let title = plain(line);
-    // A count may stand behind it.
+    let title = normalize(line);
+    // Drops a trailing count.
     let title = title.split(['(', ':']).next().unwrap_or_default();
     let title = title.trim_end_matches(|c: char| !c.is_alphabetic());
     Some(title.replace('-', " "))
@@ -331,17 +338,17 @@ fn is_blocking_heading(line: &str) -> bool {
     heading(line).is_some_and(|title| BLOCKING_HEADINGS.contains(&title.as_str()))
 }
 
-/// Whether anything is told before the next heading.
+/// Returns whether the section contains text before the next heading.
 fn has_content(below: &[String]) -> bool {
     let section = below.iter().take_while(|line| heading(line).is_none());
-    let mut told = section.filter(|line| !is_closed_task(line));
-    told.any(|line| !is_nothing(&plain(line)))
+    let mut open_lines = section.filter(|line| !is_closed_task(line));
+    open_lines.any(|line| !is_empty_text(&normalize(line)))
 }
 
 fn is_request(line: &str) -> bool {
-    let text = plain(line);
+    let text = normalize(line);
     let words: Vec<&str> = text.split(|c: char| !c.is_alphanumeric()).collect();
     text.ends_with(':')
-        && words.iter().any(|word| REQUESTS.contains(word))
-        && !words.iter().any(|word| WAIVERS.contains(word))
+        && words.iter().any(|word| REQUEST_WORDS.contains(word))
+        && !words.iter().any(|word| WAIVER_WORDS.contains(word))
 }

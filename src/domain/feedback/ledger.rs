@@ -1,4 +1,4 @@
-//! What has been said about a pull request, what became of it, and whose turn it is on its branch.
+//! Findings and commands on a pull request, and the decision about the next run on its branch.
 
 use std::time::Duration;
 
@@ -11,60 +11,69 @@ use crate::job::{Job, JobKind, JobState};
 use crate::limits;
 use crate::time::Timestamp;
 
-/// Ends feedback that was cut.
-const CUT_MARK: &str = "\n[… cut here]";
+/// End of a truncated finding.
+const TRUNCATION_MARK: &str = "\n[… truncated]";
 
-/// Feedback that asks for more work. Its row is kept after it is dealt with: nothing is asked of a
-/// run twice.
+/// Review comment that requests changes, and its state. It is kept after it was resolved, so that
+/// it is never passed to a run again.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReviewFinding {
+    /// Review comment.
     #[serde(rename = "remark")]
     pub comment: ReviewComment,
+    /// Time at which the service first saw it.
     pub seen_at: Timestamp,
+    /// State.
     pub state: ReviewFindingState,
-    /// Follow-ups that were given it so far.
+    /// Number of follow-up runs that got this finding.
     #[serde(default)]
     pub attempts: u32,
 }
 
+/// State of a review finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum ReviewFindingState {
-    /// What its author may do is not known yet.
+    /// New: the permissions of its author were not looked up yet.
     New,
-    /// It waits for a follow-up.
+    /// Waiting for a follow-up run.
     Open,
-    /// A follow-up is at it.
+    /// A follow-up run works on it.
     #[serde(rename = "taken")]
     InProgress {
+        /// Job of the run.
         job: JobId,
     },
+    /// A follow-up run resolved it.
     Resolved {
+        /// Job of the run.
         job: JobId,
     },
-    /// It was taken back, or its pull request is closed.
+    /// Withdrawn, or its pull request was closed.
     Withdrawn,
-    /// Too many follow-ups failed over it.
+    /// Too many follow-up runs failed to resolve it.
     #[serde(rename = "given-up")]
     Abandoned,
 }
 
 impl ReviewFinding {
-    pub fn new(remark: ReviewComment, now: Timestamp) -> Self {
-        let body = comments::strip_invisible_chars(&remark.body);
-        let body = comments::truncate(body.trim(), limits::MAX_FINDING_BYTES, CUT_MARK);
+    /// Creates a finding in the state [`ReviewFindingState::New`]. Its text is cleaned and
+    /// truncated.
+    pub fn new(comment: ReviewComment, now: Timestamp) -> Self {
+        let body = comments::strip_invisible_chars(&comment.body);
+        let body = comments::truncate(body.trim(), limits::MAX_FINDING_BYTES, TRUNCATION_MARK);
         Self {
-            comment: ReviewComment { body, ..remark },
+            comment: ReviewComment { body, ..comment },
             seen_at: now,
             state: ReviewFindingState::New,
             attempts: 0,
         }
     }
 
-    /// Whether something is still to be done about it.
+    /// Returns whether the finding is new, open or in progress.
     pub fn is_unresolved(&self) -> bool {
         match self.state {
             ReviewFindingState::New
@@ -76,7 +85,7 @@ impl ReviewFinding {
         }
     }
 
-    /// Whether it waits for a follow-up, or for its author to be looked up.
+    /// Returns whether the finding waits for a follow-up run or for the lookup of its author.
     pub fn is_waiting(&self) -> bool {
         matches!(
             self.state,
@@ -84,13 +93,13 @@ impl ReviewFinding {
         )
     }
 
-    /// After the follow-up that had taken it.
+    /// Returns the finding after the end of the follow-up run that worked on it.
     pub fn with_follow_up_result(mut self, job: &Job) -> Self {
         self.state = match job.state {
             JobState::Completed => ReviewFindingState::Resolved {
                 job: job.id.clone(),
             },
-            // The provider had no room for it: that says nothing about the feedback.
+            // The usage limit was reached. This is not a failed attempt at the finding.
             _ if job.resumes_at.is_some() => {
                 self.attempts = self.attempts.saturating_sub(1);
                 ReviewFindingState::Open
@@ -102,48 +111,58 @@ impl ReviewFinding {
     }
 }
 
-/// A run that somebody asked for in a comment.
+/// Command in a comment that requests a run.
 ///
-/// Two may tell of one comment: the host's webhook and the repository's own workflow, which does not
-/// say which comment it was. Each is noted, so that a comment is one run and two comments are two.
+/// Two sources can report the same comment: the webhook of the host, and the repository's workflow,
+/// which does not send the id of the comment. Both are recorded, so that one comment starts one run
+/// and two comments start two.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CommentCommand {
-    /// The host's number of the comment, once the webhook has told it.
+    /// Id of the comment at the host. Set when the webhook reports it.
     #[serde(rename = "comment", default)]
     pub comment_id: Option<u64>,
-    /// Who asked. None when the workflow did, which has looked at what they may do.
+    /// Login of the author. `None` if only the workflow reported the comment. The workflow checks
+    /// the permissions of the author.
     #[serde(rename = "by", default)]
     pub author: Option<String>,
+    /// Text after the command.
     #[serde(default)]
     pub instruction: Option<String>,
+    /// Time of the first report.
     #[serde(rename = "askedAt")]
     pub requested_at: Timestamp,
-    /// Whether the repository's workflow has told of it.
+    /// Whether the repository's workflow reported the command.
     #[serde(rename = "byWorkflow", default)]
     pub reported_by_workflow: bool,
+    /// State.
     pub state: CommentCommandState,
 }
 
+/// State of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum CommentCommandState {
+    /// Waiting for its run.
     Waiting,
+    /// Its run was dispatched.
     Started {
+        /// Job of the run.
         job: JobId,
     },
-    /// Its author was told that no run is started for it; it is kept, so that it is not heard again.
+    /// Refused, and its author was informed. It is kept so that a second report is recognized.
     Refused,
 }
 
 impl CommentCommand {
+    /// Returns whether the command waits for its run.
     pub fn is_waiting(&self) -> bool {
         self.state == CommentCommandState::Waiting
     }
 
-    /// Whether the other messenger, speaking of this instruction now, means this one.
+    /// Returns whether a report of this instruction from the other source means the same command.
     pub fn is_same_request(&self, instruction: Option<&str>, now: Timestamp) -> bool {
         let fold = |text: Option<&str>| -> Vec<String> {
             let words = text.unwrap_or_default().split_whitespace();
@@ -155,35 +174,43 @@ impl CommentCommand {
     }
 }
 
-/// What is known of a pull request beside its jobs.
+/// Stored data of a pull request beside its jobs.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PullRequestRecord {
+    /// Status at the host.
     #[serde(rename = "standing", default)]
     pub status: PullRequestStatus,
-    /// As the host last told.
+    /// Draft flag in the last report of the host.
     #[serde(default)]
     pub draft: Option<bool>,
-    /// Until when people have been told that automatic follow-ups pause.
+    /// End of the pause of automatic follow-up runs that was announced on the pull request.
     #[serde(rename = "toldUntil", default)]
     pub pause_notified_until: Option<Timestamp>,
 }
 
+/// Status of a pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum PullRequestStatus {
+    /// Open.
     #[default]
     Open,
+    /// Closed without a merge.
     Closed,
+    /// Merged.
     Merged {
+        /// SHA of the merge commit.
         commit: String,
+        /// Time of the merge.
         at: Timestamp,
     },
 }
 
 impl PullRequestStatus {
+    /// Returns the name in the API.
     pub fn as_str(&self) -> &'static str {
         match self {
             PullRequestStatus::Open => "open",
@@ -193,17 +220,19 @@ impl PullRequestStatus {
     }
 }
 
-/// How fast and how often follow-ups come.
+/// Rate of automatic follow-up runs.
 #[derive(Debug, Clone, Copy)]
 pub struct FollowUpPolicy {
-    /// For how long must nothing new have been said?
+    /// Time without new feedback before a follow-up run starts. Default 30 seconds.
     pub quiet_period: Duration,
-    /// After how long is there a follow-up although more is being said?
+    /// Maximum time between the first feedback and the follow-up run, even if more feedback
+    /// arrives. Default 5 minutes.
     pub max_wait: Duration,
-    /// How long after a failed follow-up does the next one come?
+    /// Time between a failed follow-up run and the next. Default 10 minutes.
     pub failure_backoff: Duration,
-    /// How many follow-ups in [`Pace::window`]?
+    /// Maximum number of follow-up runs in [`FollowUpPolicy::window`]. Default 4.
     pub max_follow_ups: usize,
+    /// Period of [`FollowUpPolicy::max_follow_ups`]. Default 24 hours.
     pub window: Duration,
 }
 
@@ -219,21 +248,25 @@ impl Default for FollowUpPolicy {
     }
 }
 
-/// Whose turn it is on the branch of a pull request.
+/// Next run on the branch of a pull request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextPullRequestRun {
-    /// Nobody's: nothing waits, a run is at work, or it is not yet time.
+    /// No run: nothing waits, a run is active, or the wait is not over.
     NotDue,
+    /// A run for the oldest waiting command.
     Command,
+    /// A follow-up run for the waiting findings.
     FollowUp,
-    /// The budget is spent until then.
+    /// No run: the limit of follow-up runs is reached until this time.
     LimitReached(Timestamp),
 }
 
-/// Decides whose turn it is. `jobs` are the jobs of the pull request, `is_busy` says whether any run
-/// is at work on its branch. What people ask for outright goes first, and counts against nothing.
+/// Decides which run on the branch of a pull request is next.
+///
+/// `jobs` are the jobs of the pull request. `is_busy` states whether any run is active on its
+/// branch. Commands come before findings and do not count against the limit.
 pub fn next_pull_request_run(
-    pace: &FollowUpPolicy,
+    policy: &FollowUpPolicy,
     is_busy: bool,
     jobs: &[Job],
     findings: &[ReviewFinding],
@@ -254,56 +287,56 @@ pub fn next_pull_request_run(
     let (Some(first), Some(last)) = (seen.iter().min(), seen.iter().max()) else {
         return NextPullRequestRun::NotDue;
     };
-    let is_quiet = now.since(*last) >= pace.quiet_period || now.since(*first) >= pace.max_wait;
+    let is_quiet = now.since(*last) >= policy.quiet_period || now.since(*first) >= policy.max_wait;
     let follow_ups = || jobs.iter().filter(|job| job.kind == JobKind::FollowUp);
-    let has_paused = follow_ups()
+    let backoff_elapsed = follow_ups()
         .next_back()
         .filter(|job| job.state != JobState::Completed)
         .and_then(|job| job.finished_at)
-        .is_none_or(|failed_at| now.since(failed_at) >= pace.failure_backoff);
-    if !is_quiet || !has_paused {
+        .is_none_or(|failed_at| now.since(failed_at) >= policy.failure_backoff);
+    if !is_quiet || !backoff_elapsed {
         return NextPullRequestRun::NotDue;
     }
     let mut recent: Vec<Timestamp> = follow_ups()
         .filter(|job| job.resumes_at.is_none())
         .map(|job| job.reserved_at)
-        .filter(|at| now.since(*at) < pace.window)
+        .filter(|at| now.since(*at) < policy.window)
         .collect();
     recent.sort();
-    match recent.len().checked_sub(pace.max_follow_ups) {
-        Some(surplus) => NextPullRequestRun::LimitReached(recent[surplus] + pace.window),
+    match recent.len().checked_sub(policy.max_follow_ups) {
+        Some(excess) => NextPullRequestRun::LimitReached(recent[excess] + policy.window),
         None => NextPullRequestRun::FollowUp,
     }
 }
 
-/// What a follow-up is told of feedback, and how many of the findings that is: those that do not fit
-/// wait for the next.
+/// Formats findings for a follow-up run. Returns the text and the number of findings in it.
+/// Findings that do not fit wait for the next run.
 pub fn format_findings(findings: &[&ReviewFinding]) -> (String, usize) {
-    let (mut told, mut count) = (String::new(), 0);
+    let (mut text, mut count) = (String::new(), 0);
     for finding in findings {
-        let line = line(count + 1, &finding.comment);
-        if count > 0 && told.len() + line.len() > limits::MAX_FINDINGS_BYTES {
+        let entry = format_finding(count + 1, &finding.comment);
+        if count > 0 && text.len() + entry.len() > limits::MAX_FINDINGS_BYTES {
             break;
         }
-        told.push_str(&line);
+        text.push_str(&entry);
         count += 1;
     }
-    (told.trim_end().to_owned(), count)
+    (text.trim_end().to_owned(), count)
 }
 
-fn line(number: usize, remark: &ReviewComment) -> String {
-    let place = match (&remark.path, remark.line) {
+fn format_finding(number: usize, comment: &ReviewComment) -> String {
+    let location = match (&comment.path, comment.line) {
         (Some(path), Some(line)) => format!(", at {path}:{line}"),
         (Some(path), None) => format!(", at {path}"),
         (None, _) => String::new(),
     };
-    let body = match remark.body.trim() {
-        "" => "Requests changes; what they are stands in the remarks at the lines.",
+    let body = match comment.body.trim() {
+        "" => "Requests changes. The review comments at the lines contain the details.",
         body => body,
     };
-    let who = comments::strip_invisible_chars(remark.author.name());
+    let author = comments::strip_invisible_chars(comment.author.name());
     format!(
-        "{number}. By {who}{}:\n{body}\n\n",
-        comments::strip_invisible_chars(&place)
+        "{number}. By {author}{}:\n{body}\n\n",
+        comments::strip_invisible_chars(&location)
     )
 }

@@ -1,8 +1,8 @@
-//! What people say about a pull request of ours, and what of it asks for more work.
+//! Feedback on pull requests of the service, and its classification.
 //!
-//! [`judge`] looks at one remark by itself: who said it in which way, and how its text is built. Who
-//! its author is to the repository is asked elsewhere. A verdict, a mark, a heading, a list of things
-//! to do are signs; words alone are none, because "not blocking" holds one, too. (facts of the hosts)
+//! [`classify`] classifies one review comment by its author, its kind and its structure. The
+//! permissions of the author are checked elsewhere. A review decision, a label, a heading and a
+//! task list request changes. Words alone do not, because "not blocking" also contains "blocking".
 
 mod comment_parser;
 mod ledger;
@@ -18,26 +18,29 @@ pub use ledger::{
     PullRequestStatus, ReviewFinding, ReviewFindingState, format_findings, next_pull_request_run,
 };
 
-/// A pull request by its address.
+/// Pull request, by repository and number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PullRequestId {
+    /// Repository.
     pub repo: Repo,
+    /// Number of the pull request.
     pub number: u64,
 }
 
-/// Where a remark stands.
+/// Place of a review comment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FeedbackSource {
-    /// The text of a review as a whole.
+    /// Text of a review as a whole.
     Review,
-    /// At a line.
+    /// Comment at a line of the diff.
     ReviewComment,
-    /// In the conversation of the pull request.
+    /// Comment in the conversation of the pull request.
     IssueComment,
 }
 
 impl FeedbackSource {
+    /// Returns the stored name.
     pub fn as_str(self) -> &'static str {
         match self {
             FeedbackSource::Review => "review",
@@ -47,21 +50,25 @@ impl FeedbackSource {
     }
 }
 
-/// Who said it. The accounts of Apps are no persons.
+/// Author of a review comment. Accounts of GitHub Apps are not persons.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum FeedbackAuthor {
+    /// Person.
     Person {
+        /// Login of the account.
         login: String,
     },
-    /// By the App's name in addresses.
+    /// GitHub App.
     App {
+        /// Name of the App in addresses.
         slug: String,
     },
 }
 
 impl FeedbackAuthor {
-    /// Reads an account as the host shows it; only its REST interface marks the logins of Apps.
+    /// Returns the author for an account of the host. Only the REST API appends `[bot]` to the
+    /// logins of Apps.
     pub fn from_account(login: &str, is_bot: bool) -> Self {
         match login.strip_suffix("[bot]") {
             Some(slug) => FeedbackAuthor::App { slug: slug.into() },
@@ -72,6 +79,7 @@ impl FeedbackAuthor {
         }
     }
 
+    /// Returns the login or the slug.
     pub fn name(&self) -> &str {
         match self {
             FeedbackAuthor::Person { login } => login,
@@ -80,20 +88,25 @@ impl FeedbackAuthor {
     }
 }
 
-/// What a review decided.
+/// Decision of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReviewState {
+    /// Changes are requested.
     ChangesRequested,
+    /// Comment without a decision.
     Commented,
+    /// Approved.
     Approved,
+    /// Dismissed.
     Dismissed,
 }
 
 impl ReviewState {
-    /// Reads the host's word in either of its spellings; none for a review that is not given yet.
-    pub fn parse(word: &str) -> Option<Self> {
-        Some(match word.to_ascii_lowercase().as_str() {
+    /// Parses the state in either spelling of the host. `None` for a review that is not submitted
+    /// yet.
+    pub fn parse(state: &str) -> Option<Self> {
+        Some(match state.to_ascii_lowercase().as_str() {
             "changes_requested" => ReviewState::ChangesRequested,
             "commented" => ReviewState::Commented,
             "approved" => ReviewState::Approved,
@@ -103,32 +116,38 @@ impl ReviewState {
     }
 }
 
-/// Something that was said about a pull request.
+/// Comment or review on a pull request.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReviewComment {
+    /// Place of the comment.
     pub source: FeedbackSource,
-    /// The host's number of it, unique among its kind.
+    /// Number at the host, unique per source.
     pub id: u64,
+    /// Author.
     pub author: FeedbackAuthor,
-    /// Of reviews alone.
+    /// Decision, for reviews only.
     #[serde(rename = "verdict", default)]
     pub review_state: Option<ReviewState>,
+    /// File of the comment.
     #[serde(default)]
     pub path: Option<String>,
-    /// The line it was made at; the host moves lines with every push, this one stays.
+    /// Line at which the comment was made. The host moves the displayed line with each push; this
+    /// value does not change.
     #[serde(default)]
     pub line: Option<u64>,
+    /// Text.
     pub body: String,
+    /// Creation time.
     #[serde(default)]
     pub created_at: Timestamp,
 }
 
 impl ReviewComment {
-    /// What the ledger knows it by, before hashing: the same words at the same place are the same
-    /// feedback, however they are broken into lines. A review that says nothing is known by itself.
+    /// Returns the identity of the comment before hashing. The same text at the same place is the
+    /// same feedback, regardless of line breaks. A comment without text is identified by its id.
     pub fn fingerprint_input(&self) -> String {
         let folded: Vec<&str> = self.body.split_whitespace().collect();
         let body = match folded.is_empty() {
@@ -141,28 +160,36 @@ impl ReviewComment {
     }
 }
 
-/// What a remark asks for.
+/// Class of a review comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FeedbackClass {
-    /// A run, with this instruction.
+    /// Requests a run, with an optional instruction.
     Command(Option<String>),
-    /// That something be changed.
+    /// Requests changes.
     ChangeRequest,
+    /// Requests nothing.
     Ignored(IgnoreReason),
 }
 
-/// Why a remark asks for nothing.
+/// Reason why a review comment requests nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IgnoreReason {
+    /// Written by the service or a run.
     OwnComment,
+    /// Marked as optional by its author.
     Nit,
+    /// Only praises or agrees.
     Praise,
+    /// Has no text.
     Empty,
+    /// Belongs to a review that requests no changes.
     NoChangesRequested,
+    /// Contains no task, label, heading or request.
     NotActionable,
 }
 
 impl IgnoreReason {
+    /// Returns the reason for logs and webhook responses.
     pub fn as_str(self) -> &'static str {
         match self {
             IgnoreReason::OwnComment => "our own words",
@@ -175,17 +202,17 @@ impl IgnoreReason {
     }
 }
 
-/// Judges a remark by itself.
-pub fn classify(remark: &ReviewComment) -> FeedbackClass {
-    let body = remark.body.as_str();
+/// Classifies a review comment.
+pub fn classify(comment: &ReviewComment) -> FeedbackClass {
+    let body = comment.body.as_str();
     if comment_parser::is_own_comment(body) {
         return FeedbackClass::Ignored(IgnoreReason::OwnComment);
     }
-    if remark.review_state == Some(ReviewState::ChangesRequested) {
+    if comment.review_state == Some(ReviewState::ChangesRequested) {
         return FeedbackClass::ChangeRequest;
     }
-    let asks = match (&remark.author, remark.source) {
-        (_, FeedbackSource::Review) if remark.review_state != Some(ReviewState::Commented) => {
+    let requests_changes = match (&comment.author, comment.source) {
+        (_, FeedbackSource::Review) if comment.review_state != Some(ReviewState::Commented) => {
             return FeedbackClass::Ignored(IgnoreReason::NoChangesRequested);
         }
         (FeedbackAuthor::Person { .. }, FeedbackSource::IssueComment)
@@ -194,11 +221,11 @@ pub fn classify(remark: &ReviewComment) -> FeedbackClass {
             return FeedbackClass::Command(parse_command(body).filter(|text| !text.is_empty()));
         }
         _ if body.trim().is_empty() => return FeedbackClass::Ignored(IgnoreReason::Empty),
-        // A program says how grave it finds what it says; without a mark it is not.
+        // Apps mark the severity of their findings. Without a mark, a finding does not block.
         (FeedbackAuthor::App { .. }, _) => is_marked_blocking(body),
         (FeedbackAuthor::Person { .. }, FeedbackSource::ReviewComment) => {
             match comment_parser::ignore_reason(body) {
-                Some(why) => return FeedbackClass::Ignored(why),
+                Some(reason) => return FeedbackClass::Ignored(reason),
                 None => true,
             }
         }
@@ -206,23 +233,25 @@ pub fn classify(remark: &ReviewComment) -> FeedbackClass {
             comment_parser::is_actionable(body)
         }
     };
-    if asks {
+    if requests_changes {
         FeedbackClass::ChangeRequest
     } else {
         FeedbackClass::Ignored(IgnoreReason::NotActionable)
     }
 }
 
-/// The block by which we know a pull request of ours.
+/// Hidden block by which the service recognizes its pull requests.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PullRequestMeta {
+    /// Issue of the pull request.
     pub issue_id: IssueId,
+    /// Job that opened it.
     pub job_id: JobId,
 }
 
 impl PullRequestMeta {
-    /// Finds it in the text of a pull request.
+    /// Finds the block in the text of a pull request.
     pub fn from_body(body: &str) -> Option<Self> {
         let (_, block) = body.split_once("<!-- agent-implement-meta ")?;
         let (json, _) = block.split_once("-->")?;

@@ -10,7 +10,7 @@ fn person() -> FeedbackAuthor {
     FeedbackAuthor::from_account("ann", false)
 }
 
-fn remark(source: FeedbackSource, author: FeedbackAuthor, body: &str) -> ReviewComment {
+fn comment(source: FeedbackSource, author: FeedbackAuthor, body: &str) -> ReviewComment {
     ReviewComment {
         source,
         id: 7,
@@ -23,13 +23,13 @@ fn remark(source: FeedbackSource, author: FeedbackAuthor, body: &str) -> ReviewC
     }
 }
 
-fn by(source: FeedbackSource, body: &str) -> FeedbackClass {
-    classify(&remark(source, person(), body))
+fn classify_text(source: FeedbackSource, body: &str) -> FeedbackClass {
+    classify(&comment(source, person(), body))
 }
 
 #[test]
-fn a_remark_at_a_line_asks_unless_it_may_be_left_alone() {
-    let asks = [
+fn line_comments_request_changes_unless_optional() {
+    let requests = [
         "Maybe you should use more emoji on this line.",
         "This panics when the list is empty.",
         "Nitrogen is misspelt.",
@@ -44,9 +44,9 @@ fn a_remark_at_a_line_asks_unless_it_may_be_left_alone() {
         "> nit: quoted\n\nThis one matters.",
         "issue (blocking): it leaks",
     ];
-    for body in asks {
+    for body in requests {
         assert_eq!(
-            by(FeedbackSource::ReviewComment, body),
+            classify_text(FeedbackSource::ReviewComment, body),
             FeedbackClass::ChangeRequest,
             "{body}"
         );
@@ -71,8 +71,8 @@ fn a_remark_at_a_line_asks_unless_it_may_be_left_alone() {
         "thought: one day",
     ];
     for body in nits {
-        let judged = by(FeedbackSource::ReviewComment, body);
-        assert_eq!(judged, FeedbackClass::Ignored(IgnoreReason::Nit), "{body}");
+        let class = classify_text(FeedbackSource::ReviewComment, body);
+        assert_eq!(class, FeedbackClass::Ignored(IgnoreReason::Nit), "{body}");
     }
     for body in [
         "LGTM",
@@ -85,20 +85,20 @@ fn a_remark_at_a_line_asks_unless_it_may_be_left_alone() {
         "🎉🎉",
         "I love this approach",
     ] {
-        let judged = by(FeedbackSource::ReviewComment, body);
+        let class = classify_text(FeedbackSource::ReviewComment, body);
         assert_eq!(
-            judged,
+            class,
             FeedbackClass::Ignored(IgnoreReason::Praise),
             "{body}"
         );
     }
-    let empty = by(FeedbackSource::ReviewComment, " \n");
+    let empty = classify_text(FeedbackSource::ReviewComment, " \n");
     assert_eq!(empty, FeedbackClass::Ignored(IgnoreReason::Empty));
 }
 
 #[test]
-fn a_comment_asks_by_how_it_is_built_and_not_by_its_words() {
-    let asks = [
+fn comments_request_changes_by_structure_and_not_by_words() {
+    let requests = [
         "- [ ] handle the empty input",
         "Two things:\n\n* [ ] a test\n* [x] done already",
         "## Blocking\n\nThe migration loses rows.",
@@ -111,19 +111,19 @@ fn a_comment_asks_by_how_it_is_built_and_not_by_its_words() {
         "Please address these:\n- the leak\n- the test",
         "This needs to change before we merge:\n\n1. the leak",
     ];
-    for body in asks {
+    for body in requests {
         assert_eq!(
-            by(FeedbackSource::IssueComment, body),
+            classify_text(FeedbackSource::IssueComment, body),
             FeedbackClass::ChangeRequest,
             "{body}"
         );
         assert_eq!(
-            by(FeedbackSource::Review, body),
+            classify_text(FeedbackSource::Review, body),
             FeedbackClass::ChangeRequest,
             "{body}"
         );
     }
-    let silent = [
+    let ignored = [
         "This is not blocking, and it must not be; fix it some day.",
         "Please review, @bob.",
         "I must say: changes required? No.",
@@ -141,26 +141,26 @@ fn a_comment_asks_by_how_it_is_built_and_not_by_its_words() {
         "LGTM",
         "",
     ];
-    for body in silent {
-        let judged = by(FeedbackSource::IssueComment, body);
+    for body in ignored {
+        let class = classify_text(FeedbackSource::IssueComment, body);
         assert!(
-            matches!(judged, FeedbackClass::Ignored(_)),
-            "{body}: {judged:?}"
+            matches!(class, FeedbackClass::Ignored(_)),
+            "{body}: {class:?}"
         );
-        let judged = by(FeedbackSource::Review, body);
+        let class = classify_text(FeedbackSource::Review, body);
         assert!(
-            matches!(judged, FeedbackClass::Ignored(_)),
-            "{body}: {judged:?}"
+            matches!(class, FeedbackClass::Ignored(_)),
+            "{body}: {class:?}"
         );
     }
 }
 
 #[test]
-fn a_verdict_is_a_verdict_whatever_it_says() {
-    let review = |verdict, body: &str| {
+fn review_decisions_count_regardless_of_text() {
+    let review = |state, body: &str| {
         classify(&ReviewComment {
-            review_state: Some(verdict),
-            ..remark(FeedbackSource::Review, person(), body)
+            review_state: Some(state),
+            ..comment(FeedbackSource::Review, person(), body)
         })
     };
     for body in ["", "LGTM", "nit: x", "Handle the empty input."] {
@@ -169,10 +169,10 @@ fn a_verdict_is_a_verdict_whatever_it_says() {
             FeedbackClass::ChangeRequest
         );
     }
-    for verdict in [ReviewState::Approved, ReviewState::Dismissed] {
-        let judged = review(verdict, "## Blocking\n\nEverything.");
+    for state in [ReviewState::Approved, ReviewState::Dismissed] {
+        let class = review(state, "## Blocking\n\nEverything.");
         assert_eq!(
-            judged,
+            class,
             FeedbackClass::Ignored(IgnoreReason::NoChangesRequested)
         );
     }
@@ -184,17 +184,23 @@ fn a_verdict_is_a_verdict_whatever_it_says() {
 }
 
 #[test]
-fn a_program_asks_by_marks_alone_and_commands_nothing() {
+fn apps_request_changes_only_by_severity_marks() {
     let app = || FeedbackAuthor::from_account("coderabbitai[bot]", true);
     for source in [
         FeedbackSource::ReviewComment,
         FeedbackSource::IssueComment,
         FeedbackSource::Review,
     ] {
-        let by = |body: &str| classify(&remark(source, app(), body));
-        assert_eq!(by("🔴 Important: it leaks"), FeedbackClass::ChangeRequest);
-        assert_eq!(by("**Blocking:** it leaks"), FeedbackClass::ChangeRequest);
-        assert_eq!(by("Severity: Major"), FeedbackClass::ChangeRequest);
+        let class = |body: &str| classify(&comment(source, app(), body));
+        assert_eq!(
+            class("🔴 Important: it leaks"),
+            FeedbackClass::ChangeRequest
+        );
+        assert_eq!(
+            class("**Blocking:** it leaks"),
+            FeedbackClass::ChangeRequest
+        );
+        assert_eq!(class("Severity: Major"), FeedbackClass::ChangeRequest);
         for body in [
             "it leaks",
             "- [ ] run the tests",
@@ -202,13 +208,13 @@ fn a_program_asks_by_marks_alone_and_commands_nothing() {
             "/agent-implement",
         ] {
             assert_eq!(
-                by(body),
+                class(body),
                 FeedbackClass::Ignored(IgnoreReason::NotActionable),
                 "{body}"
             );
         }
     }
-    let own = by(
+    let own = classify_text(
         FeedbackSource::IssueComment,
         "- [ ] a\n\n<!-- agent-implement:17-3 -->",
     );
@@ -216,7 +222,7 @@ fn a_program_asks_by_marks_alone_and_commands_nothing() {
 }
 
 #[test]
-fn a_command_stands_at_the_beginning_and_is_a_word() {
+fn parses_a_command_only_as_the_first_word() {
     for (body, instruction) in [
         ("/agent-implement", None),
         ("/agent-implement  \n", None),
@@ -224,7 +230,11 @@ fn a_command_stands_at_the_beginning_and_is_a_word() {
         ("/agent-implement\ndo it", Some("do it")),
     ] {
         let expected = FeedbackClass::Command(instruction.map(str::to_owned));
-        assert_eq!(by(FeedbackSource::IssueComment, body), expected, "{body}");
+        assert_eq!(
+            classify_text(FeedbackSource::IssueComment, body),
+            expected,
+            "{body}"
+        );
     }
     for body in [
         "/agent-implementation",
@@ -232,9 +242,9 @@ fn a_command_stands_at_the_beginning_and_is_a_word() {
         "x /agent-implement",
         "/Agent-implement",
     ] {
-        let judged = by(FeedbackSource::IssueComment, body);
+        let class = classify_text(FeedbackSource::IssueComment, body);
         assert_eq!(
-            judged,
+            class,
             FeedbackClass::Ignored(IgnoreReason::NotActionable),
             "{body}"
         );
@@ -242,24 +252,33 @@ fn a_command_stands_at_the_beginning_and_is_a_word() {
 }
 
 #[test]
-fn the_same_words_at_the_same_place_are_the_same_feedback() {
+fn same_text_at_the_same_place_has_the_same_fingerprint() {
     let key = |source, line, body: &str, id| {
-        let remark = ReviewComment {
+        let comment = ReviewComment {
             line,
             id,
-            ..remark(source, person(), body)
+            ..comment(source, person(), body)
         };
-        remark.fingerprint_input()
+        comment.fingerprint_input()
     };
     let known = key(FeedbackSource::ReviewComment, Some(3), "it  leaks\n", 1);
-    assert_eq!(known, key(FeedbackSource::ReviewComment, Some(3), " it leaks", 2));
-    assert_ne!(known, key(FeedbackSource::ReviewComment, Some(4), "it leaks", 1));
+    assert_eq!(
+        known,
+        key(FeedbackSource::ReviewComment, Some(3), " it leaks", 2)
+    );
+    assert_ne!(
+        known,
+        key(FeedbackSource::ReviewComment, Some(4), "it leaks", 1)
+    );
     assert_ne!(known, key(FeedbackSource::Review, Some(3), "it leaks", 1));
-    assert_ne!(key(FeedbackSource::Review, None, "", 1), key(FeedbackSource::Review, None, "", 2));
+    assert_ne!(
+        key(FeedbackSource::Review, None, "", 1),
+        key(FeedbackSource::Review, None, "", 2)
+    );
 }
 
 #[test]
-fn the_block_of_ours_is_read_or_is_none() {
+fn parses_the_meta_block() {
     let body = r#"Text <!-- agent-implement-meta {"issueId":"i-1","identifier":"ENG-1","dispatchId":"01J","jobId":"01J"} --> more"#;
     let meta = PullRequestMeta {
         issue_id: "i-1".into(),
@@ -327,7 +346,7 @@ fn secs(count: u64) -> Duration {
 
 fn seen(ago: u64) -> ReviewFinding {
     ReviewFinding::new(
-        remark(FeedbackSource::IssueComment, person(), "- [ ] x"),
+        comment(FeedbackSource::IssueComment, person(), "- [ ] x"),
         NOW - secs(ago),
     )
 }
@@ -339,20 +358,23 @@ fn failed() -> JobState {
     }
 }
 
-fn whose(jobs: &[Job], findings: &[ReviewFinding]) -> NextPullRequestRun {
+fn next_run(jobs: &[Job], findings: &[ReviewFinding]) -> NextPullRequestRun {
     next_pull_request_run(&FollowUpPolicy::default(), false, jobs, findings, &[], NOW)
 }
 
 #[test]
-fn a_follow_up_comes_when_it_is_quiet() {
-    assert_eq!(whose(&[], &[]), NextPullRequestRun::NotDue);
-    assert_eq!(whose(&[], &[seen(29)]), NextPullRequestRun::NotDue);
-    assert_eq!(whose(&[], &[seen(30)]), NextPullRequestRun::FollowUp);
-    assert_eq!(whose(&[], &[seen(60), seen(5)]), NextPullRequestRun::NotDue);
+fn a_follow_up_starts_after_the_quiet_period() {
+    assert_eq!(next_run(&[], &[]), NextPullRequestRun::NotDue);
+    assert_eq!(next_run(&[], &[seen(29)]), NextPullRequestRun::NotDue);
+    assert_eq!(next_run(&[], &[seen(30)]), NextPullRequestRun::FollowUp);
     assert_eq!(
-        whose(&[], &[seen(300), seen(5)]),
+        next_run(&[], &[seen(60), seen(5)]),
+        NextPullRequestRun::NotDue
+    );
+    assert_eq!(
+        next_run(&[], &[seen(300), seen(5)]),
         NextPullRequestRun::FollowUp,
-        "however much is said"
+        "the maximum wait is over"
     );
     let busy = next_pull_request_run(&FollowUpPolicy::default(), true, &[], &[seen(60)], &[], NOW);
     assert_eq!(busy, NextPullRequestRun::NotDue);
@@ -360,11 +382,11 @@ fn a_follow_up_comes_when_it_is_quiet() {
         state: ReviewFindingState::Resolved { job: "01J".into() },
         ..seen(60)
     };
-    assert_eq!(whose(&[], &[done]), NextPullRequestRun::NotDue);
+    assert_eq!(next_run(&[], &[done]), NextPullRequestRun::NotDue);
 }
 
 #[test]
-fn a_failed_follow_up_is_tried_again_after_a_pause_and_within_the_budget() {
+fn retries_a_failed_follow_up_after_the_backoff_and_within_the_limit() {
     let ended = |state: JobState, ago: u64| {
         job(
             JobKind::FollowUp,
@@ -373,15 +395,15 @@ fn a_failed_follow_up_is_tried_again_after_a_pause_and_within_the_budget() {
         )
     };
     assert_eq!(
-        whose(&[ended(failed(), 599)], &[seen(60)]),
+        next_run(&[ended(failed(), 599)], &[seen(60)]),
         NextPullRequestRun::NotDue
     );
     assert_eq!(
-        whose(&[ended(failed(), 600)], &[seen(60)]),
+        next_run(&[ended(failed(), 600)], &[seen(60)]),
         NextPullRequestRun::FollowUp
     );
     assert_eq!(
-        whose(&[ended(JobState::Completed, 1)], &[seen(60)]),
+        next_run(&[ended(JobState::Completed, 1)], &[seen(60)]),
         NextPullRequestRun::FollowUp
     );
     let day = 24 * 60 * 60;
@@ -389,11 +411,14 @@ fn a_failed_follow_up_is_tried_again_after_a_pause_and_within_the_budget() {
         .map(|ago| ended(failed(), ago))
         .into();
     assert_eq!(
-        whose(&four, &[seen(60)]),
+        next_run(&four, &[seen(60)]),
         NextPullRequestRun::LimitReached(NOW + secs(1))
     );
-    assert_eq!(whose(&four[1..], &[seen(60)]), NextPullRequestRun::FollowUp);
-    let asked: Vec<Job> = four
+    assert_eq!(
+        next_run(&four[1..], &[seen(60)]),
+        NextPullRequestRun::FollowUp
+    );
+    let gap_fills: Vec<Job> = four
         .iter()
         .map(|job| Job {
             kind: JobKind::GapFill,
@@ -401,9 +426,9 @@ fn a_failed_follow_up_is_tried_again_after_a_pause_and_within_the_budget() {
         })
         .collect();
     assert_eq!(
-        whose(&asked, &[seen(60)]),
+        next_run(&gap_fills, &[seen(60)]),
         NextPullRequestRun::FollowUp,
-        "what people ask for counts against nothing"
+        "commands do not count against the limit"
     );
     let command = CommentCommand {
         comment_id: Some(1),
@@ -425,15 +450,15 @@ fn a_failed_follow_up_is_tried_again_after_a_pause_and_within_the_budget() {
 }
 
 #[test]
-fn feedback_is_resolved_by_success_alone_and_given_up_at_last() {
-    let taken = |attempts| ReviewFinding {
+fn findings_are_resolved_by_success_and_abandoned_after_the_last_attempt() {
+    let in_progress = |attempts| ReviewFinding {
         state: ReviewFindingState::InProgress { job: "01J".into() },
         attempts,
         ..seen(60)
     };
     let after = |attempts, state| {
         let job = job(JobKind::FollowUp, Some((state, NOW)), NOW);
-        taken(attempts).with_follow_up_result(&job).state
+        in_progress(attempts).with_follow_up_result(&job).state
     };
     let resolved = ReviewFindingState::Resolved { job: "01J".into() };
     assert_eq!(after(4, JobState::Completed), resolved);
@@ -444,12 +469,12 @@ fn feedback_is_resolved_by_success_alone_and_given_up_at_last() {
         after(limits::MAX_FINDING_ATTEMPTS, failed()),
         ReviewFindingState::Abandoned
     );
-    // What the model's provider had no room for says nothing about the feedback.
+    // A reached usage limit is not an attempt.
     let limited = Job {
         resumes_at: Some(NOW),
         ..job(JobKind::FollowUp, Some((failed(), NOW)), NOW)
     };
-    let kept = taken(limits::MAX_FINDING_ATTEMPTS).with_follow_up_result(&limited);
+    let kept = in_progress(limits::MAX_FINDING_ATTEMPTS).with_follow_up_result(&limited);
     let attempts = limits::MAX_FINDING_ATTEMPTS - 1;
     assert_eq!(
         (kept.state, kept.attempts),
@@ -458,10 +483,10 @@ fn feedback_is_resolved_by_success_alone_and_given_up_at_last() {
 }
 
 #[test]
-fn what_does_not_fit_waits_for_the_next_follow_up() {
+fn findings_that_do_not_fit_wait_for_the_next_follow_up() {
     let long = |letter: &str| {
         ReviewFinding::new(
-            remark(
+            comment(
                 FeedbackSource::ReviewComment,
                 person(),
                 &letter.repeat(9_000),
@@ -478,22 +503,22 @@ fn what_does_not_fit_waits_for_the_next_follow_up() {
         "{}",
         &text[..40]
     );
-    assert!(text.contains("\n\n2. By ann") && text.contains("[… cut here]"));
+    assert!(text.contains("\n\n2. By ann") && text.contains("[… truncated]"));
     let (alone, count) = format_findings(&[&seen(1)]);
     assert_eq!((alone.as_str(), count), ("1. By ann:\n- [ ] x", 1));
 }
 
 #[test]
-fn two_messengers_of_one_comment_are_told_apart_from_two_comments() {
+fn recognizes_the_second_report_of_a_command() {
     let command = CommentCommand {
         comment_id: Some(1),
         author: Some("ann".into()),
-        instruction: Some("say it  louder".into()),
+        instruction: Some("rename it  now".into()),
         requested_at: NOW,
         reported_by_workflow: false,
         state: CommentCommandState::Started { job: "01J".into() },
     };
-    assert!(command.is_same_request(Some("say it\nlouder"), NOW + secs(60)));
-    assert!(!command.is_same_request(Some("say it"), NOW));
-    assert!(!command.is_same_request(Some("say it louder"), NOW + secs(3_600)));
+    assert!(command.is_same_request(Some("rename it\nnow"), NOW + secs(60)));
+    assert!(!command.is_same_request(Some("rename it"), NOW));
+    assert!(!command.is_same_request(Some("rename it now"), NOW + secs(3_600)));
 }

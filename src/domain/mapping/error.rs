@@ -1,81 +1,114 @@
-//! Why a mapping is refused: one variant a row, in the order in which they are asked.
+//! Errors of mapping fields, in the order of validation.
 
 use crate::ids::TeamKey;
 
-/// Why a mapping, or a change to one, is refused.
+/// Reason why a mapping or a change to it is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MappingError {
+    /// The body is not an object.
     #[error("Invalid request body")]
     InvalidBody,
+    /// A required field is missing.
     #[error("teamKey, owner, and repo are required")]
     MissingIdentity,
+    /// The team key is invalid.
     #[error("teamKey must be letters, digits, '_' and '-', beginning with a letter or digit")]
     TeamKey,
+    /// The owner is invalid.
     #[error("owner must be an account name: letters, digits, '_' and '-', not a path")]
     Owner,
+    /// The repository name is invalid.
     #[error("repo must be a repository name: letters, digits, '.', '_' and '-', not a path")]
     Repo,
+    /// No default branch is given or stored.
     #[error("defaultBranch is required")]
     MissingBranch,
+    /// The default branch is not a valid branch name.
     #[error("defaultBranch is not a valid branch name")]
     InvalidBranch,
+    /// The cloud provider requires a region.
     #[error("awsRegion is required when provider is 'bedrock'")]
     MissingRegion,
+    /// The region is invalid.
     #[error("cloudRegion must be the name of a region, such as eu-central-1")]
     InvalidRegion,
+    /// The cloud provider cannot be used in VMs.
     #[error("provider 'bedrock' is not supported with executionMode 'fly-machines'")]
     CloudOnMachines,
+    /// The provider is unknown.
     #[error("provider must be 'anthropic' or 'bedrock'")]
     Provider,
+    /// The execution mode is unknown.
     #[error("executionMode must be 'github-actions' or 'fly-machines'")]
     ExecutionMode,
+    /// The CPU count is invalid.
     #[error("machineCpus must be a positive integer")]
     Cpus,
+    /// The memory size is invalid.
     #[error("machineMemoryMb must be an integer >= 256")]
     Memory,
+    /// The session mode is unknown.
     #[error("sessionMode must be 'autonomous', 'interactive', or 'hybrid'")]
     SessionMode,
+    /// The branch prefix is invalid, for this reason.
     #[error("branchPrefix invalid: {0}")]
     BranchPrefix(&'static str),
+    /// The variables are not an object.
     #[error("extraEnv must be a plain object")]
     Env,
+    /// A variable has a value that is not a string.
     #[error("extraEnv values must all be strings")]
     EnvValues,
+    /// A variable has an invalid name or value.
     #[error(
         "extraEnv names must be letters, digits and '_', not beginning with a digit, and values without NUL"
     )]
     EnvNames,
+    /// This variable is not allowed.
     #[error("extraEnv must not set {0}: it changes which programs a run executes")]
     ForbiddenEnv(String),
+    /// The concurrency cap is invalid.
     #[error("maxInProgressAiIssues must be a positive integer")]
     MaxInProgress,
+    /// This field is not a boolean.
     #[error("{0} must be a boolean")]
     NotBoolean(&'static str),
+    /// Planning is enabled without a workflow file.
     #[error("planningWorkflowFile is required when planningEnabled is true")]
     MissingPlanningFile,
+    /// This field is not a workflow file name.
     #[error("{0} must be the name of a .yml or .yaml file in .github/workflows")]
     WorkflowFile(&'static str),
+    /// This field is not a positive integer.
     #[error("{0} must be a positive integer")]
     RunCap(&'static str),
+    /// The budget is invalid.
     #[error("budgetUsd must be a positive number")]
     Budget,
+    /// The ticketing system is unknown.
     #[error("ticketingProvider must be 'A' or 'B'")]
     System,
+    /// The ticketing configuration does not match the ticketing system.
     #[error("ticketingConfig must be a plain object of the kind that ticketingProvider names")]
     Ticketing,
-    #[error("ticketingConfig.jql and ticketingConfig.repoFieldValue are required for system B")]
+    /// The Jira query or the value of the repo field is missing.
+    #[error("ticketingConfig.jql and ticketingConfig.repoFieldValue are required for Jira")]
     MissingJiraQuery,
+    /// This field is not a string.
     #[error("ticketingConfig.{0} must be a string")]
     Override(&'static str),
+    /// The change contains another team key.
     #[error("teamKey cannot be changed; delete the mapping and create another")]
     TeamKeyImmutable,
+    /// Two changes exclude each other.
     #[error("Specify either paused or maxInProgressAiIssues, not both")]
     ConflictingChanges,
+    /// The secrets of the new and the existing team key would overlap.
     #[error(
-        "teamKey {0} and the existing {1} overlap: secrets named after them could not be told apart"
+        "teamKey {0} overlaps with the existing teamKey {1}: their secrets could have the same stored names; choose another teamKey"
     )]
     OverlappingTeamKey(TeamKey, TeamKey),
 }
 
-/// Something checked, or the rule it breaks.
+/// Result of validating mapping fields.
 pub(super) type MappingResult<T> = Result<T, MappingError>;

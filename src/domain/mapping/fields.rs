@@ -1,4 +1,4 @@
-//! Reading the fields of a mapping, one rule each.
+//! Parsers of mapping fields.
 
 use std::collections::BTreeMap;
 
@@ -11,43 +11,46 @@ use crate::issue::System;
 use crate::usage::MicroUsd;
 use crate::{branch, json_number};
 
-/// Longest name of anything. The host allows 39 for an account and 100 for a repository.
+/// Maximum length of names. GitHub allows 39 characters for accounts and 100 for repositories.
 const MAX_NAME: usize = 100;
 
+/// Maximum length of a branch name.
 const MAX_BRANCH: usize = 255;
 
-/// The fields of a body, read one by one.
+/// Fields of a mapping body.
 #[derive(Debug, Clone)]
 pub(super) struct MappingFields(pub(super) Map<String, Value>);
 
 impl MappingFields {
+    /// Returns the value of a field. `null` counts as absent.
     pub(super) fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name).filter(|value| !value.is_null())
     }
 
-    /// A text that is not blank, trimmed.
+    /// Returns a non-blank string, trimmed.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
-        self.get(name).and_then(words)
+        self.get(name).and_then(non_blank)
     }
 
-    /// The same; anything but a text is refused.
-    fn optional_text(&self, name: &str, otherwise: MappingError) -> MappingResult<Option<&str>> {
+    /// Returns a non-blank string, trimmed. Fails if the value is not a string.
+    fn optional_text(&self, name: &str, error: MappingError) -> MappingResult<Option<&str>> {
         match self.get(name) {
             None | Some(Value::String(_)) => Ok(self.text(name)),
-            Some(_) => Err(otherwise),
+            Some(_) => Err(error),
         }
     }
 
-    /// The region, by its name here or by the vendor's.
+    /// Returns the region, from either name of the field.
     fn region(&self) -> MappingResult<Option<&str>> {
-        let named = |name| self.optional_text(name, MappingError::InvalidRegion);
-        let (ours, theirs) = (named("cloudRegion")?, named("awsRegion")?);
-        Ok(ours.or(theirs))
+        let text = |name| self.optional_text(name, MappingError::InvalidRegion);
+        let (cloud_region, aws_region) = (text("cloudRegion")?, text("awsRegion")?);
+        Ok(cloud_region.or(aws_region))
     }
 
+    /// Returns the default branch, from the body or the stored mapping.
     pub(super) fn default_branch(&self, stored: Option<&Mapping>) -> MappingResult<String> {
-        let given = self.optional_text("defaultBranch", MappingError::InvalidBranch)?;
-        let branch = given
+        let branch = self.optional_text("defaultBranch", MappingError::InvalidBranch)?;
+        let branch = branch
             .map(str::to_owned)
             .or_else(|| stored.map(|stored| stored.default_branch.clone()))
             .ok_or(MappingError::MissingBranch)?;
@@ -58,6 +61,7 @@ impl MappingFields {
         }
     }
 
+    /// Returns the model provider.
     pub(super) fn provider(&self) -> MappingResult<ModelProvider> {
         let region = self.region()?;
         match self.get("provider").map(Value::as_str) {
@@ -78,6 +82,7 @@ impl MappingFields {
         }
     }
 
+    /// Returns the execution mode.
     pub(super) fn execution_mode(&self) -> MappingResult<ExecutionMode> {
         match self.get("executionMode").map(Value::as_str) {
             None | Some(Some("ci-workflow" | "github-actions")) => Ok(ExecutionMode::CiWorkflow),
@@ -86,6 +91,7 @@ impl MappingFields {
         }
     }
 
+    /// Returns the session mode.
     pub(super) fn session_mode(&self) -> MappingResult<SessionMode> {
         match self.get("sessionMode").map(Value::as_str) {
             None => Ok(SessionMode::Autonomous),
@@ -95,6 +101,7 @@ impl MappingFields {
         }
     }
 
+    /// Returns the branch prefix.
     pub(super) fn branch_prefix(&self) -> MappingResult<Option<String>> {
         match self.get("branchPrefix") {
             None => Ok(None),
@@ -105,23 +112,24 @@ impl MappingFields {
         }
     }
 
+    /// Returns the additional environment variables.
     pub(super) fn extra_env(&self) -> MappingResult<BTreeMap<String, String>> {
-        let Some(given) = self.get("extraEnv") else {
+        let Some(value) = self.get("extraEnv") else {
             return Ok(BTreeMap::new());
         };
-        let given = given.as_object().ok_or(MappingError::Env)?;
-        let env: BTreeMap<String, String> = given
+        let variables = value.as_object().ok_or(MappingError::Env)?;
+        let env: BTreeMap<String, String> = variables
             .iter()
             .map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
             .collect::<Option<_>>()
             .ok_or(MappingError::EnvValues)?;
-        let is_good = |(name, value): (&String, &String)| {
+        let is_valid = |(name, value): (&String, &String)| {
             !name.is_empty()
                 && !name.starts_with(|c: char| c.is_ascii_digit())
                 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
                 && !value.contains('\0')
         };
-        if !env.iter().all(is_good) {
+        if !env.iter().all(is_valid) {
             return Err(MappingError::EnvNames);
         }
         match env
@@ -133,20 +141,21 @@ impl MappingFields {
         }
     }
 
+    /// Returns whether planning is enabled, and its workflow file.
     pub(super) fn planning(
         &self,
         stored: Option<&Mapping>,
     ) -> MappingResult<(bool, Option<String>)> {
         let is_enabled = self.flag("planningEnabled")?.unwrap_or(false);
-        let given = self.workflow_file("planningWorkflowFile")?;
-        let file =
-            given.or_else(|| stored.and_then(|stored| stored.planning_workflow_file.clone()));
+        let file = self.workflow_file("planningWorkflowFile")?;
+        let file = file.or_else(|| stored.and_then(|stored| stored.planning_workflow_file.clone()));
         if is_enabled && file.is_none() {
             return Err(MappingError::MissingPlanningFile);
         }
         Ok((is_enabled, file))
     }
 
+    /// Returns the name of a workflow file.
     pub(super) fn workflow_file(&self, name: &'static str) -> MappingResult<Option<String>> {
         let Some(file) = self.text(name) else {
             return match self.get(name) {
@@ -164,20 +173,23 @@ impl MappingFields {
         }
     }
 
+    /// Returns the concurrency cap.
     pub(super) fn max_in_progress(&self) -> MappingResult<Option<u32>> {
         self.count("maxInProgressAiIssues", 1, MappingError::MaxInProgress)
     }
 
+    /// Returns a boolean.
     pub(super) fn flag(&self, name: &'static str) -> MappingResult<Option<bool>> {
         let read = |value: &Value| value.as_bool().ok_or(MappingError::NotBoolean(name));
         self.get(name).map(read).transpose()
     }
 
+    /// Returns an integer that is at least `least`.
     pub(super) fn count(
         &self,
         name: &str,
         least: u32,
-        otherwise: MappingError,
+        error: MappingError,
     ) -> MappingResult<Option<u32>> {
         let Some(value) = self.get(name) else {
             return Ok(None);
@@ -186,11 +198,11 @@ impl MappingFields {
             json_number::non_negative_integer(value).and_then(|count| u32::try_from(count).ok());
         match count.filter(|count| *count >= least) {
             Some(count) => Ok(Some(count)),
-            None => Err(otherwise),
+            None => Err(error),
         }
     }
 
-    /// A form sends an empty text for a cap that was left blank.
+    /// Returns a cap of runs. Forms send an empty string for a blank field.
     pub(super) fn run_cap(&self, name: &'static str) -> MappingResult<Option<u32>> {
         let is_blank = self.get(name).is_some_and(|value| *value == "");
         if is_blank {
@@ -199,34 +211,38 @@ impl MappingFields {
         self.count(name, 1, MappingError::RunCap(name))
     }
 
-    /// More than nothing, to the millionth of a dollar.
+    /// Returns the budget, which must be positive. Rounded to micro-dollars.
     pub(super) fn budget(&self) -> MappingResult<Option<MicroUsd>> {
         let Some(value) = self.get("budgetUsd") else {
             return Ok(None);
         };
         let amount = value.as_f64().and_then(MicroUsd::from_usd);
-        let given = amount.filter(|amount| *amount > MicroUsd::default());
-        given.map(Some).ok_or(MappingError::Budget)
+        let positive = amount.filter(|amount| *amount > MicroUsd::default());
+        positive.map(Some).ok_or(MappingError::Budget)
     }
 
+    /// Returns the ticketing configuration.
     pub(super) fn ticketing(&self) -> MappingResult<TicketingConfig> {
         let config = match self.get("ticketingConfig") {
             None => MappingFields(Map::new()),
             Some(Value::Object(config)) => MappingFields(config.clone()),
             Some(_) => return Err(MappingError::Ticketing),
         };
-        let provider = self.get("ticketingProvider").map(system).transpose()?;
-        let kind = config.get("kind").map(system).transpose()?;
+        let provider = self
+            .get("ticketingProvider")
+            .map(parse_system)
+            .transpose()?;
+        let kind = config.get("kind").map(parse_system).transpose()?;
         match (provider, kind) {
             (Some(provider), Some(kind)) if provider != kind => Err(MappingError::Ticketing),
-            (Some(System::Jira), _) | (None, Some(System::Jira)) => config.system_b(),
-            // A query without its system would be lost.
+            (Some(System::Jira), _) | (None, Some(System::Jira)) => config.jira(),
+            // Without a system, the query would be dropped.
             (None, None) if config.get("jql").is_some() => Err(MappingError::Ticketing),
             _ => Ok(TicketingConfig::Linear),
         }
     }
 
-    fn system_b(&self) -> MappingResult<TicketingConfig> {
+    fn jira(&self) -> MappingResult<TicketingConfig> {
         let required = |name| {
             let text = self.text(name).map(str::to_owned);
             text.ok_or(MappingError::MissingJiraQuery)
@@ -234,12 +250,12 @@ impl MappingFields {
         Ok(TicketingConfig::Jira {
             jql: required("jql")?,
             repo_field_value: required("repoFieldValue")?,
-            status_field_override: self.override_of("statusFieldOverride")?,
-            repo_field_override: self.override_of("repoFieldOverride")?,
+            status_field_override: self.optional_override("statusFieldOverride")?,
+            repo_field_override: self.optional_override("repoFieldOverride")?,
         })
     }
 
-    fn override_of(&self, name: &'static str) -> MappingResult<Option<String>> {
+    fn optional_override(&self, name: &'static str) -> MappingResult<Option<String>> {
         match self.get(name) {
             None => Ok(None),
             Some(Value::String(_)) => Ok(self.text(name).map(str::to_owned)),
@@ -248,7 +264,7 @@ impl MappingFields {
     }
 }
 
-fn system(value: &Value) -> MappingResult<System> {
+fn parse_system(value: &Value) -> MappingResult<System> {
     match value.as_str() {
         Some("A" | "linear") => Ok(System::Linear),
         Some("B" | "jira") => Ok(System::Jira),
@@ -256,27 +272,29 @@ fn system(value: &Value) -> MappingResult<System> {
     }
 }
 
-fn words(value: &Value) -> Option<&str> {
+fn non_blank(value: &Value) -> Option<&str> {
     value
         .as_str()
         .map(str::trim)
         .filter(|text| !text.is_empty())
 }
 
-/// Whether a text is a short name that begins with a letter or digit and has only such characters.
+/// Returns whether text is a short name that begins with a letter or digit and only contains
+/// allowed characters.
 pub fn is_name(text: &str, allowed: impl Fn(char) -> bool) -> bool {
     text.len() <= MAX_NAME
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.chars().all(allowed)
 }
 
+/// Returns whether text is a valid repository name.
 pub(super) fn is_repo_name(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let is_dots = text.chars().all(|c| c == '.');
     text.len() <= MAX_NAME && text.chars().all(allowed) && !is_dots && !text.ends_with(".git")
 }
 
-/// What the host takes as the name of a branch (git-check-ref-format).
+/// Returns whether text is a valid branch name (`git check-ref-format`).
 pub(super) fn is_branch_name(text: &str) -> bool {
     let is_forbidden = |c: char| c.is_control() || c.is_whitespace() || "~^:?*[\\".contains(c);
     let is_part = |part: &str| {

@@ -1,9 +1,7 @@
-//! From what an operator sent to a valid mapping: every refusal of the mapping routes.
+//! Validation of mappings sent by operators.
 //!
-//! Texts are the spec's where it has one, vendor's wording included; the vendors' own words for
-//! enum values are taken as well and never printed back. Rules are asked in the order of the
-//! spec's table, ours after the neighbour they belong to. Names are trimmed; `null` and a field
-//! that was left out are the same.
+//! Error texts are fixed by the API. Vendor names of enum values are accepted and never returned.
+//! Fields are validated in the documented order. Names are trimmed. `null` counts as absent.
 
 use serde_json::{Map, Value, json};
 
@@ -14,13 +12,17 @@ use crate::ids::TeamKey;
 use crate::limits;
 use crate::time::Timestamp;
 
+/// Default CPUs of a session machine.
 const DEFAULT_CPUS: u32 = 2;
+/// Default memory of a session machine, in MB.
 const DEFAULT_MEMORY_MB: u32 = 4096;
+/// Minimum memory of a session machine, in MB.
 const MIN_MEMORY_MB: u32 = 256;
 
-/// A body that names its mapping; the rest is not checked yet.
+/// Body with a valid team key, owner and repository. Other fields are not validated yet.
 #[derive(Debug, Clone)]
 pub struct MappingInput {
+    /// Key of the mapping.
     pub team_key: TeamKey,
     owner: String,
     repo: String,
@@ -28,10 +30,10 @@ pub struct MappingInput {
 }
 
 impl MappingInput {
-    /// Reads who the mapping is for.
+    /// Reads the team key, owner and repository of a body.
     ///
     /// # Errors
-    /// A body that is no object, or a key, owner or repository that is missing or no name.
+    /// The body is not an object, or one of the three is missing or invalid.
     pub fn read(body: Value) -> MappingResult<Self> {
         let Value::Object(fields) = body else {
             return Err(MappingError::InvalidBody);
@@ -57,10 +59,10 @@ impl MappingInput {
         })
     }
 
-    /// The mapping, if every rule holds. `stored` is the one it replaces.
+    /// Validates all fields. `stored` is the mapping to replace.
     ///
     /// # Errors
-    /// The first rule that is broken, in the order of the spec's table.
+    /// The first rule that is broken, in the documented order.
     pub fn validate(&self, stored: Option<&Mapping>, now: Timestamp) -> MappingResult<Mapping> {
         let fields = &self.fields;
         let default_branch = fields.default_branch(stored)?;
@@ -111,8 +113,8 @@ impl MappingInput {
     }
 }
 
-/// The fields that `PATCH` can change, `awsRegion` as another name of one.
-const CHANGEABLE: [&str; 24] = [
+/// Fields that `PATCH` can change. `awsRegion` is an alias of `cloudRegion`.
+const MUTABLE_FIELDS: [&str; 24] = [
     "owner",
     "repo",
     "defaultBranch",
@@ -128,7 +130,7 @@ const CHANGEABLE: [&str; 24] = [
     "sessionMode",
     "branchPrefix",
     "extraEnv",
-    CAP,
+    MAX_IN_PROGRESS,
     PAUSED,
     "planningEnabled",
     "planningWorkflowFile",
@@ -139,45 +141,51 @@ const CHANGEABLE: [&str; 24] = [
     "resumeAfterLimit",
 ];
 
-const CAP: &str = "maxInProgressAiIssues";
+/// Field of the concurrency cap.
+const MAX_IN_PROGRESS: &str = "maxInProgressAiIssues";
+/// Field that pauses dispatch.
 const PAUSED: &str = "paused";
 
-/// A change to a mapping. Pausing and the cap work whatever rule the rest of the mapping breaks by now.
+/// Change to a mapping. Pausing and the concurrency cap can be changed even if the stored mapping
+/// breaks a newer rule.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MappingPatch {
+    /// Pauses or resumes dispatch.
     Paused(bool),
+    /// Changes the concurrency cap.
     MaxInProgress(u32),
-    /// Fields in the place of the stored ones, each as a whole. `null` stands for the default.
+    /// Replaces these fields. `null` stands for the default.
     Fields(Map<String, Value>),
 }
 
 impl MappingPatch {
-    /// Reads what `PATCH` of the mapping `key` was given.
+    /// Reads the body of `PATCH` for the mapping `key`.
     ///
     /// # Errors
-    /// When nothing is given or both of the two that exclude one another, or a value of theirs is wrong.
+    /// No field is given, two changes exclude each other, or the value of `paused` or the cap is
+    /// invalid.
     pub fn read(body: Value, key: &TeamKey) -> MappingResult<Self> {
         let Value::Object(fields) = body else {
             return Err(MappingError::InvalidBody);
         };
         let fields = MappingFields(fields);
-        if fields.get(PAUSED).is_some() && fields.get(CAP).is_some() {
+        if fields.get(PAUSED).is_some() && fields.get(MAX_IN_PROGRESS).is_some() {
             return Err(MappingError::ConflictingChanges);
         }
-        let is_other = |told: &Value| told.as_str().map(str::trim) != Some(key.as_str());
-        if fields.0.get("teamKey").is_some_and(is_other) {
+        let is_other_key = |value: &Value| value.as_str().map(str::trim) != Some(key.as_str());
+        if fields.0.get("teamKey").is_some_and(is_other_key) {
             return Err(MappingError::TeamKeyImmutable);
         }
         let is_blank = |name: &str| fields.0.get(name).is_some_and(Value::is_null);
-        if is_blank(CAP) && fields.get(PAUSED).is_none() {
+        if is_blank(MAX_IN_PROGRESS) && fields.get(PAUSED).is_none() {
             return Err(MappingError::MaxInProgress);
         }
-        let mut given = fields.0.clone();
-        given.retain(|name, value| {
-            let is_unset = value.is_null() && (name == PAUSED || name == CAP);
-            CHANGEABLE.contains(&name.as_str()) && !is_unset
+        let mut changes = fields.0.clone();
+        changes.retain(|name, value| {
+            let is_unset = value.is_null() && (name == PAUSED || name == MAX_IN_PROGRESS);
+            MUTABLE_FIELDS.contains(&name.as_str()) && !is_unset
         });
-        let mut names = given.keys().map(String::as_str);
+        let mut names = changes.keys().map(String::as_str);
         match (names.next(), names.next()) {
             (Some(PAUSED), None) => {
                 let paused = fields.flag(PAUSED)?;
@@ -185,50 +193,50 @@ impl MappingPatch {
                     .map(Self::Paused)
                     .ok_or(MappingError::NotBoolean(PAUSED))
             }
-            (None | Some(CAP), None) => {
+            (None | Some(MAX_IN_PROGRESS), None) => {
                 let cap = fields.max_in_progress()?;
                 cap.map(Self::MaxInProgress)
                     .ok_or(MappingError::MaxInProgress)
             }
-            _ => Ok(Self::Fields(given)),
+            _ => Ok(Self::Fields(changes)),
         }
     }
 
-    /// Whether it gives a value of this field.
+    /// Returns whether the change contains this field.
     pub fn has_field(&self, name: &str) -> bool {
         match self {
             Self::Paused(_) => name == PAUSED,
-            Self::MaxInProgress(_) => name == CAP,
-            Self::Fields(given) => given.contains_key(name),
+            Self::MaxInProgress(_) => name == MAX_IN_PROGRESS,
+            Self::Fields(changes) => changes.contains_key(name),
         }
     }
 
-    /// Whether the ticketing system has a say in it.
+    /// Returns whether the change must be checked with the ticketing system.
     pub fn has_ticketing_fields(&self) -> bool {
         self.has_field("ticketingProvider") || self.has_field("ticketingConfig")
     }
 
-    /// The mapping with the change, to be validated as a whole.
+    /// Returns the mapping with the change, to be validated.
     ///
     /// # Errors
-    /// An owner or repository that is missing or no name.
+    /// The owner or repository is missing or invalid.
     pub fn apply_to(&self, stored: &Mapping) -> MappingResult<MappingInput> {
         let mut body = json!(MappingView::from_mapping(stored));
         match self {
             Self::Paused(paused) => body[PAUSED] = json!(paused),
-            Self::MaxInProgress(cap) => body[CAP] = json!(cap),
-            Self::Fields(given) => {
-                // Of two fields that say the same, the stored one would contradict.
-                if given
+            Self::MaxInProgress(cap) => body[MAX_IN_PROGRESS] = json!(cap),
+            Self::Fields(changes) => {
+                // The stored field would contradict the changed field of the same meaning.
+                if changes
                     .get("ticketingConfig")
                     .is_some_and(|config| !config["kind"].is_null())
                 {
                     body["ticketingProvider"] = Value::Null;
                 }
-                if given.contains_key("awsRegion") {
+                if changes.contains_key("awsRegion") {
                     body["cloudRegion"] = Value::Null;
                 }
-                for (name, value) in given {
+                for (name, value) in changes {
                     body[name] = value.clone();
                 }
             }
@@ -237,22 +245,22 @@ impl MappingPatch {
     }
 }
 
-/// An existing key with which this one must not live: `ENG` and `ENG_WEB` would both own a secret
-/// stored as `ENG_WEB_TOKEN`. Secrets are upper-case, so case makes no difference.
+/// Returns an existing key that overlaps with this one. Example: both `ENG` and `ENG_WEB` could own
+/// the stored secret `ENG_WEB_TOKEN`. Secret names are upper-case, so case is ignored.
 pub fn find_overlapping_key<'a>(
     team_key: &TeamKey,
     mut existing: impl Iterator<Item = &'a TeamKey>,
 ) -> Option<&'a TeamKey> {
-    let mine = team_key.as_str().to_ascii_uppercase();
-    let owns = |one: &str, other: &str| {
+    let key = team_key.as_str().to_ascii_uppercase();
+    let is_prefix = |prefix: &str, other: &str| {
         other
-            .strip_prefix(one)
+            .strip_prefix(prefix)
             .is_some_and(|rest| rest.starts_with('_'))
     };
     existing.find(|other| {
-        let theirs = other.as_str().to_ascii_uppercase();
-        let is_twin = mine == theirs && *other != team_key;
-        is_twin || owns(&mine, &theirs) || owns(&theirs, &mine)
+        let other_key = other.as_str().to_ascii_uppercase();
+        let differs_in_case = key == other_key && *other != team_key;
+        differs_in_case || is_prefix(&key, &other_key) || is_prefix(&other_key, &key)
     })
 }
 
@@ -262,34 +270,34 @@ mod tests {
     use crate::mapping::example_mapping;
 
     #[test]
-    fn every_field_that_is_shown_can_be_changed() {
-        let shown = json!(MappingView::from_mapping(&example_mapping(&json!({}))));
+    fn every_returned_field_can_be_changed() {
+        let returned = json!(MappingView::from_mapping(&example_mapping(&json!({}))));
         let fixed = ["teamKey", "createdAt", "updatedAt"];
-        let shown = shown.as_object().unwrap().keys();
-        let mut shown: Vec<&str> = shown.map(String::as_str).collect();
-        shown.retain(|name| !fixed.contains(name));
-        let mut changeable = CHANGEABLE.to_vec();
-        changeable.retain(|name| *name != "awsRegion");
-        shown.sort_unstable();
-        changeable.sort_unstable();
-        assert_eq!(shown, changeable);
+        let returned = returned.as_object().unwrap().keys();
+        let mut returned: Vec<&str> = returned.map(String::as_str).collect();
+        returned.retain(|name| !fixed.contains(name));
+        let mut mutable = MUTABLE_FIELDS.to_vec();
+        mutable.retain(|name| *name != "awsRegion");
+        returned.sort_unstable();
+        mutable.sort_unstable();
+        assert_eq!(returned, mutable);
     }
 
     #[test]
-    fn what_is_not_given_stays_as_it_is() {
-        let every = example_mapping(&json!({
+    fn a_patch_keeps_other_fields() {
+        let stored = example_mapping(&json!({
             "provider": "cloud", "cloudRegion": "eu-central-1", "ticketingProvider": "B",
             "ticketingConfig": {"jql": "project = X", "repoFieldValue": "shop", "statusFieldOverride": "s"},
             "extraEnv": {"A": "b"}, "branchPrefix": "bots", "machineCpus": 4, "planningEnabled": true,
             "planningWorkflowFile": "plan.yml", "maxTurns": 7, "budgetUsd": 12.345678, "maxInProgressAiIssues": 9,
             "paused": true, "resumeAfterLimit": false, "workflowFile": "own.yml",
         }));
-        let change = MappingPatch::read(json!({"maxIterations": 2}), &every.team_key).unwrap();
-        let input = change.apply_to(&every).unwrap();
-        let changed = input.validate(Some(&every), every.updated_at).unwrap();
+        let change = MappingPatch::read(json!({"maxIterations": 2}), &stored.team_key).unwrap();
+        let input = change.apply_to(&stored).unwrap();
+        let changed = input.validate(Some(&stored), stored.updated_at).unwrap();
         let expected = Mapping {
             max_iterations: Some(2),
-            ..every
+            ..stored
         };
         assert_eq!(changed, expected);
     }

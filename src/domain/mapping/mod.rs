@@ -1,7 +1,8 @@
-//! A project mapping: which tickets go to which repository, and how. (spec: *Project mapping*)
+//! Project mappings: the repository of each team's tickets, and the settings of its runs. See
+//! docs/configuration.md#project-mappings.
 //!
-//! [`Mapping`] is the valid thing; nothing past this folder can hold an unvalidated one. What an
-//! operator sent becomes one in [`Input`] only.
+//! A [`Mapping`] is always valid. [`MappingInput`] is the only way to create one from the fields
+//! that an operator sent.
 
 mod error;
 pub mod extra_env;
@@ -25,59 +26,83 @@ pub use input::{MappingInput, MappingPatch, find_overlapping_key};
 pub use view::MappingView;
 pub use warning::MappingWarning;
 
-/// The workflow that an implementation dispatch starts, unless the mapping names another.
-pub const IMPLEMENT_WORKFLOW: &str = "agent-implement.yml";
+/// Default workflow file of implementation runs.
+pub(crate) const IMPLEMENT_WORKFLOW: &str = "agent-implement.yml";
 
-/// The workflow that a planning dispatch starts, unless the mapping names another.
+/// Default workflow file of planning runs.
 pub const PLAN_WORKFLOW: &str = "agent-plan.yml";
 
-/// A valid mapping.
+/// Valid project mapping.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mapping {
+    /// Key of the mapping.
     pub team_key: TeamKey,
+    /// Owner of the target repository.
     pub owner: String,
+    /// Name of the target repository.
     pub repo: String,
+    /// Primary branch of the repository.
     pub default_branch: String,
+    /// Workflow file of implementation runs.
     pub workflow_file: String,
+    /// Ticketing system and query.
     pub ticketing: TicketingConfig,
+    /// Model provider.
     pub provider: ModelProvider,
+    /// Runner, unless the runner mode overrides it.
     pub execution_mode: ExecutionMode,
+    /// CPUs of a session machine.
     pub machine_cpus: u32,
+    /// Memory of a session machine, in MB.
     pub machine_memory_mb: u32,
+    /// Session mode.
     pub session_mode: SessionMode,
+    /// Prefix of the branches of runs.
     pub branch_prefix: Option<String>,
+    /// Additional environment variables of sessions.
     pub extra_env: BTreeMap<String, String>,
+    /// Maximum number of issues in progress.
     pub max_in_progress: u32,
+    /// Whether dispatch is paused.
     pub paused: bool,
+    /// Whether issues are planned before they are implemented.
     pub planning_enabled: bool,
+    /// Workflow file of planning runs.
     pub planning_workflow_file: Option<String>,
+    /// Maximum number of model turns per implement pass.
     pub max_turns: Option<u32>,
+    /// Maximum number of implement and review cycles.
     pub max_iterations: Option<u32>,
+    /// Time budget of a run, in minutes.
     pub max_job_minutes: Option<u32>,
-    /// What runs may cost in a month of UTC; none means that nothing is limited.
+    /// Maximum cost of runs per month (UTC). `None` for no limit.
     #[serde(default)]
     pub budget: Option<MicroUsd>,
-    /// Whether what met the model provider's usage limit goes on by itself when that is lifted.
-    #[serde(default = "resumes")]
+    /// Whether runs that reached the usage limit of the model provider resume automatically when it
+    /// resets.
+    #[serde(default = "default_resume_after_limit")]
     pub resume_after_limit: bool,
+    /// Creation time.
     pub created_at: Timestamp,
+    /// Time of the last change.
     pub updated_at: Timestamp,
 }
 
-/// Mappings of before go on by themselves, too.
-fn resumes() -> bool {
+/// Default of [`Mapping::resume_after_limit`] for mappings stored before the field existed.
+fn default_resume_after_limit() -> bool {
     true
 }
 
 impl Mapping {
-    /// The target repository.
+    /// Returns the target repository.
     pub fn target_repo(&self) -> Repo {
         Repo::new(&self.owner, &self.repo)
     }
 
+    /// Returns the ticketing system.
     pub fn system(&self) -> System {
         match self.ticketing {
             TicketingConfig::Linear => System::Linear,
@@ -86,50 +111,64 @@ impl Mapping {
     }
 }
 
-/// Where a mapping's tickets are found.
+/// Source of a mapping's tickets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all_fields = "camelCase")]
 pub enum TicketingConfig {
     /// Linear: the team whose key is the mapping's.
     #[serde(rename = "A")]
     Linear,
-    /// Jira: what a query clause finds, narrowed to one value of the repo field.
+    /// Jira: the results of a query clause, restricted to one value of the repo field.
     #[serde(rename = "B")]
     Jira {
+        /// Query clause.
         jql: String,
+        /// Value of the repo field.
         repo_field_value: String,
+        /// Id of the status field. `None` for the field of the default name.
         status_field_override: Option<String>,
+        /// Id of the repo field. `None` for the field of the default name.
         repo_field_override: Option<String>,
     },
 }
 
-/// Who serves the model. A cloud without a region cannot be built.
+/// Model provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum ModelProvider {
+    /// API of the model vendor.
     Direct,
-    Cloud { region: String },
+    /// Amazon Bedrock.
+    Cloud {
+        /// AWS region.
+        region: String,
+    },
 }
 
+/// Runner of a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExecutionMode {
+    /// CI workflow of the repository host.
     CiWorkflow,
+    /// Virtual machines.
     VmMachines,
 }
 
+/// Behavior of a session at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SessionMode {
-    /// Run and end.
+    /// Executes the run, then ends.
     Autonomous,
-    /// Prepared for a person, and kept until its time is over.
+    /// Prepared for a person, and kept until the time budget is used up.
     Interactive,
-    /// Run, and kept for a person when it did not succeed.
+    /// Executes the run. Kept for a person if it failed.
     Hybrid,
 }
 
 impl SessionMode {
+    /// Returns the name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             SessionMode::Autonomous => "autonomous",
@@ -138,15 +177,16 @@ impl SessionMode {
         }
     }
 
+    /// Parses the name in the API.
     pub fn parse(text: &str) -> Option<Self> {
         let all = [Self::Autonomous, Self::Interactive, Self::Hybrid];
         all.into_iter().find(|mode| mode.as_str() == text)
     }
 }
 
-/// The mapping of a test: team `ENG` and `acme/shop`, but for these fields.
+/// Mapping for tests: team `ENG` and repository `acme/shop`, with these fields.
 #[cfg(test)]
-pub fn example_mapping(fields: &serde_json::Value) -> Mapping {
+pub(crate) fn example_mapping(fields: &serde_json::Value) -> Mapping {
     let mut body = serde_json::json!({
         "teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main",
     });

@@ -1,4 +1,5 @@
-//! A mapping as the admin API shows it. [`Input`](super::Input) reads the same fields.
+//! Mapping as returned by the admin API. [`MappingInput`](super::MappingInput) reads the same
+//! fields.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use crate::issue::System;
 use crate::time::Timestamp;
 use crate::usage::MicroUsd;
 
-/// A mapping on the wire.
+/// JSON form of a mapping.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MappingView<'a> {
@@ -45,6 +46,7 @@ pub struct MappingView<'a> {
 }
 
 impl<'a> MappingView<'a> {
+    /// Creates the JSON form of a mapping.
     pub fn from_mapping(mapping: &'a Mapping) -> Self {
         let (provider, cloud_region) = match &mapping.provider {
             ModelProvider::Direct => ("direct", None),

@@ -1,4 +1,4 @@
-//! What an operator should know about a mapping that is valid all the same.
+//! Warnings about valid mappings.
 
 use serde::Serialize;
 
@@ -8,13 +8,14 @@ use crate::machine_size::MachineSize;
 /// Warning about a field of a mapping.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MappingWarning {
+    /// Name of the field.
     pub field: &'static str,
-    /// A sentence for operators.
+    /// Sentence for operators.
     pub message: String,
 }
 
 impl Mapping {
-    /// Returns what does not happen as its fields say.
+    /// Returns warnings about settings that do not take effect as given.
     pub fn warnings(&self) -> Vec<MappingWarning> {
         let on_machines = self.execution_mode == ExecutionMode::VmMachines;
         let size = on_machines.then(|| MachineSize::from_mapping(self).warning());

@@ -1,27 +1,30 @@
-//! Names and what they are set to, in whatever language.
+//! Parser of assignments of a value to a name in any language or file format.
 
 use std::ops::Range;
 
 use super::text_stats::{ByteSet, LETTER};
 use super::token_format::{CharClass, RunCache, is_in_class};
 
-/// How long a name may be?
-pub(super) const LONGEST_NAME: usize = 64;
+/// Maximum length of a name, in bytes.
+pub(super) const MAX_NAME_LEN: usize = 64;
 
-/// The longest value that is looked at.
-const LONGEST_VALUE: usize = 512;
+/// Maximum length of a value, in bytes.
+const MAX_VALUE_LEN: usize = 512;
 
-/// A name with its value.
+/// Name with its value.
 #[derive(Debug, Clone)]
 pub(super) struct Assignment {
+    /// Range of the name.
     pub name: Range<usize>,
+    /// Range of the value, without quotes.
     pub value: Range<usize>,
+    /// Whether the value is in quotes.
     pub is_quoted: bool,
-    /// What stands between both; a comma for all that separates the arguments of a call.
+    /// Operator between name and value; a comma for any separator of call arguments.
     pub operator: u8,
 }
 
-/// Reads what follows a name, of which the tail is given: `NAME=…`, `"name": "…"`, `name => …`,
+/// Parses the assignment whose name ends with `tail`: `NAME=…`, `"name": "…"`, `name => …`,
 /// `ENV NAME …`, `const NAME: &str = …`, `<name>…`, `name: NAME`, `value: …` and the like.
 pub(super) fn parse_assignment(
     runs: &mut RunCache<'_>,
@@ -29,14 +32,14 @@ pub(super) fn parse_assignment(
     tail: Range<usize>,
 ) -> Option<Assignment> {
     let end = tail.end;
-    let before = runs.run_length_before(CharClass::SettingName, tail.start, LONGEST_NAME);
-    if before > LONGEST_NAME || tail.len() > LONGEST_NAME {
+    let before = runs.run_length_before(CharClass::SettingName, tail.start, MAX_NAME_LEN);
+    if before > MAX_NAME_LEN || tail.len() > MAX_NAME_LEN {
         return None;
     }
     let name = tail.start - before..end;
     let is_tag = text[..name.start].ends_with(b"<");
-    let (after, operator) = operator(text, end, is_tag)?;
-    let (value, is_quoted) = value(runs, text, after, operator)?;
+    let (after, operator) = parse_operator(text, end, is_tag)?;
+    let (value, is_quoted) = parse_value(runs, text, after, operator)?;
     Some(Assignment {
         operator,
         name,
@@ -45,43 +48,45 @@ pub(super) fn parse_assignment(
     })
 }
 
-/// Where the value begins, and what stands before it.
-fn operator(text: &[u8], end: usize, is_tag: bool) -> Option<(usize, u8)> {
-    let closing = |at: usize| {
+/// Returns the start of the text after the operator, and the operator.
+fn parse_operator(text: &[u8], end: usize, is_tag: bool) -> Option<(usize, u8)> {
+    let is_closing = |at: usize| {
         matches!(
             text.get(at),
             Some(b'"' | b'\'' | b'`' | b']' | b')' | b'\\')
         )
     };
     let mut at = end;
-    while at < end + 4 && closing(at) {
+    while at < end + 4 && is_closing(at) {
         at += 1;
     }
-    let closed = at > end;
+    let is_closed = at > end;
     if is_tag && text.get(at) == Some(&b'>') {
         return Some((at + 1, b'>'));
     }
-    let spaces = white(text, at, 24);
+    let spaces = whitespace_len(text, at, 24);
     let next = at + spaces;
-    if let Some(after) = value_word(text, next) {
+    if let Some(after) = skip_value_keyword(text, next) {
         return Some((after, b':'));
     }
     match &text[next.min(text.len())..] {
         [b'=' | b'!', b'=', ..] => None,
         [b':', b'=', ..] | [b'=', b'>', ..] | [b'?', b'=', ..] => Some((next + 2, b'=')),
         [b':', b':', ..] => None,
-        [b':', ..] => Some(typed(text, next + 1).map_or((next + 1, b':'), |at| (at, b'='))),
+        [b':', ..] => Some(skip_type(text, next + 1).map_or((next + 1, b':'), |at| (at, b'='))),
         [b'=', ..] => Some((next + 1, b'=')),
         [b',' | b'|' | b'(', ..] => Some((next + 1, b',')),
         // `ENV NAME value`, `--token value`, `var name string = "…"`.
-        _ if spaces > 0 && !closed => Some(typed(text, next).map_or((next, b' '), |at| (at, b'='))),
+        _ if spaces > 0 && !is_closed => {
+            Some(skip_type(text, next).map_or((next, b' '), |at| (at, b'=')))
+        }
         _ => None,
     }
 }
 
-/// `: &'static str = `, ` string = `: where the value begins.
-fn typed(text: &[u8], at: usize) -> Option<usize> {
-    let at = at + white(text, at, 4);
+/// Skips a type and the equals sign, as in `: &'static str = ` and ` string = `.
+fn skip_type(text: &[u8], at: usize) -> Option<usize> {
+    let at = at + whitespace_len(text, at, 4);
     const TYPE: ByteSet = LETTER.with(ByteSet::of(b"&' <>?"));
     let is_type = |byte: &&u8| TYPE.contains(**byte);
     let length = text[at.min(text.len())..]
@@ -94,11 +99,11 @@ fn typed(text: &[u8], at: usize) -> Option<usize> {
         .then_some(end + 1)
 }
 
-/// `value="`, `value: `: settings that say name and value apart.
-fn value_word(text: &[u8], at: usize) -> Option<usize> {
+/// Skips `value="` or `value: ` of formats that store name and value separately.
+fn skip_value_keyword(text: &[u8], at: usize) -> Option<usize> {
     let rest = &text[at.min(text.len())..];
     let rest = rest.strip_prefix(b",").unwrap_or(rest);
-    let rest = &rest[white(rest, 0, 24)..];
+    let rest = &rest[whitespace_len(rest, 0, 24)..];
     let rest = rest.strip_prefix(b"\"").unwrap_or(rest);
     let word = rest
         .get(..5)
@@ -112,22 +117,23 @@ fn value_word(text: &[u8], at: usize) -> Option<usize> {
     Some(text.len() - rest.len())
 }
 
-fn white(text: &[u8], at: usize, most: usize) -> usize {
+/// Returns the number of whitespace bytes at a position, up to `max`.
+fn whitespace_len(text: &[u8], at: usize, max: usize) -> usize {
     let rest = &text[at.min(text.len())..];
     rest.iter()
-        .take(most)
+        .take(max)
         .take_while(|byte| byte.is_ascii_whitespace())
         .count()
 }
 
-/// The value that begins after an operator.
-fn value(
+/// Returns the range of the value after an operator, and whether it is quoted.
+fn parse_value(
     runs: &mut RunCache<'_>,
     text: &[u8],
     after: usize,
     operator: u8,
 ) -> Option<(Range<usize>, bool)> {
-    let mut at = after + white(text, after, 24);
+    let mut at = after + whitespace_len(text, after, 24);
     let gap = &text[after.min(text.len())..at.min(text.len())];
     let is_next_line = gap.contains(&b'\n');
     let mut quote = None;
@@ -138,8 +144,8 @@ fn value(
             {
                 at += 1
             }
-            Some(mark @ (b'"' | b'\'' | b'`')) if quote.is_none_or(|quote| quote == *mark) => {
-                quote = Some(*mark);
+            Some(byte @ (b'"' | b'\'' | b'`')) if quote.is_none_or(|quote| quote == *byte) => {
+                quote = Some(*byte);
                 at += 1;
             }
             Some(b'b' | b'r' | b'f')
@@ -155,15 +161,15 @@ fn value(
         if is_next_line && operator != b'>' {
             return None;
         }
-        let length = runs.run_length_after(CharClass::UnquotedValue, at, LONGEST_VALUE);
+        let length = runs.run_length_after(CharClass::UnquotedValue, at, MAX_VALUE_LEN);
         let mut end = at + length;
         while end < at + length + 2 && text.get(end) == Some(&b'=') {
             end += 1;
         }
-        let is_whole = length > 0 && length <= LONGEST_VALUE;
+        let is_whole = length > 0 && length <= MAX_VALUE_LEN;
         return is_whole.then_some((at..end, false));
     };
-    let rest = &text[at..text.len().min(at + LONGEST_VALUE + 1)];
+    let rest = &text[at..text.len().min(at + MAX_VALUE_LEN + 1)];
     let length = rest
         .iter()
         .position(|byte| *byte == quote || *byte == b'\n')?;
@@ -173,22 +179,22 @@ fn value(
 }
 
 impl Assignment {
-    /// What stands between name and value is `=`.
-    pub fn has_equals_operator(&self) -> bool {
+    /// Returns whether the operator is `=`.
+    pub(super) fn has_equals_operator(&self) -> bool {
         self.operator == b'='
     }
 
-    /// What follows an unquoted value does not make it a call or the name of something.
-    pub fn is_plain_value(&self, text: &[u8]) -> bool {
+    /// Returns whether an unquoted value is not the start of a call, an index or a path.
+    pub(super) fn is_plain_value(&self, text: &[u8]) -> bool {
         let next = text.get(self.value.end).copied().unwrap_or(b'\n');
         !matches!(next, b'(' | b'[' | b'{' | b'<' | b':')
     }
 
-    /// Whether a value without quotes ends as one does, and is no call or part of an expression.
-    pub fn is_terminated(&self, text: &[u8]) -> bool {
+    /// Returns whether an unquoted value ends like a value and is not part of an expression.
+    pub(super) fn is_terminated(&self, text: &[u8]) -> bool {
         let next = text.get(self.value.end).copied().unwrap_or(b'\n');
         let value = &text[self.value.clone()];
-        // What `sha256sum` prints.
+        // Output of `sha256sum`.
         let is_digest =
             || value.iter().all(u8::is_ascii_hexdigit) && text[self.value.end..].starts_with(b"  ");
         self.operator != b','
@@ -197,10 +203,10 @@ impl Assignment {
             && !is_digest()
     }
 
-    /// Whether name and value stand as on the lines of settings and commands: `NAME=value`,
+    /// Returns whether the assignment looks like a line of a configuration file or a command: `NAME=value`,
     /// `- name: value`, `ENV NAME value`, `--name value`, `<name>value<`.
-    pub fn is_config_line(&self, text: &[u8]) -> bool {
-        const LONGEST: usize = 48;
+    pub(super) fn is_config_line(&self, text: &[u8]) -> bool {
+        const MAX_PREFIX: usize = 48;
         const COMMANDS: [&[u8]; 8] = [
             b"env ",
             b"arg ",
@@ -211,29 +217,39 @@ impl Assignment {
             b"export ",
             b"requirepass ",
         ];
-        const LEADS: [&[u8]; 6] = [b"- ", b"`", b"-e ", b"--env ", b"-passin ", b"-passout "];
-        let before = &text[self.name.start.saturating_sub(LONGEST)..self.name.start];
+        const LINE_PREFIXES: [&[u8]; 6] =
+            [b"- ", b"`", b"-e ", b"--env ", b"-passin ", b"-passout "];
+        let before = &text[self.name.start.saturating_sub(MAX_PREFIX)..self.name.start];
         let from = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
-        let lead = before[from..].trim_ascii_start();
+        let prefix = before[from..].trim_ascii_start();
         let name = &text[self.name.clone()];
-        let is_command = COMMANDS.iter().any(|word| lead.eq_ignore_ascii_case(word));
-        let is_led = lead.is_empty() || is_command || LEADS.iter().any(|word| lead.ends_with(word));
-        let is_option = name.starts_with(b"-") || lead.ends_with(b"-");
-        let is_loud = self.is_quoted && name.iter().all(|byte| !byte.is_ascii_lowercase());
+        let is_command = COMMANDS
+            .iter()
+            .any(|word| prefix.eq_ignore_ascii_case(word));
+        let has_known_prefix = prefix.is_empty()
+            || is_command
+            || LINE_PREFIXES.iter().any(|word| prefix.ends_with(word));
+        let is_option = name.starts_with(b"-") || prefix.ends_with(b"-");
+        let is_upper_case = self.is_quoted && name.iter().all(|byte| !byte.is_ascii_lowercase());
         let is_adjacent = self.value.start <= self.name.end + 2;
         match self.operator {
             b'>' => true,
-            b'=' => is_option || is_adjacent || (is_led && self.ends_line(text)),
-            b':' => is_led && self.ends_line(text),
-            b' ' => is_option || is_command || is_loud || name.eq_ignore_ascii_case(b"requirepass"),
+            b'=' => is_option || is_adjacent || (has_known_prefix && self.ends_line(text)),
+            b':' => has_known_prefix && self.ends_line(text),
+            b' ' => {
+                is_option
+                    || is_command
+                    || is_upper_case
+                    || name.eq_ignore_ascii_case(b"requirepass")
+            }
             _ => false,
         }
     }
 
-    /// Whether nothing but a comment follows the word that the value is or begins.
+    /// Returns whether only a comment follows on the line of the value.
     fn ends_line(&self, text: &[u8]) -> bool {
-        const LONGEST: usize = 64;
-        let rest = &text[self.value.end..text.len().min(self.value.end + LONGEST)];
+        const MAX_LEN: usize = 64;
+        let rest = &text[self.value.end..text.len().min(self.value.end + MAX_LEN)];
         let word = rest
             .iter()
             .position(u8::is_ascii_whitespace)
@@ -246,21 +262,21 @@ impl Assignment {
     }
 }
 
-/// Files that hold a program.
+/// Returns whether the path is one of source code, by its extension.
 pub(super) fn is_source_file(path: &str) -> bool {
-    const ENDINGS: [&str; 37] = [
+    const EXTENSIONS: [&str; 37] = [
         "ts", "tsx", "mts", "cts", "js", "jsx", "mjs", "cjs", "vue", "svelte", "py", "pyi", "rb",
         "go", "rs", "java", "kt", "kts", "scala", "groovy", "clj", "cs", "fs", "vb", "php", "c",
         "cc", "cpp", "h", "hpp", "m", "swift", "dart", "ex", "exs", "lua", "pl",
     ];
     let name = path.rsplit('/').next().unwrap_or(path);
     name.rsplit_once('.')
-        .is_some_and(|(_, ending)| ENDINGS.contains(&ending))
+        .is_some_and(|(_, extension)| EXTENSIONS.contains(&extension))
 }
 
-/// Files that hold settings, where values need no quotes.
+/// Returns whether the path is one of a configuration file, where values need no quotes.
 pub(super) fn is_config_file(path: &str) -> bool {
-    const ENDINGS: [&str; 12] = [
+    const SUFFIXES: [&str; 12] = [
         ".properties",
         ".conf",
         ".cfg",
@@ -275,14 +291,14 @@ pub(super) fn is_config_file(path: &str) -> bool {
         ".sh",
     ];
     let name = path.rsplit('/').next().unwrap_or(path);
-    ENDINGS.iter().any(|ending| name.ends_with(ending))
+    SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
         || name.starts_with(".env")
         || name.starts_with("dockerfile")
         || name.ends_with("dockerfile")
         || name.starts_with("env.")
 }
 
-/// Whether a vendor's name is a word of its own: not `box` in `checkbox`.
+/// Returns whether a vendor's name is a separate word, unlike `box` in `checkbox`.
 pub(super) fn is_whole_word(text: &[u8], name: &Range<usize>) -> bool {
     let word = &text[name.clone()];
     let previous = text[..name.start].last().copied().unwrap_or(b' ');

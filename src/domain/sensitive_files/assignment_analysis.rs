@@ -1,4 +1,4 @@
-//! A name with its value, judged at most once.
+//! Cached analysis of an assignment: name kind, value statistics, and secret checks.
 
 use std::cell::OnceCell;
 
@@ -9,107 +9,111 @@ use super::secret_name::SecretNameKind;
 use super::text_stats::{ByteSet, TextStats};
 use super::value_heuristics::is_secret_length;
 
-/// A name with its value, and what is known of the value.
+/// Assignment with lazily computed properties of its name and value.
 pub(super) struct AssignmentAnalysis<'t> {
+    /// Analyzed assignment.
     pub assignment: Assignment,
-    /// Where it stands in the text that a view was made of.
-    copied: Option<usize>,
-    traits: OnceCell<TextStats<'t>>,
-    secret: OnceCell<Option<SecretNameKind>>,
+    /// Start of the assignment in the source text of a decoded view, if it was copied unchanged.
+    source_start: Option<usize>,
+    stats: OnceCell<TextStats<'t>>,
+    name_kind: OnceCell<Option<SecretNameKind>>,
     is_credential: OnceCell<bool>,
     is_random: OnceCell<bool>,
 }
 
 impl<'t> AssignmentAnalysis<'t> {
-    pub fn new(assignment: Assignment, copied: Option<usize>) -> Self {
+    /// Creates an analysis. `source_start` is the assignment's position in the source text of a decoded view.
+    pub(super) fn new(assignment: Assignment, source_start: Option<usize>) -> Self {
         Self {
             assignment,
-            copied,
-            traits: OnceCell::new(),
-            secret: OnceCell::new(),
+            source_start,
+            stats: OnceCell::new(),
+            name_kind: OnceCell::new(),
             is_credential: OnceCell::new(),
             is_random: OnceCell::new(),
         }
     }
 
-    /// Whether it was read with a vendor's name in the text that a view was made of: they stand as near
-    /// there.
-    pub fn is_duplicate_for(&self, vendor: VendorMention) -> bool {
-        let Some((start, end)) = self.copied.zip(vendor.source_end) else {
+    /// Returns whether the scan of the source text has already checked this assignment against the vendor:
+    /// the distance to the vendor's name is small enough there.
+    pub(super) fn is_duplicate_for(&self, vendor: VendorMention) -> bool {
+        let Some((start, end)) = self.source_start.zip(vendor.source_end) else {
             return false;
         };
         let value = start + self.assignment.value.start - self.assignment.name.start;
         end + MAX_VENDOR_DISTANCE >= value
     }
 
-    pub fn traits(&self, text: &'t [u8]) -> &TextStats<'t> {
+    /// Returns the statistics of the value.
+    pub(super) fn stats(&self, text: &'t [u8]) -> &TextStats<'t> {
         let value = self.assignment.value.clone();
-        self.traits.get_or_init(|| TextStats::of(&text[value]))
+        self.stats.get_or_init(|| TextStats::of(&text[value]))
     }
 
-    /// What the name says of the value; nothing where it is no secret's.
-    pub fn name_kind(&self, text: &'t [u8]) -> Option<SecretNameKind> {
+    /// Returns the kind of secret that the name indicates, or `None`.
+    pub(super) fn name_kind(&self, text: &'t [u8]) -> Option<SecretNameKind> {
         let name = self.assignment.name.clone();
         *self
-            .secret
+            .name_kind
             .get_or_init(|| SecretNameKind::classify(&text[name]))
     }
 
-    pub fn is_literal(&self, text: &'t [u8]) -> bool {
+    /// Returns whether the value is a literal and not an expression.
+    pub(super) fn is_literal(&self, text: &'t [u8]) -> bool {
         self.assignment.is_quoted
-            || (self.assignment.is_plain_value(text) && self.traits(text).may_be_unquoted_secret())
+            || (self.assignment.is_plain_value(text) && self.stats(text).may_be_unquoted_secret())
     }
 
-    /// The value can be anybody's credential.
-    pub fn is_credential(&self, text: &'t [u8]) -> bool {
-        let is_one = || {
-            let traits = self.traits(text);
-            traits.has_token_shape()
+    /// Returns whether the value looks like a credential and the name indicates one.
+    pub(super) fn is_credential(&self, text: &'t [u8]) -> bool {
+        let is_match = || {
+            let stats = self.stats(text);
+            stats.has_token_shape()
                 && self.name_kind(text).is_some()
-                && traits.is_credential()
+                && stats.is_credential()
                 && self.is_literal(text)
         };
-        *self.is_credential.get_or_init(is_one)
+        *self.is_credential.get_or_init(is_match)
     }
 
-    /// The value is one word and varies as a random one does.
-    pub fn is_random(&self, text: &'t [u8]) -> bool {
+    /// Returns whether the value is one word and looks random.
+    pub(super) fn is_random(&self, text: &'t [u8]) -> bool {
         const SPACE: ByteSet = ByteSet::of(b" \t");
-        let is_one = || {
-            let traits = self.traits(text);
-            !traits.bytes.intersects(SPACE) && traits.is_random() && self.is_literal(text)
+        let is_match = || {
+            let stats = self.stats(text);
+            !stats.bytes.intersects(SPACE) && stats.is_random() && self.is_literal(text)
         };
-        *self.is_random.get_or_init(is_one)
+        *self.is_random.get_or_init(is_match)
     }
 
-    /// How surely the value is a secret where no vendor is named.
-    pub fn generic_confidence(
+    /// Returns the confidence that the value is a secret, without regard to vendor names.
+    pub(super) fn generic_confidence(
         &self,
-        is_settings: bool,
-        is_program: bool,
+        is_config_file: bool,
+        is_source_file: bool,
         text: &'t [u8],
     ) -> Option<Confidence> {
         if !is_secret_length(self.assignment.value.len()) {
             return None;
         }
-        let traits = self.traits(text);
-        if !traits.may_be_secret() {
+        let stats = self.stats(text);
+        if !stats.may_be_secret() {
             return None;
         }
         let name = self.name_kind(text)?;
-        let is_likely = (name != SecretNameKind::GenericKey || traits.is_random_with_symbols())
-            && self.is_likely(name, is_settings, text);
+        let is_likely = (name != SecretNameKind::GenericKey || stats.is_random_with_symbols())
+            && self.is_likely(name, is_config_file, text);
         let is_possible = || {
-            traits.text.len() >= 16
-                && (self.assignment.is_quoted || is_settings)
-                && traits.is_high_entropy()
+            stats.text.len() >= 16
+                && (self.assignment.is_quoted || is_config_file)
+                && stats.is_high_entropy()
                 && self.is_literal(text)
         };
-        let strength = match is_likely {
-            // Keys of tables, identifiers and test vectors stand among literals.
-            true if is_program
+        let confidence = match is_likely {
+            // Literals in source code include table keys, identifiers and test vectors.
+            true if is_source_file
                 && name != SecretNameKind::Password
-                && !traits.is_random_with_symbols() =>
+                && !stats.is_random_with_symbols() =>
             {
                 Confidence::Possible
             }
@@ -117,25 +121,26 @@ impl<'t> AssignmentAnalysis<'t> {
             false if is_possible() => Confidence::Possible,
             false => return None,
         };
-        (!traits.is_excluded()).then_some(strength)
+        (!stats.is_excluded()).then_some(confidence)
     }
 
-    fn is_likely(&self, name: SecretNameKind, is_settings: bool, text: &'t [u8]) -> bool {
-        let (traits, read) = (self.traits(text), &self.assignment);
-        let is_set = || read.is_quoted || (read.is_terminated(text) && !traits.is_identifier());
-        let is_password = || name == SecretNameKind::Password && traits.is_password();
-        let is_drawn = || traits.is_credential() || traits.is_random_with_symbols();
-        let is_sure = || traits.is_certainly_random() || traits.is_random_with_symbols();
-        let is_one = match read.operator {
-            // Lists of words, and values beside each other.
-            b',' => read.is_quoted && (is_sure() || is_password()),
-            b' ' => read.is_config_line(text) && (is_password() || is_drawn()),
-            _ if read.is_quoted || is_settings || read.is_config_line(text) => {
-                is_password() || is_drawn()
+    fn is_likely(&self, name: SecretNameKind, is_config_file: bool, text: &'t [u8]) -> bool {
+        let (stats, assignment) = (self.stats(text), &self.assignment);
+        let is_literal_value =
+            || assignment.is_quoted || (assignment.is_terminated(text) && !stats.is_identifier());
+        let is_password = || name == SecretNameKind::Password && stats.is_password();
+        let is_random = || stats.is_credential() || stats.is_random_with_symbols();
+        let is_certain = || stats.is_certainly_random() || stats.is_random_with_symbols();
+        let is_match = match assignment.operator {
+            // Lists of words or values.
+            b',' => assignment.is_quoted && (is_certain() || is_password()),
+            b' ' => assignment.is_config_line(text) && (is_password() || is_random()),
+            _ if assignment.is_quoted || is_config_file || assignment.is_config_line(text) => {
+                is_password() || is_random()
             }
-            // Between the words of a program a value without quotes mostly is a variable.
-            _ => is_sure(),
+            // An unquoted value in source code is usually a variable.
+            _ => is_certain(),
         };
-        is_one && is_set()
+        is_match && is_literal_value()
     }
 }

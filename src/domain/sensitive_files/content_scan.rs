@@ -1,9 +1,10 @@
-//! Secrets by their shape, wherever in a file they stand.
+//! Content scan: finds secrets by format, by name and by context.
 //!
-//! One pass of a keyword automaton finds where a rule may match at all; what a rule then looks at is
-//! bounded, or remembered from the keyword before. So a file costs the same per byte, whatever it
-//! holds, and no line is too long. In a program a mere "this looks random" never blocks; formats do, random
-//! values under a vendor's name, and what settings call a secret.
+//! One pass of a keyword automaton finds the places where a rule may match. A rule then reads a bounded
+//! number of bytes, or reuses what was read for an earlier keyword. The cost per byte is therefore constant
+//! for any content, and line length is not limited. Known formats, random values next to a vendor's name,
+//! and values of settings whose name indicates a secret block a push. In source code, randomness alone never
+//! blocks.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,52 +15,54 @@ use super::rules::{Rule, RuleKind};
 use super::scan_pass::{ScanMode, ScanPass};
 use super::scanner::SCANNER;
 
-/// What was decoded is read on a thread of its own in texts of so many bytes.
-const LARGE: usize = 64 << 10;
+/// Minimum length, in bytes, of a text whose decoded views are scanned on a second thread.
+const PARALLEL_THRESHOLD: usize = 64 << 10;
 
-/// A secret that was found.
+/// Secret found by a rule.
 #[derive(Debug, Clone)]
 pub(super) struct SecretMatch<'t> {
+    /// Rule that matched.
     pub rule: &'static Rule,
-    /// Where it stands in the text that was read: itself, or what it is encoded in.
+    /// Range of the secret in the scanned text, or of the text that encodes it.
     pub range: Range<usize>,
-    /// The secret in plain letters.
+    /// Decoded secret.
     pub secret: Cow<'t, [u8]>,
+    /// Confidence that the match is a secret.
     pub confidence: Confidence,
-    /// The place of its rule in the order of reasons.
+    /// Index of the rule in the order of all rules. Lower indexes are reported first.
     pub rule_index: usize,
 }
 
-/// How sure a finding is.
+/// Confidence that a match is a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Confidence {
-    /// Worth a person's look.
+    /// Produces a warning.
     Possible,
-    /// Blocks, but for files of tests.
+    /// Blocks, except in test files.
     Likely,
-    /// Blocks.
+    /// Blocks in all files.
     Certain,
 }
 
-/// All secrets that a file holds: as they stand there, behind escapes and in base64.
+/// Finds all secrets in a file: in plain text, behind escapes, and in base64.
 pub(super) fn scan<'t>(path: &'t str, text: &'t [u8]) -> Vec<SecretMatch<'t>> {
     scan_until(path, text, |_| false)
 }
 
-/// The same up to shortly behind the first that is `enough`.
+/// Like [`scan`], but stops shortly after the first match that `enough` accepts.
 pub(super) fn scan_until<'t>(
     path: &'t str,
     text: &'t [u8],
     enough: impl Fn(&SecretMatch<'_>) -> bool + Sync,
 ) -> Vec<SecretMatch<'t>> {
-    let as_it_stands = || ScanPass::run(path, text, ScanMode::File, &enough).matches;
+    let scan_plain = || ScanPass::run(path, text, ScanMode::File, &enough).matches;
     let decoded = || {
         let mut found = Vec::new();
-        read_decoded(path, text, |finding, range| {
+        scan_decoded(path, text, |finding, range| {
             found.push(SecretMatch {
-                // What was copied letter for letter needs no place of its own.
+                // Borrow when the view contains an unchanged copy of the source.
                 secret: match &text[range.clone()] {
-                    letters if *letters == *finding.secret => Cow::Borrowed(letters),
+                    copied if *copied == *finding.secret => Cow::Borrowed(copied),
                     _ => Cow::Owned(finding.secret.into_owned()),
                 },
                 range,
@@ -70,82 +73,85 @@ pub(super) fn scan_until<'t>(
         });
         found
     };
-    if text.len() < LARGE {
-        let mut found = as_it_stands();
+    if text.len() < PARALLEL_THRESHOLD {
+        let mut found = scan_plain();
         if !found.iter().any(&enough) {
             found.extend(decoded());
         }
         return found;
     }
-    let (mut found, decoded) = side_by_side(as_it_stands, decoded);
+    let (mut found, decoded) = run_in_parallel(scan_plain, decoded);
     found.extend(decoded);
     found
 }
 
-/// What is found in a text that people read.
+/// Result of a scan for redaction.
 pub(super) struct RedactionScan {
-    /// What a file would be judged by.
+    /// Secrets that the guard would report in a file.
     pub secrets: Vec<SecretRange>,
-    /// What has the looser format of a credential.
+    /// Matches of the looser credential formats.
     pub loose_matches: Vec<Range<usize>>,
-    /// First and last lines of keys.
+    /// First and last lines of private keys.
     pub key_boundaries: Vec<KeyBoundary>,
 }
 
-/// Where a secret stands.
+/// Range of a secret in the scanned text.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SecretRange {
-    /// The body of a key in letters.
+    /// Whether the secret is a private key in PEM armor.
     pub is_armored_key: bool,
+    /// First byte.
     pub start: usize,
+    /// Byte after the last one.
     pub end: usize,
 }
 
-/// The same of a text that people read. What is merely possible stays.
+/// Finds the secrets to redact in a text. Matches with [`Confidence::Possible`] are left out.
 pub(super) fn scan_for_redaction(text: &[u8]) -> RedactionScan {
-    let place = |finding: &SecretMatch<'_>, range: Range<usize>| {
+    let to_range = |finding: &SecretMatch<'_>, range: Range<usize>| {
         (finding.confidence != Confidence::Possible).then_some(SecretRange {
             is_armored_key: finding.rule.kind == RuleKind::ArmoredKey,
             start: range.start,
             end: range.end,
         })
     };
-    let as_it_stands = || ScanPass::run("", text, ScanMode::Redaction, |_| false);
+    let scan_plain = || ScanPass::run("", text, ScanMode::Redaction, |_| false);
     let decoded = || {
         let mut found = Vec::new();
-        read_decoded("", text, |finding, range| {
-            found.extend(place(&finding, range))
+        scan_decoded("", text, |finding, range| {
+            found.extend(to_range(&finding, range))
         });
         found
     };
-    let (look, decoded) = match text.len() < LARGE {
-        true => (as_it_stands(), decoded()),
-        false => side_by_side(as_it_stands, decoded),
+    let (pass, decoded) = match text.len() < PARALLEL_THRESHOLD {
+        true => (scan_plain(), decoded()),
+        false => run_in_parallel(scan_plain, decoded),
     };
-    let standing = look.matches.iter();
-    let mut found: Vec<SecretRange> = standing
-        .filter_map(|finding| place(finding, finding.range.clone()))
+    let mut found: Vec<SecretRange> = pass
+        .matches
+        .iter()
+        .filter_map(|finding| to_range(finding, finding.range.clone()))
         .collect();
     found.extend(decoded);
     RedactionScan {
         secrets: found,
-        loose_matches: look.loose_matches,
-        key_boundaries: look.key_boundaries,
+        loose_matches: pass.loose_matches,
+        key_boundaries: pass.key_boundaries,
     }
 }
 
-/// Does two things at once, or one after the other where no thread is to be had.
-fn side_by_side<A, B: Send>(one: impl FnOnce() -> A, other: impl Fn() -> B + Sync) -> (A, B) {
+/// Runs both closures in parallel, or one after the other if no thread can be started.
+fn run_in_parallel<A, B: Send>(one: impl FnOnce() -> A, other: impl Fn() -> B + Sync) -> (A, B) {
     std::thread::scope(|scope| {
         let other = &other;
-        let beside = std::thread::Builder::new().spawn_scoped(scope, other);
+        let thread = std::thread::Builder::new().spawn_scoped(scope, other);
         let one = one();
-        let done = beside.ok().and_then(|beside| beside.join().ok());
-        (one, done.unwrap_or_else(other))
+        let result = thread.ok().and_then(|thread| thread.join().ok());
+        (one, result.unwrap_or_else(other))
     })
 }
 
-/// The finding whose rule comes first in the order of reasons.
+/// Returns the match whose rule comes first in the order of all rules.
 pub(super) fn first_by_rule<'f, 't>(
     found: impl Iterator<Item = &'f SecretMatch<'t>>,
 ) -> Option<&'f SecretMatch<'t>>
@@ -155,16 +161,16 @@ where
     found.min_by_key(|finding| (finding.rule_index, finding.range.start, finding.range.end))
 }
 
-/// Calls back for every secret behind escapes and in base64, with where it stands in the text.
-fn read_decoded(path: &str, text: &[u8], mut found: impl FnMut(SecretMatch<'_>, Range<usize>)) {
+/// Calls `found` for every secret behind escapes or in base64, with its range in the source text.
+fn scan_decoded(path: &str, text: &[u8], mut found: impl FnMut(SecretMatch<'_>, Range<usize>)) {
     for view in &decoded_view::decoded_views(text) {
-        let inside = ScanPass::run(path, view.text(), ScanMode::Decoded(view), |_| false).matches;
+        let matches = ScanPass::run(path, view.text(), ScanMode::Decoded(view), |_| false).matches;
         let keys = view
             .binary_keys()
-            .map(|place| SecretMatch::key(place, view.text()));
-        let mut piece = 0;
-        for finding in inside.into_iter().chain(keys) {
-            let range = match view.verbatim_source_start(0, &finding.range, &mut piece) {
+            .map(|range| SecretMatch::binary_key(range, view.text()));
+        let mut last_piece = 0;
+        for finding in matches.into_iter().chain(keys) {
+            let range = match view.verbatim_source_start(0, &finding.range, &mut last_piece) {
                 Some(start) => Some(start..start + finding.range.len()),
                 None => view.source_range(&finding.range),
             };
@@ -176,20 +182,20 @@ fn read_decoded(path: &str, text: &[u8], mut found: impl FnMut(SecretMatch<'_>, 
 }
 
 impl<'t> SecretMatch<'t> {
-    /// Key material in binary, of which the view tells the place.
-    fn key(place: Range<usize>, text: &'t [u8]) -> Self {
+    /// Creates a match for binary key material at `range` of a decoded view.
+    fn binary_key(range: Range<usize>, text: &'t [u8]) -> Self {
         let rule_index = SCANNER.first_rule_of(RuleKind::ArmoredKey);
         SecretMatch {
             rule: SCANNER.rules[rule_index],
-            secret: Cow::Borrowed(&text[place.clone()]),
-            range: place,
+            secret: Cow::Borrowed(&text[range.clone()]),
+            range,
             confidence: Confidence::Certain,
             rule_index,
         }
     }
 }
 
-/// All keywords, for tests that make files of them.
+/// Returns all keywords, sorted.
 #[cfg(test)]
 pub(super) fn keywords() -> Vec<Vec<u8>> {
     let mut keywords: Vec<Vec<u8>> = SCANNER.keyword_texts.clone();
@@ -197,7 +203,7 @@ pub(super) fn keywords() -> Vec<Vec<u8>> {
     keywords
 }
 
-/// How many bytes were looked at beside those that the automaton read.
+/// Returns the number of bytes that rules read in addition to the automaton.
 #[cfg(test)]
 pub(super) fn step_count(text: &[u8]) -> usize {
     ScanPass::run("", text, ScanMode::File, |_| false)

@@ -1,7 +1,7 @@
-//! Texts within a text: what stands behind escapes, between characters that nobody sees, and in base64.
+//! Decoded views of a text: with escapes decoded, with invisible characters removed, and with base64 decoded.
 //!
-//! Each view is made in one pass and read once; base64 in base64 is looked into once more. All of it
-//! together is a small multiple of the text.
+//! Each view is built in one pass and scanned once. Base64 within base64 is decoded once more. The total size
+//! of the views is a small multiple of the text.
 
 use std::ops::Range;
 
@@ -10,114 +10,115 @@ use data_encoding::{BASE64_NOPAD, BASE64URL_NOPAD};
 use super::magic_numbers;
 use super::token_format::{CharClass, is_in_class};
 
-/// How many letters a stretch of base64 has at least that is worth a look.
-const SHORTEST: usize = 24;
+/// Minimum length, in bytes, of base64 that is decoded.
+const MIN_BASE64_LEN: usize = 24;
 
-/// How deep base64 in base64 is followed.
-const DEPTH: usize = 2;
+/// Maximum nesting of base64.
+const MAX_DEPTH: usize = 2;
 
-/// How many bytes before a place an invisible character stands for.
-const INVISIBLE: usize = 8;
+/// Number of context bytes before a range that an invisible character can replace.
+const INVISIBLE_CONTEXT: usize = 8;
 
-/// In how many pieces the end of a place is looked for first.
-const NEAR: usize = 8;
+/// Number of pieces that are searched for the end of a range before the binary search.
+const NEAR_PIECES: usize = 8;
 
-/// A text that was made of another one.
+/// Text decoded from a source text, with a mapping of its ranges to the source.
 pub(super) struct DecodedView {
     text: Vec<u8>,
-    /// Where stretches of the view begin, and what they were made of.
+    /// Pieces of the view: start in the view, and source range.
     pieces: Vec<(usize, Range<usize>)>,
-    /// Whether each stretch stands for the whole of what it was made of.
+    /// Whether each piece maps to its whole source range, as in base64.
     is_packed: bool,
-    /// Private keys in binary.
+    /// Ranges of binary private keys in the view.
     keys: Vec<Range<usize>>,
 }
 
 impl DecodedView {
-    pub fn text(&self) -> &[u8] {
+    /// Returns the decoded text.
+    pub(super) fn text(&self) -> &[u8] {
         &self.text
     }
 
-    /// Where a place stood in the text that the view was made of, if it was copied letter for letter,
-    /// with so many bytes before and one behind it. An invisible character before it is as good as some of
-    /// them: no name or token goes on there. Places come mostly in order: the search begins at the piece
-    /// of the last one.
-    pub fn verbatim_source_start(
+    /// Returns the start of a range in the source text, if the range was copied unchanged together with
+    /// `before` bytes before it and one byte after it. An invisible character before the range replaces up to
+    /// 8 bytes of that context, because no name or token continues across it. `last` is the piece of the
+    /// previous call, where the search begins.
+    pub(super) fn verbatim_source_start(
         &self,
         before: usize,
-        place: &Range<usize>,
+        range: &Range<usize>,
         last: &mut usize,
     ) -> Option<usize> {
         if self.is_packed {
             return None;
         }
-        while *last > 0 && self.pieces[*last].0 > place.start {
+        while *last > 0 && self.pieces[*last].0 > range.start {
             *last -= 1;
         }
         let next = |at: usize| self.pieces.get(at + 1).map(|(start, _)| *start);
-        while next(*last).is_some_and(|start| start <= place.start) {
+        while next(*last).is_some_and(|start| start <= range.start) {
             *last += 1;
         }
-        // What was copied and escapes take turns.
-        let is_copied = last.is_multiple_of(2) && next(*last).is_none_or(|end| end > place.end);
-        let (start, origin) = &self.pieces[*last];
+        // Copied pieces and escapes alternate.
+        let is_copied = last.is_multiple_of(2) && next(*last).is_none_or(|end| end > range.end);
+        let (start, source) = &self.pieces[*last];
         let is_inside = is_copied
-            && (start + before <= place.start
-                || (before <= INVISIBLE
-                    && *start == place.start
+            && (start + before <= range.start
+                || (before <= INVISIBLE_CONTEXT
+                    && *start == range.start
                     && self.is_after_invisible(*last)));
-        is_inside.then(|| origin.start + place.start - start)
+        is_inside.then(|| source.start + range.start - start)
     }
 
-    /// Whether a piece follows an invisible character that is not spelt in letters, and no bracket of a tag
-    /// before that.
+    /// Returns whether a piece follows an invisible character that is not written as an escape and does not
+    /// follow the opening bracket of a tag.
     fn is_after_invisible(&self, piece: usize) -> bool {
-        const SHORTEST_SPELT: usize = 6;
-        let Some((before, origin)) = piece.checked_sub(1).map(|before| &self.pieces[before]) else {
+        const MIN_ESCAPE_LEN: usize = 6;
+        let Some((before, source)) = piece.checked_sub(1).map(|before| &self.pieces[before]) else {
             return false;
         };
         *before == self.pieces[piece].0
-            && origin.len() < SHORTEST_SPELT
+            && source.len() < MIN_ESCAPE_LEN
             && !self.text[..*before].ends_with(b"<")
     }
 
-    /// Places of keys in binary.
-    pub fn binary_keys(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+    /// Returns the ranges of binary private keys.
+    pub(super) fn binary_keys(&self) -> impl Iterator<Item = Range<usize>> + '_ {
         self.keys.iter().cloned()
     }
 
-    /// What a place in the view was made of.
-    pub fn source_range(&self, place: &Range<usize>) -> Option<Range<usize>> {
+    /// Returns the source range of a range in the view.
+    pub(super) fn source_range(&self, range: &Range<usize>) -> Option<Range<usize>> {
         let begins = |at: usize| move |(start, _): &(usize, Range<usize>)| *start <= at;
-        let from = self.pieces.partition_point(begins(place.start));
+        let from = self.pieces.partition_point(begins(range.start));
         let (first, start) = self.pieces.get(from.checked_sub(1)?)?;
-        // Most places end in the piece that they begin in, or soon after.
-        let last = place.end.saturating_sub(1);
-        let near = &self.pieces[from..self.pieces.len().min(from + NEAR)];
+        // Most ranges end in the piece in which they begin, or in one of the next.
+        let last = range.end.saturating_sub(1);
+        let near = &self.pieces[from..self.pieces.len().min(from + NEAR_PIECES)];
         let to = match near.partition_point(begins(last)) {
-            NEAR => self.pieces.partition_point(begins(last)),
+            NEAR_PIECES => self.pieces.partition_point(begins(last)),
             within => from + within,
         };
         let (last, end) = self.pieces.get(to.checked_sub(1)?)?;
         if self.is_packed {
             return Some(start.start..end.end);
         }
-        let from = start.start + (place.start - first);
-        let to = end.start + (place.end - last);
+        let from = start.start + (range.start - first);
+        let to = end.start + (range.end - last);
         Some(from..to.max(end.end.min(to)))
     }
 }
 
-/// All that the text holds beside itself.
+/// Returns all decoded views of a text. A view that would equal the text is left out.
 pub(super) fn decoded_views(text: &[u8]) -> Vec<DecodedView> {
-    let mut views: Vec<DecodedView> = plain(text).into_iter().collect();
-    let mut layer = unpacked(views.first().map_or(text, |view| view.text()));
-    if let (Some(packed), Some(plain)) = (&mut layer, views.first()) {
-        rebase(packed, plain);
+    let mut views: Vec<DecodedView> = unescape(text).into_iter().collect();
+    let mut layer = decode_base64(views.first().map_or(text, |view| view.text()));
+    if let (Some(decoded), Some(unescaped)) = (&mut layer, views.first()) {
+        rebase(decoded, unescaped);
     }
-    for _ in 1..DEPTH {
+    for _ in 1..MAX_DEPTH {
         let Some(outer) = layer else { break };
-        let mut inner = unpacked(outer.text());
+        let mut inner = decode_base64(outer.text());
         if let Some(inner) = &mut inner {
             rebase(inner, &outer);
         }
@@ -128,24 +129,24 @@ pub(super) fn decoded_views(text: &[u8]) -> Vec<DecodedView> {
     views
 }
 
-/// Lets a view tell places in what its base was made of.
+/// Maps the pieces of a view to the source of its base view.
 fn rebase(view: &mut DecodedView, base: &DecodedView) {
-    for (_, place) in &mut view.pieces {
-        if let Some(origin) = base.source_range(place) {
-            *place = origin;
+    for (_, range) in &mut view.pieces {
+        if let Some(source) = base.source_range(range) {
+            *range = source;
         }
     }
 }
 
-/// The text without escapes and invisible characters; nothing where it has none.
-fn plain(text: &[u8]) -> Option<DecodedView> {
+/// Decodes escapes and removes invisible characters. Returns `None` if the text contains neither.
+fn unescape(text: &[u8]) -> Option<DecodedView> {
     let mut view: Option<DecodedView> = None;
     let mut copied = 0;
-    for at in candidates(text) {
+    for at in escape_candidates(text) {
         if at < copied {
             continue;
         }
-        let Some((letter, length)) = escape(&text[at..]) else {
+        let Some((letter, length)) = parse_escape(&text[at..]) else {
             continue;
         };
         let view = view.get_or_insert_with(|| DecodedView {
@@ -166,8 +167,8 @@ fn plain(text: &[u8]) -> Option<DecodedView> {
     Some(view)
 }
 
-/// Where escapes and invisible characters may begin, in order.
-fn candidates(text: &[u8]) -> Box<dyn Iterator<Item = usize> + '_> {
+/// Returns the positions where an escape or an invisible character may begin, in order.
+fn escape_candidates(text: &[u8]) -> Box<dyn Iterator<Item = usize> + '_> {
     if text.is_ascii() {
         return Box::new(memchr::memchr3_iter(b'%', b'\\', b'&', text));
     }
@@ -180,8 +181,9 @@ fn candidates(text: &[u8]) -> Box<dyn Iterator<Item = usize> + '_> {
     Box::new((0..text.len()).filter(move |at| begins(text[*at])))
 }
 
-/// The letter that an escape stands for, none for an invisible character, and the length of both.
-fn escape(rest: &[u8]) -> Option<(Option<u8>, usize)> {
+/// Parses an escape or an invisible character. Returns the decoded byte, which is `None` for an invisible
+/// character, and the length in the source.
+fn parse_escape(rest: &[u8]) -> Option<(Option<u8>, usize)> {
     let hex = |digits: &[u8]| {
         let digits = std::str::from_utf8(digits)
             .ok()
@@ -227,7 +229,7 @@ fn escape(rest: &[u8]) -> Option<(Option<u8>, usize)> {
             };
             Some((Some(letter(code)?), end + 3))
         }
-        // Zero-width space, non-joiner, joiner, marks of direction, word joiner, signs that nobody sees, byte
+        // Zero-width space, non-joiner and joiner, direction marks, word joiner, invisible operators, byte
         // order mark, variation selectors, soft hyphen, grapheme joiner, tags.
         [0xe2, 0x80, 0x8b..=0x8f | 0xaa..=0xae, ..]
         | [0xe2, 0x81, 0xa0..=0xaf, ..]
@@ -240,8 +242,9 @@ fn escape(rest: &[u8]) -> Option<(Option<u8>, usize)> {
     }
 }
 
-/// What stands in base64, one stretch a line; nothing where none is text.
-fn unpacked(text: &[u8]) -> Option<DecodedView> {
+/// Decodes all base64 in a text, one line per encoded run. Returns `None` if nothing decodes to text or a
+/// key.
+fn decode_base64(text: &[u8]) -> Option<DecodedView> {
     let mut view = DecodedView {
         text: Vec::new(),
         pieces: Vec::new(),
@@ -249,11 +252,11 @@ fn unpacked(text: &[u8]) -> Option<DecodedView> {
         keys: Vec::new(),
     };
     let is_letter = |byte: u8| is_in_class(CharClass::AnyBase64, byte);
-    let mut at = SHORTEST - 1;
+    let mut at = MIN_BASE64_LEN - 1;
     let mut done = 0;
     while at < text.len() {
         if !is_letter(text[at]) {
-            at += SHORTEST;
+            at += MIN_BASE64_LEN;
             continue;
         }
         let start = text[done..at]
@@ -264,34 +267,34 @@ fn unpacked(text: &[u8]) -> Option<DecodedView> {
             .iter()
             .position(|byte| !is_letter(*byte))
             .map_or(text.len(), |length| at + length);
-        if end - start >= SHORTEST {
-            view.add(text, start..end);
+        if end - start >= MIN_BASE64_LEN {
+            view.push_base64(text, start..end);
         }
         done = end;
-        at = end + SHORTEST;
+        at = end + MIN_BASE64_LEN;
     }
     (!view.text.is_empty()).then_some(view)
 }
 
 impl DecodedView {
-    /// Adds a stretch of base64 where it begins as a text or a key does.
-    fn add(&mut self, text: &[u8], place: Range<usize>) {
-        let letters = &text[place.clone()];
+    /// Decodes one run of base64, and appends it if it begins like text or like a private key.
+    fn push_base64(&mut self, text: &[u8], range: Range<usize>) {
+        let letters = &text[range.clone()];
         let is_url = letters.iter().any(|byte| b"-_".contains(byte));
         let decode = |letters: &[u8]| {
             let whole = &letters[..letters.len() - usize::from(letters.len() % 4 == 1)];
-            let coded = if is_url {
+            let encoding = if is_url {
                 &BASE64URL_NOPAD
             } else {
                 &BASE64_NOPAD
             };
-            // The last letter may carry bits that mean nothing.
-            coded
+            // The unused bits of the last letter may be nonzero.
+            encoding
                 .decode(whole)
-                .or_else(|_| coded.decode(&whole[..whole.len() / 4 * 4]))
+                .or_else(|_| encoding.decode(&whole[..whole.len() / 4 * 4]))
                 .ok()
         };
-        let Some(head) = decode(&letters[..SHORTEST]) else {
+        let Some(head) = decode(&letters[..MIN_BASE64_LEN]) else {
             return;
         };
         let is_key = magic_numbers::has_key_header(&head);
@@ -314,7 +317,7 @@ impl DecodedView {
             }
             self.keys.push(start..start + plain.len());
         }
-        self.pieces.push((start, place));
+        self.pieces.push((start, range));
         self.text.extend(plain);
         self.text.push(b'\n');
     }

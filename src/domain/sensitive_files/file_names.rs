@@ -1,9 +1,9 @@
-//! File names that give themselves away, by the spec's five categories.
+//! Classification of sensitive files by name and path.
 //!
-//! Compared as the most careless of file systems would: without case, composed, without characters
-//! that nobody sees, and on the whole path, because what stands in `.aws/` is a matter of the
-//! folder. A few names are innocent until their content says otherwise (`.npmrc`, `database.yml`);
-//! those are [`super::contents`]' to judge.
+//! Names are compared like on the most permissive file systems: without case, in composed form, and without
+//! invisible characters. The whole path is compared, because the folder decides for files such as those in
+//! `.aws/`. Files whose name alone does not indicate a secret (`.npmrc`, `database.yml`) are checked by
+//! content only.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use icu_normalizer::ComposingNormalizerBorrowed;
 
 use super::{SecretCategory, magic_numbers};
 
-/// Folders whose every file is somebody's secret.
+/// Folders in which every file is sensitive.
 const FOLDERS: [(&str, SecretCategory); 5] = [
     (".envs", SecretCategory::EnvironmentAndConfig),
     (".env", SecretCategory::EnvironmentAndConfig),
@@ -20,12 +20,13 @@ const FOLDERS: [(&str, SecretCategory); 5] = [
     (".azure", SecretCategory::Cloud),
 ];
 
-/// The path in composed letters: macOS takes them apart.
+/// Returns the path in Unicode normalization form C. macOS stores decomposed names.
 pub(super) fn nfc_normalized(path: &str) -> Cow<'_, str> {
     ComposingNormalizerBorrowed::new_nfc().normalize(path)
 }
 
-/// The path as it is compared: what some file system takes for the same is the same.
+/// Returns the path in the form used for comparison. Paths that a file system treats as equal have the same
+/// form.
 pub(super) fn normalized_path(path: &str) -> String {
     let visible: String = path.chars().filter(|c| !is_ignored(*c)).collect();
     let lower = nfc_normalized(&visible).to_lowercase();
@@ -39,18 +40,18 @@ pub(super) fn normalized_path(path: &str) -> String {
     parts.join("/")
 }
 
-/// Characters that nobody sees, and that HFS+ drops before it compares names.
+/// Returns whether HFS+ ignores the character in names. These characters are invisible.
 fn is_ignored(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}' | '\u{206a}'..='\u{206f}' | '\u{feff}')
 }
 
-/// Judges a folded path; the content is asked only where the name has an innocent twin.
+/// Returns the category of a normalized path. The content is used only for names that public files also have.
 pub(super) fn category_of(path: &str, content: &[u8]) -> Option<SecretCategory> {
     let name = path.rsplit('/').next().unwrap_or(path);
     if is_sample(name) {
         return None;
     }
-    let name = original(name);
+    let name = strip_copy_suffix(name);
     if is_environment(name) || (name == ".envrc" && content.contains(&b'=')) {
         return Some(SecretCategory::EnvironmentAndConfig);
     }
@@ -81,7 +82,7 @@ pub(super) fn category_of(path: &str, content: &[u8]) -> Option<SecretCategory> 
         .map(|(_, category)| *category)
 }
 
-/// Files of a database: mostly no credential, and mostly a mistake.
+/// Returns whether the name is one of a database file. Such files are usually committed by mistake.
 pub(super) fn is_database_file(name: &str) -> bool {
     const ENDINGS: [&str; 9] = [
         ".sqlite", ".sqlite3", ".db", ".mdb", ".mdf", ".dump", ".sql.gz", ".bak", ".rdb",
@@ -89,9 +90,9 @@ pub(super) fn is_database_file(name: &str) -> bool {
     ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// Where files are made up: the passwords in them mostly are, too.
+/// Returns whether the path is one of test code or examples, where most secrets are invented.
 pub(super) fn is_test_path(path: &str) -> bool {
-    const PLACES: [&str; 15] = [
+    const FOLDERS: [&str; 15] = [
         "test",
         "tests",
         "__tests__",
@@ -109,13 +110,13 @@ pub(super) fn is_test_path(path: &str) -> bool {
         "benches",
     ];
     let name = path.rsplit('/').next().unwrap_or(path);
-    path.split('/').any(|part| PLACES.contains(&part))
+    path.split('/').any(|part| FOLDERS.contains(&part))
         || [".test.", ".spec.", "_test.", "_tests.", "tests."]
             .iter()
-            .any(|mark| name.contains(mark))
+            .any(|infix| name.contains(infix))
 }
 
-/// Where something is explained: the secrets in it mostly are made up.
+/// Returns whether the path is in a documentation folder, where most secrets are invented.
 pub(super) fn is_docs_path(path: &str) -> bool {
     const FOLDERS: [&str; 6] = [
         "doc",
@@ -131,27 +132,27 @@ pub(super) fn is_docs_path(path: &str) -> bool {
         .any(|part| FOLDERS.contains(&part))
 }
 
-/// A file that shows what such a file looks like. Its content is still judged.
+/// Returns whether the name is one of a sample, such as `.env.example`. Its content is still checked.
 fn is_sample(name: &str) -> bool {
     const MARKS: [&str; 9] = [
         "example", "sample", "template", "tmpl", "dist", "schema", "defaults", "default", "d.ts",
     ];
-    let env_like = name.starts_with(".env") || name.ends_with(".env") || name.contains(".env.");
-    let marked = MARKS.iter().any(|mark| {
+    let is_env_like = name.starts_with(".env") || name.ends_with(".env") || name.contains(".env.");
+    let is_marked = MARKS.iter().any(|mark| {
         name.ends_with(&format!(".{mark}"))
-            || (env_like
+            || (is_env_like
                 && (name.starts_with(&format!("{mark}."))
                     || name.contains(&format!(".{mark}."))
                     || [".env-", ".env_"]
                         .iter()
                         .any(|start| name.strip_prefix(start) == Some(mark))))
     });
-    marked || name.ends_with(".pub")
+    is_marked || name.ends_with(".pub")
 }
 
-/// The name without what editors and people append to a copy: `.env~`, `server.key.txt`.
-fn original(name: &str) -> &str {
-    const COPIES: [&str; 12] = [
+/// Removes suffixes of copies and backups: `.env~`, `server.key.txt`.
+fn strip_copy_suffix(name: &str) -> &str {
+    const SUFFIXES: [&str; 12] = [
         "~",
         ".txt",
         ".bak",
@@ -165,16 +166,16 @@ fn original(name: &str) -> &str {
         ".disabled",
         ".1",
     ];
-    let copied = |name: &'_ str| {
-        COPIES
+    let stripped_len = |name: &'_ str| {
+        SUFFIXES
             .iter()
-            .find_map(|copy| name.strip_suffix(copy).map(str::len))
+            .find_map(|suffix| name.strip_suffix(suffix).map(str::len))
     };
     let mut length = name.len();
-    while let Some(shorter) = copied(&name[..length]).filter(|shorter| *shorter > 1) {
+    while let Some(shorter) = stripped_len(&name[..length]).filter(|shorter| *shorter > 1) {
         length = shorter;
     }
-    // What is left must be more than an ending: `key.txt` is no key.
+    // The rest must be more than an extension: `key.txt` is not a key.
     if length < name.len()
         && !name[..length].contains('.')
         && !is_key(&name[..length])
@@ -220,7 +221,7 @@ fn is_environment(name: &str) -> bool {
         || [".env.", ".env-", ".env_", ".env ", "#.env"].iter().any(|start| name.starts_with(start))
         || name.strip_prefix(".env").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
         || name.ends_with(".htpasswd")
-        // The settings of Go's own tools.
+        // `go.env` configures the Go tools.
         || (name.ends_with(".env") && name != "go.env")
         || name.ends_with(".auto.tfvars")
         || name.ends_with(".tfstate")
@@ -268,7 +269,7 @@ fn is_key(name: &str) -> bool {
     ENDINGS.iter().any(|ending| name.ends_with(ending)) || is_ssh_key()
 }
 
-/// The lines of public SSH keys and of known hosts.
+/// Returns whether all lines are public SSH keys, known hosts or comments.
 fn is_public_line(content: &[u8]) -> bool {
     let lines = || {
         content
@@ -287,7 +288,8 @@ fn is_public_line(content: &[u8]) -> bool {
     lines().next().is_some() && lines().all(is_public)
 }
 
-/// Armoured text whose every block is public: certificates, public keys, signatures.
+/// Returns whether the content has PEM blocks and all of them are public: certificates, public keys,
+/// signatures.
 fn is_public_armor(content: &[u8]) -> bool {
     let text = String::from_utf8_lossy(content);
     let mut blocks = text
@@ -334,7 +336,7 @@ fn is_cloud(path: &str, name: &str) -> bool {
         "credentials.tfrc.json",
         "gcloud.json",
     ];
-    const PLACES: [&str; 7] = [
+    const PATHS: [&str; 7] = [
         ".aws/credentials",
         ".aws/config",
         ".kube/config",
@@ -345,7 +347,7 @@ fn is_cloud(path: &str, name: &str) -> bool {
     ];
     const CACHES: [&str; 3] = [".config/gcloud/", ".aws/sso/cache/", ".aws/cli/cache/"];
     EXACT.contains(&name)
-        || stands_at(path, &PLACES)
+        || ends_with_path(path, &PATHS)
         || CACHES.iter().any(|cache| path.contains(cache))
         || name.ends_with("accesskeys.csv")
         || name.ends_with(".publishsettings")
@@ -389,7 +391,7 @@ fn is_auth(path: &str, name: &str) -> bool {
         ".pypirc",
         "cookies.txt",
     ];
-    const PLACES: [&str; 8] = [
+    const PATHS: [&str; 8] = [
         ".docker/config.json",
         ".gem/credentials",
         ".cargo/credentials",
@@ -400,15 +402,15 @@ fn is_auth(path: &str, name: &str) -> bool {
         ".composer/auth.json",
     ];
     EXACT.contains(&name)
-        || stands_at(path, &PLACES)
+        || ends_with_path(path, &PATHS)
         || (name.starts_with("client_secret") && name.ends_with(".json"))
         || name.ends_with(".har")
 }
 
-/// True when the path is one of `places`, or ends in it below some folder.
-fn stands_at(path: &str, places: &[&str]) -> bool {
-    places.iter().any(|place| {
-        path.strip_suffix(place)
+/// Returns whether the path equals or ends with one of `suffixes`, at a folder boundary.
+fn ends_with_path(path: &str, suffixes: &[&str]) -> bool {
+    suffixes.iter().any(|suffix| {
+        path.strip_suffix(suffix)
             .is_some_and(|head| head.is_empty() || head.ends_with('/'))
     })
 }

@@ -1,13 +1,14 @@
-//! Hosts in addresses: whose password matters.
+//! Classification of hosts in addresses: remote or local.
 
 use super::plausibility::contains;
 
-/// A host that others can reach; one without a dot is a neighbour in a compose file.
+/// Returns whether a host is remote. A host without a dot is usually another service in the same compose
+/// file.
 pub(super) fn is_remote(host: &[u8]) -> bool {
     host.contains(&b'.') && !is_local(host)
 }
 
-/// This machine, a container's host, or a name of manuals.
+/// Returns whether a host is the local machine, the host of a container, or a documentation example.
 pub(super) fn is_local(host: &[u8]) -> bool {
     let host = host.to_ascii_lowercase();
     let local: [&[u8]; 15] = [
@@ -27,17 +28,17 @@ pub(super) fn is_local(host: &[u8]) -> bool {
         b"domain.com",
         b"domain.tld",
     ];
-    // A name in a company's network, such as `sql01.corp.local`, is another machine's.
-    let is_neighbour = |ending: &&[u8]| {
+    // A name in a company's network, such as `sql01.corp.local`, is a remote machine.
+    let is_corporate = |ending: &&[u8]| {
         *ending == b".local" && host.iter().filter(|byte| **byte == b'.').count() >= 2
     };
     let is_local = local
         .iter()
-        .any(|ending| host.ends_with(ending) && !is_neighbour(ending));
-    let stands_for_one = [&b"host"[..], b"server", b"hostname", b"your", b"my"]
+        .any(|ending| host.ends_with(ending) && !is_corporate(ending));
+    let is_placeholder = [&b"host"[..], b"server", b"hostname", b"your", b"my"]
         .iter()
         .any(|word| host.starts_with(word) && contains(&host, b"."))
         && host.iter().filter(|byte| **byte == b'.').count() == 1;
     let is_loopback = host.starts_with(b"127.") || host.starts_with(b"0.");
-    is_local || is_loopback || stands_for_one
+    is_local || is_loopback || is_placeholder
 }

@@ -1,19 +1,20 @@
-//! Binary files by their first bytes.
+//! Detection of key material and public material by the first bytes of a binary file.
 
-/// `pkcs7-data`, the outermost content of a PKCS #12 store.
+/// `pkcs7-data`, the outermost content type of a PKCS #12 store.
 const OID_PKCS7_DATA: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x01";
 
-/// `pkcs5PBES2` and the older kinds of encryption with a password, the outermost of an encrypted key.
+/// Prefix of `pkcs5PBES2` and older password-based encryption schemes, the outermost algorithm of an
+/// encrypted key.
 const OID_PKCS5: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x05";
 
-/// Algorithms of keys, as PKCS #8 names them: RSA, elliptic curves, Ed25519 and its kin.
-const OIDS_OF_KEYS: [&[u8]; 3] = [
+/// Key algorithms in PKCS #8: RSA, elliptic curves, Ed25519 and related curves.
+const KEY_ALGORITHM_OIDS: [&[u8]; 3] = [
     b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01",
     b"\x06\x07\x2a\x86\x48\xce\x3d\x02\x01",
     b"\x06\x03\x2b\x65",
 ];
 
-/// A store of keys or a key, whatever its name is.
+/// Returns the label of a key store or a private key, or `None`.
 pub(super) fn key_material_label(content: &[u8]) -> Option<&'static str> {
     match content {
         [0xfe, 0xed, 0xfe, 0xed, ..] => return Some("Java key store"),
@@ -23,16 +24,15 @@ pub(super) fn key_material_label(content: &[u8]) -> Option<&'static str> {
         }
         _ => {}
     }
-    let inside = inside_sequence(content)?;
-    match inside {
+    match sequence_content(content)? {
         [0x02, 0x01, 0x03, 0x30, rest @ ..] => {
-            begins_soon(rest, OID_PKCS7_DATA).then_some("PKCS #12 store")
+            occurs_near_start(rest, OID_PKCS7_DATA).then_some("PKCS #12 store")
         }
-        [0x02, 0x01, 0x00 | 0x01, 0x30, rest @ ..] => OIDS_OF_KEYS
+        [0x02, 0x01, 0x00 | 0x01, 0x30, rest @ ..] => KEY_ALGORITHM_OIDS
             .iter()
-            .any(|oid| begins_soon(rest, oid))
+            .any(|oid| occurs_near_start(rest, oid))
             .then_some("private key"),
-        // An encrypted key: how, then the bytes.
+        // Encrypted key: algorithm, then the encrypted bytes.
         [0x30, _, rest @ ..] => rest.starts_with(OID_PKCS5).then_some("private key"),
         // PKCS #1: version, then a modulus of at least 1,024 bits.
         [0x02, 0x01, 0x00, 0x02, 0x81 | 0x82, ..] => Some("private key"),
@@ -42,10 +42,10 @@ pub(super) fn key_material_label(content: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Whether bytes begin as a key's structure does: a cheap test before [`key_store`].
+/// Returns whether bytes begin like a private key. Cheap check before [`key_material_label`].
 pub(super) fn has_key_header(head: &[u8]) -> bool {
     matches!(
-        inside_sequence(head),
+        sequence_content(head),
         Some(
             [0x02, 0x01, 0x00 | 0x01 | 0x03, 0x02 | 0x04 | 0x30, ..]
                 | [0x30, _, 0x06, 0x09, 0x2a, ..]
@@ -53,42 +53,45 @@ pub(super) fn has_key_header(head: &[u8]) -> bool {
     )
 }
 
-/// A certificate, or a ring of public keys: nothing in it is secret.
+/// Returns whether the content is a certificate, a public key, or an OpenPGP public key ring.
 pub(super) fn is_public_material(content: &[u8]) -> bool {
     match content {
         [0x98 | 0x99 | 0xc6, ..] => true,
         _ => {
             matches!(
-                inside_sequence(content).and_then(inside_sequence),
+                sequence_content(content).and_then(sequence_content),
                 Some([0xa0, 0x03, 0x02, 0x01, _, ..] | [0x02, 0x01, 0x00, 0x30, ..])
             ) || is_public_key(content)
         }
     }
 }
 
-/// A public key by itself: its algorithm first, or the modulus of an RSA key.
+/// Returns whether the content is a bare public key, which begins with its algorithm or with an RSA modulus.
 fn is_public_key(content: &[u8]) -> bool {
-    match inside_sequence(content) {
-        Some(inside @ [0x30, ..]) => inside_sequence(inside)
-            .is_some_and(|inside| OIDS_OF_KEYS.iter().any(|oid| inside.starts_with(oid))),
+    match sequence_content(content) {
+        Some(inner @ [0x30, ..]) => sequence_content(inner).is_some_and(|algorithm| {
+            KEY_ALGORITHM_OIDS
+                .iter()
+                .any(|oid| algorithm.starts_with(oid))
+        }),
         Some([0x02, 0x81 | 0x82, ..]) => true,
         _ => false,
     }
 }
 
-/// What an ASN.1 sequence holds.
-fn inside_sequence(content: &[u8]) -> Option<&[u8]> {
+/// Returns the content of an ASN.1 sequence.
+fn sequence_content(content: &[u8]) -> Option<&[u8]> {
     match content {
-        [0x30, 0x81, _, inside @ ..] | [0x30, 0x82, _, _, inside @ ..] => Some(inside),
-        [0x30, 0x83, _, _, _, inside @ ..] => Some(inside),
-        // Of a length that is not known beforehand.
-        [0x30, 0x80, inside @ ..] | [0x30, 0x01..=0x7f, inside @ ..] => Some(inside),
+        [0x30, 0x81, _, inner @ ..] | [0x30, 0x82, _, _, inner @ ..] => Some(inner),
+        [0x30, 0x83, _, _, _, inner @ ..] => Some(inner),
+        // 0x80 is the indefinite length.
+        [0x30, 0x80, inner @ ..] | [0x30, 0x01..=0x7f, inner @ ..] => Some(inner),
         _ => None,
     }
 }
 
-/// Whether `part` stands among the first bytes, after the lengths of what it is in.
-fn begins_soon(bytes: &[u8], part: &[u8]) -> bool {
+/// Returns whether `part` occurs near the start, after up to 8 bytes of enclosing lengths.
+fn occurs_near_start(bytes: &[u8], part: &[u8]) -> bool {
     bytes[..bytes.len().min(part.len() + 8)]
         .windows(part.len())
         .any(|window| window == part)

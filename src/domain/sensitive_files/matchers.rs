@@ -1,4 +1,4 @@
-//! Secrets that need more than a shape: armoured keys, URLs, headers, arguments.
+//! Matchers for secrets without a fixed format: PEM private keys, URLs, headers, command arguments.
 
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
@@ -14,37 +14,40 @@ use super::text_stats::TextStats;
 use super::token_format::{CharClass, RunCache};
 use super::word_automaton::WordAutomaton;
 
+/// Range and confidence of a secret, or `None`.
 pub(super) type MatchResult = Option<(Range<usize>, Confidence)>;
 
-/// The longest key that is looked at.
-const LONGEST_KEY: usize = 16_384;
+/// Maximum length of a private key, in bytes.
+const MAX_KEY_LEN: usize = 16_384;
 
-/// The first or the last line of a private key.
+/// First or last line of a private key.
 #[derive(Debug)]
 pub(super) struct KeyBoundary {
+    /// Range of the line.
     pub range: Range<usize>,
+    /// Whether the line begins a key.
     pub is_begin: bool,
 }
 
-/// What lines that private keys begin and end with are found by.
+/// Keywords of the first and last lines of private keys.
 pub(super) const KEY_BOUNDARY_KEYWORDS: [&str; 2] = ["PRIVATE KEY", "PuTTY-User-Key-File-"];
 
-/// The last of the lines that private keys begin and end with.
+/// Returns the last boundary of a private key in the text.
 pub(super) fn last_key_boundary(text: &[u8]) -> Option<KeyBoundary> {
     static KEYWORDS: LazyLock<WordAutomaton> =
         LazyLock::new(|| WordAutomaton::new(&KEY_BOUNDARY_KEYWORDS));
     let mut last = None;
-    // None is without a dash.
+    // Every boundary contains a dash.
     if memchr::memchr(b'-', text).is_some() {
-        KEYWORDS.for_each_match(text, |_, place| {
-            last = key_boundary(text, &place).or(last.take());
+        KEYWORDS.for_each_match(text, |_, range| {
+            last = key_boundary(text, &range).or(last.take());
             ControlFlow::Continue(())
         });
     }
     last
 }
 
-/// The line around one of the keywords.
+/// Returns the boundary around one of the [`KEY_BOUNDARY_KEYWORDS`].
 pub(super) fn key_boundary(text: &[u8], keyword: &Range<usize>) -> Option<KeyBoundary> {
     if keyword.len() == KEY_BOUNDARY_KEYWORDS[0].len() {
         return armor_line(text, keyword);
@@ -56,15 +59,15 @@ pub(super) fn key_boundary(text: &[u8], keyword: &Range<usize>) -> Option<KeyBou
     })
 }
 
-/// The line of armour around its keyword.
+/// Returns the PEM boundary around its keyword.
 fn armor_line(text: &[u8], keyword: &Range<usize>) -> Option<KeyBoundary> {
-    const LONGEST: usize = 48;
+    const MAX_PREFIX: usize = 48;
     let rest = &text[keyword.end..];
     let rest = rest.strip_prefix(b" BLOCK").unwrap_or(rest);
     let rest = rest
         .strip_prefix(b"-----")
         .or(rest.strip_prefix(b" ----"))?;
-    let head = &text[keyword.start.saturating_sub(LONGEST)..keyword.start];
+    let head = &text[keyword.start.saturating_sub(MAX_PREFIX)..keyword.start];
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b" _-".contains(byte);
     let line = head.iter().rposition(|byte| !is_part(byte));
     let line = &head[line.map_or(0, |before| before + 1)..];
@@ -72,53 +75,52 @@ fn armor_line(text: &[u8], keyword: &Range<usize>) -> Option<KeyBoundary> {
     let label = &line[dashes + 4..];
     let label = label.strip_prefix(b" ").unwrap_or(label);
     let begins = label.starts_with(b"BEGIN ");
-    let fifth = usize::from(line[..dashes].ends_with(b"-"));
+    let fifth_dash = usize::from(line[..dashes].ends_with(b"-"));
     (begins || label.starts_with(b"END ")).then(|| KeyBoundary {
-        range: keyword.start - (line.len() - dashes) - fifth..text.len() - rest.len(),
+        range: keyword.start - (line.len() - dashes) - fifth_dash..text.len() - rest.len(),
         is_begin: begins,
     })
 }
 
-/// A private key in armour, with its header. Key material must follow: code that parses keys holds the
-/// bare header.
+/// Matches a PEM private key with its header. Key material must follow, because code that parses keys
+/// contains the header alone.
 pub(super) fn match_armored_key(
     runs: &mut RunCache<'_>,
     text: &[u8],
     keyword: &Range<usize>,
 ) -> MatchResult {
-    let frame = armor_line(text, keyword).filter(|frame| frame.is_begin)?;
-    let rest = &text[frame.range.end..];
-    let start = frame.range.end;
-    let body = start + preamble(rest);
+    let header = armor_line(text, keyword).filter(|line| line.is_begin)?;
+    let start = header.range.end;
+    let body = start + preamble_len(&text[start..]);
     let length = runs
-        .run_length_after(CharClass::KeyBody, body, LONGEST_KEY)
-        .min(LONGEST_KEY);
-    let shown = first_letters(&text[body..body + length]);
-    (shown.len() >= 24 && !plausibility::is_dummy_key(&shown))
-        .then(|| (frame.range.start..body + length, Confidence::Certain))
+        .run_length_after(CharClass::KeyBody, body, MAX_KEY_LEN)
+        .min(MAX_KEY_LEN);
+    let material = first_key_letters(&text[body..body + length]);
+    (material.len() >= 24 && !plausibility::is_dummy_key(&material))
+        .then(|| (header.range.start..body + length, Confidence::Certain))
 }
 
-/// The letters that a key begins with, on one line or on several of some length.
-fn first_letters(material: &[u8]) -> Vec<u8> {
-    const ENOUGH: usize = 64;
-    const LEAST: usize = 16;
+/// Returns the first base64 letters of a key, from one line or from several long lines.
+fn first_key_letters(material: &[u8]) -> Vec<u8> {
+    const MAX_LETTERS: usize = 64;
+    const MIN_LINE: usize = 16;
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
     let mut letters = Vec::new();
     for line in material[..material.len().min(512)].split(|byte| *byte == b'\n') {
         let line = line.trim_ascii();
         let length = line.iter().take_while(|byte| is_letter(byte)).count();
         letters.extend_from_slice(&line[..length]);
-        if letters.len() >= ENOUGH || length < line.len() || length < LEAST {
+        if letters.len() >= MAX_LETTERS || length < line.len() || length < MIN_LINE {
             break;
         }
     }
-    letters.truncate(ENOUGH);
+    letters.truncate(MAX_LETTERS);
     letters
 }
 
-/// How much stands between a header and the key: line ends in any spelling, quotes, comments and the
-/// headers of the armour.
-fn preamble(rest: &[u8]) -> usize {
+/// Returns the number of bytes between the header line and the key: line breaks in any notation, quotes,
+/// comments and PEM headers.
+fn preamble_len(rest: &[u8]) -> usize {
     const HEADERS: [&[u8]; 7] = [
         b"Proc-Type",
         b"DEK-Info",
@@ -147,32 +149,32 @@ fn preamble(rest: &[u8]) -> usize {
     at
 }
 
-/// What kind of URL a scheme says it is.
+/// Rule kinds by URL scheme.
 static SCHEMES: LazyLock<HashMap<&'static [u8], RuleKind>> = LazyLock::new(|| {
-    let of_urls = rules::all()
+    let url_rules = rules::all()
         .filter(|(_, rule)| matches!(rule.kind, RuleKind::DatabaseUrl | RuleKind::WebUrl));
     let names = |rule: &'static Rule| {
         rule.keywords
             .iter()
             .map(|name| (name.as_bytes(), rule.kind))
     };
-    of_urls.flat_map(|(_, rule)| names(rule)).collect()
+    url_rules.flat_map(|(_, rule)| names(rule)).collect()
 });
 
-/// The password in a URL, and the kind of rule that the scheme belongs to.
+/// Matches a password in a URL. Also returns the kind of rule that the scheme belongs to.
 pub(super) fn match_url_password(
     runs: &mut RunCache<'_>,
     text: &[u8],
     keyword: &Range<usize>,
 ) -> Option<(RuleKind, Range<usize>, Confidence)> {
-    const LONGEST: usize = 400;
+    const MAX_AUTHORITY: usize = 400;
     let kind = *SCHEMES.get(
         scheme(runs, text, keyword.start)
             .to_ascii_lowercase()
             .as_slice(),
     )?;
-    let length = runs.run_length_after(CharClass::Authority, keyword.end, LONGEST);
-    if length > LONGEST {
+    let length = runs.run_length_after(CharClass::Authority, keyword.end, MAX_AUTHORITY);
+    if length > MAX_AUTHORITY {
         return None;
     }
     let authority = &text[keyword.end..keyword.end + length];
@@ -181,33 +183,34 @@ pub(super) fn match_url_password(
     let password = &authority[colon + 1..at];
     let host = host_of(&authority[at + 1..]);
     let is_web = kind == RuleKind::WebUrl;
-    let is_one = password.len() >= if is_web { 6 } else { 4 }
+    let is_secret = password.len() >= if is_web { 6 } else { 4 }
         && !plausibility::is_placeholder(password)
         && !plausibility::is_local(host)
         && (plausibility::is_remote(host)
             || (!host.is_empty() && plausibility::is_strong_password(password)))
         && !(is_web && plausibility::is_single_case_word(password));
     let start = keyword.end + colon + 1;
-    // A host without a domain mostly is a neighbour in a compose file.
-    let strength = match plausibility::is_remote(host) {
+    // A host without a domain is usually another service in the same compose file.
+    let confidence = match plausibility::is_remote(host) {
         true => Confidence::Likely,
         false => Confidence::Possible,
     };
-    is_one.then(|| (kind, start..keyword.end + at, strength))
+    is_secret.then(|| (kind, start..keyword.end + at, confidence))
 }
 
-/// The name of a URL's kind, without a driver: `postgresql` in `postgresql+asyncpg`.
+/// Returns the scheme of a URL without its driver: `postgresql` for `postgresql+asyncpg`.
 fn scheme<'t>(runs: &mut RunCache<'_>, text: &'t [u8], end: usize) -> &'t [u8] {
-    const LONGEST: usize = 24;
-    let count = runs.run_length_before(CharClass::Alnum, end, LONGEST);
+    const MAX_SCHEME: usize = 24;
+    let count = runs.run_length_before(CharClass::Alnum, end, MAX_SCHEME);
     let start = end - count;
     if !text[..start].ends_with(b"+") {
         return &text[start..end];
     }
-    let name = runs.run_length_before(CharClass::Alnum, start - 1, LONGEST);
+    let name = runs.run_length_before(CharClass::Alnum, start - 1, MAX_SCHEME);
     &text[start - 1 - name..start - 1]
 }
 
+/// Returns the host at the start of an authority, without the port.
 pub(super) fn host_of(authority: &[u8]) -> &[u8] {
     let is_host = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
     let end = authority
@@ -217,7 +220,8 @@ pub(super) fn host_of(authority: &[u8]) -> &[u8] {
     &authority[..end]
 }
 
-/// Whether a name and its value belong to a connection string whose part before is given.
+/// Returns whether an assignment is the password of a connection string. `since` is the text between the last
+/// keyword of a connection string and the assignment.
 pub(super) fn is_connection_string_password(
     text: &[u8],
     since: Range<usize>,
@@ -237,11 +241,11 @@ pub(super) fn is_connection_string_password(
         && memchr::memchr(b'\n', &text[since]).is_none()
 }
 
-/// Whether others reach the host of a connection string, or it may be a neighbour of one name; nothing
-/// where it is this machine.
+/// Returns whether the host of a connection string is remote. Returns `Some(false)` for a host without a
+/// domain and `None` for the local machine.
 pub(super) fn is_connection_host_remote(text: &[u8], assignment: &Assignment) -> Option<bool> {
-    const LONGEST: usize = 300;
-    const MARKS: [&[u8]; 6] = [
+    const MAX_LINE_PART: usize = 300;
+    const HOST_KEYWORDS: [&[u8]; 6] = [
         b"server=",
         b"source=",
         b"host=",
@@ -250,15 +254,15 @@ pub(super) fn is_connection_host_remote(text: &[u8], assignment: &Assignment) ->
         b"://",
     ];
     let start = assignment.name.start;
-    let before = &text[start.saturating_sub(LONGEST)..start];
+    let before = &text[start.saturating_sub(MAX_LINE_PART)..start];
     let from = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
-    let after = &text[start..text.len().min(start + LONGEST)];
+    let after = &text[start..text.len().min(start + MAX_LINE_PART)];
     let to = memchr::memchr(b'\n', after).unwrap_or(after.len());
     let line = [&before[from..], &after[..to]]
         .concat()
         .to_ascii_lowercase();
-    let host = MARKS.iter().find_map(|mark| {
-        let rest = &line[find(&line, mark)? + mark.len()..];
+    let host = HOST_KEYWORDS.iter().find_map(|keyword| {
+        let rest = &line[find(&line, keyword)? + keyword.len()..];
         let rest = rest.strip_prefix(b"tcp:").unwrap_or(rest);
         let host = host_of(rest);
         (!host.is_empty()).then_some(host)
@@ -270,14 +274,14 @@ pub(super) fn is_connection_host_remote(text: &[u8], assignment: &Assignment) ->
     }
 }
 
-/// `Basic dXNlcjpwYXNz`, `Bearer …`
+/// Matches the credentials of an Authorization header: `Basic dXNlcjpwYXNz`, `Bearer …`.
 pub(super) fn match_authorization_header(
     runs: &mut RunCache<'_>,
     text: &[u8],
     keyword: &Range<usize>,
 ) -> MatchResult {
-    const LONGEST: usize = 300;
-    // `"auth": "…"` of a registry is the same pair.
+    const MAX_LEN: usize = 300;
+    // `"auth": "…"` of a container registry encodes the same pair.
     let is_basic =
         text[keyword.start] == b'"' || text[keyword.clone()].eq_ignore_ascii_case(b"basic ");
     let is_header = || {
@@ -288,28 +292,28 @@ pub(super) fn match_authorization_header(
         find(&around.to_ascii_lowercase(), b"auth").is_some()
     };
     if !is_basic {
-        let length = runs.run_length_after(CharClass::Unreserved, keyword.end, LONGEST);
-        let place = keyword.end..keyword.end + length;
-        let is_one = (24..=LONGEST).contains(&length)
-            && !text[place.clone()].starts_with(b"eyJ")
-            && TextStats::of(&text[place.clone()]).is_credential();
-        if !is_one {
+        let length = runs.run_length_after(CharClass::Unreserved, keyword.end, MAX_LEN);
+        let range = keyword.end..keyword.end + length;
+        let is_secret = (24..=MAX_LEN).contains(&length)
+            && !text[range.clone()].starts_with(b"eyJ")
+            && TextStats::of(&text[range.clone()]).is_credential();
+        if !is_secret {
             return None;
         }
         return match is_header() {
-            true => Some((place, Confidence::Likely)),
+            true => Some((range, Confidence::Likely)),
             false if text[keyword.clone()].eq_ignore_ascii_case(b"bearer ") => {
-                Some((place, Confidence::Possible))
+                Some((range, Confidence::Possible))
             }
             false => None,
         };
     }
-    let length = runs.run_length_after(CharClass::Base64, keyword.end, LONGEST);
-    let place = keyword.end..keyword.end + length;
-    if !(8..=LONGEST).contains(&length) || !is_header() {
+    let length = runs.run_length_after(CharClass::Base64, keyword.end, MAX_LEN);
+    let range = keyword.end..keyword.end + length;
+    if !(8..=MAX_LEN).contains(&length) || !is_header() {
         return None;
     }
-    let letters = &text[place.clone()];
+    let letters = &text[range.clone()];
     let plain = BASE64_NOPAD
         .decode(letters)
         .or_else(|_| BASE64.decode(letters))
@@ -317,20 +321,20 @@ pub(super) fn match_authorization_header(
     let colon = plain.iter().position(|byte| *byte == b':')?;
     let (user, password) = (&plain[..colon], &plain[colon + 1..]);
     let is_text = plain.iter().all(|byte| byte.is_ascii_graphic());
-    let is_one = is_text
+    let is_secret = is_text
         && user.len() + password.len() >= 8
         && !(plausibility::is_placeholder(password) && plausibility::is_placeholder(user));
-    let is_real = is_one
+    let is_real = is_secret
         && (password.is_empty() || !plausibility::is_placeholder(password))
         && !plausibility::is_tutorial_login(&plain);
-    is_real.then_some((place, Confidence::Likely))
+    is_real.then_some((range, Confidence::Likely))
 }
 
-/// What follows the name of a command, as far as it is looked at: the line, with those that a backslash
-/// continues, or the lines of a login.
+/// Returns the range of a command's arguments: the rest of the line with its continuation lines, or the lines
+/// of a netrc entry. At most 400 bytes.
 pub(super) fn argument_range(text: &[u8], keyword: &Range<usize>) -> Range<usize> {
-    const LONGEST: usize = 400;
-    let limit = text.len().min(keyword.end + LONGEST);
+    const MAX_LEN: usize = 400;
+    let limit = text.len().min(keyword.end + MAX_LEN);
     let rest = &text[keyword.end..limit];
     if text[keyword.clone()].eq_ignore_ascii_case(NETRC) {
         return keyword.end..limit;
@@ -340,9 +344,11 @@ pub(super) fn argument_range(text: &[u8], keyword: &Range<usize>) -> Range<usize
     keyword.end..end.map_or(limit, |end| keyword.end + end)
 }
 
+/// Keyword of a netrc entry.
 const NETRC: &[u8] = b"machine ";
 
-/// `curl -u user:password`, `sshpass -p password`, `machine … login … password …`
+/// Matches a password in command arguments: `curl -u user:password`, `sshpass -p password`,
+/// `machine … login … password …`.
 pub(super) fn match_command_argument(
     text: &[u8],
     keyword: &Range<usize>,
@@ -356,7 +362,7 @@ pub(super) fn match_command_argument(
     let is_netrc = command.eq_ignore_ascii_case(NETRC);
     let rest = &text[line];
     let lower = command.to_ascii_lowercase();
-    let (flags, splits): (&[&[u8]], bool) = match lower.as_slice() {
+    let (flags, is_user_and_password): (&[&[u8]], bool) = match lower.as_slice() {
         b"machine " => (&[b"password "], false),
         b"curl " | b"wget " => (
             &[
@@ -384,7 +390,7 @@ pub(super) fn match_command_argument(
         return None;
     }
     flags.iter().find_map(|flag| {
-        let at = option(rest, flag)? + flag.len();
+        let at = find_option(rest, flag)? + flag.len();
         let quote = rest.get(at).copied().filter(|byte| b"\"'".contains(byte));
         let at = at + usize::from(quote.is_some());
         let end = rest[at..].iter().position(|byte| match quote {
@@ -393,30 +399,32 @@ pub(super) fn match_command_argument(
         });
         let end = end.map_or(rest.len(), |end| at + end);
         let mut start = at;
-        if splits && !flag.ends_with(b"password=") {
+        if is_user_and_password && !flag.ends_with(b"password=") {
             start = at + rest[at..end].iter().position(|byte| *byte == b':')? + 1;
         }
         let password = &rest[start..end];
-        let is_one = password.len() >= 4
+        let is_secret = password.len() >= 4
             && !plausibility::is_placeholder(password)
             && !plausibility::is_single_case_word(password)
             && !password.starts_with(b"-");
         let base = keyword.end;
-        is_one.then_some((base + start..base + end, Confidence::Likely))
+        is_secret.then_some((base + start..base + end, Confidence::Likely))
     })
 }
 
-/// Where an option stands as a word of its own.
-fn option(rest: &[u8], flag: &[u8]) -> Option<usize> {
+/// Finds an option that is preceded by a space.
+fn find_option(rest: &[u8], flag: &[u8]) -> Option<usize> {
     let at = find(rest, flag)?;
     let before = if at == 0 { b' ' } else { rest[at - 1] };
     before.is_ascii_whitespace().then_some(at)
 }
 
+/// Returns the position of the first occurrence of `part`.
 pub(super) fn find(text: &[u8], part: &[u8]) -> Option<usize> {
     memchr::memmem::find(text, part)
 }
 
+/// Returns the position of the last occurrence of `part`.
 pub(super) fn find_last(text: &[u8], part: &[u8]) -> Option<usize> {
     memchr::memmem::rfind(text, part)
 }

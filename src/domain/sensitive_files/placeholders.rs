@@ -1,18 +1,22 @@
-//! Passwords that stand for one: variables, bracketed words, what everybody writes into an example.
+//! Detection of placeholder passwords: variables, bracketed words, common example passwords.
 
 use std::sync::LazyLock;
 
 use super::word_automaton::WordAutomaton;
 
-/// Whether another value is put in: `${NAME}`, `<password>`, `%s`, `$PASSWORD`.
+/// Returns whether the password contains a variable or a placeholder in brackets: `${NAME}`, `<password>`,
+/// `%s`, `$PASSWORD`.
 pub(super) fn has_variable(password: &[u8]) -> bool {
     let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-    let is_put_in = |at: usize| {
+    let is_variable_start = |at: usize| {
         let rest = &password[at + 1..];
         let name = rest.iter().take_while(|byte| is_name(byte)).count();
-        let is_loud = name >= 3 && rest[..name].iter().all(|byte| !byte.is_ascii_lowercase());
+        let is_upper_case_name =
+            name >= 3 && rest[..name].iter().all(|byte| !byte.is_ascii_lowercase());
         match password[at] {
-            b'$' => at == 0 || is_loud || matches!(rest.first(), Some(b'{' | b'(' | b'$')),
+            b'$' => {
+                at == 0 || is_upper_case_name || matches!(rest.first(), Some(b'{' | b'(' | b'$'))
+            }
             b'%' => at == 0 || rest.is_empty() || rest.starts_with(b"("),
             b'{' | b'<' | b'[' | b'(' => true,
             b'`' => true,
@@ -20,11 +24,11 @@ pub(super) fn has_variable(password: &[u8]) -> bool {
             _ => false,
         }
     };
-    (0..password.len()).any(is_put_in)
+    (0..password.len()).any(is_variable_start)
 }
 
-/// Words that passwords of examples are made of.
-const DUMMIES: [&str; 95] = [
+/// Words that example passwords consist of.
+const PLACEHOLDER_WORDS: [&str; 95] = [
     "password",
     "passwort",
     "passphrase",
@@ -122,21 +126,23 @@ const DUMMIES: [&str; 95] = [
     "hashed",
 ];
 
-/// The second letters of words, one bit each, by the first letter. Most passwords begin otherwise.
-const BEGINNINGS: [u32; 26] = {
+/// Second letters of the placeholder words, one bit each, by first letter. Rejects most passwords quickly.
+const SECOND_LETTERS: [u32; 26] = {
     let mut seconds = [0; 26];
     let mut at = 0;
-    while at < DUMMIES.len() {
-        let word = DUMMIES[at].as_bytes();
+    while at < PLACEHOLDER_WORDS.len() {
+        let word = PLACEHOLDER_WORDS[at].as_bytes();
         seconds[(word[0] - b'a') as usize] |= 1 << (word[1] - b'a');
         at += 1;
     }
     seconds
 };
 
-/// Whether nothing is left of a password when the words are taken away that everybody uses.
+/// Returns whether the password consists of placeholder words only. Digits that replace letters are read as
+/// these letters; other digits and symbols are skipped.
 pub(super) fn consists_of_placeholder_words(password: &[u8]) -> bool {
-    static WORDS: LazyLock<WordAutomaton> = LazyLock::new(|| WordAutomaton::new(&DUMMIES));
+    static WORDS: LazyLock<WordAutomaton> =
+        LazyLock::new(|| WordAutomaton::new(&PLACEHOLDER_WORDS));
     let is_letter = |byte: &u8| byte.is_ascii_alphabetic();
     let end = password
         .iter()
@@ -146,14 +152,14 @@ pub(super) fn consists_of_placeholder_words(password: &[u8]) -> bool {
     let [Some(first), Some(second)] = [letters.next(), letters.next()] else {
         return end == 0;
     };
-    let place = |letter: u8| letter.to_ascii_lowercase() - b'a';
-    if BEGINNINGS[usize::from(place(first))] >> place(second) & 1 == 0 {
+    let index = |letter: u8| letter.to_ascii_lowercase() - b'a';
+    if SECOND_LETTERS[usize::from(index(first))] >> index(second) & 1 == 0 {
         return false;
     }
     let words = &*WORDS;
     let mut state = words.start_state();
-    // Which prefixes are made of words only? One bit each, of the whole text so far the lowest.
-    const LONGEST: u32 = (1 << 14) - 1;
+    // One bit per prefix, set if the prefix consists of words only. The lowest bit is the whole text so far.
+    const PREFIX_MASK: u32 = (1 << 14) - 1;
     let mut reached = 1_u32;
     for letter in [first, second].into_iter().chain(letters) {
         state = words.next_state(state, letter);
@@ -161,14 +167,14 @@ pub(super) fn consists_of_placeholder_words(password: &[u8]) -> bool {
         for word in words.words_ending_at(state) {
             reached |= reached >> words.word_len(word) & 1;
         }
-        if reached & LONGEST == 0 {
+        if reached & PREFIX_MASK == 0 {
             return false;
         }
     }
     reached & 1 == 1
 }
 
-/// Letters as they were before digits took their places; nothing for what stands between words.
+/// Returns the letter that a byte stands for, such as `o` for `0`. Returns `None` for separators.
 fn unleet(byte: u8) -> Option<u8> {
     match byte {
         b'0' => Some(b'o'),

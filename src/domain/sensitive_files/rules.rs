@@ -1,8 +1,8 @@
-//! The formats of secrets, as their vendors publish them.
+//! Rules of the guard: formats of secrets as published by their vendors.
 //!
-//! A rule is a keyword and a [`Shape`](super::shape::Shape); `{alnum:36}` is a run of 36 characters of
-//! a class. Rules stand in the order in which reasons are given: of several secrets in one file the
-//! first rule's is named.
+//! A rule has keywords and [`TokenFormat`](super::token_format::TokenFormat)s; `{alnum:36}` is a run of 36
+//! characters of a class. The order of the rules is the order of precedence: if a file contains several
+//! secrets, the message names the first rule.
 
 mod cloud;
 mod database;
@@ -14,80 +14,84 @@ mod vendor_keywords;
 
 use super::SecretCategory;
 
-/// One kind of secret.
+/// Rule for one kind of secret.
 #[derive(Debug)]
 pub(super) struct Rule {
-    /// What a person reads: never the secret.
+    /// Description in messages, such as `GitHub token`.
     pub label: &'static str,
+    /// Category of the secret.
     pub category: SecretCategory,
+    /// Matching method.
     pub kind: RuleKind,
-    /// Words that must stand beside the secret; none for formats that give themselves away.
+    /// Words that must occur near the secret. Empty for formats that are unique by themselves.
     pub keywords: &'static [&'static str],
-    /// The formats; none where any random value will do.
+    /// Formats of the secret. Empty if any random value matches.
     pub formats: &'static [&'static str],
-    /// Only files whose path ends so are judged; empty means all.
+    /// Path suffixes of the files that the rule applies to. Empty means all files.
     pub path_suffixes: &'static [&'static str],
 }
 
-/// How a rule is found, and how far it can be trusted.
+/// Kind of rule, which defines the matching method and the reliability of a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RuleKind {
-    /// Key material by its shape. No allow list permits it.
+    /// Key material with a fixed format. Allow lists do not apply.
     PrivateKey,
-    /// An armoured private key.
+    /// Private key in PEM armor. Allow lists do not apply.
     ArmoredKey,
-    /// The private half of a JSON web key.
+    /// Private member of a JSON web key. Allow lists do not apply.
     JsonWebKey,
-    /// The manifest of a Kubernetes Secret.
+    /// Password in the manifest of a Kubernetes Secret.
     KubernetesSecret,
-    /// A password before the host of a driver's address.
+    /// Password before the host of a driver address.
     DriverDsn,
-    /// A format of its own, found wherever it stands.
+    /// Unique format, matched anywhere.
     Format,
-    /// The same, of keys that are public in a web page's configuration.
+    /// Unique format of keys that are public in web client configuration.
     MaybePublic,
-    /// The same, of keys that work on made-up data only.
+    /// Unique format of keys that only work with test data. Produces a warning.
     TestKey,
-    /// A value that only the vendor's name and a word such as "token" beside it give away.
+    /// Value near the vendor's name in a setting whose name contains a word such as "token".
     VendorKeyword,
-    /// The same, of capital and small letters: a hash is none.
+    /// Like [`RuleKind::VendorKeyword`], for values with letters of both cases, which excludes hashes.
     VendorMixedCase,
-    /// A value under a name that is a word as well, such as `linear_token`.
+    /// Like [`RuleKind::VendorKeyword`], for vendor names that are also common words. The name of the setting
+    /// must contain the vendor's name, such as `linear_token`.
     VendorPrefix,
-    /// A signed token, which may be a sample.
+    /// JSON Web Token, which may be an example.
     Jwt,
-    /// The value of a setting: no placeholder.
+    /// Value of a setting with a known name, unless it is a placeholder.
     Setting,
-    /// A password in a URL of a database or broker.
+    /// Password in the URL of a database or message broker.
     DatabaseUrl,
-    /// The same of web addresses, where passwords are made up more often: no plain word either.
+    /// Password in a web URL. Plain words are excluded, because they are usually invented.
     WebUrl,
-    /// A password between the parts of a connection string.
+    /// Password in a connection string.
     ConnectionString,
-    /// The value of an `Authorization` header.
+    /// Value of an `Authorization` header.
     AuthorizationHeader,
-    /// A password among the arguments of a command.
+    /// Password in the arguments of a command.
     CommandArgument,
-    /// A password or a random value under a name that says so.
+    /// Password or random value of a setting whose name indicates a secret.
     Generic,
-    /// Something random under a telling name. A warning, nothing more.
+    /// Random value of a setting whose name indicates a secret, in a context with many false positives.
+    /// Produces a warning.
     Random,
 }
 
-/// How many kinds there are.
+/// Number of rule kinds.
 pub(super) const RULE_KIND_COUNT: usize = RuleKind::Random as usize + 1;
 
 impl RuleKind {
-    /// Keys, which no allow list permits.
-    pub fn is_key_material(self) -> bool {
+    /// Returns whether the rule is for key material, to which allow lists do not apply.
+    pub(super) fn is_key_material(self) -> bool {
         matches!(
             self,
             RuleKind::PrivateKey | RuleKind::ArmoredKey | RuleKind::JsonWebKey
         )
     }
 
-    /// Formats that are found by their own letters.
-    pub fn is_format(self) -> bool {
+    /// Returns whether the rule is matched by the keyword of its format.
+    pub(super) fn is_format(self) -> bool {
         matches!(
             self,
             RuleKind::PrivateKey
@@ -99,57 +103,61 @@ impl RuleKind {
     }
 }
 
+/// Creates a rule for all files.
 const fn rule(
     kind: RuleKind,
     category: SecretCategory,
-    what: &'static str,
-    names: &'static [&'static str],
-    shapes: &'static [&'static str],
+    label: &'static str,
+    keywords: &'static [&'static str],
+    formats: &'static [&'static str],
 ) -> Rule {
     Rule {
-        label: what,
+        label,
         category,
         kind,
-        keywords: names,
-        formats: shapes,
+        keywords,
+        formats,
         path_suffixes: &[],
     }
 }
 
+/// Creates a rule for a unique format.
 const fn format(
     category: SecretCategory,
-    what: &'static str,
-    shapes: &'static [&'static str],
+    label: &'static str,
+    formats: &'static [&'static str],
 ) -> Rule {
-    rule(RuleKind::Format, category, what, &[], shapes)
+    rule(RuleKind::Format, category, label, &[], formats)
 }
 
+/// Creates a rule for values near a vendor's name.
 const fn vendor_keyword(
     category: SecretCategory,
-    what: &'static str,
-    names: &'static [&'static str],
-    shapes: &'static [&'static str],
+    label: &'static str,
+    keywords: &'static [&'static str],
+    formats: &'static [&'static str],
 ) -> Rule {
-    rule(RuleKind::VendorKeyword, category, what, names, shapes)
+    rule(RuleKind::VendorKeyword, category, label, keywords, formats)
 }
 
+/// Creates a rule for a setting in files with one of these path suffixes.
 const fn setting(
     category: SecretCategory,
-    what: &'static str,
-    names: &'static [&'static str],
-    files: &'static [&'static str],
+    label: &'static str,
+    keywords: &'static [&'static str],
+    path_suffixes: &'static [&'static str],
 ) -> Rule {
     Rule {
-        label: what,
+        label,
         category,
         kind: RuleKind::Setting,
-        keywords: names,
+        keywords,
         formats: &[],
-        path_suffixes: files,
+        path_suffixes,
     }
 }
 
-/// All rules, in their order.
+/// All rules in order of precedence.
 pub(super) const RULE_TABLES: [&[Rule]; 7] = [
     keys::RULES,
     cloud::RULES,
@@ -160,7 +168,7 @@ pub(super) const RULE_TABLES: [&[Rule]; 7] = [
     general::RULES,
 ];
 
-/// How many rules there are.
+/// Number of rules.
 pub(super) const RULE_COUNT: usize = {
     let (mut count, mut table) = (0, 0);
     while table < RULE_TABLES.len() {
@@ -170,7 +178,7 @@ pub(super) const RULE_COUNT: usize = {
     count
 };
 
-/// Every rule with its place in the order.
+/// Returns every rule with its index.
 pub(super) fn all() -> impl Iterator<Item = (usize, &'static Rule)> {
     RULE_TABLES.into_iter().flatten().enumerate()
 }

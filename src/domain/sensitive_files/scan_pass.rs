@@ -1,4 +1,4 @@
-//! One pass over a text: what follows each keyword.
+//! One pass over a text: runs the rules of each keyword that the automaton finds.
 
 mod custom_rules;
 
@@ -18,92 +18,98 @@ use super::value_heuristics::is_secret_length;
 use super::web_config::WebConfigScan;
 use super::{SecretCategory, matchers, plausibility, token_boundary};
 
-/// The shortest secret that only its vendor's name gives away.
-const SHORTEST: usize = 14;
+/// Minimum length, in bytes, of a secret that is identified by its vendor's name only.
+const MIN_VENDOR_SECRET: usize = 14;
 
-/// How far after a vendor's name its secret may begin?
+/// Maximum distance, in bytes, from the end of a vendor's name to the start of its secret.
 pub(super) const MAX_VENDOR_DISTANCE: usize = 96;
 
-/// Which rules a text is read by.
+/// Set of rules that a pass applies.
 #[derive(Clone, Copy)]
 pub(super) enum ScanMode<'v> {
-    /// All that files are judged by.
+    /// All rules of the guard.
     File,
-    /// The same of what was decoded: nothing random counts.
+    /// All rules of the guard, on a decoded view. Randomness alone is not reported.
     Decoded(&'v DecodedView),
-    /// Looser formats as well.
+    /// All rules of the guard, the loose formats, and the boundaries of private keys.
     Redaction,
 }
 
-/// How far before a token what may escape its first letter begins.
-const BEFORE: usize = 8;
+/// Number of bytes before a token in which an escape of its first letter may begin.
+const ESCAPE_CONTEXT: usize = 8;
 
-/// How far behind a finding that is enough another reason for it is looked for.
-const BEHIND: usize = 1 << 10;
+/// Number of bytes that are still scanned after a match that ends the pass. A rule with a lower index may
+/// match there.
+const SCAN_AFTER_END: usize = 1 << 10;
 
-/// A vendor's name.
+/// Occurrence of a vendor's name.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VendorMention {
-    order: usize,
+    rule_index: usize,
+    /// End of the name in the scanned text.
     pub end: usize,
-    /// Where it ends in the text that a view was made of.
+    /// End of the name in the source text of a decoded view, if it was copied unchanged.
     pub source_end: Option<usize>,
 }
 
-/// What is remembered of the keywords before.
+/// State of a pass: matches, and what was read for earlier keywords.
 pub(super) struct ScanPass<'t> {
     path: &'t str,
     text: &'t [u8],
-    reading: ScanMode<'t>,
+    mode: ScanMode<'t>,
+    /// Cache of character runs.
     pub runs: RunCache<'t>,
-    /// The piece of a view that was asked for last.
-    piece: usize,
-    /// Names of vendors that are near, in the order of the text, each with its rule.
+    /// Piece of the decoded view that was used last.
+    last_piece: usize,
+    /// Vendor names near the current position, in the order of the text.
     vendors: VecDeque<VendorMention>,
-    /// The name that was read last: where it ends, and what it is set to.
-    last: Option<(usize, Option<AssignmentAnalysis<'t>>)>,
-    /// The file holds settings, where values need no quotes.
-    is_settings: bool,
-    /// The file holds a program.
-    is_program: bool,
-    /// Where the last candidates of rules ended, for those that end behind the keyword.
-    ends: Vec<(usize, usize)>,
-    /// How far the arguments of commands were read, by the length of the command's name.
+    /// Last assignment that was read: the end of its name, and its analysis.
+    last_assignment: Option<(usize, Option<AssignmentAnalysis<'t>>)>,
+    /// Whether the file is a configuration file, where values need no quotes.
+    is_config_file: bool,
+    /// Whether the file is source code.
+    is_source_file: bool,
+    /// Ends of the last format matches, as (rule index, end), for matches that end after the keyword.
+    match_ends: Vec<(usize, usize)>,
+    /// End of the command arguments that were read, by the length of the command's name.
     argument_ends: [usize; 16],
-    /// How far JSON web keys and manifests of secrets were read.
+    /// End of the text that was read for JSON web keys.
     web_key_end: usize,
+    /// End of the text that was read for manifests of Kubernetes Secrets.
     manifest_end: usize,
+    /// End of the last keyword of a connection string.
     connection_end: usize,
     web_config: WebConfigScan,
-    /// Up to where the host of the connection string is known, and whether others reach it; none is
-    /// one that they do not.
+    /// Position up to which the host of the connection string is known, and whether it is remote. `None`
+    /// means a local host.
     host: (usize, Option<bool>),
+    /// Secrets found.
     pub matches: Vec<SecretMatch<'t>>,
-    /// What has a looser format.
+    /// Matches of loose formats.
     pub loose_matches: Vec<Range<usize>>,
-    /// First and last lines of keys, in texts for people.
+    /// First and last lines of private keys. Filled for redaction only.
     pub key_boundaries: Vec<matchers::KeyBoundary>,
 }
 
 impl<'t> ScanPass<'t> {
-    /// Reads a text, or its beginning where a finding there is `enough`.
-    pub fn run(
+    /// Scans a text. Stops shortly after the first match that `enough` accepts.
+    pub(super) fn run(
         path: &'t str,
         text: &'t [u8],
-        reading: ScanMode<'t>,
+        mode: ScanMode<'t>,
         enough: impl Fn(&SecretMatch<'t>) -> bool,
     ) -> Self {
-        let mut look = ScanPass {
+        let mut pass = ScanPass {
             path,
             text,
-            reading,
+            mode,
             runs: RunCache::new(text),
-            piece: 0,
+            last_piece: 0,
             vendors: VecDeque::new(),
-            last: None,
-            is_settings: assignment::is_config_file(path),
-            is_program: assignment::is_source_file(path),
-            ends: Vec::new(),
+            last_assignment: None,
+            is_config_file: assignment::is_config_file(path),
+            is_source_file: assignment::is_source_file(path),
+            match_ends: Vec::new(),
             argument_ends: [0; 16],
             web_key_end: 0,
             manifest_end: 0,
@@ -115,126 +121,132 @@ impl<'t> ScanPass<'t> {
             key_boundaries: Vec::new(),
         };
         let (mut seen, mut end) = (0, usize::MAX);
-        SCANNER.for_each_keyword(text, |keyword, place| {
-            if place.start > end {
+        SCANNER.for_each_keyword(text, |keyword, range| {
+            if range.start > end {
                 return ControlFlow::Break(());
             }
-            let at = place.end;
-            look.keyword(keyword, place);
-            if look.matches[seen..].iter().any(&enough) {
-                end = end.min(at + BEHIND);
+            let at = range.end;
+            pass.run_keyword(keyword, range);
+            if pass.matches[seen..].iter().any(&enough) {
+                end = end.min(at + SCAN_AFTER_END);
             }
-            seen = look.matches.len();
+            seen = pass.matches.len();
             ControlFlow::Continue(())
         });
-        look
+        pass
     }
 
-    fn keyword(&mut self, keyword: &Keyword, place: Range<usize>) {
+    /// Runs all rules of a keyword.
+    fn run_keyword(&mut self, keyword: &Keyword, range: Range<usize>) {
         if !keyword.formats.is_empty() {
-            let common = self.runs.common_classes(place.end);
-            for (rule, shape) in &keyword.formats {
-                let shape = &SCANNER.formats[*shape];
-                if shape.may_match(common) {
-                    self.shape(*rule, shape, place.start);
+            let common = self.runs.common_classes(range.end);
+            for (rule, format) in &keyword.formats {
+                let format = &SCANNER.formats[*format];
+                if format.may_match(common) {
+                    self.match_format(*rule, format, range.start);
                 }
             }
         }
         for role in &keyword.roles {
             match *role {
-                KeywordRole::Vendor(rule) => self.vendor(rule, place.clone()),
-                KeywordRole::CustomRule(rule) => self.run_custom_rule(rule, place.clone()),
-                KeywordRole::SecretWord => self.telling(place.end),
-                KeywordRole::ConnectionString => self.connection_end = place.end,
-                KeywordRole::LooseFormat(shape) if matches!(self.reading, ScanMode::Redaction) => {
-                    self.loose(&SCANNER.formats[shape], place.start);
+                KeywordRole::Vendor(rule) => self.match_vendor(rule, range.clone()),
+                KeywordRole::CustomRule(rule) => self.run_custom_rule(rule, range.clone()),
+                KeywordRole::SecretWord => self.match_secret_word(range.end),
+                KeywordRole::ConnectionString => self.connection_end = range.end,
+                KeywordRole::LooseFormat(format) if matches!(self.mode, ScanMode::Redaction) => {
+                    self.match_loose_format(&SCANNER.formats[format], range.start);
                 }
-                KeywordRole::KeyBoundary if matches!(self.reading, ScanMode::Redaction) => {
+                KeywordRole::KeyBoundary if matches!(self.mode, ScanMode::Redaction) => {
                     self.key_boundaries
-                        .extend(matchers::key_boundary(self.text, &place));
+                        .extend(matchers::key_boundary(self.text, &range));
                 }
                 KeywordRole::LooseFormat(_) | KeywordRole::KeyBoundary => {}
             }
         }
     }
 
-    fn push(&mut self, order: usize, place: Range<usize>, strength: Confidence) {
+    /// Adds a match.
+    fn push(&mut self, rule_index: usize, range: Range<usize>, confidence: Confidence) {
         self.matches.push(SecretMatch {
-            rule: SCANNER.rules[order],
-            secret: Cow::Borrowed(&self.text[place.clone()]),
-            range: place,
-            confidence: strength,
-            rule_index: order,
+            rule: SCANNER.rules[rule_index],
+            secret: Cow::Borrowed(&self.text[range.clone()]),
+            range,
+            confidence,
+            rule_index,
         });
     }
 
-    /// Where a place of a view stands in the text that the view was made of, where it was read as well.
-    fn verbatim_source_start(&mut self, before: usize, place: &Range<usize>) -> Option<usize> {
-        match self.reading {
-            ScanMode::Decoded(view) => view.verbatim_source_start(before, place, &mut self.piece),
+    /// Returns the start of a range in the source text, if the pass reads a decoded view that copied the
+    /// range unchanged. Such a match was already found in the source text.
+    fn verbatim_source_start(&mut self, before: usize, range: &Range<usize>) -> Option<usize> {
+        match self.mode {
+            ScanMode::Decoded(view) => {
+                view.verbatim_source_start(before, range, &mut self.last_piece)
+            }
             ScanMode::File | ScanMode::Redaction => None,
         }
     }
 
-    /// A format around its keyword.
-    fn shape(&mut self, order: usize, shape: &TokenFormat, at: usize) {
-        let rule = SCANNER.rules[order];
-        if shape.starts_with_keyword()
-            && !token_boundary::is_token_start(rule.kind, shape.keyword(), self.text, at)
+    /// Matches a format around its keyword.
+    fn match_format(&mut self, rule_index: usize, format: &TokenFormat, at: usize) {
+        let rule = SCANNER.rules[rule_index];
+        if format.starts_with_keyword()
+            && !token_boundary::is_token_start(rule.kind, format.keyword(), self.text, at)
         {
             return;
         }
-        let Some(place) = shape.match_around(&mut self.runs, at) else {
+        let Some(range) = format.match_around(&mut self.runs, at) else {
             return;
         };
-        // Of candidates that end together only the first is one.
-        if self.ends.contains(&(order, place.end))
-            || !token_boundary::is_whole_token(rule.kind, shape.keyword(), self.text, &place)
+        // Only the first of several candidates with the same end is reported.
+        if self.match_ends.contains(&(rule_index, range.end))
+            || !token_boundary::is_whole_token(rule.kind, format.keyword(), self.text, &range)
         {
             return;
         }
-        self.ends
-            .retain(|(known, end)| *known != order && *end > at);
-        self.ends.push((order, place.end));
-        let previous = self.text[..place.start].last().copied().unwrap_or(b' ');
+        self.match_ends
+            .retain(|(known, end)| *known != rule_index && *end > at);
+        self.match_ends.push((rule_index, range.end));
+        let previous = self.text[..range.start].last().copied().unwrap_or(b' ');
         let before = match previous {
-            b'/' | b'+' | b'-' | b'.' | b'_' => BEFORE,
-            letter if letter.is_ascii_alphanumeric() => BEFORE,
-            // No letter of an escape or a path: what is before it does not matter.
+            b'/' | b'+' | b'-' | b'.' | b'_' => ESCAPE_CONTEXT,
+            byte if byte.is_ascii_alphanumeric() => ESCAPE_CONTEXT,
+            // Not part of an escape or a path, so the bytes before it do not matter.
             _ => 1,
         };
-        if self.verbatim_source_start(before, &place).is_some() {
+        if self.verbatim_source_start(before, &range).is_some() {
             return;
         }
-        let token = &self.text[place.clone()];
-        let strength = match rule.kind {
+        let token = &self.text[range.clone()];
+        let confidence = match rule.kind {
             RuleKind::PrivateKey => Confidence::Certain,
             RuleKind::Jwt if plausibility::is_sample_jwt(token) => return,
             RuleKind::Jwt => Confidence::Likely,
             _ if TextStats::of(token).is_dummy() => return,
             RuleKind::TestKey => Confidence::Possible,
-            RuleKind::MaybePublic if self.web_config.contains(self.text, &place) => {
+            RuleKind::MaybePublic if self.web_config.contains(self.text, &range) => {
                 Confidence::Possible
             }
             _ => Confidence::Certain,
         };
-        self.push(order, place, strength);
+        self.push(rule_index, range, confidence);
     }
 
-    /// A looser format, where a word begins or behind the scheme of a URL.
-    fn loose(&mut self, shape: &TokenFormat, at: usize) {
+    /// Matches a loose format at the start of a word or after the scheme of a URL.
+    fn match_loose_format(&mut self, format: &TokenFormat, at: usize) {
         let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
         let follows_word = self.text[..at].last().is_some_and(is_word);
         if follows_word == is_word(&self.text[at]) {
             return;
         }
-        let place = shape.match_around(&mut self.runs, at);
+        let range = format.match_around(&mut self.runs, at);
         let known = self.loose_matches.last().map(|last| last.end);
-        let place = place.filter(|place| known != Some(place.end));
-        self.loose_matches.extend(place);
+        let range = range.filter(|range| known != Some(range.end));
+        self.loose_matches.extend(range);
     }
 
-    fn vendor(&mut self, order: usize, name: Range<usize>) {
+    /// Records a vendor's name, and checks the last assignment if the name is part of its name.
+    fn match_vendor(&mut self, rule_index: usize, name: Range<usize>) {
         if !assignment::is_whole_word(self.text, &name) {
             return;
         }
@@ -245,136 +257,146 @@ impl<'t> ScanPass<'t> {
         {
             self.vendors.pop_front();
         }
-        let copied = self
+        let source_start = self
             .verbatim_source_start(1, &name)
             .map(|start| start + name.len());
         let vendor = VendorMention {
-            order,
+            rule_index,
             end: name.end,
-            source_end: copied,
+            source_end: source_start,
         };
         self.vendors.push_back(vendor);
-        // `key_of_vendor = …`: the telling word came before.
+        // `key_of_vendor = …`: the secret word comes before the vendor's name.
         let end = name.end
             + self.runs.run_length_after(
                 CharClass::SettingName,
                 name.end,
-                assignment::LONGEST_NAME,
+                assignment::MAX_NAME_LEN,
             );
-        let is_last = |(known, read): &mut (usize, Option<AssignmentAnalysis<'t>>)| {
+        let is_last = |(known, assignment): &mut (usize, Option<AssignmentAnalysis<'t>>)| {
             *known == end
-                && read
+                && assignment
                     .as_ref()
-                    .is_some_and(|read| !read.is_duplicate_for(vendor))
+                    .is_some_and(|assignment| !assignment.is_duplicate_for(vendor))
         };
-        if let Some((end, Some(setting))) = self.last.take_if(is_last) {
-            if let Some(strength) = self.under_vendor(&setting, vendor) {
-                self.push(order, setting.assignment.value.clone(), strength);
+        if let Some((end, Some(analysis))) = self.last_assignment.take_if(is_last) {
+            if let Some(confidence) = self.vendor_confidence(&analysis, vendor) {
+                self.push(rule_index, analysis.assignment.value.clone(), confidence);
             }
-            self.last = Some((end, Some(setting)));
+            self.last_assignment = Some((end, Some(analysis)));
         }
     }
 
-    /// A word that says that a secret follows; each name is read once.
-    fn telling(&mut self, word_end: usize) {
+    /// Reads the assignment whose name contains a secret word. Each name is read once.
+    fn match_secret_word(&mut self, word_end: usize) {
         let tail =
             self.runs
-                .run_length_after(CharClass::SettingName, word_end, assignment::LONGEST_NAME);
+                .run_length_after(CharClass::SettingName, word_end, assignment::MAX_NAME_LEN);
         let end = word_end + tail;
-        let is_known = self.last.as_ref().is_some_and(|(known, _)| *known == end);
-        if is_known || tail > assignment::LONGEST_NAME {
+        let is_known = self
+            .last_assignment
+            .as_ref()
+            .is_some_and(|(known, _)| *known == end);
+        if is_known || tail > assignment::MAX_NAME_LEN {
             return;
         }
-        self.last = Some((end, None));
-        let Some(read) = assignment::parse_assignment(&mut self.runs, self.text, word_end..end)
+        self.last_assignment = Some((end, None));
+        let Some(assignment) =
+            assignment::parse_assignment(&mut self.runs, self.text, word_end..end)
         else {
             return;
         };
-        self.connection(&read);
-        let length = read.value.len();
-        if length < SHORTEST && !is_secret_length(length) {
+        self.check_connection_string(&assignment);
+        let length = assignment.value.len();
+        if length < MIN_VENDOR_SECRET && !is_secret_length(length) {
             return;
         }
-        let copied = self.verbatim_source_start(1, &(read.name.start..read.value.end));
-        let setting = AssignmentAnalysis::new(read, copied);
-        if length >= SHORTEST {
-            self.under_vendors(&setting);
+        let source_start =
+            self.verbatim_source_start(1, &(assignment.name.start..assignment.value.end));
+        let analysis = AssignmentAnalysis::new(assignment, source_start);
+        if length >= MIN_VENDOR_SECRET {
+            self.check_vendors(&analysis);
         }
-        self.generic(&setting);
-        if length >= SHORTEST {
-            self.last = Some((end, Some(setting)));
+        self.check_generic(&analysis);
+        if length >= MIN_VENDOR_SECRET {
+            self.last_assignment = Some((end, Some(analysis)));
         }
     }
 
-    /// A value under the names of vendors: the first rule that it fits, of each strength.
-    fn under_vendors(&mut self, setting: &AssignmentAnalysis<'t>) {
-        let start = setting.assignment.value.start;
+    /// Checks a value against the vendors named before it. Reports the first matching rule of each
+    /// confidence.
+    fn check_vendors(&mut self, analysis: &AssignmentAnalysis<'t>) {
+        let start = analysis.assignment.value.start;
         let mut first: [Option<usize>; 2] = [None; 2];
         let mut seen = [0_u64; rules::RULE_COUNT.div_ceil(64)];
-        // The last mention of each counts.
+        // Only the last mention of each vendor is used.
         for at in (0..self.vendors.len()).rev() {
             let vendor = self.vendors[at];
             if vendor.end + MAX_VENDOR_DISTANCE < start {
                 break;
             }
-            let (seen, bit) = (&mut seen[vendor.order / 64], 1 << (vendor.order % 64));
+            let (seen, bit) = (
+                &mut seen[vendor.rule_index / 64],
+                1 << (vendor.rule_index % 64),
+            );
             let is_seen = *seen & bit != 0;
             *seen |= bit;
-            if is_seen || setting.is_duplicate_for(vendor) {
+            if is_seen || analysis.is_duplicate_for(vendor) {
                 continue;
             }
-            if !setting.is_credential(self.text) && !setting.is_random(self.text) {
+            if !analysis.is_credential(self.text) && !analysis.is_random(self.text) {
                 return;
             }
-            if let Some(strength) = self.under_vendor(setting, vendor) {
-                let first = &mut first[usize::from(strength == Confidence::Certain)];
-                *first = Some(first.map_or(vendor.order, |first| first.min(vendor.order)));
+            if let Some(confidence) = self.vendor_confidence(analysis, vendor) {
+                let first = &mut first[usize::from(confidence == Confidence::Certain)];
+                *first =
+                    Some(first.map_or(vendor.rule_index, |first| first.min(vendor.rule_index)));
             }
         }
-        for (order, strength) in first
+        for (rule_index, confidence) in first
             .into_iter()
             .zip([Confidence::Likely, Confidence::Certain])
         {
-            if let Some(order) = order {
-                self.push(order, setting.assignment.value.clone(), strength);
+            if let Some(rule_index) = rule_index {
+                self.push(rule_index, analysis.assignment.value.clone(), confidence);
             }
         }
     }
 
-    /// How sure it is that a value is a secret of a vendor.
-    fn under_vendor(
+    /// Returns the confidence that a value is a secret of this vendor.
+    fn vendor_confidence(
         &mut self,
-        setting: &AssignmentAnalysis<'t>,
+        analysis: &AssignmentAnalysis<'t>,
         vendor: VendorMention,
     ) -> Option<Confidence> {
-        let order = vendor.order;
-        let (rule, text) = (SCANNER.rules[order], self.text);
+        let rule_index = vendor.rule_index;
+        let (rule, text) = (SCANNER.rules[rule_index], self.text);
         let is_inside =
-            rule.kind != RuleKind::VendorPrefix || vendor.end > setting.assignment.name.start;
+            rule.kind != RuleKind::VendorPrefix || vendor.end > analysis.assignment.name.start;
         if !is_inside
-            || (rule.kind == RuleKind::VendorMixedCase && !setting.traits(text).is_mixed_case())
+            || (rule.kind == RuleKind::VendorMixedCase && !analysis.stats(text).is_mixed_case())
         {
             return None;
         }
-        let shapes = SCANNER.formats_of(order);
-        if shapes.is_empty() {
-            return setting.is_credential(text).then_some(Confidence::Likely);
+        let formats = SCANNER.formats_of(rule_index);
+        if formats.is_empty() {
+            return analysis.is_credential(text).then_some(Confidence::Likely);
         }
-        let value = &setting.assignment.value;
-        let mut fits = |shape: &TokenFormat| shape.matches_exactly(&mut self.runs, value);
-        let is_one = setting.is_random(text) && shapes.iter().any(&mut fits);
-        // A format of mere letters and digits may be an example's.
-        let is_sure = rule.kind == RuleKind::VendorMixedCase
+        let value = &analysis.assignment.value;
+        let mut fits = |format: &TokenFormat| format.matches_exactly(&mut self.runs, value);
+        let is_match = analysis.is_random(text) && formats.iter().any(&mut fits);
+        // An example may match a format that consists of letters and digits only.
+        let is_certain = rule.kind == RuleKind::VendorMixedCase
             || rule.category == SecretCategory::KeysAndCertificates;
-        is_one.then_some(if is_sure {
+        is_match.then_some(if is_certain {
             Confidence::Certain
         } else {
             Confidence::Likely
         })
     }
 
-    /// `Server=…;Password=…`
-    fn connection(&mut self, assignment: &Assignment) {
+    /// Checks whether the assignment is the password of a connection string: `Server=…;Password=…`.
+    fn check_connection_string(&mut self, assignment: &Assignment) {
         let since = self.connection_end..assignment.name.start;
         if self.connection_end == 0
             || since.len() > 300
@@ -390,32 +412,33 @@ impl<'t> ScanPass<'t> {
             );
         }
         let value = &self.text[assignment.value.clone()];
-        let is_sure = self.text[at - 1] == b';' || plausibility::is_strong_password(value);
-        if (self.host.1 == Some(true) || (self.host.1 == Some(false) && is_sure))
+        let is_certain = self.text[at - 1] == b';' || plausibility::is_strong_password(value);
+        if (self.host.1 == Some(true) || (self.host.1 == Some(false) && is_certain))
             && !plausibility::is_placeholder(value)
         {
-            let order = SCANNER.first_rule_of(RuleKind::ConnectionString);
-            self.push(order, assignment.value.clone(), Confidence::Likely);
+            let rule_index = SCANNER.first_rule_of(RuleKind::ConnectionString);
+            self.push(rule_index, assignment.value.clone(), Confidence::Likely);
         }
     }
 
-    fn generic(&mut self, setting: &AssignmentAnalysis<'t>) {
-        let Range { start, end } = setting.assignment.value;
-        // What stands before the name counts: no invisible character may take its place.
-        let before = setting.assignment.name.start.checked_sub(1);
+    /// Checks a value by its name and randomness only.
+    fn check_generic(&mut self, analysis: &AssignmentAnalysis<'t>) {
+        let Range { start, end } = analysis.assignment.value;
+        // Include the byte before the name: an invisible character there changes how the name is read.
+        let before = analysis.assignment.name.start.checked_sub(1);
         if before.is_some_and(|at| self.verbatim_source_start(0, &(at..end)).is_some()) {
             return;
         }
-        let Some(strength) =
-            setting.generic_confidence(self.is_settings, self.is_program, self.text)
+        let Some(confidence) =
+            analysis.generic_confidence(self.is_config_file, self.is_source_file, self.text)
         else {
             return;
         };
-        let kind = match strength {
-            Confidence::Possible if matches!(self.reading, ScanMode::Decoded(_)) => return,
+        let kind = match confidence {
+            Confidence::Possible if matches!(self.mode, ScanMode::Decoded(_)) => return,
             Confidence::Possible => RuleKind::Random,
             _ => RuleKind::Generic,
         };
-        self.push(SCANNER.first_rule_of(kind), start..end, strength);
+        self.push(SCANNER.first_rule_of(kind), start..end, confidence);
     }
 }

@@ -1,4 +1,4 @@
-//! The automaton of all keywords, and what each of them is for.
+//! Automaton of all keywords, and the rules and formats that each keyword triggers.
 
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
@@ -9,47 +9,50 @@ use super::rules::{self, RULE_KIND_COUNT, Rule, RuleKind};
 use super::token_format::TokenFormat;
 use super::word_automaton::WordAutomaton;
 
-/// What a keyword is for, beside formats.
+/// Role of a keyword other than being part of a format.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum KeywordRole {
-    /// A vendor's name.
+    /// Vendor name of the rule with this index.
     Vendor(usize),
-    /// A rule with a matcher of its own.
+    /// Keyword of a rule with its own matcher.
     CustomRule(usize),
-    /// A word that says that a secret follows.
+    /// Word that indicates a secret in the name of a setting.
     SecretWord,
-    /// A part of a connection string.
+    /// Part of a connection string.
     ConnectionString,
-    /// A format that only texts for people are cleaned of.
+    /// Keyword of a loose format, which is used for redaction only.
     LooseFormat(usize),
-    /// A part of the first or the last line of a key.
+    /// Part of the first or last line of a private key.
     KeyBoundary,
 }
 
-/// A word that rules look for.
+/// Keyword that triggers rules.
 #[derive(Debug, Default)]
 pub(super) struct Keyword {
-    /// Formats that it is a part of: the rule and the format.
+    /// Formats that contain the keyword, as (rule index, format index).
     pub formats: Vec<(usize, usize)>,
+    /// Other roles of the keyword.
     pub roles: Vec<KeywordRole>,
 }
 
-/// Rules and keywords, ready for use.
+/// All rules and formats with the automaton of their keywords.
 pub(super) struct Scanner {
     words: WordAutomaton,
     keywords: Vec<Keyword>,
     #[cfg(test)]
     pub keyword_texts: Vec<Vec<u8>>,
+    /// All rules in their order.
     pub rules: Vec<&'static Rule>,
+    /// Formats of all rules, followed by the loose formats.
     pub formats: Vec<TokenFormat>,
-    /// The shapes of each rule.
-    owned: Vec<Range<usize>>,
-    /// The first rule of each kind.
-    firsts: [usize; RULE_KIND_COUNT],
+    /// Range of each rule's formats in `formats`.
+    formats_by_rule: Vec<Range<usize>>,
+    /// Index of the first rule of each kind.
+    first_rules: [usize; RULE_KIND_COUNT],
 }
 
-/// Words of which names of secrets are made.
-const TELLING: [&str; 12] = [
+/// Words that occur in the names of secrets.
+const SECRET_WORDS: [&str; 12] = [
     "key",
     "token",
     "secret",
@@ -64,8 +67,8 @@ const TELLING: [&str; 12] = [
     "service_role",
 ];
 
-/// Credentials of looser shape than a file would be blocked for, which are hidden from people.
-const LOOSE: [&str; 23] = [
+/// Formats that are redacted in logs and comments but are too loose to block a file.
+const LOOSE_FORMATS: [&str; 23] = [
     "gho_{dot:20-}",
     "ghp_{dot:20-}",
     "ghs_{dot:20-}",
@@ -91,7 +94,8 @@ const LOOSE: [&str; 23] = [
     "://{user:0-}:{password:1-}@",
 ];
 
-const CONNECTION: [&str; 12] = [
+/// Parts of connection strings that precede the password.
+const CONNECTION_STRING_PARTS: [&str; 12] = [
     "server=",
     "data source=",
     "datasource=",
@@ -108,23 +112,25 @@ const CONNECTION: [&str; 12] = [
 
 #[expect(
     clippy::unwrap_used,
-    reason = "the rules are constants and a test reads them all"
+    reason = "the rules are constants, and a test parses all of them"
 )]
+/// Scanner for all rules.
 pub(super) static SCANNER: LazyLock<Scanner> = LazyLock::new(|| {
     let rules: Vec<&'static Rule> = rules::all().map(|(_, rule)| rule).collect();
-    let (mut shapes, mut owned) = (Vec::new(), Vec::new());
+    let (mut formats, mut formats_by_rule) = (Vec::new(), Vec::new());
     let mut keywords = Keywords::default();
     for (index, rule) in rules.iter().enumerate() {
-        let first = shapes.len();
-        shapes.extend(
+        let first = formats.len();
+        formats.extend(
             rule.formats
                 .iter()
-                .map(|shape| TokenFormat::parse(shape).unwrap()),
+                .map(|notation| TokenFormat::parse(notation).unwrap()),
         );
-        owned.push(first..shapes.len());
+        formats_by_rule.push(first..formats.len());
         if rule.kind.is_format() {
-            for (shape, read) in shapes.iter().enumerate().skip(first) {
-                keywords.of(read.keyword()).formats.push((index, shape));
+            for (at, format) in formats.iter().enumerate().skip(first) {
+                let keyword = keywords.entry(format.keyword());
+                keyword.formats.push((index, at));
             }
         }
         let role = match rule.kind {
@@ -140,81 +146,83 @@ pub(super) static SCANNER: LazyLock<Scanner> = LazyLock::new(|| {
         };
         keywords.add(rule.keywords, role);
     }
-    for notation in LOOSE {
+    for notation in LOOSE_FORMATS {
         keywords.add(
             &[TokenFormat::parse(notation).unwrap().keyword()],
-            KeywordRole::LooseFormat(shapes.len()),
+            KeywordRole::LooseFormat(formats.len()),
         );
-        shapes.push(TokenFormat::parse(notation).unwrap());
+        formats.push(TokenFormat::parse(notation).unwrap());
     }
     let url = rules
         .iter()
         .position(|rule| rule.kind == RuleKind::DatabaseUrl);
     keywords.add(&["://"], KeywordRole::CustomRule(url.unwrap()));
-    keywords.add(&TELLING, KeywordRole::SecretWord);
-    keywords.add(&CONNECTION, KeywordRole::ConnectionString);
+    keywords.add(&SECRET_WORDS, KeywordRole::SecretWord);
+    keywords.add(&CONNECTION_STRING_PARTS, KeywordRole::ConnectionString);
     keywords.add(&KEY_BOUNDARY_KEYWORDS, KeywordRole::KeyBoundary);
 
-    let mut firsts = [rules.len() - 1; RULE_KIND_COUNT];
-    for (order, rule) in rules.iter().enumerate().rev() {
-        firsts[rule.kind as usize] = order;
+    let mut first_rules = [rules.len() - 1; RULE_KIND_COUNT];
+    for (index, rule) in rules.iter().enumerate().rev() {
+        first_rules[rule.kind as usize] = index;
     }
     Scanner {
         words: WordAutomaton::new(&keywords.texts),
-        keywords: keywords.read,
+        keywords: keywords.entries,
         #[cfg(test)]
         keyword_texts: keywords.texts,
         rules,
-        formats: shapes,
-        owned,
-        firsts,
+        formats,
+        formats_by_rule,
+        first_rules,
     }
 });
 
-/// Keywords, each of them once.
+/// Builder of the keyword table. Each keyword is stored once, in lower case.
 #[derive(Default)]
 struct Keywords {
     texts: Vec<Vec<u8>>,
-    read: Vec<Keyword>,
-    known: HashMap<Vec<u8>, usize>,
+    entries: Vec<Keyword>,
+    indexes: HashMap<Vec<u8>, usize>,
 }
 
 impl Keywords {
-    fn of(&mut self, text: &[u8]) -> &mut Keyword {
+    /// Returns the entry of a keyword, and adds it if it is new.
+    fn entry(&mut self, text: &[u8]) -> &mut Keyword {
         let text = text.to_ascii_lowercase();
-        let at = *self.known.entry(text.clone()).or_insert_with(|| {
+        let at = *self.indexes.entry(text.clone()).or_insert_with(|| {
             self.texts.push(text);
-            self.read.push(Keyword::default());
-            self.read.len() - 1
+            self.entries.push(Keyword::default());
+            self.entries.len() - 1
         });
-        &mut self.read[at]
+        &mut self.entries[at]
     }
 
+    /// Adds a role to each of these keywords.
     fn add(&mut self, texts: &[impl AsRef<[u8]>], role: KeywordRole) {
         for text in texts {
-            self.of(text.as_ref()).roles.push(role);
+            self.entry(text.as_ref()).roles.push(role);
         }
     }
 }
 
 impl Scanner {
-    /// Calls back for every keyword in a text, with its place, until told to break.
-    pub fn for_each_keyword(
+    /// Calls `found` with every keyword in a text and its range, until `found` returns `Break`.
+    pub(super) fn for_each_keyword(
         &self,
         text: &[u8],
         mut found: impl FnMut(&Keyword, Range<usize>) -> ControlFlow<()>,
     ) {
         self.words
-            .for_each_match(text, |word, place| found(&self.keywords[word], place));
+            .for_each_match(text, |word, range| found(&self.keywords[word], range));
     }
 
-    /// The place in the order of the first rule of a kind.
-    pub fn first_rule_of(&self, kind: RuleKind) -> usize {
-        self.firsts[kind as usize]
+    /// Returns the index of the first rule of a kind.
+    pub(super) fn first_rule_of(&self, kind: RuleKind) -> usize {
+        self.first_rules[kind as usize]
     }
 
-    /// The shapes of a rule.
-    pub fn formats_of(&self, order: usize) -> &[TokenFormat] {
-        &self.formats[self.owned[order].clone()]
+    /// Returns the formats of the rule with this index.
+    pub(super) fn formats_of(&self, rule_index: usize) -> &[TokenFormat] {
+        &self.formats[self.formats_by_rule[rule_index].clone()]
     }
 }

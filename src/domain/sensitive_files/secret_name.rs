@@ -1,7 +1,7 @@
-//! What the name of a setting says of its value.
+//! Classification of setting names that indicate a secret.
 
-/// What names of secrets end in.
-const ENDS: Endings<23> = Endings::new([
+/// Words that the name of a secret ends with.
+const SECRET_SUFFIXES: SuffixSet<23> = SuffixSet::new([
     b"salt",
     b"key",
     b"token",
@@ -27,8 +27,8 @@ const ENDS: Endings<23> = Endings::new([
     b"authorization",
 ]);
 
-/// What may follow that.
-const TAILS: Endings<9> = Endings::new([
+/// Words that may follow a secret suffix.
+const TRAILING_WORDS: SuffixSet<9> = SuffixSet::new([
     b"value",
     b"base",
     b"prod",
@@ -40,8 +40,8 @@ const TAILS: Endings<9> = Endings::new([
     b"default",
 ]);
 
-/// What says that a key or token is none of these secrets.
-const PUBLIC: Endings<18> = Endings::new([
+/// Words before `key` or `token` that make it public.
+const PUBLIC_QUALIFIERS: SuffixSet<18> = SuffixSet::new([
     b"publickey",
     b"csrf",
     b"xsrf",
@@ -62,8 +62,8 @@ const PUBLIC: Endings<18> = Endings::new([
     b"partition",
 ]);
 
-/// What says that a key is secret.
-const SECRET_KEYS: Endings<22> = Endings::new([
+/// Words before `key` or `salt` that make it secret.
+const SECRET_KEY_QUALIFIERS: SuffixSet<22> = SuffixSet::new([
     b"api",
     b"secret",
     b"access",
@@ -88,7 +88,8 @@ const SECRET_KEYS: Endings<22> = Endings::new([
     b"license",
 ]);
 
-const PASSWORDS: [&[u8]; 6] = [
+/// Prefixes of the suffixes that mean a password.
+const PASSWORD_WORDS: [&[u8]; 6] = [
     b"passw",
     b"pwd",
     b"pass",
@@ -97,40 +98,43 @@ const PASSWORDS: [&[u8]; 6] = [
     b"pswd",
 ];
 
-/// What a name says that its value is.
+/// Kind of secret that a name indicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SecretNameKind {
-    /// What a person may have chosen.
+    /// Password, which a person may have chosen.
     Password,
-    /// A token, or a key that is said to be secret.
+    /// Token, or a key whose name says that it is secret.
     Token,
-    /// Any key: of a cache, a table, a translation.
+    /// Any other key, such as one of a cache, a table or a translation.
     GenericKey,
 }
 
 impl SecretNameKind {
-    /// Reads a name: `API_TOKEN`, `clientSecret`, `password2`, and not `token_url`, `public_key` or
-    /// `password_length`.
-    pub fn classify(name: &[u8]) -> Option<SecretNameKind> {
+    /// Classifies a name. Matches `API_TOKEN`, `clientSecret`, `password2`; does not match `token_url`,
+    /// `public_key` or `password_length`.
+    pub(super) fn classify(name: &[u8]) -> Option<SecretNameKind> {
         let mut end = trimmed(name);
-        // Most names do not even end in one of these letters.
-        if !(ENDS.may_end(end) || TAILS.may_end(end)) {
+        // The last letter rules out most names.
+        if !(SECRET_SUFFIXES.may_end(end) || TRAILING_WORDS.may_end(end)) {
             return None;
         }
-        while let Some(tail) = TAILS.at_end_of(end) {
+        while let Some(tail) = TRAILING_WORDS.longest_suffix(end) {
             end = trimmed(&end[..end.len() - tail.len()]);
         }
-        let word = ENDS.at_end_of(end)?;
+        let word = SECRET_SUFFIXES.longest_suffix(end)?;
         let head = trimmed(&end[..end.len() - word.len()]);
-        if PUBLIC.at_end_of(head).is_some() {
+        if PUBLIC_QUALIFIERS.longest_suffix(head).is_some() {
             return None;
         }
-        if PASSWORDS.iter().any(|password| word.starts_with(password)) {
+        if PASSWORD_WORDS
+            .iter()
+            .any(|password| word.starts_with(password))
+        {
             return Some(SecretNameKind::Password);
         }
-        let is_any =
-            matches!(word, b"key" | b"keys" | b"salt") && SECRET_KEYS.at_end_of(head).is_none();
-        Some(if is_any {
+        let is_generic = matches!(word, b"key" | b"keys" | b"salt")
+            && SECRET_KEY_QUALIFIERS.longest_suffix(head).is_none();
+        Some(if is_generic {
             SecretNameKind::GenericKey
         } else {
             SecretNameKind::Token
@@ -138,15 +142,15 @@ impl SecretNameKind {
     }
 }
 
-/// Words that names may end in, by their last letter.
-struct Endings<const N: usize> {
-    /// The longest of those with the same last letter first.
+/// Set of words that names may end with, indexed by last letter.
+struct SuffixSet<const N: usize> {
+    /// Words sorted by last letter, longer words first.
     words: [&'static [u8]; N],
-    /// Where the words of each letter begin and end.
-    places: [(u8, u8); 26],
+    /// Start and end of the words of each last letter.
+    ranges: [(u8, u8); 26],
 }
 
-impl<const N: usize> Endings<N> {
+impl<const N: usize> SuffixSet<N> {
     const fn new(mut words: [&'static [u8]; N]) -> Self {
         const fn last(word: &[u8]) -> u8 {
             word[word.len() - 1]
@@ -166,44 +170,45 @@ impl<const N: usize> Endings<N> {
             }
             at += 1;
         }
-        let mut places = [(0, 0); 26];
+        let mut ranges = [(0, 0); 26];
         at = 0;
         while at < N {
-            let place = &mut places[(last(words[at]) - b'a') as usize];
-            if place.1 == 0 {
-                place.0 = at as u8;
+            let range = &mut ranges[(last(words[at]) - b'a') as usize];
+            if range.1 == 0 {
+                range.0 = at as u8;
             }
-            place.1 = at as u8 + 1;
+            range.1 = at as u8 + 1;
             at += 1;
         }
-        Endings { words, places }
+        SuffixSet { words, ranges }
     }
 
-    /// Whether a word has the last letter of a name.
+    /// Returns whether a word has the same last letter as the name.
     fn may_end(&self, name: &[u8]) -> bool {
-        !self.alike(name).is_empty()
+        !self.candidates(name).is_empty()
     }
 
-    /// The longest word that a name ends in, in either case.
+    /// Returns the longest word that the name ends with, ignoring case.
     #[inline]
-    fn at_end_of(&self, name: &[u8]) -> Option<&'static [u8]> {
+    fn longest_suffix(&self, name: &[u8]) -> Option<&'static [u8]> {
         let ends = |word: &&&[u8]| {
             let start = name.len().checked_sub(word.len());
             start.is_some_and(|start| name[start..].eq_ignore_ascii_case(word))
         };
-        self.alike(name).iter().find(ends).copied()
+        self.candidates(name).iter().find(ends).copied()
     }
 
-    /// The words that have the last letter of a name, the longest first.
-    fn alike(&self, name: &[u8]) -> &[&'static [u8]] {
+    /// Returns the words with the same last letter as the name, longer words first.
+    fn candidates(&self, name: &[u8]) -> &[&'static [u8]] {
         let letter = name.last().map_or(0, |last| last | 0x20);
-        let place = self.places.get(usize::from(letter.wrapping_sub(b'a')));
-        place.map_or(&[], |(from, to)| {
+        let range = self.ranges.get(usize::from(letter.wrapping_sub(b'a')));
+        range.map_or(&[], |(from, to)| {
             &self.words[usize::from(*from)..usize::from(*to)]
         })
     }
 }
 
+/// Removes trailing characters that are not letters.
 fn trimmed(mut name: &[u8]) -> &[u8] {
     while let [rest @ .., last] = name
         && !last.is_ascii_alphabetic()

@@ -1,22 +1,22 @@
+mod contexts;
 mod corpus;
+mod encoded;
 mod hostile;
-mod placed;
 mod settings;
-mod veiled;
 
 use super::*;
 use SecretCategory::*;
 
-/// What blocks a file, where the repository permits nothing.
-fn blocked(path: &str, before: &[u8], after: &[u8]) -> Option<GuardReason> {
+/// Returns the reason that blocks a file, with an empty allow list.
+fn block_reason(path: &str, before: &[u8], after: &[u8]) -> Option<GuardReason> {
     match check_file(path, before, after, &AllowList::default()) {
         GuardVerdict::Block(reason) => Some(reason),
         GuardVerdict::Pass | GuardVerdict::Warn(_) => None,
     }
 }
 
-/// A token that is not in this file as it stands, so that no scanner stumbles over our own tests.
-fn made(prefix: &str, letters: &str, length: usize) -> String {
+/// Builds a token that does not occur in this file, so that secret scanners do not flag our tests.
+fn build_token(prefix: &str, letters: &str, length: usize) -> String {
     let body: String = letters
         .chars()
         .cycle()
@@ -31,19 +31,19 @@ const WORD: &str = "qZ9kLm3TbX2wVr8NpYc5HdJf";
 const HEX: &str = "0f9a3b7c1d5e2468";
 
 #[test]
-fn every_shape_can_be_read_and_has_a_keyword() {
+fn parses_every_format_and_finds_a_keyword() {
     for (_, rule) in rules::all() {
         for notation in rule.formats {
-            let shape = token_format::TokenFormat::parse(notation);
-            let least = if rule.kind.is_format() { 2 } else { 0 };
-            let is_good = shape.is_some_and(|shape| shape.keyword().len() >= least);
-            assert!(is_good, "{}: {notation}", rule.label);
+            let format = token_format::TokenFormat::parse(notation);
+            let min_len = if rule.kind.is_format() { 2 } else { 0 };
+            let is_valid = format.is_some_and(|format| format.keyword().len() >= min_len);
+            assert!(is_valid, "{}: {notation}", rule.label);
         }
     }
 }
 
 #[test]
-fn names_are_judged_by_the_five_categories() {
+fn blocks_sensitive_names_by_category() {
     let rows = [
         (".env", EnvironmentAndConfig),
         (".env2", EnvironmentAndConfig),
@@ -74,7 +74,7 @@ fn names_are_judged_by_the_five_categories() {
     ];
     for (path, category) in rows {
         assert_eq!(
-            blocked(path, b"", b"x"),
+            block_reason(path, b"", b"x"),
             Some(GuardReason::FileName(category)),
             "{path}"
         );
@@ -82,7 +82,7 @@ fn names_are_judged_by_the_five_categories() {
 }
 
 #[test]
-fn samples_and_public_material_pass() {
+fn passes_samples_and_public_material() {
     for path in [
         ".env.example",
         ".env.sample",
@@ -101,7 +101,7 @@ fn samples_and_public_material_pass() {
         ".aws/task-definition.json",
         "infra/gcloud/main.tf",
     ] {
-        assert_eq!(blocked(path, b"", b"KEY=\n"), None, "{path}");
+        assert_eq!(block_reason(path, b"", b"KEY=\n"), None, "{path}");
     }
     let public: [(&str, &[u8]); 4] = [
         (
@@ -119,63 +119,70 @@ fn samples_and_public_material_pass() {
         ("rsa.key", b"\x30\x82\x01\x0a\x02\x82\x01\x01\x00\xd7"),
     ];
     for (path, content) in public {
-        assert_eq!(blocked(path, b"", content), None, "{path}");
+        assert_eq!(block_reason(path, b"", content), None, "{path}");
     }
     let certificate = b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
-    assert_eq!(blocked("ca.pem", b"", certificate), None);
+    assert_eq!(block_reason("ca.pem", b"", certificate), None);
     let mut both = certificate.to_vec();
     both.extend(private_key().into_bytes());
     assert_eq!(
-        blocked("ca.pem", b"", &both),
+        block_reason("ca.pem", b"", &both),
         Some(GuardReason::FileName(KeysAndCertificates))
     );
 }
 
 fn private_key() -> String {
     let header = ["-----BEGIN RSA ", "PRIVATE KEY-----"].concat();
-    format!("{header}\n{}\n", made("MII", WORD, 64))
+    format!("{header}\n{}\n", build_token("MII", WORD, 64))
 }
 
 #[test]
-fn contents_are_judged_by_published_formats() {
+fn blocks_published_secret_formats() {
     let base32: String = "QZKLMTBXWVRNPYCH".into();
     let rows = [
         (private_key(), KeysAndCertificates),
         (private_key().replace('\n', "\\n"), KeysAndCertificates),
         (format!("key = \"AKIA{base32}\""), Cloud),
         (
-            format!("aws_secret_access_key = {}", made("", WORD, 40)),
+            format!("aws_secret_access_key = {}", build_token("", WORD, 40)),
             Cloud,
         ),
-        (made("AIza", WORD, 35), Cloud),
-        (made("dop_v1_", HEX, 64).replace('7', "a"), Cloud),
+        (build_token("AIza", WORD, 35), Cloud),
+        (build_token("dop_v1_", HEX, 64).replace('7', "a"), Cloud),
         (
-            format!("postgres://app:{}@db.prod-eu.net/x", made("", WORD, 12)),
+            format!(
+                "postgres://app:{}@db.prod-eu.net/x",
+                build_token("", WORD, 12)
+            ),
             Database,
         ),
         (
             format!(
                 "mongodb+srv://u:{}@cluster0.mongodb.net",
-                made("", WORD, 12)
+                build_token("", WORD, 12)
             ),
             Database,
         ),
-        (made("ghp_", WORD, 36), TokensAndAuth),
-        (made("glpat-", WORD, 20), TokensAndAuth),
-        (made("xoxb-1402938475-", WORD, 30), TokensAndAuth),
-        (made("sk-ant-api03-", WORD, 90), TokensAndAuth),
-        (made("sk-proj-", WORD, 48), TokensAndAuth),
-        (made("sk_live_", WORD, 30), TokensAndAuth),
-        (made("npm_", WORD, 36), TokensAndAuth),
-        (made("lin_api_", WORD, 40), TokensAndAuth),
+        (build_token("ghp_", WORD, 36), TokensAndAuth),
+        (build_token("glpat-", WORD, 20), TokensAndAuth),
+        (build_token("xoxb-1402938475-", WORD, 30), TokensAndAuth),
+        (build_token("sk-ant-api03-", WORD, 90), TokensAndAuth),
+        (build_token("sk-proj-", WORD, 48), TokensAndAuth),
+        (build_token("sk_live_", WORD, 30), TokensAndAuth),
+        (build_token("npm_", WORD, 36), TokensAndAuth),
+        (build_token("lin_api_", WORD, 40), TokensAndAuth),
         (
-            format!("{}.{}", made("SG.", WORD, 22), made("", WORD, 43)),
+            format!(
+                "{}.{}",
+                build_token("SG.", WORD, 22),
+                build_token("", WORD, 43)
+            ),
             TokensAndAuth,
         ),
     ];
     for (text, expected) in rows {
         let text = format!("first line\n{text}\nlast");
-        match blocked("src/settings.ts", b"", text.as_bytes()) {
+        match block_reason("src/settings.ts", b"", text.as_bytes()) {
             Some(GuardReason::Content(category, _)) => assert_eq!(category, expected, "{text}"),
             other => panic!("{other:?} for {text}"),
         }
@@ -183,7 +190,7 @@ fn contents_are_judged_by_published_formats() {
 }
 
 #[test]
-fn what_only_looks_like_a_secret_passes() {
+fn passes_values_that_only_resemble_secrets() {
     let documented = ["AKIAIOSFODNN7", "EXAMPLE"].concat();
     let header_only = ["if text.contains(\"-----BEGIN ", "PRIVATE KEY-----\") {"].concat();
     for text in [
@@ -199,26 +206,33 @@ fn what_only_looks_like_a_secret_passes() {
         "token = read_token()",
         "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     ] {
-        assert_eq!(blocked("src/a.rs", b"", text.as_bytes()), None, "{text}");
+        assert_eq!(
+            block_reason("src/a.rs", b"", text.as_bytes()),
+            None,
+            "{text}"
+        );
     }
     assert_eq!(
-        blocked(".npmrc", b"", b"//r/:_authToken=${NPM_TOKEN}\n"),
+        block_reason(".npmrc", b"", b"//r/:_authToken=${NPM_TOKEN}\n"),
         None
     );
-    assert!(blocked(".npmrc", b"", b"//r/:_authToken=9sd8f7s6df\n").is_some());
+    assert!(block_reason(".npmrc", b"", b"//r/:_authToken=9sd8f7s6df\n").is_some());
 }
 
 #[test]
-fn only_added_lines_count() {
-    let secret = made("ghp_", WORD, 36);
+fn ignores_secrets_in_unchanged_lines() {
+    let secret = build_token("ghp_", WORD, 36);
     let before = format!("a\n{secret}\n");
     let after = format!("a\n{secret}\nb\n");
-    assert_eq!(blocked("x.txt", before.as_bytes(), after.as_bytes()), None);
-    assert!(blocked("x.txt", b"a\n", after.as_bytes()).is_some());
+    assert_eq!(
+        block_reason("x.txt", before.as_bytes(), after.as_bytes()),
+        None
+    );
+    assert!(block_reason("x.txt", b"a\n", after.as_bytes()).is_some());
 }
 
 #[test]
-fn a_link_may_not_leave_the_repository() {
+fn rejects_a_link_that_leaves_the_repository() {
     for (path, target, leaves) in [
         ("a/b", "../c", false),
         ("a/b", "../../c", true),
@@ -227,7 +241,7 @@ fn a_link_may_not_leave_the_repository() {
         ("link", "dir/./x", false),
         ("link", ".git/config", true),
         ("a/b/c", "../../d/e", false),
-        // Where `d` is a link to `.`, each step up leads one further.
+        // If `d` is a link to `.`, each `..` leads one level further up.
         ("link", "d/d/d/../../../etc/passwd", true),
         ("a/b", "./../c/./d", false),
     ] {
@@ -240,9 +254,9 @@ fn a_link_may_not_leave_the_repository() {
 }
 
 #[test]
-fn the_message_names_files_and_categories_and_no_secret() {
-    let secret = made("ghp_", WORD, 36);
-    let reason = blocked("src/x.ts", b"", secret.as_bytes()).unwrap();
+fn message_lists_files_and_categories_without_secrets() {
+    let secret = build_token("ghp_", WORD, 36);
+    let reason = block_reason("src/x.ts", b"", secret.as_bytes()).unwrap();
     let hits = [
         SensitiveFile {
             path: ".env".into(),
@@ -262,7 +276,7 @@ fn the_message_names_files_and_categories_and_no_secret() {
 }
 
 #[test]
-fn names_are_compared_as_careless_file_systems_do() {
+fn normalizes_names_like_permissive_file_systems() {
     for path in [
         ".ENV",
         ".e\u{200c}nv",
@@ -275,18 +289,18 @@ fn names_are_compared_as_careless_file_systems_do() {
         "home/.config/gcloud/legacy/adc.json",
         ".env/production",
     ] {
-        let found = blocked(path, b"", b"x");
+        let found = block_reason(path, b"", b"x");
         assert!(matches!(found, Some(GuardReason::FileName(_))), "{path:?}");
     }
-    assert_eq!(blocked(".envrc", b"", b"use flake\n"), None);
-    assert!(blocked(".envrc", b"", b"export A=1\n").is_some());
+    assert_eq!(block_reason(".envrc", b"", b"use flake\n"), None);
+    assert!(block_reason(".envrc", b"", b"export A=1\n").is_some());
 }
 
 #[test]
-fn what_the_repository_permits_passes_but_for_private_keys() {
+fn passes_permitted_files_except_private_keys() {
     let globs = ["config/*.env", "**/testdata/**", "caf\u{e9}.pem"].map(String::from);
     let allow = AllowList::compile(&globs).unwrap();
-    let token = made("ghp_", WORD, 36);
+    let token = build_token("ghp_", WORD, 36);
     let rows = [
         ("config/dev.env", "A=1", true),
         ("config/deep/dev.env", "A=1", false),
@@ -312,7 +326,7 @@ fn what_the_repository_permits_passes_but_for_private_keys() {
     }
     let error = AllowList::compile(&["a[".to_owned()]).unwrap_err();
     assert!(
-        error.to_string().starts_with("\"a[\" is no glob: "),
+        error.to_string().starts_with("invalid glob \"a[\": "),
         "{error}"
     );
     let many = vec!["a".to_owned(); 201];
@@ -323,25 +337,34 @@ fn what_the_repository_permits_passes_but_for_private_keys() {
 }
 
 #[test]
-fn a_secret_that_only_moves_is_not_new_and_one_that_changes_is() {
-    let (old, new) = (made("ghp_", WORD, 36), made("ghp_", HEX, 36));
+fn passes_a_moved_secret_and_blocks_a_changed_one() {
+    let (old, new) = (build_token("ghp_", WORD, 36), build_token("ghp_", HEX, 36));
     let before = format!("a = '{old}'\n");
     let moved = format!("if x {{\n    a = '{old}' # same\n}}\n");
-    assert_eq!(blocked("x.py", before.as_bytes(), moved.as_bytes()), None);
+    assert_eq!(
+        block_reason("x.py", before.as_bytes(), moved.as_bytes()),
+        None
+    );
     let both = format!("{moved}b = '{new}'\n");
-    assert!(blocked("x.py", before.as_bytes(), both.as_bytes()).is_some());
-    // The header of a key stays when the key is another one.
+    assert!(block_reason("x.py", before.as_bytes(), both.as_bytes()).is_some());
+    // The header of a key is the same after a rotation.
     let key = private_key();
     let rotated = key.replace("Vr8N\n", "Vr9N\n");
     assert_ne!(rotated, key);
-    assert_eq!(blocked("key.txt", key.as_bytes(), key.as_bytes()), None);
-    assert!(blocked("key.txt", key.as_bytes(), rotated.as_bytes()).is_some());
+    assert_eq!(
+        block_reason("key.txt", key.as_bytes(), key.as_bytes()),
+        None
+    );
+    assert!(block_reason("key.txt", key.as_bytes(), rotated.as_bytes()).is_some());
 }
 
 #[test]
-fn what_only_might_be_a_secret_is_a_warning() {
-    let random = made("", WORD, 32);
-    let url = format!("postgres://app:{}@db.prod-eu.net/x", made("", WORD, 12));
+fn warns_of_possible_secrets() {
+    let random = build_token("", WORD, 32);
+    let url = format!(
+        "postgres://app:{}@db.prod-eu.net/x",
+        build_token("", WORD, 12)
+    );
     for (path, text) in [
         ("src/a.ts", format!("const apiKey = \"{random}\";")),
         ("src/a.py", format!("CLIENT_SECRET = '{random}'")),
@@ -366,8 +389,8 @@ fn what_only_might_be_a_secret_is_a_warning() {
 }
 
 #[test]
-fn settings_are_judged_in_the_files_that_hold_them() {
-    let secret = made("", WORD, 20);
+fn blocks_settings_in_their_files() {
+    let secret = build_token("", WORD, 20);
     let rows = [
         (
             ".npmrc",
@@ -423,7 +446,7 @@ fn settings_are_judged_in_the_files_that_hold_them() {
             "sa.json",
             format!(
                 "\"type\": \"service_account\", \"private_key_id\": \"{}\"",
-                made("", HEX, 40).replace('7', "c")
+                build_token("", HEX, 40).replace('7', "c")
             ),
             Cloud,
         ),
@@ -439,7 +462,7 @@ fn settings_are_judged_in_the_files_that_hold_them() {
         ),
     ];
     for (path, text, expected) in rows {
-        match blocked(path, b"", text.as_bytes()) {
+        match block_reason(path, b"", text.as_bytes()) {
             Some(GuardReason::Content(category, _) | GuardReason::FileName(category)) => {
                 assert_eq!(category, expected, "{path}: {text}");
             }
@@ -449,7 +472,7 @@ fn settings_are_judged_in_the_files_that_hold_them() {
 }
 
 #[test]
-fn a_message_of_many_files_is_cut_with_a_count_and_fits_a_comment() {
+fn cuts_a_message_of_many_files_with_a_count() {
     let hits: Vec<SensitiveFile> = (0..5000)
         .map(|number| SensitiveFile {
             path: format!("{}/{number}/.env", "deep/".repeat(100)),
@@ -478,7 +501,7 @@ fn a_message_of_many_files_is_cut_with_a_count_and_fits_a_comment() {
 }
 
 #[test]
-fn a_hostile_name_stays_on_its_line_and_links_nowhere() {
+fn escapes_line_breaks_and_links_in_names() {
     let hit = |path: &str| {
         SensitiveFile {
             path: path.into(),
@@ -496,10 +519,10 @@ fn a_hostile_name_stays_on_its_line_and_links_nowhere() {
         ("[x](y)", "[x]\\(y)"),
         ("\u{1b}[31m", "\\u{1b}[31m"),
     ];
-    for (path, shown) in rows {
+    for (path, escaped) in rows {
         assert_eq!(
             hit(path),
-            format!("{shown}: symbolic link that leaves the repository")
+            format!("{escaped}: symbolic link that leaves the repository")
         );
     }
 }

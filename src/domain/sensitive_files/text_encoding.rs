@@ -1,57 +1,57 @@
-//! Texts in wide characters, and what is no text at all.
+//! Detection of binary content and decoding of UTF-16 and UTF-32.
 
 use std::borrow::Cow;
 
-/// How much of a file tells what it is.
-const HEAD: usize = 8_000;
+/// Number of bytes at the start of a file that decide its encoding.
+const SAMPLE_LEN: usize = 8_000;
 
-/// The order of the bytes of a wide character.
+/// Width and byte order of a wide encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Wide {
-    /// How many bytes a character has.
+struct WideEncoding {
+    /// Bytes per code unit.
     width: usize,
-    is_little: bool,
+    is_little_endian: bool,
 }
 
-/// The text in the letters that rules are made of: UTF-16 and UTF-32, with a mark or without.
+/// Decodes UTF-16 and UTF-32, with or without a byte order mark, to UTF-8. Returns other content unchanged.
 pub(super) fn decode_text(content: &[u8]) -> Cow<'_, [u8]> {
     let (wide, rest) = match content {
         [0xff, 0xfe, 0, 0, rest @ ..] => (
-            Some(Wide {
+            Some(WideEncoding {
                 width: 4,
-                is_little: true,
+                is_little_endian: true,
             }),
             rest,
         ),
         [0, 0, 0xfe, 0xff, rest @ ..] => (
-            Some(Wide {
+            Some(WideEncoding {
                 width: 4,
-                is_little: false,
+                is_little_endian: false,
             }),
             rest,
         ),
         [0xff, 0xfe, rest @ ..] => (
-            Some(Wide {
+            Some(WideEncoding {
                 width: 2,
-                is_little: true,
+                is_little_endian: true,
             }),
             rest,
         ),
         [0xfe, 0xff, rest @ ..] => (
-            Some(Wide {
+            Some(WideEncoding {
                 width: 2,
-                is_little: false,
+                is_little_endian: false,
             }),
             rest,
         ),
-        _ => (guessed(content), content),
+        _ => (guess_encoding(content), content),
     };
     let Some(wide) = wide else {
         return Cow::Borrowed(content);
     };
     let units = rest.chunks_exact(wide.width).map(|unit| {
         let byte = |value: u32, byte: &u8| value << 8 | u32::from(*byte);
-        match wide.is_little {
+        match wide.is_little_endian {
             true => unit.iter().rev().fold(0, byte),
             false => unit.iter().fold(0, byte),
         }
@@ -69,15 +69,19 @@ pub(super) fn decode_text(content: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(text.into_bytes())
 }
 
-/// Wide characters without a mark: of every two or four bytes all but one are nearly always zero.
-fn guessed(content: &[u8]) -> Option<Wide> {
-    let head = &content[..content.len().min(HEAD)];
+/// Detects a wide encoding without a byte order mark: in nearly all code units, all bytes but one are zero.
+fn guess_encoding(content: &[u8]) -> Option<WideEncoding> {
+    let head = &content[..content.len().min(SAMPLE_LEN)];
     if head.len() < 16 || !head.contains(&0) {
         return None;
     }
     let candidates = [(4, true), (4, false), (2, true), (2, false)];
-    let fits = |wide: &Wide| {
-        let letter = if wide.is_little { 0 } else { wide.width - 1 };
+    let fits = |wide: &WideEncoding| {
+        let letter = if wide.is_little_endian {
+            0
+        } else {
+            wide.width - 1
+        };
         let mut units = head.chunks_exact(wide.width);
         let is_plain = |unit: &[u8]| {
             let others = unit.iter().enumerate().filter(|(at, _)| *at != letter);
@@ -86,34 +90,37 @@ fn guessed(content: &[u8]) -> Option<Wide> {
         let plain = units.by_ref().filter(|unit| is_plain(unit)).count();
         plain * 10 >= head.len() / wide.width * 8
     };
-    let wide = candidates.map(|(width, is_little)| Wide { width, is_little });
+    let wide = candidates.map(|(width, is_little_endian)| WideEncoding {
+        width,
+        is_little_endian,
+    });
     wide.into_iter().find(fits).or_else(|| {
-        let orders = [true, false].map(|is_little| Wide {
+        let orders = [true, false].map(|is_little_endian| WideEncoding {
             width: 2,
-            is_little,
+            is_little_endian,
         });
         orders.into_iter().find(|wide| is_other_script(head, wide))
     })
 }
 
-/// UTF-16 in another script than Latin: spaces and line ends with a zero byte, letters of a few blocks, and
-/// nothing that is no character.
-fn is_other_script(head: &[u8], wide: &Wide) -> bool {
-    const MOST_BLOCKS: usize = 16;
+/// Returns whether the content looks like UTF-16 in a script other than Latin: ASCII spaces and line breaks,
+/// letters of few Unicode blocks, and hardly any invalid characters.
+fn is_other_script(head: &[u8], wide: &WideEncoding) -> bool {
+    const MAX_BLOCKS: usize = 16;
     let units: Vec<u16> = head
         .chunks_exact(2)
-        .map(|unit| match wide.is_little {
+        .map(|unit| match wide.is_little_endian {
             true => u16::from_le_bytes([unit[0], unit[1]]),
             false => u16::from_be_bytes([unit[0], unit[1]]),
         })
         .collect();
     let mut blocks = [false; 256];
-    let (mut plain, mut odd, mut pairs) = (0, 0, 0);
+    let (mut plain, mut invalid, mut pairs) = (0, 0, 0);
     for unit in &units {
         match unit {
             0x20..=0x7e | 0x09 | 0x0a | 0x0d => plain += 1,
-            0..=0x9f | 0xd800..=0xf8ff | 0xfff0.. => odd += 1,
-            // Two letters of ASCII.
+            0..=0x9f | 0xd800..=0xf8ff | 0xfff0.. => invalid += 1,
+            // Two ASCII letters.
             _ if unit.to_be_bytes().iter().all(u8::is_ascii_graphic) => pairs += 1,
             _ => {}
         }
@@ -123,20 +130,22 @@ fn is_other_script(head: &[u8], wide: &Wide) -> bool {
     units.len() >= 32
         && plain * 20 >= units.len()
         && pairs * 2 < units.len()
-        && odd * 100 <= units.len()
-        && blocks <= MOST_BLOCKS
+        && invalid * 100 <= units.len()
+        && blocks <= MAX_BLOCKS
 }
 
-/// Whether the content is no text: many bytes in it that no text has. A few of them, such as a zero byte
-/// that an editor left, do not hide a file.
+/// Returns whether the content is binary: it has many control characters or is mostly invalid UTF-8. A few
+/// control characters, such as a stray zero byte, do not make a file binary.
 pub(super) fn is_binary(content: &[u8]) -> bool {
-    let head = &content[..content.len().min(HEAD)];
-    let odd = head.iter().filter(|byte| !is_text(**byte)).count();
-    odd * 20 > head.len()
-        || (odd > 0 && std::str::from_utf8(head).is_err() && high(head) * 4 > head.len())
+    let head = &content[..content.len().min(SAMPLE_LEN)];
+    let invalid = head.iter().filter(|byte| !is_text(**byte)).count();
+    invalid * 20 > head.len()
+        || (invalid > 0
+            && std::str::from_utf8(head).is_err()
+            && high_byte_count(head) * 4 > head.len())
 }
 
-fn high(head: &[u8]) -> usize {
+fn high_byte_count(head: &[u8]) -> usize {
     head.iter().filter(|byte| **byte >= 0x80).count()
 }
 

@@ -1,4 +1,4 @@
-//! What one reading of a text shows: which characters it has, how they change, and which words.
+//! Statistics of a text: its set of bytes, character sequences, entropy, and example words.
 
 use std::cell::OnceCell;
 use std::ops::ControlFlow;
@@ -6,12 +6,13 @@ use std::sync::LazyLock;
 
 use super::word_automaton::WordAutomaton;
 
-/// A set of bytes.
+/// Set of bytes, as a bitmap.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ByteSet([u64; 4]);
 
 impl ByteSet {
-    pub const fn of(bytes: &[u8]) -> ByteSet {
+    /// Creates the set of these bytes in a constant context.
+    pub(super) const fn of(bytes: &[u8]) -> ByteSet {
         let mut set = ByteSet([0; 4]);
         let mut at = 0;
         while at < bytes.len() {
@@ -21,9 +22,9 @@ impl ByteSet {
         set
     }
 
-    /// The bytes of a text.
-    fn among(text: &[u8]) -> ByteSet {
-        // Two registers: a place in memory would be read again for each byte.
+    /// Creates the set of the bytes of a text. Faster than [`ByteSet::of`] for ASCII.
+    fn from_text(text: &[u8]) -> ByteSet {
+        // Two local variables stay in registers; an array would be loaded and stored for each byte.
         let [mut low, mut high] = [0_u64; 2];
         for byte in text {
             let (bit, is_high) = (1_u64 << (byte & 63), u64::from(byte >> 6 & 1));
@@ -41,111 +42,123 @@ impl ByteSet {
         self.0[(byte >> 6) as usize] |= 1 << (byte & 63);
     }
 
-    pub const fn with(self, other: ByteSet) -> ByteSet {
+    /// Returns the union of both sets.
+    pub(super) const fn with(self, other: ByteSet) -> ByteSet {
         let (a, b) = (self.0, other.0);
         ByteSet([a[0] | b[0], a[1] | b[1], a[2] | b[2], a[3] | b[3]])
     }
 
-    pub fn contains(self, byte: u8) -> bool {
+    /// Returns whether the set contains a byte.
+    pub(super) fn contains(self, byte: u8) -> bool {
         self.0[usize::from(byte >> 6)] >> (byte & 63) & 1 == 1
     }
 
-    pub fn intersects(self, other: ByteSet) -> bool {
+    /// Returns whether the sets have a byte in common.
+    pub(super) fn intersects(self, other: ByteSet) -> bool {
         self.0
             .iter()
             .zip(other.0)
             .any(|(one, other)| one & other != 0)
     }
 
-    pub fn is_subset(self, other: ByteSet) -> bool {
+    /// Returns whether all bytes of this set are in the other one.
+    pub(super) fn is_subset(self, other: ByteSet) -> bool {
         self.0
             .iter()
             .zip(other.0)
             .all(|(one, other)| one & !other == 0)
     }
 
-    /// How many bytes both sets have.
-    pub fn intersection_len(self, other: ByteSet) -> usize {
+    /// Returns the number of bytes in both sets.
+    pub(super) fn intersection_len(self, other: ByteSet) -> usize {
         let both = self.0.iter().zip(other.0);
         both.map(|(one, other)| (one & other).count_ones() as usize)
             .sum()
     }
 
-    pub fn len(self) -> usize {
+    /// Returns the number of bytes in the set.
+    pub(super) fn len(self) -> usize {
         self.0.iter().map(|part| part.count_ones() as usize).sum()
     }
 
-    /// The set in small letters.
+    /// Returns the set with upper-case letters replaced by lower-case ones.
     fn lowercase(self) -> ByteSet {
-        const CAPITALS: u64 = UPPERCASE.0[1];
+        const UPPER: u64 = UPPERCASE.0[1];
         let [first, letters, third, last] = self.0;
-        let small = letters & !CAPITALS | (letters & CAPITALS) << 32;
-        ByteSet([first, small, third, last])
+        let lower = letters & !UPPER | (letters & UPPER) << 32;
+        ByteSet([first, lower, third, last])
     }
 }
 
+/// Decimal digits.
 pub(super) const DIGIT: ByteSet = ByteSet::of(b"0123456789");
+/// Lower-case ASCII letters.
 pub(super) const LOWERCASE: ByteSet = ByteSet::of(b"abcdefghijklmnopqrstuvwxyz");
+/// Upper-case ASCII letters.
 pub(super) const UPPERCASE: ByteSet = ByteSet::of(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+/// ASCII letters.
 pub(super) const LETTER: ByteSet = LOWERCASE.with(UPPERCASE);
+/// ASCII letters and digits.
 pub(super) const ALNUM: ByteSet = LETTER.with(DIGIT);
 
-/// What is compared of a byte, in one number: a table of numbers is read fastest.
+/// Packed properties of a byte: its lower-case form, its successor and its class. One integer per byte keeps
+/// the lookup table fast.
 #[derive(Debug, Clone, Copy)]
-struct Letter(u32);
+struct CharInfo(u32);
 
-impl Letter {
-    /// What comes next in the alphabet where nothing does: no byte.
-    const NONE: u32 = 0x1ff;
+impl CharInfo {
+    /// Successor of a byte without one. Not a byte value.
+    const NO_SUCCESSOR: u32 = 0x1ff;
 
-    const fn of(byte: u8) -> Letter {
-        let small = byte.to_ascii_lowercase() as u32;
+    const fn of(byte: u8) -> CharInfo {
+        let lower = byte.to_ascii_lowercase() as u32;
         let next = if byte.is_ascii_alphanumeric() {
-            small + 1
+            lower + 1
         } else {
-            Letter::NONE
+            CharInfo::NO_SUCCESSOR
         };
-        let kind: u32 = match byte {
+        let class: u32 = match byte {
             b'0'..=b'9' => 0,
             b'a'..=b'z' => 1,
             b'A'..=b'Z' => 2,
             _ => 3,
         };
-        Letter(small | next << 9 | kind << 18)
+        CharInfo(lower | next << 9 | class << 18)
     }
 
+    /// Returns whether the byte is a digit.
     fn is_digit(self) -> bool {
         self.0 < 1 << 18
     }
 
-    /// Whether both are digits, small letters, capitals or else.
-    fn is_of_kind(self, other: Letter) -> bool {
+    /// Returns whether both are digits, lower-case letters, upper-case letters, or other bytes.
+    fn has_class_of(self, other: CharInfo) -> bool {
         (self.0 ^ other.0) < 1 << 18
     }
 
-    /// Whether both are the same letter, in either case.
-    fn is_same(self, other: Letter) -> bool {
+    /// Returns whether both are the same byte, ignoring case.
+    fn equals_ignoring_case(self, other: CharInfo) -> bool {
         (self.0 ^ other.0) & 0x1ff == 0
     }
 
-    /// Whether it comes after the other in the alphabet.
-    fn follows(self, other: Letter) -> bool {
+    /// Returns whether this byte is the successor of the other in the alphabet or the digits.
+    fn follows(self, other: CharInfo) -> bool {
         (self.0 ^ other.0 >> 9) & 0x1ff == 0
     }
 }
 
-const LETTERS: [Letter; 256] = {
-    let mut letters = [Letter(0); 256];
+const CHAR_INFO: [CharInfo; 256] = {
+    let mut table = [CharInfo(0); 256];
     let mut at = 0;
     while at < 256 {
-        letters[at] = Letter::of(at as u8);
+        table[at] = CharInfo::of(at as u8);
         at += 1;
     }
-    letters
+    table
 };
 
-/// What manuals and tests write into a token. None of these is likely in a random one.
-const TELLING: [&str; 19] = [
+/// Words of example tokens. None is likely in a random token.
+const EXAMPLE_WORDS: [&str; 19] = [
     "example",
     "xxxx",
     "****",
@@ -167,110 +180,125 @@ const TELLING: [&str; 19] = [
     "fake-",
 ];
 
-/// The same for passwords, of which one may hold more.
-const PLACEHOLDERS: [&str; 5] = ["your", "example", "xxxx", "....", "placeholder"];
+/// Words of placeholder passwords.
+const PLACEHOLDER_WORDS: [&str; 5] = ["your", "example", "xxxx", "....", "placeholder"];
 
-static WORDS: LazyLock<WordAutomaton> =
-    LazyLock::new(|| WordAutomaton::new(&[TELLING.as_slice(), PLACEHOLDERS.as_slice()].concat()));
+static WORDS: LazyLock<WordAutomaton> = LazyLock::new(|| {
+    WordAutomaton::new(&[EXAMPLE_WORDS.as_slice(), PLACEHOLDER_WORDS.as_slice()].concat())
+});
 
-/// Words of one character have so many of it.
-const SHORTEST_RUN: usize = 4;
+/// Length of the words that repeat one character.
+const REPEATED_WORD_LEN: usize = 4;
 
-/// What these words are made of, but for those of one character. Few texts have all letters of one.
-const PARTS: [ByteSet; TELLING.len() + PLACEHOLDERS.len()] = {
-    let mut parts = [ByteSet([u64::MAX; 4]); TELLING.len() + PLACEHOLDERS.len()];
+/// Bytes of each example and placeholder word, except for words that repeat one character. A text that lacks
+/// one of these bytes cannot contain the word.
+const WORD_BYTES: [ByteSet; EXAMPLE_WORDS.len() + PLACEHOLDER_WORDS.len()] = {
+    let mut sets = [ByteSet([u64::MAX; 4]); EXAMPLE_WORDS.len() + PLACEHOLDER_WORDS.len()];
     let mut at = 0;
-    while at < parts.len() {
-        let word = match at < TELLING.len() {
-            true => TELLING[at].as_bytes(),
-            false => PLACEHOLDERS[at - TELLING.len()].as_bytes(),
+    while at < sets.len() {
+        let word = match at < EXAMPLE_WORDS.len() {
+            true => EXAMPLE_WORDS[at].as_bytes(),
+            false => PLACEHOLDER_WORDS[at - EXAMPLE_WORDS.len()].as_bytes(),
         };
         if word[0] != word[1] {
-            parts[at] = ByteSet::of(word);
+            sets[at] = ByteSet::of(word);
         } else {
-            assert!(word.len() == SHORTEST_RUN);
+            assert!(word.len() == REPEATED_WORD_LEN);
         }
         at += 1;
     }
-    parts
+    sets
 };
 
-/// What a text shows.
+/// Lazily computed statistics of a text.
 #[derive(Debug, Clone)]
 pub(super) struct TextStats<'t> {
+    /// Analyzed text.
     pub text: &'t [u8],
-    /// The bytes that it is made of.
+    /// Set of its bytes.
     pub bytes: ByteSet,
-    order: OnceCell<SequenceStats>,
-    words: OnceCell<Found>,
+    sequence_stats: OnceCell<SequenceStats>,
+    words: OnceCell<WordMatches>,
 }
 
-/// What the order of the characters shows.
+/// Statistics of the order of characters.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SequenceStats {
+    /// Number of digits.
     pub digits: usize,
-    /// How often digits, small letters, capitals and all else take turns.
+    /// Number of changes between digits, lower-case letters, upper-case letters and other bytes.
     pub class_changes: usize,
-    /// The longest stretch of one character, in either case.
+    /// Length of the longest run of one character, ignoring case.
     pub longest_repeat: usize,
-    /// The longest stretch in which each letter or digit is followed by the next of the alphabet.
+    /// Length of the longest run of consecutive letters or digits, such as `abcd`.
     pub longest_sequence: usize,
 }
 
-/// Which words stand in a text.
+/// Kinds of words that a text contains.
 #[derive(Debug, Clone, Copy, Default)]
-struct Found {
-    telling: bool,
+struct WordMatches {
+    example: bool,
     placeholder: bool,
 }
 
 impl<'t> TextStats<'t> {
-    pub fn of(text: &'t [u8]) -> Self {
+    /// Creates the statistics of a text.
+    pub(super) fn of(text: &'t [u8]) -> Self {
         TextStats {
             text,
-            bytes: ByteSet::among(text),
-            order: OnceCell::new(),
+            bytes: ByteSet::from_text(text),
+            sequence_stats: OnceCell::new(),
             words: OnceCell::new(),
         }
     }
 
-    pub fn sequence_stats(&self) -> &SequenceStats {
-        self.order.get_or_init(|| {
-            let mut order = SequenceStats::default();
+    /// Returns the statistics of the order of characters.
+    pub(super) fn sequence_stats(&self) -> &SequenceStats {
+        self.sequence_stats.get_or_init(|| {
+            let mut stats = SequenceStats::default();
             let Some((first, rest)) = self.text.split_first() else {
-                return order;
+                return stats;
             };
-            // Where the last stretch of either kind began.
-            let (mut same, mut rising) = (0, 0);
-            let mut previous = LETTERS[usize::from(*first)];
-            order.digits = usize::from(previous.is_digit());
+            // Start of the current repeat and of the current sequence.
+            let (mut repeat_start, mut sequence_start) = (0, 0);
+            let mut previous = CHAR_INFO[usize::from(*first)];
+            stats.digits = usize::from(previous.is_digit());
             for (at, byte) in (1..).zip(rest) {
-                let letter = LETTERS[usize::from(*byte)];
-                order.digits += usize::from(letter.is_digit());
-                order.class_changes += usize::from(!letter.is_of_kind(previous));
-                same = if letter.is_same(previous) { same } else { at };
-                rising = if letter.follows(previous) { rising } else { at };
-                order.longest_repeat = order.longest_repeat.max(at - same);
-                order.longest_sequence = order.longest_sequence.max(at - rising);
-                previous = letter;
+                let info = CHAR_INFO[usize::from(*byte)];
+                stats.digits += usize::from(info.is_digit());
+                stats.class_changes += usize::from(!info.has_class_of(previous));
+                repeat_start = if info.equals_ignoring_case(previous) {
+                    repeat_start
+                } else {
+                    at
+                };
+                sequence_start = if info.follows(previous) {
+                    sequence_start
+                } else {
+                    at
+                };
+                stats.longest_repeat = stats.longest_repeat.max(at - repeat_start);
+                stats.longest_sequence = stats.longest_sequence.max(at - sequence_start);
+                previous = info;
             }
-            order.longest_repeat += 1;
-            order.longest_sequence += 1;
-            order
+            stats.longest_repeat += 1;
+            stats.longest_sequence += 1;
+            stats
         })
     }
 
-    fn words(&self) -> Found {
+    /// Searches the text for example and placeholder words.
+    fn words(&self) -> WordMatches {
         *self.words.get_or_init(|| {
-            let mut found = Found::default();
-            let small = self.bytes.lowercase();
-            let has_run = || self.sequence_stats().longest_repeat >= SHORTEST_RUN;
-            if !PARTS.iter().any(|word| word.is_subset(small)) && !has_run() {
+            let mut found = WordMatches::default();
+            let lower = self.bytes.lowercase();
+            let has_run = || self.sequence_stats().longest_repeat >= REPEATED_WORD_LEN;
+            if !WORD_BYTES.iter().any(|word| word.is_subset(lower)) && !has_run() {
                 return found;
             }
             WORDS.for_each_match(self.text, |word, _| {
-                match word < TELLING.len() {
-                    true => found.telling = true,
+                match word < EXAMPLE_WORDS.len() {
+                    true => found.example = true,
                     false => found.placeholder = true,
                 }
                 ControlFlow::Continue(())
@@ -279,38 +307,38 @@ impl<'t> TextStats<'t> {
         })
     }
 
-    /// It holds a word of manuals.
-    pub fn has_example_word(&self) -> bool {
-        self.words().telling
+    /// Returns whether the text contains an example word.
+    pub(super) fn has_example_word(&self) -> bool {
+        self.words().example
     }
 
-    /// It holds a word that stands for a password.
-    pub fn has_placeholder_word(&self) -> bool {
+    /// Returns whether the text contains a placeholder word.
+    pub(super) fn has_placeholder_word(&self) -> bool {
         self.words().placeholder
     }
 
-    /// How many different characters it has.
-    pub fn distinct_bytes(&self) -> usize {
+    /// Returns the number of distinct bytes.
+    pub(super) fn distinct_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The same without a difference between capitals and small letters.
-    pub fn distinct_letters(&self) -> usize {
+    /// Returns the number of distinct bytes, ignoring case.
+    pub(super) fn distinct_letters(&self) -> usize {
         self.bytes.lowercase().len()
     }
 
-    /// How many digits it has.
-    pub fn digits(&self) -> usize {
+    /// Returns the number of digits.
+    pub(super) fn digits(&self) -> usize {
         self.sequence_stats().digits
     }
 
-    /// Whether the Shannon entropy is at least so many bits a byte.
-    pub fn has_min_entropy(&self, least: f64) -> bool {
+    /// Returns whether the Shannon entropy is at least `min_bits` per byte.
+    pub(super) fn has_min_entropy(&self, min_bits: f64) -> bool {
         let length = self.text.len();
-        // It is lowest where all but one character stand once.
-        if let Some(whole) = PRODUCTS.products.get(length)
-            && whole - PRODUCTS.products[(length + 1).saturating_sub(self.distinct_bytes())]
-                >= least * length as f64
+        // The entropy is lowest if all distinct bytes but one occur once. That bound often suffices.
+        if let Some(whole) = ENTROPY_TABLES.products.get(length)
+            && whole - ENTROPY_TABLES.products[(length + 1).saturating_sub(self.distinct_bytes())]
+                >= min_bits * length as f64
         {
             return true;
         }
@@ -318,34 +346,35 @@ impl<'t> TextStats<'t> {
         let mut sum = 0;
         for byte in self.text {
             let count = &mut counts[usize::from(*byte)];
-            sum += PRODUCTS.steps[usize::from(*count).min(LONGEST - 1)];
+            sum += ENTROPY_TABLES.steps[usize::from(*count).min(TABLE_LEN - 1)];
             *count = count.saturating_add(1);
         }
-        let whole = PRODUCTS.products.get(length).copied();
-        let rest = whole.unwrap_or_else(|| product(length)) - sum as f64 / UNIT;
-        rest >= (least - 1e-9) * length as f64
+        let whole = ENTROPY_TABLES.products.get(length).copied();
+        let rest = whole.unwrap_or_else(|| product(length)) - sum as f64 / FIXED_POINT_SCALE;
+        rest >= (min_bits - 1e-9) * length as f64
     }
 }
 
-/// The longest text for which there is a table.
-const LONGEST: usize = 1 << 10;
+/// Length of the tables. Longer texts are computed without them.
+const TABLE_LEN: usize = 1 << 10;
 
-/// Parts of a bit: whole numbers are added faster.
-const UNIT: f64 = (1_u64 << 40) as f64;
+/// Fixed-point scale of the entropy sum. Integers are added faster than floats.
+const FIXED_POINT_SCALE: f64 = (1_u64 << 40) as f64;
 
-/// `count * log2(count)` for small counts, and by how many parts of a bit it grows with each more.
-struct Products {
+/// Tables of `count * log2(count)` and of its increments in fixed point.
+struct EntropyTables {
     products: Vec<f64>,
     steps: Vec<u64>,
 }
 
-static PRODUCTS: LazyLock<Products> = LazyLock::new(|| Products {
-    products: (0..LONGEST).map(product).collect(),
-    steps: (0..LONGEST)
-        .map(|count| ((product(count + 1) - product(count)) * UNIT).round() as u64)
+static ENTROPY_TABLES: LazyLock<EntropyTables> = LazyLock::new(|| EntropyTables {
+    products: (0..TABLE_LEN).map(product).collect(),
+    steps: (0..TABLE_LEN)
+        .map(|count| ((product(count + 1) - product(count)) * FIXED_POINT_SCALE).round() as u64)
         .collect(),
 });
 
+/// Returns `count * log2(count)`.
 fn product(count: usize) -> f64 {
     count as f64 * (count.max(1) as f64).log2()
 }

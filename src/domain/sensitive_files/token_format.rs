@@ -1,41 +1,45 @@
-//! The notation for token formats: `ghp_{alnum:36}` is a literal and 36 letters or digits.
+//! Parser and matcher of token formats: `ghp_{alnum:36}` is a literal followed by 36 letters or digits.
 //!
-//! A shape is matched around the place of its longest literal. Every piece is a run of one class of
-//! characters, and the end of a run is remembered, so that overlapping candidates do not read the
-//! same bytes again and again: matching costs the same per keyword whatever surrounds it.
+//! A format is matched around its keyword. Every other piece is a run of one character class. The end of a
+//! run is cached, so that overlapping candidates do not read the same bytes repeatedly. The cost per keyword
+//! is therefore bounded for any content.
 
 use std::ops::{Range, RangeInclusive};
 
-/// A set of characters that a piece of a token is made of.
+/// Character class of a piece of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CharClass {
+    /// Digits.
     Digit,
     /// Digits and `a` to `f`.
     LowerHex,
-    /// The same in either case.
+    /// Hexadecimal digits in either case.
     AnyHex,
-    /// Capitals and digits.
+    /// Upper-case letters and digits.
     UpperAlnum,
-    /// Small letters and digits.
+    /// Lower-case letters and digits.
     LowerAlnum,
+    /// Letters.
     Letter,
+    /// Letters and digits.
     Alnum,
     /// Letters, digits and `_`.
     Word,
     /// Letters, digits, `_` and `-`.
     Base64Url,
-    /// The same with `.`.
+    /// Letters, digits, `_`, `-` and `.`.
     Dotted,
-    /// The letters of base32.
+    /// The base32 alphabet.
     Base32,
+    /// The standard base64 alphabet.
     Base64,
-    /// Base64 as it stands in a query: `%`, `+`, `/` and `=` too.
+    /// Base64 in a URL query: also `%` and `=`.
     QueryBase64,
-    /// Base64 of both alphabets with its end.
+    /// Both base64 alphabets with padding, also percent-encoded.
     PaddedBase64,
-    /// Base64 of either alphabet.
+    /// Both base64 alphabets.
     AnyBase64,
-    /// All that tokens are made of.
+    /// All characters of tokens: both base64 alphabets, `.`, `=` and `~`.
     TokenText,
     /// Letters, digits and `-`.
     AlnumDash,
@@ -43,26 +47,27 @@ pub(super) enum CharClass {
     Path,
     /// Letters, digits and `_~.-`.
     Unreserved,
-    /// Base64 of both alphabets, with commas between tokens.
+    /// Both base64 alphabets with padding, and commas between tokens.
     Base64List,
-    /// What identifiers and the paths to settings are made of.
+    /// Characters of identifiers and of dotted setting names.
     SettingName,
-    /// What values without quotes are made of: nothing that may stand between a name and its value.
+    /// Characters of unquoted values. Excludes operators, quotes and brackets.
     UnquotedValue,
-    /// User, password and host of a URL.
+    /// Characters of the authority of a URL: user, password and host.
     Authority,
-    /// What stands between the lines of a key.
+    /// Characters of a key body: base64, white space, quotes and separators of its lines.
     KeyBody,
-    /// The name of a user in a URL.
+    /// Characters of a user name in a URL.
     User,
-    /// A password in a URL.
+    /// Characters of a password in a URL.
     Password,
 }
 
-const CLASSES: usize = 26;
+/// Number of character classes.
+const CLASS_COUNT: usize = 26;
 
-/// For each byte the classes it belongs to, one bit each.
-const MEMBERS: [u32; 256] = {
+/// Character classes of each byte, one bit per class.
+const CLASS_BITS: [u32; 256] = {
     let mut table = [0_u32; 256];
     let mut byte = 0_usize;
     while byte < 256 {
@@ -150,113 +155,118 @@ const fn classes_of(byte: u8) -> u32 {
         )
 }
 
+/// Returns whether a byte belongs to a class.
 pub(super) fn is_in_class(class: CharClass, byte: u8) -> bool {
-    MEMBERS[usize::from(byte)] >> class as u32 & 1 == 1
+    CLASS_BITS[usize::from(byte)] >> class as u32 & 1 == 1
 }
 
-/// How many runs of one class are remembered: those of a token do not displace each other.
-const KNOWN: usize = 4;
+/// Number of cached runs per class, so that the runs of one token do not evict each other.
+const RUNS_PER_CLASS: usize = 4;
 
-/// The runs that were read last, for each class those at the same place in a format.
+/// Cache of the last runs read, per class and position in a format.
 pub(super) struct RunCache<'t> {
     text: &'t [u8],
-    known: [[(usize, usize); KNOWN]; CLASSES],
+    runs: [[(usize, usize); RUNS_PER_CLASS]; CLASS_COUNT],
+    /// Number of bytes read.
     #[cfg(test)]
     pub steps: usize,
 }
 
 impl<'t> RunCache<'t> {
-    pub fn new(text: &'t [u8]) -> Self {
+    /// Creates an empty cache for a text.
+    pub(super) fn new(text: &'t [u8]) -> Self {
         Self {
             text,
-            known: [[(0, 0); KNOWN]; CLASSES],
+            runs: [[(0, 0); RUNS_PER_CLASS]; CLASS_COUNT],
             #[cfg(test)]
             steps: 0,
         }
     }
 
-    /// How many characters of the class follow at a place, counted to one more than `most`.
-    pub fn run_length_after(&mut self, class: CharClass, at: usize, most: usize) -> usize {
-        self.ahead_at(0, class, at, most)
+    /// Returns the length of the run of a class that starts at a position, counted up to `max + 1`.
+    pub(super) fn run_length_after(&mut self, class: CharClass, at: usize, max: usize) -> usize {
+        self.run_length_at(0, class, at, max)
     }
 
-    /// The same for a piece of a format.
-    fn ahead_at(&mut self, piece: usize, class: CharClass, at: usize, most: usize) -> usize {
-        // Literals stand between runs.
-        let piece = piece / 2 % KNOWN;
-        let (start, end) = self.known[class as usize][piece];
+    /// Like [`RunCache::run_length_after`], for the piece of a format with this index.
+    fn run_length_at(&mut self, piece: usize, class: CharClass, at: usize, max: usize) -> usize {
+        // Runs alternate with literals.
+        let piece = piece / 2 % RUNS_PER_CLASS;
+        let (start, end) = self.runs[class as usize][piece];
         let (start, mut end) = if (start..=end).contains(&at) {
             (start, end)
         } else {
             (at, at)
         };
         let limit = at
-            .saturating_add(most)
+            .saturating_add(max)
             .saturating_add(1)
             .min(self.text.len());
-        let known = end;
+        let cached_end = end;
         while end < limit && is_in_class(class, self.text[end]) {
             end += 1;
         }
-        self.count(end + 1 - known.min(end));
-        self.known[class as usize][piece] = (start, end);
+        self.add_steps(end + 1 - cached_end.min(end));
+        self.runs[class as usize][piece] = (start, end);
         end.min(limit).saturating_sub(at)
     }
 
-    /// The classes that the characters at a place have in common, one bit each.
-    pub fn common_classes(&self, at: usize) -> u32 {
-        let ahead = self.text.get(at..at + LEAD);
+    /// Returns the classes that the next [`LOOKAHEAD`] bytes have in common, one bit per class. Returns 0
+    /// near the end of the text.
+    pub(super) fn common_classes(&self, at: usize) -> u32 {
+        let ahead = self.text.get(at..at + LOOKAHEAD);
         ahead.map_or(0, |ahead| {
-            let classes = ahead.iter().map(|byte| MEMBERS[usize::from(*byte)]);
+            let classes = ahead.iter().map(|byte| CLASS_BITS[usize::from(*byte)]);
             classes.fold(u32::MAX, |common, classes| common & classes)
         })
     }
 
-    /// How many characters of the class stand before a place, counted to one more than `most`.
-    pub fn run_length_before(&mut self, class: CharClass, at: usize, most: usize) -> usize {
-        let before = self.text[..at].iter().rev().take(most + 1);
+    /// Returns the length of the run of a class that ends at a position, counted up to `max + 1`.
+    pub(super) fn run_length_before(&mut self, class: CharClass, at: usize, max: usize) -> usize {
+        let before = self.text[..at].iter().rev().take(max + 1);
         let count = before.take_while(|byte| is_in_class(class, **byte)).count();
-        self.count(count);
+        self.add_steps(count);
         count
     }
 
     #[cfg(test)]
-    fn count(&mut self, steps: usize) {
+    fn add_steps(&mut self, steps: usize) {
         self.steps += steps;
     }
 
     #[cfg(not(test))]
-    fn count(&mut self, _: usize) {}
+    fn add_steps(&mut self, _: usize) {}
 }
 
+/// Part of a format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Piece {
     Literal(Vec<u8>),
     Run {
         class: CharClass,
-        least: usize,
-        most: usize,
+        min: usize,
+        max: usize,
     },
 }
 
-/// A token's format.
+/// Format of a token.
 #[derive(Debug)]
 pub(super) struct TokenFormat {
     pieces: Vec<Piece>,
-    /// The piece whose place is known when matching begins.
+    /// Index of the piece that is the keyword.
     anchor: usize,
-    /// The class of the run behind that piece, where it is long; none is zero.
-    lead: u32,
-    /// How long a token may be.
+    /// Class bit of the run after the keyword if the run has at least [`LOOKAHEAD`] bytes, otherwise 0.
+    lookahead_class: u32,
+    /// Minimum and maximum length of a token, in bytes.
     lengths: RangeInclusive<usize>,
 }
 
-/// How many characters behind a keyword are looked at before anything else.
-const LEAD: usize = 8;
+/// Number of bytes after a keyword that are checked before the format is matched.
+const LOOKAHEAD: usize = 8;
 
 impl TokenFormat {
-    /// Reads the notation; nothing where it is wrong, which a test looks for.
-    pub fn parse(notation: &str) -> Option<TokenFormat> {
+    /// Parses the notation. Returns `None` if it is invalid. A test parses all formats.
+    pub(super) fn parse(notation: &str) -> Option<TokenFormat> {
         let mut pieces = Vec::new();
         let mut rest = notation;
         while let Some((before, after)) = rest.split_once('{') {
@@ -264,7 +274,7 @@ impl TokenFormat {
             if !before.is_empty() {
                 pieces.push(Piece::Literal(before.into()));
             }
-            pieces.extend(runs_of(run)?);
+            pieces.extend(parse_runs(run)?);
             rest = left;
         }
         if !rest.is_empty() {
@@ -278,79 +288,78 @@ impl TokenFormat {
             Piece::Literal(_) => 0,
             Piece::Run { .. } => (0..pieces.len()).max_by_key(|at| length(&pieces[*at]))?,
         };
-        let lead = match pieces.get(anchor + 1) {
-            Some(Piece::Run { class, least, .. }) if *least >= LEAD => 1 << *class as u32,
+        let lookahead_class = match pieces.get(anchor + 1) {
+            Some(Piece::Run { class, min, .. }) if *min >= LOOKAHEAD => 1 << *class as u32,
             _ => 0,
         };
         let lengths = pieces
             .iter()
             .fold(0..=0, |sum: RangeInclusive<usize>, piece| {
-                let (least, most) = match piece {
+                let (min, max) = match piece {
                     Piece::Literal(text) => (text.len(), text.len()),
-                    Piece::Run { least, most, .. } => (*least, *most),
+                    Piece::Run { min, max, .. } => (*min, *max),
                 };
-                sum.start() + least..=sum.end().saturating_add(most)
+                sum.start() + min..=sum.end().saturating_add(max)
             });
         Some(TokenFormat {
             pieces,
             anchor,
-            lead,
+            lookahead_class,
             lengths,
         })
     }
 
-    /// Whether the token can be one, by the classes that the characters behind its keyword have in
-    /// common.
-    pub fn may_match(&self, common: u32) -> bool {
-        self.lead == 0 || self.lead & common != 0
+    /// Returns whether a token can match, by the common classes of the bytes after its keyword.
+    pub(super) fn may_match(&self, common: u32) -> bool {
+        self.lookahead_class == 0 || self.lookahead_class & common != 0
     }
 
-    /// The literal that gives the format away: the first piece, or the longest literal after a run.
-    pub fn keyword(&self) -> &[u8] {
+    /// Returns the literal by which the format is found: the first piece, or the longest literal after a run.
+    pub(super) fn keyword(&self) -> &[u8] {
         match &self.pieces[self.anchor] {
             Piece::Literal(text) => text,
             Piece::Run { .. } => b"",
         }
     }
 
-    /// Whether the keyword is the first piece.
-    pub fn starts_with_keyword(&self) -> bool {
+    /// Returns whether the keyword is the first piece.
+    pub(super) fn starts_with_keyword(&self) -> bool {
         self.anchor == 0
     }
 
-    /// The token around its keyword, which stands at `at`.
-    pub fn match_around(&self, runs: &mut RunCache<'_>, at: usize) -> Option<Range<usize>> {
+    /// Matches the token around its keyword, which starts at `at`.
+    pub(super) fn match_around(&self, runs: &mut RunCache<'_>, at: usize) -> Option<Range<usize>> {
         let mut end = at;
         let last = self.pieces.len() - 1;
         for (number, piece) in self.pieces.iter().enumerate().skip(self.anchor) {
-            end = piece.after(runs, end, number, last)?;
+            end = piece.match_after(runs, end, number, last)?;
         }
         let mut start = at;
         for piece in self.pieces[..self.anchor].iter().rev() {
-            start = piece.before(runs, start)?;
+            start = piece.match_before(runs, start)?;
         }
         Some(start..end)
     }
 
-    /// Whether the token is all that stands at a place.
-    pub fn matches_exactly(&self, runs: &mut RunCache<'_>, place: &Range<usize>) -> bool {
-        if !self.lengths.contains(&place.len()) {
+    /// Returns whether the token fills the range exactly.
+    pub(super) fn matches_exactly(&self, runs: &mut RunCache<'_>, range: &Range<usize>) -> bool {
+        if !self.lengths.contains(&range.len()) {
             return false;
         }
-        let mut end = place.start;
+        let mut end = range.start;
         let last = self.pieces.len() - 1;
-        let ends = self.pieces.iter().enumerate().all(|(number, piece)| {
-            let after = piece.after(runs, end, number, last);
+        let matches = self.pieces.iter().enumerate().all(|(number, piece)| {
+            let after = piece.match_after(runs, end, number, last);
             end = after.unwrap_or(end);
             after.is_some()
         });
-        ends && end == place.end
+        matches && end == range.end
     }
 }
 
 impl Piece {
-    /// The end of the piece that begins at a place. The last one goes on for as long as its run does.
-    fn after(
+    /// Returns the end of the piece that starts at a position. The last piece must include its whole run.
+    fn match_after(
         &self,
         runs: &mut RunCache<'_>,
         at: usize,
@@ -359,32 +368,32 @@ impl Piece {
     ) -> Option<usize> {
         match self {
             Piece::Literal(text) => runs.text[at..].starts_with(text).then(|| at + text.len()),
-            Piece::Run { class, least, most } => {
-                let count = runs.ahead_at(number, *class, at, *most);
-                (count >= *least && (count <= *most || number < last))
-                    .then(|| at + count.min(*most))
+            Piece::Run { class, min, max } => {
+                let count = runs.run_length_at(number, *class, at, *max);
+                (count >= *min && (count <= *max || number < last)).then(|| at + count.min(*max))
             }
         }
     }
 
-    fn before(&self, runs: &mut RunCache<'_>, at: usize) -> Option<usize> {
+    /// Returns the start of the piece that ends at a position.
+    fn match_before(&self, runs: &mut RunCache<'_>, at: usize) -> Option<usize> {
         match self {
             Piece::Literal(text) => runs.text[..at].ends_with(text).then(|| at - text.len()),
-            Piece::Run { class, least, most } => {
-                let count = runs.run_length_before(*class, at, *most).min(*most);
-                (count >= *least).then(|| at - count)
+            Piece::Run { class, min, max } => {
+                let count = runs.run_length_before(*class, at, *max).min(*max);
+                (count >= *min).then(|| at - count)
             }
         }
     }
 }
 
-/// The pieces that one pair of braces stands for.
-fn runs_of(run: &str) -> Option<Vec<Piece>> {
+/// Parses the text between a pair of braces.
+fn parse_runs(run: &str) -> Option<Vec<Piece>> {
     if run == "uuid" {
         return Some(TokenFormat::parse("{hex:8}-{hex:4}-{hex:4}-{hex:4}-{hex:12}")?.pieces);
     }
     let (class, count) = run.split_once(':')?;
-    let (least, most) = count.split_once('-').unwrap_or((count, count));
+    let (min, max) = count.split_once('-').unwrap_or((count, count));
     let class = match class {
         "dig" => CharClass::Digit,
         "hex" => CharClass::LowerHex,
@@ -409,10 +418,10 @@ fn runs_of(run: &str) -> Option<Vec<Piece>> {
         "password" => CharClass::Password,
         _ => return None,
     };
-    let least = least.parse().ok()?;
-    let most = match most {
+    let min = min.parse().ok()?;
+    let max = match max {
         "" => usize::MAX,
-        most => most.parse().ok()?,
+        max => max.parse().ok()?,
     };
-    Some(vec![Piece::Run { class, least, most }])
+    Some(vec![Piece::Run { class, min, max }])
 }

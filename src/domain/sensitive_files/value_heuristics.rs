@@ -1,4 +1,4 @@
-//! What a person chose or a machine drew, and what names something in a program.
+//! Heuristics for generated values, chosen passwords, and identifiers of source code.
 
 use std::sync::LazyLock;
 
@@ -9,49 +9,50 @@ use super::text_stats::{ALNUM, ByteSet, DIGIT, LETTER, LOWERCASE, TextStats, UPP
 use super::word_automaton::WordAutomaton;
 
 const HEX: ByteSet = ByteSet::of(b"0123456789abcdefABCDEF");
-const SIGN: ByteSet = ByteSet::of(b"!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~");
+const SYMBOL: ByteSet = ByteSet::of(b"!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~");
 
 impl TextStats<'_> {
-    /// Whether a value without quotes between the words of a program can be nothing but a secret:
-    /// capitals, small letters and digits in quick turn, or as many hexadecimal digits as a key has.
-    pub fn is_certainly_random(&self) -> bool {
+    /// Returns whether an unquoted value in source code is certainly random: upper-case letters, lower-case
+    /// letters and digits that alternate quickly, or as many hexadecimal digits as a key has.
+    pub(super) fn is_certainly_random(&self) -> bool {
         let length = self.text.len();
         let is_hex = || length >= 32 && self.bytes.is_subset(HEX);
-        let is_quick = || {
+        let alternates_quickly = || {
             length >= 20
                 && self.is_mixed_case()
                 && self.sequence_stats().class_changes * 3 >= length
         };
-        (is_hex() || is_quick())
+        (is_hex() || alternates_quickly())
             && self.digits() >= 3
             && !self.bytes.contains(b'.')
             && self.is_credential()
     }
 
-    /// Letters, digits and signs that no encoding has, as frameworks draw them for their own keys.
-    pub fn is_random_with_symbols(&self) -> bool {
-        const SIGNS: ByteSet = ByteSet::of(b"!\"#$&'()*;<>?@[]^`{|}~");
+    /// Returns whether the value mixes letters, digits and symbols outside any encoding, like keys that
+    /// frameworks generate.
+    pub(super) fn is_random_with_symbols(&self) -> bool {
+        const SYMBOLS: ByteSet = ByteSet::of(b"!\"#$&'()*;<>?@[]^`{|}~");
         let length = self.text.len();
         length >= 32
             && self.bytes.intersects(LETTER)
             && self.bytes.intersects(DIGIT)
-            && self.bytes.intersection_len(SIGNS) >= 4
+            && self.bytes.intersection_len(SYMBOLS) >= 4
             && self.sequence_stats().class_changes * 2 >= length
             && !self.text.starts_with(b"$")
             && self.has_min_entropy(4.2)
             && !self.has_example_word()
     }
 
-    /// What a person takes for a good password: letters of both cases with digits, or letters with
-    /// digits and signs, and no word that stands for one.
-    pub fn is_password(&self) -> bool {
-        const OTHER_SIGNS: ByteSet = ByteSet::of(b"!\"#$%&'()*+,/:;<=>?@[\\]^`{|}~");
-        let kinds =
-            [LOWERCASE, UPPERCASE, DIGIT, OTHER_SIGNS].map(|kind| self.bytes.intersects(kind));
+    /// Returns whether the value looks like a chosen password: letters of both cases with digits, or letters
+    /// with digits and symbols, and not a placeholder.
+    pub(super) fn is_password(&self) -> bool {
+        const SYMBOLS: ByteSet = ByteSet::of(b"!\"#$%&'()*+,/:;<=>?@[\\]^`{|}~");
+        let classes =
+            [LOWERCASE, UPPERCASE, DIGIT, SYMBOLS].map(|class| self.bytes.intersects(class));
         (8..=64).contains(&self.text.len())
             && self.bytes.intersects(DIGIT)
-            && kinds.iter().filter(|kind| **kind).count() >= 3
-            && self.bytes.is_subset(ALNUM.with(SIGN))
+            && classes.iter().filter(|class| **class).count() >= 3
+            && self.bytes.is_subset(ALNUM.with(SYMBOL))
             && self.sequence_stats().class_changes >= 3
             && self.distinct_bytes() >= 6
             && !self.is_path()
@@ -60,7 +61,7 @@ impl TextStats<'_> {
             && !self.is_placeholder()
     }
 
-    /// Paths, addresses and the names of members.
+    /// Returns whether the value is a path, an address or a member access.
     fn is_path(&self) -> bool {
         const PARTS: ByteSet = ByteSet::of(b":->");
         let is_joined = || {
@@ -72,7 +73,7 @@ impl TextStats<'_> {
             || self.is_member()
     }
 
-    /// The name of a member of something: `settings.password1`.
+    /// Returns whether the value is a member access: `settings.password1`.
     fn is_member(&self) -> bool {
         const NAME: ByteSet = ALNUM.with(ByteSet::of(b"_."));
         self.bytes.contains(b'.')
@@ -83,8 +84,8 @@ impl TextStats<'_> {
                 .all(|part| part.first().is_some_and(u8::is_ascii_alphabetic))
     }
 
-    /// A value that names something in a program: `settings.password1`, `x25519_private_key`.
-    pub fn is_identifier(&self) -> bool {
+    /// Returns whether the value is an identifier of source code: `settings.password1`, `x25519_private_key`.
+    pub(super) fn is_identifier(&self) -> bool {
         const NAME: ByteSet = ALNUM.with(ByteSet::of(b"_."));
         static WORDS: LazyLock<WordAutomaton> = LazyLock::new(|| {
             WordAutomaton::new(&["key", "token", "secret", "passw", "credential", "auth"])
@@ -101,15 +102,15 @@ impl TextStats<'_> {
             || (is_joined && self.text.split(|byte| *byte == b'_').all(is_word))
     }
 
-    /// A cheap test before all others: a value of a [secret's length](may_be_secret) has a digit or
-    /// is long without one.
-    pub fn may_be_secret(&self) -> bool {
+    /// Returns whether the value can be a secret at all: it has letters, and a digit or at least 20 bytes.
+    /// Cheap check before all others.
+    pub(super) fn may_be_secret(&self) -> bool {
         (self.text.len() >= 20 || self.bytes.intersects(DIGIT)) && self.bytes.intersects(LETTER)
     }
 
-    /// Keys that are public or have a rule of their own, hashes of passwords, and placeholders in
-    /// base64.
-    pub fn is_excluded(&self) -> bool {
+    /// Returns whether the value is a public key, a key with its own rule, a password hash, or a
+    /// base64-encoded placeholder.
+    pub(super) fn is_excluded(&self) -> bool {
         let is_hash = || {
             let mut parts = self.text.split(|byte| *byte == b'$');
             parts.next() == Some(b"")
@@ -117,13 +118,13 @@ impl TextStats<'_> {
                 && parts.next().is_some()
         };
         let is_encoded = || {
-            // What was drawn is no text from the beginning.
+            // Random bytes rarely begin with text: decode the beginning first.
             let mut head = [0; 6];
             let first = self.text.get(..8);
-            let begins = first.is_some_and(|first| {
+            let begins_with_text = first.is_some_and(|first| {
                 BASE64_NOPAD.decode_mut(first, &mut head).is_ok() && is_text(&head)
             });
-            (begins || self.text.len() == 8)
+            (begins_with_text || self.text.len() == 8)
                 && BASE64.decode(self.text).is_ok_and(|plain| {
                     plain.len() >= 4 && is_text(&plain) && is_placeholder(&plain)
                 })
@@ -132,12 +133,12 @@ impl TextStats<'_> {
     }
 }
 
-/// Whether values of this length, in bytes, may be secrets that only their names give away.
+/// Returns whether a value of this length, in bytes, can be a secret that is identified by its name only.
 pub(super) fn is_secret_length(length: usize) -> bool {
     (8..=128).contains(&length)
 }
 
-/// A word, perhaps with a digit or more at its end: `Win32`.
+/// Returns whether the part is a word, optionally with digits at its end: `Win32`.
 fn is_word(part: &[u8]) -> bool {
     let letters = part.iter().rposition(u8::is_ascii_alphabetic);
     let end = letters.map_or(0, |last| last + 1);

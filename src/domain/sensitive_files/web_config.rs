@@ -1,15 +1,17 @@
-//! The configuration of a web page, where everybody sees the keys.
+//! Detection of web client configuration, in which API keys are public.
 
 use std::ops::Range;
 use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
-/// How far before and behind a key its configuration is looked for, in bytes?
-const BEFORE: usize = 400;
-const BEHIND: usize = 600;
+/// Number of bytes before a key that are searched for its configuration.
+const BYTES_BEFORE: usize = 400;
+/// Number of bytes after a key that are searched for its configuration.
+const BYTES_AFTER: usize = 600;
 
-const MARKS: [&str; 14] = [
+/// Texts that occur in web client configuration.
+const MARKERS: [&str; 14] = [
     "initializeApp",
     "FIREBASE_API_KEY",
     "NEXT_PUBLIC_",
@@ -26,37 +28,40 @@ const MARKS: [&str; 14] = [
     "GCM_SENDER_ID",
 ];
 
-const LONGEST: usize = 31;
+/// Length of the longest marker, in bytes.
+const MAX_MARKER_LEN: usize = 31;
 
-#[expect(clippy::unwrap_used, reason = "the marks are constants")]
+#[expect(clippy::unwrap_used, reason = "the markers are constants")]
 static AUTOMATON: LazyLock<AhoCorasick> = LazyLock::new(|| {
     let mut builder = AhoCorasick::builder();
     builder.kind(Some(AhoCorasickKind::DFA));
-    builder.build(MARKS).unwrap()
+    builder.build(MARKERS).unwrap()
 });
 
-/// The marks of a configuration, each byte of a text read once.
+/// Incremental search for markers. Reads each byte of a text once.
 #[derive(Debug, Default)]
 pub(super) struct WebConfigScan {
-    /// How far the text was read.
+    /// End of the text that was read.
     end: usize,
-    /// Where the last mark stands.
+    /// Range of the last marker.
     last: Option<Range<usize>>,
 }
 
 impl WebConfigScan {
-    /// Whether a key stands in a configuration. Keys come in the order of the text.
-    pub fn contains(&mut self, text: &[u8], key: &Range<usize>) -> bool {
-        let around = key.start.saturating_sub(BEFORE)..text.len().min(key.end + BEHIND);
-        let from = around.start.max(self.end.saturating_sub(LONGEST));
+    /// Returns whether a key is part of web client configuration. Keys must be passed in the order of the
+    /// text.
+    pub(super) fn contains(&mut self, text: &[u8], key: &Range<usize>) -> bool {
+        let around = key.start.saturating_sub(BYTES_BEFORE)..text.len().min(key.end + BYTES_AFTER);
+        let from = around.start.max(self.end.saturating_sub(MAX_MARKER_LEN));
         if around.end > self.end {
             let new = AUTOMATON.find_iter(&text[from..around.end]).last();
-            if let Some(mark) = new {
-                self.last = Some(from + mark.start()..from + mark.end());
+            if let Some(marker) = new {
+                self.last = Some(from + marker.start()..from + marker.end());
             }
             self.end = around.end;
         }
-        let is_inside = |mark: &Range<usize>| around.start <= mark.start && mark.end <= around.end;
+        let is_inside =
+            |marker: &Range<usize>| around.start <= marker.start && marker.end <= around.end;
         self.last.as_ref().is_some_and(is_inside)
     }
 }
@@ -66,13 +71,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_near_a_key_is_found_however_many_keys_there_are() {
-        assert_eq!(MARKS.iter().map(|mark| mark.len()).max(), Some(LONGEST));
-        for mark in MARKS {
-            for (gap, is_near) in [(BEFORE - 60, true), (BEFORE + 60, false)] {
-                let text = format!("{mark}{:gap$}KEY{:gap$}KEY", "", "");
+    fn finds_a_marker_near_each_of_several_keys() {
+        assert_eq!(
+            MARKERS.iter().map(|marker| marker.len()).max(),
+            Some(MAX_MARKER_LEN)
+        );
+        for marker in MARKERS {
+            for (gap, is_near) in [(BYTES_BEFORE - 60, true), (BYTES_BEFORE + 60, false)] {
+                let text = format!("{marker}{:gap$}KEY{:gap$}KEY", "", "");
                 let mut config = WebConfigScan::default();
-                let first = mark.len() + gap;
+                let first = marker.len() + gap;
                 assert_eq!(
                     config.contains(text.as_bytes(), &(first..first + 3)),
                     is_near
@@ -80,10 +88,10 @@ mod tests {
                 let second = text.len() - 3;
                 assert!(!config.contains(text.as_bytes(), &(second..second + 3)));
             }
-            let text = format!("KEY{0:40}KEY{0:500}{mark}", "");
+            let text = format!("KEY{0:40}KEY{0:500}{marker}", "");
             let mut config = WebConfigScan::default();
             for key in [0..3, 43..46] {
-                assert!(config.contains(text.as_bytes(), &key), "{mark}");
+                assert!(config.contains(text.as_bytes(), &key), "{marker}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The ends of a job: the state it is left in, and everything that is owed because of it.
+//! Terminal transitions of a job: the final state and the effects of the end.
 
 use crate::comments;
 use crate::effect::{DraftState, Effect, LogLabel, PullCommentStyle};
@@ -13,17 +13,18 @@ use super::{
     add_session_comment,
 };
 
-/// A run that ended and told nothing is judged by the host's word and by what it left behind.
+/// Ends a job whose run reported no result, by the conclusion at the host and the pull request that
+/// it left.
 pub(super) fn finish_without_report(
     job: Job,
     conclusion: &str,
     draft: Option<DraftState>,
     now: Timestamp,
 ) -> Transition {
-    let silent = |reason: String| JobFailure::new(None, reason);
+    let failure = |reason: String| JobFailure::new(None, reason);
     match (conclusion, job.kind) {
         ("success", JobKind::GapFill | JobKind::FollowUp) => complete(job, now),
-        // A run opens a draft for one reason: its review left blocking findings open.
+        // A run opens a draft only if its review left blocking findings open.
         ("success", JobKind::Implementation) if draft == Some(DraftState::Draft) => {
             fail_review(job, Vec::new(), now)
         }
@@ -31,7 +32,7 @@ pub(super) fn finish_without_report(
         ("success", JobKind::Implementation) => fail_without_pull_request(job, None, now),
         ("success", JobKind::Planning) => fail(
             job,
-            silent("the run ended without reporting a plan".to_owned()),
+            failure("the run ended without reporting a plan".to_owned()),
             now,
         ),
         ("timed_out", _) => time_out(job, TimeoutReason::TimedOut, now),
@@ -40,92 +41,100 @@ pub(super) fn finish_without_report(
         }
         ("cancelled", _) => {
             let cancelled = "the run was cancelled at its host".to_owned();
-            let ending = JobFailure::new(Some(FailureCode::Cancelled), cancelled);
-            fail(job, ending, now)
+            let failure = JobFailure::new(Some(FailureCode::Cancelled), cancelled);
+            fail(job, failure, now)
         }
         (other, _) => {
-            let told = match job.runner {
+            let sentence = match job.runner {
                 RunnerKind::Ci => format!("the run ended with conclusion {other}"),
                 RunnerKind::Vm | RunnerKind::Local => format!("the session ended with {other}"),
             };
-            fail(job, silent(format!("{told} and reported no result")), now)
+            fail(
+                job,
+                failure(format!("{sentence} and reported no result")),
+                now,
+            )
         }
     }
 }
 
-/// A run that did well and left no pull request of its own.
+/// Fails a job whose run succeeded but opened no pull request.
 pub(super) fn fail_without_pull_request(
     job: Job,
-    why: Option<String>,
+    reason: Option<String>,
     now: Timestamp,
 ) -> Transition {
-    let why = why.unwrap_or_else(|| "the run ended without opening a pull request".to_owned());
-    let ending = JobFailure::new(None, why).labelled(LogLabel::PrNotFound);
-    fail(job, ending, now)
+    let reason =
+        reason.unwrap_or_else(|| "the run ended without opening a pull request".to_owned());
+    let failure = JobFailure::new(None, reason).with_label(LogLabel::PrNotFound);
+    fail(job, failure, now)
 }
 
+/// Completes a job.
 pub(super) fn complete(job: Job, now: Timestamp) -> Transition {
-    let (mut job, mut owed) = ended(job, JobState::Completed, now);
-    owed.breaker = BreakerUpdate::Reset;
+    let (mut job, mut planned) = end(job, JobState::Completed, now);
+    planned.breaker = BreakerUpdate::Reset;
     match job.kind.phase() {
         Some(Phase::Planning) => {
-            // Out of the way of the implementation dispatch that follows.
-            owed.dedup = DedupUpdate::Clear;
-            owed.plan = PlanUpdate::Replace;
-            owed.effects.push(Effect::SetMarker {
+            // The implementation is dispatched next and must not count as a duplicate.
+            planned.dedup = DedupUpdate::Clear;
+            planned.plan = PlanUpdate::Replace;
+            planned.effects.push(Effect::SetMarker {
                 issue: job.issue.clone(),
                 stage: Stage::PlanComplete,
             });
         }
-        Some(Phase::Implementation) => pull_opened(&job, &mut owed),
+        Some(Phase::Implementation) => add_pull_request_opened(&job, &mut planned),
         None => {}
     }
-    close(&mut job, owed)
+    finish(&mut job, planned)
 }
 
+/// Ends a job whose review left blocking findings open.
 pub(super) fn fail_review(job: Job, unresolved: Vec<String>, now: Timestamp) -> Transition {
     let state = JobState::ReviewFailed {
         unresolved: unresolved.clone(),
     };
-    let (mut job, mut owed) = ended(job, state, now);
-    owed.breaker = BreakerUpdate::Reset;
+    let (mut job, mut planned) = end(job, state, now);
+    planned.breaker = BreakerUpdate::Reset;
     if job.kind.phase() == Some(Phase::Implementation) {
-        pull_opened(&job, &mut owed);
+        add_pull_request_opened(&job, &mut planned);
         let body = comments::review_unresolved(&unresolved);
-        owed.effects.push(Effect::TicketComment {
+        planned.effects.push(Effect::TicketComment {
             issue: job.issue.clone(),
             body,
         });
     }
-    close(&mut job, owed)
+    finish(&mut job, planned)
 }
 
-fn pull_opened(job: &Job, owed: &mut PlannedEffects) {
-    owed.effects.push(Effect::SetMarker {
+fn add_pull_request_opened(job: &Job, planned: &mut PlannedEffects) {
+    planned.effects.push(Effect::SetMarker {
         issue: job.issue.clone(),
         stage: Stage::PrOpened,
     });
     if let Some(pull) = &job.pull {
         let body = comments::pull_request_opened(pull);
-        owed.effects.push(Effect::TicketComment {
+        planned.effects.push(Effect::TicketComment {
             issue: job.issue.clone(),
             body,
         });
     }
 }
 
-/// How a run failed.
+/// Failure of a run.
 pub(super) struct JobFailure {
     code: Option<FailureCode>,
     reason: String,
-    cause: FailureKind,
+    kind: FailureKind,
     label: Option<LogLabel>,
-    last_words: Option<String>,
+    last_agent_message: Option<String>,
 }
 
 impl JobFailure {
+    /// Creates a failure. Its kind follows from the code.
     pub(super) fn new(code: Option<FailureCode>, reason: String) -> Self {
-        let cause = match code {
+        let kind = match code {
             Some(
                 FailureCode::ProviderUnavailable
                 | FailureCode::ProviderLimit
@@ -136,58 +145,64 @@ impl JobFailure {
         Self {
             code,
             reason,
-            cause,
+            kind,
             label: None,
-            last_words: None,
+            last_agent_message: None,
         }
     }
 
-    /// What the agent said last.
-    pub(super) fn with_last_agent_message(self, last_words: Option<String>) -> Self {
-        Self { last_words, ..self }
+    /// Sets the last message of the agent.
+    pub(super) fn with_last_agent_message(self, last_agent_message: Option<String>) -> Self {
+        Self {
+            last_agent_message,
+            ..self
+        }
     }
 
-    /// What the excerpt of its log is called, when not after the runner alone.
-    fn labelled(self, label: LogLabel) -> Self {
+    /// Sets the label of the log excerpt. The default depends on the runner.
+    fn with_label(self, label: LogLabel) -> Self {
         Self {
             label: Some(label),
             ..self
         }
     }
 
-    pub(super) fn with_kind(self, cause: FailureKind) -> Self {
-        Self { cause, ..self }
+    /// Sets whether a retry may succeed.
+    pub(super) fn with_kind(self, kind: FailureKind) -> Self {
+        Self { kind, ..self }
     }
 }
 
-pub(super) fn fail(job: Job, ending: JobFailure, now: Timestamp) -> Transition {
+/// Fails a job.
+pub(super) fn fail(job: Job, failure: JobFailure, now: Timestamp) -> Transition {
     let state = JobState::Failed {
-        code: ending.code,
-        reason: ending.reason.clone(),
+        code: failure.code,
+        reason: failure.reason.clone(),
     };
-    let (mut job, mut owed) = ended(job, state, now);
-    owed.dedup = DedupUpdate::Clear;
-    if ending.cause == FailureKind::Permanent {
-        owed.breaker = BreakerUpdate::CountFailure;
+    let (mut job, mut planned) = end(job, state, now);
+    planned.dedup = DedupUpdate::Clear;
+    if failure.kind == FailureKind::Permanent {
+        planned.breaker = BreakerUpdate::CountFailure;
     }
-    let label = ending.label.unwrap_or(match job.runner {
+    let label = failure.label.unwrap_or(match job.runner {
         RunnerKind::Local => LogLabel::ContainerFailed,
         RunnerKind::Ci | RunnerKind::Vm => LogLabel::SessionFailed,
     });
     if job.run.is_some() && !job.failure_reported {
-        let sentence = comments::session_failed(&ending.reason);
-        add_session_comment(&job, &sentence, now, &mut owed);
+        let sentence = comments::session_failed(&failure.reason);
+        add_session_comment(&job, &sentence, now, &mut planned);
     }
-    let told = comments::failure_comment(
+    let comment = comments::failure_comment(
         &job,
-        ending.code,
-        &ending.reason,
-        ending.last_words.as_deref(),
+        failure.code,
+        &failure.reason,
+        failure.last_agent_message.as_deref(),
     );
-    failure_effects(&job, ending.code, told, label, &mut owed);
-    close(&mut job, owed)
+    add_failure_effects(&job, failure.code, comment, label, &mut planned);
+    finish(&mut job, planned)
 }
 
+/// Ends a job that exceeded a time limit.
 pub(super) fn time_out(job: Job, reason: TimeoutReason, now: Timestamp) -> Transition {
     let label = match (reason, job.runner) {
         (TimeoutReason::ContainerTimeout, _) | (_, RunnerKind::Local) => LogLabel::ContainerTimeout,
@@ -196,55 +211,62 @@ pub(super) fn time_out(job: Job, reason: TimeoutReason, now: Timestamp) -> Trans
             LogLabel::SessionFailed
         }
     };
-    let told = reason.message(job.timeout_minutes);
-    let (mut job, mut owed) = ended(job, JobState::TimedOut { reason }, now);
-    owed.dedup = DedupUpdate::Clear;
-    owed.breaker = BreakerUpdate::CountFailure;
-    add_session_comment(&job, &comments::session_timed_out(&told), now, &mut owed);
-    let told = comments::failure_comment(&job, None, &told, None);
-    failure_effects(&job, None, told, label, &mut owed);
-    // One that said so itself is about to be over; its host may still save what it did.
+    let message = reason.message(job.timeout_minutes);
+    let (mut job, mut planned) = end(job, JobState::TimedOut { reason }, now);
+    planned.dedup = DedupUpdate::Clear;
+    planned.breaker = BreakerUpdate::CountFailure;
+    add_session_comment(
+        &job,
+        &comments::session_timed_out(&message),
+        now,
+        &mut planned,
+    );
+    let comment = comments::failure_comment(&job, None, &message, None);
+    add_failure_effects(&job, None, comment, label, &mut planned);
+    // A run that reported the timeout itself is about to end. Its host may still save its work.
     if !job.result_accepted {
-        add_stop_run(&job, &mut owed);
+        add_stop_run(&job, &mut planned);
     }
-    close(&mut job, owed)
+    finish(&mut job, planned)
 }
 
-fn failure_effects(
+/// Adds the marker, the comment and the log excerpt of a failure.
+fn add_failure_effects(
     job: &Job,
     code: Option<FailureCode>,
-    told: String,
+    comment: String,
     label: LogLabel,
-    owed: &mut PlannedEffects,
+    planned: &mut PlannedEffects,
 ) {
     let stage = match job.kind.phase() {
         Some(Phase::Planning) => Stage::PlanningFailed,
         Some(Phase::Implementation) => Stage::ImplementationFailed,
-        // Who asked for it looks at the pull request, not at the ticket.
-        None => return owed.effects.extend(pull_comment(job, told)),
+        // The run was requested on the pull request.
+        None => return planned.effects.extend(pull_comment(job, comment)),
     };
-    owed.effects.push(Effect::SetMarker {
+    planned.effects.push(Effect::SetMarker {
         issue: job.issue.clone(),
         stage,
     });
-    owed.effects.push(Effect::TicketComment {
+    planned.effects.push(Effect::TicketComment {
         issue: job.issue.clone(),
-        body: told,
+        body: comment,
     });
-    // The guard's own words name every file; around them the log shows what must not be repeated.
-    // What a review found stands in the pull request.
-    let untold = [
+    // The log of a blocked push may quote the blocked contents. Review findings are in the pull
+    // request.
+    let without_excerpt = [
         FailureCode::SensitiveFilesBlocked,
         FailureCode::ReviewUnapproved,
     ];
-    if !code.is_some_and(|code| untold.contains(&code)) {
-        excerpt(job, label, owed);
+    if !code.is_some_and(|code| without_excerpt.contains(&code)) {
+        add_log_excerpt(job, label, planned);
     }
 }
 
-/// The end of the log goes to the ticket once the run is over, if there was a run.
-fn excerpt(job: &Job, label: LogLabel, owed: &mut PlannedEffects) {
-    owed.effects
+/// Adds the log excerpt, if there was a run.
+fn add_log_excerpt(job: &Job, label: LogLabel, planned: &mut PlannedEffects) {
+    planned
+        .effects
         .extend(job.run.clone().map(|run| Effect::LogExcerpt {
             issue: job.issue.clone(),
             repo: job.repo.clone(),
@@ -264,12 +286,12 @@ fn pull_comment(job: &Job, body: String) -> Option<Effect> {
     })
 }
 
-/// An end that nobody is to blame for: no failure comment on the ticket, no count, the run itself is
-/// ended. The marker goes back to the trigger, or the issue would look busy for ever; who asked for
-/// work on a pull request is told there.
+/// Cancels a job on request of a person or because its issue was closed. No failure is counted and
+/// no failure comment is posted on the ticket. The marker returns to the trigger, so that the issue
+/// no longer shows work in progress. For work on a pull request, the reason is posted there.
 pub(super) fn cancel(job: Job, reason: String, now: Timestamp) -> Transition {
-    let why = reason.clone();
-    let (mut job, mut owed) = ended(
+    let message = reason.clone();
+    let (mut job, mut planned) = end(
         job,
         JobState::Failed {
             code: Some(FailureCode::Cancelled),
@@ -277,92 +299,93 @@ pub(super) fn cancel(job: Job, reason: String, now: Timestamp) -> Transition {
         },
         now,
     );
-    owed.dedup = DedupUpdate::Clear;
+    planned.dedup = DedupUpdate::Clear;
     if job.kind.phase().is_some() {
-        owed.effects.push(Effect::SetMarker {
+        planned.effects.push(Effect::SetMarker {
             issue: job.issue.clone(),
             stage: Stage::Triggered,
         });
     } else {
-        let told = comments::failure_headline(job.kind, None, &why);
-        owed.effects.extend(pull_comment(&job, told));
+        let comment = comments::failure_headline(job.kind, None, &message);
+        planned.effects.extend(pull_comment(&job, comment));
     }
-    add_stop_run(&job, &mut owed);
-    close(&mut job, owed)
+    add_stop_run(&job, &mut planned);
+    finish(&mut job, planned)
 }
 
-/// An end that time will mend: the run has failed, and what it was to do is taken up again at
-/// `until`. The issue is left as the run found it, nothing is counted against it, and its people are
-/// told once.
+/// Ends a job that reached the usage limit of its model provider. Its work is dispatched again at
+/// `until`. The marker of the issue is restored, no failure is counted, and one comment is posted.
 pub(super) fn pause(job: Job, reason: &str, until: Timestamp, now: Timestamp) -> Transition {
     let state = JobState::Failed {
         code: Some(FailureCode::ProviderLimit),
         reason: comments::paused_failure_reason(reason, until),
     };
-    let (mut job, mut owed) = ended(job, state, now);
+    let (mut job, mut planned) = end(job, state, now);
     job.resumes_at = Some(until);
-    owed.dedup = DedupUpdate::Clear;
-    let told = comments::paused(job.kind, until);
+    planned.dedup = DedupUpdate::Clear;
+    let comment = comments::paused(job.kind, until);
     match job.kind.phase() {
-        Some(_) => owed.effects.extend([
+        Some(_) => planned.effects.extend([
             Effect::SetMarker {
                 issue: job.issue.clone(),
                 stage: job.trigger_stage.unwrap_or(Stage::Triggered),
             },
             Effect::TicketComment {
                 issue: job.issue.clone(),
-                body: told,
+                body: comment,
             },
         ]),
-        None => owed.effects.extend(pull_comment(&job, told)),
+        None => planned.effects.extend(pull_comment(&job, comment)),
     }
-    close(&mut job, owed)
+    finish(&mut job, planned)
 }
 
-fn ended(mut job: Job, state: JobState, now: Timestamp) -> (Job, PlannedEffects) {
+/// Sets the terminal state.
+fn end(mut job: Job, state: JobState, now: Timestamp) -> (Job, PlannedEffects) {
     job.state = state;
     job.finished_at = Some(now);
     (job, PlannedEffects::default())
 }
 
-/// What every end has in common. Work on an open pull request moves no ticket and is told to the
-/// chat only when it failed; a shadow run is told to nobody.
-fn close(job: &mut Job, mut owed: PlannedEffects) -> Transition {
-    let ticket_run = job.kind.phase().is_some();
-    if !ticket_run {
-        owed.dedup = DedupUpdate::Keep;
-        owed.breaker = BreakerUpdate::Keep;
+/// Adds the effects that all ends have in common. Runs on an open pull request change no ticket and
+/// are only reported to chat if they failed. Of a shadow run, only the effects that end the run
+/// remain.
+fn finish(job: &mut Job, mut planned: PlannedEffects) -> Transition {
+    let is_ticket_run = job.kind.phase().is_some();
+    if !is_ticket_run {
+        planned.dedup = DedupUpdate::Keep;
+        planned.breaker = BreakerUpdate::Keep;
     }
-    if ticket_run || job.state != JobState::Completed {
-        owed.effects.push(Effect::Chat {
+    if is_ticket_run || job.state != JobState::Completed {
+        planned.effects.push(Effect::Chat {
             message: comments::chat_ended(job),
         });
     }
-    // A machine or container is ours to take down; a CI run ends by itself.
-    add_destroy_machine(job, &mut owed);
+    // The service destroys machines and containers. CI runs end on their own.
+    add_destroy_machine(job, &mut planned);
     if job.shadow {
-        owed.effects.retain(|effect| {
+        planned.effects.retain(|effect| {
             matches!(
                 effect,
                 Effect::StopRun { .. } | Effect::DestroyMachine { .. }
             )
         });
-        owed.dedup = DedupUpdate::Keep;
-        owed.breaker = BreakerUpdate::Keep;
-        owed.plan = PlanUpdate::Keep;
+        planned.dedup = DedupUpdate::Keep;
+        planned.breaker = BreakerUpdate::Keep;
+        planned.plan = PlanUpdate::Keep;
     }
     Transition {
         job: job.clone(),
-        planned: owed,
+        planned,
     }
 }
 
-/// A run that is at work is asked to end; a machine ends with what is in it. A CI run that was
-/// dispatched may be there although nobody has seen it.
-pub(super) fn add_stop_run(job: &Job, owed: &mut PlannedEffects) {
-    let may_be_there = job.runner == RunnerKind::Ci && job.dispatched_at.is_some();
-    if job.run.is_some() || may_be_there {
-        owed.effects.push(Effect::StopRun {
+/// Adds the effect that stops a run. A CI run that was dispatched may exist although it was not
+/// found yet.
+pub(super) fn add_stop_run(job: &Job, planned: &mut PlannedEffects) {
+    let may_exist = job.runner == RunnerKind::Ci && job.dispatched_at.is_some();
+    if job.run.is_some() || may_exist {
+        planned.effects.push(Effect::StopRun {
             job: job.id.clone(),
             repo: job.repo.clone(),
             run: job.run.clone(),
@@ -370,14 +393,16 @@ pub(super) fn add_stop_run(job: &Job, owed: &mut PlannedEffects) {
     }
 }
 
-/// After what the ticket is owed before, the machine's log above all.
-pub(super) fn add_destroy_machine(job: &Job, owed: &mut PlannedEffects) {
+/// Adds the effect that destroys the machine of a run. It is performed after the ticket's earlier
+/// effects, because the log excerpt is read from the machine.
+pub(super) fn add_destroy_machine(job: &Job, planned: &mut PlannedEffects) {
     let machine = job.run.as_ref().and_then(RunHandle::machine);
-    let owes_to_ticket = job.kind.phase().is_some() && !job.shadow;
-    owed.effects
+    let has_ticket_effects = job.kind.phase().is_some() && !job.shadow;
+    planned
+        .effects
         .extend(machine.map(|machine| Effect::DestroyMachine {
             machine,
             job: Some(job.id.clone()),
-            issue: owes_to_ticket.then(|| job.issue.clone()),
+            issue: has_ticket_effects.then(|| job.issue.clone()),
         }));
 }

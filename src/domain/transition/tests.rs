@@ -7,6 +7,7 @@ use crate::effect::LogLabel;
 use crate::ids::{IssueId, IssueKey, JobId, Repo, TeamKey};
 use crate::issue::{IssueRef, System};
 use crate::job::JobKind;
+use crate::report::{FailureCode, RunOutcome};
 use crate::report::{RunComment, RunPhase};
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -79,36 +80,36 @@ fn report(outcome: RunOutcome) -> ResultReport {
     }
 }
 
-fn markers(owed: &PlannedEffects) -> Vec<Stage> {
+fn markers(planned: &PlannedEffects) -> Vec<Stage> {
     let stage = |effect: &Effect| match effect {
         Effect::SetMarker { stage, .. } => Some(*stage),
         _ => None,
     };
-    owed.effects.iter().filter_map(stage).collect()
+    planned.effects.iter().filter_map(stage).collect()
 }
 
-fn labels(owed: &PlannedEffects) -> Vec<LogLabel> {
+fn labels(planned: &PlannedEffects) -> Vec<LogLabel> {
     let label = |effect: &Effect| match effect {
         Effect::LogExcerpt { label, .. } => Some(*label),
         _ => None,
     };
-    owed.effects.iter().filter_map(label).collect()
+    planned.effects.iter().filter_map(label).collect()
 }
 
-/// What happened, of a comment about a failure.
-fn happened(body: &str) -> String {
-    let (happened, _) = body
+/// Returns the headline of a failure comment.
+fn headline(body: &str) -> String {
+    let (headline, _) = body
         .split_once("\n\n**What to do:** ")
         .unwrap_or((body, ""));
-    happened.to_owned()
+    headline.to_owned()
 }
 
-fn ticket_says(owed: &PlannedEffects) -> Vec<String> {
+fn ticket_comments(planned: &PlannedEffects) -> Vec<String> {
     let body = |effect: &Effect| match effect {
-        Effect::TicketComment { body, .. } => Some(happened(body)),
+        Effect::TicketComment { body, .. } => Some(headline(body)),
         _ => None,
     };
-    owed.effects.iter().filter_map(body).collect()
+    planned.effects.iter().filter_map(body).collect()
 }
 
 fn running(kind: JobKind) -> Job {
@@ -116,7 +117,7 @@ fn running(kind: JobKind) -> Job {
 }
 
 #[test]
-fn a_started_run_shows_on_the_ticket_and_in_the_chat() {
+fn a_started_run_sets_the_marker_and_notifies_chat() {
     for (kind, stage) in [
         (JobKind::Planning, Stage::Planning),
         (JobKind::Implementation, Stage::Implementing),
@@ -140,7 +141,7 @@ fn a_started_run_shows_on_the_ticket_and_in_the_chat() {
 }
 
 #[test]
-fn each_end_leaves_the_ticket_as_the_lifecycle_says() {
+fn each_end_sets_marker_comments_and_dedup() {
     let failure = || JobEvent::ResultReported {
         report: report(RunOutcome::Failure),
     };
@@ -240,65 +241,76 @@ fn each_end_leaves_the_ticket_as_the_lifecycle_says() {
             DedupUpdate::Keep,
         ),
     ];
-    for (kind, event, status, stages, said, dedup) in rows {
+    for (kind, event, status, stages, comments, dedup) in rows {
         let late = NOW + Duration::from_secs(2 * 60 * 60);
         let next = apply_event(&running(kind), event.clone(), late).unwrap();
         assert_eq!(next.job.state.status(), status, "{kind:?} {event:?}");
         assert_eq!(next.job.finished_at, Some(late));
         assert_eq!(markers(&next.planned), stages, "{kind:?} {event:?}");
-        assert_eq!(ticket_says(&next.planned), said, "{kind:?} {event:?}");
+        assert_eq!(
+            ticket_comments(&next.planned),
+            comments,
+            "{kind:?} {event:?}"
+        );
         assert_eq!(next.planned.dedup, dedup, "{kind:?} {event:?}");
     }
 }
 
 #[test]
-fn failed_work_on_a_pull_request_is_told_there() {
-    let said = |owed: &PlannedEffects| {
+fn reports_failed_work_on_the_pull_request() {
+    let pull_comments = |planned: &PlannedEffects| {
         let comment = |effect: &Effect| match effect {
-            Effect::PullComment { number, body, .. } => Some((*number, happened(body))),
+            Effect::PullComment { number, body, .. } => Some((*number, headline(body))),
             _ => None,
         };
-        owed.effects.iter().filter_map(comment).collect::<Vec<_>>()
+        planned
+            .effects
+            .iter()
+            .filter_map(comment)
+            .collect::<Vec<_>>()
     };
-    let ends = |event: JobEvent| {
-        let mut works = running(JobKind::GapFill);
-        works.pull = PullRequestRef::from_url("https://host/acme/shop/pull/4");
-        apply_event(&works, event, NOW + Duration::from_secs(2 * 60 * 60)).unwrap()
+    let end = |event: JobEvent| {
+        let mut job = running(JobKind::GapFill);
+        job.pull = PullRequestRef::from_url("https://host/acme/shop/pull/4");
+        apply_event(&job, event, NOW + Duration::from_secs(2 * 60 * 60)).unwrap()
     };
     let reported = |outcome| JobEvent::ResultReported {
         report: report(outcome),
     };
-    let failed = ends(reported(RunOutcome::Failure));
+    let failed = end(reported(RunOutcome::Failure));
     assert_eq!(
-        said(&failed.planned),
+        pull_comments(&failed.planned),
         [(4, "Gap fill failed: it broke".to_owned())]
     );
     assert_eq!(
         failed.job.pull.map(|pull| pull.number),
         Some(4),
-        "a run has no say in which pull request it works on"
+        "a run cannot change the pull request that it works on"
     );
     let budget = "Gap fill failed: the run exceeded its time budget of 90 minutes";
     assert_eq!(
-        said(&ends(JobEvent::Tick).planned),
+        pull_comments(&end(JobEvent::Tick).planned),
         [(4, budget.to_owned())]
     );
-    assert_eq!(said(&ends(reported(RunOutcome::Success)).planned), []);
+    assert_eq!(
+        pull_comments(&end(reported(RunOutcome::Success)).planned),
+        []
+    );
     let ticket = apply_event(
         &running(JobKind::Implementation),
         reported(RunOutcome::Failure),
         NOW,
     );
-    assert_eq!(said(&ticket.unwrap().planned), []);
+    assert_eq!(pull_comments(&ticket.unwrap().planned), []);
 }
 
 #[test]
-fn what_the_run_says_is_posted_in_order_after_the_marker() {
-    let said = ["first", "second"]
+fn posts_run_comments_in_order_after_the_marker() {
+    let comments = ["first", "second"]
         .map(|body| RunComment { body: body.into() })
         .to_vec();
     let report = ResultReport {
-        comments: said,
+        comments,
         ..report(RunOutcome::Success)
     };
     let next = apply_event(
@@ -314,18 +326,18 @@ fn what_the_run_says_is_posted_in_order_after_the_marker() {
             ..
         }
     ));
-    assert_eq!(ticket_says(&next.planned), ["first", "second"]);
+    assert_eq!(ticket_comments(&next.planned), ["first", "second"]);
     assert_eq!(next.planned.plan, PlanUpdate::Replace);
 }
 
 #[test]
-fn what_a_run_says_is_harmless_and_no_flood() {
-    let mut said = vec![RunComment { body: " ".into() }];
-    said.extend((0..40).map(|_| RunComment {
+fn sanitizes_and_limits_run_comments() {
+    let mut comments = vec![RunComment { body: " ".into() }];
+    comments.extend((0..40).map(|_| RunComment {
         body: "@everyone".into(),
     }));
     let report = ResultReport {
-        comments: said,
+        comments,
         ..report(RunOutcome::Failure)
     };
     let next = apply_event(
@@ -334,34 +346,38 @@ fn what_a_run_says_is_harmless_and_no_flood() {
         NOW,
     )
     .unwrap();
-    let says = ticket_says(&next.planned);
-    assert_eq!(says.len(), limits::MAX_RUN_COMMENTS + 1, "and the failure");
-    assert!(says.iter().all(|said| !said.contains("@everyone")));
+    let posted = ticket_comments(&next.planned);
+    assert_eq!(
+        posted.len(),
+        limits::MAX_RUN_COMMENTS + 1,
+        "and the failure"
+    );
+    assert!(posted.iter().all(|body| !body.contains("@everyone")));
     assert_eq!(
         next.planned.plan,
         PlanUpdate::Keep,
-        "what failed is no plan"
+        "a failed run leaves no plan"
     );
 }
 
 #[test]
-fn an_end_without_report_is_judged_after_the_grace_by_conclusion_and_pull_request() {
+fn judges_an_unreported_end_after_the_grace() {
     let ended = |conclusion: &str, pull: Option<PullRequestRef>| JobEvent::RunEnded {
         run: ci_run(),
         conclusion: conclusion.into(),
         pull: pull.map(|pull| (pull, DraftState::Ready)),
     };
-    let noted = apply_event(
+    let recorded = apply_event(
         &running(JobKind::Implementation),
         ended("success", None),
         NOW,
     )
     .unwrap();
-    assert_eq!(noted.job.state, JobState::Running);
-    assert!(noted.planned.effects.is_empty());
+    assert_eq!(recorded.job.state, JobState::Running);
+    assert!(recorded.planned.effects.is_empty());
     assert_eq!(
         apply_event(
-            &noted.job,
+            &recorded.job,
             ended("success", None),
             NOW + Duration::from_secs(119)
         ),
@@ -370,9 +386,9 @@ fn an_end_without_report_is_judged_after_the_grace_by_conclusion_and_pull_reques
 
     let later = NOW + limits::REPORT_GRACE;
     let pull = PullRequestRef::from_url("https://host/acme/shop/pull/7");
-    let found = apply_event(&noted.job, ended("success", pull), later).unwrap();
+    let found = apply_event(&recorded.job, ended("success", pull), later).unwrap();
     assert_eq!(found.job.state, JobState::Completed);
-    let none = apply_event(&noted.job, ended("success", None), later).unwrap();
+    let none = apply_event(&recorded.job, ended("success", None), later).unwrap();
     assert_eq!(none.job.state.status(), "failed");
     assert_eq!(labels(&none.planned), [LogLabel::PrNotFound]);
     for (conclusion, status) in [
@@ -380,30 +396,30 @@ fn an_end_without_report_is_judged_after_the_grace_by_conclusion_and_pull_reques
         ("cancelled", "failed"),
         ("startup_failure", "failed"),
     ] {
-        let next = apply_event(&noted.job, ended(conclusion, None), later).unwrap();
+        let next = apply_event(&recorded.job, ended(conclusion, None), later).unwrap();
         assert_eq!(next.job.state.status(), status, "{conclusion}");
     }
 }
 
 #[test]
-fn without_callbacks_the_end_is_judged_at_once() {
-    let mut silent = running(JobKind::Implementation);
-    silent.has_callbacks = false;
+fn judges_the_end_at_once_without_callbacks() {
+    let mut job = running(JobKind::Implementation);
+    job.has_callbacks = false;
     let event = JobEvent::RunEnded {
         run: ci_run(),
         conclusion: "success".into(),
         pull: None,
     };
     assert_eq!(
-        apply_event(&silent, event, NOW).unwrap().job.state.status(),
+        apply_event(&job, event, NOW).unwrap().job.state.status(),
         "failed"
     );
 }
 
 #[test]
-fn a_draft_without_a_report_was_not_approved() {
-    let mut silent = running(JobKind::Implementation);
-    silent.has_callbacks = false;
+fn an_unreported_draft_failed_its_review() {
+    let mut job = running(JobKind::Implementation);
+    job.has_callbacks = false;
     let pull = PullRequestRef::from_url("https://host/acme/shop/pull/7");
     for (conclusion, draft, status) in [
         ("success", DraftState::Draft, "review_failed"),
@@ -415,18 +431,18 @@ fn a_draft_without_a_report_was_not_approved() {
             pull: pull.clone().zip(Some(draft)),
             run: ci_run(),
         };
-        let next = apply_event(&silent, event, NOW).unwrap();
+        let next = apply_event(&job, event, NOW).unwrap();
         assert_eq!(next.job.state.status(), status, "{conclusion} {draft:?}");
-        let says = ticket_says(&next.planned);
-        let told = says.iter().any(|said| said.contains("stays a draft"));
-        assert_eq!(told, status == "review_failed", "{says:?}");
+        let posted = ticket_comments(&next.planned);
+        let has_draft_comment = posted.iter().any(|body| body.contains("stays a draft"));
+        assert_eq!(has_draft_comment, status == "review_failed", "{posted:?}");
     }
 }
 
 #[test]
-fn a_run_that_met_the_providers_limit_leaves_its_issue_as_it_found_it() {
+fn restores_the_issue_after_a_provider_limit() {
     let until = NOW + Duration::from_secs(3600);
-    let met = |retry_at| JobEvent::ResultReported {
+    let limit_reached = |retry_at| JobEvent::ResultReported {
         report: ResultReport {
             failure_code: Some(FailureCode::ProviderLimit),
             retry_at,
@@ -447,25 +463,26 @@ fn a_run_that_met_the_providers_limit_leaves_its_issue_as_it_found_it() {
             Stage::PlanComplete,
         ),
     ];
-    for (kind, asked_at, back) in rows {
+    for (kind, trigger_stage, restored) in rows {
         let job = Job {
-            trigger_stage: asked_at,
+            trigger_stage,
             ..running(kind)
         };
-        let Transition { job, planned: owed } = apply_event(&job, met(Some(until)), NOW).unwrap();
+        let Transition { job, planned } =
+            apply_event(&job, limit_reached(Some(until)), NOW).unwrap();
         assert_eq!(
             (job.state.status(), job.resumes_at),
             ("failed", Some(until))
         );
-        assert_eq!(markers(&owed), [back]);
+        assert_eq!(markers(&planned), [restored]);
         assert_eq!(
-            (owed.breaker, owed.dedup),
+            (planned.breaker, planned.dedup),
             (BreakerUpdate::Keep, DedupUpdate::Clear)
         );
-        assert_eq!(ticket_says(&owed).len(), 1, "{owed:?}");
-        assert!(labels(&owed).is_empty(), "its log says no more");
+        assert_eq!(ticket_comments(&planned).len(), 1, "{planned:?}");
+        assert!(labels(&planned).is_empty(), "no log excerpt is posted");
     }
-    // A session's ticket hears it once as well, and its machine goes.
+    // A session also comments once, and its machine is destroyed.
     let machine = Job {
         run: Some(RunHandle::Machine {
             id: "m1".into(),
@@ -473,46 +490,50 @@ fn a_run_that_met_the_providers_limit_leaves_its_issue_as_it_found_it() {
         }),
         ..job(JobKind::Implementation, RunnerKind::Vm, JobState::Running)
     };
-    let next = apply_event(&machine, met(Some(until)), NOW).unwrap();
-    assert_eq!(ticket_says(&next.planned).len(), 1);
-    let is_taken_down = |effect: &Effect| matches!(effect, Effect::DestroyMachine { .. });
-    assert!(next.planned.effects.iter().any(is_taken_down));
-    // Without a time it is a failure like any other, and nobody's fault.
-    let next = apply_event(&running(JobKind::Implementation), met(None), NOW).unwrap();
+    let next = apply_event(&machine, limit_reached(Some(until)), NOW).unwrap();
+    assert_eq!(ticket_comments(&next.planned).len(), 1);
+    let is_destroyed = |effect: &Effect| matches!(effect, Effect::DestroyMachine { .. });
+    assert!(next.planned.effects.iter().any(is_destroyed));
+    // Without a retry time it is a plain failure that does not count.
+    let next = apply_event(&running(JobKind::Implementation), limit_reached(None), NOW).unwrap();
     assert_eq!(next.job.resumes_at, None);
     assert_eq!(markers(&next.planned), [Stage::ImplementationFailed]);
     assert_eq!(next.planned.breaker, BreakerUpdate::Keep);
-    // On a pull request it is told there.
+    // For a pull request, the comment is posted there.
     let pull = PullRequestRef::from_url("https://host/acme/shop/pull/7");
     let follow_up = Job {
         pull,
         ..running(JobKind::FollowUp)
     };
-    let next = apply_event(&follow_up, met(Some(until)), NOW).unwrap();
-    let told = |effect: &Effect| match effect {
+    let next = apply_event(&follow_up, limit_reached(Some(until)), NOW).unwrap();
+    let is_pause_comment = |effect: &Effect| match effect {
         Effect::PullComment { body, .. } => body.starts_with("Follow-up paused"),
         _ => false,
     };
-    assert!(next.planned.effects.iter().any(told), "{:?}", next.planned);
+    assert!(
+        next.planned.effects.iter().any(is_pause_comment),
+        "{:?}",
+        next.planned
+    );
 }
 
 #[test]
-fn passing_causes_and_cancelled_runs_do_not_count_against_the_breaker() {
-    let refused = |cause| JobEvent::StartRejected {
-        kind: cause,
+fn transient_failures_and_cancellations_do_not_count_against_the_breaker() {
+    let rejected = |kind| JobEvent::StartRejected {
+        kind,
         status: Some(422),
         reason: "no".into(),
     };
     let fresh = job(JobKind::Implementation, RunnerKind::Ci, JobState::Reserved);
     assert_eq!(
-        apply_event(&fresh, refused(FailureKind::Permanent), NOW)
+        apply_event(&fresh, rejected(FailureKind::Permanent), NOW)
             .unwrap()
             .planned
             .breaker,
         BreakerUpdate::CountFailure
     );
     assert_eq!(
-        apply_event(&fresh, refused(FailureKind::Transient), NOW)
+        apply_event(&fresh, rejected(FailureKind::Transient), NOW)
             .unwrap()
             .planned
             .breaker,
@@ -542,12 +563,12 @@ fn passing_causes_and_cancelled_runs_do_not_count_against_the_breaker() {
     assert_eq!(
         markers(&destroyed.planned),
         [Stage::Triggered],
-        "the in-progress marker goes, the trigger stays"
+        "the marker returns to the trigger"
     );
 }
 
 #[test]
-fn a_run_found_after_the_end_is_owed_its_end_once() {
+fn stops_a_run_found_after_the_end_once() {
     let mut gone = job(
         JobKind::Implementation,
         RunnerKind::Ci,
@@ -573,7 +594,7 @@ fn a_run_found_after_the_end_is_owed_its_end_once() {
 }
 
 #[test]
-fn a_shadow_run_owes_nothing_but_its_own_end() {
+fn a_shadow_run_only_ends_its_own_run() {
     let mut shadow = job(JobKind::Implementation, RunnerKind::Vm, JobState::Running);
     shadow.shadow = true;
     shadow.run = Some(RunHandle::Machine {
@@ -599,19 +620,22 @@ fn a_shadow_run_owes_nothing_but_its_own_end() {
 }
 
 #[test]
-fn a_session_tells_its_ticket_and_its_log_is_read_before_its_machine_goes() {
-    let begun = job(JobKind::Implementation, RunnerKind::Vm, JobState::Reserved);
+fn a_session_comments_and_its_log_is_read_before_its_machine_is_destroyed() {
+    let reserved = job(JobKind::Implementation, RunnerKind::Vm, JobState::Reserved);
     let run = RunHandle::Machine {
         id: "m1".into(),
         log_url: Some("https://log".into()),
     };
     let started = JobEvent::Started { run: Some(run) };
-    let next = apply_event(&begun, started, NOW).unwrap();
-    let said = ticket_says(&next.planned);
-    assert!(said[0].starts_with("Session machine created. "), "{said:?}");
-    assert!(said[0].ends_with("[log](https://log)"), "{said:?}");
+    let next = apply_event(&reserved, started, NOW).unwrap();
+    let posted = ticket_comments(&next.planned);
+    assert!(
+        posted[0].starts_with("Session machine created. "),
+        "{posted:?}"
+    );
+    assert!(posted[0].ends_with("[log](https://log)"), "{posted:?}");
 
-    let hour = Duration::from_secs(u64::from(begun.timeout_minutes) * 60);
+    let hour = Duration::from_secs(u64::from(reserved.timeout_minutes) * 60);
     let later = NOW + hour;
     let next = apply_event(&next.job, JobEvent::Tick, later).unwrap();
     let order: Vec<&str> = next.planned.effects.iter().map(Effect::name).collect();
@@ -627,42 +651,42 @@ fn a_session_tells_its_ticket_and_its_log_is_read_before_its_machine_goes() {
             "destroy machine",
         ]
     );
-    let lanes: Vec<String> = next.planned.effects.iter().map(Effect::queue_key).collect();
-    assert_eq!(lanes[3], lanes[6], "one waits for the other");
-    assert_ne!(lanes[3], lanes[4], "it is stopped at once");
+    let queue_keys: Vec<String> = next.planned.effects.iter().map(Effect::queue_key).collect();
+    assert_eq!(queue_keys[3], queue_keys[6], "one waits for the other");
+    assert_ne!(queue_keys[3], queue_keys[4], "the run is stopped at once");
     assert_ne!(
-        lanes[3], lanes[2],
+        queue_keys[3], queue_keys[2],
         "the ticket's next run waits for neither"
     );
 
     let gone = apply_event(&next.job, JobEvent::MachineDestroyed, later).unwrap();
-    let said = ticket_says(&gone.planned);
-    assert_eq!(said.len(), 1);
-    assert!(said[0].starts_with("Session machine cleaned up. Duration: "));
+    let posted = ticket_comments(&gone.planned);
+    assert_eq!(posted.len(), 1);
+    assert!(posted[0].starts_with("Session machine cleaned up. Duration: "));
     let again = apply_event(&gone.job, JobEvent::MachineDestroyed, later);
     assert_eq!(again, Err(EventRejection::NoChange));
 }
 
 #[test]
-fn a_failure_that_the_session_told_is_not_told_again() {
-    for (failure_told, count) in [(false, 2), (true, 1)] {
+fn does_not_repeat_a_failure_reported_by_the_session() {
+    for (failure_reported, count) in [(false, 2), (true, 1)] {
         let mut job = job(
             JobKind::Implementation,
             RunnerKind::Local,
             JobState::Running,
         );
         job.run = Some(RunHandle::Container { id: "c1".into() });
-        job.failure_reported = failure_told;
+        job.failure_reported = failure_reported;
         let event = JobEvent::ResultReported {
             report: report(RunOutcome::Failure),
         };
         let next = apply_event(&job, event, NOW).unwrap();
-        assert_eq!(ticket_says(&next.planned).len(), count);
+        assert_eq!(ticket_comments(&next.planned).len(), count);
     }
 }
 
 #[test]
-fn a_run_that_says_its_time_was_used_up_has_timed_out() {
+fn a_reported_timeout_times_out_the_job() {
     for (runner, reason, label) in [
         (
             RunnerKind::Ci,
@@ -687,29 +711,34 @@ fn a_run_that_says_its_time_was_used_up_has_timed_out() {
                 ..report(RunOutcome::Failure)
             },
         };
-        let work = job(JobKind::Implementation, runner, JobState::Running);
-        let next = apply_event(&work, event, NOW).unwrap();
+        let job = job(JobKind::Implementation, runner, JobState::Running);
+        let next = apply_event(&job, event, NOW).unwrap();
         assert_eq!(next.job.state, JobState::TimedOut { reason });
         assert_eq!(labels(&next.planned), [label]);
-        let says = ticket_says(&next.planned);
+        let posted = ticket_comments(&next.planned);
         assert!(
-            says.last().unwrap().ends_with("time budget of 90 minutes"),
-            "{says:?}"
+            posted
+                .last()
+                .unwrap()
+                .ends_with("time budget of 90 minutes"),
+            "{posted:?}"
         );
         assert_eq!(
-            says.iter().any(|said| said.contains("Session timed out: ")),
+            posted
+                .iter()
+                .any(|body| body.contains("Session timed out: ")),
             runner != RunnerKind::Ci
         );
-        let stopped = |effect: &Effect| matches!(effect, Effect::StopRun { .. });
+        let is_stop = |effect: &Effect| matches!(effect, Effect::StopRun { .. });
         assert!(
-            !next.planned.effects.iter().any(stopped),
-            "it ends by itself"
+            !next.planned.effects.iter().any(is_stop),
+            "the run ends on its own"
         );
     }
 }
 
 #[test]
-fn a_run_that_its_host_cut_off_has_timed_out() {
+fn a_run_stopped_by_its_host_at_the_limit_has_timed_out() {
     const MINUTE: Duration = Duration::from_secs(60);
     let reported = JobEvent::ResultReported {
         report: ResultReport {
@@ -725,19 +754,19 @@ fn a_run_that_its_host_cut_off_has_timed_out() {
     };
     for (minutes, status) in [(30, "failed"), (87, "failed"), (89, "timed_out")] {
         for (event, callbacks) in [(&reported, true), (&ended, false)] {
-            let work = Job {
+            let job = Job {
                 started_at: Some(NOW - MINUTE * minutes),
                 has_callbacks: callbacks,
                 ..running(JobKind::Implementation)
             };
-            let next = apply_event(&work, event.clone(), NOW).unwrap();
+            let next = apply_event(&job, event.clone(), NOW).unwrap();
             assert_eq!(next.job.state.status(), status, "{minutes} {event:?}");
         }
     }
 }
 
 #[test]
-fn a_plan_is_done_whatever_its_report_leaves_open() {
+fn a_plan_ignores_unresolved_findings() {
     let unresolved = vec!["a question".to_owned()];
     let open = |outcome, failure_code| JobEvent::ResultReported {
         report: ResultReport {
@@ -821,7 +850,7 @@ fn any_event() -> impl Strategy<Value = JobEvent> {
         url: "u".into(),
     };
     let pull = PullRequestRef::from_url("https://host/acme/shop/pull/8");
-    const WORDS: [&str; 6] = [
+    const CONCLUSIONS: [&str; 6] = [
         "success",
         "failure",
         "cancelled",
@@ -864,21 +893,24 @@ fn any_event() -> impl Strategy<Value = JobEvent> {
                 } else {
                     RunOutcome::Failure
                 };
-                let mut said = report(outcome);
-                said.pr_url = said.pr_url.filter(|_| opened);
-                said.failure_code = failure_code;
-                said.unresolved = if blocked { vec!["b".into()] } else { vec![] };
-                JobEvent::ResultReported { report: said }
+                let mut report = report(outcome);
+                report.pr_url = report.pr_url.filter(|_| opened);
+                report.failure_code = failure_code;
+                report.unresolved = if blocked { vec!["b".into()] } else { vec![] };
+                JobEvent::ResultReported { report }
             }),
-        (prop::sample::select(&WORDS[..]), any::<bool>(), any_draft()).prop_map(
-            move |(word, opened, draft)| {
+        (
+            prop::sample::select(&CONCLUSIONS[..]),
+            any::<bool>(),
+            any_draft()
+        )
+            .prop_map(move |(conclusion, opened, draft)| {
                 JobEvent::RunEnded {
                     run: ci_run(),
-                    conclusion: word.into(),
+                    conclusion: conclusion.into(),
                     pull: pull.clone().filter(|_| opened).zip(Some(draft)),
                 }
-            }
-        ),
+            }),
         Just(JobEvent::RunMissing),
         Just(JobEvent::MachineDestroyed),
         Just(JobEvent::Tick),
@@ -903,21 +935,21 @@ fn rank(state: &JobState) -> u8 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3_000))]
 
-    /// One step, from every state by every event.
+    /// Applies any event in any state.
     #[test]
-    fn one_step_keeps_the_rules(job in any_job(), event in any_event(), seconds in 0u64..10_000) {
+    fn one_event_keeps_the_invariants(job in any_job(), event in any_event(), seconds in 0u64..10_000) {
         let now = NOW + Duration::from_secs(seconds);
         let Ok(next) = apply_event(&job, event.clone(), now) else { return Ok(()) };
-        prop_assert!(rank(&next.job.state) >= rank(&job.state), "a job never goes back");
+        prop_assert!(rank(&next.job.state) >= rank(&job.state), "a job never returns to an earlier state");
         if event == JobEvent::MachineDestroyed {
-            prop_assert_eq!(&next.job.state, &job.state, "it says nothing about the run");
+            prop_assert_eq!(&next.job.state, &job.state, "the state of the run does not change");
             prop_assert!(next.planned.effects.len() <= 1);
             return Ok(());
         }
         if !job.is_active() {
             prop_assert_eq!(&next.job.state, &job.state, "a terminal state never changes");
-            let only_its_end = next.planned.effects.iter().all(|effect| matches!(effect, Effect::StopRun { .. } | Effect::DestroyMachine { .. }));
-            prop_assert!(only_its_end);
+            let only_stops = next.planned.effects.iter().all(|effect| matches!(effect, Effect::StopRun { .. } | Effect::DestroyMachine { .. }));
+            prop_assert!(only_stops);
         }
         prop_assert_eq!(next.job.finished_at.is_some(), job.finished_at.is_some() || (job.is_active() && !next.job.is_active()));
         prop_assert!(markers(&next.planned).len() <= 1);
@@ -927,13 +959,13 @@ proptest! {
         }
         let failed = matches!(next.job.state, JobState::Failed { .. } | JobState::TimedOut { .. });
         if job.is_active() && failed && job.kind.phase().is_some() && !job.shadow {
-            prop_assert_eq!(next.planned.dedup, DedupUpdate::Clear, "a failed run frees its issue");
+            prop_assert_eq!(next.planned.dedup, DedupUpdate::Clear, "a failed run clears the dedup entry");
         }
     }
 
-    /// A life: whatever comes in whatever order, a job ends at most once.
+    /// Applies any events in any order.
     #[test]
-    fn a_life_ends_once(job in any_job(), events in prop::collection::vec((any_event(), 0u64..4_000), 1..30)) {
+    fn a_job_ends_at_most_once(job in any_job(), events in prop::collection::vec((any_event(), 0u64..4_000), 1..30)) {
         let mut job = job;
         let mut now = NOW;
         let mut ends = u32::from(!job.is_active());

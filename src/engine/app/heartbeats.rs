@@ -1,4 +1,4 @@
-//! That the engine is alive: what it did last, and when each of its tasks will be heard from again.
+//! Heartbeats of the engine's tasks, and counters of its polls and sweeps.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,24 +10,27 @@ use tokio::time::Instant;
 
 use domain::time::Timestamp;
 
-/// What the engine did last, and whoever waits for the next of it.
+/// Liveness of the engine: completed polls and sweeps, and the heartbeat deadline of each task.
 #[derive(Default)]
 pub struct Heartbeats {
     polls: watch::Sender<Heartbeat>,
     last_sweep_at: watch::Sender<Option<Timestamp>>,
-    /// By when each task will be heard from again, by its own word.
-    promises: Mutex<BTreeMap<&'static str, Instant>>,
+    /// Deadline of the next heartbeat, by task.
+    deadlines: Mutex<BTreeMap<&'static str, Instant>>,
 }
 
-/// How many polls there were, and when the last of them ended.
+/// Number of polls since the process started, and the end of the last one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Heartbeat {
+    /// Number of completed polls since the process started.
     pub polls: u64,
+    /// End of the last poll; `None` before the first.
     pub last_poll_at: Option<Timestamp>,
 }
 
 impl Heartbeats {
+    /// Records the end of a poll and notifies subscribers.
     pub fn record_poll(&self, at: Timestamp) {
         self.polls.send_modify(|beat| {
             beat.polls += 1;
@@ -35,46 +38,52 @@ impl Heartbeats {
         });
     }
 
+    /// Number of completed polls since the process started.
     pub fn polls(&self) -> u64 {
         self.polls.borrow().polls
     }
 
+    /// End of the last poll; `None` before the first.
     pub fn last_poll_at(&self) -> Option<Timestamp> {
         self.polls.borrow().last_poll_at
     }
 
-    /// The polls that end from now on.
+    /// Subscribes to the polls that end from now on.
     pub fn subscribe_polls(&self) -> watch::Receiver<Heartbeat> {
         self.polls.subscribe()
     }
 
-    /// The reaper has looked at every machine.
+    /// Records the end of a reaper sweep over all machines.
     pub fn record_sweep(&self, at: Timestamp) {
         self.last_sweep_at.send_replace(Some(at));
     }
 
+    /// End of the last reaper sweep; `None` before the first.
     pub fn last_sweep_at(&self) -> Option<Timestamp> {
         *self.last_sweep_at.borrow()
     }
 
-    /// A task says when it will be heard from again at the latest: before it works and before it rests.
+    /// Records a heartbeat of a task, and the time within which the next one is due. Tasks call
+    /// this before they work and before they wait.
     pub fn expect_within(&self, task: &'static str, within: Duration) {
-        self.promises().insert(task, Instant::now() + within);
+        self.deadlines().insert(task, Instant::now() + within);
     }
 
-    /// A task has ended as it should and will not be heard from again.
+    /// Removes a task that ended normally; no heartbeat is expected from it any more.
     pub fn retire(&self, task: &'static str) {
-        self.promises().remove(task);
+        self.deadlines().remove(task);
     }
 
-    /// A task that has not kept its word: it is stuck.
+    /// Name of a task whose heartbeat is overdue, which means that the task is stuck.
     pub fn overdue(&self, now: Instant) -> Option<&'static str> {
-        let promises = self.promises();
-        let mut broken = promises.iter().filter(|(_, due)| **due < now);
-        broken.next().map(|(task, _)| *task)
+        let deadlines = self.deadlines();
+        let mut overdue = deadlines.iter().filter(|(_, due)| **due < now);
+        overdue.next().map(|(task, _)| *task)
     }
 
-    fn promises(&self) -> MutexGuard<'_, BTreeMap<&'static str, Instant>> {
-        self.promises.lock().unwrap_or_else(PoisonError::into_inner)
+    fn deadlines(&self) -> MutexGuard<'_, BTreeMap<&'static str, Instant>> {
+        self.deadlines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,44 +1,44 @@
-//! The end of what runs print, for people who watch them. Kept in memory: the whole log is the
-//! runner's, and a restart costs only what was on the screen.
+//! Last lines of each run's output, shown in the panel. Kept in memory only: the runner keeps the
+//! whole log, and a restart loses only what the panel showed.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use domain::ids::JobId;
 
-/// What is kept is in blocks of one size: tails come and go all day, and what one leaves, another must
-/// fit into.
+/// Block size, in bytes. All tails use blocks of one size, so that a freed block fits into any
+/// other tail and memory does not fragment.
 const BLOCK: usize = 1 << 10;
 
-/// Most bytes that are kept of one run.
+/// Maximum size of one run's tail, in bytes.
 const MAX_BYTES: usize = 64 << 10;
 
-/// Most bytes that all of them take. Beyond it the longest tail gives up its beginning, so that many runs
-/// that speak at a time keep a shorter end each, and none loses its own to the others.
+/// Maximum size of all tails together, in bytes. Above it the longest tail loses its oldest block,
+/// so that many concurrent runs keep a shorter tail each and none is lost entirely.
 const MAX_ALL_BYTES: usize = 2 << 20;
 
-/// Of how many runs is the end kept? The one that was silent the longest goes first.
+/// Maximum number of runs with a tail. The run that has been silent the longest is removed first.
 const MAX_RUNS: usize = 512;
 
 const _: () = assert!(
     MAX_RUNS * 4 * BLOCK <= MAX_ALL_BYTES,
-    "each run may keep some lines"
+    "each run can keep a few lines"
 );
 
-/// The ends of the latest logs, the last to speak at the back.
+/// Log tails of the latest runs, ordered by their last output.
 #[derive(Default)]
 pub struct LogTails(Mutex<VecDeque<Tail>>);
 
 struct Tail {
     job: JobId,
-    /// All but the last are full.
+    /// All blocks except the last are full.
     blocks: VecDeque<Vec<u8>>,
-    /// Whether something came before the first block.
+    /// Whether older output was dropped.
     is_cut: bool,
 }
 
 impl LogTails {
-    /// Adds lines, which are free of secrets already.
+    /// Appends lines to the tail of a job. Secrets must already be redacted.
     pub fn append(&self, job: &JobId, lines: &str) {
         if lines.is_empty() {
             return;
@@ -55,7 +55,7 @@ impl LogTails {
         }
     }
 
-    /// What a run said last; None when it said nothing, or too long ago.
+    /// Tail of a job's output; `None` if there was no output, or if its tail was removed.
     pub fn get(&self, job: &JobId) -> Option<String> {
         let tails = self.lock();
         tails.iter().find(|tail| tail.job == *job).map(Tail::text)
@@ -75,13 +75,13 @@ impl Tail {
         }
     }
 
-    /// Whole lines; of a single long one, characters.
+    /// Returns the tail in whole lines; a single long line starts at a character boundary.
     fn text(&self) -> String {
         let blocks: Vec<&[u8]> = self.blocks.iter().map(Vec::as_slice).collect();
         let bytes = blocks.concat();
         let line = bytes.iter().position(|byte| *byte == b'\n');
         let line = line.map(|end| end + 1).filter(|at| *at < bytes.len());
-        let character = || bytes.iter().position(|byte| !is_inside(*byte));
+        let character = || bytes.iter().position(|byte| !is_continuation_byte(*byte));
         let from = match self.is_cut {
             true => line.or_else(character).unwrap_or_default(),
             false => 0,
@@ -89,7 +89,8 @@ impl Tail {
         String::from_utf8_lossy(&bytes[from..]).into_owned()
     }
 
-    fn give(&mut self) -> Option<Vec<u8>> {
+    /// Removes the oldest block and returns it empty.
+    fn take_oldest_block(&mut self) -> Option<Vec<u8>> {
         let mut block = self.blocks.pop_front()?;
         block.clear();
         self.is_cut = true;
@@ -97,18 +98,18 @@ impl Tail {
     }
 }
 
-/// Whether a byte is the inside of a character in UTF-8.
-fn is_inside(byte: u8) -> bool {
+/// Whether a byte is a UTF-8 continuation byte.
+fn is_continuation_byte(byte: u8) -> bool {
     byte & 0b1100_0000 == 0b1000_0000
 }
 
-/// Adds to the last tail.
+/// Appends to the last tail.
 fn write(tails: &mut VecDeque<Tail>, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         let last = tails.back_mut().and_then(|tail| tail.blocks.back_mut());
         if let Some(block) = last.filter(|block| block.len() < BLOCK) {
-            let room = bytes.len().min(BLOCK - block.len());
-            let (now, later) = bytes.split_at(room);
+            let len = bytes.len().min(BLOCK - block.len());
+            let (now, later) = bytes.split_at(len);
             block.extend_from_slice(now);
             bytes = later;
         } else {
@@ -121,20 +122,20 @@ fn write(tails: &mut VecDeque<Tail>, mut bytes: &[u8]) {
     }
 }
 
-/// An empty block for the last tail.
+/// Provides an empty block for the last tail, taken from another tail if a limit is reached.
 fn free_block(tails: &mut VecDeque<Tail>) -> Vec<u8> {
-    let taken: usize = tails.iter().map(|tail| tail.blocks.len()).sum();
-    let giver = match tails.back_mut() {
+    let block_count: usize = tails.iter().map(|tail| tail.blocks.len()).sum();
+    let donor = match tails.back_mut() {
         Some(own) if own.blocks.len() * BLOCK >= MAX_BYTES => Some(own),
-        // Of those that are as long, the one that was silent the longest.
-        _ if taken * BLOCK >= MAX_ALL_BYTES => {
+        // Among tails of equal length, the one that has been silent the longest.
+        _ if block_count * BLOCK >= MAX_ALL_BYTES => {
             let tails = tails.iter_mut().rev();
             tails.max_by_key(|tail| tail.blocks.len())
         }
         _ => None,
     };
-    giver
-        .and_then(Tail::give)
+    donor
+        .and_then(Tail::take_oldest_block)
         .unwrap_or_else(|| Vec::with_capacity(BLOCK))
 }
 
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_log_is_kept_in_whole_lines() {
+    fn keeps_the_end_of_a_log_in_whole_lines() {
         let tails = LogTails::default();
         let job = JobId::from("j");
         assert_eq!(tails.get(&job), None);
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_run_that_was_silent_the_longest_is_forgotten_first() {
+    fn removes_the_run_that_has_been_silent_the_longest() {
         let tails = LogTails::default();
         for n in 0..MAX_RUNS {
             tails.append(&JobId::new(n.to_string()), "x");
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn many_runs_that_speak_in_turn_keep_an_end_each() {
+    fn many_concurrent_runs_keep_a_tail_each() {
         let tails = LogTails::default();
         let jobs: Vec<JobId> = (0..200).map(|n| JobId::new(n.to_string())).collect();
         for round in 0..500 {
@@ -184,8 +185,11 @@ mod tests {
             }
         }
         let kept: Vec<String> = jobs.iter().filter_map(|job| tails.get(job)).collect();
-        let held: usize = kept.iter().map(String::len).sum();
-        assert!(held <= MAX_ALL_BYTES && held > MAX_ALL_BYTES / 2, "{held}");
+        let total: usize = kept.iter().map(String::len).sum();
+        assert!(
+            total <= MAX_ALL_BYTES && total > MAX_ALL_BYTES / 2,
+            "{total}"
+        );
         for tail in &kept {
             assert!(tail.lines().count() >= 50, "{tail}");
             assert!(

@@ -1,4 +1,4 @@
-//! What the engine counts as it goes. Everything else that is shown is looked up when it is asked for.
+//! Counters and histograms kept by the engine. All other metrics are computed at scrape time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,8 +12,8 @@ use store::metrics::{Counter, Gauge, Histogram, MetricUnit};
 
 const SECOND: u64 = 1_000_000;
 
-/// From the poll's own pace to a ticket that waits for days.
-const WAITS: &[u64] = &[
+/// Histogram bounds for waiting times, in microseconds: from the poll interval to one day.
+const WAIT_BOUNDS: &[u64] = &[
     SECOND,
     5 * SECOND,
     15 * SECOND,
@@ -26,8 +26,8 @@ const WAITS: &[u64] = &[
     4 * 3600 * SECOND,
     24 * 3600 * SECOND,
 ];
-
-const POLLS: &[u64] = &[
+/// Histogram bounds for the duration of a poll, in microseconds.
+const POLL_BOUNDS: &[u64] = &[
     SECOND / 20,
     SECOND / 10,
     SECOND / 4,
@@ -40,8 +40,8 @@ const POLLS: &[u64] = &[
     60 * SECOND,
     300 * SECOND,
 ];
-
-const REQUESTS: &[u64] = &[
+/// Histogram bounds for the duration of a request, in microseconds.
+const REQUEST_BOUNDS: &[u64] = &[
     SECOND / 1000,
     SECOND / 400,
     SECOND / 200,
@@ -57,19 +57,19 @@ const REQUESTS: &[u64] = &[
     30 * SECOND,
 ];
 
-/// How many routes there may be.
+/// Maximum number of routes with metrics of their own.
 pub const MAX_ROUTES: usize = 96;
 
-/// The statuses that are counted by themselves, the usual ones first; 0 stands for all others.
+/// Status codes counted separately, the most frequent first; 0 stands for all others.
 pub const STATUSES: [u16; 20] = [
     200, 202, 400, 401, 403, 404, 409, 405, 304, 408, 413, 423, 429, 500, 501, 502, 503, 204, 422,
     0,
 ];
 
-/// The requests of one route.
+/// Request metrics of one route.
 pub struct RouteMetrics {
     statuses: [Counter; STATUSES.len()],
-    /// Until the head of the answer.
+    /// Time until the head of the response.
     pub latency: Histogram,
 }
 
@@ -77,49 +77,53 @@ impl RouteMetrics {
     fn new() -> Self {
         Self {
             statuses: Default::default(),
-            latency: Histogram::new(MetricUnit::Time, REQUESTS),
+            latency: Histogram::new(MetricUnit::Time, REQUEST_BOUNDS),
         }
     }
 
-    /// How many were answered with each of [`STATUSES`].
+    /// Number of responses for each of [`STATUSES`], in that order.
     pub fn by_status(&self) -> impl Iterator<Item = u64> {
         self.statuses.iter().map(Counter::get)
     }
 }
 
+/// Metrics recorded by the engine and the HTTP server.
 pub struct Metrics {
-    /// From when a flagged issue was first seen to when its run was taken by its runner.
+    /// Time from the first poll that saw a flagged issue until its runner accepted the run.
     pub trigger_to_dispatch: Histogram,
+    /// Duration of a poll.
     pub poll_duration: Histogram,
-    /// When the process began.
+    /// Start of the process.
     pub started_at: Timestamp,
     requests: Box<[RouteMetrics]>,
     waiting: Mutex<HashMap<IssueId, Timestamp>>,
-    hosts: [HostMeter; 2],
+    hosts: [HostGauges; 2],
     destroyed: [Counter; ReaperRule::ALL.len()],
 }
 
-/// What the last sweep saw at a host.
+/// Gauges of one session host, set by the last reaper sweep.
 #[derive(Default)]
-struct HostMeter {
+struct HostGauges {
     machines: Gauge,
-    /// In milliseconds since the epoch; 0 without a machine.
+    /// In milliseconds since the epoch; 0 if there is no machine.
     oldest_created_at: Gauge,
 }
 
-/// The machines of a host.
+/// Number and age of the machines of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostMachineStats {
+    /// Number of machines at the last sweep.
     pub count: u64,
-    /// None without any.
+    /// Creation time of the oldest machine; `None` if there is no machine.
     pub oldest_created_at: Option<Timestamp>,
 }
 
 impl Metrics {
+    /// Creates empty metrics of a process that started at `started_at`.
     pub fn new(started_at: Timestamp) -> Self {
         Self {
-            trigger_to_dispatch: Histogram::new(MetricUnit::Time, WAITS),
-            poll_duration: Histogram::new(MetricUnit::Time, POLLS),
+            trigger_to_dispatch: Histogram::new(MetricUnit::Time, WAIT_BOUNDS),
+            poll_duration: Histogram::new(MetricUnit::Time, POLL_BOUNDS),
             started_at,
             requests: (0..MAX_ROUTES).map(|_| RouteMetrics::new()).collect(),
             waiting: Mutex::default(),
@@ -128,8 +132,8 @@ impl Metrics {
         }
     }
 
-    /// The poll has seen these issues wait for a run, or get one. Of those that it did not see,
-    /// `others` says which may still be there.
+    /// Records the issues that a poll saw waiting for a run, or getting one. `others` returns
+    /// whether an issue that the poll did not see is still waiting.
     pub fn observe_waiting<'i>(
         &self,
         issues: impl Iterator<Item = &'i IssueId>,
@@ -146,17 +150,17 @@ impl Metrics {
         }
     }
 
-    /// A run of an issue was taken by its runner.
+    /// Records that a runner accepted the run of an issue.
     pub fn observe_dispatch(&self, issue: &IssueId, now: Timestamp) {
         if let Some(since) = self.lock().remove(issue) {
             self.trigger_to_dispatch.observe_time(now.since(since));
         }
     }
 
-    /// A sweep has seen these machines at a host, by when they were made.
-    pub fn set_host_machines(&self, host: HostKind, made: impl Iterator<Item = Timestamp>) {
+    /// Records the creation times of all machines that a sweep saw at a host.
+    pub fn set_host_machines(&self, host: HostKind, created: impl Iterator<Item = Timestamp>) {
         let (mut count, mut oldest) = (0, None::<Timestamp>);
-        for at in made {
+        for at in created {
             count += 1;
             oldest = Some(oldest.map_or(at, |oldest| oldest.min(at)));
         }
@@ -166,6 +170,7 @@ impl Metrics {
         meter.oldest_created_at.set(oldest);
     }
 
+    /// Machines of a host at the last sweep.
     pub fn host_machines(&self, host: HostKind) -> HostMachineStats {
         let meter = &self.hosts[host as usize];
         let oldest = Some(meter.oldest_created_at.get()).filter(|at| *at > 0);
@@ -175,7 +180,7 @@ impl Metrics {
         }
     }
 
-    /// A request of a route was answered. The routes are numbered by who serves them.
+    /// Records a response of a route. The HTTP server assigns the route numbers.
     pub fn observe_request(&self, route: usize, status: u16, took: Duration) {
         let Some(meter) = self.requests.get(route) else {
             return;
@@ -185,16 +190,17 @@ impl Metrics {
         meter.latency.observe_time(took);
     }
 
-    /// The requests of each route, by number.
+    /// Request metrics of all routes, by route number.
     pub fn routes(&self) -> &[RouteMetrics] {
         &self.requests
     }
 
-    /// The reaper owes a machine its end.
+    /// Counts a machine whose destruction the reaper enqueued.
     pub fn count_destroyed(&self, rule: ReaperRule) {
         self.destroyed[rule as usize].add(1);
     }
 
+    /// Number of machines destroyed by a rule of the reaper.
     pub fn destroyed_by(&self, rule: ReaperRule) -> u64 {
         self.destroyed[rule as usize].get()
     }
@@ -211,12 +217,12 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
     #[test]
-    fn an_issue_waits_from_when_it_was_first_seen() {
+    fn waiting_time_counts_from_the_first_poll_that_saw_the_issue() {
         let metrics = Metrics::new(NOW);
         let (one, two) = (IssueId::from("1"), IssueId::from("2"));
         metrics.observe_waiting([&one, &two].into_iter(), |_| false, NOW);
         let later = NOW + Duration::from_secs(60);
-        // The second is gone, and begins anew when it is back.
+        // The second issue disappears; its waiting time starts again when it is back.
         metrics.observe_waiting([&one].into_iter(), |_| false, later);
         metrics.observe_waiting([&one, &two].into_iter(), |_| false, later);
         for issue in [&one, &two, &two] {
@@ -227,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn an_issue_of_a_silent_system_goes_on_waiting() {
+    fn an_issue_keeps_waiting_while_its_system_does_not_respond() {
         let metrics = Metrics::new(NOW);
         let one = IssueId::from("1");
         metrics.observe_waiting([&one].into_iter(), |_| false, NOW);

@@ -1,4 +1,4 @@
-//! Everything the engine holds: handles, no behaviour.
+//! State shared by the engine's tasks and the HTTP server: configuration, store, clients, caches.
 
 mod heartbeats;
 mod log_tails;
@@ -47,40 +47,59 @@ pub use sign_in_limiter::SignInLimiter;
 pub use stream_subscribers::StreamSubscribers;
 pub use vault::{Vault, VaultError};
 
-/// The engine's handles; cheap to clone.
+/// Handle of the engine's shared state; cheap to clone.
 #[derive(Clone)]
 pub struct App(Arc<AppInner>);
 
+/// Shared state behind [`App`].
 pub struct AppInner {
+    /// Configuration of the process.
     pub config: Config,
+    /// Persistent state.
     pub store: Store,
+    /// Source of the current time.
     pub clock: Clock,
-    /// The ticketing accounts that are configured.
+    /// Clients of the configured ticketing accounts.
     pub ticketing: Vec<TicketingClient>,
+    /// GitHub client; `None` if GitHub is not configured.
     pub github: Option<GitHub>,
+    /// Chat webhook client; `None` if chat is not configured.
     pub chat: Option<ChatWebhook>,
-    /// Asks ourselves at the address that runs are given.
+    /// Client for requests to the service's own callback URL.
     pub callback_client: Client,
-    /// None without a secret to sign them with.
+    /// Issuer of run tokens; `None` without a signing secret.
     pub run_tokens: Option<RunTokenIssuer>,
-    /// The machines of sessions, where they can be had.
+    /// Session hosts that are configured.
     pub sessions: SessionHosts,
-    /// The settings that were stored when the process began.
+    /// Stored settings, as of the start of the process.
     pub startup_settings: StartupSettings,
-    /// The operators' secrets for sessions.
+    /// Stored secrets for sessions.
     pub vault: Vault,
+    /// Redactor of secrets in logs and error messages.
     pub redactor: Redactor,
+    /// Intervals and delays.
     pub timings: Timings,
+    /// Crash injection, for tests.
     pub crash_plan: CrashPlan,
+    /// Wake-ups of the engine's tasks.
     pub notifiers: Notifiers,
+    /// Heartbeats of the engine's tasks.
     pub heartbeats: Heartbeats,
+    /// Issues of the latest polls.
     pub poll_snapshots: PollSnapshots,
+    /// Latest results of connection probes.
     pub probe_cache: ProbeCache,
+    /// Repository permissions of commenters.
     pub permission_cache: PermissionCache,
+    /// State of reconciliation sweeps.
     pub reconciliation: Reconciliation,
+    /// Last lines of each run's output.
     pub log_tails: LogTails,
+    /// Clients of event streams.
     pub stream_subscribers: StreamSubscribers,
+    /// Rate limits of audit entries about failed sign-ins.
     pub sign_in_limiter: SignInLimiter,
+    /// Metrics of the process.
     pub metrics: Metrics,
 }
 
@@ -92,27 +111,35 @@ impl Deref for App {
     }
 }
 
-/// Waking a task before its period is over, and whoever waits for what is owed.
+/// Wake-ups of the engine's tasks before their interval has passed.
 #[derive(Default)]
 pub struct Notifiers {
+    /// Wakes the poll.
     pub poll: Notify,
-    /// Something happened in a ticketing system that the poll should look at.
+    /// Signals a ticketing event that the poll must handle.
     pub ticket_event: Notify,
-    /// The same in one whose search may not find it yet.
+    /// Signals a ticketing event of a system whose search index may lag behind.
     pub delayed_ticket_event: Notify,
+    /// Wakes the run monitor.
     pub run_monitor: Notify,
+    /// Wakes the reaper.
     pub reap: Notify,
+    /// Wakes the follow-up task.
     pub follow_up: Notify,
+    /// Wakes reconciliation.
     pub reconcile: Notify,
+    /// Wakes maintenance.
     pub maintenance: Notify,
-    /// Rung for all that wait, when it is noted what came of trying an effect.
+    /// Notifies all waiters after the outcome of an outbox entry is recorded.
     pub effect_settled: Notify,
 }
 
-/// Stored settings that count from a start on.
+/// Stored settings that take effect at a restart.
 #[derive(Debug, Clone, Default)]
 pub struct StartupSettings {
+    /// Fly app of session machines.
     pub vm_sessions_app: Option<String>,
+    /// Fly region of session machines.
     pub vm_sessions_region: Option<String>,
 }
 
@@ -125,31 +152,30 @@ impl StartupSettings {
     }
 }
 
-/// How fast the engine moves where the spec does not say. Hosts that answer at once, such as those
-/// of the demo, allow a quicker one.
+/// Intervals and delays of the engine. See docs/behaviour.md#limits.
 #[derive(Debug, Clone, Copy)]
 pub struct Timings {
-    /// How often are open runs looked at?
+    /// Interval of the run monitor.
     pub run_monitor_interval: Duration,
-    /// How often are machines looked at that nobody needs any more?
+    /// Interval of the reaper.
     pub reap_interval: Duration,
-    /// How often are open pull requests looked at for what no webhook told?
+    /// Interval of reconciliation.
     pub reconcile_interval: Duration,
-    /// How long after a try whose answer was lost may its run or comment still appear at the host?
-    /// Longer than a client waits for an answer: the host may have been at it all that time.
+    /// Time within which a run or comment may still appear at the vendor after a call whose
+    /// response was lost. Longer than the client's request timeout, because the vendor may process
+    /// the request all that time.
     pub max_visibility_delay: Duration,
-    /// How long is the first wait before an effect is tried again? It doubles each time.
+    /// Delay before the first retry of an effect. It doubles with each attempt.
     pub first_retry_delay: Duration,
-    /// How long is the longest?
+    /// Maximum delay before a retry of an effect.
     pub max_retry_delay: Duration,
-    /// How often is a silent stream of events given a sign of life, and its reader's token looked at
-    /// again?
+    /// Interval of heartbeats on an idle event stream. The client's token is checked at the same
+    /// interval.
     pub stream_heartbeat_interval: Duration,
 }
 
 impl Timings {
-    /// For stand-in vendors, which answer at once: nobody has to be waited for as long as the real
-    /// ones.
+    /// Short intervals for fake vendors, which respond immediately.
     pub fn for_fake_vendors() -> Self {
         Self {
             run_monitor_interval: Duration::from_secs(1),
@@ -175,33 +201,36 @@ impl Default for Timings {
     }
 }
 
-/// What differs between a service, a demo and a test.
+/// Options that differ between the service, a demo and a test.
 #[derive(Debug, Clone, Default)]
 pub struct AppOptions {
+    /// Source of the current time.
     pub clock: Clock,
+    /// Intervals and delays.
     pub timings: Timings,
+    /// Crash injection, for tests.
     pub crash_plan: CrashPlan,
 }
 
 impl App {
-    /// Makes the clients that the configuration allows.
+    /// Creates the clients of all configured vendors.
     ///
     /// # Errors
-    /// When an HTTP client cannot be made at all, or the stored secrets cannot be opened.
-    pub fn new(config: Config, store: Store, setting: AppOptions) -> Result<Self, String> {
+    /// Fails if an HTTP client cannot be created, or if the stored secrets cannot be decrypted.
+    pub fn new(config: Config, store: Store, options: AppOptions) -> Result<Self, String> {
         let vault =
             Vault::open(config.secrets_key.as_ref(), &store).map_err(|error| error.to_string())?;
-        let started_with = store.read(StartupSettings::read);
-        let started_with = started_with.map_err(|error| error.to_string())?;
+        let startup_settings = store.read(StartupSettings::read);
+        let startup_settings = startup_settings.map_err(|error| error.to_string())?;
         let redactor = Redactor::new(config.secrets());
-        let proxies = outbound(&config.proxy)?;
+        let proxies = proxies(&config.proxy)?;
         let client = |vendor| Client::with_proxies(&proxies, vendor, redactor.clone());
         let mut ticketing = Vec::new();
-        if let Some(given) = &config.linear {
-            ticketing.push(TicketingClient::Linear(linear(client("linear")?, given)));
+        if let Some(config) = &config.linear {
+            ticketing.push(TicketingClient::Linear(linear(client("linear")?, config)));
         }
-        if let Some(given) = &config.jira {
-            ticketing.push(TicketingClient::Jira(jira(client("jira")?, given)));
+        if let Some(config) = &config.jira {
+            ticketing.push(TicketingClient::Jira(jira(client("jira")?, config)));
         }
         let github = match &config.github {
             Some(github) => {
@@ -225,23 +254,24 @@ impl App {
             None => None,
         };
         let callback = client("the callback address")?;
-        let sessions = session_hosts::build(&config, &started_with, &store, &redactor, &proxies)?;
+        let sessions =
+            session_hosts::build(&config, &startup_settings, &store, &redactor, &proxies)?;
         Ok(Self(Arc::new(AppInner {
             run_tokens: config.runner_token_secret.as_ref().map(RunTokenIssuer::new),
             config,
             store,
-            metrics: Metrics::new(setting.clock.now()),
-            clock: setting.clock,
+            metrics: Metrics::new(options.clock.now()),
+            clock: options.clock,
             ticketing,
             github,
             chat,
             callback_client: callback,
             sessions,
-            startup_settings: started_with,
+            startup_settings,
             vault,
             redactor,
-            timings: setting.timings,
-            crash_plan: setting.crash_plan,
+            timings: options.timings,
+            crash_plan: options.crash_plan,
             notifiers: Notifiers::default(),
             heartbeats: Heartbeats::default(),
             poll_snapshots: PollSnapshots::default(),
@@ -254,14 +284,14 @@ impl App {
         })))
     }
 
-    /// The account of a ticketing system, when it is configured.
+    /// Client of a ticketing system; `None` if the system is not configured.
     pub fn account(&self, system: System) -> Option<&TicketingClient> {
         self.ticketing
             .iter()
             .find(|account| account.system() == system)
     }
 
-    /// What is set up for sessions.
+    /// Runners that are configured.
     pub fn available_runners(&self) -> RunnerAvailability {
         RunnerAvailability {
             vm: self.sessions.has_host(HostKind::Vm),
@@ -270,52 +300,56 @@ impl App {
         }
     }
 
-    /// The runner mode in force: the environment's, else the stored one.
+    /// Effective runner mode: from the environment, else the stored setting.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be read.
     pub fn runner_mode(&self, tx: &impl ReadableTx) -> StoreResult<RunnerMode> {
         let stored = settings::runner_mode(tx)?;
         Ok(self.config.runner_mode.or(stored).unwrap_or_default())
     }
 
-    /// Page of a pull request at the repository host.
+    /// URL of a pull request on GitHub.
     pub fn pull_url(&self, repo: &Repo, number: u64) -> String {
         let hosted = || "https://github.com".to_owned();
         let server = self.github.as_ref().map_or_else(hosted, GitHub::server_url);
         format!("{server}/{repo}/pull/{number}")
     }
 
+    /// Current time.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 }
 
-fn outbound(given: &config::ProxyConfig) -> Result<Proxies, String> {
+fn proxies(config: &config::ProxyConfig) -> Result<Proxies, String> {
     let address = |proxy: &Option<config::ProxyAddress>| {
         let proxy = proxy.as_ref();
         proxy.map(|proxy| proxy.address.expose().to_owned())
     };
-    let (https, http) = (address(&given.https_proxy), address(&given.http_proxy));
-    Proxies::new(https.as_deref(), http.as_deref(), &given.no_proxy)
+    let (https, http) = (address(&config.https_proxy), address(&config.http_proxy));
+    Proxies::new(https.as_deref(), http.as_deref(), &config.no_proxy)
 }
 
-fn linear(client: Client, given: &config::LinearConfig) -> Linear {
-    let credentials = match given.credentials.clone() {
+fn linear(client: Client, config: &config::LinearConfig) -> Linear {
+    let credentials = match config.credentials.clone() {
         config::LinearAuthConfig::Key(key) => LinearCredentials::ApiKey(key),
         config::LinearAuthConfig::Client { id, secret } => {
             LinearCredentials::OAuthClient { id, secret }
         }
     };
-    Linear::new(client, &given.api_url, credentials)
+    Linear::new(client, &config.api_url, credentials)
 }
 
-fn jira(client: Client, given: &config::JiraConfig) -> Jira {
-    let credentials = match given.credentials.clone() {
+fn jira(client: Client, config: &config::JiraConfig) -> Jira {
+    let credentials = match config.credentials.clone() {
         config::JiraAuthConfig::Basic { email, token } => JiraCredentials::Basic { email, token },
         config::JiraAuthConfig::Bearer(token) => JiraCredentials::Bearer(token),
     };
     Jira::new(
         client,
-        &given.api_url,
-        given.site_url.as_deref(),
+        &config.api_url,
+        config.site_url.as_deref(),
         &credentials,
     )
 }

@@ -1,6 +1,4 @@
-//! What people may do in repositories, remembered for a short while.
-//!
-//! Kept in memory: who was asked about is asked about again after a restart.
+//! Cache of repository permissions, kept in memory only.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,28 +8,31 @@ use domain::ids::Repo;
 use domain::time::Timestamp;
 use vendors::scm::RepoPermission;
 
-/// For how long is an answer good? Somebody who is removed from a repository is heard that long.
-const GOOD_FOR: Duration = Duration::from_secs(5 * 60);
+/// Lifetime of a cached permission. A person who is removed from a repository keeps access that
+/// long.
+const TTL: Duration = Duration::from_secs(5 * 60);
 
-/// How many answers are remembered?
-const MAX_ANSWERS: usize = 2_000;
+/// Maximum number of cached permissions. The cache is cleared when it is full.
+const MAX_ENTRIES: usize = 2_000;
 
 #[derive(Default)]
+/// Cache of repository permissions, by repository and login.
 pub struct PermissionCache(Mutex<HashMap<(Repo, String), (RepoPermission, Timestamp)>>);
 
 impl PermissionCache {
-    /// What is known of somebody.
+    /// Returns the cached permission of a login; `None` if there is none or it has expired.
     pub fn get(&self, repo: &Repo, login: &str, now: Timestamp) -> Option<RepoPermission> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (permission, asked_at) = known.get(&(repo.clone(), login.to_owned()))?;
-        (now.since(*asked_at) < GOOD_FOR).then_some(*permission)
+        let cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (permission, cached_at) = cache.get(&(repo.clone(), login.to_owned()))?;
+        (now.since(*cached_at) < TTL).then_some(*permission)
     }
 
+    /// Caches the permission of a login.
     pub fn insert(&self, repo: &Repo, login: &str, permission: RepoPermission, now: Timestamp) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MAX_ANSWERS {
-            known.clear();
+        let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.len() >= MAX_ENTRIES {
+            cache.clear();
         }
-        known.insert((repo.clone(), login.to_owned()), (permission, now));
+        cache.insert((repo.clone(), login.to_owned()), (permission, now));
     }
 }

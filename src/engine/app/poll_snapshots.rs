@@ -1,6 +1,6 @@
-//! What the ticketing systems showed last, for people to look at.
+//! Issues of the latest poll of each ticketing system, for the panel and the API.
 //!
-//! Kept in memory: after a restart the first poll fills it again. Nothing is decided from it.
+//! Kept in memory: the first poll after a restart fills it again. Decisions do not depend on it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,37 +10,42 @@ use domain::ids::TeamKey;
 use domain::issue::{FlaggedIssue, System};
 use domain::time::Timestamp;
 
-/// An issue and what was decided about it: the first time, when later polls decided the same.
+/// Issue with the decision about it. The decision object is shared across polls that decide the
+/// same.
 #[derive(Debug, Clone)]
 pub struct PolledIssue {
+    /// Issue, without the context that only a run needs.
     pub issue: Arc<FlaggedIssue>,
+    /// Decision of the first poll in an unbroken series of equal decisions.
     pub decision: Arc<Decision>,
 }
 
-/// The last look at one system.
+/// Result of the latest poll of one ticketing system.
 #[derive(Debug, Clone, Default)]
 pub struct PollSnapshot {
-    /// When it last answered; None when it never did.
+    /// Time of the last response; `None` if there was none.
     pub polled_at: Option<Timestamp>,
-    /// Shared by all who look: there may be thousands.
+    /// Issues, shared by all readers because there may be thousands.
     pub issues: Arc<[PolledIssue]>,
-    /// Mappings it could not answer for, and when it last did.
+    /// Mappings that could not be read, with the time of their last successful read.
     pub stale_since: BTreeMap<TeamKey, Option<Timestamp>>,
-    /// How it failed since, if it did: what is shown is as old as `seen_at`.
+    /// Error of the latest poll, if it failed; `issues` are then as of `polled_at`.
     pub failure: Option<String>,
 }
 
 #[derive(Default)]
-pub struct PollSnapshots(Mutex<Seen>);
+/// Latest poll snapshot of each ticketing system.
+pub struct PollSnapshots(Mutex<State>);
 
 #[derive(Default)]
-struct Seen {
+struct State {
     systems: BTreeMap<System, PollSnapshot>,
     in_progress: BTreeMap<TeamKey, u32>,
 }
 
 impl PollSnapshots {
-    /// A system answered. What it showed last of mappings that it could not answer for stands.
+    /// Records a response. Issues of mappings that could not be read are kept from the previous
+    /// snapshot.
     pub fn record(
         &self,
         system: System,
@@ -48,89 +53,90 @@ impl PollSnapshots {
         unread: &[TeamKey],
         at: Timestamp,
     ) {
-        let mut seen = self.lock();
-        let before = seen.systems.remove(&system).unwrap_or_default();
+        let mut state = self.lock();
+        let before = state.systems.remove(&system).unwrap_or_default();
         let since = |team: &TeamKey| {
             let earlier = before.stale_since.get(team).copied();
             (team.clone(), earlier.unwrap_or(before.polled_at))
         };
-        let unread_since = unread.iter().map(since).collect();
-        let stands = |sighted: &PolledIssue| unread.contains(&sighted.issue.team);
-        issues.extend(before.issues.iter().filter(|one| stands(one)).cloned());
-        let sighting = PollSnapshot {
+        let stale_since = unread.iter().map(since).collect();
+        let is_unread = |polled: &PolledIssue| unread.contains(&polled.issue.team);
+        issues.extend(before.issues.iter().filter(|one| is_unread(one)).cloned());
+        let snapshot = PollSnapshot {
             polled_at: Some(at),
             issues: issues.into(),
-            stale_since: unread_since,
+            stale_since,
             failure: None,
         };
-        seen.systems.insert(system, sighting);
+        state.systems.insert(system, snapshot);
     }
 
-    /// A system did not answer; what it showed last stands.
+    /// Records a failed poll; the issues of the previous snapshot are kept.
     pub fn record_failure(&self, system: System, failure: String) {
         self.lock().systems.entry(system).or_default().failure = Some(failure);
     }
 
-    /// Counts what is in progress among all issues in sight.
+    /// Counts the issues in progress, over the issues of all snapshots.
     pub fn count_in_progress(
         &self,
         count: impl FnOnce(&mut dyn Iterator<Item = &FlaggedIssue>) -> BTreeMap<TeamKey, u32>,
     ) {
-        let mut seen = self.lock();
-        let sighted = seen
+        let mut state = self.lock();
+        let polled = state
             .systems
             .values()
             .flat_map(|system| system.issues.iter());
-        let in_progress = count(&mut sighted.map(|sighted| &*sighted.issue));
-        seen.in_progress = in_progress;
+        let in_progress = count(&mut polled.map(|polled| &*polled.issue));
+        state.in_progress = in_progress;
     }
 
-    /// The last look at each system that was asked at all.
+    /// Latest snapshot of each system that was polled.
     pub fn all(&self) -> BTreeMap<System, PollSnapshot> {
         self.lock().systems.clone()
     }
 
-    /// How many issues were in sight at the last look.
+    /// Number of issues in all snapshots.
     pub fn issue_count(&self) -> usize {
-        let seen = self.lock();
-        seen.systems
+        let state = self.lock();
+        state
+            .systems
             .values()
             .map(|system| system.issues.len())
             .sum()
     }
 
-    /// Issues in progress by mapping.
+    /// Number of issues in progress, by mapping.
     pub fn in_progress(&self) -> BTreeMap<TeamKey, u32> {
         self.lock().in_progress.clone()
     }
 
-    /// When each system that was asked last answered.
+    /// Time of the last response of each system that was polled.
     pub fn polled_at(&self) -> BTreeMap<System, Option<Timestamp>> {
-        let seen = self.lock();
-        let systems = seen.systems.iter();
+        let state = self.lock();
+        let systems = state.systems.iter();
         systems
             .map(|(system, one)| (*system, one.polled_at))
             .collect()
     }
 
-    /// How many issues in sight each was decided about.
+    /// Number of issues in all snapshots, by outcome and reason.
     pub fn decision_counts(&self) -> HashMap<(DecisionOutcome, Option<WaitReason>), u64> {
-        let seen = self.lock();
+        let state = self.lock();
         let mut counts = HashMap::new();
-        for sighted in seen
+        for polled in state
             .systems
             .values()
             .flat_map(|system| system.issues.iter())
         {
             let Decision {
                 outcome, reason, ..
-            } = *sighted.decision;
+            } = *polled.decision;
             *counts.entry((outcome, reason)).or_default() += 1;
         }
         counts
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Seen> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,7 @@
-//! What was found when each connection was last tried.
+//! Cache of connection probe results.
 //!
-//! A finding stands for a minute and is shared by all who ask meanwhile, so that a page which many
-//! people watch asks a vendor no more often than one of them would.
+//! A result is valid for one minute and shared by all callers, so that a page with many viewers
+//! does not cause more vendor requests than a page with a single one.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -13,47 +13,62 @@ use serde::Serialize;
 
 use domain::time::Timestamp;
 
-/// How long does a finding stand?
-const STANDS_FOR: Duration = Duration::from_secs(60);
+/// Lifetime of a probe result.
+const TTL: Duration = Duration::from_secs(60);
 
-/// What the service depends on, or is depended on by. (spec: `GET /api/admin/config-status`)
+/// Connection of the service, outbound or inbound. See docs/behaviour.md#configuration-status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Connection {
+    /// Linear.
     #[serde(rename = "ticketing-a")]
     Linear,
+    /// Jira Cloud.
     #[serde(rename = "ticketing-b")]
     Jira,
+    /// GitHub.
     RepoHost,
+    /// Callback URL, as runs reach it.
     RunnerCallback,
+    /// Gap-fill commands on pull requests.
     GapFillTrigger,
+    /// Repository webhook.
     Webhook,
+    /// Fly Machines.
     VmSessions,
+    /// Local container engine.
     LocalContainers,
+    /// Chat webhook.
     Notifications,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
+/// State of a connection.
 pub enum ProbeStatus {
+    /// Working.
     Ok,
     /// Not configured.
     Off,
+    /// Failing; the detail states the reason.
     Error,
-    /// The other side takes no requests for a while.
+    /// Rate limited by the vendor.
     Limited,
 }
 
-/// How a connection is, and why, in a sentence for operators.
+/// State of a connection, with a sentence for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeResult {
+    /// State of the connection.
     pub status: ProbeStatus,
+    /// Explanation for operators, in one sentence.
     pub detail: String,
-    /// Whether the other side did not judge the request: it was not reached, or is out of order.
+    /// Whether the vendor was unreachable or failed, so that the request itself was not judged.
     pub is_unanswered: bool,
 }
 
 impl ProbeResult {
+    /// Creates the result of a probe that got a response.
     pub fn new(status: ProbeStatus, detail: impl Into<String>) -> Self {
         Self {
             status,
@@ -62,7 +77,7 @@ impl ProbeResult {
         }
     }
 
-    /// An error for which the other side is no witness.
+    /// Creates an error of a vendor that was unreachable or failed.
     pub fn unanswered(detail: impl Into<String>) -> Self {
         Self {
             is_unanswered: true,
@@ -71,20 +86,20 @@ impl ProbeResult {
     }
 }
 
-/// The last try of each connection.
+/// Cache of the latest probe of each connection.
 #[derive(Default)]
-pub struct ProbeCache(Mutex<BTreeMap<Connection, Try>>);
+pub struct ProbeCache(Mutex<BTreeMap<Connection, CachedProbe>>);
 
 type Outcome = Shared<BoxFuture<'static, ProbeResult>>;
 
-struct Try {
-    began_at: Timestamp,
+struct CachedProbe {
+    started_at: Timestamp,
     outcome: Outcome,
 }
 
 impl ProbeCache {
-    /// What the last try of the connection found, or is about to find; the finding of `probe` when
-    /// that is too old.
+    /// Returns the result of the latest probe, or waits for the one in progress. Runs `probe` if
+    /// the latest result has expired.
     pub async fn get_or_probe(
         &self,
         connection: Connection,
@@ -100,35 +115,37 @@ impl ProbeCache {
         now: Timestamp,
         probe: impl Future<Output = ProbeResult> + Send + 'static,
     ) -> Outcome {
-        let mut tries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(last) = tries.get(&connection).filter(|last| last.stands(now)) {
+        let mut probes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = probes.get(&connection).filter(|last| last.is_valid(now)) {
             return last.outcome.clone();
         }
-        // A task of its own: whoever asked first may go away while others wait.
+        // The probe runs as a separate task, because the first caller may be dropped while others
+        // wait.
         let outcome = tokio::spawn(probe)
             .map(|ended| {
-                let broke_off = |_| ProbeResult::new(ProbeStatus::Error, "the probe broke off");
-                ended.unwrap_or_else(broke_off)
+                let aborted =
+                    |_| ProbeResult::new(ProbeStatus::Error, "the probe ended unexpectedly");
+                ended.unwrap_or_else(aborted)
             })
             .boxed()
             .shared();
-        let begun = Try {
-            began_at: now,
+        let probe = CachedProbe {
+            started_at: now,
             outcome: outcome.clone(),
         };
-        tries.insert(connection, begun);
+        probes.insert(connection, probe);
         outcome
     }
 }
 
-impl Try {
-    fn stands(&self, now: Timestamp) -> bool {
-        // That a vendor is limited is known, and how long, by those who send: not from here.
+impl CachedProbe {
+    fn is_valid(&self, now: Timestamp) -> bool {
+        // The vendor client knows the end of a rate limit; a cached result must not outlast it.
         let limited = self
             .outcome
             .peek()
-            .is_some_and(|finding| finding.status == ProbeStatus::Limited);
-        !limited && now >= self.began_at && now.since(self.began_at) < STANDS_FOR
+            .is_some_and(|result| result.status == ProbeStatus::Limited);
+        !limited && now >= self.started_at && now.since(self.started_at) < TTL
     }
 }
 
@@ -138,24 +155,24 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// Counts its tries and finds what it is told to.
+    /// Fake connection that counts its probes and returns the given status.
     #[derive(Default)]
     struct Host(Arc<AtomicU32>);
 
     impl Host {
-        fn probe(&self, condition: ProbeStatus) -> impl Future<Output = ProbeResult> + 'static {
-            let tries = self.0.clone();
+        fn probe(&self, status: ProbeStatus) -> impl Future<Output = ProbeResult> + 'static {
+            let probes = self.0.clone();
             async move {
                 tokio::task::yield_now().await;
-                let number = tries.fetch_add(1, Ordering::SeqCst) + 1;
-                ProbeResult::new(condition, number.to_string())
+                let number = probes.fetch_add(1, Ordering::SeqCst) + 1;
+                ProbeResult::new(status, number.to_string())
             }
         }
     }
 
-    async fn find(probes: &ProbeCache, host: &Host, second: u64, condition: ProbeStatus) -> String {
+    async fn find(probes: &ProbeCache, host: &Host, second: u64, status: ProbeStatus) -> String {
         let now = Timestamp::from_millis(1_000 * second);
-        let probe = host.probe(condition);
+        let probe = host.probe(status);
         probes
             .get_or_probe(Connection::RepoHost, now, probe)
             .await
@@ -163,22 +180,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_finding_is_shared_and_stands_for_a_minute() {
+    async fn a_result_is_shared_and_valid_for_a_minute() {
         let (probes, host) = (ProbeCache::default(), Host::default());
         let at_once = (0..10).map(|_| find(&probes, &host, 100, ProbeStatus::Ok));
-        let told = futures_util::future::join_all(at_once).await;
-        assert!(told.iter().all(|number| number == "1"), "{told:?}");
+        let results = futures_util::future::join_all(at_once).await;
+        assert!(results.iter().all(|number| number == "1"), "{results:?}");
         assert_eq!(find(&probes, &host, 159, ProbeStatus::Ok).await, "1");
         assert_eq!(find(&probes, &host, 160, ProbeStatus::Error).await, "2");
         assert_eq!(find(&probes, &host, 161, ProbeStatus::Ok).await, "2");
-        // A clock that was put back must not keep it for longer.
+        // A clock that was set back must not extend the lifetime.
         assert_eq!(find(&probes, &host, 50, ProbeStatus::Limited).await, "3");
-        // A limit ends by itself, in its own time.
+        // A rate limit is never cached.
         assert_eq!(find(&probes, &host, 51, ProbeStatus::Ok).await, "4");
     }
 
     #[tokio::test]
-    async fn a_probe_goes_on_when_nobody_waits_for_it_and_may_break() {
+    async fn a_probe_survives_a_dropped_caller_and_may_panic() {
         let (probes, host) = (ProbeCache::default(), Host::default());
         drop(probes.outcome(
             Connection::RepoHost,
@@ -194,7 +211,7 @@ mod tests {
         let found = probes.get_or_probe(Connection::RepoHost, now, broken).await;
         assert_eq!(
             found,
-            ProbeResult::new(ProbeStatus::Error, "the probe broke off")
+            ProbeResult::new(ProbeStatus::Error, "the probe ended unexpectedly")
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The hosts of session machines, as the configuration and the stored settings name them.
+//! Session hosts, built from the configuration and the stored settings.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use vendors::session_hosts::{Docker, FlyMachines, SessionHost, SessionHosts};
 
 use super::StartupSettings;
 
-/// Where machines are made when nobody says where.
+/// Fly region used if none is configured.
 pub const DEFAULT_REGION: &str = "iad";
 
-/// How long may it take to fetch an image? Less than one try of an effect may.
-const FETCH_TIMEOUT: Duration = Duration::from_secs(150);
+/// Timeout of an image pull. Shorter than one attempt of an effect.
+const IMAGE_PULL_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// What the address of an engine behind a socket is called; nobody looks it up.
-const BEHIND_SOCKET: &str = "http://docker";
+/// Base URL of a container engine behind a Unix socket; the host name is never resolved.
+const SOCKET_BASE_URL: &str = "http://docker";
 
-/// The hosts that are configured. What the environment says beats what is stored. The container
-/// engine is this machine's or its neighbour's, and no proxy stands before it.
+/// Builds the configured hosts. The environment takes precedence over stored settings. Requests to
+/// the container engine bypass the proxy, because it runs on this machine or in its network.
 pub(super) fn build(
     config: &Config,
     stored: &StartupSettings,
@@ -53,8 +53,8 @@ pub(super) fn build(
 }
 
 fn docker(engine: &ContainerEngine, redactor: &Redactor) -> Result<Docker, String> {
-    let patient = Timeouts {
-        total: FETCH_TIMEOUT,
+    let image_pull_timeouts = Timeouts {
+        total: IMAGE_PULL_TIMEOUT,
         ..Timeouts::default()
     };
     let client = |timeouts| match engine {
@@ -64,12 +64,12 @@ fn docker(engine: &ContainerEngine, redactor: &Redactor) -> Result<Docker, Strin
         ContainerEngine::Http(_) => Client::with_timeouts("docker", redactor.clone(), timeouts),
     };
     let base = match engine {
-        ContainerEngine::Socket(_) => BEHIND_SOCKET,
+        ContainerEngine::Socket(_) => SOCKET_BASE_URL,
         ContainerEngine::Http(address) => address,
     };
     Ok(Docker::new(
         client(Timeouts::default())?,
-        client(patient)?,
+        client(image_pull_timeouts)?,
         base,
     ))
 }

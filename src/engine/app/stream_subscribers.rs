@@ -1,46 +1,47 @@
-//! Those who watch the service as it works.
+//! Clients connected to an event stream.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-/// How many may watch at once? Each costs a connection and a little memory.
-const SEATS: usize = 64;
+/// Maximum number of concurrent streams. Each costs a connection and a little memory.
+const MAX_SUBSCRIBERS: usize = 64;
 
+/// Limit on concurrent event streams, and the signal that ends them.
 pub struct StreamSubscribers {
-    seats: Arc<Semaphore>,
-    dismissed: watch::Sender<bool>,
+    permits: Arc<Semaphore>,
+    closed: watch::Sender<bool>,
 }
 
 impl Default for StreamSubscribers {
     fn default() -> Self {
         Self {
-            seats: Arc::new(Semaphore::new(SEATS)),
-            dismissed: watch::Sender::new(false),
+            permits: Arc::new(Semaphore::new(MAX_SUBSCRIBERS)),
+            closed: watch::Sender::new(false),
         }
     }
 }
 
 impl StreamSubscribers {
-    /// A seat, free again when it is dropped; None when all are taken.
+    /// Reserves a stream until the permit is dropped; `None` if the limit is reached.
     pub fn try_acquire(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.seats).try_acquire_owned().ok()
+        Arc::clone(&self.permits).try_acquire_owned().ok()
     }
 
-    /// How many watch now.
+    /// Number of connected streams.
     pub fn count(&self) -> usize {
-        SEATS.saturating_sub(self.seats.available_permits())
+        MAX_SUBSCRIBERS.saturating_sub(self.permits.available_permits())
     }
 
-    /// The service stops: nobody is shown anything any more.
+    /// Ends all streams, because the service stops.
     pub fn close(&self) {
-        self.dismissed.send_replace(true);
+        self.closed.send_replace(true);
     }
 
     /// Resolves when the service stops.
     pub async fn closed(&self) {
-        let mut dismissed = self.dismissed.subscribe();
-        // An error means that the service is gone altogether.
-        let _ = dismissed.wait_for(|dismissed| *dismissed).await;
+        let mut closed = self.closed.subscribe();
+        // An error means that the sender was dropped with the service.
+        let _ = closed.wait_for(|closed| *closed).await;
     }
 }

@@ -1,5 +1,4 @@
-//! The operators' secrets: sealed on their way into the store, opened only for a session's
-//! environment.
+//! Operators' secrets: encrypted in the store, decrypted only for the environment of a session.
 
 use std::collections::BTreeMap;
 
@@ -11,30 +10,34 @@ use domain::time::Timestamp;
 use store::secrets::{self, SealedSecret, SealedSecretRow};
 use store::{ReadableTx, Store, StoreError};
 
-/// Why the vault cannot be used. None of these quotes a value.
+/// Error of the vault. No variant contains a secret value.
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
+    /// The sealing key is invalid or could not be generated.
     #[error("the key of the stored secrets: {0}")]
     Key(SealError),
+    /// A stored secret could not be decrypted with the configured key.
     #[error(
         "the stored secret {0} cannot be opened: {1}. Start with the key that it was sealed with, in SECRETS_KEY or in the file secrets.key of the data directory"
     )]
     Locked(String, SealError),
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// The key to all stored secrets.
+/// Sealing key of the stored secrets.
 pub struct Vault {
     key: SealingKey,
 }
 
 impl Vault {
-    /// Opens the vault with the configured key, else with the one beside the store, which is made
-    /// at the first start.
+    /// Opens the vault with the configured key, else with the key file in the data directory, which
+    /// is created at the first start.
     ///
     /// # Errors
-    /// When there is no key or it does not open every stored secret: going on would lose them.
+    /// Fails if there is no key, or if it does not decrypt every stored secret: continuing would
+    /// lose them.
     pub fn open(configured: Option<&Secret>, store: &Store) -> Result<Self, VaultError> {
         let text = match configured {
             Some(text) => text.clone(),
@@ -48,7 +51,7 @@ impl Vault {
         Ok(vault)
     }
 
-    /// Whether a key opens every one of these secrets.
+    /// Whether a key decrypts all of these secrets.
     pub fn can_open(key: &Secret, rows: &[SealedSecretRow]) -> bool {
         let Ok(key) = SealingKey::parse(key) else {
             return false;
@@ -57,28 +60,28 @@ impl Vault {
         rows.iter().all(|row| vault.value(row).is_ok())
     }
 
-    /// A value as it may be stored under this name.
+    /// Encrypts a value, bound to its name.
     ///
     /// # Errors
-    /// When the operating system gives no random bytes.
+    /// Fails if the operating system provides no random bytes.
     pub fn seal(
         &self,
         name: &SecretName,
         value: &Secret,
         now: Timestamp,
     ) -> Result<SealedSecret, SealError> {
-        let bound = bound_to(&name.scope().owner(), &name.stored_name());
+        let associated = associated_data(&name.scope().owner(), &name.stored_name());
         Ok(SealedSecret {
-            sealed: self.key.seal(&bound, value)?,
+            sealed: self.key.seal(&associated, value)?,
             updated_at: now,
         })
     }
 
-    /// What a session of this team gets, by variable: the global secrets and the team's own, which
-    /// win. No other team's.
+    /// Decrypts the secrets for a session of this team, by variable: the global secrets and those
+    /// of the team, which take precedence.
     ///
     /// # Errors
-    /// When the store cannot be read or a row was altered.
+    /// Fails if the store cannot be read or a row was altered.
     pub fn session_secrets(
         &self,
         tx: &impl ReadableTx,
@@ -96,14 +99,14 @@ impl Vault {
     }
 
     fn value(&self, row: &SealedSecretRow) -> Result<Secret, VaultError> {
-        let bound = bound_to(&row.owner, &row.stored_name);
-        let opened = self.key.open(&bound, &row.secret.sealed);
+        let associated = associated_data(&row.owner, &row.stored_name);
+        let opened = self.key.open(&associated, &row.secret.sealed);
         opened.map_err(|why| VaultError::Locked(row.stored_name.clone(), why))
     }
 }
 
-/// What a value is sealed to: neither half can hold the slash.
-fn bound_to(owner: &str, stored: &str) -> String {
+/// Associated data of a sealed value. Neither half can contain a slash.
+fn associated_data(owner: &str, stored: &str) -> String {
     format!("{owner}/{stored}")
 }
 
@@ -127,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_session_gets_its_own_teams_secrets_and_the_global_ones() {
+    async fn a_session_gets_the_secrets_of_its_team_and_the_global_ones() {
         let store = Store::in_memory().unwrap();
         let vault = Vault::open(None, &store).unwrap();
         let team = |key: &str| SecretScope::Team(key.into());
@@ -163,14 +166,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_that_does_not_open_the_vault_is_an_error_at_once() {
+    async fn open_fails_with_the_wrong_key() {
         let store = Store::in_memory().unwrap();
         let right = SealingKey::generate().unwrap();
         let vault = Vault::open(Some(&right), &store).unwrap();
         put(&vault, &store, SecretScope::Global, "TOKEN", "value").await;
         assert!(Vault::open(Some(&right), &store).is_ok());
         let wrong = SealingKey::generate().unwrap();
-        let told = Vault::open(Some(&wrong), &store).err().unwrap().to_string();
-        assert!(told.contains("TOKEN cannot be opened"), "{told}");
+        let error = Vault::open(Some(&wrong), &store).err().unwrap().to_string();
+        assert!(error.contains("TOKEN cannot be opened"), "{error}");
     }
 }

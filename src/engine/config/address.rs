@@ -1,10 +1,10 @@
-//! What the looks of an address tell.
+//! Classification of addresses, without a request.
 
 use std::net::IpAddr;
 
 use reqwest::Url;
 
-/// Whether it is an address of HTTP, encrypted or not.
+/// Whether this is an HTTP or HTTPS URL.
 pub(super) fn is_http(address: &str) -> bool {
     Url::parse(address).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }
@@ -13,7 +13,7 @@ pub(super) fn is_https(address: &str) -> bool {
     Url::parse(address).is_ok_and(|url| url.scheme() == "https")
 }
 
-/// Whether it leads to the machine that asks.
+/// Whether the URL leads to this machine.
 pub fn is_loopback(address: &str) -> bool {
     let url = Url::parse(address).ok();
     let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
@@ -31,8 +31,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_of_loopback_is_recognised() {
-        for near in [
+    fn recognizes_loopback_addresses() {
+        for address in [
             "http://127.0.0.1:8080",
             "http://127.1",
             "http://localhost",
@@ -40,16 +40,16 @@ mod tests {
             "http://[::ffff:127.0.0.1]",
             "http://0.0.0.0",
         ] {
-            assert!(is_loopback(near), "{near}");
+            assert!(is_loopback(address), "{address}");
         }
-        for far in [
+        for address in [
             "https://agents.example.com",
             "http://192.168.1.4",
             "http://localhost.example.com",
             "http://127.0.0.1@example.com",
             "nonsense",
         ] {
-            assert!(!is_loopback(far), "{far}");
+            assert!(!is_loopback(address), "{address}");
         }
     }
 }

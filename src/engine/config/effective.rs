@@ -1,4 +1,4 @@
-//! The configuration in force, as it may be shown, and the secrets that may not be.
+//! Effective configuration for display, and the secrets that must be redacted.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use domain::secret::Secret;
 use vendors::chat::ChatKind;
 
 impl Config {
-    /// Every value in force, secrets masked, for people to look at.
+    /// Effective values for display, with secrets masked.
     pub fn effective(&self) -> Vec<(&'static str, String)> {
         let mask = |set: bool| {
             if set {
@@ -129,7 +129,7 @@ impl Config {
         values
     }
 
-    /// Every secret value, so that it can be kept out of logs and errors.
+    /// All secret values, for redaction in logs and errors.
     pub fn secrets(&self) -> Vec<&str> {
         let github = self
             .github

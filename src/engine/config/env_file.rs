@@ -1,22 +1,22 @@
-//! A file of variables as systemd reads its `EnvironmentFile=`.
-//! (rules: systemd.exec(5), *EnvironmentFile*)
+//! Parser of environment files, with the rules of systemd's `EnvironmentFile=`. See
+//! systemd.exec(5).
 
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::path::Path;
 use std::str::Chars;
 
-/// Variables, by name. The last assignment of a name counts.
+/// Variables by name. The last assignment of a name counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EnvFile(BTreeMap<String, String>);
 
 impl EnvFile {
-    /// Reads a file. Credentials are looked for in the folder of this name beside it, where the unit takes
-    /// them from, unless the file names another.
+    /// Reads a file. Credentials are read from the folder `credentials` beside it, as in the
+    /// systemd unit, unless the file sets CREDENTIALS_DIRECTORY.
     ///
     /// # Errors
-    /// When it cannot be read, or a line is neither a comment nor an assignment; systemd would leave
-    /// that one out.
+    /// Fails if the file cannot be read, or if a line is neither a comment nor an assignment.
+    /// systemd would skip that line.
     pub fn read(path: &Path) -> Result<Self, String> {
         let shown = path.display();
         let text = std::fs::read_to_string(path).map_err(|cause| format!("{shown}: {cause}"))?;
@@ -31,18 +31,18 @@ impl EnvFile {
         Ok(file)
     }
 
-    /// The value of a variable.
+    /// Value of a variable.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// Whether a secret is among its variables.
+    /// Whether the file sets a secret.
     pub fn holds_secret(&self) -> bool {
         let is_set = |name: &String| self.get(name).is_some_and(|value| !value.is_empty());
         super::notices::secret_names().iter().any(is_set)
     }
 
-    /// The names of its variables.
+    /// Names of all variables.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
@@ -81,7 +81,7 @@ impl Reader<'_> {
         next
     }
 
-    /// A backslash at its end carries a comment on.
+    /// Skips a comment; a backslash at its end continues it on the next line.
     fn skip_comment(&mut self) {
         while let Some(one) = self.next() {
             match one {
@@ -98,7 +98,7 @@ impl Reader<'_> {
         loop {
             match self.next() {
                 Some('=') => break,
-                Some('\n') | None => return Err(format!("line {line} is no assignment")),
+                Some('\n') | None => return Err(format!("line {line} is not an assignment")),
                 Some(other) => name.push(other),
             }
         }
@@ -107,23 +107,21 @@ impl Reader<'_> {
         if name.chars().all(is_word) && !name.starts_with(|c: char| c.is_ascii_digit()) {
             Ok(name.to_owned())
         } else {
-            Err(format!(
-                "line {line} does not begin with the name of a variable"
-            ))
+            Err(format!("line {line} does not begin with a variable name"))
         }
     }
 
     fn value(&mut self) -> Result<String, String> {
         let line = self.line;
         let mut value = String::new();
-        // How much of it white space at the end may not be taken from.
+        // Length of the value up to its last character that must not be trimmed.
         let mut kept = 0;
         loop {
             match self.next() {
                 Some('\n') | None => break,
                 Some(quote @ ('"' | '\'')) if value.len() == kept => {
                     self.quoted(quote, &mut value)
-                        .ok_or_else(|| format!("the quote in line {line} has no end"))?;
+                        .ok_or_else(|| format!("the quote in line {line} is not closed"))?;
                     kept = value.len();
                 }
                 Some('\\') => match self.next() {
@@ -166,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_read_as_systemd_reads_them() {
+    fn parses_values_as_systemd_does() {
         let text = "# a comment \\\nthat goes on=1\n; another\n\nPLAIN=a b  \nEMPTY=\n SPACED = x\n\
             SINGLE='a # \\n \"b\"'\nDOUBLE=\"a \\\"b\\\" \\$c \\n\"\nJOINED=a\\\nb\n\
             PEM=\"-----BEGIN\nabc\n-----END\"\nHASH=a#b\nURL=https://x.test/?a=b\nTWICE=1\nTWICE=2\nLAST=end";
@@ -190,16 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_assignment_is_named_by_its_line() {
-        for (text, told) in [
-            ("A=1\nnonsense\nB=2", "line 2 is no assignment"),
-            (
-                "\nexport A=1",
-                "line 2 does not begin with the name of a variable",
-            ),
-            ("A='1\n", "the quote in line 1 has no end"),
+    fn reports_the_line_of_an_invalid_assignment() {
+        for (text, message) in [
+            ("A=1\nnonsense\nB=2", "line 2 is not an assignment"),
+            ("\nexport A=1", "line 2 does not begin with a variable name"),
+            ("A='1\n", "the quote in line 1 is not closed"),
         ] {
-            assert_eq!(EnvFile::parse(text), Err(told.to_owned()), "{text}");
+            assert_eq!(EnvFile::parse(text), Err(message.to_owned()), "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is no error of the configuration, and an operator should know.
+//! Notices about the configuration that are not errors.
 
 use std::path::PathBuf;
 
@@ -8,10 +8,10 @@ use super::Options;
 use super::sources::{CREDENTIAL_PREFIX, Sources, VariableNames};
 use domain::edit_distance::{closest_name, closest_name_within};
 
-/// What the configuration has that an operator should know.
+/// Notices about the configuration for the operator.
 #[derive(Debug, Clone, Default)]
 pub struct Notices {
-    /// A sentence for each name that looks like a setting and is none.
+    /// A sentence for each unknown name that resembles a setting.
     pub unknown_names: Vec<String>,
     /// Files that secrets were read from.
     pub secret_files: Vec<PathBuf>,
@@ -19,11 +19,11 @@ pub struct Notices {
     pub plain_http_variables: Vec<&'static str>,
 }
 
-/// Most credentials that are looked at.
+/// Maximum number of credential files that are checked.
 const MAX_CREDENTIALS: usize = 1_000;
 
-/// Variables that other programs read and that may stand beside ours.
-const OTHERS: [&str; 23] = [
+/// Variables of other programs, by name or prefix.
+const FOREIGN_VARIABLES: [&str; 23] = [
     "ALL_PROXY",
     "AWS_",
     "CREDENTIALS_DIRECTORY",
@@ -49,7 +49,7 @@ const OTHERS: [&str; 23] = [
     "XDG_",
 ];
 
-/// What only our own settings begin with.
+/// Prefixes that only settings of this service have.
 const OUR_PREFIXES: [&str; 8] = [
     "DEDUP_",
     "DISPATCH_",
@@ -61,13 +61,13 @@ const OUR_PREFIXES: [&str; 8] = [
     "VM_SESSIONS_",
 ];
 
-/// The names of settings.
-struct Known {
+/// Names of all settings.
+struct SettingNames {
     variables: Vec<String>,
     secrets: Vec<String>,
 }
 
-impl Known {
+impl SettingNames {
     fn new() -> Self {
         let command = Options::augment_args(clap::Command::new(""));
         let (mut variables, mut secrets) = (Vec::new(), Vec::new());
@@ -89,37 +89,37 @@ impl Known {
     }
 
     fn has(&self, name: &str) -> bool {
-        // Proxies are also read in small letters.
+        // Proxy variables are also read in lower case.
         let is_proxy = name.ends_with("_proxy");
         is_proxy || self.variables().any(|known| known == name)
     }
 }
 
-/// The names of settings that are secrets.
+/// Names of all settings that are secrets.
 pub(super) fn secret_names() -> Vec<String> {
-    Known::new().secrets
+    SettingNames::new().secrets
 }
 
-/// A sentence for each name that looks like a setting and is none.
+/// Returns a sentence for each unknown name that resembles a setting.
 pub(super) fn unknown_names(sources: &Sources) -> Vec<String> {
-    let known = Known::new();
+    let known = SettingNames::new();
     let mut found: Vec<String> = match &sources.variable_names {
         VariableNames::Dedicated(names) => names
             .iter()
-            .filter(|name| !known.has(name) && !is_for_others(name))
+            .filter(|name| !known.has(name) && !is_foreign(name))
             .map(|name| unknown_variable(name, closest_name(name, known.variables())))
             .collect(),
         VariableNames::Shared(names) => names
             .iter()
-            .filter(|name| !known.has(name) && !is_for_others(name))
+            .filter(|name| !known.has(name) && !is_foreign(name))
             .filter_map(|name| {
                 let is_ours = OUR_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-                let meant = match is_ours {
+                let suggestion = match is_ours {
                     true => closest_name(name, known.variables()),
-                    // Other programs have names that are alike by chance.
+                    // Names of other programs can resemble settings by chance.
                     false => closest_name_within(name, (name.len() / 6).min(2), known.variables()),
                 };
-                (is_ours || meant.is_some()).then(|| unknown_variable(name, meant))
+                (is_ours || suggestion.is_some()).then(|| unknown_variable(name, suggestion))
             })
             .collect(),
     };
@@ -128,25 +128,27 @@ pub(super) fn unknown_names(sources: &Sources) -> Vec<String> {
     found
 }
 
-fn is_for_others(name: &str) -> bool {
+fn is_foreign(name: &str) -> bool {
     let is_one = |other: &str| match other.ends_with('_') {
         true => name.starts_with(other),
         false => name == other,
     };
-    OTHERS.iter().any(|other| is_one(other))
+    FOREIGN_VARIABLES.iter().any(|other| is_one(other))
 }
 
-fn unknown_variable(name: &str, meant: Option<&str>) -> String {
+fn unknown_variable(name: &str, suggestion: Option<&str>) -> String {
     let name = name.escape_debug();
-    match meant {
-        Some(meant) => format!("The variable {name} is not a setting. Did you mean {meant}?"),
+    match suggestion {
+        Some(suggestion) => {
+            format!("The variable {name} is not a setting. Did you mean {suggestion}?")
+        }
         None => format!(
-            "The variable {name} is not a setting; agent-implement serve --help lists them all."
+            "The variable {name} is not a setting; agent-implement serve --help lists all settings."
         ),
     }
 }
 
-/// Names of the credentials that there are.
+/// Names of the existing credential files.
 fn credentials(sources: &Sources) -> impl Iterator<Item = String> {
     let folder = sources.credentials_dir();
     let entries = folder.and_then(|folder| std::fs::read_dir(folder).ok());
@@ -155,7 +157,7 @@ fn credentials(sources: &Sources) -> impl Iterator<Item = String> {
     names.filter(|name| !name.starts_with('.'))
 }
 
-fn unknown_credential(known: &Known, file: &str) -> Option<String> {
+fn unknown_credential(known: &SettingNames, file: &str) -> Option<String> {
     let name = file.strip_prefix(CREDENTIAL_PREFIX).unwrap_or(file);
     let secrets = || known.secrets.iter().map(String::as_str);
     if secrets().any(|secret| secret == name) {
@@ -163,11 +165,13 @@ fn unknown_credential(known: &Known, file: &str) -> Option<String> {
     }
     let shown = name.escape_debug();
     Some(if known.has(name) {
-        format!("The credential {shown} is not read: it is no secret. Set the variable {name}.")
+        format!("The credential {shown} is not read: it is not a secret. Set the variable {name}.")
     } else {
         match closest_name(name, secrets()) {
-            Some(meant) => {
-                format!("The credential {shown} is not read. Rename the file if you mean {meant}.")
+            Some(suggestion) => {
+                format!(
+                    "The credential {shown} is not read. Rename the file if you mean {suggestion}."
+                )
             }
             None => format!("The credential {shown} is not read: no secret has that name."),
         }
@@ -187,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_environment_is_searched_for_what_looks_like_ours() {
+    fn a_shared_environment_is_searched_for_similar_names() {
         let others = [
             "HOME",
             "HOST",
@@ -217,27 +221,27 @@ mod tests {
             found(VariableNames::Shared(words(&ours))),
             [
                 "The variable GITHUB_TOKN is not a setting. Did you mean GITHUB_TOKEN?",
-                "The variable JIRA_HOST is not a setting; agent-implement serve --help lists them all.",
+                "The variable JIRA_HOST is not a setting; agent-implement serve --help lists all settings.",
                 "The variable LINEAR_APIKEY is not a setting. Did you mean LINEAR_API_KEY?",
             ]
         );
     }
 
     #[test]
-    fn every_name_in_a_file_of_our_own_is_looked_at() {
+    fn reports_every_unknown_name_in_a_dedicated_file() {
         let names = ["TZ", "LC_ALL", "WEBHOOK", "PORT", "LOG_LEVL", "PORT_FILE"];
         assert_eq!(
             found(VariableNames::Dedicated(words(&names))),
             [
                 "The variable LOG_LEVL is not a setting. Did you mean LOG_LEVEL?",
-                "The variable PORT_FILE is not a setting; agent-implement serve --help lists them all.",
-                "The variable WEBHOOK is not a setting; agent-implement serve --help lists them all.",
+                "The variable PORT_FILE is not a setting; agent-implement serve --help lists all settings.",
+                "The variable WEBHOOK is not a setting; agent-implement serve --help lists all settings.",
             ]
         );
     }
 
     #[test]
-    fn a_credential_that_is_not_read_is_named() {
+    fn reports_a_credential_that_is_not_read() {
         let dir = tempfile::tempdir().unwrap();
         for name in [
             "NOTIFY_WEBHOOK_URL.txt",
@@ -258,7 +262,7 @@ mod tests {
             [
                 "The credential LINEAR_APIKEY is not read. Rename the file if you mean LINEAR_API_KEY.",
                 "The credential NOTIFY_WEBHOOK_URL.txt is not read. Rename the file if you mean NOTIFY_WEBHOOK_URL.",
-                "The credential PORT is not read: it is no secret. Set the variable PORT.",
+                "The credential PORT is not read: it is not a secret. Set the variable PORT.",
                 "The credential notes is not read: no secret has that name.",
             ]
         );

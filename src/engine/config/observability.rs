@@ -1,18 +1,18 @@
-//! How the service can be watched.
+//! Configuration of logs and metrics.
 
 use domain::secret::Secret;
 
 use super::validator::Validator;
 
-/// Longest time that log files are kept, in days.
+/// Maximum number of days for which log files are kept.
 const MAX_LOG_DAYS: u32 = 3650;
 
-/// Who may read `/metrics`.
+/// Configuration of the metrics endpoint.
 #[derive(Debug, Clone)]
 pub struct MetricsConfig {
-    /// False takes the route away.
+    /// Whether `/metrics` exists.
     pub enabled: bool,
-    /// What readers from elsewhere must show; None shuts them out.
+    /// Bearer token for readers on other machines; `None` rejects them.
     pub token: Option<Secret>,
 }
 
@@ -24,7 +24,7 @@ impl Validator {
         }
     }
 
-    /// For how many days log files are kept; 0 writes none.
+    /// Number of days for which log files are kept; 0 disables log files.
     pub(super) fn log_keep_days(&mut self, text: &str) -> u32 {
         let days = self.parse::<u32>("LOG_KEEP_DAYS", text, "a whole number of days");
         self.require(days <= MAX_LOG_DAYS, || {

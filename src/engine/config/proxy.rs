@@ -1,4 +1,4 @@
-//! The way out: the proxies that vendors are asked through.
+//! Configuration of outbound proxies.
 
 use reqwest::Url;
 
@@ -7,33 +7,36 @@ use domain::secret::Secret;
 use super::sources::Sources;
 use super::validator::Validator;
 
-/// Which proxy is asked for what.
+/// Outbound proxies by scheme of the request.
 #[derive(Debug, Clone, Default)]
 pub struct ProxyConfig {
+    /// Proxy for https requests.
     pub https_proxy: Option<ProxyAddress>,
+    /// Proxy for http requests.
     pub http_proxy: Option<ProxyAddress>,
-    /// Hosts that are asked without one, separated by commas: names with all that ends in them,
+    /// Hosts that are requested without a proxy, separated by commas: domains including subdomains,
     /// addresses, networks; `*` is every host.
     pub no_proxy: String,
 }
 
-/// A proxy. Its address may hold a password.
+/// Address of a proxy, which may contain a password.
 #[derive(Debug, Clone)]
 pub struct ProxyAddress {
+    /// URL with user name and password.
     pub address: Secret,
-    /// As it is written in the address.
+    /// Password, percent-encoded as in the URL.
     password: Option<Secret>,
     shown: String,
 }
 
 impl ProxyConfig {
-    /// The passwords in the addresses.
+    /// Passwords in the proxy addresses.
     pub(super) fn passwords(&self) -> impl Iterator<Item = &Secret> {
         let proxies = self.https_proxy.iter().chain(&self.http_proxy);
         proxies.filter_map(|proxy| proxy.password.as_ref())
     }
 
-    /// The values in force, for people to look at.
+    /// Effective values for display, without passwords.
     pub(super) fn effective(&self) -> Vec<(&'static str, String)> {
         let shown = |proxy: &Option<ProxyAddress>| {
             let proxy = proxy.as_ref();
@@ -48,7 +51,7 @@ impl ProxyConfig {
 }
 
 impl ProxyAddress {
-    /// Without a scheme it is one of plain HTTP, as everybody else reads it.
+    /// Parses an address. Without a scheme it is plain HTTP, as in other programs.
     fn parse(text: &str) -> Option<Self> {
         let address = match text.contains("://") {
             true => text.to_owned(),
@@ -70,26 +73,27 @@ impl ProxyAddress {
 }
 
 impl Validator {
-    /// What was given, else the same names in small letters, as most programs read them.
+    /// Reads the proxies from the options, else from the lower-case variables that most programs
+    /// use.
     pub(super) fn proxy(
         &mut self,
         sources: &Sources,
         (https, http, bypass): (Option<Secret>, Option<Secret>, Option<String>),
     ) -> ProxyConfig {
-        let small = |name: &str| (sources.lookup)(name);
-        let mut proxy = |name: &str, given: Option<Secret>, small: Option<String>| {
-            let address = given.or_else(|| small.map(Secret::new))?;
+        let lowercase = |name: &str| (sources.lookup)(name);
+        let mut proxy = |name: &str, option: Option<Secret>, lowercase: Option<String>| {
+            let address = option.or_else(|| lowercase.map(Secret::new))?;
             let proxy = ProxyAddress::parse(address.expose().trim());
-            // Not what was given: it may hold a password.
+            // The error does not quote the value, which may contain a password.
             self.require(proxy.is_some(), || {
                 format!("{name} must be the http or https address of a proxy")
             });
             proxy
         };
-        let bypass = bypass.or_else(|| small("no_proxy"));
+        let bypass = bypass.or_else(|| lowercase("no_proxy"));
         ProxyConfig {
-            https_proxy: proxy("HTTPS_PROXY", https, small("https_proxy")),
-            http_proxy: proxy("HTTP_PROXY", http, small("http_proxy")),
+            https_proxy: proxy("HTTPS_PROXY", https, lowercase("https_proxy")),
+            http_proxy: proxy("HTTP_PROXY", http, lowercase("http_proxy")),
             no_proxy: bypass.unwrap_or_default().trim().to_owned(),
         }
     }

@@ -1,4 +1,4 @@
-//! Where runs execute, in what image, with which secrets, and what becomes of what they leave.
+//! Validation of runner mode, image prefixes, secrets key and reaper options.
 
 use domain::crypto::sealing::SealingKey;
 use domain::runner_mode::RunnerMode;
@@ -15,8 +15,8 @@ impl Validator {
         key
     }
 
-    pub(super) fn runner_mode(&mut self, given: Option<&str>) -> Option<RunnerMode> {
-        let text = given.map(str::trim).filter(|text| !text.is_empty())?;
+    pub(super) fn runner_mode(&mut self, value: Option<&str>) -> Option<RunnerMode> {
+        let text = value.map(str::trim).filter(|text| !text.is_empty())?;
         let mode = RunnerMode::parse(text);
         self.require(mode.is_some(), || {
             format!("RUNNER_MODE must be one of: default, ci, vm, local, shadow, not '{text}'")
@@ -24,8 +24,8 @@ impl Validator {
         mode
     }
 
-    pub(super) fn image_prefixes(&mut self, given: Option<&str>) -> Vec<String> {
-        let parts = given.unwrap_or_default().split(',').map(str::trim);
+    pub(super) fn image_prefixes(&mut self, value: Option<&str>) -> Vec<String> {
+        let parts = value.unwrap_or_default().split(',').map(str::trim);
         let prefixes = parts.filter(|part| !part.is_empty()).map(str::to_owned);
         prefixes.collect()
     }

@@ -1,4 +1,4 @@
-//! The hosts of session machines, and the model credentials that sessions are handed.
+//! Configuration of session hosts and of the model credentials for sessions.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,35 +7,39 @@ use domain::secret::Secret;
 
 use super::validator::Validator;
 
-/// Where an engine listens unless `DOCKER_HOST` says otherwise.
+/// Socket of the container engine if `DOCKER_HOST` is unset.
 const DEFAULT_SOCKET: &str = "/var/run/docker.sock";
 
-/// The provider of virtual machines.
+/// Configuration of Fly Machines.
 #[derive(Debug, Clone)]
 pub struct VmSessionsConfig {
-    /// None switches it off.
+    /// API token; `None` disables Fly Machines.
     pub token: Option<Secret>,
-    /// Beats the stored one.
+    /// Fly app; takes precedence over the stored one.
     pub app: Option<String>,
-    /// Beats the stored one.
+    /// Fly region; takes precedence over the stored one.
     pub region: Option<String>,
+    /// Base URL of the API.
     pub api_url: String,
 }
 
-/// The container engine of this machine.
+/// Configuration of the local container engine.
 #[derive(Debug, Clone)]
 pub struct ContainersConfig {
+    /// Address of the engine.
     pub engine: ContainerEngine,
-    /// Whether an operator named the engine; the usual one may not be there.
+    /// Whether DOCKER_HOST is set; the default socket may not exist.
     pub is_explicit: bool,
+    /// Image of runs in local containers.
     pub image: String,
 }
 
-/// How an engine is reached.
+/// Address of a container engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContainerEngine {
+    /// Unix socket.
     Socket(PathBuf),
-    /// A base address; anybody who can reach it rules the machine it stands for.
+    /// Base URL. Whoever can reach it controls the engine's machine.
     Http(String),
 }
 
@@ -66,8 +70,8 @@ impl fmt::Display for ContainerEngine {
 }
 
 impl ContainersConfig {
-    /// Whether there is an engine to ask: one that was named, or the usual one where it stands.
-    pub fn is_available(&self) -> bool {
+    /// Whether the engine can be used: DOCKER_HOST is set, or the default socket exists.
+    pub(crate) fn is_available(&self) -> bool {
         match &self.engine {
             ContainerEngine::Socket(path) if !self.is_explicit => path.exists(),
             ContainerEngine::Socket(_) | ContainerEngine::Http(_) => true,
@@ -83,11 +87,11 @@ impl Validator {
         region: Option<String>,
         api_url: String,
     ) -> VmSessionsConfig {
-        let given = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
+        let non_blank = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
         VmSessionsConfig {
             token,
-            app: given(app),
-            region: given(region),
+            app: non_blank(app),
+            region: non_blank(region),
             api_url: self.base_url("VM_API_URL", &api_url),
         }
     }
@@ -97,9 +101,9 @@ impl Validator {
         docker_host: Option<String>,
         image: String,
     ) -> ContainersConfig {
-        let given = docker_host.filter(|text| !text.trim().is_empty());
-        let named = given.is_some();
-        let engine = match given {
+        let docker_host = docker_host.filter(|text| !text.trim().is_empty());
+        let is_explicit = docker_host.is_some();
+        let engine = match docker_host {
             Some(text) => {
                 let engine = ContainerEngine::parse(text.trim());
                 self.require(engine.is_some(), || {
@@ -116,13 +120,13 @@ impl Validator {
         });
         ContainersConfig {
             engine: engine.unwrap_or_else(|| ContainerEngine::Socket(DEFAULT_SOCKET.into())),
-            is_explicit: named,
+            is_explicit,
             image: image.trim().to_owned(),
         }
     }
 }
 
-/// The values in force, for people to look at.
+/// Effective values for display, with secrets masked.
 pub(super) fn effective(
     vm: &VmSessionsConfig,
     containers: &ContainersConfig,
@@ -151,13 +155,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_is_a_socket_or_a_plain_address() {
+    fn parses_sockets_and_plain_addresses() {
         let socket = |path: &str| Some(ContainerEngine::Socket(path.into()));
-        let web = |address: &str| Some(ContainerEngine::Http(address.to_owned()));
+        let http = |address: &str| Some(ContainerEngine::Http(address.to_owned()));
         for (text, engine) in [
             ("unix:///run/docker.sock", socket("/run/docker.sock")),
-            ("tcp://127.0.0.1:2375", web("http://127.0.0.1:2375")),
-            ("http://engine:2375/", web("http://engine:2375")),
+            ("tcp://127.0.0.1:2375", http("http://127.0.0.1:2375")),
+            ("http://engine:2375/", http("http://engine:2375")),
             ("unix://relative", None),
             ("ssh://host", None),
             ("https://host", None),

@@ -1,4 +1,4 @@
-//! Where values may stand: variables, files that they name, and credentials of systemd.
+//! Sources of values: variables, files named by variables, and systemd credentials.
 
 use std::path::{Path, PathBuf};
 
@@ -6,31 +6,31 @@ use domain::secret::Secret;
 
 use super::EnvFile;
 
-/// What systemd puts before the names of credentials that our unit takes from a folder.
+/// Prefix of credential names that the systemd unit loads from a folder.
 pub(super) const CREDENTIAL_PREFIX: &str = "agent-implement_";
 
-/// Whether the environment allows colours on a terminal.
+/// Whether the environment allows colors on a terminal.
 pub fn allows_colours() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Finds an environment variable.
+/// Lookup of an environment variable.
 pub(super) type Lookup = Box<dyn Fn(&str) -> Option<String>>;
 
-/// Where secrets may come from besides their variable.
+/// Sources of secrets besides their own variable.
 pub(super) struct Sources {
     pub(super) lookup: Lookup,
-    /// The names of variables that are set: all of a file of our own, else those of the process.
+    /// Names of all variables that are set.
     pub(super) variable_names: VariableNames,
     /// Files that secrets were read from.
     pub(super) secret_files: Vec<PathBuf>,
 }
 
-/// Names of variables, by whom they are for.
+/// Names of variables, by the kind of their source.
 pub(super) enum VariableNames {
-    /// Of a file that is for this service alone.
+    /// From an environment file of this service only.
     Dedicated(Vec<String>),
-    /// Of an environment that other programs read as well.
+    /// From an environment that other programs use too.
     Shared(Vec<String>),
 }
 
@@ -61,26 +61,27 @@ impl Sources {
         }
     }
 
-    /// The folder of systemd's credentials.
+    /// Directory of systemd credentials.
     pub(super) fn credentials_dir(&self) -> Option<PathBuf> {
         (self.lookup)("CREDENTIALS_DIRECTORY").map(PathBuf::from)
     }
 
-    /// The secret called `name`: given, or in the file that `NAME_FILE` names, or a credential of
-    /// systemd. Given twice is an error, because one of the two would be silently ignored.
+    /// Reads a secret from its option, from the file that `NAME_FILE` names, or from a systemd
+    /// credential. Setting both option and file is an error, because one of them would be ignored
+    /// silently.
     pub(super) fn secret(
         &mut self,
         name: &str,
-        given: Option<String>,
+        value: Option<String>,
     ) -> Result<Option<Secret>, String> {
-        let given = given.filter(|value| !value.is_empty());
+        let value = value.filter(|value| !value.is_empty());
         let file = (self.lookup)(&format!("{name}_FILE"));
         let credential = self.credentials_dir().and_then(|dir| {
             let names = [name.to_owned(), format!("{CREDENTIAL_PREFIX}{name}")];
             let mut paths = names.map(|name| dir.join(name)).into_iter();
             paths.find(|path| path.exists())
         });
-        match (given, file) {
+        match (value, file) {
             (Some(_), Some(_)) => Err(format!("{name} and {name}_FILE are both set; set one")),
             (Some(value), None) => Ok(Some(Secret::new(value))),
             (None, Some(file)) => self

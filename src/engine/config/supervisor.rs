@@ -1,25 +1,25 @@
-//! What the service manager said when it started us. (systemd: `sd_notify(3)`, `sd_watchdog_enabled(3)`)
+//! Variables of the service manager. See sd_notify(3) and sd_watchdog_enabled(3).
 
 use std::time::Duration;
 
 use super::sources::Sources;
 
-/// Who started us and wants to hear how we are.
+/// Service manager that started this process and expects notifications.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Supervisor {
-    /// Where it listens: a path, or behind an `@` the name of an abstract socket.
+    /// Notification socket: a path, or the name of an abstract socket after an `@`.
     pub socket: String,
-    /// How long it may go without hearing from us before it starts us anew; None when it does not
-    /// mind.
+    /// Watchdog interval, after which the service manager restarts a silent process; `None` without
+    /// a watchdog.
     pub watchdog: Option<Duration>,
 }
 
-/// The service manager, if one started us. What it says in a form that we do not know is as if it
-/// had not been said: a service must not fail for want of a listener.
+/// Reads the service manager's variables. Values in an unknown form are ignored: the service must
+/// start without a service manager.
 pub(super) fn supervisor(sources: &Sources, own_pid: u32) -> Option<Supervisor> {
     let variable = |name| (sources.lookup)(name);
     let socket = variable("NOTIFY_SOCKET").filter(|name| name.starts_with(['/', '@']))?;
-    // A process that merely inherited the variables is not the one that is watched.
+    // A child process inherits the variables, but is not watched.
     let is_ours = variable("WATCHDOG_PID")
         .and_then(|pid| pid.parse::<u32>().ok())
         .is_none_or(|pid| pid == own_pid);
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
     use crate::config::sources::VariableNames;
 
-    fn told(variables: &[(&'static str, &'static str)]) -> Option<Supervisor> {
+    fn parse(variables: &[(&'static str, &'static str)]) -> Option<Supervisor> {
         let variables = variables.to_vec();
         let variable = move |name: &str| {
             let found = variables.iter().find(|(known, _)| *known == name);
@@ -46,22 +46,25 @@ mod tests {
     }
 
     #[test]
-    fn a_watchdog_counts_only_for_the_process_it_was_meant_for() {
+    fn a_watchdog_applies_only_to_its_own_process() {
         let socket = ("NOTIFY_SOCKET", "/run/systemd/notify");
         let watched = |supervisor: Option<Supervisor>| supervisor.map(|found| found.watchdog);
         let minute = ("WATCHDOG_USEC", "60000000");
-        assert_eq!(told(&[minute]), None);
-        assert_eq!(told(&[("NOTIFY_SOCKET", "vsock:2:1")]), None);
-        assert_eq!(watched(told(&[("NOTIFY_SOCKET", "@abstract")])), Some(None));
+        assert_eq!(parse(&[minute]), None);
+        assert_eq!(parse(&[("NOTIFY_SOCKET", "vsock:2:1")]), None);
+        assert_eq!(
+            watched(parse(&[("NOTIFY_SOCKET", "@abstract")])),
+            Some(None)
+        );
         for (variables, expected) in [
-            (told(&[socket, minute]), Some(Duration::from_secs(60))),
+            (parse(&[socket, minute]), Some(Duration::from_secs(60))),
             (
-                told(&[socket, minute, ("WATCHDOG_PID", "42")]),
+                parse(&[socket, minute, ("WATCHDOG_PID", "42")]),
                 Some(Duration::from_secs(60)),
             ),
-            (told(&[socket, minute, ("WATCHDOG_PID", "41")]), None),
-            (told(&[socket, ("WATCHDOG_USEC", "0")]), None),
-            (told(&[socket, ("WATCHDOG_USEC", "soon")]), None),
+            (parse(&[socket, minute, ("WATCHDOG_PID", "41")]), None),
+            (parse(&[socket, ("WATCHDOG_USEC", "0")]), None),
+            (parse(&[socket, ("WATCHDOG_USEC", "soon")]), None),
         ] {
             assert_eq!(watched(variables), Some(expected));
         }

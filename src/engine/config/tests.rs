@@ -23,11 +23,11 @@ fn read(flags: &[&str], files: &[(&str, &str)]) -> Result<Config, ConfigError> {
             .map(|(_, value)| value.clone())
     };
     let mut sources = Sources::new(Box::new(find), VariableNames::Shared(Vec::new()));
-    Config::whole(Config::build(options, &mut sources))
+    Config::without_problems(Config::build(options, &mut sources))
 }
 
 #[test]
-fn nothing_configured_is_a_valid_service_with_everything_off() {
+fn an_empty_configuration_is_valid_and_disables_all_features() {
     let config = read(&[], &[]).unwrap();
     assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
     assert!(
@@ -37,7 +37,7 @@ fn nothing_configured_is_a_valid_service_with_everything_off() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_said_at_once() {
+fn reports_all_problems_at_once() {
     let flags = [
         "--port=x",
         "--poll-interval-ms=5",
@@ -55,7 +55,7 @@ fn everything_that_is_wrong_is_said_at_once() {
         "--metrics=maybe",
         "--log-keep-days=4000",
     ];
-    let told = read(&flags, &[]).unwrap_err().to_string();
+    let error = read(&flags, &[]).unwrap_err().to_string();
     for problem in [
         "PORT must be a port number, not 'x'",
         "POLL_INTERVAL_MS must be at least 1000 milliseconds, not '5'",
@@ -73,18 +73,18 @@ fn everything_that_is_wrong_is_said_at_once() {
         "LOG_KEEP_DAYS must be at most 3650",
         "REAPER_ALERT_THRESHOLD must be a whole number of machines, not 'many'",
     ] {
-        assert!(told.contains(problem), "{problem:?} in {told}");
+        assert!(error.contains(problem), "{problem:?} in {error}");
     }
-    assert_eq!(told.lines().count(), 16);
+    assert_eq!(error.lines().count(), 16);
 }
 
 #[test]
-fn a_secret_that_can_be_guessed_is_refused() {
+fn rejects_a_secret_that_is_too_short() {
     let flags = [
         "--admin-access-code=1234567",
         "--scm-webhook-secret=seven c",
         "--gap-fill-trigger-secret=x",
-        // Vendors make these themselves.
+        // Vendors generate these themselves.
         "--linear-webhook-secret=x",
         "--jira-webhook-secret=x",
     ];
@@ -105,8 +105,8 @@ fn a_secret_that_can_be_guessed_is_refused() {
 }
 
 #[test]
-fn plain_http_beyond_this_machine_must_be_allowed() {
-    let far = [
+fn plain_http_to_other_machines_must_be_allowed() {
+    let remote = [
         "--linear-api-key=k",
         "--linear-api-url=http://linear.example",
         "--jira-site-url=http://jira.example",
@@ -119,7 +119,7 @@ fn plain_http_beyond_this_machine_must_be_allowed() {
         "--runner-callback-base-url=http://172.17.0.1:8080",
         "--notify-webhook-url=http://chat.example/canary-path",
     ];
-    let told = read(&far, &[]).unwrap_err();
+    let error = read(&remote, &[]).unwrap_err();
     let names = [
         "LINEAR_API_URL",
         "JIRA_SITE_URL",
@@ -135,33 +135,33 @@ fn plain_http_beyond_this_machine_must_be_allowed() {
              credentials (ALLOW_PLAIN_HTTP=true allows it)"
         )
     });
-    assert_eq!(told.problems(), expected);
-    let allowed = [&far[..], &["--allow-plain-http=true"]].concat();
+    assert_eq!(error.problems(), expected);
+    let allowed = [&remote[..], &["--allow-plain-http=true"]].concat();
     assert_eq!(
         read(&allowed, &[]).unwrap().notices.plain_http_variables,
         names
     );
 
-    let near = [
+    let local = [
         "--runner-callback-base-url=http://127.0.0.1:8080",
         "--vm-api-url=http://localhost",
     ];
     assert!(
-        read(&near, &[])
+        read(&local, &[])
             .unwrap()
             .notices
             .plain_http_variables
             .is_empty()
     );
-    let told = read(&["--allow-plain-http=perhaps"], &[]).unwrap_err();
+    let error = read(&["--allow-plain-http=perhaps"], &[]).unwrap_err();
     assert_eq!(
-        told.problems(),
+        error.problems(),
         ["ALLOW_PLAIN_HTTP must be true or false, not 'perhaps'"]
     );
 }
 
 #[test]
-fn a_level_that_is_none_is_refused() {
+fn rejects_an_unknown_log_level() {
     for level in [
         "loud",
         "info,loud",
@@ -169,18 +169,18 @@ fn a_level_that_is_none_is_refused() {
         "agent_implement=loud",
         "debug trace",
     ] {
-        let told = read(&["--log-level", level], &[]).unwrap_err();
+        let error = read(&["--log-level", level], &[]).unwrap_err();
         let start = "LOG_LEVEL must be error, warn, info, debug, trace, or a filter";
-        assert!(told.problems()[0].starts_with(start), "{level}: {told}");
+        assert!(error.problems()[0].starts_with(start), "{level}: {error}");
     }
-    for level in ["warn", "DEBUG", "off", "info,agent_implement=debug"] {
+    for level in ["warn", "DEBUG", "off", "info,engine=debug"] {
         assert!(read(&["--log-level", level], &[]).is_ok(), "{level}");
     }
     assert_eq!(read(&["--log-level="], &[]).unwrap().log_level, "info");
 }
 
 #[test]
-fn what_is_wrong_is_left_out_and_the_rest_can_be_used() {
+fn leaves_out_invalid_values_and_keeps_the_rest() {
     let line = [
         "serve",
         "--poll-interval-ms=5",
@@ -199,16 +199,16 @@ fn what_is_wrong_is_left_out_and_the_rest_can_be_used() {
 }
 
 #[test]
-fn a_value_that_is_no_number_is_told_once() {
-    let told = read(&["--poll-interval-ms=soon"], &[]).unwrap_err();
+fn reports_a_value_that_is_not_a_number_once() {
+    let error = read(&["--poll-interval-ms=soon"], &[]).unwrap_err();
     assert_eq!(
-        told.problems(),
+        error.problems(),
         ["POLL_INTERVAL_MS must be at least 1000 milliseconds, not 'soon'"]
     );
 }
 
 #[test]
-fn a_secret_comes_from_a_file_and_never_from_two_places() {
+fn a_secret_comes_from_a_file_but_not_from_two_sources() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("code");
     std::fs::write(&path, "open sesame\n").unwrap();
@@ -248,8 +248,8 @@ fn effective_values_hide_every_secret() {
 }
 
 #[test]
-fn a_ticketing_account_is_given_whole_or_not_at_all() {
-    let whole: [(&[&str], &str); 4] = [
+fn a_ticketing_account_must_be_complete() {
+    let complete: [(&[&str], &str); 4] = [
         (
             &[
                 "--jira-site-url=https://a.atlassian.net/",
@@ -280,15 +280,15 @@ fn a_ticketing_account_is_given_whole_or_not_at_all() {
             "https://api.atlassian.com/ex/jira/1-2",
         ),
     ];
-    for (flags, api_url) in whole {
+    for (flags, api_url) in complete {
         let config = read(flags, &[]).unwrap();
         assert_eq!(config.jira.as_ref().unwrap().api_url, api_url);
         assert_eq!(config.secrets(), ["t"]);
     }
-    let halves: [(&[&str], &str); 7] = [
+    let incomplete: [(&[&str], &str); 7] = [
         (
             &["--jira-email=a@b.c"],
-            "Jira is set up without JIRA_API_TOKEN",
+            "Jira is configured without JIRA_API_TOKEN",
         ),
         (
             &["--jira-api-token=t"],
@@ -323,14 +323,14 @@ fn a_ticketing_account_is_given_whole_or_not_at_all() {
             "LINEAR_API_KEY and an OAuth client of Linear are both set",
         ),
     ];
-    for (flags, problem) in halves {
-        let told = read(flags, &[]).unwrap_err().to_string();
-        assert!(told.contains(problem), "{flags:?}: {told}");
+    for (flags, problem) in incomplete {
+        let error = read(flags, &[]).unwrap_err().to_string();
+        assert!(error.contains(problem), "{flags:?}: {error}");
     }
 }
 
 #[test]
-fn an_address_may_have_blanks_around_it() {
+fn trims_blanks_around_an_address() {
     let flags = [
         "--runner-callback-base-url= https://agents.example.com/ ",
         "--github-api-url= https://github.example.com/api/v3/\t",
@@ -349,7 +349,7 @@ fn an_address_may_have_blanks_around_it() {
 }
 
 #[test]
-fn a_proxy_may_stand_in_small_letters_and_its_password_is_never_shown() {
+fn reads_lowercase_proxy_variables_and_never_shows_their_password() {
     let variables = [
         ("https_proxy", "http://us:proxy-word@proxy.corp:3128"),
         ("http_proxy", "http://elsewhere:1"),
@@ -366,33 +366,33 @@ fn a_proxy_may_stand_in_small_letters_and_its_password_is_never_shown() {
     assert_eq!(value("NO_PROXY"), Some("git.corp, 10.0.0.0/8"));
     assert!(config.secrets().contains(&"proxy-word"));
     for address in ["ftp://us:proxy-word@proxy.corp", "http://us:proxy-word@:80"] {
-        let told = read(&["--https-proxy", address], &[])
+        let error = read(&["--https-proxy", address], &[])
             .unwrap_err()
             .to_string();
-        assert!(told.contains("HTTPS_PROXY must be the http or https address of a proxy"));
-        assert!(!told.contains("proxy-word"), "{told}");
+        assert!(error.contains("HTTPS_PROXY must be the http or https address of a proxy"));
+        assert!(!error.contains("proxy-word"), "{error}");
     }
 }
 
-/// As the package lays them out; a file may name another folder.
+/// Uses the layout of the package.
 #[test]
-fn credentials_are_looked_for_beside_the_environment_file() {
+fn reads_credentials_beside_the_environment_file() {
     let dir = tempfile::tempdir().unwrap();
     let (file, folder) = (dir.path().join("ours.env"), dir.path().join("credentials"));
     std::fs::write(&file, "PORT=9000\n").unwrap();
-    let named = |file: &Path| {
+    let credentials_dir = |file: &Path| {
         let read = EnvFile::read(file).unwrap();
         read.get("CREDENTIALS_DIRECTORY").map(str::to_owned)
     };
-    assert_eq!(named(&file), None);
+    assert_eq!(credentials_dir(&file), None);
     std::fs::create_dir(&folder).unwrap();
-    assert_eq!(named(&file), Some(folder.display().to_string()));
+    assert_eq!(credentials_dir(&file), Some(folder.display().to_string()));
     std::fs::write(&file, "CREDENTIALS_DIRECTORY=/elsewhere\n").unwrap();
-    assert_eq!(named(&file).as_deref(), Some("/elsewhere"));
+    assert_eq!(credentials_dir(&file).as_deref(), Some("/elsewhere"));
 }
 
 #[test]
-fn a_credential_is_found_by_its_name_or_as_one_of_our_folder() {
+fn finds_a_credential_by_its_name_with_or_without_prefix() {
     let dir = tempfile::tempdir().unwrap();
     let put = |name: &str, value: &str| std::fs::write(dir.path().join(name), value).unwrap();
     put("ADMIN_ACCESS_CODE", "by its name\n");

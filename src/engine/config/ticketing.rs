@@ -1,50 +1,62 @@
-//! How each ticketing system is reached: groups of values that are given whole or not at all.
+//! Configuration of the ticketing systems: groups of values that must be set together.
 
 use domain::secret::Secret;
 
 use super::options::Options;
 use super::validator::Validator;
 
-/// Where bearer tokens are taken, by the id of the cloud.
+/// Base URL for OAuth bearer tokens, followed by the ID of the Jira cloud.
 const JIRA_GATEWAY: &str = "https://api.atlassian.com/ex/jira";
 
-/// An account at Linear.
+/// Linear account.
 #[derive(Debug, Clone)]
 pub struct LinearConfig {
+    /// Credentials.
     pub credentials: LinearAuthConfig,
-    /// Without a trailing slash.
+    /// Base URL of the API, without a trailing slash.
     pub api_url: String,
 }
 
+/// Credentials of Linear.
 #[derive(Debug, Clone)]
 pub enum LinearAuthConfig {
-    /// A personal API key.
+    /// Personal API key.
     Key(Secret),
-    /// An OAuth application that acts as itself.
-    Client { id: String, secret: Secret },
+    /// OAuth application.
+    Client {
+        /// ID of the application.
+        id: String,
+        /// Secret of the application.
+        secret: Secret,
+    },
 }
 
-/// An account at Jira Cloud.
+/// Jira Cloud account.
 #[derive(Debug, Clone)]
 pub struct JiraConfig {
+    /// Credentials.
     pub credentials: JiraAuthConfig,
-    /// Where people read tickets; unset, Jira is asked for it.
+    /// URL of the site, where people read tickets; `None` reads it from Jira.
     pub site_url: Option<String>,
-    /// The address below which `/rest/api/3` stands, without a trailing slash.
+    /// Base URL of the API, without `/rest/api/3` and a trailing slash.
     pub api_url: String,
 }
 
+/// Credentials of Jira.
 #[derive(Debug, Clone)]
 pub enum JiraAuthConfig {
-    /// An API token of the person with this address.
+    /// API token of a person.
     Basic {
+        /// Email address of the person.
         email: String,
+        /// API token.
         token: Secret,
     },
+    /// OAuth bearer token.
     Bearer(Secret),
 }
 
-/// The secrets of both systems, found but not judged.
+/// Secrets of both systems, not validated yet.
 pub(super) struct TicketingSecrets {
     pub linear_key: Option<Secret>,
     pub linear_client_secret: Option<Secret>,
@@ -54,10 +66,10 @@ pub(super) struct TicketingSecrets {
 impl Validator {
     pub(super) fn linear(
         &mut self,
-        given: &Options,
+        options: &Options,
         secrets: &TicketingSecrets,
     ) -> Option<LinearConfig> {
-        let id = filled(&given.linear_client_id);
+        let id = non_blank(&options.linear_client_id);
         let credentials = match (&secrets.linear_key, id, &secrets.linear_client_secret) {
             (None, None, None) => return None,
             (Some(key), None, None) => LinearAuthConfig::Key(key.clone()),
@@ -67,46 +79,48 @@ impl Validator {
             },
             (Some(_), _, _) => {
                 return self
-                    .refuse("LINEAR_API_KEY and an OAuth client of Linear are both set; set one");
+                    .reject("LINEAR_API_KEY and an OAuth client of Linear are both set; set one");
             }
             (None, Some(_), None) => {
-                return self.refuse("LINEAR_CLIENT_ID is set and LINEAR_CLIENT_SECRET is not");
+                return self.reject("LINEAR_CLIENT_ID is set and LINEAR_CLIENT_SECRET is not");
             }
             (None, None, Some(_)) => {
-                return self.refuse("LINEAR_CLIENT_SECRET is set and LINEAR_CLIENT_ID is not");
+                return self.reject("LINEAR_CLIENT_SECRET is set and LINEAR_CLIENT_ID is not");
             }
         };
         Some(LinearConfig {
             credentials,
-            api_url: self.base_url("LINEAR_API_URL", &given.linear_api_url),
+            api_url: self.base_url("LINEAR_API_URL", &options.linear_api_url),
         })
     }
 
     pub(super) fn jira(
         &mut self,
-        given: &Options,
+        options: &Options,
         secrets: &TicketingSecrets,
     ) -> Option<JiraConfig> {
-        let (email, cloud) = (filled(&given.jira_email), filled(&given.jira_cloud_id));
-        let site_url = self.optional_url("JIRA_SITE_URL", given.jira_site_url.clone());
-        let api_url = self.optional_url("JIRA_API_URL", given.jira_api_url.clone());
+        let (email, cloud) = (
+            non_blank(&options.jira_email),
+            non_blank(&options.jira_cloud_id),
+        );
+        let site_url = self.optional_url("JIRA_SITE_URL", options.jira_site_url.clone());
+        let api_url = self.optional_url("JIRA_API_URL", options.jira_api_url.clone());
         let Some(token) = secrets.jira_token.clone() else {
             if site_url.is_some() || email.is_some() || cloud.is_some() {
-                return self.refuse("Jira is set up without JIRA_API_TOKEN");
+                return self.reject("Jira is configured without JIRA_API_TOKEN");
             }
             return None;
         };
         let (credentials, api_url) = match (email, cloud, &site_url) {
             (Some(_), Some(_), _) => {
-                return self.refuse("JIRA_EMAIL and JIRA_CLOUD_ID are both set; set one");
+                return self.reject("JIRA_EMAIL and JIRA_CLOUD_ID are both set; set one");
             }
             (Some(_), None, None) => {
-                return self.refuse("JIRA_EMAIL is set and JIRA_SITE_URL is not");
+                return self.reject("JIRA_EMAIL is set and JIRA_SITE_URL is not");
             }
             (None, None, _) => {
-                return self.refuse(
-                    "JIRA_API_TOKEN needs JIRA_SITE_URL and JIRA_EMAIL, or JIRA_CLOUD_ID, beside it",
-                );
+                return self
+                    .reject("JIRA_API_TOKEN needs JIRA_SITE_URL and JIRA_EMAIL, or JIRA_CLOUD_ID");
             }
             (Some(email), None, Some(site)) => (
                 JiraAuthConfig::Basic { email, token },
@@ -130,14 +144,14 @@ impl Validator {
         })
     }
 
-    fn refuse<T>(&mut self, problem: &str) -> Option<T> {
+    fn reject<T>(&mut self, problem: &str) -> Option<T> {
         self.problems.push(problem.to_owned());
         None
     }
 }
 
-fn filled(given: &Option<String>) -> Option<String> {
-    let text = given.as_deref()?.trim();
+fn non_blank(value: &Option<String>) -> Option<String> {
+    let text = value.as_deref()?.trim();
     (!text.is_empty()).then(|| text.to_owned())
 }
 
@@ -158,7 +172,7 @@ impl JiraConfig {
     }
 }
 
-/// The values in force of both systems, secrets masked.
+/// Effective values of both systems for display, with secrets masked.
 pub(super) fn effective(
     linear: Option<&LinearConfig>,
     jira: Option<&JiraConfig>,

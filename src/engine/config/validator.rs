@@ -1,4 +1,4 @@
-//! Reading each value, and collecting what is wrong with any.
+//! Validation of values, collecting all problems.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,24 +14,24 @@ use vendors::chat::ChatKind;
 use super::address::{is_http, is_https, is_loopback};
 use super::{ChatConfig, GitHubAuthConfig, GitHubConfig, LogFormat};
 
-/// Collects what is wrong.
+/// Validator that collects problems.
 pub(super) struct Validator {
     pub(super) problems: Vec<String>,
     pub(super) allow_plain_http: bool,
-    /// Variables whose address is plain HTTP beyond this machine, which is allowed.
+    /// Variables whose address is plain HTTP on another machine, which the configuration allows.
     pub(super) plain_http_variables: Vec<&'static str>,
 }
 
 impl Validator {
-    pub(super) fn new(wrong: Vec<String>, allow_plain_http: &str) -> Self {
-        let mut check = Self {
-            problems: wrong,
+    pub(super) fn new(problems: Vec<String>, allow_plain_http: &str) -> Self {
+        let mut validator = Self {
+            problems,
             allow_plain_http: false,
             plain_http_variables: Vec::new(),
         };
-        check.allow_plain_http =
-            check.parse::<bool>("ALLOW_PLAIN_HTTP", allow_plain_http, "true or false");
-        check
+        validator.allow_plain_http =
+            validator.parse::<bool>("ALLOW_PLAIN_HTTP", allow_plain_http, "true or false");
+        validator
     }
 
     pub(super) fn require(&mut self, holds: bool, problem: impl FnOnce() -> String) {
@@ -53,10 +53,10 @@ impl Validator {
         })
     }
 
-    pub(super) fn milliseconds(&mut self, name: &str, text: &str, least: u64) -> Duration {
+    pub(super) fn milliseconds(&mut self, name: &str, text: &str, min: u64) -> Duration {
         let milliseconds = text.trim().parse().unwrap_or_default();
-        self.require(milliseconds >= least, || {
-            format!("{name} must be at least {least} milliseconds, not '{text}'")
+        self.require(milliseconds >= min, || {
+            format!("{name} must be at least {min} milliseconds, not '{text}'")
         });
         Duration::from_millis(milliseconds)
     }
@@ -71,10 +71,10 @@ impl Validator {
     }
 
     pub(super) fn base_url(&mut self, name: &'static str, text: &str) -> String {
-        // The parser forgives blanks around it; what is put together with it would hold them.
+        // The URL parser ignores surrounding blanks, but paths are appended to the text itself.
         let text = text.trim();
         if is_http(text) {
-            self.encrypted(name, text);
+            self.require_encryption(name, text);
         } else {
             self.problems.push(format!(
                 "{name} must be an http or https address, not '{text}'"
@@ -83,9 +83,9 @@ impl Validator {
         text.trim_end_matches('/').to_owned()
     }
 
-    /// Refuses plain HTTP beyond this machine, unless it is allowed: a credential goes along with each
-    /// request. The address is not shown; it may be a credential itself.
-    fn encrypted(&mut self, name: &'static str, address: &str) {
+    /// Rejects plain HTTP to other machines unless it is allowed, because each request carries a
+    /// credential. The error does not quote the address, which may be a credential itself.
+    fn require_encryption(&mut self, name: &'static str, address: &str) {
         if is_https(address) || is_loopback(address) {
             return;
         }
@@ -117,13 +117,15 @@ impl Validator {
             (None, None, Some(token)) => GitHubAuthConfig::Token(token),
             (None, None, None) => return None,
             (Some(_), None, _) => {
-                return self.no_github("GITHUB_APP_ID is set and GITHUB_APP_PRIVATE_KEY is not");
+                return self
+                    .reject_github("GITHUB_APP_ID is set and GITHUB_APP_PRIVATE_KEY is not");
             }
             (None, Some(_), _) => {
-                return self.no_github("GITHUB_APP_PRIVATE_KEY is set and GITHUB_APP_ID is not");
+                return self
+                    .reject_github("GITHUB_APP_PRIVATE_KEY is set and GITHUB_APP_ID is not");
             }
             (Some(_), Some(_), Some(_)) => {
-                return self.no_github("GITHUB_TOKEN and a GitHub App are both set; set one");
+                return self.reject_github("GITHUB_TOKEN and a GitHub App are both set; set one");
             }
         };
         Some(GitHubConfig {
@@ -132,7 +134,7 @@ impl Validator {
         })
     }
 
-    fn no_github(&mut self, problem: &str) -> Option<GitHubConfig> {
+    fn reject_github(&mut self, problem: &str) -> Option<GitHubConfig> {
         self.problems.push(problem.to_owned());
         None
     }
@@ -150,7 +152,7 @@ impl Validator {
         self.require(is_http(url.expose()), || {
             "NOTIFY_WEBHOOK_URL must be an http or https address".to_owned()
         });
-        self.encrypted("NOTIFY_WEBHOOK_URL", url.expose());
+        self.require_encryption("NOTIFY_WEBHOOK_URL", url.expose());
         Some(ChatConfig { url, kind: kind? })
     }
 
@@ -188,12 +190,13 @@ impl Validator {
         }
     }
 
-    /// A word that is no level would be taken for the name of a module, and silence everything else.
+    /// Validates the log filter. A word that is not a level would count as a module name and
+    /// disable all other logs.
     pub(super) fn log_level(&mut self, text: String) -> String {
         if text.trim().is_empty() {
             return LevelFilter::INFO.to_string();
         }
-        // What stands in braces are conditions on fields, which may hold commas of their own.
+        // Braces contain conditions on fields, which may contain commas.
         let is_word = |part: &&str| !part.contains(['=', '[', '{', '}']);
         let mut words = text.split(',').filter(is_word).map(str::trim);
         let are_levels =
@@ -202,15 +205,15 @@ impl Validator {
         self.require(are_levels && is_filter, || {
             format!(
                 "LOG_LEVEL must be error, warn, info, debug, trace, or a filter such as \
-                 info,agent_implement=debug, not '{text}'"
+                 info,engine=debug, not '{text}'"
             )
         });
         text
     }
 }
 
-/// What [`Check::parse`] can read; a value that cannot be read stands in as its default, since the
-/// configuration is refused anyway.
+/// Value that [`Validator::parse`] can read. An invalid value is replaced by its default; the
+/// configuration is rejected anyway.
 pub(super) trait ConfigValue {
     type Output: Default;
     fn read(text: &str) -> Option<Self::Output>;

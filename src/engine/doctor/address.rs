@@ -1,4 +1,4 @@
-//! Addresses whose looks already tell that they cannot work.
+//! Checks of addresses that cannot work, without sending a request.
 
 use reqwest::Url;
 
@@ -7,31 +7,32 @@ use crate::config::is_loopback;
 use domain::check_result::CheckResult;
 use vendors::chat::ChatKind;
 
-/// What is wrong with the address that runs are given, before anybody is asked.
+/// Checks the callback URL of runs.
 pub(super) fn check_callback_url(app: &App) -> Option<CheckResult> {
     let base = app.config.callback_base_url.as_ref()?;
-    // Where the host of the runs is this machine too, as in a trial, its own address is right.
+    // In a trial GitHub's API is on this machine too, so a loopback address is correct.
     let github = app.config.github.as_ref()?;
     if is_loopback(&github.api_url) {
         return None;
     }
     let check = "callback-address";
     if is_loopback(base) {
-        let what = format!("{base} leads to the machine that asks, and runs are on others");
+        let what = format!("{base} is a loopback address, but runs execute on other machines");
         return Some(
             CheckResult::error(check, what)
-                .with_impact("No run elsewhere can report: each would be ended by its deadline.")
-                .with_remedy("Set RUNNER_CALLBACK_BASE_URL to the address that the outside reaches this service at."),
+                .with_impact("No run on another machine can report; each would end with its timeout.")
+                .with_remedy("Set RUNNER_CALLBACK_BASE_URL to the address at which other machines reach this service."),
         );
     }
     (!base.starts_with("https://")).then(|| {
         CheckResult::warning(check, format!("{base} is not https"))
-            .with_impact("Runs send their tokens there; anyone on the network path can read and use them.")
-            .with_remedy("Put a reverse proxy with TLS in front and set RUNNER_CALLBACK_BASE_URL to its https address.")
+            .with_impact("Runs send their tokens there. Anyone on the network path can read and use them.")
+            .with_remedy("Put a reverse proxy with TLS in front of the service and set RUNNER_CALLBACK_BASE_URL to its https address.")
     })
 }
 
-/// Whether a chat webhook looks like one of its kind. The address itself is a credential and not shown.
+/// Checks that the chat webhook matches its type. The address is a credential, so only its host is
+/// shown.
 pub(super) fn check_chat_webhook(app: &App) -> Option<CheckResult> {
     let notify = app.config.chat.as_ref()?;
     let url = Url::parse(notify.url.expose()).ok()?;
@@ -50,11 +51,11 @@ pub(super) fn check_chat_webhook(app: &App) -> Option<CheckResult> {
     let check = "chat-webhook";
     if is_other {
         let what = format!(
-            "NOTIFY_TYPE is {wanted}, and NOTIFY_WEBHOOK_URL leads to the other kind of chat"
+            "NOTIFY_TYPE is {wanted}, but NOTIFY_WEBHOOK_URL leads to the other kind of chat"
         );
         return Some(
             CheckResult::error(check, what)
-                .with_impact("The chat refuses messages in the dress of the other.")
+                .with_impact("The chat rejects messages in the other format.")
                 .with_remedy("Set NOTIFY_TYPE to channel-a for Slack or channel-b for Teams."),
         );
     }
@@ -62,9 +63,9 @@ pub(super) fn check_chat_webhook(app: &App) -> Option<CheckResult> {
     (!is_known).then(|| {
         CheckResult::warning(
             check,
-            format!("NOTIFY_WEBHOOK_URL leads to {host}, which is no usual address of {wanted}"),
+            format!("NOTIFY_WEBHOOK_URL leads to {host}, which is not a known address of {wanted}"),
         )
-        .with_impact("Messages may be refused; nothing is posted to find out.")
+        .with_impact("The chat may reject messages. This check posts none.")
         .with_remedy("Compare it with the address that the chat shows for its incoming webhook.")
     })
 }

@@ -1,14 +1,15 @@
-//! Whether the image of local containers is there and made for runs.
+//! Check of the image of local containers.
 
 use crate::app::App;
 use domain::check_result::CheckResult;
 use domain::machine::HostKind;
 
-/// The label of images that hold this program. (packaging/docker/Dockerfile.runner)
+/// Label of images that contain this program. See packaging/docker/Dockerfile.runner.
 const LABEL: &str = "agent_implement_runner";
 
-/// Looks at the image. `is_needed` tells whether runs of a project execute in it. None without an engine,
-/// and when another check says that the engine does not answer.
+/// Checks the image. `is_needed` states whether runs of a project execute in it. Returns `None`
+/// without a container engine, and if the engine does not respond, which the connection check
+/// reports.
 pub(super) async fn examine(app: &App, is_needed: bool) -> Option<CheckResult> {
     let containers = &app.config.containers;
     if !app.sessions.has_host(HostKind::Local) || !(is_needed || containers.is_explicit) {
@@ -25,12 +26,12 @@ pub(super) async fn examine(app: &App, is_needed: bool) -> Option<CheckResult> {
                 false => CheckResult::warning(check, what),
             };
             missing
-                .with_impact("A run in a container fails unless a registry has the image.")
+                .with_impact("Runs in containers fail unless a registry provides the image.")
                 .with_remedy(format!("Build it ({build} {image} .), or set LOCAL_RUNNER_IMAGE."))
         }
-        Some(labels) if labels.contains_key(LABEL) => CheckResult::ok(check, format!("{image} is there")),
+        Some(labels) if labels.contains_key(LABEL) => CheckResult::ok(check, format!("the image {image} is available")),
         Some(_) => CheckResult::warning(check, format!("{image} has no label {LABEL}"))
-            .with_impact("It may lack agent-implement, git or an agent; a run fails without them.")
-            .with_remedy(format!("Build it from packaging/docker/Dockerfile.runner ({build} {image} .), or on top of that image.")),
+            .with_impact("It may lack agent-implement, git or an agent; runs fail without them.")
+            .with_remedy(format!("Build it from packaging/docker/Dockerfile.runner ({build} {image} .), or build yours on top of that image.")),
     })
 }

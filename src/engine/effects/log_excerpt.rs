@@ -1,4 +1,4 @@
-//! The end of a run's log on its ticket.
+//! Log excerpts of failed runs on their ticket.
 
 use super::{
     EffectFailure, EffectOutcome, account, github, post_ticket_comment, session_machine,
@@ -15,16 +15,16 @@ use domain::transition::FailureKind;
 use store::outbox::OutboxEntry;
 use vendors::scm::{LOG_READ_TIMEOUT, WorkflowRunLog};
 
-/// The end of the log, or what comes of a try without one.
+/// Reads the end of the log, or returns the outcome of an attempt without one.
 pub(super) async fn read(
     app: &App,
-    errand: &OutboxEntry,
+    entry: &OutboxEntry,
     repo: &Repo,
     run: &RunHandle,
 ) -> Result<Result<String, EffectOutcome>, EffectFailure> {
-    const RUNS: &str = "the run is not over yet";
-    // The destruction of the run's machine waits behind this.
-    let waited = app.now().since(errand.pushed_at);
+    const NOT_COMPLETED: &str = "the run is not over yet";
+    // The destruction of the run's machine waits for this effect.
+    let waited = app.now().since(entry.pushed_at);
     let read = match run {
         RunHandle::Ci { id, .. } => github(app)?
             .log_excerpt(repo, *id, waited)
@@ -35,23 +35,23 @@ pub(super) async fn read(
         }
     };
     let is_late = waited >= LOG_READ_TIMEOUT;
-    let without = match read {
+    let outcome = match read {
         Ok(WorkflowRunLog::Excerpt(log)) => return Ok(Ok(log)),
         Ok(WorkflowRunLog::Empty) => EffectOutcome::Gone("the run has no log".to_owned()),
-        Ok(WorkflowRunLog::NotReady) if is_late => EffectOutcome::Gone(RUNS.to_owned()),
-        Ok(WorkflowRunLog::NotReady) => EffectOutcome::Postponed(RUNS),
+        Ok(WorkflowRunLog::NotReady) if is_late => EffectOutcome::Gone(NOT_COMPLETED.to_owned()),
+        Ok(WorkflowRunLog::NotReady) => EffectOutcome::Postponed(NOT_COMPLETED),
         Err(failure) if is_late || failure.cause == FailureKind::Permanent => {
             EffectOutcome::Gone(failure.error)
         }
         Err(failure) => return Err(failure),
     };
-    Ok(Err(without))
+    Ok(Err(outcome))
 }
 
-/// Adds it to the comment about the failure.
+/// Adds the excerpt to the comment about the failure.
 pub(super) async fn publish(
     app: &App,
-    errand: &OutboxEntry,
+    entry: &OutboxEntry,
     issue: &IssueRef,
     label: LogLabel,
     comment: Option<&PostedComment>,
@@ -59,7 +59,7 @@ pub(super) async fn publish(
 ) -> Result<EffectOutcome, EffectFailure> {
     let Some(comment) = comment else {
         let body = comments::log_excerpt(label, excerpt);
-        return post_ticket_comment(app, errand, issue, &errand.idempotency_key(), &body).await;
+        return post_ticket_comment(app, entry, issue, &entry.idempotency_key(), &body).await;
     };
     let account = account(app, issue)?;
     let body = comments::with_log_excerpt(&comment.body, label, excerpt);

@@ -1,4 +1,4 @@
-//! Making, stopping and taking down the machines of sessions.
+//! Effects on session machines: start, stop, destroy and read the log.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,8 +21,8 @@ use vendors::session_hosts::{MachineStartOutcome, SessionHostError};
 
 use super::{EffectFailure, EffectOutcome, github, run_config, start_refused_event};
 
-/// How long is a host without room asked again before its people are told?
-const NO_ROOM_PATIENCE: Duration = Duration::from_secs(30 * 60);
+/// Time for which a start is retried while the host has no capacity. After it the job fails.
+const MAX_CAPACITY_WAIT: Duration = Duration::from_secs(30 * 60);
 
 impl From<SessionHostError> for EffectFailure {
     fn from(error: SessionHostError) -> Self {
@@ -33,36 +33,36 @@ impl From<SessionHostError> for EffectFailure {
     }
 }
 
-/// Makes the job's machine, unless an earlier try may have: then it is looked for by its stamp. One
-/// that was made and not started goes through its making again: its name keeps a second one from
-/// being made.
+/// Creates the machine of a job. If an earlier attempt may have created it, the machine is first
+/// looked up by its labels. A machine that was created but not started is created again: its name
+/// makes the call idempotent.
 pub(super) async fn start(
     app: &App,
-    errand: &OutboxEntry,
+    entry: &OutboxEntry,
     job: &Job,
-    brief: &RunSpec,
+    run_spec: &RunSpec,
     host: HostKind,
 ) -> Result<EffectOutcome, EffectFailure> {
-    if errand.outcome_unknown_since.is_some()
+    if entry.outcome_unknown_since.is_some()
         && let Some(machine) = app.sessions.find(host, &job.id).await?
         && machine.state.phase() != MachinePhase::Starting
     {
-        return Ok(started(job, &machine));
+        return Ok(started_outcome(job, &machine));
     }
-    let spec = spec(app, job, brief).await?;
+    let spec = spec(app, job, run_spec).await?;
     let refused = |cause, status, why: &str| {
         let event = start_refused_event(cause, status, why);
         Ok(EffectOutcome::JobEvent(job.id.clone(), event))
     };
     match app.sessions.start(host, &spec).await? {
-        MachineStartOutcome::Started(machine) => Ok(started(job, &machine)),
+        MachineStartOutcome::Started(machine) => Ok(started_outcome(job, &machine)),
         MachineStartOutcome::Refused { status, reason } => {
             refused(FailureKind::Permanent, status, &reason)
         }
-        MachineStartOutcome::NoCapacity(said) => {
-            let why = format!("the host has no room for the machine: {said}");
-            let waited = app.now().since(errand.pushed_at);
-            if waited >= NO_ROOM_PATIENCE {
+        MachineStartOutcome::NoCapacity(detail) => {
+            let why = format!("the host has no capacity for the machine: {detail}");
+            let waited = app.now().since(entry.pushed_at);
+            if waited >= MAX_CAPACITY_WAIT {
                 return refused(FailureKind::Transient, None, &why);
             }
             Err(EffectFailure::transient(&why))
@@ -70,31 +70,35 @@ pub(super) async fn start(
     }
 }
 
-/// The machine of a job whose run spoke before we heard of its making: it is known from now on, and
-/// goes when its job is over.
+/// Looks up the machine of a job whose run reported before the start was recorded. The machine is
+/// recorded, and destroyed when its job is over.
 pub(super) async fn adopt(
     app: &App,
     job: &Job,
     host: HostKind,
 ) -> Result<EffectOutcome, EffectFailure> {
     let machine = app.sessions.find(host, &job.id).await?;
-    Ok(machine.map_or(EffectOutcome::Done, |machine| started(job, &machine)))
+    Ok(machine.map_or(EffectOutcome::Done, |machine| {
+        started_outcome(job, &machine)
+    }))
 }
 
-fn started(job: &Job, machine: &Machine) -> EffectOutcome {
+fn started_outcome(job: &Job, machine: &Machine) -> EffectOutcome {
     let run = Some(machine.run_handle());
     EffectOutcome::JobEvent(job.id.clone(), JobEvent::Started { run })
 }
 
-/// The machine of a job. The hash of its nonce is stored before anybody can show it.
-async fn spec(app: &App, job: &Job, brief: &RunSpec) -> Result<MachineSpec, EffectFailure> {
-    let session = brief.session.as_ref().ok_or_else(|| {
-        EffectFailure::permanent("the dispatch does not say what machine it needs")
-    })?;
+/// Specification of the machine of a job. The hash of its nonce is stored before the machine can
+/// present it.
+async fn spec(app: &App, job: &Job, run_spec: &RunSpec) -> Result<MachineSpec, EffectFailure> {
+    let session = run_spec
+        .session
+        .as_ref()
+        .ok_or_else(|| EffectFailure::permanent("the dispatch has no machine specification"))?;
     let image = job.session_image.clone();
     let image =
         image.ok_or_else(|| EffectFailure::permanent("no image is configured for sessions"))?;
-    let ours = ours(app, job, brief).await?;
+    let required = required_environment(app, job, run_spec).await?;
     let secrets = secrets(app, job)?;
     let (extra_env, refused) = partition_permitted(&session.extra_env);
     if !refused.is_empty() {
@@ -106,58 +110,62 @@ async fn spec(app: &App, job: &Job, brief: &RunSpec) -> Result<MachineSpec, Effe
         image,
         cpus: session.cpus,
         memory_mb: session.memory_mb,
-        environment: session_environment(ours, &extra_env, secrets),
+        environment: session_environment(required, &extra_env, secrets),
         labels: MachineLabels::for_job(job, app.sessions.instance(), app.now()),
     })
 }
 
-/// What every session is told: its run, how to ask for repository access, where the repository is,
-/// and the model's credentials.
-async fn ours(app: &App, job: &Job, brief: &RunSpec) -> Result<EnvVarMap, EffectFailure> {
-    let tokens = app
-        .run_tokens
-        .as_ref()
-        .ok_or_else(|| EffectFailure::permanent("sessions need runs that report"))?;
+/// Environment of every session: its run configuration, the nonce, the repository, and the model
+/// credentials.
+async fn required_environment(
+    app: &App,
+    job: &Job,
+    run_spec: &RunSpec,
+) -> Result<EnvVarMap, EffectFailure> {
+    let tokens = app.run_tokens.as_ref().ok_or_else(|| {
+        EffectFailure::permanent("sessions need RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET")
+    })?;
     let nonce = tokens.session_nonce(&job.id);
-    keep_nonce(app, job, sha256_hex(nonce.expose())).await?;
+    store_nonce_hash(app, job, sha256_hex(nonce.expose())).await?;
     let github = github(app)?;
-    let inputs = run_config(app, job, brief).to_inputs();
+    let inputs = run_config(app, job, run_spec).to_inputs();
     let run_config = serde_json::to_string(&inputs)
         .map_err(|error| EffectFailure::permanent(&format!("writing the run's inputs: {error}")))?;
-    let named = [
+    let variables = [
         ("RUN_CONFIG", run_config),
         ("SESSION_NONCE", nonce.expose().to_owned()),
         ("GITHUB_REPOSITORY", job.repo.to_string()),
-        ("GITHUB_REF_NAME", brief.git_ref.clone()),
+        ("GITHUB_REF_NAME", run_spec.git_ref.clone()),
         ("GITHUB_API_URL", github.api_url().to_owned()),
         ("GITHUB_SERVER_URL", github.server_url()),
     ];
     let keys = app.config.model_keys.iter();
     let keys = keys.map(|(name, key)| (*name, key.expose().to_owned()));
-    Ok(named
+    Ok(variables
         .into_iter()
         .chain(keys)
         .map(|(name, value)| (name.to_owned(), value))
         .collect())
 }
 
-async fn keep_nonce(app: &App, job: &Job, hash: String) -> Result<(), EffectFailure> {
+async fn store_nonce_hash(app: &App, job: &Job, hash: String) -> Result<(), EffectFailure> {
     if job.nonce_hash.as_ref() == Some(&hash) {
         return Ok(());
     }
     let id = job.id.clone();
-    let kept = app.store.write(move |tx| {
+    let stored = app.store.write(move |tx| {
         let Some(mut job) = jobs::get(tx, &id)? else {
             return Ok(());
         };
         job.nonce_hash = Some(hash.clone());
         jobs::put(tx, &job)
     });
-    kept.await
+    stored
+        .await
         .map_err(|error| EffectFailure::transient(&error.to_string()))
 }
 
-/// The operators' secrets for the job's team, in the clear: they leave for the machine at once.
+/// Decrypted secrets of the job's team, for the environment of its machine.
 fn secrets(app: &App, job: &Job) -> Result<EnvVarMap, EffectFailure> {
     let read = app
         .store
@@ -171,11 +179,13 @@ fn secrets(app: &App, job: &Job) -> Result<EnvVarMap, EffectFailure> {
     Ok(clear)
 }
 
+/// Stops a machine.
 pub(super) async fn stop(app: &App, machine: &MachineRef) -> Result<EffectOutcome, EffectFailure> {
     app.sessions.stop(machine).await?;
     Ok(EffectOutcome::Done)
 }
 
+/// Destroys a machine.
 pub(super) async fn destroy(
     app: &App,
     machine: &MachineRef,
@@ -188,7 +198,7 @@ pub(super) async fn destroy(
     })
 }
 
-/// The end of a session's log, while its machine is there.
+/// Reads the end of a session's log, if its machine still exists.
 pub(super) async fn read_log(app: &App, run: &RunHandle) -> Result<WorkflowRunLog, EffectFailure> {
     let Some(machine) = run.machine() else {
         return Ok(WorkflowRunLog::Empty);

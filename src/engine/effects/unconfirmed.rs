@@ -1,5 +1,5 @@
-//! Effects that a host may have taken without our hearing of it. A CI run is found by the dispatch id in
-//! its name, a comment by the effect's.
+//! Effects whose response was lost, so that the vendor may have performed them. A CI run is found
+//! by the dispatch ID in its name, a comment by its idempotency key.
 
 use super::{EffectFailure, EffectOutcome, github, session_machine};
 use crate::app::App;
@@ -13,10 +13,10 @@ use store::outbox::OutboxEntry;
 use vendors::scm::WorkflowRun;
 use vendors::session_hosts::ci;
 
-/// The run of a job that the host was asked for at `tried_at`.
+/// Finds the run of a job whose dispatch was requested at `tried_at`.
 ///
 /// # Errors
-/// When the host cannot be asked, and while the run may still appear in its list.
+/// Fails if GitHub cannot be reached, and while the run may still appear in its list.
 pub(super) async fn find_run(
     app: &App,
     job: &Job,
@@ -30,10 +30,10 @@ pub(super) async fn find_run(
     Ok(found)
 }
 
-/// Puts off the repeat of an effect that its host does not show yet.
+/// Delays the repetition of an effect that does not appear at its vendor.
 ///
 /// # Errors
-/// While the try that ended at `tried_at` may still reach the host.
+/// Fails while the attempt that ended at `tried_at` may still take effect.
 pub(super) fn check_settled(
     app: &App,
     tried_at: Timestamp,
@@ -42,11 +42,11 @@ pub(super) fn check_settled(
     if app.now().since(tried_at) >= app.timings.max_visibility_delay {
         return Ok(());
     }
-    let settling = format!("its first try may {what}; waiting for it to appear");
+    let settling = format!("the previous attempt may {what}; waiting for it to appear");
     Err(EffectFailure::transient(&settling))
 }
 
-/// The run has started; if its job has ended meanwhile, it is owed its end.
+/// Outcome of a started run. If its job has ended meanwhile, the event causes its cancellation.
 pub(super) fn run_started(job: &Job, run: WorkflowRun) -> EffectOutcome {
     let run = Some(RunHandle::Ci {
         id: run.id,
@@ -55,11 +55,12 @@ pub(super) fn run_started(job: &Job, run: WorkflowRun) -> EffectOutcome {
     EffectOutcome::JobEvent(job.id.clone(), JobEvent::Started { run })
 }
 
-/// A start that nobody waits for any more: the run was seen, or its job has ended. What an earlier try
-/// may have started would go on for nobody, unless it has reported: then it ends by itself.
+/// Handles a start that is no longer needed, because the run was seen or its job has ended. A run
+/// that an earlier attempt may have started is cancelled, unless it has reported: then it ends by
+/// itself.
 pub(super) async fn adopt(
     app: &App,
-    errand: &OutboxEntry,
+    entry: &OutboxEntry,
     job: &Job,
 ) -> Result<EffectOutcome, EffectFailure> {
     if job.run.is_some() {
@@ -68,32 +69,36 @@ pub(super) async fn adopt(
     if let Some(host) = job.runner.host() {
         return session_machine::adopt(app, job, host).await;
     }
-    match errand.outcome_unknown_since {
+    match entry.outcome_unknown_since {
         Some(tried_at) if !job.is_active() && !job.result_accepted => {
-            sought(app, job, tried_at).await
+            find_and_adopt(app, job, tried_at).await
         }
         _ => Ok(EffectOutcome::Done),
     }
 }
 
-/// Ends the run of a job that has ended without having seen it.
+/// Cancels the run of a job that ended before its run was found.
 pub(super) async fn end_run(
     app: &App,
-    errand: &OutboxEntry,
+    entry: &OutboxEntry,
     job: &JobId,
 ) -> Result<EffectOutcome, EffectFailure> {
     let known = app.store.read(|tx| jobs::get(tx, job));
     match known.map_err(|error| EffectFailure::transient(&error.to_string()))? {
         Some(job) if job.run.is_none() => {
-            let tried_at = job.dispatched_at.unwrap_or(errand.pushed_at);
-            sought(app, &job, tried_at).await
+            let tried_at = job.dispatched_at.unwrap_or(entry.pushed_at);
+            find_and_adopt(app, &job, tried_at).await
         }
-        // It was seen meanwhile and is owed its end by that.
+        // The run was found meanwhile; that event cancels it.
         _ => Ok(EffectOutcome::Done),
     }
 }
 
-async fn sought(app: &App, job: &Job, tried_at: Timestamp) -> Result<EffectOutcome, EffectFailure> {
+async fn find_and_adopt(
+    app: &App,
+    job: &Job,
+    tried_at: Timestamp,
+) -> Result<EffectOutcome, EffectFailure> {
     let found = find_run(app, job, tried_at).await?;
     Ok(found.map_or(EffectOutcome::Done, |run| run_started(job, run)))
 }

@@ -1,4 +1,4 @@
-//! Sessions whose machine has started, ended or gone.
+//! Detection of session machines that have started, stopped or disappeared.
 
 use futures_util::future::join_all;
 
@@ -10,21 +10,21 @@ use store::StoreResult;
 
 use super::{apply_event, opened_pull};
 
-/// What the end of a run without its machine is called.
+/// Conclusion of a run whose machine no longer exists.
 const MACHINE_GONE: &str = "its machine gone";
 
-/// Looks at every job that runs in a machine, with one list call per host.
+/// Checks every job that runs on a session machine, with one list call per host.
 pub(super) async fn check_machines(app: &App, active: &[Job]) -> StoreResult<()> {
     let hosts = [HostKind::Vm, HostKind::Local];
-    let looks = hosts.into_iter().map(|host| {
+    let checks = hosts.into_iter().map(|host| {
         let jobs = active.iter().filter(|job| job.runner.host() == Some(host));
-        look_at(app, host, jobs.collect())
+        check_host(app, host, jobs.collect())
     });
-    let looked: StoreResult<Vec<()>> = join_all(looks).await.into_iter().collect();
-    looked.map(drop)
+    let checked: StoreResult<Vec<()>> = join_all(checks).await.into_iter().collect();
+    checked.map(drop)
 }
 
-async fn look_at(app: &App, host: HostKind, jobs: Vec<&Job>) -> StoreResult<()> {
+async fn check_host(app: &App, host: HostKind, jobs: Vec<&Job>) -> StoreResult<()> {
     if jobs.is_empty() {
         return Ok(());
     }
@@ -32,14 +32,14 @@ async fn look_at(app: &App, host: HostKind, jobs: Vec<&Job>) -> StoreResult<()> 
         Ok(machines) => machines,
         Err(error) => {
             let host = host.as_str();
-            tracing::warn!(host, %error, "Machines could not be listed; time budgets hold all the same.");
+            tracing::warn!(host, %error, "Could not list session machines; timeouts still apply.");
             return Ok(());
         }
     };
     for job in jobs {
         let event = match machines.iter().find(|machine| is_machine_of(machine, job)) {
-            Some(machine) => seen(app, job, machine).await,
-            None => missed(app, job).await,
+            Some(machine) => observed_event(app, job, machine).await,
+            None => missing_machine_event(app, job).await,
         };
         if let Some(event) = event {
             apply_event(app, job, event).await?;
@@ -55,26 +55,26 @@ fn is_machine_of(machine: &Machine, job: &Job) -> bool {
     }
 }
 
-/// None while nothing can be concluded.
-async fn seen(app: &App, job: &Job, machine: &Machine) -> Option<JobEvent> {
+/// Event of a machine that its host lists. `None` while the end of the run cannot be determined.
+async fn observed_event(app: &App, job: &Job, machine: &Machine) -> Option<JobEvent> {
     let activity = match machine.state.phase() {
         MachinePhase::Starting => RunActivity::Queued,
         MachinePhase::Running => RunActivity::InProgress,
-        MachinePhase::Stopped => return over(app, job, machine).await,
+        MachinePhase::Stopped => return stopped_event(app, job, machine).await,
         MachinePhase::Destroying => {
-            return ended(app, job, machine.run_handle(), MACHINE_GONE.to_owned()).await;
+            return ended_event(app, job, machine.run_handle(), MACHINE_GONE.to_owned()).await;
         }
     };
     let run = machine.run_handle();
     Some(JobEvent::RunFound { run, activity })
 }
 
-/// A list need not say how a program ended.
-async fn over(app: &App, job: &Job, machine: &Machine) -> Option<JobEvent> {
+/// Event of a stopped machine. The list may lack the exit status, so the machine is inspected.
+async fn stopped_event(app: &App, job: &Job, machine: &Machine) -> Option<JobEvent> {
     let inspected = match app.sessions.inspect(&machine.reference()).await {
         Ok(inspected) => inspected,
         Err(error) => {
-            tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, %error, "The machine could not be looked at.");
+            tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, %error, "Failed to inspect the stopped machine.");
             return None;
         }
     };
@@ -85,25 +85,26 @@ async fn over(app: &App, job: &Job, machine: &Machine) -> Option<JobEvent> {
         },
         None => MACHINE_GONE.to_owned(),
     };
-    ended(app, job, machine.run_handle(), conclusion).await
+    ended_event(app, job, machine.run_handle(), conclusion).await
 }
 
-/// A machine that we know by its id may be missing only from the list.
-async fn missed(app: &App, job: &Job) -> Option<JobEvent> {
+/// Event of a machine that the list does not contain. A machine with a known ID may be missing only
+/// from the list.
+async fn missing_machine_event(app: &App, job: &Job) -> Option<JobEvent> {
     let Some(run) = job.run.clone() else {
         return job.is_lost(app.now()).then_some(JobEvent::RunMissing);
     };
     match app.sessions.inspect(&run.machine()?).await {
-        Ok(None) => ended(app, job, run, MACHINE_GONE.to_owned()).await,
+        Ok(None) => ended_event(app, job, run, MACHINE_GONE.to_owned()).await,
         Ok(Some(_)) => None,
         Err(error) => {
-            tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, %error, "The machine could not be looked up.");
+            tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, %error, "Failed to look up the machine.");
             None
         }
     }
 }
 
-async fn ended(app: &App, job: &Job, run: RunHandle, conclusion: String) -> Option<JobEvent> {
+async fn ended_event(app: &App, job: &Job, run: RunHandle, conclusion: String) -> Option<JobEvent> {
     let pull = match &app.github {
         Some(github) => opened_pull(app, github, job).await?,
         None => None,

@@ -1,4 +1,4 @@
-//! What stands in the demo's repository, and what the scripted agent makes of each ticket.
+//! Files of the demo repository, and the scripts of the scripted agent for the demo's tickets.
 
 use crate::scripted_agent::{Script, ScriptStep};
 
@@ -16,7 +16,7 @@ A small command that greets.
 
 const GREET: &str = "\
 #!/bin/sh
-# Greets whoever is there.
+# Greets the world.
 echo \"Hello, world!\"
 ";
 
@@ -66,8 +66,8 @@ for name in \"$@\"; do
 done
 ";
 
-/// A script as agents write them when they are in a hurry. Taken apart, so that this file does not
-/// look like one that leaks.
+/// Shell script with a hard-coded access key. The key is split here, so that secret scanners do not
+/// report this file.
 const PUBLISH: &str = concat!(
     "\
 #!/bin/sh
@@ -121,7 +121,7 @@ const MOTTO_PLAN_STEPS: &str = "\
 Should Friday have a motto of its own? Planned as an ordinary working day.
 ";
 
-/// The project's files before anybody worked on it: path and content.
+/// Initial files of the demo repository: path and content.
 pub(super) const SEED_FILES: [(&str, &str); 3] = [
     ("README.md", README),
     ("greet.sh", GREET),
@@ -161,7 +161,7 @@ pub(super) fn daily_motto_script() -> Script {
         ScriptStep::write("ai-output/comments/02-steps.md", MOTTO_PLAN_STEPS),
         ScriptStep::message("The plan is written."),
     ];
-    let work = [
+    let implementation = [
         ScriptStep::message("The plan holds up; I'll follow it."),
         ScriptStep::write("motto.sh", MOTTO),
         ScriptStep::append(
@@ -173,10 +173,10 @@ pub(super) fn daily_motto_script() -> Script {
             "`motto.sh` prints the motto of the day, as planned, with tests for both kinds of day.",
         ),
     ];
-    // The plan has reached the prompt when its steps are in it.
+    // An implementation run is recognized by the plan's steps in its prompt.
     Script::new()
         .pass_if_prompt_contains("You are planning", plan)
-        .pass_if_prompt_contains("`motto.sh`: two mottos", work)
+        .pass_if_prompt_contains("`motto.sh`: two mottos", implementation)
 }
 
 pub(super) fn goodbye_script() -> Script {

@@ -1,4 +1,4 @@
-//! Seeds that a demo starts from: small, real, and the same every time, on either tracker.
+//! Demo data: a small repository and its tickets, the same every time, on Linear or Jira.
 
 mod greeter_repo;
 
@@ -9,36 +9,41 @@ use super::persistence::write_atomic;
 use super::scripted_agent::Script;
 use super::{FakeRepo, FakeVendors};
 
-/// The repository that all of the demo's tickets are for.
+/// Owner of the demo repository.
 pub const DEMO_OWNER: &str = "demo";
+/// Name of the demo repository.
 pub const DEMO_REPO: &str = "greeter";
 
-/// The team, or project, whose tickets are implemented at once, and the one whose tickets are
-/// planned first.
+/// Team (Linear) or project (Jira) without planning.
 pub const DEMO_TEAM: &str = "DEMO";
+/// Team or project whose tickets are planned first.
 pub const DEMO_PLANNING_TEAM: &str = "PLAN";
 
-/// The tickets: one plain, one that waits for it, one whose change holds a secret, and one that is
-/// planned first.
+/// Key of a plain ticket.
 pub const DEMO_PLAIN: &str = "DEMO-1";
+/// Key of a ticket that waits for [`DEMO_PLAIN`].
 pub const DEMO_BLOCKED: &str = "DEMO-2";
+/// Key of a ticket whose change contains a secret.
 pub const DEMO_SECRET_LEAK: &str = "DEMO-3";
+/// Key of a ticket that is planned first.
 pub const DEMO_PLANNED: &str = "PLAN-1";
 
-/// The label that hands a ticket to the agent.
-const TRIGGER: &str = "Agent-Implement";
+/// Label that triggers a run.
+const TRIGGER_LABEL: &str = "Agent-Implement";
 
-/// Where a demo's tickets are filed.
+/// Ticketing system of the demo's tickets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Tracker {
+    /// Linear.
     #[default]
     Linear,
+    /// Jira Cloud.
     Jira,
 }
 
 impl Tracker {
-    /// As people call it.
+    /// Returns the product name.
     pub fn name(self) -> &'static str {
         match self {
             Tracker::Linear => "Linear",
@@ -47,14 +52,16 @@ impl Tracker {
     }
 }
 
-/// A ticket of the demo. All of them are flagged from the start.
+/// Demo ticket. Each one is triggered from the start.
 pub struct DemoTicket {
+    /// Ticket key.
     pub key: &'static str,
+    /// Title.
     pub title: &'static str,
-    /// What it is there to show.
+    /// Expected outcome, shown by the demo.
     pub expected_outcome: &'static str,
     text: &'static str,
-    wishes: &'static [&'static str],
+    acceptance_criteria: &'static [&'static str],
     priority: Priority,
     blocked_by: Option<&'static str>,
     script: fn() -> Script,
@@ -65,7 +72,7 @@ enum Priority {
     Medium,
 }
 
-/// The demo's tickets, in the order they are filed.
+/// All demo tickets, in the order they are created.
 pub const DEMO_TICKETS: [DemoTicket; 4] = [
     DemoTicket {
         key: DEMO_PLAIN,
@@ -73,10 +80,10 @@ pub const DEMO_TICKETS: [DemoTicket; 4] = [
         expected_outcome: "becomes a pull request",
         text: "`greet.sh` always greets the world. It should greet the people named as arguments, \
                one line each, and still greet the world when nobody is named.",
-        wishes: &[
+        acceptance_criteria: &[
             "`./greet.sh Ada Grace` prints two lines",
             "`./greet.sh` prints what it always did",
-            "README and tests tell about it",
+            "The README and the tests cover it",
         ],
         priority: Priority::High,
         blocked_by: None,
@@ -87,7 +94,7 @@ pub const DEMO_TICKETS: [DemoTicket; 4] = [
         title: "Say goodbye, too",
         expected_outcome: "waits, because DEMO-1 blocks it",
         text: "Add `farewell.sh`, which says goodbye the way `greet.sh` says hello.",
-        wishes: &[],
+        acceptance_criteria: &[],
         priority: Priority::Medium,
         blocked_by: Some(DEMO_PLAIN),
         script: greeter_repo::goodbye_script,
@@ -97,7 +104,7 @@ pub const DEMO_TICKETS: [DemoTicket; 4] = [
         title: "Publish the greeting",
         expected_outcome: "fails, because its change would push a secret",
         text: "Add `publish.sh`, which uploads today's greeting to the bucket that the website reads.",
-        wishes: &[],
+        acceptance_criteria: &[],
         priority: Priority::Medium,
         blocked_by: None,
         script: greeter_repo::secret_leak_script,
@@ -107,39 +114,39 @@ pub const DEMO_TICKETS: [DemoTicket; 4] = [
         title: "Print the motto of the day",
         expected_outcome: "is planned first, then becomes a pull request",
         text: "Add a small command that prints a motto: one for working days, one for the weekend.",
-        wishes: &[],
+        acceptance_criteria: &[],
         priority: Priority::High,
         blocked_by: None,
         script: greeter_repo::daily_motto_script,
     },
 ];
 
-/// The repository `demo/greeter` with these workflow files (path, content), and the demo's tickets.
-/// On a town that has them already it changes nothing; one that was killed half way is seeded again,
-/// and one that an older version seeded gets what is new.
+/// Creates the demo repository with these workflow files (path, content), and the demo's tickets.
+/// Does nothing for parts that exist. Completes a demo that was interrupted or that an older version
+/// created.
 pub fn seed_demo(
-    town: &FakeVendors,
+    vendors: &FakeVendors,
     tracker: Tracker,
     workflows: &[(&str, &str)],
 ) -> anyhow::Result<FakeRepo> {
-    let repo = town.github().repo(DEMO_OWNER, DEMO_REPO);
-    seed(&repo, workflows)?;
+    let repo = vendors.github().repo(DEMO_OWNER, DEMO_REPO);
+    seed_repo(&repo, workflows)?;
     for ticket in &DEMO_TICKETS {
-        let mark = format!("demo-{}-is-on-{}", ticket.key, tracker.name());
-        let mark = town.dir().join(mark);
-        if !mark.exists() {
-            (ticket.script)().save(&town.scripts_dir(), ticket.key)?;
+        let marker = format!("demo-{}-is-on-{}", ticket.key, tracker.name());
+        let marker = vendors.dir().join(marker);
+        if !marker.exists() {
+            (ticket.script)().save(&vendors.scripts_dir(), ticket.key)?;
             match tracker {
-                Tracker::Linear => ticket.file_on_linear(town),
-                Tracker::Jira => ticket.file_on_jira(town),
+                Tracker::Linear => ticket.create_on_linear(vendors),
+                Tracker::Jira => ticket.create_on_jira(vendors),
             }
-            write_atomic(&mark, b"")?;
+            write_atomic(&marker, b"")?;
         }
     }
     Ok(repo)
 }
 
-fn seed(repo: &FakeRepo, workflows: &[(&str, &str)]) -> anyhow::Result<()> {
+fn seed_repo(repo: &FakeRepo, workflows: &[(&str, &str)]) -> anyhow::Result<()> {
     if repo.branch_head("main").is_none() {
         repo.seed(
             &[&greeter_repo::SEED_FILES, workflows].concat(),
@@ -157,7 +164,7 @@ fn seed(repo: &FakeRepo, workflows: &[(&str, &str)]) -> anyhow::Result<()> {
 }
 
 impl DemoTicket {
-    /// The key of its team or project, and that one's name.
+    /// Returns the key and the name of the ticket's team or project.
     fn team(&self) -> (&'static str, &'static str) {
         match self.key.rsplit_once('-') {
             Some((DEMO_PLANNING_TEAM, _)) => (DEMO_PLANNING_TEAM, "Demo, planned first"),
@@ -165,38 +172,38 @@ impl DemoTicket {
         }
     }
 
-    /// Flagged last of all: what is seen before is not meant yet.
-    fn file_on_linear(&self, town: &FakeVendors) {
+    /// Creates the ticket on Linear. The trigger label comes last, when the ticket is complete.
+    fn create_on_linear(&self, vendors: &FakeVendors) {
         let (team, name) = self.team();
-        let wishes: String = self
-            .wishes
+        let acceptance_criteria: String = self
+            .acceptance_criteria
             .iter()
-            .map(|wish| format!("\n- [ ] {wish}"))
+            .map(|criterion| format!("\n- [ ] {criterion}"))
             .collect();
-        let described = match wishes.as_str() {
+        let description = match acceptance_criteria.as_str() {
             "" => self.text.to_owned(),
-            wishes => format!("{}\n{wishes}", self.text),
+            acceptance_criteria => format!("{}\n{acceptance_criteria}", self.text),
         };
         let priority = match self.priority {
             Priority::High => 2,
             Priority::Medium => 3,
         };
-        let tickets = town.linear().ensure_team(team, name);
+        let tickets = vendors.linear().ensure_team(team, name);
         let mut ticket = tickets.issue(self.key).title(self.title);
-        ticket = ticket.describe(&described).priority(priority);
+        ticket = ticket.describe(&description).priority(priority);
         if let Some(blocker) = self.blocked_by {
             ticket = ticket.blocked_by(blocker);
         }
-        ticket.add_label(TRIGGER);
+        ticket.add_label(TRIGGER_LABEL);
     }
 
-    fn file_on_jira(&self, town: &FakeVendors) {
+    fn create_on_jira(&self, vendors: &FakeVendors) {
         let (project, name) = self.team();
         let priority = match self.priority {
             Priority::High => "High",
             Priority::Medium => "Medium",
         };
-        let tickets = town.jira().ensure_project(project, name);
+        let tickets = vendors.jira().ensure_project(project, name);
         let mut ticket = tickets.issue(self.key).title(self.title);
         ticket = ticket
             .document(self.document())
@@ -208,11 +215,12 @@ impl DemoTicket {
         ticket.status("Ready");
     }
 
-    /// What it says, as rich text.
+    /// Returns the description as an Atlassian document.
     fn document(&self) -> Value {
         let mut content = vec![paragraph(self.text)];
-        let item = |wish: &&str| json!({"type": "listItem", "content": [paragraph(wish)]});
-        let items: Vec<Value> = self.wishes.iter().map(item).collect();
+        let item =
+            |criterion: &&str| json!({"type": "listItem", "content": [paragraph(criterion)]});
+        let items: Vec<Value> = self.acceptance_criteria.iter().map(item).collect();
         if !items.is_empty() {
             content.push(json!({"type": "bulletList", "content": items}));
         }
@@ -220,7 +228,7 @@ impl DemoTicket {
     }
 }
 
-/// A paragraph of rich text; what stands between backquotes is code.
+/// Returns a paragraph of an Atlassian document; text between backquotes becomes code.
 fn paragraph(text: &str) -> Value {
     let runs = text
         .split('`')

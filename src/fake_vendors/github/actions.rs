@@ -1,4 +1,4 @@
-//! Workflow dispatches, runs, jobs and logs.
+//! Endpoints of workflows, dispatches and runs.
 
 use serde_json::{Map, Value, json};
 
@@ -12,38 +12,43 @@ use crate::clock;
 use crate::http::HttpResponse;
 use crate::persistence::lock;
 
-/// Inputs of one dispatch, and characters of them all as compact JSON.
-const INPUTS_MAX: usize = 25;
-const INPUT_CHARS_MAX: usize = 65_535;
+/// Maximum number of inputs of one dispatch.
+const MAX_INPUTS: usize = 25;
+/// Maximum characters of all inputs as compact JSON.
+const MAX_INPUT_CHARS: usize = 65_535;
 
 impl ApiCall<'_> {
-    /// A workflow's file name, given by name or id.
-    fn workflow_file(&self, at: &RepoPath<'_>, asked: &str) -> Result<String, RestError> {
-        let Ok(id) = asked.parse::<u64>() else {
-            return Ok(asked.to_owned());
+    /// Returns a workflow's file name, given its name or ID.
+    fn workflow_file(
+        &self,
+        repo_path: &RepoPath<'_>,
+        name_or_id: &str,
+    ) -> Result<String, RestError> {
+        let Ok(id) = name_or_id.parse::<u64>() else {
+            return Ok(name_or_id.to_owned());
         };
-        let files = self.workflow_files(at)?;
+        let files = self.workflow_files(repo_path)?;
         files
             .into_iter()
             .find(|file| workflow_id(file) == id)
             .ok_or_else(not_found)
     }
 
-    fn workflow_files(&self, at: &RepoPath<'_>) -> Result<Vec<String>, RestError> {
-        let branch = self.read_repo(at, |repo| repo.default_branch.clone())?;
-        let git = self.host.git(at.owner, at.name);
+    fn workflow_files(&self, repo_path: &RepoPath<'_>) -> Result<Vec<String>, RestError> {
+        let branch = self.read_repo(repo_path, |repo| repo.default_branch.clone())?;
+        let git = self.host.git(repo_path.owner, repo_path.name);
         let entries = git
             .list_tree(&branch, ".github/workflows")
             .unwrap_or_default();
         Ok(entries.into_iter().map(|entry| entry.path).collect())
     }
 
-    fn workflow_shape(&self, at: &RepoPath<'_>, file: &str) -> Result<Value, RestError> {
-        let branch = self.read_repo(at, |repo| repo.default_branch.clone())?;
+    fn workflow_json(&self, repo_path: &RepoPath<'_>, file: &str) -> Result<Value, RestError> {
+        let branch = self.read_repo(repo_path, |repo| repo.default_branch.clone())?;
         let path = format!(".github/workflows/{file}");
         let text = self
             .host
-            .git(at.owner, at.name)
+            .git(repo_path.owner, repo_path.name)
             .read_file(&branch, &path)
             .ok_or_else(not_found)?;
         let name = Workflow::parse(&String::from_utf8_lossy(&text))
@@ -51,59 +56,61 @@ impl ApiCall<'_> {
             .and_then(|w| w.name);
         let html = format!(
             "{}/{}/{}/blob/{branch}/{path}",
-            self.host.server_url, at.owner, at.name
+            self.host.server_url, repo_path.owner, repo_path.name
         );
         Ok(
             json!({"id": workflow_id(file), "name": name.unwrap_or_else(|| path.clone()), "path": path, "state": "active", "html_url": html}),
         )
     }
 
-    pub fn list_workflows(&self, at: &RepoPath<'_>) -> RestResult {
-        self.require_permission(at, "actions", "read")?;
-        let files = self.workflow_files(at)?;
-        let shapes: Result<Vec<Value>, RestError> = files
+    pub(super) fn list_workflows(&self, repo_path: &RepoPath<'_>) -> RestResult {
+        self.require_permission(repo_path, "actions", "read")?;
+        let files = self.workflow_files(repo_path)?;
+        let items: Result<Vec<Value>, RestError> = files
             .iter()
-            .map(|file| self.workflow_shape(at, file))
+            .map(|file| self.workflow_json(repo_path, file))
             .collect();
         self.paginate(
-            shapes?,
+            items?,
             |total, items| json!({"total_count": total, "workflows": items}),
         )
     }
 
-    pub fn get_workflow(&self, at: &RepoPath<'_>, asked: &str) -> RestResult {
-        self.require_permission(at, "actions", "read")?;
-        let file = self.workflow_file(at, asked)?;
-        ok_json(self.workflow_shape(at, &file)?)
+    pub(super) fn get_workflow(&self, repo_path: &RepoPath<'_>, name_or_id: &str) -> RestResult {
+        self.require_permission(repo_path, "actions", "read")?;
+        let file = self.workflow_file(repo_path, name_or_id)?;
+        ok_json(self.workflow_json(repo_path, &file)?)
     }
 
-    /// Names and times; what they hold is told to runs alone.
-    pub fn list_secrets(&self, at: &RepoPath<'_>) -> RestResult {
-        self.require_permission(at, "secrets", "read")?;
+    /// Lists the names of secrets. Values are only available to runs.
+    pub(super) fn list_secrets(&self, repo_path: &RepoPath<'_>) -> RestResult {
+        self.require_permission(repo_path, "secrets", "read")?;
         let names: Vec<String> =
-            self.read_repo(at, |repo| repo.secrets.keys().cloned().collect())?;
-        let made = "2026-01-01T00:00:00Z";
-        let shapes = names
+            self.read_repo(repo_path, |repo| repo.secrets.keys().cloned().collect())?;
+        let created_at = "2026-01-01T00:00:00Z";
+        let items = names
             .into_iter()
-            .map(|name| json!({"name": name, "created_at": made, "updated_at": made}));
+            .map(|name| json!({"name": name, "created_at": created_at, "updated_at": created_at}));
         self.paginate(
-            shapes.collect(),
+            items.collect(),
             |total, items| json!({"total_count": total, "secrets": items}),
         )
     }
 
-    pub fn dispatch(&self, at: &RepoPath<'_>, asked: &str) -> RestResult {
-        self.require_permission(at, "actions", "write")?;
-        if let Some((status, why)) = self.read_repo(at, |repo| repo.dispatch_error.clone())? {
-            return Err(rest_error(status, why));
+    pub(super) fn dispatch(&self, repo_path: &RepoPath<'_>, name_or_id: &str) -> RestResult {
+        self.require_permission(repo_path, "actions", "write")?;
+        if let Some((status, message)) =
+            self.read_repo(repo_path, |repo| repo.dispatch_error.clone())?
+        {
+            return Err(rest_error(status, message));
         }
-        let file = self.workflow_file(at, asked)?;
+        let file = self.workflow_file(repo_path, name_or_id)?;
         let branch = self.body_str("ref").unwrap_or_default();
         let branch = branch
             .strip_prefix("refs/heads/")
             .unwrap_or(branch)
             .to_owned();
-        let git = self.host.git(at.owner, at.name);
+        let git = self.host.git(repo_path.owner, repo_path.name);
         let sha = git
             .branch_head(&branch)
             .ok_or_else(|| rest_error(422, format!("No ref found for: {branch}")))?;
@@ -111,19 +118,19 @@ impl ApiCall<'_> {
             .read_file(&sha, &format!(".github/workflows/{file}"))
             .ok_or_else(not_found)?;
         let workflow = Workflow::parse(&String::from_utf8_lossy(&text)).map_err(|error| {
-            let why = format!("{error:#}");
+            let message = format!("{error:#}");
             rest_error(
                 422,
-                if why.starts_with("Workflow does not") {
-                    why
+                if message.starts_with("Workflow does not") {
+                    message
                 } else {
-                    format!("failed to parse workflow: {why}")
+                    format!("failed to parse workflow: {message}")
                 },
             )
         })?;
-        let inputs = checked_inputs(&workflow, &self.body["inputs"])?;
+        let inputs = validate_inputs(&workflow, &self.body["inputs"])?;
         let run = self.host.add_run(
-            at,
+            repo_path,
             file,
             &workflow,
             branch,
@@ -134,7 +141,7 @@ impl ApiCall<'_> {
         if self.body["return_run_details"] != Value::Bool(true) {
             return Ok(HttpResponse::empty(204));
         }
-        let repo = format!("{}/{}", at.owner, at.name);
+        let repo = format!("{}/{}", repo_path.owner, repo_path.name);
         ok_json(json!({
             "workflow_run_id": run,
             "run_url": format!("{}/repos/{repo}/actions/runs/{run}", self.host.api_url),
@@ -142,17 +149,17 @@ impl ApiCall<'_> {
         }))
     }
 
-    pub fn list_runs(&self, at: &RepoPath<'_>, file: Option<&str>) -> RestResult {
-        self.require_permission(at, "actions", "read")?;
+    pub(super) fn list_runs(&self, repo_path: &RepoPath<'_>, file: Option<&str>) -> RestResult {
+        self.require_permission(repo_path, "actions", "read")?;
         let file = file
-            .map(|asked| self.workflow_file(at, asked))
+            .map(|name_or_id| self.workflow_file(repo_path, name_or_id))
             .transpose()?;
         let now = clock::now_ms();
         let status = self.query_param("status");
         let event = self.query_param("event");
         let branch = self.query_param("branch");
         let created = self.query_param("created");
-        let shapes = self.read_repo(at, |repo| {
+        let items = self.read_repo(repo_path, |repo| {
             let runs = repo.runs.iter().rev().filter(|run| run.listed_from <= now);
             runs.filter(|run| file.as_ref().is_none_or(|file| *file == run.workflow))
                 .filter(|_| {
@@ -164,7 +171,7 @@ impl ApiCall<'_> {
                 .filter(|run| {
                     created
                         .as_ref()
-                        .is_none_or(|created| in_range(run.at, created))
+                        .is_none_or(|created| in_range(run.created_at, created))
                 })
                 .filter(|run| {
                     status.as_deref().is_none_or(|status| {
@@ -175,28 +182,32 @@ impl ApiCall<'_> {
                 .collect()
         })?;
         self.paginate(
-            shapes,
+            items,
             |total, items| json!({"total_count": total, "workflow_runs": items}),
         )
     }
 
-    pub fn find_run(&self, at: &RepoPath<'_>, id: &str) -> Result<RunRecord, RestError> {
+    pub(super) fn find_run(
+        &self,
+        repo_path: &RepoPath<'_>,
+        id: &str,
+    ) -> Result<RunRecord, RestError> {
         let id: u64 = id.parse().map_err(|_| not_found())?;
-        let run = self.read_repo(at, |repo| {
+        let run = self.read_repo(repo_path, |repo| {
             repo.runs.iter().find(|run| run.id == id).cloned()
         })?;
         run.ok_or_else(not_found)
     }
 
-    pub fn get_run(&self, at: &RepoPath<'_>, id: &str) -> RestResult {
-        self.require_permission(at, "actions", "read")?;
-        let run = self.find_run(at, id)?;
-        ok_json(self.read_repo(at, |repo| self.host.run_json(repo, &run))?)
+    pub(super) fn get_run(&self, repo_path: &RepoPath<'_>, id: &str) -> RestResult {
+        self.require_permission(repo_path, "actions", "read")?;
+        let run = self.find_run(repo_path, id)?;
+        ok_json(self.read_repo(repo_path, |repo| self.host.run_json(repo, &run))?)
     }
 
-    pub fn cancel_run(&self, at: &RepoPath<'_>, id: &str) -> RestResult {
-        self.require_permission(at, "actions", "write")?;
-        let run = self.find_run(at, id)?;
+    pub(super) fn cancel_run(&self, repo_path: &RepoPath<'_>, id: &str) -> RestResult {
+        self.require_permission(repo_path, "actions", "write")?;
+        let run = self.find_run(repo_path, id)?;
         if run.status == RunStatus::Completed {
             return Err(rest_error(
                 409,
@@ -204,19 +215,22 @@ impl ApiCall<'_> {
             ));
         }
         self.host.model.update(|model| {
-            if let Some(run) = model.ensure_repo(at.owner, at.name).run_mut(run.id) {
+            if let Some(run) = model
+                .ensure_repo(repo_path.owner, repo_path.name)
+                .run_mut(run.id)
+            {
                 run.cancel_requested_at = run.cancel_requested_at.or(Some(clock::now_ms()));
             }
         });
         if self.host.fake_runs {
             self.host
-                .mark_run_completed(at.owner, at.name, run.id, "cancelled");
+                .mark_run_completed(repo_path.owner, repo_path.name, run.id, "cancelled");
         }
         Ok(HttpResponse::json(202, &json!({})))
     }
 }
 
-fn checked_inputs(workflow: &Workflow, sent: &Value) -> Result<Map<String, Value>, RestError> {
+fn validate_inputs(workflow: &Workflow, sent: &Value) -> Result<Map<String, Value>, RestError> {
     let mut inputs = match sent {
         Value::Null => Map::new(),
         Value::Object(inputs) => inputs.clone(),
@@ -227,16 +241,16 @@ fn checked_inputs(workflow: &Workflow, sent: &Value) -> Result<Map<String, Value
             ));
         }
     };
-    if inputs.len() > INPUTS_MAX {
+    if inputs.len() > MAX_INPUTS {
         return Err(rest_error(
             422,
             format!(
-                "Invalid request.\n\nNo more than {INPUTS_MAX} properties are allowed; {} were supplied.",
+                "Invalid request.\n\nNo more than {MAX_INPUTS} properties are allowed; {} were supplied.",
                 inputs.len()
             ),
         ));
     }
-    if sent.to_string().chars().map(counted).sum::<usize>() > INPUT_CHARS_MAX {
+    if sent.to_string().chars().map(json_length).sum::<usize>() > MAX_INPUT_CHARS {
         return Err(rest_error(422, "inputs are too large."));
     }
     if inputs
@@ -258,13 +272,14 @@ fn checked_inputs(workflow: &Workflow, sent: &Value) -> Result<Map<String, Value
         ));
     }
     for input in &workflow.inputs {
-        check_input(input, inputs.get(&input.name))?;
+        validate_input(input, inputs.get(&input.name))?;
     }
     Ok(inputs)
 }
 
-/// Characters that one of compact JSON is, written as an encoder does whose output may stand in HTML.
-fn counted(c: char) -> usize {
+/// Returns the length of a character in compact JSON, with the escapes of GitHub's JSON encoder (`<`,
+/// `>` and `&` are escaped).
+fn json_length(c: char) -> usize {
     const ESCAPED: usize = r"\u003c".len();
     match c {
         '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => ESCAPED,
@@ -272,7 +287,7 @@ fn counted(c: char) -> usize {
     }
 }
 
-fn check_input(input: &WorkflowInput, sent: Option<&Value>) -> Result<(), RestError> {
+fn validate_input(input: &WorkflowInput, sent: Option<&Value>) -> Result<(), RestError> {
     let value = sent.or(input.default.as_ref()).map(plain_text);
     match value {
         None if input.required => Err(rest_error(
@@ -292,32 +307,32 @@ fn check_input(input: &WorkflowInput, sent: Option<&Value>) -> Result<(), RestEr
     }
 }
 
-/// `>=T`, `<=T`, `>T`, `<T`, `A..B` or a day.
-fn in_range(at: i64, range: &str) -> bool {
-    let whole_second = at / 1_000 * 1_000;
+/// Returns whether a time is in a range: `>=T`, `<=T`, `>T`, `<T`, `A..B` or a day.
+fn in_range(time: i64, range: &str) -> bool {
+    let whole_second = time / 1_000 * 1_000;
     let bound = |text: &str| clock::parse(text).unwrap_or(0);
     if let Some((from, to)) = range.split_once("..") {
         let after = from == "*" || whole_second >= bound(from);
         return after && (to == "*" || whole_second <= bound(to));
     }
     for (operator, test) in [
-        (">=", (|at, bound| at >= bound) as fn(i64, i64) -> bool),
-        ("<=", |at, bound| at <= bound),
-        (">", |at, bound| at > bound),
-        ("<", |at, bound| at < bound),
+        (">=", (|time, bound| time >= bound) as fn(i64, i64) -> bool),
+        ("<=", |time, bound| time <= bound),
+        (">", |time, bound| time > bound),
+        ("<", |time, bound| time < bound),
     ] {
         if let Some(text) = range.strip_prefix(operator) {
             return test(whole_second, bound(text));
         }
     }
-    clock::iso(at).starts_with(range)
+    clock::iso(time).starts_with(range)
 }
 
 impl GitHubInner {
     #[expect(clippy::too_many_arguments, reason = "one row's columns, used once")]
     fn add_run(
         &self,
-        at: &RepoPath<'_>,
+        repo_path: &RepoPath<'_>,
         file: String,
         workflow: &Workflow,
         branch: String,
@@ -329,7 +344,7 @@ impl GitHubInner {
         self.model.update(|model| {
             let now = clock::now_ms();
             let id = model.next_id();
-            let repo = model.ensure_repo(at.owner, at.name);
+            let repo = model.ensure_repo(repo_path.owner, repo_path.name);
             let number = repo.runs.iter().filter(|run| run.workflow == file).count() as u64 + 1;
             let mut run = RunRecord {
                 id,
@@ -347,7 +362,7 @@ impl GitHubInner {
                 status: RunStatus::Queued,
                 conclusion: None,
                 attempt: 1,
-                at: now,
+                created_at: now,
                 updated_at: now,
                 start_at: now + timing.start_delay.as_millis() as i64,
                 listed_from: now + timing.listing_delay.as_millis() as i64,

@@ -1,4 +1,4 @@
-//! The JSON of the host's objects: the members that clients read, in the host's spelling.
+//! JSON representations of GitHub's objects, limited to the members that clients read.
 
 use serde_json::{Value, json};
 
@@ -8,33 +8,33 @@ use super::model::{
 };
 use crate::clock::iso_seconds as iso;
 
-/// The stand-in for an account.
+/// Returns an account as JSON.
 pub(crate) fn user_json(login: &str) -> Value {
     let kind = if login.ends_with("[bot]") {
         "Bot"
     } else {
         "User"
     };
-    let id = id_of(login);
+    let id = stable_id(login);
     json!({"login": login, "id": id, "node_id": format!("U_{id}"), "type": kind, "site_admin": false})
 }
 
-/// A number that stays with a name.
-fn id_of(name: &str) -> u64 {
+/// Derives a stable number from a name.
+fn stable_id(name: &str) -> u64 {
     name.bytes()
         .fold(7u64, |id, byte| (id * 31 + u64::from(byte)) % 100_000_000)
 }
 
 impl GitHubInner {
-    pub fn repo_api_url(&self, repo: &RepoRecord) -> String {
+    pub(crate) fn repo_api_url(&self, repo: &RepoRecord) -> String {
         format!("{}/repos/{}", self.api_url, repo.full_name())
     }
 
-    pub fn repo_html_url(&self, repo: &RepoRecord) -> String {
+    pub(crate) fn repo_html_url(&self, repo: &RepoRecord) -> String {
         format!("{}/{}", self.server_url, repo.full_name())
     }
 
-    pub fn repo_json(&self, repo: &RepoRecord) -> Value {
+    pub(crate) fn repo_json(&self, repo: &RepoRecord) -> Value {
         let (api, html) = (self.repo_api_url(repo), self.repo_html_url(repo));
         json!({
             "id": repo.id, "node_id": format!("R_{}", repo.id), "name": repo.name,
@@ -49,7 +49,12 @@ impl GitHubInner {
         })
     }
 
-    pub fn pull_json(&self, repo: &RepoRecord, pull: &PullRecord, full: bool) -> Value {
+    pub(crate) fn pull_json(
+        &self,
+        repo: &RepoRecord,
+        pull: &PullRecord,
+        with_details: bool,
+    ) -> Value {
         let (api, html) = (self.repo_api_url(repo), self.repo_html_url(repo));
         let git = self.git(&repo.owner, &repo.name);
         let base_sha = git.branch_head(&pull.base).unwrap_or_default();
@@ -59,7 +64,7 @@ impl GitHubInner {
                 "repo": self.repo_json(repo), "user": user_json(&repo.owner),
             })
         };
-        let mut shape = json!({
+        let mut value = json!({
             "id": pull.id, "node_id": format!("PR_{}", pull.id), "number": pull.number,
             "url": format!("{api}/pulls/{}", pull.number),
             "html_url": format!("{html}/pull/{}", pull.number),
@@ -69,18 +74,18 @@ impl GitHubInner {
             "user": user_json(&pull.author), "labels": [], "assignees": [], "requested_reviewers": [],
             "head": side(&pull.head, &pull.head_sha), "base": side(&pull.base, &base_sha),
             "created_at": iso(pull.created_at), "updated_at": iso(pull.updated_at),
-            "closed_at": pull.closed_at.map(iso), "merged_at": pull.merged.as_ref().map(|m| iso(m.created_at)),
+            "closed_at": pull.closed_at.map(iso), "merged_at": pull.merged.as_ref().map(|m| iso(m.merged_at)),
             "merge_commit_sha": pull.merged.as_ref().map(|m| m.sha.clone()),
             "author_association": "CONTRIBUTOR",
         });
         if let Some(owner) = &pull.fork_owner {
-            shape["head"]["label"] = json!(pull.label(&repo.owner));
-            shape["head"]["user"] = user_json(owner);
-            shape["head"]["repo"]["full_name"] = json!(format!("{owner}/{}", repo.name));
-            shape["head"]["repo"]["owner"]["login"] = json!(owner);
-            shape["head"]["repo"]["fork"] = json!(true);
+            value["head"]["label"] = json!(pull.label(&repo.owner));
+            value["head"]["user"] = user_json(owner);
+            value["head"]["repo"]["full_name"] = json!(format!("{owner}/{}", repo.name));
+            value["head"]["repo"]["owner"]["login"] = json!(owner);
+            value["head"]["repo"]["fork"] = json!(true);
         }
-        if full && let Value::Object(map) = &mut shape {
+        if with_details && let Value::Object(map) = &mut value {
             let changes = git
                 .merge_base(&base_sha, &pull.head_sha)
                 .and_then(|from| git.diff(&from, &pull.head_sha).ok())
@@ -115,10 +120,10 @@ impl GitHubInner {
                 ),
             );
         }
-        shape
+        value
     }
 
-    pub fn comment_json(&self, repo: &RepoRecord, comment: &CommentRecord) -> Value {
+    pub(crate) fn comment_json(&self, repo: &RepoRecord, comment: &CommentRecord) -> Value {
         let (api, html) = (self.repo_api_url(repo), self.repo_html_url(repo));
         json!({
             "id": comment.id, "node_id": format!("IC_{}", comment.id),
@@ -126,24 +131,28 @@ impl GitHubInner {
             "html_url": format!("{html}/pull/{}#issuecomment-{}", comment.number, comment.id),
             "issue_url": format!("{api}/issues/{}", comment.number),
             "body": comment.body, "user": user_json(&comment.author),
-            "created_at": iso(comment.submitted_at), "updated_at": iso(comment.updated_at),
+            "created_at": iso(comment.created_at), "updated_at": iso(comment.updated_at),
             "author_association": association(repo, &comment.author),
         })
     }
 
-    pub fn review_json(&self, repo: &RepoRecord, review: &ReviewRecord) -> Value {
+    pub(crate) fn review_json(&self, repo: &RepoRecord, review: &ReviewRecord) -> Value {
         let html = self.repo_html_url(repo);
         json!({
             "id": review.id, "node_id": format!("PRR_{}", review.id), "user": user_json(&review.author),
             "body": review.body, "state": review.state, "commit_id": review.sha,
             "html_url": format!("{html}/pull/{}#pullrequestreview-{}", review.number, review.id),
             "pull_request_url": format!("{}/pulls/{}", self.repo_api_url(repo), review.number),
-            "submitted_at": iso(review.created_at), "author_association": association(repo, &review.author),
+            "submitted_at": iso(review.submitted_at), "author_association": association(repo, &review.author),
         })
     }
 
-    /// What a conversation at a line began with.
-    pub fn review_comment_json(&self, repo: &RepoRecord, thread: &ReviewThreadRecord) -> Value {
+    /// Returns the first comment of a review thread as JSON.
+    pub(crate) fn review_comment_json(
+        &self,
+        repo: &RepoRecord,
+        thread: &ReviewThreadRecord,
+    ) -> Value {
         let (api, html) = (self.repo_api_url(repo), self.repo_html_url(repo));
         json!({
             "id": thread.id, "node_id": format!("PRRC_{}", thread.id), "user": user_json(&thread.author),
@@ -156,7 +165,7 @@ impl GitHubInner {
         })
     }
 
-    pub fn run_json(&self, repo: &RepoRecord, run: &RunRecord) -> Value {
+    pub(crate) fn run_json(&self, repo: &RepoRecord, run: &RunRecord) -> Value {
         let (api, html) = (self.repo_api_url(repo), self.repo_html_url(repo));
         let url = format!("{api}/actions/runs/{}", run.id);
         json!({
@@ -167,24 +176,24 @@ impl GitHubInner {
             "head_branch": run.branch, "head_sha": run.sha, "url": url,
             "html_url": format!("{html}/actions/runs/{}", run.id),
             "jobs_url": format!("{url}/jobs"), "logs_url": format!("{url}/logs"),
-            "cancel_url": format!("{url}/cancel"), "created_at": iso(run.at),
-            "updated_at": iso(run.updated_at), "run_started_at": iso(run.started_at.unwrap_or(run.at)),
+            "cancel_url": format!("{url}/cancel"), "created_at": iso(run.created_at),
+            "updated_at": iso(run.updated_at), "run_started_at": iso(run.started_at.unwrap_or(run.created_at)),
             "actor": user_json(&run.actor), "triggering_actor": user_json(&run.actor),
             "repository": self.repo_json(repo), "pull_requests": [], "check_suite_id": run.id,
         })
     }
 
-    pub fn check_run_json(&self, check: &CheckRecord) -> Value {
+    pub(crate) fn check_run_json(&self, check: &CheckRecord) -> Value {
         json!({
             "id": check.id, "name": check.name, "head_sha": check.sha, "status": check.status,
             "conclusion": check.conclusion, "started_at": iso(check.created_at),
             "completed_at": check.conclusion.as_ref().map(|_| iso(check.created_at)),
             "output": {"title": check.name, "summary": check.summary, "text": check.text, "annotations_count": 0},
-            "app": {"id": id_of(&check.app), "slug": check.app, "name": check.app},
+            "app": {"id": stable_id(&check.app), "slug": check.app, "name": check.app},
         })
     }
 
-    pub fn commit_status_json(&self, status: &CheckRecord) -> Value {
+    pub(crate) fn commit_status_json(&self, status: &CheckRecord) -> Value {
         json!({
             "id": status.id, "node_id": format!("SC_{}", status.id), "url": "", "avatar_url": null,
             "state": status.status, "description": status.summary, "target_url": null,
@@ -194,7 +203,7 @@ impl GitHubInner {
     }
 }
 
-/// A number that stays with a workflow's file name.
+/// Derives a stable ID from a workflow's file name.
 pub(crate) fn workflow_id(file: &str) -> u64 {
     file.bytes().fold(11u64, |id, byte| {
         (id * 131 + u64::from(byte)) % 1_000_000_000

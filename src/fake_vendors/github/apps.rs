@@ -1,4 +1,4 @@
-//! Routes of the App itself and of its installations.
+//! Endpoints of the App and its installations.
 
 use serde_json::{Value, json};
 
@@ -7,15 +7,15 @@ use super::rest::{ApiCall, RestError, RestResult, not_found, ok_json, rest_error
 use crate::http::HttpResponse;
 
 impl ApiCall<'_> {
-    fn only_app(&self) -> Result<(), RestError> {
+    fn require_app(&self) -> Result<(), RestError> {
         match &self.caller {
             Caller::App => Ok(()),
             Caller::Token(_) => Err(rest_error(401, "A JSON web token could not be decoded")),
         }
     }
 
-    pub fn app(&self) -> RestResult {
-        self.only_app()?;
+    pub(super) fn app(&self) -> RestResult {
+        self.require_app()?;
         let app = &self.host.app;
         let installations = self.host.model.read(|model| model.owners.len());
         ok_json(json!({
@@ -25,7 +25,7 @@ impl ApiCall<'_> {
         }))
     }
 
-    pub fn user(&self) -> RestResult {
+    pub(super) fn user(&self) -> RestResult {
         match &self.caller {
             Caller::Token(token) if token.permissions.is_none() => {
                 let user = ok_json(json!({"login": token.login, "id": 1, "type": "User"}));
@@ -38,7 +38,7 @@ impl ApiCall<'_> {
         }
     }
 
-    fn installation_shape(&self, owner: &str, id: u64) -> Value {
+    fn installation_json(&self, owner: &str, id: u64) -> Value {
         json!({
             "id": id, "app_id": self.host.app.id, "app_slug": self.host.app.slug,
             "account": {"login": owner, "id": id, "type": "Organization"},
@@ -47,27 +47,27 @@ impl ApiCall<'_> {
         })
     }
 
-    pub fn installations(&self) -> RestResult {
-        self.only_app()?;
+    pub(super) fn installations(&self) -> RestResult {
+        self.require_app()?;
         let owners = self.host.model.read(|model| model.owners.clone());
         let all = (5_000u64..)
             .zip(owners)
-            .map(|(id, owner)| self.installation_shape(&owner, id));
+            .map(|(id, owner)| self.installation_json(&owner, id));
         self.paginate(all.collect(), |_, items| items.into())
     }
 
-    pub fn installation(&self, owner: &str, name: &str) -> RestResult {
-        self.only_app()?;
+    pub(super) fn installation(&self, owner: &str, name: &str) -> RestResult {
+        self.require_app()?;
         let id = self.host.model.read(|model| {
-            let known = name.is_empty() || model.find_repo(owner, name).is_some();
-            model.installation_id(owner).filter(|_| known)
+            let repo_exists = name.is_empty() || model.find_repo(owner, name).is_some();
+            model.installation_id(owner).filter(|_| repo_exists)
         });
         let id = id.ok_or_else(not_found)?;
-        ok_json(self.installation_shape(owner, id))
+        ok_json(self.installation_json(owner, id))
     }
 
-    pub fn create_installation_token(&self, id: &str) -> RestResult {
-        self.only_app()?;
+    pub(super) fn create_installation_token(&self, id: &str) -> RestResult {
+        self.require_app()?;
         let id = id.parse().map_err(|_| not_found())?;
         Ok(HttpResponse::json(
             201,
@@ -75,9 +75,9 @@ impl ApiCall<'_> {
         ))
     }
 
-    pub fn installation_repositories(&self) -> RestResult {
+    pub(super) fn installation_repositories(&self) -> RestResult {
         let token = self.require_token()?;
-        let shapes = self.host.model.read(|model| {
+        let items = self.host.model.read(|model| {
             let repos = model
                 .repos
                 .iter()
@@ -85,7 +85,7 @@ impl ApiCall<'_> {
             repos.map(|repo| self.host.repo_json(repo)).collect()
         });
         self.paginate(
-            shapes,
+            items,
             |total, items| json!({"total_count": total, "repositories": items}),
         )
     }

@@ -1,8 +1,8 @@
-//! Who is calling, and what they may do.
+//! Authentication and permissions.
 //!
-//! Four credentials: a personal token that may do everything; an App's JWT, for App routes only;
-//! installation tokens, narrowed to repositories and permissions; a job's token, which ends with
-//! its run.
+//! There are four kinds of credentials: a personal token with every permission; a JWT of the App, for
+//! App routes only; installation tokens, limited to repositories and permissions; job tokens, which
+//! expire with their run.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::http::HttpRequest;
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// Everything an installation of the App is allowed, by default.
+/// Default permissions of an installation of the App.
 const APP_PERMISSIONS: &[(&str, &str)] = &[
     ("actions", "write"),
     ("checks", "read"),
@@ -32,7 +32,7 @@ const APP_PERMISSIONS: &[(&str, &str)] = &[
     ("workflows", "write"),
 ];
 
-/// The one App of the host, and the personal token.
+/// The App, and the personal token.
 pub(crate) struct GitHubApp {
     pub id: u64,
     pub slug: String,
@@ -46,7 +46,7 @@ pub(crate) enum Caller {
 }
 
 impl GitHubApp {
-    pub fn new(
+    pub(crate) fn new(
         id: u64,
         slug: String,
         static_token: String,
@@ -60,7 +60,7 @@ impl GitHubApp {
         })
     }
 
-    pub fn installation_token(
+    pub(crate) fn installation_token(
         &self,
         owner: &str,
         repos: Option<Vec<String>>,
@@ -76,7 +76,7 @@ impl GitHubApp {
         }
     }
 
-    /// Checks an App's JWT; the error is the host's message.
+    /// Verifies a JWT of the App. The error is GitHub's message.
     fn check_jwt(&self, jwt: &str) -> Result<(), &'static str> {
         const UNREADABLE: &str = "A JSON web token could not be decoded";
         let mut parts = jwt.split('.');
@@ -122,7 +122,7 @@ impl GitHubApp {
     }
 }
 
-/// Reads the public half out of a private key.
+/// Extracts the public key of a private key.
 fn public_key(pem: &str) -> anyhow::Result<Vec<u8>> {
     let pem = pem.replace("\\n", "\n");
     let body: String = pem
@@ -132,17 +132,17 @@ fn public_key(pem: &str) -> anyhow::Result<Vec<u8>> {
         .collect();
     let der = BASE64
         .decode(body.as_bytes())
-        .context("reading the App's private key")?;
+        .context("Cannot decode the App's private key")?;
     let pair = if pem.contains("BEGIN RSA PRIVATE KEY") {
         RsaKeyPair::from_der(&der)
     } else {
         RsaKeyPair::from_pkcs8(&der)
     };
-    let pair = pair.map_err(|error| anyhow!("reading the App's private key: {error}"))?;
+    let pair = pair.map_err(|error| anyhow!("Cannot parse the App's private key: {error}"))?;
     Ok(pair.public_key().as_ref().to_vec())
 }
 
-/// In the form the host has used since 2026: long, with dots and underscores.
+/// Returns a random token in GitHub's format since 2026: long, with dots and underscores.
 pub(crate) fn opaque_token(app: u64) -> String {
     let random =
         |length: usize| -> String { (0..length).map(|_| fastrand::alphanumeric()).collect() };
@@ -150,7 +150,7 @@ pub(crate) fn opaque_token(app: u64) -> String {
 }
 
 impl GitHubInner {
-    pub fn authenticate(&self, request: &HttpRequest) -> Result<Caller, RestError> {
+    pub(crate) fn authenticate(&self, request: &HttpRequest) -> Result<Caller, RestError> {
         let header = request.header("authorization").unwrap_or_default();
         let (scheme, rest) = header.split_once(' ').unwrap_or_default();
         let credential = match scheme.to_ascii_lowercase().as_str() {
@@ -168,14 +168,14 @@ impl GitHubInner {
             let checked = self.app.check_jwt(&credential);
             return checked
                 .map(|()| Caller::App)
-                .map_err(|why| rest_error(401, why));
+                .map_err(|message| rest_error(401, message));
         }
         self.find_token(&credential)
             .map(Caller::Token)
             .ok_or_else(|| rest_error(401, "Bad credentials"))
     }
 
-    pub fn find_token(&self, text: &str) -> Option<IssuedToken> {
+    pub(crate) fn find_token(&self, text: &str) -> Option<IssuedToken> {
         if text == self.app.personal_token {
             return Some(IssuedToken {
                 login: "sandbox-owner".into(),
@@ -193,18 +193,18 @@ impl GitHubInner {
             .then_some(token)
     }
 
-    /// What an installation of the App is allowed.
-    pub fn app_permissions(&self) -> BTreeMap<String, String> {
-        let withheld = self.model.read(|model| model.denied_permissions.clone());
-        let given = APP_PERMISSIONS.iter();
-        given
-            .filter(|(name, _)| !withheld.contains(*name))
+    /// Returns the permissions of an installation of the App.
+    pub(crate) fn app_permissions(&self) -> BTreeMap<String, String> {
+        let denied = self.model.read(|model| model.denied_permissions.clone());
+        let granted = APP_PERMISSIONS.iter();
+        granted
+            .filter(|(name, _)| !denied.contains(*name))
             .map(|(name, level)| ((*name).into(), (*level).into()))
             .collect()
     }
 
-    /// `POST /app/installations/{id}/access_tokens`
-    pub fn create_installation_token(
+    /// Handles `POST /app/installations/{id}/access_tokens`.
+    pub(crate) fn create_installation_token(
         &self,
         installation: u64,
         body: &Value,
@@ -237,23 +237,23 @@ impl GitHubInner {
         let allowed = self.app_permissions();
         let permissions = match body["permissions"].as_object() {
             None => allowed,
-            Some(wanted) => {
-                let wanted: BTreeMap<String, String> = wanted
+            Some(requested) => {
+                let requested: BTreeMap<String, String> = requested
                     .iter()
                     .map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_owned()))
                     .collect();
-                let beyond = |(name, level): (&String, &String)| {
+                let exceeds_allowed = |(name, level): (&String, &String)| {
                     allowed
                         .get(name)
-                        .is_none_or(|have| rank(have) < rank(level))
+                        .is_none_or(|granted| permission_rank(granted) < permission_rank(level))
                 };
-                if wanted.iter().any(beyond) {
+                if requested.iter().any(exceeds_allowed) {
                     return Err(unprocessable(
                         "The permissions requested are not granted to this installation.",
                     ));
                 }
                 let metadata = [("metadata".to_owned(), "read".to_owned())];
-                wanted.into_iter().chain(metadata).collect()
+                requested.into_iter().chain(metadata).collect()
             }
         };
         let token = self
@@ -274,21 +274,21 @@ impl GitHubInner {
         )
     }
 
-    /// The token a job gets: its workflow's `permissions`, one repository, never `workflows`.
-    pub fn create_job_token(
+    /// Creates a job token: permissions of the workflow without `workflows`, for one repository.
+    pub(crate) fn create_job_token(
         &self,
         owner: &str,
         name: &str,
         run: &RunRecord,
         workflow: &Workflow,
     ) -> String {
-        let asked = workflow.permissions.as_ref();
-        let asked = workflow
+        let requested = workflow.permissions.as_ref();
+        let requested = workflow
             .jobs
             .iter()
             .find_map(|job| job.permissions.as_ref())
-            .or(asked);
-        let mut permissions: BTreeMap<String, String> = match asked {
+            .or(requested);
+        let mut permissions: BTreeMap<String, String> = match requested {
             Some(Value::Object(map)) => map
                 .iter()
                 .map(|(k, v)| (k.replace('-', "_"), v.as_str().unwrap_or("none").to_owned()))
@@ -319,7 +319,7 @@ impl GitHubInner {
     }
 }
 
-fn rank(level: &str) -> u8 {
+fn permission_rank(level: &str) -> u8 {
     match level {
         "read" => 1,
         "write" => 2,
@@ -329,7 +329,7 @@ fn rank(level: &str) -> u8 {
 }
 
 impl IssuedToken {
-    pub fn can_access_repo(&self, owner: &str, name: &str) -> bool {
+    pub(crate) fn can_access_repo(&self, owner: &str, name: &str) -> bool {
         let full = format!("{owner}/{name}");
         let of_owner = self
             .owner
@@ -342,10 +342,11 @@ impl IssuedToken {
                 .is_none_or(|repos| repos.iter().any(|repo| repo.eq_ignore_ascii_case(&full)))
     }
 
-    pub fn has_permission(&self, permission: &str, level: &str) -> bool {
-        self.permissions.as_ref().is_none_or(|have| {
-            have.get(permission)
-                .is_some_and(|has| rank(has) >= rank(level))
+    pub(crate) fn has_permission(&self, permission: &str, level: &str) -> bool {
+        self.permissions.as_ref().is_none_or(|permissions| {
+            permissions
+                .get(permission)
+                .is_some_and(|has| permission_rank(has) >= permission_rank(level))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Check runs, commit statuses and people's roles: set by tests, read by clients.
+//! Endpoints of check runs, commit statuses and collaborators' roles. Tests set their content.
 
 use serde_json::{Value, json};
 
@@ -7,15 +7,18 @@ use super::model::CheckKind;
 use super::rest::{ApiCall, RepoPath, RestError, RestResult, ok_json, rest_error};
 
 impl ApiCall<'_> {
-    fn commit_of(&self, at: &RepoPath<'_>, name: &str) -> Result<String, RestError> {
-        let sha = self.host.git(at.owner, at.name).resolve_commit(name);
+    fn resolve_commit(&self, repo_path: &RepoPath<'_>, name: &str) -> Result<String, RestError> {
+        let sha = self
+            .host
+            .git(repo_path.owner, repo_path.name)
+            .resolve_commit(name);
         sha.ok_or_else(|| rest_error(422, format!("No commit found for SHA: {name}")))
     }
 
-    pub fn check_runs(&self, at: &RepoPath<'_>, name: &str) -> RestResult {
-        self.require_permission(at, "checks", "read")?;
-        let sha = self.commit_of(at, name)?;
-        let shapes = self.read_repo(at, |repo| {
+    pub(super) fn check_runs(&self, repo_path: &RepoPath<'_>, name: &str) -> RestResult {
+        self.require_permission(repo_path, "checks", "read")?;
+        let sha = self.resolve_commit(repo_path, name)?;
+        let items = self.read_repo(repo_path, |repo| {
             let checks = repo
                 .checks
                 .iter()
@@ -25,36 +28,36 @@ impl ApiCall<'_> {
                 .collect::<Vec<Value>>()
         })?;
         self.paginate(
-            shapes,
+            items,
             |total, items| json!({"total_count": total, "check_runs": items}),
         )
     }
 
-    /// The newest first, as the host lists them.
-    pub fn commit_statuses(&self, at: &RepoPath<'_>, name: &str) -> RestResult {
-        self.require_permission(at, "statuses", "read")?;
-        let sha = self.commit_of(at, name)?;
-        let shapes = self.read_repo(at, |repo| {
+    /// Lists commit statuses, newest first as on GitHub.
+    pub(super) fn commit_statuses(&self, repo_path: &RepoPath<'_>, name: &str) -> RestResult {
+        self.require_permission(repo_path, "statuses", "read")?;
+        let sha = self.resolve_commit(repo_path, name)?;
+        let items = self.read_repo(repo_path, |repo| {
             let statuses = repo
                 .checks
                 .iter()
                 .filter(|check| check.sha == sha && check.kind == CheckKind::CommitStatus);
-            let shapes = statuses
+            let items = statuses
                 .rev()
                 .map(|check| self.host.commit_status_json(check));
-            shapes.collect::<Vec<Value>>()
+            items.collect::<Vec<Value>>()
         })?;
-        self.paginate(shapes, |_, items| json!(items))
+        self.paginate(items, |_, items| json!(items))
     }
 
-    pub fn permission(&self, at: &RepoPath<'_>, login: &str) -> RestResult {
-        self.require_permission(at, "metadata", "read")?;
-        let role = self.read_repo(at, |repo| repo.collaborators.get(login).cloned())?;
+    pub(super) fn permission(&self, repo_path: &RepoPath<'_>, login: &str) -> RestResult {
+        self.require_permission(repo_path, "metadata", "read")?;
+        let role = self.read_repo(repo_path, |repo| repo.collaborators.get(login).cloned())?;
         let role = role.unwrap_or_else(|| "none".into());
         let permission = match role.as_str() {
             "maintain" => "write",
             "triage" => "read",
-            same => same,
+            role => role,
         };
         ok_json(json!({"permission": permission, "role_name": role, "user": user_json(login)}))
     }

@@ -1,4 +1,4 @@
-//! Comments on pull requests, through the issues door as the host has it.
+//! Endpoints of pull request comments, which GitHub serves under `/issues`.
 
 use serde_json::{Value, json};
 
@@ -7,20 +7,24 @@ use super::rest::{ApiCall, RepoPath, RestError, RestResult, not_found, ok_json, 
 use crate::clock;
 use crate::http::HttpResponse;
 
-/// Larger bodies are refused; the host counts bytes although its message says characters.
-const BODY_MAX: usize = 262_144;
+/// Maximum bytes of a body. GitHub counts bytes, although its message says characters.
+const MAX_BODY_BYTES: usize = 262_144;
 
 impl ApiCall<'_> {
-    /// Comments need either right, as the host takes it.
-    fn need_comments(&self, at: &RepoPath<'_>, level: &str) -> Result<(), RestError> {
-        self.require_permission(at, "issues", level)
-            .or_else(|_| self.require_permission(at, "pull_requests", level))
+    /// Checks the permission for comments: either `issues` or `pull_requests` is enough.
+    fn require_comment_permission(
+        &self,
+        repo_path: &RepoPath<'_>,
+        level: &str,
+    ) -> Result<(), RestError> {
+        self.require_permission(repo_path, "issues", level)
+            .or_else(|_| self.require_permission(repo_path, "pull_requests", level))
     }
 
-    fn numbered(&self, at: &RepoPath<'_>, number: &str) -> Result<u64, RestError> {
+    fn parse_pull_number(&self, repo_path: &RepoPath<'_>, number: &str) -> Result<u64, RestError> {
         let number: u64 = number.parse().map_err(|_| not_found())?;
-        let known = self.read_repo(at, |repo| repo.pull(number).is_some())?;
-        if known { Ok(number) } else { Err(not_found()) }
+        let exists = self.read_repo(repo_path, |repo| repo.pull(number).is_some())?;
+        if exists { Ok(number) } else { Err(not_found()) }
     }
 
     fn body_text(&self) -> Result<String, RestError> {
@@ -28,7 +32,7 @@ impl ApiCall<'_> {
         if body.is_empty() {
             return Err(rest_error(422, "Validation Failed"));
         }
-        if body.len() > BODY_MAX {
+        if body.len() > MAX_BODY_BYTES {
             return Err(super::rest::validation_error(
                 "IssueComment",
                 "data",
@@ -38,26 +42,26 @@ impl ApiCall<'_> {
         Ok(body.to_owned())
     }
 
-    pub fn get_issue(&self, at: &RepoPath<'_>, number: &str) -> RestResult {
-        self.need_comments(at, "read")?;
-        let number = self.numbered(at, number)?;
-        ok_json(self.read_repo(at, |repo| {
+    pub(super) fn get_issue(&self, repo_path: &RepoPath<'_>, number: &str) -> RestResult {
+        self.require_comment_permission(repo_path, "read")?;
+        let number = self.parse_pull_number(repo_path, number)?;
+        ok_json(self.read_repo(repo_path, |repo| {
             let Some(pull) = repo.pull(number) else {
                 return Value::Null;
             };
-            let mut shape = self.host.pull_json(repo, pull, false);
-            shape["pull_request"] = json!({"url": shape["url"], "html_url": shape["html_url"]});
-            shape
+            let mut value = self.host.pull_json(repo, pull, false);
+            value["pull_request"] = json!({"url": value["url"], "html_url": value["html_url"]});
+            value
         })?)
     }
 
-    pub fn list_comments(&self, at: &RepoPath<'_>, number: &str) -> RestResult {
-        self.need_comments(at, "read")?;
-        let number = self.numbered(at, number)?;
+    pub(super) fn list_comments(&self, repo_path: &RepoPath<'_>, number: &str) -> RestResult {
+        self.require_comment_permission(repo_path, "read")?;
+        let number = self.parse_pull_number(repo_path, number)?;
         let since = self
             .query_param("since")
             .and_then(|text| clock::parse(&text));
-        let shapes = self.read_repo(at, |repo| {
+        let items = self.read_repo(repo_path, |repo| {
             let comments = repo
                 .comments
                 .iter()
@@ -67,53 +71,56 @@ impl ApiCall<'_> {
                 .map(|comment| self.host.comment_json(repo, comment))
                 .collect()
         })?;
-        self.paginate(shapes, |_, items| items.into())
+        self.paginate(items, |_, items| items.into())
     }
 
-    pub fn create_comment(&self, at: &RepoPath<'_>, number: &str) -> RestResult {
-        self.need_comments(at, "write")?;
-        let number = self.numbered(at, number)?;
+    pub(super) fn create_comment(&self, repo_path: &RepoPath<'_>, number: &str) -> RestResult {
+        self.require_comment_permission(repo_path, "write")?;
+        let number = self.parse_pull_number(repo_path, number)?;
         let body = self.body_text()?;
         let author = self.require_token()?.login.clone();
-        let id = self.host.add_comment(at, number, &author, &body);
-        let shape = self.comment(at, id)?;
-        Ok(HttpResponse::json(201, &shape))
+        let id = self.host.add_comment(repo_path, number, &author, &body);
+        let value = self.comment(repo_path, id)?;
+        Ok(HttpResponse::json(201, &value))
     }
 
-    fn comment(&self, at: &RepoPath<'_>, id: u64) -> Result<Value, RestError> {
-        let found = self.read_repo(at, |repo| {
+    fn comment(&self, repo_path: &RepoPath<'_>, id: u64) -> Result<Value, RestError> {
+        let found = self.read_repo(repo_path, |repo| {
             let comment = repo.comments.iter().find(|comment| comment.id == id);
             comment.map(|comment| self.host.comment_json(repo, comment))
         })?;
         found.ok_or_else(not_found)
     }
 
-    pub fn get_comment(&self, at: &RepoPath<'_>, id: &str) -> RestResult {
-        self.need_comments(at, "read")?;
-        ok_json(self.comment(at, id.parse().map_err(|_| not_found())?)?)
+    pub(super) fn get_comment(&self, repo_path: &RepoPath<'_>, id: &str) -> RestResult {
+        self.require_comment_permission(repo_path, "read")?;
+        ok_json(self.comment(repo_path, id.parse().map_err(|_| not_found())?)?)
     }
 
-    pub fn patch_comment(&self, at: &RepoPath<'_>, id: &str) -> RestResult {
-        self.need_comments(at, "write")?;
+    pub(super) fn patch_comment(&self, repo_path: &RepoPath<'_>, id: &str) -> RestResult {
+        self.require_comment_permission(repo_path, "write")?;
         let id = id.parse().map_err(|_| not_found())?;
-        self.comment(at, id)?;
+        self.comment(repo_path, id)?;
         let body = self.body_text()?;
         self.host.model.update(|model| {
-            let comments = model.ensure_repo(at.owner, at.name).comments.iter_mut();
+            let comments = model
+                .ensure_repo(repo_path.owner, repo_path.name)
+                .comments
+                .iter_mut();
             for comment in comments.filter(|comment| comment.id == id) {
                 comment.body.clone_from(&body);
                 comment.updated_at = clock::now_ms();
             }
         });
-        ok_json(self.comment(at, id)?)
+        ok_json(self.comment(repo_path, id)?)
     }
 
-    pub fn delete_comment(&self, at: &RepoPath<'_>, id: &str) -> RestResult {
-        self.need_comments(at, "write")?;
+    pub(super) fn delete_comment(&self, repo_path: &RepoPath<'_>, id: &str) -> RestResult {
+        self.require_comment_permission(repo_path, "write")?;
         let id = id.parse().map_err(|_| not_found())?;
-        self.comment(at, id)?;
+        self.comment(repo_path, id)?;
         self.host.model.update(|model| {
-            let comments = &mut model.ensure_repo(at.owner, at.name).comments;
+            let comments = &mut model.ensure_repo(repo_path.owner, repo_path.name).comments;
             comments.retain(|comment| comment.id != id);
         });
         Ok(HttpResponse::empty(204))
@@ -121,7 +128,13 @@ impl ApiCall<'_> {
 }
 
 impl super::GitHubInner {
-    pub fn add_comment(&self, at: &RepoPath<'_>, number: u64, author: &str, body: &str) -> u64 {
+    pub(crate) fn add_comment(
+        &self,
+        repo_path: &RepoPath<'_>,
+        number: u64,
+        author: &str,
+        body: &str,
+    ) -> u64 {
         let comment = self.model.update(|model| {
             let now = clock::now_ms();
             let comment = CommentRecord {
@@ -129,15 +142,15 @@ impl super::GitHubInner {
                 number,
                 author: author.to_owned(),
                 body: body.to_owned(),
-                submitted_at: now,
+                created_at: now,
                 updated_at: now,
             };
-            let repo = model.ensure_repo(at.owner, at.name);
+            let repo = model.ensure_repo(repo_path.owner, repo_path.name);
             repo.comments.push(comment.clone());
             repo.mark_pull_updated(number);
             comment
         });
-        self.send_comment_webhook(at, &comment, "created");
+        self.send_comment_webhook(repo_path, &comment, "created");
         comment.id
     }
 }

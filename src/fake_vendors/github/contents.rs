@@ -1,4 +1,4 @@
-//! Files and branches over REST, straight from git.
+//! Endpoints of files and branches, read from git.
 
 use data_encoding::BASE64;
 use serde_json::{Value, json};
@@ -10,29 +10,34 @@ use super::rest::{
 use crate::http::{HttpResponse, percent_encode};
 
 impl ApiCall<'_> {
-    pub fn repository(&self, at: &RepoPath<'_>) -> RestResult {
-        self.require_permission(at, "metadata", "read")?;
-        ok_json(self.read_repo(at, |repo| self.host.repo_json(repo))?)
+    pub(super) fn repository(&self, repo_path: &RepoPath<'_>) -> RestResult {
+        self.require_permission(repo_path, "metadata", "read")?;
+        ok_json(self.read_repo(repo_path, |repo| self.host.repo_json(repo))?)
     }
 
-    /// The commit that `ref` (or the default branch) stands for.
-    fn revision(&self, at: &RepoPath<'_>, name: Option<String>) -> Option<String> {
-        let default = || self.read_repo(at, |repo| repo.default_branch.clone()).ok();
+    /// Returns the commit of `ref`, or of the default branch.
+    fn revision(&self, repo_path: &RepoPath<'_>, name: Option<String>) -> Option<String> {
+        let default = || {
+            self.read_repo(repo_path, |repo| repo.default_branch.clone())
+                .ok()
+        };
         let name = name.or_else(default)?;
         let name = name.strip_prefix("refs/heads/").unwrap_or(&name);
-        self.host.git(at.owner, at.name).resolve_commit(name)
+        self.host
+            .git(repo_path.owner, repo_path.name)
+            .resolve_commit(name)
     }
 
-    pub fn contents(&self, at: &RepoPath<'_>, path: &str) -> RestResult {
-        self.require_permission(at, "contents", "read")?;
-        let asked = self.query_param("ref");
-        let Some(commit) = self.revision(at, asked.clone()) else {
-            return Err(match asked {
+    pub(super) fn contents(&self, repo_path: &RepoPath<'_>, path: &str) -> RestResult {
+        self.require_permission(repo_path, "contents", "read")?;
+        let requested_ref = self.query_param("ref");
+        let Some(commit) = self.revision(repo_path, requested_ref.clone()) else {
+            return Err(match requested_ref {
                 Some(name) => rest_error(404, format!("No commit found for the ref {name}")),
                 None => rest_error(404, "This repository is empty."),
             });
         };
-        let git = self.host.git(at.owner, at.name);
+        let git = self.host.git(repo_path.owner, repo_path.name);
         let path = path.trim_matches('/');
         let entry = if path.is_empty() {
             None
@@ -54,30 +59,39 @@ impl ApiCall<'_> {
                         bytes,
                     ));
                 }
-                let mut shape = self.entry_shape(at, &commit, path, &entry);
-                shape["encoding"] = json!("base64");
-                shape["content"] = json!(wrapped(&bytes));
-                ok_json(shape)
+                let mut value = self.entry_json(repo_path, &commit, path, &entry);
+                value["encoding"] = json!("base64");
+                value["content"] = json!(base64_lines(&bytes));
+                ok_json(value)
             }
             _ => {
                 let entries = git.list_tree(&commit, path)?;
-                let full = |name: &str| {
+                let full_path = |name: &str| {
                     if path.is_empty() {
                         name.to_owned()
                     } else {
                         format!("{path}/{name}")
                     }
                 };
-                let shapes = entries
-                    .iter()
-                    .map(|entry| self.entry_shape(at, &commit, &full(&entry.path), entry));
-                ok_json(shapes.collect())
+                let entries_json = entries.iter().map(|entry| {
+                    self.entry_json(repo_path, &commit, &full_path(&entry.path), entry)
+                });
+                ok_json(entries_json.collect())
             }
         }
     }
 
-    fn entry_shape(&self, at: &RepoPath<'_>, commit: &str, path: &str, entry: &TreeEntry) -> Value {
-        let repo = format!("{}/repos/{}/{}", self.host.api_url, at.owner, at.name);
+    fn entry_json(
+        &self,
+        repo_path: &RepoPath<'_>,
+        commit: &str,
+        path: &str,
+        entry: &TreeEntry,
+    ) -> Value {
+        let repo = format!(
+            "{}/repos/{}/{}",
+            self.host.api_url, repo_path.owner, repo_path.name
+        );
         let shown = percent_encode(path);
         let kind = match (entry.kind.as_str(), entry.mode.as_str()) {
             ("tree", _) => "dir",
@@ -89,7 +103,7 @@ impl ApiCall<'_> {
         let git_url = format!("{repo}/git/{}s/{}", entry.kind, entry.sha);
         let html = format!(
             "{}/{}/{}/blob/{commit}/{shown}",
-            self.host.server_url, at.owner, at.name
+            self.host.server_url, repo_path.owner, repo_path.name
         );
         json!({
             "type": kind, "size": entry.size, "name": path.rsplit('/').next(), "path": path,
@@ -99,13 +113,13 @@ impl ApiCall<'_> {
         })
     }
 
-    pub fn put_contents(&self, at: &RepoPath<'_>, path: &str) -> RestResult {
-        self.require_permission(at, "contents", "write")?;
+    pub(super) fn put_contents(&self, repo_path: &RepoPath<'_>, path: &str) -> RestResult {
+        self.require_permission(repo_path, "contents", "write")?;
         if path.starts_with(".github/workflows/") {
-            self.require_permission(at, "workflows", "write")?;
+            self.require_permission(repo_path, "workflows", "write")?;
         }
-        let git = self.host.git(at.owner, at.name);
-        let default = self.read_repo(at, |repo| repo.default_branch.clone())?;
+        let git = self.host.git(repo_path.owner, repo_path.name);
+        let default = self.read_repo(repo_path, |repo| repo.default_branch.clone())?;
         let branch = self.body_str("branch").unwrap_or(&default).to_owned();
         let content = self
             .body_str("content")
@@ -115,10 +129,10 @@ impl ApiCall<'_> {
             .decode(content.as_bytes())
             .map_err(|_| rest_error(422, "content is not valid Base64"))?;
         let tip = git.branch_head(&branch);
-        let present = tip.as_ref().and_then(|tip| git.tree_entry(tip, path));
-        let given = self.body_str("sha");
-        match &present {
-            Some(entry) if given.is_none() => {
+        let existing = tip.as_ref().and_then(|tip| git.tree_entry(tip, path));
+        let sent_sha = self.body_str("sha");
+        match &existing {
+            Some(entry) if sent_sha.is_none() => {
                 let _ = entry;
                 return Err(validation_error(
                     "Content",
@@ -126,10 +140,10 @@ impl ApiCall<'_> {
                     "\"sha\" wasn't supplied.",
                 ));
             }
-            Some(entry) if given != Some(entry.sha.as_str()) => {
+            Some(entry) if sent_sha != Some(entry.sha.as_str()) => {
                 return Err(rest_error(
                     409,
-                    format!("{path} does not match {}", given.unwrap_or_default()),
+                    format!("{path} does not match {}", sent_sha.unwrap_or_default()),
                 ));
             }
             _ => {}
@@ -144,23 +158,26 @@ impl ApiCall<'_> {
             (&login, &email),
         )?;
         let entry = git.tree_entry(&sha, path).ok_or_else(not_found)?;
-        let body = json!({"content": self.entry_shape(at, &sha, path, &entry), "commit": {"sha": sha, "message": message}});
+        let body = json!({"content": self.entry_json(repo_path, &sha, path, &entry), "commit": {"sha": sha, "message": message}});
         Ok(HttpResponse::json(
-            if present.is_some() { 200 } else { 201 },
+            if existing.is_some() { 200 } else { 201 },
             &body,
         ))
     }
 
-    pub fn branch(&self, at: &RepoPath<'_>, branch: &str) -> RestResult {
-        self.require_permission(at, "contents", "read")?;
-        let sha = self.host.git(at.owner, at.name).branch_head(branch);
+    pub(super) fn branch(&self, repo_path: &RepoPath<'_>, branch: &str) -> RestResult {
+        self.require_permission(repo_path, "contents", "read")?;
+        let sha = self
+            .host
+            .git(repo_path.owner, repo_path.name)
+            .branch_head(branch);
         let sha = sha.ok_or_else(|| rest_error(404, "Branch not found"))?;
         ok_json(json!({"name": branch, "commit": {"sha": sha}, "protected": false}))
     }
 }
 
-/// Base64 in lines of sixty, as the host sends it.
-fn wrapped(bytes: &[u8]) -> String {
+/// Encodes as Base64 in lines of 60 characters, as GitHub does.
+fn base64_lines(bytes: &[u8]) -> String {
     let text = BASE64.encode(bytes);
     let lines = text.as_bytes().chunks(60);
     lines

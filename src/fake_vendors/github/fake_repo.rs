@@ -1,4 +1,4 @@
-//! What people do and see on the repository host, as in-process verbs.
+//! In-process methods for what people do and see on GitHub.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use super::model::{Merge, Model, PullRecord, RunRecord};
 use super::rest::RepoPath;
 use crate::clock;
 
-/// The person behind in-process commits.
+/// Author of commits that a person makes in-process: name and email.
 const PERSON: (&str, &str) = ("Robin Example", "robin@sandbox.example");
 
-/// One repository by its address, there or not. Each verb is stored before it returns.
+/// Handle of a repository, which need not exist. Each change is persisted before the method returns.
 #[derive(Clone)]
 pub struct FakeRepo {
     pub(super) host: Arc<GitHubInner>,
@@ -22,41 +22,60 @@ pub struct FakeRepo {
     pub(super) name: String,
 }
 
-/// A workflow run as it stands.
+/// State of a workflow run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunSnapshot {
+    /// Run ID.
     pub id: u64,
-    /// The workflow's file name.
+    /// File name of the workflow.
     pub workflow: String,
-    /// Its `run-name`, evaluated.
+    /// Evaluated `run-name`, or the workflow's name.
     pub title: String,
+    /// Status: `queued`, `in_progress` or `completed`.
     pub status: String,
+    /// Conclusion, once completed.
     pub conclusion: Option<String>,
+    /// Attempt, counted from 1.
     pub attempt: u64,
-    /// As the dispatch sent them.
+    /// Inputs as the dispatch sent them.
     pub inputs: Map<String, Value>,
+    /// Branch of the dispatch.
     pub branch: String,
 }
 
-/// A pull request as it stands.
+/// State of a pull request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PullSnapshot {
+    /// Number.
     pub number: u64,
+    /// Title.
     pub title: String,
+    /// Body in Markdown.
     pub body: String,
+    /// Head branch.
     pub head: String,
+    /// Head commit.
     pub head_sha: String,
+    /// Base branch.
     pub base: String,
+    /// Login of the author.
     pub author: String,
+    /// Whether it is open.
     pub open: bool,
+    /// Whether it is a draft.
     pub draft: bool,
+    /// Whether it is merged.
     pub merged: bool,
 }
 
+/// Comment of a pull request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PullCommentSnapshot {
+    /// Comment ID.
     pub id: u64,
+    /// Login of the author.
     pub author: String,
+    /// Body in Markdown.
     pub body: String,
 }
 
@@ -69,7 +88,7 @@ impl FakeRepo {
         }
     }
 
-    /// `owner/name`
+    /// Returns `owner/name`.
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.owner, self.name)
     }
@@ -89,19 +108,20 @@ impl FakeRepo {
         self.host.model.update_and_flush(edit)
     }
 
-    fn read<R>(&self, look: impl FnOnce(&super::model::RepoRecord) -> R) -> Option<R> {
+    fn read<R>(&self, read: impl FnOnce(&super::model::RepoRecord) -> R) -> Option<R> {
         self.host.model.read(|model| {
             let row = model.find_repo(&self.owner, &self.name)?;
-            Some(look(&model.repos[row]))
+            Some(read(&model.repos[row]))
         })
     }
 
-    /// Whether it is there.
+    /// Returns whether the repository exists.
     pub fn exists(&self) -> bool {
         self.read(|_| ()).is_some()
     }
 
-    /// Makes the repository when it is new and commits these files to its default branch.
+    /// Creates the repository if it does not exist, and commits these files to its default branch.
+    /// Returns the commit's SHA.
     pub fn seed(&self, files: &[(&str, &str)], message: &str) -> anyhow::Result<String> {
         let branch = self.update_model(|model| {
             model
@@ -113,7 +133,8 @@ impl FakeRepo {
         self.commit(&branch, files, message)
     }
 
-    /// Commits these files to a branch, which starts at the default branch when it is new.
+    /// Commits these files to a branch, created from the default branch if it does not exist. Returns the
+    /// commit's SHA.
     pub fn commit(
         &self,
         branch: &str,
@@ -123,7 +144,7 @@ impl FakeRepo {
         let git = self.git();
         let default = self
             .read(|repo| repo.default_branch.clone())
-            .context("no such repository")?;
+            .context("Repository does not exist")?;
         if git.branch_head(branch).is_none()
             && let Some(tip) = git.branch_head(&default)
         {
@@ -136,7 +157,7 @@ impl FakeRepo {
         git.commit(branch, &files, message, PERSON)
     }
 
-    /// Commits the removal of files.
+    /// Commits the removal of files. Returns the commit's SHA.
     pub fn remove_files(
         &self,
         branch: &str,
@@ -156,7 +177,7 @@ impl FakeRepo {
         self
     }
 
-    /// Switches on that workflows may open pull requests with their own token.
+    /// Enables the setting that lets workflows open pull requests with their own token.
     pub fn allow_actions_to_open_pulls(&self) -> &Self {
         self.update_model(|model| {
             model
@@ -166,7 +187,7 @@ impl FakeRepo {
         self
     }
 
-    /// Refuses every dispatch, as an archived repository does, or one without Actions.
+    /// Rejects every dispatch with this error, as GitHub does if a repository is archived or has no Actions.
     pub fn reject_dispatches(&self, status: u16, message: &str) -> &Self {
         self.update_model(|model| {
             let repo = model.ensure_repo(&self.owner, &self.name);
@@ -193,7 +214,7 @@ impl FakeRepo {
         self
     }
 
-    /// Lets a run's time be up, so that the host ends it.
+    /// Makes a run exceed its timeout, so that it is ended.
     pub fn time_out_run(&self, id: u64) {
         self.update_model(|model| {
             if let Some(run) = model.ensure_repo(&self.owner, &self.name).run_mut(id) {
@@ -202,7 +223,7 @@ impl FakeRepo {
         });
     }
 
-    /// Deletes a run and its log, as a person may.
+    /// Deletes a run and its log.
     pub fn delete_run(&self, id: u64) {
         self.update_model(|model| {
             let runs = &mut model.ensure_repo(&self.owner, &self.name).runs;
@@ -210,7 +231,7 @@ impl FakeRepo {
         });
     }
 
-    /// Oldest first.
+    /// Returns the workflow runs, oldest first.
     pub fn runs(&self) -> Vec<RunSnapshot> {
         let runs = self.read(|repo| {
             let runs = repo.runs.iter().map(run_snapshot);
@@ -219,7 +240,7 @@ impl FakeRepo {
         runs.unwrap_or_default()
     }
 
-    /// What a run has printed, masked as the host serves it; all jobs one after another.
+    /// Returns a run's log with secrets masked: the logs of all jobs, in order.
     pub fn run_log(&self, id: u64) -> String {
         let run = self
             .read(|repo| repo.runs.iter().find(|run| run.id == id).cloned())
@@ -227,11 +248,11 @@ impl FakeRepo {
         let Some(run) = run else {
             return String::new();
         };
-        let logs = (0..100).map_while(|place| self.host.job_log(&run, place));
+        let logs = (0..100).map_while(|index| self.host.job_log(&run, index));
         logs.collect()
     }
 
-    /// The folder of a run's latest attempt: `work`, `temp`, `event.json`.
+    /// Returns the folder of a run's latest attempt. It contains `work`, `temp` and `event.json`.
     pub fn run_dir(&self, id: u64) -> Option<std::path::PathBuf> {
         let run = self
             .read(|repo| repo.runs.iter().find(|run| run.id == id).cloned())
@@ -248,7 +269,7 @@ impl FakeRepo {
         });
     }
 
-    /// Oldest first.
+    /// Returns the pull requests, oldest first.
     pub fn pulls(&self) -> Vec<PullSnapshot> {
         self.host.refresh_pull_heads(&self.path());
         let pulls = self.read(|repo| {
@@ -269,7 +290,7 @@ impl FakeRepo {
         pulls.unwrap_or_default()
     }
 
-    /// Comments of a pull request, oldest first.
+    /// Returns the comments of a pull request, oldest first.
     pub fn comments(&self, number: u64) -> Vec<PullCommentSnapshot> {
         let comments = self.read(|repo| {
             let comments = repo
@@ -286,19 +307,19 @@ impl FakeRepo {
         comments.unwrap_or_default()
     }
 
-    /// Comments on a pull request as a person, and answers the comment's id.
+    /// Adds a comment to a pull request as a person. Returns the comment's ID.
     pub fn add_comment(&self, number: u64, login: &str, body: &str) -> u64 {
         let id = self.host.add_comment(&self.path(), number, login, body);
         self.update_model(|_| ());
         id
     }
 
-    /// Tells an address of what happens on pull requests from now on, signed with a secret.
+    /// Sets the webhook: pull request events are sent to this URL from now on, signed with the secret.
     pub fn set_webhook(&self, url: &str, secret: &str) {
         self.host.webhooks.add(&self.full_name(), url, secret);
     }
 
-    /// Opens a pull request of a branch as somebody, and answers its number.
+    /// Opens a pull request of a branch. Returns its number.
     pub fn open_pull(&self, head: &str, author: &str, title: &str, body: &str) -> u64 {
         let git = self.git();
         self.update_model(|model| {
@@ -326,13 +347,15 @@ impl FakeRepo {
         })
     }
 
-    /// Merges a pull request into its base with a merge commit.
+    /// Merges a pull request into its base branch with a merge commit. Returns the commit's SHA.
     pub fn merge_pull(&self, number: u64) -> anyhow::Result<String> {
         let pulls = self.pulls();
         let pull = pulls.iter().find(|pull| pull.number == number && pull.open);
-        let pull = pull.ok_or_else(|| anyhow!("no open pull request {number}"))?;
+        let pull = pull.ok_or_else(|| anyhow!("No open pull request {number}"))?;
         let git = self.git();
-        let base = git.branch_head(&pull.base).context("base branch is gone")?;
+        let base = git
+            .branch_head(&pull.base)
+            .context("Base branch does not exist")?;
         let tree = git.output_text(&["merge-tree", "--write-tree", &base, &pull.head_sha])?;
         let tree = tree.lines().next().unwrap_or_default();
         let message = format!(
@@ -347,30 +370,31 @@ impl FakeRepo {
             pull.closed_at = Some(now);
             pull.merged = Some(Merge {
                 sha: sha.clone(),
-                created_at: now,
+                merged_at: now,
             });
         });
         self.update_model(|_| ());
-        self.tell_pull(number, "closed");
+        self.send_pull_webhook(number, "closed");
         Ok(sha)
     }
 
-    /// Closes a pull request without merging it.
+    /// Closes a pull request without a merge.
     pub fn close_pull(&self, number: u64) {
         self.host.update_pull(&self.path(), number, |pull| {
             pull.open = false;
             pull.closed_at = Some(clock::now_ms());
         });
         self.update_model(|_| ());
-        self.tell_pull(number, "closed");
+        self.send_pull_webhook(number, "closed");
     }
 
-    fn tell_pull(&self, number: u64, action: &str) {
+    fn send_pull_webhook(&self, number: u64, action: &str) {
         if let Some(pull) = self.read(|repo| repo.pull(number).cloned()).flatten() {
             self.host.send_pull_webhook(&self.path(), &pull, action);
         }
     }
 
+    /// Returns the names of all branches.
     pub fn branches(&self) -> Vec<String> {
         let refs =
             self.git()
@@ -381,43 +405,44 @@ impl FakeRepo {
             .collect()
     }
 
-    /// The commit at a branch's tip.
+    /// Returns the commit at a branch's tip.
     pub fn branch_head(&self, branch: &str) -> Option<String> {
         self.git().branch_head(branch)
     }
 
+    /// Deletes a branch.
     pub fn delete_branch(&self, branch: &str) -> anyhow::Result<()> {
         self.git()
             .output_text(&["update-ref", "-d", &format!("refs/heads/{branch}")])
             .map(drop)
     }
 
-    /// Moves the branch of a pull request to somebody's fork.
+    /// Moves the head branch of a pull request to a fork of this owner.
     pub fn move_pull_to_fork(&self, number: u64, owner: &str) {
         self.update_model(|model| {
             let pulls = &mut model.ensure_repo(&self.owner, &self.name).pulls;
             let pull = pulls.iter_mut().find(|pull| pull.number == number);
-            pull.expect("a pull request").fork_owner = Some(owner.to_owned());
+            pull.expect("no such pull request").fork_owner = Some(owner.to_owned());
         });
     }
 
-    /// A file's text on a branch.
+    /// Returns a file's text on a branch.
     pub fn read_file(&self, branch: &str, path: &str) -> Option<String> {
         let bytes = self.git().read_file(branch, path)?;
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// A branch's commits, newest first.
+    /// Returns a branch's commits, newest first.
     pub fn commits(&self, branch: &str) -> Vec<CommitSnapshot> {
         self.git().log(branch)
     }
 
-    /// Where git clones it from.
+    /// Returns the URL for `git clone`.
     pub fn clone_url(&self) -> String {
         format!("{}/{}.git", self.host.server_url, self.full_name())
     }
 
-    /// The page of a pull request.
+    /// Returns the URL of a pull request's page.
     pub fn pull_url(&self, number: u64) -> String {
         format!(
             "{}/{}/pull/{number}",

@@ -1,7 +1,7 @@
-//! Git on a bare repository, by the real program.
+//! Git operations on a bare repository, through the git program.
 //!
-//! The caller's own git configuration never takes part: what a stand-in host does must not depend
-//! on whose machine it runs.
+//! Git configuration of the user and the system is never read, so that results do not depend on the
+//! machine.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{ErrorKind, Write};
@@ -11,13 +11,13 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
 
-/// One bare repository.
+/// Bare repository.
 #[derive(Clone, Debug)]
 pub(crate) struct BareRepository {
     pub dir: PathBuf,
 }
 
-/// One entry of a directory listing.
+/// Entry of a tree listing.
 pub(crate) struct TreeEntry {
     pub mode: String,
     pub kind: String,
@@ -26,17 +26,20 @@ pub(crate) struct TreeEntry {
     pub path: String,
 }
 
-/// One commit as the log tells it.
+/// Commit of a branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommitSnapshot {
+    /// Commit SHA.
     pub sha: String,
+    /// Name of the author.
     pub author: String,
+    /// Email address of the author.
     pub email: String,
-    /// The whole message.
+    /// Full message.
     pub message: String,
 }
 
-/// One file of a difference.
+/// Changed file of a diff.
 pub(crate) struct FileDiff {
     pub path: String,
     pub status: String,
@@ -45,20 +48,20 @@ pub(crate) struct FileDiff {
     pub patch: String,
 }
 
-/// A git that is at work holds a lock no longer: it writes a line meanwhile.
-const HELD: Duration = Duration::from_millis(200);
+/// Age from which an unchanged lock is stale. A running git writes to its lock more often.
+const STALE_AFTER: Duration = Duration::from_millis(200);
 
-/// Takes away the locks that killed gits left in the repositories beneath a folder, since nobody else does.
+/// Removes the lock files that killed git processes left in the repositories below a folder.
 pub(crate) fn remove_stale_locks(root: &Path) -> anyhow::Result<()> {
-    let held = locks(root);
-    if held.is_empty() {
+    let before = find_locks(root);
+    if before.is_empty() {
         return Ok(());
     }
-    std::thread::sleep(HELD);
-    for (lock, _) in locks(root).intersection(&held) {
+    std::thread::sleep(STALE_AFTER);
+    for (lock, _) in find_locks(root).intersection(&before) {
         match std::fs::remove_file(lock) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("removing {}", lock.display()));
+                return Err(error).with_context(|| format!("Cannot remove {}", lock.display()));
             }
             _ => {}
         }
@@ -66,29 +69,30 @@ pub(crate) fn remove_stale_locks(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each with when it was taken. What vanishes under the search is no lock any more.
-fn locks(root: &Path) -> HashSet<(PathBuf, SystemTime)> {
+/// Returns all lock files with their modification times. Locks that vanish during the search are
+/// omitted.
+fn find_locks(root: &Path) -> HashSet<(PathBuf, SystemTime)> {
     let (mut found, mut folders) = (HashSet::new(), vec![root.to_owned()]);
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             let path = entry.path();
-            let Ok(about) = entry.metadata() else {
+            let Ok(metadata) = entry.metadata() else {
                 continue;
             };
-            if about.is_dir() && entry.file_name() != "objects" {
+            if metadata.is_dir() && entry.file_name() != "objects" {
                 folders.push(path);
             } else if path
                 .extension()
                 .is_some_and(|extension| extension == "lock")
             {
-                found.extend(about.modified().map(|taken| (path, taken)));
+                found.extend(metadata.modified().map(|modified| (path, modified)));
             }
         }
     }
     found
 }
 
-/// A git that reads no configuration but the repository's.
+/// Returns a git command that reads no configuration except the repository's.
 pub(crate) fn git_command(dir: &Path) -> Command {
     let mut command = Command::new("git");
     for name in [
@@ -113,24 +117,28 @@ pub(crate) fn git_command(dir: &Path) -> Command {
 }
 
 impl BareRepository {
-    /// Opens the repository, made when it is new. It gets its name when it is whole: one whose making was
-    /// cut off would have locks that nobody takes away.
-    pub fn init(dir: PathBuf, default_branch: &str) -> anyhow::Result<Self> {
+    /// Opens a repository. A new one is created under a temporary name and renamed when it is complete, so
+    /// that an interrupted creation leaves no repository with stale locks.
+    pub(crate) fn init(dir: PathBuf, default_branch: &str) -> anyhow::Result<Self> {
         if !dir.exists() {
-            let parent = dir.parent().context("a repository needs a folder")?;
+            let parent = dir
+                .parent()
+                .context("Repository path has no parent folder")?;
             std::fs::create_dir_all(parent)
-                .with_context(|| format!("making {}", parent.display()))?;
-            let nursery = tempfile::tempdir_in(parent)?;
+                .with_context(|| format!("Cannot create {}", parent.display()))?;
+            let temp_dir = tempfile::tempdir_in(parent)?;
             let git = Self {
-                dir: nursery.path().join("new.git"),
+                dir: temp_dir.path().join("new.git"),
             };
-            git.make(default_branch)?;
-            std::fs::rename(&git.dir, &dir).with_context(|| format!("naming {}", dir.display()))?;
+            git.initialize(default_branch)?;
+            std::fs::rename(&git.dir, &dir).with_context(|| {
+                format!("Cannot rename the new repository to {}", dir.display())
+            })?;
         }
         Ok(Self { dir })
     }
 
-    fn make(&self, default_branch: &str) -> anyhow::Result<()> {
+    fn initialize(&self, default_branch: &str) -> anyhow::Result<()> {
         std::fs::create_dir(&self.dir)?;
         self.output_text(&["init", "--bare", "--quiet", "--template=", "."])?;
         for (key, value) in [
@@ -147,7 +155,7 @@ impl BareRepository {
         Ok(())
     }
 
-    pub fn run(
+    pub(crate) fn run(
         &self,
         args: &[&str],
         input: Option<&[u8]>,
@@ -158,17 +166,17 @@ impl BareRepository {
         run_with_input(command, input).with_context(|| format!("git {}", args.join(" ")))
     }
 
-    pub fn output_bytes(&self, args: &[&str]) -> anyhow::Result<Vec<u8>> {
-        self.ask(args, None, &[])
+    pub(crate) fn output_bytes(&self, args: &[&str]) -> anyhow::Result<Vec<u8>> {
+        self.run_checked(args, None, &[])
     }
 
-    pub fn output_text(&self, args: &[&str]) -> anyhow::Result<String> {
+    pub(crate) fn output_text(&self, args: &[&str]) -> anyhow::Result<String> {
         Ok(String::from_utf8_lossy(&self.output_bytes(args)?)
             .trim_end()
             .to_owned())
     }
 
-    fn ask(
+    fn run_checked(
         &self,
         args: &[&str],
         input: Option<&[u8]>,
@@ -176,43 +184,45 @@ impl BareRepository {
     ) -> anyhow::Result<Vec<u8>> {
         let output = self.run(args, input, env)?;
         if !output.status.success() {
-            let why = String::from_utf8_lossy(&output.stderr);
-            bail!("git {}: {}", args.join(" "), why.trim());
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            bail!("git {}: {}", args.join(" "), stderr.trim());
         }
         Ok(output.stdout)
     }
 
-    fn ask_text(
+    fn run_checked_text(
         &self,
         args: &[&str],
         input: Option<&[u8]>,
         env: &[(&str, &str)],
     ) -> anyhow::Result<String> {
-        Ok(String::from_utf8_lossy(&self.ask(args, input, env)?)
-            .trim_end()
-            .to_owned())
+        Ok(
+            String::from_utf8_lossy(&self.run_checked(args, input, env)?)
+                .trim_end()
+                .to_owned(),
+        )
     }
 
-    /// The commit a branch, tag or SHA stands for.
-    pub fn resolve_commit(&self, name: &str) -> Option<String> {
+    /// Returns the commit of a branch, tag or SHA.
+    pub(crate) fn resolve_commit(&self, name: &str) -> Option<String> {
         if name.is_empty() || name.starts_with('-') {
             return None;
         }
         ["refs/heads/", "refs/tags/", ""].iter().find_map(|prefix| {
-            let spec = format!("{prefix}{name}^{{commit}}");
-            self.output_text(&["rev-parse", "--verify", "--quiet", &spec])
+            let revision = format!("{prefix}{name}^{{commit}}");
+            self.output_text(&["rev-parse", "--verify", "--quiet", &revision])
                 .ok()
         })
     }
 
-    pub fn branch_head(&self, name: &str) -> Option<String> {
-        let spec = format!("refs/heads/{name}^{{commit}}");
-        self.output_text(&["rev-parse", "--verify", "--quiet", &spec])
+    pub(crate) fn branch_head(&self, name: &str) -> Option<String> {
+        let revision = format!("refs/heads/{name}^{{commit}}");
+        self.output_text(&["rev-parse", "--verify", "--quiet", &revision])
             .ok()
     }
 
-    /// The commit of every branch.
-    pub fn branch_heads(&self) -> BTreeMap<String, String> {
+    /// Returns the head commit of every branch.
+    pub(crate) fn branch_heads(&self) -> BTreeMap<String, String> {
         let format = "--format=%(objectname) %(refname:lstrip=2)";
         let heads = self.output_text(&["for-each-ref", format, "refs/heads"]);
         let heads = heads.unwrap_or_default();
@@ -222,27 +232,27 @@ impl BareRepository {
             .collect()
     }
 
-    /// A file's bytes at a commit.
-    pub fn read_file(&self, at: &str, path: &str) -> Option<Vec<u8>> {
-        let spec = format!("{at}:{path}");
-        let kind = self.output_text(&["cat-file", "-t", &spec]).ok()?;
-        (kind == "blob").then(|| self.output_bytes(&["cat-file", "blob", &spec]).ok())?
+    /// Returns a file's bytes at a commit.
+    pub(crate) fn read_file(&self, at: &str, path: &str) -> Option<Vec<u8>> {
+        let revision = format!("{at}:{path}");
+        let kind = self.output_text(&["cat-file", "-t", &revision]).ok()?;
+        (kind == "blob").then(|| self.output_bytes(&["cat-file", "blob", &revision]).ok())?
     }
 
-    /// The entry at a path, or the entries of the directory there.
-    pub fn list_tree(&self, at: &str, path: &str) -> anyhow::Result<Vec<TreeEntry>> {
+    /// Returns the entry at a path, or the entries of the directory at it.
+    pub(crate) fn list_tree(&self, at: &str, path: &str) -> anyhow::Result<Vec<TreeEntry>> {
         let tree = format!("{at}:{path}");
         let out = self.output_text(&["ls-tree", "-l", &tree])?;
         Ok(out.lines().filter_map(parse_tree_entry).collect())
     }
 
-    pub fn tree_entry(&self, at: &str, path: &str) -> Option<TreeEntry> {
+    pub(crate) fn tree_entry(&self, at: &str, path: &str) -> Option<TreeEntry> {
         let out = self.output_text(&["ls-tree", "-l", at, "--", path]).ok()?;
         out.lines().find_map(parse_tree_entry)
     }
 
-    /// Newest first; `range` is a revision or `a..b`.
-    pub fn log(&self, range: &str) -> Vec<CommitSnapshot> {
+    /// Returns commits, newest first; `range` is a revision or `a..b`.
+    pub(crate) fn log(&self, range: &str) -> Vec<CommitSnapshot> {
         let out = self.output_text(&["log", "--format=%H%x1f%an%x1f%ae%x1f%B%x1e", range, "--"]);
         let out = out.unwrap_or_default();
         out.split('\u{1e}')
@@ -258,12 +268,12 @@ impl BareRepository {
             .collect()
     }
 
-    pub fn merge_base(&self, a: &str, b: &str) -> Option<String> {
+    pub(crate) fn merge_base(&self, a: &str, b: &str) -> Option<String> {
         self.output_text(&["merge-base", a, b]).ok()
     }
 
-    /// What changed from `a` to `b`.
-    pub fn diff(&self, a: &str, b: &str) -> anyhow::Result<Vec<FileDiff>> {
+    /// Returns the changed files from `a` to `b`.
+    pub(crate) fn diff(&self, a: &str, b: &str) -> anyhow::Result<Vec<FileDiff>> {
         let names = self.output_text(&["diff", "--no-renames", "--name-status", a, b, "--"])?;
         let mut changes = Vec::new();
         for line in names.lines() {
@@ -293,12 +303,12 @@ impl BareRepository {
         Ok(changes)
     }
 
-    pub fn write_blob(&self, content: &[u8]) -> anyhow::Result<String> {
-        self.ask_text(&["hash-object", "-w", "--stdin"], Some(content), &[])
+    pub(crate) fn write_blob(&self, content: &[u8]) -> anyhow::Result<String> {
+        self.run_checked_text(&["hash-object", "-w", "--stdin"], Some(content), &[])
     }
 
-    /// A tree: `base` with these entries put over it; an entry without SHA is taken out.
-    pub fn write_tree(
+    /// Writes a tree: `base` with these entries on top. An entry without SHA removes its path.
+    pub(crate) fn write_tree(
         &self,
         base: Option<&str>,
         entries: &[(String, String, Option<String>)],
@@ -308,7 +318,7 @@ impl BareRepository {
         let path_text = path.to_string_lossy().into_owned();
         let env = [("GIT_INDEX_FILE", path_text.as_str())];
         if let Some(base) = base {
-            self.ask(&["read-tree", base], None, &env)?;
+            self.run_checked(&["read-tree", base], None, &env)?;
         }
         let mut lines = String::new();
         for (path, mode, sha) in entries {
@@ -319,18 +329,18 @@ impl BareRepository {
             };
             lines.push_str(&format!("{mode} {sha}\t{path}\n"));
         }
-        self.ask(
+        self.run_checked(
             &["update-index", "--add", "--index-info"],
             Some(lines.as_bytes()),
             &env,
         )?;
-        let tree = self.ask_text(&["write-tree"], None, &env);
-        // Best effort: a stray index file in the bare repository harms nobody.
+        let tree = self.run_checked_text(&["write-tree"], None, &env);
+        // A leftover index file in the bare repository is harmless.
         let _ = std::fs::remove_file(&path);
         tree
     }
 
-    pub fn commit_tree(
+    pub(crate) fn commit_tree(
         &self,
         tree: &str,
         parents: &[String],
@@ -347,15 +357,15 @@ impl BareRepository {
             ("GIT_COMMITTER_NAME", author.0),
             ("GIT_COMMITTER_EMAIL", author.1),
         ];
-        self.ask_text(&args, Some(message.as_bytes()), &env)
+        self.run_checked_text(&args, Some(message.as_bytes()), &env)
     }
 
-    pub fn update_ref(&self, name: &str, sha: &str) -> anyhow::Result<()> {
+    pub(crate) fn update_ref(&self, name: &str, sha: &str) -> anyhow::Result<()> {
         self.output_bytes(&["update-ref", name, sha]).map(drop)
     }
 
-    /// One commit on a branch with these files written (`None` deletes), and its SHA.
-    pub fn commit(
+    /// Commits files to a branch (`None` deletes a file) and returns the commit's SHA.
+    pub(crate) fn commit(
         &self,
         branch: &str,
         files: &[(&str, Option<&[u8]>)],
@@ -382,7 +392,7 @@ impl BareRepository {
     }
 }
 
-/// Runs to the end; the input is written from its own thread so that neither pipe can fill up.
+/// Runs a command. The input is written by another thread, so that neither pipe blocks.
 pub(crate) fn run_with_input(mut command: Command, input: Option<&[u8]>) -> anyhow::Result<Output> {
     let Some(input) = input else {
         return Ok(command.output()?);
@@ -392,7 +402,7 @@ pub(crate) fn run_with_input(mut command: Command, input: Option<&[u8]>) -> anyh
     std::thread::scope(|scope| {
         scope.spawn(move || {
             if let Some(mut stdin) = stdin {
-                // A reader that stops early (a refused push) closes the pipe; its own exit says why.
+                // Git may close the pipe early (rejected push); its exit code reports the reason.
                 let _ = stdin.write_all(input);
             }
         });
@@ -417,14 +427,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_repository_has_its_name_when_it_is_whole() {
+    fn a_new_repository_appears_complete_under_its_name() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("acme/shop.git");
-        let made = std::thread::spawn({
+        let creator = std::thread::spawn({
             let dir = dir.clone();
             move || BareRepository::init(dir, "trunk").unwrap()
         });
-        while !dir.exists() && !made.is_finished() {
+        while !dir.exists() && !creator.is_finished() {
             std::thread::yield_now();
         }
         let git = BareRepository { dir };
@@ -432,15 +442,15 @@ mod tests {
             git.output_text(&["symbolic-ref", "HEAD"]).unwrap(),
             "refs/heads/trunk"
         );
-        let setting = git.output_text(&["config", "core.logAllRefUpdates"]);
-        assert_eq!(setting.unwrap(), "false");
-        made.join().unwrap();
-        let beside = std::fs::read_dir(folder.path().join("acme")).unwrap();
-        assert_eq!(beside.count(), 1);
+        let log_all_ref_updates = git.output_text(&["config", "core.logAllRefUpdates"]);
+        assert_eq!(log_all_ref_updates.unwrap(), "false");
+        creator.join().unwrap();
+        let entries = std::fs::read_dir(folder.path().join("acme")).unwrap();
+        assert_eq!(entries.count(), 1);
     }
 
     #[test]
-    fn a_lock_is_taken_from_the_dead_and_left_to_the_living() {
+    fn removes_stale_locks_and_keeps_active_ones() {
         let folder = tempfile::tempdir().unwrap();
         let git = BareRepository::init(folder.path().join("acme/shop.git"), "main").unwrap();
         let lock = |name: &str| {
@@ -448,18 +458,18 @@ mod tests {
             std::fs::write(&path, "").unwrap();
             path
         };
-        let of_the_dead = ["HEAD.lock", "refs/heads/main.lock"].map(lock);
-        let of_the_living = lock("config.lock");
-        let renewed = std::thread::spawn({
-            let path = of_the_living.clone();
+        let stale = ["HEAD.lock", "refs/heads/main.lock"].map(lock);
+        let active = lock("config.lock");
+        let writer = std::thread::spawn({
+            let path = active.clone();
             move || {
-                std::thread::sleep(HELD / 4);
+                std::thread::sleep(STALE_AFTER / 4);
                 std::fs::write(path, "at work").unwrap();
             }
         });
         remove_stale_locks(folder.path()).unwrap();
-        renewed.join().unwrap();
-        assert!(of_the_living.exists() && !of_the_dead.iter().any(|lock| lock.exists()));
+        writer.join().unwrap();
+        assert!(active.exists() && !stale.iter().any(|lock| lock.exists()));
         let files = [("a.txt", Some(&b"a"[..]))];
         git.commit("main", &files, "First", ("A", "a@example.com"))
             .unwrap();

@@ -1,4 +1,4 @@
-//! References, blobs, trees and commits over REST.
+//! Endpoints of git references, blobs, trees and commits.
 
 use data_encoding::BASE64;
 use serde_json::{Value, json};
@@ -7,19 +7,22 @@ use super::rest::{ApiCall, RepoPath, RestError, RestResult, not_found, ok_json, 
 use crate::http::HttpResponse;
 
 impl ApiCall<'_> {
-    pub fn git_ref(&self, at: &RepoPath<'_>, name: &str) -> RestResult {
-        self.require_permission(at, "contents", "read")?;
+    pub(super) fn git_ref(&self, repo_path: &RepoPath<'_>, name: &str) -> RestResult {
+        self.require_permission(repo_path, "contents", "read")?;
         let branch = name.strip_prefix("heads/").ok_or_else(not_found)?;
         let sha = self
             .host
-            .git(at.owner, at.name)
+            .git(repo_path.owner, repo_path.name)
             .branch_head(branch)
             .ok_or_else(not_found)?;
-        ok_json(self.ref_shape(at, branch, &sha))
+        ok_json(self.ref_json(repo_path, branch, &sha))
     }
 
-    fn ref_shape(&self, at: &RepoPath<'_>, branch: &str, sha: &str) -> Value {
-        let repo = format!("{}/repos/{}/{}", self.host.api_url, at.owner, at.name);
+    fn ref_json(&self, repo_path: &RepoPath<'_>, branch: &str, sha: &str) -> Value {
+        let repo = format!(
+            "{}/repos/{}/{}",
+            self.host.api_url, repo_path.owner, repo_path.name
+        );
         json!({
             "ref": format!("refs/heads/{branch}"), "node_id": format!("REF_{branch}"),
             "url": format!("{repo}/git/refs/heads/{branch}"),
@@ -27,9 +30,9 @@ impl ApiCall<'_> {
         })
     }
 
-    pub fn create_ref(&self, at: &RepoPath<'_>) -> RestResult {
-        self.require_permission(at, "contents", "write")?;
-        let git = self.host.git(at.owner, at.name);
+    pub(super) fn create_ref(&self, repo_path: &RepoPath<'_>) -> RestResult {
+        self.require_permission(repo_path, "contents", "write")?;
+        let git = self.host.git(repo_path.owner, repo_path.name);
         let name = self.body_str("ref").unwrap_or_default();
         let sha = self.body_str("sha").unwrap_or_default();
         let branch = name.strip_prefix("refs/heads/").ok_or_else(|| {
@@ -44,14 +47,17 @@ impl ApiCall<'_> {
         if git.resolve_commit(sha).is_none() {
             return Err(rest_error(422, "Object does not exist"));
         }
-        self.may_move(at, None, sha)?;
+        self.check_workflow_permission(repo_path, None, sha)?;
         git.update_ref(name, sha)?;
-        Ok(HttpResponse::json(201, &self.ref_shape(at, branch, sha)))
+        Ok(HttpResponse::json(
+            201,
+            &self.ref_json(repo_path, branch, sha),
+        ))
     }
 
-    pub fn update_ref(&self, at: &RepoPath<'_>, name: &str) -> RestResult {
-        self.require_permission(at, "contents", "write")?;
-        let git = self.host.git(at.owner, at.name);
+    pub(super) fn update_ref(&self, repo_path: &RepoPath<'_>, name: &str) -> RestResult {
+        self.require_permission(repo_path, "contents", "write")?;
+        let git = self.host.git(repo_path.owner, repo_path.name);
         let branch = name.strip_prefix("heads/").ok_or_else(not_found)?;
         let sha = self.body_str("sha").unwrap_or_default();
         let old = git
@@ -60,18 +66,18 @@ impl ApiCall<'_> {
         if git.resolve_commit(sha).is_none() {
             return Err(rest_error(422, "Object does not exist"));
         }
-        let forced = self.body["force"] == Value::Bool(true);
-        if !forced && git.merge_base(&old, sha).as_deref() != Some(old.as_str()) {
+        let is_forced = self.body["force"] == Value::Bool(true);
+        if !is_forced && git.merge_base(&old, sha).as_deref() != Some(old.as_str()) {
             return Err(rest_error(422, "Update is not a fast forward"));
         }
-        self.may_move(at, Some(&old), sha)?;
+        self.check_workflow_permission(repo_path, Some(&old), sha)?;
         git.update_ref(&format!("refs/heads/{branch}"), sha)?;
-        ok_json(self.ref_shape(at, branch, sha))
+        ok_json(self.ref_json(repo_path, branch, sha))
     }
 
-    pub fn delete_ref(&self, at: &RepoPath<'_>, name: &str) -> RestResult {
-        self.require_permission(at, "contents", "write")?;
-        let git = self.host.git(at.owner, at.name);
+    pub(super) fn delete_ref(&self, repo_path: &RepoPath<'_>, name: &str) -> RestResult {
+        self.require_permission(repo_path, "contents", "write")?;
+        let git = self.host.git(repo_path.owner, repo_path.name);
         let branch = name.strip_prefix("heads/").ok_or_else(not_found)?;
         git.branch_head(branch)
             .ok_or_else(|| rest_error(422, "Reference does not exist"))?;
@@ -79,13 +85,18 @@ impl ApiCall<'_> {
         Ok(HttpResponse::empty(204))
     }
 
-    /// Workflow files move only with the `workflows` permission.
-    fn may_move(&self, at: &RepoPath<'_>, old: Option<&str>, new: &str) -> Result<(), RestError> {
+    /// Checks that the token may change workflow files, if the move changes any.
+    fn check_workflow_permission(
+        &self,
+        repo_path: &RepoPath<'_>,
+        old: Option<&str>,
+        new: &str,
+    ) -> Result<(), RestError> {
         if self.require_token()?.has_permission("workflows", "write") {
             return Ok(());
         }
-        let git = self.host.git(at.owner, at.name);
-        let default = self.read_repo(at, |repo| repo.default_branch.clone())?;
+        let git = self.host.git(repo_path.owner, repo_path.name);
+        let default = self.read_repo(repo_path, |repo| repo.default_branch.clone())?;
         let from = old.map(str::to_owned).or_else(|| git.branch_head(&default));
         let Some(from) = from else { return Ok(()) };
         let touched =
@@ -101,8 +112,8 @@ impl ApiCall<'_> {
         }
     }
 
-    pub fn create_blob(&self, at: &RepoPath<'_>) -> RestResult {
-        self.require_permission(at, "contents", "write")?;
+    pub(super) fn create_blob(&self, repo_path: &RepoPath<'_>) -> RestResult {
+        self.require_permission(repo_path, "contents", "write")?;
         let content = self.body_str("content").unwrap_or_default();
         let bytes = match self.body_str("encoding") {
             Some("base64") => BASE64
@@ -110,16 +121,19 @@ impl ApiCall<'_> {
                 .map_err(|_| rest_error(422, "content is not valid Base64"))?,
             _ => content.as_bytes().to_vec(),
         };
-        let sha = self.host.git(at.owner, at.name).write_blob(&bytes)?;
+        let sha = self
+            .host
+            .git(repo_path.owner, repo_path.name)
+            .write_blob(&bytes)?;
         Ok(HttpResponse::json(
             201,
-            &json!({"sha": sha, "url": format!("{}/repos/{}/{}/git/blobs/{sha}", self.host.api_url, at.owner, at.name)}),
+            &json!({"sha": sha, "url": format!("{}/repos/{}/{}/git/blobs/{sha}", self.host.api_url, repo_path.owner, repo_path.name)}),
         ))
     }
 
-    pub fn create_tree(&self, at: &RepoPath<'_>) -> RestResult {
-        self.require_permission(at, "contents", "write")?;
-        let git = self.host.git(at.owner, at.name);
+    pub(super) fn create_tree(&self, repo_path: &RepoPath<'_>) -> RestResult {
+        self.require_permission(repo_path, "contents", "write")?;
+        let git = self.host.git(repo_path.owner, repo_path.name);
         let mut entries = Vec::new();
         for entry in self.body["tree"].as_array().into_iter().flatten() {
             let field = |name: &str| entry[name].as_str().map(str::to_owned);
@@ -132,16 +146,16 @@ impl ApiCall<'_> {
             entries.push((path, mode, sha));
         }
         let sha = git.write_tree(self.body_str("base_tree"), &entries)?;
-        Ok(HttpResponse::json(201, &self.tree_shape(at, &sha)?))
+        Ok(HttpResponse::json(201, &self.tree_json(repo_path, &sha)?))
     }
 
-    pub fn read_tree(&self, at: &RepoPath<'_>, sha: &str) -> RestResult {
-        self.require_permission(at, "contents", "read")?;
-        ok_json(self.tree_shape(at, sha).map_err(|_| not_found())?)
+    pub(super) fn read_tree(&self, repo_path: &RepoPath<'_>, sha: &str) -> RestResult {
+        self.require_permission(repo_path, "contents", "read")?;
+        ok_json(self.tree_json(repo_path, sha).map_err(|_| not_found())?)
     }
 
-    fn tree_shape(&self, at: &RepoPath<'_>, sha: &str) -> Result<Value, RestError> {
-        let git = self.host.git(at.owner, at.name);
+    fn tree_json(&self, repo_path: &RepoPath<'_>, sha: &str) -> Result<Value, RestError> {
+        let git = self.host.git(repo_path.owner, repo_path.name);
         let sha = git.output_text(&[
             "rev-parse",
             "--verify",
@@ -162,9 +176,9 @@ impl ApiCall<'_> {
         Ok(json!({"sha": sha, "tree": entries, "truncated": false}))
     }
 
-    pub fn create_commit(&self, at: &RepoPath<'_>) -> RestResult {
-        self.require_permission(at, "contents", "write")?;
-        let git = self.host.git(at.owner, at.name);
+    pub(super) fn create_commit(&self, repo_path: &RepoPath<'_>) -> RestResult {
+        self.require_permission(repo_path, "contents", "write")?;
+        let git = self.host.git(repo_path.owner, repo_path.name);
         let parents = self.body["parents"].as_array().cloned().unwrap_or_default();
         let parents: Vec<String> = parents
             .iter()
@@ -183,16 +197,16 @@ impl ApiCall<'_> {
             message,
             author,
         )?;
-        Ok(HttpResponse::json(201, &self.commit_shape(at, &sha)?))
+        Ok(HttpResponse::json(201, &self.commit_json(repo_path, &sha)?))
     }
 
-    pub fn read_commit(&self, at: &RepoPath<'_>, sha: &str) -> RestResult {
-        self.require_permission(at, "contents", "read")?;
-        ok_json(self.commit_shape(at, sha).map_err(|_| not_found())?)
+    pub(super) fn read_commit(&self, repo_path: &RepoPath<'_>, sha: &str) -> RestResult {
+        self.require_permission(repo_path, "contents", "read")?;
+        ok_json(self.commit_json(repo_path, sha).map_err(|_| not_found())?)
     }
 
-    fn commit_shape(&self, at: &RepoPath<'_>, sha: &str) -> Result<Value, RestError> {
-        let git = self.host.git(at.owner, at.name);
+    fn commit_json(&self, repo_path: &RepoPath<'_>, sha: &str) -> Result<Value, RestError> {
+        let git = self.host.git(repo_path.owner, repo_path.name);
         let tree = git.output_text(&[
             "rev-parse",
             "--verify",
@@ -213,13 +227,13 @@ impl ApiCall<'_> {
         Ok(json!({
             "sha": commit.sha, "message": commit.message, "tree": {"sha": tree}, "parents": parents,
             "author": {"name": commit.author, "email": commit.email},
-            "html_url": format!("{}/{}/{}/commit/{sha}", self.host.server_url, at.owner, at.name),
+            "html_url": format!("{}/{}/{}/commit/{sha}", self.host.server_url, repo_path.owner, repo_path.name),
         }))
     }
 
-    pub fn compare(&self, at: &RepoPath<'_>, range: &str) -> RestResult {
-        self.require_permission(at, "contents", "read")?;
-        let git = self.host.git(at.owner, at.name);
+    pub(super) fn compare(&self, repo_path: &RepoPath<'_>, range: &str) -> RestResult {
+        self.require_permission(repo_path, "contents", "read")?;
+        let git = self.host.git(repo_path.owner, repo_path.name);
         let (base, head) = range.split_once("...").ok_or_else(not_found)?;
         let (base, head) = (
             git.resolve_commit(base).ok_or_else(not_found)?,

@@ -1,4 +1,4 @@
-//! Git over smart HTTP, pages, and log downloads: everything the host serves outside its API.
+//! Git over smart HTTP, HTML pages and log downloads: everything that GitHub serves outside its API.
 
 use std::io::Write;
 
@@ -11,8 +11,8 @@ use super::rest::RepoPath;
 use crate::html_page::HtmlPage;
 use crate::http::{HttpRequest, HttpResponse};
 
-/// Refuses pushes that touch workflow files, as the host does to Apps without that permission.
-const GUARD: &str = r#"#!/bin/sh
+/// Pre-receive hook that rejects changes of workflow files by tokens without the `workflows` permission.
+const PRE_RECEIVE_HOOK: &str = r#"#!/bin/sh
 [ "$SANDBOX_MAY_PUSH_WORKFLOWS" = no ] || exit 0
 while read -r old new ref; do
   case $new in *[!0]*) ;; *) continue ;; esac
@@ -27,7 +27,7 @@ done
 "#;
 
 impl GitHubInner {
-    pub fn handle_site(&self, request: &HttpRequest) -> HttpResponse {
+    pub(crate) fn handle_site(&self, request: &HttpRequest) -> HttpResponse {
         let segments = request.segments();
         let path: Vec<&str> = segments.iter().map(String::as_str).collect();
         match (request.method.as_str(), path.as_slice()) {
@@ -71,12 +71,12 @@ impl GitHubInner {
         let name = repo.strip_suffix(".git").unwrap_or(repo);
         let token = match self.git_caller(request) {
             Ok(token) => token,
-            Err(refusal) => return refusal,
+            Err(response) => return response,
         };
-        let known = self
+        let exists = self
             .model
             .read(|model| model.find_repo(owner, name).is_some());
-        if !known
+        if !exists
             || !token.can_access_repo(owner, name)
             || !token.has_permission("contents", "read")
         {
@@ -124,7 +124,7 @@ impl GitHubInner {
         token: &IssuedToken,
     ) -> anyhow::Result<HttpResponse> {
         let git = self.git(owner, name);
-        install_guard(&git.dir)?;
+        install_pre_receive_hook(&git.dir)?;
         let protocol = request.header("git-protocol").unwrap_or_default();
         let mut git_command = git_command(&git.dir);
         git_command.args([service, "--stateless-rpc"]);
@@ -132,36 +132,36 @@ impl GitHubInner {
             git_command.arg("--advertise-refs");
         }
         git_command.arg(".").env("GIT_PROTOCOL", protocol);
-        let may = if token.has_permission("workflows", "write") {
+        let allowed = if token.has_permission("workflows", "write") {
             "yes"
         } else {
             "no"
         };
-        git_command.env("SANDBOX_MAY_PUSH_WORKFLOWS", may);
+        git_command.env("SANDBOX_MAY_PUSH_WORKFLOWS", allowed);
         let body = match request.header("content-encoding") {
             Some("gzip" | "x-gzip") => gunzip(&request.body)?,
             _ => request.body.to_vec(),
         };
-        let at = RepoPath { owner, name };
-        let before = self.watched_branch_heads(&at);
+        let repo_path = RepoPath { owner, name };
+        let before = self.watched_branch_heads(&repo_path);
         let output = run_with_input(git_command, Some(&body))?;
-        self.notify_push_watchers(&at, &before);
+        self.notify_push_watchers(&repo_path, &before);
         let kind = if advertise { "advertisement" } else { "result" };
         let content_type = format!("application/x-git-{service}-{kind}");
-        let mut answer = Vec::new();
+        let mut body_bytes = Vec::new();
         if advertise && !protocol.contains("version=2") {
             let line = format!("# service=git-{service}\n");
-            write!(answer, "{:04x}{line}0000", line.len() + 4)?;
+            write!(body_bytes, "{:04x}{line}0000", line.len() + 4)?;
         }
-        answer.extend(output.stdout);
-        Ok(HttpResponse::new(200, &content_type, answer).header("cache-control", "no-cache"))
+        body_bytes.extend(output.stdout);
+        Ok(HttpResponse::new(200, &content_type, body_bytes).header("cache-control", "no-cache"))
     }
 
-    fn pull_page(&self, at: &RepoPath<'_>, number: &str) -> Option<HttpResponse> {
-        self.refresh_pull_heads(at);
+    fn pull_page(&self, repo_path: &RepoPath<'_>, number: &str) -> Option<HttpResponse> {
+        self.refresh_pull_heads(repo_path);
         let number: u64 = number.parse().ok()?;
         let (pull, comments) = self.model.read(|model| {
-            let repo = &model.repos[model.find_repo(at.owner, at.name)?];
+            let repo = &model.repos[model.find_repo(repo_path.owner, repo_path.name)?];
             let comments = repo
                 .comments
                 .iter()
@@ -171,7 +171,7 @@ impl GitHubInner {
                 comments.cloned().collect::<Vec<_>>(),
             ))
         })?;
-        let git = self.git(at.owner, at.name);
+        let git = self.git(repo_path.owner, repo_path.name);
         let base = git.branch_head(&pull.base)?;
         let from = git.merge_base(&base, &pull.head_sha).unwrap_or(base);
         let diff = git
@@ -196,10 +196,10 @@ impl GitHubInner {
         Some(page.into_response())
     }
 
-    fn run_page(&self, at: &RepoPath<'_>, id: &str) -> Option<HttpResponse> {
+    fn run_page(&self, repo_path: &RepoPath<'_>, id: &str) -> Option<HttpResponse> {
         let id: u64 = id.parse().ok()?;
         let run = self.model.read(|model| {
-            let repo = &model.repos[model.find_repo(at.owner, at.name)?];
+            let repo = &model.repos[model.find_repo(repo_path.owner, repo_path.name)?];
             repo.runs.iter().find(|run| run.id == id).cloned()
         })?;
         let mut page = HtmlPage::new(&run.title);
@@ -209,8 +209,8 @@ impl GitHubInner {
             run.status.as_str(),
             run.attempt
         ));
-        for place in 0..100 {
-            let Some(log) = self.job_log(&run, place) else {
+        for index in 0..100 {
+            let Some(log) = self.job_log(&run, index) else {
                 break;
             };
             page.preformatted(&log);
@@ -218,13 +218,13 @@ impl GitHubInner {
         Some(page.into_response())
     }
 
-    fn repo_page(&self, at: &RepoPath<'_>) -> Option<HttpResponse> {
+    fn repo_page(&self, repo_path: &RepoPath<'_>) -> Option<HttpResponse> {
         let (branch, pulls) = self.model.read(|model| {
-            let repo = &model.repos[model.find_repo(at.owner, at.name)?];
+            let repo = &model.repos[model.find_repo(repo_path.owner, repo_path.name)?];
             Some((repo.default_branch.clone(), repo.pulls.clone()))
         })?;
-        let mut page = HtmlPage::new(&format!("{}/{}", at.owner, at.name));
-        let git = self.git(at.owner, at.name);
+        let mut page = HtmlPage::new(&format!("{}/{}", repo_path.owner, repo_path.name));
+        let git = self.git(repo_path.owner, repo_path.name);
         page.preformatted(
             &git.output_text(&["ls-tree", "-r", "--name-only", &branch])
                 .unwrap_or_default(),
@@ -232,7 +232,7 @@ impl GitHubInner {
         for pull in pulls {
             let url = format!(
                 "{}/{}/{}/pull/{}",
-                self.server_url, at.owner, at.name, pull.number
+                self.server_url, repo_path.owner, repo_path.name, pull.number
             );
             page.link(&format!("#{} {}", pull.number, pull.title), &url);
         }
@@ -240,7 +240,7 @@ impl GitHubInner {
     }
 }
 
-fn install_guard(dir: &std::path::Path) -> anyhow::Result<()> {
+fn install_pre_receive_hook(dir: &std::path::Path) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let hook = dir.join("hooks").join("pre-receive");
     if hook.exists() {
@@ -248,7 +248,7 @@ fn install_guard(dir: &std::path::Path) -> anyhow::Result<()> {
     }
     std::fs::create_dir_all(dir.join("hooks"))?;
     let mut file = tempfile::NamedTempFile::new_in(dir.join("hooks"))?;
-    file.write_all(GUARD.as_bytes())?;
+    file.write_all(PRE_RECEIVE_HOOK.as_bytes())?;
     file.as_file()
         .set_permissions(std::fs::Permissions::from_mode(0o755))?;
     file.persist(&hook)?;

@@ -1,5 +1,4 @@
-//! The host's GraphQL, as far as REST cannot do the same: the draft flag, and which conversations are
-//! settled.
+//! GraphQL endpoint for what REST does not offer: the draft flag, and resolved review threads.
 
 use serde_json::{Map, Value, json};
 
@@ -13,18 +12,18 @@ use crate::graphql::{FieldError, QueryPlan, Resolved, Resolver, Schema, execute}
 enum Node {
     Root,
     User,
-    /// Owner and name.
+    /// Repository by owner and name.
     Repo(String, String),
     Pull(String, String, u64),
     Payload(&'static str, Box<Node>),
     Thread(Box<ReviewThreadRecord>),
-    /// What a conversation began with.
-    Remark(Box<ReviewThreadRecord>),
+    /// First comment of a review thread.
+    ReviewComment(Box<ReviewThreadRecord>),
     Comment(Box<CommentRecord>),
     Review(Box<ReviewRecord>),
-    /// By its name.
+    /// Commit by its SHA.
     Commit(String),
-    /// By login, as REST has it.
+    /// Account by its login in the REST API.
     Actor(String),
 }
 
@@ -33,7 +32,7 @@ struct Session<'a, 'b> {
 }
 
 impl ApiCall<'_> {
-    pub fn graphql(&self) -> RestResult {
+    pub(super) fn graphql(&self) -> RestResult {
         self.require_token()?;
         let schema = Schema::parse(include_str!("graphql.schema.graphql"))?;
         let query = self.body_str("query").unwrap_or_default();
@@ -86,19 +85,19 @@ impl Session<'_, '_> {
     fn with_pull<R>(
         &self,
         node: &Node,
-        look: impl FnOnce(&RepoRecord, &PullRecord) -> R,
+        read: impl FnOnce(&RepoRecord, &PullRecord) -> R,
     ) -> Option<R> {
         let Node::Pull(owner, name, number) = node else {
             return None;
         };
-        let at = RepoPath { owner, name };
-        let found = self
-            .call
-            .read_repo(&at, |repo| repo.pull(*number).map(|pull| look(repo, pull)));
+        let repo_path = RepoPath { owner, name };
+        let found = self.call.read_repo(&repo_path, |repo| {
+            repo.pull(*number).map(|pull| read(repo, pull))
+        });
         found.ok().flatten()
     }
 
-    fn by_id(&self, id: &str) -> Result<Node, FieldError> {
+    fn find_node(&self, id: &str) -> Result<Node, FieldError> {
         let missing = || {
             failure(
                 "NOT_FOUND",
@@ -106,14 +105,14 @@ impl Session<'_, '_> {
             )
         };
         let (owner, name, number) = self.call.host.find_pull(id).ok_or_else(missing)?;
-        let at = RepoPath {
+        let repo_path = RepoPath {
             owner: &owner,
             name: &name,
         };
         self.call
-            .require_permission(&at, "pull_requests", "read")
+            .require_permission(&repo_path, "pull_requests", "read")
             .map_err(|_| missing())?;
-        self.call.host.refresh_pull_heads(&at);
+        self.call.host.refresh_pull_heads(&repo_path);
         Ok(Node::Pull(owner, name, number))
     }
 
@@ -127,16 +126,18 @@ impl Session<'_, '_> {
             .get("input")
             .map(|input| input["pullRequestId"].clone())
             .unwrap_or_default();
-        let node = self.by_id(id.as_str().unwrap_or_default())?;
+        let node = self.find_node(id.as_str().unwrap_or_default())?;
         if let Node::Pull(owner, name, number) = &node {
-            let at = RepoPath { owner, name };
-            let allowed = self.call.require_permission(&at, "pull_requests", "write");
+            let repo_path = RepoPath { owner, name };
+            let allowed = self
+                .call
+                .require_permission(&repo_path, "pull_requests", "write");
             allowed.map_err(|_| {
                 failure("FORBIDDEN", "Resource not accessible by integration".into())
             })?;
             self.call
                 .host
-                .update_pull(&at, *number, |pull| pull.draft = draft);
+                .update_pull(&repo_path, *number, |pull| pull.draft = draft);
         }
         Ok(Node::Payload(payload, Box::new(node)))
     }
@@ -149,23 +150,23 @@ impl Session<'_, '_> {
         let text = |name: &str| args.get(name).and_then(Value::as_str).unwrap_or_default();
         Ok(Resolved::Node(match name {
             "viewer" => Node::User,
-            "node" => self.by_id(text("id"))?,
+            "node" => self.find_node(text("id"))?,
             "repository" => {
-                let at = RepoPath {
+                let repo_path = RepoPath {
                     owner: text("owner"),
                     name: text("name"),
                 };
-                let seen = self.call.require_permission(&at, "metadata", "read");
-                seen.map_err(|_| {
+                let permission = self.call.require_permission(&repo_path, "metadata", "read");
+                permission.map_err(|_| {
                     failure(
                         "NOT_FOUND",
                         format!(
                             "Could not resolve to a Repository with the name '{}/{}'.",
-                            at.owner, at.name
+                            repo_path.owner, repo_path.name
                         ),
                     )
                 })?;
-                Node::Repo(at.owner.to_owned(), at.name.to_owned())
+                Node::Repo(repo_path.owner.to_owned(), repo_path.name.to_owned())
             }
             "markPullRequestReadyForReview" => {
                 self.set_draft("MarkPullRequestReadyForReviewPayload", args, false)?
@@ -176,31 +177,41 @@ impl Session<'_, '_> {
 
     fn threads(&self, pull: &Node) -> Vec<Node> {
         let threads = self.with_pull(pull, |repo, pull| {
-            let own = repo
+            let items = repo
                 .threads
                 .iter()
                 .filter(|thread| thread.number == pull.number);
-            own.map(|thread| Node::Thread(Box::new(thread.clone())))
+            items
+                .map(|thread| Node::Thread(Box::new(thread.clone())))
                 .collect()
         });
         threads.unwrap_or_default()
     }
 
-    fn said(&self, pull: &Node, name: &str) -> Vec<Node> {
-        let said = self.with_pull(pull, |repo, pull| {
+    fn comments_or_reviews(&self, pull: &Node, name: &str) -> Vec<Node> {
+        let nodes = self.with_pull(pull, |repo, pull| {
             if name == "comments" {
-                let own = repo.comments.iter().filter(|one| one.number == pull.number);
-                own.map(|one| Node::Comment(Box::new(one.clone())))
+                let items = repo
+                    .comments
+                    .iter()
+                    .filter(|comment| comment.number == pull.number);
+                items
+                    .map(|comment| Node::Comment(Box::new(comment.clone())))
                     .collect()
             } else {
-                let own = repo.reviews.iter().filter(|one| one.number == pull.number);
-                own.map(|one| Node::Review(Box::new(one.clone()))).collect()
+                let items = repo
+                    .reviews
+                    .iter()
+                    .filter(|review| review.number == pull.number);
+                items
+                    .map(|review| Node::Review(Box::new(review.clone())))
+                    .collect()
             }
         });
-        said.unwrap_or_default()
+        nodes.unwrap_or_default()
     }
 
-    fn opened_by(&self, pull: &Node) -> Resolved<Node> {
+    fn author(&self, pull: &Node) -> Resolved<Node> {
         let author = self.with_pull(pull, |_, pull| pull.author.clone());
         author.map_or(Resolved::Null, |login| Resolved::Node(Node::Actor(login)))
     }
@@ -233,7 +244,7 @@ impl Session<'_, '_> {
                 "headRefName" => json!(pull.head),
                 "headRefOid" => json!(pull.head_sha),
                 "baseRefName" => json!(pull.base),
-                "mergedAt" => json!(pull.merged.as_ref().map(|merge| iso(merge.created_at))),
+                "mergedAt" => json!(pull.merged.as_ref().map(|merge| iso(merge.merged_at))),
                 _ => json!(format!(
                     "{}/pull/{}",
                     self.call.host.repo_html_url(repo),
@@ -260,7 +271,7 @@ impl Resolver for Session<'_, '_> {
             Node::Pull(..) => "PullRequest",
             Node::Payload(name, _) => name,
             Node::Thread(_) => "PullRequestReviewThread",
-            Node::Remark(_) => "PullRequestReviewComment",
+            Node::ReviewComment(_) => "PullRequestReviewComment",
             Node::Comment(_) => "IssueComment",
             Node::Review(_) => "PullRequestReview",
             Node::Commit(_) => "Commit",
@@ -307,25 +318,35 @@ impl Resolver for Session<'_, '_> {
                 Resolved::Node(Node::Repo(owner.clone(), repo.clone()))
             }
             (Node::Pull(..), "reviewThreads") => Resolved::Connection(self.threads(node)),
-            (Node::Pull(..), "comments" | "reviews") => Resolved::Connection(self.said(node, name)),
-            (Node::Pull(..), "author") => self.opened_by(node),
+            (Node::Pull(..), "comments" | "reviews") => {
+                Resolved::Connection(self.comments_or_reviews(node, name))
+            }
+            (Node::Pull(..), "author") => self.author(node),
             (Node::Pull(..), "mergeCommit") => self.merge_commit(node),
             (Node::Thread(thread), "comments") => {
-                Resolved::Connection(vec![Node::Remark(thread.clone())])
+                Resolved::Connection(vec![Node::ReviewComment(thread.clone())])
             }
             (Node::Thread(thread), _) => Resolved::Leaf(thread_field(thread, name)),
-            (Node::Remark(thread), "author") => Resolved::Node(Node::Actor(thread.author.clone())),
-            (Node::Remark(thread), "body") => Resolved::Leaf(json!(thread.body)),
-            (Node::Remark(thread), "fullDatabaseId") => {
+            (Node::ReviewComment(thread), "author") => {
+                Resolved::Node(Node::Actor(thread.author.clone()))
+            }
+            (Node::ReviewComment(thread), "body") => Resolved::Leaf(json!(thread.body)),
+            (Node::ReviewComment(thread), "fullDatabaseId") => {
                 Resolved::Leaf(json!(thread.id.to_string()))
             }
-            (Node::Remark(thread), "createdAt") => Resolved::Leaf(json!(iso(thread.created_at))),
-            (Node::Comment(one), "author") => Resolved::Node(Node::Actor(one.author.clone())),
-            (Node::Comment(one), _) => Resolved::Leaf(comment_field(one, name)),
-            (Node::Review(one), "author") => Resolved::Node(Node::Actor(one.author.clone())),
-            (Node::Review(one), _) => Resolved::Leaf(review_field(one, name)),
+            (Node::ReviewComment(thread), "createdAt") => {
+                Resolved::Leaf(json!(iso(thread.created_at)))
+            }
+            (Node::Comment(comment), "author") => {
+                Resolved::Node(Node::Actor(comment.author.clone()))
+            }
+            (Node::Comment(comment), _) => Resolved::Leaf(comment_field(comment, name)),
+            (Node::Review(review), "author") => Resolved::Node(Node::Actor(review.author.clone())),
+            (Node::Review(review), _) => Resolved::Leaf(review_field(review, name)),
             (Node::Commit(oid), _) => Resolved::Leaf(json!(oid)),
-            (Node::Remark(thread), _) => Resolved::Leaf(json!(format!("PRRC_{}", thread.id))),
+            (Node::ReviewComment(thread), _) => {
+                Resolved::Leaf(json!(format!("PRRC_{}", thread.id)))
+            }
             (Node::Actor(login), _) => Resolved::Leaf(json!(login.trim_end_matches("[bot]"))),
             (Node::Pull(..), _) => self.pull_field(node, name),
         })
@@ -333,10 +354,10 @@ impl Resolver for Session<'_, '_> {
 
     fn sort_key(&self, node: &Node, _: &str) -> (i64, i64) {
         match node {
-            // The oldest come first.
+            // Connections sort in descending order; negated IDs list the oldest first.
             Node::Thread(thread) => (0, -i64::try_from(thread.id).unwrap_or(0)),
-            Node::Comment(one) => (0, -i64::try_from(one.id).unwrap_or(0)),
-            Node::Review(one) => (0, -i64::try_from(one.id).unwrap_or(0)),
+            Node::Comment(comment) => (0, -i64::try_from(comment.id).unwrap_or(0)),
+            Node::Review(review) => (0, -i64::try_from(review.id).unwrap_or(0)),
             _ => (0, 0),
         }
     }
@@ -354,7 +375,7 @@ fn comment_field(comment: &CommentRecord, name: &str) -> Value {
         "fullDatabaseId" => json!(comment.id.to_string()),
         "isMinimized" => json!(false),
         "body" => json!(comment.body),
-        "createdAt" => json!(iso(comment.submitted_at)),
+        "createdAt" => json!(iso(comment.created_at)),
         _ => json!(format!("IC_{}", comment.id)),
     }
 }
@@ -364,7 +385,7 @@ fn review_field(review: &ReviewRecord, name: &str) -> Value {
         "fullDatabaseId" => json!(review.id.to_string()),
         "state" => json!(review.state),
         "body" => json!(review.body),
-        "submittedAt" => json!(iso(review.created_at)),
+        "submittedAt" => json!(iso(review.submitted_at)),
         _ => json!(format!("PRR_{}", review.id)),
     }
 }

@@ -1,7 +1,7 @@
-//! The repository host: REST, a little GraphQL, git over HTTP, and workflow runs that really run.
+//! Fake GitHub: REST, a little GraphQL, git over HTTP, and workflow runs that really run.
 //!
-//! The model holds what git does not: pull requests, comments, runs, tokens. Branches, commits and
-//! files live in real bare repositories and are asked of git each time, so the two cannot disagree.
+//! The model stores only what git does not: pull requests, comments, runs, tokens. Branches, commits
+//! and files are always read from real bare repositories, so model and git cannot disagree.
 
 mod actions;
 mod api_json;
@@ -47,26 +47,26 @@ use crate::http::{HttpRequest, HttpResponse};
 use crate::persistence::{PersistedModel, lock};
 use crate::webhook_sender::WebhookFaults;
 
-/// The stand-in repository host. Clones are the same host.
+/// Fake GitHub. Clones share their state.
 #[derive(Clone)]
 pub struct FakeGitHub {
     inner: Arc<GitHubInner>,
-    /// None where runs are only records.
-    foreman: Option<Arc<RunController>>,
+    /// `None` if runs are fake.
+    controller: Option<Arc<RunController>>,
 }
 
-/// How a host is set up.
+/// Options of the fake GitHub.
 pub(crate) struct GitHubOptions {
     pub dir: PathBuf,
-    /// Base of the REST API.
+    /// Base URL of the REST API.
     pub api_url: String,
-    /// Base of pages and git.
+    /// Base URL of pages and git.
     pub server_url: String,
     pub personal_token: String,
     pub app_id: u64,
     pub app_slug: String,
     pub app_key_pem: Option<String>,
-    /// Runs are only records: none is started, and a test tells what becomes of each.
+    /// Whether runs are fake: none is started, and a test changes their state.
     pub fake_runs: bool,
 }
 
@@ -76,26 +76,27 @@ pub(crate) struct GitHubInner {
     pub server_url: String,
     pub model: PersistedModel<Model>,
     pub app: auth::GitHubApp,
-    /// The machine's own search path, which jobs get behind their tools.
+    /// `PATH` of this process. Jobs get it after the folder of their tools.
     pub search_path: String,
     timing: Mutex<Timing>,
     quota: Mutex<Quota>,
-    /// Short-lived addresses of logs: secret, then where it leads and until when.
+    /// Temporary log downloads: by the secret in their URL, the log and the expiry time (milliseconds
+    /// since the epoch).
     log_downloads: Mutex<HashMap<String, (jobs::LogDownload, i64)>>,
-    /// Whom to tell of pushes, by repository.
+    /// Push watchers, by full repository name.
     push_watchers: Mutex<Vec<(String, reviews_and_checks::PushWatcher)>>,
     pub webhooks: webhooks::Webhooks,
     fake_runs: bool,
 }
 
-/// How slow the host is about runs.
+/// Delays of new runs.
 #[derive(Clone, Copy)]
 struct Timing {
     start_delay: Duration,
     listing_delay: Duration,
 }
 
-/// Requests in this hour, by token.
+/// Hourly request quota. Requests are counted per credential.
 struct Quota {
     limit: u64,
     used: HashMap<String, u64>,
@@ -103,7 +104,7 @@ struct Quota {
 }
 
 impl FakeGitHub {
-    pub(crate) fn open(setup: GitHubOptions) -> anyhow::Result<Self> {
+    pub(crate) fn open(options: GitHubOptions) -> anyhow::Result<Self> {
         let GitHubOptions {
             dir,
             api_url: api,
@@ -112,8 +113,8 @@ impl FakeGitHub {
             app_id,
             app_slug,
             app_key_pem,
-            fake_runs: runs_by_hand,
-        } = setup;
+            fake_runs,
+        } = options;
         std::fs::create_dir_all(dir.join("git"))?;
         git::remove_stale_locks(&dir.join("git"))?;
         std::fs::create_dir_all(dir.join("runs"))?;
@@ -133,44 +134,44 @@ impl FakeGitHub {
             log_downloads: Mutex::default(),
             push_watchers: Mutex::default(),
             webhooks: webhooks::Webhooks::start(),
-            fake_runs: runs_by_hand,
+            fake_runs,
             dir,
             api_url: api,
             server_url: server,
         });
-        let foreman = match runs_by_hand {
+        let controller = match fake_runs {
             true => None,
             false => Some(Arc::new(RunController::start(inner.clone())?)),
         };
-        Ok(Self { inner, foreman })
+        Ok(Self { inner, controller })
     }
 
-    /// A repository, there or not; `seed` or any setting makes it.
+    /// Returns the handle of a repository, which need not exist. `seed` or any setting creates it.
     pub fn repo(&self, owner: &str, name: &str) -> FakeRepo {
         FakeRepo::new(self.inner.clone(), owner, name)
     }
 
-    /// The personal token that may do everything.
+    /// Returns the personal token, which has every permission.
     pub fn personal_token(&self) -> &str {
         &self.inner.app.personal_token
     }
 
-    /// The App's id, which its JWTs must name as issuer.
+    /// Returns the App's ID, which its JWTs must contain as issuer.
     pub fn app_id(&self) -> u64 {
         self.inner.app.id
     }
 
-    /// How long a dispatched run stays queued. Holds for runs dispatched from now on.
+    /// Sets how long new runs stay queued. Applies to runs dispatched from now on.
     pub fn set_start_delay(&self, delay: Duration) {
         lock(&self.inner.timing).start_delay = delay;
     }
 
-    /// How long a dispatched run is missing from listings.
+    /// Sets how long new runs are missing from listings.
     pub fn set_listing_delay(&self, delay: Duration) {
         lock(&self.inner.timing).listing_delay = delay;
     }
 
-    /// The runs of all repositories that were dispatched after this one, each with its repository.
+    /// Returns the runs of all repositories with an ID greater than this one.
     pub fn runs_after(&self, id: u64) -> Vec<(FakeRepo, RunSnapshot)> {
         let new = self.inner.model.read(|model| {
             let of = |repo: &model::RepoRecord| {
@@ -178,18 +179,17 @@ impl FakeGitHub {
                 let new = newest_first
                     .take_while(|run| run.id > id)
                     .map(fake_repo::run_snapshot);
-                let place = (repo.owner.clone(), repo.name.clone());
-                new.map(|run| (place.clone(), run)).collect::<Vec<_>>()
+                let repo_key = (repo.owner.clone(), repo.name.clone());
+                new.map(|run| (repo_key.clone(), run)).collect::<Vec<_>>()
             };
             model.repos.iter().flat_map(of).collect::<Vec<_>>()
         });
-        let named = new.into_iter();
-        named
-            .map(|((owner, name), run)| (self.repo(&owner, &name), run))
+        let runs = new.into_iter();
+        runs.map(|((owner, name), run)| (self.repo(&owner, &name), run))
             .collect()
     }
 
-    /// Sets how many requests an hour each token may make, and starts the hour again.
+    /// Sets the number of requests each credential may make per hour, and restarts the hour.
     pub fn set_quota(&self, requests_per_hour: u64) {
         *lock(&self.inner.quota) = Quota {
             limit: requests_per_hour,
@@ -198,41 +198,41 @@ impl FakeGitHub {
         };
     }
 
-    /// What goes wrong with webhooks from now on.
-    pub fn set_webhook_faults(&self, dial: WebhookFaults) {
-        self.inner.webhooks.set_faults(dial);
+    /// Sets the faults of webhook deliveries.
+    pub fn set_webhook_faults(&self, faults: WebhookFaults) {
+        self.inner.webhooks.set_faults(faults);
     }
 
-    /// Webhooks that were sent, in the order they went.
+    /// Returns the webhook deliveries so far, in the order they were sent.
     pub fn webhook_deliveries(&self) -> Vec<DeliveredWebhook> {
         self.inner.webhooks.deliveries()
     }
 
-    /// Whether every webhook has been sent.
+    /// Returns whether all queued webhooks have been sent.
     pub fn is_webhook_queue_empty(&self) -> bool {
         self.inner.webhooks.is_idle()
     }
 
-    /// Takes a permission from the App. Tokens that were made before keep it.
+    /// Removes a permission from the App. Existing tokens keep it.
     pub fn deny_permission(&self, permission: &str) {
         let edit =
             |model: &mut model::Model| model.denied_permissions.insert(permission.to_owned());
         self.inner.model.update_and_flush(edit);
     }
 
-    /// Gives the App a permission back. Tokens that were made before do not get it.
+    /// Gives the App a permission back. Existing tokens do not get it.
     pub fn grant_permission(&self, permission: &str) {
         let edit = |model: &mut model::Model| model.denied_permissions.remove(permission);
         self.inner.model.update_and_flush(edit);
     }
 
-    /// Makes the plain token a classic one with these scopes, separated by commas.
+    /// Makes the personal token a classic one with these scopes, separated by commas.
     pub fn set_token_scopes(&self, scopes: &str) {
         let edit = |model: &mut model::Model| model.token_scopes = Some(scopes.to_owned());
         self.inner.model.update_and_flush(edit);
     }
 
-    /// A token as an installation of the App would get it, for these repositories of one owner.
+    /// Creates an installation token for these repositories of one owner.
     pub fn create_installation_token(
         &self,
         owner: &str,
@@ -262,10 +262,10 @@ impl FakeGitHub {
         self.inner.model.flush()
     }
 
-    /// Stops looking after runs; they go on.
+    /// Stops monitoring runs. The runs continue.
     pub(crate) fn stop(&self) {
-        if let Some(foreman) = &self.foreman {
-            foreman.stop();
+        if let Some(controller) = &self.controller {
+            controller.stop();
         }
     }
 
@@ -284,7 +284,7 @@ impl FakeGitHub {
         })
     }
 
-    /// Everything outside the API: git, log downloads, pages.
+    /// Handles everything outside the API: git, log downloads, pages.
     pub(crate) fn handle_site(&self, request: &HttpRequest) -> HttpResponse {
         self.inner.handle_site(request)
     }
@@ -303,7 +303,7 @@ impl FakeGitHub {
 }
 
 impl GitHubInner {
-    pub fn git(&self, owner: &str, name: &str) -> BareRepository {
+    pub(crate) fn git(&self, owner: &str, name: &str) -> BareRepository {
         let folder = format!("{}.git", name.to_lowercase());
         BareRepository {
             dir: self.dir.join("git").join(owner.to_lowercase()).join(folder),
@@ -311,7 +311,8 @@ impl GitHubInner {
     }
 }
 
-/// Asked of a shell, because the environment of this process is the configuration's to read.
+/// Returns `PATH`. Reads it through a shell, because only the configuration may read the environment of
+/// this process.
 pub(crate) fn search_path() -> anyhow::Result<String> {
     let output = Command::new("sh")
         .args(["-c", "printf %s \"$PATH\""])
@@ -319,8 +320,8 @@ pub(crate) fn search_path() -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Puts the tools that jobs call by name into a folder: this program, and the agent it plays, or
-/// real agents in its place.
+/// Installs the tools that jobs call by name: this program as `agent-implement`, and the scripted agent
+/// as `claude`, or real agent programs instead.
 pub(crate) fn install_tools(
     dir: &Path,
     program: &Path,
@@ -344,17 +345,17 @@ pub(crate) fn install_tools(
         quoted(program),
         quoted(scripts)
     );
-    // A run at work does not start an agent that was changed meanwhile.
-    if std::fs::read(dir.join("claude")).is_ok_and(|there| there == claude.as_bytes()) {
+    // Replaced only if it differs, so that a running job keeps its agent.
+    if std::fs::read(dir.join("claude")).is_ok_and(|existing| existing == claude.as_bytes()) {
         return Ok(());
     }
-    let beside = dir.join("claude.tmp");
-    std::fs::write(&beside, claude)?;
-    std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o755))?;
-    Ok(std::fs::rename(beside, dir.join("claude"))?)
+    let temporary = dir.join("claude.tmp");
+    std::fs::write(&temporary, claude)?;
+    std::fs::set_permissions(&temporary, std::fs::Permissions::from_mode(0o755))?;
+    Ok(std::fs::rename(temporary, dir.join("claude"))?)
 }
 
-/// Links to a file, instead of to what the link led to before.
+/// Creates a symbolic link, or replaces an existing one.
 fn link(file: &Path, link: &Path) -> anyhow::Result<()> {
     if link.symlink_metadata().is_ok() {
         std::fs::remove_file(link)?;

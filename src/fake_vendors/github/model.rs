@@ -1,4 +1,4 @@
-//! What the repository host remembers, except what git itself remembers in the bare repositories.
+//! Stored state of the fake GitHub, except what git stores in the bare repositories.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,14 @@ use crate::clock;
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Model {
-    /// Owners in the order they appeared; an installation's id follows from the place.
+    /// Owners in order of creation. An installation's ID is derived from the position.
     pub owners: Vec<String>,
     pub repos: Vec<RepoRecord>,
     pub tokens: BTreeMap<String, IssuedToken>,
-    /// Permissions that the App asks for and was not given.
+    /// Permissions that the App requests and was not granted.
     #[serde(rename = "withheld")]
     pub denied_permissions: BTreeSet<String>,
-    /// The scopes of the plain token, as the host lists those of a classic one.
+    /// Scopes of the personal token, if it is a classic one.
     #[serde(default)]
     pub token_scopes: Option<String>,
     pub last_id: u64,
@@ -43,10 +43,10 @@ pub(crate) struct RepoRecord {
     pub threads: Vec<ReviewThreadRecord>,
     pub runs: Vec<RunRecord>,
     pub checks: Vec<CheckRecord>,
-    /// Off in a new repository, as at the host.
+    /// Whether workflows may open pull requests. Off in a new repository, as on GitHub.
     #[serde(rename = "actions_open_pulls")]
     pub actions_can_open_pulls: bool,
-    /// Status and message that every dispatch is answered with.
+    /// Status and message with which every dispatch is rejected.
     #[serde(rename = "refuses_dispatches")]
     pub dispatch_error: Option<(u16, String)>,
     pub last_number: u64,
@@ -59,11 +59,11 @@ pub(crate) struct PullRecord {
     pub title: String,
     pub body: String,
     pub head: String,
-    /// Owner of the fork that the branch is in.
+    /// Owner of the fork that contains the head branch.
     #[serde(rename = "fork", default)]
     pub fork_owner: Option<String>,
     pub base: String,
-    /// Head commit as last seen; the branch itself decides while it exists.
+    /// Head commit as last read from git. If the branch exists, git is authoritative.
     pub head_sha: String,
     pub author: String,
     pub open: bool,
@@ -78,8 +78,8 @@ pub(crate) struct PullRecord {
 }
 
 impl PullRecord {
-    /// Its branch as the host writes it, in a repository of this owner.
-    pub fn label(&self, owner: &str) -> String {
+    /// Returns the head as `owner:branch`, in a repository of this owner.
+    pub(crate) fn label(&self, owner: &str) -> String {
         format!(
             "{}:{}",
             self.fork_owner.as_deref().unwrap_or(owner),
@@ -92,7 +92,7 @@ impl PullRecord {
 pub(crate) struct Merge {
     pub sha: String,
     #[serde(rename = "at")]
-    pub created_at: i64,
+    pub merged_at: i64,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -102,7 +102,7 @@ pub(crate) struct CommentRecord {
     pub author: String,
     pub body: String,
     #[serde(rename = "at")]
-    pub submitted_at: i64,
+    pub created_at: i64,
     #[serde(rename = "updated")]
     pub updated_at: i64,
 }
@@ -112,15 +112,15 @@ pub(crate) struct ReviewRecord {
     pub id: u64,
     pub number: u64,
     pub author: String,
-    /// Upper case, as REST has it.
+    /// State in upper case, as in the REST API.
     pub state: String,
     pub body: String,
     pub sha: String,
     #[serde(rename = "at")]
-    pub created_at: i64,
+    pub submitted_at: i64,
 }
 
-/// A conversation at a line, by what it began with.
+/// Review thread, stored as its first comment.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct ReviewThreadRecord {
     pub id: u64,
@@ -130,13 +130,13 @@ pub(crate) struct ReviewThreadRecord {
     pub line: u64,
     pub body: String,
     pub resolved: bool,
-    /// The line has changed since.
+    /// Whether the file has changed since.
     pub outdated: bool,
     #[serde(rename = "at", default)]
     pub created_at: i64,
 }
 
-/// A check run or, with an empty app, a commit status.
+/// Check run or commit status of an App.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct CheckRecord {
     pub id: u64,
@@ -154,15 +154,17 @@ pub(crate) struct CheckRecord {
     pub created_at: i64,
 }
 
-/// By what means an App says something about a commit.
+/// Kind of a check that an App reports on a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CheckKind {
     #[default]
+    /// Check run.
     CheckRun,
+    /// Commit status.
     CommitStatus,
 }
 
-/// One workflow run. Its files stand in the runs folder under its id.
+/// Workflow run. Its files are in the runs folder under its ID.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct RunRecord {
     pub id: u64,
@@ -173,19 +175,19 @@ pub(crate) struct RunRecord {
     pub branch: String,
     pub sha: String,
     pub actor: String,
-    /// As sent; declared defaults are filled in when the job starts.
+    /// Inputs as sent; defaults are added when the job starts.
     pub inputs: Map<String, Value>,
     pub status: RunStatus,
     pub conclusion: Option<String>,
     pub attempt: u64,
     #[serde(rename = "at")]
-    pub at: i64,
+    pub created_at: i64,
     #[serde(rename = "updated")]
     pub updated_at: i64,
-    /// The job does not start before.
+    /// Earliest start of the job, in milliseconds since the epoch.
     #[serde(rename = "due")]
     pub start_at: i64,
-    /// Listings do not show the run before.
+    /// Time from which listings contain the run, in milliseconds since the epoch.
     #[serde(rename = "listed")]
     pub listed_from: i64,
     #[serde(rename = "started")]
@@ -204,7 +206,7 @@ pub(crate) enum RunStatus {
 }
 
 impl RunStatus {
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",
             Self::InProgress => "in_progress",
@@ -213,36 +215,36 @@ impl RunStatus {
     }
 }
 
-/// An installation token, a job's token, or a person's.
+/// Installation token, job token or personal token.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct IssuedToken {
     pub login: String,
-    /// Full names; `None` is every repository of the owner.
+    /// Full names; `None` means every repository of the owner.
     pub repos: Option<Vec<String>>,
     pub owner: Option<String>,
-    /// `None` may do everything.
+    /// Permissions and their levels; `None` means every permission.
     pub permissions: Option<BTreeMap<String, String>>,
     #[serde(rename = "expires")]
     pub expires_at: Option<i64>,
-    /// A job's token ends with its run.
+    /// Run of a job token, which expires with its run.
     #[serde(rename = "run")]
     pub run_id: Option<u64>,
 }
 
 impl Model {
-    pub fn next_id(&mut self) -> u64 {
+    pub(crate) fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         1_000_000 + self.last_id
     }
 
-    pub fn find_repo(&self, owner: &str, name: &str) -> Option<usize> {
+    pub(crate) fn find_repo(&self, owner: &str, name: &str) -> Option<usize> {
         self.repos.iter().position(|repo| {
             repo.owner.eq_ignore_ascii_case(owner) && repo.name.eq_ignore_ascii_case(name)
         })
     }
 
-    /// The repository, made when it is new.
-    pub fn ensure_repo(&mut self, owner: &str, name: &str) -> &mut RepoRecord {
+    /// Returns the repository. Creates it if it does not exist.
+    pub(crate) fn ensure_repo(&mut self, owner: &str, name: &str) -> &mut RepoRecord {
         let at = match self.find_repo(owner, name) {
             Some(at) => at,
             None => {
@@ -255,7 +257,7 @@ impl Model {
                     created_at: clock::now_ms(),
                     ..RepoRecord::default()
                 });
-                if !self.owners.iter().any(|known| known == owner) {
+                if !self.owners.iter().any(|existing| existing == owner) {
                     self.owners.push(owner.to_owned());
                 }
                 self.repos.len() - 1
@@ -264,43 +266,43 @@ impl Model {
         &mut self.repos[at]
     }
 
-    pub fn installation_id(&self, owner: &str) -> Option<u64> {
+    pub(crate) fn installation_id(&self, owner: &str) -> Option<u64> {
         let at = self
             .owners
             .iter()
-            .position(|known| known.eq_ignore_ascii_case(owner))?;
+            .position(|existing| existing.eq_ignore_ascii_case(owner))?;
         Some(5_000 + at as u64)
     }
 
-    pub fn installation_owner(&self, id: u64) -> Option<&str> {
+    pub(crate) fn installation_owner(&self, id: u64) -> Option<&str> {
         let at = usize::try_from(id.checked_sub(5_000)?).ok()?;
         self.owners.get(at).map(String::as_str)
     }
 }
 
 impl RepoRecord {
-    pub fn full_name(&self) -> String {
+    pub(crate) fn full_name(&self) -> String {
         format!("{}/{}", self.owner, self.name)
     }
 
-    pub fn next_number(&mut self) -> u64 {
+    pub(crate) fn next_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
     }
 
-    pub fn pull(&self, number: u64) -> Option<&PullRecord> {
+    pub(crate) fn pull(&self, number: u64) -> Option<&PullRecord> {
         self.pulls.iter().find(|pull| pull.number == number)
     }
 
-    /// Something was said on a pull request.
-    pub fn mark_pull_updated(&mut self, number: u64) {
+    /// Updates a pull request's `updated_at`.
+    pub(crate) fn mark_pull_updated(&mut self, number: u64) {
         let pulls = self.pulls.iter_mut();
         for pull in pulls.filter(|pull| pull.number == number) {
             pull.updated_at = clock::now_ms();
         }
     }
 
-    pub fn run_mut(&mut self, id: u64) -> Option<&mut RunRecord> {
+    pub(crate) fn run_mut(&mut self, id: u64) -> Option<&mut RunRecord> {
         self.runs.iter_mut().find(|run| run.id == id)
     }
 }

@@ -1,4 +1,4 @@
-//! Pull requests and their reviews.
+//! Endpoints of pull requests and their reviews.
 
 use serde_json::{Value, json};
 
@@ -19,11 +19,11 @@ pub(crate) fn file_json(change: &FileDiff) -> Value {
 }
 
 impl GitHubInner {
-    /// Brings the remembered head of open pull requests up to date with git.
-    pub fn refresh_pull_heads(&self, at: &RepoPath<'_>) {
-        let git = self.git(at.owner, at.name);
+    /// Updates the stored head commits of open pull requests from git.
+    pub(crate) fn refresh_pull_heads(&self, repo_path: &RepoPath<'_>) {
+        let git = self.git(repo_path.owner, repo_path.name);
         let open = self.model.read(|model| {
-            let row = model.find_repo(at.owner, at.name)?;
+            let row = model.find_repo(repo_path.owner, repo_path.name)?;
             let pulls = model.repos[row].pulls.iter().filter(|pull| pull.open);
             Some(
                 pulls
@@ -36,17 +36,21 @@ impl GitHubInner {
             return;
         }
         let heads = git.branch_heads();
-        for (number, head, known) in open {
+        for (number, head, stored) in open {
             match heads.get(&head).cloned() {
-                Some(sha) if sha != known => {
-                    self.outdate(at, number, &git.diff(&known, &sha).unwrap_or_default());
-                    self.update_pull(at, number, |pull| pull.head_sha = sha);
+                Some(sha) if sha != stored => {
+                    self.mark_threads_outdated(
+                        repo_path,
+                        number,
+                        &git.diff(&stored, &sha).unwrap_or_default(),
+                    );
+                    self.update_pull(repo_path, number, |pull| pull.head_sha = sha);
                     let pull = self.model.read(|model| {
-                        let row = &model.repos[model.find_repo(at.owner, at.name)?];
+                        let row = &model.repos[model.find_repo(repo_path.owner, repo_path.name)?];
                         row.pull(number).cloned()
                     });
                     if let Some(pull) = pull {
-                        self.send_pull_webhook(at, &pull, "synchronize");
+                        self.send_pull_webhook(repo_path, &pull, "synchronize");
                     }
                 }
                 _ => {}
@@ -54,19 +58,27 @@ impl GitHubInner {
         }
     }
 
-    /// Marks conversations at files that have changed; the host looks at the lines.
-    fn outdate(&self, at: &RepoPath<'_>, number: u64, changes: &[FileDiff]) {
+    /// Marks review threads of changed files as outdated. GitHub compares lines instead of files.
+    fn mark_threads_outdated(&self, repo_path: &RepoPath<'_>, number: u64, changes: &[FileDiff]) {
         self.model.update(|model| {
-            let threads = model.ensure_repo(at.owner, at.name).threads.iter_mut();
+            let threads = model
+                .ensure_repo(repo_path.owner, repo_path.name)
+                .threads
+                .iter_mut();
             for thread in threads.filter(|thread| thread.number == number) {
                 thread.outdated |= changes.iter().any(|change| change.path == thread.path);
             }
         });
     }
 
-    pub fn update_pull(&self, at: &RepoPath<'_>, number: u64, edit: impl FnOnce(&mut PullRecord)) {
+    pub(crate) fn update_pull(
+        &self,
+        repo_path: &RepoPath<'_>,
+        number: u64,
+        edit: impl FnOnce(&mut PullRecord),
+    ) {
         self.model.update(|model| {
-            let pulls = &mut model.ensure_repo(at.owner, at.name).pulls;
+            let pulls = &mut model.ensure_repo(repo_path.owner, repo_path.name).pulls;
             if let Some(pull) = pulls.iter_mut().find(|pull| pull.number == number) {
                 edit(pull);
                 pull.updated_at = clock::now_ms();
@@ -74,18 +86,18 @@ impl GitHubInner {
         });
     }
 
-    pub fn add_review(
+    pub(crate) fn add_review(
         &self,
-        at: &RepoPath<'_>,
+        repo_path: &RepoPath<'_>,
         number: u64,
         author: &str,
         state: &str,
         body: &str,
     ) -> u64 {
-        self.refresh_pull_heads(at);
+        self.refresh_pull_heads(repo_path);
         let review = self.model.update(|model| {
             let id = model.next_id();
-            let repo = model.ensure_repo(at.owner, at.name);
+            let repo = model.ensure_repo(repo_path.owner, repo_path.name);
             let sha = repo
                 .pull(number)
                 .map(|pull| pull.head_sha.clone())
@@ -97,37 +109,37 @@ impl GitHubInner {
                 state: state.to_uppercase(),
                 body: body.to_owned(),
                 sha,
-                created_at: clock::now_ms(),
+                submitted_at: clock::now_ms(),
             };
             repo.reviews.push(review.clone());
             repo.mark_pull_updated(number);
             review
         });
-        self.send_review_webhook(at, &review, "submitted");
+        self.send_review_webhook(repo_path, &review, "submitted");
         review.id
     }
 }
 
 impl ApiCall<'_> {
-    /// The pull request's row, with its head as git has it.
-    fn pull(&self, at: &RepoPath<'_>, number: &str) -> Result<PullRecord, RestError> {
+    /// Returns a pull request with its current head commit.
+    fn pull(&self, repo_path: &RepoPath<'_>, number: &str) -> Result<PullRecord, RestError> {
         let number: u64 = number.parse().map_err(|_| not_found())?;
-        self.host.refresh_pull_heads(at);
-        self.read_repo(at, |repo| repo.pull(number).cloned())?
+        self.host.refresh_pull_heads(repo_path);
+        self.read_repo(repo_path, |repo| repo.pull(number).cloned())?
             .ok_or_else(not_found)
     }
 
-    fn pull_json(&self, at: &RepoPath<'_>, pull: &PullRecord) -> Result<Value, RestError> {
-        self.read_repo(at, |repo| self.host.pull_json(repo, pull, true))
+    fn pull_json(&self, repo_path: &RepoPath<'_>, pull: &PullRecord) -> Result<Value, RestError> {
+        self.read_repo(repo_path, |repo| self.host.pull_json(repo, pull, true))
     }
 
-    pub fn list_pulls(&self, at: &RepoPath<'_>) -> RestResult {
-        self.require_permission(at, "pull_requests", "read")?;
-        self.host.refresh_pull_heads(at);
+    pub(super) fn list_pulls(&self, repo_path: &RepoPath<'_>) -> RestResult {
+        self.require_permission(repo_path, "pull_requests", "read")?;
+        self.host.refresh_pull_heads(repo_path);
         let state = self.query_param("state").unwrap_or_else(|| "open".into());
         let head = self.query_param("head");
         let base = self.query_param("base");
-        let shapes = self.read_repo(at, |repo| {
+        let items = self.read_repo(repo_path, |repo| {
             let pulls = repo.pulls.iter().rev();
             pulls
                 .filter(|pull| state == "all" || pull.open == (state == "open"))
@@ -140,45 +152,54 @@ impl ApiCall<'_> {
                 .map(|pull| self.host.pull_json(repo, pull, false))
                 .collect()
         })?;
-        self.paginate(shapes, |_, items| items.into())
+        self.paginate(items, |_, items| items.into())
     }
 
-    pub fn create_pull(&self, at: &RepoPath<'_>) -> RestResult {
-        self.require_permission(at, "pull_requests", "write")?;
-        let of_a_job = self.require_token()?.run_id.is_some();
-        if of_a_job && !self.read_repo(at, |repo| repo.actions_can_open_pulls)? {
-            let refusal = "GitHub Actions is not permitted to create or approve pull requests.";
-            return Err(rest_error(403, refusal));
+    pub(super) fn create_pull(&self, repo_path: &RepoPath<'_>) -> RestResult {
+        self.require_permission(repo_path, "pull_requests", "write")?;
+        let is_job_token = self.require_token()?.run_id.is_some();
+        if is_job_token && !self.read_repo(repo_path, |repo| repo.actions_can_open_pulls)? {
+            let error = "GitHub Actions is not permitted to create or approve pull requests.";
+            return Err(rest_error(403, error));
         }
         let head = self.body_str("head").unwrap_or_default();
         let head = head
-            .strip_prefix(&format!("{}:", at.owner))
+            .strip_prefix(&format!("{}:", repo_path.owner))
             .unwrap_or(head)
             .to_owned();
         let base = self.body_str("base").unwrap_or_default().to_owned();
         let title = self.body_str("title").unwrap_or_default().to_owned();
-        let git = self.host.git(at.owner, at.name);
+        let git = self.host.git(repo_path.owner, repo_path.name);
         if title.is_empty() {
-            return Err(missing("title"));
+            return Err(invalid_field("title"));
         }
-        let head_sha = git.branch_head(&head).ok_or_else(|| missing("head"))?;
-        let base_sha = git.branch_head(&base).ok_or_else(|| missing("base"))?;
-        let open = self.read_repo(at, |repo| {
+        let head_sha = git
+            .branch_head(&head)
+            .ok_or_else(|| invalid_field("head"))?;
+        let base_sha = git
+            .branch_head(&base)
+            .ok_or_else(|| invalid_field("base"))?;
+        let open = self.read_repo(repo_path, |repo| {
             repo.pulls
                 .iter()
                 .any(|pull| pull.open && pull.head == head && pull.base == base)
         })?;
         if open {
-            let message = format!("A pull request already exists for {}:{head}.", at.owner);
-            return Err(custom(&message));
+            let message = format!(
+                "A pull request already exists for {}:{head}.",
+                repo_path.owner
+            );
+            return Err(custom_error(&message));
         }
         if git.log(&format!("{base_sha}..{head_sha}")).is_empty() {
-            return Err(custom(&format!("No commits between {base} and {head}")));
+            return Err(custom_error(&format!(
+                "No commits between {base} and {head}"
+            )));
         }
         let author = self.require_token()?.login.clone();
         let pull = self.host.model.update(|model| {
             let id = model.next_id();
-            let repo = model.ensure_repo(at.owner, at.name);
+            let repo = model.ensure_repo(repo_path.owner, repo_path.name);
             let now = clock::now_ms();
             let pull = PullRecord {
                 id,
@@ -200,24 +221,24 @@ impl ApiCall<'_> {
             repo.pulls.push(pull.clone());
             pull
         });
-        Ok(HttpResponse::json(201, &self.pull_json(at, &pull)?))
+        Ok(HttpResponse::json(201, &self.pull_json(repo_path, &pull)?))
     }
 
-    pub fn get_pull(&self, at: &RepoPath<'_>, number: &str) -> RestResult {
-        self.require_permission(at, "pull_requests", "read")?;
-        let pull = self.pull(at, number)?;
-        ok_json(self.pull_json(at, &pull)?)
+    pub(super) fn get_pull(&self, repo_path: &RepoPath<'_>, number: &str) -> RestResult {
+        self.require_permission(repo_path, "pull_requests", "read")?;
+        let pull = self.pull(repo_path, number)?;
+        ok_json(self.pull_json(repo_path, &pull)?)
     }
 
-    pub fn patch_pull(&self, at: &RepoPath<'_>, number: &str) -> RestResult {
-        self.require_permission(at, "pull_requests", "write")?;
-        let pull = self.pull(at, number)?;
+    pub(super) fn patch_pull(&self, repo_path: &RepoPath<'_>, number: &str) -> RestResult {
+        self.require_permission(repo_path, "pull_requests", "write")?;
+        let pull = self.pull(repo_path, number)?;
         let text = |field: &str| self.body_str(field).map(str::to_owned);
         let (title, body, base, state) = (text("title"), text("body"), text("base"), text("state"));
         if state.as_deref() == Some("open") && pull.merged.is_some() {
             return Err(rest_error(422, "Validation Failed"));
         }
-        self.host.update_pull(at, pull.number, |pull| {
+        self.host.update_pull(repo_path, pull.number, |pull| {
             pull.title = title.unwrap_or_else(|| pull.title.clone());
             pull.body = body.unwrap_or_else(|| pull.body.clone());
             pull.base = base.unwrap_or_else(|| pull.base.clone());
@@ -226,13 +247,13 @@ impl ApiCall<'_> {
                 pull.closed_at = (!pull.open).then(clock::now_ms);
             }
         });
-        let pull = self.pull(at, number)?;
-        ok_json(self.pull_json(at, &pull)?)
+        let pull = self.pull(repo_path, number)?;
+        ok_json(self.pull_json(repo_path, &pull)?)
     }
 
-    pub fn is_merged(&self, at: &RepoPath<'_>, number: &str) -> RestResult {
-        self.require_permission(at, "pull_requests", "read")?;
-        let pull = self.pull(at, number)?;
+    pub(super) fn is_merged(&self, repo_path: &RepoPath<'_>, number: &str) -> RestResult {
+        self.require_permission(repo_path, "pull_requests", "read")?;
+        let pull = self.pull(repo_path, number)?;
         if pull.merged.is_some() {
             Ok(HttpResponse::empty(204))
         } else {
@@ -240,21 +261,21 @@ impl ApiCall<'_> {
         }
     }
 
-    pub fn reviews(&self, at: &RepoPath<'_>, number: &str) -> RestResult {
-        self.require_permission(at, "pull_requests", "read")?;
-        let number = self.pull(at, number)?.number;
-        let shapes = self.read_repo(at, |repo| {
+    pub(super) fn reviews(&self, repo_path: &RepoPath<'_>, number: &str) -> RestResult {
+        self.require_permission(repo_path, "pull_requests", "read")?;
+        let number = self.pull(repo_path, number)?.number;
+        let items = self.read_repo(repo_path, |repo| {
             let reviews = repo.reviews.iter().filter(|review| review.number == number);
             reviews
                 .map(|review| self.host.review_json(repo, review))
                 .collect()
         })?;
-        self.paginate(shapes, |_, items| items.into())
+        self.paginate(items, |_, items| items.into())
     }
 
-    pub fn create_review(&self, at: &RepoPath<'_>, number: &str) -> RestResult {
-        self.require_permission(at, "pull_requests", "write")?;
-        let pull = self.pull(at, number)?;
+    pub(super) fn create_review(&self, repo_path: &RepoPath<'_>, number: &str) -> RestResult {
+        self.require_permission(repo_path, "pull_requests", "write")?;
+        let pull = self.pull(repo_path, number)?;
         let author = self.require_token()?.login.clone();
         let state = match self.body_str("event") {
             Some("REQUEST_CHANGES" | "APPROVE") if author == pull.author => {
@@ -268,17 +289,19 @@ impl ApiCall<'_> {
             _ => "COMMENTED",
         };
         let body = self.body_str("body").unwrap_or_default();
-        let id = self.host.add_review(at, pull.number, &author, state, body);
-        ok_json(self.read_repo(at, |repo| {
+        let id = self
+            .host
+            .add_review(repo_path, pull.number, &author, state, body);
+        ok_json(self.read_repo(repo_path, |repo| {
             let review = repo.reviews.iter().find(|review| review.id == id);
             review.map_or(Value::Null, |review| self.host.review_json(repo, review))
         })?)
     }
 
-    pub fn pull_files(&self, at: &RepoPath<'_>, number: &str) -> RestResult {
-        self.require_permission(at, "pull_requests", "read")?;
-        let pull = self.pull(at, number)?;
-        let git = self.host.git(at.owner, at.name);
+    pub(super) fn pull_files(&self, repo_path: &RepoPath<'_>, number: &str) -> RestResult {
+        self.require_permission(repo_path, "pull_requests", "read")?;
+        let pull = self.pull(repo_path, number)?;
+        let git = self.host.git(repo_path.owner, repo_path.name);
         let base = git.branch_head(&pull.base).unwrap_or_default();
         let from = git.merge_base(&base, &pull.head_sha).unwrap_or(base);
         let files = git.diff(&from, &pull.head_sha)?;
@@ -287,36 +310,36 @@ impl ApiCall<'_> {
         })
     }
 
-    pub fn pull_commits(&self, at: &RepoPath<'_>, number: &str) -> RestResult {
-        self.require_permission(at, "pull_requests", "read")?;
-        let pull = self.pull(at, number)?;
+    pub(super) fn pull_commits(&self, repo_path: &RepoPath<'_>, number: &str) -> RestResult {
+        self.require_permission(repo_path, "pull_requests", "read")?;
+        let pull = self.pull(repo_path, number)?;
         let log = self
             .host
-            .git(at.owner, at.name)
+            .git(repo_path.owner, repo_path.name)
             .log(&format!("{}..{}", pull.base, pull.head_sha));
         let commits = log.iter().rev();
-        let shapes = commits.map(|commit| {
+        let items = commits.map(|commit| {
             json!({"sha": commit.sha, "commit": {"message": commit.message, "author": {"name": commit.author, "email": commit.email}}})
         });
-        self.paginate(shapes.collect(), |_, items| items.into())
+        self.paginate(items.collect(), |_, items| items.into())
     }
 }
 
-fn missing(field: &str) -> RestError {
+fn invalid_field(field: &str) -> RestError {
     RestError {
         errors: Some(json!([{"resource": "PullRequest", "field": field, "code": "invalid"}])),
         ..rest_error(422, "Validation Failed")
     }
 }
 
-fn custom(message: &str) -> RestError {
-    let mut refusal = validation_error("PullRequest", "base", message);
-    if let Some(error) = refusal
+fn custom_error(message: &str) -> RestError {
+    let mut error = validation_error("PullRequest", "base", message);
+    if let Some(error) = error
         .errors
         .as_mut()
         .and_then(|errors| errors[0].as_object_mut())
     {
         error.remove("field");
     }
-    refusal
+    error
 }

@@ -1,4 +1,4 @@
-//! The REST door: who calls, which route, quota, ETags, errors in the host's shape.
+//! REST API: authentication, routes, quota, ETags and errors.
 
 use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::persistence::lock;
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// An error answer.
+/// Error response.
 #[derive(Debug)]
 pub(crate) struct RestError {
     pub status: u16,
@@ -30,7 +30,7 @@ pub(crate) fn rest_error(status: u16, message: impl Into<String>) -> RestError {
     }
 }
 
-/// A 422 about one field.
+/// Returns a 422 error about one field.
 pub(crate) fn validation_error(resource: &str, field: &str, message: &str) -> RestError {
     RestError {
         status: 422,
@@ -51,17 +51,17 @@ pub(crate) fn ok_json(value: Value) -> RestResult {
 
 impl From<anyhow::Error> for RestError {
     fn from(error: anyhow::Error) -> Self {
-        rest_error(500, format!("sandbox: {error:#}"))
+        rest_error(500, format!("fake vendor: {error:#}"))
     }
 }
 
 impl From<RestError> for HttpResponse {
-    fn from(refusal: RestError) -> Self {
+    fn from(error: RestError) -> Self {
         let RestError {
             status,
             message,
             errors,
-        } = refusal;
+        } = error;
         let mut body = json!({
             "message": message,
             "documentation_url": "https://docs.github.com/rest",
@@ -74,7 +74,7 @@ impl From<RestError> for HttpResponse {
     }
 }
 
-/// One authenticated request.
+/// Authenticated request.
 pub(crate) struct ApiCall<'a> {
     pub host: &'a GitHubInner,
     pub request: &'a HttpRequest,
@@ -83,7 +83,7 @@ pub(crate) struct ApiCall<'a> {
 }
 
 impl GitHubInner {
-    pub fn handle_rest(&self, request: &HttpRequest) -> HttpResponse {
+    pub(crate) fn handle_rest(&self, request: &HttpRequest) -> HttpResponse {
         if request.header("user-agent").is_none_or(str::is_empty) {
             return rest_error(403, "Request forbidden by administrative rules. Please make sure your request has a User-Agent header.").into();
         }
@@ -92,10 +92,12 @@ impl GitHubInner {
         let reply = if used >= limit {
             rest_error(403, "API rate limit exceeded for installation ID 5000.").into()
         } else {
-            let answer = self.answer(request).unwrap_or_else(HttpResponse::from);
-            conditional(request, answer)
+            let response = self
+                .dispatch_call(request)
+                .unwrap_or_else(HttpResponse::from);
+            with_etag(request, response)
         };
-        // What has not changed costs nothing.
+        // A 304 response does not count against the quota.
         let used = used + u64::from(reply.status != 304 && used < limit);
         lock(&self.quota).used.insert(credential.to_owned(), used);
         let id: String = (0..4)
@@ -110,7 +112,7 @@ impl GitHubInner {
             .header("x-github-api-version-selected", "2022-11-28")
     }
 
-    /// Limit, used and reset of a credential in this hour.
+    /// Returns limit, used requests and reset time (milliseconds since the epoch) of a credential.
     fn quota_of(&self, credential: &str) -> (u64, u64, i64) {
         let now = clock::now_ms();
         let mut quota = lock(&self.quota);
@@ -122,7 +124,7 @@ impl GitHubInner {
         (quota.limit, used, quota.reset)
     }
 
-    fn answer(&self, request: &HttpRequest) -> RestResult {
+    fn dispatch_call(&self, request: &HttpRequest) -> RestResult {
         let body = request
             .json()
             .ok_or_else(|| rest_error(400, "Problems parsing JSON"))?;
@@ -136,8 +138,8 @@ impl GitHubInner {
     }
 }
 
-/// Names what a GET answers, and leaves it out when the caller has it already.
-fn conditional(request: &HttpRequest, reply: HttpResponse) -> HttpResponse {
+/// Adds an ETag to a GET response. Returns 304 if the caller already has this content.
+fn with_etag(request: &HttpRequest, reply: HttpResponse) -> HttpResponse {
     if request.method != "GET" || reply.status != 200 {
         return reply;
     }
@@ -192,78 +194,78 @@ impl ApiCall<'_> {
     }
 
     fn repo_route(&self, method: &str, owner: &str, name: &str, rest: &[&str]) -> RestResult {
-        let at = &RepoPath { owner, name };
+        let repo_path = &RepoPath { owner, name };
         match (method, rest) {
-            ("GET", []) => self.repository(at),
-            ("GET", ["contents", path @ ..]) => self.contents(at, &path.join("/")),
-            ("PUT", ["contents", path @ ..]) => self.put_contents(at, &path.join("/")),
+            ("GET", []) => self.repository(repo_path),
+            ("GET", ["contents", path @ ..]) => self.contents(repo_path, &path.join("/")),
+            ("PUT", ["contents", path @ ..]) => self.put_contents(repo_path, &path.join("/")),
             ("GET", ["branches", branch @ ..]) if !branch.is_empty() => {
-                self.branch(at, &branch.join("/"))
+                self.branch(repo_path, &branch.join("/"))
             }
-            ("GET", ["git", "ref", name @ ..]) => self.git_ref(at, &name.join("/")),
-            ("POST", ["git", "refs"]) => self.create_ref(at),
-            ("PATCH", ["git", "refs", name @ ..]) => self.update_ref(at, &name.join("/")),
-            ("DELETE", ["git", "refs", name @ ..]) => self.delete_ref(at, &name.join("/")),
-            ("POST", ["git", "blobs"]) => self.create_blob(at),
-            ("POST", ["git", "trees"]) => self.create_tree(at),
-            ("GET", ["git", "trees", sha]) => self.read_tree(at, sha),
-            ("POST", ["git", "commits"]) => self.create_commit(at),
-            ("GET", ["git", "commits", sha]) => self.read_commit(at, sha),
-            ("GET", ["compare", range]) => self.compare(at, range),
-            ("GET", ["commits", sha, "check-runs"]) => self.check_runs(at, sha),
-            ("GET", ["commits", sha, "statuses"]) => self.commit_statuses(at, sha),
-            ("GET", ["collaborators", login, "permission"]) => self.permission(at, login),
-            ("GET", ["pulls"]) => self.list_pulls(at),
-            ("POST", ["pulls"]) => self.create_pull(at),
-            ("GET", ["pulls", number]) => self.get_pull(at, number),
-            ("PATCH", ["pulls", number]) => self.patch_pull(at, number),
-            ("GET", ["pulls", number, "merge"]) => self.is_merged(at, number),
-            ("GET", ["pulls", number, "reviews"]) => self.reviews(at, number),
-            ("POST", ["pulls", number, "reviews"]) => self.create_review(at, number),
+            ("GET", ["git", "ref", name @ ..]) => self.git_ref(repo_path, &name.join("/")),
+            ("POST", ["git", "refs"]) => self.create_ref(repo_path),
+            ("PATCH", ["git", "refs", name @ ..]) => self.update_ref(repo_path, &name.join("/")),
+            ("DELETE", ["git", "refs", name @ ..]) => self.delete_ref(repo_path, &name.join("/")),
+            ("POST", ["git", "blobs"]) => self.create_blob(repo_path),
+            ("POST", ["git", "trees"]) => self.create_tree(repo_path),
+            ("GET", ["git", "trees", sha]) => self.read_tree(repo_path, sha),
+            ("POST", ["git", "commits"]) => self.create_commit(repo_path),
+            ("GET", ["git", "commits", sha]) => self.read_commit(repo_path, sha),
+            ("GET", ["compare", range]) => self.compare(repo_path, range),
+            ("GET", ["commits", sha, "check-runs"]) => self.check_runs(repo_path, sha),
+            ("GET", ["commits", sha, "statuses"]) => self.commit_statuses(repo_path, sha),
+            ("GET", ["collaborators", login, "permission"]) => self.permission(repo_path, login),
+            ("GET", ["pulls"]) => self.list_pulls(repo_path),
+            ("POST", ["pulls"]) => self.create_pull(repo_path),
+            ("GET", ["pulls", number]) => self.get_pull(repo_path, number),
+            ("PATCH", ["pulls", number]) => self.patch_pull(repo_path, number),
+            ("GET", ["pulls", number, "merge"]) => self.is_merged(repo_path, number),
+            ("GET", ["pulls", number, "reviews"]) => self.reviews(repo_path, number),
+            ("POST", ["pulls", number, "reviews"]) => self.create_review(repo_path, number),
             ("GET", ["pulls", _, "comments"]) => ok_json(json!([])),
-            ("GET", ["pulls", number, "files"]) => self.pull_files(at, number),
-            ("GET", ["pulls", number, "commits"]) => self.pull_commits(at, number),
-            ("GET", ["issues", number]) => self.get_issue(at, number),
-            ("GET", ["issues", number, "comments"]) => self.list_comments(at, number),
-            ("POST", ["issues", number, "comments"]) => self.create_comment(at, number),
-            ("GET", ["issues", "comments", id]) => self.get_comment(at, id),
-            ("PATCH", ["issues", "comments", id]) => self.patch_comment(at, id),
-            ("DELETE", ["issues", "comments", id]) => self.delete_comment(at, id),
-            (_, ["actions", rest @ ..]) => self.actions_route(method, at, rest),
+            ("GET", ["pulls", number, "files"]) => self.pull_files(repo_path, number),
+            ("GET", ["pulls", number, "commits"]) => self.pull_commits(repo_path, number),
+            ("GET", ["issues", number]) => self.get_issue(repo_path, number),
+            ("GET", ["issues", number, "comments"]) => self.list_comments(repo_path, number),
+            ("POST", ["issues", number, "comments"]) => self.create_comment(repo_path, number),
+            ("GET", ["issues", "comments", id]) => self.get_comment(repo_path, id),
+            ("PATCH", ["issues", "comments", id]) => self.patch_comment(repo_path, id),
+            ("DELETE", ["issues", "comments", id]) => self.delete_comment(repo_path, id),
+            (_, ["actions", rest @ ..]) => self.actions_route(method, repo_path, rest),
             _ => Err(not_found()),
         }
     }
 
-    fn actions_route(&self, method: &str, at: &RepoPath<'_>, rest: &[&str]) -> RestResult {
+    fn actions_route(&self, method: &str, repo_path: &RepoPath<'_>, rest: &[&str]) -> RestResult {
         match (method, rest) {
-            ("GET", ["workflows"]) => self.list_workflows(at),
-            ("GET", ["workflows", file]) => self.get_workflow(at, file),
-            ("POST", ["workflows", file, "dispatches"]) => self.dispatch(at, file),
-            ("GET", ["workflows", file, "runs"]) => self.list_runs(at, Some(file)),
-            ("GET", ["runs"]) => self.list_runs(at, None),
-            ("GET", ["runs", id]) => self.get_run(at, id),
-            ("GET", ["runs", id, "jobs"]) => self.list_jobs(at, id),
-            ("POST", ["runs", id, "cancel" | "force-cancel"]) => self.cancel_run(at, id),
-            ("GET", ["runs", id, "logs"]) => self.run_logs(at, id),
-            ("GET", ["jobs", id]) => self.get_job(at, id),
-            ("GET", ["jobs", id, "logs"]) => self.job_logs(at, id),
-            ("GET", ["secrets"]) => self.list_secrets(at),
+            ("GET", ["workflows"]) => self.list_workflows(repo_path),
+            ("GET", ["workflows", file]) => self.get_workflow(repo_path, file),
+            ("POST", ["workflows", file, "dispatches"]) => self.dispatch(repo_path, file),
+            ("GET", ["workflows", file, "runs"]) => self.list_runs(repo_path, Some(file)),
+            ("GET", ["runs"]) => self.list_runs(repo_path, None),
+            ("GET", ["runs", id]) => self.get_run(repo_path, id),
+            ("GET", ["runs", id, "jobs"]) => self.list_jobs(repo_path, id),
+            ("POST", ["runs", id, "cancel" | "force-cancel"]) => self.cancel_run(repo_path, id),
+            ("GET", ["runs", id, "logs"]) => self.run_logs(repo_path, id),
+            ("GET", ["jobs", id]) => self.get_job(repo_path, id),
+            ("GET", ["jobs", id, "logs"]) => self.job_logs(repo_path, id),
+            ("GET", ["secrets"]) => self.list_secrets(repo_path),
             _ => Err(not_found()),
         }
     }
 
-    /// The caller's token; an App's JWT opens App routes only.
-    pub fn require_token(&self) -> Result<&IssuedToken, RestError> {
+    /// Returns the caller's token. An App's JWT is only valid for App routes.
+    pub(super) fn require_token(&self) -> Result<&IssuedToken, RestError> {
         match &self.caller {
             Caller::Token(token) => Ok(token),
             Caller::App => Err(rest_error(401, "Bad credentials")),
         }
     }
 
-    /// Existence before permission, as the host does it: what a caller cannot see is 404.
-    pub fn require_permission(
+    /// Checks the caller's permission. As on GitHub, a repository that the caller cannot see is a 404.
+    pub(super) fn require_permission(
         &self,
-        at: &RepoPath<'_>,
+        repo_path: &RepoPath<'_>,
         permission: &str,
         level: &str,
     ) -> Result<(), RestError> {
@@ -271,8 +273,8 @@ impl ApiCall<'_> {
         let known = self
             .host
             .model
-            .read(|model| model.find_repo(at.owner, at.name).is_some());
-        if !known || !token.can_access_repo(at.owner, at.name) {
+            .read(|model| model.find_repo(repo_path.owner, repo_path.name).is_some());
+        if !known || !token.can_access_repo(repo_path.owner, repo_path.name) {
             return Err(not_found());
         }
         if token.has_permission(permission, level) {
@@ -282,32 +284,32 @@ impl ApiCall<'_> {
         }
     }
 
-    /// Reads the repository's row.
-    pub fn read_repo<R>(
+    /// Reads the repository's record.
+    pub(super) fn read_repo<R>(
         &self,
-        at: &RepoPath<'_>,
-        look: impl FnOnce(&RepoRecord) -> R,
+        repo_path: &RepoPath<'_>,
+        read: impl FnOnce(&RepoRecord) -> R,
     ) -> Result<R, RestError> {
         let found = |model: &Model| {
             model
-                .find_repo(at.owner, at.name)
-                .map(|row| look(&model.repos[row]))
+                .find_repo(repo_path.owner, repo_path.name)
+                .map(|row| read(&model.repos[row]))
         };
         self.host.model.read(found).ok_or_else(not_found)
     }
 
-    pub fn query_param(&self, name: &str) -> Option<String> {
+    pub(super) fn query_param(&self, name: &str) -> Option<String> {
         self.request
             .query_param(name)
             .filter(|value| !value.is_empty())
     }
 
-    pub fn body_str(&self, field: &str) -> Option<&str> {
+    pub(super) fn body_str(&self, field: &str) -> Option<&str> {
         self.body[field].as_str()
     }
 
-    /// Cuts the asked page out of a list and links its neighbours.
-    pub fn paginate(
+    /// Returns the requested page of a list, with a `Link` header.
+    pub(super) fn paginate(
         &self,
         items: Vec<Value>,
         wrap: impl FnOnce(usize, Vec<Value>) -> Value,
@@ -317,7 +319,7 @@ impl ApiCall<'_> {
         let page = number("page").unwrap_or(1).max(1);
         let total = items.len();
         let last = total.div_ceil(size).max(1);
-        let cut: Vec<Value> = items
+        let page_items: Vec<Value> = items
             .into_iter()
             .skip((page - 1) * size)
             .take(size)
@@ -331,7 +333,7 @@ impl ApiCall<'_> {
             links.push(self.link(page + 1, "next"));
             links.push(self.link(last, "last"));
         }
-        let reply = HttpResponse::json(200, &wrap(total, cut));
+        let reply = HttpResponse::json(200, &wrap(total, page_items));
         Ok(if links.is_empty() {
             reply
         } else {
@@ -351,7 +353,7 @@ impl ApiCall<'_> {
     }
 }
 
-/// A repository by its address.
+/// Owner and name of a repository.
 pub(crate) struct RepoPath<'a> {
     pub owner: &'a str,
     pub name: &'a str,

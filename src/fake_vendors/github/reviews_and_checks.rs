@@ -1,5 +1,5 @@
-//! What reviewers do on the repository host, as in-process verbs: reviews, remarks at lines, check
-//! runs, and looking at every push.
+//! In-process methods for what reviewers and Apps do on GitHub: reviews, review comments, checks; and
+//! watching of pushes.
 
 use std::sync::Arc;
 
@@ -12,23 +12,28 @@ use super::rest::RepoPath;
 use crate::clock;
 use crate::persistence::lock;
 
-/// Told of a branch that was pushed, and its new commit, before the push is answered.
+/// Callback for pushes: gets the branch and its new commit before the push is answered.
 pub(super) type PushWatcher = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
-/// What an App says about a commit, to be reported by a test.
+/// Check run or commit status that a test reports on a commit.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckReport<'a> {
+    /// Check name.
     pub name: &'a str,
+    /// Slug of the App.
     pub app: &'a str,
+    /// Kind of check.
     pub kind: CheckKind,
-    /// `None` while it runs; of a commit status its state.
+    /// Conclusion of a check run (`None` while it runs), or state of a commit status.
     pub conclusion: Option<&'a str>,
+    /// Summary, or description of a commit status.
     pub summary: &'a str,
+    /// Details of a check run.
     pub text: &'a str,
 }
 
 impl FakeRepo {
-    /// Reviews a pull request as a person: `APPROVED`, `CHANGES_REQUESTED` or `COMMENTED`.
+    /// Adds a review as a person: `APPROVED`, `CHANGES_REQUESTED` or `COMMENTED`. Returns the review's ID.
     pub fn add_review(&self, number: u64, login: &str, state: &str, body: &str) -> u64 {
         let id = self
             .host
@@ -37,12 +42,12 @@ impl FakeRepo {
         id
     }
 
-    /// Reports a check on a commit (a SHA or a branch), in place of the app's last one of that name.
+    /// Reports a check on a commit (a SHA or a branch). Replaces the App's check of the same name and kind.
     pub fn report_check(&self, commit: &str, report: CheckReport<'_>) -> anyhow::Result<()> {
         let sha = self
             .git()
             .resolve_commit(commit)
-            .ok_or_else(|| anyhow!("no commit {commit}"))?;
+            .ok_or_else(|| anyhow!("No commit {commit}"))?;
         self.update_model(|model| {
             let id = model.next_id();
             let repo = model.ensure_repo(&self.owner, &self.name);
@@ -73,11 +78,11 @@ impl FakeRepo {
         Ok(())
     }
 
-    /// Takes a review's verdict away, as a maintainer may.
+    /// Dismisses a review.
     pub fn dismiss_review(&self, review: u64) {
         let dismissed = self.update_model(|model| {
             let reviews = &mut model.ensure_repo(&self.owner, &self.name).reviews;
-            let review = reviews.iter_mut().find(|one| one.id == review)?;
+            let review = reviews.iter_mut().find(|record| record.id == review)?;
             review.state = "DISMISSED".into();
             Some(review.clone())
         });
@@ -87,7 +92,7 @@ impl FakeRepo {
         }
     }
 
-    /// Remarks something at a line of a pull request, and answers the conversation's id.
+    /// Adds a review comment to a line of a pull request. Returns the thread's ID.
     pub fn add_review_comment(
         &self,
         number: u64,
@@ -117,39 +122,41 @@ impl FakeRepo {
         thread.id
     }
 
-    /// Settles a conversation, as people do.
+    /// Resolves a review thread.
     pub fn resolve_thread(&self, thread: u64) {
-        let settled = self.update_model(|model| {
+        let resolved = self.update_model(|model| {
             let repo = model.ensure_repo(&self.owner, &self.name);
-            let thread = repo.threads.iter_mut().find(|one| one.id == thread)?;
+            let thread = repo.threads.iter_mut().find(|record| record.id == thread)?;
             thread.resolved = true;
-            let settled = thread.clone();
-            repo.mark_pull_updated(settled.number);
-            Some(settled)
+            let resolved = thread.clone();
+            repo.mark_pull_updated(resolved.number);
+            Some(resolved)
         });
-        if let Some(thread) = settled {
+        if let Some(thread) = resolved {
             self.host
                 .send_review_thread_webhook(&self.path(), &thread, "resolved");
         }
     }
 
-    /// Tells of every branch that clients push from now on, and its commit, before their push is
-    /// answered. Lasts as long as the host.
+    /// Adds a callback that is called with branch and commit of every pushed branch, before the push is
+    /// answered. It lasts as long as the host.
     pub fn on_push(&self, watch: impl Fn(&str, &str) + Send + Sync + 'static) {
         lock(&self.host.push_watchers).push((self.full_name(), Arc::new(watch)));
     }
 }
 
 impl GitHubInner {
-    /// The commits of all branches, when anybody watches them.
-    pub fn watched_branch_heads(&self, at: &RepoPath<'_>) -> Vec<(String, String)> {
-        if self.watchers_of(at).is_empty() {
+    /// Returns the head commits of all branches. Empty if the repository has no watchers.
+    pub(crate) fn watched_branch_heads(&self, repo_path: &RepoPath<'_>) -> Vec<(String, String)> {
+        if self.watchers_of(repo_path).is_empty() {
             return Vec::new();
         }
         let format = "--format=%(refname:lstrip=2) %(objectname)";
-        let heads =
-            self.git(at.owner, at.name)
-                .output_text(&["for-each-ref", format, "refs/heads"]);
+        let heads = self.git(repo_path.owner, repo_path.name).output_text(&[
+            "for-each-ref",
+            format,
+            "refs/heads",
+        ]);
         let heads = heads.unwrap_or_default();
         let pairs = heads.lines().filter_map(|line| line.split_once(' '));
         pairs
@@ -157,25 +164,29 @@ impl GitHubInner {
             .collect()
     }
 
-    /// Tells watchers of branches that are not as they were.
-    pub fn notify_push_watchers(&self, at: &RepoPath<'_>, before: &[(String, String)]) {
+    /// Calls the watchers of all branches that changed.
+    pub(crate) fn notify_push_watchers(
+        &self,
+        repo_path: &RepoPath<'_>,
+        before: &[(String, String)],
+    ) {
         for head in self
-            .watched_branch_heads(at)
+            .watched_branch_heads(repo_path)
             .iter()
             .filter(|head| !before.contains(head))
         {
-            for watch in self.watchers_of(at) {
+            for watch in self.watchers_of(repo_path) {
                 watch(&head.0, &head.1);
             }
         }
     }
 
-    fn watchers_of(&self, at: &RepoPath<'_>) -> Vec<PushWatcher> {
-        let full_name = format!("{}/{}", at.owner, at.name);
+    fn watchers_of(&self, repo_path: &RepoPath<'_>) -> Vec<PushWatcher> {
+        let full_name = format!("{}/{}", repo_path.owner, repo_path.name);
         let watchers = lock(&self.push_watchers);
-        let own = watchers
+        let matching = watchers
             .iter()
             .filter(|(repo, _)| repo.eq_ignore_ascii_case(&full_name));
-        own.map(|(_, watch)| watch.clone()).collect()
+        matching.map(|(_, watch)| watch.clone()).collect()
     }
 }

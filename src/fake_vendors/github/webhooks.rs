@@ -1,5 +1,4 @@
-//! Webhooks: what happens on pull requests is told to an address, signed, as the host tells it: with
-//! no promise of order, and as often as the dial says.
+//! Webhooks of pull request events, signed as by GitHub. Faults can drop, repeat and reorder them.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -9,28 +8,31 @@ use serde_json::{Value, json};
 
 use super::GitHubInner;
 use super::api_json::user_json;
-use super::model::{
-    CommentRecord, PullRecord, RepoRecord as Row, ReviewRecord, ReviewThreadRecord,
-};
+use super::model::{CommentRecord, PullRecord, RepoRecord, ReviewRecord, ReviewThreadRecord};
 use super::rest::RepoPath;
 use crate::clock;
 use crate::persistence::lock;
 use crate::webhook_sender::{WebhookFaults, hmac_sha256_hex, http_post, send_with_retry};
 
-/// For how long deliveries are held back to be shuffled.
-const SHUFFLE: Duration = Duration::from_millis(30);
+/// Duration for which deliveries are collected before they are shuffled.
+const SHUFFLE_WINDOW: Duration = Duration::from_millis(30);
 
-/// A delivery as it was sent, and the status it was answered with; none when nobody answered.
+/// Delivered webhook, including the response.
 #[derive(Clone, Debug)]
 pub struct DeliveredWebhook {
+    /// Delivery ID.
     pub id: String,
+    /// Event name.
     pub event: String,
+    /// JSON body.
     pub payload: Value,
+    /// Status of the response; `None` if there was none.
     pub status: Option<u16>,
+    /// Body of the response.
     pub response_body: String,
 }
 
-/// Where a repository's events go.
+/// Webhook of a repository.
 #[derive(Clone)]
 struct Hook {
     repo: String,
@@ -45,7 +47,7 @@ struct Delivery {
     payload: Value,
 }
 
-/// All hooks of the host, and the thread that sends.
+/// Webhooks of all repositories, and the queue of the sending thread.
 pub(crate) struct Webhooks {
     hooks: Mutex<Vec<Hook>>,
     queue: Mutex<Sender<Delivery>>,
@@ -54,18 +56,18 @@ pub(crate) struct Webhooks {
 
 #[derive(Default)]
 struct State {
-    dial: WebhookFaults,
+    faults: WebhookFaults,
     delivered: Vec<DeliveredWebhook>,
-    under_way: usize,
+    pending: usize,
 }
 
 impl Webhooks {
-    pub fn start() -> Self {
-        let (queue, due) = channel();
+    pub(crate) fn start() -> Self {
+        let (queue, receiver) = channel();
         let state = Arc::new(Mutex::new(State::default()));
         let shared = state.clone();
-        // It ends with the host, whose queue it reads.
-        std::thread::spawn(move || send_all(&due, &shared));
+        // The thread ends when the host drops its end of the queue.
+        std::thread::spawn(move || send_all(&receiver, &shared));
         Self {
             hooks: Mutex::default(),
             queue: Mutex::new(queue),
@@ -73,44 +75,44 @@ impl Webhooks {
         }
     }
 
-    pub fn add(&self, repo: &str, url: &str, secret: &str) {
+    pub(crate) fn add(&self, repo: &str, url: &str, secret: &str) {
         let hook = Hook {
             repo: repo.to_owned(),
             url: url.to_owned(),
             secret: secret.to_owned(),
         };
         let mut hooks = lock(&self.hooks);
-        hooks.retain(|known| known.repo != hook.repo);
+        hooks.retain(|existing| existing.repo != hook.repo);
         hooks.push(hook);
     }
 
-    pub fn set_faults(&self, dial: WebhookFaults) {
-        lock(&self.state).dial = dial;
+    pub(crate) fn set_faults(&self, faults: WebhookFaults) {
+        lock(&self.state).faults = faults;
     }
 
-    pub fn deliveries(&self) -> Vec<DeliveredWebhook> {
+    pub(crate) fn deliveries(&self) -> Vec<DeliveredWebhook> {
         lock(&self.state).delivered.clone()
     }
 
-    pub fn is_idle(&self) -> bool {
-        lock(&self.state).under_way == 0
+    pub(crate) fn is_idle(&self) -> bool {
+        lock(&self.state).pending == 0
     }
 
-    fn of(&self, at: &RepoPath<'_>) -> Option<Hook> {
-        let full_name = format!("{}/{}", at.owner, at.name);
+    fn hook_for(&self, repo_path: &RepoPath<'_>) -> Option<Hook> {
+        let full_name = format!("{}/{}", repo_path.owner, repo_path.name);
         let hooks = lock(&self.hooks);
-        let own = hooks
+        let hook = hooks
             .iter()
             .find(|hook| hook.repo.eq_ignore_ascii_case(&full_name));
-        own.cloned()
+        hook.cloned()
     }
 
     fn push(&self, hook: Hook, event: &'static str, payload: Value) {
         let mut state = lock(&self.state);
-        if fastrand::f64() < state.dial.loss_rate {
+        if fastrand::f64() < state.faults.loss_rate {
             return;
         }
-        let times = 1 + usize::from(fastrand::f64() < state.dial.duplicate_rate);
+        let times = 1 + usize::from(fastrand::f64() < state.faults.duplicate_rate);
         let id = clock::uuid();
         for _ in 0..times {
             let delivery = Delivery {
@@ -121,38 +123,36 @@ impl Webhooks {
             };
             // The thread lives as long as the host.
             if lock(&self.queue).send(delivery).is_ok() {
-                state.under_way += 1;
+                state.pending += 1;
             }
         }
     }
 }
 
-fn send_all(due: &Receiver<Delivery>, state: &Mutex<State>) {
-    while let Ok(first) = due.recv() {
+fn send_all(receiver: &Receiver<Delivery>, state: &Mutex<State>) {
+    while let Ok(first) = receiver.recv() {
         let mut batch = vec![first];
-        if lock(state).dial.reorder {
-            std::thread::sleep(SHUFFLE);
-            batch.extend(due.try_iter());
+        if lock(state).faults.reorder {
+            std::thread::sleep(SHUFFLE_WINDOW);
+            batch.extend(receiver.try_iter());
             fastrand::shuffle(&mut batch);
         }
-        let is_insistent = lock(state).dial.retry_until_accepted;
+        let retry_until_accepted = lock(state).faults.retry_until_accepted;
         for delivery in batch {
-            send_with_retry(is_insistent, || {
-                let answered = send(&delivery);
-                let (status, answer) = answered
-                    .map_or((None, String::new()), |(status, answer)| {
-                        (Some(status), answer)
-                    });
+            send_with_retry(retry_until_accepted, || {
+                let response = send(&delivery);
+                let (status, body) =
+                    response.map_or((None, String::new()), |(status, body)| (Some(status), body));
                 lock(state).delivered.push(DeliveredWebhook {
                     id: delivery.id.clone(),
                     event: delivery.event.to_owned(),
                     payload: delivery.payload.clone(),
                     status,
-                    response_body: answer,
+                    response_body: body,
                 });
                 status
             });
-            lock(state).under_way -= 1;
+            lock(state).pending -= 1;
         }
     }
 }
@@ -171,78 +171,108 @@ fn send(delivery: &Delivery) -> Option<(u16, String)> {
 }
 
 impl GitHubInner {
-    /// Tells the repository's hook of an event; `payload` gets what every payload carries.
-    fn tell(
+    /// Queues an event if the repository has a webhook. `payload` returns the event's own members; the
+    /// common ones are added.
+    fn queue_webhook(
         &self,
-        at: &RepoPath<'_>,
+        repo_path: &RepoPath<'_>,
         sender: &str,
         event: &'static str,
-        payload: impl FnOnce(&Row) -> Option<Value>,
+        payload: impl FnOnce(&RepoRecord) -> Option<Value>,
     ) {
-        let Some(hook) = self.webhooks.of(at) else {
+        let Some(hook) = self.webhooks.hook_for(repo_path) else {
             return;
         };
-        let made = self.model.read(|model| {
-            let row = &model.repos[model.find_repo(at.owner, at.name)?];
-            let mut made = payload(row)?;
-            made["repository"] = self.repo_json(row);
-            made["sender"] = user_json(sender);
-            made["installation"] = json!({"id": model.installation_id(at.owner)});
-            Some(made)
+        let payload_json = self.model.read(|model| {
+            let row = &model.repos[model.find_repo(repo_path.owner, repo_path.name)?];
+            let mut payload_json = payload(row)?;
+            payload_json["repository"] = self.repo_json(row);
+            payload_json["sender"] = user_json(sender);
+            payload_json["installation"] = json!({"id": model.installation_id(repo_path.owner)});
+            Some(payload_json)
         });
-        if let Some(payload) = made {
+        if let Some(payload) = payload_json {
             self.webhooks.push(hook, event, payload);
         }
     }
 
-    pub fn send_comment_webhook(&self, at: &RepoPath<'_>, comment: &CommentRecord, action: &str) {
-        self.tell(at, &comment.author, "issue_comment", |row| {
+    pub(crate) fn send_comment_webhook(
+        &self,
+        repo_path: &RepoPath<'_>,
+        comment: &CommentRecord,
+        action: &str,
+    ) {
+        self.queue_webhook(repo_path, &comment.author, "issue_comment", |row| {
             let pull = row.pull(comment.number)?;
-            let shape = self.pull_json(row, pull, false);
-            let kept = ["number", "title", "user", "state", "body", "html_url", "draft", "created_at"];
-            let mut issue = json!({"pull_request": {"url": shape["url"], "html_url": shape["html_url"]}});
-            for field in kept {
-                issue[field] = shape[field].clone();
+            let value = self.pull_json(row, pull, false);
+            let issue_fields = ["number", "title", "user", "state", "body", "html_url", "draft", "created_at"];
+            let mut issue = json!({"pull_request": {"url": value["url"], "html_url": value["html_url"]}});
+            for field in issue_fields {
+                issue[field] = value[field].clone();
             }
             Some(json!({"action": action, "issue": issue, "comment": self.comment_json(row, comment)}))
         });
     }
 
-    pub fn send_review_webhook(&self, at: &RepoPath<'_>, review: &ReviewRecord, action: &str) {
-        self.tell(at, &review.author, "pull_request_review", |row| {
-            let pull = self.pull_json(row, row.pull(review.number)?, false);
-            let mut shape = self.review_json(row, review);
-            shape["state"] = json!(review.state.to_lowercase());
-            Some(json!({"action": action, "review": shape, "pull_request": pull}))
-        });
-    }
-
-    pub fn send_review_comment_webhook(&self, at: &RepoPath<'_>, thread: &ReviewThreadRecord) {
-        self.tell(at, &thread.author, "pull_request_review_comment", |row| {
-            let pull = self.pull_json(row, row.pull(thread.number)?, false);
-            let comment = self.review_comment_json(row, thread);
-            Some(json!({"action": "created", "comment": comment, "pull_request": pull}))
-        });
-    }
-
-    pub fn send_review_thread_webhook(
+    pub(crate) fn send_review_webhook(
         &self,
-        at: &RepoPath<'_>,
+        repo_path: &RepoPath<'_>,
+        review: &ReviewRecord,
+        action: &str,
+    ) {
+        self.queue_webhook(repo_path, &review.author, "pull_request_review", |row| {
+            let pull = self.pull_json(row, row.pull(review.number)?, false);
+            let mut value = self.review_json(row, review);
+            value["state"] = json!(review.state.to_lowercase());
+            Some(json!({"action": action, "review": value, "pull_request": pull}))
+        });
+    }
+
+    pub(crate) fn send_review_comment_webhook(
+        &self,
+        repo_path: &RepoPath<'_>,
+        thread: &ReviewThreadRecord,
+    ) {
+        self.queue_webhook(
+            repo_path,
+            &thread.author,
+            "pull_request_review_comment",
+            |row| {
+                let pull = self.pull_json(row, row.pull(thread.number)?, false);
+                let comment = self.review_comment_json(row, thread);
+                Some(json!({"action": "created", "comment": comment, "pull_request": pull}))
+            },
+        );
+    }
+
+    pub(crate) fn send_review_thread_webhook(
+        &self,
+        repo_path: &RepoPath<'_>,
         thread: &ReviewThreadRecord,
         action: &str,
     ) {
-        self.tell(at, "maintainer", "pull_request_review_thread", |row| {
-            let pull = self.pull_json(row, row.pull(thread.number)?, false);
-            let comments = [self.review_comment_json(row, thread)];
-            let shape = json!({"node_id": format!("PRRT_{}", thread.id), "comments": comments});
-            Some(json!({"action": action, "thread": shape, "pull_request": pull}))
-        });
+        self.queue_webhook(
+            repo_path,
+            "maintainer",
+            "pull_request_review_thread",
+            |row| {
+                let pull = self.pull_json(row, row.pull(thread.number)?, false);
+                let comments = [self.review_comment_json(row, thread)];
+                let value = json!({"node_id": format!("PRRT_{}", thread.id), "comments": comments});
+                Some(json!({"action": action, "thread": value, "pull_request": pull}))
+            },
+        );
     }
 
-    pub fn send_pull_webhook(&self, at: &RepoPath<'_>, pull: &PullRecord, action: &str) {
-        self.tell(at, "maintainer", "pull_request", |row| {
-            let shape = self.pull_json(row, pull, true);
-            Some(json!({"action": action, "number": pull.number, "pull_request": shape}))
+    pub(crate) fn send_pull_webhook(
+        &self,
+        repo_path: &RepoPath<'_>,
+        pull: &PullRecord,
+        action: &str,
+    ) {
+        self.queue_webhook(repo_path, "maintainer", "pull_request", |row| {
+            let value = self.pull_json(row, pull, true);
+            Some(json!({"action": action, "number": pull.number, "pull_request": value}))
         });
     }
 }

@@ -1,31 +1,31 @@
-//! Execution of a plan over a vendor's graph.
+//! Execution of a query plan with a vendor's resolver.
 
 use data_encoding::BASE64URL_NOPAD;
 use serde_json::{Map, Value, json};
 
 use super::plan::{QueryPlan, SelectedField};
 
-/// The largest page a connection gives.
+/// Maximum page size of a connection.
 const PAGE_MAX: i64 = 250;
 
-/// What a field holds.
+/// Value of a field.
 pub(crate) enum Resolved<N> {
     Leaf(Value),
     Node(N),
     Nodes(Vec<N>),
-    /// Everything in the connection; paging is done here.
+    /// All nodes of the connection, before paging.
     Connection(Vec<N>),
     Null,
 }
 
-/// An error of one field; the whole answer's data becomes null, as the vendors do it.
+/// Error of one field. The `data` of the whole response becomes null, as at the vendors.
 #[derive(Debug)]
 pub(crate) struct FieldError {
     pub message: String,
     pub extensions: Value,
 }
 
-/// A vendor's model, seen as fields.
+/// Vendor's model, resolved field by field.
 pub(crate) trait Resolver {
     type Node: Clone;
     fn root(&self) -> Self::Node;
@@ -36,27 +36,27 @@ pub(crate) trait Resolver {
         name: &str,
         args: &Map<String, Value>,
     ) -> Result<Resolved<Self::Node>, FieldError>;
-    /// Where a node stands in a connection: time by the asked field, then age of the row.
+    /// Returns a node's position in a connection: the time in the field `by`, then the row.
     fn sort_key(&self, node: &Self::Node, by: &str) -> (i64, i64);
-    /// How the vendor words a page size beyond its maximum.
+    /// Returns the vendor's error for a page size beyond the maximum.
     fn page_size_error(&self, max: i64) -> FieldError;
 }
 
-/// Answer or the one error that spoilt it, with the response key where it happened.
+/// Response data, or the first error with the response key of its root field.
 pub(crate) type ExecutionResult = Result<Map<String, Value>, (String, FieldError)>;
 
 pub(crate) fn execute<G: Resolver>(graph: &mut G, plan: &QueryPlan) -> ExecutionResult {
     let root = graph.root();
     let mut data = Map::new();
     for field in &plan.fields {
-        let value =
-            answer(graph, &root, field).map_err(|failure| (field.response_key.clone(), failure))?;
+        let value = resolve(graph, &root, field)
+            .map_err(|failure| (field.response_key.clone(), failure))?;
         data.insert(field.response_key.clone(), value);
     }
     Ok(data)
 }
 
-fn object<G: Resolver>(
+fn resolve_object<G: Resolver>(
     graph: &mut G,
     node: &G::Node,
     fields: &[SelectedField],
@@ -71,12 +71,12 @@ fn object<G: Resolver>(
         {
             continue;
         }
-        out.insert(field.response_key.clone(), answer(graph, node, field)?);
+        out.insert(field.response_key.clone(), resolve(graph, node, field)?);
     }
     Ok(Value::Object(out))
 }
 
-fn answer<G: Resolver>(
+fn resolve<G: Resolver>(
     graph: &mut G,
     node: &G::Node,
     field: &SelectedField,
@@ -87,17 +87,17 @@ fn answer<G: Resolver>(
     match graph.resolve_field(node, &field.name, &field.args)? {
         Resolved::Leaf(value) => Ok(value),
         Resolved::Null => Ok(Value::Null),
-        Resolved::Node(child) => object(graph, &child, &field.fields),
+        Resolved::Node(child) => resolve_object(graph, &child, &field.fields),
         Resolved::Nodes(children) => children
             .iter()
-            .map(|child| object(graph, child, &field.fields))
+            .map(|child| resolve_object(graph, child, &field.fields))
             .collect::<Result<_, _>>()
             .map(Value::Array),
-        Resolved::Connection(all) => connection(graph, all, field),
+        Resolved::Connection(all) => resolve_connection(graph, all, field),
     }
 }
 
-fn connection<G: Resolver>(
+fn resolve_connection<G: Resolver>(
     graph: &mut G,
     mut all: Vec<G::Node>,
     field: &SelectedField,
@@ -109,21 +109,21 @@ fn connection<G: Resolver>(
         .unwrap_or("createdAt")
         .to_owned();
     all.sort_by_key(|node| std::cmp::Reverse(graph.sort_key(node, &by)));
-    let page = Page::cut(graph, &all, field, &by)?;
+    let page = Page::slice(graph, &all, field, &by)?;
     let mut out = Map::new();
     for part in &field.fields {
         let value = match part.name.as_str() {
             "nodes" => page
                 .nodes
                 .iter()
-                .map(|node| object(graph, node, &part.fields))
+                .map(|node| resolve_object(graph, node, &part.fields))
                 .collect::<Result<_, _>>()?,
             "edges" => page
                 .nodes
                 .iter()
-                .map(|node| edge(graph, node, part, &by))
+                .map(|node| resolve_edge(graph, node, part, &by))
                 .collect::<Result<_, _>>()?,
-            "pageInfo" => page.info(graph, part, &by),
+            "pageInfo" => page.page_info(graph, part, &by),
             _ => json!(field.return_type),
         };
         out.insert(part.response_key.clone(), value);
@@ -131,7 +131,7 @@ fn connection<G: Resolver>(
     Ok(Value::Object(out))
 }
 
-fn edge<G: Resolver>(
+fn resolve_edge<G: Resolver>(
     graph: &mut G,
     node: &G::Node,
     edge: &SelectedField,
@@ -140,7 +140,7 @@ fn edge<G: Resolver>(
     let mut out = Map::new();
     for part in &edge.fields {
         let value = match part.name.as_str() {
-            "node" => object(graph, node, &part.fields)?,
+            "node" => resolve_object(graph, node, &part.fields)?,
             "cursor" => json!(cursor(graph, node, by)),
             _ => json!(edge.return_type),
         };
@@ -156,7 +156,7 @@ struct Page<'a, N> {
 }
 
 impl<'a, N: Clone> Page<'a, N> {
-    fn cut<G: Resolver<Node = N>>(
+    fn slice<G: Resolver<Node = N>>(
         graph: &G,
         all: &'a [N],
         field: &SelectedField,
@@ -168,16 +168,16 @@ impl<'a, N: Clone> Page<'a, N> {
         if first.max(last).is_some_and(|size| size > PAGE_MAX) {
             return Err(graph.page_size_error(PAGE_MAX));
         }
-        let place = |name: &str| {
+        let cursor_position = |name: &str| {
             let text = field.args.get(name).and_then(Value::as_str)?;
-            position(text)
+            parse_cursor(text)
         };
-        // A cursor is a place in the order, not a row: rows that leave the filter between two
-        // pages neither repeat nor hide their neighbours.
-        let start = place("after").map_or(0, |at| {
+        // A cursor is a position in the order, not a row. Rows that leave the filter between two pages
+        // therefore do not repeat or hide other rows.
+        let start = cursor_position("after").map_or(0, |at| {
             all.partition_point(|node| graph.sort_key(node, by) >= at)
         });
-        let end = place("before").map_or(all.len(), |at| {
+        let end = cursor_position("before").map_or(all.len(), |at| {
             all.partition_point(|node| graph.sort_key(node, by) > at)
         });
         let window = &all[start.min(end)..end];
@@ -186,15 +186,19 @@ impl<'a, N: Clone> Page<'a, N> {
             (size, _) => &window[..clamp(size.unwrap_or(50), window.len())],
         };
         let backwards = first.is_none() && last.is_some();
-        let cut = nodes.len() < window.len();
+        let is_truncated = nodes.len() < window.len();
         Ok(Self {
             nodes,
-            has_next: if backwards { end < all.len() } else { cut },
-            has_previous: if backwards { cut } else { start > 0 },
+            has_next: if backwards {
+                end < all.len()
+            } else {
+                is_truncated
+            },
+            has_previous: if backwards { is_truncated } else { start > 0 },
         })
     }
 
-    fn info<G: Resolver<Node = N>>(&self, graph: &G, part: &SelectedField, by: &str) -> Value {
+    fn page_info<G: Resolver<Node = N>>(&self, graph: &G, part: &SelectedField, by: &str) -> Value {
         let mut out = Map::new();
         for field in &part.fields {
             let value = match field.name.as_str() {
@@ -219,7 +223,7 @@ fn cursor<G: Resolver>(graph: &G, node: &G::Node, by: &str) -> String {
     BASE64URL_NOPAD.encode(format!("{time}:{row}").as_bytes())
 }
 
-fn position(cursor: &str) -> Option<(i64, i64)> {
+fn parse_cursor(cursor: &str) -> Option<(i64, i64)> {
     let text = String::from_utf8(BASE64URL_NOPAD.decode(cursor.as_bytes()).ok()?).ok()?;
     let (time, row) = text.split_once(':')?;
     Some((time.parse().ok()?, row.parse().ok()?))

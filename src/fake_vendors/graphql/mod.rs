@@ -1,8 +1,8 @@
-//! GraphQL as a vendor's server reads it: schema, validation, plan, execution.
+//! GraphQL server shared by the fake vendors: schema, validation, query plan, execution.
 //!
-//! Knows no vendor. A vendor brings its schema text and a `Graph` that answers single fields;
-//! everything between the query text and those fields happens here. Queries are checked against
-//! the schema *before* anything runs, so a client's misspelling fails as it would in the wild.
+//! Knows no vendor. A vendor provides its schema and a `Resolver` for single fields. Queries are
+//! validated against the schema before anything is executed, so a misspelled field fails as it
+//! would at the real vendor.
 
 mod execution;
 mod plan;

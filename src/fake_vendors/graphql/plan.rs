@@ -1,7 +1,7 @@
-//! From query text and variables to a checked tree of fields.
+//! Parsing and validation of a query into a tree of selected fields.
 //!
-//! In a `Plan` fragments are flattened, variables substituted, arguments coerced and defaults
-//! filled in; nothing later has to look at the query again.
+//! In a `QueryPlan` fragments are flattened, variables are substituted, arguments are coerced and
+//! defaults are filled in.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -27,22 +27,22 @@ pub(crate) struct QueryPlan {
     pub fields: Vec<SelectedField>,
 }
 
-/// One field to answer.
+/// Selected field.
 #[derive(Clone, Debug)]
 pub(crate) struct SelectedField {
     pub response_key: String,
     pub name: String,
     pub args: Map<String, Value>,
-    /// Named type the field returns.
+    /// Named type of the field's value.
     pub return_type: String,
-    /// Set inside a fragment on a concrete type of an interface.
+    /// Concrete type of the enclosing fragment, if the field applies only to that type.
     pub type_condition: Option<String>,
     pub fields: Vec<SelectedField>,
 }
 
 impl QueryPlan {
-    /// Reads and checks; the error is what the server says with status 400.
-    pub fn parse(
+    /// Parses and validates a query. The error is the message of the server's 400 response.
+    pub(crate) fn parse(
         schema: &Schema,
         query: &str,
         variables: &Map<String, Value>,
@@ -57,7 +57,7 @@ impl QueryPlan {
                 return Err("Subscriptions are not supported over HTTP.".into());
             }
         };
-        let reader = Reader {
+        let planner = Planner {
             schema,
             document: &document,
             variables: coerce_variables(schema, operation, variables)?,
@@ -69,9 +69,9 @@ impl QueryPlan {
             used: RefCell::default(),
         };
         let mut fields = Vec::new();
-        reader.collect(root, &operation.selection_set.node, None, &mut fields)?;
-        let used = reader.used.borrow();
-        match reader.declared.iter().find(|name| !used.contains(*name)) {
+        planner.collect(root, &operation.selection_set.node, None, &mut fields)?;
+        let used = planner.used.borrow();
+        match planner.declared.iter().find(|name| !used.contains(*name)) {
             Some(unused) => Err(format!("Variable \"${unused}\" is never used.")),
             None => Ok(Self {
                 operation: kind,
@@ -80,9 +80,9 @@ impl QueryPlan {
         }
     }
 
-    /// Points by the vendor's published rule: a property 0.1, an object 1, a connection
-    /// multiplies what is inside by its page size.
-    pub fn complexity(&self, schema: &Schema) -> u64 {
+    /// Computes the complexity by Linear's published rule: a property costs 0.1 points, an object 1
+    /// point, and a connection multiplies the cost of its nodes by the page size.
+    pub(crate) fn complexity(&self, schema: &Schema) -> u64 {
         let points: f64 = self.fields.iter().map(|field| points(schema, field)).sum();
         (points - 1e-6).ceil().max(0.0) as u64
     }
@@ -129,7 +129,7 @@ fn operation<'a>(
 fn coerce_variables(
     schema: &Schema,
     operation: &OperationDefinition,
-    given: &Map<String, Value>,
+    values: &Map<String, Value>,
 ) -> Result<Map<String, Value>, String> {
     let mut out = Map::new();
     for definition in &operation.variable_definitions {
@@ -145,7 +145,7 @@ fn coerce_variables(
         ) {
             return Err(format!("Unknown type \"{}\".", named_type(ty)));
         }
-        let value = match given.get(&name) {
+        let value = match values.get(&name) {
             Some(value) => value.clone(),
             None => match &definition.default_value {
                 Some(default) => default.node.clone().into_json().unwrap_or_default(),
@@ -157,21 +157,21 @@ fn coerce_variables(
                 }
             },
         };
-        let value = schema
-            .coerce(ty, &value)
-            .map_err(|why| format!("Variable \"${name}\" got invalid value {value}; {why}"))?;
+        let value = schema.coerce(ty, &value).map_err(|reason| {
+            format!("Variable \"${name}\" got invalid value {value}; {reason}")
+        })?;
         out.insert(name, value);
     }
     Ok(out)
 }
 
-/// The value with its variables put in; `None` is an absent variable, which counts as not given.
-/// A macro because the parser does not export its value type's name.
+/// Evaluates to the value with its variables substituted, or `None` for an absent variable. A macro,
+/// because the parser does not export the name of its value type.
 macro_rules! literal {
-    ($reader:expr, $value:expr) => {{
+    ($planner:expr, $value:expr) => {{
         let absent = Cell::new(false);
         let constant = $value.clone().into_const_with(|name| {
-            let value = $reader.variable(name.as_str(), &absent)?;
+            let value = $planner.variable(name.as_str(), &absent)?;
             serde_json::from_value(value).map_err(|error| error.to_string())
         })?;
         let json = constant.into_json().map_err(|error| error.to_string())?;
@@ -179,7 +179,7 @@ macro_rules! literal {
     }};
 }
 
-struct Reader<'a> {
+struct Planner<'a> {
     schema: &'a Schema,
     document: &'a ExecutableDocument,
     variables: Map<String, Value>,
@@ -187,13 +187,13 @@ struct Reader<'a> {
     used: RefCell<HashSet<String>>,
 }
 
-impl Reader<'_> {
-    /// Adds the fields of a selection set on type `ty`, fragments flattened, equal keys merged.
+impl Planner<'_> {
+    /// Adds the fields of a selection set on type `ty`. Fragments are flattened, equal keys merged.
     fn collect(
         &self,
         ty: &str,
         set: &SelectionSet,
-        only_on: Option<&str>,
+        type_condition: Option<&str>,
         into: &mut Vec<SelectedField>,
     ) -> Result<(), String> {
         for selection in &set.items {
@@ -202,13 +202,19 @@ impl Reader<'_> {
             }
             match &selection.node {
                 Selection::Field(field) => {
-                    let field = self.field(ty, &field.node, only_on)?;
+                    let field = self.field(ty, &field.node, type_condition)?;
                     merge(into, field);
                 }
                 Selection::InlineFragment(fragment) => {
                     let on = fragment.node.type_condition.as_ref();
                     let on = on.map_or(ty, |condition| condition.node.on.node.as_str());
-                    self.fragment(ty, on, &fragment.node.selection_set.node, only_on, into)?;
+                    self.fragment(
+                        ty,
+                        on,
+                        &fragment.node.selection_set.node,
+                        type_condition,
+                        into,
+                    )?;
                 }
                 Selection::FragmentSpread(spread) => {
                     let name = spread.node.fragment_name.node.as_str();
@@ -219,7 +225,7 @@ impl Reader<'_> {
                         .ok_or_else(|| format!("Unknown fragment \"{name}\"."))?
                         .node;
                     let on = fragment.type_condition.node.on.node.as_str();
-                    self.fragment(ty, on, &fragment.selection_set.node, only_on, into)?;
+                    self.fragment(ty, on, &fragment.selection_set.node, type_condition, into)?;
                 }
             }
         }
@@ -231,12 +237,12 @@ impl Reader<'_> {
         ty: &str,
         on: &str,
         set: &SelectionSet,
-        only_on: Option<&str>,
+        type_condition: Option<&str>,
         into: &mut Vec<SelectedField>,
     ) -> Result<(), String> {
         match (self.schema.get(on), self.schema.get(ty)) {
             (None, _) => Err(format!("Unknown type \"{on}\".")),
-            (Some(_), _) if on == ty => self.collect(ty, set, only_on, into),
+            (Some(_), _) if on == ty => self.collect(ty, set, type_condition, into),
             (Some(_), Some(TypeDefinition::Interface(_))) => self.collect(on, set, Some(on), into),
             _ => Err(format!(
                 "Fragment cannot be spread here as objects of type \"{ty}\" can never be of type \"{on}\"."
@@ -248,7 +254,7 @@ impl Reader<'_> {
         &self,
         ty: &str,
         field: &Field,
-        only_on: Option<&str>,
+        type_condition: Option<&str>,
     ) -> Result<SelectedField, String> {
         let name = field.name.node.to_string();
         let key = field.response_key().node.to_string();
@@ -257,7 +263,7 @@ impl Reader<'_> {
             name,
             args: Map::new(),
             return_type: "String".into(),
-            type_condition: only_on.map(str::to_owned),
+            type_condition: type_condition.map(str::to_owned),
             fields: Vec::new(),
         };
         if selected.name == "__typename" {
@@ -350,13 +356,13 @@ impl Reader<'_> {
 }
 
 fn merge(into: &mut Vec<SelectedField>, field: SelectedField) {
-    let twin = into.iter_mut().find(|known| {
+    let same_key = into.iter_mut().find(|known| {
         known.response_key == field.response_key && known.type_condition == field.type_condition
     });
-    match twin {
-        Some(twin) => {
+    match same_key {
+        Some(same_key) => {
             for inner in field.fields {
-                merge(&mut twin.fields, inner);
+                merge(&mut same_key.fields, inner);
             }
         }
         None => into.push(field),

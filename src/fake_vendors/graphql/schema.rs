@@ -1,16 +1,16 @@
-//! A schema read from its SDL, and the coercion of input values by it.
+//! GraphQL schema parsed from its SDL, and coercion of input values.
 
 use std::collections::HashMap;
 
 use async_graphql_parser::types::{BaseType, Type, TypeKind, TypeSystemDefinition};
 use serde_json::{Map, Value};
 
-/// Types by name.
+/// Type definitions by name.
 pub(crate) struct Schema(HashMap<String, TypeDefinition>);
 
 pub(crate) enum TypeDefinition {
     Object(HashMap<String, FieldDefinition>),
-    /// Answers nothing itself; fragments on concrete types may stand inside it.
+    /// Never the concrete type of a node. Fragments on concrete types may be spread in it.
     Interface(HashMap<String, FieldDefinition>),
     Input(HashMap<String, Type>),
     Enum(Vec<String>),
@@ -23,37 +23,37 @@ pub(crate) struct FieldDefinition {
 }
 
 impl Schema {
-    pub fn parse(text: &str) -> anyhow::Result<Self> {
+    pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let document = async_graphql_parser::parse_schema(text)?;
         let mut types = HashMap::new();
         for definition in document.definitions {
             if let TypeSystemDefinition::Type(ty) = definition {
-                types.insert(ty.node.name.node.to_string(), def(ty.node.kind));
+                types.insert(ty.node.name.node.to_string(), type_definition(ty.node.kind));
             }
         }
         Ok(Self(types))
     }
 
-    pub fn get(&self, name: &str) -> Option<&TypeDefinition> {
+    pub(crate) fn get(&self, name: &str) -> Option<&TypeDefinition> {
         self.0.get(name)
     }
 
-    pub fn field(&self, ty: &str, field: &str) -> Option<&FieldDefinition> {
+    pub(crate) fn field(&self, ty: &str, field: &str) -> Option<&FieldDefinition> {
         match self.0.get(ty)? {
             TypeDefinition::Object(fields) | TypeDefinition::Interface(fields) => fields.get(field),
             _ => None,
         }
     }
 
-    pub fn is_leaf(&self, ty: &str) -> bool {
+    pub(crate) fn is_leaf(&self, ty: &str) -> bool {
         matches!(
             self.0.get(ty),
             None | Some(TypeDefinition::Scalar | TypeDefinition::Enum(_))
         )
     }
 
-    /// Checks a value against an input type; the error is the vendor library's own wording.
-    pub fn coerce(&self, ty: &Type, value: &Value) -> Result<Value, String> {
+    /// Coerces a value to an input type. The error has the wording of the vendors' GraphQL library.
+    pub(crate) fn coerce(&self, ty: &Type, value: &Value) -> Result<Value, String> {
         if value.is_null() {
             return if ty.nullable {
                 Ok(Value::Null)
@@ -73,7 +73,7 @@ impl Schema {
     }
 
     fn coerce_named(&self, name: &str, value: &Value) -> Result<Value, String> {
-        let cannot = || Err(format!("{name} cannot represent value: {value}"));
+        let unrepresentable = || Err(format!("{name} cannot represent value: {value}"));
         match self.0.get(name) {
             Some(TypeDefinition::Input(fields)) => match value.as_object() {
                 Some(object) => self.coerce_object(name, fields, object),
@@ -91,7 +91,7 @@ impl Schema {
                 | ("Float", Value::Number(_)) => Ok(value.clone()),
                 ("Int", Value::Number(number)) if number.is_i64() => Ok(value.clone()),
                 ("ID", Value::Number(number)) => Ok(Value::String(number.to_string())),
-                _ => cannot(),
+                _ => unrepresentable(),
             },
         }
     }
@@ -121,7 +121,7 @@ impl Schema {
     }
 }
 
-/// The named type under all lists.
+/// Returns the innermost named type of a list type.
 pub(crate) fn named_type(ty: &Type) -> &str {
     match &ty.base {
         BaseType::Named(name) => name,
@@ -129,7 +129,7 @@ pub(crate) fn named_type(ty: &Type) -> &str {
     }
 }
 
-fn def(kind: TypeKind) -> TypeDefinition {
+fn type_definition(kind: TypeKind) -> TypeDefinition {
     match kind {
         TypeKind::Object(object) => TypeDefinition::Object(fields(object.fields)),
         TypeKind::Interface(interface) => TypeDefinition::Interface(fields(interface.fields)),
@@ -137,7 +137,7 @@ fn def(kind: TypeKind) -> TypeDefinition {
             input
                 .fields
                 .into_iter()
-                .map(|field| (field.node.name.node.to_string(), optional(field.node)))
+                .map(|field| (field.node.name.node.to_string(), input_type(field.node)))
                 .collect(),
         ),
         TypeKind::Enum(values) => TypeDefinition::Enum(
@@ -161,7 +161,7 @@ fn fields(
             let args = field
                 .arguments
                 .into_iter()
-                .map(|arg| (arg.node.name.node.to_string(), optional(arg.node)))
+                .map(|arg| (arg.node.name.node.to_string(), input_type(arg.node)))
                 .collect();
             let ty = field.ty.node;
             (field.name.node.to_string(), FieldDefinition { args, ty })
@@ -169,8 +169,8 @@ fn fields(
         .collect()
 }
 
-/// An input with a default may be left out, whatever its type says.
-fn optional(input: async_graphql_parser::types::InputValueDefinition) -> Type {
+/// Returns the type of an input value. A default makes it nullable.
+fn input_type(input: async_graphql_parser::types::InputValueDefinition) -> Type {
     let nullable = input.ty.node.nullable || input.default_value.is_some();
     Type {
         nullable,

@@ -1,11 +1,11 @@
-//! The vendor's rich text: what it refuses, and its words for people.
+//! Atlassian document format: validation, and conversion to plain text.
 
 use serde_json::{Value, json};
 
-/// Longest text the vendor keeps.
+/// Maximum characters of a text.
 const MAX_TEXT: usize = 32_767;
 
-/// A document of plain lines.
+/// Converts plain text to a document.
 pub(crate) fn from_plain_text(text: &str) -> Value {
     let paragraph = |line: &str| {
         let content = if line.is_empty() {
@@ -19,7 +19,7 @@ pub(crate) fn from_plain_text(text: &str) -> Value {
     json!({"type": "doc", "version": 1, "content": content})
 }
 
-/// Why a document is refused, if it is.
+/// Returns the error with which Jira rejects a document; `None` if it is valid.
 pub(crate) fn validation_error(document: &Value) -> Option<String> {
     if document["type"] != "doc" || document["version"] != 1 || !document["content"].is_array() {
         return Some("Comment body is not valid!".into());
@@ -35,12 +35,12 @@ pub(crate) fn validation_error(document: &Value) -> Option<String> {
     }
     let blocks = document["content"].as_array().into_iter().flatten();
     blocks
-        .filter_map(wrong)
+        .filter_map(node_error)
         .next()
-        .map(|what| format!("INVALID_INPUT: {what}"))
+        .map(|problem| format!("INVALID_INPUT: {problem}"))
 }
 
-fn wrong(node: &Value) -> Option<String> {
+fn node_error(node: &Value) -> Option<String> {
     let kind = node["type"].as_str().unwrap_or_default();
     let children = node["content"].as_array().cloned().unwrap_or_default();
     let allowed: &[&str] = match kind {
@@ -77,25 +77,25 @@ fn wrong(node: &Value) -> Option<String> {
         kind,
         "bulletList" | "orderedList" | "listItem" | "blockquote" | "expand"
     ) && children.is_empty();
-    let stranger = children
+    let misplaced = children
         .iter()
         .find(|child| !allowed.contains(&child["type"].as_str().unwrap_or_default()));
-    match stranger {
+    match misplaced {
         _ if is_empty => Some(format!("empty {kind}")),
         Some(child) => Some(format!("{} in {kind}", child["type"])),
-        None => children.iter().find_map(wrong),
+        None => children.iter().find_map(node_error),
     }
 }
 
-/// The text that a reader sees, a line for each paragraph.
+/// Returns the text of a document, one line per paragraph.
 pub(crate) fn plain_text(node: &Value) -> String {
-    let own = match node["type"].as_str() {
+    let own_text = match node["type"].as_str() {
         Some("text") => node["text"].as_str().unwrap_or_default(),
         Some("hardBreak") => "\n",
         Some("expand") => node["attrs"]["title"].as_str().unwrap_or_default(),
         _ => "",
     };
-    let mut text = own.to_owned();
+    let mut text = own_text.to_owned();
     for child in node["content"].as_array().into_iter().flatten() {
         let is_block = !matches!(child["type"].as_str(), Some("text" | "hardBreak"));
         if is_block && !text.is_empty() {

@@ -1,4 +1,4 @@
-//! What stands beside an issue: comments, remote links, links to other issues.
+//! Endpoints of comments, remote links and issue links.
 
 use serde_json::{Value, json};
 
@@ -9,22 +9,22 @@ use crate::http::{HttpRequest, HttpResponse};
 
 fn comment_json(model: &Model, at: usize, with_properties: bool) -> Value {
     let comment = &model.comments[at];
-    let mut shown = json!({
+    let mut body_json = json!({
         "id": comment.id.to_string(), "body": comment.body,
         "created": jira_timestamp(comment.created_at), "updated": jira_timestamp(comment.created_at),
     });
     if with_properties {
-        shown["properties"] = Value::Array(comment.properties.clone());
+        body_json["properties"] = Value::Array(comment.properties.clone());
     }
-    shown
+    body_json
 }
 
 pub(super) fn list_comments(model: &Model, issue: usize, request: &HttpRequest) -> HttpResponse {
-    let number = |name: &str, otherwise: usize| {
+    let number = |name: &str, default: usize| {
         request
             .query_param(name)
             .and_then(|text| text.parse().ok())
-            .unwrap_or(otherwise)
+            .unwrap_or(default)
     };
     let (start, max) = (number("startAt", 0), number("maxResults", 100));
     let mut all: Vec<usize> = (0..model.comments.len())
@@ -51,8 +51,8 @@ pub(super) fn create_comment(model: &mut Model, issue: usize, body: &Value) -> H
         return field_error_response("comment", &problem);
     }
     let properties = body["properties"].as_array().cloned().unwrap_or_default();
-    let is_good = |property: &Value| property["key"].is_string() && !property["value"].is_null();
-    if !properties.iter().all(is_good) {
+    let is_valid = |property: &Value| property["key"].is_string() && !property["value"].is_null();
+    if !properties.iter().all(is_valid) {
         return error_response(400, "A property needs a key and a value.");
     }
     let at = model.add_comment(issue, body["body"].clone(), properties, true);
@@ -84,8 +84,8 @@ pub(super) fn delete_comment(model: &mut Model, issue: usize, id: &str) -> HttpR
 }
 
 fn find_comment(model: &Model, issue: usize, id: &str) -> Option<usize> {
-    let is_it = |comment: &Comment| comment.issue == issue && comment.id.to_string() == id;
-    model.comments.iter().position(is_it)
+    let matches_id = |comment: &Comment| comment.issue == issue && comment.id.to_string() == id;
+    model.comments.iter().position(matches_id)
 }
 
 pub(super) fn upsert_remote_link(model: &mut Model, issue: usize, body: &Value) -> HttpResponse {
@@ -95,11 +95,11 @@ pub(super) fn upsert_remote_link(model: &mut Model, issue: usize, body: &Value) 
         return error_response(400, "The object needs a url and a title.");
     };
     let global_id = text(&body["globalId"]);
-    let known = model
+    let existing = model
         .remote_links
         .iter_mut()
         .find(|link| link.issue == issue && global_id.is_some() && link.global_id == global_id);
-    if let Some(link) = known {
+    if let Some(link) = existing {
         (link.url, link.title) = (url, title);
         return HttpResponse::json(200, &json!({"id": link.id}));
     }
@@ -114,7 +114,7 @@ pub(super) fn upsert_remote_link(model: &mut Model, issue: usize, body: &Value) 
     HttpResponse::json(201, &json!({"id": id}))
 }
 
-/// For type Blocks the inward issue blocks the outward one.
+/// Creates a link. For type "Blocks" the inward issue blocks the outward issue.
 pub(super) fn create_issue_link(model: &mut Model, body: &Value) -> HttpResponse {
     let issue = |side: &str| {
         let named = body[side]["key"].as_str().or(body[side]["id"].as_str())?;

@@ -1,14 +1,14 @@
-//! Enough of the query language for what clients of ours write: fields, lists, `EMPTY`, `AND`,
-//! `OR`, `NOT`, parentheses, `ORDER BY`. Anything else is refused in the vendor's manner.
+//! Parser and evaluator of the JQL subset that the service uses: fields, lists, `EMPTY`, `AND`, `OR`,
+//! `NOT`, parentheses, `ORDER BY`. Everything else is rejected with Jira's error.
 
 use super::jql_lexer::{JqlToken, token_text, tokenize};
 use super::model::{Model, PRIORITIES, STATUSES};
 
-/// A query that is understood.
+/// Parsed query.
 #[derive(Debug)]
 pub(crate) struct Query {
     pub condition: Option<Condition>,
-    /// Field, and whether the order is descending.
+    /// Fields of the order, each with whether it is descending.
     pub order: Vec<(String, bool)>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) enum Condition {
 pub(crate) struct Clause {
     field: String,
     operator: Operator,
-    /// None stands for EMPTY.
+    /// Values; `None` is EMPTY.
     values: Vec<Option<String>>,
 }
 
@@ -37,53 +37,53 @@ enum Operator {
 
 const OPERATORS: &str = "The valid operators are '=', '!=', '<', '>', '<=', '>=', '~', '!~', 'IN', 'NOT IN', 'IS' and 'IS NOT'.";
 
-/// Reads a query. The error is the vendor's sentence.
+/// Parses a query. The error is Jira's message.
 pub(crate) fn parse(text: &str) -> Result<Query, String> {
-    let mut reader = Reader {
+    let mut parser = Parser {
         tokens: tokenize(text)?,
         at: 0,
     };
-    let condition = if reader.at_order() || reader.peek().is_none() {
+    let condition = if parser.at_order() || parser.peek().is_none() {
         None
     } else {
-        Some(reader.any()?)
+        Some(parser.parse_or()?)
     };
-    let order = reader.order()?;
-    match reader.peek() {
+    let order = parser.parse_order()?;
+    match parser.peek() {
         None => Ok(Query { condition, order }),
         Some(token) => Err(format!(
             "Error in the JQL Query: Expecting either 'OR' or 'AND' but got '{}'. (line 1, character {})",
             token_text(token),
-            reader.at + 1
+            parser.at + 1
         )),
     }
 }
 
-struct Reader {
+struct Parser {
     tokens: Vec<JqlToken>,
     at: usize,
 }
 
-impl Reader {
+impl Parser {
     fn peek(&self) -> Option<&JqlToken> {
         self.tokens.get(self.at)
     }
 
-    fn takes(&mut self, words: &[&str]) -> bool {
-        let is_it = self.peek().is_some_and(|token| match token {
+    fn accept(&mut self, words: &[&str]) -> bool {
+        let is_match = self.peek().is_some_and(|token| match token {
             JqlToken::Word(text) => words.iter().any(|word| text.eq_ignore_ascii_case(word)),
             JqlToken::Symbol(symbol) => words.contains(symbol),
             JqlToken::Quoted(_) => false,
         });
-        self.at += usize::from(is_it);
-        is_it
+        self.at += usize::from(is_match);
+        is_match
     }
 
     fn at_order(&self) -> bool {
         matches!(self.peek(), Some(JqlToken::Word(word)) if word.eq_ignore_ascii_case("order"))
     }
 
-    fn expecting(&self, what: &str) -> String {
+    fn syntax_error(&self, what: &str) -> String {
         let got = self.peek().map_or("the end of the query", token_text);
         format!(
             "Error in the JQL Query: Expecting {what} but got '{got}'. (line 1, character {})",
@@ -91,58 +91,60 @@ impl Reader {
         )
     }
 
-    fn any(&mut self) -> Result<Condition, String> {
-        let mut parts = vec![self.all()?];
-        while self.takes(&["OR", "||"]) {
-            parts.push(self.all()?);
+    fn parse_or(&mut self) -> Result<Condition, String> {
+        let mut parts = vec![self.parse_and()?];
+        while self.accept(&["OR", "||"]) {
+            parts.push(self.parse_and()?);
         }
         Ok(Condition::Any(parts))
     }
 
-    fn all(&mut self) -> Result<Condition, String> {
-        let mut parts = vec![self.one()?];
-        while self.takes(&["AND", "&&"]) {
-            parts.push(self.one()?);
+    fn parse_and(&mut self) -> Result<Condition, String> {
+        let mut parts = vec![self.parse_unary()?];
+        while self.accept(&["AND", "&&"]) {
+            parts.push(self.parse_unary()?);
         }
         Ok(Condition::All(parts))
     }
 
-    fn one(&mut self) -> Result<Condition, String> {
-        if self.takes(&["NOT", "!"]) {
-            return Ok(Condition::Not(Box::new(self.one()?)));
+    fn parse_unary(&mut self) -> Result<Condition, String> {
+        if self.accept(&["NOT", "!"]) {
+            return Ok(Condition::Not(Box::new(self.parse_unary()?)));
         }
-        if self.takes(&["("]) {
-            let inner = self.any()?;
-            if !self.takes(&[")"]) {
-                return Err(self.expecting("')'"));
+        if self.accept(&["("]) {
+            let inner = self.parse_or()?;
+            if !self.accept(&[")"]) {
+                return Err(self.syntax_error("')'"));
             }
             return Ok(inner);
         }
-        self.clause().map(Condition::Clause)
+        self.parse_clause().map(Condition::Clause)
     }
 
-    fn clause(&mut self) -> Result<Clause, String> {
-        let field = self.value().ok_or_else(|| self.expecting("a field name"))?;
-        let (operator, is_list) = if self.takes(&["="]) {
+    fn parse_clause(&mut self) -> Result<Clause, String> {
+        let field = self
+            .parse_value()
+            .ok_or_else(|| self.syntax_error("a field name"))?;
+        let (operator, is_list) = if self.accept(&["="]) {
             (Operator::Is, false)
-        } else if self.takes(&["!="]) {
+        } else if self.accept(&["!="]) {
             (Operator::IsNot, false)
-        } else if self.takes(&["~"]) {
+        } else if self.accept(&["~"]) {
             (Operator::Contains, false)
-        } else if self.takes(&["in"]) {
+        } else if self.accept(&["in"]) {
             (Operator::Is, true)
-        } else if self.takes(&["is"]) {
-            let not = self.takes(&["not"]);
+        } else if self.accept(&["is"]) {
+            let not = self.accept(&["not"]);
             (if not { Operator::IsNot } else { Operator::Is }, false)
-        } else if self.takes(&["not"]) && self.takes(&["in"]) {
+        } else if self.accept(&["not"]) && self.accept(&["in"]) {
             (Operator::IsNot, true)
         } else {
-            return Err(format!("{} {OPERATORS}", self.expecting("operator")));
+            return Err(format!("{} {OPERATORS}", self.syntax_error("operator")));
         };
         let values = if is_list {
-            self.list(&field)?
+            self.parse_list(&field)?
         } else {
-            vec![self.operand()?]
+            vec![self.parse_operand()?]
         };
         Ok(Clause {
             field,
@@ -151,33 +153,35 @@ impl Reader {
         })
     }
 
-    fn list(&mut self, field: &str) -> Result<Vec<Option<String>>, String> {
-        if !self.takes(&["("]) {
+    fn parse_list(&mut self, field: &str) -> Result<Vec<Option<String>>, String> {
+        if !self.accept(&["("]) {
             let value = self.peek().map_or("", token_text);
             return Err(format!(
                 "Operator 'in' does not support the non-list value '\"{value}\"' for field '{field}'."
             ));
         }
-        let mut values = vec![self.operand()?];
-        while self.takes(&[","]) {
-            values.push(self.operand()?);
+        let mut values = vec![self.parse_operand()?];
+        while self.accept(&[","]) {
+            values.push(self.parse_operand()?);
         }
-        if self.takes(&[")"]) {
+        if self.accept(&[")"]) {
             Ok(values)
         } else {
-            Err(self.expecting("')'"))
+            Err(self.syntax_error("')'"))
         }
     }
 
-    fn operand(&mut self) -> Result<Option<String>, String> {
-        if self.takes(&["EMPTY", "NULL"]) {
+    fn parse_operand(&mut self) -> Result<Option<String>, String> {
+        if self.accept(&["EMPTY", "NULL"]) {
             return Ok(None);
         }
-        let value = self.value().ok_or_else(|| self.expecting("a value"))?;
+        let value = self
+            .parse_value()
+            .ok_or_else(|| self.syntax_error("a value"))?;
         Ok(Some(value))
     }
 
-    fn value(&mut self) -> Option<String> {
+    fn parse_value(&mut self) -> Option<String> {
         let value = match self.peek()? {
             JqlToken::Word(text) | JqlToken::Quoted(text) => text.clone(),
             JqlToken::Symbol(_) => return None,
@@ -186,22 +190,24 @@ impl Reader {
         Some(value)
     }
 
-    fn order(&mut self) -> Result<Vec<(String, bool)>, String> {
+    fn parse_order(&mut self) -> Result<Vec<(String, bool)>, String> {
         let mut order = Vec::new();
-        if !self.takes(&["order"]) {
+        if !self.accept(&["order"]) {
             return Ok(order);
         }
-        if !self.takes(&["by"]) {
-            return Err(self.expecting("'by'"));
+        if !self.accept(&["by"]) {
+            return Err(self.syntax_error("'by'"));
         }
         loop {
-            let field = self.value().ok_or_else(|| self.expecting("a field name"))?;
-            let is_descending = self.takes(&["desc"]);
+            let field = self
+                .parse_value()
+                .ok_or_else(|| self.syntax_error("a field name"))?;
+            let is_descending = self.accept(&["desc"]);
             if !is_descending {
-                self.takes(&["asc"]);
+                self.accept(&["asc"]);
             }
             order.push((field, is_descending));
-            if !self.takes(&[","]) {
+            if !self.accept(&[","]) {
                 return Ok(order);
             }
         }
@@ -209,20 +215,20 @@ impl Reader {
 }
 
 impl Query {
-    /// What the vendor has against it although it can be read.
-    pub fn validation_errors(&self, model: &Model) -> Vec<String> {
-        let mut found = Vec::new();
+    /// Returns Jira's semantic errors of a parsed query.
+    pub(super) fn validation_errors(&self, model: &Model) -> Vec<String> {
+        let mut errors = Vec::new();
         if let Some(condition) = &self.condition {
-            condition.problems(model, &mut found);
+            condition.collect_errors(model, &mut errors);
         }
         for (field, _) in &self.order {
             if !["created", "updated", "key", "priority", "rank"]
                 .contains(&field.to_lowercase().as_str())
             {
-                found.push(no_such_field(field));
+                errors.push(no_such_field(field));
             }
         }
-        found
+        errors
     }
 }
 
@@ -231,29 +237,31 @@ fn no_such_field(field: &str) -> String {
 }
 
 impl Condition {
-    fn problems(&self, model: &Model, found: &mut Vec<String>) {
+    fn collect_errors(&self, model: &Model, errors: &mut Vec<String>) {
         match self {
             Self::All(parts) | Self::Any(parts) => {
-                parts.iter().for_each(|part| part.problems(model, found));
+                parts
+                    .iter()
+                    .for_each(|part| part.collect_errors(model, errors));
             }
-            Self::Not(inner) => inner.problems(model, found),
-            Self::Clause(clause) => found.extend(clause.problem(model)),
+            Self::Not(inner) => inner.collect_errors(model, errors),
+            Self::Clause(clause) => errors.extend(clause.validation_error(model)),
         }
     }
 
-    /// Whether an issue meets it; `stale` shows its fields as they were last indexed.
-    pub fn matches(&self, model: &Model, issue: usize, stale: bool) -> bool {
+    /// Returns whether an issue matches. With `stale`, its fields are read from the search index.
+    pub(super) fn matches(&self, model: &Model, issue: usize, stale: bool) -> bool {
         match self {
             Self::All(parts) => parts.iter().all(|part| part.matches(model, issue, stale)),
             Self::Any(parts) => parts.iter().any(|part| part.matches(model, issue, stale)),
             Self::Not(inner) => !inner.matches(model, issue, stale),
-            Self::Clause(clause) => clause.holds(model, issue, stale),
+            Self::Clause(clause) => clause.matches(model, issue, stale),
         }
     }
 }
 
 impl Clause {
-    fn custom(&self, model: &Model) -> Option<usize> {
+    fn custom_field(&self, model: &Model) -> Option<usize> {
         let in_brackets = self
             .field
             .strip_prefix("cf[")
@@ -264,8 +272,8 @@ impl Clause {
         }
     }
 
-    fn problem(&self, model: &Model) -> Option<String> {
-        if let Some(at) = self.custom(model) {
+    fn validation_error(&self, model: &Model) -> Option<String> {
+        if let Some(at) = self.custom_field(model) {
             let field = &model.fields[at];
             let missing = self
                 .values
@@ -279,11 +287,11 @@ impl Clause {
         }
         let known: &dyn Fn(&str) -> bool = match self.field.to_lowercase().as_str() {
             "project" => &|value| {
-                let is_it = |project: &super::model::Project| {
+                let is_match = |project: &super::model::Project| {
                     project.key.eq_ignore_ascii_case(value)
                         || project.name.eq_ignore_ascii_case(value)
                 };
-                model.projects.iter().any(is_it)
+                model.projects.iter().any(is_match)
             },
             "status" => &|value| {
                 STATUSES
@@ -311,29 +319,34 @@ impl Clause {
         ))
     }
 
-    fn holds(&self, model: &Model, issue: usize, stale: bool) -> bool {
-        let held = self.held(model, issue, stale);
-        let is_met = |wanted: &Option<String>| match wanted {
-            None => held.is_empty(),
+    fn matches(&self, model: &Model, issue: usize, stale: bool) -> bool {
+        let field_values = self.field_values(model, issue, stale);
+        let has_match = |wanted: &Option<String>| match wanted {
+            None => field_values.is_empty(),
             Some(wanted) if self.operator == Operator::Contains => {
                 let wanted = wanted.to_lowercase();
-                held.iter()
+                field_values
+                    .iter()
                     .any(|value| value.to_lowercase().contains(&wanted))
             }
-            Some(wanted) => held.iter().any(|value| value.eq_ignore_ascii_case(wanted)),
+            Some(wanted) => field_values
+                .iter()
+                .any(|value| value.eq_ignore_ascii_case(wanted)),
         };
-        let is_met = self.values.iter().any(is_met);
+        let has_match = self.values.iter().any(has_match);
         match self.operator {
-            Operator::Is | Operator::Contains => is_met,
-            // As with the vendor, an empty field is unlike nothing but EMPTY.
-            Operator::IsNot => !is_met && (!held.is_empty() || self.values.contains(&None)),
+            Operator::Is | Operator::Contains => has_match,
+            // As in Jira, an empty field never matches a negated value, except EMPTY.
+            Operator::IsNot => {
+                !has_match && (!field_values.is_empty() || self.values.contains(&None))
+            }
         }
     }
 
-    /// What the field says of an issue, in all words that mean it.
-    fn held(&self, model: &Model, at: usize, stale: bool) -> Vec<String> {
+    /// Returns the field's values of an issue, in every spelling that JQL accepts.
+    fn field_values(&self, model: &Model, at: usize, stale: bool) -> Vec<String> {
         let issue = &model.issues[at];
-        if let Some(field) = self.custom(model) {
+        if let Some(field) = self.custom_field(model) {
             let fields = if stale {
                 &issue.indexed_fields
             } else {

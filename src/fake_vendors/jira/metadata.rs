@@ -1,4 +1,4 @@
-//! What is asked about fields, projects and forms.
+//! Metadata endpoints: fields, projects, and the create and edit screens.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::error_response;
 use super::model::{CustomField, Model};
 use crate::http::HttpResponse;
 
-/// Fields of the vendor's own: id and name.
+/// Built-in fields: ID and name.
 const SYSTEM_FIELDS: [(&str, &str); 4] = [
     ("summary", "Summary"),
     ("status", "Status"),
@@ -23,7 +23,7 @@ fn schema(field: &CustomField) -> Value {
 }
 
 pub(super) fn list_fields(model: &Model) -> HttpResponse {
-    let own = SYSTEM_FIELDS.iter().map(|(id, name)| {
+    let system = SYSTEM_FIELDS.iter().map(|(id, name)| {
         json!({
             "id": id, "key": id, "name": name, "custom": false, "orderable": true,
             "navigable": true, "searchable": true, "clauseNames": [id],
@@ -37,25 +37,25 @@ pub(super) fn list_fields(model: &Model) -> HttpResponse {
             "schema": schema(field),
         })
     });
-    let all: Vec<Value> = own.chain(custom).collect();
+    let all: Vec<Value> = system.chain(custom).collect();
     HttpResponse::json(200, &Value::Array(all))
 }
 
-fn list(values: &[Value]) -> HttpResponse {
+fn page_response(values: &[Value]) -> HttpResponse {
     let page = json!({
         "startAt": 0, "maxResults": 100, "total": values.len(), "isLast": true, "values": values,
     });
     HttpResponse::json(200, &page)
 }
 
-fn no_field() -> HttpResponse {
+fn field_not_found() -> HttpResponse {
     error_response(404, "The custom field was not found.")
 }
 
 pub(super) fn list_field_contexts(model: &Model, id: &str) -> HttpResponse {
     match model.find_field(id) {
-        None => no_field(),
-        Some(at) => list(&[json!({
+        None => field_not_found(),
+        Some(at) => page_response(&[json!({
             "id": (model.fields[at].number + 5_000).to_string(),
             "name": "Default Configuration Scheme", "description": "",
             "isGlobalContext": true, "isAnyIssueType": true,
@@ -65,7 +65,7 @@ pub(super) fn list_field_contexts(model: &Model, id: &str) -> HttpResponse {
 
 pub(super) fn list_field_options(model: &Model, id: &str) -> HttpResponse {
     let Some(at) = model.find_field(id) else {
-        return no_field();
+        return field_not_found();
     };
     let options: Vec<Value> = model.fields[at]
         .options
@@ -74,7 +74,7 @@ pub(super) fn list_field_options(model: &Model, id: &str) -> HttpResponse {
             |option| json!({"id": option.id.to_string(), "value": option.value, "disabled": false}),
         )
         .collect();
-    list(&options)
+    page_response(&options)
 }
 
 pub(super) fn list_projects(model: &Model) -> HttpResponse {
@@ -83,14 +83,14 @@ pub(super) fn list_projects(model: &Model) -> HttpResponse {
         .iter()
         .map(|project| json!({"id": project.id.to_string(), "key": project.key, "name": project.name}))
         .collect();
-    list(&projects)
+    page_response(&projects)
 }
 
 fn has_project(model: &Model, id_or_key: &str) -> bool {
-    let is_it = |project: &super::model::Project| {
+    let matches_project = |project: &super::model::Project| {
         project.key == id_or_key || project.id.to_string() == id_or_key
     };
-    model.projects.iter().any(is_it)
+    model.projects.iter().any(matches_project)
 }
 
 pub(super) fn list_issue_types(model: &Model, project: &str) -> HttpResponse {
@@ -104,18 +104,18 @@ pub(super) fn list_issue_types(model: &Model, project: &str) -> HttpResponse {
     )
 }
 
-/// What may stand in a select field.
-fn allowed(field: &CustomField) -> Vec<Value> {
+/// Returns the options of a select field as JSON.
+fn options_json(field: &CustomField) -> Vec<Value> {
     let options = field.options.iter();
     options
         .map(|option| json!({"id": option.id.to_string(), "value": option.value}))
         .collect()
 }
 
-fn shown(field: &CustomField) -> Value {
+fn field_json(field: &CustomField) -> Value {
     json!({
         "required": false, "schema": schema(field), "name": field.name, "key": field.id(),
-        "operations": ["set"], "allowedValues": allowed(field),
+        "operations": ["set"], "allowedValues": options_json(field),
     })
 }
 
@@ -127,9 +127,9 @@ pub(super) fn create_metadata(model: &Model, project: &str) -> HttpResponse {
         .fields
         .iter()
         .map(|field| {
-            let mut shown = shown(field);
-            shown["fieldId"] = field.id().into();
-            shown
+            let mut field_json = field_json(field);
+            field_json["fieldId"] = field.id().into();
+            field_json
         })
         .collect();
     let page = json!({"startAt": 0, "maxResults": 200, "total": fields.len(), "fields": fields});
@@ -137,6 +137,9 @@ pub(super) fn create_metadata(model: &Model, project: &str) -> HttpResponse {
 }
 
 pub(super) fn edit_metadata(model: &Model) -> HttpResponse {
-    let fields = model.fields.iter().map(|field| (field.id(), shown(field)));
+    let fields = model
+        .fields
+        .iter()
+        .map(|field| (field.id(), field_json(field)));
     HttpResponse::json(200, &json!({"fields": Value::Object(fields.collect())}))
 }

@@ -1,8 +1,8 @@
-//! The second ticketing vendor: REST v3 over a small model of projects, issues, select fields,
-//! links and comments.
+//! Fake Jira Cloud: REST API v3 over a small model of projects, issues, select fields, links and
+//! comments.
 //!
-//! Search answers from an index that can be made to lag behind, as the vendor's does. In-process
-//! verbs (`JiraTicket`) are what people do in the vendor's app.
+//! Searches read an index that a test can make stale, like Jira's own index. The methods of
+//! [`JiraTicket`] are what people do in Jira.
 
 mod adf;
 mod comments_and_links;
@@ -30,10 +30,10 @@ use crate::http::{HttpRequest, HttpResponse};
 use crate::persistence::{PersistedModel, lock};
 use crate::webhook_sender::TicketWebhookSender;
 
-/// How many requests a minute are allowed, as the headers tell.
-const BURST: u64 = 6_000;
+/// Requests allowed per minute, as reported in the rate-limit headers.
+const REQUESTS_PER_MINUTE: u64 = 6_000;
 
-/// The stand-in vendor. Clones are the same vendor.
+/// Fake Jira. Clones share their state.
 #[derive(Clone)]
 pub struct FakeJira(Arc<Inner>);
 
@@ -41,16 +41,16 @@ struct Inner {
     model: PersistedModel<Model>,
     email: String,
     token: String,
-    ways: Mutex<Behavior>,
+    behavior: Mutex<Behavior>,
     base_url: String,
     webhook_sender: TicketWebhookSender,
 }
 
-/// How the vendor behaves at the moment.
+/// Behavior that tests can change.
 #[derive(Clone, Copy)]
 struct Behavior {
     index_lags: bool,
-    we_are_admin: bool,
+    is_admin: bool,
     page_max: usize,
 }
 
@@ -60,9 +60,9 @@ impl FakeJira {
             model: PersistedModel::open(dir.join("jira.json"))?,
             email: email.to_owned(),
             token: token.to_owned(),
-            ways: Mutex::new(Behavior {
+            behavior: Mutex::new(Behavior {
                 index_lags: false,
-                we_are_admin: false,
+                is_admin: false,
                 page_max: 100,
             }),
             base_url: base,
@@ -70,29 +70,30 @@ impl FakeJira {
         })))
     }
 
-    /// Whose token it is.
+    /// Returns the email address of the API token's owner.
     pub fn email(&self) -> &str {
         &self.0.email
     }
 
-    /// The one API token that is accepted, for its owner and as a bearer.
+    /// Returns the accepted API token, for basic authentication and as a bearer token.
     pub fn api_token(&self) -> &str {
         &self.0.token
     }
 
-    /// From now on searches do not see what the API writes, unless they ask for the issue.
+    /// Makes the search index stale: searches no longer see changes made through the API, except for
+    /// issues listed in `reconcileIssues`.
     pub fn enable_index_lag(&self) {
-        lock(&self.0.ways).index_lags = true;
+        lock(&self.0.behavior).index_lags = true;
     }
 
-    /// Gives the API's user the right to administer.
+    /// Gives the API token's owner administrator permissions.
     pub fn grant_admin(&self) {
-        lock(&self.0.ways).we_are_admin = true;
+        lock(&self.0.behavior).is_admin = true;
     }
 
-    /// How many issues a page of a search holds at most.
+    /// Sets the maximum number of issues on a page of search results.
     pub fn set_page_max(&self, issues: usize) {
-        lock(&self.0.ways).page_max = issues.max(1);
+        lock(&self.0.behavior).page_max = issues.max(1);
     }
 
     pub(crate) fn keep_in_memory(&self) {
@@ -104,7 +105,7 @@ impl FakeJira {
     }
 
     fn behavior(&self) -> Behavior {
-        *lock(&self.0.ways)
+        *lock(&self.0.behavior)
     }
 
     fn api_change_source(&self) -> ChangeSource {
@@ -121,14 +122,14 @@ impl FakeJira {
         if let ("GET", ["browse", key]) = (request.method.as_str(), &path[..]) {
             return self.ticket_page(key);
         }
-        // The gateway for bearer tokens.
+        // Gateway for bearer tokens.
         if let ["ex", "jira", _, rest @ ..] = &path[..] {
             path = rest.to_vec();
         }
         let ["rest", "api", "3", path @ ..] = &path[..] else {
             return HttpResponse::text(404, "Not Found");
         };
-        if !self.knows(request) {
+        if !self.is_authenticated(request) {
             return HttpResponse::text(
                 401,
                 "Client must be authenticated to access this resource.",
@@ -137,22 +138,22 @@ impl FakeJira {
         let reply = self.rest(request, path);
         self.send_webhooks();
         reply
-            .header("x-ratelimit-limit", BURST)
-            .header("x-ratelimit-remaining", BURST - 1)
+            .header("x-ratelimit-limit", REQUESTS_PER_MINUTE)
+            .header("x-ratelimit-remaining", REQUESTS_PER_MINUTE - 1)
             .header(
                 "x-ratelimit-reset",
                 clock::iso_seconds(clock::now_ms() + 60_000),
             )
     }
 
-    fn knows(&self, request: &HttpRequest) -> bool {
-        let given = request.header("authorization").unwrap_or_default();
+    fn is_authenticated(&self, request: &HttpRequest) -> bool {
+        let credential = request.header("authorization").unwrap_or_default();
         let pair = format!("{}:{}", self.0.email, self.0.token);
-        given == format!("Basic {}", BASE64.encode(pair.as_bytes()))
-            || given == format!("Bearer {}", self.0.token)
+        credential == format!("Basic {}", BASE64.encode(pair.as_bytes()))
+            || credential == format!("Bearer {}", self.0.token)
     }
 
-    /// The refusal of a request beyond the quota.
+    /// Returns the response to a request beyond the rate limit.
     pub(crate) fn rate_limited_response(&self, left: Duration) -> HttpResponse {
         let millis = i64::try_from(left.as_millis()).unwrap_or(60_000);
         HttpResponse::json(
@@ -160,7 +161,7 @@ impl FakeJira {
             &json!({"errorMessages": ["Rate limit exceeded."], "errors": {}}),
         )
         .header("retry-after", left.as_secs_f64().ceil())
-        .header("x-ratelimit-limit", BURST)
+        .header("x-ratelimit-limit", REQUESTS_PER_MINUTE)
         .header("x-ratelimit-remaining", 0)
         .header(
             "x-ratelimit-reset",
@@ -176,7 +177,7 @@ impl FakeJira {
                 "There was an error parsing JSON. Check that your request body is valid.",
             );
         };
-        let shelf = &self.0.model;
+        let store = &self.0.model;
         match (request.method.as_str(), path) {
             ("GET", ["myself"]) => self.myself(),
             ("GET", ["serverInfo"]) => HttpResponse::json(
@@ -186,31 +187,31 @@ impl FakeJira {
             ("POST", ["search", "jql"]) => self.search(&body),
             ("POST", ["issue", "bulkfetch"]) => self.bulk_fetch(&body),
             ("POST", ["jql", "parse"]) => self.parse_queries(request, &body),
-            ("GET", ["field"]) => shelf.read(metadata::list_fields),
+            ("GET", ["field"]) => store.read(metadata::list_fields),
             ("GET", ["field", id, "context"]) => {
-                self.as_admin(|model| metadata::list_field_contexts(model, id))
+                self.read_as_admin(|model| metadata::list_field_contexts(model, id))
             }
             ("GET", ["field", id, "context", _, "option"]) => {
-                self.as_admin(|model| metadata::list_field_options(model, id))
+                self.read_as_admin(|model| metadata::list_field_options(model, id))
             }
-            ("GET", ["project", "search"]) => shelf.read(metadata::list_projects),
+            ("GET", ["project", "search"]) => store.read(metadata::list_projects),
             ("GET", ["issue", "createmeta", project, "issuetypes"]) => {
-                shelf.read(|model| metadata::list_issue_types(model, project))
+                store.read(|model| metadata::list_issue_types(model, project))
             }
             ("GET", ["issue", "createmeta", project, "issuetypes", _]) => {
-                shelf.read(|model| metadata::create_metadata(model, project))
+                store.read(|model| metadata::create_metadata(model, project))
             }
             ("POST", ["issueLink"]) => {
-                shelf.update(|model| comments_and_links::create_issue_link(model, &body))
+                store.update(|model| comments_and_links::create_issue_link(model, &body))
             }
             (_, ["issue", key, rest @ ..]) => self.handle_issue_request(request, key, rest, &body),
             _ => HttpResponse::text(404, "Not Found"),
         }
     }
 
-    fn as_admin(&self, look: impl FnOnce(&Model) -> HttpResponse) -> HttpResponse {
-        if self.behavior().we_are_admin {
-            self.0.model.read(look)
+    fn read_as_admin(&self, read: impl FnOnce(&Model) -> HttpResponse) -> HttpResponse {
+        if self.behavior().is_admin {
+            self.0.model.read(read)
         } else {
             error_response(403, "Only Jira administrators can access this resource.")
         }
@@ -224,12 +225,12 @@ impl FakeJira {
     }
 }
 
-/// An error as the vendor words it.
+/// Returns an error response in Jira's format.
 fn error_response(status: u16, message: &str) -> HttpResponse {
     HttpResponse::json(status, &json!({"errorMessages": [message], "errors": {}}))
 }
 
-/// An error about one field.
+/// Returns an error response about one field.
 fn field_error_response(field: &str, message: &str) -> HttpResponse {
     HttpResponse::json(
         400,
@@ -237,7 +238,7 @@ fn field_error_response(field: &str, message: &str) -> HttpResponse {
     )
 }
 
-/// A moment as this vendor writes it: an offset without a colon.
+/// Formats a timestamp as Jira does: the offset has no colon.
 fn jira_timestamp(ms: i64) -> Value {
     Value::String(clock::iso(ms).replace('Z', "+0000"))
 }

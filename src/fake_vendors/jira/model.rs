@@ -1,6 +1,7 @@
-//! What the second ticketing vendor remembers.
+//! Stored state of the fake Jira.
 //!
-//! Rows refer to each other by position and are never removed, only marked deleted; age is position.
+//! Rows refer to each other by position and are marked as deleted instead of being removed. A lower
+//! position means an older row.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,11 +10,12 @@ use serde_json::Value;
 
 use crate::clock;
 
-/// The select fields that every project starts with, as an operator would have made them.
+/// Select field that every project starts with, as an operator would create it: status.
 pub(crate) const STATUS_FIELD: &str = "Agent-Implement Status";
+/// Select field that every project starts with: repository.
 pub(crate) const REPO_FIELD: &str = "Agent-Implement Repo";
 
-/// The options of the status field.
+/// Options of the status field.
 const STATUS_OPTIONS: [&str; 7] = [
     "Ready",
     "Planning",
@@ -24,14 +26,14 @@ const STATUS_OPTIONS: [&str; 7] = [
     "Implementation Failed",
 ];
 
-/// Workflow statuses: id, name, category.
+/// Workflow statuses: ID, name, category.
 pub(crate) const STATUSES: [(&str, &str, &str); 3] = [
     ("10000", "To Do", "new"),
     ("10001", "In Progress", "indeterminate"),
     ("10002", "Done", "done"),
 ];
 
-/// Priorities, the most urgent first; their ids are their ranks.
+/// Priorities, most urgent first. IDs are positions counted from 1.
 pub(crate) const PRIORITIES: [&str; 5] = ["Highest", "High", "Medium", "Low", "Lowest"];
 
 #[derive(Default, Serialize, Deserialize)]
@@ -43,7 +45,7 @@ pub(crate) struct Model {
     pub comments: Vec<Comment>,
     pub links: Vec<IssueLink>,
     pub remote_links: Vec<RemoteLink>,
-    /// Issues whose change nobody has been told of.
+    /// Changed issues whose webhooks are not yet queued.
     #[serde(skip)]
     pub changed_issues: BTreeSet<usize>,
     last_id: u64,
@@ -80,9 +82,9 @@ pub(crate) struct Issue {
     pub status: usize,
     pub priority: Option<String>,
     pub labels: Vec<String>,
-    /// Values of select fields, by the field's number.
+    /// Values of select fields, by field number.
     pub fields: BTreeMap<u64, String>,
-    /// The same as the search index shows them.
+    /// Values of select fields in the search index.
     #[serde(rename = "indexed")]
     pub indexed_fields: BTreeMap<u64, String>,
     pub parent: Option<usize>,
@@ -94,13 +96,16 @@ pub(crate) struct Issue {
     pub history: Vec<FieldHistoryEntry>,
 }
 
-/// One change of a select field, in the order it happened.
+/// Change of a select field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FieldHistoryEntry {
+    /// Name of the field.
     pub field: String,
+    /// New value; `None` if it was cleared.
     pub value: Option<String>,
-    /// False when a person did it (an in-process verb).
+    /// Whether the API made the change; otherwise a person did.
     pub by_api: bool,
+    /// Time of the change, in milliseconds since the epoch.
     pub at_ms: i64,
 }
 
@@ -115,7 +120,7 @@ pub(crate) struct Comment {
     pub created_at: i64,
 }
 
-/// A link of type Blocks.
+/// Link of type "Blocks".
 #[derive(Serialize, Deserialize)]
 pub(crate) struct IssueLink {
     pub id: u64,
@@ -133,24 +138,24 @@ pub(crate) struct RemoteLink {
 }
 
 impl CustomField {
-    pub fn id(&self) -> String {
+    pub(super) fn id(&self) -> String {
         format!("customfield_{}", self.number)
     }
 
-    pub fn option(&self, value: &str) -> Option<&FieldOption> {
+    pub(super) fn option(&self, value: &str) -> Option<&FieldOption> {
         self.options.iter().find(|option| option.value == value)
     }
 }
 
 impl Model {
-    /// The next id of anything.
-    pub fn next_id(&mut self) -> u64 {
+    /// Returns a new ID, unique across all kinds of rows.
+    pub(super) fn next_id(&mut self) -> u64 {
         self.last_id = self.last_id.max(10_049) + 1;
         self.last_id
     }
 
-    /// The project with this key, made with the two fields when it is new.
-    pub fn ensure_project(&mut self, key: &str, name: &str) -> usize {
+    /// Returns the project with this key. Creates it with the two select fields if it does not exist.
+    pub(super) fn ensure_project(&mut self, key: &str, name: &str) -> usize {
         if let Some(at) = self.projects.iter().position(|project| project.key == key) {
             return at;
         }
@@ -165,10 +170,10 @@ impl Model {
         self.projects.len() - 1
     }
 
-    /// The field with this name, made when it is new; it gets the options it lacks.
-    pub fn ensure_field(&mut self, name: &str, options: &[&str]) -> usize {
-        let known = self.fields.iter().position(|field| field.name == name);
-        let at = known.unwrap_or_else(|| {
+    /// Returns the field with this name. Creates the field and missing options.
+    pub(super) fn ensure_field(&mut self, name: &str, options: &[&str]) -> usize {
+        let existing = self.fields.iter().position(|field| field.name == name);
+        let at = existing.unwrap_or_else(|| {
             let number = self.next_id();
             self.fields.push(CustomField {
                 number,
@@ -189,22 +194,22 @@ impl Model {
         at
     }
 
-    /// A field by `customfield_N` or by name.
-    pub fn find_field(&self, id_or_name: &str) -> Option<usize> {
+    /// Finds a field by `customfield_N` or by name.
+    pub(super) fn find_field(&self, id_or_name: &str) -> Option<usize> {
         self.fields
             .iter()
             .position(|field| field.id() == id_or_name || field.name == id_or_name)
     }
 
-    pub fn issue_key(&self, issue: usize) -> String {
+    pub(super) fn issue_key(&self, issue: usize) -> String {
         let issue = &self.issues[issue];
         format!("{}-{}", self.projects[issue.project].key, issue.number)
     }
 
-    /// A living issue by id or key.
-    pub fn find_issue(&self, id_or_key: &str) -> Option<usize> {
-        let living = || 0..self.issues.len();
-        living().find(|at| {
+    /// Finds an issue by ID or key, unless it is deleted.
+    pub(super) fn find_issue(&self, id_or_key: &str) -> Option<usize> {
+        let positions = || 0..self.issues.len();
+        positions().find(|at| {
             let issue = &self.issues[*at];
             let is_named = issue.id.to_string() == id_or_key
                 || self.issue_key(*at).eq_ignore_ascii_case(id_or_key);
@@ -212,8 +217,13 @@ impl Model {
         })
     }
 
-    /// A new issue at the end of its project, or with the number asked for.
-    pub fn add_issue(&mut self, project: usize, number: Option<u64>, summary: &str) -> usize {
+    /// Adds an issue with this number, or with the project's next number.
+    pub(super) fn add_issue(
+        &mut self,
+        project: usize,
+        number: Option<u64>,
+        summary: &str,
+    ) -> usize {
         let of_project = self.issues.iter().filter(|issue| issue.project == project);
         let last = of_project.map(|issue| issue.number).max().unwrap_or(0);
         let (id, now) = (self.next_id(), clock::now_ms());
@@ -237,8 +247,14 @@ impl Model {
         self.issues.len() - 1
     }
 
-    /// Sets or clears a select field; what changes nothing leaves no history.
-    pub fn set_field(&mut self, issue: usize, field: usize, value: Option<&str>, by: ChangeSource) {
+    /// Sets or clears a select field. A call without effect adds no history.
+    pub(super) fn set_field(
+        &mut self,
+        issue: usize,
+        field: usize,
+        value: Option<&str>,
+        by: ChangeSource,
+    ) {
         let (number, name) = (self.fields[field].number, self.fields[field].name.clone());
         if self.issues[issue].fields.get(&number).map(String::as_str) == value {
             return;
@@ -261,7 +277,7 @@ impl Model {
         }
     }
 
-    pub fn add_comment(
+    pub(super) fn add_comment(
         &mut self,
         issue: usize,
         body: Value,
@@ -280,8 +296,8 @@ impl Model {
         self.comments.len() - 1
     }
 
-    /// Says that one issue blocks another, once.
-    pub fn add_blocking_link(&mut self, blocker: usize, blocked: usize) {
+    /// Adds a link of type "Blocks" if it does not exist.
+    pub(super) fn add_blocking_link(&mut self, blocker: usize, blocked: usize) {
         let is_same = |link: &IssueLink| link.blocker == blocker && link.blocked == blocked;
         if !self.links.iter().any(is_same) {
             let id = self.next_id();
@@ -294,7 +310,7 @@ impl Model {
     }
 }
 
-/// Who changes a field, and whether the search index follows at once.
+/// Source of a change, and whether the search index is updated with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChangeSource {
     Person,

@@ -1,4 +1,4 @@
-//! Searching, reading and changing issues.
+//! REST endpoints that search, read and change issues.
 
 use serde_json::{Map, Value, json};
 
@@ -9,10 +9,10 @@ use super::{
 };
 use crate::http::{HttpRequest, HttpResponse};
 
-/// How many issues may be fetched at once.
+/// Maximum number of issues in one bulk fetch.
 const BULK_MAX: usize = 100;
 
-/// What a search's body may hold.
+/// Known properties of a search request.
 const SEARCH_FIELDS: [&str; 9] = [
     "jql",
     "fields",
@@ -38,7 +38,7 @@ impl FakeJira {
             );
         }
         self.0.model.read(|model| {
-            let query = match understood(model, body["jql"].as_str().unwrap_or_default()) {
+            let query = match parse_valid_query(model, body["jql"].as_str().unwrap_or_default()) {
                 Ok(query) => query,
                 Err(problems) => {
                     return HttpResponse::json(400, &json!({"errorMessages": problems, "errors": {}}));
@@ -47,20 +47,21 @@ impl FakeJira {
             if query.condition.is_none() {
                 return error_response(400, "Unbounded JQL queries are not allowed here. Please add a search restriction to your query.");
             }
-            self.found(model, &query, body)
+            self.search_page(model, &query, body)
         })
     }
 
-    fn found(&self, model: &Model, query: &Query, body: &Value) -> HttpResponse {
-        let ways = self.behavior();
-        let afresh: Vec<u64> = body["reconcileIssues"]
+    fn search_page(&self, model: &Model, query: &Query, body: &Value) -> HttpResponse {
+        let behavior = self.behavior();
+        let reconciled: Vec<u64> = body["reconcileIssues"]
             .as_array()
             .into_iter()
             .flatten()
             .filter_map(Value::as_u64)
             .collect();
-        let is_stale = |at: usize| ways.index_lags && !afresh.contains(&model.issues[at].id);
-        let mut hits: Vec<usize> = (0..model.issues.len())
+        let is_stale =
+            |at: usize| behavior.index_lags && !reconciled.contains(&model.issues[at].id);
+        let mut matches: Vec<usize> = (0..model.issues.len())
             .filter(|at| !model.issues[*at].deleted)
             .filter(|at| {
                 let condition = query.condition.as_ref();
@@ -72,18 +73,18 @@ impl FakeJira {
             .first()
             .is_some_and(|(_, descending)| !descending);
         if !is_ascending {
-            hits.reverse();
+            matches.reverse();
         }
         let wanted = body["maxResults"].as_u64().unwrap_or(50);
         let size = usize::try_from(wanted)
             .unwrap_or(50)
-            .clamp(1, ways.page_max);
+            .clamp(1, behavior.page_max);
         let from: usize = body["nextPageToken"]
             .as_str()
             .and_then(|token| token.parse().ok())
             .unwrap_or(0);
-        let rest = hits.get(from..).unwrap_or_default();
-        let names: Vec<&str> = body["fields"]
+        let rest = matches.get(from..).unwrap_or_default();
+        let field_names: Vec<&str> = body["fields"]
             .as_array()
             .into_iter()
             .flatten()
@@ -92,7 +93,7 @@ impl FakeJira {
         let issues: Vec<Value> = rest
             .iter()
             .take(size)
-            .map(|at| self.issue_json(model, *at, &names, is_stale(*at)))
+            .map(|at| self.issue_json(model, *at, &field_names, is_stale(*at)))
             .collect();
         let is_last = rest.len() <= size;
         let mut page = json!({"issues": issues, "isLast": is_last});
@@ -102,7 +103,7 @@ impl FakeJira {
         HttpResponse::json(200, &page)
     }
 
-    /// Issues that are not there are left out without a word.
+    /// Fetches issues by ID or key. Unknown issues are omitted.
     pub(super) fn bulk_fetch(&self, body: &Value) -> HttpResponse {
         let strings = |name: &str| -> Vec<String> {
             let items = body[name].as_array().into_iter().flatten();
@@ -110,14 +111,14 @@ impl FakeJira {
                 .filter_map(|item| Some(item.as_str()?.to_owned()))
                 .collect()
         };
-        let (asked, fields) = (strings("issueIdsOrKeys"), strings("fields"));
-        if asked.is_empty() || asked.len() > BULK_MAX {
+        let (issue_ids, fields) = (strings("issueIdsOrKeys"), strings("fields"));
+        if issue_ids.is_empty() || issue_ids.len() > BULK_MAX {
             return error_response(400, "issueIdsOrKeys must hold between 1 and 100 items.");
         }
-        let names: Vec<&str> = fields.iter().map(String::as_str).collect();
+        let field_names: Vec<&str> = fields.iter().map(String::as_str).collect();
         self.0.model.read(|model| {
-            let found = asked.iter().filter_map(|id| model.find_issue(id));
-            let shown = found.map(|at| self.issue_json(model, at, &names, false));
+            let found = issue_ids.iter().filter_map(|id| model.find_issue(id));
+            let shown = found.map(|at| self.issue_json(model, at, &field_names, false));
             HttpResponse::json(
                 200,
                 &json!({"issues": shown.collect::<Vec<_>>(), "issueErrors": []}),
@@ -142,7 +143,7 @@ impl FakeJira {
             let parsed: Vec<Value> = queries
                 .iter()
                 .map(
-                    |query| match understood(model, query.as_str().unwrap_or_default()) {
+                    |query| match parse_valid_query(model, query.as_str().unwrap_or_default()) {
                         Ok(_) => json!({"query": query, "structure": {}}),
                         Err(problems) => json!({"query": query, "errors": problems}),
                     },
@@ -159,40 +160,40 @@ impl FakeJira {
         rest: &[&str],
         body: &Value,
     ) -> HttpResponse {
-        let shelf = &self.0.model;
-        let Some(at) = shelf.read(|model| model.find_issue(key)) else {
+        let store = &self.0.model;
+        let Some(at) = store.read(|model| model.find_issue(key)) else {
             return error_response(
                 404,
                 "Issue does not exist or you do not have permission to see it.",
             );
         };
         match (request.method.as_str(), rest) {
-            ("GET", []) => shelf.read(|model| {
+            ("GET", []) => store.read(|model| {
                 let wanted = request
                     .query_param("fields")
                     .unwrap_or_else(|| "*all".into());
-                let names: Vec<&str> = wanted.split(',').collect();
-                HttpResponse::json(200, &self.issue_json(model, at, &names, false))
+                let field_names: Vec<&str> = wanted.split(',').collect();
+                HttpResponse::json(200, &self.issue_json(model, at, &field_names, false))
             }),
             ("PUT", []) => {
-                let writer = self.api_change_source();
-                shelf.update(|model| edit(model, at, body, writer))
+                let source = self.api_change_source();
+                store.update(|model| edit(model, at, body, source))
             }
-            ("GET", ["editmeta"]) => shelf.read(metadata::edit_metadata),
+            ("GET", ["editmeta"]) => store.read(metadata::edit_metadata),
             ("GET", ["comment"]) => {
-                shelf.read(|model| comments_and_links::list_comments(model, at, request))
+                store.read(|model| comments_and_links::list_comments(model, at, request))
             }
             ("POST", ["comment"]) => {
-                shelf.update(|model| comments_and_links::create_comment(model, at, body))
+                store.update(|model| comments_and_links::create_comment(model, at, body))
             }
             ("PUT", ["comment", id]) => {
-                shelf.update(|model| comments_and_links::edit_comment(model, at, id, body))
+                store.update(|model| comments_and_links::edit_comment(model, at, id, body))
             }
             ("DELETE", ["comment", id]) => {
-                shelf.update(|model| comments_and_links::delete_comment(model, at, id))
+                store.update(|model| comments_and_links::delete_comment(model, at, id))
             }
             ("POST", ["remotelink"]) => {
-                shelf.update(|model| comments_and_links::upsert_remote_link(model, at, body))
+                store.update(|model| comments_and_links::upsert_remote_link(model, at, body))
             }
             ("GET", ["transitions"]) => {
                 let all: Vec<Value> = STATUSES
@@ -201,7 +202,7 @@ impl FakeJira {
                     .collect();
                 HttpResponse::json(200, &json!({"transitions": all}))
             }
-            ("POST", ["transitions"]) => shelf.update(|model| {
+            ("POST", ["transitions"]) => store.update(|model| {
                 let wanted = body["transition"]["id"].as_str().unwrap_or_default();
                 match STATUSES.iter().position(|(id, _, _)| *id == wanted) {
                     Some(status) => {
@@ -215,15 +216,23 @@ impl FakeJira {
         }
     }
 
-    fn issue_json(&self, model: &Model, at: usize, names: &[&str], stale: bool) -> Value {
+    fn issue_json(
+        &self,
+        model: &Model,
+        at: usize,
+        field_names: &[&str],
+        is_stale_index: bool,
+    ) -> Value {
         let id = model.issues[at].id;
         let (key, base) = (model.issue_key(at), &self.0.base_url);
-        if names.is_empty() || names == ["id"] {
+        if field_names.is_empty() || field_names == ["id"] {
             return json!({"id": id.to_string()});
         }
-        let all = all_fields(model, at, stale);
+        let all = all_fields(model, at, is_stale_index);
         let is_wanted = |name: &str| {
-            names.contains(&"*all") || names.contains(&"*navigable") || names.contains(&name)
+            field_names.contains(&"*all")
+                || field_names.contains(&"*navigable")
+                || field_names.contains(&name)
         };
         let fields: Map<String, Value> = all
             .into_iter()
@@ -237,8 +246,8 @@ impl FakeJira {
     }
 }
 
-/// A query that is good as it stands, or all that is wrong with it.
-fn understood(model: &Model, text: &str) -> Result<Query, Vec<String>> {
+/// Parses and validates a query. Returns all problems.
+fn parse_valid_query(model: &Model, text: &str) -> Result<Query, Vec<String>> {
     let query = jql::parse(text).map_err(|problem| vec![problem])?;
     let problems = query.validation_errors(model);
     if problems.is_empty() {
@@ -253,8 +262,8 @@ fn status(model: &Model, at: usize) -> Value {
     json!({"id": id, "name": name, "statusCategory": {"key": category}})
 }
 
-/// An issue as others show it.
-fn brief(model: &Model, at: usize) -> Value {
+/// Returns the short form of an issue inside another issue.
+fn short_issue_json(model: &Model, at: usize) -> Value {
     json!({
         "id": model.issues[at].id.to_string(), "key": model.issue_key(at),
         "fields": {"summary": model.issues[at].summary, "status": status(model, at)},
@@ -273,12 +282,12 @@ fn links(model: &Model, at: usize) -> Value {
             return None;
         };
         (!model.issues[other].deleted)
-            .then(|| json!({"id": link.id.to_string(), "type": kind, side: brief(model, other)}))
+            .then(|| json!({"id": link.id.to_string(), "type": kind, side: short_issue_json(model, other)}))
     });
     links.collect()
 }
 
-fn all_fields(model: &Model, at: usize, stale: bool) -> Map<String, Value> {
+fn all_fields(model: &Model, at: usize, is_stale_index: bool) -> Map<String, Value> {
     let issue = &model.issues[at];
     let project = &model.projects[issue.project];
     let priority = issue.priority.as_ref().map(|name| {
@@ -302,9 +311,9 @@ fn all_fields(model: &Model, at: usize, stale: bool) -> Map<String, Value> {
         json!({"id": project.id.to_string(), "key": project.key, "name": project.name}),
     );
     if let Some(parent) = issue.parent {
-        put("parent", brief(model, parent));
+        put("parent", short_issue_json(model, parent));
     }
-    let values = if stale {
+    let values = if is_stale_index {
         &issue.indexed_fields
     } else {
         &issue.fields
@@ -320,8 +329,8 @@ fn all_fields(model: &Model, at: usize, stale: bool) -> Map<String, Value> {
     fields
 }
 
-/// Checks all that is to change before anything does.
-fn edit(model: &mut Model, at: usize, body: &Value, writer: ChangeSource) -> HttpResponse {
+/// Updates fields of an issue. All changes are validated before the first is made.
+fn edit(model: &mut Model, at: usize, body: &Value, source: ChangeSource) -> HttpResponse {
     let Some(fields) = body["fields"].as_object() else {
         return error_response(400, "one of 'fields' or 'update' required");
     };
@@ -344,13 +353,16 @@ fn edit(model: &mut Model, at: usize, body: &Value, writer: ChangeSource) -> Htt
             Some(option) => changes.push((field, Some(option.value.clone()))),
             None if value.is_null() => changes.push((field, None)),
             None => {
-                let given = value["value"].as_str().unwrap_or_default();
-                return field_error_response(name, &format!("Option value '{given}' is not valid"));
+                let value_text = value["value"].as_str().unwrap_or_default();
+                return field_error_response(
+                    name,
+                    &format!("Option value '{value_text}' is not valid"),
+                );
             }
         }
     }
     for (field, value) in changes {
-        model.set_field(at, field, value.as_deref(), writer);
+        model.set_field(at, field, value.as_deref(), source);
     }
     HttpResponse::empty(204)
 }

@@ -1,4 +1,4 @@
-//! What people do and see in the vendor's app, as in-process verbs.
+//! In-process methods for what people do and see in Jira.
 
 use serde_json::Value;
 
@@ -8,44 +8,50 @@ use crate::clock;
 use crate::html_page;
 use crate::http::HttpResponse;
 
-/// One ticket by its key, there or not. `title` makes it; the other verbs change it, and do nothing
-/// to a ticket that is not there. Each verb is stored before it returns.
+/// Handle of a ticket by its key; the ticket need not exist. `title` creates it. The other methods
+/// change it, or do nothing if it does not exist. Each change is persisted before the method returns.
 #[derive(Clone)]
 pub struct JiraTicket {
     jira: FakeJira,
     key: String,
 }
 
-/// A ticket as it stands.
+/// State of a ticket.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JiraTicketSnapshot {
+    /// Issue ID.
     pub id: String,
+    /// Issue key.
     pub key: String,
+    /// Summary.
     pub title: String,
-    /// The workflow's status, which is not the select field of the same name.
+    /// Status in the workflow; not the select field of the same name.
     pub workflow_status: String,
-    /// The select field that shows the stage.
+    /// Value of the select field "Agent-Implement Status".
     pub status: Option<String>,
+    /// Value of the select field "Agent-Implement Repo".
     pub repo: Option<String>,
-    /// Oldest first.
+    /// Comments, oldest first.
     pub comments: Vec<JiraCommentSnapshot>,
-    /// Addresses of remote links.
+    /// URLs of the remote links.
     pub links: Vec<String>,
-    /// Every change of a select field since the ticket was made.
+    /// Changes of select fields since the ticket was created, oldest first.
     pub history: Vec<FieldHistoryEntry>,
 }
 
+/// Comment of a ticket.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JiraCommentSnapshot {
-    /// The document as it was sent.
+    /// Atlassian document as sent.
     pub body: Value,
-    /// Its words.
+    /// Plain text of the document.
     pub text: String,
+    /// Whether the API created it; otherwise a person did.
     pub by_api: bool,
 }
 
 impl FakeJira {
-    /// Makes sure that a project with this key exists, and the two select fields.
+    /// Creates the project and the two select fields if they do not exist.
     pub fn ensure_project(&self, key: &str, name: &str) -> &Self {
         self.0
             .model
@@ -53,7 +59,7 @@ impl FakeJira {
         self
     }
 
-    /// Makes sure that a select field exists and has these options; answers its id.
+    /// Creates a select field and its options if they do not exist. Returns the field's ID.
     pub fn ensure_select_field(&self, name: &str, options: &[&str]) -> String {
         self.0.model.update_and_flush(|model| {
             let at = model.ensure_field(name, options);
@@ -61,7 +67,7 @@ impl FakeJira {
         })
     }
 
-    /// Takes an option from a select field; tickets that have it keep it.
+    /// Removes an option from a select field. Tickets with this value keep it.
     pub fn remove_option(&self, field: &str, value: &str) {
         self.0.model.update_and_flush(|model| {
             if let Some(at) = model.find_field(field) {
@@ -72,7 +78,7 @@ impl FakeJira {
         });
     }
 
-    /// The ticket with this key, there or not.
+    /// Returns the handle of a ticket, which need not exist.
     pub fn issue(&self, key: &str) -> JiraTicket {
         JiraTicket {
             jira: self.clone(),
@@ -80,7 +86,7 @@ impl FakeJira {
         }
     }
 
-    /// The page of a ticket, for people who follow its link.
+    /// Returns the HTML page of a ticket.
     pub(crate) fn ticket_page(&self, key: &str) -> HttpResponse {
         let Some(ticket) = self.issue(key).snapshot() else {
             return HttpResponse::text(404, "no such ticket");
@@ -107,12 +113,12 @@ impl FakeJira {
 }
 
 impl JiraTicket {
-    /// Makes the ticket (and its project) when it is not there, and titles it.
+    /// Sets the title. Creates the ticket and its project if they do not exist.
     pub fn title(self, title: &str) -> Self {
-        let wanted = self.key.clone();
+        let ticket_key = self.key.clone();
         self.jira.0.model.update_and_flush(|model| {
-            let at = model.find_issue(&wanted).or_else(|| {
-                let (key, number) = wanted.rsplit_once('-')?;
+            let at = model.find_issue(&ticket_key).or_else(|| {
+                let (key, number) = ticket_key.rsplit_once('-')?;
                 let number = number.parse().ok()?;
                 let project = model.ensure_project(key, key);
                 Some(model.add_issue(project, Some(number), title))
@@ -124,27 +130,27 @@ impl JiraTicket {
         self
     }
 
-    /// Describes it in plain paragraphs.
+    /// Sets the description in plain paragraphs.
     pub fn describe(self, text: &str) -> Self {
         self.document(adf::from_plain_text(text))
     }
 
-    /// Describes it in rich text.
+    /// Sets the description as an Atlassian document.
     pub fn document(self, document: Value) -> Self {
         self.edit(|model, at| model.issues[at].description = Some(document))
     }
 
-    /// Sets the select field that shows the stage.
+    /// Sets the select field "Agent-Implement Status".
     pub fn status(self, value: &str) -> Self {
         self.field(STATUS_FIELD, value)
     }
 
-    /// Sets the select field that says which repository it is for.
+    /// Sets the select field "Agent-Implement Repo".
     pub fn repo(self, value: &str) -> Self {
         self.field(REPO_FIELD, value)
     }
 
-    /// Sets a select field as a person; an option it lacks is made.
+    /// Sets a select field as a person. Creates the field and the option if they do not exist.
     pub fn field(self, name: &str, value: &str) -> Self {
         self.edit(|model, at| {
             let field = model.ensure_field(name, &[value]);
@@ -152,16 +158,17 @@ impl JiraTicket {
         })
     }
 
-    /// `Highest` to `Lowest`.
+    /// Sets the priority, from `Highest` to `Lowest`.
     pub fn priority(self, name: &str) -> Self {
         self.edit(|model, at| model.issues[at].priority = Some(name.to_owned()))
     }
 
+    /// Adds a label.
     pub fn label(self, name: &str) -> Self {
         self.edit(|model, at| model.issues[at].labels.push(name.to_owned()))
     }
 
-    /// Says that another ticket blocks this one.
+    /// Adds a link: another ticket blocks this one.
     pub fn blocked_by(self, blocker: &str) -> Self {
         self.edit(|model, at| {
             if let Some(blocker) = model.find_issue(blocker) {
@@ -170,34 +177,37 @@ impl JiraTicket {
         })
     }
 
+    /// Sets the parent.
     pub fn child_of(self, parent: &str) -> Self {
         self.edit(|model, at| model.issues[at].parent = model.find_issue(parent))
     }
 
-    /// Moves it through the workflow: `To Do`, `In Progress` or `Done`.
-    pub fn workflow_status(self, name: &str) -> Self {
+    /// Sets the status in the workflow: `To Do`, `In Progress` or `Done`.
+    pub(crate) fn workflow_status(self, name: &str) -> Self {
         self.edit(|model, at| {
-            let known = STATUSES.iter().position(|(_, known, _)| *known == name);
-            model.issues[at].status = known.unwrap_or(model.issues[at].status);
+            let status = STATUSES.iter().position(|(_, status, _)| *status == name);
+            model.issues[at].status = status.unwrap_or(model.issues[at].status);
         })
     }
 
+    /// Sets the workflow status `Done`.
     pub fn complete(self) -> Self {
         self.workflow_status("Done")
     }
 
-    /// Comments as a person.
+    /// Adds a comment as a person.
     pub fn comment(self, text: &str) -> Self {
         self.edit(|model, at| {
             model.add_comment(at, adf::from_plain_text(text), Vec::new(), false);
         })
     }
 
+    /// Deletes the ticket.
     pub fn delete(self) -> Self {
         self.edit(|model, at| model.issues[at].deleted = true)
     }
 
-    /// `None` when there is no such ticket.
+    /// Returns the ticket's state; `None` if it does not exist.
     pub fn snapshot(&self) -> Option<JiraTicketSnapshot> {
         self.jira.0.model.read(|model| {
             let at = model.find_issue(&self.key)?;
@@ -205,7 +215,7 @@ impl JiraTicket {
         })
     }
 
-    /// The words of its comments, oldest first; empty when there is no such ticket.
+    /// Returns the plain text of its comments, oldest first; empty if it does not exist.
     pub fn comments(&self) -> Vec<String> {
         let comments = self.snapshot().map(|ticket| ticket.comments);
         let comments = comments.unwrap_or_default().into_iter();

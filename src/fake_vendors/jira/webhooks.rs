@@ -1,5 +1,5 @@
-//! Webhooks: every change of an issue is told to one address, signed, as an administrator's webhook
-//! with a secret tells it.
+//! Issue webhooks of Jira: every change of an issue is sent to one URL, signed as by an
+//! administrator's webhook with a secret.
 
 use serde_json::{Map, Value, json};
 
@@ -9,37 +9,37 @@ use crate::clock;
 use crate::webhook_sender::{TicketWebhookDelivery, WebhookFaults};
 
 impl FakeJira {
-    /// Tells of every change of an issue from now on: of people's and of the API's.
+    /// Sets the webhook. Changes by people and by the API are sent from now on.
     pub fn set_webhook(&self, url: &str, secret: &str) {
         self.0.model.update(|model| model.changed_issues.clear());
         self.0.webhook_sender.set_target(url, secret);
     }
 
-    /// How what is told goes astray.
-    pub fn set_webhook_faults(&self, dial: WebhookFaults) {
-        self.0.webhook_sender.set_faults(dial);
+    /// Sets the faults of webhook deliveries.
+    pub fn set_webhook_faults(&self, faults: WebhookFaults) {
+        self.0.webhook_sender.set_faults(faults);
     }
 
-    /// Whether all that is to be told has been sent.
+    /// Returns whether all queued webhooks have been sent.
     pub fn is_webhook_queue_empty(&self) -> bool {
         self.0.webhook_sender.is_idle()
     }
 
-    /// What was told so far, each time it was sent.
+    /// Returns the deliveries so far, including repeated ones.
     pub fn webhook_deliveries(&self) -> Vec<TicketWebhookDelivery> {
         self.0.webhook_sender.deliveries()
     }
 
-    /// Tells of the issues that have changed since the last time.
+    /// Queues webhooks for the issues changed since the last call.
     pub(super) fn send_webhooks(&self) {
         let base = self.0.base_url.as_str();
-        let changed = |model: &mut Model| {
-            let touched = std::mem::take(&mut model.changed_issues);
-            let living = touched.into_iter().filter(|at| !model.issues[*at].deleted);
-            living.map(|at| payload(model, base, at)).collect()
+        let payloads = |model: &mut Model| {
+            let changed = std::mem::take(&mut model.changed_issues);
+            let existing = changed.into_iter().filter(|at| !model.issues[*at].deleted);
+            existing.map(|at| payload(model, base, at)).collect()
         };
         self.0.webhook_sender.enqueue(
-            || self.0.model.update(changed),
+            || self.0.model.update(payloads),
             |_, signature| {
                 vec![
                     ("User-Agent", "Atlassian Webhook HTTP Client".to_owned()),
@@ -67,11 +67,11 @@ fn payload(model: &Model, base: &str, at: usize) -> Value {
     for field in &model.fields {
         let chosen = issue.fields.get(&field.number);
         let option = chosen.and_then(|value| field.option(value));
-        let shown = option.map(|option| {
-            let own = format!("{base}/rest/api/2/customFieldOption/{}", option.id);
-            json!({"self": own, "value": option.value, "id": option.id.to_string()})
+        let option_json = option.map(|option| {
+            let option_url = format!("{base}/rest/api/2/customFieldOption/{}", option.id);
+            json!({"self": option_url, "value": option.value, "id": option.id.to_string()})
         });
-        fields.insert(field.id(), json!(shown));
+        fields.insert(field.id(), json!(option_json));
     }
     json!({
         "timestamp": clock::now_ms(),

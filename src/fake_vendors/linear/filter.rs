@@ -1,7 +1,6 @@
-//! Filters, read recursively over the same fields that queries read.
+//! Evaluation of filters, recursively over the same fields that queries read.
 //!
-//! Which keys a filter may have is the schema's business and checked before; this file only says
-//! what they mean.
+//! The schema has already validated which keys a filter may have.
 
 use serde_json::{Map, Value};
 
@@ -12,7 +11,7 @@ use crate::graphql::Resolved;
 type Filter = Map<String, Value>;
 
 impl ModelView<'_> {
-    pub fn matches(&self, node: &Node, filter: &Filter) -> bool {
+    pub(super) fn matches(&self, node: &Node, filter: &Filter) -> bool {
         filter
             .iter()
             .all(|(key, value)| match (key.as_str(), value) {
@@ -21,10 +20,10 @@ impl ModelView<'_> {
                 ("or", Value::Array(any)) => any.iter().any(|each| self.matches_value(node, each)),
                 ("null", Value::Bool(null)) => !null,
                 ("hasBlockedByRelations", Value::Object(exists)) => {
-                    self.exists(node, "inverseRelations", exists)
+                    self.relation_exists(node, "inverseRelations", exists)
                 }
                 ("hasBlockingRelations", Value::Object(exists)) => {
-                    self.exists(node, "relations", exists)
+                    self.relation_exists(node, "relations", exists)
                 }
                 (field, Value::Object(inner)) => self.field_matches(node, field, inner),
                 _ => false,
@@ -40,17 +39,19 @@ impl ModelView<'_> {
     fn field_matches(&self, node: &Node, field: &str, filter: &Filter) -> bool {
         match self.get(node, field) {
             Resolved::Leaf(value) if field == "id" && matches!(node, Node::Issue(_)) => {
-                compare(&value, &self.with_uuids(filter))
+                satisfies_all(&value, &self.with_uuids(filter))
             }
-            Resolved::Leaf(value) => compare(&value, filter),
+            Resolved::Leaf(value) => satisfies_all(&value, filter),
             Resolved::Node(inner) => self.matches(&inner, filter),
             Resolved::Null => filter.get("null") == Some(&Value::Bool(true)),
-            Resolved::Connection(nodes) | Resolved::Nodes(nodes) => self.collection(&nodes, filter),
+            Resolved::Connection(nodes) | Resolved::Nodes(nodes) => {
+                self.collection_matches(&nodes, filter)
+            }
         }
     }
 
-    /// `labels: {name: …}` without `some` or `every` means *some*.
-    fn collection(&self, nodes: &[Node], filter: &Filter) -> bool {
+    /// Matches a collection filter. `labels: {name: ...}` without `some` or `every` means `some`.
+    fn collection_matches(&self, nodes: &[Node], filter: &Filter) -> bool {
         let mut any = Filter::new();
         let structural = filter
             .iter()
@@ -58,14 +59,14 @@ impl ModelView<'_> {
                 (_, Value::Null) => true,
                 ("some", some) => nodes.iter().any(|node| self.matches_value(node, some)),
                 ("every", every) => nodes.iter().all(|node| self.matches_value(node, every)),
-                ("length", Value::Object(length)) => compare(&nodes.len().into(), length),
+                ("length", Value::Object(length)) => satisfies_all(&nodes.len().into(), length),
                 ("null", Value::Bool(null)) => nodes.is_empty() == *null,
-                ("and", Value::Array(all)) => {
-                    all.iter().all(|each| self.collection_value(nodes, each))
-                }
-                ("or", Value::Array(any)) => {
-                    any.iter().any(|each| self.collection_value(nodes, each))
-                }
+                ("and", Value::Array(all)) => all
+                    .iter()
+                    .all(|each| self.collection_matches_value(nodes, each)),
+                ("or", Value::Array(any)) => any
+                    .iter()
+                    .any(|each| self.collection_matches_value(nodes, each)),
                 _ => {
                     any.insert(key.clone(), value.clone());
                     true
@@ -74,22 +75,22 @@ impl ModelView<'_> {
         structural && (any.is_empty() || nodes.iter().any(|node| self.matches(node, &any)))
     }
 
-    fn collection_value(&self, nodes: &[Node], filter: &Value) -> bool {
+    fn collection_matches_value(&self, nodes: &[Node], filter: &Value) -> bool {
         filter
             .as_object()
-            .is_some_and(|filter| self.collection(nodes, filter))
+            .is_some_and(|filter| self.collection_matches(nodes, filter))
     }
 
-    fn exists(&self, node: &Node, field: &str, wanted: &Filter) -> bool {
+    fn relation_exists(&self, node: &Node, field: &str, wanted: &Filter) -> bool {
         let blocks = |node: &Node| matches!(self.get(node, "type"), Resolved::Leaf(kind) if kind == "blocks");
         let exists = match self.get(node, field) {
             Resolved::Connection(nodes) => nodes.iter().any(blocks),
             _ => false,
         };
-        compare(&Value::Bool(exists), wanted)
+        satisfies_all(&Value::Bool(exists), wanted)
     }
 
-    /// Issue ids may be given as identifiers.
+    /// Replaces identifiers by UUIDs: Linear accepts both as issue IDs.
     fn with_uuids(&self, filter: &Filter) -> Filter {
         let uuid = |value: &Value| match value.as_str().and_then(|id| self.model.find_issue(id)) {
             Some(at) => Value::String(self.model.issues[at].id.clone()),
@@ -108,67 +109,70 @@ impl ModelView<'_> {
     }
 }
 
-fn compare(value: &Value, filter: &Filter) -> bool {
+fn satisfies_all(value: &Value, filter: &Filter) -> bool {
     filter.iter().all(|(operator, operand)| match operand {
         Value::Null if operator != "eq" && operator != "neq" => true,
-        _ => holds(value, operator, operand),
+        _ => satisfies(value, operator, operand),
     })
 }
 
-fn holds(value: &Value, operator: &str, operand: &Value) -> bool {
+fn satisfies(value: &Value, operator: &str, operand: &Value) -> bool {
     if let Some(rest) = operator.strip_prefix("not") {
         let mut positive = rest.to_owned();
         if let Some(first) = positive.get_mut(..1) {
             first.make_ascii_lowercase();
         }
-        return !holds(value, &positive, operand);
+        return !satisfies(value, &positive, operand);
     }
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (have, want) = (text(value), text(operand));
-    let (have_low, want_low) = (have.to_lowercase(), want.to_lowercase());
+    let (value_text, operand_text) = (text(value), text(operand));
+    let (value_lower, operand_lower) = (value_text.to_lowercase(), operand_text.to_lowercase());
     match operator {
-        "eq" => same(value, operand),
-        "neq" => !same(value, operand),
+        "eq" => is_equal(value, operand),
+        "neq" => !is_equal(value, operand),
         "in" => operand
             .as_array()
-            .is_some_and(|any| any.iter().any(|one| same(value, one))),
+            .is_some_and(|any| any.iter().any(|one| is_equal(value, one))),
         "nin" => operand
             .as_array()
-            .is_some_and(|any| !any.iter().any(|one| same(value, one))),
+            .is_some_and(|any| !any.iter().any(|one| is_equal(value, one))),
         "null" => value.is_null() == (operand == &Value::Bool(true)),
-        "lt" => ordered(value, operand).is_some_and(|order| order.is_lt()),
-        "lte" => ordered(value, operand).is_some_and(|order| order.is_le()),
-        "gt" => ordered(value, operand).is_some_and(|order| order.is_gt()),
-        "gte" => ordered(value, operand).is_some_and(|order| order.is_ge()),
+        "lt" => compare_order(value, operand).is_some_and(|order| order.is_lt()),
+        "lte" => compare_order(value, operand).is_some_and(|order| order.is_le()),
+        "gt" => compare_order(value, operand).is_some_and(|order| order.is_gt()),
+        "gte" => compare_order(value, operand).is_some_and(|order| order.is_ge()),
         _ if value.is_null() => false,
-        "eqIgnoreCase" => have_low == want_low,
-        "neqIgnoreCase" => have_low != want_low,
-        "contains" => have.contains(&want),
-        "containsIgnoreCase" | "containsIgnoreCaseAndAccent" => have_low.contains(&want_low),
-        "startsWith" => have.starts_with(&want),
-        "startsWithIgnoreCase" => have_low.starts_with(&want_low),
-        "endsWith" => have.ends_with(&want),
+        "eqIgnoreCase" => value_lower == operand_lower,
+        "neqIgnoreCase" => value_lower != operand_lower,
+        "contains" => value_text.contains(&operand_text),
+        "containsIgnoreCase" | "containsIgnoreCaseAndAccent" => {
+            value_lower.contains(&operand_lower)
+        }
+        "startsWith" => value_text.starts_with(&operand_text),
+        "startsWithIgnoreCase" => value_lower.starts_with(&operand_lower),
+        "endsWith" => value_text.ends_with(&operand_text),
         _ => false,
     }
 }
 
-fn same(value: &Value, operand: &Value) -> bool {
-    match ordered(value, operand) {
+fn is_equal(value: &Value, operand: &Value) -> bool {
+    match compare_order(value, operand) {
         Some(order) => order.is_eq(),
         None => value == operand,
     }
 }
 
-/// Numbers by size, moments by time (an operand may be a duration from now), else nothing.
-fn ordered(value: &Value, operand: &Value) -> Option<std::cmp::Ordering> {
+/// Compares numbers by value and timestamps by time (an operand may be a duration from now). Other
+/// values are not ordered.
+fn compare_order(value: &Value, operand: &Value) -> Option<std::cmp::Ordering> {
     match (value, operand) {
         (Value::Number(a), Value::Number(b)) => a.as_f64()?.partial_cmp(&b.as_f64()?),
-        (Value::String(a), Value::String(b)) => Some(clock::parse(a)?.cmp(&moment(b)?)),
+        (Value::String(a), Value::String(b)) => Some(clock::parse(a)?.cmp(&parse_time(b)?)),
         _ => None,
     }
 }
 
-fn moment(text: &str) -> Option<i64> {
+fn parse_time(text: &str) -> Option<i64> {
     clock::parse(text).or_else(|| {
         let span: jiff::SignedDuration = text.parse().ok()?;
         Some(clock::now_ms() + i64::try_from(span.as_millis()).ok()?)

@@ -1,8 +1,8 @@
-//! The ticketing vendor: GraphQL over a small model of teams, issues, labels and comments.
+//! Fake Linear: GraphQL API over a small model of teams, issues, labels and comments.
 //!
-//! Queries are checked against the vendor's own published field names (`schema.graphql`, a subset),
-//! cost points by its rule, and are refused by quota in its way. In-process verbs (`Ticket`) are
-//! what people do in the vendor's app.
+//! Queries are validated against a subset of Linear's published schema (`schema.graphql`). Complexity
+//! points and rate limits follow Linear's rules. The methods of [`LinearTicket`] are what people do
+//! in Linear.
 
 mod filter;
 mod model;
@@ -32,13 +32,13 @@ use crate::webhook_sender::TicketWebhookSender;
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// One query may not cost more than this, whatever is left.
-const QUERY_MAX: u64 = 10_000;
+/// Maximum complexity of one query, in points.
+const MAX_COMPLEXITY: u64 = 10_000;
 
-/// What an OAuth client gets for its credentials here.
+/// Access token that an OAuth client gets.
 const OAUTH_TOKEN: &str = "lin_oauth_sandbox";
 
-/// The stand-in ticketing vendor. Clones are the same vendor.
+/// Fake Linear. Clones share their state.
 #[derive(Clone)]
 pub struct FakeLinear(Arc<Inner>);
 
@@ -51,7 +51,7 @@ struct Inner {
     webhook_sender: TicketWebhookSender,
 }
 
-/// Requests per hour, as all keys of one user share them.
+/// Hourly request quota, shared by all keys of one user.
 struct Quota {
     limit: u64,
     used: u64,
@@ -74,17 +74,17 @@ impl FakeLinear {
         })))
     }
 
-    /// The one key that is accepted.
+    /// Returns the accepted API key.
     pub fn api_key(&self) -> String {
         lock(&self.0.key).clone()
     }
 
-    /// Revokes the accepted key and accepts this one.
+    /// Replaces the accepted API key.
     pub fn set_api_key(&self, key: &str) {
         *lock(&self.0.key) = key.to_owned();
     }
 
-    /// Sets how many requests an hour are allowed, and starts the hour again.
+    /// Sets the number of requests allowed per hour, and restarts the hour.
     pub fn set_quota(&self, requests_per_hour: u64) {
         *lock(&self.0.quota) = Quota {
             limit: requests_per_hour,
@@ -120,7 +120,7 @@ impl FakeLinear {
         }
     }
 
-    /// The refusal of a request beyond the quota.
+    /// Returns the response to a request beyond the quota.
     pub(crate) fn rate_limited_response(&self, left: Duration) -> HttpResponse {
         let reset = clock::now_ms() + i64::try_from(left.as_millis()).unwrap_or(HOUR_MS);
         let limit = lock(&self.0.quota).limit;
@@ -140,8 +140,8 @@ impl FakeLinear {
     }
 
     fn graphql(&self, request: &HttpRequest) -> HttpResponse {
-        if let Some(refusal) = self.unauthenticated(request) {
-            return refusal;
+        if let Some(response) = self.authentication_error(request) {
+            return response;
         }
         let (limit, remaining, reset) = match self.take_quota() {
             Ok(quota) => quota,
@@ -155,13 +155,13 @@ impl FakeLinear {
             .header("x-ratelimit-complexity-reset", reset)
     }
 
-    fn unauthenticated(&self, request: &HttpRequest) -> Option<HttpResponse> {
-        let given = request.header("authorization").unwrap_or_default();
+    fn authentication_error(&self, request: &HttpRequest) -> Option<HttpResponse> {
+        let credential = request.header("authorization").unwrap_or_default();
         let key = self.api_key();
-        if given == key || given == format!("Bearer {OAUTH_TOKEN}") {
+        if credential == key || credential == format!("Bearer {OAUTH_TOKEN}") {
             return None;
         }
-        let (status, message) = if given == format!("Bearer {key}") {
+        let (status, message) = if credential == format!("Bearer {key}") {
             (
                 400,
                 "It looks like you're trying to use an API key as a Bearer token. Remove the Bearer prefix from the Authorization header.",
@@ -179,7 +179,8 @@ impl FakeLinear {
         Some(HttpResponse::json(status, &json!({"errors": [error]})))
     }
 
-    /// Limit, what remains and the reset; or how long to wait.
+    /// Takes one request from the quota. Returns limit, remaining requests and reset time (milliseconds
+    /// since the epoch), or the time to wait.
     fn take_quota(&self) -> Result<(u64, u64, i64), Duration> {
         let now = clock::now_ms();
         let mut quota = lock(&self.0.quota);
@@ -196,7 +197,7 @@ impl FakeLinear {
     }
 
     fn evaluate(&self, request: &HttpRequest) -> (HttpResponse, u64) {
-        let refuse = |message: String, code: &str| {
+        let error_reply = |message: String, code: &str| {
             let error = json!({
                 "message": message,
                 "extensions": {"code": code, "type": "graphql error", "userError": true},
@@ -204,10 +205,10 @@ impl FakeLinear {
             (HttpResponse::json(400, &json!({"errors": [error]})), 0)
         };
         let Some(body) = request.json().filter(Value::is_object) else {
-            return refuse("POST body is not valid JSON.".into(), "BAD_REQUEST");
+            return error_reply("POST body is not valid JSON.".into(), "BAD_REQUEST");
         };
         let Some(query) = body["query"].as_str() else {
-            return refuse(
+            return error_reply(
                 "GraphQL operations must contain a non-empty `query`.".into(),
                 "BAD_REQUEST",
             );
@@ -217,18 +218,19 @@ impl FakeLinear {
         let name = body["operationName"].as_str();
         let plan = match QueryPlan::parse(&self.0.schema, query, variables, name) {
             Ok(plan) => plan,
-            Err(message) => return refuse(message, "GRAPHQL_VALIDATION_FAILED"),
+            Err(message) => return error_reply(message, "GRAPHQL_VALIDATION_FAILED"),
         };
         let complexity = plan.complexity(&self.0.schema);
-        if complexity > QUERY_MAX {
-            let message =
-                format!("Query too complex: {complexity} points, at most {QUERY_MAX} allowed.");
-            return refuse(message, "INPUT_ERROR");
+        if complexity > MAX_COMPLEXITY {
+            let message = format!(
+                "Query too complex: {complexity} points, at most {MAX_COMPLEXITY} allowed."
+            );
+            return error_reply(message, "INPUT_ERROR");
         }
-        (self.run(&plan), complexity)
+        (self.execute_plan(&plan), complexity)
     }
 
-    fn run(&self, plan: &QueryPlan) -> HttpResponse {
+    fn execute_plan(&self, plan: &QueryPlan) -> HttpResponse {
         let base = self.0.base_url.as_str();
         let outcome = match plan.operation {
             Operation::Query => self.0.model.read(|model| {
@@ -243,7 +245,7 @@ impl FakeLinear {
             Operation::Mutation => self.0.model.update(|model| {
                 execute(
                     &mut Session {
-                        rows: Rows::Own(model),
+                        rows: Rows::Exclusive(model),
                         base,
                     },
                     plan,
@@ -267,10 +269,10 @@ fn quota_headers(reply: HttpResponse, limit: u64, remaining: u64, reset: i64) ->
         .header("x-ratelimit-requests-reset", reset)
 }
 
-/// One request's hold on the model: queries share it, mutations own it.
+/// Access of one request to the model: queries share it, mutations have it exclusively.
 enum Rows<'a> {
     Shared(&'a Model),
-    Own(&'a mut Model),
+    Exclusive(&'a mut Model),
 }
 
 struct Session<'a> {
@@ -282,7 +284,7 @@ impl Session<'_> {
     fn view(&self) -> ModelView<'_> {
         let model = match &self.rows {
             Rows::Shared(model) => model,
-            Rows::Own(model) => &**model,
+            Rows::Exclusive(model) => &**model,
         };
         ModelView {
             model,
@@ -298,7 +300,7 @@ impl Session<'_> {
         let view = self.view();
         let model = view.model;
         let id = args.get("id").and_then(Value::as_str).unwrap_or_default();
-        let found = |what: &str, node: Option<Node>| {
+        let node_or_error = |what: &str, node: Option<Node>| {
             node.map(Resolved::Node)
                 .ok_or_else(|| mutations::not_found(what))
         };
@@ -306,18 +308,18 @@ impl Session<'_> {
             "viewer" => Ok(Resolved::Node(Node::User { api: true })),
             "organization" => Ok(Resolved::Node(Node::Organization)),
             "rateLimitStatus" => Ok(Resolved::Node(Node::RateLimit)),
-            "issue" => found("Issue", model.find_issue(id).map(Node::Issue)),
-            "team" => found("Team", mutations::find_team(model, id).map(Node::Team)),
+            "issue" => node_or_error("Issue", model.find_issue(id).map(Node::Issue)),
+            "team" => node_or_error("Team", mutations::find_team(model, id).map(Node::Team)),
             "issueLabel" => {
                 let at = model.labels.iter().position(|label| label.id == id);
-                found("IssueLabel", at.map(Node::Label))
+                node_or_error("IssueLabel", at.map(Node::Label))
             }
             "comment" => {
                 let at = model
                     .comments
                     .iter()
                     .position(|row| row.id == id && !row.deleted);
-                found("Comment", at.map(Node::Comment))
+                node_or_error("Comment", at.map(Node::Comment))
             }
             _ => Ok(view.get(&Node::Query, name)),
         }
@@ -330,7 +332,7 @@ impl Resolver for Session<'_> {
     fn root(&self) -> Node {
         match self.rows {
             Rows::Shared(_) => Node::Query,
-            Rows::Own(_) => Node::Mutation,
+            Rows::Exclusive(_) => Node::Mutation,
         }
     }
 
@@ -345,7 +347,7 @@ impl Resolver for Session<'_> {
         args: &Map<String, Value>,
     ) -> Result<Resolved<Node>, FieldError> {
         let resolved = match (node, &mut self.rows) {
-            (Node::Mutation, Rows::Own(model)) => mutations::mutate(model, name, args)?,
+            (Node::Mutation, Rows::Exclusive(model)) => mutations::mutate(model, name, args)?,
             (Node::Query, _) => self.root_field(name, args)?,
             _ => self.view().get(node, name),
         };

@@ -1,7 +1,7 @@
-//! What the ticketing vendor remembers.
+//! Stored state of the fake Linear.
 //!
-//! Rows refer to each other by position and are never removed, only marked deleted; so a position
-//! in a saved file stays good for ever, and age is position.
+//! Rows refer to each other by position and are marked as deleted instead of being removed, so that
+//! positions in a saved file stay valid. A lower position means an older row.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ pub(crate) struct Model {
     pub comments: Vec<Comment>,
     pub relations: Vec<Relation>,
     pub attachments: Vec<Attachment>,
-    /// Issues whose change nobody has been told of.
+    /// Changed issues whose webhooks are not yet queued.
     #[serde(skip)]
     pub changed_issues: BTreeSet<usize>,
 }
@@ -80,13 +80,16 @@ pub(crate) struct Issue {
     pub history: Vec<LabelHistoryEntry>,
 }
 
-/// One label put on or taken off an issue, in the order it happened.
+/// Label added to or removed from an issue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LabelHistoryEntry {
+    /// Label name.
     pub label: String,
+    /// Whether the label was added; otherwise it was removed.
     pub added: bool,
-    /// False when a person did it (an in-process verb).
+    /// Whether the API made the change; otherwise a person did.
     pub by_api: bool,
+    /// Time of the change, in milliseconds since the epoch.
     pub at_ms: i64,
 }
 
@@ -109,7 +112,7 @@ pub(crate) struct Comment {
 pub(crate) struct Relation {
     pub id: String,
     pub kind: String,
-    /// The blocker, where the kind is `blocks`.
+    /// Blocking issue, if the kind is `blocks`.
     pub issue: usize,
     pub related: usize,
     #[serde(rename = "at")]
@@ -125,12 +128,12 @@ pub(crate) struct Attachment {
     pub url: String,
     pub metadata: serde_json::Value,
     #[serde(rename = "at")]
-    pub at: i64,
+    pub created_at: i64,
     #[serde(rename = "updated")]
-    pub updated: i64,
+    pub updated_at: i64,
 }
 
-/// States every team starts with: name, type.
+/// Initial workflow states of a team: name, type.
 const STATES: &[(&str, &str)] = &[
     ("Triage", "triage"),
     ("Backlog", "backlog"),
@@ -143,8 +146,8 @@ const STATES: &[(&str, &str)] = &[
 ];
 
 impl Model {
-    /// The team with this key, made when it is new.
-    pub fn ensure_team(&mut self, key: &str, name: &str) -> usize {
+    /// Returns the team with this key. Creates it if it does not exist.
+    pub(super) fn ensure_team(&mut self, key: &str, name: &str) -> usize {
         if let Some(at) = self.teams.iter().position(|team| team.key == key) {
             return at;
         }
@@ -169,23 +172,23 @@ impl Model {
         team
     }
 
-    /// The first state of this type, or with this name, in a team.
-    pub fn find_state(&self, team: usize, wanted: &str) -> Option<usize> {
+    /// Finds a workflow state of a team by name, else the first one of this type.
+    pub(super) fn find_state(&self, team: usize, name_or_type: &str) -> Option<usize> {
         let of_team = |state: &&WorkflowState| state.team == team;
-        let by_name = |state: &&WorkflowState| state.name.eq_ignore_ascii_case(wanted);
+        let by_name = |state: &&WorkflowState| state.name.eq_ignore_ascii_case(name_or_type);
         let states = || self.states.iter();
         states()
             .position(|state| of_team(&state) && by_name(&state))
-            .or_else(|| states().position(|state| of_team(&state) && state.kind == wanted))
+            .or_else(|| states().position(|state| of_team(&state) && state.kind == name_or_type))
     }
 
-    pub fn identifier(&self, issue: usize) -> String {
+    pub(super) fn identifier(&self, issue: usize) -> String {
         let issue = &self.issues[issue];
         format!("{}-{}", self.teams[issue.team].key, issue.number)
     }
 
-    /// A living issue by UUID or identifier.
-    pub fn find_issue(&self, id: &str) -> Option<usize> {
+    /// Finds an issue by UUID or identifier, unless it is deleted.
+    pub(super) fn find_issue(&self, id: &str) -> Option<usize> {
         let by_id = || {
             self.issues
                 .iter()
@@ -203,8 +206,8 @@ impl Model {
         by_identifier().or_else(by_id)
     }
 
-    /// A new issue at the end of its team, or with the number asked for.
-    pub fn add_issue(&mut self, team: usize, number: Option<u64>, title: &str) -> usize {
+    /// Adds an issue with this number, or with the team's next number.
+    pub(super) fn add_issue(&mut self, team: usize, number: Option<u64>, title: &str) -> usize {
         let of_team = self.issues.iter().filter(|issue| issue.team == team);
         let last = of_team.map(|issue| issue.number).max().unwrap_or(0);
         let now = clock::now_ms();
@@ -230,8 +233,8 @@ impl Model {
         self.issues.len() - 1
     }
 
-    /// A label that may stand on issues of this team: its own first, else the workspace's.
-    pub fn find_usable_label(&self, team: usize, name: &str) -> Option<usize> {
+    /// Finds a label that issues of this team can have: the team's own, else the workspace's.
+    pub(super) fn find_usable_label(&self, team: usize, name: &str) -> Option<usize> {
         let find = |scope: Option<usize>| {
             self.labels
                 .iter()
@@ -240,7 +243,7 @@ impl Model {
         find(Some(team)).or_else(|| find(None))
     }
 
-    pub fn add_label(&mut self, team: Option<usize>, name: &str) -> usize {
+    pub(super) fn add_label(&mut self, team: Option<usize>, name: &str) -> usize {
         self.labels.push(Label {
             id: clock::uuid(),
             name: name.to_owned(),
@@ -252,8 +255,8 @@ impl Model {
         self.labels.len() - 1
     }
 
-    /// Puts a label on or takes it off; what changes nothing leaves no history.
-    pub fn set_label(&mut self, issue: usize, label: usize, added: bool, by_api: bool) {
+    /// Adds or removes a label. A call without effect adds no history.
+    pub(super) fn set_label(&mut self, issue: usize, label: usize, added: bool, by_api: bool) {
         let name = self.labels[label].name.clone();
         if self.issues[issue].labels.contains(&label) == added {
             return;
@@ -274,7 +277,7 @@ impl Model {
         });
     }
 
-    pub fn set_state(&mut self, issue: usize, state: usize) {
+    pub(super) fn set_state(&mut self, issue: usize, state: usize) {
         let kind = self.states[state].kind.clone();
         let now = clock::now_ms();
         self.changed_issues.insert(issue);
@@ -293,8 +296,14 @@ impl Model {
         }
     }
 
-    /// Adds a comment; the caller has made sure that the id is free.
-    pub fn add_comment(&mut self, id: String, issue: usize, body: &str, by_api: bool) -> usize {
+    /// Adds a comment. The caller has checked that the ID is unused.
+    pub(super) fn add_comment(
+        &mut self,
+        id: String,
+        issue: usize,
+        body: &str,
+        by_api: bool,
+    ) -> usize {
         let now = clock::now_ms();
         self.comments.push(Comment {
             id,
@@ -309,11 +318,11 @@ impl Model {
         self.comments.len() - 1
     }
 
-    pub fn add_relation(&mut self, issue: usize, kind: &str, related: usize) -> usize {
-        let known = self.relations.iter().position(|relation| {
+    pub(super) fn add_relation(&mut self, issue: usize, kind: &str, related: usize) -> usize {
+        let existing = self.relations.iter().position(|relation| {
             relation.issue == issue && relation.related == related && relation.kind == kind
         });
-        known.unwrap_or_else(|| {
+        existing.unwrap_or_else(|| {
             self.relations.push(Relation {
                 id: clock::uuid(),
                 kind: kind.to_owned(),

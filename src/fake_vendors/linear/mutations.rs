@@ -1,6 +1,7 @@
-//! What each mutation changes, and what it refuses.
+//! GraphQL mutations.
 //!
-//! All checks of a mutation run before its first change, so a refusal leaves nothing half done.
+//! Each mutation validates its input before the first change, so an error leaves no partial change.
+//! Exception: `issueCreate` adds the issue first.
 
 use serde_json::{Map, Value, json};
 
@@ -10,9 +11,9 @@ use crate::clock;
 use crate::graphql::{FieldError, Resolved};
 
 type Args = Map<String, Value>;
-type Done = Result<Node, FieldError>;
+type MutationResult = Result<Node, FieldError>;
 
-/// An error the vendor blames on its caller.
+/// Returns an error of the caller, with a message for people.
 pub(crate) fn invalid_input(message: &str, presentable: &str) -> FieldError {
     FieldError {
         message: message.to_owned(),
@@ -25,15 +26,15 @@ pub(crate) fn invalid_input(message: &str, presentable: &str) -> FieldError {
     }
 }
 
-pub(crate) fn not_found(what: &str) -> FieldError {
+pub(crate) fn not_found(entity: &str) -> FieldError {
     FieldError {
-        message: format!("Entity not found: {what}"),
+        message: format!("Entity not found: {entity}"),
         extensions: json!({
             "type": "invalid input",
             "code": "INPUT_ERROR",
             "statusCode": 400,
             "userError": true,
-            "userPresentableMessage": format!("Could not find referenced {what}."),
+            "userPresentableMessage": format!("Could not find referenced {entity}."),
         }),
     }
 }
@@ -69,16 +70,16 @@ fn text<'a>(args: &'a Args, name: &str) -> Option<&'a str> {
     args.get(name).and_then(Value::as_str)
 }
 
-fn payload(name: &'static str, node: Node) -> Node {
+fn payload_node(name: &'static str, node: Node) -> Node {
     Node::Payload(name, Some(Box::new(node)))
 }
 
-fn issue(model: &Model, id: &str) -> Result<usize, FieldError> {
+fn find_issue(model: &Model, id: &str) -> Result<usize, FieldError> {
     model.find_issue(id).ok_or_else(|| not_found("Issue"))
 }
 
-/// A label that may stand on this issue.
-fn label(model: &Model, issue: usize, id: &str) -> Result<usize, FieldError> {
+/// Finds a label by ID and checks that the issue can have it.
+fn find_label(model: &Model, issue: usize, id: &str) -> Result<usize, FieldError> {
     let at = model.labels.iter().position(|label| label.id == id);
     let at = at.ok_or_else(|| not_found("IssueLabel"))?;
     let team = model.labels[at].team;
@@ -91,49 +92,54 @@ fn label(model: &Model, issue: usize, id: &str) -> Result<usize, FieldError> {
     Ok(at)
 }
 
-fn set_label(model: &mut Model, id: &str, args: &Args, added: bool) -> Done {
-    let issue = issue(model, id)?;
-    let label = label(model, issue, text(args, "labelId").unwrap_or_default())?;
+fn set_label(model: &mut Model, id: &str, args: &Args, added: bool) -> MutationResult {
+    let issue = find_issue(model, id)?;
+    let label = find_label(model, issue, text(args, "labelId").unwrap_or_default())?;
     model.set_label(issue, label, added, true);
-    Ok(payload("IssuePayload", Node::Issue(issue)))
+    Ok(payload_node("IssuePayload", Node::Issue(issue)))
 }
 
-fn labels(model: &Model, issue: usize, input: &Args, key: &str) -> Result<Vec<usize>, FieldError> {
+fn find_labels(
+    model: &Model,
+    issue: usize,
+    input: &Args,
+    key: &str,
+) -> Result<Vec<usize>, FieldError> {
     let ids = input.get(key).and_then(Value::as_array);
     ids.into_iter()
         .flatten()
-        .map(|id| label(model, issue, id.as_str().unwrap_or_default()))
+        .map(|id| find_label(model, issue, id.as_str().unwrap_or_default()))
         .collect()
 }
 
-fn update_issue(model: &mut Model, id: &str, input: &Args) -> Done {
-    let at = issue(model, id)?;
+fn update_issue(model: &mut Model, id: &str, input: &Args) -> MutationResult {
+    let at = find_issue(model, id)?;
     let state = match text(input, "stateId") {
-        Some(id) => Some(state(model, model.issues[at].team, id)?),
+        Some(id) => Some(find_state_of_team(model, model.issues[at].team, id)?),
         None => None,
     };
-    let mut added = labels(model, at, input, "addedLabelIds")?;
-    let mut removed = labels(model, at, input, "removedLabelIds")?;
+    let mut added = find_labels(model, at, input, "addedLabelIds")?;
+    let mut removed = find_labels(model, at, input, "removedLabelIds")?;
     if input.get("labelIds").is_some_and(Value::is_array) {
-        let wanted = labels(model, at, input, "labelIds")?;
+        let wanted = find_labels(model, at, input, "labelIds")?;
         let present = model.issues[at].labels.iter();
         removed.extend(present.filter(|label| !wanted.contains(label)));
         added.extend(wanted);
     }
     if let Some(parent) = text(input, "parentId") {
-        model.issues[at].parent = Some(issue(model, parent)?);
+        model.issues[at].parent = Some(find_issue(model, parent)?);
     }
-    let row = &mut model.issues[at];
+    let issue_row = &mut model.issues[at];
     if let Some(title) = text(input, "title") {
-        row.title = title.to_owned();
+        issue_row.title = title.to_owned();
     }
     if let Some(description) = text(input, "description") {
-        row.description = Some(description.to_owned());
+        issue_row.description = Some(description.to_owned());
     }
     if let Some(priority) = input.get("priority").and_then(Value::as_u64) {
-        row.priority = u8::try_from(priority).unwrap_or(0);
+        issue_row.priority = u8::try_from(priority).unwrap_or(0);
     }
-    row.updated_at = clock::now_ms();
+    issue_row.updated_at = clock::now_ms();
     for label in added {
         model.set_label(at, label, true, true);
     }
@@ -143,10 +149,10 @@ fn update_issue(model: &mut Model, id: &str, input: &Args) -> Done {
     if let Some(state) = state {
         model.set_state(at, state);
     }
-    Ok(payload("IssuePayload", Node::Issue(at)))
+    Ok(payload_node("IssuePayload", Node::Issue(at)))
 }
 
-fn state(model: &Model, team: usize, id: &str) -> Result<usize, FieldError> {
+fn find_state_of_team(model: &Model, team: usize, id: &str) -> Result<usize, FieldError> {
     let at = model.states.iter().position(|state| state.id == id);
     let at = at.ok_or_else(|| not_found("WorkflowState"))?;
     if model.states[at].team != team {
@@ -158,7 +164,7 @@ fn state(model: &Model, team: usize, id: &str) -> Result<usize, FieldError> {
     Ok(at)
 }
 
-fn create_issue(model: &mut Model, input: &Args) -> Done {
+fn create_issue(model: &mut Model, input: &Args) -> MutationResult {
     let team = text(input, "teamId").unwrap_or_default();
     let team = find_team(model, team).ok_or_else(|| not_found("Team"))?;
     let at = model.add_issue(team, None, text(input, "title").unwrap_or("Untitled"));
@@ -176,15 +182,15 @@ pub(crate) fn find_team(model: &Model, id: &str) -> Option<usize> {
         .position(|team| team.id == id || team.key == id)
 }
 
-fn create_label(model: &mut Model, input: &Args) -> Done {
+fn create_label(model: &mut Model, input: &Args) -> MutationResult {
     let name = text(input, "name").unwrap_or_default();
     let team = match text(input, "teamId") {
         Some(id) => Some(find_team(model, id).ok_or_else(|| not_found("Team"))?),
         None => None,
     };
-    let taken =
+    let is_duplicate =
         |label: &super::model::Label| label.team == team && label.name.eq_ignore_ascii_case(name);
-    if model.labels.iter().any(taken) {
+    if model.labels.iter().any(is_duplicate) {
         return Err(invalid_input(
             "duplicate label name",
             "A label with this name already exists.",
@@ -199,11 +205,11 @@ fn create_label(model: &mut Model, input: &Args) -> Done {
         label.color = color.to_owned();
     }
     label.description = text(input, "description").map(str::to_owned);
-    Ok(payload("IssueLabelPayload", Node::Label(at)))
+    Ok(payload_node("IssueLabelPayload", Node::Label(at)))
 }
 
-fn create_comment(model: &mut Model, input: &Args) -> Done {
-    let issue = issue(model, text(input, "issueId").unwrap_or_default())?;
+fn create_comment(model: &mut Model, input: &Args) -> MutationResult {
+    let issue = find_issue(model, text(input, "issueId").unwrap_or_default())?;
     let body = text(input, "body").unwrap_or_default();
     let id = match text(input, "id") {
         Some(id) if !is_uuid(id) => {
@@ -222,7 +228,7 @@ fn create_comment(model: &mut Model, input: &Args) -> Done {
         None => clock::uuid(),
     };
     let at = model.add_comment(id, issue, body, true);
-    Ok(payload("CommentPayload", Node::Comment(at)))
+    Ok(payload_node("CommentPayload", Node::Comment(at)))
 }
 
 fn is_uuid(text: &str) -> bool {
@@ -233,7 +239,7 @@ fn is_uuid(text: &str) -> bool {
         })
 }
 
-fn comment(model: &Model, id: &str) -> Result<usize, FieldError> {
+fn find_comment(model: &Model, id: &str) -> Result<usize, FieldError> {
     let found = model
         .comments
         .iter()
@@ -241,33 +247,33 @@ fn comment(model: &Model, id: &str) -> Result<usize, FieldError> {
     found.ok_or_else(|| not_found("Comment"))
 }
 
-fn update_comment(model: &mut Model, id: &str, input: &Args) -> Done {
-    let at = comment(model, id)?;
+fn update_comment(model: &mut Model, id: &str, input: &Args) -> MutationResult {
+    let at = find_comment(model, id)?;
     let comment = &mut model.comments[at];
     if let Some(body) = text(input, "body") {
         comment.body = body.to_owned();
     }
     comment.updated_at = clock::now_ms();
     comment.edited_at = Some(comment.updated_at);
-    Ok(payload("CommentPayload", Node::Comment(at)))
+    Ok(payload_node("CommentPayload", Node::Comment(at)))
 }
 
-fn delete_comment(model: &mut Model, id: &str) -> Done {
-    let at = comment(model, id)?;
+fn delete_comment(model: &mut Model, id: &str) -> MutationResult {
+    let at = find_comment(model, id)?;
     model.comments[at].deleted = true;
-    Ok(payload("DeletePayload", Node::Comment(at)))
+    Ok(payload_node("DeletePayload", Node::Comment(at)))
 }
 
-/// The same link on the same issue is updated, which makes links idempotent.
-fn create_attachment(model: &mut Model, input: &Args) -> Done {
-    let issue = issue(model, text(input, "issueId").unwrap_or_default())?;
+/// Creates an attachment. The URL is the idempotency key: an existing one is updated.
+fn create_attachment(model: &mut Model, input: &Args) -> MutationResult {
+    let issue = find_issue(model, text(input, "issueId").unwrap_or_default())?;
     let url = text(input, "url").unwrap_or_default().to_owned();
     let now = clock::now_ms();
-    let known = model
+    let existing = model
         .attachments
         .iter()
         .position(|attachment| attachment.issue == issue && attachment.url == url);
-    let at = known.unwrap_or_else(|| {
+    let at = existing.unwrap_or_else(|| {
         model.attachments.push(Attachment {
             id: text(input, "id").map_or_else(clock::uuid, str::to_owned),
             issue,
@@ -275,24 +281,24 @@ fn create_attachment(model: &mut Model, input: &Args) -> Done {
             subtitle: None,
             url,
             metadata: json!({}),
-            at: now,
-            updated: now,
+            created_at: now,
+            updated_at: now,
         });
         model.attachments.len() - 1
     });
     let attachment = &mut model.attachments[at];
     attachment.title = text(input, "title").unwrap_or_default().to_owned();
     attachment.subtitle = text(input, "subtitle").map(str::to_owned);
-    attachment.updated = now;
+    attachment.updated_at = now;
     if let Some(metadata) = input.get("metadata") {
         attachment.metadata = metadata.clone();
     }
-    Ok(payload("AttachmentPayload", Node::Attachment(at)))
+    Ok(payload_node("AttachmentPayload", Node::Attachment(at)))
 }
 
-fn create_relation(model: &mut Model, input: &Args) -> Done {
-    let from = issue(model, text(input, "issueId").unwrap_or_default())?;
-    let to = issue(model, text(input, "relatedIssueId").unwrap_or_default())?;
+fn create_relation(model: &mut Model, input: &Args) -> MutationResult {
+    let from = find_issue(model, text(input, "issueId").unwrap_or_default())?;
+    let to = find_issue(model, text(input, "relatedIssueId").unwrap_or_default())?;
     let at = model.add_relation(from, text(input, "type").unwrap_or("related"), to);
-    Ok(payload("IssueRelationPayload", Node::Relation(at)))
+    Ok(payload_node("IssueRelationPayload", Node::Relation(at)))
 }

@@ -1,4 +1,4 @@
-//! What each field of each type holds. Reading only; changing is `mutate`.
+//! Field values of every GraphQL type. Read-only; changes are in `mutations`.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::model::Model;
 use crate::clock::{self, iso};
 use crate::graphql::Resolved;
 
-/// One thing of the graph: a row by its position, or a part of an answer.
+/// GraphQL object: a row by its position, or a part of a response.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Node {
     Query,
@@ -22,7 +22,7 @@ pub(crate) enum Node {
     Comment(usize),
     Relation(usize),
     Attachment(usize),
-    /// A mutation's answer: payload type and what it carries.
+    /// Payload of a mutation: type name and changed node.
     Payload(&'static str, Option<Box<Node>>),
     RateLimit,
     RateLimitResult,
@@ -35,7 +35,7 @@ const API_USER: &str = "b9b1f4f2-5d8f-4c1c-9a53-6a1a2f3c0002";
 const PERSON: &str = "b9b1f4f2-5d8f-4c1c-9a53-6a1a2f3c0003";
 
 impl Node {
-    pub fn type_name(&self) -> &'static str {
+    pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Query => "Query",
             Self::Mutation => "Mutation",
@@ -54,8 +54,8 @@ impl Node {
         }
     }
 
-    /// Time by the asked field, then row.
-    pub fn sort_key(&self, model: &Model, by: &str) -> (i64, i64) {
+    /// Returns the time in the field `by` (`updatedAt` or `createdAt`), and the row.
+    pub(super) fn sort_key(&self, model: &Model, by: &str) -> (i64, i64) {
         let updated = by == "updatedAt";
         let (time, row) = match *self {
             Self::Issue(at) => {
@@ -80,7 +80,7 @@ impl Node {
                     at,
                 )
             }
-            Self::Attachment(at) => (model.attachments[at].at, at),
+            Self::Attachment(at) => (model.attachments[at].created_at, at),
             Self::Relation(at) => (model.relations[at].created_at, at),
             Self::Team(at) => (model.teams[at].created_at, at),
             Self::State(at) => (model.states[at].created_at, at),
@@ -91,15 +91,15 @@ impl Node {
     }
 }
 
-/// The model with the address its links point to.
+/// Model with the base URL of its links.
 pub(crate) struct ModelView<'a> {
     pub model: &'a Model,
     pub base_url: &'a str,
 }
 
 impl ModelView<'_> {
-    /// A field without its arguments: a connection holds everything in it.
-    pub fn get(&self, node: &Node, name: &str) -> Field {
+    /// Returns the value of a field without its arguments: a connection contains all nodes.
+    pub(super) fn get(&self, node: &Node, name: &str) -> Field {
         match *node {
             Node::Team(at) => self.team(at, name),
             Node::State(at) => self.state(at, name),
@@ -110,15 +110,15 @@ impl ModelView<'_> {
             Node::Attachment(at) => self.attachment(at, name),
             Node::User { api } => self.user(api, name),
             Node::Organization => self.organization(name),
-            Node::Payload(_, ref carried) => match name {
+            Node::Payload(_, ref payload) => match name {
                 "success" => leaf(true),
                 "lastSyncId" => leaf(self.model.issues.len() + self.model.comments.len()),
-                "entityId" => leaf(carried.as_deref().map(|node| self.id(node))),
-                _ => carried
+                "entityId" => leaf(payload.as_deref().map(|node| self.id(node))),
+                _ => payload
                     .clone()
                     .map_or(Resolved::Null, |node| Resolved::Node(*node)),
             },
-            Node::Query => self.everything(name),
+            Node::Query => self.root_connection(name),
             Node::RateLimit => match name {
                 "limits" => Resolved::Nodes(vec![Node::RateLimitResult]),
                 "kind" => leaf("user"),
@@ -142,14 +142,14 @@ impl ModelView<'_> {
         }
     }
 
-    fn everything(&self, name: &str) -> Field {
+    fn root_connection(&self, name: &str) -> Field {
         let model = self.model;
         Resolved::Connection(match name {
-            "issues" => live(&model.issues, |issue| !issue.deleted, Node::Issue),
-            "teams" => live(&model.teams, |_| true, Node::Team),
-            "issueLabels" => live(&model.labels, |_| true, Node::Label),
-            "workflowStates" => live(&model.states, |_| true, Node::State),
-            "comments" => live(&model.comments, |comment| !comment.deleted, Node::Comment),
+            "issues" => nodes_where(&model.issues, |issue| !issue.deleted, Node::Issue),
+            "teams" => nodes_where(&model.teams, |_| true, Node::Team),
+            "issueLabels" => nodes_where(&model.labels, |_| true, Node::Label),
+            "workflowStates" => nodes_where(&model.states, |_| true, Node::State),
+            "comments" => nodes_where(&model.comments, |comment| !comment.deleted, Node::Comment),
             _ => return Resolved::Null,
         })
     }
@@ -163,15 +163,17 @@ impl ModelView<'_> {
             "name" | "displayName" => leaf(&team.name),
             "private" => leaf(false),
             "createdAt" | "updatedAt" => leaf(iso(team.created_at)),
-            "states" => {
-                Resolved::Connection(live(&model.states, |state| state.team == at, Node::State))
-            }
-            "labels" => Resolved::Connection(live(
+            "states" => Resolved::Connection(nodes_where(
+                &model.states,
+                |state| state.team == at,
+                Node::State,
+            )),
+            "labels" => Resolved::Connection(nodes_where(
                 &model.labels,
                 |label| label.team == Some(at),
                 Node::Label,
             )),
-            "issues" => Resolved::Connection(live(
+            "issues" => Resolved::Connection(nodes_where(
                 &model.issues,
                 |issue| issue.team == at && !issue.deleted,
                 Node::Issue,
@@ -257,38 +259,38 @@ impl ModelView<'_> {
 
     fn issue_connections(&self, at: usize, name: &str) -> Field {
         let model = self.model;
-        let alive = |other: usize| !model.issues[other].deleted;
+        let exists = |other: usize| !model.issues[other].deleted;
         Resolved::Connection(match name {
-            "children" => live(
+            "children" => nodes_where(
                 &model.issues,
                 |issue| issue.parent == Some(at) && !issue.deleted,
                 Node::Issue,
             ),
-            "comments" => live(
+            "comments" => nodes_where(
                 &model.comments,
                 |comment| comment.issue == at && !comment.deleted,
                 Node::Comment,
             ),
-            "attachments" => live(
+            "attachments" => nodes_where(
                 &model.attachments,
                 |item| item.issue == at,
                 Node::Attachment,
             ),
-            "relations" => live(
+            "relations" => nodes_where(
                 &model.relations,
-                |relation| relation.issue == at && alive(relation.related),
+                |relation| relation.issue == at && exists(relation.related),
                 Node::Relation,
             ),
-            "inverseRelations" => live(
+            "inverseRelations" => nodes_where(
                 &model.relations,
-                |relation| relation.related == at && alive(relation.issue),
+                |relation| relation.related == at && exists(relation.issue),
                 Node::Relation,
             ),
             _ => return leaf(Value::Null),
         })
     }
 
-    pub fn issue_url(&self, at: usize) -> String {
+    pub(super) fn issue_url(&self, at: usize) -> String {
         let slug = slug(&self.model.issues[at].title);
         format!(
             "{}/issue/{}/{slug}",
@@ -347,8 +349,8 @@ impl ModelView<'_> {
             "url" => leaf(&attachment.url),
             "metadata" => leaf(&attachment.metadata),
             "issue" => Resolved::Node(Node::Issue(attachment.issue)),
-            "createdAt" => leaf(iso(attachment.at)),
-            "updatedAt" => leaf(iso(attachment.updated)),
+            "createdAt" => leaf(iso(attachment.created_at)),
+            "updatedAt" => leaf(iso(attachment.updated_at)),
             _ => leaf(Value::Null),
         }
     }
@@ -388,10 +390,14 @@ fn leaf(value: impl serde::Serialize) -> Field {
     Resolved::Leaf(json!(value))
 }
 
-/// Positions of the rows that count, as nodes.
-fn live<T>(rows: &[T], counts: impl Fn(&T) -> bool, node: impl Fn(usize) -> Node) -> Vec<Node> {
+/// Returns the rows that satisfy `counts`, as nodes.
+fn nodes_where<T>(
+    rows: &[T],
+    predicate: impl Fn(&T) -> bool,
+    node: impl Fn(usize) -> Node,
+) -> Vec<Node> {
     let rows = rows.iter().enumerate();
-    rows.filter(|(_, row)| counts(row))
+    rows.filter(|(_, row)| predicate(row))
         .map(|(at, _)| node(at))
         .collect()
 }

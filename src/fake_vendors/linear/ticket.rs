@@ -1,4 +1,4 @@
-//! What people do and see in the ticketing vendor's app, as in-process verbs.
+//! In-process methods for what people do and see in Linear.
 
 use super::FakeLinear;
 use super::model::{LabelHistoryEntry, Model};
@@ -7,49 +7,64 @@ use crate::clock;
 use crate::html_page;
 use crate::http::HttpResponse;
 
-/// One ticket by its identifier, there or not. `title` makes it; the other verbs change it, and do
-/// nothing to a ticket that is not there. Each verb is stored before it returns.
+/// Handle of a ticket by its identifier; the ticket need not exist. `title` creates it. The other
+/// methods change it, or do nothing if it does not exist. Each change is persisted before the method
+/// returns.
 #[derive(Clone)]
 pub struct LinearTicket {
     linear: FakeLinear,
     identifier: String,
 }
 
-/// A ticket as it stands.
+/// State of a ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinearTicketSnapshot {
+    /// Issue UUID.
     pub id: String,
+    /// Identifier, e.g. `ENG-1`.
     pub identifier: String,
+    /// Title.
     pub title: String,
+    /// Description in Markdown.
     pub description: Option<String>,
+    /// Priority: 0 none, 1 urgent to 4 low.
     pub priority: u8,
+    /// Type of the workflow state, e.g. `started`.
     pub state_type: String,
+    /// Name of the workflow state.
     pub state_name: String,
-    /// Names, in the order they were put on.
+    /// Label names, in the order they were added.
     pub labels: Vec<String>,
-    /// Oldest first.
+    /// Comments, oldest first.
     pub comments: Vec<LinearCommentSnapshot>,
+    /// Attached links, oldest first.
     pub links: Vec<LinearLinkSnapshot>,
-    /// Every label change since the ticket was made.
+    /// Label changes since the ticket was created, oldest first.
     pub history: Vec<LabelHistoryEntry>,
 }
 
+/// Comment of a ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinearCommentSnapshot {
+    /// Comment UUID.
     pub id: String,
+    /// Body in Markdown.
     pub body: String,
+    /// Whether the API created it; otherwise a person did.
     pub by_api: bool,
 }
 
-/// A link attached to a ticket.
+/// Link attached to a ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinearLinkSnapshot {
+    /// Title.
     pub title: String,
+    /// Address.
     pub url: String,
 }
 
 impl FakeLinear {
-    /// Makes sure that a team with this key exists.
+    /// Creates the team if it does not exist.
     pub fn ensure_team(&self, key: &str, name: &str) -> &Self {
         self.0
             .model
@@ -57,7 +72,7 @@ impl FakeLinear {
         self
     }
 
-    /// Makes sure that a label exists, in a team or (`None`) in the workspace.
+    /// Creates the label if it does not exist, in a team or (`None`) in the workspace.
     pub fn ensure_label(&self, team: Option<&str>, name: &str) -> &Self {
         self.0.model.update_and_flush(|model| {
             let team = team.map(|key| model.ensure_team(key, key));
@@ -69,7 +84,7 @@ impl FakeLinear {
         self
     }
 
-    /// The ticket with this identifier, there or not.
+    /// Returns the handle of a ticket, which need not exist.
     pub fn issue(&self, identifier: &str) -> LinearTicket {
         LinearTicket {
             linear: self.clone(),
@@ -77,7 +92,7 @@ impl FakeLinear {
         }
     }
 
-    /// Files the team's next ticket.
+    /// Creates the team's next ticket.
     pub fn create_ticket(&self, team: &str, title: &str) -> LinearTicket {
         let identifier = self.0.model.update_and_flush(|model| {
             let team = model.ensure_team(team, team);
@@ -87,7 +102,7 @@ impl FakeLinear {
         self.issue(&identifier)
     }
 
-    /// All living tickets, oldest first.
+    /// Returns all tickets that are not deleted, oldest first.
     pub fn issues(&self) -> Vec<LinearTicketSnapshot> {
         self.0.model.read(|model| {
             let all = 0..model.issues.len();
@@ -97,7 +112,7 @@ impl FakeLinear {
         })
     }
 
-    /// A page for people who follow a link to a ticket.
+    /// Returns the HTML page of a ticket.
     pub(crate) fn ticket_page(&self, identifier: &str) -> HttpResponse {
         let Some(ticket) = self.issue(identifier).snapshot() else {
             return HttpResponse::text(404, "no such ticket");
@@ -127,16 +142,17 @@ impl FakeLinear {
 }
 
 impl LinearTicket {
+    /// Returns the identifier, e.g. `ENG-1`.
     pub fn identifier(&self) -> &str {
         &self.identifier
     }
 
-    /// Makes the ticket (and its team) when it is not there, and titles it.
+    /// Sets the title. Creates the ticket and its team if they do not exist.
     pub fn title(self, title: &str) -> Self {
-        let wanted = self.identifier.clone();
+        let identifier = self.identifier.clone();
         self.linear.0.model.update_and_flush(|model| {
-            let at = model.find_issue(&wanted).or_else(|| {
-                let (key, number) = wanted.rsplit_once('-')?;
+            let at = model.find_issue(&identifier).or_else(|| {
+                let (key, number) = identifier.rsplit_once('-')?;
                 let number = number.parse().ok()?;
                 let team = model.ensure_team(key, key);
                 Some(model.add_issue(team, Some(number), title))
@@ -149,16 +165,17 @@ impl LinearTicket {
         self
     }
 
+    /// Sets the description.
     pub fn describe(self, text: &str) -> Self {
         self.edit(|model, at| model.issues[at].description = Some(text.to_owned()))
     }
 
-    /// 0 none, 1 urgent … 4 low.
+    /// Sets the priority: 0 none, 1 urgent to 4 low.
     pub fn priority(self, priority: u8) -> Self {
         self.edit(|model, at| model.issues[at].priority = priority)
     }
 
-    /// Puts a label on as a person; a label the team cannot use yet is made for the team.
+    /// Adds a label as a person. Creates the label for the team if the team has no such label.
     pub fn add_label(self, name: &str) -> Self {
         self.edit(|model, at| {
             let team = model.issues[at].team;
@@ -170,11 +187,11 @@ impl LinearTicket {
         })
     }
 
-    /// Takes a label off as a person.
+    /// Removes a label as a person.
     pub fn remove_label(self, name: &str) -> Self {
         self.edit(|model, at| {
-            let on = model.issues[at].labels.iter().copied();
-            let found = on
+            let label_positions = model.issues[at].labels.iter().copied();
+            let found = label_positions
                 .into_iter()
                 .find(|label| model.labels[*label].name == name);
             if let Some(label) = found {
@@ -183,7 +200,7 @@ impl LinearTicket {
         })
     }
 
-    /// Says that another ticket blocks this one.
+    /// Adds a relation: another ticket blocks this one.
     pub fn blocked_by(self, blocker: &str) -> Self {
         self.edit(|model, at| {
             if let Some(blocker) = model.find_issue(blocker) {
@@ -192,11 +209,12 @@ impl LinearTicket {
         })
     }
 
+    /// Sets the parent.
     pub fn child_of(self, parent: &str) -> Self {
         self.edit(|model, at| model.issues[at].parent = model.find_issue(parent))
     }
 
-    /// Moves to the team's first state of this type, or the state with this name.
+    /// Sets the workflow state: the one with this name, else the team's first one of this type.
     pub fn state(self, type_or_name: &str) -> Self {
         self.edit(|model, at| {
             if let Some(state) = model.find_state(model.issues[at].team, type_or_name) {
@@ -205,26 +223,29 @@ impl LinearTicket {
         })
     }
 
+    /// Sets the first state of type `completed`.
     pub fn complete(self) -> Self {
         self.state("completed")
     }
 
+    /// Sets the first state of type `canceled`.
     pub fn cancel(self) -> Self {
         self.state("canceled")
     }
 
-    /// Comments as a person.
+    /// Adds a comment as a person.
     pub fn comment(self, body: &str) -> Self {
         self.edit(|model, at| {
             model.add_comment(clock::uuid(), at, body, false);
         })
     }
 
+    /// Deletes the ticket.
     pub fn delete(self) -> Self {
         self.edit(|model, at| model.issues[at].deleted = true)
     }
 
-    /// `None` when there is no such ticket.
+    /// Returns the ticket's state; `None` if it does not exist.
     pub fn snapshot(&self) -> Option<LinearTicketSnapshot> {
         self.linear.0.model.read(|model| {
             model
@@ -233,21 +254,21 @@ impl LinearTicket {
         })
     }
 
-    /// Label names; empty when there is no such ticket.
+    /// Returns the label names; empty if the ticket does not exist.
     pub fn labels(&self) -> Vec<String> {
         self.snapshot()
             .map(|ticket| ticket.labels)
             .unwrap_or_default()
     }
 
-    /// Comment bodies, oldest first; empty when there is no such ticket.
+    /// Returns the comment bodies, oldest first; empty if the ticket does not exist.
     pub fn comments(&self) -> Vec<String> {
         let comments = self.snapshot().map(|ticket| ticket.comments);
         let comments = comments.unwrap_or_default().into_iter();
         comments.map(|comment| comment.body).collect()
     }
 
-    /// The vendor's address of the ticket.
+    /// Returns the URL of the ticket's page; `None` if the ticket does not exist.
     pub fn url(&self) -> Option<String> {
         let base = &self.linear.0.base_url;
         self.linear.0.model.read(|model| {

@@ -1,4 +1,4 @@
-//! Webhooks: every change of an issue is told to one address, signed, as the vendor tells it.
+//! Issue webhooks of Linear: every change of an issue is sent to one URL, signed as by Linear.
 
 use serde_json::{Value, json};
 
@@ -9,37 +9,37 @@ use crate::clock;
 use crate::webhook_sender::{TicketWebhookDelivery, WebhookFaults};
 
 impl FakeLinear {
-    /// Tells of every change of an issue from now on: of people's and of the API's.
+    /// Sets the webhook. Changes by people and by the API are sent from now on.
     pub fn set_webhook(&self, url: &str, secret: &str) {
         self.0.model.update(|model| model.changed_issues.clear());
         self.0.webhook_sender.set_target(url, secret);
     }
 
-    /// How what is told goes astray.
-    pub fn set_webhook_faults(&self, dial: WebhookFaults) {
-        self.0.webhook_sender.set_faults(dial);
+    /// Sets the faults of webhook deliveries.
+    pub fn set_webhook_faults(&self, faults: WebhookFaults) {
+        self.0.webhook_sender.set_faults(faults);
     }
 
-    /// Whether all that is to be told has been sent.
+    /// Returns whether all queued webhooks have been sent.
     pub fn is_webhook_queue_empty(&self) -> bool {
         self.0.webhook_sender.is_idle()
     }
 
-    /// What was told so far, each time it was sent.
+    /// Returns the deliveries so far, including repeated ones.
     pub fn webhook_deliveries(&self) -> Vec<TicketWebhookDelivery> {
         self.0.webhook_sender.deliveries()
     }
 
-    /// Tells of the issues that have changed since the last time.
+    /// Queues webhooks for the issues changed since the last call.
     pub(super) fn send_webhooks(&self) {
         let base = self.0.base_url.as_str();
-        let changed = |model: &mut Model| {
-            let touched = std::mem::take(&mut model.changed_issues);
-            let living = touched.into_iter().filter(|at| !model.issues[*at].deleted);
-            living.map(|at| payload(model, base, at)).collect()
+        let payloads = |model: &mut Model| {
+            let changed = std::mem::take(&mut model.changed_issues);
+            let existing = changed.into_iter().filter(|at| !model.issues[*at].deleted);
+            existing.map(|at| payload(model, base, at)).collect()
         };
         self.0.webhook_sender.enqueue(
-            || self.0.model.update(changed),
+            || self.0.model.update(payloads),
             |payload, signature| {
                 vec![
                     ("User-Agent", "Linear-Webhook".to_owned()),
@@ -57,11 +57,11 @@ fn payload(model: &Model, base: &str, at: usize) -> Value {
     let issue = &model.issues[at];
     let (team, state) = (&model.teams[issue.team], &model.states[issue.state]);
     let labels = issue.labels.iter().map(|label| &model.labels[*label]);
-    let shown: Vec<Value> = labels
+    let label_values: Vec<Value> = labels
         .clone()
         .map(|label| json!({"id": label.id, "color": label.color, "name": label.name}))
         .collect();
-    let ids: Vec<&String> = labels.map(|label| &label.id).collect();
+    let label_ids: Vec<&String> = labels.map(|label| &label.id).collect();
     let url = ModelView {
         model,
         base_url: base,
@@ -78,7 +78,7 @@ fn payload(model: &Model, base: &str, at: usize) -> Value {
             "description": issue.description, "priority": issue.priority, "url": url,
             "teamId": team.id, "team": {"id": team.id, "key": team.key, "name": team.name},
             "stateId": state.id, "state": {"id": state.id, "name": state.name, "type": state.kind, "color": "#bec2c8"},
-            "labelIds": ids, "labels": shown,
+            "labelIds": label_ids, "labels": label_values,
         },
         "updatedFrom": {"updatedAt": clock::iso(issue.created_at)},
         "url": url,

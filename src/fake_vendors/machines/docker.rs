@@ -1,4 +1,4 @@
-//! The stand-in of a Docker engine.
+//! Fake Docker Engine API.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,101 +14,105 @@ use crate::clock;
 use crate::http::{HttpRequest, HttpResponse};
 use crate::persistence::lock;
 
-/// The image that is there from the start.
+/// Image that exists from the start.
 const IMAGE: &str = "agent-implement-runner:local";
 
-/// The stand-in engine. Clones are the same one.
+/// Fake Docker engine. Clones share their state.
 #[derive(Clone)]
 pub struct FakeDockerEngine {
-    yard: Arc<MachineHost>,
+    host: Arc<MachineHost>,
     images: Arc<Mutex<Images>>,
 }
 
-/// What is at hand, and what a registry would give.
+/// Local images, and images that a pull can fetch.
 #[derive(Default)]
 struct Images {
-    here: Vec<String>,
+    local: Vec<String>,
     registry: Vec<String>,
-    /// Those of `here` that were not made for runs.
+    /// Local images without the label of a runner image.
     foreign: Vec<String>,
 }
 
 impl FakeDockerEngine {
     pub(crate) fn open(dir: &Path) -> anyhow::Result<Self> {
         let images = Images {
-            here: vec![IMAGE.to_owned()],
+            local: vec![IMAGE.to_owned()],
             registry: Vec::new(),
             foreign: Vec::new(),
         };
         Ok(Self {
-            yard: Arc::new(MachineHost::open(dir, "docker")?),
+            host: Arc::new(MachineHost::open(dir, "docker")?),
             images: Arc::new(Mutex::new(images)),
         })
     }
 
+    /// Returns the runner image that exists from the start.
     pub fn image(&self) -> &'static str {
         IMAGE
     }
 
-    /// An image that is not here yet and can be fetched.
+    /// Adds an image that only exists in the registry and can be pulled.
     pub fn add_registry_image(&self, image: &str) {
         lock(&self.images).registry.push(image.to_owned());
     }
 
-    /// An image that is here and was not made for runs.
+    /// Adds a local image without the label of a runner image.
     pub fn add_unrelated_image(&self, image: &str) {
         let mut images = lock(&self.images);
-        images.here.push(image.to_owned());
+        images.local.push(image.to_owned());
         images.foreign.push(image.to_owned());
     }
 
-    /// Every container, whoever made it.
+    /// Returns every container, including those that the service did not create.
     pub fn containers(&self) -> Vec<MachineSnapshot> {
-        self.yard.snapshots()
+        self.host.snapshots()
     }
 
-    /// The names of all that ever were here, oldest first.
+    /// Returns the names of all containers ever created, oldest first.
     pub fn created_names(&self) -> Vec<String> {
-        self.yard.created_names()
+        self.host.created_names()
     }
 
-    /// A container of somebody else.
+    /// Adds a container that the service did not create.
     pub fn add_foreign_container(&self, id: &str, name: &str, labels: &[(&str, &str)]) {
-        self.yard.add_foreign_machine(id, name, labels);
+        self.host.add_foreign_machine(id, name, labels);
     }
 
-    /// Ends a container's program from outside.
+    /// Kills a container's program.
     pub fn kill(&self, id: &str) {
-        if let Some(unit) = self.yard.find(id) {
-            self.yard.kill(&unit, StateOverride::Killed);
+        if let Some(container) = self.host.find(id) {
+            self.host.kill(&container, StateOverride::Killed);
         }
     }
 
-    /// Ends a container's program for using too much memory.
+    /// Kills a container's program as the out-of-memory killer does.
     pub fn kill_out_of_memory(&self, id: &str) {
-        if let Some(unit) = self.yard.find(id) {
-            self.yard.kill(&unit, StateOverride::OutOfMemory);
+        if let Some(container) = self.host.find(id) {
+            self.host.kill(&container, StateOverride::OutOfMemory);
         }
     }
 
-    /// Takes a container away without a trace.
+    /// Removes a container and its files.
     pub fn remove(&self, id: &str) {
-        if let Some(unit) = self.yard.find(id) {
-            self.yard.remove(&unit);
+        if let Some(container) = self.host.find(id) {
+            self.host.remove(&container);
         }
     }
 
+    /// Returns a container's log; empty if there is no such container.
     pub fn log(&self, id: &str) -> String {
-        let unit = self.yard.find(id);
-        unit.map(|unit| self.yard.log(&unit)).unwrap_or_default()
+        let container = self.host.find(id);
+        container
+            .map(|container| self.host.log(&container))
+            .unwrap_or_default()
     }
 
     pub(crate) fn flush(&self) -> anyhow::Result<()> {
-        self.yard.flush()
+        self.host.flush()
     }
 
     pub(crate) fn kill_all(&self) {
-        self.yard.kill_all();
+        self.host.kill_all();
     }
 
     pub(crate) fn handle(&self, request: &HttpRequest) -> HttpResponse {
@@ -124,78 +128,82 @@ impl FakeDockerEngine {
             ("GET", ["_ping"]) => HttpResponse::text(200, "OK").header("api-version", "1.44"),
             ("GET", ["containers", "json"]) => self.list(request),
             ("POST", ["containers", "create"]) => self.create(request),
-            ("POST", ["images", "create"]) => self.fetch(request),
+            ("POST", ["images", "create"]) => self.pull(request),
             ("GET", ["images", name @ .., "json"]) => self.image_json(&name.join("/")),
-            (method, ["containers", id, rest @ ..]) => match self.yard.find(id) {
-                Some(unit) => self.one(method, rest, &unit, request),
-                None => refused(404, &format!("No such container: {id}")),
+            (method, ["containers", id, rest @ ..]) => match self.host.find(id) {
+                Some(container) => self.container_request(method, rest, &container, request),
+                None => error_response(404, &format!("No such container: {id}")),
             },
-            _ => refused(404, "page not found"),
+            _ => error_response(404, "page not found"),
         }
     }
 
-    fn one(
+    fn container_request(
         &self,
         method: &str,
         rest: &[&str],
-        unit: &FakeMachine,
+        container: &FakeMachine,
         request: &HttpRequest,
     ) -> HttpResponse {
-        let doing = self.yard.state(unit);
-        let at_work = matches!(
-            doing,
+        let state = self.host.state(container);
+        let is_active = matches!(
+            state,
             FakeMachineState::Running | FakeMachineState::Starting
         );
         match (method, rest) {
-            ("GET", ["json"]) => HttpResponse::json(200, &self.inspected(unit)),
+            ("GET", ["json"]) => HttpResponse::json(200, &self.inspect_json(container)),
             ("GET", ["logs"]) => HttpResponse::new(
                 200,
                 "application/vnd.docker.multiplexed-stream",
-                framed(&self.yard.log(unit)),
+                encode_frames(&self.host.log(container)),
             ),
-            ("POST", ["start"]) if doing != FakeMachineState::Created => HttpResponse::empty(304),
-            ("POST", ["start"]) => match self.yard.start(unit) {
+            ("POST", ["start"]) if state != FakeMachineState::Created => HttpResponse::empty(304),
+            ("POST", ["start"]) => match self.host.start(container) {
                 Ok(()) => HttpResponse::empty(204),
-                Err(error) => refused(500, &format!("sandbox: {error:#}")),
+                Err(error) => error_response(500, &format!("fake vendor: {error:#}")),
             },
-            ("POST", ["stop"]) if !at_work => HttpResponse::empty(304),
+            ("POST", ["stop"]) if !is_active => HttpResponse::empty(304),
             ("POST", ["stop"]) => {
-                self.yard.stop(unit);
+                self.host.stop(container);
                 HttpResponse::empty(204)
             }
             ("DELETE", [])
-                if at_work && request.query_param("force").as_deref() != Some("true") =>
+                if is_active && request.query_param("force").as_deref() != Some("true") =>
             {
-                refused(409, "cannot remove a running container")
+                error_response(409, "cannot remove a running container")
             }
             ("DELETE", []) => {
-                self.yard.remove(unit);
+                self.host.remove(container);
                 HttpResponse::empty(204)
             }
-            _ => refused(404, "page not found"),
+            _ => error_response(404, "page not found"),
         }
     }
 
     fn create(&self, request: &HttpRequest) -> HttpResponse {
         let Some(body) = request.json() else {
-            return refused(400, "invalid JSON");
+            return error_response(400, "invalid JSON");
         };
         let image = body["Image"].as_str().unwrap_or_default().to_owned();
-        let tag = image
+        let has_tag = image
             .rsplit('/')
             .next()
             .is_some_and(|name| name.contains(':'));
-        let full = if tag {
+        let full_name = if has_tag {
             image.clone()
         } else {
             format!("{image}:latest")
         };
-        if !lock(&self.images).here.contains(&full) {
-            return refused(404, &format!("No such image: {image}"));
+        if !lock(&self.images).local.contains(&full_name) {
+            return error_response(404, &format!("No such image: {image}"));
         }
         let name = request.query_param("name").unwrap_or_default();
-        if let Some(other) = self.yard.find(&name).filter(|unit| unit.name == name) {
-            return refused(
+        if let Some(other) = self
+            .host
+            .find(&name)
+            .filter(|container| container.name == name)
+        {
+            return error_response(
                 409,
                 &format!(
                     "Conflict. The container name \"/{name}\" is already in use by container \"{}\".",
@@ -210,7 +218,7 @@ impl FakeDockerEngine {
                 Some((name.to_owned(), value.to_owned()))
             })
             .collect();
-        let unit = FakeMachine {
+        let container = FakeMachine {
             id: format!("{:032x}{:032x}", fastrand::u128(..), fastrand::u128(..)),
             name,
             image,
@@ -225,18 +233,18 @@ impl FakeDockerEngine {
             state_override: None,
             removed: false,
         };
-        self.yard.add(unit.clone());
-        HttpResponse::json(201, &json!({"Id": unit.id, "Warnings": []}))
+        self.host.add(container.clone());
+        HttpResponse::json(201, &json!({"Id": container.id, "Warnings": []}))
     }
 
-    /// What cannot be fetched is refused as the engine does it: sometimes inside of a success.
-    fn fetch(&self, request: &HttpRequest) -> HttpResponse {
-        let part = |name| request.query_param(name).unwrap_or_default();
-        let image = format!("{}:{}", part("fromImage"), part("tag"));
+    /// Pulls an image. Like the real engine, it reports an unknown image inside a 200 response.
+    fn pull(&self, request: &HttpRequest) -> HttpResponse {
+        let param = |name| request.query_param(name).unwrap_or_default();
+        let image = format!("{}:{}", param("fromImage"), param("tag"));
         let mut images = lock(&self.images);
         let mut lines = vec![json!({"status": format!("Pulling from {image}")})];
         if images.registry.contains(&image) {
-            images.here.push(image);
+            images.local.push(image);
             lines.push(json!({"status": "Download complete"}));
         } else {
             let error = format!("pull access denied for {image}, repository does not exist");
@@ -248,8 +256,8 @@ impl FakeDockerEngine {
 
     fn image_json(&self, name: &str) -> HttpResponse {
         let images = lock(&self.images);
-        if !images.here.iter().any(|image| image == name) {
-            return refused(404, &format!("No such image: {name}"));
+        if !images.local.iter().any(|image| image == name) {
+            return error_response(404, &format!("No such image: {name}"));
         }
         let labels = match images.foreign.iter().any(|image| image == name) {
             true => json!({}),
@@ -264,33 +272,33 @@ impl FakeDockerEngine {
         let filters: Value = serde_json::from_str(&filters).unwrap_or_default();
         let labels = string_list(&filters["label"]);
         let all = request.query_param("all").as_deref() == Some("true");
-        let fits = |unit: &&FakeMachine| {
+        let has_labels = |container: &&FakeMachine| {
             labels.iter().all(|label| match label.split_once('=') {
-                Some((name, value)) => unit.labels.get(name).is_some_and(|has| has == value),
-                None => unit.labels.contains_key(label),
+                Some((name, value)) => container.labels.get(name).is_some_and(|held| held == value),
+                None => container.labels.contains_key(label),
             })
         };
-        let units = self.yard.machines();
-        let shown = units
+        let containers = self.host.machines();
+        let listed = containers
             .iter()
-            .filter(fits)
-            .filter(|unit| all || self.yard.state(unit) == FakeMachineState::Running)
-            .map(|unit| {
+            .filter(has_labels)
+            .filter(|container| all || self.host.state(container) == FakeMachineState::Running)
+            .map(|container| {
                 json!({
-                    "Id": unit.id,
-                    "Names": [format!("/{}", unit.name)],
-                    "Image": unit.image,
-                    "Created": unit.created_at / 1_000,
-                    "State": state(self.yard.state(unit)),
-                    "Labels": unit.labels,
+                    "Id": container.id,
+                    "Names": [format!("/{}", container.name)],
+                    "Image": container.image,
+                    "Created": container.created_at / 1_000,
+                    "State": status_name(self.host.state(container)),
+                    "Labels": container.labels,
                 })
             });
-        HttpResponse::json(200, &shown.collect())
+        HttpResponse::json(200, &listed.collect())
     }
 
-    fn inspected(&self, unit: &FakeMachine) -> Value {
-        let doing = self.yard.state(unit);
-        let (code, out_of_memory) = match doing {
+    fn inspect_json(&self, container: &FakeMachine) -> Value {
+        let state = self.host.state(container);
+        let (code, out_of_memory) = match state {
             FakeMachineState::Exited {
                 code,
                 out_of_memory,
@@ -298,31 +306,31 @@ impl FakeDockerEngine {
             _ => (0, false),
         };
         json!({
-            "Id": unit.id,
-            "Name": format!("/{}", unit.name),
-            "Created": clock::iso(unit.created_at),
+            "Id": container.id,
+            "Name": format!("/{}", container.name),
+            "Created": clock::iso(container.created_at),
             "State": {
-                "Status": state(doing),
-                "Running": state(doing) == "running",
+                "Status": status_name(state),
+                "Running": status_name(state) == "running",
                 "ExitCode": code,
                 "OOMKilled": out_of_memory,
             },
-            "Config": {"Image": unit.image, "Labels": unit.labels},
-            "HostConfig": unit.create_request["HostConfig"],
+            "Config": {"Image": container.image, "Labels": container.labels},
+            "HostConfig": container.create_request["HostConfig"],
         })
     }
 }
 
-fn state(doing: FakeMachineState) -> &'static str {
-    match doing {
+fn status_name(state: FakeMachineState) -> &'static str {
+    match state {
         FakeMachineState::Created => "created",
         FakeMachineState::Starting | FakeMachineState::Running => "running",
         FakeMachineState::Exited { .. } => "exited",
     }
 }
 
-/// A log as the engine sends it of a container without a terminal: in frames, a line each.
-fn framed(log: &str) -> Vec<u8> {
+/// Encodes a log as the engine does for containers without a terminal: one frame per line.
+fn encode_frames(log: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for line in log.split_inclusive('\n') {
         let length = u32::try_from(line.len()).unwrap_or(u32::MAX);
@@ -333,6 +341,6 @@ fn framed(log: &str) -> Vec<u8> {
     bytes
 }
 
-fn refused(status: u16, message: &str) -> HttpResponse {
+fn error_response(status: u16, message: &str) -> HttpResponse {
     HttpResponse::json(status, &json!({ "message": message }))
 }

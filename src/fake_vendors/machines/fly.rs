@@ -1,4 +1,4 @@
-//! The stand-in of Fly Machines.
+//! Fake Fly Machines API.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,178 +14,186 @@ use super::{
 use crate::clock;
 use crate::http::{HttpRequest, HttpResponse};
 
-/// The one application there is.
+/// The only app.
 const APP: &str = "sandbox-sessions";
 const TOKEN: &str = "fly-token-of-the-sandbox";
 
-/// Machines are sold in steps of this many megabytes.
-const MEMORY_STEP: u64 = 256;
+/// Step of a machine's memory, in megabytes.
+const MEMORY_STEP_MB: u64 = 256;
 
-/// The stand-in provider of virtual machines. Clones are the same one.
+/// Fake Fly Machines API. Clones share their state.
 #[derive(Clone)]
 pub struct FakeFlyMachines {
-    yard: Arc<MachineHost>,
-    full: Arc<AtomicBool>,
+    host: Arc<MachineHost>,
+    out_of_capacity: Arc<AtomicBool>,
 }
 
 impl FakeFlyMachines {
-    /// Machines that it had taken when it was killed, and not begun, begin now: this host starts what
-    /// it makes.
+    /// Opens the host. Machines that were created but not started before a crash are started now.
     pub(crate) fn open(dir: &Path) -> anyhow::Result<Self> {
-        let yard = MachineHost::open(dir, "fly")?;
-        for unit in yard
+        let host = MachineHost::open(dir, "fly")?;
+        for machine in host
             .machines()
             .iter()
-            .filter(|unit| unit.started_at.is_none())
+            .filter(|machine| machine.started_at.is_none())
         {
-            yard.start(unit)?;
+            host.start(machine)?;
         }
         Ok(Self {
-            yard: Arc::new(yard),
-            full: Arc::default(),
+            host: Arc::new(host),
+            out_of_capacity: Arc::default(),
         })
     }
 
+    /// Returns the name of the only app.
     pub fn app(&self) -> &'static str {
         APP
     }
 
+    /// Returns the accepted API token.
     pub fn token(&self) -> &'static str {
         TOKEN
     }
 
-    /// Every machine, whoever made it.
+    /// Returns every machine, including those that the service did not create.
     pub fn machines(&self) -> Vec<MachineSnapshot> {
-        self.yard.snapshots()
+        self.host.snapshots()
     }
 
-    /// The names of all that ever were here, oldest first.
+    /// Returns the names of all machines ever created, oldest first.
     pub fn created_names(&self) -> Vec<String> {
-        self.yard.created_names()
+        self.host.created_names()
     }
 
-    /// A machine of somebody else in the same application.
+    /// Adds a machine of the same app that the service did not create.
     pub fn add_foreign_machine(&self, id: &str, name: &str, metadata: &[(&str, &str)]) {
-        self.yard.add_foreign_machine(id, name, metadata);
+        self.host.add_foreign_machine(id, name, metadata);
     }
 
-    /// While on, no machine can be made for want of room.
+    /// Sets whether creating a machine fails for lack of capacity.
     pub fn set_out_of_capacity(&self, on: bool) {
-        self.full.store(on, Ordering::Relaxed);
+        self.out_of_capacity.store(on, Ordering::Relaxed);
     }
 
-    /// Ends a machine's program as a crash of its host would.
+    /// Kills a machine's program, like a crash of its host.
     pub fn kill(&self, id: &str) {
-        if let Some(unit) = self.yard.find(id) {
-            self.yard.kill(&unit, StateOverride::Killed);
+        if let Some(machine) = self.host.find(id) {
+            self.host.kill(&machine, StateOverride::Killed);
         }
     }
 
-    /// Ends a machine's program for using too much memory.
+    /// Kills a machine's program as the out-of-memory killer does.
     pub fn kill_out_of_memory(&self, id: &str) {
-        if let Some(unit) = self.yard.find(id) {
-            self.yard.kill(&unit, StateOverride::OutOfMemory);
+        if let Some(machine) = self.host.find(id) {
+            self.host.kill(&machine, StateOverride::OutOfMemory);
         }
     }
 
-    /// Takes a machine away without a trace.
+    /// Removes a machine and its files.
     pub fn remove(&self, id: &str) {
-        if let Some(unit) = self.yard.find(id) {
-            self.yard.remove(&unit);
+        if let Some(machine) = self.host.find(id) {
+            self.host.remove(&machine);
         }
     }
 
+    /// Returns a machine's log; empty if there is no such machine.
     pub fn log(&self, id: &str) -> String {
-        let unit = self.yard.find(id);
-        unit.map(|unit| self.yard.log(&unit)).unwrap_or_default()
+        let machine = self.host.find(id);
+        machine
+            .map(|machine| self.host.log(&machine))
+            .unwrap_or_default()
     }
 
     pub(crate) fn flush(&self) -> anyhow::Result<()> {
-        self.yard.flush()
+        self.host.flush()
     }
 
     pub(crate) fn kill_all(&self) {
-        self.yard.kill_all();
+        self.host.kill_all();
     }
 
     pub(crate) fn rate_limited_response(left: Duration) -> HttpResponse {
-        let refusal = refused(429, "rate limit exceeded");
-        refusal.header("retry-after", left.as_secs().max(1))
+        let response = error_response(429, "rate limit exceeded");
+        response.header("retry-after", left.as_secs().max(1))
     }
 
     pub(crate) fn handle(&self, request: &HttpRequest) -> HttpResponse {
         let bearer = format!("Bearer {TOKEN}");
         if request.header("authorization") != Some(bearer.as_str()) {
-            return refused(401, "unauthorized");
+            return error_response(401, "unauthorized");
         }
         let segments = request.segments();
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         match (request.method.as_str(), &segments[..]) {
             (_, ["v1", "apps", app, "machines", ..]) if *app != APP => {
-                refused(404, "app not found")
+                error_response(404, "app not found")
             }
             ("GET", ["v1", "apps", _, "machines"]) => {
-                let machines = self.yard.machines();
-                let machines = machines.iter().map(|unit| self.shape(unit));
+                let machines = self.host.machines();
+                let machines = machines.iter().map(|machine| self.machine_json(machine));
                 HttpResponse::json(200, &machines.collect())
             }
             ("POST", ["v1", "apps", _, "machines"]) => self.create(request),
             (method, ["v1", "apps", _, "machines", id, rest @ ..]) => {
-                match self.yard.find(id).filter(|unit| unit.id == *id) {
-                    Some(unit) => self.one(method, rest, &unit, request),
-                    None => refused(404, "machine not found"),
+                match self.host.find(id).filter(|machine| machine.id == *id) {
+                    Some(machine) => self.machine_request(method, rest, &machine, request),
+                    None => error_response(404, "machine not found"),
                 }
             }
             ("GET", ["api", "v1", "apps", app, "logs"]) if *app == APP => self.logs(request),
-            _ => refused(404, "not found"),
+            _ => error_response(404, "not found"),
         }
     }
 
-    fn one(
+    fn machine_request(
         &self,
         method: &str,
         rest: &[&str],
-        unit: &FakeMachine,
+        machine: &FakeMachine,
         request: &HttpRequest,
     ) -> HttpResponse {
-        let doing = self.yard.state(unit);
-        let over = matches!(
-            doing,
+        let state = self.host.state(machine);
+        let is_stopped = matches!(
+            state,
             FakeMachineState::Exited { .. } | FakeMachineState::Created
         );
         match (method, rest) {
-            ("GET", []) => HttpResponse::json(200, &self.shape(unit)),
+            ("GET", []) => HttpResponse::json(200, &self.machine_json(machine)),
             ("POST", ["stop"]) => {
-                self.yard.stop(unit);
+                self.host.stop(machine);
                 HttpResponse::json(200, &json!({"ok": true}))
             }
-            ("DELETE", []) if over || request.query_param("force").as_deref() == Some("true") => {
-                self.yard.remove(unit);
+            ("DELETE", [])
+                if is_stopped || request.query_param("force").as_deref() == Some("true") =>
+            {
+                self.host.remove(machine);
                 HttpResponse::json(200, &json!({"ok": true}))
             }
-            ("DELETE", []) => refused(
+            ("DELETE", []) => error_response(
                 412,
                 "failed_precondition: unable to destroy machine, not currently stopped",
             ),
-            _ => refused(405, "method not allowed"),
+            _ => error_response(405, "method not allowed"),
         }
     }
 
     fn create(&self, request: &HttpRequest) -> HttpResponse {
         let Some(body) = request.json() else {
-            return refused(400, "invalid JSON");
+            return error_response(400, "invalid JSON");
         };
         let config = &body["config"];
         let (cpus, memory) = (
             config["guest"]["cpus"].as_u64().unwrap_or(1),
-            config["guest"]["memory_mb"].as_u64().unwrap_or(MEMORY_STEP),
+            config["guest"]["memory_mb"]
+                .as_u64()
+                .unwrap_or(MEMORY_STEP_MB),
         );
-        if let Some(why) = unsold(cpus, memory) {
-            return refused(422, &why);
+        if let Some(message) = size_error(cpus, memory) {
+            return error_response(422, &message);
         }
         let name = body["name"].as_str().unwrap_or_default().to_owned();
-        if let Some(other) = self.yard.find(&name).filter(|unit| unit.name == name) {
-            return refused(
+        if let Some(other) = self.host.find(&name).filter(|machine| machine.name == name) {
+            return error_response(
                 409,
                 &format!(
                     "already_exists: unique machine name violation, machine ID {} already exists with name \"{name}\"",
@@ -193,7 +201,7 @@ impl FakeFlyMachines {
                 ),
             );
         }
-        if self.full.load(Ordering::Relaxed) {
+        if self.out_of_capacity.load(Ordering::Relaxed) {
             return HttpResponse::json(
                 412,
                 &json!({
@@ -202,7 +210,7 @@ impl FakeFlyMachines {
                 }),
             );
         }
-        let unit = FakeMachine {
+        let machine = FakeMachine {
             id: format!("{:014x}", fastrand::u64(..) >> 8),
             name,
             image: config["image"].as_str().unwrap_or_default().to_owned(),
@@ -217,49 +225,49 @@ impl FakeFlyMachines {
             state_override: None,
             removed: false,
         };
-        self.yard.add(unit.clone());
-        if let Err(error) = self.yard.start(&unit) {
-            return refused(500, &format!("sandbox: {error:#}"));
+        self.host.add(machine.clone());
+        if let Err(error) = self.host.start(&machine) {
+            return error_response(500, &format!("fake vendor: {error:#}"));
         }
-        HttpResponse::json(200, &self.shape(&unit))
+        HttpResponse::json(200, &self.machine_json(&machine))
     }
 
-    fn shape(&self, unit: &FakeMachine) -> Value {
-        let doing = self.yard.state(unit);
-        let state = match doing {
+    fn machine_json(&self, machine: &FakeMachine) -> Value {
+        let state = self.host.state(machine);
+        let state_name = match state {
             FakeMachineState::Created => "created",
             FakeMachineState::Starting => "starting",
-            FakeMachineState::Running if unit.stop_requested_at.is_some() => "stopping",
+            FakeMachineState::Running if machine.stop_requested_at.is_some() => "stopping",
             FakeMachineState::Running => "started",
             FakeMachineState::Exited { .. } => "stopped",
         };
         let mut events = vec![json!({
-            "type": "launch", "status": "created", "source": "user", "timestamp": unit.created_at,
+            "type": "launch", "status": "created", "source": "user", "timestamp": machine.created_at,
         })];
         if let FakeMachineState::Exited {
             code,
             out_of_memory,
-        } = doing
+        } = state
         {
             events.push(json!({
                 "type": "exit", "status": "stopped", "source": "flyd", "timestamp": clock::now_ms(),
                 "request": {"exit_event": {
-                    "exit_code": code, "oom_killed": out_of_memory, "requested_stop": unit.stop_requested_at.is_some(),
+                    "exit_code": code, "oom_killed": out_of_memory, "requested_stop": machine.stop_requested_at.is_some(),
                 }},
             }));
         }
         json!({
-            "id": unit.id,
-            "name": unit.name,
-            "state": state,
-            "region": unit.region,
-            "created_at": clock::iso(unit.created_at),
-            "updated_at": clock::iso(unit.created_at),
+            "id": machine.id,
+            "name": machine.name,
+            "state": state_name,
+            "region": machine.region,
+            "created_at": clock::iso(machine.created_at),
+            "updated_at": clock::iso(machine.created_at),
             "config": {
-                "image": unit.image,
-                "metadata": unit.labels,
-                "guest": unit.create_request["config"]["guest"],
-                "restart": unit.create_request["config"]["restart"],
+                "image": machine.image,
+                "metadata": machine.labels,
+                "guest": machine.create_request["config"]["guest"],
+                "restart": machine.create_request["config"]["restart"],
             },
             "events": events,
         })
@@ -278,14 +286,14 @@ impl FakeFlyMachines {
     }
 }
 
-/// Why there is no shared machine of this size.
-fn unsold(cpus: u64, memory: u64) -> Option<String> {
+/// Returns the error for a size that Fly does not offer as a shared machine.
+fn size_error(cpus: u64, memory: u64) -> Option<String> {
     let (least, most) = (cpus * 256, cpus * 2_048);
     if !matches!(cpus, 1 | 2 | 4 | 6 | 8) {
         Some(format!(
             "invalid config.guest.cpus: {cpus}, must be one of 1, 2, 4, 6, 8"
         ))
-    } else if !memory.is_multiple_of(MEMORY_STEP) {
+    } else if !memory.is_multiple_of(MEMORY_STEP_MB) {
         Some(format!(
             "invalid config.guest.memory_mb: {memory}, must be in 256 MiB increment"
         ))
@@ -298,7 +306,7 @@ fn unsold(cpus: u64, memory: u64) -> Option<String> {
     }
 }
 
-fn refused(status: u16, error: &str) -> HttpResponse {
+fn error_response(status: u16, error: &str) -> HttpResponse {
     HttpResponse::json(status, &json!({ "error": error }))
 }
 
@@ -308,11 +316,11 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_machine_that_was_taken_and_not_begun_begins_with_its_host() {
+    fn starts_a_machine_that_was_created_but_not_started_before_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("bin")).unwrap();
         let host = FakeFlyMachines::open(dir.path()).unwrap();
-        let taken = FakeMachine {
+        let created = FakeMachine {
             id: "a1".to_owned(),
             name: "agent-1".to_owned(),
             image: "image".to_owned(),
@@ -327,10 +335,10 @@ mod tests {
             state_override: None,
             removed: false,
         };
-        host.yard.add(taken);
+        host.host.add(created);
         drop(host);
-        let again = FakeFlyMachines::open(dir.path()).unwrap();
-        assert!(again.machines()[0].running);
-        again.kill_all();
+        let reopened = FakeFlyMachines::open(dir.path()).unwrap();
+        assert!(reopened.machines()[0].running);
+        reopened.kill_all();
     }
 }

@@ -1,7 +1,7 @@
-//! Machines that really run: what the two stand-in hosts have in common.
+//! Machines that really run: the shared part of the fake Fly Machines API and the fake Docker engine.
 //!
-//! A machine is a folder and a process of its own. What it is doing is read from these whenever
-//! somebody asks, so that a town that was killed finds its machines again as they are.
+//! A machine is a folder and a process session. Its state is read from these on every request, so
+//! machines keep their state across a restart of the fake vendors.
 
 pub(crate) mod docker;
 pub(crate) mod fly;
@@ -19,18 +19,18 @@ use super::clock;
 use super::github::{detached_process, search_path};
 use super::persistence::{PersistedModel, lock};
 
-const PLAYER: &str = include_str!("box.sh");
+const MACHINE_SCRIPT: &str = include_str!("box.sh");
 
-/// How long a started player may take to write its pid file.
-const CLAIM_GRACE_MS: i64 = 5_000;
+/// Maximum time from the start of the script to its pid file, in milliseconds.
+const PID_FILE_TIMEOUT_MS: i64 = 5_000;
 
-/// What a program that was killed ends with.
-const KILLED: i32 = 137;
+/// Exit code of a killed program.
+const KILLED_EXIT_CODE: i32 = 137;
 
-/// How long a program may go on after it was asked to end.
-const STOP_GRACE_MS: i64 = 10_000;
+/// Maximum time from a stop request to a kill, in milliseconds.
+const STOP_TIMEOUT_MS: i64 = 10_000;
 
-/// A machine as its host keeps it.
+/// Stored machine or container.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FakeMachine {
     pub id: String,
@@ -42,36 +42,36 @@ pub(crate) struct FakeMachine {
     /// Metadata or labels.
     #[serde(rename = "stamps")]
     pub labels: BTreeMap<String, String>,
-    /// The request that it was made with.
+    /// Body of the create request.
     #[serde(rename = "config")]
     pub create_request: Value,
     #[serde(rename = "created")]
     pub created_at: i64,
-    /// When its program was started; none for one that was only made.
+    /// Start of the program, in milliseconds since the epoch; `None` before the start.
     #[serde(rename = "started")]
     pub started_at: Option<i64>,
-    /// When it was asked to end.
+    /// Time of the first stop request, in milliseconds since the epoch.
     #[serde(rename = "stopping")]
     pub stop_requested_at: Option<i64>,
-    /// How it ended, where that is not for its program to say.
+    /// State forced by a test or the API; otherwise the state follows from the process.
     #[serde(rename = "fate")]
     pub state_override: Option<StateOverride>,
-    /// It is gone; only that it was there is remembered.
+    /// Whether the machine was removed. Its name is kept.
     #[serde(default)]
     pub removed: bool,
 }
 
-/// An end from outside.
+/// Machine state that does not follow from its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum StateOverride {
     Killed,
     OutOfMemory,
-    /// No process is behind it, and it goes on for ever.
+    /// No process; the machine counts as running until it is stopped.
     #[serde(rename = "Planted")]
     AlwaysRunning,
 }
 
-/// What a machine is doing.
+/// State of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FakeMachineState {
     Created,
@@ -80,24 +80,30 @@ pub(crate) enum FakeMachineState {
     Exited { code: i32, out_of_memory: bool },
 }
 
-/// A machine as tests look at it.
+/// Machine or container as tests see it.
 #[derive(Clone, Debug)]
 pub struct MachineSnapshot {
+    /// Machine or container ID.
     pub id: String,
+    /// Machine or container name.
     pub name: String,
+    /// Image it was created from.
     pub image: String,
-    /// What its program was given.
+    /// Environment that it was created with.
     pub env: BTreeMap<String, String>,
+    /// Metadata (Fly) or labels (Docker).
     pub labels: BTreeMap<String, String>,
-    /// The request that it was made with.
+    /// Body of the create request.
     pub create_request: Value,
+    /// Whether its program is starting or running.
     pub running: bool,
+    /// Exit code, if its program has exited.
     pub exit_code: Option<i32>,
 }
 
-/// All machines of one host.
+/// All machines of one fake host.
 pub(crate) struct MachineHost {
-    shelf: PersistedModel<Vec<FakeMachine>>,
+    store: PersistedModel<Vec<FakeMachine>>,
     root: PathBuf,
     bin: PathBuf,
     path: String,
@@ -105,12 +111,12 @@ pub(crate) struct MachineHost {
 }
 
 impl MachineHost {
-    /// `name` is the host's; `bin` holds what an image would.
-    pub fn open(dir: &Path, name: &str) -> anyhow::Result<Self> {
+    /// Opens a host. `name` is its folder; `dir/bin` contains the programs that an image would contain.
+    pub(crate) fn open(dir: &Path, name: &str) -> anyhow::Result<Self> {
         let root = dir.join(name);
         std::fs::create_dir_all(&root)?;
         Ok(Self {
-            shelf: PersistedModel::open(dir.join(format!("{name}.json")))?,
+            store: PersistedModel::open(dir.join(format!("{name}.json")))?,
             root,
             bin: dir.join("bin"),
             path: search_path()?,
@@ -118,204 +124,212 @@ impl MachineHost {
         })
     }
 
-    pub fn flush(&self) -> anyhow::Result<()> {
-        self.shelf.flush()
+    pub(crate) fn flush(&self) -> anyhow::Result<()> {
+        self.store.flush()
     }
 
-    pub fn machines(&self) -> Vec<FakeMachine> {
-        let mut units = self.shelf.read(Clone::clone);
-        units.retain(|unit| !unit.removed);
-        units
+    pub(crate) fn machines(&self) -> Vec<FakeMachine> {
+        let mut machines = self.store.read(Clone::clone);
+        machines.retain(|machine| !machine.removed);
+        machines
     }
 
-    /// The names of all that ever were there, oldest first.
-    pub fn created_names(&self) -> Vec<String> {
-        let named = |units: &Vec<FakeMachine>| units.iter().map(|unit| unit.name.clone()).collect();
-        self.shelf.read(named)
+    /// Returns the names of all machines ever created, oldest first.
+    pub(crate) fn created_names(&self) -> Vec<String> {
+        let names_of = |machines: &Vec<FakeMachine>| {
+            machines
+                .iter()
+                .map(|machine| machine.name.clone())
+                .collect()
+        };
+        self.store.read(names_of)
     }
 
-    pub fn find(&self, id: &str) -> Option<FakeMachine> {
-        let units = self.machines().into_iter();
-        { units }.find(|unit| unit.id == id || unit.name == id)
+    pub(crate) fn find(&self, id: &str) -> Option<FakeMachine> {
+        let machines = self.machines().into_iter();
+        { machines }.find(|machine| machine.id == id || machine.name == id)
     }
 
-    /// Adds a machine. It is on disk before it can be started: a host that dies in between would leave
-    /// a program that it knows nothing of.
-    pub fn add(&self, unit: FakeMachine) {
-        self.shelf.update_and_flush(|units| units.push(unit));
+    /// Adds a machine. It is on disk before its program can start: otherwise a crash in between would
+    /// leave an unknown process behind.
+    pub(crate) fn add(&self, machine: FakeMachine) {
+        self.store
+            .update_and_flush(|machines| machines.push(machine));
     }
 
-    fn change(&self, id: &str, edit: impl FnOnce(&mut FakeMachine)) {
-        self.shelf.update_and_flush(|units| {
-            if let Some(unit) = units.iter_mut().find(|unit| unit.id == id) {
-                edit(unit);
+    fn update(&self, id: &str, edit: impl FnOnce(&mut FakeMachine)) {
+        self.store.update_and_flush(|machines| {
+            if let Some(machine) = machines.iter_mut().find(|machine| machine.id == id) {
+                edit(machine);
             }
         });
     }
 
-    fn dir(&self, unit: &FakeMachine) -> PathBuf {
-        self.root.join(&unit.id)
+    fn dir(&self, machine: &FakeMachine) -> PathBuf {
+        self.root.join(&machine.id)
     }
 
     /// Starts a machine's program.
-    pub fn start(&self, unit: &FakeMachine) -> anyhow::Result<()> {
-        let dir = self.dir(unit);
+    pub(crate) fn start(&self, machine: &FakeMachine) -> anyhow::Result<()> {
+        let dir = self.dir(machine);
         for folder in ["home", "tmp"] {
             std::fs::create_dir_all(dir.join(folder))?;
         }
-        let own = [
+        let overrides = [
             ("PATH", format!("{}:{}", self.bin.display(), self.path)),
             ("HOME", dir.join("home").display().to_string()),
             ("TMPDIR", dir.join("tmp").display().to_string()),
             ("LANG", "C.UTF-8".to_owned()),
         ];
-        let mut env = unit.env.clone();
-        env.extend(own.map(|(name, value)| (name.to_owned(), value)));
+        let mut env = machine.env.clone();
+        env.extend(overrides.map(|(name, value)| (name.to_owned(), value)));
         let pairs: String = env
             .iter()
             .map(|(name, value)| format!("{name}={}\0", value.replace('\0', "")))
             .collect();
         std::fs::write(dir.join("env"), pairs)?;
-        let words = unit.command.iter();
-        let words: String = words.map(|word| format!("{word}\0")).collect();
-        std::fs::write(dir.join("command"), words)?;
+        let command_words = machine.command.iter();
+        let command_words: String = command_words.map(|word| format!("{word}\0")).collect();
+        std::fs::write(dir.join("command"), command_words)?;
         let script = dir.join("box.sh");
-        std::fs::write(&script, PLAYER)?;
+        std::fs::write(&script, MACHINE_SCRIPT)?;
         let child = detached_process::spawn_session(&script, &dir, &self.path)?;
         lock(&self.children).push(child);
         let now = clock::now_ms();
-        self.change(&unit.id, |unit| unit.started_at = Some(now));
+        self.update(&machine.id, |machine| machine.started_at = Some(now));
         Ok(())
     }
 
-    pub fn state(&self, unit: &FakeMachine) -> FakeMachineState {
+    pub(crate) fn state(&self, machine: &FakeMachine) -> FakeMachineState {
         lock(&self.children).retain_mut(|child| matches!(child.try_wait(), Ok(None)));
-        let ended = |code, out_of_memory| FakeMachineState::Exited {
+        let exited = |code, out_of_memory| FakeMachineState::Exited {
             code,
             out_of_memory,
         };
-        match unit.state_override {
+        match machine.state_override {
             Some(StateOverride::AlwaysRunning) => return FakeMachineState::Running,
-            Some(StateOverride::Killed) => return ended(KILLED, false),
-            Some(StateOverride::OutOfMemory) => return ended(KILLED, true),
+            Some(StateOverride::Killed) => return exited(KILLED_EXIT_CODE, false),
+            Some(StateOverride::OutOfMemory) => return exited(KILLED_EXIT_CODE, true),
             None => {}
         }
-        let Some(started) = unit.started_at else {
+        let Some(started) = machine.started_at else {
             return FakeMachineState::Created;
         };
-        let dir = self.dir(unit);
+        let dir = self.dir(machine);
         if let Ok(code) = std::fs::read_to_string(dir.join("exit")) {
-            return ended(code.trim().parse().unwrap_or(KILLED), false);
+            return exited(code.trim().parse().unwrap_or(KILLED_EXIT_CODE), false);
         }
         let now = clock::now_ms();
         match detached_process::running_pid(&dir) {
             Some(pid)
-                if unit
+                if machine
                     .stop_requested_at
-                    .is_some_and(|at| now > at + STOP_GRACE_MS) =>
+                    .is_some_and(|at| now > at + STOP_TIMEOUT_MS) =>
             {
                 detached_process::signal_session(pid, Signal::KILL);
-                ended(KILLED, false)
+                exited(KILLED_EXIT_CODE, false)
             }
             Some(_) => FakeMachineState::Running,
-            None if !dir.join("pid").exists() && now < started + CLAIM_GRACE_MS => {
+            None if !dir.join("pid").exists() && now < started + PID_FILE_TIMEOUT_MS => {
                 FakeMachineState::Starting
             }
             None => match std::fs::read_to_string(dir.join("exit")) {
-                Ok(code) => ended(code.trim().parse().unwrap_or(KILLED), false),
-                Err(_) => ended(KILLED, false),
+                Ok(code) => exited(code.trim().parse().unwrap_or(KILLED_EXIT_CODE), false),
+                Err(_) => exited(KILLED_EXIT_CODE, false),
             },
         }
     }
 
-    /// Asks a machine's program to end.
-    pub fn stop(&self, unit: &FakeMachine) {
+    /// Requests the stop of a machine's program.
+    pub(crate) fn stop(&self, machine: &FakeMachine) {
         let now = clock::now_ms();
-        self.change(&unit.id, |unit| {
-            unit.stop_requested_at.get_or_insert(now);
-            if unit.state_override == Some(StateOverride::AlwaysRunning) {
-                unit.state_override = Some(StateOverride::Killed);
+        self.update(&machine.id, |machine| {
+            machine.stop_requested_at.get_or_insert(now);
+            if machine.state_override == Some(StateOverride::AlwaysRunning) {
+                machine.state_override = Some(StateOverride::Killed);
             }
         });
-        if let Some(pid) = detached_process::running_pid(&self.dir(unit)) {
+        if let Some(pid) = detached_process::running_pid(&self.dir(machine)) {
             detached_process::signal_session(pid, Signal::TERM);
         }
     }
 
-    /// Ends a machine's program from outside.
-    pub fn kill(&self, unit: &FakeMachine, fate: StateOverride) {
-        self.change(&unit.id, |unit| unit.state_override = Some(fate));
-        if let Some(pid) = detached_process::running_pid(&self.dir(unit)) {
+    /// Kills a machine's program and sets its state.
+    pub(crate) fn kill(&self, machine: &FakeMachine, state: StateOverride) {
+        self.update(&machine.id, |machine| machine.state_override = Some(state));
+        if let Some(pid) = detached_process::running_pid(&self.dir(machine)) {
             detached_process::signal_session(pid, Signal::KILL);
         }
     }
 
-    /// Ends a machine and forgets it, with all its files.
-    pub fn remove(&self, unit: &FakeMachine) {
-        if let Some(pid) = detached_process::running_pid(&self.dir(unit)) {
+    /// Kills a machine's program and removes the machine with all its files.
+    pub(crate) fn remove(&self, machine: &FakeMachine) {
+        if let Some(pid) = detached_process::running_pid(&self.dir(machine)) {
             detached_process::signal_session(pid, Signal::KILL);
         }
-        self.shelf.update(|units| {
-            let units = units.iter_mut().filter(|known| known.id == unit.id);
-            units.for_each(|unit| {
-                unit.removed = true;
-                unit.env.clear();
-                unit.create_request = Value::Null;
+        self.store.update(|machines| {
+            let machines = machines
+                .iter_mut()
+                .filter(|candidate| candidate.id == machine.id);
+            machines.for_each(|machine| {
+                machine.removed = true;
+                machine.env.clear();
+                machine.create_request = Value::Null;
             });
         });
-        // Its log is kept by nobody; what still holds a file open loses only the name.
-        let _ = std::fs::remove_dir_all(self.dir(unit));
+        // Processes that still have a file open lose only its name.
+        let _ = std::fs::remove_dir_all(self.dir(machine));
     }
 
-    pub fn log(&self, unit: &FakeMachine) -> String {
-        let log = std::fs::read(self.dir(unit).join("log")).unwrap_or_default();
+    pub(crate) fn log(&self, machine: &FakeMachine) -> String {
+        let log = std::fs::read(self.dir(machine).join("log")).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()
     }
 
-    pub fn kill_all(&self) {
-        for unit in self.machines() {
-            if let Some(pid) = detached_process::running_pid(&self.dir(&unit)) {
+    pub(crate) fn kill_all(&self) {
+        for machine in self.machines() {
+            if let Some(pid) = detached_process::running_pid(&self.dir(&machine)) {
                 detached_process::kill_session(pid);
             }
         }
     }
 
-    pub fn snapshots(&self) -> Vec<MachineSnapshot> {
-        let units = self.machines().into_iter();
-        units
-            .map(|unit| {
-                let doing = self.state(&unit);
+    pub(crate) fn snapshots(&self) -> Vec<MachineSnapshot> {
+        let machines = self.machines().into_iter();
+        machines
+            .map(|machine| {
+                let state = self.state(&machine);
                 MachineSnapshot {
                     running: matches!(
-                        doing,
+                        state,
                         FakeMachineState::Running | FakeMachineState::Starting
                     ),
-                    exit_code: match doing {
+                    exit_code: match state {
                         FakeMachineState::Exited { code, .. } => Some(code),
                         _ => None,
                     },
-                    id: unit.id,
-                    name: unit.name,
-                    image: unit.image,
-                    env: unit.env,
-                    labels: unit.labels,
-                    create_request: unit.create_request,
+                    id: machine.id,
+                    name: machine.name,
+                    image: machine.image,
+                    env: machine.env,
+                    labels: machine.labels,
+                    create_request: machine.create_request,
                 }
             })
             .collect()
     }
 
-    /// A machine of somebody else.
-    pub fn add_foreign_machine(&self, id: &str, name: &str, stamps: &[(&str, &str)]) {
-        let stamps = stamps.iter();
-        let unit = FakeMachine {
+    /// Adds a machine that the service did not create.
+    pub(crate) fn add_foreign_machine(&self, id: &str, name: &str, labels: &[(&str, &str)]) {
+        let labels = labels.iter();
+        let machine = FakeMachine {
             id: id.to_owned(),
             name: name.to_owned(),
             image: "somebody/else:1".to_owned(),
             region: "iad".to_owned(),
             env: BTreeMap::new(),
             command: Vec::new(),
-            labels: stamps
+            labels: labels
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect(),
             create_request: Value::Null,
@@ -325,11 +339,12 @@ impl MachineHost {
             state_override: Some(StateOverride::AlwaysRunning),
             removed: false,
         };
-        self.shelf.update_and_flush(|units| units.push(unit));
+        self.store
+            .update_and_flush(|machines| machines.push(machine));
     }
 }
 
-/// Names and values of a JSON object of strings.
+/// Collects the string members of a JSON object.
 pub(crate) fn string_map(object: &Value) -> BTreeMap<String, String> {
     let fields = object.as_object().into_iter().flatten();
     fields
@@ -337,7 +352,7 @@ pub(crate) fn string_map(object: &Value) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// A list of words.
+/// Collects the strings of a JSON array.
 pub(crate) fn string_list(list: &Value) -> Vec<String> {
     let items = list.as_array().into_iter().flatten();
     items

@@ -1,6 +1,6 @@
-//! The command line of the real agent CLI: what it accepts, and how it refuses.
+//! Command line of the real agent CLI: accepted flags and error messages.
 
-/// Flags without a value.
+/// Flags without value.
 const SWITCHES: &[&str] = &[
     "--print",
     "--verbose",
@@ -45,7 +45,7 @@ const VALUES: &[&str] = &[
     "--scripts",
 ];
 
-/// Flags that take everything up to the next flag.
+/// Flags whose values extend to the next flag.
 const LISTS: &[&str] = &[
     "--tools",
     "--allowedTools",
@@ -64,16 +64,16 @@ const ALIASES: &[(&str, &str)] = &[
     ("--disallowed-tools", "--disallowedTools"),
 ];
 
-/// A parsed command line: flags in the order given, and what is no flag.
+/// Parsed command line: flags in order, and positional arguments.
 #[derive(Debug, Default)]
 pub(super) struct CliFlags {
-    given: Vec<(String, String)>,
+    parsed: Vec<(String, String)>,
     pub positional: Vec<String>,
 }
 
 impl CliFlags {
-    /// The error is what goes to standard error, with exit code 1.
-    pub fn parse(args: Vec<String>) -> Result<Self, String> {
+    /// Parses the arguments. The error is the message on standard error, with exit code 1.
+    pub(super) fn parse(args: Vec<String>) -> Result<Self, String> {
         let mut flags = Self::default();
         let mut args = args.into_iter().peekable();
         while let Some(arg) = args.next() {
@@ -88,17 +88,17 @@ impl CliFlags {
             let alias = ALIASES.iter().find(|(short, _)| *short == name);
             let name = alias.map_or(name, |(_, long)| (*long).to_owned());
             if SWITCHES.contains(&name.as_str()) {
-                flags.given.push((name, String::new()));
+                flags.parsed.push((name, String::new()));
             } else if VALUES.contains(&name.as_str()) {
                 let missing = || format!("error: option '{name} <value>' argument missing");
                 let value = inline.or_else(|| args.next()).ok_or_else(missing)?;
-                flags.given.push((name, value));
+                flags.parsed.push((name, value));
             } else if LISTS.contains(&name.as_str()) {
                 let mut values: Vec<String> = inline.into_iter().collect();
                 while let Some(value) = args.next_if(|next| !next.starts_with('-')) {
                     values.push(value);
                 }
-                flags.given.push((name, values.join(",")));
+                flags.parsed.push((name, values.join(",")));
             } else {
                 return Err(format!("error: unknown option '{name}'"));
             }
@@ -106,36 +106,36 @@ impl CliFlags {
         Ok(flags)
     }
 
-    pub fn has(&self, name: &str) -> bool {
-        self.given.iter().any(|(given, _)| given == name)
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.parsed.iter().any(|(flag, _)| flag == name)
     }
 
-    pub fn value(&self, name: &str) -> Option<&str> {
-        let given = self.given.iter().rev().find(|(given, _)| given == name);
-        given.map(|(_, value)| value.as_str())
+    pub(super) fn value(&self, name: &str) -> Option<&str> {
+        let found = self.parsed.iter().rev().find(|(flag, _)| flag == name);
+        found.map(|(_, value)| value.as_str())
     }
 
-    /// The parts of a list flag.
-    pub fn list(&self, name: &str) -> Option<Vec<&str>> {
+    /// Returns the items of a list flag.
+    pub(super) fn list(&self, name: &str) -> Option<Vec<&str>> {
         let parts = self.value(name)?.split([',', ' ']);
         Some(parts.filter(|part| !part.is_empty()).collect())
     }
 
-    /// Nonsense is ignored without a word, as the real one does.
-    pub fn max_turns(&self) -> Option<usize> {
+    /// Returns the turn limit. Like the real CLI, ignores an invalid value.
+    pub(super) fn max_turns(&self) -> Option<usize> {
         self.value("--max-turns")?
             .parse()
             .ok()
             .filter(|turns| *turns > 0)
     }
 
-    /// Whether settings of this source (`user`, `project`, `local`) are read.
-    pub fn loads_settings_from(&self, source: &str) -> bool {
+    /// Returns whether settings of this source (`user`, `project`, `local`) are loaded.
+    pub(super) fn loads_settings_from(&self, source: &str) -> bool {
         self.list("--setting-sources")
             .is_none_or(|sources| sources.contains(&source))
     }
 
-    pub fn output_format(&self) -> &str {
+    pub(super) fn output_format(&self) -> &str {
         self.value("--output-format").unwrap_or("text")
     }
 }

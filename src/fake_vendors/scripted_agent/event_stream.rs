@@ -1,4 +1,4 @@
-//! The event stream of the real agent CLI, line by line.
+//! Event stream of the real agent CLI, one JSON object per line.
 
 use std::io::Write;
 
@@ -18,7 +18,7 @@ const TOOLS: &[&str] = &[
     "Write",
 ];
 
-/// Writes events; in `text` and `json` format only the end.
+/// Writer of events. In the formats `text` and `json` only the result is written.
 pub(super) struct EventStream<'a> {
     out: &'a mut dyn Write,
     format: String,
@@ -30,13 +30,13 @@ pub(super) struct EventStream<'a> {
     pub permission_denials: Vec<Value>,
 }
 
-/// How a call ended.
+/// Outcome of a call.
 pub(super) enum CallOutcome {
     Success {
         text: String,
         structured: Option<Value>,
     },
-    /// The API refused: reported as a success that is an error.
+    /// Error of the model API, reported with subtype `success` and `is_error`.
     ApiError {
         status: Option<u16>,
         text: String,
@@ -45,7 +45,7 @@ pub(super) enum CallOutcome {
 }
 
 impl<'a> EventStream<'a> {
-    pub fn new(out: &'a mut dyn Write, format: &str, model: Option<&str>) -> Self {
+    pub(super) fn new(out: &'a mut dyn Write, format: &str, model: Option<&str>) -> Self {
         Self {
             out,
             format: format.to_owned(),
@@ -58,7 +58,7 @@ impl<'a> EventStream<'a> {
         }
     }
 
-    pub fn messages(&self) -> usize {
+    pub(super) fn messages(&self) -> usize {
         self.messages
     }
 
@@ -70,7 +70,7 @@ impl<'a> EventStream<'a> {
         Ok(())
     }
 
-    pub fn init(
+    pub(super) fn init(
         &mut self,
         cwd: &str,
         tools: Option<Vec<&str>>,
@@ -92,7 +92,7 @@ impl<'a> EventStream<'a> {
         self.emit(&event)
     }
 
-    pub fn api_retry(&mut self, status: u16) -> std::io::Result<()> {
+    pub(super) fn api_retry(&mut self, status: u16) -> std::io::Result<()> {
         let error = match status {
             401 | 403 => "authentication_failed",
             429 => "rate_limit",
@@ -107,8 +107,8 @@ impl<'a> EventStream<'a> {
         self.emit(&event)
     }
 
-    /// What the program knows of the limit that it met.
-    pub fn rate_limit(&mut self, resets_at: u64) -> std::io::Result<()> {
+    /// Reports the usage limit that was reached.
+    pub(super) fn rate_limit(&mut self, resets_at: u64) -> std::io::Result<()> {
         let event = json!({
             "type": "rate_limit_event",
             "rate_limit_info": {
@@ -120,9 +120,9 @@ impl<'a> EventStream<'a> {
         self.emit(&event)
     }
 
-    /// One API message: its blocks come as one event each, all with the same id and usage. Answers
-    /// the id of the tool use, if there is one.
-    pub fn message(
+    /// Writes one API message. Each block is an event; all have the same message ID and usage. Returns
+    /// the ID of the tool use, or an empty string.
+    pub(super) fn message(
         &mut self,
         text: Option<&str>,
         tool: Option<(&str, &Value)>,
@@ -155,7 +155,11 @@ impl<'a> EventStream<'a> {
         self.emit(&event)
     }
 
-    pub fn tool_result(&mut self, id: &str, result: Result<String, String>) -> std::io::Result<()> {
+    pub(super) fn tool_result(
+        &mut self,
+        id: &str,
+        result: Result<String, String>,
+    ) -> std::io::Result<()> {
         let (content, is_error) = match result {
             Ok(content) => (content, false),
             Err(content) => (content, true),
@@ -170,11 +174,11 @@ impl<'a> EventStream<'a> {
         self.emit(&event)
     }
 
-    /// Writes the result and answers the exit code.
-    pub fn finish(&mut self, end: CallOutcome) -> std::io::Result<u8> {
+    /// Writes the result event and returns the exit code.
+    pub(super) fn finish(&mut self, outcome: CallOutcome) -> std::io::Result<u8> {
         let mut event = self.totals();
         let mut set = |key: &str, value: Value| event.insert(key.to_owned(), value);
-        let (code, text) = match end {
+        let (code, text) = match outcome {
             CallOutcome::Success { text, structured } => {
                 set("subtype", json!("success"));
                 set("is_error", json!(false));

@@ -1,8 +1,8 @@
-//! A stand-in for the agent CLI: same flags, same event stream, scripted instead of thinking.
+//! Fake of the agent CLI: same flags and same event stream, with scripted steps instead of a model.
 //!
-//! It finds the script of the ticket named in its prompt and plays the next pass of it. Where the
-//! real CLI is dangerous to its caller (project settings, permissions, exit codes that lie), so is
-//! this one; a test that plants something hostile fails if the caller forgets a flag.
+//! Finds the script of the ticket named in the prompt and runs its next pass. Dangerous behavior of
+//! the real CLI (project settings, permissions, misleading exit codes) is reproduced on purpose: a
+//! test that plants hostile settings fails if the caller forgets a flag.
 
 mod cli_flags;
 mod event_stream;
@@ -26,7 +26,7 @@ use self::event_stream::{CallOutcome, EventStream};
 use self::project_settings::{ProjectSettings, ScriptEnv};
 use self::script_runner::{EarlyStop, ScriptRunner};
 
-/// What the CLI finds around it when it is called.
+/// Arguments, input and environment of one call of the CLI.
 pub(crate) struct Invocation<'a> {
     pub args: Vec<String>,
     pub stdin: String,
@@ -37,15 +37,15 @@ pub(crate) struct Invocation<'a> {
     pub err: &'a mut dyn Write,
 }
 
-/// Entry of the hidden subcommand: `--scripts DIR` and then the real CLI's own flags.
+/// Runs the hidden subcommand: `--scripts DIR`, then the flags of the real CLI.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut stdin = String::new();
     if !std::io::stdin().is_terminal() {
-        // A prompt that is not text counts as none, which is refused below.
+        // A prompt that is not UTF-8 counts as empty, which is rejected below.
         let _ = std::io::stdin().read_to_string(&mut stdin);
     }
     let lossy = |text: OsString| text.to_string_lossy().into_owned();
-    let scene = Invocation {
+    let invocation = Invocation {
         args: args.into_iter().map(lossy).collect(),
         stdin,
         cwd: std::env::current_dir().unwrap_or_default(),
@@ -56,47 +56,53 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         out: &mut std::io::stdout(),
         err: &mut std::io::stderr(),
     };
-    ExitCode::from(run_invocation(scene))
+    ExitCode::from(run_invocation(invocation))
 }
 
-/// Plays one call and answers its exit code.
-pub(crate) fn run_invocation(mut scene: Invocation<'_>) -> u8 {
-    let flags = match CliFlags::parse(std::mem::take(&mut scene.args)) {
+/// Runs one call and returns its exit code.
+pub(crate) fn run_invocation(mut invocation: Invocation<'_>) -> u8 {
+    let flags = match CliFlags::parse(std::mem::take(&mut invocation.args)) {
         Ok(flags) => flags,
-        Err(message) => return refuse(&mut scene, &message),
+        Err(message) => return fail(&mut invocation, &message),
     };
     if flags.has("--version") {
-        return say(&mut scene, "2.1.197 (Claude Code)");
+        return print(&mut invocation, "2.1.197 (Claude Code)");
     }
     if flags.has("--help") {
-        return say(&mut scene, "Usage: claude [options] [command] [prompt]");
+        return print(
+            &mut invocation,
+            "Usage: claude [options] [command] [prompt]",
+        );
     }
-    if let Some(message) = objection(&flags, &scene) {
-        return refuse(&mut scene, &message);
+    if let Some(message) = startup_error(&flags, &invocation) {
+        return fail(&mut invocation, &message);
     }
-    call(&flags, scene).unwrap_or(1)
+    execute(&flags, invocation).unwrap_or(1)
 }
 
-fn say(scene: &mut Invocation<'_>, text: &str) -> u8 {
-    u8::from(writeln!(scene.out, "{text}").is_err())
+fn print(invocation: &mut Invocation<'_>, text: &str) -> u8 {
+    u8::from(writeln!(invocation.out, "{text}").is_err())
 }
 
-fn refuse(scene: &mut Invocation<'_>, message: &str) -> u8 {
-    // Nobody listening to standard error is no reason to end differently.
-    let _ = writeln!(scene.err, "{message}");
+fn fail(invocation: &mut Invocation<'_>, message: &str) -> u8 {
+    // A closed standard error does not change the exit code.
+    let _ = writeln!(invocation.err, "{message}");
     1
 }
 
-fn prompt(flags: &CliFlags, scene: &Invocation<'_>) -> String {
-    let mut parts = vec![scene.stdin.clone()];
+fn prompt(flags: &CliFlags, invocation: &Invocation<'_>) -> String {
+    let mut parts = vec![invocation.stdin.clone()];
     parts.extend(flags.positional.iter().cloned());
     parts.retain(|part| !part.trim().is_empty());
     parts.join("\n")
 }
 
-/// Why the real CLI would not even start.
-fn objection(flags: &CliFlags, scene: &Invocation<'_>) -> Option<String> {
-    let sandboxed = scene.env.get("IS_SANDBOX").is_some_and(|flag| flag == "1");
+/// Returns the error with which the real CLI would exit before it starts a session.
+fn startup_error(flags: &CliFlags, invocation: &Invocation<'_>) -> Option<String> {
+    let is_sandboxed = invocation
+        .env
+        .get("IS_SANDBOX")
+        .is_some_and(|flag| flag == "1");
     let bypass = flags.has("--dangerously-skip-permissions")
         || flags.value("--permission-mode") == Some("bypassPermissions");
     let schema = flags.value("--json-schema");
@@ -104,7 +110,7 @@ fn objection(flags: &CliFlags, scene: &Invocation<'_>) -> Option<String> {
     let missing = files
         .iter()
         .filter_map(|flag| flags.value(flag))
-        .find(|file| !scene.cwd.join(file).exists());
+        .find(|file| !invocation.cwd.join(file).exists());
     let modes = [
         "acceptEdits",
         "auto",
@@ -123,9 +129,9 @@ fn objection(flags: &CliFlags, scene: &Invocation<'_>) -> Option<String> {
         ));
     }
     if !flags.has("--print") {
-        return Some("Error: the stand-in agent only plays --print".into());
+        return Some("Error: the scripted agent only supports --print".into());
     }
-    if bypass && scene.is_root && !sandboxed {
+    if bypass && invocation.is_root && !is_sandboxed {
         return Some("--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons".into());
     }
     if flags.output_format() == "stream-json" && !flags.has("--verbose") {
@@ -133,7 +139,7 @@ fn objection(flags: &CliFlags, scene: &Invocation<'_>) -> Option<String> {
             "Error: When using --print, --output-format=stream-json requires --verbose".into(),
         );
     }
-    if prompt(flags, scene).is_empty() {
+    if prompt(flags, invocation).is_empty() {
         return Some("Error: Input must be provided either through stdin or as a prompt argument when using --print".into());
     }
     if let Some(file) = missing {
@@ -145,12 +151,12 @@ fn objection(flags: &CliFlags, scene: &Invocation<'_>) -> Option<String> {
     None
 }
 
-fn call(flags: &CliFlags, scene: Invocation<'_>) -> anyhow::Result<u8> {
-    let prompt = prompt(flags, &scene);
+fn execute(flags: &CliFlags, invocation: Invocation<'_>) -> anyhow::Result<u8> {
+    let prompt = prompt(flags, &invocation);
     let scripts = PathBuf::from(flags.value("--scripts").unwrap_or("."));
     let (ticket, script) = find_script(&scripts, &prompt)?;
-    let reviewing = flags.value("--json-schema").is_some();
-    let steps = if reviewing {
+    let is_review = flags.value("--json-schema").is_some();
+    let steps = if is_review {
         Vec::new()
     } else {
         next_pass(&scripts, &ticket, &script, &prompt)
@@ -162,7 +168,7 @@ fn call(flags: &CliFlags, scene: Invocation<'_>) -> anyhow::Result<u8> {
     }
     let Invocation {
         cwd, mut env, out, ..
-    } = scene;
+    } = invocation;
     let project = ProjectSettings::load(flags, &cwd, &mut env);
     let mut stream = EventStream::new(out, flags.output_format(), flags.value("--model"));
     let bypass = flags.has("--dangerously-skip-permissions");
@@ -171,35 +177,35 @@ fn call(flags: &CliFlags, scene: Invocation<'_>) -> anyhow::Result<u8> {
     } else {
         flags.value("--permission-mode").unwrap_or("default")
     };
-    let key = key_source(&env);
-    let shown = cwd.to_string_lossy();
+    let key_variable = key_source(&env);
+    let cwd_text = cwd.to_string_lossy();
     stream.init(
-        &shown,
+        &cwd_text,
         flags.list("--tools"),
         mode,
-        key.unwrap_or("none"),
+        key_variable.unwrap_or("none"),
         &project.server_names(),
     )?;
     project.run_hooks("SessionStart", &cwd, &env);
     project.run_hooks("UserPromptSubmit", &cwd, &env);
-    if key.is_none() {
+    if key_variable.is_none() {
         let text = "Not logged in · Please run /login".into();
         return Ok(stream.finish(CallOutcome::ApiError { status: None, text })?);
     }
-    let ended = if reviewing {
+    let outcome = if is_review {
         review(&mut stream, next_review(&scripts, &ticket, &script))
     } else {
-        let mut player = ScriptRunner {
+        let mut runner = ScriptRunner {
             flags,
             cwd: &cwd,
             env: &env,
             stream: &mut stream,
             pending_text: None,
         };
-        player.run(&steps)
+        runner.run(&steps)
     };
     project.run_hooks("Stop", &cwd, &env);
-    match ended {
+    match outcome {
         Ok(end) | Err(EarlyStop::End(end)) => Ok(stream.finish(end)?),
         Err(EarlyStop::Exit(code)) => Ok(code),
         Err(EarlyStop::Io(error)) => Err(error.into()),
@@ -218,11 +224,14 @@ fn key_source(env: &ScriptEnv) -> Option<&'static str> {
         .find(|name| env.get(*name).is_some_and(|value| !value.is_empty()))
 }
 
-/// The first ticket named in the prompt that has a script, else `default`, else nothing to do.
+/// Returns the script of the first ticket in the prompt that has a script, else the script `default`,
+/// else an empty script.
 fn find_script(scripts: &Path, prompt: &str) -> anyhow::Result<(String, Script)> {
-    let identifier = regex::Regex::new(r"\b[A-Z][A-Z0-9]*-[0-9]+\b")?;
-    let named = identifier.find_iter(prompt).map(|found| found.as_str());
-    for ticket in named.chain(["default"]) {
+    let ticket_key_pattern = regex::Regex::new(r"\b[A-Z][A-Z0-9]*-[0-9]+\b")?;
+    let ticket_keys = ticket_key_pattern
+        .find_iter(prompt)
+        .map(|found| found.as_str());
+    for ticket in ticket_keys.chain(["default"]) {
         let path = scripts.join(format!("{ticket}.json"));
         if path.exists() {
             return Ok((ticket.to_owned(), Script::load(&path)?));
@@ -232,7 +241,7 @@ fn find_script(scripts: &Path, prompt: &str) -> anyhow::Result<(String, Script)>
 }
 
 fn next_pass(scripts: &Path, ticket: &str, script: &Script, prompt: &str) -> Vec<ScriptStep> {
-    let fits = |pass: &&script::ScriptedPass| {
+    let matches_prompt = |pass: &&script::ScriptedPass| {
         pass.prompt_contains
             .as_ref()
             .is_none_or(|text| prompt.contains(text.as_str()))
@@ -240,35 +249,36 @@ fn next_pass(scripts: &Path, ticket: &str, script: &Script, prompt: &str) -> Vec
     let special = script
         .passes
         .iter()
-        .any(|pass| pass.prompt_contains.is_some() && fits(&pass));
-    let fitting: Vec<&ScriptedPass> = script
+        .any(|pass| pass.prompt_contains.is_some() && matches_prompt(&pass));
+    let candidates: Vec<&ScriptedPass> = script
         .passes
         .iter()
-        .filter(|pass| fits(pass) && (pass.prompt_contains.is_some() || !special))
+        .filter(|pass| matches_prompt(pass) && (pass.prompt_contains.is_some() || !special))
         .collect();
     let kind = if special { "special" } else { "pass" };
-    let turn = count(scripts, ticket, kind);
-    let pass = fitting.get(turn).or(fitting.last());
+    let index = take_call_index(scripts, ticket, kind);
+    let pass = candidates.get(index).or(candidates.last());
     pass.map(|pass| pass.steps.clone()).unwrap_or_default()
 }
 
 fn next_review(scripts: &Path, ticket: &str, script: &Script) -> ScriptedReview {
-    let turn = count(scripts, ticket, "review");
+    let index = take_call_index(scripts, ticket, "review");
     script
         .reviews
-        .get(turn)
+        .get(index)
         .cloned()
         .unwrap_or_else(ScriptedReview::approve)
 }
 
-/// How often this was asked before. Calls of one ticket follow each other, so a file will do.
-fn count(scripts: &Path, ticket: &str, kind: &str) -> usize {
+/// Returns how many calls of this kind came before, and counts this one. Calls of one ticket do not
+/// overlap, so a plain file is enough.
+fn take_call_index(scripts: &Path, ticket: &str, kind: &str) -> usize {
     let path = scripts.join("counts").join(format!("{ticket}.{kind}"));
     let before = std::fs::read_to_string(&path).ok();
     let before: usize = before
         .and_then(|text| text.trim().parse().ok())
         .unwrap_or(0);
-    // Where counting is not possible (a read-only mount) every call is the first.
+    // If the count cannot be stored (read-only mount), every call is the first.
     let _ = std::fs::create_dir_all(scripts.join("counts"));
     let _ = std::fs::write(path, (before + 1).to_string());
     before

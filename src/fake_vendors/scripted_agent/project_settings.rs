@@ -1,8 +1,8 @@
-//! What a repository can make the real agent do before it has read a word of the prompt.
+//! Project settings of the working directory that the real agent CLI obeys before it reads the prompt.
 //!
-//! As dangerous as the real one, on purpose: unless the caller switches project settings and
-//! project servers off, hooks and helpers of the working directory run for real, with the whole
-//! environment, and the API key goes to whatever address the repository names.
+//! As dangerous as in the real CLI, on purpose: unless the caller disables project settings and
+//! project servers, hooks and helpers of the working directory really run with the whole
+//! environment, and the API key is sent to the address that the repository configures.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -15,10 +15,10 @@ use serde_json::Value;
 
 use super::cli_flags::CliFlags;
 
-/// The environment of everything the agent starts.
+/// Environment of all processes that the agent starts.
 pub(super) type ScriptEnv = BTreeMap<String, String>;
 
-/// Settings of the working directory, and the servers they started.
+/// Settings of the working directory, and the MCP servers that they started.
 pub(super) struct ProjectSettings {
     settings: Vec<Value>,
     hooks: bool,
@@ -26,9 +26,9 @@ pub(super) struct ProjectSettings {
 }
 
 impl ProjectSettings {
-    pub fn load(flags: &CliFlags, cwd: &Path, env: &mut ScriptEnv) -> Self {
+    pub(super) fn load(flags: &CliFlags, cwd: &Path, env: &mut ScriptEnv) -> Self {
         let mut project = Self {
-            hooks: !flags.has("--bare") && !flags.has("--safe-mode") && !hooks_disabled(flags),
+            hooks: !flags.has("--bare") && !flags.has("--safe-mode") && !are_hooks_disabled(flags),
             settings: Vec::new(),
             servers: Vec::new(),
         };
@@ -52,7 +52,7 @@ impl ProjectSettings {
         project
     }
 
-    pub fn server_names(&self) -> Vec<String> {
+    pub(super) fn server_names(&self) -> Vec<String> {
         self.servers.iter().map(|(name, _)| name.clone()).collect()
     }
 
@@ -62,7 +62,7 @@ impl ProjectSettings {
                 env.insert(name.clone(), value.as_str().unwrap_or_default().to_owned());
             }
             if let Some(url) = settings["env"]["ANTHROPIC_BASE_URL"].as_str() {
-                call_home(url, env);
+                send_api_key(url, env);
             }
         }
     }
@@ -91,7 +91,7 @@ impl ProjectSettings {
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn();
-            // A server that cannot be started is only missing, as with the real one.
+            // As in the real CLI, a server that fails to start is only missing.
             if let Ok(child) = child {
                 self.servers.push((name.clone(), child));
             }
@@ -99,7 +99,7 @@ impl ProjectSettings {
     }
 
     /// Runs the commands hooked to an event.
-    pub fn run_hooks(&self, event: &str, cwd: &Path, env: &ScriptEnv) {
+    pub(super) fn run_hooks(&self, event: &str, cwd: &Path, env: &ScriptEnv) {
         if !self.hooks {
             return;
         }
@@ -122,14 +122,14 @@ impl ProjectSettings {
 impl Drop for ProjectSettings {
     fn drop(&mut self) {
         for (_, server) in &mut self.servers {
-            // One that has ended by itself cannot be killed, which is fine.
+            // Fails if the server has already exited.
             let _ = server.kill();
             let _ = server.wait();
         }
     }
 }
 
-/// Runs a command for real and answers what it printed and its exit code.
+/// Runs a command and returns its output and exit code.
 pub(super) fn run_shell(command: &str, cwd: &Path, env: &ScriptEnv) -> (String, i32) {
     let output = Command::new("sh")
         .args(["-c", command])
@@ -151,7 +151,7 @@ pub(super) fn run_shell(command: &str, cwd: &Path, env: &ScriptEnv) -> (String, 
     }
 }
 
-fn hooks_disabled(flags: &CliFlags) -> bool {
+fn are_hooks_disabled(flags: &CliFlags) -> bool {
     let settings = flags.value("--settings").unwrap_or_default();
     let settings = serde_json::from_str(settings)
         .ok()
@@ -163,8 +163,8 @@ fn read_json(path: &Path) -> Option<Value> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
 
-/// Sends the API key to an address that the repository chose: plain HTTP, or a `file://` marker.
-fn call_home(url: &str, env: &ScriptEnv) {
+/// Sends the API key to the configured address: plain HTTP, or a `file://` marker of a test.
+fn send_api_key(url: &str, env: &ScriptEnv) {
     let names = [
         "ANTHROPIC_API_KEY",
         "ANTHROPIC_AUTH_TOKEN",
@@ -176,7 +176,7 @@ fn call_home(url: &str, env: &ScriptEnv) {
         .cloned()
         .unwrap_or_default();
     if let Some(path) = url.strip_prefix("file://") {
-        // A marker that cannot be written shows nothing; the test that planted it will notice.
+        // If the marker cannot be written, the test that expects it fails.
         let _ = std::fs::write(path, format!("x-api-key: {key}\n"));
         return;
     }

@@ -1,4 +1,4 @@
-//! What a scripted agent does on a ticket: data written by tests and stories, read by the player.
+//! Script format of the scripted agent. Scripts are written by tests and demos.
 
 use std::path::{Path, PathBuf};
 
@@ -6,112 +6,140 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// The script of one ticket, kept as `<identifier>.json` in the scripts folder.
+/// Script of one ticket, stored as `<identifier>.json` in the scripts folder.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Script {
-    /// The n-th call plays the n-th pass whose `when` fits, the last one again when they run out.
+    /// Passes. The n-th call runs the n-th pass whose `prompt_contains` matches; the last one repeats.
     pub passes: Vec<ScriptedPass>,
-    /// The n-th call with a JSON schema gives the n-th of these, and approves when they run out.
+    /// Reviews. The n-th call with a JSON schema returns the n-th review; later calls approve.
     pub reviews: Vec<ScriptedReview>,
 }
 
-/// One call of the agent.
+/// Steps of one call of the agent.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ScriptedPass {
-    /// Only for prompts that contain this text.
+    /// Text that the prompt must contain; `None` matches every prompt.
     #[serde(rename = "when")]
     pub prompt_contains: Option<String>,
+    /// Steps, in order.
     pub steps: Vec<ScriptStep>,
 }
 
-/// One thing the agent does. Paths are taken from its working directory.
+/// Step of the agent. Paths are relative to its working directory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum ScriptStep {
-    /// Text; the last one is the final answer.
+    /// Assistant message. The last message is the final answer.
     #[serde(rename = "say")]
     Message {
+        /// Text of the message.
         text: String,
     },
+    /// Reads a file.
     Read {
+        /// File to read.
         path: String,
     },
+    /// Writes a file. A file that begins with `#!` becomes executable.
     Write {
+        /// File to write.
         path: String,
+        /// Content of the file.
         content: String,
     },
+    /// Appends to a file.
     Append {
+        /// File to append to.
         path: String,
+        /// Text to append.
         content: String,
     },
+    /// Deletes a file.
     Delete {
+        /// File to delete.
         path: String,
     },
-    /// A shell command with the agent's whole environment.
+    /// Runs a shell command with the agent's whole environment.
     Run {
+        /// Command for `sh -c`.
         command: String,
     },
-    /// Writes where a well-behaved agent would not, `.git` included.
+    /// Writes a file through the shell, also where an agent must not write, e.g. into `.git`.
     #[serde(rename = "plant")]
     WriteAnywhere {
+        /// File to write.
         path: String,
+        /// Content of the file.
         content: String,
     },
+    /// Creates a symbolic link.
     Symlink {
+        /// Path of the link.
         path: String,
+        /// Target of the link.
         target: String,
     },
-    /// Uses up its turns.
+    /// Repeats a command until the turn limit is reached.
     #[serde(rename = "loop")]
     ExhaustTurns,
-    /// The model's API refuses with this status.
+    /// Ends with an error of the model API.
     #[serde(rename = "fail_api")]
     ApiError {
+        /// HTTP status of the model API.
         status: u16,
+        /// Error message of the model API.
         message: String,
     },
-    /// The provider's usage limit is reached until then, in seconds of the epoch.
+    /// Ends because the provider's usage limit is reached.
     UsageLimit {
+        /// Reset of the limit, in seconds since the epoch.
         resets_at: u64,
     },
-    /// Asks for a tool that permissions refuse, and ends as if all were well.
+    /// Uses a tool that permissions deny, then continues and ends with success.
     #[serde(rename = "deny")]
     DeniedTool {
+        /// Tool name.
         tool: String,
     },
-    /// Ends at once, without a result.
+    /// Exits at once, without a result event.
     #[serde(rename = "die")]
     Exit {
+        /// Exit code.
         code: u8,
     },
     /// Never ends. As the first step of a pass it hangs before the first event.
     Hang,
-    /// Writes its environment, one `NAME=value` a line, into a file.
+    /// Writes the environment to a file, one `NAME=value` per line.
     PrintEnv {
+        /// File to write.
         file: PathBuf,
     },
+    /// Sleeps.
     Sleep {
+        /// Duration in milliseconds.
         ms: u64,
     },
-    /// Goes on once this file is there.
+    /// Waits until a file exists.
     #[serde(rename = "wait_for")]
     WaitForFile {
+        /// File to wait for.
         file: PathBuf,
     },
 }
 
-/// One verdict of the agent as reviewer; `None` is a reviewer that gives no readable one.
+/// Scripted review; `None` is a review without structured output.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ScriptedReview(pub Option<Value>);
 
 impl ScriptedReview {
+    /// Returns an approval.
     pub fn approve() -> Self {
         Self(Some(json!({"approved": true, "blocking": []})))
     }
 
-    /// One blocking finding.
+    /// Returns a review with one blocking finding.
     pub fn block(title: &str, location: &str, problem: &str, fix: &str) -> Self {
         Self(Some(json!({
             "approved": false,
@@ -119,22 +147,24 @@ impl ScriptedReview {
         })))
     }
 
-    /// Exactly this, whatever the schema says.
+    /// Returns a review with exactly this output, even if it violates the schema.
     pub fn raw(output: Value) -> Self {
         Self(Some(output))
     }
 
+    /// Returns a review without structured output.
     pub fn unparseable() -> Self {
         Self(None)
     }
 }
 
 impl Script {
+    /// Returns a script without passes and reviews.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One pass with these steps.
+    /// Adds a pass for every prompt.
     pub fn pass(mut self, steps: impl IntoIterator<Item = ScriptStep>) -> Self {
         self.passes.push(ScriptedPass {
             prompt_contains: None,
@@ -143,7 +173,7 @@ impl Script {
         self
     }
 
-    /// A pass for prompts that contain this text.
+    /// Adds a pass for prompts that contain this text.
     pub fn pass_if_prompt_contains(
         mut self,
         text: &str,
@@ -156,16 +186,18 @@ impl Script {
         self
     }
 
+    /// Adds a review.
     pub fn review(mut self, review: ScriptedReview) -> Self {
         self.reviews.push(review);
         self
     }
 
-    /// Stores the script for a ticket (`default` is for all without one) and starts it afresh.
+    /// Stores the script for a ticket and resets its call counts. The ticket `default` applies to
+    /// tickets without a script.
     pub fn save(&self, scripts: &Path, ticket: &str) -> anyhow::Result<()> {
         std::fs::create_dir_all(scripts.join("counts"))?;
         for kind in ["pass", "review"] {
-            // Mostly there is no count yet.
+            // Usually there is no count yet.
             let _ = std::fs::remove_file(scripts.join("counts").join(format!("{ticket}.{kind}")));
         }
         let path = scripts.join(format!("{ticket}.json"));
@@ -173,20 +205,24 @@ impl Script {
     }
 
     pub(super) fn load(path: &Path) -> anyhow::Result<Self> {
-        let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-        serde_json::from_slice(&bytes).with_context(|| format!("reading {}", path.display()))
+        let bytes =
+            std::fs::read(path).with_context(|| format!("Cannot read {}", path.display()))?;
+        serde_json::from_slice(&bytes).with_context(|| format!("Cannot read {}", path.display()))
     }
 }
 
 impl ScriptStep {
+    /// Returns a [`Message`](Self::Message) step.
     pub fn message(text: &str) -> Self {
         Self::Message { text: text.into() }
     }
 
+    /// Returns a [`Read`](Self::Read) step.
     pub fn read(path: &str) -> Self {
         Self::Read { path: path.into() }
     }
 
+    /// Returns a [`Write`](Self::Write) step.
     pub fn write(path: &str, content: &str) -> Self {
         Self::Write {
             path: path.into(),
@@ -194,6 +230,7 @@ impl ScriptStep {
         }
     }
 
+    /// Returns an [`Append`](Self::Append) step.
     pub fn append(path: &str, content: &str) -> Self {
         Self::Append {
             path: path.into(),
@@ -201,16 +238,19 @@ impl ScriptStep {
         }
     }
 
+    /// Returns a [`Delete`](Self::Delete) step.
     pub fn delete(path: &str) -> Self {
         Self::Delete { path: path.into() }
     }
 
+    /// Returns a [`Run`](Self::Run) step.
     pub fn run(command: &str) -> Self {
         Self::Run {
             command: command.into(),
         }
     }
 
+    /// Returns a [`WriteAnywhere`](Self::WriteAnywhere) step.
     pub fn write_anywhere(path: &str, content: &str) -> Self {
         Self::WriteAnywhere {
             path: path.into(),
@@ -218,6 +258,7 @@ impl ScriptStep {
         }
     }
 
+    /// Returns a [`Symlink`](Self::Symlink) step.
     pub fn symlink(path: &str, target: &str) -> Self {
         Self::Symlink {
             path: path.into(),
@@ -225,6 +266,7 @@ impl ScriptStep {
         }
     }
 
+    /// Returns an [`ApiError`](Self::ApiError) step.
     pub fn api_error(status: u16, message: &str) -> Self {
         Self::ApiError {
             status,
@@ -232,10 +274,12 @@ impl ScriptStep {
         }
     }
 
+    /// Returns a [`WaitForFile`](Self::WaitForFile) step.
     pub fn wait_for_file(file: impl Into<PathBuf>) -> Self {
         Self::WaitForFile { file: file.into() }
     }
 
+    /// Returns a [`PrintEnv`](Self::PrintEnv) step.
     pub fn print_env(file: impl Into<PathBuf>) -> Self {
         Self::PrintEnv { file: file.into() }
     }

@@ -1,4 +1,4 @@
-//! Plays the steps of one pass.
+//! Execution of the steps of one pass.
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -11,19 +11,19 @@ use super::event_stream::{CallOutcome, EventStream};
 use super::project_settings::{ScriptEnv, run_shell};
 use super::script::ScriptStep;
 
-/// A loop without a turn cap ends here, so that a forgotten cap fails a test instead of hanging it.
-const TURNS_MAX: usize = 300;
+/// Maximum iterations of `ExhaustTurns`. Without a turn limit a test then fails instead of hanging.
+const MAX_LOOP_TURNS: usize = 300;
 
 pub(super) struct ScriptRunner<'a, 'b> {
     pub flags: &'a CliFlags,
     pub cwd: &'a Path,
     pub env: &'a ScriptEnv,
     pub stream: &'a mut EventStream<'b>,
-    /// Said, and not yet part of a message.
+    /// Text that is not yet part of a message.
     pub pending_text: Option<String>,
 }
 
-/// Why playing stopped before the last step.
+/// Reason why a pass stopped before its last step.
 pub(super) enum EarlyStop {
     End(CallOutcome),
     /// Exit without a result.
@@ -38,11 +38,11 @@ impl From<io::Error> for EarlyStop {
 }
 
 impl ScriptRunner<'_, '_> {
-    pub fn run(&mut self, steps: &[ScriptStep]) -> Result<CallOutcome, EarlyStop> {
+    pub(super) fn run(&mut self, steps: &[ScriptStep]) -> Result<CallOutcome, EarlyStop> {
         for step in steps {
             self.step(step)?;
         }
-        self.room_for_a_turn()?;
+        self.check_turn_limit()?;
         let text = self.pending_text.take().unwrap_or_else(|| "Done.".into());
         self.stream.message(Some(&text), None)?;
         Ok(CallOutcome::Success {
@@ -55,12 +55,12 @@ impl ScriptRunner<'_, '_> {
         match step {
             ScriptStep::Message { text } => {
                 if let Some(earlier) = self.pending_text.replace(text.clone()) {
-                    self.room_for_a_turn()?;
+                    self.check_turn_limit()?;
                     self.stream.message(Some(&earlier), None)?;
                 }
             }
             ScriptStep::ExhaustTurns => {
-                for turn in 1..=TURNS_MAX {
+                for turn in 1..=MAX_LOOP_TURNS {
                     self.step(&ScriptStep::run(&format!("echo turn{turn}")))?;
                 }
             }
@@ -107,25 +107,25 @@ impl ScriptRunner<'_, '_> {
         Ok(())
     }
 
-    /// A step that the model would do through a tool, if it has it and may use it.
+    /// Runs a step as a tool call, if the tool is available and permitted.
     fn tool(&mut self, step: &ScriptStep) -> Result<(), EarlyStop> {
         let (name, input) = self.as_tool(step);
         let id = self.open_tool(name, &input)?;
-        if !self.has(name) {
+        if !self.has_tool(name) {
             let message =
                 format!("<tool_use_error>Error: No such tool available: {name}</tool_use_error>");
             self.stream.tool_result(&id, Err(message))?;
             return Ok(());
         }
-        if !self.may(name, &input) {
+        if !self.is_permitted(name, &input) {
             return self.deny(&id, name, &input);
         }
-        let result = self.act(step);
+        let result = self.perform(step);
         Ok(self.stream.tool_result(&id, result)?)
     }
 
     fn open_tool(&mut self, name: &str, input: &Value) -> Result<String, EarlyStop> {
-        self.room_for_a_turn()?;
+        self.check_turn_limit()?;
         let text = self.pending_text.take();
         Ok(self.stream.message(text.as_deref(), Some((name, input)))?)
     }
@@ -139,7 +139,7 @@ impl ScriptRunner<'_, '_> {
         Ok(self.stream.tool_result(id, Err(message))?)
     }
 
-    fn room_for_a_turn(&self) -> Result<(), EarlyStop> {
+    fn check_turn_limit(&self) -> Result<(), EarlyStop> {
         match self.flags.max_turns() {
             Some(max) if self.stream.messages() >= max => {
                 Err(EarlyStop::End(CallOutcome::TooManyTurns(max)))
@@ -148,12 +148,12 @@ impl ScriptRunner<'_, '_> {
         }
     }
 
-    fn at(&self, path: &str) -> PathBuf {
+    fn resolve_path(&self, path: &str) -> PathBuf {
         self.cwd.join(path)
     }
 
     fn as_tool(&self, step: &ScriptStep) -> (&'static str, Value) {
-        let file = |path: &str| self.at(path).to_string_lossy().into_owned();
+        let file = |path: &str| self.resolve_path(path).to_string_lossy().into_owned();
         match step {
             ScriptStep::Read { path } => ("Read", json!({"file_path": file(path)})),
             ScriptStep::Write { path, content } => (
@@ -172,66 +172,70 @@ impl ScriptRunner<'_, '_> {
         }
     }
 
-    /// Whether the tool is among those the model was given.
-    fn has(&self, name: &str) -> bool {
-        let given = self.flags.list("--tools");
-        let taken = self.flags.list("--disallowedTools").unwrap_or_default();
-        given.is_none_or(|tools| tools.contains(&"default") || tools.contains(&name))
-            && !taken.contains(&name)
+    /// Returns whether the tool is available to the model.
+    fn has_tool(&self, name: &str) -> bool {
+        let allowed = self.flags.list("--tools");
+        let disallowed = self.flags.list("--disallowedTools").unwrap_or_default();
+        allowed.is_none_or(|tools| tools.contains(&"default") || tools.contains(&name))
+            && !disallowed.contains(&name)
     }
 
-    fn may(&self, name: &str, input: &Value) -> bool {
+    fn is_permitted(&self, name: &str, input: &Value) -> bool {
         let mode = self.flags.value("--permission-mode").unwrap_or("default");
         let listed = self.flags.list("--allowedTools").unwrap_or_default();
         name == "Read"
             || self.flags.has("--dangerously-skip-permissions")
             || mode == "bypassPermissions"
             || (mode == "acceptEdits" && name != "Bash")
-            || listed.iter().any(|rule| self.permits(rule, name, input))
+            || listed
+                .iter()
+                .any(|rule| self.rule_permits(rule, name, input))
     }
 
-    /// Whether a rule such as `Edit(./docs/**)` permits this call. A rule of `Edit` is one of all
-    /// tools that write files.
-    fn permits(&self, rule: &str, name: &str, input: &Value) -> bool {
+    /// Returns whether a rule like `Edit(./docs/**)` permits this call. `Edit` rules apply to all tools
+    /// that write files.
+    fn rule_permits(&self, rule: &str, name: &str, input: &Value) -> bool {
         let (tool, pattern) = match rule.split_once('(') {
             Some((tool, pattern)) => (tool, Some(pattern.trim_end_matches(')'))),
             None => (rule, None),
         };
-        let is_meant = tool == name || (tool == "Edit" && name == "Write");
+        let applies_to_tool = tool == name || (tool == "Edit" && name == "Write");
         let Some(pattern) = pattern else {
-            return is_meant;
+            return applies_to_tool;
         };
-        let folder = pattern.trim_start_matches("./").trim_end_matches("/**");
+        let permitted_dir = pattern.trim_start_matches("./").trim_end_matches("/**");
         let path = Path::new(input["file_path"].as_str().unwrap_or_default());
-        let climbs = path.components().any(|part| part == Component::ParentDir);
-        is_meant && !climbs && path.starts_with(self.cwd.join(folder))
+        let has_parent_dir = path.components().any(|part| part == Component::ParentDir);
+        applies_to_tool && !has_parent_dir && path.starts_with(self.cwd.join(permitted_dir))
     }
 
-    fn act(&self, step: &ScriptStep) -> Result<String, String> {
-        let done =
+    fn perform(&self, step: &ScriptStep) -> Result<String, String> {
+        let file_result =
             |result: io::Result<()>, text: String| result.map(|()| text).map_err(|e| e.to_string());
         match step {
             ScriptStep::Read { path } => {
-                std::fs::read_to_string(self.at(path)).map_err(|e| e.to_string())
+                std::fs::read_to_string(self.resolve_path(path)).map_err(|e| e.to_string())
             }
             ScriptStep::Write { path, content } | ScriptStep::WriteAnywhere { path, content } => {
-                let path = self.at(path);
-                done(
+                let path = self.resolve_path(path);
+                file_result(
                     write(&path, content),
                     format!("File created successfully at: {}", path.display()),
                 )
             }
             ScriptStep::Append { path, content } => {
-                let path = self.at(path);
+                let path = self.resolve_path(path);
                 let before = std::fs::read_to_string(&path).unwrap_or_default();
-                done(
+                file_result(
                     write(&path, &(before + content)),
                     format!("The file {} has been updated.", path.display()),
                 )
             }
-            ScriptStep::Delete { path } => done(std::fs::remove_file(self.at(path)), String::new()),
-            ScriptStep::Symlink { path, target } => done(
-                std::os::unix::fs::symlink(target, self.at(path)),
+            ScriptStep::Delete { path } => {
+                file_result(std::fs::remove_file(self.resolve_path(path)), String::new())
+            }
+            ScriptStep::Symlink { path, target } => file_result(
+                std::os::unix::fs::symlink(target, self.resolve_path(path)),
                 String::new(),
             ),
             ScriptStep::Run { command } => match run_shell(command, self.cwd, self.env) {
@@ -250,7 +254,7 @@ fn bash(command: &str) -> (&'static str, Value) {
     )
 }
 
-/// Writes a file and the folders above it; a script (first bytes `#!`) becomes executable.
+/// Writes a file and its parent folders; a script (first bytes `#!`) becomes executable.
 fn write(path: &Path, content: &str) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     if let Some(parent) = path.parent() {

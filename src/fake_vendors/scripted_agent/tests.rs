@@ -1,14 +1,14 @@
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+#![expect(clippy::unwrap_used, reason = "a failed setup step should panic")]
 
 use super::*;
 
-struct Played {
+struct RunOutput {
     code: u8,
     events: Vec<Value>,
     err: String,
 }
 
-fn run(dir: &Path, flags: &[&str], prompt: &str) -> Played {
+fn run(dir: &Path, flags: &[&str], prompt: &str) -> RunOutput {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut args = vec![
         "--scripts".to_owned(),
@@ -33,14 +33,14 @@ fn run(dir: &Path, flags: &[&str], prompt: &str) -> Played {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    Played {
+    RunOutput {
         code,
         events,
         err: String::from_utf8(err).unwrap(),
     }
 }
 
-const SAFE: &[&str] = &[
+const SAFE_FLAGS: &[&str] = &[
     "-p",
     "--output-format",
     "stream-json",
@@ -51,15 +51,15 @@ const SAFE: &[&str] = &[
     "--dangerously-skip-permissions",
 ];
 
-fn folder() -> tempfile::TempDir {
+fn create_work_dir() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("work")).unwrap();
     dir
 }
 
 #[test]
-fn a_pass_edits_files_and_streams_like_the_real_one() {
-    let dir = folder();
+fn edits_files_and_streams_events_like_the_real_cli() {
+    let dir = create_work_dir();
     let script = Script::new()
         .pass([
             ScriptStep::message("Step 1"),
@@ -68,9 +68,9 @@ fn a_pass_edits_files_and_streams_like_the_real_one() {
         ])
         .pass([ScriptStep::append("hello.txt", "again\n")]);
     script.save(&dir.path().join("scripts"), "ENG-1").unwrap();
-    let played = run(dir.path(), SAFE, "Please do ENG-1 now");
-    assert_eq!(played.code, 0);
-    let types: Vec<&str> = played
+    let output = run(dir.path(), SAFE_FLAGS, "Please do ENG-1 now");
+    assert_eq!(output.code, 0);
+    let types: Vec<&str> = output
         .events
         .iter()
         .map(|event| event["type"].as_str().unwrap())
@@ -87,30 +87,30 @@ fn a_pass_edits_files_and_streams_like_the_real_one() {
         ]
     );
     assert_eq!(
-        played.events[1]["message"]["id"],
-        played.events[2]["message"]["id"]
+        output.events[1]["message"]["id"],
+        output.events[2]["message"]["id"]
     );
-    let result = &played.events[5];
+    let result = &output.events[5];
     assert_eq!(
         (&result["subtype"], &result["num_turns"]),
         (&json!("success"), &json!(2))
     );
     assert_eq!(result["result"], "All done.");
-    run(dir.path(), SAFE, "ENG-1 again");
+    run(dir.path(), SAFE_FLAGS, "ENG-1 again");
     let text = std::fs::read_to_string(dir.path().join("work/hello.txt")).unwrap();
     assert_eq!(text, "hi\nagain\n");
 }
 
 #[test]
-fn every_bad_end_has_its_own_shape() {
-    let dir = folder();
+fn each_failure_has_its_own_result_event() {
+    let dir = create_work_dir();
     let scripts = dir.path().join("scripts");
-    let end = |steps: Vec<ScriptStep>, flags: &[&str]| {
+    let run_steps = |steps: Vec<ScriptStep>, flags: &[&str]| {
         Script::new().pass(steps).save(&scripts, "default").unwrap();
-        let played = run(dir.path(), &[SAFE, flags].concat(), "anything");
-        (played.code, played.events.last().cloned().unwrap())
+        let output = run(dir.path(), &[SAFE_FLAGS, flags].concat(), "anything");
+        (output.code, output.events.last().cloned().unwrap())
     };
-    let (code, result) = end(vec![ScriptStep::ExhaustTurns], &["--max-turns", "3"]);
+    let (code, result) = run_steps(vec![ScriptStep::ExhaustTurns], &["--max-turns", "3"]);
     assert_eq!(
         (code, &result["subtype"], &result["num_turns"]),
         (1, &json!("error_max_turns"), &json!(4))
@@ -119,13 +119,13 @@ fn every_bad_end_has_its_own_shape() {
         result["errors"],
         json!(["Reached maximum number of turns (3)"])
     );
-    let (code, result) = end(vec![ScriptStep::api_error(529, "Overloaded")], &[]);
+    let (code, result) = run_steps(vec![ScriptStep::api_error(529, "Overloaded")], &[]);
     assert_eq!(
         (code, &result["subtype"], &result["is_error"]),
         (1, &json!("success"), &json!(true))
     );
     assert_eq!(result["api_error_status"], 529);
-    let (code, result) = end(
+    let (code, result) = run_steps(
         vec![ScriptStep::DeniedTool {
             tool: "Write".into(),
         }],
@@ -135,24 +135,24 @@ fn every_bad_end_has_its_own_shape() {
         (code, result["permission_denials"].as_array().unwrap().len()),
         (0, 1)
     );
-    let (code, last) = end(vec![ScriptStep::Exit { code: 143 }], &[]);
+    let (code, last) = run_steps(vec![ScriptStep::Exit { code: 143 }], &[]);
     assert_eq!((code, &last["type"]), (143, &json!("system")));
 }
 
 #[test]
-fn permissions_that_were_not_given_are_denied() {
-    let dir = folder();
+fn denies_tools_without_permission() {
+    let dir = create_work_dir();
     let script = Script::new().pass([ScriptStep::write("x", "1")]);
     script.save(&dir.path().join("scripts"), "default").unwrap();
     let flags = ["-p", "--output-format", "json"];
-    let played = run(dir.path(), &flags, "go");
-    assert_eq!(played.code, 0);
+    let output = run(dir.path(), &flags, "go");
+    assert_eq!(output.code, 0);
     assert_eq!(
-        played.events[0]["permission_denials"][0]["tool_name"],
+        output.events[0]["permission_denials"][0]["tool_name"],
         "Write"
     );
     assert!(!dir.path().join("work/x").exists());
-    let played = run(
+    let output = run(
         dir.path(),
         &[
             "-p",
@@ -163,13 +163,13 @@ fn permissions_that_were_not_given_are_denied() {
         ],
         "go",
     );
-    assert_eq!(played.events[0]["permission_denials"], json!([]));
+    assert_eq!(output.events[0]["permission_denials"], json!([]));
     assert!(dir.path().join("work/x").exists());
 }
 
 #[test]
-fn a_rule_for_a_folder_permits_writing_there_only() {
-    let dir = folder();
+fn a_folder_rule_permits_writes_in_that_folder_only() {
+    let dir = create_work_dir();
     let script = Script::new().pass([
         ScriptStep::write("out/deep/x", "1"),
         ScriptStep::write("y", "1"),
@@ -178,8 +178,8 @@ fn a_rule_for_a_folder_permits_writing_there_only() {
     script.save(&dir.path().join("scripts"), "default").unwrap();
     let flags = ["-p", "--output-format", "json", "--permission-mode"];
     let rule = ["dontAsk", "--allowedTools", "Edit(./out/**)"];
-    let played = run(dir.path(), &[&flags[..], &rule].concat(), "go");
-    let denied = played.events[0]["permission_denials"].as_array().unwrap();
+    let output = run(dir.path(), &[&flags[..], &rule].concat(), "go");
+    let denied = output.events[0]["permission_denials"].as_array().unwrap();
     assert_eq!(denied.len(), 2);
     let work = dir.path().join("work");
     assert!(work.join("out/deep/x").exists());
@@ -187,14 +187,14 @@ fn a_rule_for_a_folder_permits_writing_there_only() {
 }
 
 #[test]
-fn reviews_follow_their_list_and_then_approve() {
-    let dir = folder();
+fn returns_scripted_reviews_in_order_and_then_approves() {
+    let dir = create_work_dir();
     let script = Script::new()
         .review(ScriptedReview::block("Bug", "a.sh:1", "wrong", "right"))
         .review(ScriptedReview::unparseable());
     script.save(&dir.path().join("scripts"), "ENG-2").unwrap();
-    let flags = [SAFE, &["--json-schema", "{}"]].concat();
-    let verdicts: Vec<Value> = (0..3)
+    let flags = [SAFE_FLAGS, &["--json-schema", "{}"]].concat();
+    let reviews: Vec<Value> = (0..3)
         .map(|_| {
             run(dir.path(), &flags, "review ENG-2")
                 .events
@@ -203,14 +203,14 @@ fn reviews_follow_their_list_and_then_approve() {
                 .clone()
         })
         .collect();
-    assert_eq!(verdicts[0]["approved"], false);
-    assert_eq!(verdicts[1], Value::Null);
-    assert_eq!(verdicts[2], json!({"approved": true, "blocking": []}));
+    assert_eq!(reviews[0]["approved"], false);
+    assert_eq!(reviews[1], Value::Null);
+    assert_eq!(reviews[2], json!({"approved": true, "blocking": []}));
 }
 
 #[test]
-fn hostile_settings_strike_unless_switched_off() {
-    let dir = folder();
+fn obeys_hostile_settings_unless_disabled() {
+    let dir = create_work_dir();
     let work = dir.path().join("work");
     let marker = |name: &str| dir.path().join(name);
     std::fs::create_dir(work.join(".claude")).unwrap();
@@ -226,11 +226,11 @@ fn hostile_settings_strike_unless_switched_off() {
         .pass([ScriptStep::Sleep { ms: 300 }])
         .save(&dir.path().join("scripts"), "default")
         .unwrap();
-    let all = ["key", "helper", "hook", "mcp"];
-    run(dir.path(), SAFE, "go");
-    assert!(all.iter().all(|name| !marker(name).exists()));
+    let markers = ["key", "helper", "hook", "mcp"];
+    run(dir.path(), SAFE_FLAGS, "go");
+    assert!(markers.iter().all(|name| !marker(name).exists()));
     run(dir.path(), &["-p", "--output-format", "json"], "go");
-    assert!(all.iter().all(|name| marker(name).exists()));
+    assert!(markers.iter().all(|name| marker(name).exists()));
     assert!(
         std::fs::read_to_string(marker("key"))
             .unwrap()
@@ -239,22 +239,22 @@ fn hostile_settings_strike_unless_switched_off() {
 }
 
 #[test]
-fn what_the_real_one_refuses_is_refused() {
-    let dir = folder();
-    let refused = |flags: &[&str], prompt: &str, why: &str| {
-        let played = run(dir.path(), flags, prompt);
-        assert_eq!(played.code, 1);
-        assert!(played.err.contains(why), "{}", played.err);
+fn rejects_flags_that_the_real_cli_rejects() {
+    let dir = create_work_dir();
+    let assert_rejected = |flags: &[&str], prompt: &str, message: &str| {
+        let output = run(dir.path(), flags, prompt);
+        assert_eq!(output.code, 1);
+        assert!(output.err.contains(message), "{}", output.err);
     };
-    refused(
+    assert_rejected(
         &["-p", "--frobnicate"],
         "x",
         "unknown option '--frobnicate'",
     );
-    refused(
+    assert_rejected(
         &["-p", "--output-format", "stream-json"],
         "x",
         "requires --verbose",
     );
-    refused(&["-p"], "", "Input must be provided");
+    assert_rejected(&["-p"], "", "Input must be provided");
 }

@@ -1,18 +1,21 @@
 use super::*;
 
 #[tokio::test]
-async fn git_clones_and_pushes_and_refuses() {
+async fn serves_clones_and_pushes_and_rejects_unauthorized_ones() {
     let dir = tempfile::tempdir().unwrap();
-    let town = start_fake_vendors(&dir.path().join("town")).await;
-    let repo = seed(&town);
+    let vendors = start_fake_vendors(&dir.path().join("vendors")).await;
+    let repo = seed(&vendors);
     let write =
-        town.github()
+        vendors
+            .github()
             .create_installation_token("acme", &["shop"], &[("contents", "write")]);
-    let read = town
-        .github()
-        .create_installation_token("acme", &["shop"], &[("contents", "read")]);
+    let read =
+        vendors
+            .github()
+            .create_installation_token("acme", &["shop"], &[("contents", "read")]);
     let other =
-        town.github()
+        vendors
+            .github()
             .create_installation_token("acme", &["else"], &[("contents", "write")]);
     let url = move |token: &str| {
         repo.clone_url()
@@ -23,77 +26,77 @@ async fn git_clones_and_pushes_and_refuses() {
     tokio::task::spawn_blocking(move || {
         assert!(!git(&base, &["clone", "-q", &url(&other), "other"]).0);
         assert!(!git(&base, &["clone", "-q", &url("wrong"), "wrong"]).0);
-        let (ok, said) = git(&base, &["clone", "-q", "--depth=1", &url(&write), "work"]);
-        assert!(ok, "{said}");
+        let (ok, output) = git(&base, &["clone", "-q", "--depth=1", &url(&write), "work"]);
+        assert!(ok, "{output}");
         // Large enough that git compresses what it sends.
         let noise: String = (0..40_000).map(|n| format!("{}\n", n * 7919)).collect();
         std::fs::write(work.join("noise.txt"), noise).unwrap();
         git(&work, &["checkout", "-q", "-b", "agent-implement/eng-1"]);
         git(&work, &["add", "-A"]);
         git(&work, &["commit", "-q", "-m", "Add noise"]);
-        let (ok, said) = git(&work, &["push", "-q", &url(&read), "HEAD"]);
-        assert!(!ok && said.contains("403"), "{said}");
-        let (ok, said) = git(&work, &["push", "-q", "origin", "HEAD"]);
-        assert!(ok, "{said}");
+        let (ok, output) = git(&work, &["push", "-q", &url(&read), "HEAD"]);
+        assert!(!ok && output.contains("403"), "{output}");
+        let (ok, output) = git(&work, &["push", "-q", "origin", "HEAD"]);
+        assert!(ok, "{output}");
         std::fs::write(work.join(".github/workflows/evil.yml"), "on: push\n").unwrap();
         git(&work, &["add", "-A"]);
         git(&work, &["commit", "-q", "-m", "Change the workflow"]);
-        let (ok, said) = git(&work, &["push", "-q", "origin", "HEAD"]);
+        let (ok, output) = git(&work, &["push", "-q", "origin", "HEAD"]);
         assert!(
-            !ok && said.contains("without `workflows` permission"),
-            "{said}"
+            !ok && output.contains("without `workflows` permission"),
+            "{output}"
         );
     })
     .await
     .unwrap();
-    let repo = town.github().repo("acme", "shop");
+    let repo = vendors.github().repo("acme", "shop");
     assert_eq!(
         repo.commits("agent-implement/eng-1")[0].message,
         "Add noise"
     );
     let pulls = "/repos/acme/shop/pulls";
     let body = json!({"title": "ENG-1: Noise", "head": "agent-implement/eng-1", "base": "main", "draft": true});
-    let (status, pull) = github(&town, "POST", pulls, Some(body.clone())).await;
+    let (status, pull) = github(&vendors, "POST", pulls, Some(body.clone())).await;
     assert_eq!(
         (status, &pull["draft"], &pull["number"]),
         (201, &json!(true), &json!(1))
     );
-    assert_eq!(github(&town, "POST", pulls, Some(body)).await.0, 422);
+    assert_eq!(github(&vendors, "POST", pulls, Some(body)).await.0, 422);
     let ready = "mutation($id: ID!) { markPullRequestReadyForReview(input: {pullRequestId: $id}) { pullRequest { isDraft } } }";
-    let (_, answer) = github(
-        &town,
+    let (_, response) = github(
+        &vendors,
         "POST",
         "/graphql",
         Some(json!({"query": ready, "variables": {"id": pull["node_id"]}})),
     )
     .await;
     assert_eq!(
-        answer["data"]["markPullRequestReadyForReview"]["pullRequest"]["isDraft"], false,
-        "{answer}"
+        response["data"]["markPullRequestReadyForReview"]["pullRequest"]["isDraft"], false,
+        "{response}"
     );
     repo.merge_pull(1).unwrap();
     assert!(repo.read_file("main", "noise.txt").is_some() && repo.pulls()[0].merged);
 }
 
 #[tokio::test]
-async fn lists_have_links_and_etags_and_tokens_their_limits() {
+async fn pages_lists_with_etags_and_enforces_token_permissions() {
     let dir = tempfile::tempdir().unwrap();
-    let town = start_fake_vendors(dir.path()).await;
-    let repo = seed(&town);
+    let vendors = start_fake_vendors(dir.path()).await;
+    let repo = seed(&vendors);
     repo.commit("topic", &[("a", "1\n")], "Topic").unwrap();
     let body = json!({"title": "T", "head": "topic", "base": "main"});
-    github(&town, "POST", "/repos/acme/shop/pulls", Some(body)).await;
+    github(&vendors, "POST", "/repos/acme/shop/pulls", Some(body)).await;
     for number in 0..3 {
         repo.add_comment(1, "robin", &format!("comment {number}"));
     }
     let url = format!(
         "{}/repos/acme/shop/issues/1/comments?per_page=2",
-        town.github_api_url()
+        vendors.github_api_url()
     );
     let get = || {
         client()
             .get(&url)
-            .bearer_auth(town.github().personal_token())
+            .bearer_auth(vendors.github().personal_token())
     };
     let first = get().send().await.unwrap();
     let link = first.headers()["link"].to_str().unwrap().to_owned();
@@ -108,35 +111,37 @@ async fn lists_have_links_and_etags_and_tokens_their_limits() {
             .status(),
         304
     );
-    let narrow = town.github().create_installation_token(
+    let narrow = vendors.github().create_installation_token(
         "acme",
         &["shop"],
         &[("contents", "read"), ("metadata", "read")],
     );
     assert_eq!(
-        github_as(&town, &narrow, "GET", "/repos/acme/shop", None)
+        github_as(&vendors, &narrow, "GET", "/repos/acme/shop", None)
             .await
             .0,
         200
     );
-    let (status, answer) = github_as(&town, &narrow, "GET", "/repos/acme/shop/pulls", None).await;
+    let (status, response) =
+        github_as(&vendors, &narrow, "GET", "/repos/acme/shop/pulls", None).await;
     assert_eq!(
-        (status, &answer["message"]),
+        (status, &response["message"]),
         (403, &json!("Resource not accessible by integration"))
     );
     let foreign =
-        town.github()
+        vendors
+            .github()
             .create_installation_token("acme", &["else"], &[("contents", "read")]);
     assert_eq!(
-        github_as(&town, &foreign, "GET", "/repos/acme/shop", None)
+        github_as(&vendors, &foreign, "GET", "/repos/acme/shop", None)
             .await
             .0,
         404
     );
 }
 
-/// An App's assertion, signed with the key beside this file.
-fn assertion(issuer: &str, lives: i64) -> String {
+/// Returns a JWT of an App, signed with the key beside this file.
+fn app_jwt(issuer: &str, lifetime_secs: i64) -> String {
     use data_encoding::{BASE64, BASE64URL_NOPAD};
     let pem = include_str!("app-key.pem");
     let body: String = pem
@@ -146,7 +151,7 @@ fn assertion(issuer: &str, lives: i64) -> String {
     let der = BASE64.decode(body.as_bytes()).unwrap();
     let key = ring::rsa::KeyPair::from_der(&der).unwrap();
     let now = crate::clock::now_ms() / 1_000;
-    let claims = json!({"iss": issuer, "iat": now - 60, "exp": now + lives});
+    let claims = json!({"iss": issuer, "iat": now - 60, "exp": now + lifetime_secs});
     let part = |value: Value| BASE64URL_NOPAD.encode(value.to_string().as_bytes());
     let signed = format!(
         "{}.{}",
@@ -162,29 +167,29 @@ fn assertion(issuer: &str, lives: i64) -> String {
 }
 
 #[tokio::test]
-async fn an_app_gets_tokens_narrowed_as_it_asks() {
+async fn narrows_installation_tokens_to_the_requested_permissions() {
     let dir = tempfile::tempdir().unwrap();
     let options = FakeVendorsOptions {
         app_key_pem: Some(include_str!("app-key.pem").into()),
         app_id: 42,
         ..FakeVendorsOptions::new(dir.path(), "/bin/true")
     };
-    let town = FakeVendors::start(options).await.unwrap();
-    seed(&town);
-    let jwt = assertion("42", 540);
-    let (_, found) = github_as(&town, &jwt, "GET", "/repos/acme/shop/installation", None).await;
-    let mint = format!("/app/installations/{}/access_tokens", found["id"]);
-    let ask = json!({"repositories": ["shop"], "permissions": {"contents": "read"}});
-    let (status, minted) = github_as(&town, &jwt, "POST", &mint, Some(ask)).await;
+    let vendors = FakeVendors::start(options).await.unwrap();
+    seed(&vendors);
+    let jwt = app_jwt("42", 540);
+    let (_, found) = github_as(&vendors, &jwt, "GET", "/repos/acme/shop/installation", None).await;
+    let token_path = format!("/app/installations/{}/access_tokens", found["id"]);
+    let request = json!({"repositories": ["shop"], "permissions": {"contents": "read"}});
+    let (status, created) = github_as(&vendors, &jwt, "POST", &token_path, Some(request)).await;
     assert_eq!(
-        (status, &minted["permissions"]["contents"]),
+        (status, &created["permissions"]["contents"]),
         (201, &json!("read"))
     );
-    let token = minted["token"].as_str().unwrap();
+    let token = created["token"].as_str().unwrap();
     assert!(token.starts_with("ghs_") && token.len() > 500);
     assert_eq!(
         github_as(
-            &town,
+            &vendors,
             token,
             "GET",
             "/repos/acme/shop/contents/README.md",
@@ -195,26 +200,34 @@ async fn an_app_gets_tokens_narrowed_as_it_asks() {
         200
     );
     assert_eq!(
-        github_as(&town, token, "GET", "/repos/acme/shop/actions/runs", None)
-            .await
-            .0,
+        github_as(
+            &vendors,
+            token,
+            "GET",
+            "/repos/acme/shop/actions/runs",
+            None
+        )
+        .await
+        .0,
         403
     );
-    let beyond = json!({"permissions": {"administration": "write"}});
+    let excessive = json!({"permissions": {"administration": "write"}});
     assert_eq!(
-        github_as(&town, &jwt, "POST", &mint, Some(beyond)).await.0,
+        github_as(&vendors, &jwt, "POST", &token_path, Some(excessive))
+            .await
+            .0,
         422
     );
     for bad in [
-        assertion("41", 540),
-        assertion("42", 3_600),
-        assertion("42", -5),
+        app_jwt("41", 540),
+        app_jwt("42", 3_600),
+        app_jwt("42", -5),
         jwt.replace('A', "B"),
     ] {
-        assert_eq!(github_as(&town, &bad, "GET", "/app", None).await.0, 401);
+        assert_eq!(github_as(&vendors, &bad, "GET", "/app", None).await.0, 401);
     }
     assert_eq!(
-        github_as(&town, &jwt, "GET", "/repos/acme/shop", None)
+        github_as(&vendors, &jwt, "GET", "/repos/acme/shop", None)
             .await
             .0,
         401
@@ -222,30 +235,35 @@ async fn an_app_gets_tokens_narrowed_as_it_asks() {
 }
 
 #[tokio::test]
-async fn files_are_changed_through_trees_and_commits() {
+async fn commits_files_through_trees_and_refs() {
     let dir = tempfile::tempdir().unwrap();
-    let town = start_fake_vendors(dir.path()).await;
-    let repo = seed(&town);
+    let vendors = start_fake_vendors(dir.path()).await;
+    let repo = seed(&vendors);
     let git = "/repos/acme/shop/git";
     let head = repo.branch_head("main").unwrap();
     let tree = json!({"base_tree": head, "tree": [{"path": "a/b.txt", "mode": "100644", "type": "blob", "content": "hi\n"}]});
-    let (_, tree) = github(&town, "POST", &format!("{git}/trees"), Some(tree)).await;
+    let (_, tree) = github(&vendors, "POST", &format!("{git}/trees"), Some(tree)).await;
     let commit = json!({"message": "Add b", "tree": tree["sha"], "parents": [head]});
-    let (_, commit) = github(&town, "POST", &format!("{git}/commits"), Some(commit)).await;
+    let (_, commit) = github(&vendors, "POST", &format!("{git}/commits"), Some(commit)).await;
     let branch = json!({"ref": "refs/heads/sync/one", "sha": commit["sha"]});
     assert_eq!(
-        github(&town, "POST", &format!("{git}/refs"), Some(branch.clone()))
-            .await
-            .0,
+        github(
+            &vendors,
+            "POST",
+            &format!("{git}/refs"),
+            Some(branch.clone())
+        )
+        .await
+        .0,
         201
     );
     assert_eq!(
-        github(&town, "POST", &format!("{git}/refs"), Some(branch))
+        github(&vendors, "POST", &format!("{git}/refs"), Some(branch))
             .await
             .0,
         422
     );
-    let (_, found) = github(&town, "GET", &format!("{git}/ref/heads/sync/one"), None).await;
+    let (_, found) = github(&vendors, "GET", &format!("{git}/ref/heads/sync/one"), None).await;
     assert_eq!(found["object"]["sha"], commit["sha"]);
     assert_eq!(
         repo.read_file("sync/one", "a/b.txt").as_deref(),
@@ -256,17 +274,24 @@ async fn files_are_changed_through_trees_and_commits() {
         Some("shop\n")
     );
     let narrow =
-        town.github()
+        vendors
+            .github()
             .create_installation_token("acme", &["shop"], &[("contents", "write")]);
     let tree = json!({"base_tree": head, "tree": [{"path": ".github/workflows/x.yml", "mode": "100644", "content": "on: push\n"}]});
-    let (_, tree) = github(&town, "POST", &format!("{git}/trees"), Some(tree)).await;
+    let (_, tree) = github(&vendors, "POST", &format!("{git}/trees"), Some(tree)).await;
     let commit = json!({"message": "Change", "tree": tree["sha"], "parents": [head]});
-    let (_, commit) = github(&town, "POST", &format!("{git}/commits"), Some(commit)).await;
+    let (_, commit) = github(&vendors, "POST", &format!("{git}/commits"), Some(commit)).await;
     let branch = json!({"ref": "refs/heads/evil", "sha": commit["sha"]});
     assert_eq!(
-        github_as(&town, &narrow, "POST", &format!("{git}/refs"), Some(branch))
-            .await
-            .0,
+        github_as(
+            &vendors,
+            &narrow,
+            "POST",
+            &format!("{git}/refs"),
+            Some(branch)
+        )
+        .await
+        .0,
         403
     );
 }

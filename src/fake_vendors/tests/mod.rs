@@ -1,6 +1,6 @@
-//! The town as its clients meet it: real HTTP, real git, real processes.
+//! Tests of the fake vendors over real HTTP, with real git and real processes.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+#![expect(clippy::unwrap_used, reason = "a failed setup step should panic")]
 
 mod github;
 mod linear;
@@ -59,73 +59,78 @@ jobs:
 "#;
 
 async fn start_fake_vendors(dir: &Path) -> FakeVendors {
-    let town = FakeVendors::start(FakeVendorsOptions::new(dir, "/bin/true"))
+    let vendors = FakeVendors::start(FakeVendorsOptions::new(dir, "/bin/true"))
         .await
         .unwrap();
-    town.github().set_start_delay(Duration::from_millis(50));
-    town
+    vendors.github().set_start_delay(Duration::from_millis(50));
+    vendors
 }
 
 fn client() -> reqwest::Client {
-    // A second installation in the same process is refused, and just as good.
+    // Fails if another test has installed a provider, which serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
-        .user_agent("town-tests")
+        .user_agent("fake-vendors-tests")
         .build()
         .unwrap()
 }
 
-async fn linear(town: &FakeVendors, query: &str, variables: Value) -> (u16, Value) {
-    let request = client().post(format!("{}/graphql", town.linear_url()));
-    let request = request.header("authorization", town.linear().api_key());
-    let answer = request
+async fn linear(vendors: &FakeVendors, query: &str, variables: Value) -> (u16, Value) {
+    let request = client().post(format!("{}/graphql", vendors.linear_url()));
+    let request = request.header("authorization", vendors.linear().api_key());
+    let response = request
         .json(&json!({"query": query, "variables": variables}))
         .send()
         .await
         .unwrap();
-    (answer.status().as_u16(), answer.json().await.unwrap())
+    (response.status().as_u16(), response.json().await.unwrap())
 }
 
-async fn github(town: &FakeVendors, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
-    let token = town.github().personal_token().to_owned();
-    github_as(town, &token, method, path, body).await
+async fn github(
+    vendors: &FakeVendors,
+    method: &str,
+    path: &str,
+    body: Option<Value>,
+) -> (u16, Value) {
+    let token = vendors.github().personal_token().to_owned();
+    github_as(vendors, &token, method, path, body).await
 }
 
 async fn github_as(
-    town: &FakeVendors,
+    vendors: &FakeVendors,
     token: &str,
     method: &str,
     path: &str,
     body: Option<Value>,
 ) -> (u16, Value) {
-    let url = format!("{}{path}", town.github_api_url());
+    let url = format!("{}{path}", vendors.github_api_url());
     let mut request = client()
         .request(method.parse().unwrap(), url)
         .bearer_auth(token);
     if let Some(body) = body {
         request = request.json(&body);
     }
-    let answer = request.send().await.unwrap();
-    let status = answer.status().as_u16();
+    let response = request.send().await.unwrap();
+    let status = response.status().as_u16();
     (
         status,
-        serde_json::from_str(&answer.text().await.unwrap()).unwrap_or_default(),
+        serde_json::from_str(&response.text().await.unwrap()).unwrap_or_default(),
     )
 }
 
-async fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let give_up = Instant::now() + Duration::from_secs(20);
+async fn wait_until<T>(mut check: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(20);
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = check() {
             return found;
         }
-        assert!(Instant::now() < give_up, "waited too long");
+        assert!(Instant::now() < deadline, "waited too long");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-fn seed(town: &FakeVendors) -> super::FakeRepo {
-    let repo = town.github().repo("acme", "shop");
+fn seed(vendors: &FakeVendors) -> super::FakeRepo {
+    let repo = vendors.github().repo("acme", "shop");
     let files = [
         ("README.md", "shop\n"),
         (".github/workflows/implement.yml", WORKFLOW),
@@ -135,12 +140,12 @@ fn seed(town: &FakeVendors) -> super::FakeRepo {
     repo
 }
 
-async fn dispatch(town: &FakeVendors, inputs: Value) -> u64 {
+async fn dispatch(vendors: &FakeVendors, inputs: Value) -> u64 {
     let path = "/repos/acme/shop/actions/workflows/implement.yml/dispatches";
     let body = json!({"ref": "main", "inputs": inputs, "return_run_details": true});
-    let (status, answer) = github(town, "POST", path, Some(body)).await;
-    assert_eq!(status, 200, "{answer}");
-    answer["workflow_run_id"].as_u64().unwrap()
+    let (status, response) = github(vendors, "POST", path, Some(body)).await;
+    assert_eq!(status, 200, "{response}");
+    response["workflow_run_id"].as_u64().unwrap()
 }
 
 fn git(dir: &Path, args: &[&str]) -> (bool, String) {

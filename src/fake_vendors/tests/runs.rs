@@ -3,22 +3,22 @@ use super::*;
 #[tokio::test]
 async fn a_dispatched_workflow_really_runs() {
     let dir = tempfile::tempdir().unwrap();
-    let town = start_fake_vendors(dir.path()).await;
-    let repo = seed(&town);
-    let run = dispatch(&town, json!({"issue": "ENG-1", "note": "hush-hush"})).await;
-    let done = until(|| {
+    let vendors = start_fake_vendors(dir.path()).await;
+    let repo = seed(&vendors);
+    let run = dispatch(&vendors, json!({"issue": "ENG-1", "note": "hush-hush"})).await;
+    let completed = wait_until(|| {
         repo.runs()
             .into_iter()
             .find(|run| run.status == "completed")
     })
     .await;
     assert_eq!(
-        (done.id, done.conclusion.as_deref()),
+        (completed.id, completed.conclusion.as_deref()),
         (run, Some("success")),
         "{}",
         repo.run_log(run)
     );
-    assert_eq!(done.title, "implement ENG-1 (none)");
+    assert_eq!(completed.title, "implement ENG-1 (none)");
     let log = repo.run_log(run);
     assert!(log.contains("hello LOUD kept ***"), "{log}");
     assert!(
@@ -40,7 +40,7 @@ async fn a_dispatched_workflow_really_runs() {
         "{env}"
     );
     let (_, jobs) = github(
-        &town,
+        &vendors,
         "GET",
         &format!("/repos/acme/shop/actions/runs/{run}/jobs"),
         None,
@@ -54,12 +54,12 @@ async fn a_dispatched_workflow_really_runs() {
     assert_eq!(conclusions, ["skipped", "success", "success", "skipped"]);
     let logs = format!(
         "{}/repos/acme/shop/actions/jobs/{}/logs",
-        town.github_api_url(),
+        vendors.github_api_url(),
         jobs["jobs"][0]["id"]
     );
     let text = client()
         .get(logs)
-        .bearer_auth(town.github().personal_token())
+        .bearer_auth(vendors.github().personal_token())
         .send()
         .await
         .unwrap()
@@ -70,31 +70,31 @@ async fn a_dispatched_workflow_really_runs() {
 }
 
 #[tokio::test]
-async fn failing_and_cancelled_runs_say_so() {
+async fn reports_failed_and_cancelled_runs() {
     let dir = tempfile::tempdir().unwrap();
-    let town = start_fake_vendors(dir.path()).await;
-    let repo = seed(&town);
-    let failing = dispatch(&town, json!({"issue": "FAIL"})).await;
-    let sleeping = dispatch(&town, json!({"issue": "SLEEP"})).await;
+    let vendors = start_fake_vendors(dir.path()).await;
+    let repo = seed(&vendors);
+    let failing = dispatch(&vendors, json!({"issue": "FAIL"})).await;
+    let sleeping = dispatch(&vendors, json!({"issue": "SLEEP"})).await;
     let by_id = |id| repo.runs().into_iter().find(|run| run.id == id).unwrap();
-    until(|| (by_id(failing).conclusion.as_deref() == Some("failure")).then_some(())).await;
+    wait_until(|| (by_id(failing).conclusion.as_deref() == Some("failure")).then_some(())).await;
     assert!(repo.run_log(failing).contains("mended"));
-    until(|| repo.run_log(sleeping).contains("hello LOUD").then_some(())).await;
+    wait_until(|| repo.run_log(sleeping).contains("hello LOUD").then_some(())).await;
     let cancel = format!("/repos/acme/shop/actions/runs/{sleeping}/cancel");
-    assert_eq!(github(&town, "POST", &cancel, None).await.0, 202);
-    until(|| (by_id(sleeping).conclusion.as_deref() == Some("cancelled")).then_some(())).await;
-    assert_eq!(github(&town, "POST", &cancel, None).await.0, 409);
+    assert_eq!(github(&vendors, "POST", &cancel, None).await.0, 202);
+    wait_until(|| (by_id(sleeping).conclusion.as_deref() == Some("cancelled")).then_some(())).await;
+    assert_eq!(github(&vendors, "POST", &cancel, None).await.0, 409);
 }
 
 #[tokio::test]
-async fn dispatches_are_checked_as_the_host_checks_them() {
+async fn validates_dispatches_like_github() {
     let dir = tempfile::tempdir().unwrap();
-    let town = start_fake_vendors(dir.path()).await;
-    seed(&town);
+    let vendors = start_fake_vendors(dir.path()).await;
+    seed(&vendors);
     let workflows = "/repos/acme/shop/actions/workflows";
     let send = async |file: &str, body: Value| {
-        let (status, answer) = github(
-            &town,
+        let (status, response) = github(
+            &vendors,
             "POST",
             &format!("{workflows}/{file}/dispatches"),
             Some(body),
@@ -102,30 +102,30 @@ async fn dispatches_are_checked_as_the_host_checks_them() {
         .await;
         (
             status,
-            answer["message"].as_str().unwrap_or_default().to_owned(),
+            response["message"].as_str().unwrap_or_default().to_owned(),
         )
     };
     let inputs = |inputs: Value| json!({"ref": "main", "inputs": inputs});
-    let (status, why) = send(
+    let (status, message) = send(
         "implement.yml",
         inputs(json!({"issue": "x", "colour": "red"})),
     )
     .await;
     assert_eq!(
-        (status, why.as_str()),
+        (status, message.as_str()),
         (422, "Unexpected inputs provided: [\"colour\"]")
     );
-    let (status, why) = send("implement.yml", inputs(json!({}))).await;
+    let (status, message) = send("implement.yml", inputs(json!({}))).await;
     assert_eq!(
-        (status, why.as_str()),
+        (status, message.as_str()),
         (422, "Required input 'issue' not provided")
     );
-    let (status, why) = send(
+    let (status, message) = send(
         "implement.yml",
         inputs(json!({"issue": "x".repeat(70_000)})),
     )
     .await;
-    assert_eq!((status, why.as_str()), (422, "inputs are too large."));
+    assert_eq!((status, message.as_str()), (422, "inputs are too large."));
     assert_eq!(send("missing.yml", inputs(json!({}))).await.0, 404);
     assert_eq!(
         send("implement.yml", json!({"ref": "nowhere"})).await.0,
@@ -136,7 +136,7 @@ async fn dispatches_are_checked_as_the_host_checks_them() {
         204
     );
     let (_, runs) = github(
-        &town,
+        &vendors,
         "GET",
         "/repos/acme/shop/actions/runs?event=workflow_dispatch&per_page=1",
         None,
@@ -146,13 +146,13 @@ async fn dispatches_are_checked_as_the_host_checks_them() {
 }
 
 #[tokio::test]
-async fn runs_outlive_the_town_and_start_again_when_they_died_with_it() {
+async fn runs_survive_a_stop_and_are_retried_after_a_kill() {
     let dir = tempfile::tempdir().unwrap();
     let first = start_fake_vendors(dir.path()).await;
     let port = first.port();
     let repo = seed(&first);
     let run = dispatch(&first, json!({"issue": "SLEEP"})).await;
-    until(|| repo.run_log(run).contains("hello LOUD").then_some(())).await;
+    wait_until(|| repo.run_log(run).contains("hello LOUD").then_some(())).await;
     first.stop().await;
     let second = start_fake_vendors(dir.path()).await;
     assert_eq!(second.port(), port);
@@ -165,7 +165,7 @@ async fn runs_outlive_the_town_and_start_again_when_they_died_with_it() {
     second.stop_and_kill_runs().await;
     let third = start_fake_vendors(dir.path()).await;
     let repo = third.github().repo("acme", "shop");
-    until(|| (repo.runs()[0].attempt == 2).then_some(())).await;
+    wait_until(|| (repo.runs()[0].attempt == 2).then_some(())).await;
     assert_eq!((repo.runs().len(), repo.runs()[0].id), (1, run));
     third.stop_and_kill_runs().await;
 }

@@ -1,13 +1,11 @@
-//! Claude Code: how it is started and how its `stream-json` is read. (tried with 2.1.197)
+//! Claude Code: invocation and `stream-json` output (tested with version 2.1.197).
 //!
-//! The two flags that keep a repository from running code and taking the key are
-//! `--setting-sources user --strict-mcp-config`; nothing less does. Neither the exit code nor the
-//! subtype says alone whether a run went well: a refused key ends as `success`, an interrupted run
-//! with code 0.
+//! `--setting-sources user --strict-mcp-config` keep a repository from running code and taking the
+//! model key; fewer flags do not. Neither exit code nor subtype alone indicates success: a rejected
+//! key ends with subtype `success`, an interrupted run with exit code 0.
 //!
-//! Events tell what to log; the result event tells what came of it and what it cost. One message
-//! comes as several events that all repeat its usage; only where no result came is usage summed,
-//! once a message.
+//! Events are logged. The result event holds result and usage. One message is split into several events
+//! that repeat its usage, so usage is summed once per message, and only if there is no result event.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -22,14 +20,14 @@ use super::{
 };
 use domain::report::Usage;
 
-/// What the direct provider is reached with. A base address is no credential, but travels with them.
+/// Variables of the direct provider. The base URL is not secret but belongs to the credentials.
 pub(super) const KEYS: &[&str] = &[
     "ANTHROPIC_API_KEY",
     "CLAUDE_CODE_OAUTH_TOKEN",
     "ANTHROPIC_BASE_URL",
 ];
 
-/// What the cloud provider is reached with.
+/// Variables of the cloud provider.
 pub(super) const CLOUD_KEYS: &[&str] = &[
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -38,17 +36,18 @@ pub(super) const CLOUD_KEYS: &[&str] = &[
     "ANTHROPIC_BEDROCK_BASE_URL",
 ];
 
+/// Returns arguments, environment and input of the program, and writes its settings files.
 pub(super) fn build_invocation(
     agent: &Agent,
     pass: &AgentPass,
-    desk: &PassFolders,
+    pass_folders: &PassFolders,
 ) -> std::io::Result<AgentInvocation> {
     let mut env = agent
         .base_env()
-        .with("HOME", &desk.home)
-        .with("CLAUDE_CONFIG_DIR", &desk.settings)
-        .with("TMPDIR", &desk.temp_dir)
-        .with("CLAUDE_CODE_TMPDIR", &desk.temp_dir)
+        .with("HOME", &pass_folders.home)
+        .with("CLAUDE_CONFIG_DIR", &pass_folders.settings)
+        .with("TMPDIR", &pass_folders.temp_dir)
+        .with("CLAUDE_CODE_TMPDIR", &pass_folders.temp_dir)
         .with("CLAUDE_CODE_MAX_RETRIES", agent.retries.to_string())
         .with("DISABLE_AUTOUPDATER", "1")
         .with("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
@@ -58,14 +57,15 @@ pub(super) fn build_invocation(
             .with("AWS_REGION", region);
     }
     if rustix::process::geteuid().is_root() {
-        // Without it the program refuses to skip permission prompts as root. A run is a sandbox.
+        // Otherwise the program refuses to skip permission prompts as root. The container is the
+        // sandbox.
         env = env.with("IS_SANDBOX", "1");
     }
     Ok(AgentInvocation {
         args: arguments(
             agent,
             pass,
-            desk.write_input_file("system.md", &pass.system)?,
+            pass_folders.write_input_file("system.md", &pass.system)?,
         ),
         env,
         input: pass.prompt.clone(),
@@ -91,10 +91,10 @@ fn arguments(agent: &Agent, pass: &AgentPass, system: OsString) -> Vec<OsString>
     if let Some(model) = &agent.model {
         args.extend(["--model".into(), model.into()]);
     }
-    // What is not in the list of tools need not be forbidden.
-    let given: Vec<String> = match pass.role {
-        AgentRole::Implement => words(["--permission-mode", "bypassPermissions"]),
-        AgentRole::Review => words([
+    // Tools that are not listed are unavailable.
+    let flags: Vec<String> = match pass.role {
+        AgentRole::Implement => owned(["--permission-mode", "bypassPermissions"]),
+        AgentRole::Review => owned([
             "--permission-mode",
             "bypassPermissions",
             "--tools",
@@ -102,41 +102,40 @@ fn arguments(agent: &Agent, pass: &AgentPass, system: OsString) -> Vec<OsString>
             "--json-schema",
             REVIEW_SCHEMA,
         ]),
-        // In this mode reading inside the working directory needs no permission and nothing else
-        // is given; a rule for `Read` or `Grep` would open the whole disk. The rule of `Edit` covers
-        // every tool that writes files.
+        // In this mode only reading inside the working directory needs no permission. A rule for `Read`
+        // or `Grep` would open the whole disk. The `Edit` rule covers every tool that writes files.
         AgentRole::Plan { folder } => {
-            let mut given = words(["--permission-mode", "dontAsk"]);
-            given.extend(words(["--tools", "Read,Grep,Glob,Write", "--allowedTools"]));
-            given.push(format!("Edit(./{folder}/**)"));
-            given
+            let mut flags = owned(["--permission-mode", "dontAsk"]);
+            flags.extend(owned(["--tools", "Read,Grep,Glob,Write", "--allowedTools"]));
+            flags.push(format!("Edit(./{folder}/**)"));
+            flags
         }
     };
-    args.extend(given.into_iter().map(Into::into));
+    args.extend(flags.into_iter().map(Into::into));
     args
 }
 
-fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
+fn owned<const N: usize>(words: [&str; N]) -> Vec<String> {
     words.map(str::to_owned).into()
 }
 
-/// Before what the program tells its own makers about an end in the middle of something.
-const NOTE: &str = "[ede_diagnostic]";
+/// Prefix of diagnostic errors after an interrupted run, meant for the program's vendor.
+const DIAGNOSTIC_PREFIX: &str = "[ede_diagnostic]";
 
-/// Reads one run of the program.
+/// Reader of one program run.
 #[derive(Debug)]
 pub(super) struct Reader {
-    /// To a planner, being kept from something is no failure: it may try a file outside of its
-    /// folder, and what it did write shows for itself.
+    /// Whether denied permissions are accepted. A planner may try to write outside its folder; its
+    /// files show what it achieved.
     may_be_denied: bool,
-    /// What each message of the model used, for a run that ends without a result.
+    /// Usage by message, for a run without a result event.
     messages: HashMap<String, TokenCounts>,
     result: Option<Usage>,
-    /// When the limit that we met is lifted, in seconds of the epoch.
+    /// End of the reported rate limit, in seconds since the epoch.
     reset: Option<u64>,
 }
 
-/// The last event of a run of the program.
+/// Result event, the last event of a run.
 #[derive(Debug, Deserialize, Default)]
 #[serde(default)]
 struct ResultEvent {
@@ -169,6 +168,7 @@ impl TokenCounts {
 }
 
 impl Reader {
+    /// Creates the reader of a pass.
     pub(super) fn new(role: AgentRole) -> Self {
         Self {
             may_be_denied: matches!(role, AgentRole::Plan { .. }),
@@ -178,6 +178,7 @@ impl Reader {
         }
     }
 
+    /// Returns the usage so far.
     pub(super) fn usage(&self) -> Usage {
         self.result.unwrap_or_else(|| Usage {
             turns: self.messages.len() as u64,
@@ -191,9 +192,9 @@ impl Reader {
     pub(super) fn read(&mut self, event: &Value) -> AgentOutput {
         match event["type"].as_str() {
             Some("result") => match ResultEvent::deserialize(event) {
-                Ok(result) => AgentOutput::finished(self.judge(result)),
+                Ok(result) => AgentOutput::finished(self.evaluate(result)),
                 Err(error) => AgentOutput::finished(Err(PassError::Other(format!(
-                    "its result was not understood: {error}"
+                    "cannot parse its result: {error}"
                 )))),
             },
             Some("system") => system(event),
@@ -206,7 +207,7 @@ impl Reader {
             }
             Some("assistant") => {
                 self.count(&event["message"]);
-                AgentOutput::Log(contents(event).flat_map(spoken).collect())
+                AgentOutput::Log(contents(event).flat_map(log_lines).collect())
             }
             Some("user") => AgentOutput::Log(contents(event).filter_map(failed_tool).collect()),
             _ => AgentOutput::empty(),
@@ -214,15 +215,15 @@ impl Reader {
     }
 
     fn count(&mut self, message: &Value) {
-        // The program's own words about a failure are told as a message, too.
-        let by_model = message["model"] != "<synthetic>";
-        if let (Some(id), true) = (message["id"].as_str(), by_model) {
+        // Errors of the program itself are reported as messages of a synthetic model.
+        let is_from_model = message["model"] != "<synthetic>";
+        if let (Some(id), true) = (message["id"].as_str(), is_from_model) {
             let used = TokenCounts::deserialize(&message["usage"]).unwrap_or_default();
             self.messages.insert(id.to_owned(), used);
         }
     }
 
-    fn judge(&mut self, result: ResultEvent) -> Result<AgentAnswer, PassError> {
+    fn evaluate(&mut self, result: ResultEvent) -> Result<AgentAnswer, PassError> {
         self.result = Some(Usage {
             turns: result.num_turns,
             input_tokens: result.usage.input(),
@@ -240,34 +241,36 @@ impl Reader {
                 structured: result.structured_output,
             }),
             ("success", false) => Err(PassError::Other(format!(
-                "it was not permitted to use {}",
+                "it was denied permission to use {}",
                 denied.join(", ")
             ))),
-            // The interface failed: refused, overloaded, out of reach.
-            ("success", true) => Err(self.refusal(&result)),
+            // The provider failed: rejected, overloaded or unreachable.
+            ("success", true) => Err(self.provider_error(&result)),
             ("error_max_turns", _) => Err(PassError::TurnsExhausted),
             (subtype, _) if result.errors.is_empty() => {
                 Err(PassError::Other(subtype.replace('_', " ")))
             }
             _ => {
-                let told = result.errors.iter().map(String::as_str);
-                let told: Vec<&str> = told.filter(|error| !error.starts_with(NOTE)).collect();
-                Err(match told.is_empty() {
+                let errors = result.errors.iter().map(String::as_str);
+                let errors: Vec<&str> = errors
+                    .filter(|error| !error.starts_with(DIAGNOSTIC_PREFIX))
+                    .collect();
+                Err(match errors.is_empty() {
                     true => PassError::missing_result(),
-                    false => PassError::Other(told.join("; ")),
+                    false => PassError::Other(errors.join("; ")),
                 })
             }
         }
     }
 
-    fn refusal(&self, result: &ResultEvent) -> PassError {
-        let words = result.result.as_deref().unwrap_or_default().trim();
-        // Older versions tell the end of a limit behind a bar.
-        if let Some((said, epoch)) = words.split_once('|')
-            && said.contains("limit reached")
+    fn provider_error(&self, result: &ResultEvent) -> PassError {
+        let message = result.result.as_deref().unwrap_or_default().trim();
+        // Older versions append the end of the limit after a `|`.
+        if let Some((text, epoch)) = message.split_once('|')
+            && text.contains("limit reached")
         {
             return PassError::rate_limited(
-                said,
+                text,
                 epoch
                     .trim()
                     .parse()
@@ -275,24 +278,24 @@ impl Reader {
                     .map(rate_limit_reset::from_epoch_seconds),
             );
         }
-        // An answer that the model would not or could not finish is none of the provider's troubles.
+        // An answer that the model refused or could not complete is not a provider failure.
         let by_model =
-            result.stop_reason.as_deref() == Some("refusal") || words.contains("output token");
+            result.stop_reason.as_deref() == Some("refusal") || message.contains("output token");
         match result.api_error_status {
             Some(401) => PassError::access_denied(),
-            // With an API key it prints no moment, but what the provider says may hold one.
+            // With an API key there is no reset event, but the provider's message may hold the time.
             Some(429) => {
-                let told = self.reset.map(rate_limit_reset::from_epoch_seconds);
+                let reset = self.reset.map(rate_limit_reset::from_epoch_seconds);
                 PassError::rate_limited(
-                    words,
-                    told.or_else(|| rate_limit_reset::parse_claude(words)),
+                    message,
+                    reset.or_else(|| rate_limit_reset::parse_claude(message)),
                 )
             }
-            Some(_) => PassError::Provider(words.to_owned()),
-            None if words.contains("API Error") && !by_model => {
-                PassError::Provider(words.to_owned())
+            Some(_) => PassError::Provider(message.to_owned()),
+            None if message.contains("API Error") && !by_model => {
+                PassError::Provider(message.to_owned())
             }
-            None => PassError::Other(words.to_owned()),
+            None => PassError::Other(message.to_owned()),
         }
     }
 }
@@ -301,15 +304,15 @@ fn system(event: &Value) -> AgentOutput {
     match event["subtype"].as_str() {
         Some("init") => {
             let model = event["model"].as_str().unwrap_or("unknown");
-            AgentOutput::Log(vec![format!("agent started with model {model}")])
+            AgentOutput::Log(vec![format!("Agent started with model {model}")])
         }
-        // Retrying for minutes would not change it.
+        // Retries would take minutes and fail too.
         Some("api_retry") if event["error"] == "authentication_failed" => {
             AgentOutput::Abort(PassError::access_denied())
         }
         Some("api_retry") => {
             let line = format!(
-                "provider: {} (attempt {} of {})",
+                "Provider error: {} (attempt {} of {})",
                 event["error"].as_str().unwrap_or("unknown"),
                 event["attempt"],
                 event["max_retries"],
@@ -327,8 +330,8 @@ fn contents(event: &Value) -> impl Iterator<Item = &Value> {
     event["message"]["content"].as_array().into_iter().flatten()
 }
 
-/// What the agent says and does, as lines.
-fn spoken(content: &Value) -> Vec<String> {
+/// Returns the log lines of a message's content: text and tool calls.
+fn log_lines(content: &Value) -> Vec<String> {
     match content["type"].as_str() {
         Some("text") => non_empty_lines(content["text"].as_str().unwrap_or_default()),
         Some("tool_use") => {

@@ -1,14 +1,14 @@
-//! OpenAI Codex: how it is started and how its `--json` stream is read. (tried with 0.169.0)
+//! OpenAI Codex: invocation and `--json` output (tested with version 0.169.0).
 //!
-//! A repository's `.codex/` may name tool servers, hooks, a notify command, another model and
-//! another address; the program obeys it once the folder is trusted, so that this one is declared
-//! untrusted, and none of it was seen to run or to be asked. Skills and `AGENTS.md` are read even
-//! so, and are switched off: what the team wants is read by us, from the base branch. All settings
-//! stand in a home of our own (`CODEX_HOME`); the provider is spelled out there, because the
-//! built-in one tries for minutes what we want to end at once.
+//! A repository's `.codex/` may configure tool servers, hooks, a notify command, a model and an
+//! address. The program obeys it in trusted folders, so the work tree is declared untrusted; then
+//! none of these were seen to run. Skills and `AGENTS.md` are read even so and are switched off:
+//! the run reads team guidance from the base branch itself. All settings are in a separate
+//! `CODEX_HOME`. The provider is configured explicitly, because the built-in one retries for
+//! minutes on errors that should end the pass.
 //!
-//! It knows no turn cap: we count. A run that did not end well does not tell what it used; then the
-//! session's own records are read.
+//! The program has no turn limit, so the reader counts turns. A failed run does not report its usage;
+//! then the usage is read from the session's records.
 
 use std::path::{Path, PathBuf};
 
@@ -25,34 +25,35 @@ use super::{
 use crate::context::RunContext;
 use domain::report::Usage;
 
-/// What the provider is reached with.
+/// Variables of the provider.
 pub(super) const KEYS: &[&str] = &["OPENAI_API_KEY", "CODEX_API_KEY", "OPENAI_BASE_URL"];
 
-/// Where the provider is, if nothing else is said.
-const ADDRESS: &str = "https://api.openai.com/v1";
+/// Default address of the provider.
+const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
 
+/// Returns arguments, environment and input of the program, and writes its settings files.
 pub(super) fn build_invocation(
     agent: &Agent,
     pass: &AgentPass,
-    desk: &PassFolders,
+    pass_folders: &PassFolders,
 ) -> std::io::Result<AgentInvocation> {
-    let settings = settings(agent, pass, desk);
-    std::fs::write(desk.settings.join("config.toml"), settings)?;
+    let settings = settings(agent, pass, pass_folders);
+    std::fs::write(pass_folders.settings.join("config.toml"), settings)?;
     let mut args: Vec<std::ffi::OsString> =
         ["exec", "--json", "--ignore-rules", "--color", "never"]
             .map(Into::into)
             .into();
     args.extend(["--skip-git-repo-check".into(), "--cd".into()]);
-    args.push(desk.work_tree.clone().into());
+    args.push(pass_folders.work_tree.clone().into());
     match pass.role {
-        // A run is a sandbox; the program's own would keep builds and tests from the network.
+        // The container is the sandbox. The program's own would keep builds and tests from the network.
         AgentRole::Implement => args.push("--dangerously-bypass-approvals-and-sandbox".into()),
         AgentRole::Review => {
-            let schema = desk.write_input_file("schema.json", REVIEW_SCHEMA)?;
+            let schema = pass_folders.write_input_file("schema.json", REVIEW_SCHEMA)?;
             args.extend(["--sandbox".into(), "read-only".into()]);
             args.extend(["--output-schema".into(), schema]);
         }
-        // Of what a planner writes outside of its folder, nothing is ever taken.
+        // Files outside the planner's folder are ignored.
         AgentRole::Plan { .. } => args.extend(["--sandbox".into(), "workspace-write".into()]),
     }
     if let Some(model) = &agent.model {
@@ -61,10 +62,10 @@ pub(super) fn build_invocation(
     args.push("-".into());
     let env = agent
         .base_env()
-        .with("HOME", &desk.home)
-        .with("TMPDIR", &desk.temp_dir)
-        .with("CODEX_HOME", &desk.settings)
-        // It tells people when a limit is lifted, by the clock on their wall.
+        .with("HOME", &pass_folders.home)
+        .with("TMPDIR", &pass_folders.temp_dir)
+        .with("CODEX_HOME", &pass_folders.settings)
+        // Messages state the end of a rate limit in local time.
         .with("TZ", "UTC");
     Ok(AgentInvocation {
         args,
@@ -73,13 +74,13 @@ pub(super) fn build_invocation(
     })
 }
 
-fn settings(agent: &Agent, pass: &AgentPass, desk: &PassFolders) -> String {
-    let address = agent.key("OPENAI_BASE_URL").unwrap_or(ADDRESS);
+fn settings(agent: &Agent, pass: &AgentPass, pass_folders: &PassFolders) -> String {
+    let base_url = agent.key("OPENAI_BASE_URL").unwrap_or(DEFAULT_BASE_URL);
     let key = match agent.key("CODEX_API_KEY") {
         Some(_) => "CODEX_API_KEY",
         None => "OPENAI_API_KEY",
     };
-    let tree = toml_string(&desk.work_tree.to_string_lossy());
+    let tree = toml_string(&pass_folders.work_tree.to_string_lossy());
     format!(
         "model_provider = \"direct\"\n\
          check_for_update_on_startup = false\n\
@@ -87,7 +88,7 @@ fn settings(agent: &Agent, pass: &AgentPass, desk: &PassFolders) -> String {
          developer_instructions = {rules}\n\
          [model_providers.direct]\n\
          name = \"OpenAI\"\n\
-         base_url = {address}\n\
+         base_url = {base_url}\n\
          env_key = \"{key}\"\n\
          wire_api = \"responses\"\n\
          request_max_retries = {retries}\n\
@@ -103,17 +104,17 @@ fn settings(agent: &Agent, pass: &AgentPass, desk: &PassFolders) -> String {
          [analytics]\n\
          enabled = false\n",
         rules = toml_string(&pass.system),
-        address = toml_string(address),
+        base_url = toml_string(base_url),
         retries = agent.retries,
         keys = json!(KEYS),
     )
 }
 
-/// Reads one run of the program.
+/// Reader of one program run.
 #[derive(Debug)]
 pub(super) struct Reader {
     max_turns: u64,
-    /// Where the program keeps its records.
+    /// Settings folder, which holds the session records.
     home: PathBuf,
     turns: TurnCounter,
     text: String,
@@ -121,19 +122,22 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(pass: &AgentPass, desk: &PassFolders) -> Self {
+    /// Creates the reader of a pass.
+    pub(super) fn new(pass: &AgentPass, pass_folders: &PassFolders) -> Self {
         Self {
             max_turns: pass.max_turns.into(),
-            home: desk.settings.clone(),
+            home: pass_folders.settings.clone(),
             turns: TurnCounter::default(),
             text: String::new(),
             used: None,
         }
     }
 
-    /// What was used. Reads the session's records where the stream did not say.
+    /// Returns the usage, from the session's records if the stream did not report it.
     pub(super) fn usage(&self) -> Usage {
-        let used = self.used.or_else(|| recorded(&self.home.join("sessions")));
+        let used = self
+            .used
+            .or_else(|| recorded_usage(&self.home.join("sessions")));
         let (input_tokens, output_tokens) = used.unwrap_or_default();
         Usage {
             turns: self.turns.count,
@@ -145,45 +149,47 @@ impl Reader {
 
     /// Reads one event.
     pub(super) fn read(&mut self, event: &Value) -> AgentOutput {
-        let words = |of: &Value| of["message"].as_str().unwrap_or_default().to_owned();
+        let message = |of: &Value| of["message"].as_str().unwrap_or_default().to_owned();
         match event["type"].as_str() {
-            Some("thread.started") => AgentOutput::Log(vec!["agent started".to_owned()]),
-            Some("item.started") => self.begun(&event["item"]),
-            Some("item.completed") => self.done(&event["item"]),
+            Some("thread.started") => AgentOutput::Log(vec!["Agent started".to_owned()]),
+            Some("item.started") => self.item_started(&event["item"]),
+            Some("item.completed") => self.item_completed(&event["item"]),
             Some("turn.completed") => {
                 self.used = Some(tokens(&event["usage"]));
                 AgentOutput::finished(Ok(AgentAnswer::from_text(&self.text)))
             }
-            Some("turn.failed") => AgentOutput::finished(Err(fault(&words(&event["error"])))),
+            Some("turn.failed") => {
+                AgentOutput::finished(Err(pass_error(&message(&event["error"]))))
+            }
             Some("error") => {
-                let words = words(event);
-                match fault(&words) {
+                let message = message(event);
+                match pass_error(&message) {
                     denied if denied == PassError::access_denied() => AgentOutput::Abort(denied),
-                    _ => AgentOutput::ProviderRetry(format!("provider: {words}")),
+                    _ => AgentOutput::ProviderRetry(format!("Provider error: {message}")),
                 }
             }
             _ => AgentOutput::empty(),
         }
     }
 
-    fn begun(&mut self, item: &Value) -> AgentOutput {
+    fn item_started(&mut self, item: &Value) -> AgentOutput {
         match item["type"].as_str() {
-            Some("command_execution") => self.speaks(vec![format_tool_call("command", item)]),
-            Some("mcp_tool_call") => self.speaks(vec![format_tool_call("tool", item)]),
-            Some("file_change" | "web_search") => self.speaks(Vec::new()),
+            Some("command_execution") => self.model_output(vec![format_tool_call("command", item)]),
+            Some("mcp_tool_call") => self.model_output(vec![format_tool_call("tool", item)]),
+            Some("file_change" | "web_search") => self.model_output(Vec::new()),
             _ => AgentOutput::empty(),
         }
     }
 
-    fn done(&mut self, item: &Value) -> AgentOutput {
+    fn item_completed(&mut self, item: &Value) -> AgentOutput {
         match item["type"].as_str() {
             Some("agent_message") => {
                 self.text = item["text"].as_str().unwrap_or_default().to_owned();
                 let lines = non_empty_lines(&self.text);
-                self.speaks(lines)
+                self.model_output(lines)
             }
             Some("command_execution") => {
-                let said = match item["exit_code"].as_i64() {
+                let lines = match item["exit_code"].as_i64() {
                     Some(code) if code != 0 => {
                         let output = item["aggregated_output"].as_str().unwrap_or_default();
                         let last = output.trim().lines().last().unwrap_or_default();
@@ -191,25 +197,25 @@ impl Reader {
                     }
                     _ => Vec::new(),
                 };
-                self.tool_answered(said)
+                self.tool_completed(lines)
             }
             Some("file_change") => {
                 let changes = item["changes"].as_array().into_iter().flatten();
                 let paths = changes.filter_map(|change| change["path"].as_str());
                 let lines = paths.map(|path| format!("changed: {path}")).collect();
-                self.tool_answered(lines)
+                self.tool_completed(lines)
             }
-            Some("mcp_tool_call" | "web_search") => self.tool_answered(Vec::new()),
+            Some("mcp_tool_call" | "web_search") => self.tool_completed(Vec::new()),
             Some("error") => {
-                let words = item["message"].as_str().unwrap_or_default();
-                AgentOutput::Log(vec![single_line(words)])
+                let message = item["message"].as_str().unwrap_or_default();
+                AgentOutput::Log(vec![single_line(message)])
             }
             _ => AgentOutput::empty(),
         }
     }
 
-    /// The model speaks or acts: one turn too many is where it is stopped.
-    fn speaks(&mut self, lines: Vec<String>) -> AgentOutput {
+    /// Records output of the model; aborts if the turn limit is exceeded.
+    fn model_output(&mut self, lines: Vec<String>) -> AgentOutput {
         self.turns.record_output();
         if self.turns.count > self.max_turns {
             return AgentOutput::Abort(PassError::TurnsExhausted);
@@ -217,11 +223,12 @@ impl Reader {
         AgentOutput::Log(lines)
     }
 
-    /// A tool is done. One that is told of only then was the model's turn all the same.
-    fn tool_answered(&mut self, lines: Vec<String>) -> AgentOutput {
-        let said = self.speaks(lines);
+    /// Records a completed tool call. Some calls are only reported on completion; they count as
+    /// output too.
+    fn tool_completed(&mut self, lines: Vec<String>) -> AgentOutput {
+        let output = self.model_output(lines);
         self.turns.record_tool_result();
-        said
+        output
     }
 }
 
@@ -230,8 +237,8 @@ fn tokens(usage: &Value) -> (u64, u64) {
     (count("input_tokens"), count("output_tokens"))
 }
 
-/// The tokens that the newest record below the folder counts, if there is one.
-fn recorded(folder: &Path) -> Option<(u64, u64)> {
+/// Returns the token counts of the newest session record below the folder.
+fn recorded_usage(folder: &Path) -> Option<(u64, u64)> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -253,19 +260,19 @@ fn recorded(folder: &Path) -> Option<(u64, u64)> {
     Some(tokens(&counted))
 }
 
-fn fault(words: &str) -> PassError {
-    let by_us = ["context window", "interrupted"];
-    if words.contains("unexpected status 401") {
+fn pass_error(message: &str) -> PassError {
+    let not_provider = ["context window", "interrupted"];
+    if message.contains("unexpected status 401") {
         PassError::access_denied()
-    } else if words.contains("usage limit") || words.contains("429 Too Many Requests") {
+    } else if message.contains("usage limit") || message.contains("429 Too Many Requests") {
         PassError::rate_limited(
-            words,
-            rate_limit_reset::parse_codex(words, RunContext::now()),
+            message,
+            rate_limit_reset::parse_codex(message, RunContext::now()),
         )
-    } else if by_us.iter().any(|mark| words.contains(mark)) {
-        PassError::Other(words.to_owned())
+    } else if not_provider.iter().any(|text| message.contains(text)) {
+        PassError::Other(message.to_owned())
     } else {
-        // All else that ends a turn is the interface: refused, limited, overloaded, out of reach.
-        PassError::Provider(words.to_owned())
+        // Every other error that ends a turn comes from the provider.
+        PassError::Provider(message.to_owned())
     }
 }

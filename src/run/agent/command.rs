@@ -1,20 +1,22 @@
-//! A program of the operator's own: rules and prompt on its standard input, its last words on its
-//! standard output, success by its exit code. What it used is not known.
+//! Agent program configured by the operator: system prompt and prompt on standard input, answer on
+//! standard output, success by exit code. Its usage is unknown.
 //!
-//! It comes from the environment alone. What kind of work is asked for stands in its environment
-//! (`AGENT_IMPLEMENT_ROLE`, `…_MODEL`, `…_MAX_TURNS`); keeping to it, and keeping the repository
-//! from taking it over, is up to the program.
+//! The program is configured by the environment alone. The role is passed in
+//! `AGENT_IMPLEMENT_ROLE`, the model in `AGENT_IMPLEMENT_MODEL`, the turn limit in
+//! `AGENT_IMPLEMENT_MAX_TURNS`. The program must respect them and protect itself from the
+//! repository's configuration.
 
 use super::output::{AgentOutput, PassError};
 use super::{Agent, AgentAnswer, AgentInvocation, AgentPass, AgentRole, PassFolders};
 
-/// How much of what it says is taken for its answer?
+/// Maximum length of the answer, in bytes.
 const MAX_ANSWER: usize = 256 << 10;
 
+/// Returns arguments, environment and input of the program.
 pub(super) fn build_invocation(
     agent: &Agent,
     pass: &AgentPass,
-    desk: &PassFolders,
+    pass_folders: &PassFolders,
 ) -> AgentInvocation {
     let role = match pass.role {
         AgentRole::Implement => "implement",
@@ -23,8 +25,8 @@ pub(super) fn build_invocation(
     };
     let mut env = agent
         .base_env()
-        .with("HOME", &desk.home)
-        .with("TMPDIR", &desk.temp_dir)
+        .with("HOME", &pass_folders.home)
+        .with("TMPDIR", &pass_folders.temp_dir)
         .with("AGENT_IMPLEMENT_ROLE", role)
         .with("AGENT_IMPLEMENT_MAX_TURNS", pass.max_turns.to_string());
     if let Some(model) = &agent.model {
@@ -37,13 +39,14 @@ pub(super) fn build_invocation(
     }
 }
 
-/// Reads one run of the program.
+/// Reader of one program run.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     answer: String,
 }
 
 impl Reader {
+    /// Reads one line.
     pub(super) fn read(&mut self, line: &str) -> AgentOutput {
         if self.answer.len() + line.len() < MAX_ANSWER {
             self.answer.push_str(line);
@@ -52,13 +55,13 @@ impl Reader {
         AgentOutput::Log(vec![line.to_owned()])
     }
 
-    /// What its end means.
-    pub(super) fn interpret_exit(&self, exit: i32, words: &str) -> Result<AgentAnswer, PassError> {
+    /// Interprets the exit.
+    pub(super) fn interpret_exit(&self, exit: i32, stderr: &str) -> Result<AgentAnswer, PassError> {
         let last = self.answer.trim().lines().last().unwrap_or_default();
-        match (exit, words) {
+        match (exit, stderr) {
             (0, _) => Ok(AgentAnswer::from_text(&self.answer)),
             (_, "") => Err(PassError::Other(last.to_owned())),
-            (_, words) => Err(PassError::Other(words.to_owned())),
+            (_, stderr) => Err(PassError::Other(stderr.to_owned())),
         }
     }
 }

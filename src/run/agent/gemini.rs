@@ -1,11 +1,11 @@
-//! Gemini CLI: how it is started and how its `stream-json` is read. (tried with 0.61.0)
+//! Gemini CLI: invocation and `stream-json` output (tested with version 0.61.0).
 //!
-//! In a folder that it trusts (`GEMINI_CLI_TRUST_WORKSPACE=true`, or no notion of trust) it runs
-//! the hooks, tool servers and discovery command of the repository's `.gemini/settings.json`; with
-//! `--skip-trust` it still takes its address from `.env`, and the key went there. So it is told not
-//! to trust the folder (`GEMINI_CLI_TRUST_WORKSPACE=false`), after which nothing of this was seen
-//! to happen; that it then works without a person takes `security.folderTrust.enabled: false`, and
-//! that it may use its tools a policy of the administrator. Its home is an empty one of our own.
+//! In a trusted folder (`GEMINI_CLI_TRUST_WORKSPACE=true`, or folder trust disabled) it runs the
+//! hooks, tool servers and discovery command of the repository's `.gemini/settings.json`. With
+//! `--skip-trust` it still takes the provider's address from `.env`, which leaked the key. So the
+//! folder is declared untrusted (`GEMINI_CLI_TRUST_WORKSPACE=false`); then none of this was seen to
+//! happen. `security.folderTrust.enabled: false` lets it work unattended all the same, and an admin
+//! policy allows its tools. Its home is an empty folder.
 
 use serde_json::{Value, json};
 
@@ -19,30 +19,35 @@ use super::{
 use crate::context::RunContext;
 use domain::report::Usage;
 
-/// What the provider is reached with.
+/// Variables of the provider.
 pub(super) const KEYS: &[&str] = &["GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"];
 
-/// The name that our rules have in the program's home; files of other names are no rules.
+/// File with the system prompt in the program's home. The program reads no other context file.
 const RULES: &str = "rules-of-this-run.md";
 
-/// The tools that only read.
-const READING: &str =
+/// Read-only tools.
+const READ_TOOLS: &str =
     r#"["read_file", "read_many_files", "glob", "grep_search", "list_directory"]"#;
 
-/// Exit codes that tell what no event does.
+/// Exit code of an authentication failure, which no event reports.
 const EXIT_AUTHENTICATION: i32 = 41;
+/// Exit code of a reached turn limit.
 const EXIT_OUT_OF_TURNS: i32 = 53;
 
+/// Returns arguments, environment and input of the program, and writes its settings files.
 pub(super) fn build_invocation(
     agent: &Agent,
     pass: &AgentPass,
-    desk: &PassFolders,
+    pass_folders: &PassFolders,
 ) -> std::io::Result<AgentInvocation> {
-    let own = desk.settings.join(".gemini");
-    std::fs::create_dir_all(&own)?;
-    std::fs::write(own.join("settings.json"), settings(agent, pass).to_string())?;
-    std::fs::write(own.join(RULES), rules(pass))?;
-    let policy = desk.write_input_file("policy.toml", &policy(pass.role, desk))?;
+    let config_dir = pass_folders.settings.join(".gemini");
+    std::fs::create_dir_all(&config_dir)?;
+    std::fs::write(
+        config_dir.join("settings.json"),
+        settings(agent, pass).to_string(),
+    )?;
+    std::fs::write(config_dir.join(RULES), rules(pass))?;
+    let policy = pass_folders.write_input_file("policy.toml", &policy(pass.role, pass_folders))?;
     let mut args = vec!["--output-format".into(), "stream-json".into()];
     args.extend(["--admin-policy".into(), policy]);
     if let Some(model) = &agent.model {
@@ -50,9 +55,9 @@ pub(super) fn build_invocation(
     }
     let env = agent
         .base_env()
-        .with("HOME", &desk.home)
-        .with("TMPDIR", &desk.temp_dir)
-        .with("GEMINI_CLI_HOME", &desk.settings)
+        .with("HOME", &pass_folders.home)
+        .with("TMPDIR", &pass_folders.temp_dir)
+        .with("GEMINI_CLI_HOME", &pass_folders.settings)
         .with("GEMINI_CLI_TRUST_WORKSPACE", "false");
     Ok(AgentInvocation {
         args,
@@ -85,42 +90,43 @@ fn rules(pass: &AgentPass) -> String {
     }
 }
 
-/// What the agent may do. The program refuses patterns that could be slow, so that names below the
-/// planner's folder are of letters, digits and dashes; dots would allow a way out of it.
-fn policy(role: AgentRole, desk: &PassFolders) -> String {
+/// Returns the tool policy. The program rejects patterns that could be slow, so file names below
+/// the planner's folder consist of letters, digits, `_` and `-`. Dots could lead out of the folder.
+fn policy(role: AgentRole, pass_folders: &PassFolders) -> String {
     let allow = |tools: &str, more: &str| {
         format!("[[rule]]\ntoolName = {tools}\n{more}decision = \"allow\"\npriority = 900\n\n")
     };
-    let nothing_else = "[[rule]]\ntoolName = \"*\"\ndecision = \"deny\"\npriority = 800\n";
+    let deny_rest = "[[rule]]\ntoolName = \"*\"\ndecision = \"deny\"\npriority = 800\n";
     match role {
         AgentRole::Implement => allow("\"*\"", "allowRedirection = true\n"),
-        AgentRole::Review => allow(READING, "") + nothing_else,
+        AgentRole::Review => allow(READ_TOOLS, "") + deny_rest,
         AgentRole::Plan { folder } => {
-            let tree = regex::escape(&desk.work_tree.to_string_lossy());
-            let place = format!("\"file_path\":\"({tree}/)?{folder}/[A-Za-z0-9_/-]+[.]md\"");
-            let place = format!("argsPattern = {}\n", toml_string(&place));
-            allow(READING, "") + &allow("\"write_file\"", &place) + nothing_else
+            let tree = regex::escape(&pass_folders.work_tree.to_string_lossy());
+            let path = format!("\"file_path\":\"({tree}/)?{folder}/[A-Za-z0-9_/-]+[.]md\"");
+            let path = format!("argsPattern = {}\n", toml_string(&path));
+            allow(READ_TOOLS, "") + &allow("\"write_file\"", &path) + deny_rest
         }
     }
 }
 
-/// A text as TOML has it in double quotes. JSON escapes all that TOML wants escaped but one.
+/// Returns a TOML basic string. JSON escapes everything that TOML requires except DEL.
 pub(super) fn toml_string(text: &str) -> String {
     Value::from(text.replace('\u{7f}', "")).to_string()
 }
 
-/// Reads one run of the program.
+/// Reader of one program run.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     turns: TurnCounter,
-    /// What the model said since a tool last answered.
+    /// Text of the model since the last tool result.
     text: String,
-    /// How much of that was logged.
+    /// Number of bytes of that text already logged.
     logged: usize,
     stats: (u64, u64),
 }
 
 impl Reader {
+    /// Returns the usage so far.
     pub(super) fn usage(&self) -> Usage {
         Usage {
             turns: self.turns.count,
@@ -135,7 +141,7 @@ impl Reader {
         match event["type"].as_str() {
             Some("init") => {
                 let model = event["model"].as_str().unwrap_or("unknown");
-                AgentOutput::Log(vec![format!("agent started with model {model}")])
+                AgentOutput::Log(vec![format!("Agent started with model {model}")])
             }
             Some("message") if event["role"] == "assistant" => {
                 self.turns.record_output();
@@ -155,8 +161,8 @@ impl Reader {
                 self.text.clear();
                 self.logged = 0;
                 let failed = event["status"] == "error";
-                let told = event["output"].as_str().unwrap_or("the tool failed");
-                AgentOutput::Log(failed.then(|| single_line(told)).into_iter().collect())
+                let output = event["output"].as_str().unwrap_or("the tool failed");
+                AgentOutput::Log(failed.then(|| single_line(output)).into_iter().collect())
             }
             Some("error") => AgentOutput::Log(non_empty_lines(
                 event["message"].as_str().unwrap_or_default(),
@@ -164,49 +170,49 @@ impl Reader {
             Some("result") => {
                 let count = |name: &str| event["stats"][name].as_u64().unwrap_or_default();
                 self.stats = (count("input_tokens"), count("output_tokens"));
-                let unsaid = self.unlogged();
-                let ended = match event["status"] == "success" {
+                let unlogged_lines = self.unlogged();
+                let result = match event["status"] == "success" {
                     true => Ok(AgentAnswer::from_text(&self.text)),
-                    false => Err(fault(&event["error"])),
+                    false => Err(pass_error(&event["error"])),
                 };
                 AgentOutput::Finished {
-                    unlogged_lines: unsaid,
-                    result: ended,
+                    unlogged_lines,
+                    result,
                 }
             }
             _ => AgentOutput::empty(),
         }
     }
 
-    /// What the model said, once it is whole: a piece may end within a line.
+    /// Returns the text not logged yet, in whole lines: an event may end within a line.
     fn unlogged(&mut self) -> Vec<String> {
         let lines = non_empty_lines(self.text.get(self.logged..).unwrap_or_default());
         self.logged = self.text.len();
         lines
     }
 
-    /// What an end without a result means.
-    pub(super) fn interpret_exit(&self, exit: i32, words: &str) -> Option<PassError> {
+    /// Interprets an exit without a result.
+    pub(super) fn interpret_exit(&self, exit: i32, message: &str) -> Option<PassError> {
         match exit {
-            EXIT_AUTHENTICATION => Some(PassError::Provider(words.to_owned())),
+            EXIT_AUTHENTICATION => Some(PassError::Provider(message.to_owned())),
             EXIT_OUT_OF_TURNS => Some(PassError::TurnsExhausted),
             _ => None,
         }
     }
 }
 
-fn fault(error: &Value) -> PassError {
-    let words = error["message"].as_str().unwrap_or("unknown error");
+fn pass_error(error: &Value) -> PassError {
+    let message = error["message"].as_str().unwrap_or("unknown error");
     let denied = ["\"code\":401", "API_KEY_INVALID", "API key not valid"];
     match error["type"].as_str() {
         Some("FatalTurnLimitedError") => PassError::TurnsExhausted,
-        Some("FatalAuthenticationError") => PassError::Provider(words.to_owned()),
-        _ if denied.iter().any(|mark| words.contains(mark)) => PassError::access_denied(),
-        _ if words.to_ascii_lowercase().contains("quota") => PassError::rate_limited(
-            words,
-            rate_limit_reset::parse_gemini(words, RunContext::now()),
+        Some("FatalAuthenticationError") => PassError::Provider(message.to_owned()),
+        _ if denied.iter().any(|mark| message.contains(mark)) => PassError::access_denied(),
+        _ if message.to_ascii_lowercase().contains("quota") => PassError::rate_limited(
+            message,
+            rate_limit_reset::parse_gemini(message, RunContext::now()),
         ),
-        _ if words.contains("API Error") => PassError::Provider(words.to_owned()),
-        _ => PassError::Other(words.to_owned()),
+        _ if message.contains("API Error") => PassError::Provider(message.to_owned()),
+        _ => PassError::Other(message.to_owned()),
     }
 }

@@ -1,11 +1,11 @@
-//! The coding agent: a program that gets a prompt and works in a folder.
+//! Coding agent: a program that gets a prompt and works in a folder.
 //!
-//! Here is what all such programs share: folders, credentials, the call. Reading on to the end of
-//! one is in [`follow`], how its end is judged in [`judge`]. What is particular to one program —
-//! flags, settings, stream — stands in its own file.
+//! This module holds what all agent programs share: folders, credentials and the call. `supervise` runs
+//! a program to completion, `outcome` evaluates its result. Flags, settings and output format of one
+//! program are in its own module.
 //!
-//! A repository is hostile to its own agent, too: each file says what of a repository's
-//! configuration would run code or move the key, and how that is shut.
+//! The repository may attack its own agent. Each program's module documents which repository
+//! configuration would run code or redirect the model key, and how that is prevented.
 
 mod claude;
 mod codex;
@@ -18,7 +18,8 @@ mod output;
 mod program;
 mod rate_limit_reset;
 mod supervise;
-/// For the fuzzer: a program's whole stream, read as each of them would be.
+
+/// Fuzzing entry point: reads a stream as each agent program's output.
 pub fn fuzz_streams(stream: &str) {
     let pass = AgentPass {
         role: AgentRole::Review,
@@ -26,17 +27,17 @@ pub fn fuzz_streams(stream: &str) {
         system: String::new(),
         prompt: String::new(),
     };
-    let nowhere = PathBuf::from("/nonexistent");
-    let desk = PassFolders {
-        work_tree: nowhere.clone(),
-        home: nowhere.clone(),
-        settings: nowhere.clone(),
-        input_files: nowhere.clone(),
-        temp_dir: nowhere,
+    let missing = PathBuf::from("/nonexistent");
+    let pass_folders = PassFolders {
+        work_tree: missing.clone(),
+        home: missing.clone(),
+        settings: missing.clone(),
+        input_files: missing.clone(),
+        temp_dir: missing,
     };
     let readers = [
         StreamReader::Claude(claude::Reader::new(pass.role)),
-        StreamReader::Codex(codex::Reader::new(&pass, &desk)),
+        StreamReader::Codex(codex::Reader::new(&pass, &pass_folders)),
         StreamReader::Gemini(gemini::Reader::default()),
         StreamReader::Command(command::Reader::default()),
     ];
@@ -68,55 +69,54 @@ use domain::secret::Secret;
 use domain::time::Timestamp;
 use output::AgentOutput;
 
-/// The form of a review's answer.
+/// JSON schema of a review result.
 const REVIEW_SCHEMA: &str = r#"{"type":"object","additionalProperties":false,"required":["approved","blocking"],"properties":{"approved":{"type":"boolean"},"blocking":{"type":"array","items":{"type":"object","additionalProperties":false,"required":["title","location","problem","requiredFix"],"properties":{"title":{"type":"string"},"location":{"type":"string"},"problem":{"type":"string"},"requiredFix":{"type":"string"}}}}}}"#;
 
-/// How often is a request to the provider repeated before a pass is given up? About two minutes of
-/// growing pauses.
+/// Number of request retries at the provider before a pass fails. With backoff about two minutes.
 pub const RETRIES: u32 = 8;
 
-/// How much of the program's own words stands in a reason?
-const MAX_WORDS: usize = 600;
+/// Maximum length of program output quoted in a failure reason, in bytes.
+const MAX_REASON: usize = 600;
 
-/// The programs that can be the agent. (design: *Agent CLIs*)
+/// Agent program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentCli {
+    /// Claude Code.
     Claude,
+    /// OpenAI Codex.
     Codex,
+    /// Gemini CLI.
     Gemini,
-    /// A program of the operator's own.
+    /// Program configured by the operator.
     Command,
 }
 
-/// Those that are known by name. A repository may choose among these.
-const NAMED: [(&str, AgentCli); 3] = [
+/// Agents by name. Repositories can choose among these.
+const NAMED_AGENTS: [(&str, AgentCli); 3] = [
     ("claude", AgentCli::Claude),
     ("codex", AgentCli::Codex),
     ("gemini", AgentCli::Gemini),
 ];
 
 impl AgentCli {
-    /// The program of this name.
+    /// Returns the agent of this name.
     ///
     /// # Errors
-    /// A name that is not known; the message says which are.
+    /// If the name is unknown. The message lists the known names.
     pub fn from_name(name: &str) -> Result<Self, String> {
-        let found = NAMED.iter().find(|(known, _)| *known == name.trim());
+        let found = NAMED_AGENTS.iter().find(|(known, _)| *known == name.trim());
         found.map(|(_, cli)| *cli).ok_or_else(|| {
-            let names = NAMED.map(|(name, _)| name).join(", ");
-            format!(
-                "the agent {:?} is not known; there are {names}",
-                name.trim()
-            )
+            let names = NAMED_AGENTS.map(|(name, _)| name).join(", ");
+            format!("unknown agent {:?}; known agents: {names}", name.trim())
         })
     }
 
     fn name(self) -> &'static str {
-        let found = NAMED.iter().find(|(_, cli)| *cli == self);
+        let found = NAMED_AGENTS.iter().find(|(_, cli)| *cli == self);
         found.map_or("command", |(name, _)| *name)
     }
 
-    /// The variables that it reaches its provider with.
+    /// Returns the environment variables with credentials and address of the provider.
     fn keys(self) -> Vec<&'static str> {
         match self {
             AgentCli::Claude => claude::KEYS.to_vec(),
@@ -127,7 +127,7 @@ impl AgentCli {
     }
 }
 
-/// Every variable that a model provider is reached with directly.
+/// Returns every variable for direct access to a model provider.
 pub fn direct_key_names() -> impl Iterator<Item = &'static str> {
     [claude::KEYS, codex::KEYS, gemini::KEYS]
         .into_iter()
@@ -135,45 +135,47 @@ pub fn direct_key_names() -> impl Iterator<Item = &'static str> {
         .copied()
 }
 
-/// Every variable that the cloud provider is reached with.
+/// Returns every variable for the cloud provider.
 pub fn cloud_key_names() -> impl Iterator<Item = &'static str> {
     claude::CLOUD_KEYS.iter().copied()
 }
 
-/// Whether a variable is an address: it travels with the credentials and is none.
+/// Whether a variable holds an address. It belongs to the credentials but is not secret.
 pub fn is_base_url(variable: &str) -> bool {
     variable.ends_with("_BASE_URL")
 }
 
-/// The agent of this run.
+/// Agent of a run.
 #[derive(Debug, Clone)]
 pub struct Agent {
+    /// Agent program.
     pub cli: AgentCli,
-    /// The operator's own program and its arguments; used by [`Cli::Command`] alone.
+    /// Program and arguments configured by the operator, for [`AgentCli::Command`].
     pub command: Vec<String>,
-    /// Its program as it was found, or why there is none; looked for at the first call at the latest.
+    /// Located program, or the error. Located on first use if `None`.
     pub program: Option<Result<Program, ProgramError>>,
-    /// What any child gets.
+    /// Base environment of every child.
     pub env: ChildEnv,
-    /// Every model credential of the run, by variable. A program gets its own ones only.
+    /// Every model credential of the run, by variable. A program gets only its own.
     pub keys: Vec<(String, Secret)>,
-    /// The region of the cloud provider, when the run uses that.
+    /// Region of the cloud provider, if the run uses it.
     pub cloud_region: Option<String>,
+    /// Model of the next pass; `None` leaves the choice to the program.
     pub model: Option<String>,
-    /// How often a request to the provider is repeated.
+    /// Number of request retries at the provider.
     pub retries: u32,
 }
 
-/// What the agent is to do.
+/// Task of an agent pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentRole {
-    /// Change the work tree.
+    /// Changes the work tree.
     Implement,
-    /// Read the work tree and judge.
+    /// Reads the work tree and returns a verdict.
     Review,
-    /// Read the work tree and write below one folder of it.
+    /// Reads the work tree and writes to one folder.
     Plan {
-        /// From the work tree's root.
+        /// Folder, relative to the work tree.
         folder: &'static str,
     },
 }
@@ -181,19 +183,22 @@ pub enum AgentRole {
 /// One call of the agent.
 #[derive(Debug, Clone)]
 pub struct AgentPass {
+    /// Task of the pass.
     pub role: AgentRole,
+    /// Maximum number of model turns.
     pub max_turns: u32,
-    /// What the agent must follow.
+    /// System prompt.
     pub system: String,
-    /// What it is asked.
+    /// User prompt.
     pub prompt: String,
 }
 
-/// What came of a pass that went well.
+/// Answer of a successful pass.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AgentAnswer {
+    /// Last message.
     pub text: String,
-    /// The answer in the form that was asked for.
+    /// Result in the requested schema, if the program supports one.
     pub structured: Option<Value>,
 }
 
@@ -206,12 +211,14 @@ impl AgentAnswer {
     }
 }
 
-/// A pass that went wrong, in the run's own words.
+/// Failed pass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentFailure {
+    /// Machine-readable cause, if any.
     pub code: Option<FailureCode>,
+    /// Reason for people.
     pub reason: String,
-    /// When the provider will take requests again, if it refused them until then.
+    /// Time at which the provider accepts requests again, if it is rate limited.
     pub retry_at: Option<Timestamp>,
 }
 
@@ -235,17 +242,18 @@ impl From<AgentFailure> for RunFailure {
     }
 }
 
-/// The folders of one call. All but the tree and the home are made afresh for it: settings that a
-/// script or an earlier pass left would be obeyed.
+/// Folders of one call. All but the work tree and the home are recreated, because the program would
+/// obey settings left by a script or an earlier pass.
 #[derive(Debug)]
 struct PassFolders {
     work_tree: PathBuf,
-    /// Shared with the repository's scripts, for what tools keep there.
+    /// Home folder, shared with the repository's scripts for their caches.
     home: PathBuf,
-    /// Where the program finds its settings, and nobody else's.
+    /// Settings folder of the program.
     settings: PathBuf,
-    /// What we hand to the program as files.
+    /// Input files for the program.
     input_files: PathBuf,
+    /// Folder for temporary files.
     temp_dir: PathBuf,
 }
 
@@ -255,12 +263,12 @@ impl PassFolders {
             work_tree: folders.work_tree(),
             home: folders.make("home")?,
             settings: folders.make_empty("agent-settings")?,
-            input_files: folders.make_empty("agent-papers")?,
+            input_files: folders.make_empty("agent-input")?,
             temp_dir: folders.make("agent-tmp")?,
         })
     }
 
-    /// Puts a text into a file and answers where it is.
+    /// Writes an input file and returns its path.
     fn write_input_file(&self, name: &str, text: &str) -> std::io::Result<OsString> {
         let path = self.input_files.join(name);
         std::fs::write(&path, text)?;
@@ -268,27 +276,26 @@ impl PassFolders {
     }
 }
 
-/// How a program is called.
+/// Arguments, environment and input of a program call.
 struct AgentInvocation {
     args: Vec<OsString>,
     env: ChildEnv,
     input: String,
 }
 
-/// Counts what a reader has read of when it is let go: at its end, or when the run is cut short in the
-/// middle of a pass.
-struct Counted<'m> {
+/// Adds the usage of a reader to the meter on drop, so that an interrupted pass is counted too.
+struct MeteredReader<'m> {
     reader: StreamReader,
     meter: &'m UsageMeter,
 }
 
-impl Drop for Counted<'_> {
+impl Drop for MeteredReader<'_> {
     fn drop(&mut self) {
         self.meter.add(self.reader.usage());
     }
 }
 
-/// What reads a program's stream.
+/// Reader of a program's output.
 enum StreamReader {
     Claude(claude::Reader),
     Codex(codex::Reader),
@@ -297,22 +304,23 @@ enum StreamReader {
 }
 
 impl Agent {
-    /// Whether this agent can work at all in this run.
+    /// Validates that this agent can work in this run.
     ///
     /// # Errors
-    /// What is missing, for the operator.
+    /// The missing configuration, for the operator.
     pub fn validate(&self) -> Result<(), String> {
         let name = self.cli.name();
         if self.cli == AgentCli::Command && self.command.is_empty() {
-            return Err("the agent's command is empty".to_owned());
+            return Err(
+                "AGENT_IMPLEMENT_AGENT is command, but AGENT_IMPLEMENT_AGENT_COMMAND is empty"
+                    .to_owned(),
+            );
         }
         let is_cloud = self.cloud_region.is_some();
         if is_cloud && matches!(self.cli, AgentCli::Codex | AgentCli::Gemini) {
-            return Err(format!(
-                "the provider cloud is not possible with the agent {name}"
-            ));
+            return Err(format!("agent {name} does not support the provider cloud"));
         }
-        // In the cloud a machine may have a role of its own, and a command may need no key.
+        // In the cloud, a machine may have a role of its own. A custom command may need no key.
         let keys: Vec<&str> = self.cli.keys();
         let has_key = keys
             .iter()
@@ -322,18 +330,18 @@ impl Agent {
         }
         let credentials: Vec<&str> = keys.into_iter().filter(|key| !is_base_url(key)).collect();
         Err(format!(
-            "the agent {name} has no model credential: set {} among the secrets of the repository",
+            "agent {name} has no model credential: set {} in the secrets of the repository",
             credentials.join(" or ")
         ))
     }
 
-    /// A variable that the provider is reached with.
+    /// Returns the value of a provider variable.
     fn key(&self, name: &str) -> Option<&str> {
         let found = self.keys.iter().find(|(known, _)| known == name);
         found.map(|(_, key)| key.expose())
     }
 
-    /// What any child gets, and the program's own credentials.
+    /// Returns the base environment plus the program's own credentials.
     fn base_env(&self) -> ChildEnv {
         let mut names = self.cli.keys();
         if self.cloud_region.is_some() {
@@ -345,7 +353,7 @@ impl Agent {
         own.fold(self.env.clone(), |env, (name, key)| env.with(name, key))
     }
 
-    /// Lets the agent work, and answers what it used as well.
+    /// Runs a pass and returns its usage and result.
     pub async fn run_pass(
         &self,
         pass: &AgentPass,
@@ -354,14 +362,13 @@ impl Agent {
         deadline: Instant,
     ) -> (Usage, Result<AgentAnswer, AgentFailure>) {
         let meter = UsageMeter::default();
-        let ended = self
+        let result = self
             .run_pass_metered(pass, folders, console, deadline, &meter)
             .await;
-        (meter.total(), ended)
+        (meter.total(), result)
     }
 
-    /// Lets the agent work. What it used is counted even when it failed, or is never waited for to its
-    /// end.
+    /// Runs a pass. Usage is added to the meter also if the pass fails or is interrupted.
     pub async fn run_pass_metered(
         &self,
         pass: &AgentPass,
@@ -370,23 +377,23 @@ impl Agent {
         deadline: Instant,
         meter: &UsageMeter,
     ) -> Result<AgentAnswer, AgentFailure> {
-        let ended = match self.prepare(pass, folders) {
+        let result = match self.prepare(pass, folders) {
             Ok((spec, reader)) => {
-                let mut counted = Counted { reader, meter };
-                let reader = &mut counted.reader;
+                let mut metered = MeteredReader { reader, meter };
+                let reader = &mut metered.reader;
                 match supervise::run_to_completion(&spec, reader, console, deadline).await {
-                    Ok(ending) => {
+                    Ok(exit) => {
                         let turns = reader.usage().turns;
-                        outcome::evaluate(ending, reader, turns, pass.max_turns)
+                        outcome::evaluate(exit, reader, turns, pass.max_turns)
                     }
                     Err(error) => Err(AgentFailure::not_started(&error.to_string())),
                 }
             }
             Err(cause) => Err(AgentFailure::not_started(&cause)),
         };
-        // What is cut first could hold half a secret that is not known for one any more.
-        ended.map_err(|failure| AgentFailure {
-            reason: text::truncate(&console.redact(&failure.reason), MAX_WORDS),
+        // Redacted before it is cut: half a secret would no longer be recognized.
+        result.map_err(|failure| AgentFailure {
+            reason: text::truncate(&console.redact(&failure.reason), MAX_REASON),
             ..failure
         })
     }
@@ -397,32 +404,32 @@ impl Agent {
         folders: &Folders,
     ) -> Result<(ChildSpec, StreamReader), String> {
         let program = self.verified_program().map_err(|error| error.to_string())?;
-        self.call(&program, pass, folders)
-            .map_err(|error| format!("preparing its folders: {error}"))
+        self.child_spec(&program, pass, folders)
+            .map_err(|error| format!("cannot prepare its folders: {error}"))
     }
 
-    fn call(
+    fn child_spec(
         &self,
         program: &Program,
         pass: &AgentPass,
         folders: &Folders,
     ) -> std::io::Result<(ChildSpec, StreamReader)> {
-        let desk = PassFolders::create(folders)?;
+        let pass_folders = PassFolders::create(folders)?;
         let (call, reader) = match self.cli {
             AgentCli::Claude => (
-                claude::build_invocation(self, pass, &desk)?,
+                claude::build_invocation(self, pass, &pass_folders)?,
                 StreamReader::Claude(claude::Reader::new(pass.role)),
             ),
             AgentCli::Codex => (
-                codex::build_invocation(self, pass, &desk)?,
-                StreamReader::Codex(codex::Reader::new(pass, &desk)),
+                codex::build_invocation(self, pass, &pass_folders)?,
+                StreamReader::Codex(codex::Reader::new(pass, &pass_folders)),
             ),
             AgentCli::Gemini => (
-                gemini::build_invocation(self, pass, &desk)?,
+                gemini::build_invocation(self, pass, &pass_folders)?,
                 StreamReader::Gemini(gemini::Reader::default()),
             ),
             AgentCli::Command => (
-                command::build_invocation(self, pass, &desk),
+                command::build_invocation(self, pass, &pass_folders),
                 StreamReader::Command(command::Reader::default()),
             ),
         };
@@ -431,7 +438,7 @@ impl Agent {
         let spec = ChildSpec {
             program,
             args,
-            dir: desk.work_tree,
+            dir: pass_folders.work_tree,
             env: call.env,
             input: call.input.into_bytes(),
         };
@@ -440,7 +447,7 @@ impl Agent {
 }
 
 impl StreamReader {
-    /// Reads one line. What is no event is something to log.
+    /// Reads one line. A line that is not an event is logged.
     fn read(&mut self, line: &str) -> AgentOutput {
         if let StreamReader::Command(reader) = self {
             return reader.read(line);
@@ -456,7 +463,7 @@ impl StreamReader {
         }
     }
 
-    /// What was used up to now.
+    /// Returns the usage so far.
     fn usage(&self) -> Usage {
         match self {
             StreamReader::Claude(reader) => reader.usage(),
@@ -466,16 +473,16 @@ impl StreamReader {
         }
     }
 
-    /// What an end means before which no result was read, if this program's exit codes tell.
+    /// Interprets an exit without a result, if the program's exit codes have a meaning.
     fn interpret_exit(
         &self,
         exit: i32,
-        words: &str,
+        stderr: &str,
     ) -> Option<Result<AgentAnswer, output::PassError>> {
         match self {
             StreamReader::Claude(_) | StreamReader::Codex(_) => None,
-            StreamReader::Gemini(reader) => reader.interpret_exit(exit, words).map(Err),
-            StreamReader::Command(reader) => Some(reader.interpret_exit(exit, words)),
+            StreamReader::Gemini(reader) => reader.interpret_exit(exit, stderr).map(Err),
+            StreamReader::Command(reader) => Some(reader.interpret_exit(exit, stderr)),
         }
     }
 }

@@ -1,25 +1,25 @@
-//! The same for the programs beside the default one, with recorded streams of theirs.
+//! Tests of the other agent programs with recorded streams.
 
 use super::tests::{AgentFixture, replay_command, variable_names};
 use super::*;
 
 #[tokio::test]
-async fn an_end_of_codex_is_judged_by_its_last_event_and_its_turns_are_counted() {
-    let stage = AgentFixture::new();
-    let agent = stage.agent(
+async fn evaluates_the_last_event_of_codex_and_counts_its_turns() {
+    let fixture = AgentFixture::new();
+    let agent = fixture.agent(
         AgentCli::Codex,
         &format!("cat >/dev/null; {}", replay_command("codex-tool.jsonl")),
     );
-    let (usage, ended) = stage.run_pass(&agent, AgentRole::Implement, 3).await;
-    assert_eq!(ended.unwrap().text, "Mended the test.");
-    let counted = Usage {
+    let (usage, result) = fixture.run_pass(&agent, AgentRole::Implement, 3).await;
+    assert_eq!(result.unwrap().text, "Mended the test.");
+    let expected = Usage {
         turns: 3,
         input_tokens: 300,
         output_tokens: 126,
         cost_usd: None,
     };
-    assert_eq!(usage, counted);
-    let log = stage.console.tail();
+    assert_eq!(usage, expected);
+    let log = fixture.console.tail();
     for line in [
         "Model metadata for `model-x` not found.",
         "command: /bin/bash -lc 'cargo test'",
@@ -35,14 +35,14 @@ async fn an_end_of_codex_is_judged_by_its_last_event_and_its_turns_are_counted()
         "mkdir -p $CODEX_HOME/sessions/2026; echo '{record}' > $CODEX_HOME/sessions/2026/rollout-1.jsonl\n{}\nsleep 60",
         replay_command("codex-tool.jsonl")
     );
-    let (usage, ended) = stage
+    let (usage, result) = fixture
         .run_pass(
-            &stage.agent(AgentCli::Codex, &script),
+            &fixture.agent(AgentCli::Codex, &script),
             AgentRole::Implement,
             2,
         )
         .await;
-    let failure = ended.unwrap_err();
+    let failure = result.unwrap_err();
     assert_eq!(failure.code, Some(FailureCode::MaxTurnsExhausted));
     assert_eq!(
         failure.reason,
@@ -55,9 +55,9 @@ async fn an_end_of_codex_is_judged_by_its_last_event_and_its_turns_are_counted()
 }
 
 #[tokio::test]
-async fn troubles_of_the_provider_are_told_apart_from_failures_of_the_work() {
+async fn distinguishes_provider_errors_from_other_failures() {
     let unavailable = Some(FailureCode::ProviderUnavailable);
-    let denied = "the provider does not accept the model credentials";
+    let denied = "the provider rejected the model credentials";
     let rows = [
         (
             AgentCli::Codex,
@@ -105,7 +105,7 @@ async fn troubles_of_the_provider_are_told_apart_from_failures_of_the_work() {
             "exit 0",
             None,
             1,
-            "it ended without a result",
+            "it exited without a result",
         ),
         (
             AgentCli::Command,
@@ -124,22 +124,22 @@ async fn troubles_of_the_provider_are_told_apart_from_failures_of_the_work() {
             "last",
         ),
     ];
-    let stage = AgentFixture::new();
-    for (cli, stream, then, code, exit, words) in rows {
+    let fixture = AgentFixture::new();
+    for (cli, stream, script_end, code, exit, message) in rows {
         let stream = match stream {
             "" => String::new(),
             name => replay_command(name),
         };
-        let agent = stage.agent(cli, &format!("cat >/dev/null\n{stream}\n{then}"));
-        let (_, ended) = stage.run_pass(&agent, AgentRole::Implement, 50).await;
-        let failure = ended.unwrap_err();
-        // A time of day is another moment every day.
-        let lifted = failure
+        let agent = fixture.agent(cli, &format!("cat >/dev/null\n{stream}\n{script_end}"));
+        let (_, result) = fixture.run_pass(&agent, AgentRole::Implement, 50).await;
+        let failure = result.unwrap_err();
+        // The message holds a time of day, so the reset time differs every day.
+        let reset = failure
             .retry_at
-            .map(|until| format!("; the limit is lifted at {until}"));
+            .map(|until| format!("; the limit resets at {until}"));
         let reason = format!(
-            "model invocation failed with exit code {exit}: {words}{}",
-            lifted.unwrap_or_default()
+            "model invocation failed with exit code {exit}: {message}{}",
+            reset.unwrap_or_default()
         );
         assert_eq!((failure.code, failure.reason), (code, reason));
         let is_limit = code == Some(FailureCode::ProviderLimit);
@@ -148,38 +148,38 @@ async fn troubles_of_the_provider_are_told_apart_from_failures_of_the_work() {
 }
 
 #[tokio::test]
-async fn pieces_of_geminis_words_are_put_together_and_its_turns_are_counted() {
-    let stage = AgentFixture::new();
-    let agent = stage.agent(
+async fn joins_partial_messages_of_gemini_and_counts_its_turns() {
+    let fixture = AgentFixture::new();
+    let agent = fixture.agent(
         AgentCli::Gemini,
         &format!("cat >/dev/null; {}", replay_command("gemini-tool.jsonl")),
     );
-    let (usage, ended) = stage.run_pass(&agent, AgentRole::Implement, 50).await;
-    assert_eq!(ended.unwrap().text, "All done.");
-    let counted = Usage {
+    let (usage, result) = fixture.run_pass(&agent, AgentRole::Implement, 50).await;
+    assert_eq!(result.unwrap().text, "All done.");
+    let expected = Usage {
         turns: 2,
         input_tokens: 200,
         output_tokens: 84,
         cost_usd: None,
     };
-    assert_eq!(usage, counted);
+    assert_eq!(usage, expected);
     assert_eq!(
-        stage.console.tail(),
-        "agent started with model model-x\nI will look around.\nread_file: a.txt\n\
+        fixture.console.tail(),
+        "Agent started with model model-x\nI will look around.\nread_file: a.txt\n\
          run_shell_command: false\nexit code 1\nAll done."
     );
 }
 
 #[tokio::test]
-async fn a_program_of_the_operators_own_gets_all_on_its_input_and_answers_on_its_output() {
-    let stage = AgentFixture::new();
-    let agent = stage.agent(
+async fn a_custom_program_reads_its_input_and_answers_on_its_output() {
+    let fixture = AgentFixture::new();
+    let agent = fixture.agent(
         AgentCli::Command,
         "cat; echo; echo \"$AGENT_IMPLEMENT_ROLE $AGENT_IMPLEMENT_MODEL $AGENT_IMPLEMENT_MAX_TURNS\"",
     );
-    let (usage, ended) = stage.run_pass(&agent, AgentRole::Review, 7).await;
+    let (usage, result) = fixture.run_pass(&agent, AgentRole::Review, 7).await;
     assert_eq!(
-        ended.unwrap().text,
+        result.unwrap().text,
         "rules\n\ndo it\nreview model-x 7",
         "rules and prompt"
     );
@@ -187,18 +187,18 @@ async fn a_program_of_the_operators_own_gets_all_on_its_input_and_answers_on_its
 }
 
 #[tokio::test]
-async fn each_program_gets_its_own_credentials_and_settings_of_its_own() {
-    let stage = AgentFixture::new();
-    let marks = stage.folders.make("marks").unwrap();
-    let keeps = format!(
+async fn each_program_gets_its_own_credentials_and_settings() {
+    let fixture = AgentFixture::new();
+    let traces = fixture.folders.make("traces").unwrap();
+    let script = format!(
         "env -0 > {0}/env; cat $CODEX_HOME/config.toml > {0}/settings; \
          cat $GEMINI_CLI_HOME/.gemini/settings.json > {0}/settings",
-        marks.display()
+        traces.display()
     );
-    let kept = |name: &str| std::fs::read_to_string(marks.join(name)).unwrap();
+    let trace = |name: &str| std::fs::read_to_string(traces.join(name)).unwrap();
 
-    let codex = stage.agent(AgentCli::Codex, &keeps);
-    stage
+    let codex = fixture.agent(AgentCli::Codex, &script);
+    fixture
         .run_pass(&codex, AgentRole::Review, 50)
         .await
         .1
@@ -213,10 +213,10 @@ async fn each_program_gets_its_own_credentials_and_settings_of_its_own() {
         "TMPDIR",
         "TZ",
     ];
-    assert_eq!(variable_names(&kept("env")), expected);
+    assert_eq!(variable_names(&trace("env")), expected);
 
-    let gemini = stage.agent(AgentCli::Gemini, &keeps);
-    stage
+    let gemini = fixture.agent(AgentCli::Gemini, &script);
+    fixture
         .run_pass(&gemini, AgentRole::Review, 50)
         .await
         .1
@@ -230,17 +230,17 @@ async fn each_program_gets_its_own_credentials_and_settings_of_its_own() {
         "PATH",
         "TMPDIR",
     ];
-    assert_eq!(variable_names(&kept("env")), expected);
-    assert!(!kept("settings").contains("value of"), "no key in a file");
+    assert_eq!(variable_names(&trace("env")), expected);
+    assert!(!trace("settings").contains("value of"), "no key in a file");
 
-    let mut cloud = stage.agent(AgentCli::Claude, &keeps);
+    let mut cloud = fixture.agent(AgentCli::Claude, &script);
     cloud.cloud_region = Some("eu-west-1".into());
-    stage
+    fixture
         .run_pass(&cloud, AgentRole::Implement, 50)
         .await
         .1
         .unwrap_err();
-    let env = kept("env");
+    let env = trace("env");
     for name in cloud_key_names().chain(["AWS_REGION", "CLAUDE_CODE_USE_BEDROCK"]) {
         assert!(variable_names(&env).contains(&name), "{name}");
     }
@@ -255,10 +255,10 @@ async fn each_program_gets_its_own_credentials_and_settings_of_its_own() {
 }
 
 #[test]
-fn what_an_agent_lacks_is_said() {
-    let stage = AgentFixture::new();
+fn reports_missing_agent_configuration() {
+    let fixture = AgentFixture::new();
     let with = |cli, change: fn(&mut Agent)| {
-        let mut agent = stage.agent(cli, "");
+        let mut agent = fixture.agent(cli, "");
         change(&mut agent);
         agent.validate()
     };
@@ -274,18 +274,18 @@ fn what_an_agent_lacks_is_said() {
     }
     assert_eq!(
         with(AgentCli::Codex, keyless).unwrap_err(),
-        "the agent codex has no model credential: \
-         set OPENAI_API_KEY or CODEX_API_KEY among the secrets of the repository"
+        "agent codex has no model credential: \
+         set OPENAI_API_KEY or CODEX_API_KEY in the secrets of the repository"
     );
     assert_eq!(with(AgentCli::Command, keyless), Ok(()));
     assert_eq!(with(AgentCli::Claude, cloud), Ok(()));
     assert_eq!(
         with(AgentCli::Gemini, cloud).unwrap_err(),
-        "the provider cloud is not possible with the agent gemini"
+        "agent gemini does not support the provider cloud"
     );
     assert_eq!(
         AgentCli::from_name("copilot").unwrap_err(),
-        "the agent \"copilot\" is not known; there are claude, codex, gemini"
+        "unknown agent \"copilot\"; known agents: claude, codex, gemini"
     );
     assert!(
         AgentCli::from_name("command").is_err(),
@@ -294,23 +294,23 @@ fn what_an_agent_lacks_is_said() {
 }
 
 #[tokio::test]
-async fn a_line_is_rid_of_secrets_before_it_is_cut_and_paths_are_the_trees_own() {
-    let mut stage = AgentFixture::new();
+async fn redacts_lines_before_cutting_them_and_shortens_paths() {
+    let mut fixture = AgentFixture::new();
     let secret = "sk-not-a-shape-0123456789";
-    stage.console = Console::plain(
+    fixture.console = Console::plain(
         vendors::http::Redactor::new([secret]),
         crate::ProgressReporter::default(),
     );
-    let tree = stage.folders.work_tree();
+    let tree = fixture.folders.work_tree();
     let script = format!(
         "echo '{}{secret}'; echo 'in {1} and {1}/src/a.rs'; exit 1",
         "x".repeat(390),
         tree.display()
     );
-    let agent = stage.agent(AgentCli::Command, &script);
-    let (_, ended) = stage.run_pass(&agent, AgentRole::Implement, 50).await;
-    let log = stage.console.tail();
+    let agent = fixture.agent(AgentCli::Command, &script);
+    let (_, result) = fixture.run_pass(&agent, AgentRole::Implement, 50).await;
+    let log = fixture.console.tail();
     assert!(!log.contains("sk-not"), "{log}");
     assert!(log.contains("in . and src/a.rs"), "{log}");
-    assert!(ended.unwrap_err().reason.ends_with("/src/a.rs"));
+    assert!(result.unwrap_err().reason.ends_with("/src/a.rs"));
 }

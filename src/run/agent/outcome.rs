@@ -1,4 +1,4 @@
-//! Whether a pass went well. (facts: the vendors' own rules, and a result that was read)
+//! Outcome of an agent pass.
 
 use super::output::PassError;
 use super::supervise::AgentExit;
@@ -6,56 +6,58 @@ use super::{AgentAnswer, AgentFailure, StreamReader};
 use crate::context::OUT_OF_TIME;
 use domain::report::FailureCode;
 
-/// Success takes a result that says so, an exit code that does not contradict it, and no more turns
-/// than were allowed. Whether the work tree changed is for the caller to see.
+/// Evaluates a pass. Success requires a successful result, no contradicting exit code, and no more
+/// turns than allowed. The caller checks whether the work tree changed.
 pub(super) fn evaluate(
-    ending: AgentExit,
+    agent_exit: AgentExit,
     reader: &StreamReader,
     turns: u64,
     max_turns: u32,
 ) -> Result<AgentAnswer, AgentFailure> {
-    let words = ending.stderr.trim();
-    let last = match (ending.result, ending.exit_code) {
-        (None, Some(exit)) => reader.interpret_exit(exit, words),
-        (last, _) => last,
+    let stderr = agent_exit.stderr.trim();
+    let result = match (agent_exit.result, agent_exit.exit_code) {
+        (None, Some(exit)) => reader.interpret_exit(exit, stderr),
+        (result, _) => result,
     };
-    // What we ended after its result had nothing left to say with its exit code.
-    let went_well = matches!(last, Some(Ok(_)));
-    let exit = ending.exit_code.unwrap_or(i32::from(!went_well));
-    let fault = match last {
+    // A program that was killed after its result has no exit code.
+    let succeeded = matches!(result, Some(Ok(_)));
+    let exit = agent_exit.exit_code.unwrap_or(i32::from(!succeeded));
+    let error = match result {
         Some(Ok(_)) if turns > u64::from(max_turns) => PassError::TurnsExhausted,
-        Some(Ok(_)) if exit != 0 => PassError::Other("it ended badly after its result".to_owned()),
+        Some(Ok(_)) if exit != 0 => {
+            PassError::Other("it exited with an error after its result".to_owned())
+        }
         Some(Ok(answer)) => return Ok(answer),
-        Some(Err(fault)) => fault,
-        None if words.is_empty() => PassError::missing_result(),
-        None => PassError::Other(words.to_owned()),
+        Some(Err(error)) => error,
+        None if stderr.is_empty() => PassError::missing_result(),
+        None => PassError::Other(stderr.to_owned()),
     };
-    let retry_at = match &fault {
+    let retry_at = match &error {
         PassError::RateLimited { until, .. } => Some(*until),
         PassError::TurnsExhausted
         | PassError::TimedOut
         | PassError::Provider(_)
         | PassError::Other(_) => None,
     };
-    let (code, words) = match fault {
+    let (code, message) = match error {
         PassError::TurnsExhausted => (
             Some(FailureCode::MaxTurnsExhausted),
             format!("Reached max turns ({max_turns})"),
         ),
         PassError::RateLimited {
-            message: words,
+            message,
             until,
-            is_reset_known: is_told,
+            is_reset_known,
         } => (
             Some(FailureCode::ProviderLimit),
-            match is_told {
-                true => format!("{words}; the limit is lifted at {until}"),
-                false => format!("{words}; when it is lifted is not said, next try at {until}"),
+            match is_reset_known {
+                true => format!("{message}; the limit resets at {until}"),
+                false => format!("{message}; reset time unknown, next attempt at {until}"),
             },
         ),
         PassError::TimedOut => (Some(FailureCode::TimedOut), OUT_OF_TIME.to_owned()),
-        PassError::Provider(words) => (Some(FailureCode::ProviderUnavailable), words),
-        PassError::Other(words) => (None, words),
+        PassError::Provider(message) => (Some(FailureCode::ProviderUnavailable), message),
+        PassError::Other(message) => (None, message),
     };
     Err(AgentFailure {
         code,
@@ -63,7 +65,7 @@ pub(super) fn evaluate(
         reason: format!(
             "model invocation failed with exit code {}: {}",
             exit.max(1),
-            words.trim()
+            message.trim()
         ),
     })
 }

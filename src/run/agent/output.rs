@@ -1,4 +1,4 @@
-//! What a program says while it works, in the words that all programs share.
+//! Program-independent events of an agent program.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use super::AgentAnswer;
 use crate::context::RunContext;
 use domain::time::Timestamp;
 
-/// How long is waited for a limit of which the program does not print when it is lifted? Those of API
-/// keys are refilled every minute, and the program has asked for minutes or was told of a wait that is
-/// longer; five such waits in a row outlast the windows of some hours that providers have as well.
-const UNTOLD_WAIT: Duration = Duration::from_secs(30 * 60);
+/// Wait for a rate limit whose reset time is unknown. Limits of API keys refill every minute, and
+/// the program retried for minutes or received a longer wait. Five such waits also outlast limits
+/// of a few hours.
+const UNKNOWN_RESET_WAIT: Duration = Duration::from_secs(30 * 60);
 
-/// A line of a program's stream, understood.
+/// Event of a program's stream.
 #[derive(Debug)]
 pub(super) enum AgentOutput {
-    /// Something to log.
+    /// Lines to log.
     Log(Vec<String>),
-    /// The provider is asked once more, for this reason. That alone is no sign of life.
+    /// The program retries a request to the provider. Not counted as activity.
     ProviderRetry(String),
-    /// The same, because more is asked of the provider than is allowed.
+    /// The program retries a request because of a rate limit.
     RateLimited(String),
-    /// Going on would be in vain.
+    /// The pass cannot succeed; the program is stopped.
     Abort(PassError),
-    /// The program's last word, and what was not logged before it.
+    /// Result, and lines not logged before it.
     Finished {
         unlogged_lines: Vec<String>,
         result: Result<AgentAnswer, PassError>,
@@ -32,10 +32,12 @@ pub(super) enum AgentOutput {
 }
 
 impl AgentOutput {
+    /// Returns an event without log lines.
     pub(super) fn empty() -> Self {
         AgentOutput::Log(Vec::new())
     }
 
+    /// Returns the final event without unlogged lines.
     pub(super) fn finished(result: Result<AgentAnswer, PassError>) -> Self {
         let unlogged_lines = Vec::new();
         AgentOutput::Finished {
@@ -45,78 +47,85 @@ impl AgentOutput {
     }
 }
 
-/// What went wrong, before it is told.
+/// Error of an agent pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PassError {
+    /// The turn limit was reached.
     TurnsExhausted,
-    /// It was still at work when the run's time was used up.
+    /// The run's time limit was reached during the pass.
     TimedOut,
-    /// The provider refused, is overloaded, or cannot be reached.
+    /// The provider rejected the request, is overloaded or unreachable.
     Provider(String),
-    /// What we were allowed to use is used up until then.
+    /// The provider's rate limit is exceeded.
     RateLimited {
         message: String,
         until: Timestamp,
-        /// Whether the program has printed when the limit is lifted.
+        /// Whether the program reported the reset time.
         is_reset_known: bool,
     },
+    /// Any other error.
     Other(String),
 }
 
 impl PassError {
+    /// Returns the error of rejected credentials.
     pub(super) fn access_denied() -> Self {
-        PassError::Provider("the provider does not accept the model credentials".to_owned())
+        PassError::Provider("the provider rejected the model credentials".to_owned())
     }
 
+    /// Returns the error of a program that exited without a result.
     pub(super) fn missing_result() -> Self {
-        PassError::Other("it ended without a result".to_owned())
+        PassError::Other("it exited without a result".to_owned())
     }
 
-    /// What we were allowed to use is used up. Until when is not always told; then a while is waited.
-    pub(super) fn rate_limited(words: &str, until: Option<Timestamp>) -> Self {
+    /// Creates a rate-limit error. Without a reset time, a fixed wait is assumed.
+    pub(super) fn rate_limited(message: &str, until: Option<Timestamp>) -> Self {
         PassError::RateLimited {
-            message: words.to_owned(),
-            until: until.unwrap_or_else(|| RunContext::now() + UNTOLD_WAIT),
+            message: message.to_owned(),
+            until: until.unwrap_or_else(|| RunContext::now() + UNKNOWN_RESET_WAIT),
             is_reset_known: until.is_some(),
         }
     }
 }
 
-/// Counts a model's answers where the stream does not: an answer begins with the first thing said
-/// or done after a tool has answered.
+/// Counter of model turns for streams that do not report them. A turn starts with the first output
+/// after a tool result.
 #[derive(Debug, Default)]
 pub(super) struct TurnCounter {
+    /// Number of turns.
     pub(super) count: u64,
     is_open: bool,
 }
 
 impl TurnCounter {
+    /// Records output of the model.
     pub(super) fn record_output(&mut self) {
         self.count += u64::from(!self.is_open);
         self.is_open = true;
     }
 
+    /// Records a tool result.
     pub(super) fn record_tool_result(&mut self) {
         self.is_open = false;
     }
 }
 
-/// The lines of a text that hold anything.
+/// Returns the lines that are not blank.
 pub(super) fn non_empty_lines(text: &str) -> Vec<String> {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     lines.map(str::to_owned).collect()
 }
 
-/// A call of a tool as one line: its name and what tells most of its input.
+/// Formats a tool call as one line: name and most relevant argument.
 pub(super) fn format_tool_call(name: &str, input: &Value) -> String {
-    let told = ["command", "file_path", "pattern", "path", "url"]
+    let argument = ["command", "file_path", "pattern", "path", "url"]
         .iter()
         .find_map(|key| input[*key].as_str().map(str::to_owned))
         .unwrap_or_else(|| input.to_string());
-    single_line(&format!("{name}: {told}"))
+    single_line(&format!("{name}: {argument}"))
 }
 
-/// A text as one line, its breaks visible.
+/// Formats a text as one line with visible line breaks.
 pub(super) fn single_line(text: &str) -> String {
     text.trim_end().replace('\n', " ⏎ ")
 }
@@ -126,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_between_two_answers_of_tools_is_one_turn() {
+    fn counts_output_between_tool_results_as_one_turn() {
         let mut turns = TurnCounter::default();
         for _ in 0..3 {
             turns.record_output();
@@ -139,24 +148,25 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_which_no_end_is_told_is_waited_for_as_well() {
+    fn waits_for_a_limit_with_unknown_reset_time() {
         let until = Timestamp::from_millis(1_795_300_000_000);
-        let told = PassError::RateLimited {
+        let expected = PassError::RateLimited {
             message: "enough".to_owned(),
             until,
             is_reset_known: true,
         };
-        assert_eq!(PassError::rate_limited("enough", Some(until)), told);
+        assert_eq!(PassError::rate_limited("enough", Some(until)), expected);
         let before = RunContext::now();
         let PassError::RateLimited {
             until,
-            is_reset_known: is_told,
+            is_reset_known,
             ..
         } = PassError::rate_limited("enough", None)
         else {
-            panic!("it is no limit");
+            panic!("not a rate limit");
         };
-        assert!(!is_told);
-        assert!((before + UNTOLD_WAIT..=RunContext::now() + UNTOLD_WAIT).contains(&until));
+        assert!(!is_reset_known);
+        let expected = before + UNKNOWN_RESET_WAIT..=RunContext::now() + UNKNOWN_RESET_WAIT;
+        assert!(expected.contains(&until));
     }
 }

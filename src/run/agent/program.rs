@@ -1,11 +1,11 @@
-//! Which file the agent's program is.
+//! Location and verification of the agent program.
 
 use super::{Agent, AgentCli};
 use crate::programs::{Program, ProgramError};
 
 impl Agent {
-    /// Finds the agent's program. Called before any foreign code runs, which could put another one
-    /// in its place to be given the model's key.
+    /// Locates the agent program. Must be called before repository code runs, which could install
+    /// another program to obtain the model key.
     pub fn pin_program(&mut self) {
         self.program = Some(self.find());
     }
@@ -18,7 +18,7 @@ impl Agent {
         Program::find(name.as_ref(), self.env.get("PATH").unwrap_or_default())
     }
 
-    /// The program as it was found, if it still is that.
+    /// Returns the located program after verifying that it is unchanged.
     pub(super) fn verified_program(&self) -> Result<Program, ProgramError> {
         let program = self.program.clone().unwrap_or_else(|| self.find())?;
         program.verify_unchanged().map(|()| program)

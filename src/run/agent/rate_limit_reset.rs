@@ -1,11 +1,13 @@
-//! When a provider's usage limit is lifted, read from what programs print about it.
+//! Reset times of provider rate limits, parsed from messages of agent programs.
 //!
-//! Claude Code tells a moment in seconds of the epoch for a subscription; with an API key it prints
-//! nothing but the provider's own words (tried with 2.1.197: neither `retry-after` nor the
-//! `anthropic-ratelimit-*` headers come out, and after a long `retry-after` it ends at once). Codex writes for people: a time of day, with
-//! the date when that is another one, in the zone that we give it; before, a span. Gemini CLI writes a
-//! span as Go or protobuf do. What is told is bounded where it is used, not here; what cannot be read
-//! is no time at all.
+//! - Claude Code reports seconds since the epoch for a subscription. With an API key it prints only the
+//!   provider's message (tested with version 2.1.197: it prints neither `retry-after` nor
+//!   `anthropic-ratelimit-*` headers, and exits at once after a long `retry-after`).
+//! - Codex prints a time of day in the zone of `TZ`, with the date if it is another day; older versions
+//!   print a duration.
+//! - Gemini CLI prints a duration in Go or protobuf notation.
+//!
+//! Callers limit the reset time. Unparsable text yields no time.
 
 use std::time::Duration;
 
@@ -14,54 +16,55 @@ use jiff::tz::TimeZone;
 
 use domain::time::Timestamp;
 
-/// How long may a time of day have passed and still mean today? Clocks differ.
-const PASSED: Duration = Duration::from_secs(10 * 60);
+/// Maximum clock difference: a time of day that passed no longer ago still means today.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(10 * 60);
 
+/// Prefixes of month names.
 const MONTHS: [&str; 12] = [
     "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
 ];
 
-/// Seconds of the epoch.
+/// Converts seconds since the epoch.
 pub(super) fn from_epoch_seconds(seconds: u64) -> Timestamp {
     Timestamp::from_millis(seconds.saturating_mul(1000))
 }
 
-/// What the provider behind Claude Code says of an API key whose monthly limit is reached: `… You will
-/// regain access on 2026-12-01 at 00:00 UTC.`
-pub(super) fn parse_claude(words: &str) -> Option<Timestamp> {
-    let (_, told) = words.rsplit_once("regain access on ")?;
-    let (date, told) = told.split_once(" at ")?;
-    let (time, _) = told.split_once(" UTC")?;
+/// Parses a message about the monthly limit of an API key: `… You will regain access on 2026-12-01 at
+/// 00:00 UTC.`
+pub(super) fn parse_claude(message: &str) -> Option<Timestamp> {
+    let (_, rest) = message.rsplit_once("regain access on ")?;
+    let (date, rest) = rest.split_once(" at ")?;
+    let (time, _) = rest.split_once(" UTC")?;
     instant(date.parse().ok()?, time.parse().ok()?)
 }
 
-/// What Codex says: `… try again at 10:26 PM.`, `… at Nov 22nd, 2026 10:26 PM.` in UTC, or
+/// Parses a message of Codex: `… try again at 10:26 PM.`, `… at Nov 22nd, 2026 10:26 PM.` in UTC, or
 /// `… in 3 hours 12 minutes.`
-pub(super) fn parse_codex(words: &str, now: Timestamp) -> Option<Timestamp> {
-    let words = words.to_ascii_lowercase();
-    let (_, told) = words.rsplit_once("try again ")?;
-    match told.strip_prefix("at ") {
-        Some(moment) => clock(moment, now),
-        None => in_words(told.strip_prefix("in ")?, now),
+pub(super) fn parse_codex(message: &str, now: Timestamp) -> Option<Timestamp> {
+    let message = message.to_ascii_lowercase();
+    let (_, rest) = message.rsplit_once("try again ")?;
+    match rest.strip_prefix("at ") {
+        Some(time) => parse_clock_time(time, now),
+        None => parse_long_duration(rest.strip_prefix("in ")?, now),
     }
 }
 
-/// What Gemini CLI says: `… quota will reset after 17h22m11s.`, `… retry in 34.07s.`
-pub(super) fn parse_gemini(words: &str, now: Timestamp) -> Option<Timestamp> {
-    let words = words.to_ascii_lowercase();
-    let marks = ["reset after ", "retry in ", "retry after "];
-    let told = marks
+/// Parses a message of Gemini CLI: `… quota will reset after 17h22m11s.`, `… retry in 34.07s.`
+pub(super) fn parse_gemini(message: &str, now: Timestamp) -> Option<Timestamp> {
+    let message = message.to_ascii_lowercase();
+    let prefixes = ["reset after ", "retry in ", "retry after "];
+    let rest = prefixes
         .iter()
-        .find_map(|mark| Some(words.rsplit_once(mark)?.1))?;
-    let end = told.find(|c: char| !(c.is_ascii_digit() || "hms.".contains(c)));
-    let span = told[..end.unwrap_or(told.len())].trim_end_matches('.');
-    Some(now + compact(span)?)
+        .find_map(|prefix| Some(message.rsplit_once(prefix)?.1))?;
+    let end = rest.find(|c: char| !(c.is_ascii_digit() || "hms.".contains(c)));
+    let duration = rest[..end.unwrap_or(rest.len())].trim_end_matches('.');
+    Some(now + parse_short_duration(duration)?)
 }
 
-/// A time of day, with or without a date before it.
-fn clock(told: &str, now: Timestamp) -> Option<Timestamp> {
-    let told = told.trim().trim_end_matches('.');
-    let words: Vec<&str> = told
+/// Parses a time of day, optionally preceded by a date.
+fn parse_clock_time(text: &str, now: Timestamp) -> Option<Timestamp> {
+    let text = text.trim().trim_end_matches('.');
+    let words: Vec<&str> = text
         .split(|c: char| c.is_whitespace() || c == ',')
         .filter(|word| !word.is_empty())
         .collect();
@@ -72,8 +75,9 @@ fn clock(told: &str, now: Timestamp) -> Option<Timestamp> {
                 .to_zoned(TimeZone::UTC)
                 .date();
             let at = instant(today, time_of_day(time, half)?)?;
-            // Just after midnight, tonight's time is told without a date by a clock behind ours.
-            let is_over = at + PASSED < now;
+            // The time may be tomorrow. Just after midnight, a clock behind ours may still print
+            // today's time.
+            let is_over = at + CLOCK_TOLERANCE < now;
             Some(if is_over {
                 at + Duration::from_secs(24 * 60 * 60)
             } else {
@@ -97,7 +101,7 @@ fn instant(date: Date, time: Time) -> Option<Timestamp> {
     u64::try_from(millis).ok().map(Timestamp::from_millis)
 }
 
-/// `10:26` and `pm`.
+/// Parses `10:26` and `pm`.
 fn time_of_day(time: &str, half: &str) -> Option<Time> {
     let (hour, minute) = time.split_once(':')?;
     let (hour, minute): (i8, i8) = (hour.parse().ok()?, minute.parse().ok()?);
@@ -110,34 +114,34 @@ fn time_of_day(time: &str, half: &str) -> Option<Time> {
     Time::new(hour, minute, 0, 0).ok()
 }
 
-/// `3 days 1 hour 5 minutes.`
-fn in_words(told: &str, now: Timestamp) -> Option<Timestamp> {
-    let told = told.trim().trim_end_matches('.');
-    let words: Vec<&str> = told.split_whitespace().collect();
+/// Parses `3 days 1 hour 5 minutes.` and adds it to now.
+fn parse_long_duration(text: &str, now: Timestamp) -> Option<Timestamp> {
+    let text = text.trim().trim_end_matches('.');
+    let words: Vec<&str> = text.split_whitespace().collect();
     let mut seconds = 0_u64;
     let pairs = words.chunks_exact(2).map_while(|pair| {
         let count: u64 = pair[0].parse().ok()?;
-        let each = match pair[1].trim_end_matches(',').trim_end_matches('s') {
+        let unit = match pair[1].trim_end_matches(',').trim_end_matches('s') {
             "second" => 1,
             "minute" => 60,
             "hour" => 60 * 60,
             "day" => 24 * 60 * 60,
             _ => return None,
         };
-        Some(count.saturating_mul(each))
+        Some(count.saturating_mul(unit))
     });
-    for span in pairs {
-        seconds = seconds.saturating_add(span);
+    for part in pairs {
+        seconds = seconds.saturating_add(part);
     }
     (seconds > 0).then(|| now + Duration::from_secs(seconds))
 }
 
-/// `17h22m11s`, `34.07s`.
-fn compact(told: &str) -> Option<Duration> {
+/// Parses `17h22m11s` or `34.07s`.
+fn parse_short_duration(text: &str) -> Option<Duration> {
     let mut seconds = 0.0_f64;
     let mut number = String::new();
-    for character in told.chars() {
-        let each = match character {
+    for character in text.chars() {
+        let unit = match character {
             'h' => 3600.0,
             'm' => 60.0,
             's' => 1.0,
@@ -146,10 +150,10 @@ fn compact(told: &str) -> Option<Duration> {
                 continue;
             }
         };
-        seconds += number.parse::<f64>().ok()? * each;
+        seconds += number.parse::<f64>().ok()? * unit;
         number.clear();
     }
-    let is_whole = number.is_empty() && !told.is_empty();
+    let is_whole = number.is_empty() && !text.is_empty();
     is_whole.then(|| Duration::try_from_secs_f64(seconds).ok())?
 }
 
@@ -163,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_as_the_programs_print_them() {
+    fn parses_reset_times_of_all_programs() {
         let now = at("2026-11-21T20:00:00Z");
         let rows = [
             (
@@ -199,8 +203,8 @@ mod tests {
             ("… try again in a while", None),
             ("stream disconnected", None),
         ];
-        for (words, read) in rows {
-            assert_eq!(parse_codex(words, now), read.map(at), "{words}");
+        for (message, expected) in rows {
+            assert_eq!(parse_codex(message, now), expected.map(at), "{message}");
         }
         let rows = [
             (
@@ -216,8 +220,8 @@ mod tests {
             ("Your quota will reset after 5.", None),
             ("You have exhausted your daily quota on this model.", None),
         ];
-        for (words, read) in rows {
-            assert_eq!(parse_gemini(words, now), read.map(at), "{words}");
+        for (message, expected) in rows {
+            assert_eq!(parse_gemini(message, now), expected.map(at), "{message}");
         }
         let rows = [
             (
@@ -228,22 +232,22 @@ mod tests {
             ("You will regain access on Monday at noon UTC.", None),
             ("API Error: Request rejected (429) · slow down", None),
         ];
-        for (words, read) in rows {
-            assert_eq!(parse_claude(words), read.map(at), "{words}");
+        for (message, expected) in rows {
+            assert_eq!(parse_claude(message), expected.map(at), "{message}");
         }
     }
 
     proptest! {
         #[test]
-        fn nothing_that_is_printed_breaks_it(
-            told in "[ -~’é]{0,40}",
-            shaped in "(try again at|try again in|reset after) [0-9]{0,30}[:hms. ]{0,3}[0-9]{0,20} ?(pm|am|s|days)?[é]?",
+        fn never_panics_on_any_message(
+            text in "[ -~’é]{0,40}",
+            similar in "(try again at|try again in|reset after) [0-9]{0,30}[:hms. ]{0,3}[0-9]{0,20} ?(pm|am|s|days)?[é]?",
         ) {
             let now = Timestamp::from_millis(1_795_300_000_000);
-            for words in [format!("try again at {told}"), format!("retry in {told}"), shaped] {
-                parse_codex(&words, now);
-                parse_claude(&words.replace("try again at", "regain access on"));
-                parse_gemini(&words, now);
+            for message in [format!("try again at {text}"), format!("retry in {text}"), similar] {
+                parse_codex(&message, now);
+                parse_claude(&message.replace("try again at", "regain access on"));
+                parse_gemini(&message, now);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Following a program up to its last word, and ending it.
+//! Supervision of an agent program: reads its stream up to the result and stops it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,93 +12,97 @@ use crate::child::{ChildError, ChildSpec, OutputStream, RunningChild};
 use crate::console::Console;
 use crate::text;
 
-/// How long may an agent take to say its first word? Some hang for ever on a bad folder.
+/// Maximum time until the first event. Some programs hang on an invalid folder.
 const START_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
-/// How long may it be silent afterwards? One command of the agent may run for ten minutes.
+/// Maximum time between events. One command of the agent may run for ten minutes.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// How long may it do nothing but ask its provider again? Some do so without end.
-const TROUBLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+/// Maximum time of nothing but retries at the provider. Some programs retry endlessly.
+const RETRY_LIMIT: Duration = Duration::from_secs(5 * 60);
 
-/// How long may it take to end after its result?
-const END_GRACE: Duration = Duration::from_secs(10);
+/// Time to exit after the result.
+const EXIT_GRACE: Duration = Duration::from_secs(10);
 
-/// How long may one event be? Tools answer with whole files.
+/// Maximum length of one event, in bytes. Tool results hold whole files.
 const MAX_EVENT: usize = 16 << 20;
 
-/// How much of what it says on standard error is kept?
+/// Maximum length of the standard error kept, in bytes.
 const MAX_STDERR: usize = 1500;
 
-/// How much of one thing the agent says is logged?
-const MAX_LOGGED: usize = 400;
+/// Maximum length of one logged line, in bytes.
+const MAX_LOGGED_LINE: usize = 400;
 
-/// How the program ended, before it is judged.
+/// Raw outcome of an agent program.
 #[derive(Debug, Default)]
 pub(super) struct AgentExit {
-    /// Its last word, or why we ended it.
+    /// Result, or the reason why the program was stopped.
     pub result: Option<Result<AgentAnswer, PassError>>,
-    /// Its exit code, if it ended by itself.
+    /// Exit code, if the program exited by itself.
     pub exit_code: Option<i32>,
+    /// Last part of the standard error.
     pub stderr: String,
 }
 
-/// How long we go on waiting.
-struct Patience {
-    begun: Instant,
-    /// When something last happened.
-    alive: Option<Instant>,
-    /// Since when nothing but trouble is heard of.
-    troubled: Option<Instant>,
-    /// Whether the last trouble was that too much is asked of the provider.
-    is_throttled: bool,
+/// Timeout that depends on the program's activity.
+struct ActivityTimeout {
+    started: Instant,
+    /// Time of the last event.
+    last_event: Option<Instant>,
+    /// Start of the current series of retries at the provider.
+    retrying_since: Option<Instant>,
+    /// Whether the last retry was caused by a rate limit.
+    is_rate_limited: bool,
 }
 
-impl Patience {
-    fn hears(&mut self, said: &AgentOutput) {
+impl ActivityTimeout {
+    fn record(&mut self, output: &AgentOutput) {
         let now = Instant::now();
-        self.is_throttled = matches!(said, AgentOutput::RateLimited(_));
+        self.is_rate_limited = matches!(output, AgentOutput::RateLimited(_));
         if matches!(
-            said,
+            output,
             AgentOutput::ProviderRetry(_) | AgentOutput::RateLimited(_)
         ) {
-            self.troubled.get_or_insert(now);
+            self.retrying_since.get_or_insert(now);
         } else {
-            self.troubled = None;
-            self.alive = Some(now);
+            self.retrying_since = None;
+            self.last_event = Some(now);
         }
     }
 
-    /// When it ends, and what is said then.
-    fn end(&self) -> (Instant, String) {
-        let silent = |span: Duration| format!("no event for {} minutes", span.as_secs() / 60);
-        match (self.troubled, self.alive) {
+    /// Returns the time at which the program is stopped, and the reason.
+    fn deadline(&self) -> (Instant, String) {
+        let silent = |limit: Duration| format!("no event for {} minutes", limit.as_secs() / 60);
+        match (self.retrying_since, self.last_event) {
             (Some(since), _) => {
-                let trouble = match self.is_throttled {
+                let problem = match self.is_rate_limited {
                     true => "limited the rate of requests",
                     false => "could not be reached",
                 };
-                let minutes = TROUBLE_TIMEOUT.as_secs() / 60;
-                let words = format!("the provider {trouble} for {minutes} minutes");
-                (since + TROUBLE_TIMEOUT, words)
+                let minutes = RETRY_LIMIT.as_secs() / 60;
+                let reason = format!("the provider {problem} for {minutes} minutes");
+                (since + RETRY_LIMIT, reason)
             }
             (None, Some(since)) => (since + SILENCE_TIMEOUT, silent(SILENCE_TIMEOUT)),
-            (None, None) => (self.begun + START_TIMEOUT, silent(START_TIMEOUT)),
+            (None, None) => (self.started + START_TIMEOUT, silent(START_TIMEOUT)),
         }
     }
 
-    /// What an end by impatience is.
-    fn fault(&self, words: String) -> PassError {
-        match self.troubled {
-            Some(_) if self.is_throttled => PassError::rate_limited(&words, None),
-            Some(_) => PassError::Provider(words),
-            None => PassError::Other(words),
+    /// Returns the error of a pass that was stopped for this reason.
+    fn error(&self, reason: String) -> PassError {
+        match self.retrying_since {
+            Some(_) if self.is_rate_limited => PassError::rate_limited(&reason, None),
+            Some(_) => PassError::Provider(reason),
+            None => PassError::Other(reason),
         }
     }
 }
 
-/// Reads the program's stream up to its result, and ends it: reading on would be in vain, some
-/// versions never close their output.
+/// Reads the program's stream up to its result and then stops it: some versions never close their
+/// output.
+///
+/// # Errors
+/// If the program cannot be started.
 pub(super) async fn run_to_completion(
     spec: &ChildSpec,
     reader: &mut StreamReader,
@@ -106,69 +110,69 @@ pub(super) async fn run_to_completion(
     deadline: Instant,
 ) -> Result<AgentExit, ChildError> {
     let mut running = RunningChild::start(spec, MAX_EVENT)?;
-    let mut ending = AgentExit::default();
-    let mut patience = Patience {
-        begun: Instant::now(),
-        alive: None,
-        troubled: None,
-        is_throttled: false,
+    let mut exit = AgentExit::default();
+    let mut timeout = ActivityTimeout {
+        started: Instant::now(),
+        last_event: None,
+        retrying_since: None,
+        is_rate_limited: false,
     };
-    let log = |line: &str| console.log_child(&shown(line, &spec.dir, console));
-    let mut grace = END_GRACE;
+    let log = |line: &str| console.log_child(&format_line(line, &spec.dir, console));
+    let mut grace = EXIT_GRACE;
     loop {
-        let (until, impatient) = patience.end();
+        let (until, reason) = timeout.deadline();
         let line = match timeout_at(deadline.min(until), running.next_line()).await {
             Ok(Some(line)) => line,
             Ok(None) => break,
             Err(_) => {
                 grace = Duration::ZERO;
-                ending.result = Some(Err(if until >= deadline {
+                exit.result = Some(Err(if until >= deadline {
                     PassError::TimedOut
                 } else {
-                    patience.fault(impatient)
+                    timeout.error(reason)
                 }));
                 break;
             }
         };
         if line.stream == OutputStream::Stderr {
             log(&line.text);
-            keep(&mut ending.stderr, &console.redact(&line.text));
+            append_stderr(&mut exit.stderr, &console.redact(&line.text));
             continue;
         }
-        let said = reader.read(&line.text);
-        patience.hears(&said);
-        match said {
+        let output = reader.read(&line.text);
+        timeout.record(&output);
+        match output {
             AgentOutput::Log(lines) => lines.iter().for_each(|line| log(line)),
             AgentOutput::ProviderRetry(line) | AgentOutput::RateLimited(line) => log(&line),
-            AgentOutput::Abort(fault) => {
+            AgentOutput::Abort(error) => {
                 grace = Duration::ZERO;
-                ending.result = Some(Err(fault));
+                exit.result = Some(Err(error));
                 break;
             }
             AgentOutput::Finished {
-                unlogged_lines: unsaid,
-                result: ended,
+                unlogged_lines,
+                result,
             } => {
-                unsaid.iter().for_each(|line| log(line));
-                ending.result = Some(ended);
+                unlogged_lines.iter().for_each(|line| log(line));
+                exit.result = Some(result);
                 break;
             }
         }
     }
-    ending.exit_code = running.wait_or_kill(grace).await.map(|exit| exit.code());
-    Ok(ending)
+    exit.exit_code = running.wait_or_kill(grace).await.map(|exit| exit.code());
+    Ok(exit)
 }
 
-/// A line as it is logged: without secrets, with paths from the work tree's root, not too long.
-fn shown(line: &str, tree: &Path, console: &Console) -> String {
+/// Formats a line for the log: without secrets, with paths relative to the work tree, cut.
+fn format_line(line: &str, tree: &Path, console: &Console) -> String {
     let line = console.redact(line);
     let tree = tree.to_string_lossy();
     let line = line.replace(&format!("{tree}/"), "").replace(&*tree, ".");
-    text::truncate(&line, MAX_LOGGED)
+    text::truncate(&line, MAX_LOGGED_LINE)
 }
 
-/// Keeps the last of what was said on standard error.
-fn keep(stderr: &mut String, line: &str) {
+/// Appends a line to the kept standard error and drops its beginning.
+fn append_stderr(stderr: &mut String, line: &str) {
     stderr.push_str(&text::sanitize_log_line(line));
     stderr.push('\n');
     let surplus = stderr.len().saturating_sub(MAX_STDERR);
@@ -183,34 +187,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn being_asked_again_without_end_is_no_sign_of_life() {
-        let begun = Instant::now();
-        let mut patience = Patience {
-            begun,
-            alive: None,
-            troubled: None,
-            is_throttled: false,
+    fn endless_retries_do_not_count_as_activity() {
+        let started = Instant::now();
+        let mut timeout = ActivityTimeout {
+            started,
+            last_event: None,
+            retrying_since: None,
+            is_rate_limited: false,
         };
-        assert_eq!(patience.end().0, begun + START_TIMEOUT);
-        patience.hears(&AgentOutput::empty());
-        assert!(patience.end().0 >= begun + SILENCE_TIMEOUT);
-        patience.hears(&AgentOutput::ProviderRetry("once".into()));
-        let (end, words) = patience.end();
-        assert_eq!(words, "the provider could not be reached for 5 minutes");
-        patience.hears(&AgentOutput::ProviderRetry("and again".into()));
-        assert_eq!(patience.end().0, end);
-        assert_eq!(patience.fault(words.clone()), PassError::Provider(words));
-        patience.hears(&AgentOutput::RateLimited("slow down".into()));
-        let (until, words) = patience.end();
-        assert_eq!(until, end);
+        assert_eq!(timeout.deadline().0, started + START_TIMEOUT);
+        timeout.record(&AgentOutput::empty());
+        assert!(timeout.deadline().0 >= started + SILENCE_TIMEOUT);
+        timeout.record(&AgentOutput::ProviderRetry("once".into()));
+        let (deadline, reason) = timeout.deadline();
+        assert_eq!(reason, "the provider could not be reached for 5 minutes");
+        timeout.record(&AgentOutput::ProviderRetry("and again".into()));
+        assert_eq!(timeout.deadline().0, deadline);
+        assert_eq!(timeout.error(reason.clone()), PassError::Provider(reason));
+        timeout.record(&AgentOutput::RateLimited("slow down".into()));
+        let (until, reason) = timeout.deadline();
+        assert_eq!(until, deadline);
         assert!(matches!(
-            patience.fault(words),
+            timeout.error(reason),
             PassError::RateLimited { .. }
         ));
-        patience.hears(&AgentOutput::empty());
-        assert!(patience.end().0 > end);
+        timeout.record(&AgentOutput::empty());
+        assert!(timeout.deadline().0 > deadline);
         assert_eq!(
-            patience.fault("silent".into()),
+            timeout.error("silent".into()),
             PassError::Other("silent".into())
         );
     }

@@ -1,5 +1,4 @@
-//! A program that plays recorded streams in the place of the agent, through the real process
-//! handling: what is judged is how it ended, not what it claims.
+//! Recorded agent streams, replayed by a script through the real process handling.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -15,7 +14,7 @@ use vendors::http::Redactor;
 
 const CAP: u32 = 50;
 
-/// The names of variables, without those that Bash adds itself.
+/// Returns the names of variables, without those added by Bash.
 pub(super) fn variable_names(env: &str) -> Vec<&str> {
     let mut names: Vec<&str> = env
         .split('\0')
@@ -41,7 +40,7 @@ impl AgentFixture {
         }
     }
 
-    /// A script in the place of the program.
+    /// Creates an agent whose program is a script.
     pub(super) fn agent(&self, cli: AgentCli, script: &str) -> Agent {
         let bin = self.folders.make("bin").unwrap();
         let program = bin.join(cli.name());
@@ -80,7 +79,7 @@ impl AgentFixture {
             .await
     }
 
-    async fn perform(
+    async fn run_claude(
         &self,
         script: &str,
         role: AgentRole,
@@ -98,7 +97,7 @@ pub(super) fn replay_command(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_end_is_judged_by_result_and_exit_together() {
+async fn evaluates_result_and_exit_code_together() {
     let rows = [
         ("success.jsonl", "exit 0", Ok("Added hello.txt.")),
         (
@@ -106,7 +105,7 @@ async fn an_end_is_judged_by_result_and_exit_together() {
             "exit 1",
             Err((
                 None,
-                "model invocation failed with exit code 1: it ended badly after its result",
+                "model invocation failed with exit code 1: it exited with an error after its result",
             )),
         ),
         (
@@ -130,7 +129,7 @@ async fn an_end_is_judged_by_result_and_exit_together() {
             "exit 0",
             Err((
                 None,
-                "model invocation failed with exit code 1: it was not permitted to use Write",
+                "model invocation failed with exit code 1: it was denied permission to use Write",
             )),
         ),
         (
@@ -138,7 +137,7 @@ async fn an_end_is_judged_by_result_and_exit_together() {
             "exit 0",
             Err((
                 None,
-                "model invocation failed with exit code 1: it ended without a result",
+                "model invocation failed with exit code 1: it exited without a result",
             )),
         ),
         (
@@ -151,7 +150,7 @@ async fn an_end_is_judged_by_result_and_exit_together() {
             "sleep 60",
             Err((
                 Some(FailureCode::ProviderUnavailable),
-                "model invocation failed with exit code 1: the provider does not accept the model credentials",
+                "model invocation failed with exit code 1: the provider rejected the model credentials",
             )),
         ),
         (
@@ -159,7 +158,7 @@ async fn an_end_is_judged_by_result_and_exit_together() {
             "exit 1",
             Err((
                 None,
-                "model invocation failed with exit code 1: it ended without a result",
+                "model invocation failed with exit code 1: it exited without a result",
             )),
         ),
         (
@@ -176,7 +175,7 @@ async fn an_end_is_judged_by_result_and_exit_together() {
             Err((
                 Some(FailureCode::ProviderLimit),
                 "model invocation failed with exit code 1: You've hit your session limit; \
-                 the limit is lifted at 2026-11-21T22:26:40.000Z",
+                 the limit resets at 2026-11-21T22:26:40.000Z",
             )),
         ),
         (
@@ -185,7 +184,7 @@ async fn an_end_is_judged_by_result_and_exit_together() {
             Err((
                 Some(FailureCode::ProviderLimit),
                 "model invocation failed with exit code 1: Claude AI usage limit reached; \
-                 the limit is lifted at 2026-11-21T22:26:40.000Z",
+                 the limit resets at 2026-11-21T22:26:40.000Z",
             )),
         ),
         (
@@ -198,68 +197,68 @@ async fn an_end_is_judged_by_result_and_exit_together() {
             )),
         ),
     ];
-    let stage = AgentFixture::new();
-    for (stream, then, expected) in rows {
-        let script = format!("cat >/dev/null\n{}\n{then}", replay_command(stream));
-        let (_, ended) = stage.perform(&script, AgentRole::Implement).await;
-        match (ended, expected) {
+    let fixture = AgentFixture::new();
+    for (stream, exit, expected) in rows {
+        let script = format!("cat >/dev/null\n{}\n{exit}", replay_command(stream));
+        let (_, result) = fixture.run_claude(&script, AgentRole::Implement).await;
+        match (result, expected) {
             (Ok(answer), Ok(text)) => assert_eq!(answer.text, text),
             (Err(failure), Err((code, reason))) => {
                 assert_eq!((failure.code, failure.reason.as_str()), (code, reason));
-                let lifted = Timestamp::parse("2026-11-21T22:26:40Z");
+                let reset = Timestamp::parse("2026-11-21T22:26:40Z");
                 let is_limit = code == Some(FailureCode::ProviderLimit);
-                assert_eq!(failure.retry_at, lifted.filter(|_| is_limit));
+                assert_eq!(failure.retry_at, reset.filter(|_| is_limit));
             }
-            (ended, _) => panic!("{stream}, {then}: {ended:?}"),
+            (result, _) => panic!("{stream}, {exit}: {result:?}"),
         }
     }
 }
 
 #[tokio::test]
-async fn a_limit_of_an_api_key_is_waited_for_although_no_moment_is_printed() {
-    let stage = AgentFixture::new();
+async fn waits_for_an_api_key_limit_with_unknown_reset_time() {
+    let fixture = AgentFixture::new();
     let script = format!(
         "cat >/dev/null\n{}\nexit 1",
         replay_command("limited-key.jsonl")
     );
     let before = crate::context::RunContext::now();
-    let (_, ended) = stage.perform(&script, AgentRole::Implement).await;
-    let failure = ended.unwrap_err();
+    let (_, result) = fixture.run_claude(&script, AgentRole::Implement).await;
+    let failure = result.unwrap_err();
     assert_eq!(failure.code, Some(FailureCode::ProviderLimit));
-    let waits = failure.retry_at.unwrap().since(before);
-    assert!((1790..1860).contains(&waits.as_secs()), "{waits:?}");
-    let said = "Request rejected (429) · slow down; when it is lifted is not said, next try at 2";
-    assert!(failure.reason.contains(said), "{}", failure.reason);
+    let wait = failure.retry_at.unwrap().since(before);
+    assert!((1790..1860).contains(&wait.as_secs()), "{wait:?}");
+    let expected = "Request rejected (429) · slow down; reset time unknown, next attempt at 2";
+    assert!(failure.reason.contains(expected), "{}", failure.reason);
 }
 
 #[tokio::test]
-async fn an_agent_that_was_replaced_between_two_passes_is_not_started_again() {
-    let stage = AgentFixture::new();
-    let mut agent = stage.agent(AgentCli::Claude, &replay_command("success.jsonl"));
+async fn does_not_start_a_replaced_agent() {
+    let fixture = AgentFixture::new();
+    let mut agent = fixture.agent(AgentCli::Claude, &replay_command("success.jsonl"));
     agent.pin_program();
-    let (_, ended) = stage.run_pass(&agent, AgentRole::Implement, CAP).await;
-    ended.unwrap();
-    let mark = stage.folders.make("marks").unwrap().join("stolen");
-    let thief = format!(
+    let (_, result) = fixture.run_pass(&agent, AgentRole::Implement, CAP).await;
+    result.unwrap();
+    let trace = fixture.folders.make("traces").unwrap().join("stolen");
+    let replacement = format!(
         "env >'{}'; {}",
-        mark.display(),
+        trace.display(),
         replay_command("success.jsonl")
     );
-    stage.agent(AgentCli::Claude, &thief);
-    let (_, ended) = stage.run_pass(&agent, AgentRole::Review, CAP).await;
-    let reason = ended.unwrap_err().reason;
+    fixture.agent(AgentCli::Claude, &replacement);
+    let (_, result) = fixture.run_pass(&agent, AgentRole::Review, CAP).await;
+    let reason = result.unwrap_err().reason;
     assert!(
-        reason.ends_with("claude was changed while the run was at work, and is not started"),
+        reason.ends_with("claude changed during the run and is not started"),
         "{reason}"
     );
-    assert!(!mark.exists());
+    assert!(!trace.exists());
 }
 
 #[tokio::test]
-async fn usage_is_the_results_and_is_counted_for_failures_too() {
-    let stage = AgentFixture::new();
-    let (usage, _) = stage
-        .perform(&replay_command("success.jsonl"), AgentRole::Implement)
+async fn takes_usage_from_the_result_and_counts_failures_too() {
+    let fixture = AgentFixture::new();
+    let (usage, _) = fixture
+        .run_claude(&replay_command("success.jsonl"), AgentRole::Implement)
         .await;
     assert_eq!(
         usage,
@@ -271,49 +270,49 @@ async fn usage_is_the_results_and_is_counted_for_failures_too() {
         }
     );
     let script = format!("{}; exit 1", replay_command("max-turns.jsonl"));
-    let (usage, _) = stage.perform(&script, AgentRole::Implement).await;
+    let (usage, _) = fixture.run_claude(&script, AgentRole::Implement).await;
     assert_eq!((usage.turns, usage.cost_usd), (4, Some(0.5)));
-    let (usage, _) = stage
-        .perform(&replay_command("cut-short.jsonl"), AgentRole::Implement)
+    let (usage, _) = fixture
+        .run_claude(&replay_command("cut-short.jsonl"), AgentRole::Implement)
         .await;
-    let counted = Usage {
+    let expected = Usage {
         turns: 2,
         input_tokens: 220,
         output_tokens: 20,
         cost_usd: None,
     };
-    assert_eq!(usage, counted, "once a message, where there is no result");
+    assert_eq!(usage, expected, "once per message without a result");
 }
 
 #[tokio::test]
-async fn a_stream_that_never_ends_is_left_at_its_result_and_the_group_is_ended() {
-    let stage = AgentFixture::new();
-    let mark = stage.folders.make("marks").unwrap().join("alive");
+async fn stops_an_endless_stream_at_its_result_and_kills_the_group() {
+    let fixture = AgentFixture::new();
+    let trace = fixture.folders.make("traces").unwrap().join("alive");
     let script = format!(
         "{}\n(while true; do date > '{}'; sleep 0.1; done) &\nexec sleep 600",
         replay_command("success.jsonl"),
-        mark.display()
+        trace.display()
     );
-    let begun = Instant::now();
-    let (_, ended) = stage.perform(&script, AgentRole::Implement).await;
-    assert_eq!(ended.unwrap().text, "Added hello.txt.");
-    assert!(begun.elapsed() < Duration::from_secs(30));
-    std::fs::remove_file(&mark).ok();
+    let started = Instant::now();
+    let (_, result) = fixture.run_claude(&script, AgentRole::Implement).await;
+    assert_eq!(result.unwrap().text, "Added hello.txt.");
+    assert!(started.elapsed() < Duration::from_secs(30));
+    std::fs::remove_file(&trace).ok();
     tokio::time::sleep(Duration::from_millis(400)).await;
-    assert!(!mark.exists(), "something of the group is still alive");
+    assert!(!trace.exists(), "a process of the group is still alive");
 }
 
 #[tokio::test]
-async fn the_agent_gets_its_key_its_folders_and_nothing_else() {
-    let stage = AgentFixture::new();
-    let out = stage.folders.make("marks").unwrap();
+async fn passes_keys_and_folders_of_the_agent_only() {
+    let fixture = AgentFixture::new();
+    let out = fixture.folders.make("traces").unwrap();
     let script = format!(
         "env -0 > '{0}/env'; printf '%s\\n' \"$@\" > '{0}/args'; cat > '{0}/prompt'; {1}",
         out.display(),
         replay_command("review.jsonl")
     );
-    let (_, ended) = stage.perform(&script, AgentRole::Review).await;
-    assert_eq!(ended.unwrap().structured.unwrap()["approved"], true);
+    let (_, result) = fixture.run_claude(&script, AgentRole::Review).await;
+    assert_eq!(result.unwrap().structured.unwrap()["approved"], true);
     let env = std::fs::read_to_string(out.join("env")).unwrap();
     assert_eq!(
         variable_names(&env),
@@ -348,17 +347,19 @@ async fn the_agent_gets_its_key_its_folders_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_planner_may_write_below_its_folder_and_is_not_failed_for_trying_elsewhere() {
-    let stage = AgentFixture::new();
-    let out = stage.folders.make("marks").unwrap();
+async fn a_planner_may_write_to_its_folder_and_be_denied_elsewhere() {
+    let fixture = AgentFixture::new();
+    let out = fixture.folders.make("traces").unwrap();
     let script = format!(
         "printf '%s\\n' \"$@\" > '{}/args'; {}",
         out.display(),
         replay_command("denied.jsonl")
     );
     let folder = "ai-output";
-    let (_, ended) = stage.perform(&script, AgentRole::Plan { folder }).await;
-    assert!(ended.is_ok(), "{ended:?}");
+    let (_, result) = fixture
+        .run_claude(&script, AgentRole::Plan { folder })
+        .await;
+    assert!(result.is_ok(), "{result:?}");
     let args = std::fs::read_to_string(out.join("args")).unwrap();
     for expected in [
         "--permission-mode\ndontAsk\n",
@@ -371,7 +372,7 @@ async fn a_planner_may_write_below_its_folder_and_is_not_failed_for_trying_elsew
 }
 
 #[tokio::test]
-async fn what_the_agent_prints_is_redacted_and_commands_nothing() {
+async fn redacts_agent_output_and_disables_ci_commands() {
     let key = Secret::new("sk-not-a-shape-0123");
     let console = Console::plain(Redactor::new([key.expose()]), ProgressReporter::default());
     console.log_child(&format!("::add-mask::x {} \u{1b}[31m", key.expose()));
@@ -383,12 +384,12 @@ async fn what_the_agent_prints_is_redacted_and_commands_nothing() {
 }
 
 #[tokio::test]
-async fn a_missing_program_is_said() {
-    let stage = AgentFixture::new();
-    let mut agent = stage.agent(AgentCli::Command, "");
+async fn reports_a_missing_program() {
+    let fixture = AgentFixture::new();
+    let mut agent = fixture.agent(AgentCli::Command, "");
     agent.command = vec!["/nowhere/agent".into()];
-    let (_, ended) = stage.run_pass(&agent, AgentRole::Implement, CAP).await;
-    let reason = ended.unwrap_err().reason;
+    let (_, result) = fixture.run_pass(&agent, AgentRole::Implement, CAP).await;
+    let reason = result.unwrap_err().reason;
     assert!(
         reason.starts_with("model invocation failed: /nowhere/agent cannot be read: "),
         "{reason}"
@@ -396,19 +397,19 @@ async fn a_missing_program_is_said() {
 }
 
 #[tokio::test]
-async fn a_pass_that_is_never_waited_for_has_used_what_it_used() {
-    let stage = AgentFixture::new();
+async fn counts_the_usage_of_an_interrupted_pass() {
+    let fixture = AgentFixture::new();
     let cut_short = replay_command("cut-short.jsonl");
     let script = format!("cat >/dev/null\n{cut_short}\necho the last line\nsleep 60");
-    let (whole, _) = stage
+    let (whole, _) = fixture
         .run_pass(
-            &stage.agent(AgentCli::Claude, &format!("cat >/dev/null\n{cut_short}")),
+            &fixture.agent(AgentCli::Claude, &format!("cat >/dev/null\n{cut_short}")),
             AgentRole::Implement,
             CAP,
         )
         .await;
     assert!(whole.turns > 0);
-    let agent = stage.agent(AgentCli::Claude, &script);
+    let agent = fixture.agent(AgentCli::Claude, &script);
     let pass = AgentPass {
         role: AgentRole::Implement,
         max_turns: CAP,
@@ -417,15 +418,16 @@ async fn a_pass_that_is_never_waited_for_has_used_what_it_used() {
     };
     let meter = UsageMeter::default();
     let deadline = Instant::now() + Duration::from_secs(60);
-    let working = agent.run_pass_metered(&pass, &stage.folders, &stage.console, deadline, &meter);
-    let read = async {
-        while !stage.console.tail().contains("the last line") {
+    let running =
+        agent.run_pass_metered(&pass, &fixture.folders, &fixture.console, deadline, &meter);
+    let output = async {
+        while !fixture.console.tail().contains("the last line") {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     tokio::select! {
-        ended = working => panic!("{ended:?}"),
-        () = read => {}
+        result = running => panic!("{result:?}"),
+        () = output => {}
     }
     assert_eq!(meter.total(), whole);
 }

@@ -1,38 +1,40 @@
-//! Reading what changed between two trees, from objects only: the work tree is not asked again.
+//! Changes between two trees, read from git objects only, never from the work tree.
 
 use std::collections::{HashMap, HashSet};
 
 use super::{Git, GitError};
 use crate::text;
 
-/// How many bytes of blobs do we hold at a time? Less than a captured child may say.
+/// Maximum size of the blobs read at once, in bytes. Smaller than the capture limit of a child.
 const MAX_BATCH: u64 = 48 << 20;
 
-/// Larger contents are read in windows.
-pub const MAX_BLOB: u64 = 24 << 20;
+/// Maximum size of a blob that is read at once, in bytes. Larger blobs are read in windows.
+pub(crate) const MAX_BLOB: u64 = 24 << 20;
 
-/// How much of a large content is looked at at once?
-pub const WINDOW_SIZE: usize = 8 << 20;
+/// Size of a window of a large blob, in bytes.
+pub(crate) const WINDOW_SIZE: usize = 8 << 20;
 
-/// How many bytes of a patch do we look at? A report has room for far less.
-const MOST_OF_A_PATCH: usize = 64 << 20;
+/// Maximum size of a patch that is read, in bytes. Reports are limited to far less.
+const MAX_PATCH_READ: usize = 64 << 20;
 
-/// How much of a window is looked at again at the beginning of the next one? More than any secret is
-/// long.
+/// Overlap of consecutive windows, in bytes. Longer than any secret.
 const OVERLAP: usize = 64 << 10;
 
-/// What a path is on one side of a change.
+/// Kind of a tree entry on one side of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TreeEntryKind {
+pub(crate) enum TreeEntryKind {
+    /// No entry.
     Missing,
+    /// Regular file.
     File,
+    /// Symbolic link.
     Symlink,
-    /// A pointer to a commit of another repository.
+    /// Reference to a commit of another repository (submodule).
     Gitlink,
 }
 
 impl TreeEntryKind {
-    fn of(mode: &str) -> Self {
+    fn from_mode(mode: &str) -> Self {
         match mode {
             "000000" => TreeEntryKind::Missing,
             "120000" => TreeEntryKind::Symlink,
@@ -42,32 +44,36 @@ impl TreeEntryKind {
     }
 }
 
-/// One path that differs.
+/// Path that differs between two trees.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TreeChange {
+pub(crate) struct TreeChange {
+    /// Path from the root.
     pub path: String,
+    /// Kind before the change.
     pub before: TreeEntryKind,
+    /// Kind after the change.
     pub after: TreeEntryKind,
-    /// Whether a changed file had this very content before, under this name or another.
+    /// Whether the new content of a file existed before, under this path or another.
     pub is_moved: bool,
     before_id: String,
     after_id: String,
 }
 
-/// A change with its contents, or a window of what is new where that is large: then nothing counts
-/// as known before.
+/// Change with its contents. A large blob is passed in windows, without its previous content.
 #[derive(Debug)]
-pub struct ChangeContents<'a> {
+pub(crate) struct ChangeContents<'a> {
+    /// Change.
     pub change: &'a TreeChange,
+    /// Content before the change; empty for a window.
     pub before: &'a [u8],
-    /// None could be read.
+    /// Content after the change; `None` if it could not be read.
     pub after: Option<&'a [u8]>,
-    /// Lines of the content before a window.
+    /// Number of lines before a window.
     pub lines_before: usize,
 }
 
-/// Reads raw changes, their fields ended by zeroes. None when they are none.
-fn read(raw: &[u8]) -> Option<Vec<TreeChange>> {
+/// Parses the NUL-separated output of `git diff-tree --raw -z`. `None` if it is malformed.
+fn parse_raw_changes(raw: &[u8]) -> Option<Vec<TreeChange>> {
     let mut fields = raw.split(|byte| *byte == 0);
     let mut changes = Vec::new();
     while let Some(head) = fields.next().filter(|head| !head.is_empty()) {
@@ -78,8 +84,8 @@ fn read(raw: &[u8]) -> Option<Vec<TreeChange>> {
         };
         changes.push(TreeChange {
             path: String::from_utf8_lossy(fields.next()?).into_owned(),
-            before: TreeEntryKind::of(before),
-            after: TreeEntryKind::of(after),
+            before: TreeEntryKind::from_mode(before),
+            after: TreeEntryKind::from_mode(after),
             is_moved: false,
             before_id: before_id.to_owned(),
             after_id: after_id.to_owned(),
@@ -88,21 +94,22 @@ fn read(raw: &[u8]) -> Option<Vec<TreeChange>> {
     let files = changes
         .iter()
         .filter(|change| change.before == TreeEntryKind::File);
-    let known: HashSet<String> = files.map(|change| change.before_id.clone()).collect();
+    let known_ids: HashSet<String> = files.map(|change| change.before_id.clone()).collect();
     for change in &mut changes {
-        change.is_moved = change.after == TreeEntryKind::File && known.contains(&change.after_id);
+        change.is_moved =
+            change.after == TreeEntryKind::File && known_ids.contains(&change.after_id);
     }
     Some(changes)
 }
 
-/// For the fuzzer: what git says has changed.
+/// Fuzzing entry point: parses the output of `git diff-tree`.
 pub fn fuzz_changes(raw: &[u8]) {
-    let _ = read(raw);
+    let _ = parse_raw_changes(raw);
 }
 
 impl Git {
-    /// Paths that differ between two trees or commits.
-    pub async fn changes(&self, from: &str, to: &str) -> Result<Vec<TreeChange>, GitError> {
+    /// Returns the paths that differ between two trees or commits.
+    pub(crate) async fn changes(&self, from: &str, to: &str) -> Result<Vec<TreeChange>, GitError> {
         let action = "git diff-tree";
         let args = [
             "diff-tree",
@@ -114,15 +121,15 @@ impl Git {
             from,
             to,
         ];
-        let answer = self.run(action, args, &[]).await?;
-        read(&answer.stdout).ok_or(GitError::UnexpectedOutput { action })
+        let output = self.run(action, args, &[]).await?;
+        parse_raw_changes(&output.stdout).ok_or(GitError::UnexpectedOutput { action })
     }
 
-    /// Calls `look` with each change and its contents, a bounded amount at a time.
-    pub async fn for_each_content(
+    /// Calls `visit` with each change and its contents. Bounds the memory for contents.
+    pub(crate) async fn for_each_content(
         &self,
         changes: &[TreeChange],
-        mut look: impl FnMut(ChangeContents<'_>),
+        mut visit: impl FnMut(ChangeContents<'_>),
     ) -> Result<(), GitError> {
         let sizes = self.sizes(changes).await?;
         let size = |id: &str| sizes.get(id).copied().unwrap_or_default();
@@ -142,62 +149,62 @@ impl Git {
             let (batch, later) = rest.split_at(fitting.count().max(1));
             let blobs = self.blobs(batch, &sizes).await?;
             for change in batch.iter().filter(|change| !is_large(change)) {
-                let of = |kind: TreeEntryKind, id: &str| match kind {
+                let content = |kind: TreeEntryKind, id: &str| match kind {
                     TreeEntryKind::File | TreeEntryKind::Symlink => {
                         blobs.get(id).map(Vec::as_slice)
                     }
                     TreeEntryKind::Missing | TreeEntryKind::Gitlink => Some(&[][..]),
                 };
-                look(ChangeContents {
+                visit(ChangeContents {
                     change,
-                    before: of(change.before, &change.before_id).unwrap_or_default(),
-                    after: of(change.after, &change.after_id),
+                    before: content(change.before, &change.before_id).unwrap_or_default(),
+                    after: content(change.after, &change.after_id),
                     lines_before: 0,
                 });
             }
             for change in batch.iter().filter(is_large) {
-                self.windows(change, &mut look).await?;
+                self.windows(change, &mut visit).await?;
             }
             rest = later;
         }
         Ok(())
     }
 
-    /// Reads a large blob piece by piece. What stands across two pieces is whole in the second.
+    /// Reads a large blob in windows. The overlap ensures that every secret is complete in one window.
     async fn windows(
         &self,
         change: &TreeChange,
-        look: &mut impl FnMut(ChangeContents<'_>),
+        visit: &mut impl FnMut(ChangeContents<'_>),
     ) -> Result<(), GitError> {
-        let mut held: Vec<u8> = Vec::new();
+        let mut window: Vec<u8> = Vec::new();
         let mut lines_before = 0;
-        let mut show = |held: &[u8], lines_before| {
-            look(ChangeContents {
+        let mut visit_window = |window: &[u8], lines_before| {
+            visit(ChangeContents {
                 change,
                 before: &[],
-                after: Some(held),
+                after: Some(window),
                 lines_before,
             });
         };
         let args = ["cat-file", "blob", change.after_id.as_str()];
         self.stream("git cat-file", args, |part| {
-            held.extend_from_slice(part);
-            if held.len() >= WINDOW_SIZE {
-                show(&held, lines_before);
-                lines_before += slide_window(&mut held);
+            window.extend_from_slice(part);
+            if window.len() >= WINDOW_SIZE {
+                visit_window(&window, lines_before);
+                lines_before += slide_window(&mut window);
             }
         })
         .await?;
-        show(&held, lines_before);
+        visit_window(&window, lines_before);
         Ok(())
     }
 
     async fn sizes(&self, changes: &[TreeChange]) -> Result<HashMap<String, u64>, GitError> {
         let args = ["cat-file", "--batch-check=%(objectname) %(objectsize)"];
-        let answer = self
+        let output = self
             .run("git cat-file", args, ids(changes.iter()).as_bytes())
             .await?;
-        Ok(String::from_utf8_lossy(&answer.stdout)
+        Ok(String::from_utf8_lossy(&output.stdout)
             .lines()
             .filter_map(|line| line.split_once(' '))
             .filter_map(|(id, size)| Some((id.to_owned(), size.parse().ok()?)))
@@ -210,19 +217,19 @@ impl Git {
         sizes: &HashMap<String, u64>,
     ) -> Result<HashMap<String, Vec<u8>>, GitError> {
         let action = "git cat-file";
-        let asked: String = ids(batch.iter())
+        let requested: String = ids(batch.iter())
             .lines()
             .filter(|id| sizes.get(*id).is_some_and(|size| *size <= MAX_BLOB))
             .map(|id| format!("{id}\n"))
             .collect();
-        let answer = self
+        let output = self
             .run(
                 action,
                 ["cat-file", "--batch", "--buffer"],
-                asked.as_bytes(),
+                requested.as_bytes(),
             )
             .await?;
-        let mut rest = answer.stdout.as_slice();
+        let mut rest = output.stdout.as_slice();
         let mut blobs = HashMap::new();
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             let head = String::from_utf8_lossy(&rest[..end]).into_owned();
@@ -242,63 +249,62 @@ impl Git {
         Ok(blobs)
     }
 
-    /// The messages of the commits after `from`, up to `to`.
-    pub async fn commit_messages(&self, from: &str, to: &str) -> Result<String, GitError> {
+    /// Returns the messages of the commits after `from`, up to `to`.
+    pub(crate) async fn commit_messages(&self, from: &str, to: &str) -> Result<String, GitError> {
         let range = format!("{from}..{to}");
-        let answer = self
+        let output = self
             .run("git log", ["log", "--format=%B", range.as_str()], &[])
             .await?;
-        Ok(String::from_utf8_lossy(&answer.stdout).into_owned())
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// The difference as people read it, cut at `max` bytes.
-    pub async fn diff(&self, from: &str, to: &str, max: usize) -> Result<String, GitError> {
-        // One byte more shows that there is more.
-        let begun = self.difference("-p", from, to, max + 1).await?;
-        Ok(text::truncate(&begun, max))
+    /// Returns the diff for people, cut at `max` bytes.
+    pub(crate) async fn diff(&self, from: &str, to: &str, max: usize) -> Result<String, GitError> {
+        // One byte above the limit shows that the diff was cut.
+        let diff = self.diff_tree("-p", from, to, max + 1).await?;
+        Ok(text::truncate(&diff, max))
     }
 
-    /// The difference as git applies it, as far as it can be looked at.
-    pub async fn patch(&self, from: &str, to: &str) -> Result<String, GitError> {
-        self.difference("--binary", from, to, MOST_OF_A_PATCH).await
+    /// Returns the diff for `git apply`, up to a limit.
+    pub(crate) async fn patch(&self, from: &str, to: &str) -> Result<String, GitError> {
+        self.diff_tree("--binary", from, to, MAX_PATCH_READ).await
     }
 
-    /// The first bytes of a difference: of a large file it may be larger than memory.
-    async fn difference(
+    /// Returns the first bytes of a diff, which may be larger than memory.
+    async fn diff_tree(
         &self,
-        form: &str,
+        format: &str,
         from: &str,
         to: &str,
-        most: usize,
+        max: usize,
     ) -> Result<String, GitError> {
         let args = [
             "diff-tree",
             "-r",
-            form,
+            format,
             "--no-ext-diff",
             "--no-textconv",
             "--no-color",
             from,
             to,
         ];
-        let mut begun = Vec::new();
-        let take = |part: &[u8]| {
-            let room = most - begun.len();
-            begun.extend_from_slice(&part[..part.len().min(room)]);
+        let mut diff = Vec::new();
+        let append = |part: &[u8]| {
+            let remaining = max - diff.len();
+            diff.extend_from_slice(&part[..part.len().min(remaining)]);
         };
-        self.stream("git diff-tree", args, take).await?;
-        Ok(String::from_utf8_lossy(&begun).into_owned())
+        self.stream("git diff-tree", args, append).await?;
+        Ok(String::from_utf8_lossy(&diff).into_owned())
     }
 }
 
-/// Drops a window that was looked at, but for what the next one looks at again. Returns the lines that
-/// went.
-pub fn slide_window(window: &mut Vec<u8>) -> usize {
-    let gone = window.drain(..window.len().saturating_sub(OVERLAP));
-    gone.filter(|byte| *byte == b'\n').count()
+/// Drops all but the overlap of a window. Returns the number of lines dropped.
+pub(crate) fn slide_window(window: &mut Vec<u8>) -> usize {
+    let dropped = window.drain(..window.len().saturating_sub(OVERLAP));
+    dropped.filter(|byte| *byte == b'\n').count()
 }
 
-/// The blobs of both sides, one to a line, each once.
+/// Returns the ids of both sides' blobs without duplicates, one per line.
 fn ids<'a>(changes: impl Iterator<Item = &'a TreeChange>) -> String {
     let mut ids: Vec<&str> = changes
         .flat_map(|change| {

@@ -1,7 +1,8 @@
-//! A repository of this machine that is only looked at.
+//! Read-only access to a local repository.
 //!
-//! Its objects are read through a git directory of our own, so that neither its configuration nor its
-//! hooks count, and nothing in it is written. Only what its references mean is asked of itself.
+//! Objects are read through a separate git directory, so that the repository's configuration and
+//! hooks have no effect and nothing in it is written. Only references are resolved in the
+//! repository itself.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,29 +13,29 @@ use super::{Git, GitError, Transport, capture_output, hardened_spec, parse_objec
 use crate::child::ChildEnv;
 use crate::environment::inherited_env;
 
-/// How git is found, and how it tells a hook which repository and index it is about.
-const OF_HOOKS: [&str; 4] = ["PATH", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"];
+/// Variables by which git is found, and by which git passes repository and index to a hook.
+const INHERITED_VARIABLES: [&str; 4] = ["PATH", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"];
 
-/// Somebody's repository.
-pub struct LocalRepository {
-    /// Where it was asked for.
+/// Local repository, opened read-only.
+pub(crate) struct LocalRepository {
+    /// Folder that the repository was opened from.
     folder: PathBuf,
     env: ChildEnv,
     index: PathBuf,
-    /// Reads its objects, and keeps new ones to itself.
+    /// Separate git directory that reads the repository's objects and stores new ones itself.
     pub git: Git,
-    _own: TempDir,
+    _temp_dir: TempDir,
 }
 
 impl LocalRepository {
-    /// Opens the repository that a folder belongs to, by `PATH` and what git told a hook.
+    /// Opens the repository of a folder, using `PATH` and the variables that git sets for hooks.
     ///
     /// # Errors
-    /// When git is not there or knows of no repository.
-    pub async fn open(folder: &Path) -> Result<Self, GitError> {
+    /// If git is not installed or finds no repository.
+    pub(crate) async fn open(folder: &Path) -> Result<Self, GitError> {
         let action = "opening the repository";
         let failed = |cause| GitError::Io { action, cause };
-        let env = inherited_env(&OF_HOOKS);
+        let env = inherited_env(&INHERITED_VARIABLES);
         let args = [
             "rev-parse",
             "--path-format=absolute",
@@ -44,18 +45,18 @@ impl LocalRepository {
             "index",
         ];
         let spec = hardened_spec(folder, env.clone(), args.map(OsString::from));
-        let answer = capture_output("git rev-parse", &spec).await?;
-        let answer = String::from_utf8_lossy(&answer.stdout).into_owned();
-        let mut lines = answer.lines().map(PathBuf::from);
+        let output = capture_output("git rev-parse", &spec).await?;
+        let output = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut lines = output.lines().map(PathBuf::from);
         let (Some(objects), Some(index)) = (lines.next(), lines.next()) else {
             return Err(GitError::UnexpectedOutput { action });
         };
-        let own = tempfile::tempdir().map_err(failed)?;
+        let temp_dir = tempfile::tempdir().map_err(failed)?;
         let git = Git {
             program: None,
             relay_client: None,
-            git_dir: own.path().join("git"),
-            work_tree: own.path().join("tree"),
+            git_dir: temp_dir.path().join("git"),
+            work_tree: temp_dir.path().join("tree"),
             url: String::new(),
             env: inherited_env(&["PATH"]).with("GIT_ALTERNATE_OBJECT_DIRECTORIES", objects),
             transport: Transport::LocalFiles,
@@ -66,19 +67,19 @@ impl LocalRepository {
             env,
             index,
             git,
-            _own: own,
+            _temp_dir: temp_dir,
         })
     }
 
-    /// The tree of what is staged.
-    pub async fn staged_tree(&self) -> Result<String, GitError> {
+    /// Returns the tree of the staged changes.
+    pub(crate) async fn staged_tree(&self) -> Result<String, GitError> {
         let action = "reading the index";
         let failed = |cause| GitError::Io { action, cause };
         if !self.index.exists() {
             return self.empty_tree().await;
         }
         std::fs::copy(&self.index, self.git.git_dir.join("index")).map_err(failed)?;
-        // A split index names the file that holds the rest of it.
+        // A split index refers to a second file.
         let folder = self.index.parent().unwrap_or(&self.folder);
         for entry in std::fs::read_dir(folder).map_err(failed)?.flatten() {
             let name = entry.file_name();
@@ -90,10 +91,10 @@ impl LocalRepository {
         parse_object_id("git write-tree", &tree)
     }
 
-    /// The tree of the current commit; the empty one before the first.
-    pub async fn head_tree(&self) -> Result<String, GitError> {
+    /// Returns the tree of the current commit, or the empty tree if there is none.
+    pub(crate) async fn head_tree(&self) -> Result<String, GitError> {
         match self
-            .asked(&["rev-parse", "--verify", "--quiet", "HEAD^{tree}"])
+            .query(&["rev-parse", "--verify", "--quiet", "HEAD^{tree}"])
             .await
         {
             Err(GitError::Failed { code: 1, .. }) => self.empty_tree().await,
@@ -101,16 +102,16 @@ impl LocalRepository {
         }
     }
 
-    /// The commit that a name means.
-    pub async fn resolve_commit(&self, name: &str) -> Result<String, GitError> {
+    /// Returns the commit of a name.
+    pub(crate) async fn resolve_commit(&self, name: &str) -> Result<String, GitError> {
         let name = format!("{name}^{{commit}}");
-        self.asked(&["rev-parse", "--verify", "--end-of-options", &name])
+        self.query(&["rev-parse", "--verify", "--end-of-options", &name])
             .await
     }
 
-    /// The commit where two histories part.
-    pub async fn merge_base(&self, one: &str, other: &str) -> Result<String, GitError> {
-        self.asked(&["merge-base", one, other]).await
+    /// Returns the merge base of two commits.
+    pub(crate) async fn merge_base(&self, one: &str, other: &str) -> Result<String, GitError> {
+        self.query(&["merge-base", one, other]).await
     }
 
     async fn empty_tree(&self) -> Result<String, GitError> {
@@ -118,7 +119,8 @@ impl LocalRepository {
         parse_object_id("git mktree", &tree)
     }
 
-    async fn asked(&self, args: &[&str]) -> Result<String, GitError> {
+    /// Runs a git command in the repository that prints one object id.
+    async fn query(&self, args: &[&str]) -> Result<String, GitError> {
         let args = args.iter().map(OsString::from);
         let spec = hardened_spec(&self.folder, self.env.clone(), args);
         parse_object_id(

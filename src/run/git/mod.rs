@@ -1,21 +1,24 @@
-//! Git, kept out of the agent's reach.
+//! Git repository of a run, protected from the agent.
 //!
-//! The run owns a git directory outside the work tree; what an agent or a repository plants in the
-//! tree's own `.git` is never read. System and global configuration are off, so no hook, filter,
-//! alias or rewritten address exists. Where agent and run are the same user, the agent can write to
-//! the run's directory as well: before each command its configuration is written anew and whatever
-//! could steer git is removed ([`Git::seal`]); commits are named by ids the run remembers, not refs.
-//! Which program git is, what it loads and the rest of its environment is pinned in [`program`]. No
-//! token ever reaches git: a relay in this process adds it to what a command may ask the host for
-//! ([`allowed`]). Importing the work tree is in [`import`], talking to the host in [`remote`],
-//! reading what changed in [`changes`].
+//! The run uses a git directory outside the work tree. A `.git` in the work tree, planted by an
+//! agent or a repository, is never read. System and global configuration are disabled, so no hook,
+//! filter, alias or URL rewrite has an effect. The agent may run as the same user and write to the
+//! run's git directory too. So its configuration is rewritten, and everything that influences git
+//! is removed, before each command ([`Git::harden_git_dir`]). Commits are addressed by ids kept in
+//! memory, not by refs.
+//!
+//! - [`program`]: location and verification of git and the libraries it loads.
+//! - [`remote`]: commands that access the remote. Git never gets a token: a relay in this process
+//!   adds it to requests that [`request_policy`] allows.
+//! - [`staging`]: import of the work tree.
+//! - [`changes`]: changes between trees.
 
-pub mod changes;
-pub mod local;
-pub mod program;
-pub mod remote;
-pub mod request_policy;
-pub mod staging;
+pub(crate) mod changes;
+pub(crate) mod local;
+pub(crate) mod program;
+pub(crate) mod remote;
+pub(crate) mod request_policy;
+pub(crate) mod staging;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -31,25 +34,27 @@ use super::text;
 use program::GitProgram;
 use vendors::http::RelayClient;
 
-/// How long may one git command take?
+/// Maximum time of one git command.
 const GIT_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// How much of git's own words do we keep of a failure?
-const MAX_SAID: usize = 2000;
+/// Maximum length of git's error output in a failure, in bytes.
+const MAX_STDERR: usize = 2000;
 
-/// Where repositories may come from. Local files serve tests; a repository that names a file as a
-/// submodule or alternate must never reach the run's own disk.
+/// Allowed transport of repositories. Local files are for tests only: a submodule or alternate
+/// given as a file path must not reach the run's disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
+    /// HTTP, through the relay.
     Web,
+    /// Local files.
     LocalFiles,
 }
 
-/// The whole configuration of the run's repository.
+/// Complete configuration of the run's repository.
 const CONFIG: &str = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tfilemode = true\n";
 
-/// What in a git directory can make git run, read or believe something else.
-const STEERING: [&str; 9] = [
+/// Paths in a git directory that can change what git executes or reads.
+const INFLUENCING_PATHS: [&str; 9] = [
     "hooks",
     "config.worktree",
     "commondir",
@@ -61,8 +66,8 @@ const STEERING: [&str; 9] = [
     "refs/replace",
 ];
 
-/// Settings of every git command. They beat whatever a file says.
-const SETTINGS: [&str; 24] = [
+/// Settings of every git command. They override every configuration file.
+const GIT_SETTINGS: [&str; 24] = [
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.untrackedCache=false",
@@ -89,50 +94,66 @@ const SETTINGS: [&str; 24] = [
     "advice.detachedHead=false",
 ];
 
-/// The run's own repository and the tree that the agent works in.
+/// Git directory of the run and the agent's work tree.
 #[derive(Debug, Clone)]
-pub struct Git {
-    /// The git that was verified. None where it is found by `PATH`: at a shell, for a repository of its
-    /// user's own.
+pub(crate) struct Git {
+    /// Verified git program. `None` uses git from `PATH`, for commands of a user on an own repository.
     pub program: Option<GitProgram>,
-    /// The connections to the host. None where the repository is a folder.
+    /// Client for connections to the remote. `None` if the remote is a local folder.
     pub relay_client: Option<RelayClient>,
+    /// Git directory of the run.
     pub git_dir: PathBuf,
+    /// Work tree of the agent.
     pub work_tree: PathBuf,
-    /// Where the repository is fetched from and pushed to. Never holds a credential.
+    /// URL of the remote, without credentials.
     pub url: String,
-    /// The environment of every command.
+    /// Environment of every command.
     pub env: ChildEnv,
+    /// Allowed transport.
     pub transport: Transport,
 }
 
-/// A git command that did not do what was asked.
+/// Failure of a git operation.
 #[derive(Debug, thiserror::Error)]
-pub enum GitError {
+pub(crate) enum GitError {
+    /// Git exited with an error.
     #[error("{action} failed (exit {code}): {stderr}")]
     Failed {
+        /// Command.
         action: &'static str,
+        /// Exit code.
         code: i32,
+        /// Sanitized error output.
         stderr: String,
     },
+    /// Git could not be run to completion.
     #[error("{action}: {cause}")]
     Child {
+        /// Command.
         action: &'static str,
+        /// Cause.
         cause: ChildError,
     },
-    #[error("{action}: git's answer was not understood")]
-    UnexpectedOutput { action: &'static str },
+    /// Git printed unexpected output.
+    #[error("{action}: git printed unexpected output")]
+    UnexpectedOutput {
+        /// Command.
+        action: &'static str,
+    },
+    /// A file operation failed.
     #[error("{action}: {cause}")]
     Io {
+        /// Operation.
         action: &'static str,
+        /// Cause.
         cause: std::io::Error,
     },
 }
 
 impl Git {
-    /// Makes the empty repository and its work tree.
-    pub async fn init(&self) -> Result<(), GitError> {
-        let action = "making the work folder";
+    /// Creates the empty repository and its work tree.
+    pub(crate) async fn init(&self) -> Result<(), GitError> {
+        let action = "creating the work folder";
         for dir in [&self.git_dir, &self.work_tree] {
             std::fs::create_dir_all(dir).map_err(|cause| GitError::Io { action, cause })?;
         }
@@ -141,8 +162,8 @@ impl Git {
         Ok(())
     }
 
-    /// Puts a commit into the work tree, on a branch of that name.
-    pub async fn checkout(&self, branch: &str, commit: &str) -> Result<(), GitError> {
+    /// Checks out a commit on a branch of this name.
+    pub(crate) async fn checkout(&self, branch: &str, commit: &str) -> Result<(), GitError> {
         self.run(
             "git checkout",
             ["checkout", "--quiet", "--force", "-B", branch, commit],
@@ -152,13 +173,17 @@ impl Git {
         Ok(())
     }
 
-    /// A file of a commit, if the commit has it.
-    pub async fn read_file(&self, commit: &str, path: &str) -> Result<Option<String>, GitError> {
+    /// Reads a file of a commit; `None` if it does not exist or is not a regular file.
+    pub(crate) async fn read_file(
+        &self,
+        commit: &str,
+        path: &str,
+    ) -> Result<Option<String>, GitError> {
         let listed = self
             .run("git ls-tree", ["ls-tree", "-z", commit, "--", path], &[])
             .await?;
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-        // A symbolic link is not followed: it may lead anywhere.
+        // Symbolic links are not followed; they may point anywhere.
         let Some(blob) = listed
             .strip_prefix("100")
             .and_then(|entry| entry.split(['\t', ' ']).nth(2))
@@ -171,8 +196,8 @@ impl Git {
         Ok(Some(String::from_utf8_lossy(&content.stdout).into_owned()))
     }
 
-    /// Makes a commit of a tree and moves the branch to it. No hook, no signature.
-    pub async fn commit(
+    /// Commits a tree and moves the branch to the commit, without hooks and signature.
+    pub(crate) async fn commit(
         &self,
         tree: &str,
         parent: &str,
@@ -198,39 +223,43 @@ impl Git {
         Ok(commit)
     }
 
-    /// The commit that a name stands for.
-    pub async fn resolve(&self, name: &str) -> Result<String, GitError> {
+    /// Resolves a name to a commit.
+    pub(crate) async fn resolve(&self, name: &str) -> Result<String, GitError> {
         let action = "git rev-parse";
         let name = format!("{name}^{{commit}}");
-        let answer = self
+        let output = self
             .run(action, ["rev-parse", "--verify", "--quiet", &name], &[])
             .await?;
-        parse_object_id(action, &answer)
+        parse_object_id(action, &output)
     }
 
-    /// The tree of a commit.
-    pub async fn resolve_tree(&self, commit: &str) -> Result<String, GitError> {
+    /// Returns the tree of a commit.
+    pub(crate) async fn resolve_tree(&self, commit: &str) -> Result<String, GitError> {
         let action = "git rev-parse";
         let name = format!("{commit}^{{tree}}");
-        let answer = self
+        let output = self
             .run(action, ["rev-parse", "--verify", "--quiet", &name], &[])
             .await?;
-        parse_object_id(action, &answer)
+        parse_object_id(action, &output)
     }
 
-    /// The commit where two histories part, if the fetched parts of them meet.
-    pub async fn merge_base(&self, one: &str, other: &str) -> Result<Option<String>, GitError> {
+    /// Returns the merge base of two commits; `None` if it is not in the fetched history.
+    pub(crate) async fn merge_base(
+        &self,
+        one: &str,
+        other: &str,
+    ) -> Result<Option<String>, GitError> {
         let action = "git merge-base";
         match self.run(action, ["merge-base", one, other], &[]).await {
-            Ok(answer) => parse_object_id(action, &answer).map(Some),
+            Ok(output) => parse_object_id(action, &output).map(Some),
             Err(GitError::Failed { code: 1, .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Gives the work tree a `.git` of its own, without credentials, so that the agent can look at
-    /// history. It is never read back.
-    pub async fn copy_for_agent(&self) -> Result<(), GitError> {
+    /// Copies the git directory into the work tree, without credentials, so that the agent can read
+    /// the history. The copy is never read back.
+    pub(crate) async fn copy_for_agent(&self) -> Result<(), GitError> {
         let (from, to) = (self.git_dir.clone(), self.work_tree.join(".git"));
         tokio::task::spawn_blocking(move || {
             copy_folder(&from, &to)?;
@@ -240,7 +269,7 @@ impl Git {
         })
         .await
         .map_err(std::io::Error::other)
-        .and_then(|copied| copied)
+        .and_then(|result| result)
         .map_err(|cause| GitError::Io {
             action: "copying the repository for the agent",
             cause,
@@ -258,7 +287,7 @@ impl Git {
             option
         });
         let protocols = match self.transport {
-            // The relay's own address.
+            // The relay listens on HTTP.
             Transport::Web => "http",
             Transport::LocalFiles => "file",
         };
@@ -285,22 +314,23 @@ impl Git {
         self.run_spec(action, &spec).await
     }
 
-    /// Whether git is still the one that was verified.
-    pub fn verify_program(&self) -> Result<(), ProgramError> {
+    /// Verifies that git is unchanged since it was found.
+    pub(crate) fn verify_program(&self) -> Result<(), ProgramError> {
         self.program
             .as_ref()
             .map_or(Ok(()), GitProgram::verify_unchanged)
     }
 
-    /// Takes out of the git directory whatever foreign code may have put there.
+    /// Removes everything from the git directory that could influence git, and rewrites its
+    /// configuration.
     fn harden_git_dir(&self) -> std::io::Result<()> {
         self.verify_program().map_err(std::io::Error::other)?;
-        // In place of the folder, a file or a link would lead git to another one, which nobody seals.
+        // A file or link in place of the folder would point git to another, unprotected directory.
         if !self.git_dir.symlink_metadata()?.is_dir() {
             let problem = "the run's git directory was replaced";
             return Err(std::io::Error::other(problem));
         }
-        for name in STEERING {
+        for name in INFLUENCING_PATHS {
             let path = self.git_dir.join(name);
             match path.symlink_metadata() {
                 Ok(found) if found.is_dir() => std::fs::remove_dir_all(&path)?,
@@ -308,24 +338,24 @@ impl Git {
                 Err(_) => {}
             }
         }
-        // Written beside and moved, so that no link is followed.
+        // Written to a new file and renamed, so that no link is followed.
         let fresh = tempfile::NamedTempFile::new_in(&self.git_dir)?;
         std::fs::write(fresh.path(), CONFIG)?;
         fresh.persist(self.git_dir.join("config"))?;
         Ok(())
     }
 
-    /// Runs a command whose output may be of any size, and hands it on as it comes.
+    /// Runs a command and passes its output, of any size, to `on_chunk` as it arrives.
     async fn stream<'a>(
         &self,
         action: &'static str,
         args: impl IntoIterator<Item = &'a str>,
-        take: impl FnMut(&[u8]),
+        on_chunk: impl FnMut(&[u8]),
     ) -> Result<(), GitError> {
         self.harden_git_dir()
             .map_err(|cause| GitError::Io { action, cause })?;
         let spec = self.spec(args);
-        let exit = child::stream(&spec, Instant::now() + GIT_TIMEOUT, take)
+        let exit = child::stream(&spec, Instant::now() + GIT_TIMEOUT, on_chunk)
             .await
             .map_err(|cause| GitError::Child { action, cause })?;
         if exit.success() {
@@ -349,10 +379,10 @@ impl Git {
     }
 }
 
-/// A git command in a folder that obeys no configuration of the system or the user.
+/// Returns the spec of a git command that ignores system and user configuration.
 fn hardened_spec(dir: &Path, env: ChildEnv, args: impl IntoIterator<Item = OsString>) -> ChildSpec {
     let mut all: Vec<OsString> = vec!["--no-pager".into()];
-    for setting in SETTINGS {
+    for setting in GIT_SETTINGS {
         all.extend(["-c".into(), setting.into()]);
     }
     all.extend(args);
@@ -373,36 +403,32 @@ fn hardened_spec(dir: &Path, env: ChildEnv, args: impl IntoIterator<Item = OsStr
     }
 }
 
-/// Runs a command to its end, and returns what it printed.
+/// Runs a command to completion and returns its output.
 async fn capture_output(action: &'static str, spec: &ChildSpec) -> Result<ChildOutput, GitError> {
-    let captured = child::capture(spec, Instant::now() + GIT_TIMEOUT)
+    let output = child::capture(spec, Instant::now() + GIT_TIMEOUT)
         .await
         .map_err(|cause| GitError::Child { action, cause })?;
-    if captured.exit.success() {
-        return Ok(captured);
+    if output.exit.success() {
+        return Ok(output);
     }
-    let said: Vec<String> = captured
-        .stderr
-        .lines()
-        .map(text::sanitize_log_line)
-        .collect();
+    let stderr: Vec<String> = output.stderr.lines().map(text::sanitize_log_line).collect();
     Err(GitError::Failed {
         action,
-        code: captured.exit.code(),
-        stderr: text::truncate(said.join("\n").trim(), MAX_SAID),
+        code: output.exit.code(),
+        stderr: text::truncate(stderr.join("\n").trim(), MAX_STDERR),
     })
 }
 
-/// The single word that a command answered.
-fn parse_object_id(action: &'static str, captured: &ChildOutput) -> Result<String, GitError> {
-    let answer = String::from_utf8_lossy(&captured.stdout).trim().to_owned();
-    let plain = !answer.is_empty() && answer.chars().all(|c| c.is_ascii_alphanumeric());
-    plain
-        .then_some(answer)
+/// Parses the single object id that a command printed.
+fn parse_object_id(action: &'static str, output: &ChildOutput) -> Result<String, GitError> {
+    let id = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let is_id = !id.is_empty() && id.chars().all(|c| c.is_ascii_alphanumeric());
+    is_id
+        .then_some(id)
         .ok_or(GitError::UnexpectedOutput { action })
 }
 
-/// Parts of an answer that are separated by zero bytes.
+/// Splits output at NUL bytes.
 fn split_nul(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes
         .split(|byte| *byte == 0)

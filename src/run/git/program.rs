@@ -1,9 +1,9 @@
-//! The git that the run calls: found before any foreign code runs, from files that it cannot change.
+//! Git program of the run, found before repository code runs, in files that such code cannot change.
 //!
-//! Git makes the commit that is pushed, so everything that decides what is executed is pinned: the
-//! program and the folder of its parts, the libraries that its helper for HTTP loads, the search
-//! path, the language and the home folder. An agent that works as root could still replace files of the
-//! system; they are compared with what was found before each command.
+//! Git creates the commit that is pushed, so everything that decides what is executed is pinned:
+//! the program, the folder of its commands, the libraries of its HTTP helper, the search path, the
+//! locale and the home folder. An agent that runs as root could still replace system files, so they
+//! are compared with their original identity before each command.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Write};
@@ -14,103 +14,110 @@ use super::super::child::ChildEnv;
 use super::super::programs::trust::{PathTrust, UntrustedPathError};
 use super::super::programs::{LoadedFile, Program, ProgramError, SYSTEM_FOLDERS, candidates};
 
-/// Variables that name the certificates that our own requests believe.
-const CERTIFICATES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+/// Variables that name the certificates trusted by the run's own requests.
+const CERTIFICATE_VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
-/// Files that decide what is loaded and who is believed, where they exist.
-const STEERING_FILES: [&str; 5] = [
-    PRELOADED,
+/// System files that decide which libraries are loaded and which certificates are trusted, if they
+/// exist.
+const SYSTEM_FILES: [&str; 5] = [
+    PRELOAD_FILE,
     LOADER_CACHE,
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/openssl.cnf",
 ];
 
-/// Libraries that the loader adds to every program.
-const PRELOADED: &str = "/etc/ld.so.preload";
+/// File with libraries that the loader adds to every program.
+const PRELOAD_FILE: &str = "/etc/ld.so.preload";
 
-/// Where the loader has noted which library is in which folder.
+/// Cache in which the loader looks up libraries.
 const LOADER_CACHE: &str = "/etc/ld.so.cache";
 
-/// In place of a home folder: nothing can lie below it, no `.netrc` and no settings.
+/// Home folder of git. Cannot contain files such as `.netrc`.
 const NO_HOME: &str = "/dev/null";
 
-/// The part of git that talks HTTP.
-const HELPER: &str = "git-remote-https";
+/// Git's HTTP helper.
+const HTTP_HELPER: &str = "git-remote-https";
 
-/// Git, as it was found.
+/// Verified git program.
 #[derive(Debug, Clone)]
-pub struct GitProgram {
+pub(crate) struct GitProgram {
     program: Program,
-    /// None where git was built without it.
+    /// HTTP helper, if git was built with it.
     helper: Option<Program>,
     exec_path: PathBuf,
     search_path: OsString,
-    /// What the helper loads.
+    /// Files loaded by the helper.
     loaded: Vec<LoadedFile>,
-    /// Installing any package changes it.
+    /// Loader cache. Every package installation changes it.
     loader_cache: LoadedFile,
 }
 
-/// Why no git can be relied on.
+/// Reason why no git program can be used.
 #[derive(Debug, thiserror::Error)]
-pub enum GitProgramError {
+pub(crate) enum GitProgramError {
+    /// Git is not installed.
     #[error("git is not installed: it is in none of the folders {0}")]
     Missing(String),
+    /// The agent could replace a file that git uses.
     #[error(
-        "{what} cannot be relied on: {cause}. Whatever the agent may write could change what is pushed; \
-         install it where only root may write, such as /usr/bin"
+        "cannot trust {what}: {cause}. The agent could replace it and change what is pushed. \
+         Install it where only root can write, such as /usr/bin."
     )]
     Untrusted {
+        /// File that is not trusted.
         what: String,
+        /// Reason.
         cause: UntrustedPathError,
     },
+    /// The program cannot be used.
     #[error("git: {0}")]
     Program(#[from] ProgramError),
-    #[error("asking git for its parts: {0}")]
+    /// The files that git uses could not be determined.
+    #[error("cannot determine the files that git uses: {0}")]
     Inspection(std::io::Error),
 }
 
 impl GitProgram {
-    /// Finds git in the system's folders, else on the `PATH` of the environment, and verifies
-    /// everything that is executed and loaded when it is called.
-    pub fn find(env: &ChildEnv, trust: &PathTrust) -> Result<Self, GitProgramError> {
+    /// Finds git in the system folders, else on the `PATH` of the environment, and verifies
+    /// everything that it executes and loads.
+    pub(crate) fn find(env: &ChildEnv, trust: &PathTrust) -> Result<Self, GitProgramError> {
         let search_path = system_path(trust);
-        let given = env.get("PATH").unwrap_or_default();
+        let own_path = env.get("PATH").unwrap_or_default();
         let folders = std::env::join_paths(
-            std::env::split_paths(&search_path).chain(std::env::split_paths(given)),
+            std::env::split_paths(&search_path).chain(std::env::split_paths(own_path)),
         );
         let folders = folders.unwrap_or_else(|_| search_path.clone());
-        let mut refused = None;
+        let mut first_error = None;
         for path in candidates(OsStr::new("git"), &folders) {
-            match trusted(&path, &search_path, trust) {
+            match find_trusted(&path, &search_path, trust) {
                 Ok(program) => {
-                    let found = Self::whole(program, search_path, trust)?;
-                    certificates(env, trust)?;
+                    let found = Self::with_parts(program, search_path, trust)?;
+                    verify_certificates(env, trust)?;
                     return Ok(found);
                 }
-                Err(error) => refused = refused.or(Some(error)),
+                Err(error) => first_error = first_error.or(Some(error)),
             }
         }
         let folders = folders.to_string_lossy().into_owned();
-        Err(refused.unwrap_or(GitProgramError::Missing(folders)))
+        Err(first_error.unwrap_or(GitProgramError::Missing(folders)))
     }
 
-    /// Asks git where its parts are.
-    fn whole(
+    /// Locates and verifies helper and libraries of a git program.
+    fn with_parts(
         program: Program,
         search_path: OsString,
         trust: &PathTrust,
     ) -> Result<Self, GitProgramError> {
-        let asked = command(&program, &search_path)
+        let output = command(&program, &search_path)
             .arg("--exec-path")
             .output()
             .map_err(GitProgramError::Inspection)?;
-        let exec_path = PathBuf::from(String::from_utf8_lossy(&asked.stdout).trim_end());
-        verified("the folder of git's parts", &exec_path, trust)?;
-        let helper = exec_path.join(HELPER);
+        let exec_path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end());
+        verify("the folder of git's commands", &exec_path, trust)?;
+        let helper = exec_path.join(HTTP_HELPER);
         let helper = match helper.exists() {
-            true => Some(trusted(&helper, &search_path, trust)?),
+            true => Some(find_trusted(&helper, &search_path, trust)?),
             false => None,
         };
         let mut found = Self {
@@ -121,37 +128,40 @@ impl GitProgram {
             loaded: Vec::new(),
             loader_cache: LoadedFile::from_path(LOADER_CACHE),
         };
-        found.loaded = found.loads().map_err(GitProgramError::Inspection)?;
+        found.loaded = found
+            .find_loaded_files()
+            .map_err(GitProgramError::Inspection)?;
         for file in &found.loaded {
-            if file.path() != Path::new(PRELOADED) {
-                verified("a library that git loads", file.path(), trust)?;
+            if file.path() != Path::new(PRELOAD_FILE) {
+                verify("a library that git loads", file.path(), trust)?;
             }
         }
         Ok(found)
     }
 
-    pub fn path(&self) -> &Path {
+    /// Returns the path of git.
+    pub(crate) fn path(&self) -> &Path {
         self.program.path()
     }
 
-    /// Begins every command line.
-    pub fn exec_path_option(&self) -> OsString {
+    /// Returns the option that precedes every command.
+    pub(crate) fn exec_path_option(&self) -> OsString {
         let mut option = OsString::from("--exec-path=");
         option.push(&self.exec_path);
         option
     }
 
-    /// The environment of every command. Nothing of the given one reaches git.
-    pub fn environment(&self) -> ChildEnv {
+    /// Returns the environment of every command. It inherits nothing from the run's environment.
+    pub(crate) fn environment(&self) -> ChildEnv {
         ChildEnv::default()
             .with("PATH", &self.search_path)
             .with("HOME", NO_HOME)
-            // Its words are read.
+            // Error messages are matched in English.
             .with("LC_ALL", "C")
     }
 
-    /// Whether git is still what was found, and loads what it loaded.
-    pub fn verify_unchanged(&self) -> Result<(), ProgramError> {
+    /// Verifies that git and the files that it loads are unchanged since it was found.
+    pub(crate) fn verify_unchanged(&self) -> Result<(), ProgramError> {
         self.program.verify_unchanged()?;
         self.helper
             .as_ref()
@@ -160,8 +170,10 @@ impl GitProgram {
             .iter()
             .try_for_each(LoadedFile::verify_unchanged)?;
         if self.loader_cache.verify_unchanged().is_err() {
-            let same = self.loads().is_ok_and(|loaded| loaded == self.loaded);
-            return match same {
+            let is_unchanged = self
+                .find_loaded_files()
+                .is_ok_and(|loaded| loaded == self.loaded);
+            return match is_unchanged {
                 true => Ok(()),
                 false => Err(ProgramError::LoadedFileChanged(LOADER_CACHE.into())),
             };
@@ -169,38 +181,38 @@ impl GitProgram {
         Ok(())
     }
 
-    /// Every file that is loaded into git's processes.
-    fn loads(&self) -> std::io::Result<Vec<LoadedFile>> {
+    /// Returns every file that is loaded into git's processes.
+    fn find_loaded_files(&self) -> std::io::Result<Vec<LoadedFile>> {
         let helper = self.helper.iter();
-        let mut files = vec![PathBuf::from(PRELOADED)];
+        let mut files = vec![PathBuf::from(PRELOAD_FILE)];
         for helper in helper {
-            files.extend(loaded_by(helper, &self.search_path)?);
+            files.extend(mapped_files(helper, &self.search_path)?);
         }
         Ok(files.into_iter().map(LoadedFile::from_path).collect())
     }
 }
 
-/// Those of the system's folders that can be relied on.
+/// Returns the search path of the trusted system folders.
 fn system_path(trust: &PathTrust) -> OsString {
     let folders = SYSTEM_FOLDERS.map(Path::new).into_iter();
-    let relied_on = folders.filter(|folder| trust.verify(folder).is_ok());
-    std::env::join_paths(relied_on).unwrap_or_default()
+    let trusted = folders.filter(|folder| trust.verify(folder).is_ok());
+    std::env::join_paths(trusted).unwrap_or_default()
 }
 
-fn trusted(
+fn find_trusted(
     path: &Path,
     search_path: &OsStr,
     trust: &PathTrust,
 ) -> Result<Program, GitProgramError> {
-    verified("git", path, trust)?;
+    verify("git", path, trust)?;
     let program = Program::find(path.as_os_str(), search_path)?;
     for file in program.executed_files() {
-        verified("git", file, trust)?;
+        verify("git", file, trust)?;
     }
     Ok(program)
 }
 
-fn verified(what: &str, path: &Path, trust: &PathTrust) -> Result<(), GitProgramError> {
+fn verify(what: &str, path: &Path, trust: &PathTrust) -> Result<(), GitProgramError> {
     trust
         .verify(path)
         .map(drop)
@@ -210,30 +222,30 @@ fn verified(what: &str, path: &Path, trust: &PathTrust) -> Result<(), GitProgram
         })
 }
 
-/// Verifies the certificates that our own requests believe.
-fn certificates(env: &ChildEnv, trust: &PathTrust) -> Result<(), GitProgramError> {
-    for name in CERTIFICATES {
+/// Verifies the certificates trusted by the run's own requests, and the system files.
+fn verify_certificates(env: &ChildEnv, trust: &PathTrust) -> Result<(), GitProgramError> {
+    for name in CERTIFICATE_VARIABLES {
         let Some(value) = env.get(name) else {
             continue;
         };
-        let what = format!("the variable {name}");
-        // Several folders may be named.
+        let what = format!("the path in {name}");
+        // The variable may list several folders.
         for path in std::env::split_paths(value) {
-            verified(&what, &path, trust)?;
+            verify(&what, &path, trust)?;
             for entry in std::fs::read_dir(&path).into_iter().flatten().flatten() {
-                verified(&what, &entry.path(), trust)?;
+                verify(&what, &entry.path(), trust)?;
             }
         }
     }
-    let existing = STEERING_FILES.map(Path::new).into_iter();
+    let existing = SYSTEM_FILES.map(Path::new).into_iter();
     for path in existing.filter(|path| path.exists()) {
-        verified("the system", path, trust)?;
+        verify("a system file", path, trust)?;
     }
     Ok(())
 }
 
-/// Every file that a helper of git has mapped once it works: itself, the loader and its libraries.
-fn loaded_by(helper: &Program, search_path: &OsStr) -> std::io::Result<Vec<PathBuf>> {
+/// Returns every file mapped into a running helper: itself, the loader and its libraries.
+fn mapped_files(helper: &Program, search_path: &OsStr) -> std::io::Result<Vec<PathBuf>> {
     let mut child = command(helper, search_path)
         .args(["origin", "https://nowhere.invalid/"])
         .stdin(Stdio::piped())
@@ -248,7 +260,7 @@ fn loaded_by(helper: &Program, search_path: &OsStr) -> std::io::Result<Vec<PathB
         }
         std::fs::read_to_string(format!("/proc/{}/maps", child.id()))
     })();
-    // It waits for a command that never comes.
+    // The helper waits for further commands.
     let _ = child.kill();
     let _ = child.wait();
     let mut files: Vec<PathBuf> = read?
@@ -289,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_systems_git_is_found_whatever_the_path_says() {
+    fn finds_the_system_git_before_the_path() {
         let dir = tempfile::tempdir().unwrap();
         let planted = dir.path().join("git");
         std::fs::write(&planted, "#!/bin/sh\nexit 1\n").unwrap();
@@ -304,25 +316,25 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_the_environment_steers_it() {
+    fn environment_of_git_is_independent_of_the_run() {
         let git = GitProgram::find(&path_env(), &PathTrust::for_current_user([])).unwrap();
-        let made = git.environment();
-        let names: Vec<_> = made.names().collect();
+        let environment = git.environment();
+        let names: Vec<_> = environment.names().collect();
         assert_eq!(names, ["HOME", "LC_ALL", "PATH"]);
-        assert_eq!(made.get("HOME"), Some("/dev/null".as_ref()));
-        assert_eq!(made.get("PATH"), Some(git.search_path.as_os_str()));
+        assert_eq!(environment.get("HOME"), Some("/dev/null".as_ref()));
+        assert_eq!(environment.get("PATH"), Some(git.search_path.as_os_str()));
     }
 
     #[test]
-    fn a_git_that_can_only_be_found_where_the_agent_works_ends_the_run_with_a_sentence() {
+    fn rejects_a_git_that_the_agent_can_replace() {
         let excluded = SYSTEM_FOLDERS.map(PathBuf::from);
         let error =
             GitProgram::find(&path_env(), &PathTrust::for_current_user(excluded)).unwrap_err();
-        let said = error.to_string();
-        assert!(said.starts_with("git cannot be relied on: /"), "{said}");
+        let message = error.to_string();
+        assert!(message.starts_with("cannot trust git: /"), "{message}");
         assert!(
-            said.contains("install it where only root may write"),
-            "{said}"
+            message.contains("Install it where only root can write"),
+            "{message}"
         );
         let nowhere = PathTrust::for_current_user(SYSTEM_FOLDERS.map(PathBuf::from));
         let error = GitProgram::find(&env(&[("PATH", "/nowhere")]), &nowhere).unwrap_err();
@@ -333,39 +345,39 @@ mod tests {
     }
 
     #[test]
-    fn parts_and_libraries_and_certificates_are_verified_too() {
+    fn verifies_commands_libraries_and_certificates() {
         let git = GitProgram::find(&path_env(), &PathTrust::for_current_user([])).unwrap();
-        let loaded = loaded_by(git.helper.as_ref().unwrap(), &git.search_path).unwrap();
+        let loaded = mapped_files(git.helper.as_ref().unwrap(), &git.search_path).unwrap();
         let library = loaded
             .iter()
             .find(|file| file.to_string_lossy().contains("curl"));
         let library = library.unwrap_or_else(|| panic!("{loaded:?}")).clone();
-        let refused = |path: &Path| {
+        let error_without = |path: &Path| {
             let trust = PathTrust::for_current_user([path.to_owned()]);
             GitProgram::find(&path_env(), &trust)
                 .unwrap_err()
                 .to_string()
         };
-        let said = refused(&git.exec_path);
+        let message = error_without(&git.exec_path);
         assert!(
-            said.starts_with("the folder of git's parts cannot be relied on"),
-            "{said}"
+            message.starts_with("cannot trust the folder of git's commands"),
+            "{message}"
         );
-        let said = refused(&library);
+        let message = error_without(&library);
         assert!(
-            said.starts_with("a library that git loads cannot be relied on"),
-            "{said}"
+            message.starts_with("cannot trust a library that git loads"),
+            "{message}"
         );
 
         let dir = tempfile::tempdir().unwrap();
         let bundle = dir.path().join("ca.pem");
         std::fs::write(&bundle, "").unwrap();
-        let with = path_env().with("SSL_CERT_FILE", &bundle);
-        let error = GitProgram::find(&with, &PathTrust::for_current_user([])).unwrap_err();
-        let said = error.to_string();
+        let env = path_env().with("SSL_CERT_FILE", &bundle);
+        let error = GitProgram::find(&env, &PathTrust::for_current_user([])).unwrap_err();
+        let message = error.to_string();
         assert!(
-            said.starts_with("the variable SSL_CERT_FILE cannot be relied on: /"),
-            "{said}"
+            message.starts_with("cannot trust the path in SSL_CERT_FILE: /"),
+            "{message}"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The commands that talk to the host: each through a relay of its own, which holds the token.
+//! Commands that access the remote, each through its own relay, which holds the token.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::random_hex;
 use domain::secret::Secret;
 use vendors::http::Relay;
 
-/// Seconds before a command that the network broke is tried again; a minute in all.
+/// Seconds before each retry of a command after a network error; one minute in total.
 const PAUSES: [u64; 6] = [1, 2, 4, 8, 15, 30];
 
-/// How much history comes along? Enough for the agent to see how this project writes.
-const HISTORY: &str = "--depth=50";
+/// Depth of the first fetch. Enough history for the agent to see the project's conventions.
+const FETCH_DEPTH: &str = "--depth=50";
 
-/// What git says when the network or the host stumbled rather than refused.
-const PASSING: [&str; 6] = [
+/// Parts of git's error output after transient network or server errors.
+const TRANSIENT_ERRORS: [&str; 6] = [
     "connection reset",
     "early eof",
     "rpc failed",
@@ -27,46 +27,55 @@ const PASSING: [&str; 6] = [
     "returned error: 5",
 ];
 
-/// Begins whatever the HTTP library stumbled over, in words that change with its versions.
-const NO_ACCESS: &str = "unable to access";
+/// Prefix of all errors of git's HTTP library, whose text differs between versions.
+const HTTP_ERROR: &str = "unable to access";
 
-/// Marks a host that answered, and refused.
-const REFUSED: &str = "returned error: 4";
+/// Part of git's error output if the server rejected the request (4xx).
+const CLIENT_ERROR: &str = "returned error: 4";
 
-/// How a push ended.
+/// Outcome of a push.
 #[derive(Debug, PartialEq, Eq)]
-pub enum PushOutcome {
+pub(crate) enum PushOutcome {
+    /// The branch is at the commit.
     Done,
-    /// The host or the lease refused it, in git's words.
+    /// The remote or the lease rejected the push; git's error output.
     Rejected(String),
 }
 
 impl Git {
-    /// The commit that a branch of the host stands at.
-    pub async fn remote_head(
+    /// Returns the head of a remote branch; `None` if the branch does not exist.
+    pub(crate) async fn remote_head(
         &self,
         token: Option<&Secret>,
         branch: &str,
     ) -> Result<Option<String>, GitError> {
         let reference = format!("refs/heads/{branch}");
         let args = ["ls-remote", "--quiet", self.url.as_str(), &reference];
-        let answer = self
-            .talk("git ls-remote", token, GitRequestPolicy::Read, &args)
+        let output = self
+            .run_remote("git ls-remote", token, GitRequestPolicy::Read, &args)
             .await?;
-        Ok(answer
+        Ok(output
             .lines()
             .filter_map(|line| line.split_once('\t'))
             .find(|(_, name)| *name == reference)
             .map(|(commit, _)| commit.to_owned()))
     }
 
-    /// Fetches branches, without tags, submodules or all of their past.
-    pub async fn fetch(&self, token: Option<&Secret>, branches: &[&str]) -> Result<(), GitError> {
-        self.fetch_with(token, branches, HISTORY).await
+    /// Fetches branches without tags, submodules and older history.
+    pub(crate) async fn fetch(
+        &self,
+        token: Option<&Secret>,
+        branches: &[&str],
+    ) -> Result<(), GitError> {
+        self.fetch_with(token, branches, FETCH_DEPTH).await
     }
 
-    /// Fetches more of the past of branches that were fetched before.
-    pub async fn deepen(&self, token: Option<&Secret>, branches: &[&str]) -> Result<(), GitError> {
+    /// Fetches more history of branches.
+    pub(crate) async fn deepen(
+        &self,
+        token: Option<&Secret>,
+        branches: &[&str],
+    ) -> Result<(), GitError> {
         self.fetch_with(token, branches, "--deepen=1000").await
     }
 
@@ -90,23 +99,23 @@ impl Git {
             self.url.as_str(),
         ];
         args.extend(refspecs.iter().map(String::as_str));
-        self.talk("git fetch", token, GitRequestPolicy::Read, &args)
+        self.run_remote("git fetch", token, GitRequestPolicy::Read, &args)
             .await
             .map(drop)
     }
 
-    /// Moves a branch of the host from the commit we saw (none: it must not exist) to ours. A push
-    /// whose answer was lost is found again.
-    pub async fn push(
+    /// Moves a remote branch from its expected head (`None`: must not exist) to a commit. If the
+    /// push fails, the branch is read again, because the response may have been lost.
+    pub(crate) async fn push(
         &self,
         token: Option<&Secret>,
         branch: &str,
-        seen: Option<&str>,
+        expected_head: Option<&str>,
         commit: &str,
     ) -> Result<PushOutcome, GitError> {
         let lease = format!(
             "--force-with-lease=refs/heads/{branch}:{}",
-            seen.unwrap_or_default()
+            expected_head.unwrap_or_default()
         );
         let refspec = format!("{commit}:refs/heads/{branch}");
         let args = [
@@ -119,14 +128,14 @@ impl Git {
             self.url.as_str(),
             &refspec,
         ];
-        let allowed = GitRequestPolicy::Push {
+        let policy = GitRequestPolicy::Push {
             branch: branch.to_owned(),
-            expected_head: seen.map(str::to_owned),
+            expected_head: expected_head.map(str::to_owned),
             commit: commit.to_owned(),
         };
-        let failure = match self.talk("git push", token, allowed, &args).await {
+        let error = match self.run_remote("git push", token, policy, &args).await {
             Ok(_) => return Ok(PushOutcome::Done),
-            Err(failure) => failure,
+            Err(error) => error,
         };
         if self
             .remote_head(token, branch)
@@ -138,29 +147,29 @@ impl Git {
         {
             return Ok(PushOutcome::Done);
         }
-        match failure {
-            GitError::Failed { stderr: said, .. } if said.contains("rejected") => {
-                Ok(PushOutcome::Rejected(said))
+        match error {
+            GitError::Failed { stderr, .. } if stderr.contains("rejected") => {
+                Ok(PushOutcome::Rejected(stderr))
             }
-            failure => Err(failure),
+            error => Err(error),
         }
     }
 
-    /// Runs a command that reaches the host through a relay, again when the network broke it.
-    async fn talk(
+    /// Runs a command through a relay, with retries after network errors.
+    async fn run_remote(
         &self,
         action: &'static str,
         token: Option<&Secret>,
-        allowed: GitRequestPolicy,
+        policy: GitRequestPolicy,
         args: &[&str],
     ) -> Result<String, GitError> {
         let key = random_hex();
-        let pair = token.map(|token| {
-            let pair = format!("x-access-token:{}", token.expose());
-            BASE64.encode(pair.as_bytes())
+        let credentials = token.map(|token| {
+            let credentials = format!("x-access-token:{}", token.expose());
+            BASE64.encode(credentials.as_bytes())
         });
         let relay = self
-            .relay(pair.as_deref(), allowed, &key)
+            .relay(credentials.as_deref(), policy, &key)
             .await
             .map_err(|cause| GitError::Io { action, cause })?;
         let url = relay.as_ref().map_or(self.url.as_str(), |relay| &relay.url);
@@ -173,68 +182,73 @@ impl Git {
                 .with("GIT_CONFIG_KEY_0", format!("http.{url}.extraHeader"))
                 .with("GIT_CONFIG_VALUE_0", format!("Authorization: Bearer {key}"));
         }
-        // A host could repeat what it was given.
-        let hidden = token.map(Secret::expose).into_iter().chain(pair.as_deref());
-        let hidden: Vec<&str> = hidden.collect();
+        // A server could echo the credentials.
+        let secrets = token.map(Secret::expose).into_iter();
+        let secrets: Vec<&str> = secrets.chain(credentials.as_deref()).collect();
         let mut pauses = PAUSES.iter();
         loop {
-            let failure = match self.run_spec(action, &spec).await {
-                Ok(answer) => return Ok(String::from_utf8_lossy(&answer.stdout).into_owned()),
-                Err(failure) => shown(failure, relay.as_ref(), &hidden),
+            let error = match self.run_spec(action, &spec).await {
+                Ok(output) => return Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+                Err(error) => sanitize_error(error, relay.as_ref(), &secrets),
             };
-            match pauses.next().filter(|_| is_passing(&failure)) {
+            match pauses.next().filter(|_| is_transient(&error)) {
                 Some(pause) => tokio::time::sleep(Duration::from_secs(*pause)).await,
-                None => return Err(failure),
+                None => return Err(error),
             }
         }
     }
 
-    /// Opens the relay of one command. None where the repository is a folder.
+    /// Opens the relay of one command; `None` if the remote is a local folder.
     async fn relay(
         &self,
-        pair: Option<&str>,
-        allowed: GitRequestPolicy,
+        credentials: Option<&str>,
+        policy: GitRequestPolicy,
         key: &str,
     ) -> std::io::Result<Option<Relay>> {
         let Some(client) = &self.relay_client else {
             return Ok(None);
         };
-        let authorization = pair.map(|pair| HeaderValue::try_from(format!("Basic {pair}")));
+        let authorization =
+            credentials.map(|credentials| HeaderValue::try_from(format!("Basic {credentials}")));
         let mut authorization = authorization.transpose().map_err(std::io::Error::other)?;
         if let Some(value) = &mut authorization {
             value.set_sensitive(true);
         }
-        let judge =
-            move |path: &str, request: &_, head: &[u8]| allowed.evaluate(path, request, head);
-        let relay = client.open(&self.url, authorization, key, judge).await?;
+        let decide =
+            move |path: &str, request: &_, head: &[u8]| policy.evaluate(path, request, head);
+        let relay = client.open(&self.url, authorization, key, decide).await?;
         Ok(Some(relay))
     }
 }
 
-fn is_passing(failure: &GitError) -> bool {
-    let GitError::Failed { stderr: said, .. } = failure else {
+fn is_transient(error: &GitError) -> bool {
+    let GitError::Failed { stderr, .. } = error else {
         return false;
     };
-    let said = said.to_lowercase();
-    let refused = said.contains(REFUSED);
-    (said.contains(NO_ACCESS) && !refused) || PASSING.iter().any(|words| said.contains(words))
+    let stderr = stderr.to_lowercase();
+    let is_rejected = stderr.contains(CLIENT_ERROR);
+    (stderr.contains(HTTP_ERROR) && !is_rejected)
+        || TRANSIENT_ERRORS.iter().any(|text| stderr.contains(text))
 }
 
-/// The failure with the host's address in its text, and without what must not be seen.
-fn shown(failure: GitError, relay: Option<&Relay>, hidden: &[&str]) -> GitError {
-    match failure {
+/// Replaces the relay's address by the remote's, and secrets by `[redacted]`.
+fn sanitize_error(error: GitError, relay: Option<&Relay>, secrets: &[&str]) -> GitError {
+    match error {
         GitError::Failed {
             action,
             code,
-            stderr: said,
+            stderr,
         } => {
-            let said = relay.map_or(said.clone(), |relay| relay.replace_with_upstream(&said));
-            let clean = |said: String, secret: &&str| said.replace(secret, "[redacted]");
-            let said = hidden.iter().fold(said, clean);
+            let stderr = match relay {
+                Some(relay) => relay.replace_with_upstream(&stderr),
+                None => stderr,
+            };
+            let redact = |text: String, secret: &&str| text.replace(secret, "[redacted]");
+            let stderr = secrets.iter().fold(stderr, redact);
             GitError::Failed {
                 action,
                 code,
-                stderr: said,
+                stderr,
             }
         }
         other => other,
@@ -246,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stumble_is_told_from_a_refusal() {
+    fn distinguishes_transient_errors_from_rejections() {
         let rows = [
             (
                 "fatal: unable to access 'https://h/o/r.git/': Empty reply from server",
@@ -271,13 +285,13 @@ mod tests {
             ),
             ("fatal: couldn't find remote ref main", false),
         ];
-        for (said, passing) in rows {
-            let failure = GitError::Failed {
+        for (stderr, transient) in rows {
+            let error = GitError::Failed {
                 action: "git fetch",
                 code: 128,
-                stderr: said.to_owned(),
+                stderr: stderr.to_owned(),
             };
-            assert_eq!(is_passing(&failure), passing, "{said}");
+            assert_eq!(is_transient(&error), transient, "{stderr}");
         }
     }
 }

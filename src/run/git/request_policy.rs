@@ -1,52 +1,57 @@
-//! The requests that one git command may send to the host.
+//! Requests that a git command may send to the remote.
 //!
-//! Reading commands read. A push moves one branch from the commit that was seen to the one that was
-//! guarded: whatever program asks for more, it is not sent on.
+//! Read commands may only read. A push may only move one branch from its expected head to the
+//! guarded commit. The relay rejects every other request, whichever program sends it.
 
 use hyper::http::request::Parts;
 
 use vendors::http::RelayDecision;
 
-/// Begins a line that names where the pushing repository's history ends.
-const SHALLOW: &[u8] = b"shallow ";
+/// Prefix of lines about the shallow boundary of the pushing repository.
+const SHALLOW_PREFIX: &[u8] = b"shallow ";
 
-/// What a git command does at the host.
+/// Allowed use of the remote by a git command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GitRequestPolicy {
+pub(crate) enum GitRequestPolicy {
+    /// Fetching and listing references.
     Read,
+    /// Moving one branch.
     Push {
+        /// Name of the branch.
         branch: String,
-        /// None: the branch must not exist.
+        /// Head that the branch must have; `None`: it must not exist.
         expected_head: Option<String>,
+        /// Commit to move the branch to.
         commit: String,
     },
 }
 
 impl GitRequestPolicy {
-    /// Judges a request, by its path below the repository's address.
-    pub fn evaluate(&self, path: &str, request: &Parts, head: &[u8]) -> RelayDecision {
+    /// Decides about a request by its path below the repository's URL, its headers and the start of
+    /// its body.
+    pub(crate) fn evaluate(&self, path: &str, request: &Parts, head: &[u8]) -> RelayDecision {
         let service = match self {
             Self::Read => "git-upload-pack",
             Self::Push { .. } => "git-receive-pack",
         };
-        let granted = |granted| match granted {
+        let allow_if = |is_allowed| match is_allowed {
             true => RelayDecision::Allow,
             false => RelayDecision::Deny,
         };
         if path == format!("/info/refs?service={service}") {
-            return granted(request.method == "GET");
+            return allow_if(request.method == "GET");
         }
         if path.strip_prefix('/') != Some(service) || request.method != "POST" {
             return RelayDecision::Deny;
         }
         match self {
             Self::Read => RelayDecision::Allow,
-            // What is packed cannot be judged; git does not pack what it pushes.
+            // A compressed body cannot be checked. Git does not compress pushes.
             Self::Push { .. } if request.headers.contains_key("content-encoding") => {
                 RelayDecision::Deny
             }
             Self::Push { .. } => match commands(head) {
-                Ok(Some(commands)) => granted(self.moves_only_its_branch(&commands)),
+                Ok(Some(commands)) => allow_if(self.moves_only_its_branch(&commands)),
                 Ok(None) => RelayDecision::NeedMoreBody,
                 Err(Malformed) => RelayDecision::Deny,
             },
@@ -56,17 +61,17 @@ impl GitRequestPolicy {
     fn moves_only_its_branch(&self, commands: &[&[u8]]) -> bool {
         let Self::Push {
             branch,
-            expected_head: seen,
+            expected_head,
             commit,
         } = self
         else {
             return false;
         };
-        let none = "0".repeat(commit.len());
-        let seen = seen.as_deref().unwrap_or(&none);
-        let expected = format!("{seen} {commit} refs/heads/{branch}");
+        let zero_id = "0".repeat(commit.len());
+        let expected_head = expected_head.as_deref().unwrap_or(&zero_id);
+        let expected = format!("{expected_head} {commit} refs/heads/{branch}");
         match commands {
-            // Git asks so whether it may push at all, before it sends something large.
+            // Before a large push, git sends an empty request to check its access.
             [] => true,
             [command] => *command == expected.as_bytes(),
             _ => false,
@@ -74,10 +79,11 @@ impl GitRequestPolicy {
     }
 }
 
-/// Bytes that no git sends.
+/// Error of a body that git would not send.
 struct Malformed;
 
-/// The commands at the beginning of a push, without capabilities. None while their end is missing.
+/// Parses the commands at the start of a push body, without capabilities. `None` if more bytes are
+/// needed.
 fn commands(mut head: &[u8]) -> Result<Option<Vec<&[u8]>>, Malformed> {
     let mut commands = Vec::new();
     loop {
@@ -93,7 +99,7 @@ fn commands(mut head: &[u8]) -> Result<Option<Vec<&[u8]>>, Malformed> {
         let Some((line, after)) = rest.split_at_checked(length) else {
             return Ok(None);
         };
-        if !line.starts_with(SHALLOW) {
+        if !line.starts_with(SHALLOW_PREFIX) {
             let command = line.split(|byte| *byte == 0).next().unwrap_or_default();
             commands.push(command.strip_suffix(b"\n").unwrap_or(command));
         }
@@ -117,10 +123,10 @@ mod tests {
         request.body(()).unwrap().into_parts().0
     }
 
-    fn push(seen: Option<&str>) -> GitRequestPolicy {
+    fn push(expected_head: Option<&str>) -> GitRequestPolicy {
         GitRequestPolicy::Push {
             branch: "agent/x".to_owned(),
-            expected_head: seen.map(str::to_owned),
+            expected_head: expected_head.map(str::to_owned),
             commit: NEW.to_owned(),
         }
     }
@@ -130,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn each_command_reaches_its_own_service_only() {
+    fn allows_each_command_its_own_service_only() {
         use RelayDecision::{Allow, Deny};
         let rows = [
             (
@@ -174,24 +180,24 @@ mod tests {
             ),
             (push(None), "POST", "/git-upload-pack", Deny),
         ];
-        for (allowed, method, path, expected) in rows {
-            let judged = allowed.evaluate(path, &parts(method, None), b"");
-            assert_eq!(judged, expected, "{allowed:?} {method} {path}");
+        for (policy, method, path, expected) in rows {
+            let decision = policy.evaluate(path, &parts(method, None), b"");
+            assert_eq!(decision, expected, "{policy:?} {method} {path}");
         }
-        let packed =
+        let compressed =
             push(None).evaluate("/git-receive-pack", &parts("POST", Some("gzip")), b"0000");
-        assert_eq!(packed, Deny);
+        assert_eq!(compressed, Deny);
     }
 
     #[test]
-    fn a_push_moves_the_one_branch_from_the_one_commit_to_the_other() {
+    fn allows_a_push_of_the_expected_branch_and_commits_only() {
         use RelayDecision::{Allow, Deny, NeedMoreBody};
         let good = line(&format!(
             "{OLD} {NEW} refs/heads/agent/x\0 report-status agent=git\n"
         ));
         let other_ref = line(&format!("{NONE} {NEW} refs/heads/main\0 report-status"));
         let other_commit = line(&format!("{OLD} {OLD} refs/heads/agent/x\0 report-status"));
-        let unseen = line(&format!("{NONE} {NEW} refs/heads/agent/x\0 report-status"));
+        let create = line(&format!("{NONE} {NEW} refs/heads/agent/x\0 report-status"));
         let shallow = line(&format!("shallow {OLD}"));
         let rows = [
             (format!("{good}0000PACK"), Allow),
@@ -203,19 +209,19 @@ mod tests {
             (format!("{good}{other_ref}0000"), Deny),
             (format!("{other_ref}0000"), Deny),
             (format!("{other_commit}0000"), Deny),
-            (format!("{unseen}0000"), Deny),
+            (format!("{create}0000"), Deny),
             (format!("{}{good}0000", line("push-cert\0 x")), Deny),
             ("0001".to_owned(), Deny),
             ("PACK".to_owned(), Deny),
         ];
-        let judged = |allowed: &GitRequestPolicy, body: &str| {
-            allowed.evaluate("/git-receive-pack", &parts("POST", None), body.as_bytes())
+        let decide = |policy: &GitRequestPolicy, body: &str| {
+            policy.evaluate("/git-receive-pack", &parts("POST", None), body.as_bytes())
         };
         for (body, expected) in rows {
-            assert_eq!(judged(&push(Some(OLD)), &body), expected, "{body:?}");
+            assert_eq!(decide(&push(Some(OLD)), &body), expected, "{body:?}");
         }
-        let body = format!("{unseen}0000PACK");
-        assert_eq!(judged(&push(None), &body), Allow);
-        assert_eq!(judged(&push(None), &format!("{good}0000")), Deny);
+        let body = format!("{create}0000PACK");
+        assert_eq!(decide(&push(None), &body), Allow);
+        assert_eq!(decide(&push(None), &format!("{good}0000")), Deny);
     }
 }

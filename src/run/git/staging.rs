@@ -1,35 +1,35 @@
-//! Taking the agent's work tree into the run's own index.
+//! Import of the agent's work tree into the run's index.
 //!
-//! The tree is hostile: it may hold repositories, links, paths that git refuses and names with line
-//! breaks. What cannot be taken becomes a reason that blocks the push; it never ends the run by
-//! itself and never silently stays behind.
+//! The work tree is untrusted: it may contain repositories, links, paths that git rejects, and
+//! names with line breaks. A path that cannot be staged blocks the push with a reason. It neither
+//! ends the run nor is silently left out.
 
 use std::os::unix::ffi::OsStrExt;
 
 use super::{Git, GitError, parse_object_id, split_nul};
 use domain::sensitive_files::{GuardReason, SensitiveFile};
 
-/// Where agents put what is meant for people and not for the repository. It is never taken.
-pub const AI_OUTPUT: &str = "ai-output";
+/// Folder for an agent's output for people. It is never staged.
+pub(crate) const AI_OUTPUT: &str = "ai-output";
 
-/// After so many refused paths the push is blocked as surely as it can be.
-const ENOUGH: usize = 50;
+/// Number of rejected paths after which staging stops, because the push is blocked anyway.
+const MAX_REJECTED: usize = 50;
 
-/// The work tree as the run took it.
+/// Work tree at the time it was staged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StagedTree {
-    /// The tree object of everything that was taken.
+pub(crate) struct StagedTree {
+    /// Tree object of the staged files.
     pub tree: String,
-    /// What could not be taken, and why.
+    /// Paths that could not be staged, with the reason.
     pub blocked: Vec<SensitiveFile>,
 }
 
 impl Git {
-    /// Stages every change of the work tree, untracked files included, and answers the tree.
-    pub async fn stage_work_tree(&self) -> Result<StagedTree, GitError> {
+    /// Stages every change of the work tree, untracked files included.
+    pub(crate) async fn stage_work_tree(&self) -> Result<StagedTree, GitError> {
         let mut blocked = Vec::new();
-        // Untracked first: a folder that became a link must replace what the index had below it
-        // before that is looked at.
+        // Untracked files first: a link that replaces a folder must replace the index entries below
+        // it before these are checked.
         let untracked = self
             .run(
                 "git ls-files",
@@ -63,23 +63,23 @@ impl Git {
         })
     }
 
-    /// Makes the work tree what it was when this tree was taken, but for what is never taken.
-    pub async fn restore(&self, tree: &str) -> Result<(), GitError> {
-        // What was made since has to be in the index to be removed.
+    /// Restores the work tree to a staged tree, except for files that are never staged.
+    pub(crate) async fn restore(&self, tree: &str) -> Result<(), GitError> {
+        // Only files in the index are removed.
         self.stage_work_tree().await?;
         let args = ["read-tree", "--reset", "-u", tree];
         self.run("git read-tree", args, &[]).await.map(drop)
     }
 
-    /// Stages paths; what git refuses is found by halving.
+    /// Stages paths. Paths that git rejects are found by bisection.
     async fn stage(
         &self,
         paths: &[&[u8]],
         blocked: &mut Vec<SensitiveFile>,
     ) -> Result<(), GitError> {
-        let mut waiting = vec![paths];
-        while let Some(batch) = waiting.pop() {
-            if batch.is_empty() || blocked.len() >= ENOUGH {
+        let mut pending = vec![paths];
+        while let Some(batch) = pending.pop() {
+            if batch.is_empty() || blocked.len() >= MAX_REJECTED {
                 continue;
             }
             let args = [
@@ -92,16 +92,16 @@ impl Git {
                 Ok(_) => {}
                 Err(GitError::Failed { .. }) if batch.len() > 1 => {
                     let (left, right) = batch.split_at(batch.len() / 2);
-                    waiting.extend([right, left]);
+                    pending.extend([right, left]);
                 }
-                Err(GitError::Failed { .. }) => blocked.push(self.refused(batch[0])),
+                Err(GitError::Failed { .. }) => blocked.push(self.rejected(batch[0])),
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    fn refused(&self, path: &[u8]) -> SensitiveFile {
+    fn rejected(&self, path: &[u8]) -> SensitiveFile {
         let file = self.work_tree.join(std::ffi::OsStr::from_bytes(path));
         let readable = std::fs::symlink_metadata(&file)
             .is_ok_and(|found| !found.is_file() || std::fs::File::open(&file).is_ok());
@@ -115,9 +115,9 @@ impl Git {
         }
     }
 
-    /// Keeps what scripts of the repository have made so far out of later imports: it is not the
-    /// agent's work. What was kept out before stays so.
-    pub async fn exclude_untracked(&self) -> Result<usize, GitError> {
+    /// Excludes all currently untracked files, created by repository scripts, from later staging.
+    /// Earlier exclusions stay. Returns the number of paths.
+    pub(crate) async fn exclude_untracked(&self) -> Result<usize, GitError> {
         let action = "git ls-files";
         let args = [
             "ls-files",
@@ -126,7 +126,7 @@ impl Git {
             "--exclude-standard",
             "--directory",
         ];
-        let made = self.run(action, args, &[]).await?;
+        let output = self.run(action, args, &[]).await?;
         let folder = self.git_dir.join("info");
         let file = folder.join("exclude");
         let failed = |cause| GitError::Io { action, cause };
@@ -136,7 +136,7 @@ impl Git {
             _ => Vec::new(),
         };
         let mut count = 0;
-        for path in split_nul(&made.stdout).filter(|path| !path.contains(&b'\n')) {
+        for path in split_nul(&output.stdout).filter(|path| !path.contains(&b'\n')) {
             rules.push(b'/');
             for byte in path {
                 if b"\\*?[]#! ".contains(byte) {
@@ -147,7 +147,7 @@ impl Git {
             rules.push(b'\n');
             count += 1;
         }
-        // Written beside and moved, so that no link is followed.
+        // Written to a new file and renamed, so that no link is followed.
         let fresh = tempfile::NamedTempFile::new_in(&folder).map_err(failed)?;
         std::fs::write(fresh.path(), rules).map_err(failed)?;
         fresh.persist(file).map_err(|error| failed(error.error))?;

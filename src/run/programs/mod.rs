@@ -1,12 +1,12 @@
-//! The programs that the run itself starts, found before any foreign code runs.
+//! Programs that the run starts, located before repository code runs.
 //!
-//! The agent and the scripts of the repository work as the run's own user: whatever that user may
-//! write, they may replace. So the program that makes and pushes the commit, and every file that
-//! it loads, must lie where that user may not write ([`trust`]). The agent's program gets no more than
-//! the model's key, and images may install it for the user alone; it is only started as long as it
-//! is the file that was found at first ([`Program::check`]).
+//! The agent and repository scripts run as the same user as the run: they can replace any file that
+//! this user can write. So git, which creates and pushes the commit, and every file that it loads must
+//! be in a place that this user cannot write ([`trust`]). The agent program only receives the model key
+//! and may be installed for the user alone; it is started only while its file is unchanged
+//! ([`Program::verify_unchanged`]).
 
-pub mod trust;
+pub(crate) mod trust;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -15,8 +15,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Where our own programs are looked for, whatever the variable `PATH` says.
-pub const SYSTEM_FOLDERS: [&str; 6] = [
+/// Folders in which system programs are located, regardless of `PATH`.
+pub(crate) const SYSTEM_FOLDERS: [&str; 6] = [
     "/usr/local/sbin",
     "/usr/local/bin",
     "/usr/sbin",
@@ -25,57 +25,66 @@ pub const SYSTEM_FOLDERS: [&str; 6] = [
     "/bin",
 ];
 
-/// How much of a file can name its interpreter? The kernel reads no more.
-const FIRST_LINE: u64 = 256;
+/// Maximum length of a `#!` line. The kernel reads no more.
+const MAX_SHEBANG: u64 = 256;
 
-/// A file as it was when it was found.
+/// Identity of a file at one point in time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Identity {
-    /// Where its name leads, every link followed.
+    /// Canonical path.
     real: PathBuf,
+    /// Device number.
     device: u64,
+    /// Inode number.
     inode: u64,
+    /// Size in bytes.
     size: u64,
+    /// Modification time: seconds and nanoseconds.
     modified: (i64, i64),
-    /// Set by the kernel at every change of the file; its owner cannot set it back.
+    /// Change time: seconds and nanoseconds. Set by the kernel; the owner cannot set it back.
     changed: (i64, i64),
 }
 
 impl Identity {
-    fn of(path: &Path) -> std::io::Result<Self> {
+    fn from_path(path: &Path) -> std::io::Result<Self> {
         let real = path.canonicalize()?;
-        let found = real.metadata()?;
+        let metadata = real.metadata()?;
         Ok(Self {
             real,
-            device: found.dev(),
-            inode: found.ino(),
-            size: found.size(),
-            modified: (found.mtime(), found.mtime_nsec()),
-            changed: (found.ctime(), found.ctime_nsec()),
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
         })
     }
 }
 
-/// A file that programs load, as it was when it was found; or that it was not there.
+/// File that a program loads, with its identity; also records that a file was absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoadedFile {
+pub(crate) struct LoadedFile {
     path: PathBuf,
     identity: Option<Identity>,
 }
 
 impl LoadedFile {
-    pub fn from_path(path: impl Into<PathBuf>) -> Self {
+    /// Records the current identity of a file.
+    pub(crate) fn from_path(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
-        let identity = Identity::of(&path).ok();
+        let identity = Identity::from_path(&path).ok();
         Self { path, identity }
     }
 
-    pub fn path(&self) -> &Path {
+    /// Returns the path.
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it is still what was found.
-    pub fn verify_unchanged(&self) -> Result<(), ProgramError> {
+    /// Verifies that the file is unchanged since it was recorded.
+    ///
+    /// # Errors
+    /// [`ProgramError::LoadedFileChanged`] if it was changed, replaced, created or removed.
+    pub(crate) fn verify_unchanged(&self) -> Result<(), ProgramError> {
         match Self::from_path(&self.path) == *self {
             true => Ok(()),
             false => Err(ProgramError::LoadedFileChanged(self.path.clone())),
@@ -83,58 +92,68 @@ impl LoadedFile {
     }
 }
 
-/// A program, by its path and as it was when it was found.
+/// Program with its path and identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     path: PathBuf,
     identity: Identity,
-    /// What its first line names, if it is a script. It is started directly: `env` would look for it
-    /// on a `PATH` that leads through folders which the agent may write.
+    /// Interpreter of a script. Started directly, because `env` would search a `PATH` with folders
+    /// that the agent can write.
     interpreter: Option<Box<Interpreter>>,
 }
 
+/// Interpreter of a script and its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Interpreter {
     program: Program,
     args: Vec<OsString>,
 }
 
-/// Why a program is not started.
+/// Error that prevents the start of a program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramError {
+    /// The program is in none of the folders.
     #[error("{0} is not installed: it is in none of the folders {1}")]
     Missing(String, String),
-    #[error("{0} is named by a path that is not absolute")]
+    /// The program has a relative path.
+    #[error("{0} is not an absolute path")]
     Relative(String),
+    /// The file cannot be read.
     #[error("{0} cannot be read: {1}")]
     Unreadable(PathBuf, String),
-    #[error("{0} was changed while the run was at work, and is not started")]
+    /// The program file changed during the run.
+    #[error("{0} changed during the run and is not started")]
     Changed(PathBuf),
-    #[error("{0} was changed while the run was at work, and git loads it: git is not started")]
+    /// A file that git loads changed during the run.
+    #[error("{0} changed during the run. Git loads this file, so git is not started")]
     LoadedFileChanged(PathBuf),
 }
 
 impl Program {
-    /// Finds a program by an absolute path, or by its name in the folders of a search path. Folders
-    /// that are not named by an absolute path are passed over: they lie in the work tree.
+    /// Finds a program by absolute path, or by name in the folders of a search path. Relative
+    /// folders are skipped, because they are inside the work tree.
+    ///
+    /// # Errors
+    /// If the program or its interpreter is missing or unreadable, or the path is relative.
     pub fn find(name: &OsStr, search_path: &OsStr) -> Result<Self, ProgramError> {
-        let shown = || name.to_string_lossy().into_owned();
+        let display_name = || name.to_string_lossy().into_owned();
         if Path::new(name).is_absolute() {
-            return Self::at(Path::new(name), search_path);
+            return Self::from_path(Path::new(name), search_path);
         }
         if name.as_bytes().contains(&b'/') {
-            return Err(ProgramError::Relative(shown()));
+            return Err(ProgramError::Relative(display_name()));
         }
         let mut found = candidates(name, search_path);
-        let missing = || ProgramError::Missing(shown(), search_path.to_string_lossy().into_owned());
-        Self::at(&found.next().ok_or_else(missing)?, search_path)
+        let missing =
+            || ProgramError::Missing(display_name(), search_path.to_string_lossy().into_owned());
+        Self::from_path(&found.next().ok_or_else(missing)?, search_path)
     }
 
-    /// The program of an absolute path, and its interpreter.
-    fn at(path: &Path, search_path: &OsStr) -> Result<Self, ProgramError> {
+    /// Returns the program at an absolute path, with its interpreter.
+    fn from_path(path: &Path, search_path: &OsStr) -> Result<Self, ProgramError> {
         let unreadable =
             |error: std::io::Error| ProgramError::Unreadable(path.to_owned(), error.to_string());
-        let identity = Identity::of(path).map_err(unreadable)?;
+        let identity = Identity::from_path(path).map_err(unreadable)?;
         let interpreter = match first_line(&identity.real).map_err(unreadable)? {
             Some(line) => interpreter(&line, search_path)?,
             None => None,
@@ -146,13 +165,17 @@ impl Program {
         })
     }
 
+    /// Returns the path under which the program was found.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it is still what was found.
+    /// Verifies that the program and its interpreter are unchanged since they were found.
+    ///
+    /// # Errors
+    /// [`ProgramError::Changed`] if a file was changed, replaced or removed.
     pub fn verify_unchanged(&self) -> Result<(), ProgramError> {
-        if Identity::of(&self.path).ok().as_ref() != Some(&self.identity) {
+        if Identity::from_path(&self.path).ok().as_ref() != Some(&self.identity) {
             return Err(ProgramError::Changed(self.path.clone()));
         }
         match &self.interpreter {
@@ -161,7 +184,7 @@ impl Program {
         }
     }
 
-    /// What is to be executed, and the arguments before its own.
+    /// Returns the executable and the arguments that precede the program's own.
     pub fn command(&self) -> (OsString, Vec<OsString>) {
         match &self.interpreter {
             Some(interpreter) => {
@@ -173,7 +196,7 @@ impl Program {
         }
     }
 
-    /// Every file that is executed when it is started.
+    /// Returns every file that is executed when the program starts.
     pub fn executed_files(&self) -> Vec<&Path> {
         let mut files = vec![self.path.as_path()];
         if let Some(interpreter) = &self.interpreter {
@@ -183,8 +206,8 @@ impl Program {
     }
 }
 
-/// The executable files of this name in the folders of a search path, in their order.
-pub fn candidates(name: &OsStr, search_path: &OsStr) -> impl Iterator<Item = PathBuf> {
+/// Returns the executable files of this name in the folders of a search path, in order.
+pub(crate) fn candidates(name: &OsStr, search_path: &OsStr) -> impl Iterator<Item = PathBuf> {
     let folders: Vec<PathBuf> = std::env::split_paths(search_path).collect();
     let files = folders.into_iter().filter(|folder| folder.is_absolute());
     let name = name.to_owned();
@@ -193,8 +216,8 @@ pub fn candidates(name: &OsStr, search_path: &OsStr) -> impl Iterator<Item = Pat
         .filter(|file| file.metadata().is_ok_and(|found| is_executable(&found)))
 }
 
-/// The system's program of this name; the bare name where the system has none.
-pub fn system_program(name: &str) -> OsString {
+/// Returns the path of a system program, or the bare name if it is not installed.
+pub(crate) fn system_program(name: &str) -> OsString {
     let folders = std::env::join_paths(SYSTEM_FOLDERS).unwrap_or_default();
     let found = candidates(name.as_ref(), &folders).next();
     found.map_or_else(|| name.into(), OsString::from)
@@ -204,15 +227,17 @@ fn is_executable(found: &Metadata) -> bool {
     found.is_file() && found.permissions().mode() & 0o111 != 0
 }
 
-/// What stands behind `#!`, if the file begins with that.
+/// Returns the text after `#!`, if the file starts with it.
 fn first_line(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
-    let mut begin = Vec::new();
-    File::open(path)?.take(FIRST_LINE).read_to_end(&mut begin)?;
-    let line = begin.split(|byte| *byte == b'\n').next();
+    let mut start = Vec::new();
+    File::open(path)?
+        .take(MAX_SHEBANG)
+        .read_to_end(&mut start)?;
+    let line = start.split(|byte| *byte == b'\n').next();
     Ok(line.and_then(|line| Some(line.strip_prefix(b"#!")?.to_vec())))
 }
 
-/// The interpreter that a first line names. None where only `env` can say how it is started.
+/// Returns the interpreter that a `#!` line names, or `None` if only `env` can interpret the line.
 fn interpreter(line: &[u8], search_path: &OsStr) -> Result<Option<Interpreter>, ProgramError> {
     let mut words = line
         .split(u8::is_ascii_whitespace)
@@ -222,25 +247,25 @@ fn interpreter(line: &[u8], search_path: &OsStr) -> Result<Option<Interpreter>, 
         return Ok(None);
     };
     if Path::new(name).file_name() == Some(OsStr::new("env")) {
-        let mut words_of_env = words.by_ref().skip_while(|word| *word == "-S");
-        let Some(wanted) = words_of_env.next() else {
+        let mut env_words = words.by_ref().skip_while(|word| *word == "-S");
+        let Some(wanted) = env_words.next() else {
             return Ok(None);
         };
         if wanted.as_bytes().starts_with(b"-") || wanted.as_bytes().contains(&b'=') {
             return Ok(None);
         }
         name = wanted;
-        let args = words_of_env.map(OsStr::to_owned).collect();
-        let program = plain(name, search_path)?;
+        let args = env_words.map(OsStr::to_owned).collect();
+        let program = interpreter_program(name, search_path)?;
         return Ok(Some(Interpreter { program, args }));
     }
     let args = words.map(OsStr::to_owned).collect();
-    let program = plain(name, search_path)?;
+    let program = interpreter_program(name, search_path)?;
     Ok(Some(Interpreter { program, args }))
 }
 
-/// An interpreter; what would interpret it in turn is left to the kernel.
-fn plain(name: &OsStr, search_path: &OsStr) -> Result<Program, ProgramError> {
+/// Finds an interpreter. An interpreter that is itself a script is left to the kernel.
+fn interpreter_program(name: &OsStr, search_path: &OsStr) -> Result<Program, ProgramError> {
     let path = match Path::new(name).is_absolute() {
         true => Some(PathBuf::from(name)),
         false => candidates(name, search_path).next(),
@@ -253,7 +278,7 @@ fn plain(name: &OsStr, search_path: &OsStr) -> Result<Program, ProgramError> {
     let unreadable =
         |error: std::io::Error| ProgramError::Unreadable(path.clone(), error.to_string());
     Ok(Program {
-        identity: Identity::of(&path).map_err(unreadable)?,
+        identity: Identity::from_path(&path).map_err(unreadable)?,
         path,
         interpreter: None,
     })
@@ -265,8 +290,8 @@ mod tests {
 
     use super::*;
 
-    /// Folders `one` and `two` of a search path, and files in them.
-    fn stage(files: &[(&str, &str)]) -> (tempfile::TempDir, OsString) {
+    /// Creates executable files and a search path of the folders `one` and `two`.
+    fn create_programs(files: &[(&str, &str)]) -> (tempfile::TempDir, OsString) {
         let dir = tempfile::tempdir().unwrap();
         for (file, text) in files {
             let path = dir.path().join(file);
@@ -279,34 +304,34 @@ mod tests {
         (dir, search_path)
     }
 
-    fn found(name: &str, search_path: &OsStr) -> Program {
+    fn find(name: &str, search_path: &OsStr) -> Program {
         Program::find(name.as_ref(), search_path).unwrap()
     }
 
     #[test]
-    fn a_program_is_the_first_of_its_name_and_stays_so() {
-        let (dir, search_path) = stage(&[("two/agent", "ELF")]);
-        let agent = found("agent", &search_path);
+    fn finds_the_first_program_of_a_name_and_keeps_it() {
+        let (dir, search_path) = create_programs(&[("two/agent", "ELF")]);
+        let agent = find("agent", &search_path);
         assert_eq!(agent.path(), dir.path().join("two/agent"));
-        stage_more(dir.path(), "one/agent");
+        create_program(dir.path(), "one/agent");
         assert_eq!(agent.verify_unchanged(), Ok(()));
         let (program, args) = agent.command();
         assert_eq!(program, dir.path().join("two/agent"));
         assert!(args.is_empty());
     }
 
-    fn stage_more(dir: &Path, file: &str) {
+    fn create_program(dir: &Path, file: &str) {
         let path = dir.join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, "another").unwrap();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
     }
 
-    type Deed = fn(&Path);
+    type Change = fn(&Path);
 
     #[test]
-    fn a_program_that_was_changed_in_any_way_is_known() {
-        let deeds: [(&str, Deed); 5] = [
+    fn detects_every_change_of_a_program() {
+        let changes: [(&str, Change); 5] = [
             ("written", |dir| {
                 std::fs::write(dir.join("real"), "EVIL").unwrap()
             }),
@@ -314,7 +339,7 @@ mod tests {
                 std::fs::write(dir.join("new"), "EVIL").unwrap();
                 std::fs::rename(dir.join("new"), dir.join("real")).unwrap();
             }),
-            ("led elsewhere", |dir| {
+            ("relinked", |dir| {
                 std::fs::write(dir.join("new"), "PROG").unwrap();
                 std::fs::remove_file(dir.join("one/agent")).unwrap();
                 symlink(dir.join("new"), dir.join("one/agent")).unwrap();
@@ -326,14 +351,14 @@ mod tests {
                 std::fs::write(dir.join("two/node"), "EVIL").unwrap()
             }),
         ];
-        for (what, deed) in deeds {
+        for (what, change) in changes {
             let script = "#!/usr/bin/env node\nPROG";
             let (dir, search_path) =
-                stage(&[("real", script), ("two/node", "NODE"), ("one/x", "")]);
+                create_programs(&[("real", script), ("two/node", "NODE"), ("one/x", "")]);
             symlink(dir.path().join("real"), dir.path().join("one/agent")).unwrap();
-            let agent = found("agent", &search_path);
+            let agent = find("agent", &search_path);
             assert_eq!(agent.verify_unchanged(), Ok(()), "{what}");
-            deed(dir.path());
+            change(dir.path());
             assert!(
                 matches!(agent.verify_unchanged(), Err(ProgramError::Changed(_))),
                 "{what}"
@@ -342,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_is_started_by_the_interpreter_that_was_found_for_it() {
+    fn starts_a_script_with_its_interpreter() {
         let rows: [(&str, Option<&[&str]>); 6] = [
             ("#!/usr/bin/env node\n", Some(&["two/node"])),
             (
@@ -354,9 +379,9 @@ mod tests {
             ("#!\n", None),
             ("\x7fELF", None),
         ];
-        for (begin, expected) in rows {
-            let (dir, search_path) = stage(&[("one/agent", begin), ("two/node", "NODE")]);
-            let agent = found("agent", &search_path);
+        for (start, expected) in rows {
+            let (dir, search_path) = create_programs(&[("one/agent", start), ("two/node", "NODE")]);
+            let agent = find("agent", &search_path);
             let path = dir.path().join("one/agent");
             let (program, args) = agent.command();
             let mut all = vec![PathBuf::from(program)];
@@ -364,33 +389,33 @@ mod tests {
             let expected = expected.unwrap_or_default().iter().enumerate();
             let mut expected: Vec<PathBuf> = expected
                 .map(|(at, word)| match at {
-                    // An absolute path stays as it is.
+                    // Joining an absolute path yields that path.
                     0 => dir.path().join(word),
                     _ => PathBuf::from(word),
                 })
                 .collect();
             expected.push(path);
-            assert_eq!(all, expected, "{begin:?}");
+            assert_eq!(all, expected, "{start:?}");
         }
     }
 
     #[test]
-    fn what_cannot_be_found_is_named() {
-        let (dir, search_path) = stage(&[("one/script", "#!/usr/bin/env nowhere\n")]);
+    fn names_what_cannot_be_found() {
+        let (dir, search_path) = create_programs(&[("one/script", "#!/usr/bin/env nowhere\n")]);
         std::fs::write(dir.path().join("one/plain"), "").unwrap();
         let error = |name: &str| Program::find(name.as_ref(), &search_path).unwrap_err();
-        for (name, begins) in [
+        for (name, prefix) in [
             (
                 "absent",
                 "absent is not installed: it is in none of the folders /",
             ),
             ("plain", "plain is not installed"),
             ("script", "nowhere is not installed"),
-            ("./agent", "./agent is named by a path that is not absolute"),
+            ("./agent", "./agent is not an absolute path"),
             ("/nowhere/agent", "/nowhere/agent cannot be read: "),
         ] {
-            let said = error(name).to_string();
-            assert!(said.starts_with(begins), "{said}");
+            let message = error(name).to_string();
+            assert!(message.starts_with(prefix), "{message}");
         }
         let in_the_tree = Program::find("script".as_ref(), ".::one".as_ref());
         assert!(in_the_tree.is_err(), "{in_the_tree:?}");

@@ -1,4 +1,4 @@
-//! Whether a file could be replaced by code that works as the run's own user.
+//! Path trust: whether code of the run's own user could replace a file.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -7,41 +7,42 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::process::{getegid, geteuid, getgroups};
 
-/// How many links may one path lead through? The kernel's own limit.
+/// Maximum number of symlinks in one path, as in the kernel.
 const MAX_LINKS: u32 = 40;
 
-/// The user that foreign code works as, and where it works.
+/// Check whether a user can change files.
 #[derive(Debug, Clone)]
-pub struct PathTrust {
+pub(crate) struct PathTrust {
+    /// User that untrusted code runs as.
     uid: u32,
+    /// Groups of that user.
     groups: Vec<u32>,
-    /// Nothing below these is relied on, whoever owns it.
+    /// Folders below which nothing is trusted, whoever owns it.
     excluded: Vec<PathBuf>,
-    /// Whether the kernel can be asked what the user may write.
+    /// Whether the user is the process's own, so that `access` can be queried.
     is_own_user: bool,
 }
 
-/// Why a file is not relied on.
+/// Reason why a path is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{path} {why}")]
-pub struct UntrustedPathError {
+#[error("{path} {reason}")]
+pub(crate) struct UntrustedPathError {
     path: String,
-    why: String,
+    reason: String,
 }
 
 impl UntrustedPathError {
-    fn new(path: &Path, why: impl Into<String>) -> Self {
+    fn new(path: &Path, reason: impl Into<String>) -> Self {
         Self {
             path: path.display().to_string(),
-            why: why.into(),
+            reason: reason.into(),
         }
     }
 }
 
 impl PathTrust {
-    /// The judge of what the process's own user may change. Nothing below the excluded folders is
-    /// ever relied on.
-    pub fn for_current_user(excluded: impl IntoIterator<Item = PathBuf>) -> Self {
+    /// Creates the check for the current user. Nothing below the excluded folders is trusted.
+    pub(crate) fn for_current_user(excluded: impl IntoIterator<Item = PathBuf>) -> Self {
         let groups = getgroups().unwrap_or_default().into_iter();
         let groups = groups.chain([getegid()]).map(|group| group.as_raw());
         Self {
@@ -55,7 +56,7 @@ impl PathTrust {
         groups: impl IntoIterator<Item = u32>,
         excluded: impl IntoIterator<Item = PathBuf>,
     ) -> Self {
-        // `/` as a home folder is no place of its own.
+        // A home folder of `/` would exclude every path.
         let excluded = excluded.into_iter().filter(|dir| dir.parent().is_some());
         Self {
             uid,
@@ -67,21 +68,21 @@ impl PathTrust {
         }
     }
 
-    /// Follows a path from the root, link by link, and judges every folder on the way and the file.
-    /// Answers where it leads.
+    /// Follows a path from the root, link by link, and checks every folder and the file. Returns the
+    /// canonical path.
     ///
     /// # Errors
-    /// The first file or folder that the user could change, and why.
-    pub fn verify(&self, path: &Path) -> Result<PathBuf, UntrustedPathError> {
+    /// The first file or folder that the user could change, with the reason.
+    pub(crate) fn verify(&self, path: &Path) -> Result<PathBuf, UntrustedPathError> {
         let unreadable = |path: &Path, error: std::io::Error| {
             UntrustedPathError::new(path, format!("cannot be read: {error}"))
         };
         if !path.is_absolute() {
-            return Err(UntrustedPathError::new(path, "is no absolute path"));
+            return Err(UntrustedPathError::new(path, "is not an absolute path"));
         }
         let mut at = PathBuf::from("/");
         let root = at.metadata().map_err(|error| unreadable(&at, error))?;
-        self.judge(&at, &root)?;
+        self.check(&at, &root)?;
         let mut left = components(path);
         let mut links = 0;
         while let Some(name) = left.pop() {
@@ -94,11 +95,11 @@ impl PathTrust {
                 .symlink_metadata()
                 .map_err(|error| unreadable(&next, error))?;
             if !found.is_symlink() {
-                self.judge(&next, &found)?;
+                self.check(&next, &found)?;
                 at = next;
                 continue;
             }
-            // Whoever cannot write its folder cannot change where a link leads.
+            // A link cannot be changed by a user who cannot write its folder.
             links += 1;
             if links > MAX_LINKS {
                 return Err(UntrustedPathError::new(
@@ -115,19 +116,19 @@ impl PathTrust {
         Ok(at)
     }
 
-    /// Judges one file or folder, links excluded.
-    fn judge(&self, path: &Path, found: &Metadata) -> Result<(), UntrustedPathError> {
-        let distrust = |why: String| Err(UntrustedPathError::new(path, why));
+    /// Checks one file or folder that is not a link.
+    fn check(&self, path: &Path, found: &Metadata) -> Result<(), UntrustedPathError> {
+        let distrust = |reason: String| Err(UntrustedPathError::new(path, reason));
         if let Some(dir) = self.excluded.iter().find(|dir| path.starts_with(dir)) {
-            return distrust(format!("lies in {}, where the agent works", dir.display()));
+            return distrust(format!("is in {}, where the agent works", dir.display()));
         }
         let (owner, group, mode) = (found.uid(), found.gid(), found.mode());
         if self.uid == 0 && owner != 0 {
-            // Root may write everything; what others may write besides is not even its own.
-            return distrust(format!("belongs to user {owner}, not to root"));
+            // Root can write every file, so a file of another user is one that this user can write.
+            return distrust(format!("is owned by user {owner}, not by root"));
         }
         if self.uid != 0 && owner == self.uid {
-            return distrust(format!("belongs to the run's own user {owner}"));
+            return distrust(format!("is owned by the run's own user {owner}"));
         }
         let by_group = mode & 0o020 != 0
             && match self.uid {
@@ -136,22 +137,22 @@ impl PathTrust {
             };
         if mode & 0o002 != 0 || by_group {
             return distrust(format!(
-                "may be written by others than root (mode {:o})",
+                "is writable by users other than root (mode {:o})",
                 mode & 0o7777
             ));
         }
-        // Access lists are not seen in the mode.
+        // Access control lists are not visible in the mode.
         let may_write = self.is_own_user
             && self.uid != 0
             && accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS).is_ok();
         if may_write {
-            return distrust(format!("may be written by the run's own user {}", self.uid));
+            return distrust(format!("is writable by the run's own user {}", self.uid));
         }
         Ok(())
     }
 }
 
-/// The names of a path, the last first.
+/// Returns the components of a path in reverse order.
 fn components(path: &Path) -> Vec<std::ffi::OsString> {
     let names = path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_owned()),
@@ -169,14 +170,14 @@ mod tests {
 
     use super::*;
 
-    fn why(trust: &PathTrust, path: &Path) -> String {
+    fn distrust_reason(trust: &PathTrust, path: &Path) -> String {
         trust
             .verify(path)
-            .map_or_else(|why| why.to_string(), |_| String::new())
+            .map_or_else(|error| error.to_string(), |_| String::new())
     }
 
     #[test]
-    fn programs_of_the_system_are_relied_on() {
+    fn trusts_system_programs() {
         let trust = PathTrust::for_current_user([]);
         let shell = Path::new("/bin/sh");
         assert_eq!(trust.verify(shell), Ok(shell.canonicalize().unwrap()));
@@ -185,33 +186,35 @@ mod tests {
     }
 
     #[test]
-    fn nothing_below_a_temporary_folder_is_relied_on() {
+    fn distrusts_files_in_temporary_folders() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("git");
         std::fs::write(&file, "").unwrap();
         let plain = PathTrust::for_current_user([]);
-        assert_ne!(why(&plain, &file), "");
+        assert_ne!(distrust_reason(&plain, &file), "");
         let excluding = PathTrust::for_current_user([PathBuf::from("/usr")]);
-        assert!(why(&excluding, Path::new("/usr/bin")).contains("where the agent works"));
-        assert!(why(&plain, Path::new("bin/sh")).contains("no absolute path"));
-        assert!(why(&plain, Path::new("/nowhere/git")).contains("cannot be read"));
+        let reason = distrust_reason(&excluding, Path::new("/usr/bin"));
+        assert!(reason.contains("where the agent works"));
+        assert!(distrust_reason(&plain, Path::new("bin/sh")).contains("not an absolute path"));
+        assert!(distrust_reason(&plain, Path::new("/nowhere/git")).contains("cannot be read"));
     }
 
-    /// A root of our own, so that `/tmp` does not stand in the way.
-    fn judged(uid: u32, owner: u32, group: u32, mode: u32) -> Option<bool> {
+    /// Checks a file below the temporary folder on its own, because `/tmp` itself is not trusted.
+    /// `None` if the test may not change the owner.
+    fn is_trusted(uid: u32, owner: u32, group: u32, mode: u32) -> Option<bool> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, "").unwrap();
-        // Only root may give files away; the other rows are for everybody.
+        // Only root can change the owner of a file.
         chown(&file, Some(owner), Some(group)).ok()?;
         std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
         let trust = PathTrust::of(uid, [uid, 50], []);
         let found = file.symlink_metadata().unwrap();
-        Some(trust.judge(&file, &found).is_ok())
+        Some(trust.check(&file, &found).is_ok())
     }
 
     #[test]
-    fn owner_group_and_mode_decide_for_root_and_for_others() {
+    fn decides_by_owner_group_and_mode() {
         let rows = [
             // user, owner, group, mode
             (1001, 0, 0, 0o755, true),
@@ -228,30 +231,33 @@ mod tests {
             (0, 1001, 0, 0o755, false),
         ];
         if !geteuid().is_root() {
-            // The one row that a user can set up.
+            // The only row that a user can set up.
             let own = geteuid().as_raw();
-            assert_eq!(judged(own, own, getegid().as_raw(), 0o555), Some(false));
+            assert_eq!(is_trusted(own, own, getegid().as_raw(), 0o555), Some(false));
             return;
         }
-        for (uid, owner, group, mode, relied_on) in rows {
+        for (uid, owner, group, mode, trusted) in rows {
             let row = format!("user {uid}: {owner}:{group} {mode:o}");
-            assert_eq!(judged(uid, owner, group, mode), Some(relied_on), "{row}");
+            assert_eq!(is_trusted(uid, owner, group, mode), Some(trusted), "{row}");
         }
     }
 
     #[test]
-    fn every_link_and_folder_on_the_way_counts() {
+    fn checks_every_link_and_folder_of_a_path() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         std::fs::create_dir(at("folder")).unwrap();
         symlink("/bin/sh", at("folder/sh")).unwrap();
         symlink(at("folder/sh"), at("again")).unwrap();
         symlink(at("round"), at("round")).unwrap();
-        // A link below a folder that may be written leads wherever its owner wants.
+        // A link in a writable folder can be redirected by its owner.
         let trust = PathTrust::for_current_user([dir.path().to_owned()]);
         for name in ["folder/sh", "again", "folder/../again", "round"] {
-            assert_ne!(why(&trust, &at(name)), "", "{name}");
+            assert_ne!(distrust_reason(&trust, &at(name)), "", "{name}");
         }
-        assert_eq!(why(&trust, Path::new("/usr/../bin/../bin/sh")), "");
+        assert_eq!(
+            distrust_reason(&trust, Path::new("/usr/../bin/../bin/sh")),
+            ""
+        );
     }
 }

@@ -1,64 +1,68 @@
-//! What a repository says about how to work in it: `WORKFLOW.md`, for planning `PLANNING.md`;
-//! `.agent-implement/config.yml`; and `CLAUDE.md`, `AGENTS.md`.
+//! Repository configuration: `WORKFLOW.md` (`PLANNING.md` for planning), `.agent-implement/config.yml`,
+//! and `CLAUDE.md` / `AGENTS.md`.
 //!
-//! All are read from the base branch, never from the branch that is being changed: an agent must
-//! not write its own rules. (spec: *Run failure messages*)
+//! All files are read from the base branch, never from the branch under work: an agent must not change
+//! its own rules.
 
 mod settings;
 mod validation;
 
 use serde::Deserialize;
 
-pub use domain::external_reviewers::{ExternalReviewConfig, ReviewCheck};
-pub use settings::{FILE as SETTINGS_FILE, RepoSettings};
+pub(crate) use domain::external_reviewers::{ExternalReviewConfig, ReviewCheck};
+pub(crate) use settings::{FILE as SETTINGS_FILE, RepoSettings};
 use validation::{KnownSetting, SettingKind};
 
 use super::git::{Git, GitError};
 use super::text;
 use domain::report::RunPhase;
 
-/// How much of a file is handed on?
+/// Maximum size of one guidance file, in bytes.
 const MAX_GUIDANCE: usize = 60_000;
 
-/// The repository's own settings.
+/// Repository configuration of one phase.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct RepoConfig {
-    /// A script that runs before the model starts.
+pub(crate) struct RepoConfig {
+    /// Script that runs before the model starts.
     pub setup: Option<String>,
-    /// A script that runs after the push.
+    /// Script that runs after the push.
     pub verify: Option<String>,
-    /// A script that runs at the very end, however the run ended.
+    /// Script that runs at the end, whatever the result.
     pub teardown: Option<String>,
+    /// Model of all passes.
     pub model: Option<String>,
-    /// The model that reviews, when it is another.
+    /// Model of review passes, if different.
     pub gap_analysis_model: Option<String>,
+    /// Settings of `.agent-implement/config.yml`.
     pub settings: RepoSettings,
-    /// Names that were set and have no effect, as sentences.
+    /// Messages about unknown settings.
     pub unknown_settings: Vec<String>,
-    /// What stands below the front matter, with the file's name.
+    /// Text below the front matter, with the file name.
     pub team_guidance: Vec<(String, String)>,
-    /// `CLAUDE.md` or `AGENTS.md`, with its name.
+    /// `CLAUDE.md` and `AGENTS.md`, with the file name.
     pub agent_guidance: Vec<(String, String)>,
 }
 
-/// The file that says how runs of this phase are made.
-pub fn guidance_file(phase: RunPhase) -> &'static str {
+/// Returns the guidance file of a phase.
+pub(crate) fn guidance_file(phase: RunPhase) -> &'static str {
     match phase {
         RunPhase::Planning => "PLANNING.md",
         RunPhase::Implementation | RunPhase::GapAnalysis => "WORKFLOW.md",
     }
 }
 
-/// Why the repository's settings cannot be used.
+/// Error of reading the repository configuration.
 #[derive(Debug, thiserror::Error)]
-pub enum RepoConfigError {
+pub(crate) enum RepoConfigError {
+    /// Git failed.
     #[error(transparent)]
     Git(#[from] GitError),
-    #[error("reading {0}: {1}")]
+    /// A file is malformed: file name and cause.
+    #[error("cannot read {0}: {1}")]
     Unreadable(&'static str, String),
 }
 
-/// What can be set in front matter.
+/// Settings of the front matter.
 const FRONT_MATTER: &[KnownSetting] = &[
     ("setup", SettingKind::Text),
     ("verify", SettingKind::Text),
@@ -82,13 +86,21 @@ struct FrontMatter {
 }
 
 impl RepoConfig {
-    /// Reads the settings of a phase as they stand in a commit. A plan knows how the team works as
-    /// well, but takes its settings from its own file only.
-    pub async fn read(git: &Git, commit: &str, phase: RunPhase) -> Result<Self, RepoConfigError> {
+    /// Reads the configuration of a phase from a commit. Planning also includes the guidance of
+    /// `WORKFLOW.md`, but not its settings.
+    ///
+    /// # Errors
+    /// If git fails or a file is malformed.
+    pub(crate) async fn read(
+        git: &Git,
+        commit: &str,
+        phase: RunPhase,
+    ) -> Result<Self, RepoConfigError> {
         let mut config = Self::read_one(git, commit, guidance_file(phase)).await?;
         if phase == RunPhase::Planning {
-            let work = Self::read_one(git, commit, guidance_file(RunPhase::Implementation)).await?;
-            config.team_guidance.extend(work.team_guidance);
+            let workflow =
+                Self::read_one(git, commit, guidance_file(RunPhase::Implementation)).await?;
+            config.team_guidance.extend(workflow.team_guidance);
         }
         if let Some(text) = git.read_file(commit, settings::FILE).await? {
             let unreadable = |cause| RepoConfigError::Unreadable(settings::FILE, cause);
@@ -104,7 +116,7 @@ impl RepoConfig {
                     .push((name.to_owned(), text::truncate(&guidance, MAX_GUIDANCE)));
             }
         }
-        // One is often a link to, or a copy of, the other.
+        // `CLAUDE.md` and `AGENTS.md` are often links to, or copies of, each other.
         config
             .agent_guidance
             .dedup_by(|one, other| one.1 == other.1);
@@ -125,7 +137,7 @@ impl RepoConfig {
     fn parse(name: &'static str, text: &str) -> Result<Self, RepoConfigError> {
         let unreadable = |cause: String| RepoConfigError::Unreadable(name, cause);
         let (front, body) = split(text).map_err(|cause| unreadable(cause.to_owned()))?;
-        // In place of the first line, so that the parser counts lines as the file's reader does.
+        // The newline replaces the opening line, so that error messages count lines of the whole file.
         let yaml = format!("\n{}", front.unwrap_or_default());
         let front: FrontMatter = match yaml.trim() {
             "" => FrontMatter::default(),
@@ -135,14 +147,14 @@ impl RepoConfig {
             })?,
         };
         let body = text::truncate(body.trim(), MAX_GUIDANCE);
-        let given = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
-        let word = |text: Option<String>| given(text).map(|text| text.trim().to_owned());
+        let non_empty = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
+        let trimmed = |text: Option<String>| non_empty(text).map(|text| text.trim().to_owned());
         Ok(Self {
-            setup: given(front.setup),
-            verify: given(front.verify),
-            teardown: given(front.teardown),
-            model: word(front.model),
-            gap_analysis_model: word(front.gap_analysis_model),
+            setup: non_empty(front.setup),
+            verify: non_empty(front.verify),
+            teardown: non_empty(front.teardown),
+            model: trimmed(front.model),
+            gap_analysis_model: trimmed(front.gap_analysis_model),
             settings: RepoSettings::default(),
             unknown_settings: validation::unknown_settings(name, &yaml, FRONT_MATTER),
             team_guidance: (!body.is_empty())
@@ -154,13 +166,13 @@ impl RepoConfig {
     }
 }
 
-/// For the fuzzer: every file that a repository may say something in.
+/// Fuzzing entry point: parses a text as every repository file.
 pub fn fuzz_repo_config(text: &str) {
     let _ = RepoConfig::parse("WORKFLOW.md", text);
     let _ = RepoSettings::parse(text);
 }
 
-/// Splits front matter from the body. Only a first line of three dashes opens it.
+/// Splits front matter from the body. Only a first line `---` opens front matter.
 fn split(workflow: &str) -> Result<(Option<&str>, &str), &'static str> {
     let workflow = workflow.strip_prefix('\u{feff}').unwrap_or(workflow);
     let Some(rest) = workflow
@@ -184,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn front_matter_is_read_and_the_body_is_guidance() {
+    fn reads_front_matter_and_guidance() {
         let config = RepoConfig::parse(
             "WORKFLOW.md",
             "---\nsetup: |\n  npm run build\n  echo done\nverify: ./check.sh\nmodel: some-model\nother: 1\n---\n\nUse tabs.\n",
@@ -195,27 +207,31 @@ mod tests {
         assert_eq!(config.model.as_deref(), Some("some-model"));
         let guidance = ("WORKFLOW.md".to_owned(), "Use tabs.".to_owned());
         assert_eq!(config.team_guidance, [guidance]);
-        assert_eq!(config.unknown_settings, ["WORKFLOW.md: other is not known"]);
+        assert_eq!(
+            config.unknown_settings,
+            ["WORKFLOW.md: unknown setting other"]
+        );
         let typo = RepoConfig::parse("WORKFLOW.md", "---\nmodle: big\n---\n").unwrap();
-        let told = "WORKFLOW.md: modle is not known; did you mean model?";
-        assert_eq!(typo.unknown_settings, [told]);
+        let expected = "WORKFLOW.md: unknown setting modle; did you mean model?";
+        assert_eq!(typo.unknown_settings, [expected]);
     }
 
     #[test]
-    fn lines_are_counted_from_the_top_of_the_file() {
+    fn counts_lines_from_the_top_of_the_file() {
         let broken = "---\nmodel: x\nsetup: [\n---\n";
         let error = RepoConfig::parse("WORKFLOW.md", broken).unwrap_err();
-        let said = error.to_string();
-        // The list that is never closed begins in the third line and ends with the front matter.
-        assert!(said.contains("line 3") || said.contains("line 4"), "{said}");
+        let message = error.to_string();
+        // The unclosed list starts in line 3 and ends with the front matter.
+        let names_line = message.contains("line 3") || message.contains("line 4");
+        assert!(names_line, "{message}");
         let wrong = "---\nmodel: [x]\n---\n";
         let error = RepoConfig::parse("WORKFLOW.md", wrong).unwrap_err();
-        let said = "reading WORKFLOW.md: model must be a text, not [\"x\"]";
-        assert_eq!(error.to_string(), said);
+        let expected = "cannot read WORKFLOW.md: model must be a string, not [\"x\"]";
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]
-    fn a_file_without_front_matter_is_all_guidance() {
+    fn treats_a_file_without_front_matter_as_guidance() {
         for (text, body) in [
             ("Use tabs.\n---\nx", "Use tabs.\n---\nx"),
             ("", ""),
@@ -231,12 +247,12 @@ mod tests {
     }
 
     #[test]
-    fn broken_front_matter_is_said() {
+    fn reports_malformed_front_matter() {
         for broken in ["---\nsetup: x\n", "---\nsetup: [\n---\n"] {
             let error = RepoConfig::parse("PLANNING.md", broken)
                 .unwrap_err()
                 .to_string();
-            assert!(error.starts_with("reading PLANNING.md: "), "{error}");
+            assert!(error.starts_with("cannot read PLANNING.md: "), "{error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `.agent-implement/config.yml`: how runs are made in this repository. (spec: *Limits*)
+//! `.agent-implement/config.yml`: settings of runs in this repository. See docs/behaviour.md#limits.
 
 use serde::Deserialize;
 
@@ -6,11 +6,11 @@ use super::validation::{self, KnownSetting, SettingKind};
 use domain::external_reviewers::{ExternalReviewConfig, ReviewInputs};
 use domain::sensitive_files::AllowList;
 
-/// Where it stands, from the repository's root.
-pub const FILE: &str = ".agent-implement/config.yml";
+/// Path from the repository's root.
+pub(crate) const FILE: &str = ".agent-implement/config.yml";
 
-/// What can be set in it.
-pub const KNOWN_SETTINGS: &[KnownSetting] = &[
+/// Known settings of the file.
+pub(super) const KNOWN_SETTINGS: &[KnownSetting] = &[
     ("agent", SettingKind::Text),
     ("packageManager", SettingKind::Text),
     (
@@ -31,32 +31,38 @@ pub const KNOWN_SETTINGS: &[KnownSetting] = &[
     ("reviewWaitTimeoutMs", SettingKind::Integer),
 ];
 
-/// A repository's settings; every one has a default.
+/// Settings of a repository. Every setting has a default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct RepoSettings {
-    /// The name of the agent that is to work here.
+pub(crate) struct RepoSettings {
+    /// Name of the agent.
     pub agent: Option<String>,
-    /// The package manager to install with; none means the one that the lock file names.
+    /// Package manager for installation; `None` selects by lock file.
     pub package_manager: Option<String>,
+    /// Models by kind of pass.
     pub models: ModelSettings,
+    /// External reviewers to wait for.
     pub reviewers: ExternalReviewConfig,
-    /// Files that the guard lets pass.
+    /// Settings of the sensitive-file guard.
     pub guard: GuardSettings,
 }
 
+/// Settings of the sensitive-file guard.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
-pub struct GuardSettings {
-    /// Globs over paths from the root.
+pub(crate) struct GuardSettings {
+    /// Globs of allowed paths, from the repository's root.
     pub allow: Vec<String>,
 }
 
-/// The model of each kind of pass, where it is not the one of the file of guidance.
+/// Models by kind of pass. The model of the guidance file takes precedence.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
-pub struct ModelSettings {
+pub(crate) struct ModelSettings {
+    /// Model of implement passes.
     pub implement: Option<String>,
+    /// Model of review passes.
     pub review: Option<String>,
+    /// Model of planning passes.
     pub plan: Option<String>,
 }
 
@@ -72,11 +78,11 @@ struct File {
 }
 
 impl RepoSettings {
-    /// Reads the file's text. What is not known in it has no effect: a newer version may know it.
+    /// Parses the file. Unknown settings are ignored, because a newer version may know them.
     ///
     /// # Errors
-    /// What is wrong with it.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    /// The first invalid setting.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let file: Option<File> = serde_saphyr::from_str(text).map_err(|error| {
             validation::invalid_value(text, KNOWN_SETTINGS).unwrap_or_else(|| error.to_string())
         })?;
@@ -100,7 +106,7 @@ mod tests {
     use domain::external_reviewers::ReviewCheck;
 
     #[test]
-    fn the_template_says_what_can_be_set() {
+    fn the_template_lists_every_setting() {
         let template = include_str!("../../../templates/config.yml");
         assert_eq!(RepoSettings::parse(template), Ok(RepoSettings::default()));
         let keys = template
@@ -110,7 +116,7 @@ mod tests {
             .filter(|line| line.ends_with(']'));
         let set: Vec<&str> = keys.collect();
         let settings = RepoSettings::parse(&set.join("\n")).unwrap();
-        // Every key of it, whatever its form.
+        // Every key, whatever its form.
         let keys = template
             .lines()
             .filter_map(|line| line.strip_prefix("# ")?.split_once(':'))
@@ -144,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_read_and_unknown_reviewers_left_out() {
+    fn reads_settings_and_ignores_unknown_reviewers() {
         let text = "agent: codex\nguard: {allow: ['docs/**']}\npackageManager: pnpm\nmodels: {implement: big, review: small}\n\
                     reviewProviders: [github-claude-code-review, somebody]\nreviewCheckNames: [lint]\n\
                     reviewWaitPollMs: 1\nreviewWaitTimeoutMs: 9000\n";
@@ -170,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_said() {
+    fn rejects_invalid_settings() {
         for broken in [
             "reviewCheckNames: lint",
             "reviewWaitPollMs: soon",
@@ -188,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_that_is_read_is_known() {
+    fn knows_every_setting_that_is_read() {
         let text = "agent: a\npackageManager: b\nmodels: {implement: c, review: d, plan: e}\n\
                     guard: {allow: []}\nreviewProviders: []\nreviewCheckNames: []\n\
                     reviewWaitPollMs: 1\nreviewWaitTimeoutMs: 2\n";

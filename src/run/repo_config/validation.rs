@@ -1,97 +1,105 @@
-//! Names and values of a settings file, checked in words for the person who wrote it.
+//! Validation of settings files with messages for their authors.
 
 use serde_json::{Map, Value};
 
 use domain::edit_distance::closest_name;
 
-/// How many unknown names are told of? A file that is all wrong needs no list of all.
+/// Maximum number of unknown settings reported.
 const MAX_UNKNOWN: usize = 20;
 
-/// How much of a wrong name or value is repeated?
+/// Maximum length of a quoted name or value, in bytes.
 const MAX_SHOWN: usize = 60;
 
-/// What a setting is given as.
+/// Expected type of a setting.
 #[derive(Debug, Clone, Copy)]
-pub enum SettingKind {
+pub(super) enum SettingKind {
+    /// String.
     Text,
+    /// List of strings.
     TextList,
+    /// Non-negative integer.
     Integer,
+    /// Mapping with known settings.
     Table(&'static [KnownSetting]),
 }
 
-/// A setting that has an effect.
-pub type KnownSetting = (&'static str, SettingKind);
+/// Name and type of a known setting.
+pub(super) type KnownSetting = (&'static str, SettingKind);
 
-/// The names in a file that have no effect, as sentences with the name that was probably meant.
-pub fn unknown_settings(file: &str, text: &str, known: &[KnownSetting]) -> Vec<String> {
+/// Returns a message for each unknown setting, with the closest known name.
+pub(super) fn unknown_settings(file: &str, text: &str, known: &[KnownSetting]) -> Vec<String> {
     let mut found = Vec::new();
-    if let Some(given) = table(text) {
-        collect(&given, known, "", &mut found);
+    if let Some(settings) = table(text) {
+        collect(&settings, known, "", &mut found);
     }
     let rest = found.len().saturating_sub(MAX_UNKNOWN);
     found.truncate(MAX_UNKNOWN);
-    let mut told: Vec<String> = found
+    let mut messages: Vec<String> = found
         .into_iter()
-        .map(|sentence| format!("{file}: {sentence}"))
+        .map(|message| format!("{file}: {message}"))
         .collect();
     if rest > 0 {
-        told.push(format!("{file}: {rest} more names are not known"));
+        messages.push(format!("{file}: {rest} more unknown settings"));
     }
-    told
+    messages
 }
 
-/// What is wrong with a file that could not be read, if it is the value of a setting.
-pub fn invalid_value(text: &str, known: &[KnownSetting]) -> Option<String> {
-    first_wrong(&table(text)?, known, "")
+/// Returns a message about the first setting with a value of the wrong type.
+pub(super) fn invalid_value(text: &str, known: &[KnownSetting]) -> Option<String> {
+    first_invalid(&table(text)?, known, "")
 }
 
 fn table(text: &str) -> Option<Map<String, Value>> {
-    let given: Option<Map<String, Value>> = serde_saphyr::from_str(text).ok()?;
-    given
+    let settings: Option<Map<String, Value>> = serde_saphyr::from_str(text).ok()?;
+    settings
 }
 
 fn collect(
-    given: &Map<String, Value>,
+    settings: &Map<String, Value>,
     known: &[KnownSetting],
     path: &str,
     found: &mut Vec<String>,
 ) {
-    for (name, value) in given {
+    for (name, value) in settings {
         match (lookup(known, name), value) {
             (None, _) => {
                 let names = known.iter().map(|(name, _)| *name);
-                let meant = closest_name(name, names).map_or(String::new(), |meant| {
-                    format!("; did you mean {path}{meant}?")
+                let suggestion = closest_name(name, names).map_or(String::new(), |closest| {
+                    format!("; did you mean {path}{closest}?")
                 });
-                found.push(format!("{path}{} is not known{meant}", shown(name)));
+                found.push(format!("unknown setting {path}{}{suggestion}", quote(name)));
             }
-            (Some(SettingKind::Table(below)), Value::Object(given)) => {
-                collect(given, below, &format!("{path}{name}."), found);
+            (Some(SettingKind::Table(nested)), Value::Object(settings)) => {
+                collect(settings, nested, &format!("{path}{name}."), found);
             }
             _ => {}
         }
     }
 }
 
-fn first_wrong(given: &Map<String, Value>, known: &[KnownSetting], path: &str) -> Option<String> {
-    given.iter().find_map(|(name, value)| {
-        let wanted = match (lookup(known, name)?, value) {
+fn first_invalid(
+    settings: &Map<String, Value>,
+    known: &[KnownSetting],
+    path: &str,
+) -> Option<String> {
+    settings.iter().find_map(|(name, value)| {
+        let expected = match (lookup(known, name)?, value) {
             (_, Value::Null) => return None,
             (SettingKind::Text, value) if !value.is_array() && !value.is_object() => return None,
             (SettingKind::Integer, value) if value.is_u64() => return None,
             (SettingKind::TextList, Value::Array(items)) if items.iter().all(is_scalar) => {
                 return None;
             }
-            (SettingKind::Table(below), Value::Object(given)) => {
-                return first_wrong(given, below, &format!("{path}{name}."));
+            (SettingKind::Table(nested), Value::Object(settings)) => {
+                return first_invalid(settings, nested, &format!("{path}{name}."));
             }
-            (SettingKind::Text, _) => "a text",
+            (SettingKind::Text, _) => "a string",
             (SettingKind::Integer, _) => "a whole number",
-            (SettingKind::TextList, _) => "a list of texts",
-            (SettingKind::Table(_), _) => "a table of settings",
+            (SettingKind::TextList, _) => "a list of strings",
+            (SettingKind::Table(_), _) => "a mapping",
         };
-        let value = shown(&value.to_string());
-        Some(format!("{path}{name} must be {wanted}, not {value}"))
+        let value = quote(&value.to_string());
+        Some(format!("{path}{name} must be {expected}, not {value}"))
     })
 }
 
@@ -104,7 +112,7 @@ fn lookup(known: &[KnownSetting], name: &str) -> Option<SettingKind> {
     found.map(|(_, kind)| *kind)
 }
 
-fn shown(text: &str) -> String {
+fn quote(text: &str) -> String {
     crate::text::truncate(text, MAX_SHOWN)
 }
 
@@ -123,23 +131,23 @@ mod tests {
     ];
 
     #[test]
-    fn a_name_without_effect_is_told_with_the_one_that_was_meant() {
+    fn reports_unknown_settings_with_the_closest_name() {
         let rows: [(&str, &[&str]); 8] = [
             ("", &[]),
             ("agent: codex\nmodels: {plan: x}", &[]),
             (
                 "agnet: codex",
-                &["f: agnet is not known; did you mean agent?"],
+                &["f: unknown setting agnet; did you mean agent?"],
             ),
             (
                 "Agent: codex",
-                &["f: Agent is not known; did you mean agent?"],
+                &["f: unknown setting Agent; did you mean agent?"],
             ),
             (
                 "models: {paln: x}",
-                &["f: models.paln is not known; did you mean models.plan?"],
+                &["f: unknown setting models.paln; did you mean models.plan?"],
             ),
-            ("somethingElse: 1", &["f: somethingElse is not known"]),
+            ("somethingElse: 1", &["f: unknown setting somethingElse"]),
             ("agent: [", &[]),
             ("- agnet", &[]),
         ];
@@ -147,13 +155,13 @@ mod tests {
             assert_eq!(unknown_settings("f", text, KNOWN), expected, "{text}");
         }
         let many: String = (0..50).map(|at| format!("unheard{at}: 1\n")).collect();
-        let told = unknown_settings("f", &many, KNOWN);
-        assert_eq!(told.len(), MAX_UNKNOWN + 1);
-        assert_eq!(told.last().unwrap(), "f: 30 more names are not known");
+        let messages = unknown_settings("f", &many, KNOWN);
+        assert_eq!(messages.len(), MAX_UNKNOWN + 1);
+        assert_eq!(messages.last().unwrap(), "f: 30 more unknown settings");
     }
 
     #[test]
-    fn a_wrong_value_is_told_in_plain_words() {
+    fn reports_values_of_the_wrong_type() {
         let rows = [
             (
                 "waitMs: abc",
@@ -166,19 +174,16 @@ mod tests {
             ),
             (
                 "agent: [claude]",
-                Some("agent must be a text, not [\"claude\"]"),
+                Some("agent must be a string, not [\"claude\"]"),
             ),
             (
                 "names: lint",
-                Some("names must be a list of texts, not \"lint\""),
+                Some("names must be a list of strings, not \"lint\""),
             ),
-            (
-                "models: big",
-                Some("models must be a table of settings, not \"big\""),
-            ),
+            ("models: big", Some("models must be a mapping, not \"big\"")),
             (
                 "models: {plan: {}}",
-                Some("models.plan must be a text, not {}"),
+                Some("models.plan must be a string, not {}"),
             ),
             ("waitMs: 7\nagent: 4.1\nnames: [a, 1]\nmodels:", None),
             ("agent: [", None),

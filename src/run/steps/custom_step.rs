@@ -1,9 +1,9 @@
-//! A step of the operator's own: an executable that reads JSON and answers JSON.
+//! Custom step: an executable of the operator that reads JSON from standard input and prints JSON.
 //!
-//! It gets the step, the ticket's names and what earlier steps answered on its standard input, and
-//! works in the work tree like any script of the repository: without a credential. The last line of
-//! its output is its answer, if it is a JSON object; everything else goes to the log. A step that
-//! ends badly fails the run.
+//! The input holds the step, the key and title, and outputs of earlier steps. The program
+//! runs in the work tree without credentials, like a repository script. If the last line of its
+//! output is a JSON object, it becomes the step's outputs. All other lines are only logged. A
+//! non-zero exit code fails the run.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,37 +13,38 @@ use serde_json::{Map, Value, json};
 use crate::context::{RunContext, RunFailure, StepOutcome};
 use pipeline::StepDefinition;
 
-/// How long may it take?
+/// Maximum time of the program.
 const TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
+/// Executes the step.
 pub(super) async fn execute(
     run: &RunContext,
     step: &StepDefinition,
     module: &Path,
 ) -> Result<StepOutcome, RunFailure> {
     let command = [module.to_string_lossy().into_owned()];
-    let input = context(run, step).to_string();
+    let input = step_input(run, step).to_string();
     let deadline = run.deadline_within(TIMEOUT);
     let name = module.file_name().unwrap_or_default().to_string_lossy();
-    let how = match run
+    let cause = match run
         .run_program(&command, input.into_bytes(), deadline)
         .await
     {
-        Ok(ended) if ended.exit.success() => {
-            return Ok(StepOutcome::Passed(answer(&ended.last_line)));
+        Ok(result) if result.exit.success() => {
+            return Ok(StepOutcome::Passed(outputs(&result.last_line)));
         }
-        Ok(ended) => ended.exit.to_string(),
+        Ok(result) => result.exit.to_string(),
         Err(error) => error.to_string(),
     };
-    let said = format!(
-        "step {}: {name} failed: {how}\n{}",
+    let message = format!(
+        "step {}: {name} failed: {cause}\n{}",
         step.id,
         run.console.tail()
     );
-    Err(RunFailure::other(said.trim_end()))
+    Err(RunFailure::other(message.trim_end()))
 }
 
-fn context(run: &RunContext, step: &StepDefinition) -> Value {
+fn step_input(run: &RunContext, step: &StepDefinition) -> Value {
     let config = &run.config;
     json!({
         "step": {"id": step.id, "type": step.kind, "inputs": step.inputs},
@@ -58,8 +59,8 @@ fn context(run: &RunContext, step: &StepDefinition) -> Value {
     })
 }
 
-/// What the last line answers; nothing when it is something else.
-fn answer(line: &str) -> Value {
+/// Parses the last line as outputs; empty if it is not a JSON object.
+fn outputs(line: &str) -> Value {
     let object: Option<Map<String, Value>> = serde_json::from_str(line.trim()).ok();
     Value::Object(object.unwrap_or_default())
 }
@@ -69,10 +70,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_object_is_an_answer() {
-        assert_eq!(answer(" {\"a\": 1} "), json!({"a": 1}));
+    fn accepts_only_a_json_object_as_outputs() {
+        assert_eq!(outputs(" {\"a\": 1} "), json!({"a": 1}));
         for other in ["", "done", "[1]", "7"] {
-            assert_eq!(answer(other), json!({}), "{other}");
+            assert_eq!(outputs(other), json!({}), "{other}");
         }
     }
 }

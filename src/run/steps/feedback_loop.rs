@@ -1,6 +1,6 @@
-//! Implementing and reviewing, in turns, until the review has nothing to mend or the turns are used
-//! up. What the last review left open goes with the pull request, and so does a change whose mending
-//! failed: it is there, and must not be lost.
+//! Feedback loop: implement and review passes alternate until the review has no finding that can be
+//! fixed, or the iterations are used up. Open findings go into the pull request. If a fix fails,
+//! the previous version of the change is pushed.
 
 use serde_json::json;
 
@@ -8,47 +8,48 @@ use super::review::{BlockingFinding, implement, review};
 use crate::context::{RunContext, RunFailure, StepOutcome};
 use domain::report::{FailureCode, RunPhase};
 
+/// Executes the step.
 pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFailure> {
     run.kill_orphan_processes().await?;
     fetch_plan(run).await;
-    // What install and setup made is not the agent's work.
+    // Files created by install and setup are not part of the change.
     run.git
         .exclude_untracked()
         .await
         .map_err(RunFailure::other)?;
     let mut staged = run.stage_work_tree().await?;
-    let untouched = staged.tree.clone();
-    let rounds = run.max_iterations();
+    let original_tree = staged.tree.clone();
+    let max_iterations = run.max_iterations();
     let mut findings: Vec<BlockingFinding> = Vec::new();
-    for round in 1..=rounds {
-        run.state.iterations = round;
-        let before = staged.tree.clone();
-        staged = match implement(run, &format!("implement.{round}"), &findings).await {
-            Ok(made) => made,
-            Err(failure) if round > 1 => {
+    for iteration in 1..=max_iterations {
+        run.state.iterations = iteration;
+        let previous_tree = staged.tree.clone();
+        staged = match implement(run, &format!("implement.{iteration}"), &findings).await {
+            Ok(staged) => staged,
+            Err(failure) if iteration > 1 => {
                 run.kill_orphan_processes().await?;
-                let restored = run.git.restore(&before).await;
+                let restored = run.git.restore(&previous_tree).await;
                 restored.map_err(RunFailure::other)?;
                 findings.push(BlockingFinding::unfixable(
-                    "Mending ended early",
+                    "Fixing stopped early",
                     &failure.reason,
                 ));
                 break;
             }
             Err(failure) => return Err(failure),
         };
-        let nothing_new = staged.tree == untouched && staged.blocked.is_empty();
-        if nothing_new && !run.state.has_unpublished_work {
+        let is_unchanged = staged.tree == original_tree && staged.blocked.is_empty();
+        if is_unchanged && !run.state.has_unpublished_work {
             return Err(RunFailure::new(
                 FailureCode::NoChanges,
                 "Nothing to commit: no file changes in the working tree",
             ));
         }
-        if round > 1 && staged.tree == before {
-            run.console.log("the agent mended nothing more");
+        if iteration > 1 && staged.tree == previous_tree {
+            run.console.log("The agent made no further changes");
             break;
         }
-        findings = review(run, &format!("review.{round}"), &staged.tree).await?;
+        findings = review(run, &format!("review.{iteration}"), &staged.tree).await?;
         if !findings.iter().any(BlockingFinding::is_fixable) {
             break;
         }
@@ -63,7 +64,7 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
     })))
 }
 
-/// The plan that was posted on the ticket before. Work on an open pull request is past it.
+/// Fetches the plan posted on the ticket. Follow-up work on a pull request does not use it.
 async fn fetch_plan(run: &mut RunContext) {
     if run.config.phase != RunPhase::Implementation {
         return;
@@ -72,6 +73,6 @@ async fn fetch_plan(run: &mut RunContext) {
         Ok(plan) => run.state.plan = plan,
         Err(error) => run
             .console
-            .log(&format!("going on without the plan: {error}")),
+            .log(&format!("Continuing without the plan: {error}")),
     }
 }

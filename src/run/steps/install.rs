@@ -1,4 +1,4 @@
-//! Installs what the project depends on, with the package manager its lock file names.
+//! Install step: installs dependencies with the package manager of the lock file.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use super::run_repo_script;
 use crate::context::{RunContext, RunFailure, StepOutcome};
 use domain::report::FailureCode;
 
-/// How long may installing take?
+/// Maximum time of one install command.
 const TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
-/// Package managers by name: the file in the root of a project that tells of each, and the command
-/// that installs exactly what it locks. The first of each family counts.
+/// Package managers: name, file in the project's root that selects it, language family, and command
+/// that installs the locked versions. The first match of each family is used.
 #[rustfmt::skip]
 const MANAGERS: [(&str, &str, Family, &str); 16] = [
     ("pnpm", "pnpm-lock.yaml", Family::Node, "pnpm install --frozen-lockfile"),
@@ -34,9 +34,10 @@ const MANAGERS: [(&str, &str, Family, &str); 16] = [
     ("gradle", "build.gradle.kts", Family::Java, "gradle --no-daemon --quiet dependencies"),
 ];
 
-/// The manager of a project that is not to be installed.
+/// Setting that disables installation.
 const NONE: &str = "none";
 
+/// Language family of a package manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
     Node,
@@ -47,20 +48,23 @@ enum Family {
     Java,
 }
 
+/// Executes the step.
 pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFailure> {
     let tree = run.folders.work_tree();
     let commands = match run.state.repo_config.settings.package_manager.as_deref() {
         None => commands(&tree),
         Some(NONE) => {
-            return Ok(StepOutcome::Skipped("the settings name no package manager"));
+            return Ok(StepOutcome::Skipped(
+                "Installation is disabled by packageManager: none",
+            ));
         }
-        Some(name) => vec![chosen(&tree, name)?],
+        Some(name) => vec![configured_command(&tree, name)?],
     };
     if commands.is_empty() {
-        return Ok(StepOutcome::Skipped("no lock file was found"));
+        return Ok(StepOutcome::Skipped("No lock file found"));
     }
     for command in &commands {
-        run.console.log(&format!("installing: {command}"));
+        run.console.log(&format!("Installing: {command}"));
         run_repo_script(
             run,
             &format!("install: {command}"),
@@ -73,8 +77,8 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
     Ok(StepOutcome::Passed(json!({ "commands": commands })))
 }
 
-/// The command of the manager that the settings name, whatever else the project holds.
-fn chosen(tree: &Path, name: &str) -> Result<&'static str, RunFailure> {
+/// Returns the command of the package manager named in the settings, whatever files exist.
+fn configured_command(tree: &Path, name: &str) -> Result<&'static str, RunFailure> {
     let mut named = MANAGERS.iter().filter(|(known, ..)| *known == name);
     let first = named.clone().next();
     let present = named.find(|(_, file, ..)| tree.join(file).is_file());
@@ -85,14 +89,14 @@ fn chosen(tree: &Path, name: &str) -> Result<&'static str, RunFailure> {
             let mut names = MANAGERS.map(|(name, ..)| name).to_vec();
             names.dedup();
             let reason = format!(
-                "packageManager is {name}; known are {}, and {NONE}",
+                "unknown packageManager {name}; known: {}, {NONE}",
                 names.join(", ")
             );
             RunFailure::new(FailureCode::InstallFailed, reason)
         })
 }
 
-/// One command for each family of languages that the project uses.
+/// Returns one install command for each language family of the project.
 fn commands(tree: &Path) -> Vec<&'static str> {
     let mut families = Vec::new();
     let mut commands = Vec::new();
@@ -110,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lock_file_names_the_manager() {
+    fn selects_the_manager_by_lock_file() {
         let rows: [(&[&str], &[&str]); 5] = [
             (&[], &[]),
             (&["package.json"], &[]),
@@ -134,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_settings_choose_among_what_is_there() {
+    fn settings_override_the_lock_file() {
         let tree = tempfile::tempdir().unwrap();
         std::fs::write(tree.path().join("yarn.lock"), "").unwrap();
         std::fs::write(tree.path().join("build.gradle"), "").unwrap();
@@ -143,14 +147,14 @@ mod tests {
             ("gradle", "gradle --no-daemon --quiet dependencies"),
         ];
         for (name, command) in rows {
-            assert_eq!(chosen(tree.path(), name).unwrap(), command);
+            assert_eq!(configured_command(tree.path(), name).unwrap(), command);
         }
-        let unknown = chosen(tree.path(), "apt").unwrap_err();
+        let unknown = configured_command(tree.path(), "apt").unwrap_err();
         assert_eq!(unknown.code, Some(FailureCode::InstallFailed));
         assert!(
             unknown
                 .reason
-                .contains("known are pnpm, yarn, bun, npm, cargo"),
+                .contains("known: pnpm, yarn, bun, npm, cargo"),
             "{unknown}"
         );
     }

@@ -1,5 +1,5 @@
-//! The steps of a run, one file each. A step gets the run, changes what was found, and says how it
-//! went; what it reports and what comes after a failure is the executor's.
+//! Steps of a run, one module each. A step changes the run context and returns its outcome. The
+//! executor reports it and handles failures.
 
 mod clone;
 mod custom_step;
@@ -24,22 +24,22 @@ use super::executor;
 use super::programs::system_program;
 use pipeline::{StepDefinition, StepImplementation, StepKind};
 
-pub use plan::FOLDER as PLAN_FOLDER;
-pub use review::BlockingFinding;
+pub(crate) use plan::FOLDER as PLAN_FOLDER;
+pub(crate) use review::BlockingFinding;
 
-/// What a spent run still needs to check and push its work.
+/// Time reserved for checking and pushing the work.
 const PUSH_RESERVE: Duration = Duration::from_secs(3 * 60);
 
-/// How long may a run tidy up after itself?
+/// Maximum time of the teardown script.
 const TEARDOWN_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// Whether a step has nothing to do once this dispatch's commit is on the branch.
-fn makes_the_change(kind: StepKind) -> bool {
+/// Whether a step only serves to create the change, which already exists if it was pushed before.
+fn creates_change(kind: StepKind) -> bool {
     matches!(kind, StepKind::FeedbackLoop | StepKind::Preflight)
 }
 
-/// Performs a step.
-pub async fn execute_step(
+/// Executes a step.
+pub(crate) async fn execute_step(
     run: &mut RunContext,
     step: &StepDefinition,
 ) -> Result<StepOutcome, RunFailure> {
@@ -49,15 +49,15 @@ pub async fn execute_step(
     }
 }
 
-/// The repository's script for the very end. What it says or breaks changes nothing any more.
-pub async fn tear_down(run: &mut RunContext) {
+/// Runs the repository's teardown script. Its result is reported and has no effect on the run.
+pub(crate) async fn tear_down(run: &mut RunContext) {
     let Some(script) = run.state.repo_config.teardown.clone() else {
         return;
     };
     let step = executor::begin_step(run, "teardown", "teardown");
-    let deadline = tidying(run.deadline, run.host_deadline, Instant::now());
-    let told = run_repo_script(run, "teardown script", &script, deadline).await;
-    match told {
+    let deadline = teardown_deadline(run.deadline, run.host_deadline, Instant::now());
+    let result = run_repo_script(run, "teardown script", &script, deadline).await;
+    match result {
         Ok(()) => executor::end_step(run, step, "passed", None),
         Err(reason) => {
             run.console.log(&reason);
@@ -66,9 +66,9 @@ pub async fn tear_down(run: &mut RunContext) {
     }
 }
 
-/// Until when may a run tidy up? One whose time is used up has half of what is left until its host ends
-/// it; the other half is for its report.
-fn tidying(deadline: Instant, host_deadline: Instant, now: Instant) -> Instant {
+/// Returns the deadline of the teardown script. After the run's deadline it gets half of the time
+/// until the host's deadline; the other half is reserved for the report.
+fn teardown_deadline(deadline: Instant, host_deadline: Instant, now: Instant) -> Instant {
     let spare = host_deadline.saturating_duration_since(deadline) / 2;
     (now + TEARDOWN_TIMEOUT).min(deadline + spare)
 }
@@ -78,9 +78,9 @@ async fn built_in(
     kind: StepKind,
     inputs: &Map<String, Value>,
 ) -> Result<StepOutcome, RunFailure> {
-    if run.state.already_pushed && makes_the_change(kind) {
+    if run.state.already_pushed && creates_change(kind) {
         return Ok(StepOutcome::Skipped(
-            "an earlier attempt of this dispatch had pushed the change",
+            "An earlier attempt of this dispatch pushed the change",
         ));
     }
     match kind {
@@ -96,8 +96,7 @@ async fn built_in(
     }
 }
 
-/// Lets the agent make one pass and counts what it used. It is ended while the run still has the time
-/// to check and push what it did.
+/// Runs an agent pass. It is stopped early enough to check and push the work.
 async fn run_agent_pass(run: &mut RunContext, pass: &AgentPass) -> Result<AgentAnswer, RunFailure> {
     run.agent.model = run.model(pass.role);
     let latest = run
@@ -113,19 +112,19 @@ async fn run_agent_pass(run: &mut RunContext, pass: &AgentPass) -> Result<AgentA
     answer.map_err(RunFailure::from)
 }
 
-/// Every word of a command line, for programs that take no shell.
+/// Splits a command line at spaces, for programs started without a shell.
 fn split_words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Runs a script of the repository in a shell that stops at the first thing that goes wrong. It
-/// stands in a file, so that a command which reads its standard input does not eat the rest of it.
+/// Runs a script of the repository with `bash -euo pipefail`. The script is read from a file, so
+/// that a command reading standard input does not consume it.
 ///
 /// # Errors
-/// What failed, how, and its last lines.
+/// A message with the script's name, its exit code and its last lines.
 async fn run_repo_script(
     run: &RunContext,
-    what: &str,
+    name: &str,
     script: &str,
     deadline: Instant,
 ) -> Result<(), String> {
@@ -134,17 +133,17 @@ async fn run_repo_script(
         .make("scripts")
         .map(|folder| folder.join("script.sh"))
         .and_then(|file| std::fs::write(&file, script).map(|()| file))
-        .map_err(|error| format!("{what}: writing it down: {error}"))?;
+        .map_err(|error| format!("{name}: cannot write the script file: {error}"))?;
     let mut command = vec![system_program("bash").to_string_lossy().into_owned()];
     command.extend(split_words("-euo pipefail"));
     command.push(file.to_string_lossy().into_owned());
-    let how = match run.run_script(&command, deadline).await {
+    let cause = match run.run_script(&command, deadline).await {
         Ok(exit) if exit.success() => return Ok(()),
         Ok(exit) => exit.to_string(),
         Err(error) => error.to_string(),
     };
-    let said = format!("{what} failed: {how}\n{}", run.console.tail());
-    Err(said.trim_end().to_owned())
+    let message = format!("{name} failed: {cause}\n{}", run.console.tail());
+    Err(message.trim_end().to_owned())
 }
 
 #[cfg(test)]
@@ -152,10 +151,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_whose_time_is_used_up_can_tidy_up_and_still_report() {
+    fn leaves_time_for_teardown_and_report_after_the_deadline() {
         let deadline = Instant::now() + Duration::from_secs(3600);
         let host_deadline = deadline + Duration::from_secs(180);
-        let until = |now| tidying(deadline, host_deadline, now);
+        let until = |now| teardown_deadline(deadline, host_deadline, now);
         let early = deadline - Duration::from_secs(1000);
         assert_eq!(until(early), early + TEARDOWN_TIMEOUT);
         for late in [deadline, deadline + Duration::from_secs(30)] {

@@ -1,8 +1,8 @@
-//! Planning: the agent reads and writes comments for the ticket into files; what it wrote is taken.
+//! Plan step: the agent writes ticket comments into files, which are posted on the ticket.
 //!
-//! The tree is hostile here as well: the repository may hold links where the comments go. The folder
-//! is made afresh before the agent starts, and only plain files of it are read after. Nothing of a
-//! plan is ever committed: a planning run has no push and is given no right to.
+//! The work tree is untrusted: the repository may contain links in the comments folder. The folder
+//! is recreated before the agent starts, and only regular files are read afterwards. A plan is
+//! never committed: planning runs have no push step and no write access.
 
 use std::fs;
 use std::io::Read;
@@ -18,14 +18,16 @@ use crate::prompts;
 use domain::limits;
 use domain::report::FailureCode;
 
-/// Where the agent puts its comments, from the work tree's root.
-pub const FOLDER: &str = "ai-output/comments";
+/// Folder of the comments, relative to the work tree.
+pub(crate) const FOLDER: &str = "ai-output/comments";
 
+/// Executes the step.
 pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFailure> {
     run.kill_orphan_processes().await?;
     let root = run.folders.work_tree();
-    make_afresh(&root)
-        .map_err(|error| RunFailure::other(format!("making the folder {FOLDER}: {error}")))?;
+    recreate_folder(&root).map_err(|error| {
+        RunFailure::other(format!("cannot create the folder {FOLDER}: {error}"))
+    })?;
     let pass = AgentPass {
         role: AgentRole::Plan { folder: AI_OUTPUT },
         max_turns: run.config.max_turns.unwrap_or(limits::DEFAULT_MAX_TURNS),
@@ -34,19 +36,22 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
     };
     let answer = run_agent_pass(run, &pass).await?;
     run.kill_orphan_processes().await?;
-    let written = written(&root.join(FOLDER))
-        .map_err(|error| RunFailure::other(format!("reading the plan: {error}")))?;
-    let surplus = written.len().saturating_sub(limits::MAX_RUN_COMMENTS);
+    let comments = read_comments(&root.join(FOLDER))
+        .map_err(|error| RunFailure::other(format!("cannot read the plan: {error}")))?;
+    let surplus = comments.len().saturating_sub(limits::MAX_RUN_COMMENTS);
     if surplus > 0 {
         run.console.log(&format!(
-            "{surplus} comment(s) are left out: at most {} are posted",
+            "Dropped {surplus} comment(s): at most {} are posted",
             limits::MAX_RUN_COMMENTS
         ));
     }
-    let said = answer.text.trim();
-    run.state.ticket_comments = match (written.is_empty(), said.is_empty()) {
-        (false, _) => written.into_iter().take(limits::MAX_RUN_COMMENTS).collect(),
-        (true, false) => vec![said.to_owned()],
+    let message = answer.text.trim();
+    run.state.ticket_comments = match (comments.is_empty(), message.is_empty()) {
+        (false, _) => comments
+            .into_iter()
+            .take(limits::MAX_RUN_COMMENTS)
+            .collect(),
+        (true, false) => vec![message.to_owned()],
         (true, true) => return Err(RunFailure::new(FailureCode::NoChanges, "the plan is empty")),
     };
     Ok(StepOutcome::Passed(json!({
@@ -56,8 +61,8 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
     })))
 }
 
-/// An empty folder where the comments go, whatever the repository has there.
-fn make_afresh(root: &Path) -> std::io::Result<()> {
+/// Creates an empty comments folder, replacing whatever the repository has there.
+fn recreate_folder(root: &Path) -> std::io::Result<()> {
     let output = root.join(AI_OUTPUT);
     match output.symlink_metadata() {
         Ok(found) if found.is_dir() => fs::remove_dir_all(&output)?,
@@ -68,8 +73,8 @@ fn make_afresh(root: &Path) -> std::io::Result<()> {
     fs::create_dir_all(root.join(FOLDER))
 }
 
-/// The comments in the order of their files' names; without those that say nothing.
-fn written(folder: &Path) -> std::io::Result<Vec<String>> {
+/// Reads the comments, sorted by file name. Empty comments are skipped.
+fn read_comments(folder: &Path) -> std::io::Result<Vec<String>> {
     let mut files: Vec<PathBuf> = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -77,7 +82,7 @@ fn written(folder: &Path) -> std::io::Result<Vec<String>> {
             .path()
             .extension()
             .is_some_and(|ending| ending == "md");
-        // The type of the entry itself: a link is none.
+        // The type of the entry itself: links are skipped.
         if is_comment && entry.file_type()?.is_file() {
             files.push(entry.path());
         }
@@ -86,9 +91,9 @@ fn written(folder: &Path) -> std::io::Result<Vec<String>> {
     let mut comments = Vec::new();
     for file in files {
         let mut bytes = Vec::new();
-        // One byte more than is kept shows that something is missing.
-        let most = limits::MAX_COMMENT_BYTES as u64 + 1;
-        fs::File::open(&file)?.take(most).read_to_end(&mut bytes)?;
+        // One byte above the limit shows that the comment was cut.
+        let limit = limits::MAX_COMMENT_BYTES as u64 + 1;
+        fs::File::open(&file)?.take(limit).read_to_end(&mut bytes)?;
         let comment = String::from_utf8_lossy(&bytes).trim().to_owned();
         if !comment.is_empty() {
             comments.push(comment);
@@ -102,13 +107,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_are_plain_files_in_the_order_of_their_names() {
+    fn reads_regular_files_sorted_by_name() {
         let root = tempfile::tempdir().unwrap();
         let secret = root.path().join("secret");
         fs::create_dir(&secret).unwrap();
         fs::write(secret.join("kept"), "the secret").unwrap();
         std::os::unix::fs::symlink(&secret, root.path().join(AI_OUTPUT)).unwrap();
-        make_afresh(root.path()).unwrap();
+        recreate_folder(root.path()).unwrap();
         assert!(secret.join("kept").exists(), "a link is not followed");
 
         let folder = root.path().join(FOLDER);
@@ -123,10 +128,10 @@ mod tests {
         }
         fs::create_dir(folder.join("04-folder.md")).unwrap();
         std::os::unix::fs::symlink(secret.join("kept"), folder.join("05-link.md")).unwrap();
-        assert_eq!(written(&folder).unwrap(), ["# first", "next", "last"]);
+        assert_eq!(read_comments(&folder).unwrap(), ["# first", "next", "last"]);
 
         fs::write(folder.join("20-long.md"), "x".repeat(1 << 20)).unwrap();
-        let comments = written(&folder).unwrap();
+        let comments = read_comments(&folder).unwrap();
         assert_eq!(comments[3].len(), limits::MAX_COMMENT_BYTES + 1);
     }
 }

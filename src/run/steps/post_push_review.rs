@@ -1,10 +1,9 @@
-//! Reviews what was pushed, until nothing is left open or the passes are used up.
+//! Review after the push: repeats until no finding is open or the passes are used up.
 //!
-//! A pass asks the run's own review first, unless it has judged this very tree, and then waits for
-//! the reviewers outside that the repository names. What somebody found wrong is mended, guarded
-//! and pushed on top, and looked at again. Whatever has not been approved at the end leaves the
-//! pull request a draft; one comment on it tells how the review stands. (spec: *What the service
-//! does*, *Limits*)
+//! A pass first runs the run's own review, unless it reviewed this tree before, and then waits for
+//! the external reviewers named by the repository. Findings are fixed, checked by the guard, pushed
+//! and reviewed again. The pull request stays a draft while it is not approved. One comment on it
+//! shows the state of the review. See docs/behaviour.md#review-after-the-push.
 
 mod evaluation;
 mod external_reviewers;
@@ -26,21 +25,22 @@ use domain::external_reviewers::ReviewInputs;
 use domain::report::FailureCode;
 use vendors::scm::{GitHub, PullRequestState};
 
-/// Less time than this is not enough to mend anything.
-const MENDING: Duration = Duration::from_secs(5 * 60);
+/// Minimum time left for another fix.
+const MIN_FIX_TIME: Duration = Duration::from_secs(5 * 60);
 
-/// So many findings are told one by one.
-const MAX_TOLD: usize = 50;
+/// Maximum number of findings listed.
+const MAX_LISTED: usize = 50;
 
+/// Executes the step.
 pub(super) async fn execute(
     run: &mut RunContext,
     inputs: &Map<String, Value>,
 ) -> Result<StepOutcome, RunFailure> {
     let inputs = ReviewInputs::read(inputs).map_err(RunFailure::other)?;
     let Some(number) = run.state.pull.as_ref().map(|pull| pull.number) else {
-        return Ok(StepOutcome::Skipped("there is no open pull request"));
+        return Ok(StepOutcome::Skipped("No open pull request"));
     };
-    let mut reviewing = Reviewing {
+    let mut review = PostPushReview {
         number,
         reviewers: run
             .state
@@ -49,120 +49,123 @@ pub(super) async fn execute(
             .reviewers
             .with_overrides(&inputs),
         passes: 0,
-        mended: 0,
+        fix_count: 0,
     };
-    if let Err(failure) = reviewing.finish(run).await {
-        if is_of_its_own(&failure) {
+    if let Err(failure) = review.run_passes(run).await {
+        if must_fail_run(&failure) {
             return Err(failure);
         }
-        // The pull request is there; that nobody has approved it is all that there is to tell.
+        // The pull request exists; record that its review is incomplete.
         let finding =
-            BlockingFinding::unfixable("The review after the push broke off", &failure.reason);
+            BlockingFinding::unfixable("The review after the push was aborted", &failure.reason);
         run.state.unresolved.push(finding.summary_line());
-        if let Ok(door) = GitHubSession::open(run).await {
-            reviewing
-                .tell(run, &door.github, &run.state.head_commit)
+        if let Ok(session) = GitHubSession::open(run).await {
+            review
+                .publish(run, &session.github, &run.state.head_commit)
                 .await;
         }
     }
     for finding in &run.state.unresolved {
-        run.console.log(&format!("left open: {finding}"));
+        run.console.log(&format!("Open finding: {finding}"));
     }
     Ok(StepOutcome::Passed(json!({
         "approved": run.state.unresolved.is_empty(),
         "unresolved": run.state.unresolved,
-        "passes": reviewing.passes,
-        "mended": reviewing.mended,
+        "passes": review.passes,
+        "mended": review.fix_count,
     })))
 }
 
-/// The review of one pull request.
-struct Reviewing {
+/// Review after the push of one pull request.
+struct PostPushReview {
     number: u64,
     reviewers: ExternalReviewConfig,
     passes: u32,
-    mended: u32,
+    fix_count: u32,
 }
 
-/// What comes after a pass.
-enum Next {
-    /// Nothing more: all is approved, or what is left cannot be mended now.
-    Nothing,
-    Mend(Vec<BlockingFinding>),
+/// Action after a pass.
+enum NextAction {
+    /// Everything is approved, or the open findings cannot be fixed now.
+    Finish,
+    Fix(Vec<BlockingFinding>),
 }
 
-impl Reviewing {
-    async fn finish(&mut self, run: &mut RunContext) -> Result<(), RunFailure> {
+impl PostPushReview {
+    async fn run_passes(&mut self, run: &mut RunContext) -> Result<(), RunFailure> {
         loop {
             self.passes += 1;
-            let Next::Mend(findings) = self.pass(run).await? else {
+            let NextAction::Fix(findings) = self.pass(run).await? else {
                 return Ok(());
             };
-            let failure = match self.mend(run, &findings).await {
+            let failure = match self.fix(run, &findings).await {
                 Ok(true) => continue,
                 Ok(false) => return Ok(()),
-                Err(failure) if is_of_its_own(&failure) => return Err(failure),
+                Err(failure) if must_fail_run(&failure) => return Err(failure),
                 Err(failure) => failure,
             };
-            let stopped = BlockingFinding::unfixable("Mending ended early", &failure.reason);
-            run.state.unresolved.push(stopped.summary_line());
-            let door = GitHubSession::open(run).await?;
-            self.tell(run, &door.github, &run.state.head_commit).await;
+            let finding = BlockingFinding::unfixable("Fixing stopped early", &failure.reason);
+            run.state.unresolved.push(finding.summary_line());
+            let session = GitHubSession::open(run).await?;
+            self.publish(run, &session.github, &run.state.head_commit)
+                .await;
             return Ok(());
         }
     }
 
-    /// Looks at what is on the branch, and tells how it stands.
-    async fn pass(&self, run: &mut RunContext) -> Result<Next, RunFailure> {
+    /// Reviews the head of the branch and publishes the state of the review.
+    async fn pass(&self, run: &mut RunContext) -> Result<NextAction, RunFailure> {
         let commit = run.state.head_commit.clone();
         let mut findings = self.own_findings(run, &commit).await?;
-        note(run, &findings);
-        let mut door = GitHubSession::open(run).await?;
-        let say = |line: &str| run.console.log(line);
-        let pull = retry(&say, patience(run), async || {
-            door.github.pull(&run.repo, self.number).await
+        store_findings(run, &findings);
+        let mut session = GitHubSession::open(run).await?;
+        let log = |line: &str| run.console.log(line);
+        let pull = retry(&log, retry_timeout(run), async || {
+            session.github.pull(&run.repo, self.number).await
         });
         let pull = pull.await.map_err(RunFailure::other)?;
         if pull.state != PullRequestState::Open {
-            run.console.log("the pull request is not open any more");
-            return Ok(Next::Nothing);
+            run.console.log("The pull request is no longer open");
+            return Ok(NextAction::Finish);
         }
         if findings.is_empty() && !self.reviewers.is_empty() {
-            // Some reviewers do not look at drafts.
-            if let Err(error) = push::update_draft_state(run, &door.github, &pull).await {
-                run.console.log(&format!("the draft flag: {error}"));
+            // Some reviewers skip drafts.
+            if let Err(error) = push::update_draft_state(run, &session.github, &pull).await {
+                run.console
+                    .log(&format!("Failed to update the draft state: {error}"));
             }
             findings = external_reviewers::collect_findings(
                 run,
-                &mut door,
+                &mut session,
                 &self.reviewers,
                 &pull,
                 &commit,
             )
             .await?;
         }
-        let mendable = findings.iter().filter(|finding| finding.is_fixable());
-        let mendable: Vec<BlockingFinding> = mendable.cloned().collect();
-        let mut next = Next::Nothing;
-        if let Some(moved) = external_reviewers::branch_moved_finding(run, &door, &commit).await {
+        let fixable = findings.iter().filter(|finding| finding.is_fixable());
+        let fixable: Vec<BlockingFinding> = fixable.cloned().collect();
+        let mut next = NextAction::Finish;
+        if let Some(moved) = external_reviewers::branch_moved_finding(run, &session, &commit).await
+        {
             findings.push(moved);
-        } else if !mendable.is_empty() && self.passes < run.max_iterations() {
-            if time_left(run) > PUSH_RESERVE + MENDING {
-                next = Next::Mend(mendable);
+        } else if !fixable.is_empty() && self.passes < run.max_iterations() {
+            if time_left(run) > PUSH_RESERVE + MIN_FIX_TIME {
+                next = NextAction::Fix(fixable);
             } else {
-                let problem = "the run's time is nearly used up";
+                let problem = "not enough time is left in this run";
                 findings.push(BlockingFinding::unfixable(
-                    "Nothing more was mended",
+                    "Findings were not fixed",
                     problem,
                 ));
             }
         }
-        note(run, &findings);
-        self.tell(run, &door.github, &commit).await;
+        store_findings(run, &findings);
+        self.publish(run, &session.github, &commit).await;
         Ok(next)
     }
 
-    /// What the run's own review says. A tree that it has judged is not paid for again.
+    /// Returns the findings of the run's own review. A tree is reviewed only once.
     async fn own_findings(
         &self,
         run: &mut RunContext,
@@ -173,95 +176,96 @@ impl Reviewing {
             .resolve_tree(commit)
             .await
             .map_err(RunFailure::other)?;
-        if let Some(known) = &run.state.last_review {
-            let is_verdict =
-                known.findings.is_empty() || known.findings.iter().any(BlockingFinding::is_fixable);
-            if known.tree == tree && is_verdict {
-                return Ok(known.findings.clone());
+        if let Some(previous) = &run.state.last_review {
+            let is_complete = previous.findings.is_empty()
+                || previous.findings.iter().any(BlockingFinding::is_fixable);
+            if previous.tree == tree && is_complete {
+                return Ok(previous.findings.clone());
             }
         }
         review(run, &format!("gap-analysis.{}", self.passes), &tree).await
     }
 
-    /// Lets the agent mend what was found, and pushes it; false when it changed nothing. No access
-    /// to the repository exists while it works.
-    async fn mend(
+    /// Lets the agent fix findings and pushes the result. Returns false if nothing changed. No
+    /// repository access exists while the agent works.
+    async fn fix(
         &mut self,
         run: &mut RunContext,
         findings: &[BlockingFinding],
     ) -> Result<bool, RunFailure> {
         let (branch, commit) = (run.config.branch.clone(), run.state.head_commit.clone());
         run.kill_orphan_processes().await?;
-        // What scripts have changed or made since is not the agent's work.
+        // Changes by scripts since the push are not part of the fix.
         let restored = run.git.checkout(&branch, &commit).await;
         restored.map_err(RunFailure::other)?;
         run.git
             .exclude_untracked()
             .await
             .map_err(RunFailure::other)?;
-        // The pull request's summary is of the whole change.
+        // Keeps the summary of the whole change for the pull request.
         let summary = run.state.summary.clone();
         let staged = implement(run, &format!("mend.{}", self.passes), findings).await;
         run.state.summary = summary;
         let message = pull_request::fix_commit_message(run);
         let Some(commit) = push::guarded_commit(run, &staged?, &message).await? else {
-            run.console.log("the agent mended nothing more");
+            run.console.log("The agent made no further changes");
             return Ok(false);
         };
         let access = run.fetch_repo_access().await?;
         push::move_branch(run, &access, &commit).await?;
         drop(access);
-        self.mended += 1;
+        self.fix_count += 1;
         verify::rerun(run, &format!("verify.{}", self.passes)).await?;
         Ok(true)
     }
 
-    /// Tells on the pull request how its review stands: by its draft flag, and in one comment.
-    async fn tell(&self, run: &RunContext, host: &GitHub, commit: &str) {
+    /// Publishes the state of the review: draft state and comment of the pull request.
+    async fn publish(&self, run: &RunContext, github: &GitHub, commit: &str) {
         let changes = run.git.changes(&run.state.fork_point, commit).await;
-        let reviewed = ReviewStatus {
+        let status = ReviewStatus {
             commit,
             unresolved: &run.state.unresolved,
-            fix_count: self.mended,
+            fix_count: self.fix_count,
         };
         let (marker, body) =
-            pull_request::gap_analysis_comment(run, &reviewed, &changes.unwrap_or_default());
-        let say = |line: &str| run.console.log(line);
-        let told = retry(&say, patience(run), async || {
-            let pull = host.pull(&run.repo, self.number).await?;
-            push::update_draft_state(run, host, &pull).await?;
-            host.upsert_comment(&run.repo, self.number, &marker, &body)
+            pull_request::gap_analysis_comment(run, &status, &changes.unwrap_or_default());
+        let log = |line: &str| run.console.log(line);
+        let result = retry(&log, retry_timeout(run), async || {
+            let pull = github.pull(&run.repo, self.number).await?;
+            push::update_draft_state(run, github, &pull).await?;
+            github
+                .upsert_comment(&run.repo, self.number, &marker, &body)
                 .await
         });
-        if let Err(error) = told.await {
+        if let Err(error) = result.await {
             run.console
-                .log(&format!("the review could not be told: {error}"));
+                .log(&format!("Failed to publish the review: {error}"));
         }
     }
 }
 
-/// Failures that the spec has words for, whatever else became of the run.
-fn is_of_its_own(failure: &RunFailure) -> bool {
+/// Whether a failure fails the run even though the pull request is open.
+fn must_fail_run(failure: &RunFailure) -> bool {
     matches!(
         failure.code,
         Some(FailureCode::SensitiveFilesBlocked | FailureCode::VerifyFailed)
     )
 }
 
-fn note(run: &mut RunContext, findings: &[BlockingFinding]) {
+fn store_findings(run: &mut RunContext, findings: &[BlockingFinding]) {
     let lines = findings
         .iter()
-        .take(MAX_TOLD)
+        .take(MAX_LISTED)
         .map(BlockingFinding::summary_line);
     run.state.unresolved = lines.collect();
-    if findings.len() > MAX_TOLD {
-        let more = findings.len() - MAX_TOLD;
+    if findings.len() > MAX_LISTED {
+        let more = findings.len() - MAX_LISTED;
         run.state.unresolved.push(format!("and {more} more"));
     }
 }
 
-/// How long is the host asked again? There must be time to report in the end.
-fn patience(run: &RunContext) -> Duration {
+/// Returns the retry timeout of GitHub requests, which leaves time to report.
+fn retry_timeout(run: &RunContext) -> Duration {
     RETRY_TIMEOUT.min(time_left(run) / 2)
 }
 

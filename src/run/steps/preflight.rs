@@ -1,5 +1,5 @@
-//! Runs the project's own checks, as found. They never block: what they say goes into the pull
-//! request, where people and CI judge it.
+//! Preflight step: runs the project's own checks. Failures do not block; they are listed in the pull
+//! request for reviewers.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,41 +11,42 @@ use super::split_words;
 use crate::child::ChildError;
 use crate::context::{PreflightCheck, PreflightOutcome, RunContext, RunFailure, StepOutcome};
 
-/// How long may one check take, and all of them?
-const ONE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
-const ALL_TIMEOUT: Duration = Duration::from_secs(20 * 60);
+/// Maximum time of one check.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// What a spent run still needs to push its work.
+/// Maximum time of all checks.
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(20 * 60);
+
+/// Time reserved for pushing the work.
 const RESERVE: Duration = Duration::from_secs(2 * 60);
 
-/// Scripts of `package.json` that check and change nothing.
+/// Scripts of `package.json` that only check.
 const NODE_SCRIPTS: [&str; 5] = ["typecheck", "type-check", "check", "lint", "test"];
 
-/// What `npm init` puts in the place of a test.
-const NO_TEST: &str = "no test specified";
+/// Text of the placeholder test script of `npm init`.
+const NO_TEST_SPECIFIED: &str = "no test specified";
 
+/// Executes the step.
 pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFailure> {
     let checks = checks(&run.folders.work_tree());
     if checks.is_empty() {
-        return Ok(StepOutcome::Skipped(
-            "no checks of this repository were found",
-        ));
+        return Ok(StepOutcome::Skipped("No checks found in this repository"));
     }
-    let last = run.deadline.checked_sub(RESERVE).unwrap_or(run.deadline);
-    let all = last.min(Instant::now() + ALL_TIMEOUT);
+    let latest = run.deadline.checked_sub(RESERVE).unwrap_or(run.deadline);
+    let latest = latest.min(Instant::now() + TOTAL_TIMEOUT);
     for line in checks {
-        run.console.log(&format!("checking: {line}"));
-        let deadline = all.min(Instant::now() + ONE_TIMEOUT);
-        let ended = match run.run_script(&split_words(&line), deadline).await {
+        run.console.log(&format!("Running check: {line}"));
+        let deadline = latest.min(Instant::now() + CHECK_TIMEOUT);
+        let outcome = match run.run_script(&split_words(&line), deadline).await {
             Ok(exit) if exit.success() => PreflightOutcome::Passed,
             Ok(_) => PreflightOutcome::Failed,
             Err(ChildError::Start { .. }) => PreflightOutcome::Unavailable,
             Err(_) => PreflightOutcome::TimedOut,
         };
-        run.console.log(&format!("{line}: {ended:?}"));
+        run.console.log(&format!("{line}: {outcome:?}"));
         run.state.preflight_checks.push(PreflightCheck {
             name: line,
-            outcome: ended,
+            outcome,
         });
     }
     let outputs: Vec<Value> = run
@@ -57,7 +58,7 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
     Ok(StepOutcome::Passed(json!({ "checks": outputs })))
 }
 
-/// Command lines that check this project.
+/// Returns the command lines that check this project.
 fn checks(tree: &Path) -> Vec<String> {
     let has = |file: &str| tree.join(file).is_file();
     if has("tests/run.sh") {
@@ -78,7 +79,7 @@ fn checks(tree: &Path) -> Vec<String> {
         };
         checks.push(format!("{python} -m pytest -q"));
     }
-    if checks.is_empty() && makefile_tests(tree) {
+    if checks.is_empty() && has_make_test(tree) {
         checks.push("make test".to_owned());
     }
     checks
@@ -103,13 +104,13 @@ fn node_checks(tree: &Path) -> Vec<String> {
         .filter(|name| {
             package["scripts"][**name]
                 .as_str()
-                .is_some_and(|script| !script.contains(NO_TEST))
+                .is_some_and(|script| !script.contains(NO_TEST_SPECIFIED))
         })
         .map(|name| format!("{manager} run {name}"))
         .collect()
 }
 
-fn makefile_tests(tree: &Path) -> bool {
+fn has_make_test(tree: &Path) -> bool {
     ["Makefile", "makefile", "GNUmakefile"].iter().any(|file| {
         std::fs::read_to_string(tree.join(file))
             .is_ok_and(|text| text.lines().any(|line| line.starts_with("test:")))
@@ -121,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_projects_checks_are_found() {
+    fn finds_the_checks_of_a_project() {
         let package = r#"{"scripts":{"lint":"eslint .","test":"echo \"Error: no test specified\" && exit 1","build":"x"}}"#;
         type Row<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
         let rows: [Row<'_>; 5] = [

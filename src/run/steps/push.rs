@@ -1,9 +1,10 @@
-//! Guards, commits, pushes, and opens or updates the pull request.
+//! Push step: checks the change with the guard, commits and pushes it, and opens or updates the
+//! pull request.
 //!
-//! What is pushed is the tree that the review read: nothing that ran since can have changed it. The
-//! guard runs before any token is fetched. A second attempt finds the commit by its trailer and the
-//! pull request by its branch, so there is never a second of either. A branch is moved only from
-//! the commit that the work began at: what somebody else has pushed since stays.
+//! The pushed tree is the tree that was reviewed; later processes cannot change it. The guard runs
+//! before a token is fetched. A later attempt finds the commit by its trailer and the pull request
+//! by its branch, so neither is created twice. The branch is only moved from the commit at which
+//! the work started; commits pushed by others in the meantime stay.
 
 use serde_json::json;
 
@@ -23,11 +24,12 @@ use domain::session_event::SessionEvent;
 use vendors::http::{VendorError, VendorErrorKind};
 use vendors::scm::{GitHub, NewPullRequest, PullRequest};
 
+/// Executes the step.
 pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFailure> {
     if run.state.already_pushed && run.state.pull.is_some() {
-        tell_opened(run);
+        report_opened(run);
         return Ok(StepOutcome::Skipped(
-            "an earlier attempt of this dispatch had opened the pull request",
+            "An earlier attempt of this dispatch opened the pull request",
         ));
     }
     run.kill_orphan_processes().await?;
@@ -48,24 +50,25 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
         run.state.shadow_url = Some(format!("{repository}/tree/{}", run.config.branch));
         return Ok(StepOutcome::Passed(json!({ "commit": commit })));
     }
-    let host = run.github_client(&access)?;
-    let say = |line: &str| run.console.log(line);
-    let published = retry(&say, RETRY_TIMEOUT, async || {
-        publish(run, &host, &changes).await
+    let github = run.github_client(&access)?;
+    let log = |line: &str| run.console.log(line);
+    let pull = retry(&log, RETRY_TIMEOUT, async || {
+        publish(run, &github, &changes).await
     })
     .await;
-    let pull = published.map_err(pull_failed)?;
-    run.console.log(&format!("pull request: {}", pull.url));
+    let pull = pull.map_err(pull_failed)?;
+    run.console.log(&format!("Pull request: {}", pull.url));
     let outputs = json!({ "prUrl": pull.url, "prNumber": pull.number, "commit": commit });
     run.state.pull = Some(OpenedPullRequest {
         number: pull.number,
         url: pull.url,
     });
-    tell_opened(run);
+    report_opened(run);
     Ok(StepOutcome::Passed(outputs))
 }
 
-fn tell_opened(run: &RunContext) {
+/// Reports the open pull request as a session event.
+fn report_opened(run: &RunContext) {
     if let Some(OpenedPullRequest { number, url }) = run.state.pull.clone() {
         let pull = job::PullRequestRef { number, url };
         run.status_reporter
@@ -73,7 +76,7 @@ fn tell_opened(run: &RunContext) {
     }
 }
 
-/// Makes the commit of what the feedback loop left.
+/// Commits the tree of the feedback loop.
 async fn commit(run: &mut RunContext) -> Result<String, RunFailure> {
     let staged = match run.state.staged.take() {
         Some(staged) => staged,
@@ -84,7 +87,7 @@ async fn commit(run: &mut RunContext) -> Result<String, RunFailure> {
         Some(commit) => Ok(commit),
         None if run.state.has_unpublished_work => {
             run.console
-                .log("nothing new; what was pushed before gets its pull request");
+                .log("No new changes. Opening a pull request for the commits pushed before.");
             Ok(run.state.head_commit.clone())
         }
         None => Err(RunFailure::new(
@@ -94,7 +97,7 @@ async fn commit(run: &mut RunContext) -> Result<String, RunFailure> {
     }
 }
 
-/// Makes a commit, unless the guard objects; none when nothing has changed.
+/// Creates a commit after the guard passed; `None` if nothing changed.
 pub(super) async fn guarded_commit(
     run: &mut RunContext,
     staged: &StagedTree,
@@ -106,12 +109,12 @@ pub(super) async fn guarded_commit(
     if changes.map_err(RunFailure::other)?.is_empty() {
         return Ok(None);
     }
-    let made = run.git.commit(&staged.tree, start, message).await;
-    made.map(Some).map_err(RunFailure::other)
+    let commit = run.git.commit(&staged.tree, start, message).await;
+    commit.map(Some).map_err(RunFailure::other)
 }
 
-/// Moves the branch of the host from where it was seen to a commit that was guarded, and goes on
-/// from there. What cannot be pushed is kept as a patch.
+/// Pushes a guarded commit, moving the remote branch from its known head. Work that cannot be
+/// pushed is kept as a patch.
 pub(super) async fn move_branch(
     run: &mut RunContext,
     access: &RepoAccess,
@@ -119,78 +122,84 @@ pub(super) async fn move_branch(
 ) -> Result<(), RunFailure> {
     let branch = run.config.branch.as_str();
     if branch == run.base_branch {
-        let reason = format!("nothing is pushed to the base branch {branch}");
+        let reason = format!("branch {branch} is the base branch; nothing was pushed");
         return Err(RunFailure::new(FailureCode::PushRejected, reason));
     }
-    let (token, seen) = (access.token.as_ref(), run.state.remote_head.as_deref());
-    if seen == Some(commit) {
+    let (token, expected_head) = (access.token.as_ref(), run.state.remote_head.as_deref());
+    if expected_head == Some(commit) {
         return Ok(());
     }
-    let said = match run.git.push(token, branch, seen, commit).await {
+    let push_error = match run.git.push(token, branch, expected_head, commit).await {
         Ok(PushOutcome::Done) => {
-            run.console.log(&format!("pushed {commit} to {branch}"));
+            run.console.log(&format!("Pushed {commit} to {branch}"));
             run.state.remote_head = Some(commit.to_owned());
             run.state.head_commit = commit.to_owned();
             return Ok(());
         }
-        Ok(PushOutcome::Rejected(said)) => said,
+        Ok(PushOutcome::Rejected(message)) => message,
         Err(error) => error.to_string(),
     };
-    let why = match run.git.remote_head(token, branch).await {
-        Ok(Some(theirs)) if Some(theirs.as_str()) != seen => format!(
-            "somebody pushed {theirs} to it while this run was at work, and nobody's commits are overwritten"
+    let cause = match run.git.remote_head(token, branch).await {
+        Ok(Some(head)) if Some(head.as_str()) != expected_head => format!(
+            "somebody pushed {head} to the branch during the run. Commits of others are never overwritten"
         ),
-        Ok(None) if seen.is_some() => "it was deleted while this run was at work".to_owned(),
-        _ => said,
+        Ok(None) if expected_head.is_some() => "the branch was deleted during the run".to_owned(),
+        _ => push_error,
     };
-    let mut reason = format!("push of {branch} was rejected: {why}");
+    let mut reason = format!("push of {branch} was rejected: {cause}");
     match patch::create(&run.git, branch, &run.state.head_commit, commit).await {
         Ok(patch) => {
-            reason.push_str("\nThe work is kept with the job, as a patch.");
+            reason.push_str("\nThe change is stored with the job as a patch.");
             run.state.patch = Some(patch);
         }
         Err(error) => run
             .console
-            .log(&format!("the work could not be kept: {error}")),
+            .log(&format!("Failed to store the change as a patch: {error}")),
     }
     Err(RunFailure::new(FailureCode::PushRejected, reason))
 }
 
-/// The guard's word on what would be pushed.
+/// Runs the guard on the staged tree. Stores its warnings; blocking findings fail the run.
 async fn inspect(run: &mut RunContext, staged: &StagedTree) -> Result<(), RunFailure> {
     let globs = &run.state.repo_config.settings.guard.allow;
-    // They were judged when they were read; nothing is permitted by what does not hold.
+    // The globs were validated when they were read. An invalid list allows nothing.
     let allow = AllowList::compile(globs).unwrap_or_default();
-    let holds_own = |text: &[u8]| run.console.contains_secret(text);
-    let found = guard::inspect(&run.git, &run.state.fork_point, staged, &allow, holds_own)
-        .await
-        .map_err(RunFailure::other)?;
-    for hit in &found.warnings {
-        run.console.log(&format!("look closely: {hit}"));
+    let contains_own = |text: &[u8]| run.console.contains_secret(text);
+    let report = guard::inspect(
+        &run.git,
+        &run.state.fork_point,
+        staged,
+        &allow,
+        contains_own,
+    )
+    .await
+    .map_err(RunFailure::other)?;
+    for hit in &report.warnings {
+        run.console.log(&format!("Guard warning: {hit}"));
     }
-    run.state.guard_warnings = found.warnings;
-    if found.blocked.is_empty() {
+    run.state.guard_warnings = report.warnings;
+    if report.blocked.is_empty() {
         return Ok(());
     }
-    let reason = guard_message(&found.blocked);
+    let reason = guard_message(&report.blocked);
     Err(RunFailure::new(FailureCode::SensitiveFilesBlocked, reason))
 }
 
-/// Opens the pull request, or brings the one that is open up to date. Twice is once: the host has
-/// at most one open pull request of a branch, and one that is there is brought up to date.
+/// Opens the pull request, or updates the open pull request of the branch. Idempotent: GitHub
+/// allows one open pull request per branch.
 async fn publish(
     run: &RunContext,
-    host: &GitHub,
+    github: &GitHub,
     changes: &[TreeChange],
 ) -> Result<PullRequest, VendorError> {
-    // One that was closed since the run began gets the work all the same, never a second one.
+    // A pull request closed during the run is updated all the same; no second one is opened.
     if let Some(number) = run.config.pr_number {
-        let pull = host.pull(&run.repo, number).await?;
-        return refresh(run, host, pull, changes).await;
+        let pull = github.pull(&run.repo, number).await?;
+        return refresh(run, github, pull, changes).await;
     }
     let branch = &run.config.branch;
-    if let Some(pull) = host.find_open_pull(&run.repo, branch).await? {
-        return refresh(run, host, pull, changes).await;
+    if let Some(pull) = github.find_open_pull(&run.repo, branch).await? {
+        return refresh(run, github, pull, changes).await;
     }
     let new = NewPullRequest {
         title: pull_request::title(run),
@@ -199,73 +208,76 @@ async fn publish(
         base: run.base_branch.clone(),
         draft: !run.state.unresolved.is_empty(),
     };
-    let refused = match host.create_pull(&run.repo, &new).await {
+    let error = match github.create_pull(&run.repo, &new).await {
         Ok(pull) => return Ok(pull),
         Err(error) => error,
     };
-    let is_invalid = refused.status() == Some(422);
-    // It may be there: made by a try whose answer was lost, or by somebody else.
-    if refused.is_ambiguous() || is_invalid {
-        match host.find_open_pull(&run.repo, branch).await? {
+    let is_invalid = error.status() == Some(422);
+    // It may exist: created by an attempt whose response was lost, or by somebody else.
+    if error.is_ambiguous() || is_invalid {
+        match github.find_open_pull(&run.repo, branch).await? {
             Some(pull) => return Ok(pull),
-            // Not every plan knows drafts; what is left open stands in the result either way.
+            // Not every GitHub plan supports drafts. Open findings are part of the result either way.
             None if is_invalid && new.draft => {
-                let plain = NewPullRequest {
+                let ready = NewPullRequest {
                     draft: false,
                     ..new
                 };
-                return host.create_pull(&run.repo, &plain).await;
+                return github.create_pull(&run.repo, &ready).await;
             }
             None => {}
         }
     }
-    Err(refused)
+    Err(error)
 }
 
+/// Updates an open pull request.
 async fn refresh(
     run: &RunContext,
-    host: &GitHub,
+    github: &GitHub,
     pull: PullRequest,
     changes: &[TreeChange],
 ) -> Result<PullRequest, VendorError> {
     if run.config.phase == RunPhase::GapAnalysis {
-        // The body is the first run's, and people may have written in it.
+        // The description belongs to the first run, and people may have edited it.
         let (marker, body) = pull_request::follow_up_comment(run, changes);
-        host.upsert_comment(&run.repo, pull.number, &marker, &body)
+        github
+            .upsert_comment(&run.repo, pull.number, &marker, &body)
             .await?;
     } else {
         let (title, body) = (pull_request::title(run), pull_request::body(run, changes));
-        host.update_pull(&run.repo, pull.number, &title, &body)
+        github
+            .update_pull(&run.repo, pull.number, &title, &body)
             .await?;
     }
-    update_draft_state(run, host, &pull).await?;
+    update_draft_state(run, github, &pull).await?;
     Ok(pull)
 }
 
-/// Makes the pull request a draft while anything is left open, and takes it out of draft when
-/// nothing is. Not every plan knows drafts; what is left open stands in the result either way.
+/// Makes the pull request a draft while findings are open, and ready for review otherwise. Not
+/// every GitHub plan supports drafts, so a permanent error is only logged.
 pub(super) async fn update_draft_state(
     run: &RunContext,
-    host: &GitHub,
+    github: &GitHub,
     pull: &PullRequest,
 ) -> Result<(), VendorError> {
     let is_approved = run.state.unresolved.is_empty();
-    let flagged = match (pull.draft, is_approved) {
-        (false, false) => host.set_draft(&run.repo, &pull.node_id).await,
-        (true, true) => host.set_ready(&run.repo, &pull.node_id).await,
+    let result = match (pull.draft, is_approved) {
+        (false, false) => github.set_draft(&run.repo, &pull.node_id).await,
+        (true, true) => github.set_ready(&run.repo, &pull.node_id).await,
         _ => return Ok(()),
     };
-    match flagged {
+    match result {
         Err(error) if error.is_permanent() => {
             run.console
-                .log(&format!("the draft flag was not changed: {error}"));
+                .log(&format!("Failed to change the draft state: {error}"));
             Ok(())
         }
-        flagged => flagged,
+        result => result,
     }
 }
 
-/// The spec's words for a host that refuses the pull request.
+/// Formats the failure. See docs/behaviour.md#run-failures.
 fn pull_failed(error: VendorError) -> RunFailure {
     let reason = match &error.kind {
         VendorErrorKind::Status {

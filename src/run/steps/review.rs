@@ -1,5 +1,4 @@
-//! A pass that makes the change, and a pass that judges it: what the feedback loop and the review
-//! after the push have in common.
+//! Implement and review passes, shared by the feedback loop and the review after the push.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -13,27 +12,27 @@ use crate::prompts;
 use crate::text;
 use domain::limits;
 
-/// Turns of one review pass.
+/// Maximum number of turns of a review pass.
 const REVIEW_TURNS: u32 = 40;
 
-/// How much of a difference does a review read?
+/// Maximum length of the diff in a review prompt, in bytes.
 const MAX_DIFF: usize = 300_000;
 
-/// How much of a finding is kept?
+/// Maximum length of a finding in one line, in bytes.
 const MAX_FINDING: usize = 2000;
 
-/// A review's answer.
+/// Result of a review pass.
 #[derive(Debug, Deserialize, PartialEq, Eq)]
-struct Verdict {
+struct ReviewResult {
     approved: bool,
     #[serde(default)]
     blocking: Vec<BlockingFinding>,
 }
 
-/// What stands in the way of a change.
+/// Finding that blocks a change.
 #[derive(Debug, Clone, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-pub struct BlockingFinding {
+pub(crate) struct BlockingFinding {
     title: String,
     #[serde(default)]
     location: String,
@@ -41,29 +40,28 @@ pub struct BlockingFinding {
     problem: String,
     #[serde(default)]
     required_fix: String,
-    /// Whether somebody looked at the change and found it wrong. No change mends a reviewer that
-    /// did not come.
+    /// Whether a change of the code can resolve the finding. False for a missing review.
     #[serde(skip, default = "yes")]
-    is_mendable: bool,
+    is_fixable: bool,
 }
 
 fn yes() -> bool {
     true
 }
 
-/// Lets the agent change the work tree; `findings` are what must be mended.
+/// Runs an implement pass and stages the work tree; `findings` are to be fixed.
 pub(super) async fn implement(
     run: &mut RunContext,
     id: &str,
     findings: &[BlockingFinding],
 ) -> Result<StagedTree, RunFailure> {
     let step = begin_step(run, id, "implement");
-    let told: Vec<String> = findings.iter().map(BlockingFinding::told).collect();
+    let findings: Vec<String> = findings.iter().map(BlockingFinding::prompt_text).collect();
     let pass = AgentPass {
         role: AgentRole::Implement,
         max_turns: run.config.max_turns.unwrap_or(limits::DEFAULT_MAX_TURNS),
         system: prompts::system(run),
-        prompt: prompts::implement(run, &told.join("\n\n")),
+        prompt: prompts::implement(run, &findings.join("\n\n")),
     };
     let answer = match run_agent_pass(run, &pass).await {
         Ok(answer) => answer,
@@ -83,8 +81,8 @@ pub(super) async fn implement(
     Ok(staged)
 }
 
-/// Reviews a tree and remembers the verdict. A review that cannot be read, or did not come about, is
-/// a finding: the change is there and must not be lost, but nobody has approved it.
+/// Reviews a tree and stores the result. A failed or unreadable review is a finding: the change is
+/// kept, but it is not approved.
 pub(super) async fn review(
     run: &mut RunContext,
     id: &str,
@@ -105,13 +103,13 @@ pub(super) async fn review(
     let findings = match run_agent_pass(run, &pass).await {
         Ok(answer) => findings(&answer),
         Err(failure) => vec![BlockingFinding::unfixable(
-            "The review did not come about",
+            "The review failed",
             &failure.reason,
         )],
     };
     let lines: Vec<String> = findings.iter().map(BlockingFinding::summary_line).collect();
     for line in &lines {
-        run.console.log(&format!("review: {line}"));
+        run.console.log(&format!("Review: {line}"));
     }
     end_step(
         run,
@@ -126,35 +124,35 @@ pub(super) async fn review(
     Ok(findings)
 }
 
-/// What must be mended, by a review's answer.
+/// Returns the findings in a review's answer.
 fn findings(answer: &AgentAnswer) -> Vec<BlockingFinding> {
-    let read = answer
+    let result = answer
         .structured
         .as_ref()
-        .and_then(|value| Verdict::deserialize(value).ok())
-        .or_else(|| serde_json::from_str(unfenced(&answer.text)).ok());
-    match read {
-        Some(Verdict {
+        .and_then(|value| ReviewResult::deserialize(value).ok())
+        .or_else(|| serde_json::from_str(strip_code_fence(&answer.text)).ok());
+    match result {
+        Some(ReviewResult {
             approved: true,
             blocking,
         }) if blocking.is_empty() => Vec::new(),
-        Some(Verdict {
+        Some(ReviewResult {
             approved: false,
             blocking,
         }) if blocking.is_empty() => vec![BlockingFinding::unfixable(
             "The review did not approve",
-            "it named no reason",
+            "it gave no reason",
         )],
-        Some(Verdict { blocking, .. }) => blocking,
+        Some(ReviewResult { blocking, .. }) => blocking,
         None => vec![BlockingFinding::unfixable(
             "The review could not be read",
-            "its answer is not of the form that was asked for",
+            "its answer does not match the schema",
         )],
     }
 }
 
-/// JSON that a model put into a code fence after all.
-fn unfenced(text: &str) -> &str {
+/// Removes a code fence around JSON, which models add despite the instructions.
+fn strip_code_fence(text: &str) -> &str {
     let text = text.trim();
     text.strip_prefix("```json")
         .or_else(|| text.strip_prefix("```"))
@@ -163,44 +161,45 @@ fn unfenced(text: &str) -> &str {
 }
 
 impl BlockingFinding {
-    /// What a reviewer found wrong, where.
+    /// Creates a finding of a reviewer.
     pub(super) fn fixable(title: &str, location: &str, problem: &str) -> Self {
         Self {
             title: title.to_owned(),
             location: location.to_owned(),
             problem: problem.to_owned(),
             required_fix: String::new(),
-            is_mendable: true,
+            is_fixable: true,
         }
     }
 
-    /// A verdict that is missing: nobody has approved, and no change of ours brings it about.
+    /// Creates a finding about a missing review, which no change of the code can resolve.
     pub(super) fn unfixable(title: &str, problem: &str) -> Self {
         Self {
-            is_mendable: false,
+            is_fixable: false,
             ..Self::fixable(title, "", problem)
         }
     }
 
+    /// Whether a change of the code can resolve the finding.
     pub(super) fn is_fixable(&self) -> bool {
-        self.is_mendable
+        self.is_fixable
     }
 
-    /// One line, for people.
+    /// Returns the finding as one line, for people.
     pub(super) fn summary_line(&self) -> String {
-        let place = match self.location.trim() {
+        let location = match self.location.trim() {
             "" => String::new(),
-            place => format!(" ({place})"),
+            location => format!(" ({location})"),
         };
-        let line = format!("{}{place}: {}", self.title.trim(), self.problem.trim());
+        let line = format!("{}{location}: {}", self.title.trim(), self.problem.trim());
         text::truncate(
             &text::strip_invisible(&line).replace('\n', " "),
             MAX_FINDING,
         )
     }
 
-    /// All of it, for the next implement pass.
-    fn told(&self) -> String {
+    /// Returns the whole finding, for the next implement pass.
+    fn prompt_text(&self) -> String {
         match self.required_fix.trim() {
             "" => format!("- {}", self.summary_line()),
             fix => format!("- {}\n  Required fix: {fix}", self.summary_line()),
@@ -220,10 +219,10 @@ mod tests {
     }
 
     #[test]
-    fn only_a_clear_approval_approves() {
+    fn approves_only_on_a_clear_approval() {
         assert!(findings(&answer(r#"{"approved":true,"blocking":[]}"#)).is_empty());
         assert!(findings(&answer("```json\n{\"approved\":true,\"blocking\":[]}\n```")).is_empty());
-        for (unclear, is_mendable) in [
+        for (unclear, is_fixable) in [
             ("", false),
             ("Looks good to me!", false),
             (r#"{"approved":"yes"}"#, false),
@@ -233,12 +232,12 @@ mod tests {
         ] {
             let found = findings(&answer(unclear));
             assert_eq!(found.len(), 1, "{unclear}");
-            assert_eq!(found[0].is_fixable(), is_mendable, "{unclear}");
+            assert_eq!(found[0].is_fixable(), is_fixable, "{unclear}");
         }
     }
 
     #[test]
-    fn the_structured_answer_counts_before_the_text() {
+    fn prefers_the_structured_answer() {
         let both = AgentAnswer {
             text: r#"{"approved":true,"blocking":[]}"#.to_owned(),
             structured: Some(json!({"approved": false, "blocking": [
@@ -247,6 +246,6 @@ mod tests {
         };
         let findings = findings(&both);
         assert_eq!(findings[0].summary_line(), "A race (a.rs:3): two writers");
-        assert!(findings[0].told().ends_with("Required fix: lock"));
+        assert!(findings[0].prompt_text().ends_with("Required fix: lock"));
     }
 }

@@ -1,4 +1,4 @@
-//! Runs the repository's own setup script before the model starts.
+//! Setup step: runs the repository's setup script before the model starts.
 
 use std::time::Duration;
 
@@ -9,12 +9,13 @@ use crate::context::{RunContext, RunFailure, StepOutcome};
 use crate::repo_config::guidance_file;
 use domain::report::FailureCode;
 
-/// How long may it take?
+/// Maximum time of the script.
 const TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
+/// Executes the step.
 pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFailure> {
     let Some(script) = run.state.repo_config.setup.clone() else {
-        return Ok(StepOutcome::Skipped("no setup script is named"));
+        return Ok(StepOutcome::Skipped("No setup script configured"));
     };
     let what = format!("setup script of {}", guidance_file(run.config.phase));
     run_repo_script(run, &what, &script, run.deadline_within(TIMEOUT))

@@ -1,7 +1,7 @@
-//! How often an address may guess the access code.
+//! Rate limit for access codes, per client address.
 //!
-//! The guess is judged while the count is held, so that a hundred guesses at once are no way
-//! around it. An address that has used up its guesses is told to wait whatever it brings.
+//! A code is checked while the counter is locked, so that parallel attempts cannot bypass the limit. An
+//! address that has reached the limit must wait, even if its next code is correct.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -11,34 +11,37 @@ use std::time::Duration;
 use crate::client_identity::client_network;
 use domain::time::Timestamp;
 
-/// Wrong codes that an address may send within [`WINDOW`].
+/// Maximum number of wrong codes per address within [`WINDOW`].
 const MAX_WRONG: usize = 5;
 
+/// Time for which a wrong code counts.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// How many addresses are remembered? Beyond it, the one that has been quiet the longest is
-/// forgotten.
+/// Maximum number of tracked addresses. Above it, the address with the oldest attempt is dropped.
 const MAX_ADDRESSES: usize = 4096;
 
-/// Wrong guesses by address.
+/// Recent wrong codes by address.
 #[derive(Debug, Default)]
-pub struct AccessCodeThrottle(Mutex<HashMap<IpAddr, VecDeque<Timestamp>>>);
+pub(super) struct AccessCodeThrottle(Mutex<HashMap<IpAddr, VecDeque<Timestamp>>>);
 
-/// What becomes of a guess.
+/// Result of checking an access code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AccessCodeCheck {
+pub(super) enum AccessCodeCheck {
+    /// The code is correct.
     Correct,
+    /// The code is wrong.
     Wrong,
+    /// The address must wait; the code was not checked.
     RetryAfter(Duration),
 }
 
 impl AccessCodeThrottle {
-    /// Judges a guess, unless the address has made too many.
-    pub fn check(
+    /// Checks a code, unless the address has sent too many wrong ones.
+    pub(super) fn check(
         &self,
         from: IpAddr,
         now: Timestamp,
-        is_right: impl FnOnce() -> bool,
+        is_correct: impl FnOnce() -> bool,
     ) -> AccessCodeCheck {
         let from = client_network(from);
         let mut wrong = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,21 +51,21 @@ impl AccessCodeThrottle {
                 return AccessCodeCheck::RetryAfter((*first + WINDOW).since(now));
             }
         }
-        if is_right() {
+        if is_correct() {
             wrong.remove(&from);
             return AccessCodeCheck::Correct;
         }
         if wrong.len() >= MAX_ADDRESSES && !wrong.contains_key(&from) {
-            forget_quietest(&mut wrong);
+            drop_oldest(&mut wrong);
         }
         wrong.entry(from).or_default().push_back(now);
         AccessCodeCheck::Wrong
     }
 }
 
-fn forget_quietest(wrong: &mut HashMap<IpAddr, VecDeque<Timestamp>>) {
-    let quietest = wrong.iter().min_by_key(|(_, times)| times.back().copied());
-    if let Some(address) = quietest.map(|(address, _)| *address) {
+fn drop_oldest(wrong: &mut HashMap<IpAddr, VecDeque<Timestamp>>) {
+    let oldest = wrong.iter().min_by_key(|(_, times)| times.back().copied());
+    if let Some(address) = oldest.map(|(address, _)| *address) {
         wrong.remove(&address);
     }
 }
@@ -78,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sixth_guess_waits_until_the_first_is_a_minute_old() {
+    fn delays_the_sixth_code_until_the_first_is_a_minute_old() {
         let throttle = AccessCodeThrottle::default();
         let from = address("192.0.2.1");
         for second in 0..5 {
@@ -100,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn one_household_is_one_guesser() {
+    fn counts_an_ipv6_network_as_one_client() {
         let throttle = AccessCodeThrottle::default();
         for host in 1..=5 {
             let from = address(&format!("2001:db8::{host}"));
@@ -113,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded() {
+    fn bounds_the_number_of_addresses() {
         let throttle = AccessCodeThrottle::default();
         for number in 0..(MAX_ADDRESSES as u32 + 50) {
             throttle.check(IpAddr::from(number.to_be_bytes()), NOW, || false);

@@ -1,4 +1,4 @@
-//! `/api/audit`: who did what, and whether the record of it is whole.
+//! `/api/audit`: audit log and its verification.
 
 use warp::http::Method;
 use warp::{Filter, path};
@@ -10,11 +10,11 @@ use crate::routing::{
 use engine::app::App;
 use store::audit;
 
-/// How many entries are shown when nobody says how many.
+/// Default number of entries per page.
 const DEFAULT_LIMIT: usize = 100;
 
 /// Routes of `/api/audit`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let all = path!("api" / "audit").boxed();
     let verify = path!("api" / "audit" / "verify").boxed();
     let get = require_admin(app, Method::GET);
@@ -30,21 +30,21 @@ pub fn routes(app: &App) -> Routes {
             .and(get)
             .and(warp::query::<QueryParams>())
             .and(with_app(app))
-            .then(check)
+            .then(verify_chain)
             .boxed(),
         reject_other_methods(&all, [Method::GET]),
         reject_other_methods(&verify, [Method::GET]),
     ])
 }
 
-/// The latest entries, or those before a number. A number that is none is refused: answered with the
-/// latest, who reads page by page would never end.
+/// Lists the latest entries, or those before a sequence number. Rejects an invalid number: if it returned
+/// the latest entries instead, a client that reads page by page would never finish.
 async fn list(query: QueryParams, app: App) -> ApiResult {
     let limit = paging::parse_limit(&query, DEFAULT_LIMIT)?;
     let before = match query.get("before") {
         None => None,
-        Some(given) => {
-            let seq = given.parse::<u64>();
+        Some(text) => {
+            let seq = text.parse::<u64>();
             Some(seq.map_err(|_| invalid("before must be the seq of an entry"))?)
         }
     };
@@ -54,11 +54,11 @@ async fn list(query: QueryParams, app: App) -> ApiResult {
     Ok(ok(&entries.await?))
 }
 
-/// Looks at every entry. `head` is a hash that was noted earlier, and must be among them.
-async fn check(query: QueryParams, app: App) -> ApiResult {
+/// Verifies the hash chain. `head` is an earlier hash that must be part of the chain.
+async fn verify_chain(query: QueryParams, app: App) -> ApiResult {
     let anchor = query.get("head").cloned();
-    let verdict = app
+    let report = app
         .store
         .read_long(move |tx| audit::verify(tx, anchor.as_deref()));
-    Ok(ok(&verdict.await?))
+    Ok(ok(&report.await?))
 }

@@ -1,4 +1,4 @@
-//! `/api/auth`: signing in with the access code, and out again.
+//! `/api/auth`: sign-in with the access code, and sign-out.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use engine::maintenance::{self, SignInFailure};
 use store::admin_tokens::{self, AdminToken};
 use store::audit;
 
-/// How long is somebody signed in? (spec: *Limits*)
-const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
+/// Lifetime of an admin token. See docs/behaviour.md#limits.
+const TOKEN_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 /// Routes of `/api/auth`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let auth = path!("api" / "auth").boxed();
     let logout = path!("api" / "auth" / "logout").boxed();
     let throttle = Arc::new(AccessCodeThrottle::default());
@@ -63,11 +63,11 @@ async fn sign_in(
     let code = body["code"].as_str().ok_or(AdminApiError::InvalidBody)?;
     let now = app.now();
     let expected = app.config.admin_access_code.as_ref();
-    let is_right = || expected.is_some_and(|expected| constant_time_eq(code, expected));
-    match throttle.check(from, now, is_right) {
+    let is_correct = || expected.is_some_and(|expected| constant_time_eq(code, expected));
+    match throttle.check(from, now, is_correct) {
         AccessCodeCheck::Correct => {}
         AccessCodeCheck::Wrong => {
-            tracing::warn!(%from, "Somebody sent a wrong access code.");
+            tracing::warn!(%from, "Rejected a sign-in: wrong access code.");
             maintenance::record_sign_in_failure(&app, SignInFailure::WrongCode, from).await?;
             return Err(AdminApiError::InvalidAccessCode.into());
         }
@@ -76,16 +76,16 @@ async fn sign_in(
             return Err(AdminApiError::TooManyAttempts(time).into());
         }
     }
-    let token = generate_token().map_err(|cause| {
-        tracing::error!(%cause, "No admin token could be made.");
+    let token = generate_token().map_err(|error| {
+        tracing::error!(%error, "Failed to generate an admin token.");
         ApiError::internal()
     })?;
     let hashed = hash_admin_token(&app, token.expose()).ok_or(AdminApiError::InvalidAccessCode)?;
-    let expires_at = now + TOKEN_LIFE;
-    let deed = Actor::admin(from).audit_event(Action::SignedIn, "");
+    let expires_at = now + TOKEN_LIFETIME;
+    let event = Actor::admin(from).audit_event(Action::SignedIn, "");
     let stored = app.store.write(move |tx| {
         admin_tokens::put(tx, &hashed, &AdminToken { expires_at }, now)?;
-        audit::append(tx, &deed, now)
+        audit::append(tx, &event, now)
     });
     stored.await?;
     Ok(ok(
@@ -96,12 +96,12 @@ async fn sign_in(
 async fn sign_out(by: Actor, header: Option<String>, app: App) -> ApiResult {
     let token = header.as_deref().and_then(bearer_token);
     let hashed = token.and_then(|token| hash_admin_token(&app, token));
-    let (deed, now) = (by.audit_event(Action::SignedOut, ""), app.now());
+    let (event, now) = (by.audit_event(Action::SignedOut, ""), app.now());
     let removed = app.store.write(move |tx| {
         if let Some(hashed) = &hashed {
             admin_tokens::remove(tx, hashed)?;
         }
-        audit::append(tx, &deed, now)
+        audit::append(tx, &event, now)
     });
     removed.await?;
     Ok(ok(&json!({"loggedOut": true})))

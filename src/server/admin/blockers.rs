@@ -1,4 +1,4 @@
-//! `/api/blockers`: issues that wait, and for what. (spec: *Blocker reasons*)
+//! `/api/blockers`: waiting issues with their reasons. See docs/behaviour.md#reasons-for-waiting.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use store::{ReadableTx, StoreResult, decisions};
 use super::poll_snapshot::load_poll_snapshot;
 
 /// Routes of `/api/blockers`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let all = path!("api" / "blockers").boxed();
     let query = warp::query::raw()
         .or(warp::any().map(String::new))
@@ -36,17 +36,17 @@ pub fn routes(app: &App) -> Routes {
 }
 
 async fn list(query: String, app: App) -> ApiResult {
-    let wanted = Wanted::of(&query);
-    let sight = load_poll_snapshot(&app)?;
-    // A row of each is read: off the threads that serve requests.
-    let written = app.store.read_long(move |tx| {
-        let (shown, others): (Vec<&PolledIssue>, Vec<&PolledIssue>) = sight
+    let filter = ReasonFilter::parse(&query);
+    let snapshot = load_poll_snapshot(&app)?;
+    // Reads a row per issue, so it must not block the threads that serve requests.
+    let response = app.store.read_long(move |tx| {
+        let (shown, others): (Vec<&PolledIssue>, Vec<&PolledIssue>) = snapshot
             .issues()
-            .filter(|sighted| sighted.decision.outcome == DecisionOutcome::Waiting)
-            .partition(|sighted| wanted.takes(sighted));
+            .filter(|polled| polled.decision.outcome == DecisionOutcome::Waiting)
+            .partition(|polled| filter.includes(polled));
         let blockers = shown
             .into_iter()
-            .map(|sighted| BlockerView::of(tx, sighted))
+            .map(|polled| BlockerView::of(tx, polled))
             .collect::<StoreResult<Vec<_>>>()?;
         Ok(ok(&BlockersView {
             totals: Totals::of(&blockers),
@@ -54,28 +54,32 @@ async fn list(query: String, app: App) -> ApiResult {
             others: Others::of(&others),
         }))
     });
-    Ok(written.await?)
+    Ok(response.await?)
 }
 
-/// Which reasons are shown: the spec's, or ours as well.
+/// Filter of reasons: the three documented ones by default, or all.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
-    OfTheSpec,
+enum ReasonFilter {
+    Default,
     All,
 }
 
-impl Wanted {
-    fn of(query: &str) -> Self {
+impl ReasonFilter {
+    fn parse(query: &str) -> Self {
         let all = query.split('&').any(|pair| pair == "all=true");
-        if all { Wanted::All } else { Wanted::OfTheSpec }
+        if all {
+            ReasonFilter::All
+        } else {
+            ReasonFilter::Default
+        }
     }
 
-    fn takes(self, sighted: &PolledIssue) -> bool {
-        let of_the_spec = matches!(
-            sighted.decision.reason,
+    fn includes(self, polled: &PolledIssue) -> bool {
+        let is_default = matches!(
+            polled.decision.reason,
             Some(WaitReason::Concurrency | WaitReason::Dedup | WaitReason::NoMapping)
         );
-        of_the_spec || self == Wanted::All
+        is_default || self == ReasonFilter::All
     }
 }
 
@@ -86,7 +90,7 @@ struct BlockersView<'a> {
     others: Option<Others>,
 }
 
-/// The issues that wait for reasons that are not shown, and where they are.
+/// Counts of the issues that the filter excludes, and the path that lists them.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Others {
@@ -99,7 +103,7 @@ impl Others {
     fn of(waiting: &[&PolledIssue]) -> Option<Self> {
         (!waiting.is_empty()).then(|| Self {
             issues: waiting.len(),
-            by_reason: by_reason(waiting.iter().filter_map(|sighted| sighted.decision.reason)),
+            by_reason: by_reason(waiting.iter().filter_map(|polled| polled.decision.reason)),
             see: "/api/blockers?all=true",
         })
     }
@@ -123,24 +127,24 @@ struct BlockerView<'a> {
     reason: Option<WaitReason>,
     message: &'a str,
     ticket_url: &'a str,
-    /// When this became the answer.
+    /// Time of the first decision with this reason.
     since: Timestamp,
 }
 
 impl<'a> BlockerView<'a> {
-    fn of(tx: &impl ReadableTx, sighted: &'a PolledIssue) -> StoreResult<Self> {
-        let (issue, decision) = (&sighted.issue.issue, &sighted.decision);
-        let first_said =
-            decisions::get(tx, &issue.key)?.and_then(|row| row.current().map(|said| said.at));
+    fn of(tx: &impl ReadableTx, polled: &'a PolledIssue) -> StoreResult<Self> {
+        let (issue, decision) = (&polled.issue.issue, &polled.decision);
+        let first_decided_at =
+            decisions::get(tx, &issue.key)?.and_then(|row| row.current().map(|first| first.at));
         Ok(Self {
             issue_id: &issue.id,
             issue_identifier: &issue.key,
             issue_title: &issue.title,
-            team_key: &sighted.issue.team,
+            team_key: &polled.issue.team,
             reason: decision.reason,
             message: &decision.message,
             ticket_url: &issue.url,
-            since: first_said.unwrap_or(decision.at),
+            since: first_decided_at.unwrap_or(decision.at),
         })
     }
 }

@@ -1,5 +1,5 @@
-//! `/api/admin/config-status`: which connections are configured and whether they work, and what
-//! vendors still let us ask.
+//! `/api/admin/config-status`: status of the connections, and rate limits of the vendors. See
+//! docs/behaviour.md#configuration-status.
 
 use serde::Serialize;
 use warp::http::Method;
@@ -14,7 +14,7 @@ use engine::probe::{self, ConnectionStatus, VendorQuota};
 use vendors::http::now_millis;
 
 /// Routes of `/api/admin/config-status`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let status = path!("api" / "admin" / "config-status").boxed();
     one_of([
         status
@@ -28,7 +28,7 @@ pub fn routes(app: &App) -> Routes {
 }
 
 async fn show(app: App) -> ApiResult {
-    // The probes first: what vendors say to them is the news about the allowances.
+    // The probes run first, because their responses update the quotas.
     let checks = probe::probe_all(&app).await;
     Ok(ok(&StatusView {
         checks: checks.into_iter().map(CheckView::from).collect(),
@@ -68,20 +68,20 @@ struct QuotaView {
     account: String,
     remaining: Option<u64>,
     limit: Option<u64>,
-    /// When requests are taken again, while none are; else when the allowance is renewed.
+    /// End of the rate limit while one is active, else the next reset of the quota.
     reset_at: Option<Timestamp>,
 }
 
 impl From<VendorQuota> for QuotaView {
     fn from(VendorQuota { account, quota }: VendorQuota) -> Self {
-        let held = quota
+        let limited_until = quota
             .limited_until
             .filter(|_| quota.is_limited(now_millis()));
         Self {
             account,
             remaining: quota.remaining,
             limit: quota.limit,
-            reset_at: held.or(quota.reset_at).map(Timestamp::from_millis),
+            reset_at: limited_until.or(quota.reset_at).map(Timestamp::from_millis),
         }
     }
 }

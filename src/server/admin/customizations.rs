@@ -1,4 +1,4 @@
-//! `/api/customizations`: the operator's own files.
+//! `/api/customizations`: the operator's customization files.
 
 use serde::Serialize;
 use serde_json::json;
@@ -13,7 +13,7 @@ use engine::app::App;
 use pipeline::{Customization, CustomizationCategory, CustomizationStatus};
 
 /// Routes of `/api/customizations`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let all = path!("api" / "customizations").boxed();
     one_of([
         all.clone()
@@ -27,10 +27,10 @@ pub fn routes(app: &App) -> Routes {
 
 async fn list(app: App) -> ApiResult {
     let root = app.config.custom_dir.clone();
-    let shown = root.display().to_string();
-    let found = run_blocking(&shown, move || pipeline::list_customizations(&root)).await?;
+    let root_path = root.display().to_string();
+    let found = run_blocking(&root_path, move || pipeline::list_customizations(&root)).await?;
     let views: Vec<CustomizationView> = found.into_iter().map(Into::into).collect();
-    Ok(ok(&json!({"root": shown, "customizations": views})))
+    Ok(ok(&json!({"root": root_path, "customizations": views})))
 }
 
 #[derive(Serialize)]
@@ -45,14 +45,14 @@ struct CustomizationView {
 }
 
 impl From<Customization> for CustomizationView {
-    fn from(found: Customization) -> Self {
+    fn from(file: Customization) -> Self {
         Self {
-            path: found.path,
-            category: found.category,
-            status: found.status,
-            upstream_path: found.upstream,
-            size: found.size,
-            modified_at: found.modified_at,
+            path: file.path,
+            category: file.category,
+            status: file.status,
+            upstream_path: file.upstream,
+            size: file.size,
+            modified_at: file.modified_at,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `/api/dedup`: issues that were dispatched and wait out their window.
+//! `/api/dedup`: dedup entries of dispatched issues. See docs/behaviour.md#deduplication.
 
 use serde::Serialize;
 use serde_json::json;
@@ -17,7 +17,7 @@ use engine::app::App;
 use store::{audit, dedup};
 
 /// Routes of `/api/dedup`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let all = path!("api" / "dedup").boxed();
     let each = path!("api" / "dedup" / PathSegment).boxed();
     one_of([
@@ -57,17 +57,17 @@ async fn list(app: App) -> ApiResult {
     Ok(ok(&entries))
 }
 
-/// Takes an issue out of the window, by its id or by what people call it.
-async fn remove(PathSegment(named): PathSegment, by: Actor, app: App) -> ApiResult {
+/// Deletes the dedup entry of an issue, given by id or key.
+async fn remove(PathSegment(id_or_key): PathSegment, by: Actor, app: App) -> ApiResult {
     let (window, now) = (app.config.dedup_window, app.now());
     let removed = app.store.write(move |tx| {
         let mut entries = dedup::all(tx)?.into_iter();
         match entries
-            .find(|entry| entry.issue.matches_id_or_key(&named) && entry.is_active(window, now))
+            .find(|entry| entry.issue.matches_id_or_key(&id_or_key) && entry.is_active(window, now))
         {
             Some(entry) => {
-                let deed = by.audit_event(Action::DedupDeleted, &entry.issue.key);
-                audit::append(tx, &deed, now)?;
+                let event = by.audit_event(Action::DedupDeleted, &entry.issue.key);
+                audit::append(tx, &event, now)?;
                 dedup::remove(tx, &entry.issue.id)
             }
             None => Ok(false),
@@ -87,6 +87,6 @@ struct EntryView {
     issue_identifier: IssueKey,
     issue_title: String,
     dispatched_at: Timestamp,
-    /// Null when entries never age out.
+    /// `None` if entries never expire.
     expires_at: Option<Timestamp>,
 }

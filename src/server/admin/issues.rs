@@ -1,4 +1,4 @@
-//! `/api/issues`: every flagged issue as the last poll saw it, and what was decided about it.
+//! `/api/issues`: flagged issues of the last poll with their decisions.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -21,7 +21,7 @@ use store::mappings;
 use super::poll_snapshot::{MergedPollSnapshot, load_poll_snapshot};
 
 /// Routes of `/api/issues`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let all = path!("api" / "issues").boxed();
     one_of([
         all.clone()
@@ -34,14 +34,14 @@ pub fn routes(app: &App) -> Routes {
 }
 
 async fn list(app: App) -> ApiResult {
-    let sight = load_poll_snapshot(&app)?;
+    let snapshot = load_poll_snapshot(&app)?;
     let in_progress = app.poll_snapshots.in_progress();
-    // There may be thousands: they are written where nobody waits for the thread.
-    let written = app.store.read_long(move |tx| {
+    // There may be thousands of issues, so serializing them must not block the threads that serve requests.
+    let response = app.store.read_long(move |tx| {
         let mappings = mappings::all(tx)?;
-        Ok(ok(&IssuesView::of(&sight, &mappings, in_progress)))
+        Ok(ok(&IssuesView::of(&snapshot, &mappings, in_progress)))
     });
-    Ok(written.await?)
+    Ok(response.await?)
 }
 
 #[derive(Serialize)]
@@ -49,23 +49,23 @@ async fn list(app: App) -> ApiResult {
 struct IssuesView<'a> {
     issues: Vec<IssueView<'a>>,
     in_progress_counts_by_team: BTreeMap<TeamKey, u32>,
-    /// Mappings whose issues the last poll could not read.
+    /// Team keys of the mappings whose issues the last poll could not read.
     stale: Vec<TeamKey>,
-    /// How old what is shown of them is; null when they were never seen.
+    /// Time of the last successful poll of those mappings; `None` if there was none.
     stale_since: BTreeMap<TeamKey, Option<Timestamp>>,
 }
 
 impl<'a> IssuesView<'a> {
     fn of(
-        sight: &'a MergedPollSnapshot,
+        snapshot: &'a MergedPollSnapshot,
         mappings: &[Mapping],
         in_progress: BTreeMap<TeamKey, u32>,
     ) -> Self {
         let stale: BTreeMap<TeamKey, Option<Timestamp>> = mappings
             .iter()
             .filter_map(|mapping| {
-                let of_system = sight.stale_since.get(&mapping.system());
-                let since = of_system.or_else(|| sight.unread_since.get(&mapping.team_key))?;
+                let of_system = snapshot.stale_since.get(&mapping.system());
+                let since = of_system.or_else(|| snapshot.unread_since.get(&mapping.team_key))?;
                 Some((mapping.team_key.clone(), *since))
             })
             .collect();
@@ -74,9 +74,9 @@ impl<'a> IssuesView<'a> {
             .filter(|mapping| mapping.planning_enabled)
             .map(|mapping| &mapping.team_key)
             .collect();
-        let view = |sighted| IssueView::of(sighted, planning.contains(&sighted.issue.team));
+        let view = |polled| IssueView::of(polled, planning.contains(&polled.issue.team));
         Self {
-            issues: sight.issues().map(view).collect(),
+            issues: snapshot.issues().map(view).collect(),
             in_progress_counts_by_team: in_progress,
             stale: stale.keys().cloned().collect(),
             stale_since: stale,
@@ -94,18 +94,18 @@ struct IssueView<'a> {
     team_key: &'a TeamKey,
     state_name: &'a str,
     state: StatusCategory,
-    /// Whether it asks for a run and no open issue stands in its way.
+    /// Whether the issue is flagged for a run and not blocked by an open issue.
     ready: bool,
     planning_pending: bool,
-    /// The label or the field value that shows its stage.
+    /// Label or field value that marks the stage.
     marker: Option<&'static str>,
     decision: &'a Decision,
 }
 
 impl<'a> IssueView<'a> {
-    fn of(sighted: &'a PolledIssue, planning: bool) -> Self {
-        let PolledIssue { issue, decision } = sighted;
-        let needs = issue.stage.required_phase(planning);
+    fn of(polled: &'a PolledIssue, planning: bool) -> Self {
+        let PolledIssue { issue, decision } = polled;
+        let required = issue.stage.required_phase(planning);
         Self {
             id: &issue.issue.id,
             identifier: &issue.issue.key,
@@ -114,8 +114,8 @@ impl<'a> IssueView<'a> {
             team_key: &issue.team,
             state_name: &issue.state_name,
             state: issue.status_category,
-            ready: needs.is_some() && issue.open_blockers.is_empty(),
-            planning_pending: needs == Some(Phase::Planning),
+            ready: required.is_some() && issue.open_blockers.is_empty(),
+            planning_pending: required == Some(Phase::Planning),
             marker: marker(issue.issue.system, issue.stage),
             decision,
         }

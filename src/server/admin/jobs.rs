@@ -1,4 +1,4 @@
-//! `/api/jobs/:id`: one run, and its work that could not be pushed.
+//! `/api/jobs/:id`: one job, and the patch with its unpushed changes.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ use engine::app::App;
 use store::{ReadableTx, StoreResult, audit, jobs, patches};
 
 /// Routes of `/api/jobs`.
-pub fn routes(app: &App) -> Routes {
+pub(crate) fn routes(app: &App) -> Routes {
     let each = path!("api" / "jobs" / PathSegment).boxed();
     let patch = path!("api" / "jobs" / PathSegment / "patch").boxed();
     let get = require_admin(app, Method::GET);
@@ -51,7 +51,10 @@ async fn show(PathSegment(id): PathSegment, app: App) -> ApiResult {
     Ok(ok(&JobView::of(&job, group)))
 }
 
-/// A job as it is shown; None when there is none.
+/// Returns a job as JSON; `None` if it does not exist.
+///
+/// # Errors
+/// When the store cannot be read.
 pub(crate) fn job_json(tx: &impl ReadableTx, id: &JobId) -> StoreResult<Option<Value>> {
     let found = find_with_group(tx, id)?;
     Ok(found.map(|(job, group)| json!(JobView::of(&job, group))))
@@ -65,17 +68,17 @@ async fn download_patch(PathSegment(id): PathSegment, by: Actor, app: App) -> Ap
     });
     let (issue, patch) = found?.ok_or(AdminApiError::JobNotFound)?;
     let patch = patch?.ok_or(AdminApiError::NoPatch)?;
-    // It is work that nobody has reviewed: whoever takes it is noted before they have it.
-    let deed = by
+    // A patch is unreviewed code, so the download is recorded in the audit log before it is sent.
+    let event = by
         .audit_event(Action::PatchDownloaded, &id)
         .with_detail(issue);
     let now = app.now();
-    let noted = app.store.write(move |tx| audit::append(tx, &deed, now));
-    noted.await?;
+    let recorded = app.store.write(move |tx| audit::append(tx, &event, now));
+    recorded.await?;
     Ok(attachment("work.patch", patch))
 }
 
-/// A job and its group.
+/// Loads a job and the status of its group.
 pub(super) fn find_with_group(
     tx: &impl ReadableTx,
     id: &JobId,
@@ -87,7 +90,7 @@ pub(super) fn find_with_group(
     Ok(Some((job, group)))
 }
 
-/// How the planning and the implementation of one issue stand, by their latest jobs.
+/// Status of the planning and the implementation of one group, from the latest job of each.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct JobGroupStatus {
     planning: Option<&'static str>,
@@ -101,7 +104,7 @@ impl JobGroupStatus {
         Ok(groups.remove(&job.group).unwrap_or_default())
     }
 
-    /// Every group of an issue, by its id.
+    /// Adds the groups of an issue to `groups`, by group id.
     pub(super) fn of_issue(
         tx: &impl ReadableTx,
         issue: &IssueId,
@@ -121,7 +124,7 @@ impl JobGroupStatus {
     }
 }
 
-/// A job on the wire. It holds no token and nothing a token could be made of.
+/// JSON representation of a job. Contains no token and no input of one.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct JobView<'a> {
@@ -160,7 +163,7 @@ pub(super) struct JobView<'a> {
     report: bool,
 }
 
-/// Why a job ended badly.
+/// Failure code and failure reason of a job.
 type Failure = (Option<FailureCode>, Option<String>);
 
 fn failure(state: &JobState) -> Failure {
@@ -179,12 +182,13 @@ fn failure(state: &JobState) -> Failure {
 }
 
 impl<'a> JobView<'a> {
+    /// Builds the representation of a job.
     pub(super) fn of(job: &'a Job, group: JobGroupStatus) -> Self {
         let (failure_code, failure_reason) = failure(&job.state);
         let (run_id, run_url, machine_id) = match &job.run {
-            Some(RunHandle::Ci { id, url }) => (Some(id.to_string()), some(url), None),
+            Some(RunHandle::Ci { id, url }) => (Some(id.to_string()), non_empty(url), None),
             Some(RunHandle::Machine { id, .. } | RunHandle::Container { id }) => {
-                (None, None, some(id))
+                (None, None, non_empty(id))
             }
             None => (None, None, None),
         };
@@ -213,7 +217,7 @@ impl<'a> JobView<'a> {
             dispatch_number: job.dispatch_number,
             planning_status: group.planning,
             implementation_status: group.implementation,
-            branch: some(&job.branch),
+            branch: non_empty(&job.branch),
             pr_url: job.pull.as_ref().map(|pull| pull.url.as_str()),
             pr_number: job.pull.as_ref().map(|pull| pull.number),
             run_id,
@@ -229,6 +233,6 @@ impl<'a> JobView<'a> {
     }
 }
 
-fn some(text: &str) -> Option<&str> {
+fn non_empty(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
 }

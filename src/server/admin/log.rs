@@ -1,4 +1,4 @@
-//! `/api/log`: the dispatch log, newest first. (spec: *Dispatch log entry*)
+//! `/api/log`: dispatch log, newest first. See docs/behaviour.md#dispatch-log.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,7 +15,7 @@ use engine::app::App;
 use store::jobs::{self, DISPATCH_LOG_SIZE};
 
 /// Routes of `/api/log`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let log = path!("api" / "log").boxed();
     one_of([
         log.clone()

@@ -1,4 +1,4 @@
-//! `/api/mappings`: which tickets go to which repository. The rules are `domain::mapping`'s.
+//! `/api/mappings`: project mappings. The validation rules are in `domain::mapping`.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ use store::{StoreResult, WriteTx, audit, mappings, secrets};
 use vendors::ticketing::TicketingClient;
 
 /// Routes of `/api/mappings`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let all = path!("api" / "mappings").boxed();
     let each = path!("api" / "mappings" / PathSegment).boxed();
     let (app_, operator) = (with_app(app), operator(app));
@@ -83,17 +83,17 @@ async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
         .store
         .write(move |tx| store(tx, &by, &input, now))
         .await??;
-    let looked_up = mapping_check::warnings(&app, &saved).await;
-    let answer = json!(MappingView::from_mapping(&saved));
-    Ok(ok(&with_warnings(&app, &saved, looked_up, answer)?))
+    let checked = mapping_check::warnings(&app, &saved).await;
+    let response = json!(MappingView::from_mapping(&saved));
+    Ok(ok(&with_warnings(&app, &saved, checked, response)?))
 }
 
-/// The answer to a write, with what the operator should know of the mapping.
+/// Adds the warnings about a mapping to the response of a write.
 fn with_warnings(
     app: &App,
     mapping: &Mapping,
-    looked_up: Vec<MappingWarning>,
-    mut answer: Value,
+    checked: Vec<MappingWarning>,
+    mut response: Value,
 ) -> StoreResult<Value> {
     let now = app.now();
     let budget = app
@@ -104,19 +104,20 @@ fn with_warnings(
         field: "budgetUsd",
         message,
     }));
-    warnings.extend(looked_up);
+    warnings.extend(checked);
     if !warnings.is_empty() {
-        answer["warnings"] = json!(warnings);
+        response["warnings"] = json!(warnings);
     }
-    Ok(answer)
+    Ok(response)
 }
 
-/// Asks the ticketing system about a mapping that breaks no rule of ours. A system that cannot be
-/// asked now, or refuses our credential, is no reason to refuse: a bad query is told of at each poll.
+/// Validates the ticketing configuration of a valid mapping with the ticketing system. If the system
+/// cannot be reached or rejects the credential, the mapping is accepted unchecked: every poll reports an
+/// invalid query.
 async fn check_ticketing(app: &App, input: &MappingInput, now: Timestamp) -> Result<(), ApiError> {
     let stored = app.store.read(|tx| mappings::get(tx, &input.team_key))?;
     let Ok(mapping) = input.validate(stored.as_ref(), now) else {
-        // The commit says which rule is broken.
+        // The transaction that stores the mapping reports the violated rule.
         return Ok(());
     };
     let Some(TicketingClient::Jira(jira)) = app.account(mapping.system()) else {
@@ -128,7 +129,7 @@ async fn check_ticketing(app: &App, input: &MappingInput, now: Timestamp) -> Res
             vec![error.to_string()]
         }
         Err(error) => {
-            tracing::warn!(team = %mapping.team_key, %error, "A mapping is saved unchecked.");
+            tracing::warn!(team = %mapping.team_key, %error, "Could not validate the ticketing configuration of a mapping; saving it unchecked.");
             Vec::new()
         }
     };
@@ -139,7 +140,7 @@ async fn check_ticketing(app: &App, input: &MappingInput, now: Timestamp) -> Res
     }
 }
 
-/// What is stored decides about what was left out, so both happen in one transaction.
+/// Validates and stores a mapping. Both happen in one transaction, because omitted fields keep stored values.
 fn store(
     tx: &WriteTx<'_>,
     by: &Actor,
@@ -147,29 +148,31 @@ fn store(
     now: Timestamp,
 ) -> StoreResult<Result<Mapping, MappingError>> {
     let existing = mappings::all(tx)?;
-    let stored = existing.iter().find(|one| one.team_key == input.team_key);
+    let stored = existing
+        .iter()
+        .find(|mapping| mapping.team_key == input.team_key);
     let mut mapping = match input.validate(stored, now) {
         Ok(mapping) => mapping,
         Err(error) => return Ok(Err(error)),
     };
-    let keys = existing.iter().map(|one| &one.team_key);
+    let keys = existing.iter().map(|mapping| &mapping.team_key);
     if let Some(other) = find_overlapping_key(&mapping.team_key, keys) {
         let error = MappingError::OverlappingTeamKey(mapping.team_key.clone(), other.clone());
         return Ok(Err(error));
     }
-    // The host does not care for case; what is known of its pull requests is found by the very name.
-    if let Some(known) = mappings::canonical_repo(tx, &mapping.target_repo())? {
-        (mapping.owner, mapping.repo) = (known.owner, known.name);
+    // Repository names are case-insensitive on GitHub, but stored pull requests are found by the exact name.
+    if let Some(canonical) = mappings::canonical_repo(tx, &mapping.target_repo())? {
+        (mapping.owner, mapping.repo) = (canonical.owner, canonical.name);
     }
     mappings::put(tx, &mapping)?;
     let action = match stored {
         Some(_) => Action::MappingUpdated,
         None => Action::MappingCreated,
     };
-    let deed = by
+    let event = by
         .audit_event(action, &mapping.team_key)
         .with_detail(mapping.target_repo());
-    audit::append(tx, &deed, now)?;
+    audit::append(tx, &event, now)?;
     Ok(Ok(mapping))
 }
 
@@ -182,26 +185,27 @@ async fn change(PathSegment(key): PathSegment, by: Actor, body: Bytes, app: App)
         let stored = stored.ok_or(AdminApiError::TeamNotFound)?;
         check_ticketing(&app, &change.apply_to(&stored)?, now).await?;
     }
-    let given = change.clone();
+    let patch = change.clone();
     let changed = app
         .store
-        .write(move |tx| apply(tx, &by, &key, &given, now))
+        .write(move |tx| apply(tx, &by, &key, &patch, now))
         .await??;
-    let mut answer = json!({"updated": true});
+    let mut response = json!({"updated": true});
     if change.has_field("paused") {
-        answer["paused"] = json!(changed.paused);
+        response["paused"] = json!(changed.paused);
     }
     if change.has_field("maxInProgressAiIssues") {
-        answer["maxInProgressAiIssues"] = json!(changed.max_in_progress);
+        response["maxInProgressAiIssues"] = json!(changed.max_in_progress);
     }
-    let looked_up = match ["owner", "repo", "defaultBranch"].map(|name| change.has_field(name)) {
+    let checked = match ["owner", "repo", "defaultBranch"].map(|name| change.has_field(name)) {
         [false, false, false] => Vec::new(),
         _ => mapping_check::warnings(&app, &changed).await,
     };
-    Ok(ok(&with_warnings(&app, &changed, looked_up, answer)?))
+    Ok(ok(&with_warnings(&app, &changed, checked, response)?))
 }
 
-/// Changes what is stored at the moment of the commit, so that two changes of different fields both count.
+/// Applies a patch to the mapping as stored at the time of the commit, so that concurrent patches of
+/// different fields both take effect.
 fn apply(
     tx: &WriteTx<'_>,
     by: &Actor,
@@ -212,7 +216,7 @@ fn apply(
     let Some(mut mapping) = mappings::get(tx, key)? else {
         return Ok(Err(AdminApiError::TeamNotFound.into()));
     };
-    let deed = match change {
+    let event = match change {
         MappingPatch::Paused(paused) => {
             mapping.paused = *paused;
             match paused {
@@ -234,12 +238,12 @@ fn apply(
     };
     mapping.updated_at = now;
     mappings::put(tx, &mapping)?;
-    audit::append(tx, &deed, now)?;
+    audit::append(tx, &event, now)?;
     Ok(Ok(mapping))
 }
 
-/// Its running jobs go on being tracked to their end. Its team's secrets go with it: nobody could
-/// see them any more, and the next mapping of this key may be somebody else's.
+/// Deletes a mapping and the secrets of its team. Otherwise the secrets could no longer be listed, and a
+/// later mapping with this key could belong to other people. Active jobs are still tracked to their end.
 async fn remove(PathSegment(key): PathSegment, by: Actor, app: App) -> ApiResult {
     let (key, now) = (TeamKey::new(key), app.now());
     let removed = app.store.write(move |tx| {
@@ -247,8 +251,8 @@ async fn remove(PathSegment(key): PathSegment, by: Actor, app: App) -> ApiResult
             return Ok(false);
         }
         secrets::remove_team(tx, &key)?;
-        let deed = by.audit_event(Action::MappingDeleted, &key);
-        audit::append(tx, &deed, now)?;
+        let event = by.audit_event(Action::MappingDeleted, &key);
+        audit::append(tx, &event, now)?;
         Ok(true)
     });
     if removed.await? {

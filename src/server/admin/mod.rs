@@ -1,6 +1,7 @@
-//! The admin API: one file a resource, named as its path.
+//! Admin API. Each resource has a module named like its path.
 //!
-//! The order on every route is token, body, lookup, rule. Without an access code none of it exists.
+//! Every route checks the token first, then parses the body, looks up the resource and applies the rules.
+//! Without an access code, these routes exist on the control socket only.
 
 mod access_code_throttle;
 mod audit;
@@ -39,8 +40,8 @@ use super::routing::{ApiResult, Routes, one_of};
 use engine::app::App;
 use store::crash_injection::CrashPoint;
 
-/// Every admin route.
-pub fn routes(app: &App) -> Routes {
+/// Builds all admin routes.
+pub(crate) fn routes(app: &App) -> Routes {
     let all = one_of([
         auth::routes(app),
         audit::routes(app),
@@ -72,11 +73,11 @@ pub fn routes(app: &App) -> Routes {
     let crash = app.crash_plan.clone();
     warp::method()
         .and(all)
-        .map(move |method: Method, answer: ApiResult| {
-            if method != Method::GET && answer.is_ok() {
+        .map(move |method: Method, result: ApiResult| {
+            if method != Method::GET && result.is_ok() {
                 crash.crash_if_planned(CrashPoint::AdminChangeStored);
             }
-            answer
+            result
         })
         .boxed()
 }

@@ -1,4 +1,4 @@
-//! `/api/outbox`: what we owe the outside, and what was given up.
+//! `/api/outbox`: pending and failed outbox entries. See docs/behaviour.md#effects-and-retries.
 
 use serde::Serialize;
 use serde_json::json;
@@ -17,17 +17,17 @@ use engine::outbox_admin::{self, OutboxError};
 use store::outbox::{self, OutboxEntry};
 
 /// Routes of `/api/outbox`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let all = path!("api" / "outbox").boxed();
     let each = path!("api" / "outbox" / PathSegment).boxed();
-    let retrying = path!("api" / "outbox" / PathSegment / "retry").boxed();
+    let retry_path = path!("api" / "outbox" / PathSegment / "retry").boxed();
     one_of([
         all.clone()
             .and(require_admin(app, Method::GET))
             .and(with_app(app))
             .then(list)
             .boxed(),
-        retrying
+        retry_path
             .clone()
             .and(require_admin(app, Method::POST))
             .and(operator(app))
@@ -41,7 +41,7 @@ pub fn routes(app: &App) -> Routes {
             .then(remove)
             .boxed(),
         reject_other_methods(&all, [Method::GET]),
-        reject_other_methods(&without_param(&retrying), [Method::POST]),
+        reject_other_methods(&without_param(&retry_path), [Method::POST]),
         reject_other_methods(&without_param(&each), [Method::DELETE]),
     ])
 }
@@ -51,21 +51,21 @@ async fn list(app: App) -> ApiResult {
         .store
         .read_long(|tx| Ok((outbox::pending(tx)?, outbox::dead(tx)?)));
     let (pending, dead) = read.await?;
-    let views = |errands: &[OutboxEntry]| errands.iter().map(ErrandView::of).collect::<Vec<_>>();
+    let views = |entries: &[OutboxEntry]| entries.iter().map(EntryView::of).collect::<Vec<_>>();
     Ok(ok(
         &json!({"pending": views(&pending), "dead": views(&dead)}),
     ))
 }
 
 async fn retry(PathSegment(id): PathSegment, by: Actor, app: App) -> ApiResult {
-    outbox_admin::retry(&app, by, number(&id)?).await?;
+    outbox_admin::retry(&app, by, parse_seq(&id)?).await?;
     Ok(ok(&json!({"retried": true})))
 }
 
 async fn remove(PathSegment(id): PathSegment, by: Actor, app: App) -> ApiResult {
-    let removed = match number(&id) {
+    let removed = match parse_seq(&id) {
         Ok(seq) => outbox_admin::drop_entry(&app, by, seq).await,
-        Err(unknown) => Err(unknown),
+        Err(error) => Err(error),
     };
     match removed {
         Ok(()) => Ok(ok(&json!({"deleted": true}))),
@@ -74,17 +74,19 @@ async fn remove(PathSegment(id): PathSegment, by: Actor, app: App) -> ApiResult 
     }
 }
 
-/// What is no number is no errand's.
-fn number(id: &str) -> Result<u64, OutboxError> {
+/// Parses the id of an outbox entry. Anything but a number is an unknown id.
+fn parse_seq(id: &str) -> Result<u64, OutboxError> {
     id.parse().map_err(|_| OutboxError::NotFound)
 }
 
-/// An errand on the wire. What it would say stays inside: that is strangers' text.
+/// JSON representation of an outbox entry. The content of the effect is omitted, because it contains
+/// untrusted text.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ErrandView {
+struct EntryView {
     id: String,
-    lane: String,
+    #[serde(rename = "lane")]
+    queue_key: String,
     name: &'static str,
     attempts: u32,
     pushed_at: Timestamp,
@@ -93,17 +95,17 @@ struct ErrandView {
     last_error: Option<String>,
 }
 
-impl ErrandView {
-    fn of(errand: &OutboxEntry) -> Self {
+impl EntryView {
+    fn of(entry: &OutboxEntry) -> Self {
         Self {
-            id: errand.seq.to_string(),
-            lane: errand.queue_key.clone(),
-            name: errand.effect.name(),
-            attempts: errand.attempts,
-            pushed_at: errand.pushed_at,
-            due_at: errand.due_at,
-            claimed_at: errand.claimed_at,
-            last_error: errand.last_error.clone(),
+            id: entry.seq.to_string(),
+            queue_key: entry.queue_key.clone(),
+            name: entry.effect.name(),
+            attempts: entry.attempts,
+            pushed_at: entry.pushed_at,
+            due_at: entry.due_at,
+            claimed_at: entry.claimed_at,
+            last_error: entry.last_error.clone(),
         }
     }
 }

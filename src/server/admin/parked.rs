@@ -1,4 +1,4 @@
-//! `/api/parked`: issues that the dispatch breaker took out of the queue.
+//! `/api/parked`: issues parked by the dispatch breaker. See docs/behaviour.md#dispatch-breaker.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -19,11 +19,11 @@ use engine::app::App;
 use store::{audit, dispatch_breaker};
 
 /// Routes of `/api/parked`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let all = path!("api" / "parked").boxed();
-    let unparked = path!("api" / "parked" / "unpark").boxed();
+    let unpark_path = path!("api" / "parked" / "unpark").boxed();
     one_of([
-        unparked
+        unpark_path
             .clone()
             .and(require_admin(app, Method::POST))
             .and(operator(app))
@@ -31,7 +31,7 @@ pub fn routes(app: &App) -> Routes {
             .and(with_app(app))
             .then(unpark)
             .boxed(),
-        reject_other_methods(&unparked, [Method::POST]),
+        reject_other_methods(&unpark_path, [Method::POST]),
         all.clone()
             .and(require_admin(app, Method::GET))
             .and(with_app(app))
@@ -59,21 +59,21 @@ async fn list(app: App) -> ApiResult {
     Ok(ok(&views))
 }
 
-/// Releases an issue; the next poll looks at it again, so one is asked for.
+/// Releases a parked issue and requests a poll, which decides about it again.
 async fn unpark(by: Actor, body: Bytes, app: App) -> ApiResult {
     let body = parse_json(&body).ok_or(AdminApiError::InvalidBody)?;
-    let named = body
+    let id_or_key = body
         .get("issueId")
         .and_then(Value::as_str)
-        .filter(|named| !named.is_empty());
-    let named = named.ok_or(AdminApiError::IssueIdRequired)?.to_owned();
+        .filter(|text| !text.is_empty());
+    let id_or_key = id_or_key.ok_or(AdminApiError::IssueIdRequired)?.to_owned();
     let now = app.now();
     let unparked = app.store.write(move |tx| {
         let mut all = dispatch_breaker::all(tx)?.into_iter();
-        match all.find(|parked| parked.issue.matches_id_or_key(&named)) {
+        match all.find(|parked| parked.issue.matches_id_or_key(&id_or_key)) {
             Some(parked) => {
-                let deed = by.audit_event(Action::Unparked, &parked.issue.key);
-                audit::append(tx, &deed, now)?;
+                let event = by.audit_event(Action::Unparked, &parked.issue.key);
+                audit::append(tx, &event, now)?;
                 dispatch_breaker::unpark(tx, &parked.issue.id)
             }
             None => Ok(false),

@@ -1,4 +1,5 @@
-//! `/api/pipelines-steps`: the pipelines and steps in force, and what is wrong with any.
+//! `/api/pipelines-steps`: active pipelines and steps with their errors. See
+//! docs/repository-settings.md#custom-pipelines-and-steps.
 
 use serde::Serialize;
 use serde_json::json;
@@ -13,7 +14,7 @@ use pipeline::DefinitionError;
 use pipeline::{CustomizationStatus, PipelineStep, PipelineSummary, StepSummary};
 
 /// Routes of `/api/pipelines-steps`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let all = path!("api" / "pipelines-steps").boxed();
     one_of([
         all.clone()
@@ -27,14 +28,14 @@ pub fn routes(app: &App) -> Routes {
 
 async fn list(app: App) -> ApiResult {
     let root = app.config.custom_dir.clone();
-    let shown = root.display().to_string();
-    let look = move || {
+    let root_path = root.display().to_string();
+    let load = move || {
         Ok((
             pipeline::list_pipelines(&root)?,
             pipeline::list_steps(&root)?,
         ))
     };
-    let (pipelines, steps) = run_blocking(&shown, look).await?;
+    let (pipelines, steps) = run_blocking(&root_path, load).await?;
     let pipelines: Vec<PipelineView> = pipelines.into_iter().map(Into::into).collect();
     let steps: Vec<ModuleView> = steps.into_iter().map(Into::into).collect();
     Ok(ok(&json!({"pipelines": pipelines, "steps": steps})))
@@ -46,10 +47,10 @@ struct PipelineView {
     file: String,
     status: CustomizationStatus,
     steps: Vec<StepView>,
-    /// All that is wrong, in one text.
+    /// All errors in one text, one per line.
     error: Option<String>,
-    /// The same, one by one.
-    errors: Vec<FaultView>,
+    /// The same errors, structured.
+    errors: Vec<ErrorView>,
 }
 
 #[derive(Serialize)]
@@ -62,7 +63,7 @@ struct StepView {
 }
 
 #[derive(Serialize)]
-struct FaultView {
+struct ErrorView {
     file: String,
     step: Option<String>,
     reason: String,
@@ -80,7 +81,7 @@ struct ModuleView {
 
 impl From<PipelineSummary> for PipelineView {
     fn from(pipeline: PipelineSummary) -> Self {
-        let told: Vec<String> = pipeline
+        let messages: Vec<String> = pipeline
             .errors
             .iter()
             .map(DefinitionError::to_string)
@@ -90,7 +91,7 @@ impl From<PipelineSummary> for PipelineView {
             file: pipeline.file,
             status: pipeline.status,
             steps: pipeline.steps.into_iter().map(Into::into).collect(),
-            error: (!told.is_empty()).then(|| told.join("\n")),
+            error: (!messages.is_empty()).then(|| messages.join("\n")),
             errors: pipeline.errors.into_iter().map(Into::into).collect(),
         }
     }
@@ -107,12 +108,12 @@ impl From<PipelineStep> for StepView {
     }
 }
 
-impl From<DefinitionError> for FaultView {
-    fn from(fault: DefinitionError) -> Self {
+impl From<DefinitionError> for ErrorView {
+    fn from(error: DefinitionError) -> Self {
         Self {
-            file: fault.file,
-            step: fault.step,
-            reason: fault.reason,
+            file: error.file,
+            step: error.step,
+            reason: error.reason,
         }
     }
 }

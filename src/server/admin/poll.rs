@@ -1,4 +1,4 @@
-//! `/api/poll`: asks the ticketing systems now rather than when the period is over.
+//! `/api/poll`: starts a poll of the ticketing systems at once.
 
 use serde_json::json;
 use warp::http::Method;
@@ -12,7 +12,7 @@ use engine::app::App;
 use store::audit;
 
 /// Routes of `/api/poll`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let poll = path!("api" / "poll").boxed();
     one_of([
         poll.clone()
@@ -26,9 +26,9 @@ pub fn routes(app: &App) -> Routes {
 }
 
 async fn start(by: Actor, app: App) -> ApiResult {
-    let (deed, now) = (by.audit_event(Action::PollRequested, ""), app.now());
-    let noted = app.store.write(move |tx| audit::append(tx, &deed, now));
-    noted.await?;
+    let (event, now) = (by.audit_event(Action::PollRequested, ""), app.now());
+    let recorded = app.store.write(move |tx| audit::append(tx, &event, now));
+    recorded.await?;
     app.notifiers.poll.notify_one();
     Ok(accepted(&json!({"started": true})))
 }

@@ -1,4 +1,4 @@
-//! What the last poll saw, for the routes that show it.
+//! Merged poll snapshots of all ticketing systems, for routes that list issues.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,38 +9,44 @@ use domain::issue::System;
 use domain::time::Timestamp;
 use engine::app::{App, PolledIssue};
 
+/// Poll snapshots of all ticketing systems.
 pub(super) struct MergedPollSnapshot {
-    shown: Vec<Arc<[PolledIssue]>>,
-    /// Systems that did not answer the last poll, and when they last did.
+    issues: Vec<Arc<[PolledIssue]>>,
+    /// Systems whose last poll failed, with the time of the last successful poll.
     pub stale_since: BTreeMap<System, Option<Timestamp>>,
-    /// Mappings that their system could not answer for although it did for others.
+    /// Mappings that could not be read although their system responded, with the time of the last
+    /// successful read.
     pub unread_since: BTreeMap<TeamKey, Option<Timestamp>>,
 }
 
 impl MergedPollSnapshot {
-    /// Every issue that was in sight.
-    pub fn issues(&self) -> impl Iterator<Item = &PolledIssue> {
-        self.shown.iter().flat_map(|issues| issues.iter())
+    /// Iterates over all flagged issues.
+    pub(super) fn issues(&self) -> impl Iterator<Item = &PolledIssue> {
+        self.issues.iter().flat_map(|issues| issues.iter())
     }
 }
 
+/// Merges the latest poll snapshots of all systems.
+///
 /// # Errors
-/// When a system has never answered: then there is nothing to show in its place.
+/// When the last poll of a system failed and none has ever succeeded.
 pub(super) fn load_poll_snapshot(app: &App) -> Result<MergedPollSnapshot, ApiError> {
-    let mut sight = MergedPollSnapshot {
-        shown: Vec::new(),
+    let mut snapshot = MergedPollSnapshot {
+        issues: Vec::new(),
         stale_since: BTreeMap::new(),
         unread_since: BTreeMap::new(),
     };
-    for (system, sighting) in app.poll_snapshots.all() {
-        if let Some(failure) = sighting.failure {
-            if sighting.polled_at.is_none() {
+    for (system, system_snapshot) in app.poll_snapshots.all() {
+        if let Some(failure) = system_snapshot.failure {
+            if system_snapshot.polled_at.is_none() {
                 return Err(ApiError::bad_gateway(failure));
             }
-            sight.stale_since.insert(system, sighting.polled_at);
+            snapshot
+                .stale_since
+                .insert(system, system_snapshot.polled_at);
         }
-        sight.unread_since.extend(sighting.stale_since);
-        sight.shown.push(sighting.issues);
+        snapshot.unread_since.extend(system_snapshot.stale_since);
+        snapshot.issues.push(system_snapshot.issues);
     }
-    Ok(sight)
+    Ok(snapshot)
 }

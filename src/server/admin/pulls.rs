@@ -1,4 +1,4 @@
-//! `/api/pulls`: the pull requests that our runs have opened.
+//! `/api/pulls`: pull requests opened by runs. See docs/behaviour.md#pull-requests.
 
 use serde::Serialize;
 use warp::http::Method;
@@ -14,11 +14,11 @@ use domain::time::Timestamp;
 use engine::app::{App, ReconciliationStats};
 use store::{ReadableTx, StoreResult, jobs, pull_feedback};
 
-/// How many are told; those with the latest runs.
-const TOLD: usize = 500;
+/// Maximum number of pull requests listed, those with the latest runs first.
+const MAX_PULLS: usize = 500;
 
 /// Routes of `/api/pulls`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let all = path!("api" / "pulls").boxed();
     one_of([
         all.clone()
@@ -32,13 +32,16 @@ pub fn routes(app: &App) -> Routes {
 
 async fn list(app: App) -> ApiResult {
     let pulls = app.store.read_long(read).await?;
-    let healing = HealingView::from(app.reconciliation.stats());
-    Ok(ok(&PullsView { pulls, healing }))
+    let reconciliation = ReconciliationView::from(app.reconciliation.stats());
+    Ok(ok(&PullsView {
+        pulls,
+        reconciliation,
+    }))
 }
 
 fn read(tx: &impl ReadableTx) -> StoreResult<Vec<PullView>> {
     let mut views = Vec::new();
-    for pull in jobs::latest_pulls(tx, TOLD)? {
+    for pull in jobs::latest_pulls(tx, MAX_PULLS)? {
         views.extend(view(tx, &pull)?);
     }
     Ok(views)
@@ -46,7 +49,7 @@ fn read(tx: &impl ReadableTx) -> StoreResult<Vec<PullView>> {
 
 fn view(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<Option<PullView>> {
     let of_pull = jobs::of_pull(tx, &pull.repo, pull.number)?;
-    let Some((job, opened)) = of_pull
+    let Some((job, pull_ref)) = of_pull
         .last()
         .and_then(|job| Some((job, job.pull.as_ref()?)))
     else {
@@ -56,9 +59,9 @@ fn view(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<Option<PullVi
     let waiting = pull_feedback::unresolved(tx, pull)?;
     let waiting = waiting
         .iter()
-        .filter(|(_, one)| !matches!(one.state, ReviewFindingState::InProgress { .. }));
+        .filter(|(_, finding)| !matches!(finding.state, ReviewFindingState::InProgress { .. }));
     Ok(Some(PullView {
-        pr_url: opened.url.clone(),
+        pr_url: pull_ref.url.clone(),
         pr_number: pull.number,
         repo: pull.repo.to_string(),
         team_key: job.team.clone(),
@@ -75,7 +78,7 @@ fn view(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<Option<PullVi
     }))
 }
 
-/// The spec knows four words here. (spec: *Other records*)
+/// Returns the status of the last run, reduced to the four values of this route.
 fn status(state: &JobState) -> &'static str {
     match state {
         JobState::Reserved | JobState::Dispatched | JobState::Running => "running",
@@ -85,7 +88,8 @@ fn status(state: &JobState) -> &'static str {
     }
 }
 
-/// As the last run left it; without one that has ended, as the host told last.
+/// Whether the pull request is a draft: as the last run left it or, without an ended run, as GitHub last
+/// reported.
 fn is_draft(row: &PullRequestRecord, job: &Job) -> bool {
     match job.state {
         JobState::ReviewFailed { .. } => true,
@@ -97,7 +101,8 @@ fn is_draft(row: &PullRequestRecord, job: &Job) -> bool {
 #[derive(Serialize)]
 struct PullsView {
     pulls: Vec<PullView>,
-    healing: HealingView,
+    #[serde(rename = "healing")]
+    reconciliation: ReconciliationView,
 }
 
 #[derive(Serialize)]
@@ -111,40 +116,42 @@ struct PullView {
     issue_title: String,
     issue_url: String,
     job_status: &'static str,
-    /// Runs that this pull request has had.
+    /// Number of runs on this pull request.
     iterations: usize,
     last_dispatched_at: Timestamp,
     job_id: JobId,
     draft: bool,
-    /// `open`, `merged` or `closed`, as the host told last.
+    /// `open`, `merged` or `closed`, as last reported by GitHub.
     state: &'static str,
-    /// Feedback that waits for a follow-up.
+    /// Number of review findings that wait for a follow-up run.
     findings_waiting: usize,
 }
 
-/// Looks for what no webhook told, since the start.
+/// Statistics since the start of the reconciliation that finds feedback missed by webhooks.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct HealingView {
+struct ReconciliationView {
     sweeps: u64,
     last_swept_at: Option<Timestamp>,
-    looks: u64,
-    found: u64,
+    #[serde(rename = "looks")]
+    pulls_checked: u64,
+    #[serde(rename = "found")]
+    missed_events: u64,
 }
 
-impl From<ReconciliationStats> for HealingView {
-    fn from(healed: ReconciliationStats) -> Self {
+impl From<ReconciliationStats> for ReconciliationView {
+    fn from(stats: ReconciliationStats) -> Self {
         let ReconciliationStats {
             sweeps,
             last_swept_at,
-            pulls_checked: looks,
-            missed_events: found,
-        } = healed;
+            pulls_checked,
+            missed_events,
+        } = stats;
         Self {
             sweeps,
             last_swept_at,
-            looks,
-            found,
+            pulls_checked,
+            missed_events,
         }
     }
 }

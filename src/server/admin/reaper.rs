@@ -1,4 +1,4 @@
-//! `/api/reaper`: what the reaper destroyed, or would have.
+//! `/api/reaper`: actions of the reaper. See docs/behaviour.md#reaper.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ use domain::time::Timestamp;
 use engine::app::App;
 use store::reaper_log::{self, ReaperAction};
 
-/// How many actions are shown when nobody says how many.
+/// Default number of actions listed.
 const DEFAULT_LIMIT: usize = 20;
 
 /// Routes of `/api/reaper`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let summary = path!("api" / "reaper" / "summary").boxed();
     let recent = path!("api" / "reaper" / "recent").boxed();
     let get = require_admin(app, Method::GET);
@@ -29,7 +29,7 @@ pub fn routes(app: &App) -> Routes {
             .clone()
             .and(get.clone())
             .and(with_app(app))
-            .then(summarise)
+            .then(summarize)
             .boxed(),
         recent
             .clone()
@@ -43,7 +43,7 @@ pub fn routes(app: &App) -> Routes {
     ])
 }
 
-async fn summarise(app: App) -> ApiResult {
+async fn summarize(app: App) -> ApiResult {
     let from = app.now() - reaper_log::SUMMARY_WINDOW;
     let actions = app.store.read(|tx| reaper_log::since(tx, from))?;
     let mut by_rule: BTreeMap<&str, usize> = ReaperRule::ALL
@@ -65,8 +65,8 @@ async fn summarise(app: App) -> ApiResult {
 }
 
 async fn list(query: BTreeMap<String, String>, app: App) -> ApiResult {
-    let asked = query.get("limit").and_then(|limit| limit.parse().ok());
-    let limit = asked
+    let requested = query.get("limit").and_then(|limit| limit.parse().ok());
+    let limit = requested
         .unwrap_or(DEFAULT_LIMIT)
         .min(reaper_log::MAX_RECENT_ACTIONS);
     let actions = app.store.read(|tx| reaper_log::recent(tx, limit))?;

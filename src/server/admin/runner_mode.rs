@@ -1,4 +1,4 @@
-//! `/api/runner-mode`: the global override of where runs execute. (spec: *Runner modes*)
+//! `/api/runner-mode`: global override of where runs execute. See docs/behaviour.md#runner-modes.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -17,7 +17,7 @@ use engine::app::App;
 use store::{ReadableTx, StoreResult, audit, mappings, settings};
 
 /// Routes of `/api/runner-mode`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let mode = path!("api" / "runner-mode").boxed();
     one_of([
         mode.clone()
@@ -40,25 +40,25 @@ async fn show(app: App) -> ApiResult {
     Ok(ok(&app.store.read(|tx| ModeView::of(tx, &app))?))
 }
 
-/// A mode that the environment overrides is stored all the same.
+/// Stores the runner mode, even if the environment overrides it.
 async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
     let body = parse_json(&body).filter(|body| body.is_object());
     let body = body.ok_or(AdminApiError::InvalidBody)?;
     let mode = body["mode"].as_str().and_then(RunnerMode::parse);
     let mode = mode.ok_or(AdminApiError::InvalidMode)?;
-    let (deed, now) = (
+    let (event, now) = (
         by.audit_event(Action::RunnerModeSet, mode.as_str()),
         app.now(),
     );
     let put = app.store.write(move |tx| {
         settings::put_runner_mode(tx, mode)?;
-        audit::append(tx, &deed, now)
+        audit::append(tx, &event, now)
     });
     put.await?;
-    // Issues that could not run in the mode before may run now.
+    // Issues that could not run in the previous mode may be eligible now.
     app.notifiers.poll.notify_one();
     match app.config.runner_mode {
-        Some(in_force) => Err(AdminApiError::ModeOverridden(in_force).into()),
+        Some(effective) => Err(AdminApiError::ModeOverridden(effective).into()),
         None => show(app).await,
     }
 }
@@ -71,7 +71,7 @@ struct ModeView {
     ineligible: Vec<Ineligible>,
 }
 
-/// A mapping whose runs cannot execute where the mode wants them.
+/// Mapping whose runs cannot execute in the current mode.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Ineligible {

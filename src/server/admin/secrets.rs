@@ -1,5 +1,5 @@
-//! `/api/global-secrets` and `/api/mappings/:teamKey/secrets`: what sessions get in their
-//! environment. Values go in and never come out. (spec: *Secret scoping rules*)
+//! `/api/global-secrets` and `/api/mappings/:teamKey/secrets`: secrets for the environment of sessions.
+//! Values are write-only. See docs/configuration.md#secret-scopes.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -22,11 +22,11 @@ use engine::app::App;
 use store::secrets::SealedSecretRow;
 use store::{ReadableTx, StoreResult, audit, mappings, secrets};
 
-/// Most bytes of a value: what machines and containers take for one variable, with room.
+/// Maximum size of a value, in bytes. Below the limit of machines and containers for one variable.
 const MAX_VALUE: usize = 32 << 10;
 
-/// Routes of both kinds of secrets.
-pub fn routes(app: &App) -> Routes {
+/// Routes of global and team secrets.
+pub(super) fn routes(app: &App) -> Routes {
     one_of([global_routes(app), team_routes(app)])
 }
 
@@ -91,7 +91,7 @@ fn team_scope(PathSegment(team): PathSegment) -> SecretScope {
 }
 
 async fn list(scope: SecretScope, app: App) -> ApiResult {
-    enabled(&app)?;
+    require_sessions(&app)?;
     let rows = app.store.read(|tx| {
         if !exists(tx, &scope)? {
             return Ok(None);
@@ -107,34 +107,34 @@ async fn list(scope: SecretScope, app: App) -> ApiResult {
 }
 
 async fn save(scope: SecretScope, by: Actor, body: Bytes, app: App) -> ApiResult {
-    enabled(&app)?;
+    require_sessions(&app)?;
     let body = parse_json(&body).filter(Value::is_object);
     let body = body.ok_or(AdminApiError::InvalidBody)?;
     if !app.store.read(|tx| exists(tx, &scope))? {
         return Err(AdminApiError::TeamNotFound.into());
     }
     let text = |field: &str| body[field].as_str().filter(|text| !text.is_empty());
-    let given = text("name").map(str::trim).filter(|name| !name.is_empty());
-    let (Some(given), Some(value)) = (given, text("value")) else {
+    let name = text("name").map(str::trim).filter(|name| !name.is_empty());
+    let (Some(name), Some(value)) = (name, text("value")) else {
         return Err(AdminApiError::NameAndValueRequired.into());
     };
-    let name = SecretName::parse(scope, given)?;
-    fits(value)?;
+    let name = SecretName::parse(scope, name)?;
+    check_value(value)?;
     let sealed = app.vault.seal(&name, &Secret::new(value), app.now());
     let sealed = sealed.map_err(|error| AdminApiError::Vendor(error.to_string()))?;
     let variable = name.variable().to_owned();
-    let (deed, now) = (deed(&by, Action::SecretSet, &name), app.now());
+    let (event, now) = (audit_event(&by, Action::SecretSet, &name), app.now());
     let stored = app.store.write(move |tx| {
         if !exists(tx, name.scope())? {
             return Ok(Err(AdminApiError::TeamNotFound.into()));
         }
         let teams = mappings::all(tx)?;
         let allowed = name.check_allowed(teams.iter().map(|mapping| &mapping.team_key));
-        if let Err(refusal) = allowed {
-            return Ok(Err(ApiError::from(refusal)));
+        if let Err(error) = allowed {
+            return Ok(Err(ApiError::from(error)));
         }
         secrets::put(tx, &name, &sealed)?;
-        audit::append(tx, &deed, now).map(Ok)
+        audit::append(tx, &event, now).map(Ok)
     });
     stored.await??;
     Ok(ok(&json!({ "name": variable })))
@@ -142,21 +142,21 @@ async fn save(scope: SecretScope, by: Actor, body: Bytes, app: App) -> ApiResult
 
 async fn remove(
     scope: SecretScope,
-    PathSegment(given): PathSegment,
+    PathSegment(name): PathSegment,
     by: Actor,
     app: App,
 ) -> ApiResult {
-    enabled(&app)?;
+    require_sessions(&app)?;
     if !app.store.read(|tx| exists(tx, &scope))? {
         return Err(AdminApiError::TeamNotFound.into());
     }
-    // A name that can be no secret's is none.
-    let name = SecretName::parse(scope, &given).map_err(|_| AdminApiError::SecretNotFound)?;
-    let (deed, now) = (deed(&by, Action::SecretDeleted, &name), app.now());
+    // An invalid name cannot belong to a stored secret.
+    let name = SecretName::parse(scope, &name).map_err(|_| AdminApiError::SecretNotFound)?;
+    let (event, now) = (audit_event(&by, Action::SecretDeleted, &name), app.now());
     let removed = app.store.write(move |tx| {
         let removed = secrets::remove(tx, &name)?;
         if removed {
-            audit::append(tx, &deed, now)?;
+            audit::append(tx, &event, now)?;
         }
         Ok(removed)
     });
@@ -167,17 +167,17 @@ async fn remove(
     }
 }
 
-/// Its name and never its value.
-fn deed(by: &Actor, action: Action, name: &SecretName) -> AuditEvent {
-    let whose = match name.scope() {
+/// Builds the audit event, which contains the name but never the value.
+fn audit_event(by: &Actor, action: Action, name: &SecretName) -> AuditEvent {
+    let scope = match name.scope() {
         SecretScope::Global => "of every team".to_owned(),
         SecretScope::Team(team) => format!("of team {team}"),
     };
-    by.audit_event(action, name.variable()).with_detail(whose)
+    by.audit_event(action, name.variable()).with_detail(scope)
 }
 
-/// Secrets reach sessions only. Where there are none they would be kept for nobody.
-fn enabled(app: &App) -> Result<(), ApiError> {
+/// Rejects the request if no sessions are in use, because secrets are passed to sessions only.
+fn require_sessions(app: &App) -> Result<(), ApiError> {
     let mode = app.store.read(|tx| app.runner_mode(tx))?;
     if app.available_runners().vm || mode == RunnerMode::Local {
         Ok(())
@@ -193,8 +193,8 @@ fn exists(tx: &impl ReadableTx, scope: &SecretScope) -> StoreResult<bool> {
     }
 }
 
-/// What can stand in an environment.
-fn fits(value: &str) -> Result<(), ApiError> {
+/// Checks that a value can be an environment variable.
+fn check_value(value: &str) -> Result<(), ApiError> {
     let rule = if value.contains('\0') {
         "value must not contain NUL".to_owned()
     } else if value.len() > MAX_VALUE {
@@ -208,7 +208,7 @@ fn fits(value: &str) -> Result<(), ApiError> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct SecretView<'a> {
-    /// The variable it is in a session.
+    /// Name of the variable in a session.
     name: &'a str,
     updated_at: Timestamp,
 }

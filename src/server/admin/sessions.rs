@@ -1,4 +1,4 @@
-//! `/api/sessions`: the machines and containers that runs are in.
+//! `/api/sessions`: session machines and containers. See docs/behaviour.md#session-machines.
 
 use std::time::Duration;
 
@@ -19,11 +19,12 @@ use domain::time::Timestamp;
 use engine::app::App;
 use engine::reap::{self, DestroyOutcome};
 
-/// How long is the end of a machine waited for? What takes longer goes on by itself.
-const PATIENCE: Duration = Duration::from_secs(8);
+/// Maximum time that a request waits for the destruction of a machine. It continues in the background
+/// afterwards.
+const DESTROY_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Routes of `/api/sessions`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let all = path!("api" / "sessions").boxed();
     let each = path!("api" / "sessions" / PathSegment).boxed();
     one_of([
@@ -60,47 +61,47 @@ async fn list(app: App) -> ApiResult {
     if failures.is_empty() {
         return Ok(ok(&shown));
     }
-    let unanswered = { failures.iter() }.any(|(_, error)| error.is_unanswered());
+    let is_host_unreachable = { failures.iter() }.any(|(_, error)| error.is_unanswered());
     let reasons = failures
         .iter()
         .map(|(host, error)| match error.is_unanswered() {
-            true => silence(&app, *host, &error.to_string()),
+            true => unreachable_message(&app, *host, &error.to_string()),
             false => app.redactor.redact(&error.to_string()),
         });
     let reasons: Vec<String> = reasons.collect();
     Err(AdminApiError::SessionsIncomplete {
-        is_host_unreachable: unanswered,
+        is_host_unreachable,
         reason: reasons.join("; "),
         sessions: json!(shown),
     }
     .into())
 }
 
-/// Takes a machine down and resets its issue. What the host says to that is waited for a little;
-/// when it refuses, the destruction is owed all the same and tried again.
+/// Destroys a machine and resets its issue. Waits up to [`DESTROY_TIMEOUT`] for the host. If the host
+/// fails, the outbox retries the destruction.
 async fn destroy(PathSegment(machine): PathSegment, by: Actor, app: App) -> ApiResult {
     if app.sessions.hosts().next().is_none() {
         return Err(AdminApiError::SessionsNotConfigured.into());
     }
-    match reap::destroy_session(&app, by, &machine, PATIENCE).await? {
+    match reap::destroy_session(&app, by, &machine, DESTROY_TIMEOUT).await? {
         DestroyOutcome::Destroyed => Ok(ok(&json!({"destroyed": true}))),
-        DestroyOutcome::Retrying(why) => {
-            Err(AdminApiError::Vendor(app.redactor.redact(&why)).into())
+        DestroyOutcome::Retrying(reason) => {
+            Err(AdminApiError::Vendor(app.redactor.redact(&reason)).into())
         }
-        DestroyOutcome::Unanswered(host, why) => {
-            Err(AdminApiError::HostUnreachable(silence(&app, host, &why)).into())
+        DestroyOutcome::Unanswered(host, reason) => {
+            Err(AdminApiError::HostUnreachable(unreachable_message(&app, host, &reason)).into())
         }
     }
 }
 
-/// Returns a sentence about a host that does not answer.
-fn silence(app: &App, host: HostKind, why: &str) -> String {
+/// Builds the error text about a host that does not respond.
+fn unreachable_message(app: &App, host: HostKind, reason: &str) -> String {
     let name = match host {
         HostKind::Vm => "Fly Machines".to_owned(),
         HostKind::Local => format!("The container engine at {}", app.config.containers.engine),
     };
     app.redactor
-        .redact(&format!("{name} does not answer: {why}"))
+        .redact(&format!("{name} does not answer: {reason}"))
 }
 
 #[derive(Serialize)]
@@ -121,7 +122,7 @@ struct SessionView<'a> {
 }
 
 impl<'a> SessionView<'a> {
-    /// None of a machine whose program is over or that is leaving. (spec: *Other state rules* 1)
+    /// Returns `None` for a stopped machine and for one that is being destroyed.
     fn of(machine: &'a Machine, now: Timestamp) -> Option<Self> {
         let state = match (machine.state.phase(), machine.state.as_str()) {
             (MachinePhase::Starting, "created") => "created",

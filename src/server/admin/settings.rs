@@ -1,5 +1,5 @@
-//! `/api/settings`: what operators change at run time. It takes effect after a restart.
-//! (spec: *Other records*)
+//! `/api/settings`: settings stored by the service. Changes take effect after a restart. See
+//! docs/configuration.md#settings-stored-by-the-service.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -19,7 +19,7 @@ use store::settings::{self, OperatorSetting};
 use store::{ReadableTx, StoreResult, audit};
 
 /// Routes of `/api/settings`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let all = path!("api" / "settings").boxed();
     one_of([
         all.clone()
@@ -42,38 +42,39 @@ async fn show(app: App) -> ApiResult {
     Ok(ok(&app.store.read(|tx| SettingsView::of(tx, &app))?))
 }
 
-/// A setting that is left out stays; an empty text clears it.
+/// Stores settings. An omitted setting is kept; an empty string clears it.
 async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
     let body = parse_json(&body).filter(Value::is_object);
     let body = body.ok_or(AdminApiError::InvalidBody)?;
-    let mut given = Vec::new();
+    let mut changes = Vec::new();
     for setting in [
         OperatorSetting::VmSessionsApp,
         OperatorSetting::VmSessionsRegion,
     ] {
-        given.extend(read(&body, setting)?);
+        changes.extend(parse_setting(&body, setting)?);
     }
-    if given.is_empty() {
+    if changes.is_empty() {
         return show(app).await;
     }
     let now = app.now();
     let put = app.store.write(move |tx| {
-        let mut told = Vec::new();
-        for (setting, value) in &given {
+        let mut details = Vec::new();
+        for (setting, value) in &changes {
             settings::put(tx, *setting, value)?;
-            told.push(format!("{}={value}", setting.name()));
+            details.push(format!("{}={value}", setting.name()));
         }
-        let deed = by
+        let event = by
             .audit_event(Action::SettingsChanged, "")
-            .with_detail(told.join(" "));
-        audit::append(tx, &deed, now)
+            .with_detail(details.join(" "));
+        audit::append(tx, &event, now)
     });
     put.await?;
     show(app).await
 }
 
-/// Both become parts of an address.
-fn read(
+/// Parses a setting; `None` if it is omitted. Only plain names are valid, because settings become parts
+/// of URLs.
+fn parse_setting(
     body: &Value,
     setting: OperatorSetting,
 ) -> Result<Option<(OperatorSetting, String)>, AdminApiError> {
@@ -111,7 +112,7 @@ struct SettingView {
     stored_value: Option<String>,
     env_value: Option<String>,
     overridden_by_env: bool,
-    /// Whether a start now would put another value in force.
+    /// Whether a restart would change the effective value.
     #[serde(skip)]
     is_stale: bool,
 }
@@ -130,14 +131,14 @@ impl SettingView {
                 Some(DEFAULT_REGION),
             ),
         };
-        let in_force = |stored: &Option<String>| {
+        let effective = |stored: &Option<String>| {
             let chosen = env.as_ref().or(stored.as_ref()).cloned();
             chosen.or_else(|| default.map(str::to_owned))
         };
         let stored_value = settings::get(tx, setting)?;
-        let runtime_value = in_force(started);
+        let runtime_value = effective(started);
         Ok(Self {
-            is_stale: runtime_value != in_force(&stored_value),
+            is_stale: runtime_value != effective(&stored_value),
             runtime_value,
             stored_value,
             env_value: env.clone(),

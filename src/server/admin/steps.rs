@@ -1,7 +1,7 @@
-//! `/api/jobs/:id/steps`: what a run has reported, page by page.
+//! `/api/jobs/:id/steps`: steps of a job, with paging. See docs/behaviour.md#steps.
 //!
-//! The body is written while it is sent: what it takes of memory is a piece, however large the steps are
-//! and however slowly somebody reads. Steps are never removed, so no snapshot is held meanwhile.
+//! Large bodies are streamed: each response uses the memory of one chunk, regardless of the size of the
+//! steps and the speed of the client. Steps are never deleted, so no snapshot is held while streaming.
 
 use std::io;
 use std::vec::IntoIter;
@@ -26,11 +26,11 @@ use engine::app::App;
 use store::steps::{self, StepPage};
 use store::{StoreError, StoreResult};
 
-/// Size from which a piece of the body is sent, in bytes.
-const PIECE: usize = 64 << 10;
+/// Minimum size of a chunk of the body, in bytes.
+const CHUNK_SIZE: usize = 64 << 10;
 
 /// Routes of `/api/jobs/:id/steps`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let steps = path!("api" / "jobs" / PathSegment / "steps").boxed();
     one_of([
         steps
@@ -47,14 +47,14 @@ pub fn routes(app: &App) -> Routes {
 async fn list(PathSegment(id): PathSegment, query: QueryParams, app: App) -> ApiResult {
     let id = JobId::new(id);
     let limit = paging::parse_limit(&query, MAX_LIMIT)?;
-    let (asked, log) = (id.clone(), app.log_tails.get(&id));
-    // Every step of the job is looked at to find its place.
+    let (job_id, log) = (id.clone(), app.log_tails.get(&id));
+    // Scans all steps of the job to determine their order.
     let found = app.store.read_long(move |tx| {
-        let Some((job, group)) = find_with_group(tx, &asked)? else {
+        let Some((job, group)) = find_with_group(tx, &job_id)? else {
             return Ok(Err(AdminApiError::JobNotFound));
         };
         let after = query.get("after").map(String::as_str);
-        let Some(page) = steps::page(tx, &asked, after, limit)? else {
+        let Some(page) = steps::page(tx, &job_id, after, limit)? else {
             return Ok(Err(invalid("after must be the id of a step of this run")));
         };
         let job = json!(JobView::of(&job, group));
@@ -62,8 +62,8 @@ async fn list(PathSegment(id): PathSegment, query: QueryParams, app: App) -> Api
     });
     let (job, page) = found.await?.map_err(ApiError::from)?;
     let head = format!(r#"{{"job":{job},"log":{},"steps":["#, json!(log));
-    let mut body = Body::new(app, id, head, page);
-    // What is one piece is answered with its length, as the simplest client likes it.
+    let mut body = StepsBody::new(app, id, head, page);
+    // A body of one chunk is sent with a Content-Length.
     let first = body.next()?.unwrap_or_default();
     Ok(match body.tail {
         None => json_text(first),
@@ -71,16 +71,16 @@ async fn list(PathSegment(id): PathSegment, query: QueryParams, app: App) -> Api
     })
 }
 
-/// A body that is still to be sent.
-struct Body {
+/// Body that is generated while it is sent.
+struct StepsBody {
     app: App,
     job: JobId,
-    piece: String,
+    chunk: String,
     ids: IntoIter<String>,
     tail: Option<String>,
 }
 
-impl Body {
+impl StepsBody {
     fn new(app: App, job: JobId, head: String, page: StepPage) -> Self {
         let (dropped, next) = (page.dropped, json!(page.next));
         let truncated = dropped > 0;
@@ -88,59 +88,59 @@ impl Body {
         Self {
             app,
             job,
-            piece: head,
+            chunk: head,
             ids: page.ids.into_iter(),
             tail: Some(tail),
         }
     }
 
-    /// The next piece; None when all has been sent.
+    /// Returns the next chunk; `None` at the end.
     fn next(&mut self) -> StoreResult<Option<Bytes>> {
         let Self {
             app,
             job,
-            piece,
+            chunk,
             ids,
             tail,
         } = self;
         app.store.read(|tx| {
-            while piece.len() < PIECE
+            while chunk.len() < CHUNK_SIZE
                 && let Some(id) = ids.next()
             {
                 let Some(step) = steps::get(tx, job, &id)? else {
                     continue;
                 };
-                // The head ends with the bracket of the list; what goes on after a piece needs its comma.
-                if !piece.ends_with('[') {
-                    piece.push(',');
+                // A step needs a comma before it unless it is the first, directly after the opening bracket.
+                if !chunk.ends_with('[') {
+                    chunk.push(',');
                 }
-                piece.push_str(&json!(step).to_string());
+                chunk.push_str(&json!(step).to_string());
             }
             Ok(())
         })?;
         if ids.len() == 0 {
-            piece.extend(tail.take());
+            chunk.extend(tail.take());
         }
-        Ok(Some(std::mem::take(piece))
-            .filter(|piece| !piece.is_empty())
+        Ok(Some(std::mem::take(chunk))
+            .filter(|chunk| !chunk.is_empty())
             .map(Bytes::from))
     }
 }
 
-fn streamed(first: Bytes, body: Body) -> Response {
+fn streamed(first: Bytes, body: StepsBody) -> Response {
     let rest = stream::try_unfold(body, |mut body| async move {
-        let piece = body.next().map_err(broken)?;
-        Ok::<_, io::Error>(piece.map(|piece| (piece, body)))
+        let chunk = body.next().map_err(abort)?;
+        Ok::<_, io::Error>(chunk.map(|chunk| (chunk, body)))
     });
-    let pieces = stream::iter([Ok(first)]).chain(rest);
-    let mut response = warp::reply::stream(pieces).into_response();
+    let chunks = stream::iter([Ok(first)]).chain(rest);
+    let mut response = warp::reply::stream(chunks).into_response();
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(CONTENT_TYPE, json);
     response
 }
 
-/// The status has been sent already: the body breaks off.
-fn broken(error: StoreError) -> io::Error {
+/// Logs the error and aborts the body, because the status has already been sent.
+fn abort(error: StoreError) -> io::Error {
     tracing::error!(%error, "Failed to read the steps of a run.");
     io::Error::other(error)
 }

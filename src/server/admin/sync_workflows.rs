@@ -1,4 +1,5 @@
-//! `POST /api/mappings/:teamKey/sync-workflows`: our files, offered to the target repository.
+//! `POST /api/mappings/:teamKey/sync-workflows`: opens or updates the pull request with the workflow
+//! files. See docs/configuration.md#sync-workflows.
 
 use serde::Serialize;
 use warp::http::Method;
@@ -15,7 +16,7 @@ use engine::app::App;
 use engine::workflow_sync;
 
 /// Routes of `/api/mappings/:teamKey/sync-workflows`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let sync = path!("api" / "mappings" / PathSegment / "sync-workflows").boxed();
     one_of([
         sync.clone()

@@ -1,4 +1,5 @@
-//! `/api/admin/template-status`: whose workflows are out of date.
+//! `/api/admin/template-status`: status of the workflow files in each target repository. See
+//! docs/behaviour.md#workflow-templates.
 
 use serde::Serialize;
 use warp::http::Method;
@@ -13,7 +14,7 @@ use engine::app::App;
 use engine::template_status::{self, ProjectTemplateStatus};
 
 /// Routes of `/api/admin/template-status`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let status = path!("api" / "admin" / "template-status").boxed();
     one_of([
         status

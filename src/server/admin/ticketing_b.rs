@@ -1,5 +1,5 @@
-//! `/api/ticketing-b/*`: what the form of a mapping asks system B: is this query good, which custom
-//! fields are there, which options has one.
+//! `/api/ticketing-b/*`: Jira lookups for the mapping form: query validation, custom fields and field
+//! options.
 
 use bytes::Bytes;
 use serde_json::json;
@@ -17,7 +17,7 @@ use vendors::http::VendorError;
 use vendors::ticketing::{Jira, TicketingClient};
 
 /// Routes of `/api/ticketing-b`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let validate = path!("api" / "ticketing-b" / "validate-query").boxed();
     let fields = path!("api" / "ticketing-b" / "fields").boxed();
     let options = path!("api" / "ticketing-b" / "field-options").boxed();
@@ -32,14 +32,14 @@ pub fn routes(app: &App) -> Routes {
         fields
             .clone()
             .and(require_admin(app, Method::GET))
-            .and(warp::query::<Params>())
+            .and(warp::query::<QueryPairs>())
             .and(with_app(app))
             .then(list_fields)
             .boxed(),
         options
             .clone()
             .and(require_admin(app, Method::GET))
-            .and(warp::query::<Params>())
+            .and(warp::query::<QueryPairs>())
             .and(with_app(app))
             .then(list_options)
             .boxed(),
@@ -49,13 +49,16 @@ pub fn routes(app: &App) -> Routes {
     ])
 }
 
-/// The pairs of a query; a name that is given twice is no reason to fail.
-type Params = Vec<(String, String)>;
+/// Query parameters. A list, so that a duplicate name is not an error.
+type QueryPairs = Vec<(String, String)>;
 
 async fn validate_query(body: Bytes, app: App) -> ApiResult {
     let body = parse_json(&body).ok_or(AdminApiError::InvalidJson)?;
-    let clause = filled(body["jql"].as_str()).ok_or(AdminApiError::JqlRequired)?;
-    let problems = jira(&app)?.validate_jql(clause).await.map_err(failed)?;
+    let clause = non_blank(body["jql"].as_str()).ok_or(AdminApiError::JqlRequired)?;
+    let problems = jira(&app)?
+        .validate_jql(clause)
+        .await
+        .map_err(vendor_error)?;
     if problems.is_empty() {
         Ok(ok(&json!({"ok": true})))
     } else {
@@ -63,28 +66,28 @@ async fn validate_query(body: Bytes, app: App) -> ApiResult {
     }
 }
 
-async fn list_fields(query: Params, app: App) -> ApiResult {
+async fn list_fields(query: QueryPairs, app: App) -> ApiResult {
     let name = param(&query, "name");
     Ok(ok(&jira(&app)?
         .custom_fields(name)
         .await
-        .map_err(failed)?))
+        .map_err(vendor_error)?))
 }
 
-async fn list_options(query: Params, app: App) -> ApiResult {
+async fn list_options(query: QueryPairs, app: App) -> ApiResult {
     let field = param(&query, "fieldId").ok_or(AdminApiError::FieldIdRequired)?;
     Ok(ok(&jira(&app)?
         .field_options(field)
         .await
-        .map_err(failed)?))
+        .map_err(vendor_error)?))
 }
 
-fn param<'a>(query: &'a Params, name: &str) -> Option<&'a str> {
-    let (_, value) = query.iter().find(|(given, _)| given == name)?;
-    filled(Some(value))
+fn param<'a>(query: &'a QueryPairs, name: &str) -> Option<&'a str> {
+    let (_, value) = query.iter().find(|(key, _)| key == name)?;
+    non_blank(Some(value))
 }
 
-fn filled(text: Option<&str>) -> Option<&str> {
+fn non_blank(text: Option<&str>) -> Option<&str> {
     text.map(str::trim).filter(|text| !text.is_empty())
 }
 
@@ -95,6 +98,6 @@ fn jira(app: &App) -> Result<&Jira, AdminApiError> {
     }
 }
 
-fn failed(error: VendorError) -> ApiError {
+fn vendor_error(error: VendorError) -> ApiError {
     AdminApiError::Vendor(error.to_string()).into()
 }

@@ -1,4 +1,4 @@
-//! `/api/usage`: what runs cost in a month, by project and by issue.
+//! `/api/usage`: usage and cost of a month by project and by issue.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ use engine::budget;
 use store::usage::IssueUsage;
 use store::{mappings, usage};
 
-/// How many issues are shown, the dearest first?
+/// Maximum number of issues listed, most expensive first.
 const MAX_ISSUES: usize = 200;
 
 /// Routes of `/api/usage`.
-pub fn routes(app: &App) -> Routes {
+pub(super) fn routes(app: &App) -> Routes {
     let all = path!("api" / "usage").boxed();
     let query = warp::query::raw()
         .or(warp::any().map(String::new))
@@ -44,7 +44,7 @@ async fn show(query: String, app: App) -> ApiResult {
         .split('&')
         .find_map(|pair| pair.strip_prefix("month="))
     {
-        Some(told) => Month::parse(told).ok_or_else(|| {
+        Some(text) => Month::parse(text).ok_or_else(|| {
             let rule = "month must be YYYY-MM".to_owned();
             AdminApiError::Invalid(rule)
         })?,
@@ -58,7 +58,7 @@ async fn show(query: String, app: App) -> ApiResult {
         ))
     });
     let (mapped, sums, mut issues) = read.await?;
-    issues.sort_by(|a, b| dearest(&a.sum, &b.sum).then_with(|| a.key.cmp(&b.key)));
+    issues.sort_by(|a, b| by_cost_descending(&a.sum, &b.sum).then_with(|| a.key.cmp(&b.key)));
     issues.truncate(MAX_ISSUES);
     Ok(ok(&UsageView {
         month: month.to_string(),
@@ -67,8 +67,8 @@ async fn show(query: String, app: App) -> ApiResult {
     }))
 }
 
-/// Every project there is, and those that are gone and used something; the dearest first. The budget is
-/// the one of now, whatever it was in that month.
+/// Lists all projects, and deleted ones with usage in the month, most expensive first. The budget is the
+/// current one, not the one of that month.
 fn by_mapping(
     app: &App,
     month: Month,
@@ -88,7 +88,7 @@ fn by_mapping(
         rows.entry(team).or_default().0 = sum;
     }
     let mut rows: Vec<_> = rows.into_iter().collect();
-    rows.sort_by(|(_, (a, _)), (_, (b, _))| dearest(a, b));
+    rows.sort_by(|(_, (a, _)), (_, (b, _))| by_cost_descending(a, b));
     let view =
         |(team_key, (sum, budget)): (TeamKey, (UsageTotals, Option<MicroUsd>))| MappingView {
             team_key,
@@ -107,8 +107,8 @@ fn by_mapping(
     rows.into_iter().map(view).collect()
 }
 
-/// What costs more comes first; of what costs the same, what used more.
-fn dearest(a: &UsageTotals, b: &UsageTotals) -> std::cmp::Ordering {
+/// Orders by cost, then by output tokens, then by runs, highest first.
+fn by_cost_descending(a: &UsageTotals, b: &UsageTotals) -> std::cmp::Ordering {
     let weight = |sum: &UsageTotals| (sum.cost, sum.output_tokens, sum.runs);
     weight(b).cmp(&weight(a))
 }
@@ -128,7 +128,7 @@ struct MappingView {
     used: SumView,
     budget_usd: Option<f64>,
     budget_used_percent: Option<f64>,
-    /// Why the budget may never take effect.
+    /// Reason why the budget may have no effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     warning: Option<String>,
 }
@@ -163,7 +163,7 @@ struct SumView {
     turns: u64,
     input_tokens: u64,
     output_tokens: u64,
-    /// None when no run told what it cost.
+    /// `None` if no run reported its cost.
     cost_usd: Option<f64>,
 }
 

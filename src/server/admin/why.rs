@@ -1,4 +1,4 @@
-//! `/api/why/:issue`: what was decided about an issue, and before that.
+//! `/api/why/:issue`: current and earlier decisions about an issue.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -17,7 +17,7 @@ use engine::app::App;
 use store::{ReadTx, StoreResult, decisions, dispatch_breaker, jobs};
 
 /// Routes of `/api/why`.
-pub fn routes(app: &App) -> Routes {
+pub(crate) fn routes(app: &App) -> Routes {
     let each = path!("api" / "why" / PathSegment).boxed();
     one_of([
         each.clone()
@@ -37,7 +37,10 @@ async fn show(PathSegment(key): PathSegment, app: App) -> ApiResult {
     Ok(ok(&view.ok_or(AdminApiError::IssueNotFound)?))
 }
 
-/// What is known of an issue; none when it was never seen.
+/// Loads the decisions about an issue; `None` if no poll has ever seen it.
+///
+/// # Errors
+/// When the store cannot be read.
 pub fn explain_issue(
     tx: &ReadTx,
     key: &IssueKey,
@@ -64,16 +67,16 @@ pub fn explain_issue(
     }))
 }
 
-/// What was decided about an issue, and the run that came of it.
+/// JSON representation of the decisions about an issue, with its last job.
 #[derive(Serialize)]
 pub struct IssueDecisionView {
     identifier: IssueKey,
     title: String,
     url: String,
-    /// The one in force.
+    /// Current decision.
     decision: Option<Decision>,
-    /// Those before it, newest first.
+    /// Earlier decisions, newest first.
     history: Vec<Decision>,
-    /// The last run, if there ever was one.
+    /// Last job, if there is one.
     job: Option<Value>,
 }

@@ -1,32 +1,32 @@
-//! The text format that Prometheus reads (version 0.0.4).
+//! Prometheus text exposition format, version 0.0.4.
 
 use std::fmt::{Display, Write};
 
 use store::metrics::HistogramSnapshot;
 
-/// What the reply's head says.
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// Content type of the format.
+pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Names and values of labels.
-pub type Labels<'a> = &'a [(&'a str, &'a str)];
+/// Label names and values of one sample.
+pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
 
-/// A page as it is written. A family's samples must follow its head.
+/// Metrics page under construction. The samples of a family must directly follow its header.
 #[derive(Default)]
-pub struct Exposition(String);
+pub(super) struct Exposition(String);
 
 impl Exposition {
-    /// Begins a family of numbers that go up and down.
-    pub fn gauge(&mut self, name: &'static str, help: &str) -> MetricFamily<'_> {
+    /// Starts a family of gauges.
+    pub(super) fn gauge(&mut self, name: &'static str, help: &str) -> MetricFamily<'_> {
         self.family(name, "gauge", help)
     }
 
-    /// Begins a family of numbers that only grow.
-    pub fn counter(&mut self, name: &'static str, help: &str) -> MetricFamily<'_> {
+    /// Starts a family of counters.
+    pub(super) fn counter(&mut self, name: &'static str, help: &str) -> MetricFamily<'_> {
         self.family(name, "counter", help)
     }
 
-    /// Begins a family of histograms.
-    pub fn histogram(&mut self, name: &'static str, help: &str) -> MetricFamily<'_> {
+    /// Starts a family of histograms.
+    pub(super) fn histogram(&mut self, name: &'static str, help: &str) -> MetricFamily<'_> {
         self.family(name, "histogram", help)
     }
 
@@ -37,56 +37,57 @@ impl Exposition {
     }
 
     fn line(&mut self, line: impl Display) {
-        // Writing to a string cannot fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(self.0, "{line}");
     }
 
-    pub fn into_text(self) -> String {
+    /// Returns the page.
+    pub(super) fn into_text(self) -> String {
         self.0
     }
 }
 
-/// A family whose samples are being written.
-pub struct MetricFamily<'p> {
+/// Metric family that samples are added to.
+pub(super) struct MetricFamily<'p> {
     page: &'p mut Exposition,
     name: &'static str,
 }
 
 impl MetricFamily<'_> {
-    /// One sample of a gauge or a counter.
-    pub fn sample(&mut self, labels: Labels<'_>, value: impl Into<f64>) {
-        let (name, labels, value) = (self.name, written(labels), value.into());
+    /// Adds a sample of a gauge or counter.
+    pub(super) fn sample(&mut self, labels: Labels<'_>, value: impl Into<f64>) {
+        let (name, labels, value) = (self.name, format_labels(labels), value.into());
         self.page.line(format_args!("{name}{labels} {value}"));
     }
 
-    /// A count, exact as far as the format is.
-    pub fn count(&mut self, labels: Labels<'_>, value: u64) {
-        let (name, labels) = (self.name, written(labels));
+    /// Adds an integer sample without rounding.
+    pub(super) fn count(&mut self, labels: Labels<'_>, value: u64) {
+        let (name, labels) = (self.name, format_labels(labels));
         self.page.line(format_args!("{name}{labels} {value}"));
     }
 
-    /// One histogram.
-    pub fn histogram(&mut self, labels: Labels<'_>, seen: &HistogramSnapshot) {
+    /// Adds the samples of a histogram.
+    pub(super) fn histogram(&mut self, labels: Labels<'_>, snapshot: &HistogramSnapshot) {
         let name = self.name;
         let bucket = |bound: &str| {
             let mut with_bound = labels.to_vec();
             with_bound.push(("le", bound));
-            written(&with_bound)
+            format_labels(&with_bound)
         };
-        for (bound, count) in &seen.buckets {
+        for (bound, count) in &snapshot.buckets {
             let labels = bucket(&bound.to_string());
             self.page
                 .line(format_args!("{name}_bucket{labels} {count}"));
         }
-        let (all, labels, count) = (bucket("+Inf"), written(labels), seen.count);
+        let (all, labels, count) = (bucket("+Inf"), format_labels(labels), snapshot.count);
         self.page.line(format_args!("{name}_bucket{all} {count}"));
         self.page
-            .line(format_args!("{name}_sum{labels} {}", seen.sum));
+            .line(format_args!("{name}_sum{labels} {}", snapshot.sum));
         self.page.line(format_args!("{name}_count{labels} {count}"));
     }
 }
 
-fn written(labels: Labels<'_>) -> String {
+fn format_labels(labels: Labels<'_>) -> String {
     let mut text = String::new();
     for (name, value) in labels {
         text.push(if text.is_empty() { '{' } else { ',' });
@@ -107,18 +108,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_written_as_prometheus_reads_it() {
+    fn writes_the_prometheus_text_format() {
         let mut page = Exposition::default();
         page.gauge("a", "What it is.").sample(&[], 1.5);
         let mut family = page.counter("b_total", "Another.");
         family.count(&[("x", "1"), ("y", "a\"b\\c\nd")], u64::MAX);
-        let seen = HistogramSnapshot {
+        let snapshot = HistogramSnapshot {
             buckets: vec![(0.25, 1), (1.0, 2)],
             sum: 3.5,
             count: 3,
         };
         page.histogram("c", "Times.")
-            .histogram(&[("z", "q")], &seen);
+            .histogram(&[("z", "q")], &snapshot);
         let expected = r#"# HELP a What it is.
 # TYPE a gauge
 a 1.5

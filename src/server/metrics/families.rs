@@ -1,4 +1,4 @@
-//! What is shown: what was counted as it went, and what is looked up now.
+//! Metric families: counters kept by the service, and gauges read when they are requested.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,8 +23,9 @@ const KINDS: [JobKind; 4] = [
 ];
 const OPEN: [&str; 3] = ["unknown", "dispatched", "running"];
 const ENDED: [&str; 4] = ["completed", "review_failed", "failed", "timed_out"];
-/// What the store holds, in one look. None of it takes longer the older the store is.
-pub struct StoreSnapshot {
+
+/// Values read from the store in one transaction. The cost does not grow with the age of the store.
+pub(super) struct StoreSnapshot {
     active: Vec<Job>,
     ended: BTreeMap<String, u64>,
     outbox: outbox::OutboxDepth,
@@ -32,7 +33,11 @@ pub struct StoreSnapshot {
 }
 
 impl StoreSnapshot {
-    pub fn read(tx: &impl ReadableTx) -> StoreResult<Self> {
+    /// Reads the snapshot.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(super) fn read(tx: &impl ReadableTx) -> StoreResult<Self> {
         Ok(Self {
             active: jobs::active(tx)?,
             ended: jobs::ended_counts(tx)?,
@@ -42,16 +47,16 @@ impl StoreSnapshot {
     }
 }
 
-/// Everything there is to show.
-pub fn render(app: &App, held: &StoreSnapshot) -> Exposition {
+/// Renders all metric families.
+pub(super) fn render(app: &App, snapshot: &StoreSnapshot) -> Exposition {
     let mut page = Exposition::default();
     process(&mut page, app);
-    of_jobs(&mut page, held);
+    jobs(&mut page, snapshot);
     polls(&mut page, app);
-    owed(&mut page, held, app.now());
+    outbox(&mut page, snapshot, app.now());
     vendors(&mut page, app);
     machines(&mut page, app);
-    store(&mut page, app, held);
+    store(&mut page, app, snapshot);
     requests(&mut page, app);
     page
 }
@@ -59,33 +64,30 @@ pub fn render(app: &App, held: &StoreSnapshot) -> Exposition {
 fn process(page: &mut Exposition, app: &App) {
     page.gauge(
         "agent_implement_build_info",
-        "The version that runs; always 1.",
+        "Version of the running service, as a label. Always 1.",
     )
     .count(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     page.gauge(
         "process_start_time_seconds",
-        "When the process began, since the epoch.",
+        "Start time of the process, in seconds since the Unix epoch.",
     )
     .sample(&[], seconds(app.metrics.started_at.as_millis()));
     if let Some(bytes) = resident_bytes() {
         page.gauge(
             "process_resident_memory_bytes",
-            "Memory that the process holds.",
+            "Resident memory of the process, in bytes.",
         )
         .count(&[], bytes);
     }
-    page.gauge(
-        "agent_implement_event_listeners",
-        "Event streams that are open.",
-    )
-    .count(&[], app.stream_subscribers.count() as u64);
+    page.gauge("agent_implement_event_listeners", "Open event streams.")
+        .count(&[], app.stream_subscribers.count() as u64);
 }
 
 fn seconds(millis: u64) -> f64 {
     millis as f64 / 1e3
 }
 
-/// None where the system does not say.
+/// Returns the resident memory; `None` if /proc does not provide it.
 fn resident_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status
@@ -95,26 +97,23 @@ fn resident_bytes() -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-fn of_jobs(page: &mut Exposition, held: &StoreSnapshot) {
-    let mut family = page.gauge(
-        "agent_implement_jobs",
-        "Runs that have not ended, by status and kind.",
-    );
+fn jobs(page: &mut Exposition, snapshot: &StoreSnapshot) {
+    let mut family = page.gauge("agent_implement_jobs", "Active runs by status and kind.");
     for status in OPEN {
         for kind in KINDS {
-            let is_it = |job: &&Job| job.state.status() == status && job.kind == kind;
-            let count = held.active.iter().filter(is_it).count();
+            let matches = |job: &&Job| job.state.status() == status && job.kind == kind;
+            let count = snapshot.active.iter().filter(matches).count();
             family.count(&[("status", status), ("kind", kind.as_str())], count as u64);
         }
     }
     let mut family = page.counter(
         "agent_implement_jobs_ended_total",
-        "Runs that have ended, by status and kind, restarts included.",
+        "Ended runs by status and kind, kept across restarts.",
     );
     for status in ENDED {
         for kind in KINDS {
             let key = jobs::ended_count_key(status, kind);
-            let count = held.ended.get(&key).copied().unwrap_or(0);
+            let count = snapshot.ended.get(&key).copied().unwrap_or(0);
             family.count(&[("status", status), ("kind", kind.as_str())], count);
         }
     }
@@ -123,22 +122,24 @@ fn of_jobs(page: &mut Exposition, held: &StoreSnapshot) {
 fn polls(page: &mut Exposition, app: &App) {
     page.histogram(
         "agent_implement_poll_duration_seconds",
-        "How long polls took.",
+        "Duration of polls, in seconds.",
     )
     .histogram(&[], &app.metrics.poll_duration.snapshot());
     let mut family = page.gauge(
         "agent_implement_poll_last_success_age_seconds",
-        "Time since a ticketing system last answered a poll, or since the start if it never did.",
+        "Seconds since a ticketing system last answered a poll, or since the start if it never did.",
     );
-    let seen_at = app.poll_snapshots.polled_at();
+    let polled_at = app.poll_snapshots.polled_at();
     for account in &app.ticketing {
-        let seen = seen_at.get(&account.system()).copied().flatten();
-        let age = app.now().since(seen.unwrap_or(app.metrics.started_at));
+        let last_polled_at = polled_at.get(&account.system()).copied().flatten();
+        let age = app
+            .now()
+            .since(last_polled_at.unwrap_or(app.metrics.started_at));
         family.sample(&[("system", account.name())], age.as_secs_f64());
     }
     let mut family = page.gauge(
         "agent_implement_decisions",
-        "Flagged issues by what the last poll decided about them, and why they wait.",
+        "Flagged issues by decision of the last poll and reason for waiting.",
     );
     let counts = app.poll_snapshots.decision_counts();
     let count = |outcome, reason| counts.get(&(outcome, reason)).copied().unwrap_or(0);
@@ -156,60 +157,57 @@ fn polls(page: &mut Exposition, app: &App) {
     }
     page.histogram(
         "agent_implement_trigger_to_dispatch_seconds",
-        "From when a flagged issue was first seen to when its runner took the run.",
+        "Seconds from the first poll that found a flagged issue to the dispatch of its run.",
     )
     .histogram(&[], &app.metrics.trigger_to_dispatch.snapshot());
 }
 
-fn owed(page: &mut Exposition, held: &StoreSnapshot, now: Timestamp) {
-    let depth = &held.outbox;
-    page.gauge(
-        "agent_implement_outbox_pending",
-        "Effects that are owed to the outside.",
-    )
-    .count(&[], depth.pending);
+fn outbox(page: &mut Exposition, snapshot: &StoreSnapshot, now: Timestamp) {
+    let depth = &snapshot.outbox;
+    page.gauge("agent_implement_outbox_pending", "Pending outbox entries.")
+        .count(&[], depth.pending);
     let age = depth
         .oldest_pushed_at
         .map_or(0.0, |at| now.since(at).as_secs_f64());
     page.gauge(
         "agent_implement_outbox_oldest_age_seconds",
-        "Age of the oldest effect that is owed; 0 without one.",
+        "Age of the oldest pending outbox entry, in seconds; 0 if there is none.",
     )
     .sample(&[], age);
     page.gauge(
         "agent_implement_outbox_dead",
-        "Effects that were given up, and wait for an operator.",
+        "Failed outbox entries that need an operator.",
     )
     .count(&[], depth.dead);
 }
 
 fn vendors(page: &mut Exposition, app: &App) {
-    let allowances = probe::quotas(app);
+    let quotas = probe::quotas(app);
     let mut family = page.gauge(
         "agent_implement_vendor_quota_remaining",
-        "Requests that a vendor still takes before its quota is reset.",
+        "Requests left in the current quota window of a vendor account.",
     );
-    for one in &allowances {
-        if let Some(remaining) = one.quota.remaining {
-            family.count(&[("account", &one.account)], remaining);
+    for account in &quotas {
+        if let Some(remaining) = account.quota.remaining {
+            family.count(&[("account", &account.account)], remaining);
         }
     }
     let mut family = page.gauge(
         "agent_implement_vendor_quota_limit",
-        "Requests that a vendor takes between two resets.",
+        "Requests allowed per quota window of a vendor account.",
     );
-    for one in &allowances {
-        if let Some(limit) = one.quota.limit {
-            family.count(&[("account", &one.account)], limit);
+    for account in &quotas {
+        if let Some(limit) = account.quota.limit {
+            family.count(&[("account", &account.account)], limit);
         }
     }
     let mut family = page.gauge(
         "agent_implement_vendor_limited",
-        "Whether a vendor takes no requests at the moment.",
+        "1 while a vendor account is rate limited, else 0.",
     );
-    for one in &allowances {
-        let is_limited = one.quota.is_limited(now_millis());
-        family.count(&[("account", &one.account)], is_limited.into());
+    for account in &quotas {
+        let is_limited = account.quota.is_limited(now_millis());
+        family.count(&[("account", &account.account)], is_limited.into());
     }
 }
 
@@ -217,14 +215,14 @@ fn machines(page: &mut Exposition, app: &App) {
     let hosts = [HostKind::Vm, HostKind::Local].map(|host| (host, app.metrics.host_machines(host)));
     let mut family = page.gauge(
         "agent_implement_machines",
-        "Machines of ours that the last sweep saw.",
+        "Machines found by the last reaper sweep.",
     );
     for (host, machines) in &hosts {
         family.count(&[("host", host.as_str())], machines.count);
     }
     let mut family = page.gauge(
         "agent_implement_machine_oldest_age_seconds",
-        "Age of the oldest of them; 0 without one.",
+        "Age of the oldest machine found by the last reaper sweep, in seconds; 0 if there is none.",
     );
     for (host, machines) in &hosts {
         let age = machines
@@ -234,47 +232,50 @@ fn machines(page: &mut Exposition, app: &App) {
     }
     let mut family = page.counter(
         "agent_implement_machines_reaped_total",
-        "Machines that the reaper had destroyed, by its rule.",
+        "Machines destroyed by the reaper, by rule.",
     );
     for rule in ReaperRule::ALL {
         family.count(&[("rule", rule.as_str())], app.metrics.destroyed_by(rule));
     }
 }
 
-fn store(page: &mut Exposition, app: &App, held: &StoreSnapshot) {
-    let meters = app.store.commit_metrics();
+fn store(page: &mut Exposition, app: &App, snapshot: &StoreSnapshot) {
+    let commits = app.store.commit_metrics();
     page.histogram(
         "agent_implement_store_commit_seconds",
-        "How long commits to the disk took.",
+        "Duration of commits to disk, in seconds.",
     )
-    .histogram(&[], &meters.duration.snapshot());
+    .histogram(&[], &commits.duration.snapshot());
     page.histogram(
         "agent_implement_store_commit_writes",
-        "How many writes shared a commit.",
+        "Number of writes per commit.",
     )
-    .histogram(&[], &meters.group_size.snapshot());
+    .histogram(&[], &commits.group_size.snapshot());
     page.gauge(
         "agent_implement_store_healthy",
-        "Whether the store can still be written to.",
+        "1 if the store is writable, else 0.",
     )
     .count(&[], app.store.is_healthy().into());
     if let Ok(file) = fs::metadata(app.config.data_dir.join(STORE_FILE)) {
-        page.gauge("agent_implement_store_bytes", "Size of the store's file.")
-            .count(&[], file.len());
+        page.gauge(
+            "agent_implement_store_bytes",
+            "Size of the store file, in bytes.",
+        )
+        .count(&[], file.len());
     }
     page.counter(
         "agent_implement_audit_entries_total",
-        "Entries in the audit, restarts included.",
+        "Entries in the audit log, kept across restarts.",
     )
-    .count(&[], held.audited);
+    .count(&[], snapshot.audited);
 }
 
-/// Of routes that were asked for at all.
+/// Adds request metrics of the routes that have received requests.
 fn requests(page: &mut Exposition, app: &App) {
     let routes = || ROUTES.iter().zip(app.metrics.routes());
     let mut family = page.counter(
         "agent_implement_http_requests_total",
-        "Requests that were answered, by route and status.",
+        "HTTP requests by route and status.",
     );
     for (route, meter) in routes() {
         for (status, count) in STATUSES.iter().zip(meter.by_status()) {
@@ -289,12 +290,12 @@ fn requests(page: &mut Exposition, app: &App) {
     }
     let mut family = page.histogram(
         "agent_implement_http_request_seconds",
-        "How long requests took until the head of their answer.",
+        "Seconds from the request head to the response head, by route.",
     );
     for (route, meter) in routes() {
-        let seen = meter.latency.snapshot();
-        if seen.count > 0 {
-            family.histogram(&[("route", route)], &seen);
+        let latency = meter.latency.snapshot();
+        if latency.count > 0 {
+            family.histogram(&[("route", route)], &latency);
         }
     }
 }

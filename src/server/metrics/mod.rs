@@ -1,7 +1,7 @@
-//! `GET /metrics`: how the service does, for Prometheus.
+//! `GET /metrics`: metrics for Prometheus.
 //!
-//! Who asks from this machine needs no token, unless the request says that it was passed on: a proxy
-//! beside the service makes every stranger look local. Everybody else needs the operator's token.
+//! Requests from the same machine need no token, unless a header shows that a proxy forwarded them: behind a
+//! proxy on the same machine, every request appears to be local. All other requests need `METRICS_TOKEN`.
 
 mod exposition;
 mod families;
@@ -17,11 +17,11 @@ use super::routing::{ApiResult, Peer, Routes, method, one_of, reject_other_metho
 use domain::crypto::signature::bearer_token_matches;
 use engine::app::App;
 
-/// What proxies write about whom they speak for.
-const FORWARDED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+/// Headers that proxies add to forwarded requests.
+const FORWARDED_HEADERS: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
 
 /// Routes of `/metrics`.
-pub fn routes(app: &App) -> Routes {
+pub(crate) fn routes(app: &App) -> Routes {
     let metrics = warp::path!("metrics").boxed();
     one_of([
         metrics
@@ -40,27 +40,30 @@ async fn show(peer: Option<Peer>, headers: HeaderMap, app: App) -> ApiResult {
     if !is_local(peer, &headers) && !has_token(&app, &headers) {
         return Err(AdminApiError::Unauthorized.into());
     }
-    let held = app.store.read_long(families::StoreSnapshot::read).await?;
-    let text = families::render(&app, &held).into_text();
+    let snapshot = app.store.read_long(families::StoreSnapshot::read).await?;
+    let text = families::render(&app, &snapshot).into_text();
     Ok(warp::reply::with_header(text, CONTENT_TYPE, exposition::CONTENT_TYPE).into_response())
 }
 
-/// Whether the request comes from this machine, and not through a proxy on it.
+/// Whether the request comes from this machine and was not forwarded by a proxy.
 fn is_local(peer: Option<Peer>, headers: &HeaderMap) -> bool {
-    let is_here = match peer {
+    let is_loopback = match peer {
         Some(Peer::Network(address)) => address.ip().to_canonical().is_loopback(),
         Some(Peer::ControlSocket) => true,
         None => false,
     };
-    is_here && !FORWARDED.iter().any(|name| headers.contains_key(*name))
+    is_loopback
+        && !FORWARDED_HEADERS
+            .iter()
+            .any(|name| headers.contains_key(*name))
 }
 
 fn has_token(app: &App, headers: &HeaderMap) -> bool {
-    let given = headers
+    let header = headers
         .get(AUTHORIZATION)
         .and_then(|value| value.to_str().ok());
-    match (given, &app.config.metrics.token) {
-        (Some(given), Some(token)) => bearer_token_matches(given, token),
+    match (header, &app.config.metrics.token) {
+        (Some(header), Some(token)) => bearer_token_matches(header, token),
         _ => false,
     }
 }

@@ -1,14 +1,14 @@
-//! Requests by route, status and time.
+//! Request metrics by route, status and duration.
 //!
-//! A route is counted as it is written here and never as it was asked for, so that nobody can make
-//! new series: what is not in the table is `other`.
+//! Requests are counted under the route patterns of this table, so that clients cannot create new time
+//! series. Unknown paths count as `other`.
 
 use std::time::Duration;
 
 use engine::app::{MAX_ROUTES, Metrics};
 
-/// The routes, the busiest first; a segment that begins with a colon stands for any.
-pub const ROUTES: &[&str] = &[
+/// Route patterns, busiest first. A segment that begins with a colon matches any segment.
+pub(crate) const ROUTES: &[&str] = &[
     "/runner/progress",
     "/runner/result",
     "/runner/planning-context",
@@ -69,40 +69,40 @@ pub const ROUTES: &[&str] = &[
     OTHER,
 ];
 
-/// The panel's page and its files.
+/// Page and files of the panel.
 const PANEL: &str = "/admin";
 const OTHER: &str = "other";
 
 const _: () = assert!(ROUTES.len() <= MAX_ROUTES);
 
-/// Counts a request that was answered.
-pub fn count(metrics: &Metrics, path: &str, status: u16, took: Duration) {
-    metrics.observe_request(index(path), status, took);
+/// Records a completed request.
+pub(crate) fn count(metrics: &Metrics, path: &str, status: u16, duration: Duration) {
+    metrics.observe_request(index(path), status, duration);
 }
 
-/// Which route of the table a path belongs to.
+/// Returns the index of the route that matches a path.
 fn index(path: &str) -> usize {
-    let of = |route: &str| ROUTES.iter().position(|one| *one == route);
+    let index_of = |route: &str| ROUTES.iter().position(|other| *other == route);
     let found = match path.strip_prefix(PANEL) {
-        Some(rest) if rest.is_empty() || rest.starts_with('/') => of(PANEL),
-        _ => ROUTES.iter().position(|route| fits(route, path)),
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => index_of(PANEL),
+        _ => ROUTES.iter().position(|route| matches(route, path)),
     };
     found.unwrap_or(ROUTES.len() - 1)
 }
 
-/// Whether a path is one of this route; a slash at the end counts for nothing.
-fn fits(route: &str, path: &str) -> bool {
+/// Whether a path matches a route pattern. A trailing slash is ignored.
+fn matches(route: &str, path: &str) -> bool {
     if route == OTHER {
         return false;
     }
     let path = path.strip_suffix('/').unwrap_or(path);
     let route = route.strip_suffix('/').unwrap_or(route);
-    let (mut wanted, mut given) = (route.split('/'), path.split('/'));
+    let (mut patterns, mut segments) = (route.split('/'), path.split('/'));
     loop {
-        match (wanted.next(), given.next()) {
+        match (patterns.next(), segments.next()) {
             (None, None) => return true,
-            (Some(want), Some(have)) if want == have => {}
-            (Some(want), Some(have)) if want.starts_with(':') && !have.is_empty() => {}
+            (Some(pattern), Some(segment)) if pattern == segment => {}
+            (Some(pattern), Some(segment)) if pattern.starts_with(':') && !segment.is_empty() => {}
             _ => return false,
         }
     }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_counted_as_its_route() {
+    fn counts_a_path_under_its_route() {
         for (path, route) in [
             ("/", "/"),
             ("/runner/progress", "/runner/progress"),

@@ -1,13 +1,12 @@
-//! `GET /api/openapi.json`: the HTTP surface described, as OpenAPI 3.1.
+//! `GET /api/openapi.json`: OpenAPI 3.1 document of the HTTP API.
 //!
-//! The description is written by hand beside the routes, a file for each group of them. Three things
-//! are put in when the files are joined, so that they are said once: the version; the answers that
-//! operations have in common (`shared.yml`); and for each error text under `errors` an example,
-//! with the schema of errors. A text may hold `{…}` where it varies.
+//! The document is maintained by hand in one YAML file per group of routes. Merging the files adds three
+//! things: the version, the responses that operations have in common (`shared.yml`), and for each error
+//! text under `errors` an example with the error schema. An error text contains `{…}` where it varies.
 //!
-//! Nobody has to sign in for it: it says nothing that the source does not, and a client is generated
-//! from it before anybody has a token. `tests/it/openapi.rs` holds it against the routes, and
-//! the stories hold every answer they get against it.
+//! The route needs no token: the document contains nothing that is not in the source code, and clients
+//! are generated from it before a token exists. `tests/it/openapi.rs` compares it with the routes, and
+//! the tests check every response against it.
 
 use std::sync::LazyLock;
 
@@ -19,7 +18,7 @@ use warp::{Filter, path};
 use super::error::ApiError;
 use super::routing::{ApiResult, Routes, json_text, method, one_of, reject_other_methods};
 
-/// The parts, in the order in which they are joined.
+/// Names and contents of the files, in the order in which they are merged.
 const FILES: [(&str, &str); 17] = [
     ("info.yml", include_str!("info.yml")),
     ("shared.yml", include_str!("shared.yml")),
@@ -40,30 +39,30 @@ const FILES: [(&str, &str); 17] = [
     ("ticketing_hooks.yml", include_str!("ticketing_hooks.yml")),
 ];
 
-/// What a path may hold beside its operations.
+/// Keys of a path item that are operations.
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
 
-/// Joined once, when somebody first asks.
+/// Serialized document, built on the first request.
 static DOCUMENT: LazyLock<Result<Bytes, String>> = LazyLock::new(|| {
-    let document = joined(&FILES)?;
+    let document = merge_files(&FILES)?;
     let text = serde_json::to_vec_pretty(&document).map_err(|error| error.to_string())?;
     Ok(text.into())
 });
 
-/// The document, as JSON.
+/// Returns the OpenAPI document as JSON.
 ///
 /// # Errors
-/// When its parts do not fit together; they are compiled in, so a test sees that before anybody else.
+/// When the files are invalid or define a key twice. The files are compiled in, so a test detects this.
 pub fn document() -> Result<Bytes, String> {
     DOCUMENT.clone()
 }
 
 /// Routes of `/api/openapi.json`.
 pub(super) fn routes() -> Routes {
-    let own = path!("api" / "openapi.json").boxed();
+    let document = path!("api" / "openapi.json").boxed();
     one_of([
-        own.clone().and(method(Method::GET)).then(show).boxed(),
-        reject_other_methods(&own, [Method::GET]),
+        document.clone().and(method(Method::GET)).then(show).boxed(),
+        reject_other_methods(&document, [Method::GET]),
     ])
 }
 
@@ -71,45 +70,48 @@ async fn show() -> ApiResult {
     match document() {
         Ok(text) => Ok(json_text(text)),
         Err(error) => {
-            tracing::error!(error, "The description of the API does not fit together.");
+            tracing::error!(error, "Failed to build the OpenAPI document.");
             Err(ApiError::internal())
         }
     }
 }
 
-fn joined(files: &[(&str, &str)]) -> Result<Value, String> {
-    let mut whole = Value::Object(Map::new());
+fn merge_files(files: &[(&str, &str)]) -> Result<Value, String> {
+    let mut document = Value::Object(Map::new());
     for (name, text) in files {
         let part: Value =
             serde_saphyr::from_str(text).map_err(|error| format!("{name}: {error}"))?;
-        join(&mut whole, part).map_err(|error| format!("{name}: {error}"))?;
+        merge(&mut document, part).map_err(|error| format!("{name}: {error}"))?;
     }
-    let shared = whole
+    let shared = document
         .as_object_mut()
-        .and_then(|whole| whole.shift_remove("shared"));
-    whole["info"]["version"] = json!(env!("CARGO_PKG_VERSION"));
-    if let Some(paths) = whole["paths"].as_object_mut() {
+        .and_then(|document| document.shift_remove("shared"));
+    document["info"]["version"] = json!(env!("CARGO_PKG_VERSION"));
+    if let Some(paths) = document["paths"].as_object_mut() {
         for operation in paths.values_mut().flat_map(operations) {
-            complete(operation, shared.as_ref().unwrap_or(&Value::Null));
+            add_shared_responses(operation, shared.as_ref().unwrap_or(&Value::Null));
         }
     }
-    if let Some(responses) = whole["components"]["responses"].as_object_mut() {
-        responses.values_mut().for_each(exemplify);
+    if let Some(responses) = document["components"]["responses"].as_object_mut() {
+        responses.values_mut().for_each(add_examples);
     }
-    Ok(whole)
+    Ok(document)
 }
 
-/// Puts a part into the whole. Nothing may be said twice.
-fn join(whole: &mut Value, part: Value) -> Result<(), String> {
-    let (Value::Object(whole), Value::Object(part)) = (whole, part) else {
-        return Err("is said twice".to_owned());
+/// Merges `part` into `target`.
+///
+/// # Errors
+/// When both define the same key.
+fn merge(target: &mut Value, part: Value) -> Result<(), String> {
+    let (Value::Object(target), Value::Object(part)) = (target, part) else {
+        return Err("is defined twice".to_owned());
     };
     for (name, value) in part {
-        match whole.get_mut(&name) {
+        match target.get_mut(&name) {
             None => {
-                whole.insert(name, value);
+                target.insert(name, value);
             }
-            Some(known) => join(known, value).map_err(|error| format!("{name} {error}"))?,
+            Some(existing) => merge(existing, value).map_err(|error| format!("{name} {error}"))?,
         }
     }
     Ok(())
@@ -122,8 +124,8 @@ fn operations(path: &mut Value) -> impl Iterator<Item = &mut Value> {
         .map(|(_, operation)| operation)
 }
 
-/// Adds the answers that all operations of its kind have, and examples of the errors.
-fn complete(operation: &mut Value, shared: &Value) {
+/// Adds the shared responses to an operation, and examples to all of its error responses.
+fn add_shared_responses(operation: &mut Value, shared: &Value) {
     let is_admin = operation["security"] == json!([{"admin": []}]);
     let has_body = operation.get("requestBody").is_some();
     let kinds = [("admin", is_admin), ("body", has_body), ("every", true)];
@@ -138,11 +140,11 @@ fn complete(operation: &mut Value, shared: &Value) {
         }
     }
     responses.sort_keys();
-    responses.values_mut().for_each(exemplify);
+    responses.values_mut().for_each(add_examples);
 }
 
-/// Makes examples of the error texts of a response.
-fn exemplify(response: &mut Value) {
+/// Replaces the list `errors` of a response by examples.
+fn add_examples(response: &mut Value) {
     let Some(response) = response.as_object_mut() else {
         return;
     };
@@ -163,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parts_fit_together() {
+    fn builds_the_document() {
         let document: Value = serde_json::from_slice(&document().unwrap()).unwrap();
         assert_eq!(document["openapi"], "3.1.0");
         assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
@@ -174,12 +176,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_twice() {
-        let twice = [
+    fn rejects_a_key_that_is_defined_twice() {
+        let files = [
             ("a.yml", "paths: {/: {get: 1}}"),
             ("b.yml", "paths: {/: {get: 2}}"),
         ];
-        let refused = joined(&twice).unwrap_err();
-        assert_eq!(refused, "b.yml: paths / get is said twice");
+        let error = merge_files(&files).unwrap_err();
+        assert_eq!(error, "b.yml: paths / get is defined twice");
     }
 }

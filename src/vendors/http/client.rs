@@ -1,50 +1,54 @@
-//! Sending a request: gate, time, redirects, repeats, and the verdict on what came back.
+//! HTTP client of one vendor: rate limit, timeouts, redirects, retries, and response checks.
 
 mod download;
+mod proxies;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap, LOCATION};
-use reqwest::{ClientBuilder, NoProxy, Proxy, Url};
 
 use super::rate_limit::{DEFAULT_PAUSE, Quota, RateLimiter, is_rate_limit, retry_after_ms};
 use super::request::{RedirectAuthorization, RetryMode};
 use super::{Method, Redactor, Request, Response, VendorError, VendorErrorKind, now_millis};
 
 pub use download::DownloadError;
+pub use proxies::Proxies;
 
-/// How long may a call take as a whole, its repeats included?
+/// Maximum duration of a call, including retries.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long may it take to be connected?
+/// Maximum duration of connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often is a safe call repeated after a first failure?
-const MAX_REPEATS: u32 = 3;
+/// Maximum number of retries of a call that changes nothing.
+const MAX_RETRIES: u32 = 3;
 
-/// How long is the first wait before a repeat? It doubles each time.
+/// Delay before the first retry. Doubles with each retry.
 const FIRST_BACKOFF: Duration = Duration::from_millis(250);
 
-/// How often may a vendor send us elsewhere in one call?
+/// Maximum number of redirects in one call.
 const MAX_REDIRECTS: usize = 5;
 
-/// How long does an unused connection stay open?
+/// Duration for which an idle connection stays open.
 const POOL_IDLE: Duration = Duration::from_secs(60);
 
-/// How many unused connections to a host stay open? Vendors that speak HTTP/2 need one; of the others a
-/// burst opens one for each request, and each would go on holding 50 kB.
+/// Maximum number of idle connections per host. HTTP/2 needs one. With HTTP/1.1, a burst opens one per
+/// request, and each idle connection holds 50 kB.
 const MAX_IDLE: usize = 8;
 
-/// Addresses of this machine itself, which no proxy could reach in our place.
+/// Loopback addresses, which bypass the proxy.
 const LOOPBACK: &str = "localhost,127.0.0.0/8,::1";
 
-/// How long a call and its connecting may take.
+/// Timeouts of a client.
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
+    /// Maximum duration of a call, including retries. Default 30 seconds.
     pub total: Duration,
+    /// Maximum duration of connecting. Default 10 seconds.
     pub connect: Duration,
 }
 
@@ -57,43 +61,7 @@ impl Default for Timeouts {
     }
 }
 
-/// The proxies that connections are made through; none by default. They cannot be printed: an address
-/// may hold a password.
-#[derive(Clone, Default)]
-pub struct Proxies {
-    /// Addresses of proxies, by the scheme of what is asked for.
-    https: Option<Proxy>,
-    http: Option<Proxy>,
-}
-
-impl Proxies {
-    /// Proxies for `https` and plain `http` addresses, except for this machine and the hosts in
-    /// `bypass` (separated by commas).
-    ///
-    /// # Errors
-    /// When an address is not one of a proxy. The error does not repeat it: it may hold a password.
-    pub fn new(https: Option<&str>, http: Option<&str>, bypass: &str) -> Result<Self, String> {
-        let bypass = NoProxy::from_string(&format!("{LOOPBACK},{bypass}"));
-        let made = |proxy: reqwest::Result<Proxy>| match proxy {
-            Ok(proxy) => Ok(proxy.no_proxy(bypass.clone())),
-            Err(error) => Err(format!("a proxy's address: {}", root_cause(&error))),
-        };
-        Ok(Self {
-            https: https.map(Proxy::https).map(made).transpose()?,
-            http: http.map(Proxy::http).map(made).transpose()?,
-        })
-    }
-
-    /// What the environment says is never asked: the configuration has read it.
-    pub(super) fn apply_to(&self, builder: ClientBuilder) -> ClientBuilder {
-        let proxies = self.https.iter().chain(&self.http);
-        proxies.fold(builder.no_proxy(), |builder, proxy| {
-            builder.proxy(proxy.clone())
-        })
-    }
-}
-
-/// A client of one vendor. Clones share connections and what is known of the vendor's limits.
+/// HTTP client of one vendor. Clones share connections and rate limits.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -103,24 +71,25 @@ struct Inner {
     vendor: &'static str,
     http: reqwest::Client,
     total_timeout: Duration,
-    gate: RateLimiter,
+    rate_limiter: RateLimiter,
     redactor: Redactor,
 }
 
 impl Client {
-    /// A client of `vendor` (`linear`, `github`, …), which takes what `redactor` knows out of
-    /// every error and asks without a proxy.
+    /// Creates a client for `vendor` (`linear`, `github`, …) without a proxy. `redactor` is applied to every
+    /// error.
     ///
     /// # Errors
-    /// When TLS cannot be set up at all. Without certificate roots it can, but trusts nobody.
+    /// Returns an error if TLS cannot be set up. Missing root certificates are not an error here, but all TLS
+    /// connections will fail.
     pub fn new(vendor: &'static str, redactor: Redactor) -> Result<Self, String> {
         Self::with_timeouts(vendor, redactor, Timeouts::default())
     }
 
-    /// As [`Client::new`], through proxies.
+    /// Creates a client that connects through proxies.
     ///
     /// # Errors
-    /// As [`Client::new`].
+    /// Same as [`Client::new`].
     pub fn with_proxies(
         proxies: &Proxies,
         vendor: &'static str,
@@ -131,10 +100,10 @@ impl Client {
         })
     }
 
-    /// As [`Client::new`], with other time-outs.
+    /// Creates a client with other timeouts.
     ///
     /// # Errors
-    /// As [`Client::new`].
+    /// Same as [`Client::new`].
     pub fn with_timeouts(
         vendor: &'static str,
         redactor: Redactor,
@@ -145,11 +114,10 @@ impl Client {
         })
     }
 
-    /// As [`Client::with_timeouts`], of a vendor behind a Unix socket; addresses say only what is
-    /// asked for.
+    /// Creates a client that connects to a Unix socket. The host of request URLs is ignored.
     ///
     /// # Errors
-    /// As [`Client::new`].
+    /// Same as [`Client::new`].
     pub fn with_unix_socket(
         vendor: &'static str,
         redactor: Redactor,
@@ -165,10 +133,10 @@ impl Client {
         vendor: &'static str,
         redactor: Redactor,
         timeouts: Timeouts,
-        begin: impl Fn() -> reqwest::ClientBuilder,
+        new_builder: impl Fn() -> reqwest::ClientBuilder,
     ) -> Result<Self, String> {
         let builder = || {
-            begin()
+            new_builder()
                 .user_agent(concat!("agent-implement/", env!("CARGO_PKG_VERSION")))
                 .redirect(reqwest::redirect::Policy::none())
                 .connect_timeout(timeouts.connect)
@@ -177,31 +145,31 @@ impl Client {
                 .tcp_nodelay(true)
         };
         let http = builder().build().or_else(|error| {
-            // A machine without certificate roots can still speak to the demo's vendors on
-            // loopback; every other connection is refused for want of trust.
+            // Without root certificates, the demo can still reach its fake vendors over plain HTTP on
+            // loopback. All TLS connections fail.
             let cause = root_cause(&error);
             tracing::warn!(
                 vendor,
                 cause,
-                "https will not work: install ca-certificates"
+                "No root certificates found. HTTPS requests will fail. Install ca-certificates."
             );
             builder().tls_certs_only([]).build()
         });
-        let http =
-            http.map_err(|error| format!("setting up HTTP for {vendor}: {}", root_cause(&error)))?;
+        let http = http
+            .map_err(|error| format!("cannot set up HTTP for {vendor}: {}", root_cause(&error)))?;
         Ok(Self {
             inner: Arc::new(Inner {
                 vendor,
                 http,
                 total_timeout: timeouts.total,
-                gate: RateLimiter::default(),
+                rate_limiter: RateLimiter::default(),
                 redactor,
             }),
         })
     }
 
-    /// The client of another vendor, with limits and secrets of its own, on the same connections: the
-    /// certificates are those that were read when this one was made.
+    /// Creates a client for another vendor with its own rate limits and redactor. It shares the connections
+    /// and root certificates of this client.
     #[must_use]
     pub fn for_vendor(&self, vendor: &'static str, redactor: Redactor) -> Self {
         Self {
@@ -209,39 +177,41 @@ impl Client {
                 vendor,
                 http: self.inner.http.clone(),
                 total_timeout: self.inner.total_timeout,
-                gate: RateLimiter::default(),
+                rate_limiter: RateLimiter::default(),
                 redactor,
             }),
         }
     }
 
+    /// Returns the vendor's name.
     pub fn vendor(&self) -> &'static str {
         self.inner.vendor
     }
 
-    /// The scarcest of the vendor's allowances; one that is used up before all others.
+    /// Returns the vendor's quota with the smallest share left. A limited account comes before all others.
     pub fn quota(&self) -> Quota {
-        self.inner.gate.scarcest_quota()
+        self.inner.rate_limiter.scarcest_quota()
     }
 
-    /// Until when requests of an account are held back, if they are; in milliseconds since the epoch.
+    /// Returns the end of an account's rate limit in milliseconds since the epoch, or `None` if it is not
+    /// limited.
     pub fn limited_until(&self, account: &str) -> Option<u64> {
-        self.inner.gate.limited_until(account)
+        self.inner.rate_limiter.limited_until(account)
     }
 
-    /// Every allowance the vendor keeps for us.
+    /// Returns the quotas of all accounts.
     pub fn quotas(&self) -> Vec<Quota> {
-        self.inner.gate.quotas()
+        self.inner.rate_limiter.quotas()
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the whole response.
     ///
     /// # Errors
-    /// Any status but 2xx, 304 and those the request accepts; and everything that can happen on
-    /// the way. See [`ErrorKind`].
+    /// Returns an error for any status except 2xx, 304 and those that the request accepts, and for transport
+    /// failures. See [`VendorErrorKind`].
     pub async fn send(&self, request: &Request) -> Result<Response, VendorError> {
         let started = Instant::now();
-        let outcome = self.repeat(request, started).await;
+        let outcome = self.send_with_retries(request, started).await;
         let status = match &outcome {
             Ok(response) => Some(response.status),
             Err(error) => error.status(),
@@ -252,18 +222,18 @@ impl Client {
             status,
             duration_ms = started.elapsed().as_millis() as u64,
             error = outcome.as_ref().err().map(tracing::field::display),
-            "called a vendor"
+            "Called vendor API."
         );
         outcome
     }
 
-    /// Closes the gate after an answer that says *too many requests* in its body, and makes the
-    /// error of it.
+    /// Records a rate limit that a response body reports, and returns it as an error.
     pub fn record_rate_limit(&self, response: &Response) -> VendorError {
-        let until =
-            self.inner
-                .gate
-                .set_limited(&response.account, &response.headers, DEFAULT_PAUSE);
+        let until = self.inner.rate_limiter.set_limited(
+            &response.account,
+            &response.headers,
+            DEFAULT_PAUSE,
+        );
         VendorError::new(
             self.inner.vendor,
             response.action,
@@ -271,12 +241,17 @@ impl Client {
         )
     }
 
-    async fn repeat(&self, request: &Request, started: Instant) -> Result<Response, VendorError> {
-        if let Some(fault) = &request.build_error {
-            return Err(self.error(request, VendorErrorKind::Connect(fault.clone())));
+    /// Sends a request, and retries it if that is allowed and the error is transient.
+    async fn send_with_retries(
+        &self,
+        request: &Request,
+        started: Instant,
+    ) -> Result<Response, VendorError> {
+        if let Some(cause) = &request.build_error {
+            return Err(self.error(request, VendorErrorKind::Connect(cause.clone())));
         }
         let mut backoff = FIRST_BACKOFF;
-        for _ in 0..MAX_REPEATS {
+        for _ in 0..MAX_RETRIES {
             let error = match self.attempt(request, started).await {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
@@ -285,7 +260,7 @@ impl Client {
                 .retry_after()
                 .unwrap_or_else(|| backoff.mul_f64(0.5 + fastrand::f64() / 2.0));
             let time_left = self.inner.total_timeout.saturating_sub(started.elapsed());
-            if request.retry == RetryMode::Never || !is_passing(&error) || wait >= time_left {
+            if request.retry == RetryMode::Never || !is_transient(&error) || wait >= time_left {
                 return Err(error);
             }
             tokio::time::sleep(wait).await;
@@ -294,25 +269,22 @@ impl Client {
         self.attempt(request, started).await
     }
 
+    /// Sends a request once, unless the account is rate limited.
     async fn attempt(&self, request: &Request, started: Instant) -> Result<Response, VendorError> {
-        if let Some(until) = self.inner.gate.limited_until(&request.account) {
+        if let Some(until) = self.inner.rate_limiter.limited_until(&request.account) {
             return Err(self.error(request, VendorErrorKind::RateLimited { until }));
         }
         let time_left = self.inner.total_timeout.saturating_sub(started.elapsed());
-        let answer = tokio::time::timeout(time_left, self.exchange(request))
+        let response = tokio::time::timeout(time_left, self.exchange(request))
             .await
             .map_err(|_| self.error(request, VendorErrorKind::Timeout))??;
-        self.check_response(request, answer)
+        self.check_response(request, response)
     }
 
-    /// One request and its redirects, up to the last byte of the answer.
-    async fn exchange(&self, request: &Request) -> Result<Answer, VendorError> {
-        let mut url = Url::parse(&request.url).map_err(|_| {
-            self.error(
-                request,
-                VendorErrorKind::Connect("the address is no URL".into()),
-            )
-        })?;
+    /// Sends a request, follows its redirects, and reads the response body.
+    async fn exchange(&self, request: &Request) -> Result<RawResponse, VendorError> {
+        let mut url = Url::parse(&request.url)
+            .map_err(|_| self.error(request, VendorErrorKind::Connect("invalid URL".into())))?;
         let mut headers = request.headers.clone();
         for _ in 0..=MAX_REDIRECTS {
             let mut call = self
@@ -327,7 +299,7 @@ impl Client {
                 .send()
                 .await
                 .map_err(|error| self.transport_error(request, &error))?;
-            let Some(next) = next_address(request, &url, &response) else {
+            let Some(next) = redirect_target(request, &url, &response) else {
                 return self.read_body(request, response).await;
             };
             if next.origin() != url.origin()
@@ -343,11 +315,12 @@ impl Client {
         ))
     }
 
+    /// Reads a response body up to the size limit of the request.
     async fn read_body(
         &self,
         request: &Request,
         mut response: reqwest::Response,
-    ) -> Result<Answer, VendorError> {
+    ) -> Result<RawResponse, VendorError> {
         let mut body = BytesMut::new();
         while let Some(chunk) = response
             .chunk()
@@ -355,39 +328,47 @@ impl Client {
             .map_err(|error| self.transport_error(request, &error))?
         {
             if body.len() + chunk.len() > request.max_body {
-                let cause = format!("it is longer than {} bytes", request.max_body);
+                let cause = format!("the body is longer than {} bytes", request.max_body);
                 return Err(self.error(request, VendorErrorKind::Decode(cause)));
             }
             body.extend_from_slice(&chunk);
         }
-        Ok(Answer {
+        Ok(RawResponse {
             status: response.status().as_u16(),
             headers: std::mem::take(response.headers_mut()),
             body,
         })
     }
 
-    fn check_response(&self, request: &Request, answer: Answer) -> Result<Response, VendorError> {
-        let Answer {
+    /// Records rate limit headers, and maps rejected statuses to errors.
+    fn check_response(
+        &self,
+        request: &Request,
+        response: RawResponse,
+    ) -> Result<Response, VendorError> {
+        let RawResponse {
             status,
             headers,
             body,
-        } = answer;
-        self.inner.gate.record_headers(&request.account, &headers);
+        } = response;
+        self.inner
+            .rate_limiter
+            .record_headers(&request.account, &headers);
         if is_rate_limit(status, &headers, &body) {
-            let until =
-                self.inner
-                    .gate
-                    .set_limited(&request.account, &headers, request.default_pause);
+            let until = self.inner.rate_limiter.set_limited(
+                &request.account,
+                &headers,
+                request.default_pause,
+            );
             return Err(self.error(request, VendorErrorKind::RateLimited { until }));
         }
-        let welcome = (200..300).contains(&status)
+        let is_accepted = (200..300).contains(&status)
             || status == 304
             || request.accepted_statuses.contains(&status);
-        if !welcome {
+        if !is_accepted {
             let kind = VendorErrorKind::Status {
                 status,
-                message: self.inner.redactor.excerpt(&said(&body)),
+                message: self.inner.redactor.excerpt(&error_message(&body)),
                 retry_after: retry_after_ms(&headers, now_millis()).map(Duration::from_millis),
             };
             return Err(self.error(request, kind));
@@ -405,7 +386,7 @@ impl Client {
 
     fn transport_error(&self, request: &Request, error: &reqwest::Error) -> VendorError {
         let cause = || self.inner.redactor.excerpt(&root_cause(error));
-        // A connection that took too long to make is both; nothing was sent on it.
+        // A connect timeout matches both conditions. Nothing was sent, so it is a connect error.
         let kind = if error.is_connect() || error.is_builder() {
             VendorErrorKind::Connect(cause())
         } else if error.is_timeout() {
@@ -421,28 +402,29 @@ impl Client {
     }
 }
 
-struct Answer {
+/// Response of any status, with its body.
+struct RawResponse {
     status: u16,
     headers: HeaderMap,
     body: BytesMut,
 }
 
-/// Where a redirect leads, if it may be followed. A body goes to no other host than the one it
-/// was meant for.
-fn next_address(request: &Request, from: &Url, response: &reqwest::Response) -> Option<Url> {
+/// Returns the target of a redirect that may be followed. Requests that are not reads are not redirected to
+/// another origin.
+fn redirect_target(request: &Request, from: &Url, response: &reqwest::Response) -> Option<Url> {
     let status = response.status().as_u16();
-    let read = matches!(request.method, Method::GET | Method::HEAD);
-    if !matches!(status, 301 | 302 | 303 | 307 | 308) || (!read && matches!(status, 302 | 303)) {
+    let is_read = matches!(request.method, Method::GET | Method::HEAD);
+    if !matches!(status, 301 | 302 | 303 | 307 | 308) || (!is_read && matches!(status, 302 | 303)) {
         return None;
     }
     let target = response.headers().get(LOCATION)?.to_str().ok()?;
     let next = from.join(target).ok()?;
-    let known = matches!(next.scheme(), "http" | "https");
-    (known && (read || next.origin() == from.origin())).then_some(next)
+    let is_http = matches!(next.scheme(), "http" | "https");
+    (is_http && (is_read || next.origin() == from.origin())).then_some(next)
 }
 
-/// Whether the same call may succeed in a moment.
-fn is_passing(error: &VendorError) -> bool {
+/// Returns whether a retry may succeed soon.
+fn is_transient(error: &VendorError) -> bool {
     match &error.kind {
         VendorErrorKind::Connect(_) | VendorErrorKind::Transport(_) => true,
         VendorErrorKind::Status { status, .. } => *status >= 500 || *status == 408,
@@ -452,7 +434,7 @@ fn is_passing(error: &VendorError) -> bool {
     }
 }
 
-/// The innermost cause; the outer ones repeat the address, which may be a credential.
+/// Returns the innermost cause of an error. Outer causes contain the URL, which may include a credential.
 pub(super) fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
@@ -461,34 +443,36 @@ pub(super) fn root_cause(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-/// What a refusal says, taken out of the shapes that vendors wrap it in.
-fn said(body: &[u8]) -> String {
+/// Extracts the error message from a response body in the formats that vendors use.
+fn error_message(body: &[u8]) -> String {
     let Ok(json) = serde_json::from_slice::<serde_json::Value>(body) else {
         return String::from_utf8_lossy(body).trim().to_owned();
     };
-    let mut words: Vec<String> = Vec::new();
-    let mut say = |text: Option<&str>| {
+    let mut messages: Vec<String> = Vec::new();
+    let mut push = |text: Option<&str>| {
         if let Some(text) = text.filter(|text| !text.is_empty()) {
-            words.push(text.to_owned());
+            messages.push(text.to_owned());
         }
     };
-    say(json["message"].as_str());
-    say(json["error"].as_str());
+    push(json["message"].as_str());
+    push(json["error"].as_str());
     for text in json["errorMessages"].as_array().into_iter().flatten() {
-        say(text.as_str());
+        push(text.as_str());
     }
     match &json["errors"] {
         serde_json::Value::Array(errors) => {
             for error in errors {
-                say(error
-                    .as_str()
-                    .or_else(|| error["message"].as_str())
-                    .or_else(|| error["code"].as_str()));
+                push(
+                    error
+                        .as_str()
+                        .or_else(|| error["message"].as_str())
+                        .or_else(|| error["code"].as_str()),
+                );
             }
         }
         serde_json::Value::Object(errors) => {
             for (field, text) in errors {
-                say(Some(&format!(
+                push(Some(&format!(
                     "{field}: {}",
                     text.as_str().unwrap_or_default()
                 )));
@@ -496,7 +480,7 @@ fn said(body: &[u8]) -> String {
         }
         _ => {}
     }
-    words.join("; ")
+    messages.join("; ")
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use test_support::{StubReply, TestServer};
 const ACTION: &str = "testing";
 
 #[tokio::test]
-async fn a_safe_call_is_repeated_and_an_unsafe_one_never() {
+async fn retries_safe_calls_only() {
     let server = TestServer::start(|_, before| match before {
         0 => StubReply::Disconnect,
         1 => StubReply::json(503, &json!({})),
@@ -15,9 +15,9 @@ async fn a_safe_call_is_repeated_and_an_unsafe_one_never() {
     })
     .await;
     let client = test_client("github");
-    let answer = client.send(&Request::get(ACTION, &server.url)).await;
+    let response = client.send(&Request::get(ACTION, &server.url)).await;
     assert_eq!(
-        answer.unwrap().json::<serde_json::Value>().unwrap()["ok"],
+        response.unwrap().json::<serde_json::Value>().unwrap()["ok"],
         true
     );
     assert_eq!(server.requests().len(), 3);
@@ -30,8 +30,8 @@ async fn a_safe_call_is_repeated_and_an_unsafe_one_never() {
 }
 
 #[tokio::test]
-async fn a_vendor_that_said_wait_is_not_asked_again() {
-    let server = TestServer::start(|asked, _| match asked.path.as_str() {
+async fn sends_no_request_to_a_limited_account() {
+    let server = TestServer::start(|request, _| match request.path.as_str() {
         "/other" => StubReply::json(200, &json!({})),
         _ => StubReply::json(429, &json!({})).header("retry-after", 60),
     })
@@ -51,27 +51,27 @@ async fn a_vendor_that_said_wait_is_not_asked_again() {
 }
 
 #[tokio::test]
-async fn a_vendor_that_is_out_of_order_is_not_waited_for_longer_than_one_that_limits_us() {
-    for asked in ["1795222800", "1e300", "Tue, 01 Jan 2999 00:00:00 GMT"] {
+async fn caps_the_requested_delay() {
+    for delay in ["1795222800", "1e300", "Tue, 01 Jan 2999 00:00:00 GMT"] {
         for status in [503, 429] {
             let server = TestServer::start(move |_, _| {
-                StubReply::json(status, &json!({})).header("retry-after", asked)
+                StubReply::json(status, &json!({})).header("retry-after", delay)
             })
             .await;
             let request = Request::get(ACTION, &server.url);
             let error = test_client("github").send(&request).await.err().unwrap();
             let wait = error.retry_after().unwrap();
-            let least = LONGEST_PAUSE - Duration::from_secs(5);
+            let min = LONGEST_PAUSE - Duration::from_secs(5);
             assert!(
-                wait > least && wait <= LONGEST_PAUSE,
-                "{status}, {asked}: {wait:?}"
+                wait > min && wait <= LONGEST_PAUSE,
+                "{status}, {delay}: {wait:?}"
             );
         }
     }
 }
 
 #[tokio::test]
-async fn what_happened_to_a_request_is_told_apart() {
+async fn distinguishes_timeouts_from_connect_errors() {
     test_support::install_tls();
     let timeouts = Timeouts {
         total: Duration::from_millis(300),
@@ -92,8 +92,8 @@ async fn what_happened_to_a_request_is_told_apart() {
 }
 
 #[tokio::test]
-async fn no_secret_reaches_an_error() {
-    let server = TestServer::start(|asked, _| match asked.path.as_str() {
+async fn redacts_secrets_in_errors() {
+    let server = TestServer::start(|request, _| match request.path.as_str() {
         "/decode" => StubReply::json(200, &json!({"id": "top-secret-value"})),
         _ => StubReply::json(
             422,
@@ -114,7 +114,7 @@ async fn no_secret_reaches_an_error() {
     let request = Request::get(ACTION, format!("{}/decode", server.url));
     #[derive(serde::Deserialize, Debug)]
     struct Id {
-        #[expect(dead_code, reason = "never read: the value is no number")]
+        #[expect(dead_code, reason = "never read: the value is not a number")]
         id: u64,
     }
     let error = client
@@ -127,29 +127,29 @@ async fn no_secret_reaches_an_error() {
 }
 
 #[tokio::test]
-async fn credentials_follow_a_redirect_within_the_host_only() {
+async fn keeps_credentials_on_redirects_within_the_host_only() {
     let elsewhere = TestServer::start(|_, _| StubReply::json(200, &json!({}))).await;
     let target = format!("{}/there", elsewhere.url);
-    let server = TestServer::start(move |asked, _| match asked.path.as_str() {
+    let server = TestServer::start(move |request, _| match request.path.as_str() {
         "/away" => StubReply::json(302, &json!({})).header("location", &target),
         "/near" => StubReply::json(307, &json!({})).header("location", "/here"),
         _ => StubReply::json(200, &json!({})),
     })
     .await;
     let client = test_client("github");
-    let ask = |path: &str| Request::get(ACTION, format!("{}{path}", server.url)).bearer("t");
-    client.send(&ask("/away")).await.unwrap();
+    let request_to = |path: &str| Request::get(ACTION, format!("{}{path}", server.url)).bearer("t");
+    client.send(&request_to("/away")).await.unwrap();
     assert_eq!(elsewhere.requests()[0].header("authorization"), None);
-    client.send(&ask("/near")).await.unwrap();
+    client.send(&request_to("/near")).await.unwrap();
     client
-        .send(&ask("/near").redirect_without_authorization())
+        .send(&request_to("/near").redirect_without_authorization())
         .await
         .unwrap();
     let here: Vec<_> = server
         .requests()
         .into_iter()
-        .filter(|asked| asked.path == "/here")
-        .map(|asked| asked.header("authorization").map(str::to_owned))
+        .filter(|request| request.path == "/here")
+        .map(|request| request.header("authorization").map(str::to_owned))
         .collect();
     assert_eq!(here, [Some("Bearer t".to_owned()), None]);
 
@@ -159,7 +159,7 @@ async fn credentials_follow_a_redirect_within_the_host_only() {
 }
 
 #[tokio::test]
-async fn an_endless_answer_is_cut_off() {
+async fn rejects_a_body_over_the_limit() {
     let server = TestServer::start(|_, _| StubReply::Response(200, vec![], "x".repeat(2000))).await;
     let request = Request::get(ACTION, &server.url).max_body(1000);
     let error = test_client("github").send(&request).await.err().unwrap();
@@ -167,10 +167,10 @@ async fn an_endless_answer_is_cut_off() {
 }
 
 #[tokio::test]
-async fn vendors_are_asked_through_the_proxy_of_their_scheme() {
+async fn uses_the_proxy_of_the_scheme() {
     test_support::install_tls();
-    let proxy = TestServer::start(|asked, _| match asked.method.as_str() {
-        "CONNECT" => StubReply::json(403, &json!({"message": "not this one"})),
+    let proxy = TestServer::start(|request, _| match request.method.as_str() {
+        "CONNECT" => StubReply::json(403, &json!({"message": "denied"})),
         _ => StubReply::json(200, &json!({"by": "proxy"})),
     })
     .await;
@@ -179,39 +179,42 @@ async fn vendors_are_asked_through_the_proxy_of_their_scheme() {
     let client = Client::with_proxies(&proxies, "github", Redactor::default()).unwrap();
 
     let plain = Request::get(ACTION, "http://vendor.invalid/plain");
-    let answer: serde_json::Value = client.send(&plain).await.unwrap().json().unwrap();
-    assert_eq!(answer, json!({"by": "proxy"}));
+    let response: serde_json::Value = client.send(&plain).await.unwrap().json().unwrap();
+    assert_eq!(response, json!({"by": "proxy"}));
 
     let refused = Request::new(ACTION, Method::POST, "https://vendor.invalid/secret");
     let error = client.send(&refused).await.err().unwrap().to_string();
     assert!(!error.contains("proxy-word"), "{error}");
 
-    // This machine itself and the hosts that are left out are asked directly.
-    let near = TestServer::start(|_, _| StubReply::json(200, &json!({"by": "itself"}))).await;
-    let answer = client.send(&Request::get(ACTION, &near.url)).await.unwrap();
-    let answer: serde_json::Value = answer.json().unwrap();
-    assert_eq!(answer, json!({"by": "itself"}));
-    let kept = Request::new(ACTION, Method::POST, "http://kept.invalid/");
-    assert!(client.send(&kept).await.is_err());
+    // Loopback addresses and bypassed hosts are connected directly.
+    let local = TestServer::start(|_, _| StubReply::json(200, &json!({"by": "itself"}))).await;
+    let response = client
+        .send(&Request::get(ACTION, &local.url))
+        .await
+        .unwrap();
+    let response: serde_json::Value = response.json().unwrap();
+    assert_eq!(response, json!({"by": "itself"}));
+    let bypassed = Request::new(ACTION, Method::POST, "http://kept.invalid/");
+    assert!(client.send(&bypassed).await.is_err());
 
-    let asked: Vec<_> = proxy.requests();
-    let seen = asked
+    let requests: Vec<_> = proxy.requests();
+    let seen = requests
         .iter()
-        .map(|asked| (asked.method.as_str(), asked.path.as_str()));
+        .map(|request| (request.method.as_str(), request.path.as_str()));
     let expected = [
         ("GET", "http://vendor.invalid/plain"),
         ("CONNECT", "vendor.invalid:443"),
     ];
     assert_eq!(seen.collect::<Vec<_>>(), expected);
-    for asked in &asked {
+    for request in &requests {
         let credentials = data_encoding::BASE64.encode(b"us:proxy-word");
-        let shown = asked.header("proxy-authorization");
-        assert_eq!(shown, Some(format!("Basic {credentials}").as_str()));
+        let sent = request.header("proxy-authorization");
+        assert_eq!(sent, Some(format!("Basic {credentials}").as_str()));
     }
 }
 
 #[tokio::test]
-async fn an_address_that_is_no_proxys_is_refused_without_its_password() {
+async fn rejects_an_invalid_proxy_address_without_its_password() {
     let error = Proxies::new(Some("http://us:proxy-word@[bad"), None, "");
     let error = error.err().unwrap();
     assert!(!error.contains("proxy-word"), "{error}");

@@ -1,44 +1,50 @@
-//! What can go wrong between us and a vendor, told so that the caller can decide what to do.
+//! Errors of calls to vendors, classified by whether a retry is safe and useful.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::now_millis;
 
-/// A call to a vendor that did not do what was asked. Holds no secret and no body.
+/// Error of a call to a vendor. Contains no secret and no response body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VendorError {
-    /// Whom we asked, such as `github`.
+    /// Name of the vendor, such as `github`.
     pub vendor: &'static str,
-    /// What we were doing, such as `dispatching the workflow`.
+    /// Description of the call, such as `dispatching the workflow`.
     pub action: &'static str,
+    /// Cause of the error.
     pub kind: VendorErrorKind,
 }
 
+/// Cause of a vendor error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VendorErrorKind {
-    /// The vendor refused, or broke while working on it. GraphQL errors come with the HTTP status
-    /// that says the same.
+    /// Vendor responded with an error status. GraphQL errors are mapped to the equivalent HTTP status.
     Status {
+        /// HTTP status.
         status: u16,
-        /// The vendor's own words, redacted and cut.
+        /// Error message of the vendor, redacted and cut.
         message: String,
-        /// When the vendor asks to be left alone for a while.
+        /// Delay from the `Retry-After` header.
         retry_after: Option<Duration>,
     },
-    /// No whole answer in time; the request may have been carried out.
+    /// No complete response in time. The request may have been executed.
     Timeout,
-    /// No connection: the request was surely not received.
+    /// Connection failed. The request was not received.
     Connect(String),
-    /// The connection broke: the request may have been received.
+    /// Connection closed early. The request may have been received.
     Transport(String),
-    /// An answer came that we do not understand; the request was received.
+    /// Response could not be decoded. The request was received.
     Decode(String),
-    /// The vendor allows no requests before `until`, in milliseconds since the epoch.
-    RateLimited { until: u64 },
+    /// Rate limit of the vendor exhausted.
+    RateLimited {
+        /// End of the limit, in milliseconds since the epoch.
+        until: u64,
+    },
 }
 
 impl VendorError {
+    /// Creates an error.
     pub fn new(vendor: &'static str, action: &'static str, kind: VendorErrorKind) -> Self {
         Self {
             vendor,
@@ -47,7 +53,7 @@ impl VendorError {
         }
     }
 
-    /// The status the vendor answered with, if it refused.
+    /// Returns the status of the response, if there was one.
     pub fn status(&self) -> Option<u16> {
         match self.kind {
             VendorErrorKind::Status { status, .. } => Some(status),
@@ -55,14 +61,14 @@ impl VendorError {
         }
     }
 
-    /// Whether asking again cannot help.
+    /// Returns whether a retry cannot succeed.
     pub fn is_permanent(&self) -> bool {
         self.status()
             .is_some_and(|status| status < 500 && !matches!(status, 408 | 425 | 429))
     }
 
-    /// Whether the effect may have happened although we were not told so. What was asked must be
-    /// looked for before it is asked again.
+    /// Returns whether the request may have been executed although the call failed. Look up its effect at the
+    /// vendor before a retry.
     pub fn is_ambiguous(&self) -> bool {
         match &self.kind {
             VendorErrorKind::Timeout
@@ -73,7 +79,7 @@ impl VendorError {
         }
     }
 
-    /// Returns whether no answer came at all.
+    /// Returns whether no response was received.
     pub fn is_unanswered(&self) -> bool {
         matches!(
             self.kind,
@@ -81,22 +87,22 @@ impl VendorError {
         )
     }
 
-    /// Whether the vendor does not know us: an operator's doing, and an operator's to mend.
+    /// Returns whether the vendor rejected the credential (401). An operator has to replace it.
     pub fn is_unauthorized(&self) -> bool {
         self.status() == Some(401)
     }
 
-    /// Whether the thing is gone, archived or hidden from us.
+    /// Returns whether the resource is deleted, archived or not visible (404, 410).
     pub fn is_not_found(&self) -> bool {
         matches!(self.status(), Some(404 | 410))
     }
 
-    /// Whether the vendor asks us to wait, rather than being out of order.
+    /// Returns whether the vendor's rate limit is exhausted.
     pub fn is_rate_limited(&self) -> bool {
         matches!(self.kind, VendorErrorKind::RateLimited { .. })
     }
 
-    /// How long the vendor wants to be left alone, if it said so.
+    /// Returns the delay that the vendor requested, if any.
     pub fn retry_after(&self) -> Option<Duration> {
         match &self.kind {
             VendorErrorKind::RateLimited { until } => {
@@ -120,23 +126,23 @@ impl fmt::Display for VendorError {
             } => write!(f, "{action}: {vendor} answered {status}: {message}"),
             VendorErrorKind::Timeout => write!(f, "{action}: {vendor} did not answer in time"),
             VendorErrorKind::Connect(cause) => {
-                write!(f, "{action}: no connection to {vendor}: {cause}")
+                write!(f, "{action}: cannot connect to {vendor}: {cause}")
             }
             VendorErrorKind::Transport(cause) => {
-                write!(f, "{action}: the connection to {vendor} broke: {cause}")
+                write!(f, "{action}: the connection to {vendor} failed: {cause}")
             }
             VendorErrorKind::Decode(cause) => {
-                write!(f, "{action}: {vendor}'s answer was not understood: {cause}")
+                write!(
+                    f,
+                    "{action}: cannot decode the response of {vendor}: {cause}"
+                )
             }
             VendorErrorKind::RateLimited { until } => {
                 let moment = i64::try_from(*until)
                     .ok()
                     .and_then(|millis| jiff::Timestamp::from_millisecond(millis).ok())
                     .unwrap_or(jiff::Timestamp::MAX);
-                write!(
-                    f,
-                    "{action}: {vendor} is rate limited and takes no requests before {moment:.0}"
-                )
+                write!(f, "{action}: {vendor} is rate limited until {moment:.0}")
             }
         }
     }
@@ -148,7 +154,7 @@ impl std::error::Error for VendorError {}
 mod tests {
     use super::*;
 
-    fn status(status: u16) -> VendorError {
+    fn status_error(status: u16) -> VendorError {
         VendorError::new(
             "github",
             "reading the run",
@@ -161,17 +167,17 @@ mod tests {
     }
 
     #[test]
-    fn each_failure_says_whether_to_repeat_and_whether_to_look_first() {
+    fn classifies_failures_as_permanent_and_ambiguous() {
         let kind = |kind| VendorError::new("github", "reading the run", kind);
         let limited = kind(VendorErrorKind::RateLimited { until: 0 });
         let rows = [
-            (status(401), true, false),
-            (status(404), true, false),
-            (status(408), false, false),
-            (status(425), false, false),
-            (status(429), false, false),
-            (status(500), false, true),
-            (status(503), false, true),
+            (status_error(401), true, false),
+            (status_error(404), true, false),
+            (status_error(408), false, false),
+            (status_error(425), false, false),
+            (status_error(429), false, false),
+            (status_error(500), false, true),
+            (status_error(503), false, true),
             (kind(VendorErrorKind::Timeout), false, true),
             (
                 kind(VendorErrorKind::Connect("refused".into())),
@@ -183,21 +189,25 @@ mod tests {
                 false,
                 true,
             ),
-            (kind(VendorErrorKind::Decode("no json".into())), false, true),
+            (
+                kind(VendorErrorKind::Decode("invalid JSON".into())),
+                false,
+                true,
+            ),
             (limited.clone(), false, false),
         ];
         for (error, permanent, ambiguous) in rows {
             assert_eq!(error.is_permanent(), permanent, "{error}");
             assert_eq!(error.is_ambiguous(), ambiguous, "{error}");
         }
-        assert!(status(404).is_not_found() && !status(403).is_not_found());
+        assert!(status_error(404).is_not_found() && !status_error(403).is_not_found());
         assert_eq!(limited.retry_after(), Some(Duration::ZERO));
         assert_eq!(
             limited.to_string(),
-            "reading the run: github is rate limited and takes no requests before 1970-01-01T00:00:00Z"
+            "reading the run: github is rate limited until 1970-01-01T00:00:00Z"
         );
         assert_eq!(
-            status(404).to_string(),
+            status_error(404).to_string(),
             "reading the run: github answered 404: no"
         );
     }

@@ -1,33 +1,33 @@
-//! Reads of a foreign JSON document only the fields that somebody asks for.
+//! JSON reader that keeps only selected fields.
 //!
-//! What vendors send by webhook says everything about everything that has to do with an event; of a
-//! payload's hundreds of fields we look at twenty. The others are checked as any JSON is, and leave
-//! nothing in memory.
+//! Webhook payloads have hundreds of fields, of which about twenty are used. The other fields are validated
+//! as JSON but not stored.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// A document with only the fields of these names, at any depth; None when it is no JSON, or deeper
-/// than 128 levels.
-pub fn read_json_fields(document: &[u8], names: &'static [&'static str]) -> Option<Value> {
+/// Parses a document and keeps only fields with these names, at any depth. Returns `None` if the document is
+/// not valid JSON or is nested deeper than 128 levels.
+pub(crate) fn read_json_fields(document: &[u8], names: &'static [&'static str]) -> Option<Value> {
     let mut document = serde_json::Deserializer::from_slice(document);
     let read = Part::Kept(names).deserialize(&mut document).ok()?;
     document.end().ok()?;
     Some(read)
 }
 
-/// A part of a document that is being read.
+/// Part of a document that is being parsed.
 #[derive(Clone, Copy)]
 enum Part {
-    /// With the fields of these names.
+    /// Keeps the fields with these names.
     Kept(&'static [&'static str]),
-    /// Not at all: it reads as null.
+    /// Validates the part and returns null.
     Skipped,
 }
 
 impl Part {
+    /// Returns the value of a kept part, or null of a skipped one.
     fn keep(self, value: impl Into<Value>) -> Value {
         match self {
             Self::Kept(_) => value.into(),
@@ -87,7 +87,7 @@ impl<'de> Visitor<'de> for Part {
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
         let mut kept = Map::new();
-        while let Some(name) = fields.next_key_seed(Name(self))? {
+        while let Some(name) = fields.next_key_seed(FieldName(self))? {
             match name {
                 Some(name) => kept.insert(name.to_owned(), fields.next_value_seed(self)?),
                 None => Some(fields.next_value_seed(Self::Skipped)?),
@@ -97,10 +97,10 @@ impl<'de> Visitor<'de> for Part {
     }
 }
 
-/// The name of a field of such a part; None when nobody asks for it.
-struct Name(Part);
+/// Name of a field in a part. Parses to `None` if the field is not kept.
+struct FieldName(Part);
 
-impl<'de> DeserializeSeed<'de> for Name {
+impl<'de> DeserializeSeed<'de> for FieldName {
     type Value = Option<&'static str>;
 
     fn deserialize<D: Deserializer<'de>>(self, name: D) -> Result<Self::Value, D::Error> {
@@ -108,7 +108,7 @@ impl<'de> DeserializeSeed<'de> for Name {
     }
 }
 
-impl Visitor<'_> for Name {
+impl Visitor<'_> for FieldName {
     type Value = Option<&'static str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -132,7 +132,7 @@ mod tests {
     const NAMES: &[&str] = &["a", "list", "quote\"d"];
 
     #[test]
-    fn only_what_is_asked_for_is_kept() {
+    fn keeps_only_selected_fields() {
         let document = json!({
             "a": {"a": 1, "b": "x", "list": [true, {"a": "ä\n", "b": []}, null, -2, 0.5]},
             "b": {"a": 1},
@@ -149,19 +149,19 @@ mod tests {
     }
 
     #[test]
-    fn of_two_fields_of_one_name_the_last_counts_as_everywhere() {
+    fn keeps_the_last_of_duplicate_fields() {
         let twice = br#"{"a": 1, "a": {"list": []}}"#;
         let whole: Value = serde_json::from_slice(twice).unwrap();
         assert_eq!(read_json_fields(twice, NAMES), Some(whole));
     }
 
     #[test]
-    fn what_is_skipped_must_be_json_all_the_same() {
+    fn rejects_invalid_json_in_skipped_fields() {
         let deep = |open: &str, close: &str| {
             let (open, close) = (open.repeat(200), close.repeat(200));
             format!(r#"{{"b": {open}1{close}}}"#).into_bytes()
         };
-        let refused: [&[u8]; 10] = [
+        let invalid: [&[u8]; 10] = [
             b"",
             b"{",
             b"{} {}",
@@ -173,7 +173,7 @@ mod tests {
             &deep("[", "]"),
             &deep(r#"{"b":"#, "}"),
         ];
-        for document in refused {
+        for document in invalid {
             let shown = String::from_utf8_lossy(document);
             assert!(
                 serde_json::from_slice::<Value>(document).is_err(),

@@ -1,54 +1,54 @@
-//! FLOOR 2: the one HTTP client.
+//! HTTP client for all vendors.
 //!
-//! Every request to a vendor leaves through [`Client::send`]: it bounds time and size, waits out
-//! a vendor's rate limit without asking again, retries what is safe to repeat, and turns whatever
-//! went wrong into a [`VendorError`] that holds no secret. It knows nothing of tickets or runs.
+//! Every request to a vendor is sent with [`Client::send`]. It limits time and size, sends no requests while
+//! the vendor's rate limit is exhausted, retries requests that change nothing, and maps failures to a
+//! [`VendorError`] without secrets. It is independent of tickets and runs.
 
 mod client;
 mod error;
 mod json_fields;
 mod rate_limit;
-pub mod redact;
+mod redact;
 mod relay;
 mod request;
 
 pub use client::{Client, DownloadError, Proxies, Timeouts};
 pub use error::{VendorError, VendorErrorKind};
-pub use json_fields::read_json_fields;
+pub(crate) use json_fields::read_json_fields;
 pub use rate_limit::{LONGEST_PAUSE, Quota};
 pub use redact::{LineRedactor, Redactor};
 pub use relay::{Relay, RelayClient, RelayDecision};
 pub use request::{Method, Request, Response};
 
-/// Longest text, in bytes, that is worked on where it came in.
-const SMALL_TEXT: usize = 64 << 10;
+/// Maximum size, in bytes, of a text that is processed on the async thread.
+const MAX_INLINE_BYTES: usize = 64 << 10;
 
-/// Works on texts of this many bytes; large ones on a thread of their own, so that no other request
-/// waits for them.
+/// Runs `work` on a text of this many bytes. Texts over 64 KiB are processed on a blocking thread, so that
+/// they do not delay other requests.
 pub async fn run_blocking_if_large<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {
-    if bytes <= SMALL_TEXT {
+    if bytes <= MAX_INLINE_BYTES {
         return work();
     }
-    let worked = tokio::task::spawn_blocking(work).await;
-    match worked.map_err(tokio::task::JoinError::try_into_panic) {
-        Ok(done) => done,
+    let result = tokio::task::spawn_blocking(work).await;
+    match result.map_err(tokio::task::JoinError::try_into_panic) {
+        Ok(value) => value,
         Err(Ok(panic)) => std::panic::resume_unwind(panic),
-        // The runtime is shutting down, and ends this task as well.
+        // The runtime is shutting down and will drop this task as well.
         Err(Err(_)) => std::future::pending().await,
     }
 }
 
-/// Milliseconds since the Unix epoch by this machine's clock.
+/// Returns the milliseconds since the Unix epoch by the local clock.
 pub fn now_millis() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// A text as one part of a path or query: all but letters, digits and `-._~` is escaped.
+/// Percent-encodes a text for use as one part of a path or query. Letters, digits and `-._~` stay unchanged.
 pub fn percent_encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -61,7 +61,7 @@ pub fn percent_encode(text: &str) -> String {
     encoded
 }
 
-/// A client for tests, whose vendor is called `vendor` in errors.
+/// Creates a client for tests. Errors contain `vendor` as the vendor's name.
 #[cfg(test)]
 pub(crate) fn test_client(vendor: &'static str) -> Client {
     test_support::install_tls();

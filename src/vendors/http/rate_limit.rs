@@ -1,7 +1,7 @@
-//! How much a vendor still lets us ask, and the gate that closes when it is nothing.
+//! Rate limits and quotas of a vendor, per account.
 //!
-//! A vendor that said *wait* is not asked again before its time: every refused request counts
-//! against us, and on some hosts lengthens the ban.
+//! After a rate limit response, no request is sent to the account before the limit ends: rejected requests
+//! count against the quota, and some hosts extend the limit because of them.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,35 +11,37 @@ use reqwest::header::HeaderMap;
 
 use super::now_millis;
 
-/// How long do we wait when a vendor names no time, unless the request knows better?
+/// Pause after a rate limit response without a reset time. A request may set another one.
 pub(super) const DEFAULT_PAUSE: Duration = Duration::from_secs(60);
 
-/// How long may a vendor make us wait? Limits are hourly; more than this is a clock gone wrong.
+/// Maximum pause. Vendor limits are hourly; a longer pause indicates a wrong clock.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(2 * 60 * 60);
 
 const LONGEST_PAUSE_MS: u64 = LONGEST_PAUSE.as_millis() as u64;
 
-/// What is left of an account's allowance, as the vendor last told us.
+/// Quota of an account, as of the last response.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Quota {
-    /// Whose it is, where the vendor keeps several; else empty.
+    /// Account, for vendors with several limits; otherwise empty.
     pub account: String,
+    /// Number of requests per period.
     pub limit: Option<u64>,
+    /// Number of requests left in this period.
     pub remaining: Option<u64>,
-    /// When the allowance is renewed, in milliseconds since the epoch.
+    /// End of the period, in milliseconds since the epoch.
     pub reset_at: Option<u64>,
-    /// While set and in the future, no request leaves.
+    /// End of the rate limit, in milliseconds since the epoch. No request is sent before it.
     pub limited_until: Option<u64>,
 }
 
 impl Quota {
-    /// Whether requests are held back at `now`, in milliseconds since the epoch.
+    /// Returns whether the account is rate limited at `now`, in milliseconds since the epoch.
     pub fn is_limited(&self, now: u64) -> bool {
         self.limited_until.is_some_and(|until| until > now)
     }
 
-    /// Share of the allowance that is left, for finding the scarcest; unknown counts as all.
-    fn share_left(&self) -> u64 {
+    /// Returns the remaining share of the quota in thousandths. An unknown quota counts as full.
+    fn remaining_permille(&self) -> u64 {
         match (self.remaining, self.limit) {
             (Some(remaining), Some(limit)) if limit > 0 => remaining.saturating_mul(1000) / limit,
             _ => 1000,
@@ -47,14 +49,15 @@ impl Quota {
     }
 }
 
-/// The quotas of one client, by account.
+/// Quotas of one client by account.
 #[derive(Default)]
 pub(super) struct RateLimiter {
     accounts: Mutex<HashMap<String, Quota>>,
 }
 
 impl RateLimiter {
-    fn with<T>(&self, account: &str, f: impl FnOnce(&mut Quota) -> T) -> T {
+    /// Calls `f` with the quota of an account, and creates it if it is new.
+    fn with_quota<T>(&self, account: &str, f: impl FnOnce(&mut Quota) -> T) -> T {
         let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         let quota = accounts.entry(account.to_owned()).or_insert_with(|| Quota {
             account: account.to_owned(),
@@ -63,8 +66,8 @@ impl RateLimiter {
         f(quota)
     }
 
-    /// Until when requests of this account are held back, if they are.
-    pub fn limited_until(&self, account: &str) -> Option<u64> {
+    /// Returns the end of the account's rate limit, or `None` if it is not limited.
+    pub(super) fn limited_until(&self, account: &str) -> Option<u64> {
         let accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         accounts
             .get(account)?
@@ -72,39 +75,46 @@ impl RateLimiter {
             .filter(|until| *until > now_millis())
     }
 
-    /// Remembers what an answer said about the allowance.
-    pub fn record_headers(&self, account: &str, headers: &HeaderMap) {
-        let Some(seen) = Allowance::read(headers) else {
+    /// Records the quota from response headers.
+    pub(super) fn record_headers(&self, account: &str, headers: &HeaderMap) {
+        let Some(current) = QuotaHeaders::requests(headers) else {
             return;
         };
-        self.with(account, |quota| {
-            quota.limit = seen.limit.or(quota.limit);
-            quota.remaining = Some(seen.remaining);
-            quota.reset_at = seen.reset_at.or(quota.reset_at);
+        self.with_quota(account, |quota| {
+            quota.limit = current.limit.or(quota.limit);
+            quota.remaining = Some(current.remaining);
+            quota.reset_at = current.reset_at.or(quota.reset_at);
         });
     }
 
-    /// Closes the gate after a refusal, and says until when; for `unsaid` if the vendor does not.
-    pub fn set_limited(&self, account: &str, headers: &HeaderMap, unsaid: Duration) -> u64 {
+    /// Records a rate limit after a rejected request, and returns its end. `default_pause` applies if the
+    /// headers contain no reset time.
+    pub(super) fn set_limited(
+        &self,
+        account: &str,
+        headers: &HeaderMap,
+        default_pause: Duration,
+    ) -> u64 {
         let now = now_millis();
-        let until = pause(headers, now, unsaid).clamp(now + 1, now + LONGEST_PAUSE_MS);
-        self.with(account, |quota| {
+        let until = limit_end(headers, now, default_pause).clamp(now + 1, now + LONGEST_PAUSE_MS);
+        self.with_quota(account, |quota| {
             let later = quota.limited_until.unwrap_or_default().max(until);
             quota.limited_until = Some(later);
             later
         })
     }
 
-    /// The scarcest quota; a closed one before all others.
-    pub fn scarcest_quota(&self) -> Quota {
+    /// Returns the quota with the smallest share left. A limited account comes before all others.
+    pub(super) fn scarcest_quota(&self) -> Quota {
         let now = now_millis();
         self.quotas()
             .into_iter()
-            .min_by_key(|quota| (!quota.is_limited(now), quota.share_left()))
+            .min_by_key(|quota| (!quota.is_limited(now), quota.remaining_permille()))
             .unwrap_or_default()
     }
 
-    pub fn quotas(&self) -> Vec<Quota> {
+    /// Returns the quotas of all accounts, sorted by account.
+    pub(super) fn quotas(&self) -> Vec<Quota> {
         let accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<Quota> = accounts.values().cloned().collect();
         all.sort_by(|a, b| a.account.cmp(&b.account));
@@ -112,14 +122,14 @@ impl RateLimiter {
     }
 }
 
-/// Whether an answer means *too many requests*. A refusal of another kind is none of the gate's
-/// business, although hosts use 403 for both.
+/// Returns whether a response reports a rate limit. Some hosts use 403 for rate limits and for missing
+/// permissions.
 pub(super) fn is_rate_limit(status: u16, headers: &HeaderMap, body: &[u8]) -> bool {
     match status {
         429 => true,
         403 => {
             headers.contains_key("retry-after")
-                || Allowance::read(headers).is_some_and(|seen| seen.remaining == 0)
+                || QuotaHeaders::requests(headers).is_some_and(|quota| quota.remaining == 0)
                 || contains(body, b"secondary rate limit")
         }
         400 => contains(body, b"\"RATELIMITED\""),
@@ -127,26 +137,27 @@ pub(super) fn is_rate_limit(status: u16, headers: &HeaderMap, body: &[u8]) -> bo
     }
 }
 
-fn contains(body: &[u8], words: &[u8]) -> bool {
-    body.windows(words.len()).any(|window| window == words)
+fn contains(body: &[u8], part: &[u8]) -> bool {
+    body.windows(part.len()).any(|window| window == part)
 }
 
-/// When the vendor lets us ask again, in milliseconds since the epoch.
-fn pause(headers: &HeaderMap, now: u64, unsaid: Duration) -> u64 {
+/// Returns the end of a rate limit in milliseconds since the epoch.
+fn limit_end(headers: &HeaderMap, now: u64, default_pause: Duration) -> u64 {
     if let Some(wait) = retry_after_ms(headers, now) {
         return now + wait;
     }
-    Allowance::all(headers)
+    QuotaHeaders::all(headers)
         .into_iter()
-        .filter(|seen| seen.remaining == 0)
-        .filter_map(|seen| seen.reset_at)
-        // The reset is told by the vendor's clock; ours may differ.
+        .filter(|quota| quota.remaining == 0)
+        .filter_map(|quota| quota.reset_at)
+        // The reset time is from the vendor's clock, which may differ from ours.
         .map(|reset| now.saturating_add(reset.saturating_sub(date_ms(headers).unwrap_or(now))))
         .max()
-        .unwrap_or_else(|| now.saturating_add(unsaid.as_millis() as u64))
+        .unwrap_or_else(|| now.saturating_add(default_pause.as_millis() as u64))
 }
 
-/// `Retry-After` in milliseconds from now, at most the longest pause; it may be seconds or a date.
+/// Returns the `Retry-After` delay in milliseconds, at most [`LONGEST_PAUSE`]. The header contains seconds or
+/// a date.
 pub(super) fn retry_after_ms(headers: &HeaderMap, now: u64) -> Option<u64> {
     let text = text(headers, "retry-after")?;
     let wait = match text.parse::<f64>() {
@@ -172,19 +183,20 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok().map(str::trim)
 }
 
-/// One `X-RateLimit-…` group of headers.
-struct Allowance {
+/// Values of one `X-RateLimit-…` group of headers.
+struct QuotaHeaders {
     limit: Option<u64>,
     remaining: u64,
     reset_at: Option<u64>,
 }
 
-impl Allowance {
-    /// The allowance of requests.
-    fn read(headers: &HeaderMap) -> Option<Self> {
+impl QuotaHeaders {
+    /// Reads the quota of requests.
+    fn requests(headers: &HeaderMap) -> Option<Self> {
         Self::group(headers, "requests-").or_else(|| Self::group(headers, ""))
     }
 
+    /// Reads all groups.
     fn all(headers: &HeaderMap) -> Vec<Self> {
         ["requests-", "complexity-", "endpoint-requests-", ""]
             .into_iter()
@@ -192,19 +204,21 @@ impl Allowance {
             .collect()
     }
 
+    /// Reads one group, or returns `None` if its `remaining` header is missing or invalid.
     fn group(headers: &HeaderMap, group: &str) -> Option<Self> {
         let read = |part: &str| text(headers, &format!("x-ratelimit-{group}{part}"));
         Some(Self {
             limit: read("limit").and_then(|text| text.parse().ok()),
             remaining: read("remaining")?.parse().ok()?,
-            reset_at: read("reset").and_then(moment),
+            reset_at: read("reset").and_then(parse_time),
         })
     }
 }
 
-/// Vendors write a moment as epoch seconds, epoch milliseconds or ISO 8601.
-fn moment(text: &str) -> Option<u64> {
-    /// Seconds have not as many digits before the year 5000, milliseconds had them in 1973.
+/// Parses a time as epoch seconds, epoch milliseconds or ISO 8601. Returns milliseconds since the epoch.
+fn parse_time(text: &str) -> Option<u64> {
+    /// First value that is read as milliseconds. As seconds it is after the year 5000, as milliseconds it is
+    /// in 1973.
     const SECONDS_END: u64 = 100_000_000_000;
     match text.parse::<u64>() {
         Ok(seconds) if seconds < SECONDS_END => Some(seconds * 1000),
@@ -234,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_counts_as_a_limit_only_when_it_is_one() {
+    fn separates_rate_limits_from_other_rejections() {
         let none = headers(&[]);
         assert!(is_rate_limit(429, &none, b""));
         assert!(!is_rate_limit(403, &none, b"Resource not accessible"));
@@ -263,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pause_is_what_the_vendor_says_by_its_own_clock() {
+    fn computes_the_limit_end_by_the_vendors_clock() {
         let now = 1_800_000_000_000;
         let rows: [(&[(&'static str, &str)], u64); 6] = [
             (&[("retry-after", "7")], 7_000),
@@ -301,7 +315,7 @@ mod tests {
         ];
         for (pairs, wait) in rows {
             assert_eq!(
-                pause(&headers(pairs), now, DEFAULT_PAUSE),
+                limit_end(&headers(pairs), now, DEFAULT_PAUSE),
                 now + wait,
                 "{pairs:?}"
             );
@@ -309,22 +323,23 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_gate_opens_by_itself_and_the_scarcest_account_is_shown() {
-        let gate = RateLimiter::default();
-        let told = headers(&[
+    fn ends_a_limit_by_itself_and_returns_the_scarcest_quota() {
+        let limiter = RateLimiter::default();
+        let quota = headers(&[
             ("x-ratelimit-limit", "5000"),
             ("x-ratelimit-remaining", "4000"),
             ("x-ratelimit-reset", "1800000030"),
         ]);
-        gate.record_headers("a", &told);
-        assert_eq!(gate.scarcest_quota().remaining, Some(4000));
-        let until = gate.set_limited("b", &headers(&[("retry-after", "9999999")]), DEFAULT_PAUSE);
+        limiter.record_headers("a", &quota);
+        assert_eq!(limiter.scarcest_quota().remaining, Some(4000));
+        let until =
+            limiter.set_limited("b", &headers(&[("retry-after", "9999999")]), DEFAULT_PAUSE);
         assert!(until <= now_millis() + LONGEST_PAUSE_MS);
-        assert_eq!(gate.limited_until("b"), Some(until));
-        assert_eq!(gate.limited_until("a"), None);
-        assert_eq!(gate.scarcest_quota().account, "b");
-        gate.set_limited("c", &headers(&[("retry-after", "0")]), DEFAULT_PAUSE);
+        assert_eq!(limiter.limited_until("b"), Some(until));
+        assert_eq!(limiter.limited_until("a"), None);
+        assert_eq!(limiter.scarcest_quota().account, "b");
+        limiter.set_limited("c", &headers(&[("retry-after", "0")]), DEFAULT_PAUSE);
         std::thread::sleep(std::time::Duration::from_millis(5));
-        assert_eq!(gate.limited_until("c"), None);
+        assert_eq!(limiter.limited_until("c"), None);
     }
 }

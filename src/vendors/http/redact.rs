@@ -1,9 +1,8 @@
-//! Taking secrets out of text before anybody sees it.
+//! Redaction of secrets in text.
 //!
-//! Two nets: the exact values we know, in the encodings they travel in, and everything that the
-//! sensitive-file guard would block by its content ([`secrets_in`]). A text goes through
-//! [`Redactor::redact`]; lines that come one by one through [`RedactLines`], which knows of a private
-//! key that began in an earlier one.
+//! Two kinds of secrets are redacted: known values in all common encodings, and everything that the
+//! sensitive-file guard would block by content ([`find_secrets`]). Use [`Redactor::redact`] for a whole text
+//! and [`LineRedactor`] for a stream of lines, because a private key may span several lines.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,40 +13,39 @@ use data_encoding::{BASE64, BASE64URL, HEXLOWER};
 use super::percent_encode;
 use domain::sensitive_files::{PrivateKeyTracker, REDACTED, find_secrets, redact_ranges};
 
-/// How often may a secret be escaped on its way into a line, and still be known?
-const NESTED: usize = 4;
+/// Maximum number of nested JSON escapes in which a known value is recognized.
+const MAX_ESCAPE_DEPTH: usize = 4;
 
-/// How many characters of a vendor's words do we keep?
+/// Maximum length of an excerpt, in characters.
 const EXCERPT_CHARS: usize = 500;
 
-/// Shorter values are words of everyday text; taking them out would hide more than it protects.
-const SHORTEST_SECRET: usize = 6;
+/// Minimum length, in bytes, of a known value. Shorter values occur in ordinary text.
+const MIN_SECRET_LEN: usize = 6;
 
-/// Shorter lines of a known value of many lines are not looked for by themselves.
-const SHORTEST_LINE: usize = 16;
+/// Minimum length, in bytes, of a line of a multi-line value that is redacted by itself.
+const MIN_LINE_LEN: usize = 16;
 
-/// Knows what must not be seen. Clones share it.
+/// Redactor of known values and detected secrets. Clones share the known values.
 #[derive(Clone, Default)]
 pub struct Redactor {
     known: Option<Arc<AhoCorasick>>,
 }
 
 impl Redactor {
-    /// Knows these values, and the same in base64, hexadecimal, URL encoding and as JSON text.
-    /// Of a value of many lines each line is known as well. Values of fewer than 6 bytes are left
-    /// alone.
+    /// Creates a redactor for these values, also in base64, hexadecimal, percent-encoding and JSON escapes.
+    /// Each line of a multi-line value is redacted as well. Values of fewer than 6 bytes are ignored.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
         let mut forms: Vec<String> = secrets
             .into_iter()
             .map(str::trim)
-            .filter(|secret| secret.len() >= SHORTEST_SECRET)
-            .flat_map(|secret| forms(secret).into_iter().chain(lines(secret)))
+            .filter(|secret| secret.len() >= MIN_SECRET_LEN)
+            .flat_map(|secret| encoded_forms(secret).into_iter().chain(long_lines(secret)))
             .collect();
         forms.sort();
         forms.dedup();
         let values = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
-            // Of one private key, a table of all states would be eleven megabytes.
+            // A DFA for one private key would take 11 MB.
             .kind(Some(AhoCorasickKind::ContiguousNFA))
             .build(&forms);
         match values {
@@ -58,23 +56,23 @@ impl Redactor {
         }
     }
 
-    /// Whether one of the known values stands in the text, in any of its encodings.
+    /// Returns whether the text contains a known value in any of its encodings.
     pub fn contains_known_secret(&self, text: &[u8]) -> bool {
         let known = self.known.as_ref();
         known.is_some_and(|known| known.is_match(text))
     }
 
-    /// Whether there is nothing to be taken out of a text.
+    /// Returns whether the text contains no secret.
     pub fn is_clean(&self, text: &str) -> bool {
         self.spans(text).is_empty()
     }
 
-    /// The text with every secret replaced by [`MARK`].
+    /// Replaces every secret in a text with [`REDACTED`].
     pub fn redact(&self, text: &str) -> String {
         redact_ranges(text, &self.spans(text))
     }
 
-    /// The same of a text that is given away, which is mostly the text itself.
+    /// Like [`Redactor::redact`], without a copy if the text contains no secret.
     pub fn redact_owned(&self, text: String) -> String {
         match self.spans(&text) {
             spans if spans.is_empty() => text,
@@ -82,21 +80,21 @@ impl Redactor {
         }
     }
 
-    /// The first line or two of what a vendor said: redacted, folded to one line, cut.
+    /// Returns a redacted excerpt on one line, at most 500 characters long.
     pub fn excerpt(&self, text: &str) -> String {
-        // Redaction comes first: a cut token has no shape any more.
-        let folded = self
+        // Redact before cutting: a cut token no longer matches its format.
+        let one_line = self
             .redact(text)
             .split_whitespace()
             .collect::<Vec<_>>()
             .join(" ");
-        match folded.char_indices().nth(EXCERPT_CHARS) {
-            Some((end, _)) => format!("{}…", &folded[..end]),
-            None => folded,
+        match one_line.char_indices().nth(EXCERPT_CHARS) {
+            Some((end, _)) => format!("{}…", &one_line[..end]),
+            None => one_line,
         }
     }
 
-    /// Text that comes line by line.
+    /// Creates a redactor for a stream of lines.
     pub fn line_redactor(&self) -> LineRedactor {
         LineRedactor {
             redactor: self.clone(),
@@ -104,9 +102,9 @@ impl Redactor {
         }
     }
 
-    /// Where secrets stand, in order and without overlap.
+    /// Finds all secrets. The ranges are in order and do not overlap.
     fn spans(&self, text: &str) -> Vec<Range<usize>> {
-        if text.len() < SHORTEST_SECRET {
+        if text.len() < MIN_SECRET_LEN {
             return Vec::new();
         }
         let mut spans = find_secrets(text);
@@ -130,14 +128,15 @@ impl std::fmt::Debug for Redactor {
     }
 }
 
-/// Redacts text that comes line by line, at the cost of each line alone.
+/// Redactor of a stream of lines. Tracks private keys that span several lines.
 pub struct LineRedactor {
     redactor: Redactor,
     key: PrivateKeyTracker,
 }
 
 impl LineRedactor {
-    /// The next line, without its end. A line of a private key is hidden whole.
+    /// Redacts the next line, given without its line break. A line inside a private key is redacted
+    /// completely.
     pub fn redact(&mut self, line: &str) -> String {
         if self.key.feed_line(line) {
             return REDACTED.to_owned();
@@ -146,52 +145,51 @@ impl LineRedactor {
     }
 }
 
-/// The lines of a value that has several: a log shows them one by one. The frame of a key is no secret.
-fn lines(secret: &str) -> impl Iterator<Item = String> {
+/// Returns the lines of a multi-line value, which a log shows separately. PEM boundaries are not secret.
+fn long_lines(secret: &str) -> impl Iterator<Item = String> {
     let lines = secret.lines().map(str::trim);
     lines
-        .filter(|line| line.len() >= SHORTEST_LINE && !line.starts_with("-----"))
+        .filter(|line| line.len() >= MIN_LINE_LEN && !line.starts_with("-----"))
         .map(str::to_owned)
 }
 
-/// The encodings in which a secret may show up.
-fn forms(secret: &str) -> Vec<String> {
+/// Returns the secret in the encodings in which it may occur.
+fn encoded_forms(secret: &str) -> Vec<String> {
     let mut forms = vec![
         secret.to_owned(),
         HEXLOWER.encode(secret.as_bytes()),
         percent_encode(secret),
     ];
-    // What a shell or JSON makes of line breaks and quotes, and JSON of JSON: a vendor's answer in a
-    // line of the log.
+    // JSON escapes of line breaks and quotes, also nested: a log line may contain a vendor's response.
     let mut escaped = secret.to_owned();
-    for _ in 0..NESTED {
-        escaped = in_json(&escaped);
+    for _ in 0..MAX_ESCAPE_DEPTH {
+        escaped = json_escape(&escaped);
         forms.push(escaped.clone());
     }
     for shift in 0..3 {
         forms.push(base64_core(secret, shift, &BASE64));
         forms.push(base64_core(secret, shift, &BASE64URL));
     }
-    forms.retain(|form| form.len() >= SHORTEST_SECRET);
+    forms.retain(|form| form.len() >= MIN_SECRET_LEN);
     forms
 }
 
-/// A text as it stands between the quotes of a JSON string.
-fn in_json(text: &str) -> String {
+/// Escapes a text as in a JSON string, without the quotes.
+fn json_escape(text: &str) -> String {
     let quoted = serde_json::Value::from(text).to_string();
     let inner = quoted.get(1..quoted.len() - 1);
     inner.unwrap_or_default().to_owned()
 }
 
-/// The part of the base64 of a longer text that depends on the secret only, when the secret
-/// stands at an offset of `shift` modulo 3 in it.
+/// Returns the part of the base64 encoding of a longer text that depends on the secret only, for a secret at
+/// an offset of `shift` modulo 3.
 fn base64_core(secret: &str, shift: usize, encoding: &data_encoding::Encoding) -> String {
     let mut bytes = vec![0; shift];
     bytes.extend_from_slice(secret.as_bytes());
     let whole = encoding.encode(&bytes);
     let whole = whole.trim_end_matches('=');
     let start = [0, 2, 3][shift];
-    // The last character carries bits of what follows, unless the bytes fill it.
+    // The last character includes bits of the text that follows, unless the bytes fill it.
     let end = whole.len() - usize::from(!bytes.len().is_multiple_of(3));
     whole.get(start..end).unwrap_or_default().to_owned()
 }

@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 #[test]
-fn credentials_are_known_by_their_shape() {
+fn redacts_credentials_by_format() {
     let jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl";
     let ghs = format!("ghs_123_{jwt}");
     let pem = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc\n-----END RSA PRIVATE KEY-----";
@@ -36,7 +36,7 @@ fn credentials_are_known_by_their_shape() {
 }
 
 #[test]
-fn known_values_are_found_in_every_encoding() {
+fn redacts_known_values_in_every_encoding() {
     let secret = "p@ss w0rd/\"2\"";
     let redactor = Redactor::new([secret, "tiny"]);
     let basic = BASE64.encode(format!("user:{secret}").as_bytes());
@@ -57,7 +57,7 @@ fn known_values_are_found_in_every_encoding() {
 }
 
 #[test]
-fn an_excerpt_is_one_line_and_redacted_before_it_is_cut() {
+fn redacts_an_excerpt_before_cutting_it() {
     let long = format!("{}\n  ghs_0123456789abcdefghij0123 tail", "x".repeat(480));
     let excerpt = Redactor::default().excerpt(&long);
     assert!(excerpt.contains(REDACTED) && !excerpt.contains("ghs_") && !excerpt.contains('\n'));
@@ -65,7 +65,7 @@ fn an_excerpt_is_one_line_and_redacted_before_it_is_cut() {
 }
 
 #[test]
-fn a_key_that_comes_line_by_line_is_hidden() {
+fn redacts_a_private_key_line_by_line() {
     let run = "Zq7LkT9mWx2Vr8NpYc5HdJfBsGhAuEiC3oDy6Xt1";
     let mut lines = Redactor::default().line_redactor();
     let begin = ["-----BEGIN ", "PRIVATE KEY-----"].concat();
@@ -87,7 +87,7 @@ fn a_key_that_comes_line_by_line_is_hidden() {
 }
 
 #[test]
-fn each_line_of_a_known_value_is_known() {
+fn redacts_each_long_line_of_a_known_value() {
     let secret =
         "-----BEGIN X-----\nfirst-line-of-a-secret\nshort\nother-line-of-a-secret\n-----END X-----";
     let redactor = Redactor::new([secret]);
@@ -107,7 +107,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn lines_show_no_more_than_the_whole_text_would(
+    fn redacts_lines_like_the_whole_text(
         words in prop::collection::vec(
             prop::sample::select(vec![
                 "plain ", "\n", " hunter2-secret ", " ghs_0123456789abcdefghij0123 ", "ä", "x://u:p@",

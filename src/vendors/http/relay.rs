@@ -1,7 +1,7 @@
-//! A loopback address from which one program of ours reaches one part of a host.
+//! Loopback relay that gives a child process access to one part of a host.
 //!
-//! The program authenticates with a key that is valid at this relay only. The host's credential is added
-//! here, so that it never leaves this process, and only requests that the caller permits are sent on.
+//! The child process authenticates with a key that is valid at this relay only. The relay adds the host's
+//! credential, which therefore never leaves this process, and forwards only requests that the caller allows.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -23,16 +23,17 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::Proxies;
 use super::client::root_cause;
 
-/// Connections at a time. Programs use one or two.
+/// Maximum number of concurrent connections. Clients use one or two.
 const MAX_CONNECTIONS: usize = 16;
 
-/// Largest beginning of a body, in bytes, that is read to judge a request.
+/// Maximum number of body bytes that are read to decide about a request.
 const MAX_HEAD: usize = 1 << 20;
 
+/// Maximum duration of connecting to the host.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Headers that are sent on to the host.
-const TO_HOST: [&str; 7] = [
+/// Request headers that are forwarded to the host.
+const REQUEST_HEADERS: [&str; 7] = [
     "accept",
     "accept-encoding",
     "content-encoding",
@@ -42,39 +43,44 @@ const TO_HOST: [&str; 7] = [
     "user-agent",
 ];
 
-/// Headers of the host that the program receives.
-const TO_PROGRAM: [&str; 4] = [
+/// Response headers that are forwarded to the client.
+const RESPONSE_HEADERS: [&str; 4] = [
     "cache-control",
     "content-encoding",
     "content-length",
     "content-type",
 ];
 
-/// The judgement on a request, from its head and what of its body has come.
+/// Decision about a request, based on its head and the received part of its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RelayDecision {
+    /// Forward the request.
     Allow,
-    /// More of the body has to be read first.
+    /// Read more of the body before deciding.
     NeedMoreBody,
+    /// Reject the request.
     Deny,
 }
 
-type Judge = dyn Fn(&str, &Parts, &[u8]) -> RelayDecision + Send + Sync;
+/// Callback that decides about a request: path, head, and the received part of the body.
+type Policy = dyn Fn(&str, &Parts, &[u8]) -> RelayDecision + Send + Sync;
 
-/// The connections to a host. Certificates are read when it is made.
+/// HTTP client of relays. Root certificates are loaded when it is created.
 #[derive(Clone)]
 pub struct RelayClient(reqwest::Client);
 
 impl std::fmt::Debug for RelayClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // An address of a proxy may hold a password.
+        // A proxy address may contain a password.
         f.write_str("RelayClient")
     }
 }
 
 impl RelayClient {
+    /// Creates a client that connects through these proxies.
+    ///
     /// # Errors
-    /// When TLS cannot be set up.
+    /// Returns an error if TLS cannot be set up.
     pub fn new(proxies: &Proxies) -> Result<Self, String> {
         let builder = || {
             proxies
@@ -83,25 +89,26 @@ impl RelayClient {
                 .connect_timeout(CONNECT_TIMEOUT)
                 .no_gzip()
         };
-        // Without certificate roots it can reach hosts that speak plain HTTP.
+        // Without root certificates, hosts with plain HTTP are still reachable.
         let client = builder()
             .build()
             .or_else(|_| builder().tls_certs_only([]).build());
         client
             .map(Self)
-            .map_err(|error| format!("setting up HTTP for git: {}", root_cause(&error)))
+            .map_err(|error| format!("cannot set up HTTP for git: {}", root_cause(&error)))
     }
 
-    /// Opens a relay to everything below `base`. `judge` gets each request's path below it.
+    /// Opens a relay to all paths below `base`. `policy` decides about each request and receives its path
+    /// below `base`.
     ///
     /// # Errors
-    /// When the address is no URL, or no port can be opened.
+    /// Returns an error if `base` is not a valid URL or if no port can be opened.
     pub async fn open(
         &self,
         base: &str,
         authorization: Option<HeaderValue>,
         key: &str,
-        judge: impl Fn(&str, &Parts, &[u8]) -> RelayDecision + Send + Sync + 'static,
+        policy: impl Fn(&str, &Parts, &[u8]) -> RelayDecision + Send + Sync + 'static,
     ) -> io::Result<Relay> {
         let base = Url::parse(base).map_err(io::Error::other)?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
@@ -113,7 +120,7 @@ impl RelayClient {
             path: path.clone(),
             base: Mutex::new(base.clone()),
             authorization,
-            judge: Box::new(judge),
+            policy: Box::new(policy),
         });
         Ok(Relay {
             url: format!("{origin}{path}"),
@@ -124,10 +131,10 @@ impl RelayClient {
     }
 }
 
-/// An open relay. Dropping it closes its port and ends what is under way.
+/// Open relay. Dropping it closes the port and aborts running requests.
 #[derive(Debug)]
 pub struct Relay {
-    /// Stands for the host's address.
+    /// URL of the relay, to be used instead of the URL of the host.
     pub url: String,
     origin: String,
     host: String,
@@ -135,7 +142,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// The text with the host's address in place of the relay's.
+    /// Replaces the relay's address in a text with the host's address.
     pub fn replace_with_upstream(&self, text: &str) -> String {
         text.replace(&self.origin, &self.host)
     }
@@ -147,16 +154,18 @@ impl Drop for Relay {
     }
 }
 
+/// State shared by all connections of a relay.
 struct Shared {
     client: reqwest::Client,
     key: String,
     path: String,
-    /// Where the host is; its own redirects move it.
+    /// URL of the host. Updated by redirects of the host.
     base: Mutex<Url>,
     authorization: Option<HeaderValue>,
-    judge: Box<Judge>,
+    policy: Box<Policy>,
 }
 
+/// Accepts connections, and drops those above the limit.
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
@@ -167,69 +176,73 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
+/// Serves one connection.
 async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
         let shared = shared.clone();
-        async move { Ok::<_, std::convert::Infallible>(shared.answer(request).await) }
+        async move { Ok::<_, std::convert::Infallible>(shared.handle(request).await) }
     });
-    // A program that ends in the middle of an answer is no error of ours.
+    // Errors are ignored: the client may exit before it has read the response.
     let _ = hyper::server::conn::http1::Builder::new()
         .serve_connection(TokioIo::new(stream), service)
         .await;
 }
 
-type Answer = hyper::Response<Body>;
+/// Response of the relay.
+type RelayResponse = hyper::Response<Body>;
 
 impl Shared {
-    async fn answer(&self, request: hyper::Request<Incoming>) -> Answer {
+    /// Authenticates a request, applies the policy, and forwards the request.
+    async fn handle(&self, request: hyper::Request<Incoming>) -> RelayResponse {
         let (parts, mut body) = request.into_parts();
         let key = parts.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
         if key != Some(self.key.as_bytes()) {
-            return refusal(StatusCode::FORBIDDEN, "the relay's key is missing");
+            return error_response(StatusCode::FORBIDDEN, "missing or invalid relay key");
         }
         let path = parts.uri.path_and_query().map_or("", |path| path.as_str());
         let Some(rest) = path.strip_prefix(&self.path).map(str::to_owned) else {
-            return refusal(StatusCode::NOT_FOUND, "not an address of this relay");
+            return error_response(StatusCode::NOT_FOUND, "path is outside this relay");
         };
         let mut head = BytesMut::new();
         loop {
-            match (self.judge)(&rest, &parts, &head) {
+            match (self.policy)(&rest, &parts, &head) {
                 RelayDecision::Allow => break,
                 RelayDecision::NeedMoreBody if head.len() < MAX_HEAD => {}
                 RelayDecision::NeedMoreBody | RelayDecision::Deny => {
-                    return refusal(
+                    return error_response(
                         StatusCode::FORBIDDEN,
-                        "the run does not permit this request",
+                        "the run does not allow this request",
                     );
                 }
             }
             match body.frame().await {
                 Some(Ok(frame)) => head.extend(frame.into_data().ok()),
                 Some(Err(_)) | None => {
-                    return refusal(StatusCode::BAD_REQUEST, "the request is not complete");
+                    return error_response(StatusCode::BAD_REQUEST, "incomplete request body");
                 }
             }
         }
         match self.forward(&parts, &rest, head.freeze(), body).await {
-            Ok(answer) => answer,
-            Err(cause) => refusal(StatusCode::BAD_GATEWAY, &cause),
+            Ok(response) => response,
+            Err(cause) => error_response(StatusCode::BAD_GATEWAY, &cause),
         }
     }
 
+    /// Sends a request to the host with the host's credential.
     async fn forward(
         &self,
         parts: &Parts,
         rest: &str,
         head: Bytes,
         body: Incoming,
-    ) -> Result<Answer, String> {
-        let below = |base: &Url| Url::parse(&format!("{base}{rest}"));
-        let mut url = below(&self.base()).map_err(|error| error.to_string())?;
+    ) -> Result<RelayResponse, String> {
+        let url_below = |base: &Url| Url::parse(&format!("{base}{rest}"));
+        let mut url = url_below(&self.base()).map_err(|error| error.to_string())?;
         let has_body = !(head.is_empty() && body.is_end_stream());
         let call = |url: Url| {
             let mut call = self.client.request(parts.method.clone(), url);
-            for name in TO_HOST.map(HeaderName::from_static) {
+            for name in REQUEST_HEADERS.map(HeaderName::from_static) {
                 if let Some(value) = parts.headers.get(&name) {
                     call = call.header(name, value);
                 }
@@ -239,59 +252,69 @@ impl Shared {
                 None => call,
             }
         };
-        let broken = |error: reqwest::Error| root_cause(&error);
+        let to_cause = |error: reqwest::Error| root_cause(&error);
         if has_body {
             let begin = stream::iter([Ok(Frame::data(head))]);
-            let whole = StreamBody::new(begin.chain(BodyStream::new(body)));
-            let answer = call(url).body(Body::wrap(whole)).send().await;
-            return self.handed_on(answer.map_err(broken)?);
+            let full_body = StreamBody::new(begin.chain(BodyStream::new(body)));
+            let response = call(url).body(Body::wrap(full_body)).send().await;
+            return self.convert_response(response.map_err(to_cause)?);
         }
-        let mut answer = call(url.clone()).send().await.map_err(broken)?;
-        // A repository that was renamed stays reachable by its old address.
-        if let Some(next) = self.moved(&url, &answer, rest) {
-            url = below(&next).map_err(|error| error.to_string())?;
-            answer = call(url).send().await.map_err(broken)?;
+        let mut response = call(url.clone()).send().await.map_err(to_cause)?;
+        // Hosts redirect from the old address of a renamed repository.
+        if let Some(next) = self.redirected_base(&url, &response, rest) {
+            url = url_below(&next).map_err(|error| error.to_string())?;
+            response = call(url).send().await.map_err(to_cause)?;
             *self.base.lock().unwrap_or_else(PoisonError::into_inner) = next;
         }
-        self.handed_on(answer)
+        self.convert_response(response)
     }
 
+    /// Returns the current URL of the host.
     fn base(&self) -> Url {
         let base = self.base.lock().unwrap_or_else(PoisonError::into_inner);
         base.clone()
     }
 
-    /// Where the host itself keeps what was asked for. Never another host: it would get the credential.
-    fn moved(&self, asked: &Url, answer: &reqwest::Response, rest: &str) -> Option<Url> {
-        let redirected = answer.status().is_redirection();
-        let location = answer.headers().get(LOCATION).filter(|_| redirected)?;
-        let next = asked.join(location.to_str().ok()?).ok()?;
+    /// Returns the new base URL from a redirect within the same origin. Redirects to another origin are not
+    /// followed, because that origin would receive the credential.
+    fn redirected_base(
+        &self,
+        requested: &Url,
+        response: &reqwest::Response,
+        rest: &str,
+    ) -> Option<Url> {
+        let redirected = response.status().is_redirection();
+        let location = response.headers().get(LOCATION).filter(|_| redirected)?;
+        let next = requested.join(location.to_str().ok()?).ok()?;
         let base = next.as_str().strip_suffix(rest)?;
         let base = Url::parse(base).ok()?;
-        (base.origin() == asked.origin()).then_some(base)
+        (base.origin() == requested.origin()).then_some(base)
     }
 
-    fn handed_on(&self, answer: reqwest::Response) -> Result<Answer, String> {
-        if answer.status().is_redirection() {
-            return Err("the host answered with an address elsewhere".to_owned());
+    /// Converts the host's response. Remaining redirects are errors.
+    fn convert_response(&self, response: reqwest::Response) -> Result<RelayResponse, String> {
+        if response.status().is_redirection() {
+            return Err("the host redirected to another address".to_owned());
         }
-        let mut made = hyper::Response::builder().status(answer.status());
-        for name in TO_PROGRAM.map(HeaderName::from_static) {
-            if let Some(value) = answer.headers().get(&name) {
-                made = made.header(name, value);
+        let mut converted = hyper::Response::builder().status(response.status());
+        for name in RESPONSE_HEADERS.map(HeaderName::from_static) {
+            if let Some(value) = response.headers().get(&name) {
+                converted = converted.header(name, value);
             }
         }
-        made.body(Body::from(answer))
+        converted
+            .body(Body::from(response))
             .map_err(|error| error.to_string())
     }
 }
 
-fn refusal(status: StatusCode, text: &str) -> Answer {
-    let mut answer = Answer::new(Body::from(text.to_owned()));
-    *answer.status_mut() = status;
+/// Creates a plain-text error response.
+fn error_response(status: StatusCode, text: &str) -> RelayResponse {
+    let mut response = RelayResponse::new(Body::from(text.to_owned()));
+    *response.status_mut() = status;
     let plain = HeaderValue::from_static("text/plain");
-    answer.headers_mut().insert(CONTENT_TYPE, plain);
-    answer
+    response.headers_mut().insert(CONTENT_TYPE, plain);
+    response
 }
 
 #[cfg(test)]
@@ -302,14 +325,14 @@ mod tests {
     async fn relay(server: &TestServer) -> Relay {
         test_support::install_tls();
         let client = RelayClient::new(&Proxies::default()).unwrap();
-        let judge = |rest: &str, _: &Parts, head: &[u8]| match (rest, head) {
+        let policy = |rest: &str, _: &Parts, head: &[u8]| match (rest, head) {
             ("/read", _) | ("/write", b"yes") => RelayDecision::Allow,
             ("/write", b"" | b"y" | b"ye") => RelayDecision::NeedMoreBody,
             _ => RelayDecision::Deny,
         };
         let credential = Some(HeaderValue::from_static("Basic of-the-host"));
         let base = format!("{}/o/r.git", server.url);
-        client.open(&base, credential, "key", judge).await.unwrap()
+        client.open(&base, credential, "key", policy).await.unwrap()
     }
 
     async fn status(relay: &Relay, rest: &str, key: &str, body: &'static str) -> u16 {
@@ -320,7 +343,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_is_permitted_reaches_the_host_and_with_its_credential() {
+    async fn forwards_only_allowed_requests_with_the_credential() {
         let server =
             TestServer::start(|_, _| StubReply::Response(200, vec![], "fine".into())).await;
         let relay = relay(&server).await;
@@ -336,37 +359,43 @@ mod tests {
         assert!(server.requests().is_empty());
         assert_eq!(status(&relay, "/write", "key", "yes").await, 200);
         assert_eq!(status(&relay, "/read", "key", "").await, 200);
-        let asked = server.requests();
-        let paths: Vec<&str> = asked.iter().map(|asked| asked.path.as_str()).collect();
+        let requests = server.requests();
+        let paths: Vec<&str> = requests
+            .iter()
+            .map(|request| request.path.as_str())
+            .collect();
         assert_eq!(paths, ["/o/r.git/write", "/o/r.git/read"]);
-        assert_eq!(asked[0].body, "yes");
-        for asked in &asked {
-            assert_eq!(asked.header("authorization"), Some("Basic of-the-host"));
+        assert_eq!(requests[0].body, "yes");
+        for request in &requests {
+            assert_eq!(request.header("authorization"), Some("Basic of-the-host"));
         }
     }
 
     #[tokio::test]
-    async fn the_host_may_move_the_repository_but_nobody_elsewhere_gets_the_credential() {
+    async fn follows_redirects_within_the_host_only() {
         let elsewhere =
             TestServer::start(|_, _| StubReply::Response(200, vec![], String::new())).await;
-        let stranger = format!("{}/n/r.git/read", elsewhere.url);
-        let server = TestServer::start(move |asked, count| match (asked.path.as_str(), count) {
-            ("/o/r.git/read", 0) => {
-                StubReply::Response(301, vec![], String::new()).header("location", &stranger)
-            }
-            ("/o/r.git/read", _) => {
-                StubReply::Response(301, vec![], String::new()).header("location", "/n/r.git/read")
-            }
-            _ => StubReply::Response(200, vec![], "moved".into()),
-        })
-        .await;
+        let other_host = format!("{}/n/r.git/read", elsewhere.url);
+        let server =
+            TestServer::start(move |request, count| match (request.path.as_str(), count) {
+                ("/o/r.git/read", 0) => {
+                    StubReply::Response(301, vec![], String::new()).header("location", &other_host)
+                }
+                ("/o/r.git/read", _) => StubReply::Response(301, vec![], String::new())
+                    .header("location", "/n/r.git/read"),
+                _ => StubReply::Response(200, vec![], "moved".into()),
+            })
+            .await;
         let relay = relay(&server).await;
         assert_eq!(status(&relay, "/read", "key", "").await, 502);
         assert!(elsewhere.requests().is_empty());
         assert_eq!(status(&relay, "/read", "key", "").await, 200);
         assert_eq!(status(&relay, "/write", "key", "yes").await, 200);
-        let asked = server.requests();
-        let paths: Vec<&str> = asked.iter().map(|asked| asked.path.as_str()).collect();
+        let requests = server.requests();
+        let paths: Vec<&str> = requests
+            .iter()
+            .map(|request| request.path.as_str())
+            .collect();
         let expected = [
             "/o/r.git/read",
             "/o/r.git/read",
@@ -375,8 +404,8 @@ mod tests {
         ];
         assert_eq!(paths, expected);
         let origin = relay.url.trim_end_matches("/o/r.git");
-        let said = relay.replace_with_upstream(&format!("unable to access '{origin}/o/r.git/'"));
-        assert_eq!(said, format!("unable to access '{}/o/r.git/'", server.url));
+        let text = relay.replace_with_upstream(&format!("unable to access '{origin}/o/r.git/'"));
+        assert_eq!(text, format!("unable to access '{}/o/r.git/'", server.url));
         drop(relay);
     }
 }

@@ -1,4 +1,4 @@
-//! A request as a value, and the answer to it.
+//! Request builder and response of the HTTP client.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{Redactor, VendorError, VendorErrorKind, percent_encode};
 
 pub use reqwest::Method;
 
-/// One call to a vendor. It can be sent again: nothing in it is used up.
+/// Request to a vendor. Can be sent several times.
 #[derive(Clone)]
 pub struct Request {
     pub(super) action: &'static str,
@@ -29,27 +29,29 @@ pub struct Request {
     pub(super) build_error: Option<String>,
 }
 
-/// May a request be sent a second time when we do not know what became of the first?
+/// Retry mode of a request after a failure with unknown outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RetryMode {
+    /// The request changes nothing and may be retried.
     Allowed,
+    /// The request is sent at most once.
     Never,
 }
 
-/// What happens to the Authorization header when the vendor sends us elsewhere.
+/// Handling of the Authorization header on redirects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RedirectAuthorization {
-    /// Kept for the same origin only.
+    /// Kept if the origin is the same.
     SameOrigin,
-    /// Dropped in any case, for places that are signed by their URL.
+    /// Always dropped, for targets with a signed URL.
     Never,
 }
 
-/// How much of an answer do we read, unless the request says otherwise?
+/// Default maximum size of a response body, in bytes.
 const MAX_BODY: usize = 16 << 20;
 
 impl Request {
-    /// A read: repeated when the connection breaks or the vendor stumbles.
+    /// Creates a GET request. It is retried after connection errors and server errors.
     pub fn get(action: &'static str, url: impl Into<String>) -> Self {
         Self {
             retry: RetryMode::Allowed,
@@ -57,7 +59,7 @@ impl Request {
         }
     }
 
-    /// Anything else: sent at most once.
+    /// Creates a request with any method. It is sent at most once unless marked [`Request::safe`].
     pub fn new(action: &'static str, method: Method, url: impl Into<String>) -> Self {
         Self {
             action,
@@ -75,47 +77,54 @@ impl Request {
         }
     }
 
-    /// Declares that the call changes nothing, so that it may be repeated.
+    /// Marks the request as one that changes nothing and may be retried.
     pub fn safe(mut self) -> Self {
         self.retry = RetryMode::Allowed;
         self
     }
 
+    /// Sets a header. An invalid value is reported when the request is sent.
     pub fn header(mut self, name: &'static str, value: &str) -> Self {
         match HeaderValue::from_str(value) {
             Ok(value) => {
                 self.headers.insert(HeaderName::from_static(name), value);
             }
-            Err(_) => self.build_error = Some(format!("the header {name} cannot carry its value")),
+            Err(_) => self.build_error = Some(format!("the value of the header {name} is invalid")),
         }
         self
     }
 
-    /// Sets the Authorization header to `value` as it is.
+    /// Sets the Authorization header to `value` unchanged.
     pub fn authorization(mut self, value: &str) -> Self {
         match HeaderValue::from_str(value) {
             Ok(mut value) => {
                 value.set_sensitive(true);
                 self.headers.insert(AUTHORIZATION, value);
             }
-            Err(_) => self.build_error = Some("the credential contains line breaks".to_owned()),
+            Err(_) => {
+                self.build_error = Some(
+                    "the credential contains invalid characters, such as line breaks".to_owned(),
+                )
+            }
         }
         self
     }
 
+    /// Sets a bearer token.
     pub fn bearer(self, token: &str) -> Self {
         self.authorization(&format!("Bearer {token}"))
     }
 
+    /// Sets a JSON body.
     pub fn json(mut self, body: &impl Serialize) -> Self {
         match serde_json::to_vec(body) {
             Ok(body) => self.body = Some(body.into()),
-            Err(error) => self.build_error = Some(format!("the body cannot be written: {error}")),
+            Err(error) => self.build_error = Some(format!("cannot encode the body: {error}")),
         }
         self.header("content-type", "application/json")
     }
 
-    /// A body as a web form sends it.
+    /// Sets a URL-encoded form body.
     pub fn form(mut self, fields: &[(&str, &str)]) -> Self {
         let pairs: Vec<String> = fields
             .iter()
@@ -125,43 +134,43 @@ impl Request {
         self.header("content-type", "application/x-www-form-urlencoded")
     }
 
-    /// Whose rate limit this call counts against, where a vendor keeps several.
+    /// Sets the account whose rate limit the call counts against, for vendors with several limits.
     pub fn account(mut self, account: impl Into<String>) -> Self {
         self.account = account.into();
         self
     }
 
-    /// How long the vendor is left alone when it takes no more requests and names no time; a minute
-    /// unless its limits are known to be shorter.
+    /// Sets the pause after a rate limit response without a reset time. Default 60 seconds.
     pub fn default_pause(mut self, pause: Duration) -> Self {
         self.default_pause = pause;
         self
     }
 
-    /// Hands an answer with this status to the caller instead of making it an error.
+    /// Returns responses with this status to the caller instead of an error.
     pub fn accept_status(mut self, status: u16) -> Self {
         self.accepted_statuses.push(status);
         self
     }
 
-    /// Drops the Authorization header on any redirect, even within the host.
+    /// Drops the Authorization header on any redirect, even to the same origin.
     pub fn redirect_without_authorization(mut self) -> Self {
         self.redirect_authorization = RedirectAuthorization::Never;
         self
     }
 
-    /// Reads at most this many bytes of the answer's body; more is an error.
+    /// Sets the maximum size of the response body, in bytes. Default 16 MiB. A larger body is an error.
     pub fn max_body(mut self, bytes: usize) -> Self {
         self.max_body = bytes;
         self
     }
 
+    /// Returns the description of the call.
     pub fn action(&self) -> &'static str {
         self.action
     }
 }
 
-/// A whole answer with a status that the request accepts.
+/// Complete response with an accepted status.
 pub struct Response {
     pub(super) vendor: &'static str,
     pub(super) action: &'static str,
@@ -173,44 +182,47 @@ pub struct Response {
 }
 
 impl Response {
+    /// Returns the HTTP status.
     pub fn status(&self) -> u16 {
         self.status
     }
 
+    /// Returns a header as text, or `None` if it is missing or not ASCII.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 
+    /// Returns the body, not redacted.
     pub fn body(&self) -> &Bytes {
         &self.body
     }
 
-    /// The body as text, redacted; what is not UTF-8 is replaced.
+    /// Returns the body as redacted text. Invalid UTF-8 is replaced.
     pub fn text(&self) -> String {
         self.redacted(&String::from_utf8_lossy(&self.body))
     }
 
-    /// A text that was made of the body, redacted.
+    /// Redacts a text that was derived from the body.
     pub fn redacted(&self, text: &str) -> String {
         self.redactor.redact(text)
     }
 
-    /// Decodes the body.
+    /// Decodes the body as JSON.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`] with the place where it stopped making sense.
+    /// Returns [`VendorErrorKind::Decode`] with the position of the error.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, VendorError> {
         serde_json::from_slice(&self.body).map_err(|error| self.decode_error(error))
     }
 
-    /// An error for an answer whose meaning is not what was asked for.
+    /// Creates an error for a response with unexpected content.
     pub fn decode_error(&self, cause: impl std::fmt::Display) -> VendorError {
-        // Decoders quote the value they stumbled over, which may be a token.
+        // Decoders quote the invalid value, which may be a token.
         let cause = self.redactor.excerpt(&cause.to_string());
         VendorError::new(self.vendor, self.action, VendorErrorKind::Decode(cause))
     }
 
-    /// An error that says what the vendor said in other words than an HTTP status.
+    /// Creates an error with the status that corresponds to an error in the response body.
     pub fn status_error(&self, status: u16, message: &str) -> VendorError {
         VendorError::new(
             self.vendor,

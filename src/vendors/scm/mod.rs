@@ -1,7 +1,7 @@
-//! FLOOR 3: the repository host.
+//! Client of the repository host.
 //!
-//! [`GitHub`] speaks to its REST and GraphQL interfaces in the words of the domain. What it is
-//! told is carried out and what it sees is told; nothing is decided here.
+//! [`GitHub`] calls the REST and GraphQL APIs and translates between their types and those of `domain`.
+//! It makes no decisions. [`webhook`] parses the host's webhook payloads.
 
 mod github;
 pub mod webhook;

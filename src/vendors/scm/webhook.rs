@@ -1,8 +1,8 @@
-//! What the repository host tells by webhook, from payloads whose signature has been verified.
+//! Parser of the repository host's webhook payloads. The caller has verified their signature.
 //!
-//! A payload is read field by field out of plain JSON, of which only those fields are kept: what is
-//! missing or of another shape makes an event that we do not take, never a failure. Only a merged
-//! pull request must be whole. (spec: *POST /api/repo-host/webhook*)
+//! The parser reads single fields from untyped JSON and drops all others. An event with missing or
+//! unexpected fields is ignored and is no error. The exception is a merged pull request, which must have
+//! all required fields. See docs/behaviour.md#repository-webhook.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use domain::feedback::{FeedbackAuthor, FeedbackSource, PullRequestId, ReviewComm
 use domain::ids::Repo;
 use domain::time::Timestamp;
 
-/// Every field that is looked at here; a payload has some three hundred.
+/// Names of all fields that the parser reads. A payload has about three hundred fields.
 const FIELDS: &[&str] = &[
     "action",
     "body",
@@ -41,68 +41,85 @@ const FIELDS: &[&str] = &[
     "user",
 ];
 
-/// What has happened at the host.
+/// Event of the repository host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WebhookEvent {
-    /// Something was said about a pull request, or what was said has been changed.
+    /// New or edited feedback on a pull request.
     Feedback(FeedbackEvent),
-    /// Remarks do not stand any more: deleted, dismissed or settled.
+    /// Feedback that no longer applies: deleted comments, a dismissed review or a resolved thread.
     Withdrawn {
+        /// Pull request of the feedback.
         pull: PullRequestId,
+        /// Kind of the feedback.
         source: FeedbackSource,
+        /// Ids of the comments or reviews.
         ids: Vec<u64>,
     },
-    /// A conversation at a line is open again.
+    /// Review thread that was reopened.
     ThreadReopened {
+        /// Pull request of the thread.
         pull: PullRequestId,
+        /// Ids of the thread's comments.
         ids: Vec<u64>,
     },
+    /// Pull request that was merged.
     Merged(MergedPullRequest),
+    /// New commits on the branch of a pull request.
     Synchronized,
-    /// Nothing that we act on; in a few words.
+    /// Event without effect on the service. Holds the reason.
     Ignored(&'static str),
 }
 
-/// Something said, and what of the pull request came with it.
+/// New or edited feedback, with the fields of its pull request that the payload contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedbackEvent {
+    /// Pull request of the feedback.
     pub pull: PullRequestId,
+    /// Comment or review.
     pub comment: ReviewComment,
-    /// The text of the pull request, which says whether it is ours.
+    /// Description of the pull request. Its marker identifies the pull requests of this service.
     pub pull_body: String,
+    /// Whether the pull request is open.
     pub is_open: bool,
+    /// Whether the feedback is from the author of the pull request.
     pub is_by_pull_author: bool,
-    /// Whether it was said before, in other words.
+    /// Whether existing feedback was edited.
     pub is_edit: bool,
 }
 
-/// A merged pull request.
+/// Merged pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MergedPullRequest {
+    /// Repository and number.
     pub pull: PullRequestId,
+    /// Web address.
     pub url: String,
+    /// Name of the head branch.
     pub branch: String,
+    /// Id of the merge commit.
     pub commit: String,
 }
 
-/// A payload that is refused.
+/// Payload that is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WebhookError {
+    /// Required field missing in the payload of a merged pull request.
     #[error("the payload of a merged pull request lacks a required field")]
     MissingPullFields,
 }
 
-/// What of a payload is looked at; None when it is no JSON object.
+/// Parses the fields of a payload that [`parse_event`] reads. `None` if the body is no JSON object.
 pub fn parse_payload(body: &[u8]) -> Option<Value> {
     http::read_json_fields(body, FIELDS).filter(Value::is_object)
 }
 
-/// Reads a payload. Without the header that names the event, its shape does.
+/// Converts a payload to an event. Without the header that names the event, the event is inferred from
+/// the fields of the payload.
 ///
 /// # Errors
-/// When a merged pull request lacks its number, address, branch, commit or repository.
+/// Fails if a merged pull request lacks its number, address, branch, commit or repository.
 pub fn parse_event(event: Option<&str>, payload: &Value) -> Result<WebhookEvent, WebhookError> {
-    let event = event.unwrap_or_else(|| shape(payload));
+    let event = event.unwrap_or_else(|| infer_event(payload));
     let action = payload["action"].as_str().unwrap_or_default();
     let read = match (event, action) {
         ("pull_request", "closed") if payload["pull_request"]["merged"] == Value::Bool(true) => {
@@ -113,11 +130,11 @@ pub fn parse_event(event: Option<&str>, payload: &Value) -> Result<WebhookEvent,
         ("pull_request", _) => return Ok(WebhookEvent::Ignored("not a merged pull request")),
         ("pull_request_review", "submitted" | "edited") => review(payload, action),
         ("pull_request_review", "dismissed") => {
-            taken_back(payload, FeedbackSource::Review, &payload["review"])
+            withdrawn(payload, FeedbackSource::Review, &payload["review"])
         }
         ("pull_request_review_comment", "created" | "edited") => line_comment(payload, action),
         ("pull_request_review_comment", "deleted") => {
-            taken_back(payload, FeedbackSource::ReviewComment, &payload["comment"])
+            withdrawn(payload, FeedbackSource::ReviewComment, &payload["comment"])
         }
         ("pull_request_review_thread", "resolved" | "unresolved") => thread(payload, action),
         ("issue_comment", _) if !payload["issue"]["pull_request"].is_object() => {
@@ -125,14 +142,14 @@ pub fn parse_event(event: Option<&str>, payload: &Value) -> Result<WebhookEvent,
         }
         ("issue_comment", "created" | "edited") => issue_comment(payload, action),
         ("issue_comment", "deleted") => {
-            taken_back(payload, FeedbackSource::IssueComment, &payload["comment"])
+            withdrawn(payload, FeedbackSource::IssueComment, &payload["comment"])
         }
         _ => return Ok(WebhookEvent::Ignored("unsupported event")),
     };
     Ok(read.unwrap_or(WebhookEvent::Ignored("incomplete payload")))
 }
 
-fn shape(payload: &Value) -> &'static str {
+fn infer_event(payload: &Value) -> &'static str {
     let has = |field: &str| payload[field].is_object();
     match () {
         () if has("review") => "pull_request_review",
@@ -156,63 +173,64 @@ fn merged(payload: &Value) -> Option<MergedPullRequest> {
 
 fn review(payload: &Value, action: &str) -> Option<WebhookEvent> {
     let review = &payload["review"];
-    let verdict = ReviewState::parse(review["state"].as_str()?)?;
-    let mut remark = remark(FeedbackSource::Review, review, &review["submitted_at"])?;
-    remark.review_state = Some(verdict);
-    said(payload, remark, &payload["pull_request"], action)
+    let state = ReviewState::parse(review["state"].as_str()?)?;
+    let mut review_comment =
+        review_comment(FeedbackSource::Review, review, &review["submitted_at"])?;
+    review_comment.review_state = Some(state);
+    feedback(payload, review_comment, &payload["pull_request"], action)
 }
 
 fn line_comment(payload: &Value, action: &str) -> Option<WebhookEvent> {
     let comment = &payload["comment"];
-    let mut remark = remark(
+    let mut review_comment = review_comment(
         FeedbackSource::ReviewComment,
         comment,
         &comment["created_at"],
     )?;
-    remark.path = text(&comment["path"]);
+    review_comment.path = text(&comment["path"]);
     let line = comment["original_line"].as_u64();
-    remark.line = line.or_else(|| comment["line"].as_u64());
-    said(payload, remark, &payload["pull_request"], action)
+    review_comment.line = line.or_else(|| comment["line"].as_u64());
+    feedback(payload, review_comment, &payload["pull_request"], action)
 }
 
 fn issue_comment(payload: &Value, action: &str) -> Option<WebhookEvent> {
     let comment = &payload["comment"];
-    let remark = remark(
+    let review_comment = review_comment(
         FeedbackSource::IssueComment,
         comment,
         &comment["created_at"],
     )?;
-    said(payload, remark, &payload["issue"], action)
+    feedback(payload, review_comment, &payload["issue"], action)
 }
 
-/// `pull` is the pull request, or the issue that it is, too.
-fn said(
+/// Builds a feedback event. `pull` is the pull request, or the issue object of the same pull request.
+fn feedback(
     payload: &Value,
-    remark: ReviewComment,
+    review_comment: ReviewComment,
     pull: &Value,
     action: &str,
 ) -> Option<WebhookEvent> {
     let opened_by = author(&pull["user"]);
     Some(WebhookEvent::Feedback(FeedbackEvent {
         pull: pull_id(payload)?,
-        is_by_pull_author: opened_by.as_ref() == Some(&remark.author),
-        comment: remark,
+        is_by_pull_author: opened_by.as_ref() == Some(&review_comment.author),
+        comment: review_comment,
         pull_body: pull["body"].as_str().unwrap_or_default().to_owned(),
         is_open: pull["state"] == "open",
         is_edit: action == "edited",
     }))
 }
 
-fn remark(source: FeedbackSource, said: &Value, at: &Value) -> Option<ReviewComment> {
+fn review_comment(source: FeedbackSource, feedback: &Value, at: &Value) -> Option<ReviewComment> {
     let created_at = at.as_str().and_then(Timestamp::parse);
     Some(ReviewComment {
         source,
-        id: said["id"].as_u64()?,
-        author: author(&said["user"])?,
+        id: feedback["id"].as_u64()?,
+        author: author(&feedback["user"])?,
         review_state: None,
         path: None,
         line: None,
-        body: said["body"].as_str().unwrap_or_default().to_owned(),
+        body: feedback["body"].as_str().unwrap_or_default().to_owned(),
         created_at: created_at.unwrap_or_default(),
     })
 }
@@ -222,11 +240,11 @@ fn author(user: &Value) -> Option<FeedbackAuthor> {
     Some(FeedbackAuthor::from_account(&text(&user["login"])?, is_bot))
 }
 
-fn taken_back(payload: &Value, source: FeedbackSource, what: &Value) -> Option<WebhookEvent> {
+fn withdrawn(payload: &Value, source: FeedbackSource, item: &Value) -> Option<WebhookEvent> {
     Some(WebhookEvent::Withdrawn {
         pull: pull_id(payload)?,
         source,
-        ids: vec![what["id"].as_u64()?],
+        ids: vec![item["id"].as_u64()?],
     })
 }
 
@@ -291,7 +309,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_payload_is_too_strange_to_be_read(payload in any_json(), event in 0_usize..7) {
+        fn parses_any_payload_without_a_failure(payload in any_json(), event in 0_usize..7) {
             let events = [
                 "pull_request", "pull_request_review", "pull_request_review_comment",
                 "pull_request_review_thread", "issue_comment", "ping",
@@ -305,9 +323,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_a_payload_is_all_that_is_read() {
+    fn keeps_every_field_that_the_parser_reads() {
         let user = json!({"login": "mona", "type": "User", "id": 1, "node_id": "U_1"});
-        let said = json!({"id": 5, "body": "Why?", "user": user, "path": "src/a.rs", "line": 3,
+        let feedback = json!({"id": 5, "body": "Why?", "user": user, "path": "src/a.rs", "line": 3,
             "original_line": 2, "state": "commented", "created_at": "2026-11-22T10:00:00Z",
             "submitted_at": "2026-11-22T11:00:00Z", "reactions": {"+1": 1}});
         let opened = json!({"number": 7, "state": "open", "body": "text", "user": user, "merged": true,
@@ -349,19 +367,19 @@ mod tests {
                 "repository": {"full_name": "acme/shop", "owner": user}});
             for field in fields {
                 whole[*field] = match *field {
-                    "thread" => json!({"comments": [said], "node_id": "T_1"}),
+                    "thread" => json!({"comments": [feedback], "node_id": "T_1"}),
                     "pull_request" | "issue" => opened.clone(),
-                    _ => said.clone(),
+                    _ => feedback.clone(),
                 };
             }
             let kept = parse_payload(whole.to_string().as_bytes()).unwrap();
-            let told = parse_event(Some(event), &kept);
-            assert_eq!(told, parse_event(Some(event), &whole), "{event}");
+            let event_of_kept = parse_event(Some(event), &kept);
+            assert_eq!(event_of_kept, parse_event(Some(event), &whole), "{event}");
             assert!(
-                !matches!(told, Ok(WebhookEvent::Ignored(_))),
+                !matches!(event_of_kept, Ok(WebhookEvent::Ignored(_))),
                 "{event} {action}"
             );
-            assert_eq!(parse_event(None, &kept), told, "{event} by its shape");
+            assert_eq!(parse_event(None, &kept), event_of_kept, "{event} inferred");
             assert!(!kept.to_string().contains("node_id"), "{kept}");
         }
         assert_eq!(parse_payload(b"[]"), None);
@@ -369,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merged_pull_request_must_be_whole() {
+    fn rejects_a_merged_pull_request_with_a_missing_field() {
         let whole = json!({
             "action": "closed",
             "pull_request": {"number": 7, "html_url": "https://h/p/7", "merged": true,
@@ -388,15 +406,15 @@ mod tests {
             "/repository/full_name",
         ] {
             for bad in [Value::Null, json!(""), json!({})] {
-                let mut lacking = whole.clone();
-                *lacking.pointer_mut(field).unwrap() = bad;
-                let refused = parse_event(Some("pull_request"), &lacking);
-                assert_eq!(refused, Err(WebhookError::MissingPullFields), "{field}");
+                let mut incomplete = whole.clone();
+                *incomplete.pointer_mut(field).unwrap() = bad;
+                let result = parse_event(Some("pull_request"), &incomplete);
+                assert_eq!(result, Err(WebhookError::MissingPullFields), "{field}");
             }
         }
         let mut closed = whole;
         closed["pull_request"]["merged"] = json!(false);
-        let other = WebhookEvent::Ignored("not a merged pull request");
-        assert_eq!(parse_event(None, &closed), Ok(other));
+        let ignored = WebhookEvent::Ignored("not a merged pull request");
+        assert_eq!(parse_event(None, &closed), Ok(ignored));
     }
 }

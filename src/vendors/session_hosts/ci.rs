@@ -1,4 +1,4 @@
-//! Runs as workflows of the repository host.
+//! Runs as workflow runs of the repository host.
 
 use crate::http::VendorError;
 use crate::scm::{DispatchError, GitHub, WorkflowRun, WorkflowRunRef};
@@ -6,18 +6,19 @@ use domain::ids::{JobId, Repo};
 use domain::run_config::RunConfig;
 use domain::time::Timestamp;
 
-/// What the host told when it took a run.
+/// Result of an accepted workflow dispatch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DispatchedRun {
-    /// Older hosts accept a dispatch without naming the run; it is then found by its name.
+    /// Workflow run that the dispatch created. `None` with older hosts, which accept a dispatch without
+    /// returning the run; [`find`] then finds it by its name.
     pub run: Option<WorkflowRunRef>,
 }
 
-/// Dispatches a workflow with everything the run needs.
+/// Dispatches a workflow with the run's configuration as its inputs.
 ///
 /// # Errors
-/// [`DispatchError::Refused`] when the host's copy of the workflow does not take it. An ambiguous
-/// [`DispatchError::Vendor`] may have started the run: look with [`find`] before asking again.
+/// [`DispatchError::Refused`] if the host rejects the dispatch. After an ambiguous
+/// [`DispatchError::Vendor`] the run may exist: call [`find`] before dispatching again.
 pub async fn start(
     github: &GitHub,
     repo: &Repo,
@@ -31,10 +32,10 @@ pub async fn start(
     Ok(DispatchedRun { run })
 }
 
-/// The run that carries this dispatch id in its name, among those created at `since` or later.
+/// Finds the workflow run with this dispatch id in its name, among those created at `since` or later.
 ///
 /// # Errors
-/// What the host's list of runs failed with.
+/// Fails if the list of workflow runs cannot be read.
 pub async fn find(
     github: &GitHub,
     repo: &Repo,
@@ -47,7 +48,7 @@ pub async fn find(
         .find(|run| has_dispatch_id(&run.name, dispatch_id)))
 }
 
-/// Whether a run's name carries the dispatch id as a whole word.
+/// Returns whether a workflow run's name contains the dispatch id as a whole word.
 pub fn has_dispatch_id(run_name: &str, dispatch_id: &JobId) -> bool {
     run_name
         .split(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_')
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_known_by_the_whole_id_only() {
+    fn matches_only_the_whole_dispatch_id() {
         let id = JobId::from("01JABC");
         for name in [
             "ENG-1 [01JABC]",

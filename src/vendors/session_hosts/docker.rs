@@ -1,12 +1,13 @@
-//! Containers of a Docker engine, or of Podman's engine of the same speech.
+//! Containers of a Docker engine, or of Podman through its Docker-compatible API.
 //!
-//! A container is shut in as far as a run can bear it: nothing of its root can be written, its work
-//! and temporary files stand in memory, it is nobody's user and can become none, it has no
-//! capability, and its memory, processes and processors are limited. It sees nothing of the machine's
-//! files, and never the engine's socket: who reaches that is root. (facts 4.1)
+//! Isolation of a container: read-only root file system, home and temporary directory on tmpfs, an
+//! unprivileged user without a way to gain privileges, no capabilities, and limits on memory, processes
+//! and CPUs. No host directory is mounted, and never the engine's socket, because access to the socket
+//! is root access to the host. See docs/behaviour.md#container-isolation.
 //!
-//! The run is the container's first process. One before it, an init or an image's own entrypoint, would be
-//! of the same user and keep the environment that the run leaves behind, for the agent to read.
+//! The run is process 1 of the container. An init process or an image entrypoint before it would run as
+//! the same user and keep the original environment, where the agent could read the credentials that the
+//! run has removed from its own.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,45 +23,47 @@ use domain::machine::{
 };
 use domain::time::Timestamp;
 
-/// Whom the program runs as: nobody that the machine knows.
+/// User and group id of the run. They need not exist in the image.
 const USER: &str = "1000:1000";
 
-/// The one place that can be written besides the temporary folder.
+/// Home directory of the run. Besides `/tmp` the only writable directory.
 const HOME: &str = "/home/agent";
 
-/// Options of the two. The temporary one holds work trees and what is built in them, so programs in
-/// it may run; both count against the container's memory.
+/// Mount options of `/tmp`. It holds work trees and build output, so programs in it must be executable.
+/// Its content counts against the container's memory.
 const TMP_OPTIONS: &str = "rw,exec,nosuid,nodev,mode=1777";
+/// Mount options of `HOME`. Its content counts against the container's memory.
 const HOME_OPTIONS: &str = "rw,exec,nosuid,nodev,mode=0700,uid=1000,gid=1000";
 
-/// Most processes and threads at a time.
-const PROCESSES: u32 = 1_024;
+/// Maximum number of processes and threads in a container.
+const MAX_PROCESSES: u32 = 1_024;
 
-/// How the container calls the machine that it runs on, as on other systems.
+/// Host name under which a container reaches its host. The same name as in Docker Desktop.
 const HOST_NAME: &str = "host.docker.internal";
 
-/// What stands for that machine's address. Podman knows it since 4.7; before, it refuses a container
-/// for it and gives every one a name of its own for the machine, `host.containers.internal`.
+/// Placeholder that the engine replaces with the host's address. Podman supports it since 4.7. Older
+/// versions reject it, and provide the name `host.containers.internal` in every container instead.
 const HOST_GATEWAY_IP: &str = "host-gateway";
 
-/// Seconds a program may take to end when it is asked to.
+/// Time between SIGTERM and SIGKILL when a container is stopped, in seconds.
 const STOP_SECONDS: u32 = 10;
 
-/// A client of one engine.
+/// Client of one container engine.
 #[derive(Clone)]
 pub struct Docker {
     client: Client,
-    /// Asks for what may take minutes.
-    patient: Client,
+    /// Client with a longer timeout, for pulling images.
+    pull_client: Client,
     base: String,
 }
 
 impl Docker {
-    /// The engine that both clients reach at `base`; `patient` waits for an image to be fetched.
-    pub fn new(client: Client, patient: Client, base: &str) -> Self {
+    /// Creates a client of the engine at `base`. `pull_client` must have a timeout of minutes, because it
+    /// pulls images.
+    pub fn new(client: Client, pull_client: Client, base: &str) -> Self {
         Self {
             client,
-            patient,
+            pull_client,
             base: base.trim_end_matches('/').to_owned(),
         }
     }
@@ -70,33 +73,33 @@ impl Docker {
         spec: &MachineSpec,
         instance: &str,
     ) -> Result<MachineStartOutcome, VendorError> {
-        let mut answer = self.create(spec, &body(spec)).await?;
-        if answer.status() == 404 {
+        let mut response = self.create(spec, &body(spec)).await?;
+        if response.status() == 404 {
             if let Err(reason) = self.pull(&spec.image).await? {
                 return Ok(MachineStartOutcome::Refused {
                     status: Some(404),
                     reason: format!(
-                        "the image {} is not there and could not be fetched: {reason}",
+                        "image {} not found locally, and pulling it failed: {reason}",
                         spec.image
                     ),
                 });
             }
-            answer = self.create(spec, &body(spec)).await?;
+            response = self.create(spec, &body(spec)).await?;
         }
-        if answer.status() != 201 && said(&answer).contains(HOST_GATEWAY_IP) {
-            answer = self.create(spec, &without_host(body(spec))).await?;
+        if response.status() != 201 && error_message(&response).contains(HOST_GATEWAY_IP) {
+            response = self.create(spec, &without_host_gateway(body(spec))).await?;
         }
-        if answer.status() == 409 {
-            return self.adopt(spec, instance, &answer).await;
+        if response.status() == 409 {
+            return self.adopt(spec, instance, &response).await;
         }
-        if answer.status() == 500 {
-            return Err(answer.status_error(500, &said(&answer)));
+        if response.status() == 500 {
+            return Err(response.status_error(500, &error_message(&response)));
         }
-        if answer.status() != 201 {
-            return Ok(refused(&answer));
+        if response.status() != 201 {
+            return Ok(refused(&response));
         }
-        let made: Created = answer.json()?;
-        self.begin(&made.id, instance).await
+        let created: Created = response.json()?;
+        self.start_container(&created.id, instance).await
     }
 
     async fn create(&self, spec: &MachineSpec, body: &Value) -> Result<Response, VendorError> {
@@ -113,37 +116,42 @@ impl Docker {
         self.client.send(&request).await
     }
 
-    /// A container of this name that is ours goes on, and is started when it was not yet.
+    /// Adopts the existing container of this name if it belongs to this instance, and starts it if necessary.
     async fn adopt(
         &self,
         spec: &MachineSpec,
         instance: &str,
-        answer: &Response,
+        response: &Response,
     ) -> Result<MachineStartOutcome, VendorError> {
-        let ours = self.list(instance).await?.into_iter();
-        match { ours }.find(|machine| machine.name == spec.name) {
-            Some(machine) => self.begin(&machine.id, instance).await,
-            None => Ok(refused(answer)),
+        let own = self.list(instance).await?.into_iter();
+        match { own }.find(|machine| machine.name == spec.name) {
+            Some(machine) => self.start_container(&machine.id, instance).await,
+            None => Ok(refused(response)),
         }
     }
 
-    async fn begin(&self, id: &str, instance: &str) -> Result<MachineStartOutcome, VendorError> {
+    async fn start_container(
+        &self,
+        id: &str,
+        instance: &str,
+    ) -> Result<MachineStartOutcome, VendorError> {
         let url = self.url(&format!("/containers/{}/start", percent_encode(id)));
         let request = Request::new("starting the container", Method::POST, url)
             .accept_status(304)
             .accept_status(400)
             .accept_status(404);
-        let answer = self.client.send(&request).await?;
-        if matches!(answer.status(), 400 | 404) {
-            return Ok(refused(&answer));
+        let response = self.client.send(&request).await?;
+        if matches!(response.status(), 400 | 404) {
+            return Ok(refused(&response));
         }
         match self.inspect(id, instance).await? {
             Some(machine) => Ok(MachineStartOutcome::Started(Box::new(machine))),
-            None => Err(answer.decode_error("the container is gone as soon as it was started")),
+            None => Err(response.decode_error("the container was removed right after its start")),
         }
     }
 
-    /// Fetches an image. Whatever goes wrong with that is said inside of a success.
+    /// Pulls an image. The inner result holds the engine's error message: the engine reports most failures
+    /// in the progress stream of a response with status 200.
     async fn pull(&self, image: &str) -> Result<Result<(), String>, VendorError> {
         let (name, tag) = image_parts(image);
         let url = self.url(&format!(
@@ -151,34 +159,34 @@ impl Docker {
             percent_encode(name),
             percent_encode(tag)
         ));
-        let request = Request::new("fetching the image", Method::POST, url)
+        let request = Request::new("pulling the image", Method::POST, url)
             .safe()
             .accept_status(400)
             .accept_status(403)
             .accept_status(404);
-        let answer = self.patient.send(&request).await?;
-        if answer.status() != 200 {
-            return Ok(Err(said(&answer)));
+        let response = self.pull_client.send(&request).await?;
+        if response.status() != 200 {
+            return Ok(Err(error_message(&response)));
         }
-        let told = answer.text();
-        let error = told
+        let progress = response.text();
+        let error = progress
             .lines()
             .filter_map(|line| serde_json::from_str::<Value>(line).ok())
             .find_map(|line| line["error"].as_str().map(str::to_owned));
         Ok(error.map_or(Ok(()), Err))
     }
 
-    /// The labels of an image that is there; none when it is not.
+    /// Returns the labels of a local image. `None` if the engine does not have the image.
     pub(super) async fn image_labels(&self, image: &str) -> Result<Option<EnvVarMap>, VendorError> {
         let name: Vec<_> = image.split('/').map(percent_encode).collect();
         let url = self.url(&format!("/images/{}/json", name.join("/")));
-        let request = Request::get("looking at the image", url).accept_status(404);
-        let answer = self.client.send(&request).await?;
-        if answer.status() == 404 {
+        let request = Request::get("inspecting the image", url).accept_status(404);
+        let response = self.client.send(&request).await?;
+        if response.status() == 404 {
             return Ok(None);
         }
-        let found: FoundImage = answer.json()?;
-        let labels = found.config.and_then(|config| config.labels);
+        let image: ImageDetails = response.json()?;
+        let labels = image.config.and_then(|config| config.labels);
         Ok(Some(labels.unwrap_or_default()))
     }
 
@@ -188,14 +196,14 @@ impl Docker {
             "/containers/json?all=true&filters={}",
             percent_encode(&filters)
         ));
-        let answer = self
+        let response = self
             .client
             .send(&Request::get("listing the containers", url))
             .await?;
-        let listed: Vec<Listed> = answer.json()?;
-        Ok(listed
+        let containers: Vec<ContainerSummary> = response.json()?;
+        Ok(containers
             .into_iter()
-            .filter_map(|container| container.ours(instance))
+            .filter_map(|container| container.into_own_machine(instance))
             .collect())
     }
 
@@ -205,12 +213,14 @@ impl Docker {
         instance: &str,
     ) -> Result<Option<Machine>, VendorError> {
         let url = self.url(&format!("/containers/{}/json", percent_encode(id)));
-        let request = Request::get("looking at the container", url).accept_status(404);
-        let answer = self.client.send(&request).await?;
-        if answer.status() == 404 {
+        let request = Request::get("inspecting the container", url).accept_status(404);
+        let response = self.client.send(&request).await?;
+        if response.status() == 404 {
             return Ok(None);
         }
-        Ok(answer.json::<Inspected>()?.ours(instance))
+        Ok(response
+            .json::<ContainerDetails>()?
+            .into_own_machine(instance))
     }
 
     pub(super) async fn stop(&self, id: &str) -> Result<(), VendorError> {
@@ -233,11 +243,11 @@ impl Docker {
         let request = Request::new("removing the container", Method::DELETE, url)
             .safe()
             .accept_status(404);
-        let answer = self.client.send(&request).await;
-        match answer {
-            // Somebody is at it already.
+        let response = self.client.send(&request).await;
+        match response {
+            // The engine is already removing it.
             Err(error) if error.status() == Some(409) => Ok(()),
-            answer => answer.map(drop),
+            response => response.map(drop),
         }
     }
 
@@ -247,13 +257,13 @@ impl Docker {
             percent_encode(id)
         ));
         let request = Request::get("reading the container's log", url).accept_status(404);
-        let answer = self.client.send(&request).await?;
-        if answer.status() == 404 {
+        let response = self.client.send(&request).await?;
+        if response.status() == 404 {
             return Ok(None);
         }
-        let bytes = answer.body().len();
+        let bytes = response.body().len();
         let log = run_blocking_if_large(bytes, move || {
-            tail(&answer.redacted(&unframed(answer.body())))
+            tail(&response.redacted(&strip_log_frames(response.body())))
         })
         .await;
         Ok((!log.is_empty()).then_some(log))
@@ -269,7 +279,7 @@ fn body(spec: &MachineSpec) -> Value {
         .environment
         .iter()
         .map(|(name, value)| format!("{name}={value}"))
-        // The user that nobody knows has a home all the same.
+        // The image may have no account, and so no home directory, for this user.
         .chain([format!("HOME={HOME}")])
         .collect();
     let memory = i64::from(spec.memory_mb) << 20;
@@ -287,7 +297,7 @@ fn body(spec: &MachineSpec) -> Value {
             "CapDrop": ["ALL"],
             "SecurityOpt": ["no-new-privileges"],
             "Privileged": false,
-            "PidsLimit": PROCESSES,
+            "PidsLimit": MAX_PROCESSES,
             "Memory": memory,
             "MemorySwap": memory,
             "NanoCpus": i64::from(spec.cpus) * 1_000_000_000,
@@ -298,26 +308,29 @@ fn body(spec: &MachineSpec) -> Value {
     })
 }
 
-/// The same container, for an engine that cannot name the machine it runs on.
-fn without_host(mut body: Value) -> Value {
+/// Removes the host-gateway entry from the body, for an engine that does not support it.
+fn without_host_gateway(mut body: Value) -> Value {
     body["HostConfig"]["ExtraHosts"] = json!([]);
     body
 }
 
-fn refused(answer: &Response) -> MachineStartOutcome {
-    let error = answer.status_error(answer.status(), &said(answer));
+/// Builds the outcome of a rejected request.
+fn refused(response: &Response) -> MachineStartOutcome {
+    let error = response.status_error(response.status(), &error_message(response));
     MachineStartOutcome::Refused {
-        status: Some(answer.status()),
+        status: Some(response.status()),
         reason: error.to_string(),
     }
 }
 
-fn said(answer: &Response) -> String {
-    let body: Value = serde_json::from_str(&answer.text()).unwrap_or_default();
+/// Returns the `message` of an error response. Empty if there is none.
+fn error_message(response: &Response) -> String {
+    let body: Value = serde_json::from_str(&response.text()).unwrap_or_default();
     body["message"].as_str().unwrap_or_default().to_owned()
 }
 
-/// The name of an image, and its tag. A colon before the last slash belongs to the registry's port.
+/// Splits an image reference into name and tag. A colon before the last slash belongs to the registry's
+/// port. A reference with a digest has no tag.
 fn image_parts(image: &str) -> (&str, &str) {
     let last = image.rfind('/').map_or(0, |slash| slash + 1);
     if image.contains('@') {
@@ -329,9 +342,9 @@ fn image_parts(image: &str) -> (&str, &str) {
     }
 }
 
-/// The text of a log in frames: eight bytes (stream, three zeroes, length) before each piece. A log
-/// without frames, of a container with a terminal, is taken as it is.
-fn unframed(log: &[u8]) -> String {
+/// Removes the frame headers of a multiplexed log: eight bytes (stream, three zeroes, length) before each
+/// chunk. A log without frames, of a container with a terminal, is returned unchanged.
+fn strip_log_frames(log: &[u8]) -> String {
     let mut text = Vec::with_capacity(log.len());
     let mut rest = log;
     while let Some((head, tail)) = rest.split_first_chunk::<8>() {
@@ -352,13 +365,13 @@ fn unframed(log: &[u8]) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// For the fuzzer: what is kept of a log as the engine sends it.
+/// Fuzzing entry point: returns the log tail of a raw log of the engine.
 pub fn container_log_tail(log: &[u8]) -> String {
-    tail(&unframed(log))
+    tail(&strip_log_frames(log))
 }
 
 #[derive(Deserialize)]
-struct FoundImage {
+struct ImageDetails {
     #[serde(rename = "Config")]
     config: Option<ImageConfig>,
 }
@@ -375,10 +388,10 @@ struct Created {
     id: String,
 }
 
-/// A container in a list.
+/// Container in the engine's list.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Listed {
+struct ContainerSummary {
     id: String,
     #[serde(default)]
     names: Vec<String>,
@@ -390,9 +403,9 @@ struct Listed {
     labels: Option<EnvVarMap>,
 }
 
-impl Listed {
-    fn ours(self, instance: &str) -> Option<Machine> {
-        let stamps = MachineLabels::read(self.labels.as_ref()?, instance)?;
+impl ContainerSummary {
+    fn into_own_machine(self, instance: &str) -> Option<Machine> {
+        let labels = MachineLabels::read(self.labels.as_ref()?, instance)?;
         let name = self.names.first().map(String::as_str).unwrap_or_default();
         Some(Machine {
             host: HostKind::Local,
@@ -403,27 +416,27 @@ impl Listed {
             log_url: None,
             created_at: Timestamp::from_millis(self.created.saturating_mul(1_000)),
             id: self.id,
-            labels: stamps,
+            labels,
         })
     }
 }
 
-/// A container looked at.
+/// Container as returned by inspect.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Inspected {
+struct ContainerDetails {
     id: String,
     #[serde(default)]
     name: String,
     #[serde(default)]
     created: String,
-    state: InspectedState,
-    config: InspectedConfig,
+    state: ContainerState,
+    config: ContainerConfig,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct InspectedState {
+struct ContainerState {
     #[serde(default)]
     status: String,
     #[serde(default)]
@@ -434,17 +447,17 @@ struct InspectedState {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct InspectedConfig {
+struct ContainerConfig {
     #[serde(default)]
     labels: Option<EnvVarMap>,
 }
 
-impl Inspected {
-    fn ours(self, instance: &str) -> Option<Machine> {
-        let stamps = MachineLabels::read(self.config.labels.as_ref()?, instance)?;
+impl ContainerDetails {
+    fn into_own_machine(self, instance: &str) -> Option<Machine> {
+        let labels = MachineLabels::read(self.config.labels.as_ref()?, instance)?;
         let state = state(&self.state.status);
-        let over = state.phase() == MachinePhase::Stopped;
-        let exit = over.then_some(MachineExit {
+        let is_stopped = state.phase() == MachinePhase::Stopped;
+        let exit = is_stopped.then_some(MachineExit {
             code: Some(self.state.exit_code),
             out_of_memory: self.state.oom_killed,
         });
@@ -457,14 +470,14 @@ impl Inspected {
             log_url: None,
             created_at: Timestamp::parse(&self.created).unwrap_or_default(),
             id: self.id,
-            labels: stamps,
+            labels,
         })
     }
 }
 
-/// The engine's words in those that sessions have everywhere.
-fn state(word: &str) -> MachineState {
-    MachineState::new(match word {
+/// Maps the engine's container state to the machine state that all session hosts share.
+fn state(engine_state: &str) -> MachineState {
+    MachineState::new(match engine_state {
         "running" | "paused" | "restarting" => "started",
         "exited" | "dead" => "stopped",
         "removing" => "destroying",
@@ -473,5 +486,5 @@ fn state(word: &str) -> MachineState {
 }
 
 #[cfg(test)]
-#[path = "local_tests.rs"]
+#[path = "docker_tests.rs"]
 mod tests;

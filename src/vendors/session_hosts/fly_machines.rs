@@ -1,8 +1,8 @@
-//! Fly Machines: one virtual machine a session.
+//! Fly Machines: one virtual machine per session.
 //!
-//! A machine is never restarted by its host (`restart: no`) and never removed by it either
-//! (`auto_destroy: false`): how its program ended is read first. Its name is made from the dispatch
-//! id, so that the host itself refuses a second one.
+//! The host never restarts a machine (`restart: no`) and never removes it (`auto_destroy: false`), so
+//! that the exit of its program can be read. A machine's name is derived from the dispatch id, so that
+//! the host rejects a second machine of the same dispatch.
 
 use std::time::Duration;
 
@@ -19,26 +19,29 @@ use domain::machine_size::MachineSize;
 use domain::secret::Secret;
 use domain::time::Timestamp;
 
-/// Hosts of the API that have their logs and pages elsewhere.
+/// API addresses of the public service, whose logs and web pages have other addresses.
 const PUBLIC_APIS: [&str; 2] = ["https://api.machines.dev", "http://_api.internal:4280"];
+/// Address of the log API of the public service.
 const PUBLIC_LOGS: &str = "https://api.fly.io";
-const PUBLIC_PAGES: &str = "https://fly.io";
+/// Address of the web pages of the public service.
+const PUBLIC_WEB: &str = "https://fly.io";
 
-/// How long the host is left alone when it takes no more requests: its limits are so many a second.
+/// Pause after a 429 without `Retry-After`. The host's limits are per second.
 const LIMIT_PAUSE: Duration = Duration::from_secs(2);
 
-/// How long a program may take to end when it is asked to.
+/// Time between SIGTERM and SIGKILL when a machine is stopped.
 const STOP_TIMEOUT: &str = "10s";
 
-/// What a host says that has no room, whatever the status. (seen with 409, 412 and 422)
-const NO_ROOM: [&str; 4] = [
+/// Phrases in the host's error message that mean lack of capacity, with any status (observed: 409, 412
+/// and 422).
+const NO_CAPACITY_PHRASES: [&str; 4] = [
     "insufficient",
     "could not reserve",
     "no capacity",
     "at capacity",
 ];
 
-/// A client of one application's machines.
+/// Client of one application's machines.
 #[derive(Clone)]
 pub struct FlyMachines {
     client: Client,
@@ -49,7 +52,7 @@ pub struct FlyMachines {
 }
 
 impl FlyMachines {
-    /// The machines of `app`; new ones are made in `region`.
+    /// Creates a client of the machines of `app`. New machines are created in `region`.
     pub fn new(client: Client, api: &str, app: &str, region: &str, token: Secret) -> Self {
         Self {
             client,
@@ -65,11 +68,11 @@ impl FlyMachines {
         spec: &MachineSpec,
         instance: &str,
     ) -> Result<MachineStartOutcome, VendorError> {
-        let asked = MachineSize {
+        let requested = MachineSize {
             cpus: spec.cpus,
             memory_mb: spec.memory_mb,
         };
-        let size = match asked.smallest_available() {
+        let size = match requested.smallest_available() {
             Ok(size) => size,
             Err(too_large) => {
                 return Ok(MachineStartOutcome::Refused {
@@ -93,40 +96,43 @@ impl FlyMachines {
             .accept_status(412)
             .accept_status(422)
             .accept_status(503);
-        let answer = self.client.send(&request).await?;
-        let status = answer.status();
+        let response = self.client.send(&request).await?;
+        let status = response.status();
         if (200..300).contains(&status) {
-            let made: Wire = answer.json()?;
-            // What was just made need not repeat its metadata.
-            let machine = self.machine(made, spec.labels.clone());
+            let created: WireMachine = response.json()?;
+            // The response to a creation may lack the metadata.
+            let machine = self.machine(created, spec.labels.clone());
             return Ok(MachineStartOutcome::Started(Box::new(machine)));
         }
-        let said = said(&answer);
-        let lower = said.to_lowercase();
-        if NO_ROOM.iter().any(|words| lower.contains(words)) {
-            return Ok(MachineStartOutcome::NoCapacity(said));
+        let message = error_message(&response);
+        let lower = message.to_lowercase();
+        if NO_CAPACITY_PHRASES
+            .iter()
+            .any(|phrase| lower.contains(phrase))
+        {
+            return Ok(MachineStartOutcome::NoCapacity(message));
         }
         if matches!(status, 409 | 422) {
-            let ours = self.list(instance).await?.into_iter();
-            if let Some(machine) = { ours }.find(|machine| machine.name == spec.name) {
+            let own = self.list(instance).await?.into_iter();
+            if let Some(machine) = { own }.find(|machine| machine.name == spec.name) {
                 return Ok(MachineStartOutcome::Started(Box::new(machine)));
             }
         }
-        match answer.status_error(status, &said) {
-            passing if !passing.is_permanent() => Err(passing),
-            lasting => Ok(MachineStartOutcome::Refused {
+        match response.status_error(status, &message) {
+            transient if !transient.is_permanent() => Err(transient),
+            permanent => Ok(MachineStartOutcome::Refused {
                 status: Some(status),
-                reason: lasting.to_string(),
+                reason: permanent.to_string(),
             }),
         }
     }
 
     pub(super) async fn list(&self, instance: &str) -> Result<Vec<Machine>, VendorError> {
         let request = self.request(Request::get("listing the machines", self.url("")));
-        let machines: Vec<Wire> = self.client.send(&request).await?.json()?;
+        let machines: Vec<WireMachine> = self.client.send(&request).await?.json()?;
         Ok(machines
             .into_iter()
-            .filter_map(|machine| self.ours(machine, instance))
+            .filter_map(|machine| self.own_machine(machine, instance))
             .collect())
     }
 
@@ -137,13 +143,13 @@ impl FlyMachines {
     ) -> Result<Option<Machine>, VendorError> {
         let url = self.url(&format!("/{}", percent_encode(id)));
         let request = self
-            .request(Request::get("looking at the machine", url))
+            .request(Request::get("inspecting the machine", url))
             .accept_status(404);
-        let answer = self.client.send(&request).await?;
-        if answer.status() == 404 {
+        let response = self.client.send(&request).await?;
+        if response.status() == 404 {
             return Ok(None);
         }
-        Ok(self.ours(answer.json()?, instance))
+        Ok(self.own_machine(response.json()?, instance))
     }
 
     pub(super) async fn stop(&self, id: &str) -> Result<(), VendorError> {
@@ -162,18 +168,18 @@ impl FlyMachines {
     }
 
     pub(super) async fn log_tail(&self, id: &str) -> Result<Option<String>, VendorError> {
-        let base = self.elsewhere(PUBLIC_LOGS);
+        let base = self.public_or_api(PUBLIC_LOGS);
         let (app, instance) = (percent_encode(&self.app), percent_encode(id));
         let url = format!("{base}/api/v1/apps/{app}/logs?instance={instance}");
         let request = self
             .request(Request::get("reading the machine's log", url))
             .accept_status(404);
-        let answer = self.client.send(&request).await?;
-        if answer.status() == 404 {
+        let response = self.client.send(&request).await?;
+        if response.status() == 404 {
             return Ok(None);
         }
         let lines: LogPage =
-            serde_json::from_str(&answer.text()).map_err(|error| answer.decode_error(error))?;
+            serde_json::from_str(&response.text()).map_err(|error| response.decode_error(error))?;
         let lines: Vec<String> = lines
             .data
             .into_iter()
@@ -187,16 +193,16 @@ impl FlyMachines {
         let (app, id) = (percent_encode(&self.app), percent_encode(id));
         PUBLIC_APIS
             .contains(&self.api.as_str())
-            .then(|| format!("{PUBLIC_PAGES}/apps/{app}/machines/{id}"))
+            .then(|| format!("{PUBLIC_WEB}/apps/{app}/machines/{id}"))
     }
 
-    fn ours(&self, wire: Wire, instance: &str) -> Option<Machine> {
+    fn own_machine(&self, wire: WireMachine, instance: &str) -> Option<Machine> {
         let config = wire.config.as_ref().or(wire.incomplete_config.as_ref())?;
-        let stamps = MachineLabels::read(config.metadata.as_ref()?, instance)?;
-        Some(self.machine(wire, stamps))
+        let labels = MachineLabels::read(config.metadata.as_ref()?, instance)?;
+        Some(self.machine(wire, labels))
     }
 
-    fn machine(&self, wire: Wire, stamps: MachineLabels) -> Machine {
+    fn machine(&self, wire: WireMachine, labels: MachineLabels) -> Machine {
         Machine {
             host: HostKind::Vm,
             exit: wire.exit(),
@@ -206,12 +212,13 @@ impl FlyMachines {
             created_at: Timestamp::parse(&wire.created_at).unwrap_or_default(),
             id: wire.id,
             name: wire.name,
-            labels: stamps,
+            labels,
         }
     }
 
-    /// Another host of the same vendor, unless the API is a stand-in that is all of them.
-    fn elsewhere<'s>(&'s self, public: &'s str) -> &'s str {
+    /// Returns `public` if the API is the public service. A self-hosted or fake API serves everything at
+    /// its own address.
+    fn public_or_api<'s>(&'s self, public: &'s str) -> &'s str {
         if PUBLIC_APIS.contains(&self.api.as_str()) {
             public
         } else {
@@ -230,7 +237,7 @@ impl FlyMachines {
     fn request(&self, request: Request) -> Request {
         let request = request.default_pause(LIMIT_PAUSE);
         let token = self.token.expose();
-        // Newer tokens bring their own scheme along.
+        // Newer tokens contain their authorization scheme.
         if token.starts_with("FlyV1 ") {
             request.authorization(token)
         } else {
@@ -255,15 +262,15 @@ fn config(spec: &MachineSpec, size: MachineSize) -> Value {
     })
 }
 
-/// The vendor's words in a refusal.
-fn said(answer: &Response) -> String {
-    let body: Value = serde_json::from_str(&answer.text()).unwrap_or_default();
-    let words: Vec<&str> = ["error", "status"]
+/// Returns the vendor's error message of a response.
+fn error_message(response: &Response) -> String {
+    let body: Value = serde_json::from_str(&response.text()).unwrap_or_default();
+    let parts: Vec<&str> = ["error", "status"]
         .iter()
         .filter_map(|field| body[*field].as_str())
         .filter(|text| !text.is_empty())
         .collect();
-    words.join("; ")
+    parts.join("; ")
 }
 
 #[derive(Deserialize)]
@@ -283,9 +290,9 @@ struct LogAttributes {
     message: String,
 }
 
-/// A machine as the vendor writes it.
+/// Machine as the API represents it.
 #[derive(Deserialize)]
-struct Wire {
+struct WireMachine {
     id: String,
     #[serde(default)]
     name: String,
@@ -319,8 +326,8 @@ struct WireEvent {
     request: Value,
 }
 
-impl Wire {
-    /// Of the latest exit; earlier ones are of earlier starts.
+impl WireMachine {
+    /// Returns the latest exit. Earlier exit events belong to earlier starts.
     fn exit(&self) -> Option<MachineExit> {
         let exits = self.events.iter().filter(|event| event.kind == "exit");
         let latest = exits.max_by_key(|event| event.timestamp)?;

@@ -1,13 +1,14 @@
-//! The end of a log, as much of it as people read.
+//! Log tail: the last lines of a run's output, within the limits for display.
 
-/// Most lines and bytes that are shown.
+/// Maximum number of lines in a log tail.
 const LINES: usize = 60;
+/// Maximum size of a log tail in bytes.
 const BYTES: usize = 6_000;
 
-/// How many lines a host is asked for: what is left out of them must not leave nothing.
+/// Number of lines requested from a host. Larger than `LINES`, because some lines may be dropped.
 pub(super) const REQUESTED_LINES: usize = 200;
 
-/// The last lines of a log.
+/// Returns the last lines of a log.
 pub(super) fn tail(log: &str) -> String {
     let mut bytes = 0;
     let mut kept: Vec<&str> = log
@@ -29,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_log_is_kept_within_limits() {
+    fn keeps_the_end_of_a_log_within_the_limits() {
         let long: String = (0..500).map(|line| format!("line {line}\n")).collect();
         let end = tail(&long);
         assert_eq!(end.lines().count(), LINES);

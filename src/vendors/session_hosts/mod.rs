@@ -1,7 +1,7 @@
-//! FLOOR 4: the places a run can run in.
+//! Hosts on which runs execute.
 //!
-//! [`ci`] starts workflows of the repository host. [`Sessions`] makes machines: of a provider of
-//! virtual machines, or containers of a Docker engine.
+//! [`ci`] dispatches workflows of the repository host. [`SessionHosts`] creates machines: virtual
+//! machines of Fly, or containers of a Docker engine.
 
 pub mod ci;
 mod docker;
@@ -18,17 +18,20 @@ pub use docker::Docker;
 pub use docker::container_log_tail;
 pub use fly_machines::FlyMachines;
 
-/// What a session runs, whatever its image starts by itself.
+/// Command of every session. It replaces the command of the image.
 const SESSION_COMMAND: [&str; 2] = ["agent-implement", "run"];
 
-/// A place where machines stand.
+/// Host of session machines.
 #[derive(Clone)]
 pub enum SessionHost {
+    /// Virtual machines of Fly.
     Vm(FlyMachines),
+    /// Containers of a local engine.
     Local(Docker),
 }
 
 impl SessionHost {
+    /// Returns the kind of this host.
     pub fn kind(&self) -> HostKind {
         match self {
             SessionHost::Vm(_) => HostKind::Vm,
@@ -37,36 +40,43 @@ impl SessionHost {
     }
 }
 
-/// The hosts that are configured, and the machines of ours there. Cheap to clone.
+/// Configured session hosts, limited to the machines of this instance. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct SessionHosts {
     hosts: Vec<SessionHost>,
-    /// Stamped on every machine; machines without it are not seen.
+    /// Instance id in the labels of every machine. Machines with another id are ignored.
     instance: String,
 }
 
-/// What came of a wish for a machine.
+/// Outcome of a request to start a machine.
 #[derive(Debug)]
 pub enum MachineStartOutcome {
-    /// It was made, or was there already.
+    /// The machine was created, or existed already.
     Started(Box<Machine>),
-    /// The host has no room at the moment; what it said.
+    /// The host has no capacity at the moment. Holds its message.
     NoCapacity(String),
-    /// The host will not make such a machine; what it said, and with which HTTP status.
-    Refused { status: Option<u16>, reason: String },
+    /// The host rejects the machine permanently.
+    Refused {
+        /// HTTP status of the response, if a request was sent.
+        status: Option<u16>,
+        /// Error message of the host.
+        reason: String,
+    },
 }
 
-/// Why a machine could not be reached.
+/// Error of a call to a session host.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionHostError {
+    /// No host of this kind is configured.
     #[error("{}", not_configured(*.0))]
     NotConfigured(HostKind),
+    /// The call to the host failed.
     #[error(transparent)]
     Vendor(#[from] VendorError),
 }
 
 impl SessionHostError {
-    /// Returns whether the host gave no answer at all.
+    /// Returns whether no response came from the host.
     pub fn is_unanswered(&self) -> bool {
         matches!(self, SessionHostError::Vendor(error) if error.is_unanswered())
     }
@@ -80,48 +90,50 @@ fn not_configured(host: HostKind) -> &'static str {
 }
 
 impl SessionHosts {
+    /// Creates the set of session hosts. `instance` identifies this service on its machines.
     pub fn new(hosts: Vec<SessionHost>, instance: String) -> Self {
         Self { hosts, instance }
     }
 
-    /// Whether machines of this kind can be had.
+    /// Returns whether a host of this kind is configured.
     pub fn has_host(&self, host: HostKind) -> bool {
         self.hosts().any(|known| known == host)
     }
 
+    /// Returns the kinds of the configured hosts.
     pub fn hosts(&self) -> impl Iterator<Item = HostKind> {
         self.hosts.iter().map(SessionHost::kind)
     }
 
-    /// The stamp of ours.
+    /// Returns the instance id in the labels of every machine.
     pub fn instance(&self) -> &str {
         &self.instance
     }
 
-    fn at(&self, host: HostKind) -> Result<&SessionHost, SessionHostError> {
+    fn find_host(&self, host: HostKind) -> Result<&SessionHost, SessionHostError> {
         let found = self.hosts.iter().find(|known| known.kind() == host);
         found.ok_or(SessionHostError::NotConfigured(host))
     }
 
-    /// Makes a machine and lets it start. One of the same name that is ours is adopted.
+    /// Creates and starts a machine. Adopts an existing machine of this instance with the same name.
     ///
     /// # Errors
-    /// An ambiguous one may have made the machine: look with [`Sessions::find`] before asking again.
+    /// After an ambiguous error the machine may exist: call [`SessionHosts::find`] before starting again.
     pub async fn start(
         &self,
         host: HostKind,
         spec: &MachineSpec,
     ) -> Result<MachineStartOutcome, SessionHostError> {
-        Ok(match self.at(host)? {
+        Ok(match self.find_host(host)? {
             SessionHost::Vm(vm) => vm.start(spec, &self.instance).await?,
             SessionHost::Local(docker) => docker.start(spec, &self.instance).await?,
         })
     }
 
-    /// The machine that was made for a dispatch, by its stamp.
+    /// Finds the machine of a job by its labels.
     ///
     /// # Errors
-    /// What the host's list failed with.
+    /// Fails if the machines cannot be listed.
     pub async fn find(
         &self,
         host: HostKind,
@@ -133,77 +145,76 @@ impl SessionHosts {
             .find(|machine| machine.labels.job == *job))
     }
 
-    /// Our machines at a host; those of others are left out.
+    /// Lists the machines of this instance on a host.
     ///
     /// # Errors
-    /// What the host answered.
+    /// Fails if the host is not configured, rejects the request or does not respond.
     pub async fn list(&self, host: HostKind) -> Result<Vec<Machine>, SessionHostError> {
-        Ok(match self.at(host)? {
+        Ok(match self.find_host(host)? {
             SessionHost::Vm(vm) => vm.list(&self.instance).await?,
             SessionHost::Local(docker) => docker.list(&self.instance).await?,
         })
     }
 
-    /// Our machines at every host, or what a host answered instead.
+    /// Lists the machines of this instance on every host, with one result per host.
     pub async fn list_all(&self) -> Vec<(HostKind, Result<Vec<Machine>, SessionHostError>)> {
-        let looks = self.hosts().map(async |host| (host, self.list(host).await));
-        join_all(looks).await
+        let lists = self.hosts().map(async |host| (host, self.list(host).await));
+        join_all(lists).await
     }
 
-    /// The labels of an image of the container engine; none when it is not there.
+    /// Returns the labels of an image of the container engine. `None` if the engine does not have it.
     ///
     /// # Errors
-    /// What the engine answered, or that there is none.
+    /// Fails if no engine is configured, or if the engine rejects the request or does not respond.
     pub async fn image_labels(&self, image: &str) -> Result<Option<EnvVarMap>, SessionHostError> {
-        match self.at(HostKind::Local)? {
+        match self.find_host(HostKind::Local)? {
             SessionHost::Local(docker) => Ok(docker.image_labels(image).await?),
             SessionHost::Vm(_) => Err(SessionHostError::NotConfigured(HostKind::Local)),
         }
     }
 
-    /// One machine with everything the host knows of it; none when it is gone, or not ours.
+    /// Returns one machine with all its details. `None` if it does not exist or belongs to another instance.
     ///
     /// # Errors
-    /// What the host answered.
+    /// Fails if the host is not configured, rejects the request or does not respond.
     pub async fn inspect(&self, machine: &MachineRef) -> Result<Option<Machine>, SessionHostError> {
-        Ok(match self.at(machine.host)? {
+        Ok(match self.find_host(machine.host)? {
             SessionHost::Vm(vm) => vm.inspect(&machine.id, &self.instance).await?,
             SessionHost::Local(docker) => docker.inspect(&machine.id, &self.instance).await?,
         })
     }
 
-    /// Asks the machine's program to end, and ends it soon after. One that has ended, or is gone, is
-    /// fine.
+    /// Stops a machine: SIGTERM, then SIGKILL after 10 seconds. Succeeds if the machine has stopped already
+    /// or does not exist.
     ///
     /// # Errors
-    /// What the host answered.
+    /// Fails if the host is not configured, rejects the request or does not respond.
     pub async fn stop(&self, machine: &MachineRef) -> Result<(), SessionHostError> {
-        match self.at(machine.host)? {
+        match self.find_host(machine.host)? {
             SessionHost::Vm(vm) => vm.stop(&machine.id).await?,
             SessionHost::Local(docker) => docker.stop(&machine.id).await?,
         }
         Ok(())
     }
 
-    /// Takes the machine down, whatever it is doing. One that is gone is fine.
+    /// Destroys a machine in any state. Succeeds if it does not exist.
     ///
     /// # Errors
-    /// What the host answered.
+    /// Fails if the host is not configured, rejects the request or does not respond.
     pub async fn destroy(&self, machine: &MachineRef) -> Result<(), SessionHostError> {
-        match self.at(machine.host)? {
+        match self.find_host(machine.host)? {
             SessionHost::Vm(vm) => vm.destroy(&machine.id).await?,
             SessionHost::Local(docker) => docker.destroy(&machine.id).await?,
         }
         Ok(())
     }
 
-    /// The end of what the machine's program wrote, redacted; none when the machine or its log is
-    /// gone.
+    /// Returns the redacted log tail of a machine. `None` if the machine or its log does not exist.
     ///
     /// # Errors
-    /// What the host answered.
+    /// Fails if the host is not configured, rejects the request or does not respond.
     pub async fn log_tail(&self, machine: &MachineRef) -> Result<Option<String>, SessionHostError> {
-        Ok(match self.at(machine.host)? {
+        Ok(match self.find_host(machine.host)? {
             SessionHost::Vm(vm) => vm.log_tail(&machine.id).await?,
             SessionHost::Local(docker) => docker.log_tail(&machine.id).await?,
         })

@@ -1,7 +1,7 @@
-//! FLOOR 3: the ticketing systems.
+//! Clients of the ticketing systems.
 //!
-//! [`Account`] has one verb for each thing we ask of any of them; each system's file knows how it
-//! is said there. Stages come in as domain words, labels and fields stay behind these walls.
+//! [`TicketingClient`] has one method for each operation of the service and forwards it to the client of
+//! the system. Callers use stages; labels and custom fields are internal to the system's module.
 
 mod jira;
 mod linear;
@@ -23,31 +23,35 @@ use domain::mapping::Mapping;
 use domain::stage::Stage;
 use domain::time::Timestamp;
 
-/// Reads the title of an issue, and removes secrets from it: branches and pull requests are named after
-/// it, and people read it in comments, chats and the panel. An absent title is empty.
-fn without_secrets<'de, D: Deserializer<'de>>(title: D) -> Result<String, D::Error> {
+/// Deserializes the title of an issue and redacts secrets in it, because the title is used in names of
+/// branches and pull requests, comments, chat messages and the panel. A missing title is empty.
+fn redacted_title<'de, D: Deserializer<'de>>(title: D) -> Result<String, D::Error> {
     let title = Option::<String>::deserialize(title)?.unwrap_or_default();
     Ok(Redactor::default().redact_owned(title))
 }
 
-/// An account at a ticketing system.
+/// Client of a ticketing system.
 #[derive(Clone)]
 pub enum TicketingClient {
+    /// Linear.
     Linear(Linear),
+    /// Jira Cloud.
     Jira(Jira),
 }
 
-/// What became of an earlier try to write a comment whose answer was lost.
+/// Result of looking up the comment of an earlier attempt whose response was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommentLookup {
+    /// The comment exists.
     Found,
-    /// The system does not show the comment, or not yet.
+    /// The system does not return the comment, or not yet.
     NotFound,
-    /// The system itself refuses a second comment of the same effect.
+    /// The system rejects a second comment of the same effect, so repeating is safe.
     Idempotent,
 }
 
 impl TicketingClient {
+    /// Returns the system of this client.
     pub fn system(&self) -> System {
         match self {
             TicketingClient::Linear(_) => System::Linear,
@@ -55,7 +59,7 @@ impl TicketingClient {
         }
     }
 
-    /// The word for configuration, quotas and logs.
+    /// Returns the name of the system in configuration, rate limits and logs.
     pub fn name(&self) -> &'static str {
         match self {
             TicketingClient::Linear(_) => "linear",
@@ -63,11 +67,11 @@ impl TicketingClient {
         }
     }
 
-    /// Every open issue that carries one of our markers. `mappings` are those of this system;
-    /// what is found outside of them is reported all the same, where the system can tell.
+    /// Lists all open issues with a marker of the service. `mappings` are those of this system. Linear also
+    /// returns issues outside of the mappings.
     ///
     /// # Errors
-    /// When any page could not be read: a part of the issues would look like the others had ended.
+    /// Fails if a page cannot be read. An incomplete list would make the missing issues look closed.
     pub async fn snapshot(&self, mappings: &[&Mapping]) -> Result<PollResult, VendorError> {
         match self {
             TicketingClient::Linear(linear) => linear.snapshot(mappings).await,
@@ -75,12 +79,11 @@ impl TicketingClient {
         }
     }
 
-    /// The issue that people call `key`, in whatever state, once for each of these mappings that it
-    /// is in the scope of: mostly one, none when it is nobody's or does not exist. `mappings` are
-    /// those of this system.
+    /// Finds an issue by its key, in any state. Returns one entry for each of the `mappings` of this system
+    /// whose scope contains the issue: usually one, and none if the issue does not exist or is in no scope.
     ///
     /// # Errors
-    /// When it cannot be told that it is nobody's.
+    /// Fails if no mapping is found and it is unknown for some mapping whether its scope contains the issue.
     pub async fn find_issue(
         &self,
         mappings: &[&Mapping],
@@ -92,10 +95,10 @@ impl TicketingClient {
         }
     }
 
-    /// Makes the issue show this stage. Repeating it changes nothing.
+    /// Sets the stage of an issue. Idempotent.
     ///
     /// # Errors
-    /// `is_not_found()` when the issue is gone or archived.
+    /// `is_not_found()` if the issue does not exist or is archived.
     pub async fn set_stage(&self, issue: &IssueRef, stage: Stage) -> Result<(), VendorError> {
         match self {
             TicketingClient::Linear(linear) => linear.set_stage(issue, stage).await,
@@ -103,10 +106,11 @@ impl TicketingClient {
         }
     }
 
-    /// Writes a comment, in Markdown. Look with [`earlier_try`](Self::earlier_try) before repeating it.
+    /// Creates a comment in Markdown. Call [`look_up_comment`](Self::look_up_comment) before repeating a call
+    /// whose response was lost.
     ///
     /// # Errors
-    /// `is_not_found()` when the issue is gone.
+    /// `is_not_found()` if the issue does not exist.
     pub async fn create_comment(
         &self,
         issue: &IssueRef,
@@ -119,10 +123,10 @@ impl TicketingClient {
         }
     }
 
-    /// Looks for a comment that an earlier try may have written, not before `since`.
+    /// Looks up a comment that an earlier attempt at `since` or later may have created.
     ///
     /// # Errors
-    /// `is_not_found()` when the issue is gone.
+    /// `is_not_found()` if the issue does not exist.
     pub async fn look_up_comment(
         &self,
         issue: &IssueRef,
@@ -131,7 +135,7 @@ impl TicketingClient {
         since: Timestamp,
     ) -> Result<CommentLookup, VendorError> {
         match self {
-            // The id of a comment is made from the effect's.
+            // The id of the comment is derived from the effect id.
             TicketingClient::Linear(_) => Ok(CommentLookup::Idempotent),
             TicketingClient::Jira(jira) => {
                 match jira.has_comment(issue, effect_id, body, since).await? {
@@ -142,10 +146,10 @@ impl TicketingClient {
         }
     }
 
-    /// Deletes the comment that [`comment`](Self::comment) wrote for an effect.
+    /// Deletes the comment that [`create_comment`](Self::create_comment) created for an effect.
     ///
     /// # Errors
-    /// `is_not_found()` when the comment is gone.
+    /// `is_not_found()` if the comment does not exist.
     pub async fn delete_comment(
         &self,
         issue: &IssueRef,
@@ -157,10 +161,10 @@ impl TicketingClient {
         }
     }
 
-    /// Replaces the text of the comment that [`comment`](Self::comment) wrote for an effect.
+    /// Replaces the text of the comment that [`create_comment`](Self::create_comment) created for an effect.
     ///
     /// # Errors
-    /// `is_not_found()` when the comment is gone.
+    /// `is_not_found()` if the comment does not exist.
     pub async fn edit_comment(
         &self,
         issue: &IssueRef,
@@ -173,11 +177,11 @@ impl TicketingClient {
         }
     }
 
-    /// The comments that [`comment`](Self::comment) wrote for these effects, as they stand now and
-    /// in the order asked for. One that was never written, or was taken away, is left out.
+    /// Returns the current texts of the comments that [`create_comment`](Self::create_comment) created for
+    /// these effects, in the given order. Missing and deleted comments are left out.
     ///
     /// # Errors
-    /// `is_not_found()` when the issue is gone.
+    /// `is_not_found()` if the issue does not exist.
     pub async fn comments(
         &self,
         issue: &IssueRef,
@@ -189,11 +193,11 @@ impl TicketingClient {
         }
     }
 
-    /// The other children of each issue's parent, a line of text each: in a request or two, the
-    /// first twenty of each.
+    /// Returns the siblings (other children of the same parent) of each issue, at most 20 per issue, as one
+    /// line of text each. Takes one or two requests per 100 issues.
     ///
     /// # Errors
-    /// When any of the issues cannot be read.
+    /// Fails if any of the issues cannot be read.
     pub async fn siblings(
         &self,
         issues: &[IssueRef],
@@ -204,11 +208,11 @@ impl TicketingClient {
         }
     }
 
-    /// Those of the issues that need no more work: completed, cancelled or gone. A request for each
-    /// hundred.
+    /// Returns those of the issues that are closed: completed, cancelled or deleted. Takes one request per
+    /// 100 issues.
     ///
     /// # Errors
-    /// When their states cannot be read; an issue is never called closed for want of an answer.
+    /// Fails if the states cannot be read. An issue with an unknown state never counts as closed.
     pub async fn closed_issues(
         &self,
         issues: &[IssueRef],
@@ -219,10 +223,10 @@ impl TicketingClient {
         }
     }
 
-    /// Links a pull request to the issue. The same URL is linked once.
+    /// Links a pull request to the issue. Idempotent per URL.
     ///
     /// # Errors
-    /// `is_not_found()` when the issue is gone.
+    /// `is_not_found()` if the issue does not exist.
     pub async fn link_pull_request(
         &self,
         issue: &IssueRef,
@@ -235,7 +239,7 @@ impl TicketingClient {
         }
     }
 
-    /// What is left of the account's allowance.
+    /// Returns the remaining rate limit of the account.
     pub fn quota(&self) -> Quota {
         match self {
             TicketingClient::Linear(linear) => linear.quota(),
@@ -243,10 +247,10 @@ impl TicketingClient {
         }
     }
 
-    /// Asks the system who we are, and says it in a few words.
+    /// Returns the name of the authenticated account.
     ///
     /// # Errors
-    /// 401 when the credential is refused.
+    /// 401 if the credential is rejected.
     pub async fn probe(&self) -> Result<String, VendorError> {
         match self {
             TicketingClient::Linear(linear) => linear.probe().await,

@@ -1,12 +1,12 @@
-//! Which events of a ticketing system may concern us. When in doubt one does: a poll in vain costs
-//! one request.
+//! Filter for webhook events of the ticketing systems. In doubt an event is relevant, because an
+//! unnecessary poll costs only one request.
 
 use serde_json::Value;
 
 use domain::issue::System;
 use domain::mapping::{Mapping, TicketingConfig};
 
-/// Whether an event, as the system tells it, may change what a poll of these mappings sees.
+/// Returns whether an event may change the result of a poll of these mappings.
 pub fn is_relevant_event(system: System, payload: &Value, mappings: &[Mapping]) -> bool {
     let mut own = mappings
         .iter()
@@ -21,7 +21,8 @@ pub fn is_relevant_event(system: System, payload: &Value, mappings: &[Mapping]) 
     }
 }
 
-/// Of other types an issue's stage, its blockers and its place on the board do not depend.
+/// Returns whether a Linear event is relevant. Stage, blockers and state of an issue depend on these three
+/// types only.
 fn linear<'m>(payload: &Value, mut own: impl Iterator<Item = &'m Mapping>) -> bool {
     if !matches!(
         payload["type"].as_str(),
@@ -35,8 +36,8 @@ fn linear<'m>(payload: &Value, mut own: impl Iterator<Item = &'m Mapping>) -> bo
     }
 }
 
-/// What a query clause finds is not known here; the value of the repo field is. An event that does not
-/// show an issue's fields may be about any.
+/// Returns whether a Jira event is relevant. Only the repo field is checked, because a query clause cannot
+/// be evaluated here. An event without the issue's fields is relevant.
 fn jira<'m>(payload: &Value, mut own: impl Iterator<Item = &'m Mapping>) -> bool {
     let event = payload["webhookEvent"].as_str().unwrap_or_default();
     if !event.starts_with("jira:issue_") && !event.starts_with("issuelink_") {
@@ -45,7 +46,7 @@ fn jira<'m>(payload: &Value, mut own: impl Iterator<Item = &'m Mapping>) -> bool
     let Some(fields) = payload["issue"]["fields"].as_object() else {
         return true;
     };
-    let chosen: Vec<&str> = fields
+    let field_values: Vec<&str> = fields
         .iter()
         .filter(|(name, _)| name.starts_with("customfield_"))
         .filter_map(|(_, value)| value["value"].as_str())
@@ -54,7 +55,7 @@ fn jira<'m>(payload: &Value, mut own: impl Iterator<Item = &'m Mapping>) -> bool
         TicketingConfig::Linear => false,
         TicketingConfig::Jira {
             repo_field_value, ..
-        } => chosen.contains(&repo_field_value.as_str()),
+        } => field_values.contains(&repo_field_value.as_str()),
     })
 }
 
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_poll_could_see_is_of_interest() {
+    fn keeps_only_events_that_can_change_a_poll() {
         use System::{Jira, Linear};
         let of_team = |kind: &str, team: &str| json!({"type": kind, "action": "update", "data": {"team": {"key": team}}});
         let of_repo = |event: &str, fields: Value| json!({"webhookEvent": event, "issue": {"key": "OPS-1", "fields": fields}});
@@ -114,18 +115,18 @@ mod tests {
             ),
             (Jira, json!({"webhookEvent": 7}), false),
         ];
-        for (system, payload, concerned) in rows {
+        for (system, payload, expected) in rows {
             assert_eq!(
                 is_relevant_event(system, &payload, &mappings()),
-                concerned,
+                expected,
                 "{payload}"
             );
         }
-        let linear_alone = &mappings()[..1];
-        let told = json!({"webhookEvent": "issuelink_created"});
+        let linear_mapping = &mappings()[..1];
+        let event = json!({"webhookEvent": "issuelink_created"});
         assert!(
-            !is_relevant_event(Jira, &told, linear_alone),
-            "nobody asks that system"
+            !is_relevant_event(Jira, &event, linear_mapping),
+            "no mapping uses Jira"
         );
     }
 }

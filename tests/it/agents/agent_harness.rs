@@ -1,4 +1,4 @@
-//! One pass of a real agent program, without the run around it.
+//! One pass of a real agent program, without a run around it.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use vendors::http::Redactor;
 use crate::fake_model::{FakeModel, ModelTurn};
 use crate::requirements::require;
 
-/// The folder of the real programs.
+/// Folder of the installed agent programs.
 pub fn agents_dir(test: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("AGENT_IMPLEMENT_AGENTS").filter(|folder| !folder.is_empty());
     let bin = folder.map(|folder| Path::new(&folder).join("node_modules/.bin"));
@@ -27,17 +27,17 @@ pub fn agents_dir(test: &str) -> Option<PathBuf> {
     )
 }
 
-/// A work tree, a model and an agent.
+/// Work tree, fake model and agent.
 pub struct AgentHarness {
     pub folders: Folders,
     pub console: Console,
     pub model: FakeModel,
     pub agent: Agent,
-    /// Searched for programs before anything else.
+    /// First folder of the search path.
     bin: PathBuf,
 }
 
-/// How a pass came out.
+/// Result of a pass.
 #[derive(Debug)]
 pub struct PassOutcome {
     pub usage: Usage,
@@ -46,15 +46,15 @@ pub struct PassOutcome {
 }
 
 impl PassOutcome {
-    /// The failure, as code and reason without what all reasons begin with.
+    /// Failure code, and the reason without its common prefix.
     pub fn failure(&self) -> (Option<FailureCode>, &str) {
         let failure = self.result.as_ref().expect_err(&self.log);
         let reason = failure.reason.as_str();
-        let words = reason.strip_prefix("model invocation failed");
-        (failure.code, words.expect(reason))
+        let detail = reason.strip_prefix("model invocation failed");
+        (failure.code, detail.expect(reason))
     }
 
-    /// When it makes sense to try again.
+    /// Time of the next attempt.
     pub fn retry_at(&self) -> Option<Timestamp> {
         let failure = self.result.as_ref().expect_err(&self.log);
         failure.retry_at
@@ -77,11 +77,11 @@ impl AgentHarness {
         let folders = Folders::new(&std::env::temp_dir()).unwrap();
         let tree = folders.work_tree();
         std::fs::create_dir_all(&tree).unwrap();
-        let made = std::process::Command::new("git")
+        let status = std::process::Command::new("git")
             .args(["init", "-q"])
             .current_dir(&tree)
             .status();
-        assert!(made.unwrap().success());
+        assert!(status.unwrap().success());
         let bin = folders.make("bin").unwrap();
         let path = std::env::var("PATH").unwrap();
         let path = format!("{}:{}:{path}", bin.display(), agents.display());
@@ -114,7 +114,7 @@ impl AgentHarness {
         }
     }
 
-    /// Puts a script in the program's place, which may call the real one by its path.
+    /// Replaces the program by a script, which may call the real one by its path.
     pub fn replace_program(&self, name: &str, script: &str) {
         let path = self.bin.join(name);
         std::fs::write(&path, format!("#!/bin/bash\n{script}\n")).unwrap();
@@ -125,7 +125,7 @@ impl AgentHarness {
         self.folders.work_tree().join(path)
     }
 
-    /// Plants a file in the work tree, or elsewhere in the run's folder by `../`.
+    /// Writes a file into the work tree, or elsewhere in the run's folder through `../`.
     pub fn write_file(&self, path: &str, text: &str) {
         let path = self.path(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -136,18 +136,18 @@ impl AgentHarness {
         let pass = AgentPass {
             role,
             max_turns,
-            system: "These are the rules of the house.".to_owned(),
+            system: "These are the rules.".to_owned(),
             prompt: "Do it.".to_owned(),
         };
         let deadline = Instant::now() + Duration::from_secs(120);
         self.console.clear_tail();
-        let performed = self
+        let pass_run = self
             .agent
             .run_pass(&pass, &self.folders, &self.console, deadline);
-        let (usage, ended) = Box::pin(performed).await;
+        let (usage, result) = Box::pin(pass_run).await;
         PassOutcome {
             usage,
-            result: ended,
+            result,
             log: self.console.tail(),
         }
     }

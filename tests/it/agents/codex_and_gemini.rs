@@ -1,5 +1,4 @@
-//! Codex and Gemini CLI: a plain run, a run that works, a refused key, the turn cap, and what their
-//! roles may do.
+//! Codex and Gemini CLI: plain passes, rejected keys, the turn limit, and the permissions of each role.
 
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use crate::fake_model::{ModelTurn, RATE_LIMIT_RESET};
 
 const BOTH: [AgentCli; 2] = [AgentCli::Codex, AgentCli::Gemini];
 
-/// The key that the model must have been shown.
+/// Credential that the model must receive.
 fn key(cli: AgentCli) -> &'static str {
     match cli {
         AgentCli::Codex => "Bearer the-openai-key",
@@ -21,28 +20,28 @@ fn key(cli: AgentCli) -> &'static str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plain_run_and_one_that_works_are_answered_with_their_usage() {
+async fn returns_text_and_usage_of_a_pass() {
     let Some(agents) = agents_dir("the real codex and gemini at work") else {
         return;
     };
     for cli in BOTH {
-        let stage = AgentHarness::new(&agents, cli, [ModelTurn::text("Nothing to do.")]).await;
-        let outcome = stage.run_pass(AgentRole::Implement, 5).await;
+        let harness = AgentHarness::new(&agents, cli, [ModelTurn::text("Nothing to do.")]).await;
+        let outcome = harness.run_pass(AgentRole::Implement, 5).await;
         assert_eq!(outcome.text(), "Nothing to do.");
         assert_eq!(outcome.usage.turns, 1);
-        let asked = &stage.model.requests()[0];
-        assert_eq!(asked.key, key(cli));
-        assert!(asked.contains("These are the rules of the house."));
-        assert!(asked.contains("Do it."));
+        let request = &harness.model.requests()[0];
+        assert_eq!(request.key, key(cli));
+        assert!(request.contains("These are the rules."));
+        assert!(request.contains("Do it."));
 
-        let stage = AgentHarness::new(&agents, cli, []).await;
-        let hello = stage.path("hello.txt");
-        stage.model.set_turns([
+        let harness = AgentHarness::new(&agents, cli, []).await;
+        let hello = harness.path("hello.txt");
+        harness.model.set_turns([
             ModelTurn::write_file(&hello, "hi\n"),
             ModelTurn::run_command("echo more >> hello.txt"),
             ModelTurn::text("All done."),
         ]);
-        let outcome = stage.run_pass(AgentRole::Implement, 5).await;
+        let outcome = harness.run_pass(AgentRole::Implement, 5).await;
         assert_eq!(outcome.text(), "All done.");
         let written = std::fs::read_to_string(hello).unwrap();
         assert_eq!(written, "hi\nmore\n", "{}", outcome.log);
@@ -57,46 +56,46 @@ async fn a_plain_run_and_one_that_works_are_answered_with_their_usage() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_key_and_a_used_up_limit_are_the_providers() {
+async fn reports_rejected_keys_and_limits_as_provider_failures() {
     let Some(agents) = agents_dir("the real codex and gemini refused by their providers") else {
         return;
     };
     let unavailable = Some(FailureCode::ProviderUnavailable);
     for cli in BOTH {
         let refused = ModelTurn::http_error(401, "API key not valid");
-        let stage = AgentHarness::new(&agents, cli, [refused]).await;
-        let outcome = stage.run_pass(AgentRole::Implement, 5).await;
+        let harness = AgentHarness::new(&agents, cli, [refused]).await;
+        let outcome = harness.run_pass(AgentRole::Implement, 5).await;
         let (code, reason) = outcome.failure();
         assert_eq!(code, unavailable);
         assert!(
-            reason.ends_with(": the provider does not accept the model credentials"),
+            reason.ends_with(": the provider rejected the model credentials"),
             "{cli:?}: {reason}"
         );
     }
     let limited = ModelTurn::HttpError(429, vec![("x-limited", "1".to_owned())], "limit reached");
-    let stage = AgentHarness::new(&agents, AgentCli::Codex, [limited]).await;
-    let outcome = stage.run_pass(AgentRole::Implement, 5).await;
+    let harness = AgentHarness::new(&agents, AgentCli::Codex, [limited]).await;
+    let outcome = harness.run_pass(AgentRole::Implement, 5).await;
     let (code, reason) = outcome.failure();
     assert_eq!(code, Some(FailureCode::ProviderLimit), "{reason}");
     assert!(reason.contains("hit your usage limit"), "{reason}");
-    // It tells people, who do without seconds.
+    // The CLI prints the reset time for people, without seconds.
     let minute = Duration::from_secs(60);
     let retry_at = outcome.retry_at().unwrap();
-    let lifted = Clock::System.now() + RATE_LIMIT_RESET;
+    let reset_at = Clock::System.now() + RATE_LIMIT_RESET;
     assert!(
-        retry_at <= lifted && retry_at + 3 * minute >= lifted,
+        retry_at <= reset_at && retry_at + 3 * minute >= reset_at,
         "{retry_at}: {reason}"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn work_without_end_is_ended_at_the_turn_cap_and_counted() {
+async fn ends_a_pass_at_the_turn_limit_and_counts_its_usage() {
     let Some(agents) = agents_dir("the real codex and gemini at the turn cap") else {
         return;
     };
     for cli in BOTH {
-        let stage = AgentHarness::new(&agents, cli, [ModelTurn::run_command("true")]).await;
-        let outcome = stage.run_pass(AgentRole::Implement, 2).await;
+        let harness = AgentHarness::new(&agents, cli, [ModelTurn::run_command("true")]).await;
+        let outcome = harness.run_pass(AgentRole::Implement, 2).await;
         let (code, reason) = outcome.failure();
         assert_eq!(code, Some(FailureCode::MaxTurnsExhausted), "{cli:?}");
         assert!(reason.ends_with(": Reached max turns (2)"), "{reason}");
@@ -106,33 +105,36 @@ async fn work_without_end_is_ended_at_the_turn_cap_and_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reviewer_changes_nothing_and_a_planner_writes_in_its_folder() {
+async fn restricts_reviewers_and_planners() {
     let Some(agents) = agents_dir("the roles of the real codex and gemini") else {
         return;
     };
     for cli in BOTH {
-        let stage = AgentHarness::new(&agents, cli, []).await;
-        stage.model.set_turns([
-            ModelTurn::write_file(stage.path("hello.txt"), "hi\n"),
+        let harness = AgentHarness::new(&agents, cli, []).await;
+        harness.model.set_turns([
+            ModelTurn::write_file(harness.path("hello.txt"), "hi\n"),
             ModelTurn::text("{\"approved\":true,\"blocking\":[]}"),
         ]);
-        let outcome = stage.run_pass(AgentRole::Review, 5).await;
+        let outcome = harness.run_pass(AgentRole::Review, 5).await;
         assert_eq!(outcome.text(), "{\"approved\":true,\"blocking\":[]}");
-        assert!(!stage.path("hello.txt").exists(), "{cli:?}");
-        assert!(stage.model.requests()[0].contains("requiredFix"), "{cli:?}");
+        assert!(!harness.path("hello.txt").exists(), "{cli:?}");
+        assert!(
+            harness.model.requests()[0].contains("requiredFix"),
+            "{cli:?}"
+        );
 
-        let stage = AgentHarness::new(&agents, cli, []).await;
-        std::fs::create_dir_all(stage.path("ai-output/comments")).unwrap();
-        let plan = stage.path("ai-output/comments/01-plan.md");
-        stage.model.set_turns([
+        let harness = AgentHarness::new(&agents, cli, []).await;
+        std::fs::create_dir_all(harness.path("ai-output/comments")).unwrap();
+        let plan = harness.path("ai-output/comments/01-plan.md");
+        harness.model.set_turns([
             ModelTurn::write_file(&plan, "1.\n"),
-            ModelTurn::write_file(stage.path("../outside.txt"), "no\n"),
+            ModelTurn::write_file(harness.path("../outside.txt"), "no\n"),
             ModelTurn::text("Planned."),
         ]);
         let folder = "ai-output";
-        let outcome = stage.run_pass(AgentRole::Plan { folder }, 5).await;
+        let outcome = harness.run_pass(AgentRole::Plan { folder }, 5).await;
         assert_eq!(outcome.text(), "Planned.");
         assert_eq!(std::fs::read_to_string(plan).unwrap(), "1.\n");
-        assert!(!stage.path("../outside.txt").exists(), "{cli:?}");
+        assert!(!harness.path("../outside.txt").exists(), "{cli:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Credentials that are guessed, or made out of good ones.
+//! Guessed credentials and modified valid ones.
 
 use domain::crypto::run_token::TokenAudience;
 use domain::crypto::sha256_hex;
@@ -18,10 +18,10 @@ fn session() -> Job {
     }
 }
 
-/// A nonce that is nearly right, or what is stored of the right one, opens nothing: all are told the
-/// same, and nothing happens to the job.
+/// A nearly correct nonce or the stored hash is rejected. All guesses get the same answer, and the job
+/// does not change.
 #[tokio::test]
-async fn a_guessed_nonce_opens_nothing() {
+async fn rejects_guessed_nonces() {
     let server = ApiServer::start().await;
     server.put_job(&session()).await;
     let mut guesses = vec![
@@ -47,9 +47,9 @@ async fn a_guessed_nonce_opens_nothing() {
         ] {
             let mut body = body;
             body["nonce"] = json!(guess);
-            let told = server.send("POST", path, "", body.to_string()).await;
+            let response = server.send("POST", path, "", body.to_string()).await;
             assert_eq!(
-                told.error(),
+                response.error(),
                 (403, "Invalid or expired nonce"),
                 "{path} {guess:.40}"
             );
@@ -64,9 +64,9 @@ async fn a_guessed_nonce_opens_nothing() {
     server.stop().await.unwrap();
 }
 
-/// A run's token in which any one character is another is none.
+/// A run token with any single character changed is rejected.
 #[tokio::test]
-async fn no_change_of_a_run_token_is_taken() {
+async fn rejects_every_modified_run_token() {
     let server = ApiServer::start().await;
     let running = dispatched_job("01A", JobKind::Implementation);
     server.put_job(&running).await;
@@ -87,12 +87,12 @@ async fn no_change_of_a_run_token_is_taken() {
         let changed = String::from_utf8(changed).unwrap();
         assert_eq!(post(changed).await, 401, "changed at {at}");
     }
-    // The last character of each part carries spare bits, which must be none.
-    let spare = good.char_indices().filter(|(at, _)| {
+    // The last character of each part carries unused bits, which must be zero.
+    let last_characters = good.char_indices().filter(|(at, _)| {
         let next = good[at + 1..].chars().next();
         next.is_none_or(|next| next == '.')
     });
-    for (at, _) in spare {
+    for (at, _) in last_characters {
         for other in ('A'..='Z').chain('a'..='z').chain('0'..='9') {
             let changed = format!("{}{other}{}", &good[..at], &good[at + 1..]);
             let status = post(changed.clone()).await;

@@ -1,4 +1,4 @@
-//! Every verb of every client, used as the engine and its runs use it, and as they will.
+//! Exercises every method of every vendor client.
 
 use std::time::Duration;
 
@@ -24,10 +24,10 @@ use vendors::ticketing::{CommentLookup, TicketingClient};
 
 use crate::test_env::{TestEnv, mapping};
 
-/// More than one page of them, in a team that nobody mapped, and one with more blockers than a
-/// page tells.
-pub fn create_many_flagged_issues(world: &TestEnv) {
-    let linear = world.vendors.linear();
+/// Creates more than one page of labelled issues in an unmapped team. One has more blockers than a page
+/// holds.
+pub fn create_many_flagged_issues(env: &TestEnv) {
+    let linear = env.vendors.linear();
     linear.ensure_team("OPS", "Operations");
     for number in 1..=260 {
         let issue = linear.issue(&format!("OPS-{number}"));
@@ -38,8 +38,8 @@ pub fn create_many_flagged_issues(world: &TestEnv) {
     }
 }
 
-pub async fn run_tickets_with_vendor_faults(world: &TestEnv) {
-    world.set_fault_rates(&FaultRates {
+pub async fn run_tickets_with_vendor_faults(env: &TestEnv) {
+    env.set_fault_rates(&FaultRates {
         drop_request_rate: 0.1,
         drop_response_rate: 0.1,
         error_rate: 0.1,
@@ -47,57 +47,54 @@ pub async fn run_tickets_with_vendor_faults(world: &TestEnv) {
     });
     let keys = ["ENG-1", "ENG-2"];
     for key in keys {
-        world.create_labelled_issue(key, &format!("Feature {key}: <b>ünïcode</b> & @friends"));
+        env.create_labelled_issue(key, &format!("Feature {key}: <b>ünïcode</b> & @friends"));
     }
     for key in keys {
-        assert_eq!(
-            world.wait_for_job_end(key).await.state.status(),
-            "completed"
-        );
+        assert_eq!(env.wait_for_job_end(key).await.state.status(), "completed");
     }
-    world.set_fault_rates(&FaultRates::default());
+    env.set_fault_rates(&FaultRates::default());
 }
 
 fn shop() -> Repo {
     Repo::new("acme", "shop")
 }
 
-fn app_client(world: &TestEnv) -> GitHub {
-    world.app.github.clone().unwrap()
+fn app_client(env: &TestEnv) -> GitHub {
+    env.app.github.clone().unwrap()
 }
 
 fn client(vendor: &'static str) -> Client {
     Client::new(vendor, Redactor::default()).unwrap()
 }
 
-pub async fn read_repository_host(world: &TestEnv) {
-    let (github, repo) = (app_client(world), shop());
-    let token = ScmCredentials::Token(Secret::new(world.vendors.github().personal_token()));
-    let plain = GitHub::new(client("github"), &world.vendors.github_api_url(), token);
-    for one in [&github, &plain] {
-        one.probe().await.unwrap();
-        one.token_scopes().await.unwrap();
-        assert_eq!(one.default_branch(&repo).await.unwrap(), "main");
+pub async fn read_repository_host(env: &TestEnv) {
+    let (github, repo) = (app_client(env), shop());
+    let token = ScmCredentials::Token(Secret::new(env.vendors.github().personal_token()));
+    let plain = GitHub::new(client("github"), &env.vendors.github_api_url(), token);
+    for item in [&github, &plain] {
+        item.probe().await.unwrap();
+        item.token_scopes().await.unwrap();
+        assert_eq!(item.default_branch(&repo).await.unwrap(), "main");
         for purpose in [RepoTokenAccess::Read, RepoTokenAccess::Write] {
-            one.repo_token(&repo, purpose).await.unwrap();
+            item.repo_token(&repo, purpose).await.unwrap();
         }
     }
     let named = plain.secret_names(&repo).await.unwrap();
     assert_eq!(named, Some(vec!["ANTHROPIC_API_KEY".to_owned()]));
-    // The App has no right to it, and needs none.
+    // The App lacks this permission and does not need it.
     assert_eq!(github.secret_names(&repo).await.unwrap(), None);
     let file = github.file(&repo, "README.md", "main").await.unwrap();
     assert_eq!(file.unwrap().text, "# Shop\n");
-    let odd = github.file(&repo, "döcs/a b#c?.md", "main").await.unwrap();
-    assert_eq!(odd, None);
-    world.repo().set_collaborator_role("alice", "maintain");
+    let missing_file = github.file(&repo, "döcs/a b#c?.md", "main").await.unwrap();
+    assert_eq!(missing_file, None);
+    env.repo().set_collaborator_role("alice", "maintain");
     github.permission(&repo, "alice").await.unwrap();
-    github.permission(&repo, "nobody-at-all").await.unwrap();
+    github.permission(&repo, "unknown-user").await.unwrap();
 
     let base = github.branch_sha(&repo, "main").await.unwrap().unwrap();
     let root = github.folder(&repo, "", &base).await.unwrap().unwrap();
     let readme = root.iter().find(|entry| entry.path == "README.md");
-    let mut seen = None;
+    let mut found_state = None;
     for text in ["one\n", "two\n"] {
         let file = |path: &str, content| TreeFile {
             path: path.to_owned(),
@@ -115,12 +112,12 @@ pub async fn read_repository_host(world: &TestEnv) {
             message: "Sync",
             files: &files,
         };
-        let written = github.commit_files(&repo, "sync/docs", seen.as_deref(), &new);
+        let written = github.commit_files(&repo, "sync/docs", found_state.as_deref(), &new);
         let sha = written.await.unwrap();
-        seen = github.branch_sha(&repo, "sync/docs").await.unwrap();
-        assert_eq!(seen, sha);
+        found_state = github.branch_sha(&repo, "sync/docs").await.unwrap();
+        assert_eq!(found_state, sha);
     }
-    let tip = seen.unwrap();
+    let tip = found_state.unwrap();
     assert_eq!(github.commit_message(&repo, &tip).await.unwrap(), "Sync");
     assert!(github.contains_commit(&repo, &tip, &base).await.unwrap());
     assert!(!github.contains_commit(&repo, &base, &tip).await.unwrap());
@@ -137,9 +134,9 @@ pub async fn read_repository_host(world: &TestEnv) {
     );
 }
 
-pub async fn start_and_stop_runs(world: &TestEnv) {
-    let (github, repo) = (app_client(world), shop());
-    let began = Timestamp::from_millis(vendors::http::now_millis());
+pub async fn start_and_stop_runs(env: &TestEnv) {
+    let (github, repo) = (app_client(env), shop());
+    let started_after = Timestamp::from_millis(vendors::http::now_millis());
     let workflow = |script: &str| {
         format!(
             "on: workflow_dispatch\njobs:\n  a:\n    runs-on: x\n    steps:\n      - run: {script}\n"
@@ -150,13 +147,13 @@ pub async fn start_and_stop_runs(world: &TestEnv) {
         (".github/workflows/fails.yml", fails.as_str()),
         (".github/workflows/lasts.yml", lasts.as_str()),
     ];
-    world.repo().commit("main", &files, "Workflows").unwrap();
+    env.repo().commit("main", &files, "Workflows").unwrap();
     let start = async |file: &str| {
         let inputs = RunInputs::default();
         github.dispatch_workflow(&repo, file, "main", &inputs).await
     };
-    // An old host refuses what it does not know; then it is asked in its own words.
-    let github_faults = world.vendors.faults(FakeService::GitHub);
+    // An old host rejects unknown fields; the client then retries in the old format.
+    let github_faults = env.vendors.faults(FakeService::GitHub);
     github_faults.inject_on_match("missing.yml/dispatches", InjectedFault::ErrorStatus(400));
     let missing = start("missing.yml").await;
     assert!(
@@ -166,15 +163,14 @@ pub async fn start_and_stop_runs(world: &TestEnv) {
     let failing = start("fails.yml").await.unwrap().unwrap();
     let lasting = start("lasts.yml").await.unwrap().unwrap();
     let status = |id: u64| {
-        let runs = world.repo().runs();
+        let runs = env.repo().runs();
         let run = runs.into_iter().find(|run| run.id == id);
         run.map(|run| run.status).unwrap_or_default()
     };
-    world
-        .wait_until("one run has failed and one is at work", || {
-            status(failing.id) == "completed" && status(lasting.id) == "in_progress"
-        })
-        .await;
+    env.wait_until("one run has failed and one is at work", || {
+        status(failing.id) == "completed" && status(lasting.id) == "in_progress"
+    })
+    .await;
     let excerpt = github
         .log_excerpt(&repo, failing.id, Duration::ZERO)
         .await
@@ -184,8 +180,7 @@ pub async fn start_and_stop_runs(world: &TestEnv) {
         "{excerpt:?}"
     );
     github.cancel_workflow_run(&repo, lasting.id).await.unwrap();
-    world
-        .wait_until("it is cancelled", || status(lasting.id) == "completed")
+    env.wait_until("it is cancelled", || status(lasting.id) == "completed")
         .await;
     github.cancel_workflow_run(&repo, lasting.id).await.unwrap();
     assert!(
@@ -195,15 +190,18 @@ pub async fn start_and_stop_runs(world: &TestEnv) {
             .unwrap()
             .is_completed()
     );
-    let runs = github.workflow_runs_since(&repo, began).await.unwrap();
+    let runs = github
+        .workflow_runs_since(&repo, started_after)
+        .await
+        .unwrap();
     assert!(runs.iter().any(|run| run.id == failing.id), "{runs:?}");
 }
 
-pub async fn work_on_a_pull_request(world: &TestEnv) {
-    let (github, repo) = (app_client(world), shop());
+pub async fn work_on_a_pull_request(env: &TestEnv) {
+    let (github, repo) = (app_client(env), shop());
     let new = NewPullRequest {
         title: "Sync the docs".into(),
-        body: "By hand.".into(),
+        body: "Updates the docs.".into(),
         head: "sync/docs".into(),
         base: "main".into(),
         draft: true,
@@ -219,8 +217,8 @@ pub async fn work_on_a_pull_request(world: &TestEnv) {
     let updated = github.update_pull(&repo, number, "Sync", "Better.");
     assert_eq!(updated.await.unwrap().title, "Sync");
     github.set_ready(&repo, &pull.node_id).await.unwrap();
-    // A host that refuses to do it twice is asked how it stands.
-    let github_faults = world.vendors.faults(FakeService::GitHub);
+    // If the host rejects the repeated mutation, the client reads the current state.
+    let github_faults = env.vendors.faults(FakeService::GitHub);
     github_faults.inject_on_match("markPullRequestReady", InjectedFault::ErrorStatus(422));
     github.set_ready(&repo, &pull.node_id).await.unwrap();
     assert!(!github.pull(&repo, number).await.unwrap().draft);
@@ -228,8 +226,7 @@ pub async fn work_on_a_pull_request(world: &TestEnv) {
     assert!(github.pull(&repo, number).await.unwrap().draft);
 
     for place in 0..120 {
-        world
-            .repo()
+        env.repo()
             .add_comment(number, "alice", &format!("Remark {place}"));
     }
     let marker = "<!-- findings -->";
@@ -239,7 +236,7 @@ pub async fn work_on_a_pull_request(world: &TestEnv) {
         .unwrap();
     let found = github.find_comment(&repo, number, marker).await.unwrap();
     assert_eq!(found.unwrap().id, written.id);
-    let [second, third] = ["Two.", "Three."].map(|words| format!("{marker}\n{words}"));
+    let [second, third] = ["Two.", "Three."].map(|text| format!("{marker}\n{text}"));
     let updated = github.update_comment(&repo, written.id, &second).await;
     let put = github.put_comment(&repo, number, Some(updated.unwrap()), &third);
     assert_eq!(put.await.unwrap().id, written.id);
@@ -250,11 +247,11 @@ pub async fn work_on_a_pull_request(world: &TestEnv) {
             .await
             .unwrap();
     }
-    ask_what_reviewers_say(world, &github, &pull).await;
+    read_review_feedback(env, &github, &pull).await;
 }
 
-/// More than a page of each.
-async fn ask_what_reviewers_say(world: &TestEnv, github: &GitHub, pull: &PullRequest) {
+/// Creates and reads more than one page of each kind of feedback.
+async fn read_review_feedback(env: &TestEnv, github: &GitHub, pull: &PullRequest) {
     let (repo, bot) = (shop(), "lint-app[bot]");
     for place in 0..120 {
         let report = CheckReport {
@@ -265,22 +262,17 @@ async fn ask_what_reviewers_say(world: &TestEnv, github: &GitHub, pull: &PullReq
             summary: "Fine.",
             text: "",
         };
-        for means in [CheckKind::CheckRun, CheckKind::CommitStatus] {
-            let report = CheckReport {
-                kind: means,
-                ..report
-            };
-            world.repo().report_check("sync/docs", report).unwrap();
+        for kind in [CheckKind::CheckRun, CheckKind::CommitStatus] {
+            let report = CheckReport { kind, ..report };
+            env.repo().report_check("sync/docs", report).unwrap();
         }
         let state = ["CHANGES_REQUESTED", "COMMENTED"][place % 2];
-        world.repo().add_review(pull.number, bot, state, "Hm.");
+        env.repo().add_review(pull.number, bot, state, "Hm.");
         let (line, body) = (place as u64, format!("Remark {place}"));
-        world
-            .repo()
+        env.repo()
             .add_review_comment(pull.number, bot, "README.md", line, &body);
     }
-    world
-        .repo()
+    env.repo()
         .add_review_comment(pull.number, "alice", "README.md", 1, "Hm.");
     let runs = github.check_runs(&repo, &pull.head_sha).await.unwrap();
     assert_eq!((runs.len(), runs[119].app_slug.as_str()), (120, "lint-app"));
@@ -294,26 +286,26 @@ async fn ask_what_reviewers_say(world: &TestEnv, github: &GitHub, pull: &PullReq
     assert_eq!(reviews.len(), 120);
     assert_eq!(reviews[0].app_slug.as_deref(), Some("lint-app"));
     assert_eq!(reviews[0].commit, pull.head_sha);
-    let asked = PullRequestId {
+    let pull_id = PullRequestId {
         repo: repo.clone(),
         number: pull.number,
     };
-    let conversation = github.pull_feedback(&asked).await.unwrap();
-    let told = |source| {
-        let spoken = conversation.items.iter();
-        spoken.filter(|one| one.comment.source == source).count()
+    let feedback = github.pull_feedback(&pull_id).await.unwrap();
+    let count_of = |source| {
+        let items = feedback.items.iter();
+        items.filter(|item| item.comment.source == source).count()
     };
     assert_eq!(
         [
-            told(FeedbackSource::Review),
-            told(FeedbackSource::IssueComment)
+            count_of(FeedbackSource::Review),
+            count_of(FeedbackSource::IssueComment)
         ],
         [100, 100]
     );
     let open = github.open_pulls(&repo).await.unwrap();
     assert!(
         open.iter()
-            .any(|one| one.number == pull.number && one.draft)
+            .any(|item| item.number == pull.number && item.draft)
     );
     let threads = github.review_threads(&repo, &pull.node_id).await.unwrap();
     assert_eq!((threads.len(), threads[119].line), (121, Some(119)));
@@ -321,18 +313,22 @@ async fn ask_what_reviewers_say(world: &TestEnv, github: &GitHub, pull: &PullReq
     assert_eq!(threads[120].app_slug, None, "a person");
 }
 
-pub async fn exercise_linear(world: &TestEnv) {
-    let account = world.app.account(System::Linear).unwrap();
+pub async fn exercise_linear(env: &TestEnv) {
+    let account = env.app.account(System::Linear).unwrap();
     account.probe().await.unwrap();
-    let seen = account.snapshot(&[]).await.unwrap();
-    assert!(seen.issues.len() >= 260, "{}", seen.issues.len());
-    let blocked = seen
+    let found_state = account.snapshot(&[]).await.unwrap();
+    assert!(
+        found_state.issues.len() >= 260,
+        "{}",
+        found_state.issues.len()
+    );
+    let blocked = found_state
         .issues
         .iter()
         .find(|issue| issue.issue.key.as_str() == "OPS-1");
     assert_eq!(blocked.unwrap().open_blockers.len(), 8);
 
-    let ticket = world.vendors.linear().issue("OPS-260").snapshot().unwrap();
+    let ticket = env.vendors.linear().issue("OPS-260").snapshot().unwrap();
     let issue = IssueRef {
         system: System::Linear,
         id: ticket.id.as_str().into(),
@@ -355,8 +351,9 @@ pub async fn exercise_linear(world: &TestEnv) {
             .create_comment(&issue, "effect-1", "Once.")
             .await
             .unwrap();
-        let seen = { account.look_up_comment(&issue, "effect-1", "Once.", Timestamp::EPOCH) }.await;
-        assert_eq!(seen.unwrap(), CommentLookup::Idempotent);
+        let found_state =
+            { account.look_up_comment(&issue, "effect-1", "Once.", Timestamp::EPOCH) }.await;
+        assert_eq!(found_state.unwrap(), CommentLookup::Idempotent);
         account
             .link_pull_request(&issue, "PR #7", "https://github.test/acme/shop/pull/7")
             .await
@@ -402,13 +399,13 @@ pub async fn exercise_linear(world: &TestEnv) {
             .unwrap()
             .is_empty()
     );
-    world.vendors.linear().issue("OPS-259").child_of("OPS-1");
-    world.vendors.linear().issue("OPS-260").child_of("OPS-1");
+    env.vendors.linear().issue("OPS-259").child_of("OPS-1");
+    env.vendors.linear().issue("OPS-260").child_of("OPS-1");
     let issues = [issue.clone()];
     let siblings = account.siblings(&issues).await.unwrap();
     assert_eq!(siblings[&issue.id].len(), 1);
     assert!(account.closed_issues(&issues).await.unwrap().is_empty());
-    world.vendors.linear().issue("OPS-260").complete();
+    env.vendors.linear().issue("OPS-260").complete();
     assert!(
         account
             .closed_issues(&issues)
@@ -416,19 +413,16 @@ pub async fn exercise_linear(world: &TestEnv) {
             .unwrap()
             .contains(&issue.id)
     );
-    assert_eq!(
-        world.vendors.linear().issue("OPS-260").comments(),
-        ["Once."]
-    );
+    assert_eq!(env.vendors.linear().issue("OPS-260").comments(), ["Once."]);
 }
 
-pub async fn exercise_jira(world: &TestEnv) {
-    let town = world.vendors.jira();
-    let parent = town.issue("OPS-1").title("Parent");
-    let ticket = town.issue("OPS-2").title("Child").child_of("OPS-1");
-    let other = town.issue("OPS-3").title("Other").child_of("OPS-1");
+pub async fn exercise_jira(env: &TestEnv) {
+    let jira_vendor = env.vendors.jira();
+    let parent = jira_vendor.issue("OPS-1").title("Parent");
+    let ticket = jira_vendor.issue("OPS-2").title("Child").child_of("OPS-1");
+    let other = jira_vendor.issue("OPS-3").title("Other").child_of("OPS-1");
     ticket.clone().repo("shop").status("Ready");
-    let Some(TicketingClient::Jira(jira)) = world.app.account(System::Jira) else {
+    let Some(TicketingClient::Jira(jira)) = env.app.account(System::Jira) else {
         panic!("Jira is not configured")
     };
     jira.probe().await.unwrap();
@@ -443,16 +437,16 @@ pub async fn exercise_jira(world: &TestEnv) {
     };
     assert!(jira.validate_mapping(&mapping).await.unwrap().is_empty());
     assert!(!jira.validate_jql("a = 1").await.unwrap().is_empty());
-    let seen = jira.snapshot(&[&mapping]).await.unwrap().issues;
-    let issue = seen[0].issue.clone();
+    let found_state = jira.snapshot(&[&mapping]).await.unwrap().issues;
+    let issue = found_state[0].issue.clone();
     jira.set_stage(&issue, Stage::Implementing).await.unwrap();
-    // What was written is named in the next search.
+    // The next search must include the written issue.
     jira.snapshot(&[&mapping]).await.unwrap();
-    let since = world.app.now() - Duration::from_secs(60);
+    let since = env.app.now() - Duration::from_secs(60);
     for is_written in [false, true] {
         let body = "# Done\n\n- `all` of **it**\n\n```sh\nls\n```";
-        let seen = jira.has_comment(&issue, "effect-1", body, since).await;
-        assert_eq!(seen.unwrap(), is_written);
+        let found_state = jira.has_comment(&issue, "effect-1", body, since).await;
+        assert_eq!(found_state.unwrap(), is_written);
         if !is_written {
             jira.create_comment(&issue, "effect-1", body).await.unwrap();
         }
@@ -477,9 +471,12 @@ pub async fn exercise_jira(world: &TestEnv) {
         (found.len(), found[0].issue.marker_field.as_ref()),
         (1, issue.marker_field.as_ref())
     );
-    for nobodys in ["OPS-3", "OPS-9999"] {
-        let found = jira.find_issue(&[&mapping], &nobodys.into()).await.unwrap();
-        assert!(found.is_empty(), "{nobodys}");
+    for unmapped in ["OPS-3", "OPS-9999"] {
+        let found = jira
+            .find_issue(&[&mapping], &unmapped.into())
+            .await
+            .unwrap();
+        assert!(found.is_empty(), "{unmapped}");
     }
     let siblings = jira.siblings(std::slice::from_ref(&issue)).await.unwrap();
     assert_eq!(siblings[&issue.id], ["OPS-3: Other (To Do)"]);
@@ -494,18 +491,18 @@ pub async fn exercise_jira(world: &TestEnv) {
         .custom_fields(Some("agent-implement repo"))
         .await
         .unwrap();
-    for forget in [ticket, other, parent] {
+    for issue_to_delete in [ticket, other, parent] {
         let options = jira.field_options(&fields[0].id).await.unwrap();
         assert_eq!(options[0].value, "shop");
-        forget.delete();
+        issue_to_delete.delete();
     }
-    let offered = jira.mapping_field_options(&mapping).await.unwrap();
-    assert!(offered[1].contains("shop"), "{offered:?}");
-    town.grant_admin();
+    let field_options = jira.mapping_field_options(&mapping).await.unwrap();
+    assert!(field_options[1].contains("shop"), "{field_options:?}");
+    jira_vendor.grant_admin();
     assert_eq!(jira.field_options(&fields[0].id).await.unwrap().len(), 1);
 }
 
-pub async fn post_to_both_chats(world: &TestEnv) {
+pub async fn post_to_both_chats(env: &TestEnv) {
     let message = ChatMessage {
         title: "ENG-1: <!channel> opened".into(),
         title_url: Some("https://github.test/acme/shop/pull/7".into()),
@@ -519,8 +516,8 @@ pub async fn post_to_both_chats(world: &TestEnv) {
         ..message.clone()
     };
     for (url, kind) in [
-        (world.vendors.slack_url(), ChatKind::Slack),
-        (world.vendors.teams_url(), ChatKind::Teams),
+        (env.vendors.slack_url(), ChatKind::Slack),
+        (env.vendors.teams_url(), ChatKind::Teams),
     ] {
         let chat = ChatWebhook::new(client("chat"), Secret::new(url), kind);
         for message in [&message, &bare] {
@@ -529,10 +526,10 @@ pub async fn post_to_both_chats(world: &TestEnv) {
     }
 }
 
-/// Machines and containers from their making to their end.
-pub async fn create_and_destroy_machines(world: &TestEnv) {
-    let sessions = &world.app.sessions;
-    world.vendors.docker().add_registry_image("acme/runner:1");
+/// Creates, inspects, stops and destroys a machine and a container.
+pub async fn create_and_destroy_machines(env: &TestEnv) {
+    let sessions = &env.app.sessions;
+    env.vendors.docker().add_registry_image("acme/runner:1");
     for host in [HostKind::Vm, HostKind::Local] {
         let job = JobId::from("01JMACHINE");
         let spec = MachineSpec {
@@ -550,18 +547,21 @@ pub async fn create_and_destroy_machines(world: &TestEnv) {
                 expires_at: Some(Timestamp::EPOCH),
             },
         };
-        let made = async || match sessions.start(host, &spec).await.unwrap() {
+        let start = async || match sessions.start(host, &spec).await.unwrap() {
             MachineStartOutcome::Started(machine) => machine,
             other => panic!("{other:?}"),
         };
-        let machine = made().await;
-        assert_eq!(made().await.id, machine.id, "the name is taken by our own");
+        let machine = start().await;
+        assert_eq!(start().await.id, machine.id, "the name is taken by our own");
         assert_eq!(sessions.list(host).await.unwrap().len(), 1);
         assert_eq!(sessions.list_all().await.len(), 2);
         let found = sessions.find(host, &job).await.unwrap().unwrap();
         let machine = found.reference();
-        let shown = sessions.inspect(&machine).await.unwrap().unwrap();
-        assert_eq!((&shown.name, &shown.labels), (&spec.name, &spec.labels));
+        let inspected = sessions.inspect(&machine).await.unwrap().unwrap();
+        assert_eq!(
+            (&inspected.name, &inspected.labels),
+            (&spec.name, &spec.labels)
+        );
         sessions.stop(&machine).await.unwrap();
         sessions.log_tail(&machine).await.unwrap();
         for _ in 0..2 {

@@ -1,5 +1,5 @@
-//! A store's file with random damage: it is opened with exactly what was in it, or refused and left as
-//! it is. Nothing between.
+//! Store files with random damage. The store either opens with exactly its original rows, or rejects the
+//! file and leaves it unchanged.
 
 use std::fs;
 use std::panic::catch_unwind;
@@ -12,8 +12,9 @@ use store::{STORE_FILE, Store, StoreError, jobs};
 
 use crate::api_server::dispatched_job;
 
-/// As redb lays its file out.
+/// Page size of redb, in bytes.
 const PAGE: usize = 4096;
+/// Header size of redb, in bytes.
 const HEADER: usize = 320;
 
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +29,7 @@ enum Damage {
 }
 
 impl Damage {
-    fn any(length: usize, rng: &mut fastrand::Rng) -> Self {
+    fn random(length: usize, rng: &mut fastrand::Rng) -> Self {
         let (pages, bit) = (length / PAGE, rng.u32(..8));
         let page = rng.usize(..pages);
         match rng.u8(..10) {
@@ -55,16 +56,17 @@ impl Damage {
         }
     }
 
-    fn done_to(self, bytes: &mut Vec<u8>, rng: &mut fastrand::Rng) {
+    /// Applies the damage to the bytes of a file.
+    fn apply(self, bytes: &mut Vec<u8>, rng: &mut fastrand::Rng) {
         let range = |page: usize| page * PAGE..(page + 1) * PAGE;
         match self {
             Damage::Bit { at, bit } | Damage::HeaderBit { at, bit } => bytes[at] ^= 1 << bit,
             Damage::Noise { page } => rng.fill(&mut bytes[range(page)]),
             Damage::Zeros { page } => bytes[range(page)].fill(0),
             Damage::Swapped { page, with } => {
-                let (one, two) = (bytes[range(page)].to_vec(), bytes[range(with)].to_vec());
-                bytes[range(page)].copy_from_slice(&two);
-                bytes[range(with)].copy_from_slice(&one);
+                let (first, second) = (bytes[range(page)].to_vec(), bytes[range(with)].to_vec());
+                bytes[range(page)].copy_from_slice(&second);
+                bytes[range(with)].copy_from_slice(&first);
             }
             Damage::CutTo { length } => bytes.truncate(length),
             Damage::Longer { by } => bytes.resize(bytes.len() + by, 0xA5),
@@ -72,7 +74,7 @@ impl Damage {
     }
 }
 
-/// Memory, where there is a folder in it: thousands of stores are opened.
+/// Returns a temporary folder, in memory if possible, because the tests open thousands of stores.
 fn folder() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     tempfile::tempdir_in(memory)
@@ -80,12 +82,13 @@ fn folder() -> tempfile::TempDir {
         .unwrap()
 }
 
-/// A store with jobs in it, as a process leaves it that stops, and as one that is killed.
+/// Undamaged store file and its rows.
 struct Original {
     bytes: Vec<u8>,
     content: Vec<u8>,
 }
 
+/// Creates a store with jobs. Returns its file as a killed process and as a stopped process leaves it.
 async fn originals(dir: &Path) -> [Original; 2] {
     let store = Store::open(dir).unwrap();
     for first in (0..300).step_by(100) {
@@ -100,10 +103,10 @@ async fn originals(dir: &Path) -> [Original; 2] {
         written.await.unwrap();
     }
     let (content, file) = (content(&store), dir.join(STORE_FILE));
-    // Nothing is written meanwhile.
+    // No writer is active here.
     let killed = fs::read(&file).unwrap();
     drop(store);
-    // The thread that writes closes it.
+    // The writer thread closes the store.
     while matches!(Store::open(dir), Err(StoreError::InUse { .. })) {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
@@ -117,7 +120,7 @@ async fn originals(dir: &Path) -> [Original; 2] {
     })
 }
 
-/// Every row of every table.
+/// Returns all rows of all tables.
 fn content(store: &Store) -> Vec<u8> {
     let mut rows = Vec::new();
     store.back_up(Timestamp::EPOCH, &mut rows).unwrap();
@@ -126,33 +129,34 @@ fn content(store: &Store) -> Vec<u8> {
 
 #[derive(Debug, Default)]
 struct Count {
-    worked: u32,
-    refused: u32,
+    opened: u32,
+    rejected: u32,
 }
 
-/// Damages a store and opens it.
-fn suffer(
+/// Damages a store and opens it. Returns whether it opened, or the violated rule.
+fn open_damaged(
     original: &Original,
     damage: Damage,
     dir: PathBuf,
     rng: &mut fastrand::Rng,
 ) -> Result<bool, String> {
     let mut bytes = original.bytes.clone();
-    damage.done_to(&mut bytes, rng);
+    damage.apply(&mut bytes, rng);
     let file = dir.join(STORE_FILE);
     fs::write(&file, &bytes).unwrap();
     let opened = catch_unwind(|| Store::open(&dir).map(|store| content(&store)));
     match opened {
         Ok(Ok(content)) if content == original.content => Ok(true),
-        Ok(Ok(_)) => Err("it was opened with other rows than were in it".to_owned()),
+        Ok(Ok(_)) => Err("opened with other rows".to_owned()),
         Ok(Err(StoreError::Damaged { .. })) if fs::read(&file).unwrap() == bytes => Ok(false),
-        Ok(Err(StoreError::Damaged { .. })) => Err("it was refused and changed".to_owned()),
-        Ok(Err(other)) => Err(format!("it was refused with other words: {other}")),
-        Err(_) => Err("it panicked".to_owned()),
+        Ok(Err(StoreError::Damaged { .. })) => Err("rejected, but the file changed".to_owned()),
+        Ok(Err(other)) => Err(format!("rejected with another error: {other}")),
+        Err(_) => Err("panicked".to_owned()),
     }
 }
 
-async fn suffer_many(count: u32) {
+/// Damages this many stores at random.
+async fn open_many_damaged(count: u32) {
     let seed = std::env::var("DAMAGE_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok());
@@ -161,61 +165,65 @@ async fn suffer_many(count: u32) {
     let (dir, began) = (folder(), Instant::now());
     let originals = originals(dir.path()).await;
     let mut counts: [Count; 2] = Default::default();
-    let mut faults = Vec::new();
+    let mut violations = Vec::new();
     for number in 0..count {
         let which = usize::try_from(number % 2).unwrap();
         let original = &originals[which];
-        let damage = Damage::any(original.bytes.len(), &mut rng);
-        // A folder of its own: the one before may be closing yet.
-        let place = dir.path().join(number.to_string());
-        fs::create_dir(&place).unwrap();
-        match suffer(original, damage, place.clone(), &mut rng) {
-            Ok(true) => counts[which].worked += 1,
-            Ok(false) => counts[which].refused += 1,
-            Err(fault) => faults.push(format!("{damage:?}, number {number}: {fault}")),
+        let damage = Damage::random(original.bytes.len(), &mut rng);
+        // A new folder each time, because the previous store may still be closing.
+        let folder = dir.path().join(number.to_string());
+        fs::create_dir(&folder).unwrap();
+        match open_damaged(original, damage, folder.clone(), &mut rng) {
+            Ok(true) => counts[which].opened += 1,
+            Ok(false) => counts[which].rejected += 1,
+            Err(violation) => {
+                violations.push(format!("{damage:?}, number {number}: {violation}"));
+            }
         }
-        // Whoever closes it needs no name for it.
-        fs::remove_dir_all(&place).unwrap();
+        // The writer thread can close a file that has been removed.
+        fs::remove_dir_all(&folder).unwrap();
     }
     let [killed, stopped] = counts;
     println!(
-        "seed {seed}: {count} damages in {:.0?}; of a killed process: {killed:?}; of one that stopped: {stopped:?}",
+        "seed {seed}: {count} damaged stores in {:.0?}; killed process: {killed:?}; stopped process: {stopped:?}",
         began.elapsed()
     );
     assert!(
-        faults.is_empty(),
+        violations.is_empty(),
         "DAMAGE_SEED={seed}\n{}",
-        faults.join("\n")
+        violations.join("\n")
     );
-    assert!(killed.worked > 0 && killed.refused > 0 && stopped.worked > 0 && stopped.refused > 0);
+    assert!(killed.opened > 0 && killed.rejected > 0 && stopped.opened > 0 && stopped.rejected > 0);
 }
 
 #[tokio::test]
-async fn random_damage_is_refused_or_does_not_matter() {
-    suffer_many(200).await;
+async fn random_damage_is_rejected_or_harmless() {
+    open_many_damaged(200).await;
 }
 
 #[tokio::test]
-#[ignore = "the long form: minutes"]
-async fn random_damage_is_refused_or_does_not_matter_ten_thousand_times() {
-    suffer_many(10_000).await;
+#[ignore = "long form: takes minutes"]
+async fn random_damage_is_rejected_or_harmless_ten_thousand_times() {
+    open_many_damaged(10_000).await;
 }
 
-/// The bit that says which of two commits counts is in no checksum: turned over, it would bring back
-/// the commit before the last, whole and wrong.
+/// The bit that selects one of two commits is not covered by a checksum. If flipped, it would restore the
+/// previous commit without an error.
 #[tokio::test]
-async fn every_single_bit_of_the_header_is_refused_or_does_not_matter() {
+async fn flipped_header_bits_are_rejected_or_harmless() {
     let dir = folder();
     let mut rng = fastrand::Rng::with_seed(1);
     for (which, original) in originals(dir.path()).await.iter().enumerate() {
         for at in 0..64 {
             for bit in 0..8 {
-                let place = dir.path().join(format!("{which}-{at}-{bit}"));
-                fs::create_dir(&place).unwrap();
+                let folder = dir.path().join(format!("{which}-{at}-{bit}"));
+                fs::create_dir(&folder).unwrap();
                 let damage = Damage::HeaderBit { at, bit };
-                let suffered = suffer(original, damage, place.clone(), &mut rng);
-                fs::remove_dir_all(&place).unwrap();
-                suffered.unwrap_or_else(|fault| panic!("{which}, byte {at}, bit {bit}: {fault}"));
+                let result = open_damaged(original, damage, folder.clone(), &mut rng);
+                fs::remove_dir_all(&folder).unwrap();
+                result.unwrap_or_else(|violation| {
+                    panic!("{which}, byte {at}, bit {bit}: {violation}")
+                });
             }
         }
     }

@@ -1,70 +1,73 @@
-//! What a set-up has that works today and should not stay so, and what hides nothing else.
+//! Findings about a setup that works but should be changed, and independence of the checks.
 
 use super::*;
 
-fn found<'a>(checkup: &'a DoctorRun, check: &str) -> Vec<&'a Value> {
-    let all = checkup.findings.iter();
-    all.filter(|one| one["check"] == check).collect()
+fn findings_of<'a>(report: &'a DoctorRun, check: &str) -> Vec<&'a Value> {
+    let all = report.findings.iter();
+    all.filter(|finding| finding["check"] == check).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_vendor_that_is_not_reached_is_not_called_a_bad_key() {
-    let asleep = stopped_env(vec![mapping()]).await;
-    let elsewhere = [
+async fn reports_an_unreachable_vendor_not_a_bad_key() {
+    let stopped = stopped_env(vec![mapping()]).await;
+    let unreachable = [
         ("--linear-api-url", "http://127.0.0.1:1"),
         ("--github-api-url", "https://github.invalid"),
         ("--port", "0"),
     ];
-    let without = &["--github-api-url", "--linear-api-url"];
-    let checkup = DoctorRun::run_doctor(&asleep, &options_with(without, &elsewhere), &[]).await;
+    let omitted = &["--github-api-url", "--linear-api-url"];
+    let report = DoctorRun::run_doctor(&stopped, &options_with(omitted, &unreachable), &[]).await;
     for (check, address) in [
         ("ticketing-a", "LINEAR_API_URL"),
         ("repo-host", "GITHUB_API_URL"),
     ] {
-        checkup.assert_finding("error", check, "", address);
-        let remedy = found(&checkup, check)[0]["remedy"].as_str().unwrap();
-        assert!(remedy.contains("the credential was not judged"), "{remedy}");
+        report.assert_finding("error", check, "", address);
+        let remedy = findings_of(&report, check)[0]["remedy"].as_str().unwrap();
+        assert!(
+            remedy.contains("The credential was not checked"),
+            "{remedy}"
+        );
         assert!(!remedy.contains("key"), "{remedy}");
     }
-    asleep.vendors.stop_and_kill_runs().await;
+    stopped.vendors.stop_and_kill_runs().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_value_hides_no_other_check() {
-    let asleep = stopped_env(vec![mapping()]).await;
-    let wrong = [
+async fn reports_other_checks_despite_an_invalid_value() {
+    let stopped = stopped_env(vec![mapping()]).await;
+    let invalid = [
         ("--poll-interval-ms", "5"),
         ("--github-app-private-key", "no key"),
     ];
-    let without = &["--poll-interval-ms", "--github-app-private-key"];
-    let checkup =
-        DoctorRun::run_doctor(&asleep, &options_with(without, &wrong), &["--port", "0"]).await;
-    assert_eq!(checkup.code, 1);
-    checkup.assert_finding("error", "configuration", "POLL_INTERVAL_MS", "serve --help");
-    checkup.assert_finding(
+    let omitted = &["--poll-interval-ms", "--github-app-private-key"];
+    let report =
+        DoctorRun::run_doctor(&stopped, &options_with(omitted, &invalid), &["--port", "0"]).await;
+    assert_eq!(report.code, 1);
+    report.assert_finding("error", "configuration", "POLL_INTERVAL_MS", "serve --help");
+    report.assert_finding(
         "error",
         "configuration",
         "GITHUB_APP_PRIVATE_KEY",
         "serve --help",
     );
-    assert_eq!(found(&checkup, "ticketing-a")[0]["level"], "ok");
-    assert_eq!(found(&checkup, "project-tickets")[0]["level"], "ok");
-    assert_eq!(found(&checkup, "store")[0]["level"], "ok");
-    let host = found(&checkup, "repo-host")[0];
-    assert_eq!(host["what"], "not checked: a value that it needs is wrong");
-    asleep.vendors.stop_and_kill_runs().await;
+    assert_eq!(findings_of(&report, "ticketing-a")[0]["level"], "ok");
+    assert_eq!(findings_of(&report, "project-tickets")[0]["level"], "ok");
+    assert_eq!(findings_of(&report, "store")[0]["level"], "ok");
+    let host = findings_of(&report, "repo-host")[0];
+    assert_eq!(host["what"], "not checked: a required value is wrong");
+    stopped.vendors.stop_and_kill_runs().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_image_of_local_containers_is_looked_at() {
-    let asleep = stopped_env(vec![mapping()]).await;
-    asleep
+async fn checks_the_image_of_local_containers() {
+    let stopped = stopped_env(vec![mapping()]).await;
+    stopped
         .vendors
         .docker()
         .add_unrelated_image("registry.example/odd:1");
-    let socket = asleep.vendors.docker_socket();
+    let socket = stopped.vendors.docker_socket();
     let rows = [
-        ("agent-implement-runner:local", "ok", "is there", ""),
+        ("agent-implement-runner:local", "ok", "is available", ""),
         (
             "nowhere/runner:1",
             "error",
@@ -85,8 +88,8 @@ async fn the_image_of_local_containers_is_looked_at() {
             ("--local-runner-image", image),
             ("--port", "0"),
         ];
-        let checkup = DoctorRun::run_doctor(&asleep, &options_with(&[], &flags), &[]).await;
-        let image = found(&checkup, "local-image")[0];
+        let report = DoctorRun::run_doctor(&stopped, &options_with(&[], &flags), &[]).await;
+        let image = findings_of(&report, "local-image")[0];
         assert_eq!(image["level"], level, "{image}");
         assert!(image["what"].as_str().unwrap().contains(what), "{image}");
         assert!(
@@ -94,20 +97,20 @@ async fn the_image_of_local_containers_is_looked_at() {
             "{image}"
         );
     }
-    asleep.vendors.stop_and_kill_runs().await;
+    stopped.vendors.stop_and_kill_runs().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sync_that_waits_to_be_merged_is_named() {
-    let world = TestEnv::with_options(TestEnvOptions::default()).await;
-    let repo = world.repo();
+async fn names_an_unmerged_sync_pull_request() {
+    let env = TestEnv::with_options(TestEnvOptions::default()).await;
+    let repo = env.repo();
     repo.remove_files(
         "main",
         &[".github/workflows/agent-implement.yml"],
         "Clean up",
     )
     .unwrap();
-    let synced = world
+    let synced = env
         .admin_request(
             reqwest::Method::POST,
             "/api/mappings/ENG/sync-workflows",
@@ -115,65 +118,65 @@ async fn a_sync_that_waits_to_be_merged_is_named() {
         )
         .await;
     assert_eq!(synced.0, 200, "{synced:?}");
-    let asleep = world.stop_service().await;
-    let repo = asleep.vendors.github().repo("acme", "shop");
+    let stopped = env.stop_service().await;
+    let repo = stopped.vendors.github().repo("acme", "shop");
     let number = repo.pulls()[0].number;
-    let checkup = DoctorRun::run_doctor(&asleep, &options_with(&[], &[]), &["--port", "0"]).await;
+    let report = DoctorRun::run_doctor(&stopped, &options_with(&[], &[]), &["--port", "0"]).await;
     let address = format!("/acme/shop/pull/{number}");
-    let merge = "Merge the pull request that syncs them";
-    checkup.assert_finding(
+    let remedy = "Merge the pull request that syncs them";
+    report.assert_finding(
         "error",
         "project-workflows",
         "missing on the default branch",
-        merge,
+        remedy,
     );
-    checkup.assert_finding(
+    report.assert_finding(
         "error",
         "project-workflows",
         "missing on the default branch",
         &address,
     );
-    asleep.vendors.stop_and_kill_runs().await;
+    stopped.vendors.stop_and_kill_runs().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plain_token_is_told_of() {
-    let asleep = stopped_env(vec![mapping()]).await;
-    let token = asleep.vendors.github().personal_token().to_owned();
-    let without = &["--github-app-id", "--github-app-private-key"];
+async fn warns_about_a_plain_token() {
+    let stopped = stopped_env(vec![mapping()]).await;
+    let token = stopped.vendors.github().personal_token().to_owned();
+    let omitted = &["--github-app-id", "--github-app-private-key"];
     let plain = [("--github-token", token.as_str()), ("--port", "0")];
-    let checkup = DoctorRun::run_doctor(&asleep, &options_with(without, &plain), &[]).await;
-    let whole = "each run is handed the whole GITHUB_TOKEN";
-    checkup.assert_finding("warning", "github-token", whole, "GitHub App");
-    asleep.vendors.github().set_token_scopes("repo, workflow");
-    let checkup = DoctorRun::run_doctor(&asleep, &options_with(without, &plain), &[]).await;
-    checkup.assert_finding(
+    let report = DoctorRun::run_doctor(&stopped, &options_with(omitted, &plain), &[]).await;
+    let whole = "each run gets the whole GITHUB_TOKEN";
+    report.assert_finding("warning", "github-token", whole, "GitHub App");
+    stopped.vendors.github().set_token_scopes("repo, workflow");
+    let report = DoctorRun::run_doctor(&stopped, &options_with(omitted, &plain), &[]).await;
+    report.assert_finding(
         "error",
         "github-token",
         "ALLOW_WORKFLOW_TOKEN=true",
         "GitHub App",
     );
-    asleep.vendors.stop_and_kill_runs().await;
+    stopped.vendors.stop_and_kill_runs().await;
 }
 
-fn file(path: &Path, text: &str, mode: u32) {
+fn write_file(path: &Path, text: &str, mode: u32) {
     fs::write(path, text).unwrap();
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
 #[test]
-fn files_that_everybody_may_read_and_names_that_nobody_reads_are_named() {
+fn warns_about_readable_credential_files_and_unknown_settings() {
     let dir = tempfile::tempdir().unwrap();
     let [env, code, data] = ["ours.env", "code", "data"].map(|name| dir.path().join(name));
-    file(&code, "the access code\n", 0o644);
+    write_file(&code, "the access code\n", 0o644);
     let variables = format!(
         "DATA_DIR={}\nADMIN_ACCESS_CODE_FILE={}\nGAP_FILL_TRIGGER_SECRET=sixteen letters.\n\
          LINEAR_APIKEY=x\nVM_API_URL=http://10.0.0.1\nALLOW_PLAIN_HTTP=true\n",
         data.display(),
         code.display()
     );
-    file(&env, &variables, 0o644);
-    let line = [
+    write_file(&env, &variables, 0o644);
+    let args = [
         "doctor",
         "--json",
         "--port",
@@ -181,10 +184,10 @@ fn files_that_everybody_may_read_and_names_that_nobody_reads_are_named() {
         "--env-file",
         env.to_str().unwrap(),
     ];
-    let (_, told, wrong) = exit_and_output(&run(&line));
-    let body: Value = serde_json::from_str(&told).unwrap_or_else(|_| panic!("{told}{wrong}"));
+    let (_, stdout, stderr) = exit_and_output(&run(&args));
+    let body: Value = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("{stdout}{stderr}"));
     let findings = body["findings"].as_array().unwrap().clone();
-    let checkup = DoctorRun { code: 0, findings };
+    let report = DoctorRun { code: 0, findings };
     for (check, what, remedy) in [
         (
             "credential-files",
@@ -203,44 +206,44 @@ fn files_that_everybody_may_read_and_names_that_nobody_reads_are_named() {
         ),
         ("plain-http", "VM_API_URL", "https".to_owned()),
     ] {
-        checkup.assert_finding("warning", check, what, &remedy);
+        report.assert_finding("warning", check, what, &remedy);
     }
-    file(&code, "the access code\n", 0o600);
-    file(&env, &variables, 0o640);
-    let (_, told, _) = exit_and_output(&run(&line));
-    assert!(!told.contains("credential-files"), "{told}");
+    write_file(&code, "the access code\n", 0o600);
+    write_file(&env, &variables, 0o640);
+    let (_, stdout, _) = exit_and_output(&run(&args));
+    assert!(!stdout.contains("credential-files"), "{stdout}");
 }
 
-/// On a terminal, as `script` makes one.
+/// Runs on a pseudo-terminal created by `script`.
 #[test]
-fn people_read_the_names_of_vendors_and_colours_can_be_switched_off() {
+fn prints_vendor_names_and_honors_no_color() {
     let dir = tempfile::tempdir().unwrap();
     let program = env!("CARGO_BIN_EXE_agent-implement");
-    let line = format!(
+    let args = format!(
         "{program} doctor --port 0 --data-dir {}",
         dir.path().display()
     );
-    let shown = |no_color: &str| {
-        let shown = std::process::Command::new("script")
-            .args(["-qec", &line, "/dev/null"])
+    let doctor_output = |no_color: &str| {
+        let output = std::process::Command::new("script")
+            .args(["-qec", &args, "/dev/null"])
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap())
             .env("TERM", "xterm")
             .env("NO_COLOR", no_color)
             .output()
             .unwrap();
-        String::from_utf8(shown.stdout).unwrap()
+        String::from_utf8(output.stdout).unwrap()
     };
-    let coloured = shown("");
+    let coloured = doctor_output("");
     assert!(coloured.contains("\x1b[31merror  \x1b[0m"), "{coloured}");
-    let plain = shown("1");
+    let plain = doctor_output("1");
     assert!(!plain.contains('\x1b'), "{plain}");
     for name in ["Linear ", "Jira ", "GitHub ", "Fly Machines "] {
-        let is_it = |line: &str| line.get(9..).is_some_and(|rest| rest.starts_with(name));
-        assert!(plain.lines().any(is_it), "{name}: {plain}");
+        let is_match = |line: &str| line.get(9..).is_some_and(|rest| rest.starts_with(name));
+        assert!(plain.lines().any(is_match), "{name}: {plain}");
     }
     for slug in ["ticketing-a", "ticketing-b", "repo-host", "vm-sessions"] {
-        let is_it = |line: &str| line.get(9..).is_some_and(|rest| rest.starts_with(slug));
-        assert!(!plain.lines().any(is_it), "{slug}: {plain}");
+        let is_match = |line: &str| line.get(9..).is_some_and(|rest| rest.starts_with(slug));
+        assert!(!plain.lines().any(is_match), "{slug}: {plain}");
     }
 }

@@ -1,4 +1,4 @@
-//! What is to be seen of the real engine and of its vendors, compared with the reference.
+//! Compares the observable state of the real engine and its vendors with the reference model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,60 +21,68 @@ impl SystemUnderTest {
 
     pub fn jobs(&self) -> BTreeMap<String, ObservedJob> {
         let jobs = self
-            .world()
+            .env()
             .app
             .store
             .read(|tx| jobs::latest(tx, 10_000))
             .unwrap();
         let tickets = &self.model.tickets;
-        let told = jobs.into_iter().map(|job| {
+        let observed = jobs.into_iter().map(|job| {
             let ticket = tickets
                 .iter()
                 .position(|ticket| ticket.key == job.issue.key.as_str());
-            (job.id.as_str().to_owned(), told(&job, ticket.unwrap()))
+            (
+                job.id.as_str().to_owned(),
+                observe_job(&job, ticket.unwrap()),
+            )
         });
-        told.collect()
+        observed.collect()
     }
 
     /// Compares everything that can be compared at any time.
-    pub fn check_observed(&mut self, did: StepActivity) -> ModelResult {
+    pub fn check_observed(&mut self, activity: StepActivity) -> ModelResult {
         self.observe_hosted()?;
         let jobs = self.jobs();
-        let polled = matches!(did, StepActivity::Poll | StepActivity::Partial);
+        let polled = matches!(activity, StepActivity::Poll | StepActivity::Partial);
         self.model
-            .check_jobs(&jobs, polled, did == StepActivity::GapFillRequested)?;
+            .check_jobs(&jobs, polled, activity == StepActivity::GapFillRequested)?;
         self.observe_hosted()?;
-        if did == StepActivity::Watch && !self.has_pending_faults() {
+        if activity == StepActivity::Watch && !self.has_pending_faults() {
             self.model.record_watch();
         }
-        let (now, window) = (self.world().app.now(), self.world().app.config.dedup_window);
-        let held = self.world().app.store.read(dedup::all).unwrap().into_iter();
-        let held: Vec<_> = held.filter(|entry| entry.is_active(window, now)).collect();
-        let held: BTreeSet<&str> = held.iter().map(|entry| entry.issue.key.as_str()).collect();
-        if held != self.model.deduped_keys() {
+        let (now, window) = (self.env().app.now(), self.env().app.config.dedup_window);
+        let deduped = self.env().app.store.read(dedup::all).unwrap().into_iter();
+        let deduped: Vec<_> = deduped
+            .filter(|entry| entry.is_active(window, now))
+            .collect();
+        let deduped: BTreeSet<&str> = deduped
+            .iter()
+            .map(|entry| entry.issue.key.as_str())
+            .collect();
+        if deduped != self.model.deduped_keys() {
             return Err(format!(
-                "dedup holds {held:?}, not {:?}",
+                "deduplicated: {deduped:?}, expected {:?}",
                 self.model.deduped_keys()
             ));
         }
-        let parked = self.world().app.store.read(dispatch_breaker::all).unwrap();
+        let parked = self.env().app.store.read(dispatch_breaker::all).unwrap();
         let parked: BTreeSet<&str> = parked
             .iter()
             .map(|parked| parked.issue.key.as_str())
             .collect();
         let is_parked = |ticket: &&ModelTicket| ticket.parked.is_some();
-        let wanted = self.model.tickets.iter().filter(is_parked);
-        let wanted: BTreeSet<&str> = wanted.map(|ticket| ticket.key.as_str()).collect();
-        if parked != wanted {
-            return Err(format!("parked are {parked:?}, not {wanted:?}"));
+        let expected = self.model.tickets.iter().filter(is_parked);
+        let expected: BTreeSet<&str> = expected.map(|ticket| ticket.key.as_str()).collect();
+        if parked != expected {
+            return Err(format!("parked: {parked:?}, expected {expected:?}"));
         }
         (0..SLOTS).try_for_each(|slot| self.observe_ticket(self.slots[slot]))
     }
 
-    /// The host's own list: one run for each dispatch.
+    /// The host must list exactly one run per dispatch.
     fn observe_hosted(&mut self) -> ModelResult {
         let (now, mut seen) = (self.model.now, BTreeSet::new());
-        for run in self.world().repo().runs() {
+        for run in self.env().repo().runs() {
             let id = input_text(&run, "dispatch_id").to_owned();
             if !seen.insert(id.clone()) {
                 return Err(format!("{id} runs twice"));
@@ -90,30 +98,30 @@ impl SystemUnderTest {
         Ok(())
     }
 
-    /// Labels are as the markers that have arrived leave them; comments come once and in order.
+    /// Labels must match the applied marker changes; comments must appear once and in order.
     fn observe_ticket(&mut self, at: usize) -> ModelResult {
-        let lane = self.outbox_entries(at);
-        let is_move =
-            |errand: &&outbox::OutboxEntry| matches!(errand.effect, Effect::SetMarker { .. });
-        let waiting = lane.iter().filter(is_move).count();
-        let tried = lane
+        let entries = self.outbox_entries(at);
+        let is_marker_change =
+            |entry: &&outbox::OutboxEntry| matches!(entry.effect, Effect::SetMarker { .. });
+        let waiting = entries.iter().filter(is_marker_change).count();
+        let tried = entries
             .first()
-            .is_some_and(|head| is_move(&head) && head.attempts > 0);
-        let Some(shown) = self.ticket(at).snapshot() else {
+            .is_some_and(|head| is_marker_change(&head) && head.attempts > 0);
+        let Some(snapshot) = self.ticket(at).snapshot() else {
             return Ok(());
         };
         let ticket = &mut self.model.tickets[at];
         while ticket.pending_markers.len() > waiting {
-            let moved = ticket.pending_markers.pop_front().unwrap();
-            ticket.apply_marker_change(moved);
+            let change = ticket.pending_markers.pop_front().unwrap();
+            ticket.apply_marker_change(change);
         }
         if ticket.pending_markers.len() < waiting {
             return Err(format!(
-                "{} is owed markers that nobody asked for: {lane:#?}",
+                "{} has unexpected queued marker changes: {entries:#?}",
                 ticket.key
             ));
         }
-        let labels: BTreeSet<&str> = shown.labels.iter().map(String::as_str).collect();
+        let labels: BTreeSet<&str> = snapshot.labels.iter().map(String::as_str).collect();
         if labels != ticket.labels {
             let mut next = ModelTicket {
                 labels: ticket.labels.clone(),
@@ -122,43 +130,44 @@ impl SystemUnderTest {
             let arrived = ticket.pending_markers.front().filter(|_| tried);
             arrived
                 .into_iter()
-                .for_each(|moved| next.apply_marker_change(*moved));
+                .for_each(|change| next.apply_marker_change(*change));
             if labels != next.labels {
                 return Err(format!("{} shows {labels:?}\n{ticket:#?}", ticket.key));
             }
         }
-        let comments = shown.comments.into_iter().map(|comment| comment.body);
+        let comments = snapshot.comments.into_iter().map(|comment| comment.body);
         let comments = comments.filter(|body| !body.starts_with("Not started yet: "));
         let comments = split_comments(comments.collect());
         let mut expected = ticket.comments.iter();
         for comment in &comments {
-            let met = expected.find(|said| comment.starts_with(&said.0) || !said.1);
-            if !met.is_some_and(|said| comment.starts_with(&said.0)) {
+            let matched = expected
+                .find(|comment_prefix| comment.starts_with(&comment_prefix.0) || !comment_prefix.1);
+            if !matched.is_some_and(|comment_prefix| comment.starts_with(&comment_prefix.0)) {
                 return Err(format!(
-                    "{comment:?} was not to be said\n{comments:#?}\n{ticket:#?}"
+                    "unexpected comment {comment:?}\n{comments:#?}\n{ticket:#?}"
                 ));
             }
         }
-        let missing = expected.find(|said| !said.1);
-        match missing.filter(|_| lane.is_empty()) {
-            Some(said) => Err(format!(
-                "{said:?} was never said\n{comments:#?}\n{ticket:#?}"
+        let missing = expected.find(|comment_prefix| !comment_prefix.1);
+        match missing.filter(|_| entries.is_empty()) {
+            Some(comment_prefix) => Err(format!(
+                "missing comment {comment_prefix:?}\n{comments:#?}\n{ticket:#?}"
             )),
             None => Ok(()),
         }
     }
 
-    /// Compares what must hold when all is quiet.
+    /// Compares what must hold when the system is quiescent.
     pub async fn check_quiescent(&mut self) -> ModelResult {
         self.model.check_quiescent()?;
-        let dead = self.world().app.store.read(outbox::dead).unwrap();
+        let dead = self.env().app.store.read(outbox::dead).unwrap();
         if !dead.is_empty() {
-            return Err(format!("given up: {dead:#?}"));
+            return Err(format!("dead outbox entries: {dead:#?}"));
         }
-        for run in self.world().repo().runs() {
+        for run in self.env().repo().runs() {
             let known = &self.model.runs[input_text(&run, "dispatch_id")];
             if run.status != "completed" && !known.is_active() && !known.reported {
-                return Err(format!("a run goes on for nobody: {known:?}"));
+                return Err(format!("a run continues without an active job: {known:?}"));
             }
         }
         for slot in 0..SLOTS {
@@ -167,35 +176,35 @@ impl SystemUnderTest {
             if ticket.closed || !ticket.labels.contains(TRIGGER) {
                 continue;
             }
-            let (wanted, path) = (
+            let (expected, path) = (
                 self.model.possible_outcomes(at),
                 format!("/api/why/{}", ticket.key),
             );
             let (_, why) = self.admin_request(Method::GET, &path, Value::Null).await;
             let decision = &why["decision"];
-            let told = decision["reason"]
+            let reason = decision["reason"]
                 .as_str()
                 .or(decision["outcome"].as_str())
                 .unwrap_or_default();
-            if !wanted.contains(&told) {
+            if !expected.contains(&reason) {
                 let ticket = &self.model.tickets[at];
                 return Err(format!(
-                    "{why:#} is told, not one of {wanted:?}\n{ticket:#?}"
+                    "unexpected decision {why:#}, expected one of {expected:?}\n{ticket:#?}"
                 ));
             }
-            *self.reasons_seen.entry(told.to_owned()).or_default() += 1;
+            *self.reasons_seen.entry(reason.to_owned()).or_default() += 1;
         }
         let (_, log) = self
             .admin_request(Method::GET, "/api/log", Value::Null)
             .await;
         let log = log.as_array().into_iter().flatten();
-        let told = |job: &Value| {
+        let id_and_status = |job: &Value| {
             (
                 job["id"].as_str().unwrap().to_owned(),
                 job["status"].as_str().unwrap().to_owned(),
             )
         };
-        let log: BTreeMap<String, String> = log.map(told).collect();
+        let log: BTreeMap<String, String> = log.map(id_and_status).collect();
         let jobs = self
             .model
             .runs
@@ -203,7 +212,7 @@ impl SystemUnderTest {
             .map(|(id, run)| (id.clone(), run.status.to_owned()));
         if log != jobs.collect() {
             return Err(format!(
-                "the log tells {log:#?}, not {:#?}",
+                "the log shows {log:#?}, expected {:#?}",
                 self.model.runs
             ));
         }
@@ -211,7 +220,7 @@ impl SystemUnderTest {
     }
 }
 
-fn told(job: &RealJob, ticket: usize) -> ObservedJob {
+fn observe_job(job: &RealJob, ticket: usize) -> ObservedJob {
     let reason = match &job.state {
         JobState::Failed { reason, .. } => reason.clone(),
         _ => String::new(),

@@ -1,20 +1,20 @@
-//! What may happen, and how often.
+//! Possible events and their frequencies.
 
 use proptest::prelude::*;
 
 use super::reference::SLOTS;
 
-/// One thing that people, an operator, the machine, the vendors or a run do. Slots are places in the
-/// list of living tickets; what does not apply just then is left out.
+/// One action of a user, an operator, the environment, a vendor or a run. Slots are positions in the
+/// list of live tickets. An event that does not apply is skipped.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelEvent {
     Flag(usize),
     Unflag(usize),
-    /// All labels of ours are taken off.
+    /// Removes all labels.
     Strip(usize),
     Close(usize),
     Reopen(usize),
-    /// Another ticket takes the place.
+    /// Another ticket takes the slot.
     Delete(usize),
     Block(usize),
     Unblock(usize),
@@ -28,71 +28,71 @@ pub enum ModelEvent {
     Poll,
     ProcessOutbox,
     Watch,
-    /// Until nothing is owed and nothing goes wrong; then everything must be as it should be.
+    /// Runs without faults until the outbox is empty, then checks everything.
     Settle,
     /// Seconds.
     Wait(u64),
     Fault(ModelFault),
     Begin(RunSelector),
-    /// Whether the run names itself.
+    /// Whether the report names the run.
     Progress(RunSelector, bool),
     Result(RunSelector, ReportedOutcome),
-    /// A result that must be refused.
+    /// Result that must be rejected.
     Forge(RunSelector, Forgery),
     /// Whether the run leaves a pull request behind.
     End(RunSelector, Conclusion, bool),
     GapFill(usize),
-    /// The same webhook twice.
+    /// Sends the same webhook twice.
     Webhook(usize),
     Restart,
-    /// A turn that ends after so many looks at it, as by `kill -9`, and a new start.
+    /// Ends a tick after this many polls, as `kill -9` would, and restarts the service.
     Kill(usize),
 }
 
-/// One of the runs at the host that have not ended, or of all.
+/// Selects one of the host's runs that have not ended, or of all its runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RunSelector {
     Live(usize),
     Any(usize),
 }
 
-/// The next request of a kind goes wrong.
+/// Fault of the next request of a kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ModelFault {
-    /// The host will not take the dispatch.
+    /// The host rejects the dispatch with this status.
     Refused(u16),
     DispatchFails,
-    /// The host takes the dispatch, and the answer is lost.
+    /// The host accepts the dispatch, and the response is lost.
     DispatchLost,
-    /// The host says that it took the dispatch; nothing comes of it.
+    /// The host reports success but starts no run.
     DispatchForgotten,
-    /// The host takes the dispatch without naming the run.
+    /// The host accepts the dispatch without naming the run.
     DispatchNameless,
     TicketFails,
-    /// The ticketing system does it, and the answer is lost.
+    /// The ticketing system applies the change, and the response is lost.
     TicketLost,
     PollFails,
     ListFails,
 }
 
-/// What a run reports in the end.
+/// Final result of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ReportedOutcome {
-    /// Did what it was to do; an implementation opened its pull request.
+    /// Success; an implementation opened its pull request.
     Done,
-    /// The same, and its review left something open.
+    /// Success with open review findings.
     DoneWithFindings,
-    /// A failure by the word of the review, with a pull request.
+    /// Failure by the review, with a pull request.
     Unapproved,
     Failed,
-    /// A failure that nobody is to blame for.
+    /// Failure that does not count against the ticket.
     InfrastructureFailure,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Forgery {
     Signature,
-    /// The token of the run's progress.
+    /// Uses the progress token of the run.
     Audience,
     Phase,
 }
@@ -117,31 +117,31 @@ impl Conclusion {
 }
 
 impl ModelEvent {
-    /// What it is called where events are counted.
+    /// Name of the event in the statistics.
     pub fn name(&self) -> String {
-        let told = format!("{self:?}");
+        let text = format!("{self:?}");
         let kind = match self {
-            ModelEvent::Fault(trouble) => return format!("Fault {trouble:?}"),
-            ModelEvent::Result(_, told) => return format!("Result {told:?}"),
-            _ => told.split('(').next(),
+            ModelEvent::Fault(fault) => return format!("Fault {fault:?}"),
+            ModelEvent::Result(_, outcome) => return format!("Result {outcome:?}"),
+            _ => text.split('(').next(),
         };
         kind.unwrap_or_default().to_owned()
     }
 }
 
-/// The first ticket is met most often: what needs many steps happens to it.
+/// The first ticket is selected most often, so that long sequences happen to it.
 fn slot() -> impl Strategy<Value = usize> {
     prop_oneof![2 => Just(0), 1 => 0..SLOTS]
 }
 
-fn which() -> impl Strategy<Value = RunSelector> {
+fn run_selector() -> impl Strategy<Value = RunSelector> {
     prop_oneof![
         7 => (0..4_usize).prop_map(RunSelector::Live),
         1 => (0..64_usize).prop_map(RunSelector::Any),
     ]
 }
 
-fn told() -> impl Strategy<Value = ReportedOutcome> {
+fn reported_outcome() -> impl Strategy<Value = ReportedOutcome> {
     prop_oneof![
         3 => Just(ReportedOutcome::Done),
         1 => Just(ReportedOutcome::DoneWithFindings),
@@ -151,7 +151,7 @@ fn told() -> impl Strategy<Value = ReportedOutcome> {
     ]
 }
 
-fn trouble() -> impl Strategy<Value = ModelFault> {
+fn model_fault() -> impl Strategy<Value = ModelFault> {
     use ModelFault::*;
     prop_oneof![
         1 => Just(Refused(422)),
@@ -167,7 +167,7 @@ fn trouble() -> impl Strategy<Value = ModelFault> {
     ]
 }
 
-fn people() -> impl Strategy<Value = ModelEvent> {
+fn user_event() -> impl Strategy<Value = ModelEvent> {
     prop_oneof![
         12 => slot().prop_map(ModelEvent::Flag),
         1 => slot().prop_map(ModelEvent::Unflag),
@@ -180,7 +180,7 @@ fn people() -> impl Strategy<Value = ModelEvent> {
     ]
 }
 
-fn operator() -> impl Strategy<Value = ModelEvent> {
+fn operator_event() -> impl Strategy<Value = ModelEvent> {
     let team = 0..2_usize;
     prop_oneof![
         1 => team.clone().prop_map(|team| ModelEvent::Pause(team, true)),
@@ -195,7 +195,7 @@ fn operator() -> impl Strategy<Value = ModelEvent> {
     ]
 }
 
-fn runs() -> impl Strategy<Value = ModelEvent> {
+fn run_event() -> impl Strategy<Value = ModelEvent> {
     let conclusion = prop_oneof![
         2 => Just(Conclusion::Success),
         2 => Just(Conclusion::Failure),
@@ -208,16 +208,16 @@ fn runs() -> impl Strategy<Value = ModelEvent> {
         Just(Forgery::Phase),
     ];
     prop_oneof![
-        3 => which().prop_map(ModelEvent::Begin),
-        3 => (which(), any::<bool>()).prop_map(|(run, named)| ModelEvent::Progress(run, named)),
-        8 => (which(), told()).prop_map(|(run, told)| ModelEvent::Result(run, told)),
-        1 => (which(), forgery).prop_map(|(run, forgery)| ModelEvent::Forge(run, forgery)),
-        5 => (which(), conclusion, prop::bool::weighted(0.3))
+        3 => run_selector().prop_map(ModelEvent::Begin),
+        3 => (run_selector(), any::<bool>()).prop_map(|(run, with_run_id)| ModelEvent::Progress(run, with_run_id)),
+        8 => (run_selector(), reported_outcome()).prop_map(|(run, outcome)| ModelEvent::Result(run, outcome)),
+        1 => (run_selector(), forgery).prop_map(|(run, forgery)| ModelEvent::Forge(run, forgery)),
+        5 => (run_selector(), conclusion, prop::bool::weighted(0.3))
             .prop_map(|(run, conclusion, pull)| ModelEvent::End(run, conclusion, pull)),
     ]
 }
 
-fn engine() -> impl Strategy<Value = ModelEvent> {
+fn engine_event() -> impl Strategy<Value = ModelEvent> {
     prop_oneof![
         12 => Just(ModelEvent::Tick),
         3 => Just(ModelEvent::Poll),
@@ -227,25 +227,25 @@ fn engine() -> impl Strategy<Value = ModelEvent> {
     ]
 }
 
-fn machine() -> impl Strategy<Value = ModelEvent> {
+fn environment_event() -> impl Strategy<Value = ModelEvent> {
     prop_oneof![
         6 => (1..=120_u64).prop_map(ModelEvent::Wait),
         3 => (1..=100_u64).prop_map(|minutes| ModelEvent::Wait(minutes * 60)),
         1 => (1..=26_u64).prop_map(|hours| ModelEvent::Wait(hours * 3_600)),
-        4 => trouble().prop_map(ModelEvent::Fault),
+        4 => model_fault().prop_map(ModelEvent::Fault),
         1 => Just(ModelEvent::Restart),
         2 => (1..=60_usize).prop_map(ModelEvent::Kill),
     ]
 }
 
-/// A life of this many events.
+/// Sequence of this many events.
 pub fn event_sequence(events: usize) -> impl Strategy<Value = Vec<ModelEvent>> {
     let event = prop_oneof![
-        5 => people(),
-        2 => operator(),
-        8 => runs(),
-        8 => engine(),
-        4 => machine(),
+        5 => user_event(),
+        2 => operator_event(),
+        8 => run_event(),
+        8 => engine_event(),
+        4 => environment_event(),
     ];
     prop::collection::vec(event, events)
 }

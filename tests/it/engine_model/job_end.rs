@@ -1,4 +1,4 @@
-//! The ends of a job, as the specification has them: which one may be seen, and what each means to the
+//! Ends of a job according to the specification: which ends are allowed, and their effects on the
 //! ticket.
 
 use super::event::{Conclusion, ReportedOutcome};
@@ -8,7 +8,7 @@ use super::reference::{
 };
 
 impl ReferenceModel {
-    /// Why a job may have ended as it did.
+    /// Determines the end of a job, or fails if the observed end is not allowed.
     pub fn classify_end(
         &mut self,
         id: &str,
@@ -16,7 +16,8 @@ impl ReferenceModel {
         polled: bool,
     ) -> Result<JobEnd, String> {
         let (run, ticket) = (&self.runs[id], &self.tickets[job.ticket]);
-        let past = |since: Option<u64>, span| since.is_some_and(|since| self.now >= since + span);
+        let elapsed =
+            |since: Option<u64>, span| since.is_some_and(|since| self.now >= since + span);
         let failed = |counts| JobEnd::Failed {
             counts,
             label: "session_failed",
@@ -24,15 +25,16 @@ impl ReferenceModel {
         let unstarted = run.dispatched_at.is_none();
         let silent = run
             .host_end
-            .filter(|(_, at)| past(Some(*at), REPORT_GRACE))
-            .map(|(how, _)| how);
-        // Ended by its host about when its time was over; when it was seen to start is not known here.
+            .filter(|(_, at)| elapsed(Some(*at), REPORT_GRACE))
+            .map(|(conclusion, _)| conclusion);
+        // Ended by its host at about the timeout. The model does not know when the service saw the run
+        // start.
         let seen_at_its_end = run.end_seen_at.is_some_and(|at| {
             run.dispatched_at
                 .is_some_and(|since| at + START_DETECTION_LIMIT >= since + RUN_TIMEOUT)
         });
         let cut_off = silent == Some(Conclusion::Cancelled) && seen_at_its_end;
-        let judged = silent.map(|how| match (how, run.kind) {
+        let from_conclusion = silent.map(|conclusion| match (conclusion, run.kind) {
             (Conclusion::Success, ModelJobKind::GapFill) => JobEnd::Completed,
             (Conclusion::Success, ModelJobKind::Implementation) if ticket.pull.is_some() => {
                 JobEnd::Completed
@@ -47,33 +49,33 @@ impl ReferenceModel {
             (Conclusion::Cancelled, _) => failed(false),
             (Conclusion::TimedOut, _) => JobEnd::TimedOut("timed_out"),
         });
-        let told = run.reported_outcome.map(|told| match told {
+        let reported = run.reported_outcome.map(|reported| match reported {
             ReportedOutcome::Done => JobEnd::Completed,
             ReportedOutcome::DoneWithFindings | ReportedOutcome::Unapproved => JobEnd::ReviewFailed,
             ReportedOutcome::Failed => failed(true),
             ReportedOutcome::InfrastructureFailure => failed(false),
         });
-        let is_over = polled && run.is_for_ticket() && (ticket.closed || ticket.deleted);
+        let ticket_gone = polled && run.is_for_ticket() && (ticket.closed || ticket.deleted);
         let refused = unstarted && self.refusals_left > 0;
-        let given_up = unstarted && self.failures_left > 0 && past(Some(run.began_at), DAY);
-        let lost = run.hosted_at.is_none() && past(run.dispatched_at, LINK_TIMEOUT);
-        let candidates = match told {
+        let given_up = unstarted && self.failures_left > 0 && elapsed(Some(run.began_at), DAY);
+        let lost = run.hosted_at.is_none() && elapsed(run.dispatched_at, LINK_TIMEOUT);
+        let candidates = match reported {
             Some(end) => vec![end],
             None => [
-                judged,
+                from_conclusion,
                 cut_off.then_some(JobEnd::TimedOut("timed_out")),
-                is_over.then_some(JobEnd::Cancelled),
+                ticket_gone.then_some(JobEnd::Cancelled),
                 refused.then(|| failed(true)),
                 given_up.then(|| failed(false)),
                 lost.then_some(JobEnd::TimedOut("run_not_found")),
-                past(run.dispatched_at, JOB_TIMEOUT).then_some(JobEnd::TimedOut("timed_out")),
+                elapsed(run.dispatched_at, JOB_TIMEOUT).then_some(JobEnd::TimedOut("timed_out")),
             ]
             .into_iter()
             .flatten()
             .collect(),
         };
         let closed = job.reason == "the issue was closed";
-        let looks = |end: &JobEnd| match end {
+        let matches_job = |end: &JobEnd| match end {
             JobEnd::Completed => {
                 job.status == "completed" && (job.has_pull || job.kind == ModelJobKind::Planning)
             }
@@ -82,9 +84,9 @@ impl ReferenceModel {
             JobEnd::Cancelled => job.status == "failed" && closed,
             JobEnd::TimedOut(why) => job.status == "timed_out" && job.timeout == Some(why),
         };
-        let end = candidates.iter().position(looks);
+        let end = candidates.iter().position(matches_job);
         let end = end.ok_or_else(|| {
-            format!("{job:?} must not end so, but as {candidates:?}\n{run:?}\n{ticket:?}")
+            format!("{job:?} ended unexpectedly; allowed ends: {candidates:?}\n{run:?}\n{ticket:?}")
         })?;
         if refused && matches!(candidates[end], JobEnd::Failed { .. }) {
             self.refusals_left -= 1;
@@ -92,18 +94,18 @@ impl ReferenceModel {
         Ok(candidates[end])
     }
 
-    /// What an end means to the ticket.
+    /// Applies the effects of an end to the ticket.
     pub fn apply_end(&mut self, id: &str, job: &ObservedJob, end: JobEnd) {
         let run = self.runs.get_mut(id).expect("it has ended");
-        let told = run.reported_outcome.take();
+        let reported = run.reported_outcome.take();
         let had_ended = run.host_end.is_some();
         let ticket = &mut self.tickets[job.ticket];
-        // A run that failed may have left one, too.
+        // A failed run may have left a pull request, too.
         ticket.pull_known |= job.has_pull;
         if job.kind == ModelJobKind::GapFill {
-            // Its comments are all that the ticket hears of it.
-            if told.is_some() {
-                ticket.expect_comment(format!("Said by {id}"));
+            // A gap fill affects the ticket only by its comments.
+            if reported.is_some() {
+                ticket.expect_comment(format!("Comment of {id}"));
             }
             return;
         }
@@ -124,8 +126,8 @@ impl ReferenceModel {
             }
             (JobEnd::Cancelled, _) => ticket.queue_marker_change(None, false),
         }
-        if told.is_some() {
-            ticket.expect_comment(format!("Said by {id}"));
+        if reported.is_some() {
+            ticket.expect_comment(format!("Comment of {id}"));
         }
         let mut log = None;
         match end {
@@ -165,7 +167,7 @@ impl ReferenceModel {
     }
 }
 
-/// How a job ended, as far as it makes a difference.
+/// End of a job, as far as the model distinguishes it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum JobEnd {
     Completed,

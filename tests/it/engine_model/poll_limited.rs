@@ -1,21 +1,21 @@
-//! Work that stops in the middle, as when the process that does it is killed.
+//! Futures that stop in the middle, as if their process were killed.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Something that is looked at so many times and then let go.
+/// Future that is polled a limited number of times and then completes.
 pub struct PollLimited<'f> {
-    work: Pin<Box<dyn Future<Output = ()> + Send + 'f>>,
-    looks: usize,
+    future: Pin<Box<dyn Future<Output = ()> + Send + 'f>>,
+    polls: usize,
 }
 
 impl<'f> PollLimited<'f> {
-    /// Ends when the work is done or has been looked at so often.
-    pub fn new(looks: usize, work: impl Future<Output = ()> + Send + 'f) -> Self {
+    /// Completes when the future completes or after this many polls.
+    pub fn new(polls: usize, future: impl Future<Output = ()> + Send + 'f) -> Self {
         Self {
-            work: Box::pin(work),
-            looks,
+            future: Box::pin(future),
+            polls,
         }
     }
 }
@@ -24,10 +24,10 @@ impl Future for PollLimited<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if self.looks == 0 {
+        if self.polls == 0 {
             return Poll::Ready(());
         }
-        self.looks -= 1;
-        self.work.as_mut().poll(context)
+        self.polls -= 1;
+        self.future.as_mut().poll(context)
     }
 }

@@ -1,18 +1,18 @@
-//! What the service should do, written from its specification alone and kept as plain as it can be.
+//! Reference model of the service, written from the specification alone and as simple as possible.
 //!
-//! It is told what people, the operator and the runs did. It is shown the jobs after every step and
-//! says whether what it sees could have come of that; where the moment is the engine's, any is good
-//! until everything is quiet.
+//! It receives the actions of users, the operator and the runs. After every step it checks whether the
+//! observed jobs are a possible consequence. Where the engine decides the moment, any moment is valid
+//! until everything is quiescent.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::event::{Conclusion, ReportedOutcome};
 use super::job_end::JobEnd;
 
-/// How many tickets live at a time; the last ones are of the team that plans.
+/// Number of live tickets; the last ones belong to the team with planning.
 pub const SLOTS: usize = 5;
 pub const TRIGGER: &str = "Agent-Implement";
-const OURS: [&str; 4] = [
+const OUR_LABELS: [&str; 4] = [
     "Agent-Planning",
     "Plan-Complete",
     "Agent-Working",
@@ -24,14 +24,14 @@ const MINUTE: u64 = 60 * SECOND;
 pub const DAY: u64 = 24 * 60 * MINUTE;
 pub const MAX_FAILURES: u32 = 3;
 pub const LINK_TIMEOUT: u64 = 10 * MINUTE;
-/// What a run has, after which its host ends it; and what it has with our grace.
+/// Timeout after which the host ends a run, and the service's timeout including its grace period.
 pub const RUN_TIMEOUT: u64 = 90 * MINUTE;
 pub const JOB_TIMEOUT: u64 = RUN_TIMEOUT + 5 * MINUTE;
-/// How late its start is noticed, at most.
+/// Maximum delay until the start of a run is noticed.
 pub const START_DETECTION_LIMIT: u64 = 2 * MINUTE;
 pub const REPORT_GRACE: u64 = 2 * MINUTE;
-/// From the start: the budget, the time to be found, and a quarter of an hour for late words.
-const TOKEN_LIFE: u64 = JOB_TIMEOUT + LINK_TIMEOUT + 15 * MINUTE;
+/// Lifetime of a run's tokens: job timeout, time to find the run, and 15 minutes for late reports.
+const TOKEN_LIFETIME: u64 = JOB_TIMEOUT + LINK_TIMEOUT + 15 * MINUTE;
 
 pub type ModelResult = Result<(), String>;
 
@@ -57,28 +57,29 @@ pub struct ModelTicket {
     pub deleted: bool,
     pub closed: bool,
     pub blocked: bool,
-    /// What it shows now, as far as what was owed to it has arrived.
+    /// Current labels, as far as marker changes have been applied.
     pub labels: BTreeSet<&'static str>,
-    /// Markers that it is still to be given, oldest first.
+    /// Marker changes that are still queued, oldest first.
     pub pending_markers: VecDeque<MarkerChange>,
     pub comments: Vec<ExpectedComment>,
     pub failures: BTreeMap<ModelJobKind, u32>,
     pub parked: Option<ModelJobKind>,
     pub deduped_at: Option<u64>,
-    /// The pull request on its branch, and whether a job of ours is known to have opened it.
+    /// Pull request on the ticket's branch, and whether the service knows that one of its jobs opened
+    /// it.
     pub pull: Option<u64>,
     pub pull_known: bool,
     pub merged: bool,
 }
 
-/// Puts one marker on, takes our others off; a failure takes the trigger off, too.
+/// Sets one marker and removes our others. A failure removes the trigger label as well.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MarkerChange {
     on: Option<&'static str>,
     failed: bool,
 }
 
-/// A comment, by how it begins. What depends on a log may be left out.
+/// Prefix of a comment, and whether the comment is optional because it depends on a log.
 #[derive(Debug)]
 pub struct ExpectedComment(pub String, pub bool);
 
@@ -90,16 +91,16 @@ pub struct ModelRun {
     pub began_at: u64,
     pub dispatched_at: Option<u64>,
     pub reported: bool,
-    /// What it has just told, until it is seen to have ended.
+    /// Outcome just reported, until the job is seen to have ended.
     pub reported_outcome: Option<ReportedOutcome>,
-    /// When the host has first shown it, and how and when it ended there.
+    /// Time at which the host first listed the run, and how and when it ended there.
     pub hosted_at: Option<u64>,
     pub host_end: Option<(Conclusion, u64)>,
-    /// When the service has looked at it after that for the first time.
+    /// Time at which the service first checked the run after that.
     pub end_seen_at: Option<u64>,
 }
 
-/// A job as the service shows it.
+/// Job as the service shows it.
 #[derive(Debug, Clone)]
 pub struct ObservedJob {
     pub ticket: usize,
@@ -109,7 +110,7 @@ pub struct ObservedJob {
     pub reason: String,
     pub dispatched: bool,
     pub linked: bool,
-    /// Whether it names a pull request.
+    /// Whether the job has a pull request.
     pub has_pull: bool,
 }
 
@@ -119,37 +120,37 @@ pub struct ReferenceModel {
     pub teams: Vec<ModelTeam>,
     pub tickets: Vec<ModelTicket>,
     pub runs: BTreeMap<String, ModelRun>,
-    /// Dispatches that the host may still refuse, or fail.
+    /// Dispatches that the host may still reject or fail.
     pub refusals_left: u32,
     pub failures_left: u32,
-    /// What was reached: ends of jobs, parked tickets.
+    /// Counts of job ends and parked tickets.
     pub milestones: BTreeMap<String, u64>,
 }
 
 impl ModelTicket {
-    /// Whether it asks for a run: by its trigger, or by a plan that was made for it.
+    /// Whether the ticket requests a run, by its trigger or by a completed plan.
     fn flagged(&self) -> bool {
-        let asks = self.labels.contains(TRIGGER) || self.marker() == Some("Plan-Complete");
-        !self.deleted && !self.closed && asks
+        let requests_run = self.labels.contains(TRIGGER) || self.marker() == Some("Plan-Complete");
+        !self.deleted && !self.closed && requests_run
     }
 
-    /// The marker that is furthest on.
+    /// Most advanced marker of the ticket.
     fn marker(&self) -> Option<&'static str> {
-        let furthest = [
+        let by_progress = [
             "Ready for Review",
             "Agent-Working",
             "Plan-Complete",
             "Agent-Planning",
         ];
-        furthest
+        by_progress
             .into_iter()
             .find(|label| self.labels.contains(label))
     }
 
-    pub fn apply_marker_change(&mut self, moved: MarkerChange) {
+    pub fn apply_marker_change(&mut self, change: MarkerChange) {
         self.labels
-            .retain(|label| !(OURS.contains(label) || moved.failed && *label == TRIGGER));
-        self.labels.extend(moved.on);
+            .retain(|label| !(OUR_LABELS.contains(label) || change.failed && *label == TRIGGER));
+        self.labels.extend(change.on);
     }
 
     pub fn queue_marker_change(&mut self, on: Option<&'static str>, failed: bool) {
@@ -190,19 +191,25 @@ impl ReferenceModel {
         held.map(|ticket| ticket.key.as_str()).collect()
     }
 
-    /// How many tickets of a team are in progress, by their markers and by their jobs.
+    /// Number of tickets of a team in progress, by their markers and jobs.
     pub fn in_progress(&self, team: usize) -> usize {
-        let busy = |(at, ticket): &(usize, &ModelTicket)| {
-            let marked = matches!(ticket.marker(), Some("Agent-Working" | "Agent-Planning"));
-            let works =
+        let is_in_progress = |(at, ticket): &(usize, &ModelTicket)| {
+            let has_marker = matches!(ticket.marker(), Some("Agent-Working" | "Agent-Planning"));
+            let is_working =
                 |run: &ModelRun| run.ticket == *at && run.is_active() && run.is_for_ticket();
             ticket.team == team
-                && (self.runs.values().any(works) || (marked && !ticket.deleted && !ticket.closed))
+                && (self.runs.values().any(is_working)
+                    || (has_marker && !ticket.deleted && !ticket.closed))
         };
-        self.tickets.iter().enumerate().filter(busy).count()
+        self.tickets
+            .iter()
+            .enumerate()
+            .filter(is_in_progress)
+            .count()
     }
 
-    /// What may be told of a flagged ticket when all is quiet; more than one when several hold.
+    /// Reasons that may be shown for a labelled ticket when the system is quiescent; several if more
+    /// than one applies.
     pub fn possible_outcomes(&self, at: usize) -> Vec<&'static str> {
         let (ticket, team) = (&self.tickets[at], &self.teams[self.tickets[at].team]);
         if self.has_active_run(at) {
@@ -229,28 +236,35 @@ impl ReferenceModel {
             .collect()
     }
 
-    /// A job that nobody had seen: was it to begin?
-    fn begins(&mut self, id: &str, job: &ObservedJob, polled: bool, asked: bool) -> ModelResult {
+    /// Checks whether a newly seen job was allowed to start.
+    fn check_start(
+        &mut self,
+        id: &str,
+        job: &ObservedJob,
+        polled: bool,
+        gap_fill_requested: bool,
+    ) -> ModelResult {
         let (ticket, team) = (
             &self.tickets[job.ticket],
             &self.teams[self.tickets[job.ticket].team],
         );
-        let fits = match job.kind {
+        let kind_allowed = match job.kind {
             ModelJobKind::Planning => team.planning_enabled && ticket.marker().is_none(),
             ModelJobKind::Implementation if team.planning_enabled => {
                 ticket.marker() == Some("Plan-Complete")
             }
             ModelJobKind::Implementation => matches!(ticket.marker(), None | Some("Plan-Complete")),
-            ModelJobKind::GapFill => asked && ticket.pull_known && !ticket.merged,
+            ModelJobKind::GapFill => gap_fill_requested && ticket.pull_known && !ticket.merged,
         };
         let queued = polled
             && ticket.flagged()
             && !ticket.blocked
             && ticket.parked.is_none()
             && !ticket.deduped(self.now);
-        let may = fits && team.mapped && !team.paused && !self.has_active_run(job.ticket);
-        if !may || !(queued || job.kind == ModelJobKind::GapFill) {
-            return Err(format!("{job:?} must not begin\n{ticket:#?}\n{team:?}"));
+        let may_start =
+            kind_allowed && team.mapped && !team.paused && !self.has_active_run(job.ticket);
+        if !may_start || !(queued || job.kind == ModelJobKind::GapFill) {
+            return Err(format!("{job:?} must not start\n{ticket:#?}\n{team:?}"));
         }
         let (team_at, now) = (ticket.team, self.now);
         let on_team = |run: &&ModelRun| {
@@ -260,7 +274,7 @@ impl ReferenceModel {
         if job.kind != ModelJobKind::GapFill
             && active >= self.teams[team_at].max_in_progress as usize
         {
-            return Err(format!("{job:?} is one too many beside {active}"));
+            return Err(format!("{job:?} exceeds the limit beside {active} active"));
         }
         if job.kind != ModelJobKind::GapFill {
             self.tickets[job.ticket].deduped_at = Some(now);
@@ -281,17 +295,17 @@ impl ReferenceModel {
         Ok(())
     }
 
-    /// Everything that is to be seen after a step of the engine or of anybody else.
+    /// Checks everything observable after a step.
     pub fn check_jobs(
         &mut self,
         jobs: &BTreeMap<String, ObservedJob>,
         polled: bool,
-        asked: bool,
+        gap_fill_requested: bool,
     ) -> ModelResult {
-        // Who ended gives way only to what a later poll begins.
-        let fresh = jobs.iter().filter(|(id, _)| !self.runs.contains_key(*id));
-        for (id, job) in fresh.collect::<Vec<_>>() {
-            self.begins(id, job, polled, asked)?;
+        // New jobs come first: an ended job makes room only for jobs of a later poll.
+        let new_jobs = jobs.iter().filter(|(id, _)| !self.runs.contains_key(*id));
+        for (id, job) in new_jobs.collect::<Vec<_>>() {
+            self.check_start(id, job, polled, gap_fill_requested)?;
         }
         for (id, run) in &self.runs {
             let job = jobs
@@ -303,22 +317,24 @@ impl ReferenceModel {
                 "running" => 2,
                 _ => 3,
             };
-            let moves_on = job.status == run.status
+            let is_forward = job.status == run.status
                 || (run.is_active() && rank(job.status) > rank(run.status));
-            if !moves_on {
+            if !is_forward {
                 return Err(format!("{id} went from {} to {}", run.status, job.status));
             }
             if run.reported_outcome.is_some() && rank(job.status) < 3 {
-                return Err(format!("{id} told its result and goes on: {job:?}"));
+                return Err(format!(
+                    "{id} reported its result and is still active: {job:?}"
+                ));
             }
         }
         for (id, job) in jobs {
-            self.advances(id, job, polled)?;
+            self.apply_progress(id, job, polled)?;
         }
         Ok(())
     }
 
-    fn advances(&mut self, id: &str, job: &ObservedJob, polled: bool) -> ModelResult {
+    fn apply_progress(&mut self, id: &str, job: &ObservedJob, polled: bool) -> ModelResult {
         let (now, at) = (self.now, job.ticket);
         let run = self.runs.get_mut(id).ok_or("no such run")?;
         let was_active = run.is_active();
@@ -349,7 +365,7 @@ impl ReferenceModel {
         Ok(())
     }
 
-    /// The host tells that the pull request was merged: the ticket may run again.
+    /// Records that the pull request was merged, so that the ticket may run again.
     pub fn record_merge(&mut self, at: usize) {
         let ticket = &mut self.tickets[at];
         if ticket.pull_known && !ticket.merged {
@@ -357,7 +373,7 @@ impl ReferenceModel {
         }
     }
 
-    /// The operator releases a ticket; whether there was anything to release.
+    /// Releases a parked ticket and returns whether it was parked.
     pub fn unpark(&mut self, at: usize) -> bool {
         let ticket = &mut self.tickets[at];
         let Some(kind) = ticket.parked.take() else {
@@ -367,22 +383,22 @@ impl ReferenceModel {
         true
     }
 
-    /// A run reports its result: the status that it is answered, and what that means.
-    pub fn report_result(&mut self, id: &str, told: ReportedOutcome) -> Result<u16, String> {
+    /// Records the result of a run and returns the expected response status.
+    pub fn report_result(&mut self, id: &str, outcome: ReportedOutcome) -> Result<u16, String> {
         let now = self.now;
-        let run = self.runs.get_mut(id).ok_or("a result of no run")?;
-        if run.hosted_at.is_some_and(|at| now >= at + TOKEN_LIFE) {
+        let run = self.runs.get_mut(id).ok_or("result of an unknown run")?;
+        if run.hosted_at.is_some_and(|at| now >= at + TOKEN_LIFETIME) {
             return Ok(401);
         }
         if run.reported {
             return Ok(409);
         }
         run.reported = true;
-        run.reported_outcome = run.is_active().then_some(told);
+        run.reported_outcome = run.is_active().then_some(outcome);
         Ok(200)
     }
 
-    /// The service has looked at all runs that it knows to be under way.
+    /// Records that the service has checked all runs that it knows to be active.
     pub fn record_watch(&mut self) {
         let now = self.now;
         for run in self
@@ -394,20 +410,20 @@ impl ReferenceModel {
         }
     }
 
-    /// What must not be left when everything is quiet.
+    /// Checks that nothing is left undone when the system is quiescent.
     pub fn check_quiescent(&self) -> ModelResult {
         for (id, run) in self.runs.iter().filter(|(_, run)| run.is_active()) {
-            let past = |since: Option<u64>, span| since.is_some_and(|at| self.now >= at + span);
+            let elapsed = |since: Option<u64>, span| since.is_some_and(|at| self.now >= at + span);
             let ticket = &self.tickets[run.ticket];
-            let wrongs = [
+            let violations = [
                 (run.dispatched_at.is_none(), "was never dispatched"),
                 (
-                    run.end_seen_at.is_none() && past(run.dispatched_at, JOB_TIMEOUT),
-                    "is over its budget",
+                    run.end_seen_at.is_none() && elapsed(run.dispatched_at, JOB_TIMEOUT),
+                    "exceeded its timeout",
                 ),
-                (past(run.end_seen_at, REPORT_GRACE), "has ended long ago"),
+                (elapsed(run.end_seen_at, REPORT_GRACE), "ended long ago"),
                 (
-                    run.hosted_at.is_none() && past(run.dispatched_at, LINK_TIMEOUT),
+                    run.hosted_at.is_none() && elapsed(run.dispatched_at, LINK_TIMEOUT),
                     "has no run",
                 ),
                 (
@@ -415,14 +431,17 @@ impl ReferenceModel {
                     "works for a closed ticket",
                 ),
             ];
-            if let Some((_, why)) = wrongs.iter().find(|(holds, _)| *holds) {
+            if let Some((_, why)) = violations.iter().find(|(holds, _)| *holds) {
                 return Err(format!("{id} {why}: {run:?}"));
             }
         }
         for (at, ticket) in self.tickets.iter().enumerate() {
-            let waits = ticket.flagged() && !self.has_active_run(at);
-            if waits && self.possible_outcomes(at).is_empty() {
-                return Err(format!("{} waits for nothing: {ticket:#?}", ticket.key));
+            let is_waiting = ticket.flagged() && !self.has_active_run(at);
+            if is_waiting && self.possible_outcomes(at).is_empty() {
+                return Err(format!(
+                    "{} waits without a reason: {ticket:#?}",
+                    ticket.key
+                ));
             }
         }
         Ok(())

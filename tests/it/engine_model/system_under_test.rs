@@ -1,4 +1,5 @@
-//! The real engine beside its reference: carries an event out on both and compares what is to be seen.
+//! The real engine and its reference model: applies each event to both and compares the observable
+//! results.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,9 +7,7 @@ use std::time::Duration;
 use domain::mapping::Mapping;
 use engine::clock::Clock;
 use engine::{follow_up, outbox_worker, poll, run_monitor};
-use fake_vendors::{
-    FakeService, FaultRates, InjectedFault, LinearTicket as TownTicket, RunSnapshot,
-};
+use fake_vendors::{FakeService, FaultRates, InjectedFault, LinearTicket, RunSnapshot};
 use store::outbox;
 
 use super::event::{ModelEvent, ModelFault};
@@ -20,39 +19,39 @@ use crate::webhooks;
 
 pub const TEAMS: [&str; 2] = ["ENG", "PLN"];
 
-/// The engine's clock begins so long before the town's that it never gets past it: what a host lists
-/// since some time of ours is then all that it has.
-const HEAD_START: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
+/// The engine's clock starts this far behind the fake vendors' clock and never catches up, so a listing
+/// since any engine time contains everything.
+const CLOCK_OFFSET: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
 
-/// How much time may pass until nothing is owed?
-const PATIENCE: u32 = 60;
+/// Maximum number of ticks until the outbox is empty.
+const MAX_SETTLE_TICKS: u32 = 60;
 
 pub struct SystemUnderTest {
-    /// None only while its service is stopped.
-    world: Option<TestEnv>,
+    /// `None` only while the service is stopped.
+    env: Option<TestEnv>,
     clock: Clock,
     pub client: reqwest::Client,
     pub token: String,
     pub model: ReferenceModel,
     pub slots: [usize; SLOTS],
-    filed: usize,
-    /// Reasons that were told, by ticket or not.
+    created: usize,
+    /// Counts of the reasons shown for tickets.
     pub reasons_seen: BTreeMap<String, u64>,
 }
 
-/// What the service did in a step.
+/// Activity of the service in a step.
 #[derive(Clone, Copy, PartialEq)]
 pub enum StepActivity {
     Nothing,
     Poll,
     Watch,
-    /// A part of a turn.
+    /// Part of a tick.
     Partial,
-    /// A person asked for work on a pull request.
+    /// A user requested a gap fill.
     GapFillRequested,
 }
 
-fn making(mappings: Vec<Mapping>, clock: &Clock) -> TestEnvOptions {
+fn options(mappings: Vec<Mapping>, clock: &Clock) -> TestEnvOptions {
     TestEnvOptions {
         mappings,
         extra_flags: vec![
@@ -82,21 +81,21 @@ fn team_mapping(team: usize) -> Mapping {
 impl SystemUnderTest {
     pub async fn start() -> Self {
         let real = Clock::System.now();
-        let clock = Clock::manual(real - HEAD_START);
-        let world =
-            TestEnv::with_options(making(vec![team_mapping(0), team_mapping(1)], &clock)).await;
-        world.vendors.linear().ensure_team("PLN", "Planning");
-        let team = |plans, cap| ModelTeam {
+        let clock = Clock::manual(real - CLOCK_OFFSET);
+        let env =
+            TestEnv::with_options(options(vec![team_mapping(0), team_mapping(1)], &clock)).await;
+        env.vendors.linear().ensure_team("PLN", "Planning");
+        let team = |planning, cap| ModelTeam {
             mapped: true,
             paused: false,
-            planning_enabled: plans,
+            planning_enabled: planning,
             max_in_progress: cap,
         };
         let client = reqwest::Client::builder()
             .pool_max_idle_per_host(0)
             .no_proxy();
         let mut system = Self {
-            world: Some(world),
+            env: Some(env),
             clock,
             client: client.build().unwrap(),
             token: String::new(),
@@ -105,7 +104,7 @@ impl SystemUnderTest {
                 ..ReferenceModel::default()
             },
             slots: [0; SLOTS],
-            filed: 0,
+            created: 0,
             reasons_seen: BTreeMap::new(),
         };
         for slot in 0..SLOTS {
@@ -115,21 +114,21 @@ impl SystemUnderTest {
     }
 
     pub async fn stop(mut self) {
-        let asleep = self.world.take().unwrap().stop_service().await;
-        asleep.vendors.stop_and_kill_runs().await;
+        let stopped = self.env.take().unwrap().stop_service().await;
+        stopped.vendors.stop_and_kill_runs().await;
     }
 
-    pub fn world(&self) -> &TestEnv {
-        self.world.as_ref().unwrap()
+    pub fn env(&self) -> &TestEnv {
+        self.env.as_ref().unwrap()
     }
 
-    /// A new ticket, and one that may block it.
+    /// Creates a ticket, and one that may block it.
     pub fn create_ticket(&mut self, slot: usize) {
-        self.filed += 1;
+        self.created += 1;
         let team = usize::from(slot >= SLOTS - 2);
-        let key = format!("{}-{}", TEAMS[team], self.filed);
-        let linear = self.world().vendors.linear();
-        let blocker = format!("{}-{}", TEAMS[team], 1_000 + self.filed);
+        let key = format!("{}-{}", TEAMS[team], self.created);
+        let linear = self.env().vendors.linear();
+        let blocker = format!("{}-{}", TEAMS[team], 1_000 + self.created);
         linear.issue(&blocker).title("First this").complete();
         linear
             .issue(&key)
@@ -144,17 +143,17 @@ impl SystemUnderTest {
         });
     }
 
-    pub fn ticket(&self, at: usize) -> TownTicket {
-        self.world()
+    pub fn ticket(&self, at: usize) -> LinearTicket {
+        self.env()
             .vendors
             .linear()
             .issue(&self.model.tickets[at].key)
     }
 
-    pub fn blocker(&self, at: usize) -> TownTicket {
+    pub fn blocker(&self, at: usize) -> LinearTicket {
         let (team, number) = self.model.tickets[at].key.split_once('-').unwrap();
         let number: usize = number.parse().unwrap();
-        self.world()
+        self.env()
             .vendors
             .linear()
             .issue(&format!("{team}-{}", 1_000 + number))
@@ -164,18 +163,18 @@ impl SystemUnderTest {
         let Some(ticket) = self.ticket(at).snapshot() else {
             return Vec::new();
         };
-        let lane = format!("ticket:{}", ticket.id);
-        self.world()
+        let queue_key = format!("ticket:{}", ticket.id);
+        self.env()
             .app
             .store
-            .read(|tx| outbox::of_queue_key(tx, &lane))
+            .read(|tx| outbox::of_queue_key(tx, &queue_key))
             .unwrap()
     }
 
-    /// Carries an event out; whether it applied.
+    /// Applies an event and returns whether it applied.
     pub async fn step(&mut self, event: &ModelEvent) -> Result<bool, String> {
         self.model.now = self.clock.now().as_millis();
-        let did = match event {
+        let activity = match event {
             ModelEvent::Flag(slot)
             | ModelEvent::Unflag(slot)
             | ModelEvent::Strip(slot)
@@ -192,7 +191,7 @@ impl SystemUnderTest {
             | ModelEvent::Cap(..)
             | ModelEvent::ClearDedup(_)
             | ModelEvent::Unpark(_) => {
-                self.operate(event).await?;
+                self.apply_operator_event(event).await?;
                 Some(StepActivity::Nothing)
             }
             ModelEvent::Begin(which)
@@ -208,11 +207,11 @@ impl SystemUnderTest {
                     .then_some(StepActivity::Nothing)
             }
             ModelEvent::Tick => {
-                self.turn().await?;
+                self.tick().await?;
                 Some(StepActivity::Nothing)
             }
             ModelEvent::Poll => Some(self.poll().await),
-            ModelEvent::ProcessOutbox => Some(self.deliver().await),
+            ModelEvent::ProcessOutbox => Some(self.process_outbox().await),
             ModelEvent::Watch => Some(self.watch().await),
             ModelEvent::Settle => {
                 self.settle().await?;
@@ -222,8 +221,8 @@ impl SystemUnderTest {
                 self.wait(*seconds);
                 Some(StepActivity::Nothing)
             }
-            ModelEvent::Fault(trouble) => {
-                self.trouble(*trouble);
+            ModelEvent::Fault(fault) => {
+                self.inject_fault(*fault);
                 Some(StepActivity::Nothing)
             }
             ModelEvent::GapFill(slot) => return self.trigger_gap_fill(*slot).await,
@@ -235,29 +234,29 @@ impl SystemUnderTest {
                 self.restart().await;
                 Some(StepActivity::Nothing)
             }
-            ModelEvent::Kill(looks) => Some(self.kill(*looks).await),
+            ModelEvent::Kill(polls) => Some(self.kill(*polls).await),
         };
-        match did {
-            Some(did) => self.check_observed(did).map(|()| true),
+        match activity {
+            Some(activity) => self.check_observed(activity).map(|()| true),
             None => Ok(false),
         }
     }
 
     pub fn has_pending_faults(&self) -> bool {
-        let town = &self.world().vendors;
+        let vendors = &self.env().vendors;
         [FakeService::Linear, FakeService::GitHub]
             .iter()
-            .any(|vendor| town.faults(*vendor).pending() > 0)
+            .any(|vendor| vendors.faults(*vendor).pending() > 0)
     }
 
-    fn trouble(&mut self, trouble: ModelFault) {
-        let town = &self.world().vendors;
+    fn inject_fault(&mut self, fault: ModelFault) {
+        let vendors = &self.env().vendors;
         let (linear, github) = (
-            town.faults(FakeService::Linear).clone(),
-            town.faults(FakeService::GitHub).clone(),
+            vendors.faults(FakeService::Linear).clone(),
+            vendors.faults(FakeService::GitHub).clone(),
         );
         let dispatch = |fault| github.inject_on_match("/dispatches", fault);
-        match trouble {
+        match fault {
             ModelFault::Refused(status) => {
                 self.model.refusals_left += 1;
                 dispatch(InjectedFault::ErrorStatus(status));
@@ -287,86 +286,92 @@ impl SystemUnderTest {
         }
     }
 
-    /// Time passes; not much while something is owed, because nobody would wait so long to try again.
+    /// Advances the clock. The span is limited while the outbox has entries, because retries happen much
+    /// sooner.
     fn wait(&mut self, seconds: u64) {
-        let owed = !self
-            .world()
+        let pending = !self
+            .env()
             .app
             .store
             .read(outbox::queue_keys)
             .unwrap()
             .is_empty();
-        let seconds = if owed { seconds.min(300) } else { seconds };
+        let seconds = if pending { seconds.min(300) } else { seconds };
         self.clock.advance(Duration::from_secs(seconds));
         self.model.now = self.clock.now().as_millis();
     }
 
-    fn owes(&self) -> bool {
-        let lanes = self.world().app.store.read(outbox::queue_keys).unwrap();
-        !lanes.is_empty()
+    fn has_outbox_entries(&self) -> bool {
+        let queue_keys = self.env().app.store.read(outbox::queue_keys).unwrap();
+        !queue_keys.is_empty()
     }
 
     async fn poll(&mut self) -> StepActivity {
-        poll::run_once(&self.world().app).await.unwrap();
+        poll::run_once(&self.env().app).await.unwrap();
         StepActivity::Poll
     }
 
-    async fn deliver(&mut self) -> StepActivity {
-        outbox_worker::drain(&self.world().app).await.unwrap();
+    async fn process_outbox(&mut self) -> StepActivity {
+        outbox_worker::drain(&self.env().app).await.unwrap();
         StepActivity::Nothing
     }
 
     async fn watch(&mut self) -> StepActivity {
-        follow_up::run_once(&self.world().app).await.unwrap();
-        run_monitor::run_once(&self.world().app).await.unwrap();
+        follow_up::run_once(&self.env().app).await.unwrap();
+        run_monitor::run_once(&self.env().app).await.unwrap();
         StepActivity::Watch
     }
 
-    async fn turn(&mut self) -> ModelResult {
-        let did = self.poll().await;
-        self.check_observed(did)?;
-        let did = self.deliver().await;
-        self.check_observed(did)?;
-        let did = self.watch().await;
-        self.check_observed(did)?;
-        let did = self.deliver().await;
-        self.check_observed(did)
+    async fn tick(&mut self) -> ModelResult {
+        let activity = self.poll().await;
+        self.check_observed(activity)?;
+        let activity = self.process_outbox().await;
+        self.check_observed(activity)?;
+        let activity = self.watch().await;
+        self.check_observed(activity)?;
+        let activity = self.process_outbox().await;
+        self.check_observed(activity)
     }
 
     async fn restart(&mut self) {
-        let asleep = self.world.take().unwrap().stop_service().await;
-        self.world = Some(asleep.start_service(making(Vec::new(), &self.clock)).await);
+        let stopped = self.env.take().unwrap().stop_service().await;
+        self.env = Some(
+            stopped
+                .start_service(options(Vec::new(), &self.clock))
+                .await,
+        );
     }
 
-    /// The service goes away in the middle of a turn. What the vendors were asked for, they still do.
-    async fn kill(&mut self, looks: usize) -> StepActivity {
-        PollLimited::new(looks, self.world().tick()).await;
-        self.world().vendors.wait_idle().await;
+    /// Kills the service in the middle of a tick. Requests that vendors have received are still
+    /// processed.
+    async fn kill(&mut self, polls: usize) -> StepActivity {
+        PollLimited::new(polls, self.env().tick()).await;
+        self.env().vendors.wait_idle().await;
         self.restart().await;
         StepActivity::Partial
     }
 
-    /// Nothing goes wrong any more, and the engine is turned until nothing is owed and nothing changes.
+    /// Ends all faults and ticks the engine until the outbox is empty and nothing changes.
     async fn settle(&mut self) -> ModelResult {
-        let town = &self.world().vendors;
+        let vendors = &self.env().vendors;
         for vendor in [FakeService::Linear, FakeService::GitHub] {
-            town.faults(vendor).clear();
-            town.faults(vendor).set_rates(FaultRates::default());
+            vendors.faults(vendor).clear();
+            vendors.faults(vendor).set_rates(FaultRates::default());
         }
         (self.model.refusals_left, self.model.failures_left) = (0, 0);
-        for _ in 0..PATIENCE {
-            let before = (self.owes(), self.job_statuses());
-            self.turn().await?;
-            if before == (false, self.job_statuses()) && !self.owes() {
+        for _ in 0..MAX_SETTLE_TICKS {
+            let before = (self.has_outbox_entries(), self.job_statuses());
+            self.tick().await?;
+            if before == (false, self.job_statuses()) && !self.has_outbox_entries() {
                 return self.check_quiescent().await;
             }
-            if self.owes() {
+            if self.has_outbox_entries() {
                 self.clock.advance(Duration::from_secs(61));
                 self.model.now = self.clock.now().as_millis();
             }
         }
-        let owed = self.world().app.store.read(outbox::pending).unwrap();
-        Err(format!("it never comes to rest: {owed:#?}"))
+        let pending = self.env().app.store.read(outbox::pending).unwrap();
+        Err(format!("not quiescent: {pending:#?}"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What people do to tickets and what the operator does, on the real ones and on the reference.
+//! Actions of users and of the operator, on the real system and on the reference model.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -9,25 +9,25 @@ use super::system_under_test::{SystemUnderTest, TEAMS};
 use crate::api_server::ACCESS_CODE;
 
 impl SystemUnderTest {
-    /// What people do. They keep away from a ticket while it is not known whether a marker has come.
+    /// Applies a user's action. Labels are not changed while a marker change is in flight.
     pub fn change_ticket(&mut self, event: &ModelEvent, slot: usize) -> bool {
         let at = self.slots[slot];
-        let unsure = self
+        let marker_in_flight = self
             .outbox_entries(at)
             .first()
-            .is_some_and(|errand| errand.attempts > 0);
+            .is_some_and(|entry| entry.attempts > 0);
         let (real, blocker) = (self.ticket(at), self.blocker(at));
         let ticket = &mut self.model.tickets[at];
         match event {
-            ModelEvent::Flag(_) if !unsure => {
+            ModelEvent::Flag(_) if !marker_in_flight => {
                 real.add_label(TRIGGER);
                 ticket.labels.insert(TRIGGER);
             }
-            ModelEvent::Unflag(_) if !unsure => {
+            ModelEvent::Unflag(_) if !marker_in_flight => {
                 real.remove_label(TRIGGER);
                 ticket.labels.remove(TRIGGER);
             }
-            ModelEvent::Strip(_) if !unsure => {
+            ModelEvent::Strip(_) if !marker_in_flight => {
                 for label in std::mem::take(&mut ticket.labels) {
                     real.clone().remove_label(label);
                 }
@@ -58,7 +58,7 @@ impl SystemUnderTest {
         true
     }
 
-    pub async fn operate(&mut self, event: &ModelEvent) -> ModelResult {
+    pub async fn apply_operator_event(&mut self, event: &ModelEvent) -> ModelResult {
         let at = |slot: &usize| self.slots[*slot];
         let known = |team: &usize| {
             if self.model.teams[*team].mapped {
@@ -69,7 +69,7 @@ impl SystemUnderTest {
         };
         let url = |team: &usize| format!("/api/mappings/{}", TEAMS[*team]);
         let key = |slot: &usize| &self.model.tickets[at(slot)].key;
-        let (method, path, body, wanted) = match event {
+        let (method, path, body, expected) = match event {
             ModelEvent::Pause(team, paused) => (
                 Method::PATCH,
                 url(team),
@@ -84,22 +84,22 @@ impl SystemUnderTest {
             ),
             ModelEvent::Remove(team) => (Method::DELETE, url(team), Value::Null, known(team)),
             ModelEvent::Add(team) => {
-                let plans = self.model.teams[*team].planning_enabled;
-                let file = plans.then_some("agent-plan.yml");
+                let planning = self.model.teams[*team].planning_enabled;
+                let file = planning.then_some("agent-plan.yml");
                 let body = json!({
                     "teamKey": TEAMS[*team], "owner": "acme", "repo": "shop", "defaultBranch": "main",
-                    "ticketingProvider": "A", "planningEnabled": plans, "planningWorkflowFile": file,
+                    "ticketingProvider": "A", "planningEnabled": planning, "planningWorkflowFile": file,
                 });
                 (Method::POST, "/api/mappings".to_owned(), body, 200)
             }
             ModelEvent::ClearDedup(slot) => {
-                let held = self.model.deduped_keys().contains(key(slot).as_str());
-                let wanted = if held { 200 } else { 404 };
+                let is_deduped = self.model.deduped_keys().contains(key(slot).as_str());
+                let expected = if is_deduped { 200 } else { 404 };
                 (
                     Method::DELETE,
                     format!("/api/dedup/{}", key(slot)),
                     Value::Null,
-                    wanted,
+                    expected,
                 )
             }
             ModelEvent::Unpark(slot) => {
@@ -108,31 +108,32 @@ impl SystemUnderTest {
             }
             other => unreachable!("{other:?}"),
         };
-        let (status, told) = self.admin_request(method, &path, body).await;
-        if status != wanted {
+        let (status, response) = self.admin_request(method, &path, body).await;
+        if status != expected {
             return Err(format!(
-                "{event:?} was answered {status} {told}, not {wanted}"
+                "{event:?} got status {status} {response}, not {expected}"
             ));
         }
         match event {
-            ModelEvent::Pause(team, paused) if wanted == 200 => {
+            ModelEvent::Pause(team, paused) if expected == 200 => {
                 self.model.teams[*team].paused = *paused
             }
-            ModelEvent::Cap(team, cap) if wanted == 200 => {
+            ModelEvent::Cap(team, cap) if expected == 200 => {
                 self.model.teams[*team].max_in_progress = *cap
             }
             ModelEvent::Remove(team) => self.model.teams[*team].mapped = false,
             ModelEvent::Add(team) => {
                 let team = &mut self.model.teams[*team];
-                // Whether it is paused is kept, if it was there; the cap is not told, so its default.
+                // An existing mapping keeps its paused state; the cap is omitted, so it gets its
+                // default.
                 team.paused &= team.mapped;
                 (team.mapped, team.max_in_progress) = (true, 3);
             }
             ModelEvent::ClearDedup(slot) => self.model.tickets[self.slots[*slot]].deduped_at = None,
             ModelEvent::Unpark(slot) => {
-                let was = self.model.unpark(self.slots[*slot]);
-                if told["unparked"] != json!(was) {
-                    return Err(format!("unpark answers {told}, not {was}"));
+                let was_parked = self.model.unpark(self.slots[*slot]);
+                if response["unparked"] != json!(was_parked) {
+                    return Err(format!("unpark returned {response}, expected {was_parked}"));
                 }
             }
             _ => {}
@@ -140,10 +141,10 @@ impl SystemUnderTest {
         Ok(())
     }
 
-    /// Asks the admin API, signed in.
+    /// Sends an admin API request and signs in when needed.
     pub async fn admin_request(&mut self, method: Method, path: &str, body: Value) -> (u16, Value) {
         loop {
-            let url = format!("{}{path}", self.world().address);
+            let url = format!("{}{path}", self.env().address);
             let mut request = self
                 .client
                 .request(method.clone(), url)
@@ -151,15 +152,15 @@ impl SystemUnderTest {
             if !body.is_null() {
                 request = request.json(&body);
             }
-            let answer = request.send().await.unwrap();
-            let status = answer.status().as_u16();
+            let response = request.send().await.unwrap();
+            let status = response.status().as_u16();
             if status != 401 {
-                return (status, answer.json().await.unwrap_or_default());
+                return (status, response.json().await.unwrap_or_default());
             }
-            let url = format!("{}/api/auth", self.world().address);
+            let url = format!("{}/api/auth", self.env().address);
             let code = json!({ "code": ACCESS_CODE });
-            let answer = self.client.post(url).json(&code).send().await.unwrap();
-            let signed_in: Value = answer.json().await.unwrap();
+            let response = self.client.post(url).json(&code).send().await.unwrap();
+            let signed_in: Value = response.json().await.unwrap();
             self.token = signed_in["token"].as_str().unwrap().to_owned();
         }
     }

@@ -1,23 +1,23 @@
-//! Messages, streamed.
+//! Anthropic Messages API, streamed.
 
 use serde_json::{Value, json};
 
 use super::{ModelTurn, sse_events};
 
-/// Whether the answer must be given by a tool that holds it to a form.
-pub fn wants_structured_output(asked: &Value) -> bool {
-    let tools = asked["tools"].as_array().into_iter().flatten();
+/// Whether the request offers the tool for structured output.
+pub fn wants_structured_output(request: &Value) -> bool {
+    let tools = request["tools"].as_array().into_iter().flatten();
     let mut names = tools.filter_map(|tool| tool["name"].as_str());
     names.any(|name| name == "StructuredOutput")
 }
 
-pub fn render_turn(turn: &ModelTurn, number: usize, asked: &Value) -> String {
+pub fn render_turn(turn: &ModelTurn, number: usize, request: &Value) -> String {
     let (text, tool, stop) = match turn {
-        ModelTurn::Text(form) if wants_structured_output(asked) => {
-            let form = serde_json::from_str(form).unwrap();
+        ModelTurn::Text(structured) if wants_structured_output(request) => {
+            let structured = serde_json::from_str(structured).unwrap();
             (
                 "I looked at it.",
-                Some(("StructuredOutput", form)),
+                Some(("StructuredOutput", structured)),
                 "tool_use",
             )
         }
@@ -46,31 +46,31 @@ pub fn render_turn(turn: &ModelTurn, number: usize, asked: &Value) -> String {
     };
     let usage = json!({"input_tokens": 100, "cache_creation_input_tokens": 50,
         "cache_read_input_tokens": 20, "output_tokens": 42});
-    let mut said = vec![json!({"type": "message_start", "message": {
+    let mut events = vec![json!({"type": "message_start", "message": {
         "id": format!("msg_{number}"), "type": "message", "role": "assistant", "content": [],
-        "model": asked["model"], "stop_reason": null, "stop_sequence": null, "usage": usage,
+        "model": request["model"], "stop_reason": null, "stop_sequence": null, "usage": usage,
     }})];
-    said.extend(block(
+    events.extend(block(
         0,
         json!({"type": "text", "text": ""}),
         json!({"type": "text_delta", "text": text}),
     ));
     if let Some((name, input)) = tool {
-        said.extend(block(
+        events.extend(block(
             1,
             json!({"type": "tool_use", "id": format!("toolu_{number}"), "name": name, "input": {}}),
             json!({"type": "input_json_delta", "partial_json": input.to_string()}),
         ));
     }
     let delta = json!({"stop_reason": stop, "stop_sequence": null});
-    said.push(json!({"type": "message_delta", "delta": delta, "usage": usage}));
-    said.push(json!({"type": "message_stop"}));
-    sse_events(&said)
+    events.push(json!({"type": "message_delta", "delta": delta, "usage": usage}));
+    events.push(json!({"type": "message_stop"}));
+    sse_events(&events)
 }
 
-fn block(index: usize, begun: Value, delta: Value) -> [Value; 3] {
+fn block(index: usize, start: Value, delta: Value) -> [Value; 3] {
     [
-        json!({"type": "content_block_start", "index": index, "content_block": begun}),
+        json!({"type": "content_block_start", "index": index, "content_block": start}),
         json!({"type": "content_block_delta", "index": index, "delta": delta}),
         json!({"type": "content_block_stop", "index": index}),
     ]

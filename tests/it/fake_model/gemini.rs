@@ -1,10 +1,10 @@
-//! Content, generated and streamed.
+//! Gemini `streamGenerateContent`.
 
 use serde_json::{Value, json};
 
 use super::ModelTurn;
 
-pub fn render_turn(turn: &ModelTurn, _number: usize, _asked: &Value) -> String {
+pub fn render_turn(turn: &ModelTurn, _number: usize, _request: &Value) -> String {
     let part = match turn {
         ModelTurn::Text(text) => json!({"text": text}),
         ModelTurn::WriteFile { path, text } => {

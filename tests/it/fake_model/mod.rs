@@ -1,8 +1,8 @@
-//! A stand-in for the model behind an agent: it speaks the three vendors' interfaces on loopback
-//! and plays a script, so that real agent programs can be run without a real model.
+//! Fake model behind an agent. It implements the APIs of three vendors on loopback and plays a script,
+//! so that real agent programs run without a real model.
 //!
-//! Every call takes the next turn of the script, whichever program asks; the last turn is played
-//! for ever. A call that asks for a review's answer in a form is no turn of it and is approved.
+//! Every call plays the next turn of the script, whichever program calls; the last turn repeats forever.
+//! A call that asks for structured review output takes no turn and is approved.
 
 mod anthropic;
 mod gemini;
@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use warp::Filter;
 use warp::http::{HeaderMap, Response};
 
-/// What the model does when it is asked.
+/// Response of the model to one call.
 #[derive(Debug, Clone)]
 pub enum ModelTurn {
     Text(String),
@@ -27,13 +27,13 @@ pub enum ModelTurn {
         path: String,
         text: String,
     },
-    /// Runs a command in a shell.
+    /// Runs a shell command.
     RunCommand(String),
-    /// The interface refuses with this status, these headers and this message.
+    /// Responds with this status, these headers and this message.
     HttpError(u16, Vec<(&'static str, String)>, &'static str),
-    /// The answer stops in the middle, for this reason of the vendor's.
+    /// The response stops early, with this stop reason.
     TruncatedResponse(&'static str),
-    /// Nothing is ever answered.
+    /// Never responds.
     Hang,
 }
 
@@ -58,75 +58,75 @@ impl ModelTurn {
     }
 }
 
-/// What the model was asked.
+/// Request that the model received.
 #[derive(Debug, Clone)]
 pub struct ModelRequest {
     pub path: String,
-    /// The credential that came with it, in whichever header.
+    /// Credential of the request, from whichever header.
     pub key: String,
     pub body: Value,
 }
 
 impl ModelRequest {
-    /// Whether a text stands anywhere in what was asked.
+    /// Whether the request body contains a text.
     pub fn contains(&self, text: &str) -> bool {
         self.body.to_string().contains(text)
     }
 }
 
-struct Stage {
+struct ScriptState {
     turns: Vec<ModelTurn>,
     played: usize,
-    asked: Vec<ModelRequest>,
+    requests: Vec<ModelRequest>,
 }
 
-/// A running stand-in.
+/// Running fake model.
 pub struct FakeModel {
     pub url: String,
-    stage: Arc<Mutex<Stage>>,
+    state: Arc<Mutex<ScriptState>>,
     server: JoinHandle<()>,
 }
 
-/// How one turn is said in a vendor's words; `number` tells calls apart.
-type Dialect = fn(turn: &ModelTurn, number: usize, asked: &Value) -> String;
+/// Renders one turn in a vendor's format. `number` identifies the call.
+type RenderTurn = fn(turn: &ModelTurn, number: usize, request: &Value) -> String;
 
 impl FakeModel {
     pub async fn start(turns: impl IntoIterator<Item = ModelTurn>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let stage = Arc::new(Mutex::new(Stage {
+        let state = Arc::new(Mutex::new(ScriptState {
             turns: turns.into_iter().collect(),
             played: 0,
-            asked: Vec::new(),
+            requests: Vec::new(),
         }));
-        let shared = stage.clone();
+        let shared = state.clone();
         let routes = warp::path::full()
             .and(warp::header::headers_cloned())
             .and(warp::body::bytes())
             .then(
                 move |path: warp::path::FullPath, headers, body: bytes::Bytes| {
-                    let asked = ModelRequest {
+                    let request = ModelRequest {
                         path: path.as_str().to_owned(),
                         key: key(&headers),
                         body: serde_json::from_slice(&body).unwrap_or_default(),
                     };
-                    answer(shared.clone(), asked)
+                    respond(shared.clone(), request)
                 },
             );
         let server = tokio::spawn(warp::serve(routes).incoming(listener).run());
-        Self { url, stage, server }
+        Self { url, state, server }
     }
 
-    /// Gives it another script.
+    /// Replaces the script.
     pub fn set_turns(&self, turns: impl IntoIterator<Item = ModelTurn>) {
-        let mut stage = self.stage.lock().unwrap();
-        stage.turns = turns.into_iter().collect();
-        stage.played = 0;
+        let mut state = self.state.lock().unwrap();
+        state.turns = turns.into_iter().collect();
+        state.played = 0;
     }
 
-    /// What it was asked, without what no turn was played for.
+    /// All model requests so far.
     pub fn requests(&self) -> Vec<ModelRequest> {
-        self.stage.lock().unwrap().asked.clone()
+        self.state.lock().unwrap().requests.clone()
     }
 }
 
@@ -138,45 +138,47 @@ impl Drop for FakeModel {
 
 fn key(headers: &HeaderMap) -> String {
     let names = ["x-api-key", "authorization", "x-goog-api-key"];
-    let found = names.iter().find_map(|name| headers.get(*name));
-    found.map_or("", |value| value.to_str().unwrap()).to_owned()
+    let credential = names.iter().find_map(|name| headers.get(*name));
+    credential
+        .map_or("", |value| value.to_str().unwrap())
+        .to_owned()
 }
 
-async fn answer(stage: Arc<Mutex<Stage>>, asked: ModelRequest) -> Response<String> {
-    let dialect: Dialect = match asked.path.as_str() {
+async fn respond(state: Arc<Mutex<ScriptState>>, request: ModelRequest) -> Response<String> {
+    let render: RenderTurn = match request.path.as_str() {
         "/v1/messages" => anthropic::render_turn,
-        // The cloud's own stream is not spoken here; its refusals are alike.
+        // The cloud's own stream format is not implemented; its errors are the same.
         path if path.starts_with("/model/") => anthropic::render_turn,
         path if path.ends_with("/responses") => openai::render_turn,
         path if path.ends_with(":streamGenerateContent") => gemini::render_turn,
         _ => return response(404, "application/json", "{}".to_owned()),
     };
-    let body = asked.body.clone();
+    let body = request.body.clone();
     let (turn, number) = {
-        let mut stage = stage.lock().unwrap();
-        stage.asked.push(asked);
-        let number = stage.asked.len();
+        let mut state = state.lock().unwrap();
+        state.requests.push(request);
+        let number = state.requests.len();
         if anthropic::wants_structured_output(&body) {
             (
                 ModelTurn::text("{\"approved\":true,\"blocking\":[]}"),
                 number,
             )
         } else {
-            let at = stage.played.min(stage.turns.len() - 1);
-            stage.played += 1;
-            (stage.turns[at].clone(), number)
+            let at = state.played.min(state.turns.len() - 1);
+            state.played += 1;
+            (state.turns[at].clone(), number)
         }
     };
     match &turn {
         ModelTurn::HttpError(status, headers, _) => {
-            let mut refusal = response(*status, "application/json", dialect(&turn, number, &body));
+            let mut error = response(*status, "application/json", render(&turn, number, &body));
             for (name, value) in headers {
-                refusal.headers_mut().insert(*name, value.parse().unwrap());
+                error.headers_mut().insert(*name, value.parse().unwrap());
             }
-            refusal
+            error
         }
         ModelTurn::Hang => std::future::pending().await,
-        _ => response(200, "text/event-stream", dialect(&turn, number, &body)),
+        _ => response(200, "text/event-stream", render(&turn, number, &body)),
     }
 }
 
@@ -188,7 +190,7 @@ fn response(status: u16, kind: &str, body: String) -> Response<String> {
         .unwrap()
 }
 
-/// Named events, one after the other.
+/// Named server-sent events.
 fn sse_events(events: &[Value]) -> String {
     let events = events.iter();
     events

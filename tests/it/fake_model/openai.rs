@@ -1,4 +1,4 @@
-//! Responses, streamed.
+//! OpenAI Responses API, streamed.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,17 +6,17 @@ use serde_json::{Value, json};
 
 use super::{ModelTurn, sse_events};
 
-/// For how long is a limit reached that is reached?
+/// Time until the rate limit resets.
 pub const RATE_LIMIT_RESET: Duration = Duration::from_secs(60_000);
 
-/// Until when, in seconds of the epoch.
-fn lifted_at() -> u64 {
-    let lifted = SystemTime::now() + RATE_LIMIT_RESET;
-    let since_epoch = lifted.duration_since(UNIX_EPOCH).unwrap();
+/// Reset time in seconds since the Unix epoch.
+fn reset_at() -> u64 {
+    let reset = SystemTime::now() + RATE_LIMIT_RESET;
+    let since_epoch = reset.duration_since(UNIX_EPOCH).unwrap();
     since_epoch.as_secs()
 }
 
-pub fn render_turn(turn: &ModelTurn, number: usize, asked: &Value) -> String {
+pub fn render_turn(turn: &ModelTurn, number: usize, request: &Value) -> String {
     let item = match turn {
         ModelTurn::Text(text) => json!({
             "type": "message", "id": format!("msg_{number}"), "role": "assistant",
@@ -24,13 +24,13 @@ pub fn render_turn(turn: &ModelTurn, number: usize, asked: &Value) -> String {
             "content": [{"type": "output_text", "text": text, "annotations": []}],
         }),
         ModelTurn::WriteFile { path, text } => {
-            let written = format!("cat > '{path}' <<'END'\n{}\nEND", text.trim_end());
-            command(&written, number, asked)
+            let script = format!("cat > '{path}' <<'END'\n{}\nEND", text.trim_end());
+            command(&script, number, request)
         }
-        ModelTurn::RunCommand(line) => command(line, number, asked),
+        ModelTurn::RunCommand(line) => command(line, number, request),
         ModelTurn::HttpError(429, headers, message) if !headers.is_empty() => {
             return json!({"error": {"type": "usage_limit_reached", "message": message,
-                "plan_type": "plus", "resets_in_seconds": RATE_LIMIT_RESET.as_secs(), "resets_at": lifted_at()}})
+                "plan_type": "plus", "resets_in_seconds": RATE_LIMIT_RESET.as_secs(), "resets_at": reset_at()}})
             .to_string();
         }
         ModelTurn::HttpError(_, _, message) => {
@@ -54,9 +54,9 @@ pub fn render_turn(turn: &ModelTurn, number: usize, asked: &Value) -> String {
     ])
 }
 
-/// A command, by the tool for it where there is one; newer models script their tools.
-fn command(line: &str, number: usize, asked: &Value) -> Value {
-    let tools = asked["tools"].as_array().into_iter().flatten();
+/// Command call through the shell tool if it is offered; newer models script their tools.
+fn command(line: &str, number: usize, request: &Value) -> Value {
+    let tools = request["tools"].as_array().into_iter().flatten();
     let has_tool = tools
         .filter_map(|tool| tool["name"].as_str())
         .any(|name| name == "exec_command");

@@ -1,4 +1,4 @@
-//! Two hundred deliveries, each sent three times in any order, and `kill -9` in the middle of them.
+//! Two hundred webhook deliveries, each sent three times in random order, with a `kill -9` in between.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,28 +15,28 @@ use crate::test_env::{TIMEOUT, TestEnv};
 use crate::webhooks::signature;
 
 const PULLS: usize = 10;
-const EACH: usize = 20;
+const COMMENTS_PER_PULL: usize = 20;
 
-/// After how many answers does the service die?
-const DIES_AFTER: usize = 250;
+/// Number of answered deliveries after which the service is killed.
+const ANSWERS_BEFORE_KILL: usize = 250;
 
-/// What the host would send, one for each thing that was said.
-fn say(world: &TestEnv, pulls: &[u64]) -> usize {
-    let repo = world.repo();
+/// Posts reviews and comments on the pull requests. Returns the number of webhook deliveries expected.
+fn post_feedback(env: &TestEnv, pulls: &[u64]) -> usize {
+    let repo = env.repo();
     for (at, number) in pulls.iter().enumerate() {
-        for one in 0..EACH {
-            let words = format!("finding {at}.{one}.");
+        for one in 0..COMMENTS_PER_PULL {
+            let text = format!("finding {at}.{one}.");
             match one {
-                0 => repo.add_review(*number, "mia", "CHANGES_REQUESTED", &words),
-                _ if one % 2 == 0 => repo.add_comment(*number, "mia", &format!("- [ ] {words}")),
-                _ => repo.add_review_comment(*number, "mia", "a.txt", 1, &words),
+                0 => repo.add_review(*number, "mia", "CHANGES_REQUESTED", &text),
+                _ if one % 2 == 0 => repo.add_comment(*number, "mia", &format!("- [ ] {text}")),
+                _ => repo.add_review_comment(*number, "mia", "a.txt", 1, &text),
             };
         }
     }
-    pulls.len() * EACH
+    pulls.len() * COMMENTS_PER_PULL
 }
 
-async fn deliver(
+async fn post_until_accepted(
     client: &Client,
     address: &Mutex<String>,
     (event, id, payload): &(String, String, Value),
@@ -56,40 +56,38 @@ async fn deliver(
         {
             return answer.json().await.unwrap();
         }
-        assert!(began.elapsed() < TIMEOUT, "{event} {id} is not taken");
-        // It is down; the host's owner sends again what was not taken.
+        assert!(began.elapsed() < TIMEOUT, "{event} {id} is not accepted");
+        // The service is down: the delivery is sent again, as an operator would redeliver it.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_delivery_is_lost_or_counted_twice() {
-    let world = env_with_pending_runs().await;
+async fn a_kill_neither_loses_nor_repeats_a_delivery() {
+    let env = env_with_pending_runs().await;
     let mut pulls = Vec::new();
     for at in 0..PULLS {
-        pulls.push(open_pull(&world, &format!("ENG-{}", at + 1)).await);
+        pulls.push(open_pull(&env, &format!("ENG-{}", at + 1)).await);
     }
-    // Nobody listens there; what would be sent is kept.
-    world
-        .repo()
+    // Nothing listens at this address. The fake GitHub records the deliveries.
+    env.repo()
         .set_webhook("http://127.0.0.1:9/nowhere", "unused");
-    let count = say(&world, &pulls);
-    world
-        .wait_until("all is told", || {
-            world.vendors.github().is_webhook_queue_empty()
-        })
-        .await;
-    let sent = world.vendors.github().webhook_deliveries();
+    let count = post_feedback(&env, &pulls);
+    env.wait_until("all webhooks are sent", || {
+        env.vendors.github().is_webhook_queue_empty()
+    })
+    .await;
+    let sent = env.vendors.github().webhook_deliveries();
     assert_eq!(sent.len(), count);
     let once = sent.into_iter().map(|one| (one.event, one.id, one.payload));
     let once: Vec<_> = once.collect();
     let mut thrice = [once.clone(), once.clone(), once].concat();
     fastrand::shuffle(&mut thrice);
 
-    let world = world.stop_service().await;
-    // Nobody at the host answers meanwhile, so that nothing is found by looking.
-    world.vendors.faults(FakeService::GitHub).set_outage(true);
-    let service = world.start_process(&options());
+    let env = env.stop_service().await;
+    // GitHub is down, so that reconciliation cannot find the feedback.
+    env.vendors.faults(FakeService::GitHub).set_outage(true);
+    let service = env.start_process(&options());
     let address = Arc::new(Mutex::new(service.address.clone()));
     let (queue, answered) = (Arc::new(Mutex::new(thrice)), Arc::new(AtomicUsize::new(0)));
     let queued = Arc::new(AtomicUsize::new(0));
@@ -102,42 +100,42 @@ async fn no_delivery_is_lost_or_counted_twice() {
             loop {
                 let next = queue.lock().unwrap().pop();
                 let Some(next) = next else { return Ok(()) };
-                let told = deliver(&client, &address, &next).await;
-                let is_new = told == json!({"queued": true});
-                let is_known = told["reason"] == "duplicate";
+                let answer = post_until_accepted(&client, &address, &next).await;
+                let is_new = answer == json!({"queued": true});
+                let is_known = answer["reason"] == "duplicate";
                 if !is_new && !is_known {
-                    return Err(format!("{told} to {next:?}"));
+                    return Err(format!("{answer} to {next:?}"));
                 }
                 queued.fetch_add(usize::from(is_new), Ordering::SeqCst);
                 answered.fetch_add(1, Ordering::SeqCst);
             }
         }));
     }
-    while answered.load(Ordering::SeqCst) < DIES_AFTER {
+    while answered.load(Ordering::SeqCst) < ANSWERS_BEFORE_KILL {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     service.kill();
     assert!(
         answered.load(Ordering::SeqCst) < 3 * count,
-        "it died in the middle"
+        "the service was killed between deliveries"
     );
-    let service = world.start_process(&options());
+    let service = env.start_process(&options());
     address.lock().unwrap().clone_from(&service.address);
     for sender in senders {
         sender.await.unwrap().unwrap();
     }
     service.kill();
     let queued = queued.load(Ordering::SeqCst);
-    assert!(queued <= count, "{queued} of {count} were told to be new");
+    assert!(queued <= count, "{queued} of {count} were accepted as new");
 
-    world.vendors.faults(FakeService::GitHub).set_outage(false);
-    let world = world.start_service(options()).await;
+    env.vendors.faults(FakeService::GitHub).set_outage(false);
+    let env = env.start_service(options()).await;
     for _ in 0..3 {
-        world.advance_clock(super::QUIET_PERIOD);
-        world.tick().await;
+        env.advance_clock(super::QUIET_PERIOD);
+        env.tick().await;
     }
-    let mut told: BTreeMap<String, usize> = BTreeMap::new();
-    for run in world.repo().runs() {
+    let mut mentions: BTreeMap<String, usize> = BTreeMap::new();
+    for run in env.repo().runs() {
         let findings = run.inputs["findings"]
             .as_str()
             .unwrap_or_default()
@@ -148,18 +146,18 @@ async fn no_delivery_is_lost_or_counted_twice() {
         {
             let is_number =
                 word.starts_with(|c: char| c.is_ascii_digit()) && word.matches('.').count() == 2;
-            *told.entry(word.to_owned()).or_default() += usize::from(is_number);
+            *mentions.entry(word.to_owned()).or_default() += usize::from(is_number);
         }
     }
-    told.retain(|_, times| *times > 0);
-    assert_eq!(told.len(), count, "each finding reached a run");
-    assert!(told.values().all(|times| *times == 1), "{told:?}");
+    mentions.retain(|_, times| *times > 0);
+    assert_eq!(mentions.len(), count, "each finding reached a run");
+    assert!(mentions.values().all(|times| *times == 1), "{mentions:?}");
     for at in 0..PULLS {
-        let more = follow_up_jobs(&world, &format!("ENG-{}", at + 1));
+        let more = follow_up_jobs(&env, &format!("ENG-{}", at + 1));
         assert!(
             more.len() == 1 && more[0].kind == JobKind::FollowUp,
             "{more:?}"
         );
     }
-    world.stop().await;
+    env.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Whatever happens when, no two runs are at work on one branch.
+//! Randomized interleavings: a branch never has two active runs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +16,8 @@ use crate::test_env::TestEnv;
 
 const STEPS: usize = 40;
 
-fn check(world: &TestEnv) {
-    let active = world.app.store.read(jobs::active).unwrap();
+fn assert_one_run_per_branch(env: &TestEnv) {
+    let active = env.app.store.read(jobs::active).unwrap();
     let mut on_branch: BTreeMap<&str, usize> = BTreeMap::new();
     for job in &active {
         *on_branch.entry(&job.branch).or_default() += 1;
@@ -25,58 +25,58 @@ fn check(world: &TestEnv) {
     assert!(on_branch.values().all(|count| *count == 1), "{active:#?}");
 }
 
-/// Two looks, a sweep and whoever asks, all at once.
-async fn rush(world: &TestEnv, pull: Option<u64>) {
+/// Runs two follow-up passes, a reconciliation and optionally a trigger request concurrently.
+async fn run_concurrently(env: &TestEnv, pull: Option<u64>) {
     let done = AtomicBool::new(pull.is_none());
-    let asking = async {
+    let trigger = async {
         if let Some(number) = pull {
             let key = format!("ENG-{number}");
             let instruction = format!("ask {}", fastrand::u8(..));
             send_trigger(
-                world,
+                env,
                 json!({"issueKey": key, "prNumber": number, "instruction": instruction}),
             )
             .await;
             done.store(true, Ordering::SeqCst);
         }
     };
-    let looking = async {
+    let passes = async {
         let (one, two, three) = tokio::join!(
-            follow_up::run_once(&world.app),
-            follow_up::run_once(&world.app),
-            reconcile::run_once(&world.app)
+            follow_up::run_once(&env.app),
+            follow_up::run_once(&env.app),
+            reconcile::run_once(&env.app)
         );
         one.and(two).and(three).unwrap();
-        check(world);
+        assert_one_run_per_branch(env);
         while !done.load(Ordering::SeqCst) {
-            world.tick().await;
-            check(world);
+            env.tick().await;
+            assert_one_run_per_branch(env);
         }
     };
-    tokio::join!(asking, looking);
+    tokio::join!(trigger, passes);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_branch_never_has_two_runs() {
+async fn a_branch_never_has_two_active_runs() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     fastrand::seed(seed);
-    let world = env_with_pending_runs().await;
+    let env = env_with_pending_runs().await;
     let pulls = [
-        open_pull(&world, "ENG-1").await,
-        open_pull(&world, "ENG-2").await,
+        open_pull(&env, "ENG-1").await,
+        open_pull(&env, "ENG-2").await,
     ];
     assert_eq!(pulls, [1, 2]);
-    let repo = world.repo();
+    let repo = env.repo();
     for step in 0..STEPS {
         let number = pulls[fastrand::usize(..2)];
-        let ask_too = fastrand::u8(..4) == 0;
+        let with_trigger = fastrand::u8(..4) == 0;
         match fastrand::u8(..6) {
             0 => drop(repo.add_comment(number, "mia", &format!("- [ ] step {step}"))),
             1 => drop(repo.add_review_comment(number, "mia", "a.txt", 1, &format!("step {step}"))),
             2 => drop(repo.add_comment(number, "mia", &format!("/agent-implement {step}"))),
             3 | 4 => {
-                let active = world.app.store.read(jobs::active).unwrap();
+                let active = env.app.store.read(jobs::active).unwrap();
                 if let Some(job) = fastrand::choice(&active) {
                     let ends = [
                         result_reported(RunOutcome::Success),
@@ -86,14 +86,14 @@ async fn one_branch_never_has_two_runs() {
                         },
                     ];
                     let at = fastrand::usize(..ends.len());
-                    apply_event(&world, &job.id, ends[at].clone()).await;
+                    apply_event(&env, &job.id, ends[at].clone()).await;
                 }
             }
-            _ => world.advance_clock(Duration::from_secs(fastrand::u64(..900))),
+            _ => env.advance_clock(Duration::from_secs(fastrand::u64(..900))),
         }
-        rush(&world, ask_too.then_some(number)).await;
+        run_concurrently(&env, with_trigger.then_some(number)).await;
     }
     let runs = repo.runs().len();
     assert!(runs >= 3, "{runs} runs prove little");
-    world.stop().await;
+    env.stop().await;
 }

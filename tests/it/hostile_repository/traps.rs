@@ -1,4 +1,4 @@
-//! The traps: programs that leave a mark, and the settings that lead to them.
+//! Traps: programs that write a marker, and the settings that lead to them.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use data_encoding::BASE64;
 
-/// What springs where git is used naively. In order.
+/// Traps that plain git triggers, sorted.
 pub const GIT_TRAPS: [&str; 18] = [
     "askpass",
     "clean",
@@ -28,7 +28,7 @@ pub const GIT_TRAPS: [&str; 18] = [
     "textconv",
 ];
 
-/// What springs in an agent that obeys the repository. In order.
+/// Traps that an agent triggers when it reads the repository's settings, sorted.
 pub const AGENT_TRAPS: [&str; 4] = [
     "agent-base-url",
     "agent-hook",
@@ -36,14 +36,13 @@ pub const AGENT_TRAPS: [&str; 4] = [
     "agent-mcp-server",
 ];
 
-/// A folder of traps, and the marks of those that sprang.
+/// Folder of trap programs and of the markers of triggered traps.
 pub struct Traps {
     dir: PathBuf,
 }
 
 impl Traps {
-    /// Makes the programs. They stand outside of any work tree, so that they run wherever they are
-    /// called from.
+    /// Creates the trap programs. They are outside any work tree, so that they run from every directory.
     pub fn create(dir: &Path) -> Self {
         let traps = Self {
             dir: dir.join("traps"),
@@ -65,7 +64,7 @@ impl Traps {
         self.dir.join("marks").join(name)
     }
 
-    /// The traps that sprang, in order.
+    /// Names of the triggered traps, sorted.
     pub fn triggered(&self) -> Vec<String> {
         let marks = std::fs::read_dir(self.path("marks")).unwrap();
         let mut names: Vec<String> = marks
@@ -81,7 +80,7 @@ impl Traps {
 
     fn script(&self, name: &str) -> String {
         let body = match name {
-            // Filters pass on what they read, so that nobody notices.
+            // Filters pass their input through, so that git does not fail.
             "clean" | "smudge" => "cat",
             "textconv" => "cat \"$1\"",
             "receivepack" => "exec git receive-pack \"$@\"",
@@ -93,7 +92,7 @@ impl Traps {
         )
     }
 
-    /// What an agent can plant in a git directory: paths and texts.
+    /// Paths and contents that an agent can plant in a git directory.
     pub fn git_dir_files(&self, git_dir: &str, server: &str) -> Vec<(String, String)> {
         let bin = |name: &str| self.program(name).display().to_string();
         let config = format!(
@@ -130,7 +129,7 @@ impl Traps {
         planted
     }
 
-    /// What a repository can hold: paths and texts.
+    /// Paths and contents that a repository can contain.
     pub fn repository_files(&self) -> Vec<(String, String)> {
         let bin = |name: &str| self.program(name).display().to_string();
         let settings = serde_json::json!({
@@ -141,7 +140,7 @@ impl Traps {
         let servers = serde_json::json!({
             "mcpServers": {"evil": {"command": bin("agent-mcp-server"), "args": []}},
         });
-        // A bare repository inside of the tree: git takes the folder for one where it stands in it.
+        // Embedded bare repository: git treats the folder as a repository when it runs there.
         let embedded = format!(
             "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = .\n\tfsmonitor = {}\n",
             bin("embedded")
@@ -163,7 +162,7 @@ impl Traps {
     }
 }
 
-/// Writes a file and the folders above it; a script becomes executable.
+/// Writes a file and creates its parent folders. A script becomes executable.
 pub fn write_file(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, text).unwrap();
@@ -172,7 +171,7 @@ pub fn write_file(path: &Path, text: &str) {
     }
 }
 
-/// Git as one uses it in one's own work tree, with the token at hand.
+/// Plain git in a work tree, with the token available.
 pub struct NaiveGit {
     tree: PathBuf,
     token: Option<String>,
@@ -198,7 +197,7 @@ impl NaiveGit {
         }
     }
 
-    /// Whether it went well; with traps around it often does not.
+    /// Runs git and returns whether it succeeded. It often fails because of the traps.
     pub fn run(&self, args: &[&str]) -> bool {
         let mut command = Command::new("git");
         command

@@ -1,4 +1,4 @@
-//! `PATCH` of a mapping: what is given changes, and nothing else does.
+//! `PATCH` of a mapping: given fields change, all others are kept.
 
 use serde_json::{Value, json};
 
@@ -8,19 +8,19 @@ const ENG: &str = "/api/mappings/ENG";
 
 impl MappingsClient {
     async fn change(&self, body: &Value) -> (u16, Value) {
-        self.ask("PATCH", ENG, &body.to_string()).await
+        self.request("PATCH", ENG, &body.to_string()).await
     }
 
-    /// The stored mapping, without the time of its last change.
+    /// Stored mapping without `updatedAt`.
     async fn stored(&self) -> Value {
-        let (_, mut all) = self.ask("GET", MAPPINGS_PATH, "").await;
+        let (_, mut all) = self.request("GET", MAPPINGS_PATH, "").await;
         let mut mapping = all["ENG"].take();
         mapping.as_object_mut().unwrap().remove("updatedAt");
         mapping
     }
 }
 
-/// A mapping of which hardly any field has its default.
+/// Mapping body with almost no default values.
 fn rich() -> Value {
     mapping_body(json!({
         "provider": "cloud", "cloudRegion": "eu-central-1", "machineCpus": 4, "machineMemoryMb": 8192,
@@ -34,7 +34,7 @@ fn rich() -> Value {
 }
 
 #[tokio::test]
-async fn every_field_is_changed_by_itself() {
+async fn a_patch_changes_only_the_given_fields() {
     let admin = MappingsClient::start().await;
     admin.saved(&rich()).await;
     let linear = json!({"ticketingProvider": "A", "ticketingConfig": {"kind": "A"}});
@@ -59,13 +59,13 @@ async fn every_field_is_changed_by_itself() {
         assert_eq!(admin.change(&row).await, (200, json!({"updated": true})));
         assert_eq!(admin.stored().await, expected, "{row}");
     }
-    let told = admin
+    let response = admin
         .change(&json!({"maxInProgressAiIssues": 2, "maxTurns": 5}))
         .await;
-    let answer = json!({"updated": true, "maxInProgressAiIssues": 2});
-    assert_eq!(told, (200, answer));
-    let told = admin.change(&json!({"paused": false, "maxTurns": 6})).await;
-    assert_eq!(told, (200, json!({"updated": true, "paused": false})));
+    let expected_body = json!({"updated": true, "maxInProgressAiIssues": 2});
+    assert_eq!(response, (200, expected_body));
+    let response = admin.change(&json!({"paused": false, "maxTurns": 6})).await;
+    assert_eq!(response, (200, json!({"updated": true, "paused": false})));
     let kept = admin.stored().await;
     assert_eq!(
         (
@@ -78,7 +78,7 @@ async fn every_field_is_changed_by_itself() {
 }
 
 #[tokio::test]
-async fn a_change_is_held_to_the_rules_of_the_whole_mapping() {
+async fn a_patch_is_validated_like_a_whole_mapping() {
     let admin = MappingsClient::start().await;
     admin.saved(&mapping_body(json!({}))).await;
     admin.saved(&mapping_body(json!({"teamKey": "WEB"}))).await;
@@ -131,18 +131,18 @@ async fn a_change_is_held_to_the_rules_of_the_whole_mapping() {
         ),
         (
             json!({"ticketingConfig": {"kind": "B", "jql": "project = X"}}),
-            "ticketingConfig.jql and ticketingConfig.repoFieldValue are required for system B",
+            "ticketingConfig.jql and ticketingConfig.repoFieldValue are required for Jira",
         ),
     ];
     for (body, text) in rows {
-        let (status, told) = admin.change(&body).await;
+        let (status, response) = admin.change(&body).await;
         assert_eq!(
-            (status, told["error"].as_str()),
+            (status, response["error"].as_str()),
             (400, Some(text)),
             "{body}"
         );
     }
     assert_eq!(admin.stored().await, before);
-    let told = admin.ask("PATCH", "/api/mappings/OPS", r#"{"maxTurns":3}"#);
-    assert_eq!(told.await, (404, json!({"error": "Team not found"})));
+    let response = admin.request("PATCH", "/api/mappings/OPS", r#"{"maxTurns":3}"#);
+    assert_eq!(response.await, (404, json!({"error": "Team not found"})));
 }

@@ -1,4 +1,4 @@
-//! Every answer that a story gets is held against the description of the API.
+//! Checks every response of the test suite against the OpenAPI document.
 
 use std::sync::LazyLock;
 
@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use super::schema;
 
-/// The document.
+/// Parsed OpenAPI document of the service.
 pub static DOCUMENT: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_slice(&server::document().unwrap()).unwrap());
 
-/// What somebody asked, to be held against the answer.
+/// Request whose response is to be checked.
 pub struct CheckedRequest {
     method: String,
     path: String,
@@ -26,13 +26,15 @@ impl CheckedRequest {
         }
     }
 
-    /// Reads the answer to its end and holds it against the document.
-    pub async fn check_response(self, answer: Response) -> (u16, HeaderMap, String) {
-        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
-        let text = answer.text().await.unwrap();
+    /// Reads the whole response and checks it against the document.
+    pub async fn check_response(self, response: Response) -> (u16, HeaderMap, String) {
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let text = response.text().await.unwrap();
         if let Err(why) = self.check(status, &headers, &text) {
             let Self { method, path } = self;
-            panic!("{method} {path} answered {status} otherwise than described: {why}\n{text}");
+            panic!(
+                "{method} {path} responded {status} against the OpenAPI document: {why}\n{text}"
+            );
         }
         (status, headers, text)
     }
@@ -41,9 +43,9 @@ impl CheckedRequest {
         if self.path == "/admin" || self.path.starts_with("/admin/") {
             return Ok(());
         }
-        let Some(known) = path_item(&self.path) else {
-            return must(
-                status == 404 && says(text, "Not found"),
+        let Some(item) = path_item(&self.path) else {
+            return ensure(
+                status == 404 && is_error(text, "Not found"),
                 "the path is not described",
             );
         };
@@ -52,28 +54,28 @@ impl CheckedRequest {
         } else {
             &self.method
         };
-        let Some(operation) = known.get(method) else {
-            // Without an admin API, its paths are none.
-            let is_refused = (status == 405 && says(text, "Method not allowed"))
-                || (status == 404 && says(text, "Not found"));
-            return must(is_refused, "the method is not described");
+        let Some(operation) = item.get(method) else {
+            // Without an admin API, its paths respond 404.
+            let is_rejected = (status == 405 && is_error(text, "Method not allowed"))
+                || (status == 404 && is_error(text, "Not found"));
+            return ensure(is_rejected, "the method is not described");
         };
         let response = resolve_ref(&operation["responses"][status.to_string().as_str()]);
-        must(response.is_object(), "the status is not described")?;
+        ensure(response.is_object(), "the status is not described")?;
         for (name, header) in response["headers"].as_object().into_iter().flatten() {
-            let is_there = headers.contains_key(name.as_str());
-            must(
-                is_there || resolve_ref(header)["required"] != true,
+            let is_present = headers.contains_key(name.as_str());
+            ensure(
+                is_present || resolve_ref(header)["required"] != true,
                 &format!("no header {name}"),
             )?;
         }
         if self.method == "head" {
             return Ok(());
         }
-        let given = headers
+        let content_type = headers
             .get(CONTENT_TYPE)
             .and_then(|kind| kind.to_str().ok());
-        let kind = given
+        let kind = content_type
             .and_then(|kind| kind.split(';').next())
             .unwrap_or_default();
         let content = response["content"].get(kind);
@@ -84,60 +86,65 @@ impl CheckedRequest {
         let body: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
         schema::validate(&DOCUMENT, &content["schema"], &body)?;
         match body["error"].as_str() {
-            Some(error) => must(is_told(content, error), "the error text has no example"),
+            Some(error) => ensure(
+                has_error_example(content, error),
+                "the error text has no example",
+            ),
             None => Ok(()),
         }
     }
 }
 
-fn must(holds: bool, why: &str) -> Result<(), String> {
+fn ensure(holds: bool, why: &str) -> Result<(), String> {
     holds.then_some(()).ok_or(why.to_owned())
 }
 
-fn says(text: &str, error: &str) -> bool {
+fn is_error(text: &str, error: &str) -> bool {
     let body: Value = serde_json::from_str(text).unwrap_or_default();
     body == serde_json::json!({ "error": error })
 }
 
-/// What a reference leads to.
-pub fn resolve_ref(given: &Value) -> &Value {
-    let pointer = given["$ref"]
+/// Target of a `$ref`, or the value itself.
+pub fn resolve_ref(node: &Value) -> &Value {
+    let pointer = node["$ref"]
         .as_str()
         .and_then(|text| text.strip_prefix('#'));
     pointer
         .and_then(|pointer| DOCUMENT.pointer(pointer))
-        .unwrap_or(given)
+        .unwrap_or(node)
 }
 
-/// What is known of a path; one that is named in full comes before one with parameters.
+/// Documented operations of a path. A literal path takes precedence over one with parameters.
 fn path_item(path: &str) -> Option<&'static Value> {
     let paths = DOCUMENT["paths"].as_object().unwrap();
-    let fitting = paths.iter().filter(|(template, _)| fits(template, path));
-    let fewest = fitting.min_by_key(|(template, _)| template.matches('{').count());
-    fewest.map(|(_, item)| item)
+    let matching = paths
+        .iter()
+        .filter(|(template, _)| path_matches(template, path));
+    let most_specific = matching.min_by_key(|(template, _)| template.matches('{').count());
+    most_specific.map(|(_, item)| item)
 }
 
-fn fits(template: &str, path: &str) -> bool {
+fn path_matches(template: &str, path: &str) -> bool {
     let (template, path): (Vec<&str>, Vec<&str>) =
         (template.split('/').collect(), path.split('/').collect());
     template.len() == path.len()
         && template
             .iter()
             .zip(&path)
-            .all(|(own, given)| own == given || (own.starts_with('{') && !given.is_empty()))
+            .all(|(part, actual)| part == actual || (part.starts_with('{') && !actual.is_empty()))
 }
 
-/// Whether an error's text is one of the examples; `{…}` in one stands for any text.
-fn is_told(content: &Value, error: &str) -> bool {
-    let many = content["examples"].as_object().into_iter().flatten();
-    let values = many.map(|(_, example)| &example["value"]);
+/// Whether an error text matches one of the examples. `{…}` in an example stands for any text.
+fn has_error_example(content: &Value, error: &str) -> bool {
+    let examples = content["examples"].as_object().into_iter().flatten();
+    let values = examples.map(|(_, example)| &example["value"]);
     { values }
         .chain(content.get("example"))
         .filter_map(|value| value["error"].as_str())
-        .any(|text| is_like(text, error))
+        .any(|text| matches_template(text, error))
 }
 
-fn is_like(text: &str, error: &str) -> bool {
+fn matches_template(text: &str, error: &str) -> bool {
     let mut pattern = String::from("(?s)^");
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
@@ -152,7 +159,7 @@ fn is_like(text: &str, error: &str) -> bool {
 }
 
 #[test]
-fn an_answer_that_is_not_described_is_noticed() {
+fn reports_undocumented_responses() {
     let json = HeaderMap::from_iter([(CONTENT_TYPE, "application/json".parse().unwrap())]);
     let check = |method: &str, path: &str, status, text: &str| {
         let url = Url::parse(&format!("http://x{path}")).unwrap();
@@ -201,7 +208,7 @@ fn an_answer_that_is_not_described_is_noticed() {
         ("GET", "/api/none", 200, "[]", "the path is not described"),
     ];
     for (method, path, status, text, why) in rows {
-        let told = check(method, path, status, text).unwrap_err();
-        assert!(told.starts_with(why), "{told}");
+        let error = check(method, path, status, text).unwrap_err();
+        assert!(error.starts_with(why), "{error}");
     }
 }

@@ -1,28 +1,31 @@
-//! Whether a value fits a schema, for the part of JSON Schema that the document uses.
+//! Validates values against the subset of JSON Schema that the document uses.
 //!
-//! A keyword that is not known here is a fault, so that nothing is let pass by not being looked at.
+//! An unsupported keyword is an error, so that no constraint is skipped silently.
 
 use domain::time::Timestamp;
 use regex::Regex;
 use serde_json::{Map, Value};
 
-/// The first place where a value does not fit, and why. References lead into the document.
+/// Returns the first location where a value does not match, and the cause. References resolve in the
+/// document.
 pub fn validate(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     Checker { document }.check(schema, value, "")
 }
 
-/// Every keyword that is used and means nothing here, at any depth.
+/// Unsupported keywords of a schema, at any depth.
 pub fn unknown_keywords(schema: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    for (keyword, given) in schema.as_object().into_iter().flatten() {
+    for (keyword, constraint) in schema.as_object().into_iter().flatten() {
         match keyword.as_str() {
             "properties" => {
-                let own = given.as_object().into_iter().flatten();
+                let own = constraint.as_object().into_iter().flatten();
                 found.extend(own.flat_map(|(_, schema)| unknown_keywords(schema)));
             }
-            "anyOf" | "oneOf" => found.extend(listed(given).iter().flat_map(unknown_keywords)),
+            "anyOf" | "oneOf" => {
+                found.extend(as_list(constraint).iter().flat_map(unknown_keywords))
+            }
             "items" | "additionalProperties" | "propertyNames" => {
-                found.extend(unknown_keywords(given));
+                found.extend(unknown_keywords(constraint));
             }
             known if KNOWN.contains(&known) => {}
             unknown => found.push(unknown.to_owned()),
@@ -31,7 +34,7 @@ pub fn unknown_keywords(schema: &Value) -> Vec<String> {
     found
 }
 
-/// The keywords that hold no schemas.
+/// Supported keywords that contain no schemas.
 const KNOWN: [&str; 23] = [
     "$ref",
     "title",
@@ -66,9 +69,9 @@ impl Checker<'_> {
     fn check(&self, schema: &Value, value: &Value, at: &str) -> Result<(), String> {
         let keywords = schema
             .as_object()
-            .ok_or_else(|| format!("{at}: {schema} is no schema"))?;
-        for (keyword, given) in keywords {
-            self.keyword(keyword, given, keywords, value, at)
+            .ok_or_else(|| format!("{at}: {schema} is not a schema"))?;
+        for (keyword, constraint) in keywords {
+            self.keyword(keyword, constraint, keywords, value, at)
                 .map_err(|why| match why.starts_with('/') {
                     true => why,
                     false => format!("{}: {why}", if at.is_empty() { "/" } else { at }),
@@ -80,49 +83,61 @@ impl Checker<'_> {
     fn keyword(
         &self,
         keyword: &str,
-        given: &Value,
+        constraint: &Value,
         schema: &Map<String, Value>,
         value: &Value,
         at: &str,
     ) -> Result<(), String> {
         match keyword {
-            "$ref" => self.check(self.target(given)?, value, at),
+            "$ref" => self.check(self.resolve(constraint)?, value, at),
             "title" | "description" | "example" | "examples" | "default" | "deprecated" => Ok(()),
-            "type" => must(one_or_many(given).any(|kind| is(kind, value)), value, given),
-            "enum" => must(listed(given).contains(value), value, given),
-            "const" => must(given == value, value, given),
-            "anyOf" => self.branches(given, value, at, |fits| fits > 0),
-            "oneOf" => self.branches(given, value, at, |fits| fits == 1),
+            "type" => ensure(
+                strings(constraint).any(|kind| has_type(kind, value)),
+                value,
+                constraint,
+            ),
+            "enum" => ensure(as_list(constraint).contains(value), value, constraint),
+            "const" => ensure(constraint == value, value, constraint),
+            "anyOf" => self.branches(constraint, value, at, |matched| matched > 0),
+            "oneOf" => self.branches(constraint, value, at, |matched| matched == 1),
             "properties"
             | "additionalProperties"
             | "required"
             | "propertyNames"
             | "minProperties"
             | "maxProperties" => match value.as_object() {
-                Some(fields) => self.object(keyword, given, schema, fields, at),
+                Some(fields) => self.object(keyword, constraint, schema, fields, at),
                 None => Ok(()),
             },
             "items" | "minItems" | "maxItems" => match value.as_array() {
-                Some(items) => self.array(keyword, given, items, at),
+                Some(items) => self.array(keyword, constraint, items, at),
                 None => Ok(()),
             },
             "minimum" | "maximum" | "exclusiveMinimum" => match value.as_f64() {
-                Some(number) => must(bounded(keyword, number, given), value, given),
+                Some(number) => ensure(
+                    number_satisfies(keyword, number, constraint),
+                    value,
+                    constraint,
+                ),
                 None => Ok(()),
             },
             "minLength" | "maxLength" | "pattern" | "format" => match value.as_str() {
-                Some(text) => must(is_text(keyword, text, given)?, value, given),
+                Some(text) => ensure(
+                    text_satisfies(keyword, text, constraint)?,
+                    value,
+                    constraint,
+                ),
                 None => Ok(()),
             },
-            unknown => Err(format!("the check does not know the keyword {unknown}")),
+            unknown => Err(format!("unsupported keyword {unknown}")),
         }
     }
 
-    fn target(&self, reference: &Value) -> Result<&Value, String> {
+    fn resolve(&self, reference: &Value) -> Result<&Value, String> {
         let pointer = reference.as_str().and_then(|text| text.strip_prefix('#'));
         pointer
             .and_then(|pointer| self.document.pointer(pointer))
-            .ok_or_else(|| format!("{reference} leads nowhere"))
+            .ok_or_else(|| format!("{reference} cannot be resolved"))
     }
 
     fn branches(
@@ -130,22 +145,22 @@ impl Checker<'_> {
         branches: &Value,
         value: &Value,
         at: &str,
-        enough: impl Fn(usize) -> bool,
+        accept: impl Fn(usize) -> bool,
     ) -> Result<(), String> {
-        let (fits, misfits): (Vec<_>, Vec<_>) = listed(branches)
+        let (matched, errors): (Vec<_>, Vec<_>) = as_list(branches)
             .iter()
             .map(|branch| self.check(branch, value, at))
             .partition(Result::is_ok);
-        match enough(fits.len()) {
+        match accept(matched.len()) {
             true => Ok(()),
-            false => Err(format!("{} alternatives fit; {misfits:?}", fits.len())),
+            false => Err(format!("{} alternatives fit; {errors:?}", matched.len())),
         }
     }
 
     fn object(
         &self,
         keyword: &str,
-        given: &Value,
+        constraint: &Value,
         schema: &Map<String, Value>,
         fields: &Map<String, Value>,
         at: &str,
@@ -160,60 +175,67 @@ impl Checker<'_> {
                 }),
             "additionalProperties" => {
                 let others = fields.iter().filter(|(name, _)| known(name).is_none());
-                { others }.try_for_each(|(name, value)| match given {
+                { others }.try_for_each(|(name, value)| match constraint {
                     Value::Bool(true) => Ok(()),
                     Value::Bool(false) => Err(format!("{name} is not described")),
                     own => self.check(own, value, &format!("{at}/{name}")),
                 })
             }
-            "required" => listed(given).iter().try_for_each(|name| {
-                let is_there = name.as_str().is_some_and(|name| fields.contains_key(name));
-                is_there.then_some(()).ok_or(format!("{name} is missing"))
+            "required" => as_list(constraint).iter().try_for_each(|name| {
+                let is_present = name.as_str().is_some_and(|name| fields.contains_key(name));
+                is_present.then_some(()).ok_or(format!("{name} is missing"))
             }),
             "propertyNames" => fields
                 .keys()
-                .try_for_each(|name| self.check(given, &Value::from(name.as_str()), at)),
-            "minProperties" => count(fields.len() as u64 >= size(given)),
-            _ => count(fields.len() as u64 <= size(given)),
+                .try_for_each(|name| self.check(constraint, &Value::from(name.as_str()), at)),
+            "minProperties" => ensure_count(fields.len() as u64 >= limit(constraint)),
+            _ => ensure_count(fields.len() as u64 <= limit(constraint)),
         }
     }
 
-    fn array(&self, keyword: &str, given: &Value, items: &[Value], at: &str) -> Result<(), String> {
+    fn array(
+        &self,
+        keyword: &str,
+        constraint: &Value,
+        items: &[Value],
+        at: &str,
+    ) -> Result<(), String> {
         match keyword {
-            "items" => items
-                .iter()
-                .enumerate()
-                .try_for_each(|(index, item)| self.check(given, item, &format!("{at}/{index}"))),
-            "minItems" => count(items.len() as u64 >= size(given)),
-            _ => count(items.len() as u64 <= size(given)),
+            "items" => items.iter().enumerate().try_for_each(|(index, item)| {
+                self.check(constraint, item, &format!("{at}/{index}"))
+            }),
+            "minItems" => ensure_count(items.len() as u64 >= limit(constraint)),
+            _ => ensure_count(items.len() as u64 <= limit(constraint)),
         }
     }
 }
 
-fn must(holds: bool, value: &Value, given: &Value) -> Result<(), String> {
-    holds.then_some(()).ok_or(format!("{value} is not {given}"))
+fn ensure(holds: bool, value: &Value, constraint: &Value) -> Result<(), String> {
+    holds
+        .then_some(())
+        .ok_or(format!("{value} is not {constraint}"))
 }
 
-fn count(holds: bool) -> Result<(), String> {
+fn ensure_count(holds: bool) -> Result<(), String> {
     holds.then_some(()).ok_or("too many or too few".to_owned())
 }
 
-fn listed(given: &Value) -> &[Value] {
-    given.as_array().map_or(&[], Vec::as_slice)
+fn as_list(constraint: &Value) -> &[Value] {
+    constraint.as_array().map_or(&[], Vec::as_slice)
 }
 
-fn one_or_many(given: &Value) -> impl Iterator<Item = &str> {
-    given
+fn strings(constraint: &Value) -> impl Iterator<Item = &str> {
+    constraint
         .as_str()
         .into_iter()
-        .chain(listed(given).iter().filter_map(Value::as_str))
+        .chain(as_list(constraint).iter().filter_map(Value::as_str))
 }
 
-fn size(given: &Value) -> u64 {
-    given.as_u64().unwrap_or(u64::MAX)
+fn limit(constraint: &Value) -> u64 {
+    constraint.as_u64().unwrap_or(u64::MAX)
 }
 
-fn is(kind: &str, value: &Value) -> bool {
+fn has_type(kind: &str, value: &Value) -> bool {
     match kind {
         "null" => value.is_null(),
         "boolean" => value.is_boolean(),
@@ -226,8 +248,8 @@ fn is(kind: &str, value: &Value) -> bool {
     }
 }
 
-fn bounded(keyword: &str, number: f64, given: &Value) -> bool {
-    let bound = given.as_f64().unwrap_or(f64::NAN);
+fn number_satisfies(keyword: &str, number: f64, constraint: &Value) -> bool {
+    let bound = constraint.as_f64().unwrap_or(f64::NAN);
     match keyword {
         "minimum" => number >= bound,
         "exclusiveMinimum" => number > bound,
@@ -235,11 +257,11 @@ fn bounded(keyword: &str, number: f64, given: &Value) -> bool {
     }
 }
 
-fn is_text(keyword: &str, text: &str, given: &Value) -> Result<bool, String> {
+fn text_satisfies(keyword: &str, text: &str, constraint: &Value) -> Result<bool, String> {
     let length = text.chars().count() as u64;
-    match (keyword, given.as_str()) {
-        ("minLength", _) => Ok(length >= size(given)),
-        ("maxLength", _) => Ok(length <= size(given)),
+    match (keyword, constraint.as_str()) {
+        ("minLength", _) => Ok(length >= limit(constraint)),
+        ("maxLength", _) => Ok(length <= limit(constraint)),
         ("pattern", Some(pattern)) => {
             let pattern = Regex::new(pattern).map_err(|error| error.to_string())?;
             Ok(pattern.is_match(text))
@@ -247,12 +269,12 @@ fn is_text(keyword: &str, text: &str, given: &Value) -> Result<bool, String> {
         ("format", Some("date-time")) => {
             Ok(Timestamp::parse(text).is_some_and(|read| read.to_string() == text))
         }
-        _ => Err(format!("the check does not know {keyword} {given}")),
+        _ => Err(format!("unsupported {keyword} {constraint}")),
     }
 }
 
 #[test]
-fn a_misfit_is_found_and_named() {
+fn names_each_mismatch() {
     use serde_json::json;
     let document = json!({"components": {"schemas": {
         "Name": {"type": "string", "pattern": "^[a-z]+$"},
@@ -267,9 +289,9 @@ fn a_misfit_is_found_and_named() {
         },
     }}});
     let thing = json!({"$ref": "#/components/schemas/Thing"});
-    let good =
+    let valid =
         json!({"name": "x", "at": "2026-01-31T09:30:00.000Z", "sizes": [0, 2], "kind": null});
-    assert_eq!(validate(&document, &thing, &good), Ok(()));
+    assert_eq!(validate(&document, &thing, &valid), Ok(()));
     let rows = [
         ("", json!([]), "/: [] is not \"object\""),
         ("/name", json!("X"), "/name: \"X\" is not \"^[a-z]+$\""),
@@ -288,12 +310,12 @@ fn a_misfit_is_found_and_named() {
         ),
         ("", json!({}), "/: \"name\" is missing"),
     ];
-    for (place, bad, told) in rows {
-        let mut value = good.clone();
-        *value.pointer_mut(place).unwrap() = bad;
+    for (pointer, invalid, expected) in rows {
+        let mut value = valid.clone();
+        *value.pointer_mut(pointer).unwrap() = invalid;
         let why = validate(&document, &thing, &value).unwrap_err();
-        assert!(why.starts_with(told), "{why}");
+        assert!(why.starts_with(expected), "{why}");
     }
-    let unknown = validate(&document, &json!({"not": {}}), &good).unwrap_err();
-    assert_eq!(unknown, "/: the check does not know the keyword not");
+    let unknown = validate(&document, &json!({"not": {}}), &valid).unwrap_err();
+    assert_eq!(unknown, "/: unsupported keyword not");
 }

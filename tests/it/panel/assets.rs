@@ -1,4 +1,4 @@
-//! What the binary serves: files that browsers keep, deep links, and nothing when admin is off.
+//! Panel assets: caching, deep links, and no panel when the admin API is off.
 
 use std::path::Path;
 
@@ -6,32 +6,32 @@ use store::Store;
 
 use crate::api_server::ApiServer;
 
-/// Most bytes of the whole panel.
+/// Maximum size of the whole panel, in bytes.
 const BUDGET: usize = 160_000;
 
-fn files(folder: &Path, found: &mut Vec<String>) {
+fn files(folder: &Path, paths: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            files(&path, found);
+            files(&path, paths);
         } else {
-            found.push(path.to_string_lossy().into_owned());
+            paths.push(path.to_string_lossy().into_owned());
         }
     }
 }
 
 fn assets() -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
-    let mut found = Vec::new();
-    files(&root, &mut found);
+    let mut paths = Vec::new();
+    files(&root, &mut paths);
     let root = format!("{}/", root.display());
-    found.iter().map(|file| file.replace(&root, "")).collect()
+    paths.iter().map(|file| file.replace(&root, "")).collect()
 }
 
 #[tokio::test]
-async fn the_whole_panel_is_small_tagged_and_compressed() {
+async fn serves_small_assets_with_etags_and_compression() {
     let server = ApiServer::start().await;
-    let raw = reqwest::Client::builder().no_gzip().build().unwrap();
+    let client = reqwest::Client::builder().no_gzip().build().unwrap();
     let (mut plain, mut sent) = (0, 0);
     for name in assets() {
         let path = format!("/admin/assets/{name}");
@@ -44,16 +44,16 @@ async fn the_whole_panel_is_small_tagged_and_compressed() {
         assert_eq!(header("x-content-type-options"), "nosniff");
         plain += whole.bytes().await.unwrap().len();
 
-        let known = server.request("GET", &path).header("if-none-match", &tag);
-        let known = known.send().await.unwrap();
-        assert_eq!(known.status(), 304, "{path}");
-        assert_eq!(known.headers()["etag"], tag.as_str());
+        let conditional = server.request("GET", &path).header("if-none-match", &tag);
+        let conditional = conditional.send().await.unwrap();
+        assert_eq!(conditional.status(), 304, "{path}");
+        assert_eq!(conditional.headers()["etag"], tag.as_str());
 
-        let packed = raw.get(format!("http://{}{path}", server.address));
-        let packed = packed.header("accept-encoding", "gzip").send().await;
-        let packed = packed.unwrap();
-        assert_eq!(packed.headers()["vary"], "accept-encoding");
-        sent += packed.bytes().await.unwrap().len();
+        let compressed = client.get(format!("http://{}{path}", server.address));
+        let compressed = compressed.header("accept-encoding", "gzip").send().await;
+        let compressed = compressed.unwrap();
+        assert_eq!(compressed.headers()["vary"], "accept-encoding");
+        sent += compressed.bytes().await.unwrap().len();
     }
     assert!(plain <= BUDGET, "the panel is {plain} bytes");
     assert!(sent * 2 < plain, "{sent} bytes of {plain} are sent");
@@ -61,7 +61,7 @@ async fn the_whole_panel_is_small_tagged_and_compressed() {
 }
 
 #[tokio::test]
-async fn every_view_can_be_linked_to_and_a_missing_file_is_none() {
+async fn serves_deep_links_and_404_for_missing_files() {
     let server = ApiServer::start().await;
     for path in [
         "/admin",
@@ -93,7 +93,7 @@ async fn every_view_can_be_linked_to_and_a_missing_file_is_none() {
 }
 
 #[tokio::test]
-async fn without_an_access_code_there_is_no_panel() {
+async fn serves_no_panel_without_an_access_code() {
     let server = ApiServer::start_with(&[], Store::in_memory().unwrap()).await;
     for path in [
         "/admin",
@@ -107,9 +107,9 @@ async fn without_an_access_code_there_is_no_panel() {
     server.stop().await.unwrap();
 }
 
-/// Only what the page is made of may come from anywhere: no other origin is named in it.
+/// The panel names no other origin and uses no API that parses HTML.
 #[test]
-fn the_panel_needs_no_other_origin_and_reads_no_html() {
+fn panel_uses_no_other_origin_and_no_html_injection() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
     for name in assets() {
         let text = std::fs::read_to_string(root.join(&name)).unwrap();
@@ -118,31 +118,31 @@ fn the_panel_needs_no_other_origin_and_reads_no_html() {
             !foreign.contains("http://") && !foreign.contains("https://"),
             "{name}"
         );
-        for way in [
+        for api in [
             "innerHTML",
             "outerHTML",
             "insertAdjacentHTML",
             "document.write",
             "eval(",
         ] {
-            assert!(!text.contains(way), "{name} has {way}");
+            assert!(!text.contains(api), "{name} has {api}");
         }
     }
 }
 
-/// The types that the panel's modules promise each other.
+/// Type-checks the panel's modules.
 #[test]
-fn the_modules_keep_their_types() {
+fn panel_modules_type_check() {
     let Some(tools) = super::panel_tool("typescript/bin/tsc", "panel::assets::types") else {
         return;
     };
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let checked = std::process::Command::new("node")
+    let output = std::process::Command::new("node")
         .arg(tools)
         .arg("-p")
         .arg(root.join("tests/browser/tsconfig.json"))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&checked.stdout);
-    assert!(checked.status.success(), "{said}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{stdout}");
 }

@@ -1,4 +1,4 @@
-//! A real browser, driven over WebDriver: a handful of JSON calls.
+//! Real browser, driven by WebDriver's JSON calls.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -12,17 +12,17 @@ use serde_json::{Value, json};
 
 use crate::requirements::require;
 
-/// How long may any one thing on a page take?
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum wait for any expected state of a page.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The name under which WebDriver passes an element.
+/// Key under which WebDriver passes an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 const CONTROL: char = '\u{E009}';
 const RELEASE: char = '\u{E000}';
 const BACKSPACE: char = '\u{E003}';
 
-/// Finds what a person would press: by what it is called, in the window that lies on top.
+/// Finds an element by its accessible name in the topmost window.
 const FIND_BY_NAME: &str = r#"
 const [name, kinds] = arguments;
 const root = [...document.querySelectorAll("[popover]:popover-open, dialog[open]")].pop() ?? document;
@@ -44,11 +44,11 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// None where no browser is installed and the skip is named.
+    /// Starts the browser, or returns `None` if none is installed and the skip is allowed.
     pub async fn start(test: &str) -> Option<Self> {
         let started = start_driver().ok_or("chromium and chromedriver are not installed");
         let (driver, port) = require("browser", test, started)?;
-        let client = Client::builder().timeout(PATIENCE).build().unwrap();
+        let client = Client::builder().timeout(TIMEOUT).build().unwrap();
         let mut browser = Self {
             driver,
             port,
@@ -63,15 +63,15 @@ impl Browser {
             "--window-size=1440,900",
             "--lang=en",
         ];
-        let wanted = json!({"capabilities": {"alwaysMatch": {
+        let capabilities = json!({"capabilities": {"alwaysMatch": {
             "goog:loggingPrefs": {"browser": "ALL"},
             "goog:chromeOptions": {"args": arguments},
         }}});
-        let made = browser.send(Method::POST, "", Some(wanted)).await;
+        let session = browser.send(Method::POST, "", Some(capabilities)).await;
         browser.session = format!(
             "{}/{}",
             browser.session,
-            made["sessionId"].as_str().unwrap()
+            session["sessionId"].as_str().unwrap()
         );
         Some(browser)
     }
@@ -82,7 +82,7 @@ impl Browser {
         value
     }
 
-    /// The answer, which may be an error.
+    /// Sends a command. The response may be an error.
     async fn try_send(&self, method: Method, path: &str, body: Option<Value>) -> Value {
         let request = self
             .client
@@ -103,7 +103,7 @@ impl Browser {
         self.post("/url", json!({ "url": url })).await;
     }
 
-    /// Runs a script in the page and answers what it returns.
+    /// Runs a script in the page and returns its result.
     pub async fn eval(&self, script: &str) -> Value {
         self.eval_with(script, json!([])).await
     }
@@ -113,7 +113,7 @@ impl Browser {
         self.post("/execute/sync", body).await
     }
 
-    /// The same for a script that answers a promise.
+    /// Runs a script that returns a promise, and waits for its result.
     pub async fn eval_async(&self, script: &str, arguments: Value) -> Value {
         let script = format!(
             "const done = arguments[arguments.length - 1]; (async (...arguments) => {{ {script} }})(...arguments).then(done, (error) => done(String(error)))"
@@ -122,7 +122,7 @@ impl Browser {
         self.post("/execute/async", body).await
     }
 
-    /// A command of the developer tools.
+    /// Sends a command of the developer tools protocol.
     pub async fn devtools(&self, command: &str, parameters: Value) -> Value {
         let body = json!({"cmd": command, "params": parameters});
         self.post("/goog/cdp/execute", body).await
@@ -135,7 +135,7 @@ impl Browser {
             .await;
     }
 
-    /// `light` or `dark`, as the system would say.
+    /// Emulates the system setting `light` or `dark`.
     pub async fn set_color_scheme(&self, scheme: &str) {
         let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
         self.devtools("Emulation.setEmulatedMedia", features).await;
@@ -143,12 +143,12 @@ impl Browser {
 
     /// Waits until an expression is true.
     pub async fn wait_until(&self, holds: &str) {
-        let began = Instant::now();
+        let started = Instant::now();
         while self.eval(&format!("return Boolean({holds})")).await != json!(true) {
-            if began.elapsed() > PATIENCE {
+            if started.elapsed() > TIMEOUT {
                 let page = self.eval("return document.body.innerText").await;
                 panic!(
-                    "waited in vain until {holds}\n{}\n{:#?}",
+                    "timed out waiting until {holds}\n{}\n{:#?}",
                     page.as_str().unwrap_or_default(),
                     self.take_console_log().await
                 );
@@ -157,7 +157,7 @@ impl Browser {
         }
     }
 
-    /// Waits until a text stands on the page, in the window that lies on top.
+    /// Waits until the topmost window contains a text.
     pub async fn wait_for_text(&self, text: &str) {
         let text = json!(text);
         self.wait_until(&format!(
@@ -166,7 +166,7 @@ impl Browser {
         .await;
     }
 
-    /// Waits until a text stands anywhere, over whatever lies below it.
+    /// Waits until the page contains a text, in any window.
     pub async fn wait_for_text_anywhere(&self, text: &str) {
         self.wait_until(&format!(
             "document.body.innerText.includes({})",
@@ -181,59 +181,62 @@ impl Browser {
     }
 
     async fn find(&self, what: &str, script: &str, arguments: Value) -> String {
-        let began = Instant::now();
+        let started = Instant::now();
         loop {
             let found = self.eval_with(script, arguments.clone()).await;
             if let Some(element) = found[ELEMENT].as_str() {
                 return element.to_owned();
             }
-            if began.elapsed() > PATIENCE {
+            if started.elapsed() > TIMEOUT {
                 panic!("found no {what}\n{}", self.text().await);
             }
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
     }
 
-    /// Does something with what a script finds. The page may be drawn anew in between: then it is looked
-    /// for again, as a person aims again.
-    async fn handle(&self, what: &str, script: &str, name: Value, act: &str, with: Value) {
-        let began = Instant::now();
+    /// Performs an action on the element that a script finds. If the page is redrawn in between, the
+    /// element is searched again.
+    async fn handle(&self, what: &str, script: &str, name: Value, action: &str, payload: Value) {
+        let started = Instant::now();
         loop {
             let element = self.find(what, script, name.clone()).await;
-            let path = format!("/element/{element}/{act}");
-            let done = self.try_send(Method::POST, &path, Some(with.clone())).await;
-            match done["error"].as_str() {
+            let path = format!("/element/{element}/{action}");
+            let response = self
+                .try_send(Method::POST, &path, Some(payload.clone()))
+                .await;
+            match response["error"].as_str() {
                 None => return,
-                Some("stale element reference") if began.elapsed() < PATIENCE => {}
-                Some(_) => panic!("{what}: {done:#}"),
+                Some("stale element reference") if started.elapsed() < TIMEOUT => {}
+                Some(_) => panic!("{what}: {response:#}"),
             }
         }
     }
 
-    /// Presses a button, a link or an item of a menu, with the mouse.
+    /// Clicks a button, a link or a menu item by its name.
     pub async fn click(&self, name: &str) {
         let kinds = "button, a, summary";
         self.handle(name, FIND_BY_NAME, json!([name, kinds]), "click", json!({}))
             .await;
     }
 
-    /// Presses what a selector finds first.
+    /// Clicks the first element that matches a selector.
     pub async fn click_selector(&self, selector: &str) {
         let script = "return document.querySelector(arguments[0])";
         self.handle(selector, script, json!([selector]), "click", json!({}))
             .await;
     }
 
-    /// Types into the field of this label, over what stood there.
+    /// Replaces the text of a labelled field.
     pub async fn fill(&self, label: &str, text: &str) {
-        // All of it is marked and taken away, as a person would: the page hears of every key.
+        // Selects and deletes the old text by keyboard, so that the page receives every key event.
         let keys = format!("{CONTROL}a{RELEASE}{BACKSPACE}{text}");
         let typed = json!({ "text": keys });
         self.handle(label, FIND_FIELD, json!([label]), "value", typed)
             .await;
     }
 
-    /// Types on the keyboard, wherever the focus is. Private-use characters are WebDriver's keys.
+    /// Types on the keyboard, wherever the focus is. Private-use characters are WebDriver's special
+    /// keys.
     pub async fn press_keys(&self, keys: &str) {
         let strokes: Vec<Value> = keys
             .chars()
@@ -242,26 +245,26 @@ impl Browser {
                 [stroke("keyDown"), stroke("keyUp")]
             })
             .collect();
-        let hands = json!({"actions": [{"type": "key", "id": "hands", "actions": strokes}]});
-        self.post("/actions", hands).await;
+        let keyboard = json!({"actions": [{"type": "key", "id": "hands", "actions": strokes}]});
+        self.post("/actions", keyboard).await;
     }
 
-    /// What the console said since it was last asked.
+    /// Returns the console messages since the last call.
     pub async fn take_console_log(&self) -> Vec<String> {
-        let said = self.post("/se/log", json!({"type": "browser"})).await;
-        let lines = said.as_array().unwrap().iter();
+        let log = self.post("/se/log", json!({"type": "browser"})).await;
+        let lines = log.as_array().unwrap().iter();
         lines
             .map(|line| line["message"].as_str().unwrap_or_default().to_owned())
             .collect()
     }
 
     pub async fn screenshot(&self, file: &Path) {
-        let picture = self.send(Method::GET, "/screenshot", None).await;
-        let bytes = BASE64.decode(picture.as_str().unwrap().as_bytes()).unwrap();
+        let image = self.send(Method::GET, "/screenshot", None).await;
+        let bytes = BASE64.decode(image.as_str().unwrap().as_bytes()).unwrap();
         std::fs::write(file, bytes).unwrap();
     }
 
-    /// Ends it in good order. One that a failed test leaves behind is ended when it is dropped.
+    /// Ends the session. After a failed test, the browser ends when it is dropped.
     pub async fn quit(self) {
         self.send(Method::DELETE, "", None).await;
     }
@@ -269,8 +272,8 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Asked to shut down, the driver takes its browser along; killed, it would leave it behind. It may
-        // be gone already.
+        // On shutdown the driver closes its browser; a killed driver would leave it running. The driver
+        // may have exited already.
         let _ = shut_down(self.port);
         let _ = self.driver.kill();
         let _ = self.driver.wait();

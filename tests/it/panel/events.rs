@@ -1,4 +1,4 @@
-//! `GET /api/events`: what changes is told while it changes, to those who are signed in.
+//! `GET /api/events`: live changes for signed-in users.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use store::{decisions, steps};
 
 use crate::api_server::{ApiServer, CLOCK_START, dispatched_job};
 
-/// A reader of the stream.
+/// Reader of the event stream.
 struct Reader {
     response: reqwest::Response,
     text: String,
@@ -30,16 +30,16 @@ impl Reader {
             reader.response.headers()["content-type"],
             "text/event-stream"
         );
-        // From here on nothing is missed.
+        // The first block marks the start of the stream; later events are not missed.
         while !reader.text.contains("\n\n") {
-            assert!(reader.more().await);
+            assert!(reader.read_chunk().await);
         }
         reader.text.clear();
         reader
     }
 
-    /// Whether more came, rather than the end.
-    async fn more(&mut self) -> bool {
+    /// Reads a chunk and returns false at the end of the stream.
+    async fn read_chunk(&mut self) -> bool {
         let chunk = tokio::time::timeout(Duration::from_secs(20), self.response.chunk());
         match chunk.await.unwrap() {
             Ok(Some(bytes)) => {
@@ -50,7 +50,7 @@ impl Reader {
         }
     }
 
-    /// The next event: its name and what it carries.
+    /// Name and data of the next event.
     async fn next(&mut self) -> (String, Value) {
         loop {
             if let Some((block, rest)) = self.text.split_once("\n\n") {
@@ -67,25 +67,25 @@ impl Reader {
                 }
                 continue;
             }
-            assert!(self.more().await, "the stream ended");
+            assert!(self.read_chunk().await, "the stream ended");
         }
     }
 }
 
 #[tokio::test]
-async fn what_changes_is_told_as_it_changes() {
+async fn streams_each_change_as_an_event() {
     let server = ApiServer::start().await;
     let token = server.sign_in().await;
     let mut reader = Reader::open(&server, &token).await;
 
-    let mut shown = dispatched_job("01A", JobKind::Implementation);
-    server.put_job(&shown).await;
-    let (event, told) = reader.next().await;
+    let mut job = dispatched_job("01A", JobKind::Implementation);
+    server.put_job(&job).await;
+    let (event, data) = reader.next().await;
     assert_eq!(
-        (event.as_str(), &told["id"], &told["status"]),
+        (event.as_str(), &data["id"], &data["status"]),
         ("job", &json!("01A"), &json!("dispatched"))
     );
-    assert_eq!(told["implementationStatus"], "dispatched");
+    assert_eq!(data["implementationStatus"], "dispatched");
 
     let step = StepRecord::parse(Some(
         json!({"id": "clone", "type": "clone", "status": "running", "started_at": "t"}),
@@ -110,7 +110,7 @@ async fn what_changes_is_told_as_it_changes() {
         message: "Paused.".to_owned(),
         phase: None,
     };
-    let (issue, decided) = (shown.issue.clone(), decision.clone());
+    let (issue, decided) = (job.issue.clone(), decision.clone());
     let stored = server
         .app
         .store
@@ -130,15 +130,15 @@ async fn what_changes_is_told_as_it_changes() {
         )
     );
 
-    shown.state = JobState::Completed;
-    server.put_job(&shown).await;
+    job.state = JobState::Completed;
+    server.put_job(&job).await;
     assert_eq!(reader.next().await.1["status"], "completed");
     server.stop().await.unwrap();
 }
 
-/// A run's output is shown while it runs, without the secrets of the service.
+/// The log tail of a run is shown while it runs, without the service's secrets.
 #[tokio::test]
-async fn the_end_of_a_log_is_live_and_redacted() {
+async fn shows_a_redacted_log_tail_during_the_run() {
     let server = ApiServer::start().await;
     let token = server.sign_in().await;
     let running = dispatched_job("01A", JobKind::Implementation);
@@ -148,25 +148,28 @@ async fn the_end_of_a_log_is_live_and_redacted() {
     let step = json!({"id": "clone", "type": "clone", "status": "running", "started_at": "t"});
     let log = format!("one\nsecret {}", crate::api_server::TOKEN_SECRET);
     let body = json!({"step": step, "log": log}).to_string();
-    let taken = server
+    let response = server
         .send("POST", "/runner/progress", &progress, body)
         .await;
-    assert_eq!(taken.status, 200, "{taken:?}");
+    assert_eq!(response.status, 200, "{response:?}");
     while reader.next().await.0 != "step" {}
-    let shown = server
+    let job = server
         .send("GET", "/api/jobs/01A/steps", &token, None)
         .await;
-    let said = shown.body["log"].as_str().unwrap();
+    let log_text = job.body["log"].as_str().unwrap();
     assert!(
-        said.starts_with("one\nsecret ") && said.ends_with('\n'),
-        "{said}"
+        log_text.starts_with("one\nsecret ") && log_text.ends_with('\n'),
+        "{log_text}"
     );
-    assert!(!said.contains(crate::api_server::TOKEN_SECRET), "{said}");
+    assert!(
+        !log_text.contains(crate::api_server::TOKEN_SECRET),
+        "{log_text}"
+    );
     server.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn only_who_is_signed_in_may_listen_and_a_stop_ends_the_stream() {
+async fn requires_sign_in_and_ends_streams_on_stop() {
     let server = ApiServer::start().await;
     for token in ["", "nonsense"] {
         let refused = server.send("GET", "/api/events", token, None).await;
@@ -174,38 +177,37 @@ async fn only_who_is_signed_in_may_listen_and_a_stop_ends_the_stream() {
     }
     let token = server.sign_in().await;
     let mut reader = Reader::open(&server, &token).await;
-    let began = std::time::Instant::now();
+    let started = std::time::Instant::now();
     server.stop().await.unwrap();
-    while reader.more().await {}
+    while reader.read_chunk().await {}
     assert!(
-        began.elapsed() < Duration::from_secs(9),
-        "a reader held up the stop"
+        started.elapsed() < Duration::from_secs(9),
+        "a reader delayed the stop"
     );
 }
 
-/// The token of a reader is looked at for as long as it listens: nobody listens longer than it lives.
+/// The token of a stream is checked while the stream is open, so a stream never outlives its token.
 #[tokio::test]
-async fn a_token_that_ends_ends_its_stream() {
+async fn ends_the_stream_when_its_token_ends() {
     let server = ApiServer::start().await;
     let (one, other) = (server.sign_in().await, server.sign_in().await);
-    let mut lasting = Reader::open(&server, &other).await;
+    let mut staying = Reader::open(&server, &other).await;
     let mut leaving = Reader::open(&server, &one).await;
     while !leaving.text.contains("\n\n") {
-        assert!(leaving.more().await, "a good token is let listen");
+        assert!(leaving.read_chunk().await, "a valid token may listen");
     }
-    let left = server.send("POST", "/api/auth/logout", &one, None).await;
-    assert_eq!(left.status, 200, "{left:?}");
-    while leaving.more().await {}
-    assert!(lasting.more().await);
+    let signed_out = server.send("POST", "/api/auth/logout", &one, None).await;
+    assert_eq!(signed_out.status, 200, "{signed_out:?}");
+    while leaving.read_chunk().await {}
+    assert!(staying.read_chunk().await);
     server.clock.advance(Duration::from_secs(24 * 60 * 60));
-    while lasting.more().await {}
+    while staying.read_chunk().await {}
     server.stop().await.unwrap();
 }
 
-/// More readers than there are seats are told to come back; a seat is free again when its reader
-/// leaves.
+/// Streams beyond the limit are rejected with 429; a slot is free again when its reader disconnects.
 #[tokio::test]
-async fn there_are_so_many_seats() {
+async fn limits_the_number_of_streams() {
     let server = ApiServer::start().await;
     let token = server.sign_in().await;
     let mut readers = Vec::new();
@@ -226,28 +228,28 @@ async fn there_are_so_many_seats() {
     server.stop().await.unwrap();
 }
 
-/// Who does not read costs no memory: the service lets go, and the reader may come again.
+/// A reader that does not read costs no memory: the service disconnects it, and it may reconnect.
 #[tokio::test]
-async fn a_reader_that_falls_behind_is_let_go() {
+async fn disconnects_a_reader_that_falls_behind() {
     let server = ApiServer::start().await;
     let token = server.sign_in().await;
     let mut reader = Reader::open(&server, &token).await;
-    let mut chatty = dispatched_job("01A", JobKind::Implementation);
-    chatty.conclusion = Some("x".repeat(200 << 10));
-    // Far more than sockets and queues hold.
+    let mut large_job = dispatched_job("01A", JobKind::Implementation);
+    large_job.conclusion = Some("x".repeat(200 << 10));
+    // Far more than sockets and queues can buffer.
     for n in 0..150 {
-        chatty.dispatch_number = n;
-        server.put_job(&chatty).await;
+        large_job.dispatch_number = n;
+        server.put_job(&large_job).await;
     }
-    let mut told = 0;
-    while reader.more().await {
-        told += std::mem::take(&mut reader.text).len();
+    let mut received = 0;
+    while reader.read_chunk().await {
+        received += std::mem::take(&mut reader.text).len();
     }
-    assert!(told < 25 << 20, "{told} bytes were kept for it");
+    assert!(received < 25 << 20, "{received} bytes were buffered");
     drop(reader);
-    let mut again = Reader::open(&server, &token).await;
-    chatty.conclusion = None;
-    server.put_job(&chatty).await;
-    assert_eq!(again.next().await.0, "job");
+    let mut second = Reader::open(&server, &token).await;
+    large_job.conclusion = None;
+    server.put_job(&large_job).await;
+    assert_eq!(second.next().await.0, "job");
     server.stop().await.unwrap();
 }

@@ -1,11 +1,11 @@
-//! What stands in a service that has been used for a while; in plain words, or in hostile ones.
+//! Data of a service in use, with ordinary or hostile texts.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::audit::{self as deeds, Actor};
+use domain::audit::{Action as AuditAction, Actor};
 use domain::decision::{Decision, DecisionOutcome, WaitReason};
 use domain::effect::{ChatMessage, Effect};
 use domain::ids::Repo;
@@ -35,13 +35,13 @@ use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping_with};
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 
-/// The run that is at work.
+/// ID of the job that is running.
 pub const RUNNING_JOB_ID: &str = "01M7A";
 
-/// The machine of another.
+/// ID of another job's machine.
 pub const OTHER_MACHINE_ID: &str = "d8d4e33b";
 
-/// A world whose engine stands still, without a project.
+/// Environment without projects, whose engine is driven manually.
 pub async fn empty_env() -> TestEnv {
     TestEnv::with_options(TestEnvOptions {
         mappings: Vec::new(),
@@ -51,118 +51,116 @@ pub async fn empty_env() -> TestEnv {
     .await
 }
 
-/// A world that is furnished.
-pub async fn populated_env(words: &UntrustedText) -> TestEnv {
-    populated_env_with(words, &[]).await
+/// Environment with data in every panel.
+pub async fn populated_env(texts: &UntrustedText) -> TestEnv {
+    populated_env_with(texts, &[]).await
 }
 
-/// The same, with other flags.
-pub async fn populated_env_with(words: &UntrustedText, flags: &[(&'static str, &str)]) -> TestEnv {
-    let world = empty_env().await;
-    // What is stored here holds from the next start on.
-    let settings = json!({"vmSessionsApp": world.vendors.fly().app(), "vmSessionsRegion": "fra"});
-    world.admin_post("/api/settings", settings).await;
-    let custom = world.dir().join("custom");
-    let mut all = vec![
+/// Environment with data in every panel and additional flags.
+pub async fn populated_env_with(texts: &UntrustedText, flags: &[(&'static str, &str)]) -> TestEnv {
+    let env = empty_env().await;
+    // Stored settings take effect at the next start.
+    let settings = json!({"vmSessionsApp": env.vendors.fly().app(), "vmSessionsRegion": "fra"});
+    env.admin_post("/api/settings", settings).await;
+    let custom = env.dir().join("custom");
+    let mut extra_flags = vec![
         ("--vm-sessions-region", "iad".to_owned()),
         ("--reaper-dry-run", "true".to_owned()),
         ("--custom-dir", custom.display().to_string()),
     ];
-    all.extend(
+    extra_flags.extend(
         flags
             .iter()
             .map(|(name, value)| (*name, (*value).to_owned())),
     );
-    let making = TestEnvOptions {
+    let options = TestEnvOptions {
         mappings: projects(),
         session_hosts: true,
         omitted_flags: &["--vm-sessions-app"],
-        extra_flags: all,
+        extra_flags,
         engine: EngineMode::manual(),
         ..TestEnvOptions::default()
     };
-    let world = world.restart_service(making).await;
-    customize(&custom, words).unwrap();
+    let env = env.restart_service(options).await;
+    customize(&custom, texts).unwrap();
     let outdated = [(".github/workflows/agent-implement.yml", "name: old\n")];
-    let payments = world.vendors.github().repo("acme", "payments");
+    let payments = env.vendors.github().repo("acme", "payments");
     payments.seed(&outdated, "Begin").unwrap();
-    machines(&world, words);
-    secrets(&world).await;
-    fill(&world, words).await;
-    engine::reap::run_once(&world.app).await.unwrap();
-    world
+    machines(&env, texts);
+    secrets(&env).await;
+    insert_records(&env, texts).await;
+    engine::reap::run_once(&env.app).await.unwrap();
+    env
 }
 
-/// The operator's own files: one instead of a built-in, one that does not load, one beside them.
-fn customize(root: &Path, words: &UntrustedText) -> std::io::Result<()> {
-    let own = root.join("steps").join(words.name);
-    let put = |file: &Path, text: &str| {
+/// Customizations: one file replaces a built-in step, one does not load, and one is unrelated.
+fn customize(root: &Path, texts: &UntrustedText) -> std::io::Result<()> {
+    let step_file = root.join("steps").join(texts.name);
+    let write_executable = |file: &Path, text: &str| {
         std::fs::create_dir_all(file.parent().unwrap())?;
         std::fs::write(file, text)?;
         std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755))
     };
-    put(&own, "#!/bin/sh\n")?;
-    put(&root.join("steps/verify"), "#!/bin/sh\n")?;
-    put(&root.join("notes.txt"), "ours\n")?;
-    let docs = json!({"id": "docs", "steps": [{"id": "write", "type": (words.title)(0)}]});
-    put(&root.join("pipelines/docs.yml"), &docs.to_string())
+    write_executable(&step_file, "#!/bin/sh\n")?;
+    write_executable(&root.join("steps/verify"), "#!/bin/sh\n")?;
+    write_executable(&root.join("notes.txt"), "ours\n")?;
+    let docs = json!({"id": "docs", "steps": [{"id": "write", "type": (texts.title)(0)}]});
+    write_executable(&root.join("pipelines/docs.yml"), &docs.to_string())
 }
 
-/// One at each host: of a run, and of a run that nobody knows any more.
-fn machines(world: &TestEnv, words: &UntrustedText) {
-    let stamps = |job| {
+/// One machine per host: one of a known run and one of an unknown run.
+fn machines(env: &TestEnv, texts: &UntrustedText) {
+    let labels = |job| {
         [
             ("agent_implement_purpose", "session"),
-            ("agent_implement_instance", world.app.sessions.instance()),
+            ("agent_implement_instance", env.app.sessions.instance()),
             ("agent_implement_dispatch", job),
             ("agent_implement_issue", "OPS-103"),
             ("agent_implement_team", "OPS"),
             ("agent_implement_repo", "acme/infrastructure"),
         ]
     };
-    let fly = world.vendors.fly();
-    fly.add_foreign_machine(OTHER_MACHINE_ID, words.name, &stamps("01M7C"));
-    let docker = world.vendors.docker();
-    docker.add_foreign_container("5f2c", "agent-local", &stamps("01M5A"));
+    let fly = env.vendors.fly();
+    fly.add_foreign_machine(OTHER_MACHINE_ID, texts.name, &labels("01M7C"));
+    let docker = env.vendors.docker();
+    docker.add_foreign_container("5f2c", "agent-local", &labels("01M5A"));
 }
 
-async fn secrets(world: &TestEnv) {
+async fn secrets(env: &TestEnv) {
     for (path, name) in [
         ("/api/global-secrets", "NPM_TOKEN"),
         ("/api/global-secrets", "SENTRY_DSN"),
         ("/api/mappings/SHOP/secrets", "STRIPE_KEY"),
     ] {
         let secret = json!({"name": name, "value": "hush"});
-        let (status, said) = world.admin_request(Method::POST, path, Some(secret)).await;
-        assert_eq!(status, 200, "{said}");
+        let (status, response) = env.admin_request(Method::POST, path, Some(secret)).await;
+        assert_eq!(status, 200, "{response}");
     }
 }
 
-/// What the service would have come to know.
-async fn fill(world: &TestEnv, words: &UntrustedText) {
-    let now = world.app.now();
+/// Inserts jobs, decisions, reaper actions and outbox entries.
+async fn insert_records(env: &TestEnv, texts: &UntrustedText) {
+    let now = env.app.now();
     let ago = move |seconds: u64| Timestamp::from_millis(now.as_millis() - seconds * 1000);
     let issue = |n: usize| IssueRef {
-        url: format!("{}{}", words.key_prefix, issue(n, String::new()).key),
-        ..issue(n, (words.title)(n))
+        url: format!("{}{}", texts.key_prefix, issue(n, String::new()).key),
+        ..issue(n, (texts.title)(n))
     };
     let jobs = history(&issue, &ago);
-    let sights = sights(&issue, now);
-    let ledgered: Vec<(IssueRef, Arc<Decision>)> = sights
+    let polled_issues = polled_issues(&issue, now);
+    let decided: Vec<(IssueRef, Arc<Decision>)> = polled_issues
         .iter()
         .map(|one| (one.issue.issue.clone(), Arc::clone(&one.decision)))
         .collect();
-    world
-        .app
+    env.app
         .poll_snapshots
-        .record(System::Linear, sights, &[], now);
-    world
-        .app
+        .record(System::Linear, polled_issues, &[], now);
+    env.app
         .poll_snapshots
         .count_in_progress(|_| [("SHOP".into(), 2), ("PAY".into(), 5)].into());
-    let steps = steps_of(&ago, words);
-    let reaped = reaped(&ago, words);
-    let held = DedupEntry {
+    let steps = steps_of(&ago, texts);
+    let reaper_actions = reaper_actions(&ago, texts);
+    let dedup_entry = DedupEntry {
         issue: issue(3),
         dispatched_at: ago(2 * HOUR),
     };
@@ -174,40 +172,37 @@ async fn fill(world: &TestEnv, words: &UntrustedText) {
         last_conclusion: "Nothing to commit: no file changes in the working tree".into(),
         parked_at: ago(5 * HOUR),
     };
-    let deed =
-        Actor::webhook([words.name]).audit_event(deeds::Action::RunDispatched, (words.title)(0));
-    let stored = world.app.store.write(move |tx| {
-        audit::append(tx, &deed, now)?;
+    let audit_event =
+        Actor::webhook([texts.name]).audit_event(AuditAction::RunDispatched, (texts.title)(0));
+    let stored = env.app.store.write(move |tx| {
+        audit::append(tx, &audit_event, now)?;
         for job in &jobs {
             jobs::put(tx, job)?;
         }
         for (order, step) in steps.iter().enumerate() {
             steps::put(tx, &RUNNING_JOB_ID.into(), step, order as u64)?;
         }
-        for (issue, decision) in &ledgered {
+        for (issue, decision) in &decided {
             decisions::record(tx, issue, decision)?;
         }
-        for action in &reaped {
+        for action in &reaper_actions {
             reaper_log::record(tx, action)?;
         }
-        dedup::put(tx, &held)?;
+        dedup::put(tx, &dedup_entry)?;
         dispatch_breaker::park(tx, &parked)?;
-        bury(tx, "Implementation finished", now)?;
-        bury(tx, "Planning finished", now)
+        push_dead_entry(tx, "Implementation finished", now)?;
+        push_dead_entry(tx, "Planning finished", now)
     });
     stored.await.unwrap();
-    world
-        .app
-        .log_tails
-        .append(&RUNNING_JOB_ID.into(), &words.log);
+    env.app.log_tails.append(&RUNNING_JOB_ID.into(), &texts.log);
 }
 
-/// What the reaper did, and would have done.
-fn reaped(ago: &dyn Fn(u64) -> Timestamp, words: &UntrustedText) -> [ReaperAction; 2] {
+/// A destroyed machine and one that a dry run would have destroyed.
+fn reaper_actions(ago: &dyn Fn(u64) -> Timestamp, texts: &UntrustedText) -> [ReaperAction; 2] {
     let orphan = ReaperAction {
         at: ago(MINUTE),
         rule: ReaperRule::Orphan,
-        machine_id: words.name.to_owned(),
+        machine_id: texts.name.to_owned(),
         tenant: Some("SHOP".into()),
         issue: Some("SHOP-104".into()),
         age_seconds: 412,
@@ -223,7 +218,7 @@ fn reaped(ago: &dyn Fn(u64) -> Timestamp, words: &UntrustedText) -> [ReaperActio
     [orphan, leftover]
 }
 
-/// The projects of the furnished service.
+/// Projects of the environment.
 fn projects() -> Vec<Mapping> {
     vec![
         mapping_with(&json!({"teamKey": "SHOP", "repo": "shop", "maxTurns": 80})),
@@ -242,16 +237,16 @@ fn projects() -> Vec<Mapping> {
     ]
 }
 
-/// One delivery that was given up.
-fn bury(tx: &WriteTx<'_>, title: &str, now: Timestamp) -> StoreResult<()> {
+/// Adds one dead outbox entry.
+fn push_dead_entry(tx: &WriteTx<'_>, title: &str, now: Timestamp) -> StoreResult<()> {
     let message = ChatMessage {
         title: title.into(),
         ..ChatMessage::default()
     };
     outbox::push(tx, &Effect::Chat { message }, now)?;
     let pushed = outbox::pending(tx)?.pop();
-    let Some(errand) = pushed else { return Ok(()) };
-    if let Some(claimed) = outbox::claim(tx, &errand.queue_key, errand.seq, now)? {
+    let Some(entry) = pushed else { return Ok(()) };
+    if let Some(claimed) = outbox::claim(tx, &entry.queue_key, entry.seq, now)? {
         outbox::mark_dead(tx, &claimed, "the chat answered 410 Gone", now)?;
     }
     Ok(())
@@ -269,21 +264,21 @@ fn issue(n: usize, title: String) -> IssueRef {
     }
 }
 
-/// Two days of runs, the latest at work.
+/// Two days of runs; the latest are active.
 fn history(issue: &dyn Fn(usize) -> IssueRef, ago: &dyn Fn(u64) -> Timestamp) -> Vec<Job> {
-    let mut all = vec![run(0, issue(0), ago(4 * MINUTE), JobState::Running, ago)];
-    all[0].id = RUNNING_JOB_ID.into();
-    all[0].group = RUNNING_JOB_ID.into();
-    all[0].finished_at = None;
+    let mut jobs = vec![run(0, issue(0), ago(4 * MINUTE), JobState::Running, ago)];
+    jobs[0].id = RUNNING_JOB_ID.into();
+    jobs[0].group = RUNNING_JOB_ID.into();
+    jobs[0].finished_at = None;
     let mut dispatched = run(1, issue(1), ago(MINUTE), JobState::Dispatched, ago);
     dispatched.kind = JobKind::Planning;
     dispatched.finished_at = None;
-    all.push(dispatched);
+    jobs.push(dispatched);
     let machine = RunHandle::Machine {
         id: OTHER_MACHINE_ID.into(),
         log_url: None,
     };
-    all.push(Job {
+    jobs.push(Job {
         id: "01M7C".into(),
         runner: RunnerKind::Vm,
         run: Some(machine),
@@ -307,20 +302,20 @@ fn history(issue: &dyn Fn(usize) -> IssueRef, ago: &dyn Fn(u64) -> Timestamp) ->
             },
             _ => JobState::Completed,
         };
-        let began = ago(n as u64 * 37 * MINUTE + 11 * MINUTE);
-        all.push(run(n, issue(n), began, state, ago));
+        let started = ago(n as u64 * 37 * MINUTE + 11 * MINUTE);
+        jobs.push(run(n, issue(n), started, state, ago));
     }
-    all
+    jobs
 }
 
 fn run(
     n: usize,
     issue: IssueRef,
-    began: Timestamp,
+    started: Timestamp,
     state: JobState,
     _: &dyn Fn(u64) -> Timestamp,
 ) -> Job {
-    // Newer runs have greater ids.
+    // Newer runs have greater IDs.
     let id = format!("01M6{:04}", 9000 - n);
     let opened = matches!(state, JobState::Completed | JobState::ReviewFailed { .. });
     let url = format!("https://github.test/acme/shop/pull/{}", 1000 - n);
@@ -334,10 +329,10 @@ fn run(
             url: format!("https://github.test/acme/shop/actions/runs/{}", 7000 + n),
         }),
         pull: PullRequestRef::from_url(&url).filter(|_| opened),
-        reserved_at: began,
-        dispatched_at: Some(began),
-        started_at: Some(began + Duration::from_secs(9)),
-        finished_at: Some(began + Duration::from_secs(240 + 13 * n as u64)),
+        reserved_at: started,
+        dispatched_at: Some(started),
+        started_at: Some(started + Duration::from_secs(9)),
+        finished_at: Some(started + Duration::from_secs(240 + 13 * n as u64)),
         usage: Some(Usage {
             turns: 12 + n as u64,
             input_tokens: 48_000,
@@ -348,10 +343,10 @@ fn run(
     }
 }
 
-fn steps_of(ago: &dyn Fn(u64) -> Timestamp, words: &UntrustedText) -> Vec<StepRecord> {
+fn steps_of(ago: &dyn Fn(u64) -> Timestamp, texts: &UntrustedText) -> Vec<StepRecord> {
     let row = |id: &str, status: &str, from: u64, took: Option<u64>| {
         let step = json!({"id": id, "type": id, "status": status, "started_at": ago(from), "elapsed_ms": took,
-            "outputs": {"note": words.log.lines().next()}});
+            "outputs": {"note": texts.log.lines().next()}});
         StepRecord::parse(Some(step)).unwrap()
     };
     vec![
@@ -362,8 +357,8 @@ fn steps_of(ago: &dyn Fn(u64) -> Timestamp, words: &UntrustedText) -> Vec<StepRe
     ]
 }
 
-/// Issues as the last poll saw them, each with another decision.
-fn sights(issue: &dyn Fn(usize) -> IssueRef, now: Timestamp) -> Vec<PolledIssue> {
+/// Issues of the latest poll, each with a different decision.
+fn polled_issues(issue: &dyn Fn(usize) -> IssueRef, now: Timestamp) -> Vec<PolledIssue> {
     let rows: [(DecisionOutcome, Option<WaitReason>, &str, Stage); 9] = [
         (
             DecisionOutcome::InProgress,
@@ -420,14 +415,15 @@ fn sights(issue: &dyn Fn(usize) -> IssueRef, now: Timestamp) -> Vec<PolledIssue>
             Stage::PrOpened,
         ),
     ];
-    let sight = |(n, (outcome, reason, message, stage)): (
-        usize,
-        &(DecisionOutcome, Option<WaitReason>, &str, Stage),
-    )| { snapshot_issue(issue(n), *stage, (*outcome, *reason, *message), now) };
-    rows.iter().enumerate().map(sight).collect()
+    let to_polled_issue =
+        |(n, (outcome, reason, message, stage)): (
+            usize,
+            &(DecisionOutcome, Option<WaitReason>, &str, Stage),
+        )| { snapshot_issue(issue(n), *stage, (*outcome, *reason, *message), now) };
+    rows.iter().enumerate().map(to_polled_issue).collect()
 }
 
-/// An issue in sight, with what was decided.
+/// Polled issue with its decision.
 pub fn snapshot_issue(
     issue: IssueRef,
     stage: Stage,
@@ -462,38 +458,37 @@ pub fn snapshot_issue(
     }
 }
 
-/// 5,000 issues in sight and 500 dispatches.
+/// Environment with 5,000 polled issues and 500 dispatches.
 pub async fn large_env() -> TestEnv {
-    let world = empty_env().await;
-    let now = world.app.now();
-    let words = UntrustedText::plain();
-    let many = (0..5000).map(|n| {
+    let env = empty_env().await;
+    let now = env.app.now();
+    let texts = UntrustedText::plain();
+    let issues = (0..5000).map(|n| {
         let decision = (
             DecisionOutcome::Waiting,
             Some(WaitReason::Concurrency),
             "At the cap.",
         );
-        snapshot_issue(issue(n, (words.title)(n)), Stage::Triggered, decision, now)
+        snapshot_issue(issue(n, (texts.title)(n)), Stage::Triggered, decision, now)
     });
-    world
-        .app
+    env.app
         .poll_snapshots
-        .record(System::Linear, many.collect(), &[], now);
+        .record(System::Linear, issues.collect(), &[], now);
     let runs: Vec<Job> = (0..500)
         .map(|n| {
             run(
                 n,
-                issue(n, (words.title)(n)),
+                issue(n, (texts.title)(n)),
                 now,
                 JobState::Completed,
                 &|_| now,
             )
         })
         .collect();
-    let stored = world
+    let stored = env
         .app
         .store
         .write(move |tx| runs.iter().try_for_each(|job| jobs::put(tx, job)));
     stored.await.unwrap();
-    world
+    env
 }

@@ -1,4 +1,4 @@
-//! The panel while things happen, and while there is much of everything.
+//! The panel during a run, and with large amounts of data.
 
 use domain::report;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
@@ -11,35 +11,35 @@ use super::fixtures::{RUNNING_JOB_ID, large_env, populated_env};
 use super::untrusted_text::UntrustedText;
 use crate::test_env::{Gate, TestEnv};
 
-/// How much work may a panel be from the press on its link until it stands there, in milliseconds of
-/// the page's own processor time? Other tests at work on this machine do not count.
-const READY: f64 = 200.0;
+/// Maximum work from a click on a panel's link until the panel is shown, in milliseconds of the page's
+/// own processor time. Other tests on this machine do not count.
+const MAX_PANEL_WORK_MS: f64 = 200.0;
 
-/// The same for a letter in a filter, and for a leap of the scroll bar: what a person takes for at once.
-const AT_ONCE: f64 = 50.0;
+/// Maximum work for a letter in a filter or a jump of the scroll bar, in milliseconds.
+const MAX_INPUT_WORK_MS: f64 = 50.0;
 
-/// How often is each taken? The first takes pay for compiling the page's scripts.
-const TAKES: usize = 4;
+/// Repetitions of each measurement. The first ones include compiling the page's scripts.
+const REPETITIONS: usize = 4;
 
 #[tokio::test]
-async fn a_run_is_watched_from_its_dispatch_to_its_pull_request() {
-    let world = TestEnv::start().await;
-    let Some(browser) = Browser::start("panel::live::watched").await else {
-        return world.stop().await;
+async fn shows_a_run_live_until_its_pull_request() {
+    let env = TestEnv::start().await;
+    let Some(browser) = Browser::start("panel::live_updates::watched").await else {
+        return env.stop().await;
     };
-    let gate = Gate::new(&world);
+    let gate = Gate::new(&env);
     let script = Script::new().pass([gate.wait_step(), ScriptStep::write("cart.txt", "kept\n")]);
-    world.set_agent_script("ENG-1", script);
-    browser.open_view(&world.address, "pipelines").await;
+    env.set_agent_script("ENG-1", script);
+    browser.open_view(&env.address, "pipelines").await;
     browser.wait_for_text("No dispatches yet").await;
     browser.eval("window.here = 'since the beginning'").await;
     browser
         .wait_until("document.querySelector('.live.ok')")
         .await;
-    world.create_labelled_issue("ENG-1", "Keep the cart");
+    env.create_labelled_issue("ENG-1", "Keep the cart");
     browser.wait_for_text("Keep the cart").await;
     browser.click_selector("tbody a.row-link").await;
-    browser.wait_for_text("agent started").await;
+    browser.wait_for_text("Agent started").await;
     browser
         .wait_until("document.querySelector('.run-line [data-word=running]')")
         .await;
@@ -58,16 +58,16 @@ async fn a_run_is_watched_from_its_dispatch_to_its_pull_request() {
         browser.eval("return window.here").await,
         json!("since the beginning")
     );
-    let said = console_errors(browser.take_console_log().await);
-    assert!(said.is_empty(), "{said:#?}");
+    let errors = console_errors(browser.take_console_log().await);
+    assert!(errors.is_empty(), "{errors:#?}");
     browser.quit().await;
-    world.finish().await;
+    env.finish().await;
 }
 
-/// What the page has worked so far: scripts, styles and layout.
+/// Processor time of the page so far, for scripts, styles and layout, in milliseconds.
 async fn work(browser: &Browser) -> f64 {
-    let told = browser.devtools("Performance.getMetrics", json!({})).await;
-    let metrics = told["metrics"].as_array().unwrap().iter();
+    let response = browser.devtools("Performance.getMetrics", json!({})).await;
+    let metrics = response["metrics"].as_array().unwrap().iter();
     let counted = ["ScriptDuration", "LayoutDuration", "RecalcStyleDuration"];
     let counted = metrics.filter(|one| counted.contains(&one["name"].as_str().unwrap()));
     1000.0
@@ -76,24 +76,24 @@ async fn work(browser: &Browser) -> f64 {
             .sum::<f64>()
 }
 
-/// The least work of a few takes of one thing.
-async fn least(browser: &Browser, before: &str, act: &str) -> f64 {
-    let still = "await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));";
-    let mut least = f64::MAX;
-    for _ in 0..TAKES {
+/// Minimum work of several repetitions of an action.
+async fn min_work(browser: &Browser, before: &str, action: &str) -> f64 {
+    let next_frame = "await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));";
+    let mut min_work = f64::MAX;
+    for _ in 0..REPETITIONS {
         browser
-            .eval_async(&format!("{before}; {still}"), json!([]))
+            .eval_async(&format!("{before}; {next_frame}"), json!([]))
             .await;
-        let begun = work(browser).await;
+        let start_work = work(browser).await;
         browser
-            .eval_async(&format!("{act}; {still}"), json!([]))
+            .eval_async(&format!("{action}; {next_frame}"), json!([]))
             .await;
-        least = least.min(work(browser).await - begun);
+        min_work = min_work.min(work(browser).await - start_work);
     }
-    least
+    min_work
 }
 
-/// A script that goes to a panel and waits until it is shown.
+/// Script that opens a panel and waits until it is shown.
 fn open(panel: &str) -> String {
     format!(
         "if (location.pathname === '/admin/{panel}') return; performance.clearMarks(); \
@@ -102,7 +102,7 @@ fn open(panel: &str) -> String {
     )
 }
 
-/// A script that puts a text into the filter.
+/// Script that puts a text into the filter.
 fn filter(text: &str) -> String {
     format!(
         "const box = document.querySelector('input[type=search]'); box.value = '{text}'; \
@@ -111,39 +111,42 @@ fn filter(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn five_thousand_issues_and_five_hundred_runs_are_no_burden() {
-    let world = large_env().await;
-    let Some(browser) = Browser::start("panel::live::crowded").await else {
-        return world.stop().await;
+async fn stays_fast_with_thousands_of_issues_and_runs() {
+    let env = large_env().await;
+    let Some(browser) = Browser::start("panel::live_updates::crowded").await else {
+        return env.stop().await;
     };
-    browser.open_view(&world.address, "secrets").await;
+    browser.open_view(&env.address, "secrets").await;
     let threads = json!({"timeDomain": "threadTicks"});
     browser.devtools("Performance.enable", threads).await;
     for panel in ["pipelines", "issues"] {
-        let ready = least(&browser, &open("secrets"), &open(panel)).await;
-        assert!(ready <= READY, "{panel} is {ready} ms of work");
+        let ready = min_work(&browser, &open("secrets"), &open(panel)).await;
+        assert!(ready <= MAX_PANEL_WORK_MS, "{panel} is {ready} ms of work");
     }
     let rows = "return [document.querySelector('table').ariaRowCount, document.querySelectorAll('tbody tr').length]";
-    let shown = browser.eval(rows).await;
-    assert_eq!(shown[0], json!("5001"));
-    assert!(shown[1].as_u64().unwrap() < 100, "{shown}");
-    // What stands for the rows out of sight makes no column of its own, whatever the width shows of the others.
-    let left_over = "const right = (el) => el.getBoundingClientRect().right; \
+    let row_counts = browser.eval(rows).await;
+    assert_eq!(row_counts[0], json!("5001"));
+    assert!(row_counts[1].as_u64().unwrap() < 100, "{row_counts}");
+    // The spacer for rows outside the viewport adds no column, at any width.
+    let column_gap = "const right = (el) => el.getBoundingClientRect().right; \
                      const cells = [...document.querySelector('tbody tr[aria-rowindex]').children]; \
                      return Math.round(right(document.querySelector('table')) - Math.max(...cells.map(right)))";
     for width in [1440, 768, 360] {
         browser.resize(width).await;
-        let pixels = browser.eval(left_over).await.as_i64().unwrap();
+        let pixels = browser.eval(column_gap).await.as_i64().unwrap();
         assert!(pixels.abs() <= 2, "{pixels} at {width}");
     }
     browser.resize(1440).await;
     for (from, to) in [("", "s"), ("s", "shop-23"), ("zzz", "")] {
-        let typed = least(&browser, &filter(from), &filter(to)).await;
-        assert!(typed <= AT_ONCE, "{to:?} is {typed} ms of work");
+        let typed = min_work(&browser, &filter(from), &filter(to)).await;
+        assert!(typed <= MAX_INPUT_WORK_MS, "{to:?} is {typed} ms of work");
     }
-    let scrolled = least(&browser, "scrollTo(0, 0)", "scrollTo(0, 90_000)").await;
-    assert!(scrolled <= AT_ONCE, "a leap is {scrolled} ms of work");
-    // The last row is where the scroll bar says.
+    let scrolled = min_work(&browser, "scrollTo(0, 0)", "scrollTo(0, 90_000)").await;
+    assert!(
+        scrolled <= MAX_INPUT_WORK_MS,
+        "scrolling takes {scrolled} ms of work"
+    );
+    // The last row is at the end of the scroll range.
     browser
         .eval("scrollTo(0, document.documentElement.scrollHeight)")
         .await;
@@ -152,16 +155,16 @@ async fn five_thousand_issues_and_five_hundred_runs_are_no_burden() {
         .await;
     assert_eq!(console_errors(browser.take_console_log().await), [""; 0]);
     browser.quit().await;
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test]
-async fn a_run_with_more_steps_than_are_kept_says_so_and_is_read_in_pages() {
-    let world = populated_env(&UntrustedText::plain()).await;
-    let Some(browser) = Browser::start("panel::live::steps").await else {
-        return world.stop().await;
+async fn pages_through_a_run_with_dropped_steps() {
+    let env = populated_env(&UntrustedText::plain()).await;
+    let Some(browser) = Browser::start("panel::live_updates::steps").await else {
+        return env.stop().await;
     };
-    let put = world.app.store.write(|tx| {
+    let write = env.app.store.write(|tx| {
         for number in 0..steps::MAX_STEPS + 7 {
             let step = json!({"id": format!("many-{number:04}"), "type": "t", "status": "passed", "started_at": "z"});
             let step = report::StepRecord::parse(Some(step)).unwrap();
@@ -169,25 +172,26 @@ async fn a_run_with_more_steps_than_are_kept_says_so_and_is_read_in_pages() {
         }
         Ok(())
     });
-    put.await.unwrap();
-    let place = format!("pipelines?job={RUNNING_JOB_ID}");
-    browser.open_view(&world.address, &place).await;
-    browser.wait_for_text("the first 100").await;
+    write.await.unwrap();
+    let view = format!("pipelines?job={RUNNING_JOB_ID}");
+    browser.open_view(&env.address, &view).await;
+    browser.wait_for_text("first 100").await;
     browser
-        .wait_for_text("went over the limit of 500 steps and 4 MiB")
+        .wait_for_text("exceeded the limit of 500 steps and 4 MiB")
         .await;
-    for shown in [200, 300, 400, 500] {
+    for step_count in [200, 300, 400, 500] {
         browser.click("More steps").await;
-        let there = format!("document.querySelectorAll('.timeline > li').length === {shown}");
-        browser.wait_until(&there).await;
+        let condition =
+            format!("document.querySelectorAll('.timeline > li').length === {step_count}");
+        browser.wait_until(&condition).await;
     }
     browser.wait_for_text("500 steps").await;
     let more = browser
         .eval("return [...document.querySelectorAll('button')].some((el) => el.innerText === 'More steps')")
         .await;
     assert_eq!(more, json!(false));
-    let said = console_errors(browser.take_console_log().await);
-    assert!(said.is_empty(), "{said:#?}");
+    let errors = console_errors(browser.take_console_log().await);
+    assert!(errors.is_empty(), "{errors:#?}");
     browser.quit().await;
-    world.stop().await;
+    env.stop().await;
 }

@@ -1,4 +1,4 @@
-//! The panel, as people meet it: in a real browser.
+//! The panel in a real browser.
 
 mod actions;
 mod assets;
@@ -23,7 +23,7 @@ use crate::requirements::require;
 use crate::test_env::TestEnv;
 use browser::Browser;
 
-/// Every panel: its address, and its title.
+/// Path and title of every panel.
 const PANELS: [(&str, &str); 15] = [
     ("overview", "Overview"),
     ("issues", "Issues"),
@@ -42,12 +42,12 @@ const PANELS: [(&str, &str); 15] = [
     ("customizations", "Customizations"),
 ];
 
-/// Delivers what the panel makes a world owe whose engine stands still, until it is dropped.
+/// Drains the outbox of an environment whose engine is driven manually, until it is dropped.
 struct OutboxDrain(JoinHandle<()>);
 
 impl OutboxDrain {
-    fn start(world: &TestEnv) -> Self {
-        let app = world.app.clone();
+    fn start(env: &TestEnv) -> Self {
+        let app = env.app.clone();
         Self(tokio::spawn(async move {
             loop {
                 engine::outbox_worker::drain(&app).await.unwrap();
@@ -64,7 +64,7 @@ impl Drop for OutboxDrain {
 }
 
 impl Browser {
-    /// Opens a view and signs in where that is asked for.
+    /// Opens a view and signs in if necessary.
     async fn open_view(&self, address: &str, view: &str) {
         self.goto(&format!("{address}/admin/{view}")).await;
         self.wait_until("document.querySelector('#code, h1')").await;
@@ -79,13 +79,13 @@ impl Browser {
         self.wait_for_view().await;
     }
 
-    /// Waits until the panel has what it shows.
+    /// Waits until the panel has loaded its data.
     async fn wait_for_view(&self) {
         self.wait_until("document.querySelector('main#main h1') && !document.querySelector('main .loading') && document.querySelector('main').children.length > 1")
             .await;
     }
 
-    /// Goes to another panel, as a press on its link does.
+    /// Switches to another panel by its link.
     async fn switch_panel(&self, panel: &str) {
         self.eval_with(
             "document.querySelector(`nav.side a[href='/admin/${arguments[0]}']`).click()",
@@ -96,22 +96,22 @@ impl Browser {
     }
 }
 
-/// A file of what the panel is checked with.
+/// File of the panel's test tools.
 fn panel_tool(file: &str, test: &str) -> Option<PathBuf> {
-    let folder =
-        std::env::var_os("AGENT_IMPLEMENT_PANEL_TOOLS").filter(|folder| !folder.is_empty());
-    let found = folder.map(|folder| Path::new(&folder).join("node_modules").join(file));
-    let found = found.filter(|file| file.is_file());
+    let dir = std::env::var_os("AGENT_IMPLEMENT_PANEL_TOOLS").filter(|dir| !dir.is_empty());
+    let path = dir.map(|dir| Path::new(&dir).join("node_modules").join(file));
+    let path = path.filter(|file| file.is_file());
     require(
         "panel-tools",
         test,
-        found.ok_or("AGENT_IMPLEMENT_PANEL_TOOLS names no folder with it"),
+        path.ok_or("AGENT_IMPLEMENT_PANEL_TOOLS names no folder with it"),
     )
 }
 
-/// What a console must not say: anything but a hint about forms.
-fn console_errors(said: Vec<String>) -> Vec<String> {
-    said.into_iter()
+/// Console messages except the browser's hint about password forms.
+fn console_errors(messages: Vec<String>) -> Vec<String> {
+    messages
+        .into_iter()
         .filter(|line| !line.contains("[DOM] Password forms should have"))
         .collect()
 }

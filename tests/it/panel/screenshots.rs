@@ -1,4 +1,4 @@
-//! Pictures of every panel, for people to look at. `tests/browser/screenshots.sh` asks for them.
+//! Screenshots of every panel for review. `tests/browser/screenshots.sh` runs this test.
 
 use std::path::PathBuf;
 
@@ -20,21 +20,19 @@ const VIEWS: [(&str, &str); 5] = [
 async fn screenshots() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/screenshots");
     std::fs::create_dir_all(&root).unwrap();
-    let words = UntrustedText::plain();
-    let world = populated_env(&words).await;
+    let texts = UntrustedText::plain();
+    let env = populated_env(&texts).await;
     let browser = Browser::start("panel::screenshots")
         .await
         .expect("needs chromium and chromedriver");
     browser.resize(1440).await;
-    browser.goto(&format!("{}/admin", world.address)).await;
+    browser.goto(&format!("{}/admin", env.address)).await;
     browser.wait_for_text("Access code").await;
     browser.screenshot(&root.join("sign-in.png")).await;
-    browser.open_view(&world.address, "overview").await;
+    browser.open_view(&env.address, "overview").await;
     let panels = PANELS.iter().map(|(panel, _)| (*panel, *panel));
     for (name, view) in panels.chain(VIEWS) {
-        browser
-            .goto(&format!("{}/admin/{view}", world.address))
-            .await;
+        browser.goto(&format!("{}/admin/{view}", env.address)).await;
         browser.wait_for_view().await;
         if view.contains('?') {
             browser.wait_until("document.querySelector('dialog[open]') && !document.querySelector('dialog .loading')").await;
@@ -47,7 +45,7 @@ async fn screenshots() {
         ] {
             browser.resize(width).await;
             browser.set_color_scheme(scheme).await;
-            // Colours and drawers move for a moment.
+            // Waits for color and drawer transitions.
             tokio::time::sleep(std::time::Duration::from_millis(250)).await;
             let file = format!("{name}-{width}-{scheme}.png");
             browser.screenshot(&root.join(file)).await;
@@ -55,5 +53,5 @@ async fn screenshots() {
     }
     println!("pictures are in {}", root.display());
     browser.quit().await;
-    world.stop().await;
+    env.stop().await;
 }

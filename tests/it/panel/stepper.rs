@@ -1,4 +1,4 @@
-//! The way of a new project: eight steps, each judged by the service, and nothing typed twice.
+//! The new-project form: eight steps, validated by the service, without entering anything twice.
 
 use serde_json::json;
 use store::mappings;
@@ -16,15 +16,15 @@ async fn step_is(browser: &Browser, title: &str) {
         .await;
 }
 
-/// From nothing to a created mapping, with a refusal of the service at every step that it can judge.
+/// Creates a mapping from scratch, with an error of the service at every step that it validates.
 #[tokio::test]
-async fn a_new_project_in_eight_steps() {
-    let world = empty_env().await;
+async fn creates_a_project_in_eight_steps() {
+    let env = empty_env().await;
     let Some(browser) = Browser::start("panel::stepper").await else {
-        return world.stop().await;
+        return env.stop().await;
     };
-    let deliveries = OutboxDrain::start(&world);
-    browser.open_view(&world.address, "projects").await;
+    let outbox_drain = OutboxDrain::start(&env);
+    browser.open_view(&env.address, "projects").await;
     browser.click("New project").await;
 
     step_is(&browser, "Ticketing system").await;
@@ -58,7 +58,7 @@ async fn a_new_project_in_eight_steps() {
 
     step_is(&browser, "Runner").await;
     browser.click_selector("input[value=vm-machines]").await;
-    browser.fill("Memory in MB", "64").await;
+    browser.fill("Memory (MB)", "64").await;
     browser.click("Continue").await;
 
     step_is(&browser, "Provider").await;
@@ -67,19 +67,19 @@ async fn a_new_project_in_eight_steps() {
     browser.click("Continue").await;
 
     step_is(&browser, "Capacity").await;
-    browser.fill("Issues at once", "0").await;
+    browser.fill("Concurrent issues", "0").await;
     browser.fill("Model turns", "lots").await;
     browser.click("Continue").await;
 
     step_is(&browser, "Secrets").await;
-    browser.fill("Extra environment", "NO_VALUE").await;
+    browser.fill("Environment variables", "NO_VALUE").await;
     browser.fill("Name", "TOKEN").await;
     browser.fill("Value", "hush").await;
     browser.click("Continue").await;
     step_is(&browser, "Review").await;
     browser.wait_for_text("Jira, OPS").await;
 
-    // Each refusal leads to the step that it is about; mended, the way goes on from there.
+    // Each error opens the step that it concerns; after the correction the form continues from there.
     let refusals = [
         (
             "Repository",
@@ -96,7 +96,7 @@ async fn a_new_project_in_eight_steps() {
         (
             "Runner",
             "machineMemoryMb must be an integer >= 256",
-            "Memory in MB",
+            "Memory (MB)",
             "512",
         ),
         (
@@ -108,13 +108,13 @@ async fn a_new_project_in_eight_steps() {
         (
             "Secrets",
             "extraEnv values must all be strings",
-            "Extra environment",
+            "Environment variables",
             "MODE=test=1",
         ),
         (
             "Capacity",
             "maxInProgressAiIssues must be a positive integer",
-            "Issues at once",
+            "Concurrent issues",
             "2",
         ),
         (
@@ -124,14 +124,14 @@ async fn a_new_project_in_eight_steps() {
             "40",
         ),
     ];
-    for (step, said, field, better) in refusals {
+    for (step, message, field, valid) in refusals {
         browser.click("Create project").await;
         step_is(&browser, step).await;
-        browser.wait_for_text(said).await;
+        browser.wait_for_text(message).await;
         if field.is_empty() {
             browser.click_selector("input[value=direct]").await;
         } else {
-            browser.fill(field, better).await;
+            browser.fill(field, valid).await;
         }
         while browser
             .eval("return document.querySelector('.step-panel h2').innerText")
@@ -149,36 +149,41 @@ async fn a_new_project_in_eight_steps() {
                 .await;
         }
     }
-    assert!(world.app.store.read(mappings::all).unwrap().is_empty());
+    assert!(env.app.store.read(mappings::all).unwrap().is_empty());
 
     browser.click("Create project").await;
     step_is(&browser, "Secrets").await;
     browser
-        .wait_for_text("Its secret TOKEN was refused: Fly sessions config not set")
+        .wait_for_text("could not store the secret TOKEN: Fly sessions config not set")
         .await;
-    browser.click("Go on without").await;
+    browser.click("Skip the secret").await;
     browser.wait_for_text("OPS is mapped to acme/shop").await;
     browser.click("Sync workflows").await;
     browser
         .wait_for_text("A pull request with the workflows is open.")
         .await;
-    drop(deliveries);
-    assert_eq!(world.repo().pulls().len(), 1);
+    drop(outbox_drain);
+    assert_eq!(env.repo().pulls().len(), 1);
     browser.click("Go to projects").await;
     browser.wait_for_text("0 of 2").await;
 
-    let made = world.app.store.read(|tx| mappings::get(tx, &"OPS".into()));
-    let made = made.unwrap().unwrap();
-    assert_eq!((made.max_turns, made.machine_memory_mb), (Some(40), 512));
-    assert_eq!(made.branch_prefix.as_deref(), Some("bots"));
-    assert_eq!(made.extra_env["MODE"], "test=1");
-    let said = console_errors(browser.take_console_log().await);
+    let mapping = env.app.store.read(|tx| mappings::get(tx, &"OPS".into()));
+    let mapping = mapping.unwrap().unwrap();
+    assert_eq!(
+        (mapping.max_turns, mapping.machine_memory_mb),
+        (Some(40), 512)
+    );
+    assert_eq!(mapping.branch_prefix.as_deref(), Some("bots"));
+    assert_eq!(mapping.extra_env["MODE"], "test=1");
+    let errors = console_errors(browser.take_console_log().await);
     assert!(
-        said.iter().all(|line| ["400 (Bad Request)", "503 (Service"]
+        errors
             .iter()
-            .any(|said| line.contains(said))),
-        "{said:#?}"
+            .all(|line| ["400 (Bad Request)", "503 (Service"]
+                .iter()
+                .any(|allowed| line.contains(allowed))),
+        "{errors:#?}"
     );
     browser.quit().await;
-    world.stop().await;
+    env.stop().await;
 }

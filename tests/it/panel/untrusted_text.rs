@@ -1,16 +1,16 @@
-//! What strangers write: as teams do, or to harm.
+//! Texts written by outsiders: ordinary ones, and ones that attack the panel.
 
-/// Texts that strangers write.
+/// Texts written by outsiders.
 pub struct UntrustedText {
     pub title: Box<dyn Fn(usize) -> String>,
-    /// Of a machine, a file, a step.
+    /// Name of a machine, a file or a step.
     pub name: &'static str,
-    /// Where an issue stands, in front of its key.
+    /// URL prefix of an issue, before its key.
     pub key_prefix: &'static str,
     pub log: String,
 }
 
-/// Titles as teams write them.
+/// Ordinary ticket titles.
 const TITLES: [&str; 12] = [
     "Let customers reorder a past purchase",
     "Round prices the same way in cart and invoice",
@@ -36,7 +36,7 @@ impl UntrustedText {
         }
     }
 
-    /// Everything that text can do to a page that takes it for more than text.
+    /// Texts that attack a page which treats them as more than text.
     pub fn hostile() -> Self {
         Self {
             title: Box::new(|n| match n % 6 {

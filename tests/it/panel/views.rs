@@ -1,4 +1,4 @@
-//! Every panel: with data and without, at every width, in both schemes, under hostile text.
+//! Every panel: with and without data, at every width, in both color schemes, and with hostile text.
 
 use serde_json::json;
 
@@ -8,38 +8,42 @@ use super::untrusted_text::UntrustedText;
 use super::{PANELS, console_errors};
 use crate::test_env::TestEnv;
 
-/// Widths of a telephone, a tablet and a desk.
+/// Widths of a phone, a tablet and a desktop.
 const WIDTHS: [u32; 3] = [360, 768, 1440];
 
-/// What is open over a panel.
-const ASIDES: [&str; 4] = [
+/// Views that open a dialog.
+const DIALOGS: [&str; 4] = [
     "pipelines?job=01M7A",
     "issues?issue=SHOP-102",
     "projects?edit=PAY",
     "projects?secrets=SHOP",
 ];
 
-/// From now on the service answers its front page as one that is degraded.
+/// Script that makes the service's front page respond as degraded.
 const DEGRADED: &str = r#"
-    window.was = window.fetch;
+    window.originalFetch = window.fetch;
     const state = { status: "degraded", polls: 1, lastPollAt: null, version: "1", reasons: ["the store cannot write"] };
-    window.fetch = (path, how) => path === "/" ? Promise.resolve(new Response(JSON.stringify(state), { status: 503 })) : window.was(path, how);
+    window.fetch = (path, how) => path === "/" ? Promise.resolve(new Response(JSON.stringify(state), { status: 503 })) : window.originalFetch(path, how);
 "#;
 
-/// The checker of accessibility, where it is installed.
-fn checker() -> Option<String> {
-    let script = super::panel_tool("axe-core/axe.min.js", "a part of panel::looks")?;
+/// Script of the accessibility checker, if it is installed.
+fn axe_script() -> Option<String> {
+    let script = super::panel_tool("axe-core/axe.min.js", "a part of panel::views")?;
     Some(std::fs::read_to_string(script).unwrap())
 }
 
-/// What keeps some people from using the page, serious or critical.
-async fn barriers(browser: &Browser, checker: &str, scheme: &str) -> Vec<String> {
+/// Serious and critical accessibility violations of the page.
+async fn accessibility_violations(
+    browser: &Browser,
+    axe_script: &str,
+    scheme: &str,
+) -> Vec<String> {
     if browser.eval("return typeof axe").await == json!("undefined") {
-        let run = json!({"expression": checker, "returnByValue": true});
+        let run = json!({"expression": axe_script, "returnByValue": true});
         browser.devtools("Runtime.evaluate", run).await;
     }
     let script = r#"
-        // In the dark only the colours are others.
+        // Dark mode changes only colors.
         const rules = arguments[0] === "dark" ? ["color-contrast", "link-in-text-block"] : ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
         const { violations } = await axe.run(document, { resultTypes: ["violations"], runOnly: rules });
         return violations.filter((one) => ["serious", "critical"].includes(one.impact))
@@ -49,7 +53,7 @@ async fn barriers(browser: &Browser, checker: &str, scheme: &str) -> Vec<String>
     let found = found.as_array().unwrap_or_else(|| panic!("{found}"));
     found
         .iter()
-        .map(|one| one.as_str().unwrap().to_owned())
+        .map(|violation| violation.as_str().unwrap().to_owned())
         .collect()
 }
 
@@ -59,22 +63,22 @@ async fn overflow(browser: &Browser) -> i64 {
     browser.eval(script).await.as_i64().unwrap()
 }
 
-async fn signed_in(world: &TestEnv, test: &str) -> Option<Browser> {
+async fn signed_in(env: &TestEnv, test: &str) -> Option<Browser> {
     let browser = Browser::start(test).await?;
     browser.resize(1440).await;
-    browser.open_view(&world.address, "overview").await;
+    browser.open_view(&env.address, "overview").await;
     Some(browser)
 }
 
-/// With data, in light and dark: nobody is shut out, nothing runs over the edge, the console is silent.
+/// With data, in light and dark: no accessibility violations, no horizontal overflow, no console errors.
 #[tokio::test]
-async fn every_panel_is_there_for_everybody() {
-    let words = UntrustedText::plain();
-    let world = populated_env(&words).await;
-    let Some(browser) = signed_in(&world, "panel::looks::everybody").await else {
-        return world.stop().await;
+async fn panels_are_accessible_and_fit_every_width() {
+    let texts = UntrustedText::plain();
+    let env = populated_env(&texts).await;
+    let Some(browser) = signed_in(&env, "panel::views::everybody").await else {
+        return env.stop().await;
     };
-    let checker = checker();
+    let axe_script = axe_script();
     for (panel, title) in PANELS {
         browser.switch_panel(panel).await;
         browser.wait_for_text(title).await;
@@ -84,50 +88,50 @@ async fn every_panel_is_there_for_everybody() {
         }
         for scheme in ["light", "dark"] {
             browser.set_color_scheme(scheme).await;
-            if let Some(checker) = &checker {
+            if let Some(axe_script) = &axe_script {
                 assert_eq!(
-                    barriers(&browser, checker, scheme).await,
+                    accessibility_violations(&browser, axe_script, scheme).await,
                     [""; 0],
                     "{panel} {scheme}"
                 );
             }
         }
     }
-    for aside in ASIDES {
+    for dialog in DIALOGS {
         browser
-            .goto(&format!("{}/admin/{aside}", world.address))
+            .goto(&format!("{}/admin/{dialog}", env.address))
             .await;
         browser.wait_until("document.querySelector('dialog[open]') && !document.querySelector('dialog .loading')").await;
         for width in WIDTHS {
             browser.resize(width).await;
             let script = "const el = document.querySelector('.dialog-body'); return el.scrollWidth - el.clientWidth";
-            assert_eq!(browser.eval(script).await, json!(0), "{aside} at {width}");
+            assert_eq!(browser.eval(script).await, json!(0), "{dialog} at {width}");
         }
         for scheme in ["light", "dark"] {
             browser.set_color_scheme(scheme).await;
-            if let Some(checker) = &checker {
+            if let Some(axe_script) = &axe_script {
                 assert_eq!(
-                    barriers(&browser, checker, scheme).await,
+                    accessibility_violations(&browser, axe_script, scheme).await,
                     [""; 0],
-                    "{aside} {scheme}"
+                    "{dialog} {scheme}"
                 );
             }
         }
     }
     assert_eq!(console_errors(browser.take_console_log().await), [""; 0]);
     browser.quit().await;
-    world.stop().await;
+    env.stop().await;
 }
 
-/// Without data, each panel says what to do next; a service that does not answer is said, and that what
-/// is shown is old.
+/// Without data, each panel names the next action. If the service is unreachable, the panel reports it and
+/// marks its data as old.
 #[tokio::test]
-async fn an_empty_service_says_what_to_do_next() {
-    let world = empty_env().await;
-    let Some(browser) = signed_in(&world, "panel::looks::empty").await else {
-        return world.stop().await;
+async fn empty_panels_show_the_next_action() {
+    let env = empty_env().await;
+    let Some(browser) = signed_in(&env, "panel::views::empty").await else {
+        return env.stop().await;
     };
-    let next = [
+    let empty_states = [
         ("overview", "Connect your first project"),
         ("issues", "No flagged issues"),
         ("pipelines", "No dispatches yet"),
@@ -136,17 +140,17 @@ async fn an_empty_service_says_what_to_do_next() {
         ("projects", "No projects yet"),
         ("steps", "feedback-loop"),
         ("models", "No projects yet"),
-        ("runners", "As each project says"),
+        ("runners", "Per project"),
         ("sessions", "No sessions"),
         ("reaper", "Nothing was destroyed"),
         ("secrets", "No projects yet"),
         ("settings", "Secrets cannot be managed here"),
-        ("audit", "The ledger is empty"),
-        ("customizations", "Nothing is customized"),
+        ("audit", "No dedup entries"),
+        ("customizations", "No customizations"),
     ];
-    for (panel, said) in next {
+    for (panel, expected) in empty_states {
         browser.switch_panel(panel).await;
-        browser.wait_for_text(said).await;
+        browser.wait_for_text(expected).await;
         assert!(overflow(&browser).await <= 0, "{panel}");
     }
     assert_eq!(console_errors(browser.take_console_log().await), [""; 0]);
@@ -155,37 +159,35 @@ async fn an_empty_service_says_what_to_do_next() {
     browser.switch_panel("overview").await;
     browser.wait_for_text("The service is degraded:").await;
     browser.wait_for_text("the store cannot write").await;
-    browser.eval("window.fetch = window.was").await;
+    browser.eval("window.fetch = window.originalFetch").await;
 
     browser.switch_panel("pipelines").await;
     browser
         .eval(
-            "window.was = window.fetch; window.fetch = () => Promise.reject(new TypeError('gone'))",
+            "window.originalFetch = window.fetch; window.fetch = () => Promise.reject(new TypeError('gone'))",
         )
         .await;
     browser.switch_panel("blockers").await;
-    browser
-        .wait_for_text("The service cannot be reached.")
-        .await;
-    browser.eval("window.fetch = window.was").await;
-    browser.click("Try again").await;
+    browser.wait_for_text("Can't reach the service.").await;
+    browser.eval("window.fetch = window.originalFetch").await;
+    browser.click("Retry").await;
     browser.wait_for_text("Nothing is blocked").await;
     browser
         .eval("window.fetch = () => Promise.reject(new TypeError('gone'))")
         .await;
-    world.app.heartbeats.record_poll(world.app.now());
-    browser.wait_for_text("It could not be refreshed").await;
+    env.app.heartbeats.record_poll(env.app.now());
+    browser.wait_for_text("Showing data from").await;
     browser.wait_for_text("Nothing is blocked").await;
     browser.quit().await;
-    world.stop().await;
+    env.stop().await;
 }
 
-/// On a telephone the menu stays open whatever is drawn anew, until a panel is chosen.
+/// On a phone the menu stays open across redraws, until a panel is chosen.
 #[tokio::test]
-async fn an_open_menu_is_left_open() {
-    let world = empty_env().await;
-    let Some(browser) = signed_in(&world, "panel::looks::menu").await else {
-        return world.stop().await;
+async fn keeps_an_open_menu_open() {
+    let env = empty_env().await;
+    let Some(browser) = signed_in(&env, "panel::views::menu").await else {
+        return env.stop().await;
     };
     let state = "return [document.querySelector('nav.side').checkVisibility({ visibilityProperty: true }), \
                  document.querySelector('.menu-toggle').ariaExpanded]";
@@ -194,7 +196,7 @@ async fn an_open_menu_is_left_open() {
     browser.click("Panels").await;
     assert_eq!(browser.eval(state).await, json!([true, "true"]));
     browser
-        .eval("document.querySelector('.top [aria-label^=Colours]').click()")
+        .eval("document.querySelector('.top [aria-label^=Theme]').click()")
         .await;
     assert_eq!(browser.eval(state).await, json!([true, "true"]));
     browser.switch_panel("issues").await;
@@ -203,16 +205,16 @@ async fn an_open_menu_is_left_open() {
     browser.click("Panels").await;
     assert_eq!(browser.eval(state).await, json!([false, "false"]));
     browser.quit().await;
-    world.stop().await;
+    env.stop().await;
 }
 
-/// Strangers' text is text wherever it is shown.
+/// Text from outsiders is never interpreted as markup.
 #[tokio::test]
-async fn hostile_text_is_text_everywhere() {
-    let words = UntrustedText::hostile();
-    let world = populated_env(&words).await;
-    let Some(browser) = signed_in(&world, "panel::looks::hostile").await else {
-        return world.stop().await;
+async fn shows_hostile_text_as_plain_text() {
+    let texts = UntrustedText::hostile();
+    let env = populated_env(&texts).await;
+    let Some(browser) = signed_in(&env, "panel::views::hostile").await else {
+        return env.stop().await;
     };
     let titles = [
         ("overview", "<script>window.hacked=1</script>"),
@@ -234,9 +236,9 @@ async fn hostile_text_is_text_everywhere() {
             assert!(overflow(&browser).await <= 0, "{panel} at {width}");
         }
     }
-    for aside in ["pipelines?job=01M7A", "issues?issue=SHOP-100"] {
+    for dialog in ["pipelines?job=01M7A", "issues?issue=SHOP-100"] {
         browser
-            .goto(&format!("{}/admin/{aside}", world.address))
+            .goto(&format!("{}/admin/{dialog}", env.address))
             .await;
         browser
             .wait_for_text("<script>window.hacked=1</script>")
@@ -244,9 +246,7 @@ async fn hostile_text_is_text_everywhere() {
     }
     let elements = "return document.querySelectorAll('img, script:not([src]), b[onclick], a[href^=javascript]').length";
     assert_eq!(browser.eval(elements).await, json!(0));
-    browser
-        .goto(&format!("{}/admin/pulls", world.address))
-        .await;
+    browser.goto(&format!("{}/admin/pulls", env.address)).await;
     browser.wait_for_view().await;
     assert_eq!(browser.eval(elements).await, json!(0));
     assert_eq!(
@@ -255,5 +255,5 @@ async fn hostile_text_is_text_everywhere() {
     );
     assert_eq!(console_errors(browser.take_console_log().await), [""; 0]);
     browser.quit().await;
-    world.stop().await;
+    env.stop().await;
 }

@@ -1,10 +1,11 @@
-//! Clouds, hosts and what runs machines.
+//! Rules for cloud, hosting and infrastructure providers.
 
 use super::{Rule, RuleKind, format, rule, vendor_keyword};
 use crate::sensitive_files::SecretCategory::Cloud;
 
+/// Rules of this module in order of precedence.
 #[rustfmt::skip]
-pub const RULES: &[Rule] = &[
+pub(super) const RULES: &[Rule] = &[
     format(Cloud, "AWS access key", &["AKIA{b32:16}", "ASIA{b32:16}", "ABIA{b32:16}", "ACCA{b32:16}"]),
     rule(RuleKind::VendorMixedCase, Cloud, "AWS secret key", &["aws", "amazon", "secret_access_key", "secretaccesskey", "secret-access-key", "secretkey", "secret_key"], &["{b64:40}"]),
     format(Cloud, "Amazon Bedrock key", &["ABSK{b64:109-269}", "bedrock-api-key-{b64:28-2000}"]),

@@ -1,10 +1,11 @@
-//! Databases and brokers.
+//! Rules for databases and message brokers.
 
 use super::{Rule, RuleKind, format, rule, setting, vendor_keyword};
 use crate::sensitive_files::SecretCategory::Database;
 
+/// Rules of this module in order of precedence.
 #[rustfmt::skip]
-pub const RULES: &[Rule] = &[
+pub(super) const RULES: &[Rule] = &[
     rule(RuleKind::DatabaseUrl, Database, "database URL with password", &["postgres", "postgresql", "mysql", "mysqlx", "mariadb", "mongodb", "redis", "rediss", "valkey", "amqp", "amqps", "mssql", "sqlserver", "cockroachdb", "cockroach", "clickhouse", "oracle", "db2", "cassandra", "neo4j", "bolt", "couchbase", "influxdb", "nats", "kafka", "ldap", "ldaps", "mqtt", "mqtts", "snowflake", "redshift", "vertica", "presto", "trino", "hive", "sybase", "firebird", "libsql", "tidb", "memcached", "stomp", "pulsar", "rethinkdb", "arangodb", "ravendb", "surrealdb"], &[]),
     rule(RuleKind::ConnectionString, Database, "connection string with password", &["password", "pwd", "passwd"], &[]),
     rule(RuleKind::DriverDsn, Database, "connection string with password", &["@tcp(", "jdbc:oracle:thin:"], &[]),

@@ -1,11 +1,12 @@
-//! Keys, whatever they open.
+//! Rules for private keys, seeds and wallets.
 
 use super::{Rule, RuleKind, format, rule, vendor_keyword};
 use crate::sensitive_files::SecretCategory::{Cloud, KeysAndCertificates as Keys};
 
+/// Rules of this module in order of precedence.
 #[rustfmt::skip]
-pub const RULES: &[Rule] = &[
-    // Of a service account's file the cloud is the news, not the key in it.
+pub(super) const RULES: &[Rule] = &[
+    // Comes first: a service account file is reported as a cloud credential, not as a private key.
     rule(RuleKind::Setting, Cloud, "Google service account key", &["private_key_id"], &["{hex:40}"]),
     rule(RuleKind::ArmoredKey, Keys, "private key", &["PRIVATE KEY"], &[]),
     rule(RuleKind::PrivateKey, Keys, "PuTTY private key", &[], &["PuTTY-User-Key-File-2: ssh-{lower:3-8}", "PuTTY-User-Key-File-3: ssh-{lower:3-8}", "PuTTY-User-Key-File-2: ecdsa-sha2-nistp{dig:3}", "PuTTY-User-Key-File-3: ecdsa-sha2-nistp{dig:3}"]),
@@ -15,7 +16,7 @@ pub const RULES: &[Rule] = &[
     vendor_keyword(Keys, "WireGuard private key", &["privatekey", "presharedkey", "wireguard", "wg_private"], &["{b64:43}="]),
     vendor_keyword(Keys, "Ethereum private key", &["ethereum", "eth_", "private_key", "privatekey", "private-key", "deployer", "wallet", "metamask", "hardhat", "mnemonic"], &["0x{xdig:64}", "{xdig:64}"]),
     rule(RuleKind::Setting, Keys, "Ethereum private key", &["ethers.wallet", "new wallet", "privatekeytoaccount", "accounts", "privkey", "priv_key", "const pk", "let pk", "var pk"], &["0x{xdig:64}", "{xdig:64}"]),
-    rule(RuleKind::Setting, Keys, "recovery words of a wallet", &["mnemonic", "seed_phrase", "seedphrase", "recovery_phrase"], &[]),
+    rule(RuleKind::Setting, Keys, "wallet recovery phrase", &["mnemonic", "seed_phrase", "seedphrase", "recovery_phrase"], &[]),
     format(Keys, "Bitcoin extended private key", &["xprv{alnum:107-108}"]),
     format(Keys, "Nostr private key", &["nsec1{lower:58}"]),
     format(Keys, "minisign secret key", &["RWRTY0Iy{b64:204}"]),

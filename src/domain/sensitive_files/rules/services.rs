@@ -1,10 +1,11 @@
-//! Tokens of other services that give themselves away by a prefix.
+//! Rules for tokens of other services with a unique format.
 
 use super::{Rule, RuleKind, format, rule, vendor_keyword};
 use crate::sensitive_files::SecretCategory::TokensAndAuth as Tokens;
 
+/// Rules of this module in order of precedence.
 #[rustfmt::skip]
-pub const RULES: &[Rule] = &[
+pub(super) const RULES: &[Rule] = &[
     format(Tokens, "SendGrid key", &["SG.{url:22}.{url:43}", "SG.{free:66}"]),
     format(Tokens, "Brevo key", &["xkeysib-{xdig:64}-{alnum:16}", "xsmtpsib-{xdig:64}-{alnum:16}"]),
     vendor_keyword(Tokens, "Mailgun key", &["mailgun"], &["key-{alnum:32}", "{hex:32}-{hex:8}-{hex:8}", "{hex:32}", "pubkey-{hex:32}"]),

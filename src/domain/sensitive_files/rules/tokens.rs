@@ -1,10 +1,11 @@
-//! Tokens of code hosts, registries, chats and models.
+//! Rules for tokens of code hosts, package registries, chats and model providers.
 
 use super::{Rule, RuleKind, format, rule, vendor_keyword};
 use crate::sensitive_files::SecretCategory::TokensAndAuth as Tokens;
 
+/// Rules of this module in order of precedence.
 #[rustfmt::skip]
-pub const RULES: &[Rule] = &[
+pub(super) const RULES: &[Rule] = &[
     format(Tokens, "GitHub token", &["ghp_{alnum:36-251}", "gho_{alnum:36-251}", "ghu_{alnum:36-251}", "ghs_{alnum:36-251}", "ghr_{alnum:36-251}", "ghs_{dig:1-12}_eyJ{dot:80-700}", "github_pat_{alnum:22}_{alnum:59}", "github_pat_{word:82}"]),
     vendor_keyword(Tokens, "GitHub token", &["github", "gh_token"], &["{hex:40}"]),
     format(Tokens, "GitHub App key id", &["Iv23li{alnum:14}.{hex:40}"]),

@@ -1,4 +1,4 @@
-//! Rules with a matcher of their own.
+//! Dispatch to the rules that have their own matcher.
 
 use std::ops::Range;
 
@@ -11,16 +11,17 @@ use crate::sensitive_files::token_format::TokenFormat;
 use crate::sensitive_files::{assignment, context_matchers, matchers, plausibility};
 
 impl ScanPass<'_> {
-    pub(super) fn run_custom_rule(&mut self, order: usize, keyword: Range<usize>) {
-        let rule = SCANNER.rules[order];
+    /// Runs the matcher of a rule at its keyword, and adds a match.
+    pub(super) fn run_custom_rule(&mut self, rule_index: usize, keyword: Range<usize>) {
+        let rule = SCANNER.rules[rule_index];
         let found = match rule.kind {
             RuleKind::ArmoredKey => {
                 matchers::match_armored_key(&mut self.runs, self.text, &keyword)
             }
             RuleKind::DatabaseUrl => {
                 let found = matchers::match_url_password(&mut self.runs, self.text, &keyword);
-                if let Some((kind, place, strength)) = found {
-                    self.push(SCANNER.first_rule_of(kind), place, strength);
+                if let Some((kind, range, confidence)) = found {
+                    self.push(SCANNER.first_rule_of(kind), range, confidence);
                 }
                 return;
             }
@@ -28,48 +29,48 @@ impl ScanPass<'_> {
                 matchers::match_authorization_header(&mut self.runs, self.text, &keyword)
             }
             RuleKind::CommandArgument => {
-                let argued = &mut self.argument_ends[keyword.len().min(15)];
-                if keyword.start < *argued {
+                let read_until = &mut self.argument_ends[keyword.len().min(15)];
+                if keyword.start < *read_until {
                     return;
                 }
                 let line = matchers::argument_range(self.text, &keyword);
-                *argued = line.end;
+                *read_until = line.end;
                 matchers::match_command_argument(self.text, &keyword, line)
             }
             RuleKind::JsonWebKey => {
                 let from = self.web_key_end;
-                let (end, place) =
+                let (end, range) =
                     context_matchers::match_json_web_key(&mut self.runs, self.text, &keyword, from);
                 self.web_key_end = end.max(from);
-                place.map(|place| (place, Confidence::Certain))
+                range.map(|range| (range, Confidence::Certain))
             }
             RuleKind::KubernetesSecret => {
                 let from = self.manifest_end;
-                let (end, place) = context_matchers::match_kubernetes_secret(
+                let (end, range) = context_matchers::match_kubernetes_secret(
                     &mut self.runs,
                     self.text,
                     &keyword,
                     from,
                 );
                 self.manifest_end = end;
-                place.map(|place| (place, Confidence::Likely))
+                range.map(|range| (range, Confidence::Likely))
             }
             RuleKind::DriverDsn => context_matchers::match_driver_dsn(self.text, &keyword),
-            RuleKind::Setting => self.setting(order, &keyword),
+            RuleKind::Setting => self.match_setting(rule_index, &keyword),
             _ => None,
         };
-        if let Some((place, strength)) = found {
-            self.push(order, place, strength);
+        if let Some((range, confidence)) = found {
+            self.push(rule_index, range, confidence);
         }
     }
 
-    /// What a name is set to in the files that a rule asks for.
-    fn setting(
+    /// Matches the value of a setting in the files that the rule applies to.
+    fn match_setting(
         &mut self,
-        order: usize,
+        rule_index: usize,
         keyword: &Range<usize>,
     ) -> Option<(Range<usize>, Confidence)> {
-        let rule = SCANNER.rules[order];
+        let rule = SCANNER.rules[rule_index];
         if !(rule.path_suffixes.is_empty()
             || rule
                 .path_suffixes
@@ -78,35 +79,36 @@ impl ScanPass<'_> {
         {
             return None;
         }
-        let read =
+        let assignment =
             assignment::parse_assignment(&mut self.runs, self.text, keyword.end..keyword.end)?;
-        let place = read.name.start..read.value.end;
-        if self.verbatim_source_start(1, &place).is_some() {
+        let range = assignment.name.start..assignment.value.end;
+        if self.verbatim_source_start(1, &range).is_some() {
             return None;
         }
-        let value = &self.text[read.value.clone()];
-        let shapes = SCANNER.formats_of(order);
-        let mut fits = |shape: &TokenFormat| shape.matches_exactly(&mut self.runs, &read.value);
-        if !(shapes.is_empty() || shapes.iter().any(&mut fits)) {
+        let value = &self.text[assignment.value.clone()];
+        let formats = SCANNER.formats_of(rule_index);
+        let mut fits =
+            |format: &TokenFormat| format.matches_exactly(&mut self.runs, &assignment.value);
+        if !(formats.is_empty() || formats.iter().any(&mut fits)) {
             return None;
         }
         match rule.kind {
-            RuleKind::Setting if rule.keywords == ["identified by"] => (read.is_quoted
+            RuleKind::Setting if rule.keywords == ["identified by"] => (assignment.is_quoted
                 && plausibility::is_strong_password(value))
-            .then_some((read.value, Confidence::Likely)),
+            .then_some((assignment.value, Confidence::Likely)),
             RuleKind::Setting if rule.keywords[0] == "mnemonic" => {
-                plausibility::is_mnemonic(value).then_some((read.value, Confidence::Likely))
+                plausibility::is_mnemonic(value).then_some((assignment.value, Confidence::Likely))
             }
-            RuleKind::Setting if shapes.is_empty() => {
-                let is_one = value.len() >= 4 && !plausibility::is_placeholder(value);
-                is_one.then_some((read.value, Confidence::Likely))
+            RuleKind::Setting if formats.is_empty() => {
+                let is_secret = value.len() >= 4 && !plausibility::is_placeholder(value);
+                is_secret.then_some((assignment.value, Confidence::Likely))
             }
-            RuleKind::Setting if rule.keywords == ["private_key_id"] => {
-                (!TextStats::of(value).is_dummy()).then_some((read.value, Confidence::Certain))
-            }
+            RuleKind::Setting if rule.keywords == ["private_key_id"] => (!TextStats::of(value)
+                .is_dummy())
+            .then_some((assignment.value, Confidence::Certain)),
             RuleKind::Setting => TextStats::of(value)
                 .is_random()
-                .then_some((read.value, Confidence::Likely)),
+                .then_some((assignment.value, Confidence::Likely)),
             _ => None,
         }
     }

@@ -1,6 +1,5 @@
-//! Made-up secrets of every published format in every place where people leave them, and what looks
-//! like a secret and is none. All of it is drawn by lot from fixed seeds, so that no token stands in
-//! this file.
+//! Tests with generated secrets of every published format in typical contexts, and with values that only
+//! resemble secrets. All values are generated from fixed seeds, so that this file contains no token.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,110 +9,110 @@ use fastrand::Rng;
 use super::super::rules::{self, Rule, RuleKind};
 use super::{AllowList, GuardReason, GuardVerdict, check_file};
 
-/// How many secrets are drawn for each format and place?
-const DRAWS: usize = 8;
+/// Number of secrets generated for each format and context.
+const SAMPLES: usize = 8;
 
-/// A format as its vendor publishes it: what we call it, the name that a setting of it has, and its
-/// shape. `{hex:32}` is thirty-two characters of a class.
-struct Format(&'static str, &'static str, &'static str);
+/// Published format: label, typical setting name, and notation. `{hex:32}` is 32 characters of a class.
+struct SampleFormat(&'static str, &'static str, &'static str);
 
+/// Formats that are unique by themselves.
 #[rustfmt::skip]
-const FREE: &[Format] = &[
-    Format("age secret key", "AGE_KEY", "AGE-SECRET-KEY-1{bech:58}"),
-    Format("AWS access key", "AWS_ACCESS_KEY_ID", "AKIA{b32:16}"),
-    Format("AWS access key", "AWS_ACCESS_KEY_ID", "ASIA{b32:16}"),
-    Format("Amazon Bedrock key", "BEDROCK_KEY", "ABSK{alnum:110}"),
-    Format("Google API key", "GOOGLE_KEY", "AIza{url:35}"),
-    Format("Google OAuth client secret", "GOOGLE_CLIENT", "GOCSPX-{alnum:28}"),
-    Format("Google OAuth access token", "GOOGLE_ACCESS", "ya29.{alnum:120}"),
-    Format("Azure storage account key", "AZURE_STORAGE", "DefaultEndpointsProtocol=https;AccountName=shop;AccountKey={alnum:86}==;EndpointSuffix=core.windows.net"),
-    Format("Azure shared access key", "SERVICE_BUS", "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey={alnum:43}="),
-    Format("Azure shared access signature", "SAS_URL", "https://shop.blob.core.windows.net/c?sv=2024-11-04&ss=b&srt=co&sp=rwd&se=2027-01-01&sig={alnum:43}%3D"),
-    Format("Azure client secret", "AZURE_CLIENT_SECRET", "{alnum:3}8Q~{alnum:34}"),
-    Format("Azure DevOps token", "AZURE_PAT", "{alnum:76}AZDO{alnum:4}"),
-    Format("DigitalOcean token", "DO_TOKEN", "dop_v1_{hex:64}"),
-    Format("Fly.io token", "FLY_API_TOKEN", "FlyV1 fm2_{b64:120}"),
-    Format("Fly.io token", "FLY_API_TOKEN", "fo1_{alnum:43}"),
-    Format("Heroku token", "HEROKU_TOKEN", "HRKU-AA{alnum:58}"),
-    Format("Alibaba Cloud access key", "ALIBABA_KEY", "LTAI5t{alnum:18}"),
-    Format("Terraform Cloud token", "TF_TOKEN", "{alnum:14}.atlasv1.{alnum:67}"),
-    Format("Vault token", "VAULT_TOKEN", "hvs.{alnum:90}"),
-    Format("Pulumi token", "PULUMI_TOKEN", "pul-{hex:40}"),
-    Format("Databricks token", "DATABRICKS_TOKEN", "dapi{hex:32}"),
-    Format("Cloudflare origin key", "CF_ORIGIN", "v1.0-{hex:24}-{hex:146}"),
-    Format("Cloudflare token", "CF", "cfut_{alnum:48}"),
-    Format("Vercel token", "VERCEL", "vcp_{alnum:56}"),
-    Format("Netlify token", "NETLIFY_TOKEN", "nfp_{alnum:36}"),
-    Format("Tailscale key", "TS_KEY", "tskey-auth-{alnum:12}CNTRL-{alnum:32}"),
-    Format("PlanetScale credential", "PSCALE", "pscale_tkn_{alnum:43}"),
-    Format("PlanetScale credential", "PSCALE", "pscale_pw_{alnum:43}"),
-    Format("Supabase key", "SUPABASE", "sbp_{hex:40}"),
-    Format("Supabase key", "SUPABASE", "sb_secret_{alnum:31}"),
-    Format("GitHub token", "GITHUB_TOKEN", "ghp_{alnum:36}"),
-    Format("GitHub token", "GITHUB_TOKEN", "ghs_{alnum:36}"),
-    Format("GitHub token", "GITHUB_TOKEN", "gho_{alnum:36}"),
-    Format("GitHub token", "GITHUB_TOKEN", "ghu_{alnum:36}"),
-    Format("GitHub token", "GITHUB_TOKEN", "ghr_{alnum:76}"),
-    Format("GitHub token", "GITHUB_TOKEN", "github_pat_{alnum:22}_{alnum:59}"),
-    Format("GitLab token", "GITLAB_TOKEN", "glpat-{alnum:20}"),
-    Format("GitLab token", "GITLAB_TOKEN", "glrt-{alnum:20}"),
-    Format("Bitbucket or Atlassian token", "JIRA_TOKEN", "ATATT3xFfGF0{alnum:180}"),
-    Format("Bitbucket or Atlassian token", "BITBUCKET", "ATBB{alnum:32}"),
-    Format("Slack token", "SLACK", "xoxb-{dig:12}-{dig:13}-{alnum:24}"),
-    Format("Slack token", "SLACK", "xoxp-{dig:12}-{dig:12}-{dig:12}-{hex:32}"),
-    Format("Slack app token", "SLACK_APP", "xapp-1-A{upper:10}-{dig:13}-{hex:64}"),
-    Format("Slack webhook", "SLACK_URL", "https://hooks.slack.com/services/T{upper:10}/B{upper:10}/{alnum:24}"),
-    Format("Teams webhook", "TEAMS_URL", "https://shop.webhook.office.com/webhookb2/{uuid}@{uuid}/IncomingWebhook/{hex:32}/{uuid}"),
-    Format("Discord webhook", "DISCORD_URL", "https://discord.com/api/webhooks/{dig:18}/{alnum:68}"),
-    Format("Telegram bot token", "TELEGRAM", "{dig:10}:AA{alnum:33}"),
-    Format("Stripe live key", "STRIPE", "sk_live_{alnum:24}"),
-    Format("Stripe live key", "STRIPE", "rk_live_{alnum:99}"),
-    Format("webhook signing secret", "SIGNING", "whsec_{alnum:32}"),
-    Format("Anthropic key", "ANTHROPIC_API_KEY", "sk-ant-api03-{alnum:93}AA"),
-    Format("OpenAI key", "OPENAI_API_KEY", "sk-proj-{alnum:74}T3BlbkFJ{alnum:74}"),
-    Format("OpenAI key", "OPENAI_API_KEY", "sk-{alnum:20}T3BlbkFJ{alnum:20}"),
-    Format("OpenRouter key", "OPENROUTER", "sk-or-v1-{hex:64}"),
-    Format("Groq key", "GROQ", "gsk_{alnum:52}"),
-    Format("xAI key", "XAI", "xai-{alnum:80}"),
-    Format("Perplexity key", "PPLX", "pplx-{alnum:48}"),
-    Format("Replicate token", "REPLICATE", "r8_{alnum:37}"),
-    Format("Hugging Face token", "HF_TOKEN", "hf_{alnum:34}"),
-    Format("npm token", "NPM_TOKEN", "npm_{alnum:36}"),
-    Format("PyPI token", "PYPI", "pypi-AgEIcHlwaS5vcmc{alnum:120}"),
-    Format("RubyGems token", "RUBYGEMS", "rubygems_{hex:48}"),
-    Format("crates.io token", "CARGO", "cio{alnum:32}"),
-    Format("NuGet key", "NUGET", "oy2{lower:43}"),
-    Format("Docker Hub token", "DOCKER", "dckr_pat_{alnum:27}"),
-    Format("SendGrid key", "SENDGRID", "SG.{alnum:22}.{alnum:43}"),
-    Format("Brevo key", "BREVO", "xkeysib-{hex:64}-{alnum:16}"),
-    Format("Linear token", "LINEAR", "lin_api_{alnum:40}"),
-    Format("Linear token", "LINEAR", "lin_oauth_{hex:64}"),
-    Format("Notion token", "NOTION", "ntn_{dig:11}{alnum:35}"),
-    Format("Shopify token", "SHOPIFY", "shpat_{hex:32}"),
-    Format("Square token", "SQ", "sq0csp-{alnum:43}"),
-    Format("Sentry token", "SENTRY", "sntryu_{hex:64}"),
-    Format("New Relic key", "NEW_RELIC", "NRAK-{upper:27}"),
-    Format("New Relic license key", "NEW_RELIC", "{hex:36}NRAL"),
-    Format("Grafana token", "GRAFANA", "glsa_{alnum:32}_{hex:8}"),
-    Format("Grafana token", "GRAFANA", "glc_eyJ{alnum:100}"),
-    Format("Sonar token", "SONAR", "squ_{hex:40}"),
-    Format("Buildkite token", "BUILDKITE", "bkua_{hex:40}"),
-    Format("Contentful token", "CONTENTFUL", "CFPAT-{alnum:43}"),
-    Format("Dynatrace token", "DYNATRACE", "dt0c01.{upper:24}.{upper:64}"),
-    Format("Figma token", "FIGMA", "figd_{alnum:40}"),
-    Format("HubSpot token", "HUBSPOT", "pat-na1-{uuid}"),
-    Format("1Password service account token", "OP", "ops_eyJ{alnum:300}"),
-    Format("Postman key", "POSTMAN", "PMAK-{hex:24}-{hex:34}"),
-    Format("Doppler token", "DOPPLER", "dp.pt.{alnum:43}"),
-    Format("database URL with password", "DATABASE_URL", "postgres://shop:{alnum:16}@db.shop-prod.net:5432/shop"),
-    Format("database URL with password", "MONGO_URL", "mongodb+srv://shop:{alnum:16}@cluster0.ab1cd.mongodb.net"),
-    Format("database URL with password", "REDIS_URL", "rediss://default:{alnum:32}@eu1-shop.upstash.io:6379"),
-    Format("URL with password", "INDEX_URL", "https://deploy:{alnum:20}@packages.shop-prod.net/simple"),
+const UNIQUE: &[SampleFormat] = &[
+    SampleFormat("age secret key", "AGE_KEY", "AGE-SECRET-KEY-1{bech:58}"),
+    SampleFormat("AWS access key", "AWS_ACCESS_KEY_ID", "AKIA{b32:16}"),
+    SampleFormat("AWS access key", "AWS_ACCESS_KEY_ID", "ASIA{b32:16}"),
+    SampleFormat("Amazon Bedrock key", "BEDROCK_KEY", "ABSK{alnum:110}"),
+    SampleFormat("Google API key", "GOOGLE_KEY", "AIza{url:35}"),
+    SampleFormat("Google OAuth client secret", "GOOGLE_CLIENT", "GOCSPX-{alnum:28}"),
+    SampleFormat("Google OAuth access token", "GOOGLE_ACCESS", "ya29.{alnum:120}"),
+    SampleFormat("Azure storage account key", "AZURE_STORAGE", "DefaultEndpointsProtocol=https;AccountName=shop;AccountKey={alnum:86}==;EndpointSuffix=core.windows.net"),
+    SampleFormat("Azure shared access key", "SERVICE_BUS", "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey={alnum:43}="),
+    SampleFormat("Azure shared access signature", "SAS_URL", "https://shop.blob.core.windows.net/c?sv=2024-11-04&ss=b&srt=co&sp=rwd&se=2027-01-01&sig={alnum:43}%3D"),
+    SampleFormat("Azure client secret", "AZURE_CLIENT_SECRET", "{alnum:3}8Q~{alnum:34}"),
+    SampleFormat("Azure DevOps token", "AZURE_PAT", "{alnum:76}AZDO{alnum:4}"),
+    SampleFormat("DigitalOcean token", "DO_TOKEN", "dop_v1_{hex:64}"),
+    SampleFormat("Fly.io token", "FLY_API_TOKEN", "FlyV1 fm2_{b64:120}"),
+    SampleFormat("Fly.io token", "FLY_API_TOKEN", "fo1_{alnum:43}"),
+    SampleFormat("Heroku token", "HEROKU_TOKEN", "HRKU-AA{alnum:58}"),
+    SampleFormat("Alibaba Cloud access key", "ALIBABA_KEY", "LTAI5t{alnum:18}"),
+    SampleFormat("Terraform Cloud token", "TF_TOKEN", "{alnum:14}.atlasv1.{alnum:67}"),
+    SampleFormat("Vault token", "VAULT_TOKEN", "hvs.{alnum:90}"),
+    SampleFormat("Pulumi token", "PULUMI_TOKEN", "pul-{hex:40}"),
+    SampleFormat("Databricks token", "DATABRICKS_TOKEN", "dapi{hex:32}"),
+    SampleFormat("Cloudflare origin key", "CF_ORIGIN", "v1.0-{hex:24}-{hex:146}"),
+    SampleFormat("Cloudflare token", "CF", "cfut_{alnum:48}"),
+    SampleFormat("Vercel token", "VERCEL", "vcp_{alnum:56}"),
+    SampleFormat("Netlify token", "NETLIFY_TOKEN", "nfp_{alnum:36}"),
+    SampleFormat("Tailscale key", "TS_KEY", "tskey-auth-{alnum:12}CNTRL-{alnum:32}"),
+    SampleFormat("PlanetScale credential", "PSCALE", "pscale_tkn_{alnum:43}"),
+    SampleFormat("PlanetScale credential", "PSCALE", "pscale_pw_{alnum:43}"),
+    SampleFormat("Supabase key", "SUPABASE", "sbp_{hex:40}"),
+    SampleFormat("Supabase key", "SUPABASE", "sb_secret_{alnum:31}"),
+    SampleFormat("GitHub token", "GITHUB_TOKEN", "ghp_{alnum:36}"),
+    SampleFormat("GitHub token", "GITHUB_TOKEN", "ghs_{alnum:36}"),
+    SampleFormat("GitHub token", "GITHUB_TOKEN", "gho_{alnum:36}"),
+    SampleFormat("GitHub token", "GITHUB_TOKEN", "ghu_{alnum:36}"),
+    SampleFormat("GitHub token", "GITHUB_TOKEN", "ghr_{alnum:76}"),
+    SampleFormat("GitHub token", "GITHUB_TOKEN", "github_pat_{alnum:22}_{alnum:59}"),
+    SampleFormat("GitLab token", "GITLAB_TOKEN", "glpat-{alnum:20}"),
+    SampleFormat("GitLab token", "GITLAB_TOKEN", "glrt-{alnum:20}"),
+    SampleFormat("Bitbucket or Atlassian token", "JIRA_TOKEN", "ATATT3xFfGF0{alnum:180}"),
+    SampleFormat("Bitbucket or Atlassian token", "BITBUCKET", "ATBB{alnum:32}"),
+    SampleFormat("Slack token", "SLACK", "xoxb-{dig:12}-{dig:13}-{alnum:24}"),
+    SampleFormat("Slack token", "SLACK", "xoxp-{dig:12}-{dig:12}-{dig:12}-{hex:32}"),
+    SampleFormat("Slack app token", "SLACK_APP", "xapp-1-A{upper:10}-{dig:13}-{hex:64}"),
+    SampleFormat("Slack webhook", "SLACK_URL", "https://hooks.slack.com/services/T{upper:10}/B{upper:10}/{alnum:24}"),
+    SampleFormat("Teams webhook", "TEAMS_URL", "https://shop.webhook.office.com/webhookb2/{uuid}@{uuid}/IncomingWebhook/{hex:32}/{uuid}"),
+    SampleFormat("Discord webhook", "DISCORD_URL", "https://discord.com/api/webhooks/{dig:18}/{alnum:68}"),
+    SampleFormat("Telegram bot token", "TELEGRAM", "{dig:10}:AA{alnum:33}"),
+    SampleFormat("Stripe live key", "STRIPE", "sk_live_{alnum:24}"),
+    SampleFormat("Stripe live key", "STRIPE", "rk_live_{alnum:99}"),
+    SampleFormat("webhook signing secret", "SIGNING", "whsec_{alnum:32}"),
+    SampleFormat("Anthropic key", "ANTHROPIC_API_KEY", "sk-ant-api03-{alnum:93}AA"),
+    SampleFormat("OpenAI key", "OPENAI_API_KEY", "sk-proj-{alnum:74}T3BlbkFJ{alnum:74}"),
+    SampleFormat("OpenAI key", "OPENAI_API_KEY", "sk-{alnum:20}T3BlbkFJ{alnum:20}"),
+    SampleFormat("OpenRouter key", "OPENROUTER", "sk-or-v1-{hex:64}"),
+    SampleFormat("Groq key", "GROQ", "gsk_{alnum:52}"),
+    SampleFormat("xAI key", "XAI", "xai-{alnum:80}"),
+    SampleFormat("Perplexity key", "PPLX", "pplx-{alnum:48}"),
+    SampleFormat("Replicate token", "REPLICATE", "r8_{alnum:37}"),
+    SampleFormat("Hugging Face token", "HF_TOKEN", "hf_{alnum:34}"),
+    SampleFormat("npm token", "NPM_TOKEN", "npm_{alnum:36}"),
+    SampleFormat("PyPI token", "PYPI", "pypi-AgEIcHlwaS5vcmc{alnum:120}"),
+    SampleFormat("RubyGems token", "RUBYGEMS", "rubygems_{hex:48}"),
+    SampleFormat("crates.io token", "CARGO", "cio{alnum:32}"),
+    SampleFormat("NuGet key", "NUGET", "oy2{lower:43}"),
+    SampleFormat("Docker Hub token", "DOCKER", "dckr_pat_{alnum:27}"),
+    SampleFormat("SendGrid key", "SENDGRID", "SG.{alnum:22}.{alnum:43}"),
+    SampleFormat("Brevo key", "BREVO", "xkeysib-{hex:64}-{alnum:16}"),
+    SampleFormat("Linear token", "LINEAR", "lin_api_{alnum:40}"),
+    SampleFormat("Linear token", "LINEAR", "lin_oauth_{hex:64}"),
+    SampleFormat("Notion token", "NOTION", "ntn_{dig:11}{alnum:35}"),
+    SampleFormat("Shopify token", "SHOPIFY", "shpat_{hex:32}"),
+    SampleFormat("Square token", "SQ", "sq0csp-{alnum:43}"),
+    SampleFormat("Sentry token", "SENTRY", "sntryu_{hex:64}"),
+    SampleFormat("New Relic key", "NEW_RELIC", "NRAK-{upper:27}"),
+    SampleFormat("New Relic license key", "NEW_RELIC", "{hex:36}NRAL"),
+    SampleFormat("Grafana token", "GRAFANA", "glsa_{alnum:32}_{hex:8}"),
+    SampleFormat("Grafana token", "GRAFANA", "glc_eyJ{alnum:100}"),
+    SampleFormat("Sonar token", "SONAR", "squ_{hex:40}"),
+    SampleFormat("Buildkite token", "BUILDKITE", "bkua_{hex:40}"),
+    SampleFormat("Contentful token", "CONTENTFUL", "CFPAT-{alnum:43}"),
+    SampleFormat("Dynatrace token", "DYNATRACE", "dt0c01.{upper:24}.{upper:64}"),
+    SampleFormat("Figma token", "FIGMA", "figd_{alnum:40}"),
+    SampleFormat("HubSpot token", "HUBSPOT", "pat-na1-{uuid}"),
+    SampleFormat("1Password service account token", "OP", "ops_eyJ{alnum:300}"),
+    SampleFormat("Postman key", "POSTMAN", "PMAK-{hex:24}-{hex:34}"),
+    SampleFormat("Doppler token", "DOPPLER", "dp.pt.{alnum:43}"),
+    SampleFormat("database URL with password", "DATABASE_URL", "postgres://shop:{alnum:16}@db.shop-prod.net:5432/shop"),
+    SampleFormat("database URL with password", "MONGO_URL", "mongodb+srv://shop:{alnum:16}@cluster0.ab1cd.mongodb.net"),
+    SampleFormat("database URL with password", "REDIS_URL", "rediss://default:{alnum:32}@eu1-shop.upstash.io:6379"),
+    SampleFormat("URL with password", "INDEX_URL", "https://deploy:{alnum:20}@packages.shop-prod.net/simple"),
 ];
 
-/// Formats of which half a token is one, too.
+/// Prefixes of formats of which half a token still matches.
 const OF_ANY_LENGTH: [&str; 6] = [
-    // Half a key under a telling name is random still.
+    // Half a key is still random under a name that indicates a secret.
     "DefaultEndpointsProtocol",
     "hvs.",
     "pypi-",
@@ -122,32 +121,32 @@ const OF_ANY_LENGTH: [&str; 6] = [
     "ghr_",
 ];
 
-/// Formats that are nothing without their name.
+/// Formats that match only together with their name.
 #[rustfmt::skip]
-const NAMED: &[Format] = &[
-    Format("AWS secret key", "AWS_SECRET_ACCESS_KEY", "{b64:40}"),
-    Format("AWS secret key", "aws_secret_key", "{b64:40}"),
-    Format("AWS secret key", "awsSecretAccessKey", "{b64:40}"),
-    Format("AWS secret key", "secretAccessKey", "{b64:40}"),
-    Format("Heroku token", "HEROKU_API_KEY", "{uuid}"),
-    Format("Cloudflare token", "CLOUDFLARE_API_TOKEN", "{alnum:40}"),
-    Format("Cloudflare token", "CF_API_KEY", "{hex:37}"),
-    Format("Vercel token", "VERCEL_TOKEN", "{alnum:24}"),
-    Format("Datadog key", "DD_API_KEY", "{hex:32}"),
-    Format("Datadog key", "DATADOG_APP_KEY", "{hex:40}"),
-    Format("Twilio secret", "TWILIO_AUTH_TOKEN", "{hex:32}"),
-    Format("Twilio secret", "TWILIO_API_KEY", "SK{hex:32}"),
-    Format("Mailgun key", "MAILGUN_API_KEY", "key-{hex:32}"),
-    Format("Mailgun key", "MAILGUN_KEY", "{hex:32}-{hex:8}-{hex:8}"),
-    Format("Discord bot token", "DISCORD_TOKEN", "MT{alnum:24}.{alnum:6}.{alnum:38}"),
-    Format("Square token", "SQUARE_ACCESS_TOKEN", "EAAA{alnum:60}"),
-    Format("signed token", "SESSION_TOKEN", "{jwt}"),
-    Format("signed token", "SUPABASE_SERVICE_ROLE", "{jwt}"),
+const NAMED: &[SampleFormat] = &[
+    SampleFormat("AWS secret key", "AWS_SECRET_ACCESS_KEY", "{b64:40}"),
+    SampleFormat("AWS secret key", "aws_secret_key", "{b64:40}"),
+    SampleFormat("AWS secret key", "awsSecretAccessKey", "{b64:40}"),
+    SampleFormat("AWS secret key", "secretAccessKey", "{b64:40}"),
+    SampleFormat("Heroku token", "HEROKU_API_KEY", "{uuid}"),
+    SampleFormat("Cloudflare token", "CLOUDFLARE_API_TOKEN", "{alnum:40}"),
+    SampleFormat("Cloudflare token", "CF_API_KEY", "{hex:37}"),
+    SampleFormat("Vercel token", "VERCEL_TOKEN", "{alnum:24}"),
+    SampleFormat("Datadog key", "DD_API_KEY", "{hex:32}"),
+    SampleFormat("Datadog key", "DATADOG_APP_KEY", "{hex:40}"),
+    SampleFormat("Twilio secret", "TWILIO_AUTH_TOKEN", "{hex:32}"),
+    SampleFormat("Twilio secret", "TWILIO_API_KEY", "SK{hex:32}"),
+    SampleFormat("Mailgun key", "MAILGUN_API_KEY", "key-{hex:32}"),
+    SampleFormat("Mailgun key", "MAILGUN_KEY", "{hex:32}-{hex:8}-{hex:8}"),
+    SampleFormat("Discord bot token", "DISCORD_TOKEN", "MT{alnum:24}.{alnum:6}.{alnum:38}"),
+    SampleFormat("Square token", "SQUARE_ACCESS_TOKEN", "EAAA{alnum:60}"),
+    SampleFormat("JSON Web Token", "SESSION_TOKEN", "{jwt}"),
+    SampleFormat("JSON Web Token", "SUPABASE_SERVICE_ROLE", "{jwt}"),
 ];
 
-/// Where a setting stands: `NAME` and its value `§`.
+/// Templates of settings with `NAME` and its value `§`.
 #[rustfmt::skip]
-const SETTINGS: &[&str] = &[
+const SETTING_TEMPLATES: &[&str] = &[
     "NAME=§\n", "NAME=\"§\"", "export NAME='§'\n", "  NAME: §\r\n", "NAME: \"§\"", "NAME = \"§\"\n", "NAME = '§'",
     "{\"NAME\": \"§\"}", "{\"a\":1,\"NAME\":\"§\",\"b\":2}", "const NAME = '§';", "const NAME: string = `§`;",
     "const NAME: &str = \"§\";", "static final String NAME = \"§\";", "NAME := \"§\"", "var NAME string = \"§\"",
@@ -156,19 +155,19 @@ const SETTINGS: &[&str] = &[
     "<add key=\"NAME\" value=\"§\"/>", "| NAME | `§` |", "\"{\\\"NAME\\\": \\\"§\\\"}\"", "# NAME=§",
 ];
 
-/// Where a token may stand with no name that tells.
+/// Templates of a token `§` without a name that indicates a secret.
 #[rustfmt::skip]
-const PLACES: &[&str] = &[
+const TOKEN_TEMPLATES: &[&str] = &[
     "§", "Authorization: Bearer §\n", "curl -H \"Authorization: Bearer §\" https://api.shop.dev", "curl -u \"§:\" https://api.shop.dev",
     "https://api.shop.dev/v1?key=§&page=1", "https://§:x-oauth-basic@host.dev/o/r.git", "deploy --token § --yes", "deploy --token=§", "login(\"§\")",
     "[\"§\"]", "(§)", "See `§` for that.", "<token>§</token>", "value=\"line\\n§\\n\"", "token%3D§", "\t§\t", "key:\n  - §\n",
     "# left by mistake: §", "/* § */", "a=1;b=§;c=3", "x § x", "\u{201c}§\u{201d}",
 ];
 
-/// Draws a token of a shape.
-pub(super) fn drawn(rng: &mut Rng, shape: &str) -> String {
+/// Generates a random token of a format.
+pub(super) fn generate(rng: &mut Rng, format: &str) -> String {
     let mut token = String::new();
-    let mut rest = shape;
+    let mut rest = format;
     while let Some((before, after)) = rest.split_once('{') {
         let (class, left) = after.split_once('}').unwrap();
         token.push_str(before);
@@ -178,14 +177,15 @@ pub(super) fn drawn(rng: &mut Rng, shape: &str) -> String {
     token + rest
 }
 
+/// Generates one piece of a format, such as `hex:32`.
 fn piece(rng: &mut Rng, class: &str) -> String {
     const ALNUM: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
     let (class, count) = class.split_once(':').unwrap_or((class, "0"));
     let of = |letters: String, rng: &mut Rng| -> String {
         let letters: Vec<char> = letters.chars().collect();
-        let (least, most) = count.split_once('-').unwrap_or((count, count));
-        let (least, most): (usize, usize) = (least.parse().unwrap(), most.parse().unwrap());
-        let count = rng.usize(least..=most);
+        let (min, max) = count.split_once('-').unwrap_or((count, count));
+        let (min, max): (usize, usize) = (min.parse().unwrap(), max.parse().unwrap());
+        let count = rng.usize(min..=max);
         (0..count)
             .map(|_| letters[rng.usize(..letters.len())])
             .collect()
@@ -194,7 +194,7 @@ fn piece(rng: &mut Rng, class: &str) -> String {
         "alnum" | "word" | "free" | "dot" | "slack" | "path" | "tilde" | "fly" => {
             of(ALNUM.into(), rng)
         }
-        // A token that ended in a dash would end before it.
+        // Without `-`, because a token does not include a dash at its end.
         "url" => of(format!("{ALNUM}_"), rng),
         "b64" => of(format!("{ALNUM}+/"), rng),
         "b32" => of("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567".into(), rng),
@@ -233,7 +233,7 @@ fn piece(rng: &mut Rng, class: &str) -> String {
                 BASE64URL_NOPAD.encode(&signature)
             )
         }
-        other => panic!("no class {other}"),
+        other => panic!("unknown class {other}"),
     }
 }
 
@@ -246,8 +246,8 @@ fn verdict(text: &str) -> GuardVerdict {
     )
 }
 
-/// The first of many.
-fn shown(lines: &[String]) -> String {
+/// Returns the first 40 lines, cut at 300 characters.
+fn excerpt(lines: &[String]) -> String {
     let first = lines
         .iter()
         .take(40)
@@ -255,34 +255,36 @@ fn shown(lines: &[String]) -> String {
     first.collect::<Vec<String>>().join("\n")
 }
 
-fn blocks_as(text: &str, what: &str) -> bool {
-    matches!(verdict(text), GuardVerdict::Block(GuardReason::Content(_, named)) if named == what)
+fn blocks_as(text: &str, expected: &str) -> bool {
+    matches!(verdict(text), GuardVerdict::Block(GuardReason::Content(_, label)) if label == expected)
 }
 
 #[test]
-fn planted_secrets_are_found() {
+fn finds_planted_secrets() {
     let mut rng = Rng::with_seed(20_270_115);
     let mut tried: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     let mut missed = Vec::new();
-    let free = FREE.iter().flat_map(|format| {
-        let places = PLACES.iter().filter(|_| !format.2.contains("://"));
-        SETTINGS
+    let unique = UNIQUE.iter().flat_map(|format| {
+        let templates = TOKEN_TEMPLATES.iter().filter(|_| !format.2.contains("://"));
+        SETTING_TEMPLATES
             .iter()
-            .chain(places)
-            .map(move |place| (format, *place))
+            .chain(templates)
+            .map(move |template| (format, *template))
     });
-    let named = NAMED
-        .iter()
-        .flat_map(|format| SETTINGS.iter().map(move |place| (format, *place)));
-    for (Format(what, name, shape), place) in free.chain(named) {
-        for _ in 0..DRAWS {
-            let token = drawn(&mut rng, shape);
-            let text = place.replace("NAME", name).replace('§', &token);
-            let (tried, found) = tried.entry(what).or_default();
+    let named = NAMED.iter().flat_map(|format| {
+        SETTING_TEMPLATES
+            .iter()
+            .map(move |template| (format, *template))
+    });
+    for (SampleFormat(label, name, notation), template) in unique.chain(named) {
+        for _ in 0..SAMPLES {
+            let token = generate(&mut rng, notation);
+            let text = template.replace("NAME", name).replace('§', &token);
+            let (tried, found) = tried.entry(label).or_default();
             *tried += 1;
             match verdict(&text) {
                 GuardVerdict::Block(_) => *found += 1,
-                other => missed.push(format!("{what}: {other:?} for {text:?}")),
+                other => missed.push(format!("{label}: {other:?} for {text:?}")),
             }
         }
     }
@@ -291,33 +293,33 @@ fn planted_secrets_are_found() {
         missed.len() * 100 <= all,
         "{} of {all}:\n{}",
         missed.len(),
-        shown(&missed)
+        excerpt(&missed)
     );
-    for (what, (tried, found)) in tried {
+    for (label, (tried, found)) in tried {
         assert!(
             found * 100 >= tried * 98,
-            "{what}: {found} of {tried}\n{}",
-            shown(&missed)
+            "{label}: {found} of {tried}\n{}",
+            excerpt(&missed)
         );
     }
 }
 
 #[test]
-fn every_blocking_format_is_planted() {
-    let planted: BTreeSet<&str> = FREE.iter().chain(NAMED).map(|format| format.0).collect();
-    // These depend on the file they stand in; the tables beside this one hold them.
-    let elsewhere = |rule: &Rule| {
+fn finds_every_rule_without_a_planted_secret() {
+    let planted: BTreeSet<&str> = UNIQUE.iter().chain(NAMED).map(|format| format.0).collect();
+    // Rules that depend on the file or the context are covered by the other test modules.
+    let is_tested_elsewhere = |rule: &Rule| {
         !(rule.kind.is_format() || matches!(rule.kind, RuleKind::DatabaseUrl | RuleKind::WebUrl))
     };
     let rules = rules::all()
         .map(|(_, rule)| rule)
-        .filter(|rule| !elsewhere(rule));
+        .filter(|rule| !is_tested_elsewhere(rule));
     let mut rng = Rng::with_seed(22);
     for rule in rules.filter(|rule| !planted.contains(rule.label)) {
-        for shape in rule.formats {
-            let token = drawn(
+        for notation in rule.formats {
+            let token = generate(
                 &mut rng,
-                &shape
+                &notation
                     .replace("{tail:", "{alnum:")
                     .replace("{query:", "{alnum:"),
             );
@@ -325,7 +327,7 @@ fn every_blocking_format_is_planted() {
             assert_ne!(
                 verdict(&text),
                 GuardVerdict::Pass,
-                "{}: {shape}, {text}",
+                "{}: {notation}, {text}",
                 rule.label
             );
         }
@@ -334,28 +336,30 @@ fn every_blocking_format_is_planted() {
 }
 
 #[test]
-fn a_secret_is_named_for_what_it_is() {
+fn reports_the_label_of_the_format() {
     let mut rng = Rng::with_seed(7);
-    for Format(what, name, shape) in FREE.iter().chain(NAMED) {
-        let text = format!("{name}=\"{}\"\n", drawn(&mut rng, shape));
-        let is_other_kind = what.starts_with("AWS secret") || what.ends_with("password");
+    for SampleFormat(label, name, notation) in UNIQUE.iter().chain(NAMED) {
+        let text = format!("{name}=\"{}\"\n", generate(&mut rng, notation));
+        let is_other_kind = label.starts_with("AWS secret") || label.ends_with("password");
         assert!(
-            blocks_as(&text, what) || is_other_kind,
-            "{what}: {:?} for {text}",
+            blocks_as(&text, label) || is_other_kind,
+            "{label}: {:?} for {text}",
             verdict(&text)
         );
     }
 }
 
 #[test]
-fn what_only_resembles_a_token_passes() {
+fn passes_values_that_only_resemble_tokens() {
     let mut rng = Rng::with_seed(41);
     let mut alarms = Vec::new();
-    for Format(what, name, shape) in FREE.iter().filter(|format| !format.2.contains("://")) {
-        for _ in 0..DRAWS {
-            let token = drawn(&mut rng, shape);
-            let body = shape.find('{').unwrap_or_default();
-            let prefix = &shape[..body];
+    for SampleFormat(label, name, notation) in
+        UNIQUE.iter().filter(|format| !format.2.contains("://"))
+    {
+        for _ in 0..SAMPLES {
+            let token = generate(&mut rng, notation);
+            let body = notation.find('{').unwrap_or_default();
+            let prefix = &notation[..body];
             let half = &token[..body + (token.len() - body) / 2];
             let mut near = vec![
                 format!("{prefix}{}", "x".repeat(token.len() - body)),
@@ -371,22 +375,22 @@ fn what_only_resembles_a_token_passes() {
                         .split_at(token.len() - body)
                         .0
                 ),
-                // Another alphabet, in the middle.
+                // With characters outside the class.
                 token
                     .chars()
                     .enumerate()
                     .map(|(at, c)| if at >= body && at % 5 == 0 { '?' } else { c })
                     .collect(),
             ];
-            // Of formats with an end of their own, half is no token.
-            if !OF_ANY_LENGTH.iter().any(|open| shape.starts_with(open)) {
+            // Half a token does not match formats of a fixed length.
+            if !OF_ANY_LENGTH.iter().any(|open| notation.starts_with(open)) {
                 near.push(half.to_owned());
             }
             for token in near {
-                for place in ["§", "NAME=\"§\"\n", "{\"NAME\":\"§\"}", "let x = f('§');"] {
-                    let text = place.replace("NAME", "VALUE").replace('§', &token);
+                for template in ["§", "NAME=\"§\"\n", "{\"NAME\":\"§\"}", "let x = f('§');"] {
+                    let text = template.replace("NAME", "VALUE").replace('§', &token);
                     if let GuardVerdict::Block(reason) = verdict(&text) {
-                        alarms.push(format!("{what}: {reason} for {text:?}"));
+                        alarms.push(format!("{label}: {reason} for {text:?}"));
                     }
                 }
             }
@@ -396,14 +400,14 @@ fn what_only_resembles_a_token_passes() {
         alarms.is_empty(),
         "{} alarms:\n{}",
         alarms.len(),
-        shown(&alarms)
+        excerpt(&alarms)
     );
 }
 
 #[test]
-fn a_token_that_is_too_long_passes() {
+fn passes_tokens_that_are_too_long() {
     let mut rng = Rng::with_seed(3);
-    for shape in [
+    for notation in [
         "AKIA{b32:17}",
         "npm_{alnum:37}",
         "AIza{alnum:36}",
@@ -412,12 +416,12 @@ fn a_token_that_is_too_long_passes() {
         "shpat_{hex:33}",
         "cio{alnum:33}",
     ] {
-        let text = format!("x = \"{}\"", drawn(&mut rng, shape));
+        let text = format!("x = \"{}\"", generate(&mut rng, notation));
         assert!(!matches!(verdict(&text), GuardVerdict::Block(_)), "{text}");
     }
 }
 
-/// What else is random and public: hashes, ids, locks, images, keys that are meant to be seen.
+/// Templates of random public values: hashes, ids, lock files, images, public keys.
 #[rustfmt::skip]
 const PUBLIC: &[&str] = &[
     "commit {hex:40}", "sha256:{hex:64}", "\"integrity\": \"sha512-{b64:86}==\",", "checksum = \"{hex:64}\"",
@@ -436,12 +440,12 @@ const PUBLIC: &[&str] = &[
 ];
 
 #[test]
-fn what_is_random_and_public_passes() {
+fn passes_random_public_values() {
     let mut rng = Rng::with_seed(99);
     let mut alarms = Vec::new();
-    for shape in PUBLIC {
+    for notation in PUBLIC {
         for _ in 0..200 {
-            let text = drawn_lines(&mut rng, shape);
+            let text = generate_lines(&mut rng, notation);
             if let GuardVerdict::Block(reason) = verdict(&text) {
                 alarms.push(format!("{reason} for {text:?}"));
             }
@@ -451,12 +455,12 @@ fn what_is_random_and_public_passes() {
         alarms.is_empty(),
         "{} alarms:\n{}",
         alarms.len(),
-        shown(&alarms)
+        excerpt(&alarms)
     );
 }
 
-/// The same, where braces of a template are text.
-pub(super) fn drawn_lines(rng: &mut Rng, shape: &str) -> String {
+/// Like [`generate`], but keeps braces that do not name a class.
+pub(super) fn generate_lines(rng: &mut Rng, template: &str) -> String {
     let is_class = |text: &str| {
         text.split_once('}').is_some_and(|(class, _)| {
             class == "uuid"
@@ -465,12 +469,12 @@ pub(super) fn drawn_lines(rng: &mut Rng, shape: &str) -> String {
                     .is_some_and(|(_, count)| count.parse::<usize>().is_ok())
         })
     };
-    let mut parts = shape.split('{');
+    let mut parts = template.split('{');
     let mut text = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let part = format!("{{{part}");
         text.push_str(&if is_class(&part[1..]) {
-            drawn(rng, &part)
+            generate(rng, &part)
         } else {
             part
         });
@@ -479,7 +483,7 @@ pub(super) fn drawn_lines(rng: &mut Rng, shape: &str) -> String {
 }
 
 #[test]
-fn encoded_images_hold_no_tokens() {
+fn passes_base64_encoded_images() {
     let mut rng = Rng::with_seed(5);
     for length in [76, 64, usize::MAX] {
         let bytes: Vec<u8> = (0..2_000_000).map(|_| rng.u8(..)).collect();

@@ -1,4 +1,4 @@
-//! Files made to hurt: whatever they hold, judging them ends, and in time.
+//! Tests with adversarial files: every check ends in bounded time.
 
 use fastrand::Rng;
 use proptest::prelude::*;
@@ -8,10 +8,10 @@ use super::{AllowList, GuardReason, GuardVerdict, check_file};
 
 const LARGE: usize = 5 << 20;
 
-/// How often a byte of a hostile file may be looked at by what follows a keyword.
-const MOST_LOOKS: usize = 48;
+/// Maximum number of times that rules may read a byte of an adversarial file.
+const MAX_READS_PER_BYTE: usize = 48;
 
-/// Lines that make rules look as often as possible.
+/// Returns lines that make rules read as many bytes as possible.
 fn adversarial() -> Vec<Vec<u8>> {
     let keywords = content_scan::keywords();
     let all = keywords.join(&b"=\""[..]);
@@ -48,21 +48,21 @@ fn adversarial() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_hostile_byte_is_looked_at_a_bounded_number_of_times() {
+fn reads_each_byte_a_bounded_number_of_times() {
     for line in adversarial() {
         let steps = content_scan::step_count(&line);
-        let shown = String::from_utf8_lossy(&line[..40]);
+        let start = String::from_utf8_lossy(&line[..40]);
         assert!(
-            steps <= MOST_LOOKS * line.len(),
-            "{} looks a byte at {shown:?}",
+            steps <= MAX_READS_PER_BYTE * line.len(),
+            "{} reads per byte of {start:?}",
             steps / line.len()
         );
     }
 }
 
 #[test]
-fn hostile_lines_are_judged_to_their_end() {
-    let token = super::corpus::drawn(&mut Rng::with_seed(1), "ghp_{alnum:36}");
+fn finds_a_token_at_the_end_of_an_adversarial_line() {
+    let token = super::corpus::generate(&mut Rng::with_seed(1), "ghp_{alnum:36}");
     for mut line in adversarial() {
         line.extend(format!(" {token}\n").into_bytes());
         let verdict = check_file("x.txt", b"", &line, &AllowList::default());
@@ -72,7 +72,7 @@ fn hostile_lines_are_judged_to_their_end() {
 
 proptest! {
     #[test]
-    fn nothing_makes_it_panic(
+    fn never_panics(
         path in ".{0,80}",
         before in proptest::collection::vec(any::<u8>(), 0..300),
         after in proptest::collection::vec(any::<u8>(), 0..300),
@@ -85,16 +85,16 @@ proptest! {
         after.splice(at..at, keyword.get(&keywords).iter().copied());
         let _ = check_file(&path, &before, &after, &AllowList::default());
         let own = check_file(&path, &after, &after, &AllowList::default());
-        prop_assert!(!matches!(own, GuardVerdict::Block(GuardReason::Content(super::TokensAndAuth, _))), "what was there is not new");
+        prop_assert!(!matches!(own, GuardVerdict::Block(GuardReason::Content(super::TokensAndAuth, _))), "unchanged content was reported as new");
     }
 
     #[test]
-    fn a_token_is_found_wherever_it_stands(
+    fn finds_a_token_at_any_position(
         before in "[ -~\n]{0,400}",
         after in "[ -~\n]{0,400}",
         seed in any::<u64>(),
     ) {
-        let token = super::corpus::drawn(&mut Rng::with_seed(seed), "npm_{alnum:36}");
+        let token = super::corpus::generate(&mut Rng::with_seed(seed), "npm_{alnum:36}");
         let text = format!("{before} {token} {after}");
         let verdict = check_file("a.txt", b"", text.as_bytes(), &AllowList::default());
         prop_assert!(matches!(verdict, GuardVerdict::Block(_)));

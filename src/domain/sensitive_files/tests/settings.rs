@@ -1,9 +1,9 @@
-//! Passwords and keys of no vendor: what their names, their places and the lines around them give away.
+//! Tests of passwords and keys without a vendor, which are identified by name, position or surrounding text.
 
 use data_encoding::BASE64;
 use fastrand::Rng;
 
-use super::corpus::drawn;
+use super::corpus::generate;
 use super::{AllowList, GuardVerdict, check_file};
 
 fn verdict(path: &str, text: &str) -> GuardVerdict {
@@ -14,13 +14,13 @@ fn blocks(path: &str, text: &str) -> bool {
     matches!(verdict(path, text), GuardVerdict::Block(_))
 }
 
-/// A password as a person chooses one, that is in no file as it stands.
+/// Returns a password like one that a person chooses. It does not occur literally in this file.
 fn password() -> String {
     ["Wq7", "mK", "2x", "Zt"].concat()
 }
 
 #[test]
-fn a_value_under_a_telling_name_blocks_in_every_notation() {
+fn blocks_values_of_secret_settings_in_every_notation() {
     let mut rng = Rng::with_seed(21);
     let rows = [
         ("notes.txt", "DB_PASSWORD=§"),
@@ -49,14 +49,14 @@ fn a_value_under_a_telling_name_blocks_in_every_notation() {
     for (path, place) in rows {
         for value in [
             password(),
-            drawn(&mut rng, "{alnum:32}"),
-            drawn(&mut rng, "{hex:40}"),
+            generate(&mut rng, "{alnum:32}"),
+            generate(&mut rng, "{hex:40}"),
         ] {
             let text = format!("first\n{}\n", place.replace('§', &value));
             assert!(blocks(path, &text), "{path}: {text}");
         }
     }
-    let noise = drawn(&mut rng, "{alnum:9}#!x@{alnum:9}^&*{alnum:9}(-%{alnum:9}");
+    let noise = generate(&mut rng, "{alnum:9}#!x@{alnum:9}^&*{alnum:9}(-%{alnum:9}");
     assert!(
         blocks("settings.py", &format!("SECRET_KEY = '{noise}'\n")),
         "{noise}"
@@ -64,9 +64,9 @@ fn a_value_under_a_telling_name_blocks_in_every_notation() {
 }
 
 #[test]
-fn what_a_telling_name_is_set_to_elsewhere_passes() {
+fn passes_placeholders_and_expressions_in_secret_settings() {
     let mut rng = Rng::with_seed(22);
-    let hash = drawn(&mut rng, "$6$rounds=656000${alnum:16}${alnum:86}");
+    let hash = generate(&mut rng, "$6$rounds=656000${alnum:16}${alnum:86}");
     let rows = [
         "password: ${DB_PASSWORD}".to_owned(),
         "password: {{ vault_db_password2 }}".to_owned(),
@@ -80,19 +80,19 @@ fn what_a_telling_name_is_set_to_elsewhere_passes() {
         "token_url = https://auth.acme.io/v2".to_owned(),
         "secret: /run/secrets/Db2Prod".to_owned(),
         "Win32_Security_Credentials = [\"Win32_Security\"]".to_owned(),
-        format!("TOKEN={}  -", drawn(&mut rng, "{hex:64}")),
+        format!("TOKEN={}  -", generate(&mut rng, "{hex:64}")),
         format!("password: \"{hash}\""),
-        format!("csrf_token = \"{}\"", drawn(&mut rng, "{hex:32}")),
-        format!("cache-key: {}", drawn(&mut rng, "{hex:40}")),
-        format!("publicKeyToken=\"{}\"", drawn(&mut rng, "{hex:16}")),
+        format!("csrf_token = \"{}\"", generate(&mut rng, "{hex:32}")),
+        format!("cache-key: {}", generate(&mut rng, "{hex:40}")),
+        format!("publicKeyToken=\"{}\"", generate(&mut rng, "{hex:16}")),
     ];
     for text in rows {
         for path in ["src/a.py", "a.txt", "deploy/values.txt"] {
             assert!(!blocks(path, &format!("{text}\n")), "{path}: {text}");
         }
     }
-    // Tests and manuals make them up.
-    let text = format!("secret = \"{}\"\n", drawn(&mut rng, "{hex:32}"));
+    // In tests and documentation, most secrets are invented.
+    let text = format!("secret = \"{}\"\n", generate(&mut rng, "{hex:32}"));
     for path in ["tests/a.yml", "docs/a.yml", "guides/a.md", "src/a.py"] {
         assert!(
             matches!(verdict(path, &text), GuardVerdict::Warn(_)),
@@ -106,7 +106,7 @@ fn what_a_telling_name_is_set_to_elsewhere_passes() {
 }
 
 #[test]
-fn the_passwords_of_a_kubernetes_secret_block() {
+fn blocks_passwords_in_a_kubernetes_secret() {
     let encoded = BASE64.encode(b"kelp-and-gravel");
     for text in [
         format!("apiVersion: v1\nkind: Secret\ndata:\n  password: {encoded}\n"),
@@ -132,9 +132,9 @@ fn the_passwords_of_a_kubernetes_secret_block() {
 }
 
 #[test]
-fn private_web_keys_block_in_every_notation() {
+fn blocks_private_json_web_keys_in_every_notation() {
     let mut rng = Rng::with_seed(23);
-    let half = drawn(&mut rng, "{url:43}");
+    let half = generate(&mut rng, "{url:43}");
     for text in [
         format!("{{\"kty\":\"EC\",\"d\":\"{half}\"}}"),
         format!("{{\"d\": \"{half}\", \"kty\": \"OKP\"}}"),
@@ -150,7 +150,7 @@ fn private_web_keys_block_in_every_notation() {
 }
 
 #[test]
-fn addresses_and_commands_with_a_password_block() {
+fn blocks_passwords_in_addresses_and_commands() {
     for place in [
         "dsn = \"app:§@tcp(db.prod.internal:3306)/shop\"",
         "url = jdbc:oracle:thin:app/§@//ora.prod.internal:1521/x",
@@ -180,9 +180,9 @@ fn addresses_and_commands_with_a_password_block() {
 }
 
 #[test]
-fn wallets_block() {
+fn blocks_wallet_keys_and_recovery_phrases() {
     let mut rng = Rng::with_seed(24);
-    let key = drawn(&mut rng, "0x{hex:64}");
+    let key = generate(&mut rng, "0x{hex:64}");
     for text in [
         format!("new ethers.Wallet(\"{key}\", provider)"),
         format!("accounts: [\"{key}\"]"),

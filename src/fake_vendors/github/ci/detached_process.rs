@@ -1,4 +1,4 @@
-//! Detached processes: starting them, recognising them after our own death, ending them.
+//! Detached processes: start, lookup after a restart of this process, signals.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How often is a session killed that goes on starting processes, and after which pause?
-const KILL_ROUNDS: u32 = 50;
+/// Maximum number of kills of a session whose processes keep starting others.
+const MAX_KILL_ROUNDS: u32 = 50;
+/// Pause between two kills of a session.
 const KILL_PAUSE: Duration = Duration::from_millis(10);
 
-/// Starts `bash runner.sh DIR` in a session of its own with an empty environment.
+/// Starts `bash SCRIPT DIR` in its own session with an empty environment except `PATH`.
 pub(crate) fn spawn_session(script: &Path, dir: &Path, path: &str) -> anyhow::Result<Child> {
     let log = std::fs::File::create(dir.join("runner.out"))?;
     let mut command = Command::new("setsid");
@@ -26,7 +27,8 @@ pub(crate) fn spawn_session(script: &Path, dir: &Path, path: &str) -> anyhow::Re
     Ok(command.spawn()?)
 }
 
-/// The attempt's player, if it lives and really is ours: process ids are used again by others.
+/// Returns the process ID of the runner in a folder, if it is running. The command line is compared,
+/// because process IDs are reused.
 pub(crate) fn running_pid(dir: &Path) -> Option<i32> {
     let pid: i32 = std::fs::read_to_string(dir.join("pid"))
         .ok()?
@@ -34,36 +36,36 @@ pub(crate) fn running_pid(dir: &Path) -> Option<i32> {
         .parse()
         .ok()?;
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let wanted = dir.to_string_lossy();
-    let ours = line
+    let dir_text = dir.to_string_lossy();
+    let is_match = line
         .split(|byte| *byte == 0)
-        .any(|part| part == wanted.as_bytes());
-    ours.then_some(pid)
+        .any(|part| part == dir_text.as_bytes());
+    is_match.then_some(pid)
 }
 
 /// Sends a signal to every process of a session.
 pub(crate) fn signal_session(session: i32, signal: Signal) {
-    for pid in members(session) {
+    for pid in session_processes(session) {
         if let Some(pid) = Pid::from_raw(pid) {
-            // A process that ended in between needs no signal.
+            // Fails if the process has just exited.
             let _ = kill_process(pid, signal);
         }
     }
 }
 
-/// Kills every process of a session, and those that it starts meanwhile.
+/// Kills every process of a session, including those started meanwhile.
 pub(crate) fn kill_session(session: i32) {
-    for _ in 0..KILL_ROUNDS {
+    for _ in 0..MAX_KILL_ROUNDS {
         signal_session(session, Signal::KILL);
-        if members(session).is_empty() {
+        if session_processes(session).is_empty() {
             break;
         }
         std::thread::sleep(KILL_PAUSE);
     }
 }
 
-/// The processes of a session that have not ended.
-fn members(session: i32) -> Vec<i32> {
+/// Returns the running processes of a session.
+fn session_processes(session: i32) -> Vec<i32> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -74,12 +76,12 @@ fn members(session: i32) -> Vec<i32> {
         .collect()
 }
 
-/// The sixth field; the second may hold spaces, so counting starts behind its bracket. None of a
-/// process that only waits to be reaped.
+/// Returns the session of a process, the sixth field of its stat file. The second field can contain
+/// spaces, so parsing starts after its bracket. Returns `None` for a zombie.
 fn session_of(pid: i32) -> Option<i32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split_whitespace();
-    let is_over = fields.next()? == "Z";
-    fields.nth(2)?.parse().ok().filter(|_| !is_over)
+    let is_zombie = fields.next()? == "Z";
+    fields.nth(2)?.parse().ok().filter(|_| !is_zombie)
 }

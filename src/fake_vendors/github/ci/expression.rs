@@ -1,34 +1,34 @@
-//! The expression language of workflow files.
+//! Evaluator of workflow expressions.
 //!
-//! Evaluated before the job starts. What is only known while it runs (step outputs, the job's
-//! status) becomes a shell word that runner.sh evaluates then; everything else is a value now.
+//! Expressions are evaluated before the job starts. Parts that are only known while the job runs (step
+//! outputs, the job's status) become shell words that runner.sh evaluates.
 
 use serde_json::{Map, Value};
 
 use super::expression_parser::{Expr, parse};
 use super::workflow::plain_text;
 
-/// What an expression is: known, or a shell word to be evaluated by the runner.
+/// Result of an expression: a value, or a shell word for runner.sh.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ExprValue {
     Known(Value),
     Deferred(String),
 }
 
-/// The contexts: `github`, `inputs`, `secrets`, `vars`, `env`, `runner`.
+/// Expression contexts: `github`, `inputs`, `secrets`, `vars`, `env`, `runner`.
 pub(crate) struct ExprContexts(pub Map<String, Value>);
 
 impl ExprContexts {
-    /// A text with `${{ … }}` in it. Places to be filled in later are marked for runner.sh.
-    pub fn interpolate(&self, text: &str) -> Result<String, String> {
+    /// Replaces the `${{ ... }}` expressions in a text. Deferred ones are marked for runner.sh.
+    pub(crate) fn interpolate(&self, text: &str) -> Result<String, String> {
         let mut out = String::new();
         let mut rest = text;
         while let Some(start) = rest.find("${{") {
             let tail = &rest[start + 3..];
-            let end = closing(tail).ok_or_else(|| format!("unclosed expression in {text:?}"))?;
+            let end = find_end(tail).ok_or_else(|| format!("unclosed expression in {text:?}"))?;
             out.push_str(&rest[..start]);
             match self.eval(&tail[..end])? {
-                ExprValue::Known(value) => out.push_str(&shown(&value)),
+                ExprValue::Known(value) => out.push_str(&display_text(&value)),
                 ExprValue::Deferred(word) => out.push_str(&format!("\u{2}{word}\u{3}")),
             }
             rest = &tail[end + 2..];
@@ -37,25 +37,25 @@ impl ExprContexts {
         Ok(out)
     }
 
-    /// A condition as a shell word. One that asks for no status holds only while all went well.
-    pub fn condition(&self, text: Option<&str>) -> Result<String, String> {
+    /// Converts a condition to a shell word. Without a status function it includes `success()`.
+    pub(crate) fn condition(&self, text: Option<&str>) -> Result<String, String> {
         let text = text.unwrap_or("success()").trim();
         let inner = text
             .strip_prefix("${{")
             .and_then(|text| text.strip_suffix("}}"))
             .unwrap_or(text);
-        let asks = ["success()", "failure()", "cancelled()", "always()"]
+        let has_status_function = ["success()", "failure()", "cancelled()", "always()"]
             .iter()
             .any(|call| inner.contains(call));
-        let whole = if asks {
+        let whole = if has_status_function {
             inner.to_owned()
         } else {
             format!("success() && ({inner})")
         };
-        Ok(word(&self.eval(&whole)?))
+        Ok(shell_word(&self.eval(&whole)?))
     }
 
-    pub fn eval(&self, text: &str) -> Result<ExprValue, String> {
+    pub(crate) fn eval(&self, text: &str) -> Result<ExprValue, String> {
         self.value(&parse(text)?)
     }
 
@@ -65,28 +65,28 @@ impl ExprContexts {
             Expr::Path(path) => self.path(path),
             Expr::Index(of, key) => match (self.value(of)?, self.value(key)?) {
                 (ExprValue::Known(of), ExprValue::Known(key)) => {
-                    ExprValue::Known(member(&of, &plain_text(&key)))
+                    ExprValue::Known(member_of(&of, &plain_text(&key)))
                 }
                 _ => ExprValue::Known(Value::Null),
             },
             Expr::Not(inner) => match self.value(inner)? {
                 ExprValue::Known(value) => ExprValue::Known(Value::Bool(!truthy(&value))),
-                later => call("later_not", &[later]),
+                deferred => deferred_call("later_not", &[deferred]),
             },
             Expr::And(a, b) => match self.value(a)? {
                 ExprValue::Known(value) if truthy(&value) => self.value(b)?,
                 ExprValue::Known(value) => ExprValue::Known(value),
-                later => call("later_and", &[later, self.value(b)?]),
+                deferred => deferred_call("later_and", &[deferred, self.value(b)?]),
             },
             Expr::Or(a, b) => match self.value(a)? {
                 ExprValue::Known(value) if truthy(&value) => ExprValue::Known(value),
                 ExprValue::Known(_) => self.value(b)?,
-                later => call("later_or", &[later, self.value(b)?]),
+                deferred => deferred_call("later_or", &[deferred, self.value(b)?]),
             },
             Expr::Compare(operator, a, b) => compare(operator, self.value(a)?, self.value(b)?),
             Expr::Call(name, args) => {
                 let args = args.iter().map(|arg| self.value(arg));
-                apply(name, args.collect::<Result<Vec<_>, _>>()?)?
+                call_function(name, args.collect::<Result<Vec<_>, _>>()?)?
             }
         })
     }
@@ -102,7 +102,9 @@ impl ExprContexts {
             "job" => ExprValue::Deferred("\"$(later_status status)\"".into()),
             root => {
                 let context = self.0.get(root).cloned().unwrap_or_default();
-                let value = path[1..].iter().fold(context, |of, key| member(&of, key));
+                let value = path[1..]
+                    .iter()
+                    .fold(context, |of, key| member_of(&of, key));
                 match (root, value) {
                     ("env", Value::Null) if path.len() == 2 => {
                         ExprValue::Deferred(format!("\"$(later_env {})\"", shell_quote(&joined)))
@@ -114,8 +116,8 @@ impl ExprContexts {
     }
 }
 
-/// Where the expression ends, not counting braces inside strings.
-fn closing(text: &str) -> Option<usize> {
+/// Returns the end of the expression: the first `}}` outside of strings.
+fn find_end(text: &str) -> Option<usize> {
     let mut in_string = false;
     let bytes = text.as_bytes();
     (0..bytes.len().saturating_sub(1)).find(|&at| {
@@ -126,8 +128,8 @@ fn closing(text: &str) -> Option<usize> {
     })
 }
 
-/// Keys are found whatever their case.
-fn member(of: &Value, key: &str) -> Value {
+/// Returns a member of a value. Keys are case-insensitive.
+fn member_of(of: &Value, key: &str) -> Value {
     match of {
         Value::Object(map) => {
             let found = map.iter().find(|(name, _)| name.eq_ignore_ascii_case(key));
@@ -151,7 +153,7 @@ fn truthy(value: &Value) -> bool {
     }
 }
 
-fn shown(value: &Value) -> String {
+fn display_text(value: &Value) -> String {
     match value {
         Value::Array(_) => "Array".into(),
         Value::Object(_) => "Object".into(),
@@ -166,7 +168,7 @@ fn compare(operator: &str, a: ExprValue, b: ExprValue) -> ExprValue {
         } else {
             "later_eq"
         };
-        return call(function, &[a, b]);
+        return deferred_call(function, &[a, b]);
     };
     let order = match (left, right) {
         (Value::String(left), Value::String(right)) => {
@@ -195,7 +197,7 @@ fn number(value: &Value) -> f64 {
     }
 }
 
-fn apply(name: &str, args: Vec<ExprValue>) -> Result<ExprValue, String> {
+fn call_function(name: &str, args: Vec<ExprValue>) -> Result<ExprValue, String> {
     let name = name.to_ascii_lowercase();
     if matches!(
         name.as_str(),
@@ -211,10 +213,10 @@ fn apply(name: &str, args: Vec<ExprValue>) -> Result<ExprValue, String> {
         })
         .collect();
     let Some(known) = known else {
-        return apply_later(&name, args);
+        return call_deferred_function(&name, args);
     };
     let arg = |at: usize| known.get(at).cloned().unwrap_or_default();
-    let low = |at: usize| plain_text(&arg(at)).to_lowercase();
+    let lower = |at: usize| plain_text(&arg(at)).to_lowercase();
     Ok(ExprValue::Known(match name.as_str() {
         "tojson" => Value::String(serde_json::to_string_pretty(&arg(0)).unwrap_or_default()),
         "fromjson" => serde_json::from_str(&plain_text(&arg(0)))
@@ -223,11 +225,11 @@ fn apply(name: &str, args: Vec<ExprValue>) -> Result<ExprValue, String> {
         "contains" => Value::Bool(match arg(0) {
             Value::Array(items) => items
                 .iter()
-                .any(|item| plain_text(item).to_lowercase() == low(1)),
-            _ => low(0).contains(&low(1)),
+                .any(|item| plain_text(item).to_lowercase() == lower(1)),
+            _ => lower(0).contains(&lower(1)),
         }),
-        "startswith" => Value::Bool(low(0).starts_with(&low(1))),
-        "endswith" => Value::Bool(low(0).ends_with(&low(1))),
+        "startswith" => Value::Bool(lower(0).starts_with(&lower(1))),
+        "endswith" => Value::Bool(lower(0).ends_with(&lower(1))),
         "join" => {
             let separator = known.get(1).map_or(",".into(), plain_text);
             let items = arg(0).as_array().cloned().unwrap_or_else(|| vec![arg(0)]);
@@ -244,10 +246,10 @@ fn apply(name: &str, args: Vec<ExprValue>) -> Result<ExprValue, String> {
     }))
 }
 
-fn apply_later(name: &str, args: Vec<ExprValue>) -> Result<ExprValue, String> {
+fn call_deferred_function(name: &str, args: Vec<ExprValue>) -> Result<ExprValue, String> {
     match (name, args.as_slice()) {
-        ("contains", [_, _]) => Ok(call("later_contains", &args)),
-        ("startswith", [_, _]) => Ok(call("later_starts", &args)),
+        ("contains", [_, _]) => Ok(deferred_call("later_contains", &args)),
+        ("startswith", [_, _]) => Ok(deferred_call("later_starts", &args)),
         ("tojson" | "fromjson", [ExprValue::Deferred(inner)]) => {
             Ok(ExprValue::Deferred(inner.clone()))
         }
@@ -265,15 +267,15 @@ fn format_text(args: &[Value]) -> String {
     text.replace("{{", "{").replace("}}", "}")
 }
 
-fn call(function: &str, args: &[ExprValue]) -> ExprValue {
-    let args: Vec<String> = args.iter().map(word).collect();
+fn deferred_call(function: &str, args: &[ExprValue]) -> ExprValue {
+    let args: Vec<String> = args.iter().map(shell_word).collect();
     ExprValue::Deferred(format!("\"$({function} {})\"", args.join(" ")))
 }
 
-/// A value as one shell word.
-fn word(value: &ExprValue) -> String {
+/// Converts a value to one shell word.
+fn shell_word(value: &ExprValue) -> String {
     match value {
-        ExprValue::Known(value) => shell_quote(&shown(value)),
+        ExprValue::Known(value) => shell_quote(&display_text(value)),
         ExprValue::Deferred(word) => word.clone(),
     }
 }

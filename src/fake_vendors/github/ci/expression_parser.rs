@@ -1,11 +1,11 @@
-//! Grammar of workflow expressions: text to tree.
+//! Parser of workflow expressions.
 
 use serde_json::Value;
 
 #[derive(Debug, PartialEq)]
 pub(crate) enum Expr {
     Literal(Value),
-    /// A context and the names after its dots.
+    /// Context and the names after it.
     Path(Vec<String>),
     Index(Box<Expr>, Box<Expr>),
     Not(Box<Expr>),
@@ -20,7 +20,7 @@ pub(crate) fn parse(text: &str) -> Result<Expr, String> {
         text: text.trim(),
         whole: text,
     };
-    let expr = parser.or()?;
+    let expr = parser.parse_or()?;
     match parser.text.trim_start() {
         "" => Ok(expr),
         rest => Err(format!("unexpected {rest:?} in expression {text:?}")),
@@ -33,7 +33,7 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    fn eat(&mut self, token: &str) -> bool {
+    fn accept(&mut self, token: &str) -> bool {
         self.text = self.text.trim_start();
         match self.text.strip_prefix(token) {
             Some(rest) => {
@@ -44,17 +44,17 @@ impl Parser<'_> {
         }
     }
 
-    fn or(&mut self) -> Result<Expr, String> {
-        let mut left = self.and()?;
-        while self.eat("||") {
-            left = Expr::Or(Box::new(left), Box::new(self.and()?));
+    fn parse_or(&mut self) -> Result<Expr, String> {
+        let mut left = self.parse_and()?;
+        while self.accept("||") {
+            left = Expr::Or(Box::new(left), Box::new(self.parse_and()?));
         }
         Ok(left)
     }
 
-    fn and(&mut self) -> Result<Expr, String> {
+    fn parse_and(&mut self) -> Result<Expr, String> {
         let mut left = self.comparison()?;
-        while self.eat("&&") {
+        while self.accept("&&") {
             left = Expr::And(Box::new(left), Box::new(self.comparison()?));
         }
         Ok(left)
@@ -63,7 +63,7 @@ impl Parser<'_> {
     fn comparison(&mut self) -> Result<Expr, String> {
         let left = self.unary()?;
         for operator in ["==", "!=", "<=", ">=", "<", ">"] {
-            if self.eat(operator) {
+            if self.accept(operator) {
                 let right = self.unary()?;
                 return Ok(Expr::Compare(
                     operator.into(),
@@ -78,13 +78,13 @@ impl Parser<'_> {
     fn unary(&mut self) -> Result<Expr, String> {
         self.text = self.text.trim_start();
         if self.text.starts_with('!') && !self.text.starts_with("!=") {
-            self.eat("!");
+            self.accept("!");
             return Ok(Expr::Not(Box::new(self.unary()?)));
         }
         let mut expr = self.primary()?;
         loop {
-            if self.eat("[") {
-                let key = self.or()?;
+            if self.accept("[") {
+                let key = self.parse_or()?;
                 self.expect("]")?;
                 expr = match (expr, key) {
                     (Expr::Path(mut path), Expr::Literal(Value::String(name))) => {
@@ -93,7 +93,7 @@ impl Parser<'_> {
                     }
                     (of, key) => Expr::Index(Box::new(of), Box::new(key)),
                 };
-            } else if self.eat(".") {
+            } else if self.accept(".") {
                 let name = self.name();
                 expr = match expr {
                     Expr::Path(mut path) => {
@@ -109,7 +109,7 @@ impl Parser<'_> {
     }
 
     fn expect(&mut self, token: &str) -> Result<(), String> {
-        if self.eat(token) {
+        if self.accept(token) {
             Ok(())
         } else {
             Err(format!("expected {token:?} in expression {:?}", self.whole))
@@ -117,19 +117,19 @@ impl Parser<'_> {
     }
 
     fn primary(&mut self) -> Result<Expr, String> {
-        if self.eat("(") {
-            let inner = self.or()?;
+        if self.accept("(") {
+            let inner = self.parse_or()?;
             self.expect(")")?;
             return Ok(inner);
         }
-        if self.eat("'") {
+        if self.accept("'") {
             return self.string();
         }
         let name = self.name();
         if name.is_empty() {
             return self.number();
         }
-        if self.eat("(") {
+        if self.accept("(") {
             return Ok(Expr::Call(name, self.arguments()?));
         }
         Ok(match name.as_str() {
@@ -142,19 +142,19 @@ impl Parser<'_> {
 
     fn arguments(&mut self) -> Result<Vec<Expr>, String> {
         let mut arguments = Vec::new();
-        if self.eat(")") {
+        if self.accept(")") {
             return Ok(arguments);
         }
         loop {
-            arguments.push(self.or()?);
-            if !self.eat(",") {
+            arguments.push(self.parse_or()?);
+            if !self.accept(",") {
                 self.expect(")")?;
                 return Ok(arguments);
             }
         }
     }
 
-    /// After the opening quote; a doubled quote stands for one.
+    /// Parses a string after its opening quote. A doubled quote is an escaped one.
     fn string(&mut self) -> Result<Expr, String> {
         let mut out = String::new();
         loop {

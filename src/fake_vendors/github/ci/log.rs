@@ -1,15 +1,15 @@
-//! Logs as the host serves them: known secrets masked, workflow commands obeyed; and zip files.
+//! Job logs as GitHub serves them: secrets masked, workflow commands applied; and zip archives.
 
-/// Masks a raw log. `::add-mask::` hides its value from then on and is not shown itself; between
-/// `::stop-commands::T` and `::T::` lines are only text.
+/// Masks secrets in a log. `::add-mask::` lines are removed and mask their value from then on. Between
+/// `::stop-commands::T` and `::T::`, lines are plain text.
 pub(crate) fn mask_secrets(raw: &str, secrets: &[String]) -> String {
     let mut masks: Vec<String> = secrets.iter().filter(|s| !s.is_empty()).cloned().collect();
-    let mut stopped: Option<String> = None;
+    let mut stop_token: Option<String> = None;
     let mut out = String::with_capacity(raw.len());
     for line in raw.lines() {
-        if let Some(token) = &stopped {
+        if let Some(token) = &stop_token {
             if line.trim() == format!("::{token}::") {
-                stopped = None;
+                stop_token = None;
                 continue;
             }
         } else if let Some(value) = line.strip_prefix("::add-mask::") {
@@ -20,20 +20,20 @@ pub(crate) fn mask_secrets(raw: &str, secrets: &[String]) -> String {
             masks.extend(value.lines().filter(|v| !v.is_empty()).map(str::to_owned));
             continue;
         } else if let Some(token) = line.strip_prefix("::stop-commands::") {
-            stopped = Some(token.trim().to_owned());
+            stop_token = Some(token.trim().to_owned());
             continue;
         }
-        let mut shown = line.to_owned();
+        let mut masked = line.to_owned();
         for mask in &masks {
-            shown = shown.replace(mask.as_str(), "***");
+            masked = masked.replace(mask.as_str(), "***");
         }
-        out.push_str(&shown);
+        out.push_str(&masked);
         out.push('\n');
     }
     out
 }
 
-/// A zip archive with its files stored as they are.
+/// Returns a zip archive with uncompressed files.
 pub(crate) fn zip_archive(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut directory = Vec::new();

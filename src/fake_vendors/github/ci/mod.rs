@@ -1,10 +1,12 @@
-//! Workflow runs that really run: one foreman looks at every unfinished run and does what is due.
+//! Workflow runs that really run: a controller thread checks every unfinished run and takes the next
+//! action.
 //!
-//! The foreman takes no input but the model and the files on disk, so starting up after a crash is
-//! the same as any other look. The races it lives with: *killed between starting a player and
-//! storing it* — the player's own claim keeps a second one out, and its pid file shows it next
-//! time; *player gone without an exit file* — machine restart or kill; the same run gets a new
-//! attempt; *cancelled while starting* — the cancellation is seen at the next look.
+//! Its only input is the model and the files on disk, so a start after a crash needs no special case.
+//! Races that it handles:
+//! - Killed between starting a runner and storing that: the runner's claim prevents a second one, and
+//!   its pid file is found at the next check.
+//! - Runner gone without an exit file (reboot or kill): the run gets a new attempt.
+//! - Cancelled while starting: the cancellation is performed at the next check.
 
 pub(crate) mod detached_process;
 pub(crate) mod expression;
@@ -30,14 +32,14 @@ use super::model::{RunRecord, RunStatus};
 use crate::clock;
 use crate::persistence::lock;
 
-/// How often the foreman looks.
-const LOOK: Duration = Duration::from_millis(40);
+/// Interval between two checks of all runs.
+const CHECK_INTERVAL: Duration = Duration::from_millis(40);
 
-/// How long a cancelled job may go on before it is killed.
-const CANCEL_GRACE_MS: i64 = 10_000;
+/// Maximum time from a cancellation to a kill, in milliseconds.
+const CANCEL_TIMEOUT_MS: i64 = 10_000;
 
-/// How long a started player may take to write its pid file.
-const CLAIM_GRACE_MS: i64 = 5_000;
+/// Maximum time from the start of a runner to its pid file, in milliseconds.
+const PID_FILE_TIMEOUT_MS: i64 = 5_000;
 
 pub(crate) struct RunController {
     stop: Arc<AtomicBool>,
@@ -45,16 +47,16 @@ pub(crate) struct RunController {
 }
 
 impl RunController {
-    pub fn start(host: Arc<GitHubInner>) -> anyhow::Result<Self> {
+    pub(super) fn start(host: Arc<GitHubInner>) -> anyhow::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let seen = stop.clone();
+        let stop_requested = stop.clone();
         let thread = std::thread::Builder::new()
             .name("sandbox-ci".into())
             .spawn(move || {
                 let mut children = HashMap::new();
-                while !seen.load(Ordering::Relaxed) {
-                    host.look(&mut children);
-                    std::thread::park_timeout(LOOK);
+                while !stop_requested.load(Ordering::Relaxed) {
+                    host.check_runs(&mut children);
+                    std::thread::park_timeout(CHECK_INTERVAL);
                 }
             })?;
         Ok(Self {
@@ -63,12 +65,12 @@ impl RunController {
         })
     }
 
-    /// Stops looking; runs go on.
-    pub fn stop(&self) {
+    /// Stops the thread. Runs continue.
+    pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = lock(&self.thread).take() {
             thread.thread().unpark();
-            // A foreman that panicked has nothing left to stop.
+            // An error means that the thread panicked; then it has already stopped.
             let _ = thread.join();
         }
     }
@@ -80,11 +82,11 @@ impl Drop for RunController {
     }
 }
 
-/// What a look at one run found to do.
-enum Due {
+/// Next action for a run.
+enum RunAction {
     Nothing,
     Start,
-    StartAgain,
+    Retry,
     Running,
     Terminate(i32),
     Kill(i32, &'static str),
@@ -99,7 +101,7 @@ impl GitHubInner {
             .join(attempt.to_string())
     }
 
-    fn unfinished(&self) -> Vec<(String, String, RunRecord)> {
+    fn unfinished_runs(&self) -> Vec<(String, String, RunRecord)> {
         self.model.read(|model| {
             let repos = model.repos.iter();
             repos
@@ -114,24 +116,24 @@ impl GitHubInner {
         })
     }
 
-    fn look(&self, children: &mut HashMap<u64, Child>) {
-        for (owner, name, run) in self.unfinished() {
-            let due = self.judge(&run, children);
-            if let Err(error) = self.act(&owner, &name, &run, due, children) {
-                tracing::warn!("sandbox run {}: {error:#}", run.id);
+    fn check_runs(&self, children: &mut HashMap<u64, Child>) {
+        for (owner, name, run) in self.unfinished_runs() {
+            let action = self.next_action(&run, children);
+            if let Err(error) = self.perform(&owner, &name, &run, action, children) {
+                tracing::warn!("Failed to control run {}: {error:#}", run.id);
                 self.mark_run_completed(&owner, &name, run.id, "startup_failure");
             }
         }
         children.retain(|_, child| matches!(child.try_wait(), Ok(None)));
     }
 
-    fn judge(&self, run: &RunRecord, children: &HashMap<u64, Child>) -> Due {
+    fn next_action(&self, run: &RunRecord, children: &HashMap<u64, Child>) -> RunAction {
         let now = clock::now_ms();
         let dir = self.attempt_dir(run.id, run.attempt);
         if let Ok(conclusion) = std::fs::read_to_string(dir.join("exit")) {
-            // Whatever the job made of being asked to end, it was cancelled.
+            // A terminated job is cancelled, whatever its own conclusion.
             let was_cancelled = dir.join("terminated").exists();
-            return Due::Finish(if was_cancelled {
+            return RunAction::Finish(if was_cancelled {
                 "cancelled".into()
             } else {
                 conclusion
@@ -139,64 +141,68 @@ impl GitHubInner {
         }
         let claimed = dir.join("claim").exists();
         match (detached_process::running_pid(&dir), run.cancel_requested_at) {
-            (Some(pid), Some(at)) if now > at + CANCEL_GRACE_MS => Due::Kill(pid, "cancelled"),
-            (Some(pid), Some(_)) if !dir.join("terminated").exists() => Due::Terminate(pid),
-            (Some(pid), None) if run.started_at.is_some_and(|at| now > at + run.timeout_ms) => {
-                Due::Kill(pid, "timed_out")
+            (Some(pid), Some(at)) if now > at + CANCEL_TIMEOUT_MS => {
+                RunAction::Kill(pid, "cancelled")
             }
-            (Some(_), _) if run.status == RunStatus::Queued => Due::Running,
-            (Some(_), _) => Due::Nothing,
-            (None, _) if children.contains_key(&run.id) => Due::Nothing,
-            (None, Some(_)) => Due::Finish("cancelled".into()),
+            (Some(pid), Some(_)) if !dir.join("terminated").exists() => RunAction::Terminate(pid),
+            (Some(pid), None) if run.started_at.is_some_and(|at| now > at + run.timeout_ms) => {
+                RunAction::Kill(pid, "timed_out")
+            }
+            (Some(_), _) if run.status == RunStatus::Queued => RunAction::Running,
+            (Some(_), _) => RunAction::Nothing,
+            (None, _) if children.contains_key(&run.id) => RunAction::Nothing,
+            (None, Some(_)) => RunAction::Finish("cancelled".into()),
             (None, None) if run.status == RunStatus::Queued && !claimed => {
                 if now >= run.start_at {
-                    Due::Start
+                    RunAction::Start
                 } else {
-                    Due::Nothing
+                    RunAction::Nothing
                 }
             }
-            (None, None) if claimed && !dir.join("pid").exists() && fresh(&dir, now) => {
-                Due::Nothing
+            (None, None)
+                if claimed && !dir.join("pid").exists() && is_recently_claimed(&dir, now) =>
+            {
+                RunAction::Nothing
             }
-            (None, None) => Due::StartAgain,
+            (None, None) => RunAction::Retry,
         }
     }
 
-    fn act(
+    fn perform(
         &self,
         owner: &str,
         name: &str,
         run: &RunRecord,
-        due: Due,
+        action: RunAction,
         children: &mut HashMap<u64, Child>,
     ) -> anyhow::Result<()> {
-        match due {
-            Due::Nothing => {}
-            Due::Running => self.mark_run_started(owner, name, run.id, run.attempt),
-            Due::Start => {
-                children.insert(run.id, self.play(owner, name, run)?);
+        match action {
+            RunAction::Nothing => {}
+            RunAction::Running => self.mark_run_started(owner, name, run.id, run.attempt),
+            RunAction::Start => {
+                children.insert(run.id, self.start_attempt(owner, name, run)?);
                 self.mark_run_started(owner, name, run.id, run.attempt);
             }
-            Due::StartAgain => {
-                let mut again = run.clone();
-                again.attempt += 1;
-                children.insert(run.id, self.play(owner, name, &again)?);
-                self.mark_run_started(owner, name, run.id, again.attempt);
+            RunAction::Retry => {
+                let mut retry = run.clone();
+                retry.attempt += 1;
+                children.insert(run.id, self.start_attempt(owner, name, &retry)?);
+                self.mark_run_started(owner, name, run.id, retry.attempt);
             }
-            Due::Terminate(pid) => {
+            RunAction::Terminate(pid) => {
                 let dir = self.attempt_dir(run.id, run.attempt);
                 std::fs::write(dir.join("terminated"), "")?;
                 detached_process::signal_session(pid, Signal::TERM);
             }
-            Due::Kill(pid, why) => {
+            RunAction::Kill(pid, conclusion) => {
                 detached_process::signal_session(pid, Signal::KILL);
-                self.mark_run_completed(owner, name, run.id, why);
+                self.mark_run_completed(owner, name, run.id, conclusion);
             }
-            Due::Finish(conclusion) => {
+            RunAction::Finish(conclusion) => {
                 let dir = self.attempt_dir(run.id, run.attempt);
                 let pid = std::fs::read_to_string(dir.join("pid")).unwrap_or_default();
                 if let Ok(pid) = pid.trim().parse() {
-                    // What a step left in the background ends with its job, as on the host.
+                    // As on GitHub, background processes of the steps end with their job.
                     detached_process::signal_session(pid, Signal::KILL);
                 }
                 self.mark_run_completed(owner, name, run.id, &conclusion);
@@ -205,7 +211,7 @@ impl GitHubInner {
         Ok(())
     }
 
-    fn play(&self, owner: &str, name: &str, run: &RunRecord) -> anyhow::Result<Child> {
+    fn start_attempt(&self, owner: &str, name: &str, run: &RunRecord) -> anyhow::Result<Child> {
         let dir = self.attempt_dir(run.id, run.attempt);
         let path = format!(".github/workflows/{}", run.workflow);
         let file = self
@@ -214,9 +220,9 @@ impl GitHubInner {
             .unwrap_or_default();
         let workflow = Workflow::parse(&String::from_utf8_lossy(&file))?;
         let token = self.create_job_token(owner, name, run, &workflow);
-        let written = self.model.read(|model| {
+        let script = self.model.read(|model| {
             let repo = model.find_repo(owner, name).map(|at| &model.repos[at]);
-            let repo = repo.ok_or_else(|| anyhow::anyhow!("repository gone"))?;
+            let repo = repo.ok_or_else(|| anyhow::anyhow!("Repository does not exist"))?;
             RunAttempt {
                 repo,
                 run,
@@ -231,7 +237,7 @@ impl GitHubInner {
             .write()
         });
         self.model.flush()?;
-        detached_process::spawn_session(&written?, &dir, &self.search_path)
+        detached_process::spawn_session(&script?, &dir, &self.search_path)
     }
 
     pub(super) fn mark_run_started(&self, owner: &str, name: &str, id: u64, attempt: u64) {
@@ -258,9 +264,9 @@ impl GitHubInner {
         });
     }
 
-    /// Kills whatever is running, leaving the model as it is.
+    /// Kills all runs without changing the model.
     pub(crate) fn kill_runs(&self) {
-        for (_, _, run) in self.unfinished() {
+        for (_, _, run) in self.unfinished_runs() {
             if let Some(pid) = detached_process::running_pid(&self.attempt_dir(run.id, run.attempt))
             {
                 detached_process::kill_session(pid);
@@ -269,10 +275,10 @@ impl GitHubInner {
     }
 }
 
-fn fresh(dir: &std::path::Path, now: i64) -> bool {
+fn is_recently_claimed(dir: &std::path::Path, now: i64) -> bool {
     let claimed = std::fs::metadata(dir.join("claim")).and_then(|meta| meta.modified());
     let claimed = claimed
         .ok()
         .and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
-    claimed.is_some_and(|at| now < at.as_millis() as i64 + CLAIM_GRACE_MS)
+    claimed.is_some_and(|at| now < at.as_millis() as i64 + PID_FILE_TIMEOUT_MS)
 }

@@ -1,4 +1,4 @@
-//! Lays out an attempt's folder for runner.sh: every expression evaluated, every step a script.
+//! Preparation of an attempt's folder for runner.sh: expressions evaluated, each step as a script.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,24 +12,24 @@ use crate::github::model::{RepoRecord, RunRecord};
 
 const RUNNER: &str = include_str!("runner.sh");
 
-/// What an attempt needs to know beside its workflow.
+/// Input of an attempt's preparation.
 pub(crate) struct RunAttempt<'a> {
     pub repo: &'a RepoRecord,
     pub run: &'a RunRecord,
     pub workflow: &'a Workflow,
     pub token: &'a str,
     pub dir: PathBuf,
-    /// Holds `agent-implement` and `claude`.
+    /// Folder of `agent-implement` and `claude`.
     pub bin_dir: &'a Path,
-    /// The search path of the machine itself.
+    /// `PATH` of this process.
     pub search_path: &'a str,
     pub api_url: &'a str,
     pub server_url: &'a str,
 }
 
 impl RunAttempt<'_> {
-    /// Writes everything and returns the script to start.
-    pub fn write(&self) -> anyhow::Result<PathBuf> {
+    /// Writes the folder and returns the path of the script to run.
+    pub(crate) fn write(&self) -> anyhow::Result<PathBuf> {
         for folder in ["work", "temp", "home", "needs", "tools"] {
             fs::create_dir_all(self.dir.join(folder))?;
         }
@@ -37,7 +37,7 @@ impl RunAttempt<'_> {
             self.dir.join("event.json"),
             serde_json::to_vec_pretty(&self.event())?,
         )?;
-        // Kept with the attempt, because its token is forgotten when the run ends.
+        // Stored with the attempt, because its token is removed from the model when the run ends.
         let secrets = self.repo.secrets.values().map(String::as_str);
         let masks: Vec<&str> = secrets.chain([self.token]).collect();
         fs::write(self.dir.join("masks.json"), serde_json::to_vec(&masks)?)?;
@@ -80,8 +80,8 @@ impl RunAttempt<'_> {
             dir.join("name"),
             contexts.interpolate(name).map_err(|e| anyhow!(e))?,
         )?;
-        fs::write(dir.join("env"), nul_lines(&env))?;
-        fs::write(dir.join("outputs"), nul_lines(&outputs))?;
+        fs::write(dir.join("env"), nul_separated(&env))?;
+        fs::write(dir.join("outputs"), nul_separated(&outputs))?;
         fs::write(dir.join("needs"), job.needs.join("\n") + "\n")?;
         let condition = contexts.condition(job.condition.as_deref());
         fs::write(dir.join("if"), condition.map_err(|e| anyhow!(e))?)?;
@@ -100,40 +100,40 @@ impl RunAttempt<'_> {
         job: &WorkflowJob,
         step: &WorkflowStep,
     ) -> Result<(), String> {
-        let save = |name: &str, text: String| {
+        let write = |name: &str, text: String| {
             fs::write(dir.join(name), text).map_err(|error| format!("{name}: {error}"))
         };
         fs::create_dir_all(dir).map_err(|error| error.to_string())?;
         let folder = dir
             .file_name()
             .map(|name| name.to_string_lossy().replace('-', "_"));
-        let mut inner = ExprContexts(contexts.0.clone());
+        let mut step_contexts = ExprContexts(contexts.0.clone());
         let mut env = Vec::new();
         for (key, value) in &step.env {
             env.push((key.clone(), contexts.interpolate(&plain_text(value))?));
         }
-        if let Some(Value::Object(known)) = inner.0.get_mut("env") {
-            known.extend(
+        if let Some(Value::Object(env_context)) = step_contexts.0.get_mut("env") {
+            env_context.extend(
                 env.iter()
                     .map(|(k, v)| (k.clone(), Value::String(v.clone()))),
             );
         }
-        save(
+        write(
             "id",
             step.id
                 .clone()
                 .unwrap_or_else(|| format!("__{}", folder.unwrap_or_default())),
         )?;
-        save("if", inner.condition(step.condition.as_deref())?)?;
-        save("env", nul_lines(&env))?;
-        save("name", step_name(step, &inner)?)?;
+        write("if", step_contexts.condition(step.condition.as_deref())?)?;
+        write("env", nul_separated(&env))?;
+        write("name", step_name(step, &step_contexts)?)?;
         if step.continue_on_error {
-            save("continue", String::new())?;
+            write("continue", String::new())?;
         }
         let Some(run) = &step.run else {
             return Ok(());
         };
-        let script = inner.interpolate(run)?;
+        let script = step_contexts.interpolate(run)?;
         let shell = step.shell.as_ref().or(job.shell.as_ref());
         let shell = match shell.map(String::as_str) {
             None => "bash -e",
@@ -144,13 +144,13 @@ impl RunAttempt<'_> {
         let work = self.dir.join("work");
         let workdir = step.workdir.as_ref().or(job.workdir.as_ref());
         let workdir = match workdir {
-            Some(sub) => work.join(inner.interpolate(sub)?),
+            Some(sub) => work.join(step_contexts.interpolate(sub)?),
             None => work,
         };
-        save("header", header(&script, shell, &env))?;
-        save("script", script)?;
-        save("shell", shell.to_owned())?;
-        save("workdir", workdir.to_string_lossy().into_owned())
+        write("header", header(&script, shell, &env))?;
+        write("script", script)?;
+        write("shell", shell.to_owned())?;
+        write("workdir", workdir.to_string_lossy().into_owned())
     }
 
     fn event(&self) -> Value {
@@ -251,7 +251,7 @@ impl RunAttempt<'_> {
     }
 }
 
-/// The `github` context as far as it is known without a job.
+/// Returns the parts of the `github` context that do not depend on a job.
 pub(crate) fn github_context(
     repo: &RepoRecord,
     run: &RunRecord,
@@ -285,7 +285,7 @@ pub(crate) fn github_context(
     }
 }
 
-/// The run's title: its `run-name`, else the workflow's own name.
+/// Returns the run's title: its `run-name`, else the workflow's name.
 pub(crate) fn run_title(workflow: &Workflow, repo: &RepoRecord, run: &RunRecord) -> String {
     let Some(name) = &workflow.run_name else {
         return run.workflow_name.clone();
@@ -306,7 +306,7 @@ pub(crate) fn run_title(workflow: &Workflow, repo: &RepoRecord, run: &RunRecord)
         .unwrap_or_else(|_| name.clone())
 }
 
-/// Minutes until a job is stopped; the host's own limit is six hours.
+/// Returns the timeout of all jobs in minutes. The default per job is 360, GitHub's limit.
 pub(crate) fn timeout_minutes(workflow: &Workflow, repo: &RepoRecord, run: &RunRecord) -> f64 {
     let mut contexts = Map::new();
     contexts.insert(
@@ -338,7 +338,8 @@ fn step_name(step: &WorkflowStep, contexts: &ExprContexts) -> Result<String, Str
     Ok(name.replace(['\n', '\t', '\u{2}', '\u{3}'], " "))
 }
 
-/// What the host prints before a step, environment included: a secret put there shows.
+/// Returns the log lines that GitHub prints before a step. They contain the step's environment, so a
+/// secret in it appears in the log unless it is masked.
 fn header(script: &str, shell: &str, env: &[(String, String)]) -> String {
     let mut text = format!(
         "##[group]Run {}\n{}\nshell: {shell} {{0}}\n",
@@ -354,7 +355,7 @@ fn header(script: &str, shell: &str, env: &[(String, String)]) -> String {
     text + "##[endgroup]"
 }
 
-fn nul_lines(pairs: &[(String, String)]) -> String {
+fn nul_separated(pairs: &[(String, String)]) -> String {
     let pairs = pairs.iter();
     pairs
         .map(|(key, value)| format!("{key}={}\0", value.replace('\0', "")))

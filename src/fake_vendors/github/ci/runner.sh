@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Plays the prepared jobs of one attempt of a workflow run, detached from whoever started it.
+# Runs the prepared jobs of one attempt of a workflow run, detached from the process that started this
+# script.
 #
-# The argument is the attempt's folder; its layout is written by job.rs. Only one player ever gets
-# past the claim, whatever raced to start it. The last act is the `exit` file with the conclusion:
-# as long as it is missing and this process is gone, the attempt never finished.
+# The argument is the attempt's folder, which run_attempt.rs writes. The claim lets only one runner per
+# attempt continue. The `exit` file with the conclusion is written last: if it is missing and this
+# process is gone, the attempt did not finish.
 A=$1
 mkdir "$A/claim" 2>/dev/null || exit 0
 printf '%s' $$ >"$A/pid.tmp" && mv "$A/pid.tmp" "$A/pid"
@@ -11,7 +12,7 @@ overall=success
 job_status=success
 trap 'job_status=cancelled; overall=cancelled' TERM INT
 
-# What an expression is left with when a part of it is only known now.
+# Functions that evaluate the deferred parts of expressions.
 truthy() { case $1 in '' | false | 0 | null) return 1 ;; esac; }
 flag() { if "$@"; then printf true; else printf false; fi; }
 later_eq() { flag [ "${1,,}" = "${2,,}" ]; }
@@ -35,7 +36,7 @@ later_env() {
   for pair in "${job_env[@]}"; do case $pair in "$1="*) printf %s "${pair#*=}" ;; esac; done
 }
 
-# Fills the marked places of a text; the result stands in `expanded`.
+# Evaluates the marked parts of a text; the result is in `expanded`.
 expand() {
   local text=$1 code value
   expanded=
@@ -50,7 +51,7 @@ expand() {
   expanded+=$text
 }
 
-# Reads KEY=value lines and KEY<<END blocks of a command file, calling "$2" KEY VALUE for each.
+# Reads KEY=value lines and KEY<<END blocks of a command file, and calls "$2" KEY VALUE for each.
 read_pairs() {
   local line key value end
   while IFS= read -r line || [ -n "$line" ]; do
@@ -64,17 +65,17 @@ read_pairs() {
     esac
   done <"$1"
 }
-keep_output() { mkdir -p "$job/steps" && printf %s "$2" >"$job/steps/$step_id.outputs.$1"; }
-keep_env() { job_env+=("$1=$2"); }
+save_output() { mkdir -p "$job/steps" && printf %s "$2" >"$job/steps/$step_id.outputs.$1"; }
+save_env() { job_env+=("$1=$2"); }
 
-play_step() {
+run_step() {
   local rc started workdir expanded value files=$step/files shell
   step_id=$(cat "$step/id")
   name=$(cat "$step/name")
   started=$(date -u +%Y-%m-%dT%H:%M:%SZ)
   eval "value=$(cat "$step/if")"
   if ! truthy "$value" || [ ! -f "$step/script" ]; then
-    note skipped "$started"
+    record_step skipped "$started"
     return
   fi
   mkdir -p "$files"
@@ -93,13 +94,13 @@ play_step() {
     rc=$?
     kill -0 $! 2>/dev/null || break
   done
-  read_pairs "$files/output" keep_output
-  read_pairs "$files/env" keep_env
-  while IFS= read -r value; do keep_path "$value"; done <"$files/path"
+  read_pairs "$files/output" save_output
+  read_pairs "$files/env" save_env
+  while IFS= read -r value; do prepend_path "$value"; done <"$files/path"
   finish_step
 }
 
-keep_path() {
+prepend_path() {
   local at
   for at in "${!job_env[@]}"; do
     case ${job_env[at]} in PATH=*) job_env[at]=PATH=$1:${job_env[at]#PATH=} ;; esac
@@ -115,17 +116,17 @@ finish_step() {
     printf '##[error]Process completed with exit code %s.\n' "$rc" >>"$log"
     if [ ! -f "$step/continue" ] && [ "$job_status" = success ]; then job_status=failure; fi
   fi
-  note "$outcome" "$started"
+  record_step "$outcome" "$started"
 }
 
-note() {
+record_step() {
   mkdir -p "$job/steps"
   printf %s "$1" >"$job/steps/$step_id.outcome"
   printf %s "$1" >"$job/steps/$step_id.conclusion"
   printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$name" >>"$job/done"
 }
 
-play_job() {
+run_job() {
   local value
   job_id=$(cat "$job/id")
   if [ "$overall" != cancelled ]; then job_status=success; fi
@@ -144,7 +145,7 @@ play_job() {
   date -u +%Y-%m-%dT%H:%M:%SZ >"$job/started"
   job_env=()
   while IFS= read -r -d '' value; do expand "$value"; job_env+=("$expanded"); done <"$job/env"
-  for step in "$job"/step-*; do [ -d "$step" ] && play_step; done
+  for step in "$job"/step-*; do [ -d "$step" ] && run_step; done
   while IFS= read -r -d '' value; do
     expand "$value"
     printf %s "${expanded#*=}" >"$A/needs/$job_id.outputs.${expanded%%=*}"
@@ -159,5 +160,5 @@ finish_job() {
   printf %s "$1" >"$job/result"
 }
 
-for job in "$A"/job-*; do play_job; done
+for job in "$A"/job-*; do run_job; done
 printf %s "$overall" >"$A/exit.tmp" && mv "$A/exit.tmp" "$A/exit"

@@ -1,10 +1,10 @@
-//! A workflow file, read as far as a dispatch and its jobs need it.
+//! Parser of workflow files, limited to what dispatches and jobs need.
 
 use anyhow::{Context, bail};
 use serde_json::{Map, Value};
 
-/// How many inputs a file may declare.
-const INPUTS_MAX: usize = 25;
+/// Maximum number of declared inputs.
+const MAX_INPUTS: usize = 25;
 
 pub(crate) struct Workflow {
     pub name: Option<String>,
@@ -50,8 +50,8 @@ pub(crate) struct WorkflowStep {
 }
 
 impl Workflow {
-    /// Reads a file; the error is what the host puts behind `failed to parse workflow: `.
-    pub fn parse(text: &str) -> anyhow::Result<Self> {
+    /// Parses a file. The error is GitHub's text after `failed to parse workflow: `.
+    pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let root: Value = serde_saphyr::from_str(text).context("invalid YAML")?;
         let dispatch = match &root["on"] {
             Value::String(event) if event == "workflow_dispatch" => Value::Null,
@@ -62,8 +62,8 @@ impl Workflow {
             _ => bail!("Workflow does not have 'workflow_dispatch' trigger"),
         };
         let inputs: Vec<WorkflowInput> = pairs(&dispatch["inputs"]).map(input).collect();
-        if inputs.len() > INPUTS_MAX {
-            bail!("you may only define up to {INPUTS_MAX} inputs");
+        if inputs.len() > MAX_INPUTS {
+            bail!("you may only define up to {MAX_INPUTS} inputs");
         }
         let jobs: Vec<WorkflowJob> = pairs(&root["jobs"]).map(job).collect();
         if jobs.is_empty() {
@@ -79,9 +79,9 @@ impl Workflow {
         })
     }
 
-    /// All declared inputs with what was sent, else the default, else nothing: as strings, the way
-    /// the event carries them.
-    pub fn event_inputs(&self, sent: &Map<String, Value>) -> Map<String, Value> {
+    /// Returns all declared inputs as strings, as in the event: the sent value, else the default, else an
+    /// empty string.
+    pub(crate) fn event_inputs(&self, sent: &Map<String, Value>) -> Map<String, Value> {
         let value = |input: &WorkflowInput| {
             let value = sent.get(&input.name).or(input.default.as_ref());
             Value::String(value.map(plain_text).unwrap_or_default())
@@ -92,8 +92,8 @@ impl Workflow {
             .collect()
     }
 
-    /// The same for the `inputs` context, where booleans and numbers have their types.
-    pub fn typed_inputs(&self, sent: &Map<String, Value>) -> Map<String, Value> {
+    /// Returns the inputs for the `inputs` context, with booleans and numbers typed.
+    pub(crate) fn typed_inputs(&self, sent: &Map<String, Value>) -> Map<String, Value> {
         let mut values = self.event_inputs(sent);
         for input in &self.inputs {
             let Some(value) = values.get_mut(&input.name) else {
@@ -179,7 +179,7 @@ fn text_of(value: &Value) -> Option<String> {
     present(value).map(|value| plain_text(&value))
 }
 
-/// A value as text without quotes around strings.
+/// Converts a value to text, without quotes around strings.
 pub(crate) fn plain_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,9 +1,9 @@
-//! Judging what reviewers outside of the run say about a commit. Nothing here talks to the host.
+//! Evaluation of external reviewers: check runs, reviews and review threads of a commit. Sends no
+//! requests.
 //!
-//! Whatever is no clear word of the right App stands in the way: a reviewer that did not come, has
-//! not ended, or ended in another way than reviewers do. (facts of the hosts: a managed review ends
-//! as `neutral` whatever it found, and tells how bad it is in a marker; what stands in a text
-//! otherwise is no verdict)
+//! Everything but a clear approval by the right App is a finding: a missing or unfinished reviewer,
+//! or an unusual conclusion. A managed review of Claude Code always concludes `neutral` and reports
+//! severities in a marker; other text is not evaluated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,21 +15,23 @@ use domain::external_reviewers::CLAUDE_APP;
 use domain::feedback::is_marked_blocking;
 use vendors::scm::{CheckRun, PullRequestReview, ReviewThread};
 
-/// The managed review of Claude Code: its check run.
+/// Check run of the managed review of Claude Code.
 const CLAUDE_CHECK: &str = "Claude Code Review";
 
-/// Stands before the numbers in the last line of its check run.
-const SEVERITY: &str = "<!-- bughunter-severity:";
+/// Marker before the severity counts in the last line of the check run's text.
+const SEVERITY_MARKER: &str = "<!-- bughunter-severity:";
 
-/// Somebody whose word is waited for.
+/// External reviewer that a run waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ExternalReviewer {
+pub(super) enum ExternalReviewer {
+    /// Reviewer that reports a check run or commit status.
     Check(ReviewCheck),
+    /// Managed review of Claude Code.
     ClaudeCodeReview,
 }
 
-/// Everybody who is waited for.
-pub fn expected_reviewers(reviewers: &ExternalReviewConfig) -> Vec<ExternalReviewer> {
+/// Returns every reviewer to wait for.
+pub(super) fn expected_reviewers(reviewers: &ExternalReviewConfig) -> Vec<ExternalReviewer> {
     let checks = reviewers
         .checks
         .iter()
@@ -42,14 +44,16 @@ pub fn expected_reviewers(reviewers: &ExternalReviewConfig) -> Vec<ExternalRevie
 }
 
 impl ExternalReviewer {
-    pub fn name(&self) -> &str {
+    /// Returns the name of the reviewer's check run.
+    pub(super) fn name(&self) -> &str {
         match self {
             ExternalReviewer::Check(check) => &check.name,
             ExternalReviewer::ClaudeCodeReview => CLAUDE_CHECK,
         }
     }
 
-    fn is_told_by(&self, run: &CheckRun) -> bool {
+    /// Whether a check run is by this reviewer: name and App match.
+    fn is_reported_by(&self, run: &CheckRun) -> bool {
         run.name == self.name()
             && match self {
                 ExternalReviewer::Check(check) => check.accepts_app(&run.app_slug),
@@ -57,16 +61,16 @@ impl ExternalReviewer {
             }
     }
 
-    /// What its check runs on the commit say.
-    fn judge(&self, runs: &[CheckRun]) -> Vec<BlockingFinding> {
-        let own: Vec<&CheckRun> = runs.iter().filter(|run| self.is_told_by(run)).collect();
+    /// Evaluates the reviewer's check runs on the commit.
+    fn evaluate(&self, runs: &[CheckRun]) -> Vec<BlockingFinding> {
+        let own: Vec<&CheckRun> = runs.iter().filter(|run| self.is_reported_by(run)).collect();
         if own.is_empty() {
             let others = runs.iter().filter(|run| run.name == self.name());
             let others: Vec<&str> = others.map(|run| run.app_slug.as_str()).collect();
             let problem = match others[..] {
-                [] => "no check run of it came for this commit in time".to_owned(),
+                [] => "it reported no check run for this commit in time".to_owned(),
                 _ => format!(
-                    "the check run of this name is reported by {}, which does not count",
+                    "the check run of this name was reported by {}, which is not accepted",
                     others.join(", ")
                 ),
             };
@@ -74,129 +78,133 @@ impl ExternalReviewer {
             return vec![BlockingFinding::unfixable(&title, &problem)];
         }
         own.into_iter()
-            .filter_map(|run| self.judge_one(run))
+            .filter_map(|run| self.evaluate_run(run))
             .collect()
     }
 
-    fn judge_one(&self, run: &CheckRun) -> Option<BlockingFinding> {
+    fn evaluate_run(&self, run: &CheckRun) -> Option<BlockingFinding> {
         let name = self.name();
         match (self, run.conclusion.as_deref()) {
             (_, None) => Some(BlockingFinding::unfixable(
-                &format!("{name} has not ended"),
-                "it was still running when the time to wait was over",
+                &format!("{name} did not finish"),
+                "it was still running when the wait timed out",
             )),
             (ExternalReviewer::Check(_), Some("success" | "neutral")) => None,
             (ExternalReviewer::Check(_), Some("failure")) => {
-                let said = [&run.title, &run.summary, &run.text].map(|text| text.trim());
-                let said: Vec<&str> = said.into_iter().filter(|text| !text.is_empty()).collect();
-                let said = match said[..] {
-                    [] => "it said no more".to_owned(),
-                    _ => said.join("\n"),
+                let output = [&run.title, &run.summary, &run.text].map(|text| text.trim());
+                let output: Vec<&str> =
+                    output.into_iter().filter(|text| !text.is_empty()).collect();
+                let problem = match output[..] {
+                    [] => "it gave no details".to_owned(),
+                    _ => output.join("\n"),
                 };
                 Some(BlockingFinding::fixable(
                     &format!("{name} failed"),
                     "",
-                    &said,
+                    &problem,
                 ))
             }
             (ExternalReviewer::ClaudeCodeReview, Some("success" | "neutral")) => {
-                judge_severity(run)
+                evaluate_severity(run)
             }
             (_, Some(other)) => Some(BlockingFinding::unfixable(
-                &format!("{name} gave no verdict"),
-                &format!("it ended as {other}"),
+                &format!("{name} gave no result"),
+                &format!("its conclusion is {other}"),
             )),
         }
     }
 }
 
+/// Severity counts of a managed review.
 #[derive(Deserialize)]
 struct Severity {
-    /// What must be mended.
+    /// Number of findings that must be fixed.
     normal: u64,
 }
 
-fn judge_severity(run: &CheckRun) -> Option<BlockingFinding> {
-    let severity = run.text.rsplit_once(SEVERITY).and_then(|(_, rest)| {
+fn evaluate_severity(run: &CheckRun) -> Option<BlockingFinding> {
+    let severity = run.text.rsplit_once(SEVERITY_MARKER).and_then(|(_, rest)| {
         let (numbers, _) = rest.split_once("-->")?;
         serde_json::from_str(numbers.trim()).ok()
     });
     match severity {
         Some(Severity { normal: 0 }) => None,
         Some(Severity { normal }) => {
-            let title = format!("{CLAUDE_CHECK} found what must be mended ({normal})");
-            let (said, _) = run.text.rsplit_once(SEVERITY).unwrap_or_default();
+            let title = format!("{CLAUDE_CHECK} found {normal} important issue(s)");
+            let (text, _) = run.text.rsplit_once(SEVERITY_MARKER).unwrap_or_default();
             Some(BlockingFinding::fixable(
                 &title,
                 "",
-                &format!("{}\n{said}", run.summary),
+                &format!("{}\n{text}", run.summary),
             ))
         }
         None => Some(BlockingFinding::unfixable(
             &format!("{CLAUDE_CHECK} could not be read"),
-            "its severity is missing in its check run",
+            "its check run has no severity marker",
         )),
     }
 }
 
-/// Whether somebody has not said a word yet, or not the last one.
-pub fn is_pending(reviewers: &[ExternalReviewer], runs: &[CheckRun]) -> bool {
+/// Whether a reviewer has not reported, or has not finished.
+pub(super) fn is_pending(reviewers: &[ExternalReviewer], runs: &[CheckRun]) -> bool {
     reviewers.iter().any(|reviewer| {
         let mut own = runs
             .iter()
-            .filter(|run| reviewer.is_told_by(run))
+            .filter(|run| reviewer.is_reported_by(run))
             .peekable();
         own.peek().is_none() || own.any(|run| run.conclusion.is_none())
     })
 }
 
-/// What stands in the way of a commit, by all that reviewers have said about it.
-pub fn evaluate(
+/// Returns the findings of all reviewers about a commit.
+pub(super) fn evaluate(
     reviewers: &[ExternalReviewer],
     commit: &str,
     runs: &[CheckRun],
     reviews: &[PullRequestReview],
     threads: &[ReviewThread],
 ) -> Vec<BlockingFinding> {
-    let apps = apps(reviewers, runs);
-    let said_at_lines = judge_threads(&apps, threads);
-    let claude_said = threads
-        .iter()
-        .any(|thread| thread.app_slug.as_deref() == Some(CLAUDE_APP) && stands(&apps, thread));
+    let apps = reporting_apps(reviewers, runs);
+    let thread_findings = evaluate_threads(&apps, threads);
+    let has_claude_thread = threads.iter().any(|thread| {
+        thread.app_slug.as_deref() == Some(CLAUDE_APP) && is_blocking_thread(&apps, thread)
+    });
     let mut findings = Vec::new();
     for reviewer in reviewers {
-        let mut own = reviewer.judge(runs);
-        if *reviewer == ExternalReviewer::ClaudeCodeReview && claude_said {
-            // What it found stands at the lines; the number of it says nothing more.
+        let mut own = reviewer.evaluate(runs);
+        if *reviewer == ExternalReviewer::ClaudeCodeReview && has_claude_thread {
+            // Its review threads hold the details; the count would repeat them.
             own.retain(|finding| !finding.is_fixable());
         }
         findings.extend(own);
     }
-    findings.extend(judge_reviews(&apps, commit, reviews));
-    findings.extend(said_at_lines);
+    findings.extend(evaluate_reviews(&apps, commit, reviews));
+    findings.extend(thread_findings);
     findings
 }
 
-/// The Apps whose reviews and remarks count: those whose check runs do.
-fn apps(reviewers: &[ExternalReviewer], runs: &[CheckRun]) -> BTreeSet<String> {
-    let told = runs
-        .iter()
-        .filter(|run| reviewers.iter().any(|reviewer| reviewer.is_told_by(run)));
-    told.map(|run| run.app_slug.clone()).collect()
+/// Returns the Apps whose reviews and threads are accepted: those that report accepted check runs.
+fn reporting_apps(reviewers: &[ExternalReviewer], runs: &[CheckRun]) -> BTreeSet<String> {
+    let accepted = runs.iter().filter(|run| {
+        reviewers
+            .iter()
+            .any(|reviewer| reviewer.is_reported_by(run))
+    });
+    accepted.map(|run| run.app_slug.clone()).collect()
 }
 
-/// The last verdict of each App, if it is about this commit. A comment is none, and leaves the one
-/// before in force; a review that was dismissed is one no more.
-fn judge_reviews(
+/// Returns a finding for each App whose last review of this commit requests changes. Comments do
+/// not replace an earlier review; dismissed reviews do not count.
+fn evaluate_reviews(
     apps: &BTreeSet<String>,
     commit: &str,
     reviews: &[PullRequestReview],
 ) -> Vec<BlockingFinding> {
     let mut latest: BTreeMap<&str, &PullRequestReview> = BTreeMap::new();
     for review in reviews {
-        let is_verdict = ["APPROVED", "CHANGES_REQUESTED", "DISMISSED"];
+        let decisive_states = ["APPROVED", "CHANGES_REQUESTED", "DISMISSED"];
         if let Some(app) = review.app_slug.as_deref().filter(|app| apps.contains(*app))
-            && is_verdict.contains(&review.state.as_str())
+            && decisive_states.contains(&review.state.as_str())
         {
             latest.insert(app, review);
         }
@@ -210,21 +218,24 @@ fn judge_reviews(
         .collect()
 }
 
-fn judge_threads(apps: &BTreeSet<String>, threads: &[ReviewThread]) -> Vec<BlockingFinding> {
-    let standing = threads.iter().filter(|thread| stands(apps, thread));
-    standing
+fn evaluate_threads(apps: &BTreeSet<String>, threads: &[ReviewThread]) -> Vec<BlockingFinding> {
+    let blocking = threads
+        .iter()
+        .filter(|thread| is_blocking_thread(apps, thread));
+    blocking
         .map(|thread| {
             let app = thread.app_slug.as_deref().unwrap_or_default();
             let line = thread.line.map(|line| format!(":{line}"));
-            let place = format!("{}{}", thread.path, line.unwrap_or_default());
-            BlockingFinding::fixable(&format!("Remark of {app}"), &place, &thread.body)
+            let location = format!("{}{}", thread.path, line.unwrap_or_default());
+            let title = format!("Review comment by {app}");
+            BlockingFinding::fixable(&title, &location, &thread.body)
         })
         .collect()
 }
 
-/// Whether a remark is in the way. One at a line that has changed since is for its author to make
-/// anew.
-fn stands(apps: &BTreeSet<String>, thread: &ReviewThread) -> bool {
+/// Whether a thread blocks: open, marked as blocking, by an accepted App, and at a line that did
+/// not change since.
+fn is_blocking_thread(apps: &BTreeSet<String>, thread: &ReviewThread) -> bool {
     !thread.is_resolved
         && !thread.is_outdated
         && thread
@@ -263,42 +274,48 @@ mod tests {
     }
 
     #[test]
-    fn every_end_of_a_check_but_the_good_ones_stands_in_the_way() {
+    fn accepts_only_success_and_neutral_conclusions() {
         let lint = reviewers(&["lint"], false);
-        for (conclusion, said) in [
+        for (conclusion, expected) in [
             (Some("success"), ""),
             (Some("neutral"), ""),
             (Some("failure"), "lint failed: line 3"),
             (
                 Some("cancelled"),
-                "lint gave no verdict: it ended as cancelled",
+                "lint gave no result: its conclusion is cancelled",
             ),
             (
                 Some("timed_out"),
-                "lint gave no verdict: it ended as timed_out",
+                "lint gave no result: its conclusion is timed_out",
             ),
-            (Some("skipped"), "lint gave no verdict: it ended as skipped"),
-            (Some("stale"), "lint gave no verdict: it ended as stale"),
+            (
+                Some("skipped"),
+                "lint gave no result: its conclusion is skipped",
+            ),
+            (
+                Some("stale"),
+                "lint gave no result: its conclusion is stale",
+            ),
             (
                 Some("action_required"),
-                "lint gave no verdict: it ended as action_required",
+                "lint gave no result: its conclusion is action_required",
             ),
             (
                 None,
-                "lint has not ended: it was still running when the time to wait was over",
+                "lint did not finish: it was still running when the wait timed out",
             ),
         ] {
             let runs = [run("lint", "lint-app", conclusion, "line 3")];
             let found = evaluate(&lint, "c", &runs, &[], &[]);
-            assert_eq!(lines(&found).concat(), said, "{conclusion:?}");
-            let is_mendable = found.iter().any(BlockingFinding::is_fixable);
-            assert_eq!(is_mendable, conclusion == Some("failure"));
+            assert_eq!(lines(&found).concat(), expected, "{conclusion:?}");
+            let is_fixable = found.iter().any(BlockingFinding::is_fixable);
+            assert_eq!(is_fixable, conclusion == Some("failure"));
             assert_eq!(is_pending(&lint, &runs), conclusion.is_none());
         }
     }
 
     #[test]
-    fn a_name_is_no_proof_of_who_speaks() {
+    fn rejects_check_runs_of_other_apps() {
         let both = reviewers(&["lint", "deep@deep-app"], true);
         let severity = r#"<!-- bughunter-severity: {"normal":0} -->"#;
         let wrong = [
@@ -316,7 +333,7 @@ mod tests {
         assert_eq!(found.len(), 3, "{found:?}");
         assert_eq!(
             found[0],
-            "lint did not review: the check run of this name is reported by github-actions, which does not count"
+            "lint did not review: the check run of this name was reported by github-actions, which is not accepted"
         );
         let right = [
             run("lint", "lint-app", Some("success"), ""),
@@ -325,16 +342,16 @@ mod tests {
         ];
         assert!(!is_pending(&both, &right));
         assert_eq!(evaluate(&both, "c", &right, &[], &[]), []);
-        // The right one passed; another that may speak, too, has not.
+        // The expected reviewer passed; a second accepted App has not finished.
         let doubled = [&right[..], &[run("lint", "other", None, "")]].concat();
         assert!(is_pending(&both, &doubled));
         assert_eq!(evaluate(&both, "c", &doubled, &[], &[]).len(), 1);
     }
 
     #[test]
-    fn a_managed_review_is_judged_by_its_severity() {
+    fn evaluates_a_managed_review_by_its_severity() {
         let claude = reviewers(&[], true);
-        let of = |conclusion: &str, text: &str| {
+        let findings = |conclusion: &str, text: &str| {
             let runs = [run("Claude Code Review", "claude", Some(conclusion), text)];
             evaluate(&claude, "c", &runs, &[], &[])
         };
@@ -343,24 +360,24 @@ mod tests {
                 "Text\n<!-- bughunter-severity: {{\"normal\":{normal},\"nit\":1,\"pre_existing\":0}} -->"
             )
         };
-        assert_eq!(of("neutral", &marked("0")), []);
-        let two = of("neutral", &marked("2"));
+        assert_eq!(findings("neutral", &marked("0")), []);
+        let two = findings("neutral", &marked("2"));
         assert!(
-            two[0].is_fixable() && two[0].summary_line().contains("(2)"),
+            two[0].is_fixable() && two[0].summary_line().contains("found 2 important"),
             "{two:?}"
         );
-        // A quoted marker does not speak for the last one.
+        // Only the last marker counts, not a quoted one.
         let quoted = [marked("0"), marked("1")].join("\n");
-        assert_eq!(of("neutral", &quoted).len(), 1);
+        assert_eq!(findings("neutral", &quoted).len(), 1);
         for unreadable in ["", "No issues!", &marked("\"none\""), &marked("-1")] {
-            let found = of("neutral", unreadable);
+            let found = findings("neutral", unreadable);
             assert!(!found[0].is_fixable(), "{unreadable}: {found:?}");
         }
-        assert!(!of("failure", &marked("0"))[0].is_fixable());
+        assert!(!findings("failure", &marked("0"))[0].is_fixable());
     }
 
     #[test]
-    fn the_last_verdict_of_each_app_counts_on_this_commit() {
+    fn uses_the_last_review_of_each_app_on_this_commit() {
         let lint = reviewers(&["lint"], false);
         let runs = [run("lint", "lint-app", Some("success"), "")];
         let review = |app: Option<&str>, state: &str, commit: &str| PullRequestReview {
@@ -387,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remark_stands_until_it_is_resolved_or_its_line_has_changed() {
+    fn blocks_on_a_thread_until_it_is_resolved_or_outdated() {
         let claude = reviewers(&[], true);
         let text = r#"<!-- bughunter-severity: {"normal":1} -->"#;
         let runs = [run("Claude Code Review", "claude", Some("neutral"), text)];
@@ -402,8 +419,8 @@ mod tests {
         let found = evaluate(&claude, "c", &runs, &[], std::slice::from_ref(&thread));
         assert_eq!(
             lines(&found),
-            ["Remark of claude (a.rs:7): 🔴 **Important**: off by one"],
-            "the number beside it says nothing more"
+            ["Review comment by claude (a.rs:7): 🔴 **Important**: off by one"],
+            "the count is not repeated"
         );
         for (is_resolved, is_outdated, app) in [
             (true, false, Some("claude")),
@@ -423,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_mark_in_the_first_line_blocks() {
+    fn only_a_marker_in_the_first_line_blocks() {
         for (body, blocks) in [
             ("🔴 Important", true),
             ("\n_⚠️ Potential issue_ | _🔴 Critical_\n\nText", true),

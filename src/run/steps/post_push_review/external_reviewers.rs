@@ -1,4 +1,4 @@
-//! Asking the host what reviewers say, and waiting for those who have not said it yet.
+//! Requests to GitHub for external reviews, and waiting for reviewers.
 
 use std::time::Duration;
 
@@ -16,148 +16,159 @@ use domain::ids::Repo;
 use vendors::http::VendorError;
 use vendors::scm::{CheckRun, GitHub, PullRequest};
 
-/// For how long is one access used? The host's tokens live for an hour.
+/// Time after which a repository token is replaced. GitHub's tokens are valid for one hour.
 const ACCESS_LIFETIME: Duration = Duration::from_secs(30 * 60);
 
-/// How long is asked for what reviewers have written?
-const READING: Duration = Duration::from_secs(60);
+/// Maximum time to retry reading reviews and threads.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long at most after the last check do reviewers get to publish what they found?
-const SETTLING: Duration = Duration::from_secs(10);
+/// Maximum time between the last check run and reading reviews, in which reviewers publish their
+/// comments.
+const SETTLE_TIME: Duration = Duration::from_secs(10);
 
-/// Access to the host, while nothing of the agent's is alive.
-pub struct GitHubSession {
+/// Repository access and client, held only while no process of the agent runs.
+pub(super) struct GitHubSession {
+    /// GitHub client.
     pub github: GitHub,
     access: RepoAccess,
-    since: Instant,
+    opened_at: Instant,
 }
 
 impl GitHubSession {
-    pub async fn open(run: &mut RunContext) -> Result<Self, RunFailure> {
+    /// Fetches repository access.
+    pub(super) async fn open(run: &mut RunContext) -> Result<Self, RunFailure> {
         let access = run.fetch_repo_access().await?;
         Ok(Self {
             github: run.github_client(&access)?,
             access,
-            since: Instant::now(),
+            opened_at: Instant::now(),
         })
     }
 
+    /// Fetches new access if the current one is too old.
     async fn keep_open(&mut self, run: &mut RunContext) -> Result<(), RunFailure> {
-        if self.since.elapsed() > ACCESS_LIFETIME {
+        if self.opened_at.elapsed() > ACCESS_LIFETIME {
             *self = Self::open(run).await?;
         }
         Ok(())
     }
 }
 
-/// What reviewers outside have against a commit. They are waited for, up to their time and the
-/// run's; one who has not approved by then stands in the way.
-pub async fn collect_findings(
+/// Waits for external reviewers, up to their timeout and the run's, and returns the findings about
+/// a commit. A reviewer that has not approved by then is a finding.
+pub(super) async fn collect_findings(
     run: &mut RunContext,
-    door: &mut GitHubSession,
+    session: &mut GitHubSession,
     reviewers: &ExternalReviewConfig,
     pull: &PullRequest,
     commit: &str,
 ) -> Result<Vec<BlockingFinding>, RunFailure> {
-    let awaited = evaluation::expected_reviewers(reviewers);
-    let names: Vec<&str> = awaited
+    let expected = evaluation::expected_reviewers(reviewers);
+    let names: Vec<&str> = expected
         .iter()
         .map(evaluation::ExternalReviewer::name)
         .collect();
-    run.console
-        .log(&format!("waiting for {} on {commit}", names.join(", ")));
+    run.console.log(&format!(
+        "Waiting for reviews of {commit} by {}",
+        names.join(", ")
+    ));
     let unreadable = |what: &str, error: &VendorError| {
         let title = format!("The reviewers' {what} could not be read");
         vec![BlockingFinding::unfixable(&title, &error.to_string())]
     };
-    let runs = match wait(run, door, reviewers, &awaited, commit).await? {
+    let runs = match wait(run, session, reviewers, &expected, commit).await? {
         Ok(runs) => runs,
         Err(error) => return Ok(unreadable("check runs", &error)),
     };
-    sleep(reviewers.poll_interval.min(SETTLING)).await;
-    let say = |line: &str| run.console.log(line);
-    let host = &door.github;
-    let reviews = retry(&say, READING, async || {
-        host.reviews(&run.repo, pull.number).await
+    sleep(reviewers.poll_interval.min(SETTLE_TIME)).await;
+    let log = |line: &str| run.console.log(line);
+    let github = &session.github;
+    let reviews = retry(&log, READ_TIMEOUT, async || {
+        github.reviews(&run.repo, pull.number).await
     });
     let reviews = match reviews.await {
         Ok(reviews) => reviews,
         Err(error) => return Ok(unreadable("reviews", &error)),
     };
-    let threads = retry(&say, READING, async || {
-        host.review_threads(&run.repo, &pull.node_id).await
+    let threads = retry(&log, READ_TIMEOUT, async || {
+        github.review_threads(&run.repo, &pull.node_id).await
     });
     let threads = match threads.await {
         Ok(threads) => threads,
-        Err(error) => return Ok(unreadable("remarks", &error)),
+        Err(error) => return Ok(unreadable("comments", &error)),
     };
-    let findings = evaluation::evaluate(&awaited, commit, &runs, &reviews, &threads);
+    let findings = evaluation::evaluate(&expected, commit, &runs, &reviews, &threads);
     for finding in &findings {
         run.console
-            .log(&format!("review: {}", finding.summary_line()));
+            .log(&format!("Review: {}", finding.summary_line()));
     }
     Ok(findings)
 }
 
-/// The check runs of a commit, once everybody has ended or the time is over.
+/// Polls the check runs of a commit until every reviewer has finished or the timeout has passed.
 async fn wait(
     run: &mut RunContext,
-    door: &mut GitHubSession,
+    session: &mut GitHubSession,
     reviewers: &ExternalReviewConfig,
-    awaited: &[evaluation::ExternalReviewer],
+    expected: &[evaluation::ExternalReviewer],
     commit: &str,
 ) -> Result<Result<Vec<CheckRun>, VendorError>, RunFailure> {
-    let last = run
+    let latest = run
         .deadline
         .checked_sub(PUSH_RESERVE)
         .unwrap_or(run.deadline);
     let until = Instant::now().checked_add(reviewers.timeout);
-    let until = until.map_or(last, |until| until.min(last));
+    let until = until.map_or(latest, |until| until.min(latest));
     loop {
-        door.keep_open(run).await?;
-        let seen = said_of(&door.github, &run.repo, commit).await;
-        let is_waiting = match &seen {
-            Ok(runs) => evaluation::is_pending(awaited, runs),
+        session.keep_open(run).await?;
+        let result = check_runs_and_statuses(&session.github, &run.repo, commit).await;
+        let is_waiting = match &result {
+            Ok(runs) => evaluation::is_pending(expected, runs),
             Err(error) => {
-                run.console.log(&format!("the check runs: {error}"));
+                run.console
+                    .log(&format!("Failed to read check runs: {error}"));
                 !error.is_permanent()
             }
         };
-        let again = Instant::now().checked_add(reviewers.poll_interval);
-        if !is_waiting || again.is_none_or(|again| again > until) {
-            return Ok(seen);
+        let next_poll = Instant::now().checked_add(reviewers.poll_interval);
+        if !is_waiting || next_poll.is_none_or(|next_poll| next_poll > until) {
+            return Ok(result);
         }
         sleep(reviewers.poll_interval).await;
     }
 }
 
-/// What Apps say of a commit, in either way that the host has for it.
-async fn said_of(host: &GitHub, repo: &Repo, commit: &str) -> Result<Vec<CheckRun>, VendorError> {
-    let (mut said, statuses) = try_join(
-        host.check_runs(repo, commit),
-        host.commit_statuses(repo, commit),
+/// Returns the check runs and commit statuses of a commit.
+async fn check_runs_and_statuses(
+    github: &GitHub,
+    repo: &Repo,
+    commit: &str,
+) -> Result<Vec<CheckRun>, VendorError> {
+    let (mut runs, statuses) = try_join(
+        github.check_runs(repo, commit),
+        github.commit_statuses(repo, commit),
     )
     .await?;
-    said.extend(statuses);
-    Ok(said)
+    runs.extend(statuses);
+    Ok(runs)
 }
 
-/// Whether the branch stands elsewhere by now: what was reviewed is not what would be merged.
-pub async fn branch_moved_finding(
+/// Returns a finding if the branch has moved: the reviewed commit is not what would be merged.
+pub(super) async fn branch_moved_finding(
     run: &RunContext,
-    door: &GitHubSession,
+    session: &GitHubSession,
     commit: &str,
 ) -> Option<BlockingFinding> {
     let branch = &run.config.branch;
     let problem = match run
         .git
-        .remote_head(door.access.token.as_ref(), branch)
+        .remote_head(session.access.token.as_ref(), branch)
         .await
     {
         Ok(Some(head)) if head == commit => return None,
-        Ok(Some(head)) => format!("somebody pushed {head}; what was reviewed is {commit}"),
+        Ok(Some(head)) => format!("somebody pushed {head}; the reviewed commit is {commit}"),
         Ok(None) => "it was deleted".to_owned(),
-        Err(error) => format!("where it stands could not be read: {error}"),
+        Err(error) => format!("its head could not be read: {error}"),
     };
     Some(BlockingFinding::unfixable(
         &format!("The branch {branch} has moved"),

@@ -1,4 +1,4 @@
-//! An answer that is too long to be held: taken piece by piece as it comes.
+//! Streaming download of responses that are too large to hold in memory.
 
 use std::io;
 use std::time::Duration;
@@ -8,56 +8,56 @@ use reqwest::Url;
 use super::{Client, root_cause};
 use crate::http::{Request, VendorError, VendorErrorKind};
 
-/// How long may the other side say nothing?
-const SILENCE: Duration = Duration::from_secs(60);
+/// Maximum time without data from the server.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why an answer was not taken to its end.
+/// Error of a download.
 #[derive(Debug, thiserror::Error)]
 pub enum DownloadError {
+    /// Request or transfer failed.
     #[error(transparent)]
     Vendor(#[from] VendorError),
+    /// Writing a chunk failed.
     #[error("{0}")]
     Write(#[from] io::Error),
 }
 
 impl Client {
-    /// Sends a request once and hands every piece of the answer on as it comes. However long it is, it
-    /// may take as long as it goes on.
+    /// Sends a request once and passes every chunk of the response to `write`. The total duration is not
+    /// limited; a pause of 60 seconds is an error.
     ///
     /// # Errors
-    /// As [`Client::send`], of redirects too; and what `take` failed with.
+    /// Same as [`Client::send`]. Redirects are errors. Also returns the errors of `write`.
     pub async fn download(
         &self,
         request: &Request,
-        mut take: impl FnMut(&[u8]) -> io::Result<()>,
+        mut write: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), DownloadError> {
-        let url = Url::parse(&request.url).map_err(|_| {
-            self.error(
-                request,
-                VendorErrorKind::Connect("the address is no URL".into()),
-            )
-        })?;
+        let url = Url::parse(&request.url)
+            .map_err(|_| self.error(request, VendorErrorKind::Connect("invalid URL".into())))?;
         let call = self.inner.http.request(request.method.clone(), url);
         let sent = call.headers(request.headers.clone()).send();
-        let late = |_| self.error(request, VendorErrorKind::Timeout);
-        let sent = tokio::time::timeout(SILENCE, sent).await.map_err(late)?;
+        let timeout_error = |_| self.error(request, VendorErrorKind::Timeout);
+        let sent = tokio::time::timeout(IDLE_TIMEOUT, sent)
+            .await
+            .map_err(timeout_error)?;
         let mut response = sent.map_err(|error| self.transport_error(request, &error))?;
         if !response.status().is_success() {
-            let refused = self.read_body(request, response).await?;
-            return Err(match self.check_response(request, refused) {
+            let rejected = self.read_body(request, response).await?;
+            return Err(match self.check_response(request, rejected) {
                 Err(error) => error.into(),
                 Ok(_) => self
-                    .error(request, VendorErrorKind::Decode("it is no answer".into()))
+                    .error(request, VendorErrorKind::Decode("unexpected status".into()))
                     .into(),
             });
         }
         loop {
-            let next = tokio::time::timeout(SILENCE, response.chunk()).await;
-            let piece = next.map_err(late)?.map_err(|error| {
+            let next = tokio::time::timeout(IDLE_TIMEOUT, response.chunk()).await;
+            let chunk = next.map_err(timeout_error)?.map_err(|error| {
                 self.error(request, VendorErrorKind::Transport(root_cause(&error)))
             })?;
-            match piece {
-                Some(piece) => take(&piece)?,
+            match chunk {
+                Some(chunk) => write(&chunk)?,
                 None => return Ok(()),
             }
         }

@@ -1,5 +1,5 @@
-//! Tokens: one for each installation of the App, kept until shortly before they expire; and those
-//! that are handed to runs, narrowed to one repository.
+//! Tokens of the repository host: cached tokens of each App installation, and tokens of runs, which are
+//! limited to one repository.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,42 +15,45 @@ use domain::time::Timestamp;
 
 use super::{GitHub, ScmCredentials, with_api_headers};
 
-/// How long before its end do we stop using a token?
+/// Time before its expiry from which a token is no longer used.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(5 * 60);
 
-/// For how long do we say a plain token is good, as nobody knows?
+/// Assumed lifetime of a plain token, whose expiry is unknown.
 const PLAIN_TOKEN_LIFETIME: Duration = Duration::from_secs(60 * 60);
 
-/// A token for one repository.
+/// Token for one repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepoToken {
+    /// Token value.
     pub token: Secret,
+    /// Time of expiry.
     pub expires_at: Timestamp,
 }
 
-/// What a run needs its token for.
+/// Access level of a run's token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RepoTokenAccess {
-    /// To look at the repository: a planning run pushes nothing.
+    /// Read access, for planning runs, which push nothing.
     Read,
-    /// To push and to open a pull request.
+    /// Write access, to push and to open a pull request.
     Write,
 }
 
-/// What we may use towards a repository.
+/// Token for requests of the service about a repository.
 pub(super) struct AccessToken {
     token: Secret,
     installation: Option<u64>,
 }
 
 impl AccessToken {
-    pub fn authorize(&self, request: Request) -> Request {
+    /// Adds the token to a REST request.
+    pub(super) fn authorize(&self, request: Request) -> Request {
         let request = request.bearer(self.token.expose());
         request.account(account(self.installation))
     }
 
-    /// As [`Access::sign`], for the GraphQL interface, whose allowance is counted apart.
-    pub fn authorize_graphql(&self, request: Request) -> Request {
+    /// Adds the token to a GraphQL request. The GraphQL API has its own rate limit.
+    pub(super) fn authorize_graphql(&self, request: Request) -> Request {
         let request = self.authorize(request);
         match self.installation {
             Some(id) => request.account(format!("installation {id} graphql")),
@@ -59,12 +62,12 @@ impl AccessToken {
     }
 }
 
-/// Whose allowance it is; a plain token has one for everything.
+/// Returns the name of the rate limit account of REST requests. Empty for a plain token.
 fn account(installation: Option<u64>) -> String {
     installation.map_or_else(String::new, |id| format!("installation {id}"))
 }
 
-/// Installations by repository and tokens by installation.
+/// Cache of installation ids by repository and of tokens by installation.
 #[derive(Default)]
 pub(super) struct TokenCache {
     installations: Mutex<HashMap<Repo, u64>>,
@@ -73,19 +76,19 @@ pub(super) struct TokenCache {
 
 impl TokenCache {
     fn installation(&self, repo: &Repo) -> Option<u64> {
-        let known = self.installations.lock();
-        known
+        let cached = self.installations.lock();
+        cached
             .unwrap_or_else(PoisonError::into_inner)
             .get(repo)
             .copied()
     }
 
     fn set_installation(&self, repo: &Repo, id: Option<u64>) {
-        let known = self.installations.lock();
-        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        let cached = self.installations.lock();
+        let mut cached = cached.unwrap_or_else(PoisonError::into_inner);
         match id {
-            Some(id) => known.insert(repo.clone(), id),
-            None => known.remove(repo),
+            Some(id) => cached.insert(repo.clone(), id),
+            None => cached.remove(repo),
         };
     }
 
@@ -109,23 +112,23 @@ impl TokenCache {
 }
 
 impl GitHub {
-    /// Until when no request about this repository leaves, because the host said so.
+    /// Returns the end of the current rate limit for requests about this repository. `None` if not limited.
     pub fn limited_until(&self, repo: &Repo) -> Option<Timestamp> {
         let account = account(self.inner.token_cache.installation(repo));
         let until = self.inner.client.limited_until(&account)?;
         Some(Timestamp::from_millis(until))
     }
 
-    /// A token to hand to a run: good for this repository only, and never for workflow files, so
-    /// that the host itself refuses a run that changes them. A plain token cannot be narrowed and
-    /// is given as it is.
+    /// Creates a token for a run. The token is limited to this repository and has no permission for workflow
+    /// files, so that the host rejects a push that changes them. A plain token cannot be limited and is
+    /// returned unchanged.
     ///
     /// # Errors
-    /// `is_not_found()` when the App is not installed on the repository.
+    /// `is_not_found()` if the App is not installed on the repository.
     pub async fn repo_token(
         &self,
         repo: &Repo,
-        purpose: RepoTokenAccess,
+        access: RepoTokenAccess,
     ) -> Result<RepoToken, VendorError> {
         if let ScmCredentials::Token(token) = &self.inner.credentials {
             return Ok(RepoToken {
@@ -133,7 +136,7 @@ impl GitHub {
                 expires_at: now() + PLAIN_TOKEN_LIFETIME,
             });
         }
-        let permissions = match purpose {
+        let permissions = match access {
             RepoTokenAccess::Read => json!({ "contents": "read", "metadata": "read" }),
             RepoTokenAccess::Write => json!({
                 "contents": "write",
@@ -145,24 +148,24 @@ impl GitHub {
             }),
         };
         let scope = json!({ "repositories": [repo.name], "permissions": permissions });
-        self.mint(repo, "making a token for the run", &scope)
+        self.mint(repo, "creating a token for the run", &scope)
             .await
             .map(|(_, token)| token)
     }
 
-    /// The scopes of a plain token. None for an App, and for a token whose rights the host does not list:
-    /// a fine-grained one, or one of an installation.
+    /// Returns the scopes of a plain token. `None` for an App, and for tokens whose permissions the host does
+    /// not list: fine-grained tokens and installation tokens.
     ///
     /// # Errors
-    /// What asking failed with.
+    /// Fails if the host rejects the request or does not respond.
     pub async fn token_scopes(&self) -> Result<Option<Vec<String>>, VendorError> {
         let ScmCredentials::Token(token) = &self.inner.credentials else {
             return Ok(None);
         };
-        let request = Request::get("asking what the token may do", self.url("/user"));
+        let request = Request::get("reading the token's scopes", self.url("/user"));
         let request = with_api_headers(request).bearer(token.expose());
         match self.inner.client.send(&request).await {
-            Ok(answer) => Ok(answer.header("x-oauth-scopes").map(|listed| {
+            Ok(response) => Ok(response.header("x-oauth-scopes").map(|listed| {
                 let scopes = listed.split(',').map(str::trim);
                 scopes
                     .filter(|scope| !scope.is_empty())
@@ -174,12 +177,12 @@ impl GitHub {
         }
     }
 
-    /// Which of these rights, each a permission and its level, the App was not given on a
-    /// repository. None with a plain token, whose rights nobody tells. The token in use is dropped,
-    /// because one has the rights of the moment it was made at.
+    /// Returns which of the `needed` permissions, each with its level, the App lacks on a repository. `None`
+    /// with a plain token, whose permissions cannot be read. Discards the cached token, because a token keeps
+    /// the permissions of the time of its creation.
     ///
     /// # Errors
-    /// What asking failed with.
+    /// Fails if the host rejects the request or does not respond.
     pub async fn missing_permissions(
         &self,
         repo: &Repo,
@@ -189,16 +192,16 @@ impl GitHub {
             return Ok(None);
         }
         let installation = self
-            .installation(repo, "asking what the App may do")
+            .installation(repo, "reading the App's permissions")
             .await?;
         self.inner.token_cache.set_token(installation.id, None);
-        let given = installation.permissions;
-        let is_given = |(name, level): &(&str, &str)| {
-            let has = given.get(*name).map(String::as_str);
+        let granted = installation.permissions;
+        let is_granted = |(name, level): &(&str, &str)| {
+            let has = granted.get(*name).map(String::as_str);
             has == Some(level) || has.is_some_and(|has| has == "write" || has == "admin")
         };
-        let lacking = needed.iter().filter(|right| !is_given(right));
-        let named = lacking.map(|(name, level)| format!("{name}: {level}"));
+        let missing = needed.iter().filter(|permission| !is_granted(permission));
+        let named = missing.map(|(name, level)| format!("{name}: {level}"));
         Ok(Some(named.collect()))
     }
 
@@ -214,11 +217,11 @@ impl GitHub {
             });
         }
         let tokens = &self.inner.token_cache;
-        let known = tokens
+        let cached = tokens
             .installation(repo)
             .and_then(|id| Some((id, tokens.token(id)?)));
-        let (id, token) = match known {
-            Some(known) => known,
+        let (id, token) = match cached {
+            Some(cached) => cached,
             None => {
                 let (id, token) = self.mint(repo, action, &json!({})).await?;
                 tokens.set_token(id, Some(token.clone()));
@@ -231,7 +234,7 @@ impl GitHub {
         })
     }
 
-    /// Drops a token that the host no longer takes; false when there is no other to be had.
+    /// Discards a token that the host rejected. Returns whether a new one can be requested.
     pub(super) fn invalidate_token(&self, access: &AccessToken) -> bool {
         if let Some(id) = access.installation {
             self.inner.token_cache.set_token(id, None);
@@ -246,13 +249,13 @@ impl GitHub {
         scope: &serde_json::Value,
     ) -> Result<(u64, RepoToken), VendorError> {
         let tokens = &self.inner.token_cache;
-        let (id, was_known) = match tokens.installation(repo) {
+        let (id, was_cached) = match tokens.installation(repo) {
             Some(id) => (id, true),
             None => (self.find_installation(repo, action).await?, false),
         };
         match self.mint_for(id, action, scope).await {
-            // The App was removed and installed again since we looked.
-            Err(error) if error.is_not_found() && was_known => {
+            // The App was uninstalled and installed again since the id was cached.
+            Err(error) if error.is_not_found() && was_cached => {
                 tokens.set_installation(repo, None);
                 let id = self.find_installation(repo, action).await?;
                 Ok((id, self.mint_for(id, action, scope).await?))
@@ -291,24 +294,24 @@ impl GitHub {
         scope: &serde_json::Value,
     ) -> Result<RepoToken, VendorError> {
         let url = self.url(&format!("/app/installations/{installation}/access_tokens"));
-        // One token more than needed hurts nobody, so it may be asked for again.
+        // A surplus token does no harm, so the request may be repeated.
         let request = Request::new(action, Method::POST, url).json(scope).safe();
         let response = self.send_as_app(with_api_headers(request)).await?;
         let minted: Minted = response.json()?;
         let expires_at = Timestamp::parse(&minted.expires_at)
-            .ok_or_else(|| response.decode_error("expires_at is no time"))?;
+            .ok_or_else(|| response.decode_error("expires_at is not a timestamp"))?;
         Ok(RepoToken {
             token: Secret::new(minted.token),
             expires_at,
         })
     }
 
-    /// Sends a request with the App's own proof, which is good for its installations only.
+    /// Sends a request authenticated as the App itself, which the host accepts for App endpoints only.
     pub(super) async fn send_as_app(&self, request: Request) -> Result<Response, VendorError> {
         let ScmCredentials::App { id, key } = &self.inner.credentials else {
             return self.inner.client.send(&request).await;
         };
-        let proof = key.token(id, now()).map_err(|cause| {
+        let jwt = key.token(id, now()).map_err(|cause| {
             let kind = VendorErrorKind::Status {
                 status: 401,
                 message: cause,
@@ -316,12 +319,12 @@ impl GitHub {
             };
             VendorError::new(self.inner.client.vendor(), request.action(), kind)
         })?;
-        let request = request.bearer(proof.expose()).account("app");
+        let request = request.bearer(jwt.expose()).account("app");
         self.inner.client.send(&request).await
     }
 }
 
-/// Tokens expire by the world's clock, not by the one that tests turn.
+/// Returns the wall-clock time. Tokens expire by it, and not by the adjustable clock of tests.
 fn now() -> Timestamp {
     Timestamp::from_millis(now_millis())
 }

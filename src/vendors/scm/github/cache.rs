@@ -1,4 +1,4 @@
-//! Pages the host need not send twice: an unchanged one costs nothing of the allowance.
+//! Cache of pages for conditional requests. An unchanged page (304) does not count against the rate limit.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -11,35 +11,34 @@ use domain::ids::Repo;
 
 use super::GitHub;
 
-/// How many pages are remembered?
+/// Maximum number of cached pages.
 const MAX_PAGES: usize = 512;
 
-/// How much memory do they take?
+/// Maximum size of all cached pages, in bytes.
 const MAX_BYTES: usize = 2 << 20;
 
-/// A larger page is not worth its memory.
+/// Maximum size of a cached page, in bytes. Larger pages are not cached.
 const MAX_PAGE_BYTES: usize = 128 << 10;
 
-/// What a page is kept as: the fields we read, not the many the host sends.
+/// Page type that can be cached. Only the fields of the type are stored, not the whole response.
 pub(super) trait Cacheable: Serialize + DeserializeOwned {}
 impl<T: Serialize + DeserializeOwned> Cacheable for T {}
 
-/// One page of an answer, and where the next one is.
+/// Page of a list, with the address of the next page.
 pub(super) struct Page<T> {
     pub value: T,
     pub next: Option<String>,
 }
 
 #[derive(Clone)]
-struct Remembered {
+struct CachedPage {
     url: Box<str>,
     etag: Box<str>,
     json: Box<[u8]>,
     next: Option<String>,
 }
 
-/// Pages by repository and question, the last to be asked for at the back; the one nobody asked for the
-/// longest leaves first.
+/// Least-recently-used cache of pages by repository and cache key. The last used page is at the back.
 #[derive(Default)]
 pub(super) struct PageCache {
     state: Mutex<State>,
@@ -47,12 +46,12 @@ pub(super) struct PageCache {
 
 #[derive(Default)]
 struct State {
-    pages: VecDeque<(Box<str>, Remembered)>,
-    /// Of all pages.
+    pages: VecDeque<(Box<str>, CachedPage)>,
+    /// Size of all pages, in bytes.
     bytes: usize,
 }
 
-impl Remembered {
+impl CachedPage {
     fn bytes(&self, key: &str) -> usize {
         let next = self.next.as_ref().map_or(0, String::len);
         key.len() + self.url.len() + self.etag.len() + self.json.len() + next
@@ -60,15 +59,15 @@ impl Remembered {
 }
 
 impl PageCache {
-    /// The page of an address. One that answered the same question at another time is forgotten.
-    fn get(&self, key: &str, url: &str) -> Option<Remembered> {
+    /// Returns the page of an address. Removes a page with the same key and another address.
+    fn get(&self, key: &str, url: &str) -> Option<CachedPage> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (key, page) = state.take(key).filter(|(_, page)| *page.url == *url)?;
         state.add(key, page.clone());
         Some(page)
     }
 
-    fn put(&self, key: String, page: Remembered) {
+    fn put(&self, key: String, page: CachedPage) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.take(&key);
         state.add(key.into(), page);
@@ -82,40 +81,40 @@ impl PageCache {
 }
 
 impl State {
-    fn take(&mut self, key: &str) -> Option<(Box<str>, Remembered)> {
-        let at = self.pages.iter().position(|(known, _)| **known == *key)?;
+    fn take(&mut self, key: &str) -> Option<(Box<str>, CachedPage)> {
+        let at = self.pages.iter().position(|(cached, _)| **cached == *key)?;
         let (key, page) = self.pages.remove(at)?;
         self.bytes -= page.bytes(&key);
         Some((key, page))
     }
 
-    fn add(&mut self, key: Box<str>, page: Remembered) {
+    fn add(&mut self, key: Box<str>, page: CachedPage) {
         self.bytes += page.bytes(&key);
         self.pages.push_back((key, page));
     }
 }
 
 impl GitHub {
-    /// Reads one page, asking the host to send it only when it has changed.
+    /// Reads one page with a conditional request if the page is cached.
     pub(super) async fn read<T: Cacheable>(
         &self,
         repo: &Repo,
         action: &'static str,
         url: String,
     ) -> Result<Page<T>, VendorError> {
-        let key = format!("{repo} {}", question(&url));
-        let known = self.inner.page_cache.get(&key, &url);
+        let key = format!("{repo} {}", cache_key(&url));
+        let cached = self.inner.page_cache.get(&key, &url);
         let mut request = Request::get(action, &url);
-        if let Some(known) = &known {
-            request = request.header("if-none-match", &known.etag);
+        if let Some(cached) = &cached {
+            request = request.header("if-none-match", &cached.etag);
         }
         let response = self.send(repo, request).await?;
-        if let (304, Some(known)) = (response.status(), known) {
-            let value = serde_json::from_slice(&known.json)
-                .map_err(|error| response.decode_error(format!("a remembered page: {error}")))?;
+        if let (304, Some(cached)) = (response.status(), cached) {
+            let value = serde_json::from_slice(&cached.json)
+                .map_err(|error| response.decode_error(format!("a cached page: {error}")))?;
             return Ok(Page {
                 value,
-                next: known.next,
+                next: cached.next,
             });
         }
         let page = Page {
@@ -125,31 +124,31 @@ impl GitHub {
         if let (Some(etag), Ok(json)) = (response.header("etag"), serde_json::to_vec(&page.value))
             && json.len() <= MAX_PAGE_BYTES
         {
-            let remembered = Remembered {
+            let cached = CachedPage {
                 url: url.into(),
                 etag: etag.into(),
                 json: json.into(),
                 next: page.next.clone(),
             };
-            self.inner.page_cache.put(key, remembered);
+            self.inner.page_cache.put(key, cached);
         }
         Ok(page)
     }
 }
 
-/// An address without the moment since when it asks. That only moves on, so what was answered for an
-/// earlier one is never asked for again.
-fn question(url: &str) -> String {
+/// Returns an address without its `created` parameter. Its start time only increases, so a page of an
+/// earlier start time is never requested again.
+fn cache_key(url: &str) -> String {
     let Some((path, query)) = url.split_once('?') else {
         return url.to_owned();
     };
-    let lasting = query
+    let stable = query
         .split('&')
         .filter(|part| !part.starts_with("created="));
-    format!("{path}?{}", lasting.collect::<Vec<_>>().join("&"))
+    format!("{path}?{}", stable.collect::<Vec<_>>().join("&"))
 }
 
-/// The address with `rel="next"` in a `Link` header.
+/// Returns the address with `rel="next"` in a `Link` header.
 fn next_link(header: &str) -> Option<String> {
     header.split(',').find_map(|link| {
         let (address, relations) = link.split_once(';')?;
@@ -166,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_page_is_the_one_the_host_calls_next() {
+    fn reads_the_next_page_from_the_link_header() {
         assert_eq!(
             next_link("<https://h/x?page=3>; rel=\"next\", <https://h/x?page=9>; rel=\"last\""),
             Some("https://h/x?page=3".to_owned())
@@ -176,12 +175,12 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_asked_for_from_later_on_takes_its_own_place() {
+    fn replaces_the_page_of_an_earlier_start_time() {
         let pages = PageCache::default();
         let from = |minute: u8| format!("https://h/runs?event=e&created=%3E%3D{minute}&page=2");
-        assert_eq!(question(&from(1)), "https://h/runs?event=e&page=2");
+        assert_eq!(cache_key(&from(1)), "https://h/runs?event=e&page=2");
         for minute in 0..3 {
-            let (url, key) = (from(minute), question(&from(minute)));
+            let (url, key) = (from(minute), cache_key(&from(minute)));
             assert!(pages.get(&key, &url).is_none());
             pages.put(key.clone(), page(&url, 1));
             assert!(pages.get(&key, &url).is_some());
@@ -189,8 +188,8 @@ mod tests {
         assert_eq!(pages.state.lock().unwrap().pages.len(), 1);
     }
 
-    fn page(url: &str, bytes: usize) -> Remembered {
-        Remembered {
+    fn page(url: &str, bytes: usize) -> CachedPage {
+        CachedPage {
             url: url.into(),
             etag: "e".into(),
             json: vec![b' '; bytes].into(),
@@ -199,30 +198,30 @@ mod tests {
     }
 
     #[test]
-    fn the_page_nobody_asked_for_the_longest_leaves_first() {
+    fn evicts_the_least_recently_used_page() {
         let pages = PageCache::default();
-        let knows = |url: &str| pages.get(url, url).is_some();
+        let is_cached = |url: &str| pages.get(url, url).is_some();
         let put = |url: &str, bytes| pages.put(url.to_owned(), page(url, bytes));
         for number in 0..MAX_PAGES {
             put(&number.to_string(), 1);
             put(&number.to_string(), 2);
         }
-        assert!(knows("0"));
+        assert!(is_cached("0"));
         put("one more", 1);
-        assert!(knows("0") && !knows("1") && knows("2"));
+        assert!(is_cached("0") && !is_cached("1") && is_cached("2"));
         assert_eq!(pages.state.lock().unwrap().pages.len(), MAX_PAGES);
     }
 
     #[test]
-    fn large_pages_leave_room_for_fewer() {
+    fn stays_within_the_maximum_size() {
         let pages = PageCache::default();
         for number in 0..100 {
             let url = number.to_string();
             pages.put(url.clone(), page(&url, MAX_PAGE_BYTES));
         }
         let state = pages.state.lock().unwrap();
-        let held: usize = state.pages.iter().map(|(key, page)| page.bytes(key)).sum();
-        assert_eq!(state.bytes, held);
-        assert!(held <= MAX_BYTES && held > MAX_BYTES - 2 * MAX_PAGE_BYTES);
+        let total: usize = state.pages.iter().map(|(key, page)| page.bytes(key)).sum();
+        assert_eq!(state.bytes, total);
+        assert!(total <= MAX_BYTES && total > MAX_BYTES - 2 * MAX_PAGE_BYTES);
     }
 }

@@ -1,4 +1,4 @@
-//! What Apps say about a commit: as check runs, or as the older commit statuses.
+//! Results of Apps on a commit: check runs and the older commit statuses.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,27 +8,29 @@ use domain::ids::Repo;
 use super::GitHub;
 use super::reviews::User;
 
-/// What an App says about a commit. Its name is no proof of who says it: any App, and any job of a
-/// workflow, may take any name.
+/// Result of an App on a commit. The name does not prove the origin: any App and any workflow job can use
+/// any name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckRun {
+    /// Name of the check run, or context of the commit status.
     pub name: String,
-    /// The App's name in addresses; jobs of workflows are `github-actions`. Empty when a person says
-    /// it.
+    /// Slug of the App. `github-actions` for workflow jobs. Empty if a person created the status.
     pub app_slug: String,
-    /// The host's word for a check run's end, `success` or `failure` of a commit status; none while
-    /// it has not ended.
+    /// Conclusion of the check run, or `success` or `failure` of a commit status. `None` until completed.
     pub conclusion: Option<String>,
+    /// Title of the output, or description of the commit status.
     pub title: String,
+    /// Summary of the output, in Markdown.
     pub summary: String,
+    /// Details of the output, in Markdown.
     pub text: String,
 }
 
 impl GitHub {
-    /// The latest check run of each App and name on a commit.
+    /// Lists the latest check run of each App and name on a commit.
     ///
     /// # Errors
-    /// What the list failed with.
+    /// Fails if a page cannot be read.
     pub async fn check_runs(&self, repo: &Repo, sha: &str) -> Result<Vec<CheckRun>, VendorError> {
         let url = self.repo_url(
             repo,
@@ -42,18 +44,17 @@ impl GitHub {
         Ok(runs.into_iter().map(WireCheckRun::translate).collect())
     }
 
-    /// The latest commit status of each App and context on a commit, as the check run that it
-    /// stands for.
+    /// Lists the latest commit status of each App and context on a commit, converted to check runs.
     ///
     /// # Errors
-    /// What the list failed with.
+    /// Fails if a page cannot be read.
     pub async fn commit_statuses(
         &self,
         repo: &Repo,
         sha: &str,
     ) -> Result<Vec<CheckRun>, VendorError> {
         let url = self.repo_url(repo, &format!("/commits/{sha}/statuses?per_page=100"));
-        let listed = self
+        let statuses = self
             .read_all(
                 repo,
                 "listing commit statuses",
@@ -62,11 +63,11 @@ impl GitHub {
             )
             .await?;
         let mut latest: Vec<CheckRun> = Vec::new();
-        // The newest come first.
-        for status in listed.into_iter().map(WireStatus::translate) {
-            let is_told =
+        // The host lists the newest first.
+        for status in statuses.into_iter().map(WireStatus::translate) {
+            let is_same_check =
                 |run: &CheckRun| (&run.name, &run.app_slug) == (&status.name, &status.app_slug);
-            if !latest.iter().any(is_told) {
+            if !latest.iter().any(is_same_check) {
                 latest.push(status);
             }
         }
@@ -105,11 +106,11 @@ struct Output {
 
 impl WireCheckRun {
     fn translate(self) -> CheckRun {
-        let is_over = self.status == "completed";
+        let is_completed = self.status == "completed";
         CheckRun {
             name: self.name,
             app_slug: self.app.and_then(|app| app.slug).unwrap_or_default(),
-            conclusion: self.conclusion.filter(|_| is_over),
+            conclusion: self.conclusion.filter(|_| is_completed),
             title: self.output.title.unwrap_or_default(),
             summary: self.output.summary.unwrap_or_default(),
             text: self.output.text.unwrap_or_default(),

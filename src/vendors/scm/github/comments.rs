@@ -1,4 +1,4 @@
-//! Comments on pull requests, found again by a marker in their text.
+//! Comments on pull requests, identified by a marker in their text.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -8,26 +8,28 @@ use domain::ids::Repo;
 
 use super::{GitHub, ScmCredentials};
 
-/// What the host takes in one comment, in characters.
+/// Maximum length of a comment, in characters. Slightly below the host's limit.
 const MAX_BODY: usize = 65_000;
 
-/// Begins the tokens of Apps, a workflow's own among them.
+/// Prefix of App tokens, including the token of a workflow job.
 const APP_TOKEN: &str = "ghs_";
 
-/// A comment on a pull request.
+/// Comment on a pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PullRequestComment {
+    /// Id of the comment.
     pub id: u64,
+    /// Text, in Markdown.
     pub body: String,
+    /// Web address.
     pub url: String,
 }
 
 impl GitHub {
-    /// The comment of ours that carries `marker`, if there is one. A person's comment that quotes
-    /// the marker is not ours.
+    /// Finds the service's comment that contains `marker`. Ignores comments of people that quote the marker.
     ///
     /// # Errors
-    /// `is_not_found()` when the pull request is gone.
+    /// `is_not_found()` if the pull request does not exist.
     pub async fn find_comment(
         &self,
         repo: &Repo,
@@ -38,22 +40,22 @@ impl GitHub {
         let comments = self
             .read_all(repo, "listing comments", url, |page: Vec<Comment>| page)
             .await?;
-        let we_are_a_bot = match &self.inner.credentials {
+        let is_bot = match &self.inner.credentials {
             ScmCredentials::App { .. } => true,
             ScmCredentials::Token(token) => token.expose().starts_with(APP_TOKEN),
         };
         let found = comments
             .into_iter()
-            .filter(|comment| !we_are_a_bot || comment.is_by_a_bot())
+            .filter(|comment| !is_bot || comment.is_by_bot())
             .map(Comment::translate)
             .find(|comment| comment.body.contains(marker));
         Ok(found)
     }
 
-    /// Writes a comment. Look with [`GitHub::find_comment`] before repeating it.
+    /// Creates a comment. Call [`GitHub::find_comment`] before repeating a call whose response was lost.
     ///
     /// # Errors
-    /// `is_not_found()` when the pull request is gone.
+    /// `is_not_found()` if the pull request does not exist.
     pub async fn create_comment(
         &self,
         repo: &Repo,
@@ -61,7 +63,7 @@ impl GitHub {
         body: &str,
     ) -> Result<PullRequestComment, VendorError> {
         let url = self.repo_url(repo, &format!("/issues/{number}/comments"));
-        let body = json!({ "body": fitting(body) });
+        let body = json!({ "body": truncate(body) });
         let response = self
             .send_json(repo, "writing a comment", Method::POST, url, &body)
             .await?;
@@ -71,7 +73,7 @@ impl GitHub {
     /// Replaces the text of a comment.
     ///
     /// # Errors
-    /// `is_not_found()` when the comment is gone.
+    /// `is_not_found()` if the comment does not exist.
     pub async fn update_comment(
         &self,
         repo: &Repo,
@@ -79,18 +81,18 @@ impl GitHub {
         body: &str,
     ) -> Result<PullRequestComment, VendorError> {
         let url = self.repo_url(repo, &format!("/issues/comments/{id}"));
-        let body = json!({ "body": fitting(body) });
+        let body = json!({ "body": truncate(body) });
         let response = self
             .send_json(repo, "updating a comment", Method::PATCH, url, &body)
             .await?;
         Ok(response.json::<Comment>()?.translate())
     }
 
-    /// Updates our comment that carries `marker`, or writes it. `body` must contain the marker;
-    /// an unchanged body is not sent.
+    /// Updates the service's comment that contains `marker`, or creates it. `body` must contain the marker.
+    /// An unchanged body is not sent.
     ///
     /// # Errors
-    /// As its parts.
+    /// Fails if the comments cannot be read or written.
     pub async fn upsert_comment(
         &self,
         repo: &Repo,
@@ -102,10 +104,11 @@ impl GitHub {
         self.put_comment(repo, number, found, body).await
     }
 
-    /// Gives the comment that was found this body, or writes one; an unchanged body is not sent.
+    /// Updates the comment that [`GitHub::find_comment`] returned, or creates one if it returned none. An
+    /// unchanged body is not sent.
     ///
     /// # Errors
-    /// `is_not_found()` when the pull request or the comment is gone.
+    /// `is_not_found()` if the pull request or the comment does not exist.
     pub async fn put_comment(
         &self,
         repo: &Repo,
@@ -114,15 +117,15 @@ impl GitHub {
         body: &str,
     ) -> Result<PullRequestComment, VendorError> {
         match found {
-            Some(comment) if comment.body == fitting(body) => Ok(comment),
+            Some(comment) if comment.body == truncate(body) => Ok(comment),
             Some(comment) => self.update_comment(repo, comment.id, body).await,
             None => self.create_comment(repo, number, body).await,
         }
     }
 }
 
-/// The body, cut to what the host takes.
-fn fitting(body: &str) -> String {
+/// Truncates a body to the maximum length.
+fn truncate(body: &str) -> String {
     match body.char_indices().nth(MAX_BODY) {
         Some((end, _)) => format!("{}\n\n[… cut here: too long for a comment]", &body[..end]),
         None => body.to_owned(),
@@ -145,7 +148,7 @@ struct Author {
 }
 
 impl Comment {
-    fn is_by_a_bot(&self) -> bool {
+    fn is_by_bot(&self) -> bool {
         self.user.as_ref().is_some_and(|user| user.kind == "Bot")
     }
 

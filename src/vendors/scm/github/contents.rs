@@ -1,4 +1,4 @@
-//! What stands in a repository: files, and what a folder holds.
+//! Content of a repository: files and folder listings.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,29 +7,31 @@ use domain::ids::Repo;
 
 use super::GitHub;
 
-/// A text file as it stands on a branch.
+/// Text file of a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepoFile {
+    /// Path from the root of the repository.
     pub path: String,
+    /// Content of the file.
     pub text: String,
 }
 
-/// Something in a folder.
+/// Entry of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FolderEntry {
-    /// From the repository's root.
+    /// Path from the root of the repository.
     pub path: String,
-    /// Git's name of its content.
+    /// Id of the git object.
     pub sha: String,
-    /// Neither a folder nor a link.
+    /// Whether the entry is a file: neither a folder nor a link.
     pub is_file: bool,
 }
 
 impl GitHub {
-    /// A file of at most a megabyte; none when there is no such file or it is no file.
+    /// Returns a text file of at most 1 MB. `None` if the path does not exist or is no text file.
     ///
     /// # Errors
-    /// What the call failed with.
+    /// Fails if the host rejects the request or does not respond.
     pub async fn file(
         &self,
         repo: &Repo,
@@ -48,11 +50,11 @@ impl GitHub {
         }))
     }
 
-    /// What a folder holds, at most the thousand entries that the host tells; the root is the empty
-    /// path. None when there is no such folder, branch or commit.
+    /// Lists a folder, at most 1,000 entries (the host's limit). The empty path is the root. `None` if the
+    /// folder, branch or commit does not exist.
     ///
     /// # Errors
-    /// What the call failed with.
+    /// Fails if the host rejects the request or does not respond.
     pub async fn folder(
         &self,
         repo: &Repo,
@@ -98,8 +100,8 @@ impl Content {
         if encoding != "base64" {
             return None;
         }
-        let packed: String = content.split_whitespace().collect();
-        let bytes = data_encoding::BASE64.decode(packed.as_bytes()).ok()?;
+        let base64: String = content.split_whitespace().collect();
+        let bytes = data_encoding::BASE64.decode(base64.as_bytes()).ok()?;
         String::from_utf8(bytes).ok()
     }
 }
@@ -108,7 +110,7 @@ impl Content {
 #[serde(untagged)]
 enum Listing {
     Folder(Vec<Entry>),
-    /// A file stands where a folder was expected.
+    /// The path is a file.
     Other {},
 }
 
@@ -132,7 +134,7 @@ struct Entry {
     sha: String,
     #[serde(rename = "type")]
     kind: String,
-    /// Told in trees only, where a link is a blob of its own mode.
+    /// File mode. Present in trees only, where a link is a blob with its own mode.
     #[serde(default)]
     mode: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Refusals of a workflow dispatch, and what removes their cause.
+//! Explanation of rejected workflow dispatches, with a remedy for each cause.
 
 use domain::ids::Repo;
 
@@ -12,9 +12,9 @@ const ALLOW_ADDRESS: &str = "Add the service's address to the organization's IP 
 const AUTHORIZE: &str = "Authorize the token for the organization's single sign-on";
 const PERMIT: &str = "Give the GitHub App the permission actions: write and accept it for the installation; \
     a token needs the scope repo, a fine-grained one actions: write";
-const LOOK: &str = "Check the workflow and the settings of the repository on its host";
+const CHECK_SETTINGS: &str = "Check the workflow and the settings of the repository on its host";
 
-/// Words of the host, in lower case, and the remedy; the first row that matches decides.
+/// Phrases of the host's messages, in lower case, with their remedies. The first match applies.
 const REMEDIES: [(&str, &str); 19] = [
     ("unexpected inputs", SYNC),
     ("required input", SYNC),
@@ -37,26 +37,31 @@ const REMEDIES: [(&str, &str); 19] = [
     ("write access", PERMIT),
 ];
 
-/// Returns what went wrong, as a sentence without its full stop, and what removes the cause. `said` is
-/// the host's message, `error` our sentence around it.
+/// Returns a description of the failure and a remedy, both without the final full stop. `host_message` is
+/// the host's message, `error` the vendor error that contains it.
 pub(super) fn explain(
     status: u16,
-    said: &str,
+    host_message: &str,
     error: &str,
     (repo, workflow, git_ref): (&Repo, &str, &str),
 ) -> (String, &'static str) {
-    let lower = said.to_lowercase();
+    let lower = host_message.to_lowercase();
     if status == 404 {
-        let missing =
-            format!("{repo} has no workflow {workflow} on its default branch, or it is hidden");
+        let missing = format!(
+            "{repo} has no workflow {workflow} on its default branch, or the credentials cannot see it"
+        );
         return (missing, SYNC);
     }
     if lower.contains("no ref found") {
         let remedy = "Correct the default branch in the project's mapping";
         return (format!("{repo} has no branch {git_ref}"), remedy);
     }
-    let known = REMEDIES.iter().find(|(words, _)| lower.contains(words));
-    let unknown = if status == 403 { PERMIT } else { LOOK };
+    let known = REMEDIES.iter().find(|(phrase, _)| lower.contains(phrase));
+    let unknown = if status == 403 {
+        PERMIT
+    } else {
+        CHECK_SETTINGS
+    };
     let remedy = known.map_or(unknown, |(_, remedy)| remedy);
     (error.trim_end_matches('.').to_owned(), remedy)
 }
@@ -66,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_refusal_has_the_remedy_of_its_cause() {
+    fn returns_the_remedy_for_each_rejection() {
         let rows = [
             (422, "Unexpected inputs provided: [\"x\"]", SYNC),
             (422, "Required input 'phase' not provided", SYNC),
@@ -121,18 +126,18 @@ mod tests {
                 "Recent account payments have failed or your spending limit needs to be increased.",
                 BILLING,
             ),
-            (422, "Something new.", LOOK),
+            (422, "Something new.", CHECK_SETTINGS),
         ];
         let repo = Repo::new("acme", "shop");
-        let of = (&repo, "agent-implement.yml", "main");
-        for (status, said, remedy) in rows {
-            let error = format!("github answered {status}: {said}");
-            let (message, mends) = explain(status, said, &error, of);
-            assert_eq!(mends, remedy, "{said}");
+        let dispatch = (&repo, "agent-implement.yml", "main");
+        for (status, host_message, remedy) in rows {
+            let error = format!("github answered {status}: {host_message}");
+            let (message, actual) = explain(status, host_message, &error, dispatch);
+            assert_eq!(actual, remedy, "{host_message}");
             assert!(!message.ends_with('.'), "{message}");
-            assert!(!mends.ends_with('.'), "{mends}");
+            assert!(!actual.ends_with('.'), "{actual}");
         }
-        let (message, _) = explain(422, "No ref found for: main", "", of);
+        let (message, _) = explain(422, "No ref found for: main", "", dispatch);
         assert_eq!(message, "acme/shop has no branch main");
     }
 }

@@ -1,4 +1,4 @@
-//! Many files in one commit, on a branch that is ours to move.
+//! Commits of several files, written through the Git Data API to a branch of the service.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -8,40 +8,46 @@ use domain::ids::Repo;
 
 use super::GitHub;
 
-/// A file of a commit that is to be made.
+/// File of a new commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeFile {
+    /// Path from the root of the repository.
     pub path: String,
+    /// Content of the file.
     pub content: TreeContent,
 }
 
+/// Content of a file of a new commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TreeContent {
+    /// Text to write.
     Text(String),
-    /// What the repository holds already, by git's name of it.
+    /// Id of a blob that exists in the repository.
     Blob(String),
 }
 
-/// A commit to be made.
+/// Commit to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewCommit<'a> {
-    /// The commit that it stands on.
+    /// Id of the parent commit.
     pub parent: &'a str,
+    /// Commit message.
     pub message: &'a str,
+    /// Files to add or replace.
     pub files: &'a [TreeFile],
 }
 
 impl GitHub {
-    /// The commit at the end of a branch; none when there is no such branch.
+    /// Returns the id of a branch's head commit. `None` if the branch does not exist.
     ///
     /// # Errors
-    /// What the call failed with.
+    /// Fails if the host rejects the request or does not respond.
     pub async fn branch_sha(
         &self,
         repo: &Repo,
         branch: &str,
     ) -> Result<Option<String>, VendorError> {
-        let url = self.repo_url(repo, &format!("/git/ref/heads/{}", escaped(branch)));
+        let url = self.repo_url(repo, &format!("/git/ref/heads/{}", encode_branch(branch)));
         match self.read::<Reference>(repo, "reading a branch", url).await {
             Ok(page) => Ok(Some(page.value.object.sha)),
             Err(error) if error.is_not_found() => Ok(None),
@@ -49,18 +55,18 @@ impl GitHub {
         }
     }
 
-    /// What is said about a commit.
+    /// Returns the message of a commit.
     ///
     /// # Errors
-    /// What the call failed with.
+    /// Fails if the host rejects the request or does not respond.
     pub async fn commit_message(&self, repo: &Repo, sha: &str) -> Result<String, VendorError> {
         Ok(self.commit(repo, sha).await?.message)
     }
 
-    /// Whether everything up to commit `older` is in what leads to commit `newer`.
+    /// Returns whether commit `older` is `newer` or an ancestor of it.
     ///
     /// # Errors
-    /// What the call failed with.
+    /// Fails if the host rejects the request or does not respond.
     pub async fn contains_commit(
         &self,
         repo: &Repo,
@@ -74,23 +80,23 @@ impl GitHub {
             .await
         {
             Ok(page) => Ok(page.value.behind_by == 0),
-            // They have no commit in common.
+            // The commits have no common ancestor.
             Err(error) if error.is_not_found() => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Puts files on a branch in one commit, and answers the commit. The branch is made, or set to
-    /// it whatever stood there, as long as that is `seen`, the commit that the caller knows of;
-    /// none is answered when it is another by now.
+    /// Commits files to a branch and returns the id of the commit. `expected_head` is the head commit that
+    /// the caller knows; `None` if the branch should not exist yet. Creates the branch, or force-updates it.
+    /// Returns `None` without a change if the branch has another head by now.
     ///
     /// # Errors
-    /// 403 or 404 when we may not write these files.
+    /// 403 or 404 if the credentials do not permit writing these files.
     pub async fn commit_files(
         &self,
         repo: &Repo,
         branch: &str,
-        seen: Option<&str>,
+        expected_head: Option<&str>,
         new: &NewCommit<'_>,
     ) -> Result<Option<String>, VendorError> {
         let base = self.commit(repo, new.parent).await?;
@@ -115,12 +121,13 @@ impl GitHub {
             )
             .await?
             .json()?;
-        // The host cannot be asked to move a branch from one commit to another, so somebody may
-        // still come between these two calls; nobody can in the longer time before them.
-        if self.branch_sha(repo, branch).await?.as_deref() != seen {
+        // The API has no compare-and-swap for branches. A push between these two calls is overwritten;
+        // this check covers the longer time before them.
+        if self.branch_sha(repo, branch).await?.as_deref() != expected_head {
             return Ok(None);
         }
-        self.set_branch(repo, branch, seen, &commit.sha).await?;
+        self.set_branch(repo, branch, expected_head, &commit.sha)
+            .await?;
         Ok(Some(commit.sha))
     }
 
@@ -134,10 +141,10 @@ impl GitHub {
         &self,
         repo: &Repo,
         branch: &str,
-        seen: Option<&str>,
+        expected_head: Option<&str>,
         sha: &str,
     ) -> Result<(), VendorError> {
-        let (method, path, body) = match seen {
+        let (method, path, body) = match expected_head {
             None => (
                 Method::POST,
                 "/git/refs".to_owned(),
@@ -145,7 +152,7 @@ impl GitHub {
             ),
             Some(_) => (
                 Method::PATCH,
-                format!("/git/refs/heads/{}", escaped(branch)),
+                format!("/git/refs/heads/{}", encode_branch(branch)),
                 json!({"sha": sha, "force": true}),
             ),
         };
@@ -165,7 +172,7 @@ fn tree_entry(file: &TreeFile) -> serde_json::Value {
     entry
 }
 
-fn escaped(branch: &str) -> String {
+fn encode_branch(branch: &str) -> String {
     let parts: Vec<String> = branch.split('/').map(percent_encode).collect();
     parts.join("/")
 }

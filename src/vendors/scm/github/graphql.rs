@@ -1,4 +1,4 @@
-//! What only the host's GraphQL interface can do.
+//! Requests to the host's GraphQL API.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -11,8 +11,8 @@ use super::GitHub;
 use super::auth::AccessToken;
 
 impl GitHub {
-    /// Asks the GraphQL interface. What we ask of it reads, or sets a flag, which set twice is set
-    /// once: all of it may be repeated.
+    /// Sends a GraphQL request. All queries and mutations of this client are idempotent, so a request may be
+    /// repeated.
     pub(super) async fn graphql<T: DeserializeOwned>(
         &self,
         repo: &Repo,
@@ -20,7 +20,7 @@ impl GitHub {
         query: &str,
         variables: &Value,
     ) -> Result<T, VendorError> {
-        // Enterprise hosts have their REST interface at /api/v3 and GraphQL beside it.
+        // Enterprise servers have the REST API at /api/v3 and GraphQL at /api/graphql.
         let base = self.inner.api_url.trim_end_matches("/v3");
         let request = Request::new(action, Method::POST, format!("{base}/graphql"))
             .json(&json!({ "query": query, "variables": variables }))
@@ -28,11 +28,9 @@ impl GitHub {
         let response = self
             .send_authorized(repo, request, AccessToken::authorize_graphql)
             .await?;
-        let answer: GraphQlAnswer = response.json()?;
-        match answer.errors.first() {
-            None => {
-                serde_json::from_value(answer.data).map_err(|error| response.decode_error(error))
-            }
+        let body: GraphQlAnswer = response.json()?;
+        match body.errors.first() {
+            None => serde_json::from_value(body.data).map_err(|error| response.decode_error(error)),
             Some(error) if error.kind.as_deref() == Some("RATE_LIMITED") => {
                 Err(self.inner.client.record_rate_limit(&response))
             }
@@ -59,8 +57,7 @@ struct GraphQlError {
 }
 
 impl GraphQlError {
-    /// The HTTP status that says the same. An error that names no kind is the host's own: it gave
-    /// up while it worked on the question.
+    /// Returns the equivalent HTTP status. An error without a type is an internal failure of the host.
     fn status(&self) -> u16 {
         match (self.kind.as_deref(), self.extensions["code"].as_str()) {
             (Some("NOT_FOUND"), _) => 404,

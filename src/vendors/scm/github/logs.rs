@@ -1,4 +1,4 @@
-//! The end of a workflow run's log, for people to read.
+//! Log excerpt of a workflow run.
 
 use std::time::Duration;
 
@@ -11,39 +11,42 @@ use domain::time::Timestamp;
 use super::GitHub;
 use super::workflow_runs::COMPLETED;
 
-/// How much of a failed job's log do we show?
+/// Maximum number of lines in an excerpt.
 const EXCERPT_LINES: usize = 60;
+/// Maximum size of an excerpt in bytes.
 const EXCERPT_BYTES: usize = 6_000;
 
-/// How long after its job's end may a log take to be written? It is not found before.
-const LOG_WRITTEN_WITHIN: Duration = Duration::from_secs(30);
+/// Maximum time between the end of a job and the availability of its log. Until then the host returns 404.
+const LOG_WRITE_DELAY: Duration = Duration::from_secs(30);
 
-/// How long is a log asked for before its run is told of without it?
+/// Maximum time for which reading a log is retried. After it the run is reported without the log.
 pub const LOG_READ_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// What a run's log has to say.
+/// Log excerpt of a workflow run, or its absence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkflowRunLog {
-    /// The run is still at it, or its log is not written yet; ask again.
+    /// The run has not ended, or the host has not written the log yet. Retry later.
     NotReady,
-    /// No job ever began.
+    /// No job was started.
     Empty,
+    /// Headline and last lines of the log.
     Excerpt(String),
 }
 
-/// A log that is too long stays so.
-fn is_passing(error: &VendorError) -> bool {
+/// Returns whether a retry can succeed. A log that is too large (a decode error) stays too large.
+fn is_transient(error: &VendorError) -> bool {
     !error.is_permanent() && !matches!(error.kind, VendorErrorKind::Decode(_))
 }
 
 impl GitHub {
-    /// Where the first failed job of a run failed, or that its last job ended, and the end of that
-    /// job's log, redacted. A log that cannot be had leaves the first line alone.
+    /// Returns an excerpt of a run's log: a headline with the first failed job and step, or with the last job
+    /// if none failed, and the redacted last lines of that job's log. If the log cannot be read, the excerpt
+    /// has only the headline with the error.
     ///
-    /// `waited` is for how long it has been asked for in vain.
+    /// `waited` is the time since the first attempt.
     ///
     /// # Errors
-    /// What reading the jobs failed with, or the log, when a later try may do better.
+    /// Fails if the list of jobs cannot be read, or if the log cannot be read and a retry may succeed.
     pub async fn log_excerpt(
         &self,
         repo: &Repo,
@@ -74,20 +77,20 @@ impl GitHub {
                 let end = run_blocking_if_large(log.body().len(), move || tail(&log.text())).await;
                 format!("{}\n\n{end}", job.headline())
             }
-            Err(error) if error.status() == Some(404) && waited < LOG_WRITTEN_WITHIN => {
+            Err(error) if error.status() == Some(404) && waited < LOG_WRITE_DELAY => {
                 return Ok(WorkflowRunLog::NotReady);
             }
-            Err(error) if is_passing(&error) && waited < LOG_READ_TIMEOUT => return Err(error),
+            Err(error) if is_transient(&error) && waited < LOG_READ_TIMEOUT => return Err(error),
             Err(error) => format!("{} ({error})", job.headline()),
         }))
     }
 }
 
-/// The last lines, without the host's time stamps and colours, and without the groups in which it
-/// repeats each step's script and variables.
+/// Returns the last lines without timestamps, colors, and the groups that repeat each step's script and
+/// variables.
 fn tail(log: &str) -> String {
     let mut grouped = false;
-    let mut lines: Vec<String> = log.lines().map(plain).collect();
+    let mut lines: Vec<String> = log.lines().map(plain_line).collect();
     lines.retain(|line| {
         grouped = (grouped || line.starts_with("##[group]")) && !line.starts_with("##[endgroup]");
         !grouped && !line.starts_with("##[endgroup]")
@@ -106,23 +109,23 @@ fn tail(log: &str) -> String {
     kept.join("\n")
 }
 
-fn plain(line: &str) -> String {
+fn plain_line(line: &str) -> String {
     let line = match line.split_once(' ') {
-        Some((stamp, rest)) if Timestamp::parse(stamp).is_some() => rest,
+        Some((timestamp, rest)) if Timestamp::parse(timestamp).is_some() => rest,
         _ => line,
     };
-    let mut plain = String::with_capacity(line.len());
+    let mut text = String::with_capacity(line.len());
     let mut chars = line.chars();
     while let Some(c) = chars.next() {
         if c == '\u{1b}' {
-            // A colour: everything up to its closing letter.
+            // Color code: skip everything up to its final letter.
             chars.by_ref().find(char::is_ascii_alphabetic);
         } else if !c.is_control() || c == '\t' {
-            plain.push(c);
+            text.push(c);
         }
     }
-    plain.truncate(plain.floor_char_boundary(1000));
-    plain
+    text.truncate(text.floor_char_boundary(1000));
+    text
 }
 
 #[derive(Serialize, Deserialize)]
@@ -180,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_excerpt_is_the_plain_end_of_the_log() {
+    fn returns_the_plain_end_of_the_log() {
         let mut log = String::new();
         for number in 0..500 {
             log += &format!("2026-11-21T01:00:00.1234567Z \u{1b}[31mline {number}\u{1b}[0m\n");

@@ -1,4 +1,4 @@
-//! The client: where it calls, as whom, and what it remembers between calls.
+//! GitHub client: addresses, credentials, and caches of tokens and pages.
 
 mod auth;
 mod cache;
@@ -37,22 +37,27 @@ pub use pull_requests::{NewPullRequest, PullRequest, PullRequestState};
 pub use reviews::{PullRequestReview, ReviewThread};
 pub use workflow_runs::{DispatchError, WorkflowRun, WorkflowRunRef};
 
-/// The interface we are written for; the host keeps it for years. (contracts: *GitHub*)
+/// Version of the REST API that the client uses. GitHub supports a version for years.
 const API_VERSION: &str = "2022-11-28";
 
-/// How many pages of a list do we read at most? The host ends searches at 1,000 entries.
+/// Maximum number of pages read of one list. The host limits searches to 1,000 entries.
 const MAX_PAGES: usize = 20;
 
-/// As whom we speak to the host.
+/// Credentials for the repository host.
 #[derive(Debug, Clone)]
 pub enum ScmCredentials {
-    /// A plain token, for small set-ups. It is used as it is, for every repository.
+    /// Plain token, for small installations. Used unchanged for every repository.
     Token(Secret),
-    /// An App, by its id and private key: short-lived tokens for each installation.
-    App { id: String, key: AppKey },
+    /// GitHub App, with short-lived tokens for each of its installations.
+    App {
+        /// Id of the App.
+        id: String,
+        /// Private key of the App.
+        key: AppKey,
+    },
 }
 
-/// A client of the repository host. Clones share tokens and caches.
+/// Client of the repository host. Clones share tokens and caches.
 #[derive(Clone)]
 pub struct GitHub {
     inner: Arc<Inner>,
@@ -67,13 +72,13 @@ struct Inner {
 }
 
 impl GitHub {
-    /// Where the REST interface stands.
+    /// Returns the address of the REST API.
     pub fn api_url(&self) -> &str {
         &self.inner.api_url
     }
 
-    /// Where pages and git repositories stand: beside the interface of a host of one's own, and at
-    /// the name without `api.` of a hosted one.
+    /// Returns the address of web pages and git repositories: the API address without `/api/v3` on an
+    /// enterprise server, without `api.` on github.com.
     pub fn server_url(&self) -> String {
         let api = self.api_url();
         let hosted = || Some(format!("https://{}", api.strip_prefix("https://api.")?));
@@ -81,11 +86,11 @@ impl GitHub {
         own.or_else(hosted).unwrap_or_else(|| api.to_owned())
     }
 
-    /// A client of the host whose REST interface stands at `api_url`.
-    pub fn new(wire: Client, api_url: &str, credentials: ScmCredentials) -> Self {
+    /// Creates a client of the host with the REST API at `api_url`.
+    pub fn new(client: Client, api_url: &str, credentials: ScmCredentials) -> Self {
         Self {
             inner: Arc::new(Inner {
-                client: wire,
+                client,
                 api_url: api_url.trim_end_matches('/').to_owned(),
                 credentials,
                 token_cache: auth::TokenCache::default(),
@@ -94,23 +99,23 @@ impl GitHub {
         }
     }
 
-    /// What is left of the scarcest allowance.
+    /// Returns the rate limit with the least remaining requests.
     pub fn quota(&self) -> Quota {
         self.inner.client.quota()
     }
 
-    /// Every installation's allowance.
+    /// Returns the rate limits of all accounts.
     pub fn quotas(&self) -> Vec<Quota> {
         self.inner.client.quotas()
     }
 
-    /// Asks the host who we are, and says it in a few words; of an App also how many accounts it is
-    /// installed on. One request.
+    /// Returns the name of the authenticated user or App, and of an App the number of its installations.
+    /// Takes one request.
     ///
     /// # Errors
-    /// 401 when the credential is refused.
+    /// 401 if the credential is rejected.
     pub async fn probe(&self) -> Result<String, VendorError> {
-        const ACTION: &str = "asking the repository host who we are";
+        const ACTION: &str = "checking the credentials of the repository host";
         match &self.inner.credentials {
             ScmCredentials::Token(token) => {
                 let request = with_api_headers(Request::get(ACTION, self.url("/user")));
@@ -126,9 +131,9 @@ impl GitHub {
                 let request = with_api_headers(Request::get(ACTION, self.url("/app")));
                 let app: Named = self.send_as_app(request).await?.json()?;
                 let installed = match app.installations_count {
-                    // Older enterprise hosts do not count.
+                    // Older enterprise servers do not return the number.
                     None => String::new(),
-                    Some(0) => ", installed nowhere yet".to_owned(),
+                    Some(0) => ", not installed yet".to_owned(),
                     Some(1) => ", 1 installation".to_owned(),
                     Some(many) => format!(", {many} installations"),
                 };
@@ -138,10 +143,10 @@ impl GitHub {
         }
     }
 
-    /// The branch new work starts from.
+    /// Returns the name of the default branch.
     ///
     /// # Errors
-    /// `is_not_found()` when the repository does not exist or is hidden from us.
+    /// `is_not_found()` if the repository does not exist or is not visible to the credentials.
     pub async fn default_branch(&self, repo: &Repo) -> Result<String, VendorError> {
         let page = self
             .read::<Repository>(repo, "reading the repository", self.repo_url(repo, ""))
@@ -153,7 +158,8 @@ impl GitHub {
         format!("{}{path}", self.inner.api_url)
     }
 
-    /// Address of something in a repository; `path` is escaped already and begins with a slash.
+    /// Returns the API address of a path in a repository. `path` is already percent-encoded and begins with a
+    /// slash.
     fn repo_url(&self, repo: &Repo, path: &str) -> String {
         let (owner, name) = (percent_encode(&repo.owner), percent_encode(&repo.name));
         self.url(&format!("/repos/{owner}/{name}{path}"))
@@ -165,31 +171,31 @@ impl GitHub {
             .await
     }
 
-    /// Sends a request that `sign` gives its token. A token that the host refuses is thrown away
-    /// and the request sent once more: a 401 means that nothing was done.
+    /// Sends a request that `authorize` adds the token to. After a 401 the token is discarded and the request
+    /// is sent once more with a new token, because a request with status 401 had no effect.
     async fn send_authorized(
         &self,
         repo: &Repo,
         request: Request,
-        sign: fn(&auth::AccessToken, Request) -> Request,
+        authorize: fn(&auth::AccessToken, Request) -> Request,
     ) -> Result<Response, VendorError> {
         let request = with_api_headers(request);
         let access = self.access_token(repo, request.action()).await?;
         match self
             .inner
             .client
-            .send(&sign(&access, request.clone()))
+            .send(&authorize(&access, request.clone()))
             .await
         {
             Err(error) if error.status() == Some(401) && self.invalidate_token(&access) => {
                 let access = self.access_token(repo, request.action()).await?;
-                self.inner.client.send(&sign(&access, request)).await
+                self.inner.client.send(&authorize(&access, request)).await
             }
             outcome => outcome,
         }
     }
 
-    /// Sends a change with a JSON body.
+    /// Sends a request with a JSON body.
     async fn send_json(
         &self,
         repo: &Repo,
@@ -202,7 +208,7 @@ impl GitHub {
             .await
     }
 
-    /// Reads a list to its end.
+    /// Reads all pages of a list, up to `MAX_PAGES`.
     async fn read_all<T: cache::Cacheable, Item>(
         &self,
         repo: &Repo,
@@ -216,7 +222,7 @@ impl GitHub {
             let Some(url) = next else { break };
             let page = self.read::<T>(repo, action, url).await?;
             all.extend(items(page.value));
-            // Our credentials go to nobody else's next page.
+            // A link to another host must not get our credentials.
             next = page.next.filter(|url| url.starts_with(&self.inner.api_url));
         }
         Ok(all)

@@ -1,4 +1,4 @@
-//! What a person may do in a repository.
+//! Permissions of people in a repository.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,22 +7,28 @@ use domain::ids::Repo;
 
 use super::GitHub;
 
-/// How much a repository trusts somebody.
+/// Permission level of a person in a repository, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RepoPermission {
+    /// No permission, or unknown account.
     None,
+    /// Read.
     Read,
+    /// Triage: manages issues and pull requests without write permission.
     Triage,
+    /// Write.
     Write,
+    /// Maintain: manages the repository without access to destructive actions.
     Maintain,
+    /// Admin.
     Admin,
 }
 
 impl GitHub {
-    /// What `login` may do; somebody unknown may do nothing.
+    /// Returns the permission of `login`. [`RepoPermission::None`] for unknown accounts.
     ///
     /// # Errors
-    /// What the call failed with.
+    /// Fails if the host rejects the request or does not respond.
     pub async fn permission(
         &self,
         repo: &Repo,
@@ -46,21 +52,21 @@ impl GitHub {
 #[derive(Serialize, Deserialize)]
 struct Collaborator {
     permission: String,
-    /// More exact than `permission`, but may be a role of the organization's own making.
+    /// Role name. More precise than `permission`, but may be a custom role of the organization.
     #[serde(default)]
     role_name: Option<String>,
 }
 
 impl Collaborator {
     fn translate(&self) -> RepoPermission {
-        let role = self.role_name.as_deref().and_then(read);
-        role.or_else(|| read(&self.permission))
+        let role = self.role_name.as_deref().and_then(parse);
+        role.or_else(|| parse(&self.permission))
             .unwrap_or(RepoPermission::None)
     }
 }
 
-fn read(word: &str) -> Option<RepoPermission> {
-    Some(match word {
+fn parse(role: &str) -> Option<RepoPermission> {
+    Some(match role {
         "admin" => RepoPermission::Admin,
         "maintain" => RepoPermission::Maintain,
         "write" => RepoPermission::Write,

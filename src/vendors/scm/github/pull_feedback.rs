@@ -1,4 +1,4 @@
-//! Everything that is being said about a pull request, in one question; and which are open.
+//! Feedback on a pull request, read in one request, and the list of open pull requests.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use domain::time::Timestamp;
 
 use super::{GitHub, PullRequestState};
 
-/// Newest first to be told; of each kind the host gives no more in one answer.
+/// Query for a pull request with the last 100 items of each kind, the host's maximum per response.
 const QUERY: &str = "query($owner: String!, $name: String!, $number: Int!) { \
     repository(owner: $owner, name: $name) { pullRequest(number: $number) { \
     state isDraft body mergedAt mergeCommit { oid } author { __typename login } \
@@ -22,61 +22,75 @@ const QUERY: &str = "query($owner: String!, $name: String!, $number: Int!) { \
     isResolved isOutdated path line originalLine comments(first: 50) { nodes { \
     fullDatabaseId body createdAt author { __typename login } } } } } } } }";
 
-/// A pull request and what is being said about it.
+/// Pull request with its feedback.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PullRequestFeedback {
+    /// State of the pull request.
     pub state: PullRequestState,
+    /// Whether the pull request is a draft.
     pub draft: bool,
+    /// Description of the pull request.
     pub body: String,
-    /// The commit that merging made, and when.
+    /// Id of the merge commit and time of the merge, once merged.
     pub merge: Option<(String, Timestamp)>,
-    /// Of each kind the last hundred, the oldest first.
+    /// Last 100 items of each kind, oldest first within each kind.
     pub items: Vec<FeedbackItem>,
 }
 
-/// A remark, and how it stands.
+/// Comment or review with its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedbackItem {
+    /// Comment or review.
     pub comment: ReviewComment,
-    /// Not dismissed, overtaken by the same person's approval, settled or hidden.
+    /// Whether the item still applies: not dismissed, not superseded by an approval of the same person,
+    /// not resolved and not hidden.
     pub is_active: bool,
-    /// Whether its line has changed since.
+    /// Whether the commented line has changed since.
     pub is_outdated: bool,
+    /// Whether the item is from the author of the pull request.
     pub is_by_pull_author: bool,
 }
 
-/// An open pull request, as a list shows it.
+/// Open pull request, as returned by the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenPullRequest {
+    /// Number in the repository.
     pub number: u64,
+    /// Description of the pull request.
     pub body: String,
+    /// Whether the pull request is a draft.
     pub draft: bool,
-    /// Changes with everything that is said.
+    /// Time of the last update. Every new comment changes it.
     pub updated_at: Timestamp,
 }
 
 impl GitHub {
-    /// A pull request and what is being said about it. One request.
+    /// Returns a pull request with its feedback. Takes one request.
     ///
     /// # Errors
-    /// `is_not_found()` when there is none of this number.
+    /// `is_not_found()` if no pull request has this number.
     pub async fn pull_feedback(
         &self,
         pull: &PullRequestId,
     ) -> Result<PullRequestFeedback, VendorError> {
         let (repo, number) = (&pull.repo, pull.number);
         let variables = json!({"owner": repo.owner, "name": repo.name, "number": number});
-        let answer: Answer = self
-            .graphql(repo, "reading a conversation", QUERY, &variables)
+        let data: QueryData = self
+            .graphql(
+                repo,
+                "reading the feedback of a pull request",
+                QUERY,
+                &variables,
+            )
             .await?;
-        Ok(answer.repository.pull_request.translate())
+        Ok(data.repository.pull_request.translate())
     }
 
-    /// The open pull requests of a repository. One request for each hundred, and none that counts
-    /// while nothing changes.
+    /// Lists the open pull requests of a repository. Takes one request per 100 pull requests. Unchanged pages
+    /// do not count against the rate limit.
     ///
     /// # Errors
-    /// What the list failed with.
+    /// Fails if a page cannot be read.
     pub async fn open_pulls(&self, repo: &Repo) -> Result<Vec<OpenPullRequest>, VendorError> {
         let url = self.repo_url(repo, "/pulls?state=open&per_page=100");
         let pulls = self
@@ -84,15 +98,15 @@ impl GitHub {
                 repo,
                 "listing open pull requests",
                 url,
-                |page: Vec<Listed>| page,
+                |page: Vec<WireOpenPull>| page,
             )
             .await?;
-        Ok(pulls.into_iter().map(Listed::translate).collect())
+        Ok(pulls.into_iter().map(WireOpenPull::translate).collect())
     }
 }
 
 #[derive(Serialize, Deserialize)]
-struct Listed {
+struct WireOpenPull {
     number: u64,
     body: Option<String>,
     #[serde(default)]
@@ -100,7 +114,7 @@ struct Listed {
     updated_at: Timestamp,
 }
 
-impl Listed {
+impl WireOpenPull {
     fn translate(self) -> OpenPullRequest {
         OpenPullRequest {
             number: self.number,
@@ -112,7 +126,7 @@ impl Listed {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct QueryData {
     repository: RepositoryNode,
 }
 
@@ -191,17 +205,17 @@ impl PullNode {
         let opened_by = self.author.map(Actor::translate);
         let comments = self.comments.into_nodes();
         let comments = comments.filter_map(|comment| {
-            let stands = !comment.is_minimized;
+            let is_active = !comment.is_minimized;
             Some((
                 comment.translate(FeedbackSource::IssueComment)?,
-                stands,
+                is_active,
                 false,
             ))
         });
         let threads = self.review_threads.into_nodes();
-        let at_lines = threads.flat_map(ThreadNode::translate);
+        let thread_comments = threads.flat_map(ThreadNode::translate);
         let all = comments
-            .chain(at_lines)
+            .chain(thread_comments)
             .chain(self.reviews.map(reviews).unwrap_or_default());
         PullRequestFeedback {
             state: match self.state.as_str() {
@@ -216,10 +230,10 @@ impl PullNode {
                 .zip(self.merged_at)
                 .map(|(commit, at)| (commit.oid, at)),
             items: all
-                .map(|(remark, stands, is_outdated)| FeedbackItem {
-                    is_by_pull_author: opened_by.as_ref() == Some(&remark.author),
-                    comment: remark,
-                    is_active: stands,
+                .map(|(comment, is_active, is_outdated)| FeedbackItem {
+                    is_by_pull_author: opened_by.as_ref() == Some(&comment.author),
+                    comment,
+                    is_active,
                     is_outdated,
                 })
                 .collect(),
@@ -227,24 +241,24 @@ impl PullNode {
     }
 }
 
-/// A verdict stands until the same person approves.
+/// Returns reviews with their active and outdated flags. A review is active until the same person approves.
 fn reviews(page: Page<ReviewNode>) -> Vec<(ReviewComment, bool, bool)> {
-    let given: Vec<ReviewComment> = page
+    let reviews: Vec<ReviewComment> = page
         .into_nodes()
         .filter_map(ReviewNode::translate)
         .collect();
     let approves = |later: &ReviewComment, of: &FeedbackAuthor| {
         later.author == *of && later.review_state == Some(ReviewState::Approved)
     };
-    let stands = |at: usize, review: &ReviewComment| {
-        let later = given.iter().skip(at + 1);
+    let is_active = |at: usize, review: &ReviewComment| {
+        let later = reviews.iter().skip(at + 1);
         review.review_state != Some(ReviewState::Dismissed)
             && !later
                 .into_iter()
                 .any(|later| approves(later, &review.author))
     };
-    let all = given.iter().enumerate();
-    all.map(|(at, review)| (review.clone(), stands(at, review), false))
+    let all = reviews.iter().enumerate();
+    all.map(|(at, review)| (review.clone(), is_active(at, review), false))
         .collect()
 }
 
@@ -292,21 +306,23 @@ impl ReviewNode {
 
 impl ThreadNode {
     fn translate(self) -> Vec<(ReviewComment, bool, bool)> {
-        let (stands, is_outdated) = (!self.is_resolved, self.is_outdated);
+        let (is_active, is_outdated) = (!self.is_resolved, self.is_outdated);
         let (path, line) = (self.path, self.original_line.or(self.line));
         let comments = self.comments.into_nodes();
-        let remarks =
+        let comments =
             comments.filter_map(|comment| comment.translate(FeedbackSource::ReviewComment));
-        let placed = remarks.map(|remark| ReviewComment {
+        let placed = comments.map(|comment| ReviewComment {
             path: Some(path.clone()),
             line,
-            ..remark
+            ..comment
         });
-        placed.map(|remark| (remark, stands, is_outdated)).collect()
+        placed
+            .map(|comment| (comment, is_active, is_outdated))
+            .collect()
     }
 }
 
-/// Large numbers come as text.
+/// Parses an id. The host sends large numbers as strings.
 fn id(value: Option<&Value>) -> Option<u64> {
     let value = value?;
     let text = || value.as_str()?.parse().ok();

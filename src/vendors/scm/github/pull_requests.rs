@@ -1,4 +1,4 @@
-//! Pull requests.
+//! Pull requests: read, list, open and update.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -9,51 +9,66 @@ use domain::time::Timestamp;
 
 use super::GitHub;
 
+/// State of a pull request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PullRequestState {
+    /// Open.
     Open,
-    /// Closed without being merged.
+    /// Closed without a merge.
     Closed,
+    /// Merged.
     Merged,
 }
 
-/// A pull request as the host sees it.
+/// Pull request of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PullRequest {
+    /// Number in the repository.
     pub number: u64,
+    /// Web address.
     pub url: String,
+    /// Whether the pull request is a draft.
     pub draft: bool,
+    /// Title.
     pub title: String,
+    /// Description, in Markdown.
     pub body: String,
-    /// Its name in the GraphQL interface.
+    /// Id in the GraphQL API.
     pub node_id: String,
+    /// Branch with the change.
     pub head_branch: String,
-    /// Whether its branch is in the repository itself, not in a fork.
+    /// Whether the head branch is in the repository itself, not in a fork.
     pub is_from_own_repo: bool,
+    /// Id of the head commit.
     pub head_sha: String,
+    /// Target branch.
     pub base_branch: String,
+    /// State.
     pub state: PullRequestState,
-    /// The commit that merging made.
+    /// Id of the merge commit, once merged.
     pub merge_sha: Option<String>,
 }
 
-/// A pull request to open.
+/// Pull request to open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewPullRequest {
+    /// Title.
     pub title: String,
+    /// Description, in Markdown.
     pub body: String,
     /// Branch with the change, in the same repository.
     pub head: String,
-    /// Branch it goes to.
+    /// Target branch.
     pub base: String,
+    /// Whether to open the pull request as a draft.
     pub draft: bool,
 }
 
 impl GitHub {
-    /// One pull request.
+    /// Returns one pull request.
     ///
     /// # Errors
-    /// `is_not_found()` when there is none of this number.
+    /// `is_not_found()` if no pull request has this number.
     pub async fn pull(&self, repo: &Repo, number: u64) -> Result<PullRequest, VendorError> {
         let url = self.repo_url(repo, &format!("/pulls/{number}"));
         let page = self
@@ -62,10 +77,10 @@ impl GitHub {
         Ok(page.value.translate())
     }
 
-    /// The newest open pull request of a branch of this repository.
+    /// Returns the newest open pull request of a branch of this repository.
     ///
     /// # Errors
-    /// What the list failed with.
+    /// Fails if a page cannot be read.
     pub async fn find_open_pull(
         &self,
         repo: &Repo,
@@ -75,10 +90,10 @@ impl GitHub {
         Ok(pulls.into_iter().next())
     }
 
-    /// Every pull request of a branch of this repository, newest first.
+    /// Lists all pull requests of a branch of this repository, newest first.
     ///
     /// # Errors
-    /// What the list failed with.
+    /// Fails if a page cannot be read.
     pub async fn pulls_of_branch(
         &self,
         repo: &Repo,
@@ -87,11 +102,10 @@ impl GitHub {
         self.list_pulls(repo, branch, "all").await
     }
 
-    /// Opens a pull request. If the branch has an open one already, that one is answered, as it
-    /// is.
+    /// Opens a pull request. If the branch has an open pull request already, returns that one unchanged.
     ///
     /// # Errors
-    /// 422 when there is nothing between the branches.
+    /// 422 if there are no commits between the branches.
     pub async fn create_pull(
         &self,
         repo: &Repo,
@@ -117,10 +131,10 @@ impl GitHub {
         }
     }
 
-    /// Replaces title and body.
+    /// Replaces the title and the description of a pull request.
     ///
     /// # Errors
-    /// `is_not_found()` when there is none of this number.
+    /// `is_not_found()` if no pull request has this number.
     pub async fn update_pull(
         &self,
         repo: &Repo,
@@ -136,16 +150,16 @@ impl GitHub {
         Ok(response.json::<WirePull>()?.translate())
     }
 
-    /// Makes a pull request a draft; one that is a draft stays so.
+    /// Converts a pull request to a draft. Succeeds if it is a draft already.
     ///
     /// # Errors
-    /// `is_not_found()` when there is none of this node id.
+    /// `is_not_found()` if no pull request has this node id.
     pub async fn set_draft(&self, repo: &Repo, node_id: &str) -> Result<(), VendorError> {
         const QUERY: &str = "mutation($id: ID!) { \
             convertPullRequestToDraft(input: {pullRequestId: $id}) { pullRequest { isDraft } } }";
         self.set_flag(
             repo,
-            "making the pull request a draft",
+            "converting the pull request to a draft",
             QUERY,
             node_id,
             Flag::Draft,
@@ -153,10 +167,10 @@ impl GitHub {
         .await
     }
 
-    /// Takes the draft flag off a pull request; one that is ready stays so.
+    /// Marks a draft as ready for review. Succeeds if it is ready already.
     ///
     /// # Errors
-    /// `is_not_found()` when there is none of this node id.
+    /// `is_not_found()` if no pull request has this node id.
     pub async fn set_ready(&self, repo: &Repo, node_id: &str) -> Result<(), VendorError> {
         const QUERY: &str = "mutation($id: ID!) { \
             markPullRequestReadyForReview(input: {pullRequestId: $id}) { pullRequest { isDraft } } }";
@@ -179,23 +193,23 @@ impl GitHub {
         flag: Flag,
     ) -> Result<(), VendorError> {
         let variables = json!({ "id": node_id });
-        let refused = match self
+        let rejection = match self
             .graphql::<serde_json::Value>(repo, action, mutation, &variables)
             .await
         {
             Ok(_) => return Ok(()),
             Err(error) => error,
         };
-        if refused.status().is_none() || refused.is_not_found() {
-            return Err(refused);
+        if rejection.status().is_none() || rejection.is_not_found() {
+            return Err(rejection);
         }
-        // The host refuses to change what is so already, or broke down after it had changed it.
+        // The host rejects a change that has no effect, and may fail after a change was applied.
         const QUERY: &str = "query($id: ID!) { node(id: $id) { ... on PullRequest { isDraft } } }";
-        let is: serde_json::Value = self.graphql(repo, action, QUERY, &variables).await?;
+        let current: serde_json::Value = self.graphql(repo, action, QUERY, &variables).await?;
         let wanted = matches!(flag, Flag::Draft);
-        match is["node"]["isDraft"].as_bool() {
+        match current["node"]["isDraft"].as_bool() {
             Some(is_draft) if is_draft == wanted => Ok(()),
-            _ => Err(refused),
+            _ => Err(rejection),
         }
     }
 
@@ -216,7 +230,7 @@ impl GitHub {
             })
             .await?
             .into_iter()
-            // A host that does not understand the filter sends everything.
+            // A host that does not support the filter returns all pull requests.
             .filter(|pull| pull.head.branch == branch)
             .map(WirePull::translate)
             .collect();
@@ -254,7 +268,7 @@ struct Branch {
     #[serde(rename = "ref")]
     branch: String,
     sha: String,
-    /// None of a fork that was deleted.
+    /// Repository of the branch. `None` if the fork was deleted.
     #[serde(default)]
     repo: Option<Named>,
 }
@@ -283,7 +297,7 @@ impl WirePull {
             head_sha: self.head.sha,
             base_branch: self.base.branch,
             state,
-            // Before merging, the host names a trial merge here.
+            // Before the merge this field holds a test merge commit.
             merge_sha: self
                 .merge_commit_sha
                 .filter(|_| state == PullRequestState::Merged),

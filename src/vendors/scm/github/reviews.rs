@@ -1,4 +1,4 @@
-//! Reviews of a pull request, and what was said at its lines.
+//! Reviews and review threads of a pull request.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -8,37 +8,41 @@ use domain::ids::Repo;
 
 use super::{GitHub, MAX_PAGES};
 
-/// A review that was submitted.
+/// Submitted review.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PullRequestReview {
-    /// The App that reviewed, by its name in addresses; none is a person.
+    /// Slug of the reviewing App. `None` for a person.
     pub app_slug: Option<String>,
-    /// `APPROVED`, `CHANGES_REQUESTED`, `COMMENTED`, `DISMISSED`, or another word of the host.
+    /// `APPROVED`, `CHANGES_REQUESTED`, `COMMENTED`, `DISMISSED`, or another state of the host.
     pub state: String,
+    /// Text of the review.
     pub body: String,
-    /// The commit that was looked at.
+    /// Id of the reviewed commit.
     pub commit: String,
 }
 
-/// A conversation at a line.
+/// Review thread at a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReviewThread {
-    /// The App that began it, by its name in addresses; none is a person.
+    /// Slug of the App that wrote the first comment. `None` for a person.
     pub app_slug: Option<String>,
+    /// Path of the file.
     pub path: String,
+    /// Line in the current version of the file.
     pub line: Option<u64>,
-    /// What it began with.
+    /// Text of the first comment.
     pub body: String,
+    /// Whether the thread is resolved.
     pub is_resolved: bool,
     /// Whether the line has changed since.
     pub is_outdated: bool,
 }
 
 impl GitHub {
-    /// The reviews of a pull request, oldest first.
+    /// Lists the reviews of a pull request, oldest first.
     ///
     /// # Errors
-    /// `is_not_found()` when there is none of this number.
+    /// `is_not_found()` if no pull request has this number.
     pub async fn reviews(
         &self,
         repo: &Repo,
@@ -51,10 +55,11 @@ impl GitHub {
         Ok(reviews.into_iter().map(WireReview::translate).collect())
     }
 
-    /// The conversations of a pull request, by its node id. Only GraphQL tells which are resolved.
+    /// Lists the review threads of a pull request by its node id. Only the GraphQL API returns whether a
+    /// thread is resolved.
     ///
     /// # Errors
-    /// `is_not_found()` when there is none of this node id.
+    /// `is_not_found()` if no pull request has this node id.
     pub async fn review_threads(
         &self,
         repo: &Repo,
@@ -69,8 +74,8 @@ impl GitHub {
         let (mut all, mut after) = (Vec::new(), None);
         for _ in 0..MAX_PAGES {
             let variables = json!({ "id": node_id, "after": after });
-            let answer: Answer = self.graphql(repo, ACTION, QUERY, &variables).await?;
-            let page = answer.node.review_threads;
+            let data: QueryData = self.graphql(repo, ACTION, QUERY, &variables).await?;
+            let page = data.node.review_threads;
             all.extend(page.nodes.into_iter().flatten().map(WireThread::translate));
             after = page.page_info.end_cursor;
             if !page.page_info.has_next_page || after.is_none() {
@@ -91,7 +96,7 @@ struct WireReview {
     commit_id: Option<String>,
 }
 
-/// Whoever said something, as REST shows them.
+/// Account in the REST API.
 #[derive(Serialize, Deserialize)]
 pub(super) struct User {
     login: String,
@@ -100,9 +105,9 @@ pub(super) struct User {
 }
 
 impl User {
-    /// The App behind it, by its name in addresses; none is a person.
+    /// Returns the slug of the App. `None` for a person.
     pub(super) fn app_slug(&self) -> Option<String> {
-        (self.kind == "Bot").then(|| app_of(&self.login))
+        (self.kind == "Bot").then(|| app_slug_of(&self.login))
     }
 }
 
@@ -118,7 +123,7 @@ impl WireReview {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct QueryData {
     node: PullNode,
 }
 
@@ -177,7 +182,7 @@ impl WireThread {
             first.map_or_else(Default::default, |first| (first.body, first.author));
         let bot = author.filter(|author| author.kind == "Bot");
         ReviewThread {
-            app_slug: bot.map(|author| app_of(&author.login)),
+            app_slug: bot.map(|author| app_slug_of(&author.login)),
             path: self.path,
             line: self.line,
             body,
@@ -187,7 +192,7 @@ impl WireThread {
     }
 }
 
-/// The App behind a login: REST marks the accounts of Apps, GraphQL does not.
-fn app_of(login: &str) -> String {
+/// Returns the App slug of a login. REST appends `[bot]` to the logins of Apps, GraphQL does not.
+fn app_slug_of(login: &str) -> String {
     login.strip_suffix("[bot]").unwrap_or(login).to_owned()
 }

@@ -1,4 +1,4 @@
-//! The names of a repository's secrets, where the App may read them. Their values nobody can.
+//! Names of a repository's Actions secrets. The API never returns their values.
 
 use serde::Deserialize;
 
@@ -8,21 +8,21 @@ use domain::ids::Repo;
 use super::GitHub;
 
 impl GitHub {
-    /// The names of a repository's own secrets for its workflows, the first hundred; none when we may not
-    /// see them. Those that its organization shares are not among them.
+    /// Returns the names of the first 100 Actions secrets of a repository, without those of its
+    /// organization. `None` if the credentials do not permit reading them.
     ///
     /// # Errors
-    /// When the host could not be asked.
+    /// Fails if the host rejects the request or does not respond.
     pub async fn secret_names(&self, repo: &Repo) -> Result<Option<Vec<String>>, VendorError> {
         let url = self.repo_url(repo, "/actions/secrets?per_page=100");
         let request = Request::get("reading the names of secrets", url);
-        let answer = self
+        let response = self
             .send(repo, request.accept_status(403).accept_status(404))
             .await?;
-        if answer.status() != 200 {
+        if response.status() != 200 {
             return Ok(None);
         }
-        let page: Page = answer.json()?;
+        let page: Page = response.json()?;
         let names = page.secrets.into_iter().map(|secret| secret.name);
         Ok(Some(names.collect()))
     }

@@ -1,3 +1,5 @@
+//! Tests of the GitHub client against a stub server.
+
 use std::time::Duration;
 
 use super::*;
@@ -47,25 +49,25 @@ fn pull_json(number: u64, state: &str, merged: Option<&str>) -> Value {
     })
 }
 
-/// Plays the App's part of the host and leaves the rest to `answer`.
+/// Responds to the requests of the App's authentication and passes all others to `respond`.
 fn installed(
-    asked: &RecordedRequest,
+    request: &RecordedRequest,
     expires: &str,
-    answer: impl FnOnce(&RecordedRequest) -> StubReply,
+    respond: impl FnOnce(&RecordedRequest) -> StubReply,
 ) -> StubReply {
-    match asked.path.as_str() {
+    match request.path.as_str() {
         "/repos/o/r/installation" => StubReply::json(200, &json!({"id": 7})),
         "/app/installations/7/access_tokens" => {
             StubReply::json(201, &json!({"token": "ghs_1_a.b-c", "expires_at": expires}))
         }
-        _ => answer(asked),
+        _ => respond(request),
     }
 }
 
 #[tokio::test]
-async fn an_installation_token_is_kept_until_it_is_nearly_over_or_refused() {
-    let server = TestServer::start(|asked, before| {
-        installed(asked, "2099-01-01T00:00:00Z", |_| match before {
+async fn caches_an_installation_token_until_shortly_before_its_expiry_or_a_401() {
+    let server = TestServer::start(|request, before| {
+        installed(request, "2099-01-01T00:00:00Z", |_| match before {
             2 | 3 => StubReply::json(200, &run_json(1, "x")),
             4 => StubReply::json(401, &json!({"message": "Bad credentials"})),
             _ => StubReply::json(200, &run_json(1, "x")),
@@ -79,7 +81,7 @@ async fn an_installation_token_is_kept_until_it_is_nearly_over_or_refused() {
     let paths: Vec<String> = server
         .requests()
         .into_iter()
-        .map(|asked| asked.path)
+        .map(|request| request.path)
         .collect();
     let run = "/repos/o/r/actions/runs/1";
     let mint = "/app/installations/7/access_tokens";
@@ -87,20 +89,26 @@ async fn an_installation_token_is_kept_until_it_is_nearly_over_or_refused() {
         paths,
         ["/repos/o/r/installation", mint, run, run, run, mint, run]
     );
-    let asked = server.requests();
-    assert_eq!(asked[2].header("authorization"), Some("Bearer ghs_1_a.b-c"));
-    assert_eq!(asked[2].header("x-github-api-version"), Some("2022-11-28"));
-    let proof = asked[0].header("authorization").unwrap();
+    let requests = server.requests();
+    assert_eq!(
+        requests[2].header("authorization"),
+        Some("Bearer ghs_1_a.b-c")
+    );
+    assert_eq!(
+        requests[2].header("x-github-api-version"),
+        Some("2022-11-28")
+    );
+    let proof = requests[0].header("authorization").unwrap();
     assert_eq!(proof.split('.').count(), 3);
     assert!(
-        asked[0]
+        requests[0]
             .header("user-agent")
             .unwrap()
             .starts_with("agent-implement/")
     );
 
-    let stale = TestServer::start(|asked, _| {
-        installed(asked, "2020-01-01T00:00:00Z", |_| {
+    let stale = TestServer::start(|request, _| {
+        installed(request, "2020-01-01T00:00:00Z", |_| {
             StubReply::json(200, &run_json(1, "x"))
         })
     })
@@ -112,15 +120,15 @@ async fn an_installation_token_is_kept_until_it_is_nearly_over_or_refused() {
     let mints = stale
         .requests()
         .iter()
-        .filter(|asked| asked.path == mint)
+        .filter(|request| request.path == mint)
         .count();
     assert_eq!(mints, 2);
 }
 
 #[tokio::test]
-async fn a_runs_token_is_narrow_and_never_for_workflows() {
-    let server = TestServer::start(|asked, _| {
-        installed(asked, "2026-11-21T02:00:00Z", |_| {
+async fn limits_the_token_of_a_run_to_its_repository_without_workflow_permission() {
+    let server = TestServer::start(|request, _| {
+        installed(request, "2026-11-21T02:00:00Z", |_| {
             StubReply::json(404, &json!({}))
         })
     })
@@ -141,15 +149,15 @@ async fn a_runs_token_is_narrow_and_never_for_workflows() {
         .repo_token(&repo(), RepoTokenAccess::Read)
         .await
         .unwrap();
-    let asked = server.requests();
+    let requests = server.requests();
     assert_eq!(
-        asked[asked.len() - 1].json()["permissions"],
+        requests[requests.len() - 1].json()["permissions"],
         json!({"contents": "read", "metadata": "read"})
     );
 
-    let nowhere =
+    let not_installed =
         TestServer::start(|_, _| StubReply::json(404, &json!({"message": "Not Found"}))).await;
-    let error = with_app(&nowhere)
+    let error = with_app(&not_installed)
         .repo_token(&repo(), RepoTokenAccess::Write)
         .await
         .unwrap_err();
@@ -163,7 +171,7 @@ async fn a_runs_token_is_narrow_and_never_for_workflows() {
 }
 
 #[tokio::test]
-async fn a_dispatch_names_its_run_or_says_what_to_do() {
+async fn returns_the_run_of_a_dispatch_or_a_remedy() {
     let inputs = RunInputs::from([("dispatch_id".to_owned(), "01J".to_owned())]);
     let rows = [
         (
@@ -199,33 +207,33 @@ async fn a_dispatch_names_its_run_or_says_what_to_do() {
             .await;
         match (outcome, expected) {
             (Ok(run), Ok(id)) => assert_eq!(run.map(|run| run.id), id),
-            (Err(refused), Err((status, says, mends))) => {
-                assert_eq!(refused.status(), Some(status));
+            (Err(error), Err((status, message_part, remedy_part))) => {
+                assert_eq!(error.status(), Some(status));
                 let DispatchError::Refused {
                     message, remedy, ..
-                } = refused
+                } = error
                 else {
-                    panic!("{refused:?}")
+                    panic!("{error:?}")
                 };
-                assert!(message.contains(says), "{message}");
-                assert!(remedy.contains(mends), "{remedy}");
+                assert!(message.contains(message_part), "{message}");
+                assert!(remedy.contains(remedy_part), "{remedy}");
             }
             (outcome, expected) => panic!("{outcome:?} instead of {expected:?}"),
         }
-        let asked = &server.requests()[0];
+        let request = &server.requests()[0];
         assert_eq!(
-            asked.path,
+            request.path,
             "/repos/o/r/actions/workflows/agent-implement.yml/dispatches"
         );
         assert_eq!(
-            asked.json(),
+            request.json(),
             json!({"ref": "main", "inputs": {"dispatch_id": "01J"}, "return_run_details": true})
         );
     }
 }
 
 #[tokio::test]
-async fn an_older_host_is_asked_without_what_it_does_not_know() {
+async fn retries_a_dispatch_without_unknown_fields_on_an_older_host() {
     let server = TestServer::start(|_, before| match before {
         0 => StubReply::json(
             400,
@@ -245,7 +253,7 @@ async fn an_older_host_is_asked_without_what_it_does_not_know() {
 }
 
 #[tokio::test]
-async fn an_ambiguous_dispatch_is_sent_once() {
+async fn does_not_repeat_an_ambiguous_dispatch() {
     let server = TestServer::start(|_, _| StubReply::json(502, &json!({}))).await;
     let outcome = with_token(&server)
         .dispatch_workflow(&repo(), "a.yml", "main", &RunInputs::new())
@@ -255,17 +263,17 @@ async fn an_ambiguous_dispatch_is_sent_once() {
 }
 
 #[tokio::test]
-async fn runs_are_listed_to_the_end_and_cost_nothing_when_unchanged() {
-    let server = TestServer::start(|asked, _| {
-        let second = asked.path.contains("page=2");
-        if asked.header("if-none-match").is_some() {
+async fn lists_all_pages_of_runs_with_conditional_requests() {
+    let server = TestServer::start(|request, _| {
+        let second = request.path.contains("page=2");
+        if request.header("if-none-match").is_some() {
             return StubReply::Response(304, vec![], String::new());
         }
         let page =
             json!({"total_count": 2, "workflow_runs": [run_json(if second { 2 } else { 1 }, "t")]});
         let reply =
             StubReply::json(200, &page).header("etag", if second { "\"b\"" } else { "\"a\"" });
-        let host = asked.header("host").unwrap();
+        let host = request.header("host").unwrap();
         if second {
             reply
         } else {
@@ -284,16 +292,16 @@ async fn runs_are_listed_to_the_end_and_cost_nothing_when_unchanged() {
         assert_eq!(ids, [1, 2]);
         assert_eq!(runs[0].name, "t");
     }
-    let asked = server.requests();
+    let requests = server.requests();
     assert_eq!(
-        asked[0].path,
+        requests[0].path,
         "/repos/o/r/actions/runs?event=workflow_dispatch&per_page=100&created=%3E%3D2026-11-21T01%3A00%3A00Z"
     );
-    assert_eq!(asked[2].header("if-none-match"), Some("\"a\""));
+    assert_eq!(requests[2].header("if-none-match"), Some("\"a\""));
 }
 
 #[tokio::test]
-async fn a_list_is_not_followed_to_another_host() {
+async fn does_not_follow_a_page_link_to_another_host() {
     let server = TestServer::start(|_, _| {
         StubReply::json(200, &json!([])).header("link", "<http://evil.example/x>; rel=\"next\"")
     })
@@ -303,7 +311,7 @@ async fn a_list_is_not_followed_to_another_host() {
 }
 
 #[tokio::test]
-async fn a_finished_run_counts_as_cancelled() {
+async fn treats_an_ended_run_as_cancelled() {
     let server =
         TestServer::start(|_, _| StubReply::json(409, &json!({"message": "finished"}))).await;
     assert_eq!(
@@ -313,8 +321,8 @@ async fn a_finished_run_counts_as_cancelled() {
 }
 
 #[tokio::test]
-async fn a_failed_job_shows_the_end_of_its_log_without_secrets() {
-    let server = TestServer::start(|asked, _| match asked.path.as_str() {
+async fn returns_the_redacted_log_tail_of_a_failed_job() {
+    let server = TestServer::start(|request, _| match request.path.as_str() {
         "/repos/o/r/actions/jobs/3/logs" => {
             StubReply::json(302, &json!({})).header("location", "/signed?x=1")
         }
@@ -337,18 +345,18 @@ async fn a_failed_job_shows_the_end_of_its_log_without_secrets() {
         .log_excerpt(&repo(), 1, Duration::ZERO)
         .await
         .unwrap();
-    let told = "run failed in step Push\n\none\nkey [redacted]".to_owned();
-    assert_eq!(excerpt, WorkflowRunLog::Excerpt(told));
+    let expected = "run failed in step Push\n\none\nkey [redacted]".to_owned();
+    assert_eq!(excerpt, WorkflowRunLog::Excerpt(expected));
     let signed = server
         .requests()
         .into_iter()
-        .find(|asked| asked.path == "/signed?x=1");
+        .find(|request| request.path == "/signed?x=1");
     assert_eq!(signed.unwrap().header("authorization"), None);
 }
 
 #[tokio::test]
-async fn a_second_pull_request_of_a_branch_is_the_first() {
-    let server = TestServer::start(|asked, _| match asked.method.as_str() {
+async fn returns_the_open_pull_request_if_a_branch_has_one_already() {
+    let server = TestServer::start(|request, _| match request.method.as_str() {
         "POST" => StubReply::json(
             422,
             &json!({"message": "Validation Failed", "errors": [{"message": "A pull request already exists for o:feature/x."}]}),
@@ -373,7 +381,7 @@ async fn a_second_pull_request_of_a_branch_is_the_first() {
 }
 
 #[tokio::test]
-async fn merged_and_closed_are_told_apart() {
+async fn distinguishes_merged_from_closed_pull_requests() {
     let server = TestServer::start(|_, _| {
         let merged = pull_json(2, "closed", Some("2026-11-21T01:00:00Z"));
         StubReply::json(200, &json!([pull_json(1, "closed", None), merged]))
@@ -387,8 +395,8 @@ async fn merged_and_closed_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_log_that_may_yet_appear_is_waited_for() {
-    let server = TestServer::start(|asked, _| match asked.path.as_str() {
+async fn waits_for_a_log_that_is_not_written_yet() {
+    let server = TestServer::start(|request, _| match request.path.as_str() {
         "/repos/o/r/actions/jobs/3/logs" => StubReply::json(404, &json!({"message": "BlobNotFound"})),
         _ => StubReply::json(
             200,
@@ -404,17 +412,17 @@ async fn a_log_that_may_yet_appear_is_waited_for() {
     let late = github
         .log_excerpt(&repo(), 1, Duration::from_secs(30))
         .await;
-    let WorkflowRunLog::Excerpt(told) = late.unwrap() else {
-        panic!("a headline stands for it");
+    let WorkflowRunLog::Excerpt(excerpt) = late.unwrap() else {
+        panic!("expected an excerpt");
     };
     assert!(
-        told.starts_with("run failed (") && told.contains("BlobNotFound"),
-        "{told}"
+        excerpt.starts_with("run failed (") && excerpt.contains("BlobNotFound"),
+        "{excerpt}"
     );
 }
 
 #[tokio::test]
-async fn a_graphql_error_is_lasting_only_when_the_host_says_what_is_wrong() {
+async fn maps_graphql_errors_to_http_statuses() {
     for (error, status) in [
         (
             json!({"message": "Something went wrong while executing your query."}),
@@ -433,17 +441,17 @@ async fn a_graphql_error_is_lasting_only_when_the_host_says_what_is_wrong() {
         (json!({"type": "NOT_FOUND", "message": "x"}), 404),
         (json!({"type": "FORBIDDEN", "message": "x"}), 403),
     ] {
-        let answer = json!({"data": null, "errors": [error]});
-        let server = TestServer::start(move |_, _| StubReply::json(200, &answer)).await;
-        let refused = with_token(&server).set_draft(&repo(), "PR_1").await;
-        assert_eq!(refused.unwrap_err().status(), Some(status), "{error}");
+        let body = json!({"data": null, "errors": [error]});
+        let server = TestServer::start(move |_, _| StubReply::json(200, &body)).await;
+        let result = with_token(&server).set_draft(&repo(), "PR_1").await;
+        assert_eq!(result.unwrap_err().status(), Some(status), "{error}");
     }
 }
 
 #[tokio::test]
-async fn a_flag_that_is_set_already_is_set() {
-    let server = TestServer::start(|asked, _| {
-        if asked.body.contains("mutation") {
+async fn setting_a_flag_twice_succeeds() {
+    let server = TestServer::start(|request, _| {
+        if request.body.contains("mutation") {
             let error = json!({"type": "UNPROCESSABLE", "message": "already a draft"});
             StubReply::json(200, &json!({"data": null, "errors": [error]}))
         } else {
@@ -459,13 +467,13 @@ async fn a_flag_that_is_set_already_is_set() {
 }
 
 #[tokio::test]
-async fn a_persons_copy_of_the_marker_is_not_our_comment() {
-    let server = TestServer::start(|asked, _| {
-        installed(asked, "2099-01-01T00:00:00Z", |asked| {
+async fn ignores_a_persons_comment_with_the_marker() {
+    let server = TestServer::start(|request, _| {
+        installed(request, "2099-01-01T00:00:00Z", |request| {
             let comment = |id: u64, kind: &str, body: &str| {
                 json!({"id": id, "body": body, "html_url": "u", "user": {"login": "x", "type": kind}})
             };
-            match asked.method.as_str() {
+            match request.method.as_str() {
                 "GET" => StubReply::json(
                     200,
                     &json!([comment(1, "User", "<!-- m --> fake"), comment(2, "Bot", "<!-- m --> old")]),
@@ -481,13 +489,13 @@ async fn a_persons_copy_of_the_marker_is_not_our_comment() {
         .await
         .unwrap();
     assert_eq!(comment.id, 2);
-    let asked = server.requests();
-    let last = asked.last().unwrap();
+    let requests = server.requests();
+    let last = requests.last().unwrap();
     assert_eq!(
         (last.method.as_str(), last.path.as_str()),
         ("PATCH", "/repos/o/r/issues/comments/2")
     );
-    let before = asked.len();
+    let before = requests.len();
     github
         .upsert_comment(&repo(), 5, "<!-- m -->", "<!-- m --> old")
         .await
@@ -496,28 +504,29 @@ async fn a_persons_copy_of_the_marker_is_not_our_comment() {
 }
 
 #[tokio::test]
-async fn files_are_written_in_one_commit() {
-    let server = TestServer::start(
-        |asked, _| match (asked.method.as_str(), asked.path.as_str()) {
-            ("GET", "/repos/o/r/git/commits/base") => StubReply::json(
-                200,
-                &json!({"sha": "base", "message": "m", "tree": {"sha": "tree"}}),
-            ),
-            ("GET", "/repos/o/r/git/ref/heads/a/b") => StubReply::json(404, &json!({})),
-            ("GET", "/repos/o/r/contents/x/y.yml?ref=main") => StubReply::json(
-                200,
-                &json!({"type": "file", "encoding": "base64", "content": "aGVs\nbG8=\n"}),
-            ),
-            ("GET", "/repos/o/r/contents/dir?ref=main") => {
-                StubReply::json(200, &json!([{"name": "y"}]))
-            }
-            ("GET", _) => StubReply::json(404, &json!({})),
-            (_, "/repos/o/r/git/trees") => StubReply::json(201, &json!({"sha": "tree2"})),
-            (_, "/repos/o/r/git/commits") => StubReply::json(201, &json!({"sha": "commit2"})),
-            _ => StubReply::json(201, &json!({"ref": "r", "object": {"sha": "commit2"}})),
-        },
-    )
-    .await;
+async fn writes_files_in_one_commit() {
+    let server =
+        TestServer::start(
+            |request, _| match (request.method.as_str(), request.path.as_str()) {
+                ("GET", "/repos/o/r/git/commits/base") => StubReply::json(
+                    200,
+                    &json!({"sha": "base", "message": "m", "tree": {"sha": "tree"}}),
+                ),
+                ("GET", "/repos/o/r/git/ref/heads/a/b") => StubReply::json(404, &json!({})),
+                ("GET", "/repos/o/r/contents/x/y.yml?ref=main") => StubReply::json(
+                    200,
+                    &json!({"type": "file", "encoding": "base64", "content": "aGVs\nbG8=\n"}),
+                ),
+                ("GET", "/repos/o/r/contents/dir?ref=main") => {
+                    StubReply::json(200, &json!([{"name": "y"}]))
+                }
+                ("GET", _) => StubReply::json(404, &json!({})),
+                (_, "/repos/o/r/git/trees") => StubReply::json(201, &json!({"sha": "tree2"})),
+                (_, "/repos/o/r/git/commits") => StubReply::json(201, &json!({"sha": "commit2"})),
+                _ => StubReply::json(201, &json!({"ref": "r", "object": {"sha": "commit2"}})),
+            },
+        )
+        .await;
     let github = with_token(&server);
     let file = RepoFile {
         path: "x/y.yml".into(),
@@ -539,22 +548,22 @@ async fn files_are_written_in_one_commit() {
     };
     let new = NewCommit {
         parent: "base",
-        message: "Say why",
+        message: "Add files",
         files: &[written, kept],
     };
-    let elsewhere = github.commit_files(&repo(), "a/b", Some("old"), &new).await;
-    assert_eq!(elsewhere, Ok(None), "the branch is not where it was seen");
+    let conflicting = github.commit_files(&repo(), "a/b", Some("old"), &new).await;
+    assert_eq!(conflicting, Ok(None), "the branch has another head");
     let sha = github.commit_files(&repo(), "a/b", None, &new).await;
     assert_eq!(sha, Ok(Some("commit2".to_owned())));
-    let asked = server.requests();
-    let moved = asked
+    let requests = server.requests();
+    let moved = requests
         .iter()
-        .filter(|one| one.path.starts_with("/repos/o/r/git/refs"));
-    let moved: Vec<_> = moved.map(|one| one.json()).collect();
+        .filter(|request| request.path.starts_with("/repos/o/r/git/refs"));
+    let moved: Vec<_> = moved.map(|request| request.json()).collect();
     assert_eq!(moved, [json!({"ref": "refs/heads/a/b", "sha": "commit2"})]);
-    let tree = asked
+    let tree = requests
         .iter()
-        .find(|one| one.path == "/repos/o/r/git/trees")
+        .find(|request| request.path == "/repos/o/r/git/trees")
         .unwrap();
     assert_eq!(
         tree.json(),
@@ -566,8 +575,8 @@ async fn files_are_written_in_one_commit() {
 }
 
 #[tokio::test]
-async fn a_role_counts_before_the_permission_it_maps_to() {
-    let server = TestServer::start(|asked, _| match asked.path.rsplit('/').nth(1) {
+async fn prefers_the_role_name_to_the_permission() {
+    let server = TestServer::start(|request, _| match request.path.rsplit('/').nth(1) {
         Some("maintainer") => StubReply::json(
             200,
             &json!({"permission": "write", "role_name": "maintain"}),
@@ -580,17 +589,17 @@ async fn a_role_counts_before_the_permission_it_maps_to() {
     for (login, permission) in [
         ("maintainer", RepoPermission::Maintain),
         ("custom", RepoPermission::Write),
-        ("stranger", RepoPermission::None),
+        ("unknown", RepoPermission::None),
     ] {
         assert_eq!(github.permission(&repo(), login).await, Ok(permission));
     }
 }
 
 #[tokio::test]
-async fn the_probe_names_us_and_the_repository_its_branch() {
-    let server = TestServer::start(|asked, _| {
-        installed(asked, "2099-01-01T00:00:00Z", |asked| {
-            match asked.path.as_str() {
+async fn returns_the_account_name_and_the_default_branch() {
+    let server = TestServer::start(|request, _| {
+        installed(request, "2099-01-01T00:00:00Z", |request| {
+            match request.path.as_str() {
                 "/user" => StubReply::json(200, &json!({"login": "robin"})),
                 "/app" => StubReply::json(200, &json!({"slug": "agent", "installations_count": 2})),
                 _ => StubReply::json(200, &json!({"default_branch": "trunk"})),
@@ -608,12 +617,12 @@ async fn the_probe_names_us_and_the_repository_its_branch() {
 }
 
 #[tokio::test]
-async fn names_of_secrets_are_read_where_the_app_may_see_them() {
-    let answering = |status: u16| {
-        TestServer::start(move |asked, _| {
-            installed(asked, "2099-01-01T00:00:00Z", |asked| {
+async fn returns_secret_names_only_if_permitted() {
+    let server_with_status = |status: u16| {
+        TestServer::start(move |request, _| {
+            installed(request, "2099-01-01T00:00:00Z", |request| {
                 let named = |name: &str| json!({"total_count": 1, "secrets": [{"name": name}]});
-                match asked.path.as_str() {
+                match request.path.as_str() {
                     "/repos/o/r/actions/secrets?per_page=100" => {
                         StubReply::json(status, &named("OURS"))
                     }
@@ -622,9 +631,9 @@ async fn names_of_secrets_are_read_where_the_app_may_see_them() {
             })
         })
     };
-    let open = answering(200).await;
+    let open = server_with_status(200).await;
     let names = with_app(&open).secret_names(&repo()).await.unwrap();
     assert_eq!(names, Some(vec!["OURS".to_owned()]));
-    let closed = answering(403).await;
+    let closed = server_with_status(403).await;
     assert_eq!(with_app(&closed).secret_names(&repo()).await.unwrap(), None);
 }

@@ -1,4 +1,4 @@
-//! Workflow runs: starting, finding, watching and cancelling.
+//! Workflow runs: dispatch, list, read and cancel.
 
 use std::time::Duration;
 
@@ -12,58 +12,69 @@ use domain::time::Timestamp;
 
 use super::{GitHub, dispatch_errors};
 
-/// How far may the host's clock be behind ours, when we ask for runs since a moment?
+/// Maximum time by which the host's clock may be behind ours when runs are listed by creation time.
 const CLOCK_SKEW: Duration = Duration::from_secs(2 * 60);
 
-/// How the host says that a run or a job is over.
+/// Status of a workflow run or job that has ended.
 pub(super) const COMPLETED: &str = "completed";
 
-/// A run the host has just made.
+/// Reference to a workflow run that a dispatch created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkflowRunRef {
+    /// Id of the run.
     pub id: u64,
-    /// For people.
+    /// Web address.
     pub url: String,
 }
 
-/// A run as the host sees it.
+/// Workflow run of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkflowRun {
+    /// Id of the run.
     pub id: u64,
-    /// What the workflow's `run-name` made of its inputs.
+    /// Name, computed by the workflow's `run-name` from its inputs.
     pub name: String,
     /// `queued`, `in_progress`, `completed`, …
     pub status: String,
     /// `success`, `failure`, `cancelled`, `timed_out`, … once completed.
     pub conclusion: Option<String>,
+    /// Web address.
     pub url: String,
+    /// Time of creation.
     pub created_at: Timestamp,
+    /// Time of the last update.
     pub updated_at: Timestamp,
+    /// Branch on which the run was dispatched.
     pub head_branch: Option<String>,
 }
 
 impl WorkflowRun {
+    /// Returns whether the run has ended.
     pub fn is_completed(&self) -> bool {
         self.status == COMPLETED
     }
 }
 
-/// Why a dispatch started no run that we know of.
+/// Error of a workflow dispatch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DispatchError {
-    /// The host understood and said no; it will again until somebody does what `remedy` says.
+    /// The host rejected the dispatch. It rejects every repetition until the remedy is applied.
     #[error("{message}. {remedy}")]
     Refused {
+        /// HTTP status of the response.
         status: u16,
+        /// Description of the failure, without a final full stop.
         message: String,
+        /// Instruction for the operator, without a final full stop.
         remedy: String,
     },
+    /// The request failed. The run may exist if the error is ambiguous.
     #[error(transparent)]
     Vendor(#[from] VendorError),
 }
 
 impl DispatchError {
-    /// The status the host answered with, if it answered.
+    /// Returns the HTTP status of the host's response. `None` without a response.
     pub fn status(&self) -> Option<u16> {
         match self {
             DispatchError::Refused { status, .. } => Some(*status),
@@ -73,10 +84,11 @@ impl DispatchError {
 }
 
 impl GitHub {
-    /// Starts a workflow on a branch. Newer hosts tell which run it became.
+    /// Dispatches a workflow on a branch. Newer hosts return the run; older hosts do not.
     ///
     /// # Errors
-    /// [`DispatchError::Refused`] when the host says no; else what the call failed with, in which case an ambiguous error may have started the run.
+    /// [`DispatchError::Refused`] if the host rejects the dispatch. After an ambiguous
+    /// [`DispatchError::Vendor`] the run may exist.
     pub async fn dispatch_workflow(
         &self,
         repo: &Repo,
@@ -91,7 +103,7 @@ impl GitHub {
                 percent_encode(workflow_file)
             ),
         );
-        let ask = |body: serde_json::Value| {
+        let send = |body: serde_json::Value| {
             let request = Request::new("dispatching the workflow", Method::POST, &url)
                 .json(&body)
                 .accept_status(400)
@@ -101,14 +113,14 @@ impl GitHub {
             self.send(repo, request)
         };
         let mut response =
-            ask(json!({"ref": git_ref, "inputs": inputs, "return_run_details": true})).await?;
+            send(json!({"ref": git_ref, "inputs": inputs, "return_run_details": true})).await?;
         if response.status() == 400 {
-            // Older enterprise hosts refuse what they do not know before doing anything.
-            response = ask(json!({"ref": git_ref, "inputs": inputs})).await?;
+            // Older enterprise servers reject unknown fields before they start anything.
+            response = send(json!({"ref": git_ref, "inputs": inputs})).await?;
         }
         match response.status() {
             400 | 403 | 404 | 422 => Err(refused(&response, repo, workflow_file, git_ref)),
-            // The run exists, whatever became of its description.
+            // The run exists, even if its description cannot be parsed.
             _ => Ok(response
                 .json::<Dispatched>()
                 .ok()
@@ -116,16 +128,16 @@ impl GitHub {
         }
     }
 
-    /// The dispatched runs of all workflows that were created at `since` or later, newest first.
+    /// Lists the dispatched runs of all workflows that were created at `since` or later, newest first.
     ///
     /// # Errors
-    /// What reading any page failed with.
+    /// Fails if a page cannot be read.
     pub async fn workflow_runs_since(
         &self,
         repo: &Repo,
         since: Timestamp,
     ) -> Result<Vec<WorkflowRun>, VendorError> {
-        // Whole minutes, so that asking again is the same question and may cost nothing.
+        // Whole minutes, so that repeated requests have the same address and can be answered from the cache.
         let from = (since - CLOCK_SKEW).as_secs() / 60 * 60;
         let from = Timestamp::from_millis(from * 1000).to_string();
         let from = from.replace(".000Z", "Z");
@@ -140,25 +152,25 @@ impl GitHub {
             page.workflow_runs
         })
         .await
-        .map(|runs| runs.into_iter().map(Run::translate).collect())
+        .map(|runs| runs.into_iter().map(WireRun::translate).collect())
     }
 
-    /// One run.
+    /// Returns one run.
     ///
     /// # Errors
-    /// `is_not_found()` when it was deleted.
+    /// `is_not_found()` if the run was deleted.
     pub async fn workflow_run(&self, repo: &Repo, id: u64) -> Result<WorkflowRun, VendorError> {
         let url = self.repo_url(repo, &format!("/actions/runs/{id}"));
         let page = self
-            .read::<Run>(repo, "reading the workflow run", url)
+            .read::<WireRun>(repo, "reading the workflow run", url)
             .await?;
         Ok(page.value.translate())
     }
 
-    /// Asks the host to stop a run. One that has finished is as good as stopped.
+    /// Cancels a run. Succeeds if the run has ended already.
     ///
     /// # Errors
-    /// `is_not_found()` when it was deleted.
+    /// `is_not_found()` if the run was deleted.
     pub async fn cancel_workflow_run(&self, repo: &Repo, id: u64) -> Result<(), VendorError> {
         let url = self.repo_url(repo, &format!("/actions/runs/{id}/cancel"));
         let request =
@@ -167,15 +179,18 @@ impl GitHub {
     }
 }
 
-/// What to tell when the host refused a dispatch.
+/// Builds the error of a rejected dispatch.
 fn refused(response: &Response, repo: &Repo, workflow: &str, git_ref: &str) -> DispatchError {
-    let said = response
-        .json::<Said>()
-        .map(|said| said.message)
+    let host_message = response
+        .json::<ErrorBody>()
+        .map(|body| body.message)
         .unwrap_or_default();
-    let error = response.status_error(response.status(), &said).to_string();
-    let of = (repo, workflow, git_ref);
-    let (message, remedy) = dispatch_errors::explain(response.status(), &said, &error, of);
+    let error = response
+        .status_error(response.status(), &host_message)
+        .to_string();
+    let dispatch = (repo, workflow, git_ref);
+    let (message, remedy) =
+        dispatch_errors::explain(response.status(), &host_message, &error, dispatch);
     DispatchError::Refused {
         status: response.status(),
         message,
@@ -184,7 +199,7 @@ fn refused(response: &Response, repo: &Repo, workflow: &str, git_ref: &str) -> D
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct ErrorBody {
     message: String,
 }
 
@@ -205,15 +220,15 @@ impl Dispatched {
 
 #[derive(Serialize, Deserialize)]
 struct RunPage {
-    workflow_runs: Vec<Run>,
+    workflow_runs: Vec<WireRun>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Run {
+struct WireRun {
     id: u64,
     #[serde(default)]
     display_title: Option<String>,
-    /// The workflow's name; older enterprise hosts have no other.
+    /// Name of the workflow. The only name that older enterprise servers return.
     #[serde(default)]
     name: Option<String>,
     status: Option<String>,
@@ -224,7 +239,7 @@ struct Run {
     head_branch: Option<String>,
 }
 
-impl Run {
+impl WireRun {
     fn translate(self) -> WorkflowRun {
         WorkflowRun {
             id: self.id,

@@ -1,4 +1,4 @@
-//! Which of some issues need no more work.
+//! Detection of closed issues.
 
 use std::collections::HashSet;
 
@@ -11,14 +11,14 @@ use crate::http::{Method, VendorError};
 use domain::ids::IssueId;
 use domain::issue::IssueRef;
 
-/// How many issues may be asked about at once? The vendor's limit.
+/// Maximum number of issues per request (Jira's limit).
 const BATCH: usize = 100;
 
 pub(super) async fn find(
     jira: &Jira,
     issues: &[IssueRef],
 ) -> Result<HashSet<IssueId>, VendorError> {
-    const ACTION: &str = "asking for the issues' states";
+    const ACTION: &str = "reading the states of issues";
     let mut closed = HashSet::new();
     for batch in issues.chunks(BATCH) {
         let ids: Vec<&IssueId> = batch.iter().map(|issue| &issue.id).collect();
@@ -26,19 +26,19 @@ pub(super) async fn find(
         let request = jira
             .request(ACTION, Method::POST, "/issue/bulkfetch")
             .json(&body);
-        let found: Found = jira.client.send(&request.safe()).await?.json()?;
-        let open = found.issues.into_iter().filter(Issue::is_open);
-        // Of these nothing is known now; what is not named at all is gone.
-        let unknown = found.errors.into_iter().map(|error| error.id);
-        let spared: HashSet<String> = open.map(|issue| issue.id).chain(unknown).collect();
-        let is_closed = |id: &&IssueId| !spared.contains(id.as_str());
+        let fetched: BulkFetchPage = jira.client.send(&request.safe()).await?.json()?;
+        let open = fetched.issues.into_iter().filter(Issue::is_open);
+        // The state of an issue with an error is unknown. An issue without entry was deleted.
+        let unknown = fetched.errors.into_iter().map(|error| error.id);
+        let not_closed: HashSet<String> = open.map(|issue| issue.id).chain(unknown).collect();
+        let is_closed = |id: &&IssueId| !not_closed.contains(id.as_str());
         closed.extend(ids.into_iter().filter(is_closed).cloned());
     }
     Ok(closed)
 }
 
 #[derive(Deserialize)]
-struct Found {
+struct BulkFetchPage {
     #[serde(default)]
     issues: Vec<Issue>,
     #[serde(default, rename = "issueErrors")]

@@ -1,7 +1,7 @@
-//! Writing a comment once, on a system that takes no id from us.
+//! Comments of effects, made idempotent on a system without client-side ids.
 //!
-//! A comment carries the effect's id in a property of its own, which no reader sees. It is looked
-//! for only before a try that follows one whose answer was lost.
+//! A comment has the effect id in a hidden comment property. The property is looked up only before an
+//! attempt that follows a lost response.
 
 use std::collections::HashMap;
 
@@ -13,13 +13,13 @@ use crate::http::{Method, Response, VendorError, percent_encode};
 use domain::issue::IssueRef;
 use domain::time::Timestamp;
 
-/// The property that holds the effect's id.
+/// Name of the comment property with the effect id.
 const PROPERTY: &str = "agent-implement";
 
-/// How many comments are read at once? One written moments ago is among the first.
-const LOOKED_THROUGH: usize = 100;
+/// Maximum number of comments per page, newest first.
+const PAGE_SIZE: usize = 100;
 
-/// How many pages of a ticket's talk are read?
+/// Maximum number of pages read per issue.
 const MAX_PAGES: usize = 20;
 
 pub(super) async fn create(
@@ -42,12 +42,12 @@ pub(super) async fn exists(
     body: &str,
     since: Timestamp,
 ) -> Result<bool, VendorError> {
-    let (comments, _) = newest(jira, "looking for the comment", &path_of(issue), 0).await?;
-    let words = adf::to_markdown(&adf::from_markdown(body));
+    let (comments, _) = newest(jira, "looking up the comment", &path_of(issue), 0).await?;
+    let expected = adf::to_markdown(&adf::from_markdown(body));
     let is_ours = |comment: &Comment| match comment.effect() {
         Some(effect) => effect == effect_id,
-        // A server that does not show properties: the same words after the first try are the proof.
-        None => comment.created >= since && adf::to_markdown(&comment.body) == words,
+        // Without properties in the response, an equal text after the first attempt identifies the comment.
+        None => comment.created >= since && adf::to_markdown(&comment.body) == expected,
     };
     Ok(comments.iter().any(is_ours))
 }
@@ -56,7 +56,7 @@ fn path_of(issue: &IssueRef) -> String {
     format!("/issue/{}/comment", percent_encode(issue.id.as_str()))
 }
 
-/// Replaces the text of our comment of this effect.
+/// Replaces the text of the comment of an effect.
 pub(super) async fn edit(
     jira: &Jira,
     issue: &IssueRef,
@@ -65,12 +65,12 @@ pub(super) async fn edit(
 ) -> Result<(), VendorError> {
     let path = own_path(jira, issue, effect_id).await?;
     let request = jira
-        .request("changing the comment", Method::PUT, &path)
+        .request("updating the comment", Method::PUT, &path)
         .json(&json!({"body": adf::from_markdown(body)}));
     jira.client.send(&request).await.map(drop)
 }
 
-/// Deletes our comment of this effect.
+/// Deletes the comment of an effect.
 pub(super) async fn delete(
     jira: &Jira,
     issue: &IssueRef,
@@ -81,20 +81,21 @@ pub(super) async fn delete(
     jira.client.send(&request).await.map(drop)
 }
 
-/// Where our comment of this effect is found.
+/// Returns the API path of the comment of an effect.
 async fn own_path(jira: &Jira, issue: &IssueRef, effect_id: &str) -> Result<String, VendorError> {
     let path = path_of(issue);
-    let (comments, response) = newest(jira, "looking for the comment", &path, 0).await?;
+    let (comments, response) = newest(jira, "looking up the comment", &path, 0).await?;
     let own = comments
         .iter()
         .find(|comment| comment.effect() == Some(effect_id));
-    let own =
-        own.ok_or_else(|| response.status_error(404, "our comment is not among the newest"))?;
+    let own = own.ok_or_else(|| {
+        response.status_error(404, "the comment was not found among the newest 100")
+    })?;
     Ok(format!("{path}/{}", percent_encode(&own.id)))
 }
 
-/// Our comments of these effects, in this order. The newest are looked at first; a ticket's whole
-/// talk is read only for one that is not there.
+/// Returns the texts of the comments of these effects, in the given order. Reads the newest comments
+/// first, and further pages only while a comment is missing.
 pub(super) async fn read_own(
     jira: &Jira,
     issue: &IssueRef,
@@ -103,9 +104,9 @@ pub(super) async fn read_own(
     const ACTION: &str = "reading our comments";
     let path = path_of(issue);
     let mut found: HashMap<String, String> = HashMap::new();
-    let mut untold = None;
+    let mut missing_properties = None;
     for page in 0..MAX_PAGES {
-        let (comments, response) = newest(jira, ACTION, &path, page * LOOKED_THROUGH).await?;
+        let (comments, response) = newest(jira, ACTION, &path, page * PAGE_SIZE).await?;
         for comment in &comments {
             match comment.effect() {
                 Some(effect) if effect_ids.iter().any(|wanted| wanted == effect) => {
@@ -113,24 +114,25 @@ pub(super) async fn read_own(
                 }
                 Some(_) => {}
                 None => {
-                    const WHY: &str = "its comments come without their properties";
-                    untold.get_or_insert_with(|| response.decode_error(WHY));
+                    const MESSAGE: &str = "comments lack their properties";
+                    missing_properties.get_or_insert_with(|| response.decode_error(MESSAGE));
                 }
             }
         }
-        if found.len() == effect_ids.len() || comments.len() < LOOKED_THROUGH {
+        if found.len() == effect_ids.len() || comments.len() < PAGE_SIZE {
             break;
         }
     }
-    if let Some(misread) = untold
+    if let Some(error) = missing_properties
         && found.len() < effect_ids.len()
     {
-        return Err(misread);
+        return Err(error);
     }
     let in_order = effect_ids.iter().filter_map(|effect| found.remove(effect));
     Ok(in_order.collect())
 }
 
+/// Reads a page of comments, newest first.
 async fn newest(
     jira: &Jira,
     action: &'static str,
@@ -138,7 +140,7 @@ async fn newest(
     start: usize,
 ) -> Result<(Vec<Comment>, Response), VendorError> {
     let query =
-        format!("?orderBy=-created&startAt={start}&maxResults={LOOKED_THROUGH}&expand=properties");
+        format!("?orderBy=-created&startAt={start}&maxResults={PAGE_SIZE}&expand=properties");
     let request = jira.get(action, &format!("{path}{query}"));
     let response = jira.client.send(&request).await?;
     let page: Page = response.json()?;
@@ -146,8 +148,7 @@ async fn newest(
 }
 
 impl Comment {
-    /// The effect it was written for, empty when it was none of ours; None when the server does
-    /// not say.
+    /// Returns the effect id, empty for a comment of others. `None` if the response lacks the properties.
     fn effect(&self) -> Option<&str> {
         let properties = self.properties.as_ref()?;
         let own = properties.iter().find(|property| property.key == PROPERTY);

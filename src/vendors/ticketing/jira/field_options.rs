@@ -1,7 +1,7 @@
-//! The options of a select field.
+//! Options of a select field.
 //!
-//! Its contexts tell them all, to administrators of Jira. Anybody else is told by an issue that has
-//! the field, or by the form for a new one, which options stand there.
+//! Jira administrators can read all options from the field's contexts. For other accounts the options are
+//! read from the edit form of an issue with the field, or from the form for a new issue.
 
 use std::collections::HashSet;
 
@@ -15,16 +15,18 @@ use crate::http::{Method, VendorError, percent_encode};
 
 const ACTION: &str = "reading the field's options";
 
-/// How many pages of one list do we read?
+/// Maximum number of pages read of one list.
 const MAX_PAGES: usize = 50;
 
-/// How many forms for new issues do we look at before we give up?
+/// Maximum number of forms for new issues that are read.
 const MAX_FORMS: usize = 20;
 
-/// An option of a select field.
+/// Option of a select field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FieldOption {
+    /// Id of the option.
     pub id: String,
+    /// Displayed value.
     pub value: String,
     #[serde(default, skip_serializing)]
     disabled: bool,
@@ -33,15 +35,15 @@ pub struct FieldOption {
 pub(super) async fn read(jira: &Jira, field: &str) -> Result<Vec<FieldOption>, VendorError> {
     let field = match jira.find_field(ACTION, field).await {
         Ok(field) => field,
-        // A field of Jira's own, or none at all, has no options that could be chosen.
+        // A built-in field, or a missing field, has no options to choose from.
         Err(error) if error.status() == Some(FIELD_NOT_FOUND_STATUS) => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    let mut options = match of_contexts(jira, field).await {
+    let mut options = match options_of_contexts(jira, field).await {
         Err(error) if matches!(error.status(), Some(401 | 403 | 404)) => {
-            match of_an_issue(jira, field).await? {
+            match options_of_issue(jira, field).await? {
                 Some(options) => options,
-                None => of_a_form(jira, field).await?,
+                None => options_of_form(jira, field).await?,
             }
         }
         options => options?,
@@ -51,7 +53,8 @@ pub(super) async fn read(jira: &Jira, field: &str) -> Result<Vec<FieldOption>, V
     Ok(options)
 }
 
-async fn of_contexts(jira: &Jira, field: FieldId) -> Result<Vec<FieldOption>, VendorError> {
+/// Reads the options of all contexts of a field. Requires administrator permission.
+async fn options_of_contexts(jira: &Jira, field: FieldId) -> Result<Vec<FieldOption>, VendorError> {
     let base = format!("/field/{}/context", field.id());
     let contexts: Vec<Id> = pages(jira, &format!("{base}?maxResults=50")).await?;
     let mut options = Vec::new();
@@ -65,16 +68,19 @@ async fn of_contexts(jira: &Jira, field: FieldId) -> Result<Vec<FieldOption>, Ve
     Ok(options)
 }
 
-/// The options that an issue with a value in the field could be given. None when there is no such
-/// issue, or we may not edit it.
-async fn of_an_issue(jira: &Jira, field: FieldId) -> Result<Option<Vec<FieldOption>>, VendorError> {
+/// Reads the options from the edit form of an issue with a value in the field. `None` if there is no such
+/// issue, or the account may not edit it.
+async fn options_of_issue(
+    jira: &Jira,
+    field: FieldId,
+) -> Result<Option<Vec<FieldOption>>, VendorError> {
     let body = json!({"jql": jql::issues_with_value(field), "maxResults": 1, "fields": ["id"]});
     let request = jira
         .request(ACTION, Method::POST, "/search/jql")
         .json(&body);
-    let found: Found = match jira.client.send(&request.safe()).await {
+    let found: SearchPage = match jira.client.send(&request.safe()).await {
         Err(error) if error.is_permanent() => return Ok(None),
-        answer => answer?.json()?,
+        result => result?.json()?,
     };
     let Some(issue) = found.issues.first() else {
         return Ok(None);
@@ -82,14 +88,13 @@ async fn of_an_issue(jira: &Jira, field: FieldId) -> Result<Option<Vec<FieldOpti
     let path = format!("/issue/{}/editmeta", percent_encode(&issue.id));
     let edit: Value = match jira.client.send(&jira.get(ACTION, &path)).await {
         Err(error) if error.is_permanent() => return Ok(None),
-        answer => answer?.json()?,
+        result => result?.json()?,
     };
-    Ok(allowed(&edit["fields"][field.id()]))
+    Ok(allowed_options(&edit["fields"][field.id()]))
 }
 
-/// The options that a new issue of any kind could be given; the first form that shows the field
-/// decides. Empty when none does.
-async fn of_a_form(jira: &Jira, field: FieldId) -> Result<Vec<FieldOption>, VendorError> {
+/// Reads the options from the first form for a new issue that contains the field. Empty if none does.
+async fn options_of_form(jira: &Jira, field: FieldId) -> Result<Vec<FieldOption>, VendorError> {
     let projects = jira.get(ACTION, "/project/search?action=create&maxResults=20");
     let projects: List<Id> = jira.client.send(&projects).await?.json()?;
     let mut forms = 0;
@@ -98,21 +103,21 @@ async fn of_a_form(jira: &Jira, field: FieldId) -> Result<Vec<FieldOption>, Vend
             "/issue/createmeta/{}/issuetypes",
             percent_encode(&project.id)
         );
-        let kinds: Value = jira.client.send(&jira.get(ACTION, &base)).await?.json()?;
-        for kind in listed(&kinds, "issueTypes") {
-            let Some(kind) = kind["id"].as_str() else {
+        let types: Value = jira.client.send(&jira.get(ACTION, &base)).await?.json()?;
+        for issue_type in items(&types, "issueTypes") {
+            let Some(issue_type) = issue_type["id"].as_str() else {
                 continue;
             };
             forms += 1;
             if forms > MAX_FORMS {
                 return Ok(Vec::new());
             }
-            let path = format!("{base}/{}?maxResults=200", percent_encode(kind));
+            let path = format!("{base}/{}?maxResults=200", percent_encode(issue_type));
             let form: Value = jira.client.send(&jira.get(ACTION, &path)).await?.json()?;
-            let shown = listed(&form, "fields")
+            let form_field = items(&form, "fields")
                 .iter()
-                .find(|shown| shown["fieldId"] == field.id());
-            if let Some(options) = shown.and_then(allowed) {
+                .find(|form_field| form_field["fieldId"] == field.id());
+            if let Some(options) = form_field.and_then(allowed_options) {
                 return Ok(options);
             }
         }
@@ -120,29 +125,29 @@ async fn of_a_form(jira: &Jira, field: FieldId) -> Result<Vec<FieldOption>, Vend
     Ok(Vec::new())
 }
 
-fn listed<'a>(page: &'a Value, name: &str) -> &'a [Value] {
+fn items<'a>(page: &'a Value, name: &str) -> &'a [Value] {
     page[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-fn allowed(field: &Value) -> Option<Vec<FieldOption>> {
+fn allowed_options(field: &Value) -> Option<Vec<FieldOption>> {
     let values = field["allowedValues"].as_array()?;
     let read = |value: &Value| FieldOption::deserialize(value).ok();
     Some(values.iter().filter_map(read).collect())
 }
 
-/// All pages of a list.
+/// Reads all pages of a list.
 async fn pages<T: DeserializeOwned>(jira: &Jira, path: &str) -> Result<Vec<T>, VendorError> {
-    let mut all = Vec::new();
+    let mut items = Vec::new();
     for _ in 0..MAX_PAGES {
-        let request = jira.get(ACTION, &format!("{path}&startAt={}", all.len()));
+        let request = jira.get(ACTION, &format!("{path}&startAt={}", items.len()));
         let page: List<T> = jira.client.send(&request).await?.json()?;
-        let is_over = page.is_last || page.values.is_empty();
-        all.extend(page.values);
-        if is_over {
+        let is_last_page = page.is_last || page.values.is_empty();
+        items.extend(page.values);
+        if is_last_page {
             break;
         }
     }
-    Ok(all)
+    Ok(items)
 }
 
 #[derive(Deserialize)]
@@ -159,7 +164,7 @@ struct Id {
 }
 
 #[derive(Deserialize)]
-struct Found {
+struct SearchPage {
     #[serde(default)]
     issues: Vec<Id>,
 }

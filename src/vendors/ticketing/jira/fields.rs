@@ -1,4 +1,4 @@
-//! Finding custom fields: by id, or by the exact name that people gave them.
+//! Lookup of custom fields by id or exact name.
 
 use std::time::{Duration, Instant};
 
@@ -7,33 +7,36 @@ use serde::{Deserialize, Serialize};
 use super::Jira;
 use crate::http::{VendorError, VendorErrorKind};
 
-/// The select field that holds an issue's stage, unless the mapping names another.
+/// Default name of the select field for an issue's stage. A mapping can set another field.
 pub(super) const STATUS_FIELD: &str = "Agent-Implement Status";
 
-/// The select field that says which repository an issue is for, unless the mapping names another.
+/// Default name of the select field for an issue's repository. A mapping can set another field.
 pub(super) const REPO_FIELD: &str = "Agent-Implement Repo";
 
-/// The status of the error that says that there is no such field.
+/// Status of the error for a missing or ambiguous field.
 pub(super) const FIELD_NOT_FOUND_STATUS: u16 = 422;
 
-/// How long do we trust the names we read? A renamed field keeps its id, so it works on till then.
-const NAMES_KEPT: Duration = Duration::from_secs(10 * 60);
+/// Maximum age of cached field names. A renamed field keeps its id, so the cached entry stays usable.
+const NAMES_MAX_AGE: Duration = Duration::from_secs(10 * 60);
 
-/// A field of Jira.
+/// Field of Jira.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JiraField {
+    /// Id, such as `customfield_10050`.
     pub id: String,
+    /// Display name.
     pub name: String,
+    /// Whether the field is a custom field.
     #[serde(default)]
     pub custom: bool,
 }
 
-/// The number of a custom field, by which both queries and bodies name it.
+/// Number of a custom field. Queries and request bodies use different spellings of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct FieldId(u64);
 
 impl FieldId {
-    /// Reads `customfield_10050`, `cf[10050]` or `10050`.
+    /// Parses `customfield_10050`, `cf[10050]` or `10050`.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let in_query = || text.strip_prefix("cf[")?.strip_suffix(']');
@@ -45,25 +48,25 @@ impl FieldId {
         is_number.then(|| digits.parse().ok().map(Self))?
     }
 
-    /// As bodies name it.
+    /// Returns the id used in request bodies.
     pub(super) fn id(self) -> String {
         format!("customfield_{}", self.0)
     }
 
-    /// As queries name it.
+    /// Returns the name used in JQL queries.
     pub(super) fn jql_name(self) -> String {
         format!("cf[{}]", self.0)
     }
 }
 
-/// The fields as they were at some time.
+/// Fields of Jira with the time at which they were read.
 pub(super) struct CachedFields {
     read_at: Instant,
     fields: Vec<JiraField>,
 }
 
 impl Jira {
-    /// The custom field of this id or exact name.
+    /// Finds the custom field with this id or exact name.
     pub(super) async fn find_field(
         &self,
         action: &'static str,
@@ -72,17 +75,17 @@ impl Jira {
         if let Some(id) = FieldId::parse(wanted) {
             return Ok(id);
         }
-        let kept = self
+        let cached_id = self
             .cache()
             .fields
             .as_ref()
-            .filter(|known| known.read_at.elapsed() < NAMES_KEPT)
-            .and_then(|known| by_name(&known.fields, wanted).ok());
-        if let Some(id) = kept {
+            .filter(|cached| cached.read_at.elapsed() < NAMES_MAX_AGE)
+            .and_then(|cached| find_by_name(&cached.fields, wanted).ok());
+        if let Some(id) = cached_id {
             return Ok(id);
         }
         let fields = self.read_fields(action).await?;
-        let found = by_name(&fields, wanted);
+        let found = find_by_name(&fields, wanted);
         self.cache().fields = Some(CachedFields {
             read_at: Instant::now(),
             fields,
@@ -105,7 +108,7 @@ impl Jira {
     }
 }
 
-fn by_name(fields: &[JiraField], wanted: &str) -> Result<FieldId, String> {
+fn find_by_name(fields: &[JiraField], wanted: &str) -> Result<FieldId, String> {
     let mut found = fields
         .iter()
         .filter(|field| field.custom && field.name == wanted)
@@ -114,14 +117,16 @@ fn by_name(fields: &[JiraField], wanted: &str) -> Result<FieldId, String> {
         (Some(id), None) => Ok(id),
         (None, _) => Err(missing_field_message(wanted)),
         (Some(_), Some(_)) => Err(format!(
-            "Several custom fields are called '{wanted}'. Give the id of one in the mapping."
+            "Several custom fields are named '{wanted}'. Set the field id in the mapping."
         )),
     }
 }
 
-/// What an operator is told about a field that cannot be found.
+/// Returns the message for an operator about a missing field.
 pub(super) fn missing_field_message(name: &str) -> String {
-    format!("No single custom field is called '{name}'. Create one, or give an id in the mapping.")
+    format!(
+        "Expected exactly one custom field named '{name}'. Create it, or set a field id in the mapping."
+    )
 }
 
 #[cfg(test)]
@@ -129,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_is_known_by_any_spelling_of_its_id() {
+    fn parses_all_spellings_of_a_field_id() {
         for text in ["customfield_10050", "cf[10050]", "10050", " 10050 "] {
             let id = FieldId::parse(text).unwrap();
             assert_eq!(
@@ -143,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_must_be_exact_and_unique() {
+    fn requires_an_exact_and_unique_name() {
         let field = |id: &str, name: &str, custom| JiraField {
             id: id.into(),
             name: name.into(),
@@ -156,8 +161,12 @@ mod tests {
             field("customfield_3", "Twin", true),
             field("customfield_4", "Twin", true),
         ];
-        assert_eq!(by_name(&fields, "Agent"), Ok(FieldId(2)));
-        assert!(by_name(&fields, "agent").is_err());
-        assert!(by_name(&fields, "Twin").unwrap_err().contains("Several"));
+        assert_eq!(find_by_name(&fields, "Agent"), Ok(FieldId(2)));
+        assert!(find_by_name(&fields, "agent").is_err());
+        assert!(
+            find_by_name(&fields, "Twin")
+                .unwrap_err()
+                .contains("Several")
+        );
     }
 }

@@ -1,8 +1,8 @@
-//! Finding an issue that somebody named, and the mappings it is for.
+//! Lookup of an issue by its key, with the mappings whose scope contains it.
 //!
-//! The issue itself is read first: its repo field leaves few mappings, mostly one. Whether their
-//! query clauses hold is then asked by its id, because a query that names a key which does not
-//! exist is refused like one that is wrong.
+//! The issue is read first. Its repo field reduces the mappings to few, usually one. Their query clauses
+//! are then checked by the issue's id, because Jira rejects a query with an unknown key like an invalid
+//! query.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ use super::{Jira, jql};
 
 const ACTION: &str = "reading the issue";
 
-/// A mapping that may own the issue.
+/// Mapping whose scope may contain the issue.
 struct Candidate<'a> {
     mapping: &'a Mapping,
     clause: &'a str,
@@ -36,21 +36,21 @@ pub(super) async fn read(
     mappings: &[&Mapping],
     key: &IssueKey,
 ) -> Result<Vec<IssueLookup>, VendorError> {
-    let (mut candidates, unclear) = candidates(jira, mappings).await;
+    let (mut candidates, field_error) = candidates(jira, mappings).await;
     let Some(issue) = issue(jira, &candidates, key).await? else {
         return Ok(Vec::new());
     };
-    candidates.retain(|candidate| candidate.is_for(&issue));
+    candidates.retain(|candidate| candidate.has_repo_value(&issue));
     let site = jira.site_url().await?;
-    let (owners, failed) = owners(jira, &candidates, &issue, &site).await;
-    match unclear.or(failed) {
-        // A mapping of which nothing could be told may be the one that owns it.
-        Some(error) if owners.is_empty() => Err(error),
-        _ => Ok(owners),
+    let (matching_lookups, search_error) = matching_lookups(jira, &candidates, &issue, &site).await;
+    match field_error.or(search_error) {
+        // A mapping that could not be checked may be the one whose scope contains the issue.
+        Some(error) if matching_lookups.is_empty() => Err(error),
+        _ => Ok(matching_lookups),
     }
 }
 
-/// The mappings whose fields are known, and what kept one from being among them.
+/// Returns the mappings whose fields were found, and the last error of the others.
 async fn candidates<'a>(
     jira: &Jira,
     mappings: &[&'a Mapping],
@@ -79,7 +79,7 @@ async fn candidates<'a>(
     (candidates, failure)
 }
 
-/// The issue with the fields of all candidates, if there is one.
+/// Reads the issue with the fields of all candidates. `None` if it does not exist.
 async fn issue(
     jira: &Jira,
     candidates: &[Candidate<'_>],
@@ -100,8 +100,9 @@ async fn issue(
     }
 }
 
-/// The issue as each candidate sees it whose clause it meets; one search for each distinct clause.
-async fn owners(
+/// Returns one lookup for each candidate whose clause matches the issue, and the last error. Takes one
+/// search per distinct clause.
+async fn matching_lookups(
     jira: &Jira,
     candidates: &[Candidate<'_>],
     issue: &Issue,
@@ -113,30 +114,32 @@ async fn owners(
         .collect();
     clauses.sort_unstable();
     clauses.dedup();
-    let asked = clauses.iter().map(|clause| meets(jira, clause, issue));
+    let searches = clauses
+        .iter()
+        .map(|clause| matches_clause(jira, clause, issue));
     let mut failure = None;
-    let answers: HashMap<&str, bool> = clauses
+    let match_by_clause: HashMap<&str, bool> = clauses
         .iter()
         .copied()
-        .zip(join_all(asked).await)
-        .map(|(clause, answer)| {
-            let is_met = answer.unwrap_or_else(|error| {
+        .zip(join_all(searches).await)
+        .map(|(clause, result)| {
+            let is_match = result.unwrap_or_else(|error| {
                 failure = Some(error);
                 false
             });
-            (clause, is_met)
+            (clause, is_match)
         })
         .collect();
-    let owners = candidates
+    let matching_lookups = candidates
         .iter()
-        .filter(|candidate| answers.get(candidate.clause) == Some(&true))
-        .map(|candidate| candidate.named(issue, site))
+        .filter(|candidate| match_by_clause.get(candidate.clause) == Some(&true))
+        .map(|candidate| candidate.lookup(issue, site))
         .collect();
-    (owners, failure)
+    (matching_lookups, failure)
 }
 
-async fn meets(jira: &Jira, clause: &str, issue: &Issue) -> Result<bool, VendorError> {
-    // Jira numbers its issues; what is no number meets no clause.
+async fn matches_clause(jira: &Jira, clause: &str, issue: &Issue) -> Result<bool, VendorError> {
+    // Ids of Jira issues are numbers. Another id cannot match.
     let Ok(id) = issue.id.parse() else {
         return Ok(false);
     };
@@ -156,12 +159,12 @@ async fn meets(jira: &Jira, clause: &str, issue: &Issue) -> Result<bool, VendorE
 }
 
 impl Candidate<'_> {
-    fn is_for(&self, issue: &Issue) -> bool {
+    fn has_repo_value(&self, issue: &Issue) -> bool {
         let repos = issue.fields.field_values(self.repo);
         repos.iter().any(|repo| repo == self.repo_value)
     }
 
-    fn named(&self, issue: &Issue, site: &str) -> IssueLookup {
+    fn lookup(&self, issue: &Issue, site: &str) -> IssueLookup {
         IssueLookup {
             issue: issue.issue_ref(site, self.status),
             team: self.mapping.team_key.clone(),

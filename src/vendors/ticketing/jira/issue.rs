@@ -1,4 +1,4 @@
-//! An issue as search shows it, and what it says.
+//! Issue types of Jira's search, and their conversion to domain types.
 
 use std::collections::HashMap;
 
@@ -11,9 +11,9 @@ use domain::time::Timestamp;
 
 use super::adf;
 use super::fields::FieldId;
-use crate::ticketing::without_secrets;
+use crate::ticketing::redacted_title;
 
-/// What to ask for, that [`Fields`] can be read.
+/// Returns the names of the fields to request for [`Fields`].
 pub(super) fn requested_fields(custom: impl IntoIterator<Item = FieldId>) -> Vec<String> {
     let plain = [
         "summary",
@@ -47,7 +47,7 @@ pub(super) struct Issue {
 
 #[derive(Deserialize)]
 pub(super) struct Fields {
-    #[serde(default, deserialize_with = "without_secrets")]
+    #[serde(default, deserialize_with = "redacted_title")]
     summary: String,
     description: Option<Value>,
     pub status: Status,
@@ -93,7 +93,7 @@ struct LinkType {
     outward: String,
 }
 
-/// An issue beside the one we read.
+/// Parent, sibling or linked issue.
 #[derive(Deserialize)]
 pub(super) struct RelatedIssue {
     pub key: String,
@@ -102,7 +102,7 @@ pub(super) struct RelatedIssue {
 
 #[derive(Deserialize)]
 pub(super) struct RelatedIssueFields {
-    #[serde(default, deserialize_with = "without_secrets")]
+    #[serde(default, deserialize_with = "redacted_title")]
     pub summary: String,
     pub status: Option<Status>,
 }
@@ -115,8 +115,8 @@ impl Status {
 }
 
 impl Status {
-    /// A closed issue does not say whether it was done or given up.
-    pub(super) fn progress(&self) -> StatusCategory {
+    /// Returns the status category. Jira does not distinguish completed from cancelled issues.
+    pub(super) fn status_category(&self) -> StatusCategory {
         match self
             .status_category
             .as_ref()
@@ -137,7 +137,7 @@ impl Link {
 }
 
 impl RelatedIssue {
-    fn line(&self) -> String {
+    fn summary_line(&self) -> String {
         summary_line(&self.key, &self.fields)
     }
 
@@ -146,7 +146,7 @@ impl RelatedIssue {
     }
 }
 
-/// An issue in a line of text.
+/// Formats an issue as one line of text.
 pub(super) fn summary_line(key: &str, fields: &RelatedIssueFields) -> String {
     let title = &fields.summary;
     let state = fields
@@ -157,7 +157,7 @@ pub(super) fn summary_line(key: &str, fields: &RelatedIssueFields) -> String {
 }
 
 impl Issue {
-    /// `status` is the field by which the issue was found.
+    /// Builds the reference of the issue. `status` is the status field of its mapping.
     pub(super) fn issue_ref(&self, site: &str, status: FieldId) -> IssueRef {
         IssueRef {
             system: System::Jira,
@@ -171,17 +171,17 @@ impl Issue {
 }
 
 impl Fields {
-    /// The description, in Markdown.
+    /// Returns the description in Markdown.
     pub(super) fn description_markdown(&self) -> String {
         let description = self.description.as_ref();
         description.map(adf::to_markdown).unwrap_or_default()
     }
 
-    /// What a field says: a select field one value, another kind perhaps several.
+    /// Returns the values of a field. A select field has one value, other types may have several.
     pub(super) fn field_values(&self, field: FieldId) -> Vec<String> {
         let mut values = Vec::new();
         if let Some(value) = self.custom.get(&field.id()) {
-            gather(value, &mut values);
+            collect_values(value, &mut values);
         }
         values
     }
@@ -200,44 +200,44 @@ impl Fields {
 
     pub(super) fn related(&self) -> RelatedIssues {
         let dependencies = self.issuelinks.iter().filter_map(|link| {
-            let (word, other) = match (&link.inward_issue, &link.outward_issue) {
+            let (relation, other) = match (&link.inward_issue, &link.outward_issue) {
                 (Some(other), _) => (&link.kind.inward, other),
                 (None, Some(other)) => (&link.kind.outward, other),
                 (None, None) => return None,
             };
             Some(format!(
                 "{} {}",
-                word.trim_start_matches("is "),
-                other.line()
+                relation.trim_start_matches("is "),
+                other.summary_line()
             ))
         });
         RelatedIssues {
-            parent: self.parent.as_ref().map(RelatedIssue::line),
+            parent: self.parent.as_ref().map(RelatedIssue::summary_line),
             siblings: Vec::new(),
             dependencies: dependencies.collect(),
         }
     }
 }
 
-fn gather(value: &Value, into: &mut Vec<String>) {
+fn collect_values(value: &Value, into: &mut Vec<String>) {
     match value {
         Value::String(text) => into.push(text.trim().to_owned()),
         Value::Object(option) => {
             let text = option.get("value").and_then(Value::as_str);
             into.extend(text.map(|text| text.trim().to_owned()));
         }
-        Value::Array(values) => values.iter().for_each(|value| gather(value, into)),
+        Value::Array(values) => values.iter().for_each(|value| collect_values(value, into)),
         _ => {}
     }
 }
 
-/// Sites name their priorities as they like; those of Jira's own schemes are known, any other is in
-/// the middle, and none comes last.
-pub(super) fn priority(told: Option<&Named>) -> u8 {
-    let Some(told) = told else {
+/// Converts a priority to a sort key, 1 (highest) to 6 (none). The names of Jira's default schemes are
+/// known; custom names are sorted in the middle.
+pub(super) fn priority(priority: Option<&Named>) -> u8 {
+    let Some(priority) = priority else {
         return 6;
     };
-    match told.name.to_lowercase().as_str() {
+    match priority.name.to_lowercase().as_str() {
         "highest" | "blocker" | "critical" | "urgent" => 1,
         "high" | "major" => 2,
         "low" | "minor" => 4,

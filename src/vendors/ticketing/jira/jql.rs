@@ -1,10 +1,10 @@
-//! Putting queries together. An operator's clause always stands in parentheses, so that its `OR`
-//! cannot reach beyond it.
+//! JQL queries. The operator's clause is always put in parentheses, so that an `OR` in it cannot affect
+//! the rest of the query.
 
 use super::fields::FieldId;
 use domain::stage::Stage;
 
-/// Stages in which an issue waits for a run or has one. The others need no look.
+/// Stages in which an issue waits for a run or has one. Only these are polled.
 pub(super) const FLAGGED_STAGES: [Stage; 4] = [
     Stage::Triggered,
     Stage::Planning,
@@ -12,7 +12,7 @@ pub(super) const FLAGGED_STAGES: [Stage; 4] = [
     Stage::Implementing,
 ];
 
-/// Open issues of a clause whose status field flags them.
+/// Builds the query for open issues of a clause with one of `FLAGGED_STAGES`.
 pub(super) fn flagged_issues(clause: &str, status: FieldId) -> String {
     let values: Vec<String> = FLAGGED_STAGES
         .iter()
@@ -22,18 +22,18 @@ pub(super) fn flagged_issues(clause: &str, status: FieldId) -> String {
     open(clause, &format!("{} in ({values})", status.jql_name()))
 }
 
-/// Open issues of a clause whose status field says anything. Jira refuses a query that names an
-/// option which the field does not have; a team that never plans may have left some out.
+/// Builds the query for open issues of a clause with any status. Jira rejects a query with an unknown
+/// option, and a field without the options for planning is valid.
 pub(super) fn issues_with_any_status(clause: &str, status: FieldId) -> String {
     open(clause, &format!("{} is not EMPTY", status.jql_name()))
 }
 
-/// The issue of this id, if it meets a clause.
+/// Builds the query for the issue of this id if it matches a clause.
 pub(super) fn issue_by_id(clause: &str, id: u64) -> String {
     format!("id = {id} AND ({clause})")
 }
 
-/// Issues that have a value in a field.
+/// Builds the query for issues with a value in a field.
 pub(super) fn issues_with_value(field: FieldId) -> String {
     format!("{} is not EMPTY", field.jql_name())
 }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clauses_stand_in_parentheses() {
+    fn puts_clauses_in_parentheses() {
         let status = FieldId::parse("customfield_10050").unwrap();
         assert_eq!(
             flagged_issues("project = A OR project = B", status),

@@ -1,8 +1,8 @@
-//! Jira Cloud: REST v3, a select field as marker.
+//! Jira Cloud client (REST API v3), with a select field as marker.
 //!
-//! The marker is one custom field, called `Agent-Implement Status` or named by the mapping; Jira's
-//! own workflow status is a different thing and is never written. Search answers from an index that
-//! lags behind: issues we have just written are named in the search, so that it reads them afresh.
+//! The marker is one custom field, `Agent-Implement Status` or the field set in the mapping. Jira's own
+//! workflow status is never written. Search uses an index that lags behind writes. Recently written issues
+//! are passed to the search as `reconcileIssues`, so that their current state is returned.
 
 mod adf;
 mod closed_issues;
@@ -36,46 +36,51 @@ use fields::CachedFields;
 pub use fields::JiraField;
 use fields::STATUS_FIELD;
 
-/// How much of an answer do we read? A page of issues carries their descriptions.
+/// Maximum size of a response, in bytes. A page of issues contains their descriptions.
 const MAX_BODY: usize = 64 << 20;
 
-/// How long may Jira's index take to show what we wrote?
+/// Maximum time until Jira's search index contains a write.
 const INDEX_LAG: Duration = Duration::from_secs(120);
 
-/// How many issues may a search be told to read afresh?
+/// Maximum number of issues in `reconcileIssues` of a search.
 const MAX_RECONCILED: usize = 50;
 
-/// How we prove who we are.
+/// Credentials for Jira.
 #[derive(Clone)]
 pub enum JiraCredentials {
-    /// An API token of the person with this address.
-    Basic { email: String, token: Secret },
-    /// An OAuth token.
+    /// API token of an account.
+    Basic {
+        /// Email address of the account.
+        email: String,
+        /// API token.
+        token: Secret,
+    },
+    /// OAuth token.
     Bearer(Secret),
 }
 
-/// An account at Jira Cloud.
+/// Client of an account at Jira Cloud. Clones share the cache.
 #[derive(Clone)]
 pub struct Jira {
     client: Client,
-    /// Up to and with `/rest/api/3`.
+    /// API address, including `/rest/api/3`.
     api: String,
     authorization: Secret,
     cache: Arc<Mutex<Cache>>,
 }
 
-/// What we have learned; all of it can be asked for again.
+/// Cached data. All of it can be read from Jira again.
 #[derive(Default)]
 struct Cache {
     site_url: Option<String>,
     fields: Option<CachedFields>,
-    /// Issues we wrote, oldest first.
+    /// Recently written issues with the time of the write, oldest first.
     written: VecDeque<(u64, Instant)>,
 }
 
 impl Jira {
-    /// `api_url` is the address without `/rest/api/3`; `site_url` where people read tickets, if it
-    /// is known.
+    /// Creates a client. `api_url` is the API address without `/rest/api/3`. `site_url` is the address of
+    /// Jira's web pages; if `None`, it is read from Jira.
     pub fn new(
         client: Client,
         api_url: &str,
@@ -89,7 +94,7 @@ impl Jira {
             }
             JiraCredentials::Bearer(token) => format!("Bearer {}", token.expose()),
         };
-        let known = Cache {
+        let cache = Cache {
             site_url: site_url.map(|url| url.trim_end_matches('/').to_owned()),
             ..Cache::default()
         };
@@ -97,24 +102,23 @@ impl Jira {
             client,
             api: format!("{}/rest/api/3", api_url.trim_end_matches('/')),
             authorization: Secret::new(authorization),
-            cache: Arc::new(Mutex::new(known)),
+            cache: Arc::new(Mutex::new(cache)),
         }
     }
 
-    /// Every open issue of these mappings that waits for a run or has one, one search for each
-    /// distinct query.
+    /// Lists the open issues of these mappings that wait for a run or have one. Takes one search per distinct
+    /// query.
     ///
     /// # Errors
-    /// When no mapping's issues could be read. Mappings that fail beside others that do not are
-    /// named in the snapshot.
+    /// Fails if all mappings fail. If only some fail, they are listed in the result.
     pub async fn snapshot(&self, mappings: &[&Mapping]) -> Result<PollResult, VendorError> {
         snapshot::read(self, mappings).await
     }
 
-    /// The issue of this key, once for each of these mappings whose query and repo value it meets.
+    /// Finds an issue by its key. Returns one entry for each mapping whose query and repo value it matches.
     ///
     /// # Errors
-    /// When it meets none, and of one of them it could not be told.
+    /// Fails if no mapping matches and at least one of them could not be checked.
     pub async fn find_issue(
         &self,
         mappings: &[&Mapping],
@@ -123,26 +127,27 @@ impl Jira {
         find_issue::read(self, mappings, key).await
     }
 
-    /// Sets the issue's status field.
+    /// Sets the status field of an issue.
     ///
     /// # Errors
-    /// `is_not_found()` when the issue is gone.
+    /// `is_not_found()` if the issue does not exist.
     pub async fn set_stage(&self, issue: &IssueRef, stage: Stage) -> Result<(), VendorError> {
         const ACTION: &str = "setting the issue's status field";
         let field = issue.marker_field.as_deref().unwrap_or(STATUS_FIELD);
         let field = self.find_field(ACTION, field).await?;
         let body = json!({"fields": {field.id(): {"value": stage.jira_status()}}});
-        // Before the request: a search that overtakes it must not trust the index either.
+        // Before the request, because a concurrent search must not rely on the index either.
         self.remember_written(&issue.id);
         let path = format!("/issue/{}", percent_encode(issue.id.as_str()));
         let request = self.request(ACTION, Method::PUT, &path).json(&body).safe();
         self.client.send(&request).await.map(drop)
     }
 
-    /// Writes a comment, in Markdown. Look with [`Jira::has_comment`] before repeating it.
+    /// Creates a comment in Markdown. Call [`Jira::has_comment`] before repeating a call whose response was
+    /// lost.
     ///
     /// # Errors
-    /// `is_not_found()` when the issue is gone.
+    /// `is_not_found()` if the issue does not exist.
     pub async fn create_comment(
         &self,
         issue: &IssueRef,
@@ -152,10 +157,10 @@ impl Jira {
         comments::create(self, issue, effect_id, body).await
     }
 
-    /// Returns whether the issue has the comment of this effect, written at `since` or later.
+    /// Returns whether the issue has the comment of this effect, created at `since` or later.
     ///
     /// # Errors
-    /// `is_not_found()` when the issue is gone.
+    /// `is_not_found()` if the issue does not exist.
     pub async fn has_comment(
         &self,
         issue: &IssueRef,
@@ -166,10 +171,10 @@ impl Jira {
         comments::exists(self, issue, effect_id, body, since).await
     }
 
-    /// Deletes the comment that we wrote for an effect.
+    /// Deletes the comment of an effect.
     ///
     /// # Errors
-    /// `is_not_found()` when the comment is gone.
+    /// `is_not_found()` if the comment does not exist.
     pub async fn delete_comment(
         &self,
         issue: &IssueRef,
@@ -178,10 +183,10 @@ impl Jira {
         comments::delete(self, issue, effect_id).await
     }
 
-    /// Replaces the text of the comment that we wrote for an effect.
+    /// Replaces the text of the comment of an effect.
     ///
     /// # Errors
-    /// `is_not_found()` when the comment is gone.
+    /// `is_not_found()` if the comment does not exist.
     pub async fn edit_comment(
         &self,
         issue: &IssueRef,
@@ -191,10 +196,10 @@ impl Jira {
         comments::edit(self, issue, effect_id, body).await
     }
 
-    /// The comments that we wrote for these effects, as they stand now and in the order asked for.
+    /// Returns the current texts of the comments of these effects, in the given order.
     ///
     /// # Errors
-    /// `is_not_found()` when the issue is gone.
+    /// `is_not_found()` if the issue does not exist.
     pub async fn comments(
         &self,
         issue: &IssueRef,
@@ -203,10 +208,10 @@ impl Jira {
         comments::read_own(self, issue, effect_ids).await
     }
 
-    /// The other children of each issue's parent, a line of text each.
+    /// Returns the siblings of each issue, as one line of text each.
     ///
     /// # Errors
-    /// When they could not be read.
+    /// Fails if they cannot be read.
     pub async fn siblings(
         &self,
         issues: &[IssueRef],
@@ -214,10 +219,10 @@ impl Jira {
         siblings::read(self, issues).await
     }
 
-    /// Those of the issues that are done or gone.
+    /// Returns those of the issues that are done or deleted.
     ///
     /// # Errors
-    /// When their states cannot be read.
+    /// Fails if the states cannot be read.
     pub async fn closed_issues(
         &self,
         issues: &[IssueRef],
@@ -225,59 +230,59 @@ impl Jira {
         closed_issues::find(self, issues).await
     }
 
-    /// Links a pull request to the issue. The same URL is linked once.
+    /// Links a pull request to the issue. Idempotent per URL.
     ///
     /// # Errors
-    /// `is_not_found()` when the issue is gone.
+    /// `is_not_found()` if the issue does not exist.
     pub async fn link_pull_request(
         &self,
         issue: &IssueRef,
         title: &str,
         url: &str,
     ) -> Result<(), VendorError> {
-        /// Longest name by which Jira knows a link again.
+        /// Maximum length of a remote link's `globalId`, in characters.
         const MAX_GLOBAL_ID: usize = 255;
-        let name: String = url.chars().take(MAX_GLOBAL_ID).collect();
-        let body = json!({"globalId": name, "object": {"url": url, "title": title}});
+        let global_id: String = url.chars().take(MAX_GLOBAL_ID).collect();
+        let body = json!({"globalId": global_id, "object": {"url": url, "title": title}});
         let path = format!("/issue/{}/remotelink", percent_encode(issue.id.as_str()));
         let request = self.request("linking the pull request", Method::POST, &path);
-        // The name makes a second link an update of the first.
+        // A second request with the same `globalId` updates the link, so it is safe to repeat.
         self.client
             .send(&request.json(&body).safe())
             .await
             .map(drop)
     }
 
-    /// What is left of the account's allowance.
+    /// Returns the remaining rate limit of the account.
     pub fn quota(&self) -> Quota {
         self.client.quota()
     }
 
-    /// Asks who we are.
+    /// Returns the name of the account and the address of the site.
     ///
     /// # Errors
-    /// 401 when the credential is refused.
+    /// 401 if the credential is rejected.
     pub async fn probe(&self) -> Result<String, VendorError> {
-        let request = self.get("asking Jira who we are", "/myself");
-        let who: Who = self.client.send(&request).await?.json()?;
+        let request = self.get("checking the Jira credentials", "/myself");
+        let account: Myself = self.client.send(&request).await?.json()?;
         Ok(format!(
             "{} at {}",
-            who.display_name,
+            account.display_name,
             self.site_url().await?
         ))
     }
 
-    /// What Jira's parser says against a query clause; nothing when it is good.
+    /// Validates a query clause with Jira's parser and returns its errors. Empty if the clause is valid.
     ///
     /// # Errors
-    /// When Jira could not be asked.
+    /// Fails if Jira rejects the request or does not respond.
     pub async fn validate_jql(&self, clause: &str) -> Result<Vec<String>, VendorError> {
-        // Alone, because `a) OR (b` would be good in parentheses; in parentheses, because that is
-        // how we use it, and a clause that brings its own order cannot stand there.
+        // Checked alone, because `a) OR (b` would be valid in parentheses. Checked in parentheses,
+        // because the searches use it so, and a clause with `ORDER BY` is not valid there.
         let body = json!({"queries": [clause, format!("({clause})")]});
         let path = "/jql/parse?validation=strict";
         let request = self.request("checking the query", Method::POST, path);
-        let parsed: Parsed = self
+        let parsed: ParsedQueries = self
             .client
             .send(&request.json(&body).safe())
             .await?
@@ -285,24 +290,23 @@ impl Jira {
         let mut queries = parsed.queries.into_iter().map(|query| query.errors);
         let (alone, wrapped) = (queries.next().unwrap_or_default(), queries.next());
         if alone.is_empty() && wrapped.is_some_and(|errors| !errors.is_empty()) {
-            let problem =
-                "The query must be a clause that can stand in parentheses: leave out ORDER BY.";
+            let problem = "The query must also be valid in parentheses. Remove ORDER BY.";
             return Ok(vec![problem.to_owned()]);
         }
         Ok(alone)
     }
 
-    /// What speaks against a mapping's ticketing; nothing when it is good.
+    /// Validates a mapping's query and custom fields and returns the problems. Empty if there are none.
     ///
     /// # Errors
-    /// When Jira could not be asked.
+    /// Fails if Jira rejects the request or does not respond.
     pub async fn validate_mapping(&self, mapping: &Mapping) -> Result<Vec<String>, VendorError> {
         let TicketingConfig::Jira { jql, .. } = &mapping.ticketing else {
             return Ok(Vec::new());
         };
         let mut problems = self.validate_jql(jql).await?;
         for name in snapshot::mapping_field_names(&mapping.ticketing) {
-            match self.find_field("looking for the field", name).await {
+            match self.find_field("looking up the field", name).await {
                 Ok(_) => {}
                 Err(error) if error.status() == Some(fields::FIELD_NOT_FOUND_STATUS) => {
                     problems.push(fields::missing_field_message(name));
@@ -313,50 +317,50 @@ impl Jira {
         Ok(problems)
     }
 
-    /// The values that a mapping's status field and its repo field offer.
+    /// Returns the options of a mapping's status field and of its repo field.
     ///
     /// # Errors
-    /// When Jira could not be asked.
+    /// Fails if Jira rejects the request or does not respond.
     pub async fn mapping_field_options(
         &self,
         mapping: &Mapping,
     ) -> Result<[BTreeSet<String>; 2], VendorError> {
-        let mut offered = [BTreeSet::new(), BTreeSet::new()];
+        let mut values_by_field = [BTreeSet::new(), BTreeSet::new()];
         let names = snapshot::mapping_field_names(&mapping.ticketing);
-        for (name, values) in names.into_iter().zip(&mut offered) {
+        for (name, values) in names.into_iter().zip(&mut values_by_field) {
             let options = self.field_options(name).await?;
             values.extend(options.into_iter().map(|option| option.value));
         }
-        Ok(offered)
+        Ok(values_by_field)
     }
 
-    /// The custom fields, or those called `name`, whatever its case.
+    /// Lists the custom fields. With `name`, only those of that name, ignoring case.
     ///
     /// # Errors
-    /// When Jira could not be asked.
+    /// Fails if Jira rejects the request or does not respond.
     pub async fn custom_fields(&self, name: Option<&str>) -> Result<Vec<JiraField>, VendorError> {
-        let mut all = self.read_fields("reading the custom fields").await?;
-        all.retain(|field| field.custom);
+        let mut fields = self.read_fields("reading the custom fields").await?;
+        fields.retain(|field| field.custom);
         if let Some(name) = name.map(str::to_lowercase) {
-            all.retain(|field| field.name.to_lowercase() == name);
+            fields.retain(|field| field.name.to_lowercase() == name);
         }
-        Ok(all)
+        Ok(fields)
     }
 
-    /// The options of a select field; none when it has none.
+    /// Lists the options of a select field. Empty if the field has none or does not exist.
     ///
     /// # Errors
-    /// When Jira could not be asked.
+    /// Fails if Jira rejects the request or does not respond.
     pub async fn field_options(&self, field: &str) -> Result<Vec<FieldOption>, VendorError> {
         field_options::read(self, field).await
     }
 
-    /// Where people read tickets.
+    /// Returns the address of Jira's web pages.
     async fn site_url(&self) -> Result<String, VendorError> {
-        if let Some(known) = self.cache().site_url.clone() {
-            return Ok(known);
+        if let Some(cached) = self.cache().site_url.clone() {
+            return Ok(cached);
         }
-        let request = self.get("asking Jira for its address", "/serverInfo");
+        let request = self.get("reading Jira's base address", "/serverInfo");
         let server: Server = self.client.send(&request).await?.json()?;
         let url = server.base_url.trim_end_matches('/').to_owned();
         self.cache().site_url = Some(url.clone());
@@ -371,19 +375,19 @@ impl Jira {
         let Ok(id) = issue.as_str().parse() else {
             return;
         };
-        let mut known = self.cache();
-        known.written.retain(|(other, _)| *other != id);
-        known.written.push_back((id, Instant::now()));
-        while known.written.len() > MAX_RECONCILED {
-            known.written.pop_front();
+        let mut cached = self.cache();
+        cached.written.retain(|(other, _)| *other != id);
+        cached.written.push_back((id, Instant::now()));
+        while cached.written.len() > MAX_RECONCILED {
+            cached.written.pop_front();
         }
     }
 
-    /// Issues whose state in the index may be older than what we wrote.
+    /// Returns the issues whose state in the search index may be outdated.
     fn recently_written(&self) -> Vec<u64> {
-        let mut known = self.cache();
-        known.written.retain(|(_, at)| at.elapsed() < INDEX_LAG);
-        known.written.iter().map(|(id, _)| *id).collect()
+        let mut cached = self.cache();
+        cached.written.retain(|(_, at)| at.elapsed() < INDEX_LAG);
+        cached.written.iter().map(|(id, _)| *id).collect()
     }
 
     fn get(&self, action: &'static str, path: &str) -> Request {
@@ -400,7 +404,7 @@ impl Jira {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Who {
+struct Myself {
     display_name: String,
 }
 
@@ -411,7 +415,7 @@ struct Server {
 }
 
 #[derive(Deserialize)]
-struct Parsed {
+struct ParsedQueries {
     queries: Vec<ParsedQuery>,
 }
 
@@ -421,12 +425,12 @@ struct ParsedQuery {
     errors: Vec<String>,
 }
 
-/// For the fuzzer: a document as people wrote it.
+/// Fuzzing entry point: converts a document to Markdown.
 pub fn adf_to_markdown(document: &serde_json::Value) -> String {
     adf::to_markdown(document)
 }
 
-/// For the fuzzer: a text as a document.
+/// Fuzzing entry point: converts Markdown to a document.
 pub fn markdown_to_adf(text: &str) -> serde_json::Value {
     adf::from_markdown(text)
 }

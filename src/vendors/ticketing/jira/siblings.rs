@@ -1,7 +1,7 @@
-//! The issues beside an issue: other children of its parent.
+//! Siblings of issues: other children of the same parent.
 //!
-//! Search names no siblings, so the parents are asked for first: two searches for a hundred issues.
-//! They are one page each, because a run hears of few siblings only.
+//! Search returns no siblings, so the parents are read first: two searches per 100 issues. Only the first
+//! page of each search is read, because a run gets few siblings only.
 
 use std::collections::HashMap;
 
@@ -16,13 +16,13 @@ use domain::issue::IssueRef;
 
 const ACTION: &str = "reading sibling issues";
 
-/// How many siblings of an issue does a run hear of?
+/// Maximum number of siblings returned per issue.
 const SIBLINGS: usize = 20;
 
-/// How many issues are asked about at once?
+/// Maximum number of issues per search.
 const BATCH: usize = 100;
 
-/// How many children of their parents do we look at?
+/// Maximum number of children read per search.
 const PAGE_SIZE: usize = 1_000;
 
 pub(super) async fn read(
@@ -32,8 +32,8 @@ pub(super) async fn read(
     let mut siblings = HashMap::new();
     for batch in issues.chunks(BATCH) {
         let ids = batch.iter().map(|issue| issue.id.as_str());
-        let ours = search(jira, "id", ids, &["parent"]).await?;
-        let parent_of: HashMap<&str, &str> = ours
+        let own_issues = search(jira, "id", ids, &["parent"]).await?;
+        let parent_of: HashMap<&str, &str> = own_issues
             .iter()
             .filter_map(|issue| {
                 Some((issue.id.as_str(), issue.fields.parent.as_ref()?.id.as_str()))
@@ -45,13 +45,13 @@ pub(super) async fn read(
         if parents.is_empty() {
             continue;
         }
-        let shown = ["parent", "summary", "status"];
-        let children = search(jira, "parent", parents.into_iter(), &shown).await?;
+        let requested_fields = ["parent", "summary", "status"];
+        let children = search(jira, "parent", parents.into_iter(), &requested_fields).await?;
         for issue in batch {
             let Some(parent) = parent_of.get(issue.id.as_str()) else {
                 continue;
             };
-            let beside = children.iter().filter(|child| {
+            let other_children = children.iter().filter(|child| {
                 let is_child = child
                     .fields
                     .parent
@@ -59,7 +59,10 @@ pub(super) async fn read(
                     .is_some_and(|own| own.id == *parent);
                 is_child && child.id != issue.id.as_str()
             });
-            let lines = beside.take(SIBLINGS).map(Child::line).collect();
+            let lines = other_children
+                .take(SIBLINGS)
+                .map(Child::summary_line)
+                .collect();
             siblings.insert(issue.id.clone(), lines);
         }
     }
@@ -70,20 +73,20 @@ async fn search(
     jira: &Jira,
     field: &str,
     ids: impl Iterator<Item = &str>,
-    shown: &[&str],
+    requested_fields: &[&str],
 ) -> Result<Vec<Child>, VendorError> {
     let ids: Vec<&str> = ids.collect();
     let query = format!("{field} in ({}) ORDER BY created ASC", ids.join(", "));
-    let body = json!({"jql": query, "maxResults": PAGE_SIZE, "fields": shown});
+    let body = json!({"jql": query, "maxResults": PAGE_SIZE, "fields": requested_fields});
     let request = jira
         .request(ACTION, Method::POST, "/search/jql")
         .json(&body);
-    let found: Found = jira.client.send(&request.safe()).await?.json()?;
+    let found: SearchPage = jira.client.send(&request.safe()).await?.json()?;
     Ok(found.issues)
 }
 
 #[derive(Deserialize)]
-struct Found {
+struct SearchPage {
     #[serde(default)]
     issues: Vec<Child>,
 }
@@ -99,7 +102,7 @@ struct Child {
 struct ChildFields {
     parent: Option<Parent>,
     #[serde(flatten)]
-    shown: RelatedIssueFields,
+    details: RelatedIssueFields,
 }
 
 #[derive(Deserialize)]
@@ -108,7 +111,7 @@ struct Parent {
 }
 
 impl Child {
-    fn line(&self) -> String {
-        summary_line(&self.key, &self.fields.shown)
+    fn summary_line(&self) -> String {
+        summary_line(&self.key, &self.fields.details)
     }
 }

@@ -1,4 +1,4 @@
-//! Reading the issues of all mappings: one search for each distinct query, side by side.
+//! Poll of the issues of all mappings: one search per distinct query, run concurrently.
 
 use std::collections::HashSet;
 
@@ -17,25 +17,25 @@ use super::{Jira, jql};
 
 const ACTION: &str = "reading flagged issues";
 
-/// How many issues do we ask for at once? Jira gives fewer when it finds them too large.
+/// Maximum number of issues per page. Jira returns fewer if they are large.
 const PAGE_SIZE: usize = 250;
 
-/// How many pages do we read before we take the list for endless?
+/// Maximum number of pages per search. Guards against an endless list.
 const MAX_PAGES: usize = 200;
 
-/// How many searches run at once?
-const SIDE_BY_SIDE: usize = 8;
+/// Maximum number of concurrent searches.
+const CONCURRENT_SEARCHES: usize = 8;
 
-/// Mappings that are served by one search.
+/// Mappings that share one search.
 struct Scope<'a> {
     clause: &'a str,
     status: FieldId,
     repo: FieldId,
-    /// By value of the repo field.
+    /// Mappings with their values of the repo field.
     mappings: Vec<(&'a str, &'a Mapping)>,
 }
 
-/// The status field and the repo field of a mapping, as ids or names.
+/// Returns the ids or names of a mapping's status field and repo field.
 pub(super) fn mapping_field_names(ticketing: &TicketingConfig) -> Vec<&str> {
     match ticketing {
         TicketingConfig::Linear => Vec::new(),
@@ -57,9 +57,9 @@ pub(super) async fn read(jira: &Jira, mappings: &[&Mapping]) -> Result<PollResul
     if !scopes.is_empty() {
         let site = jira.site_url().await?;
         let written = jira.recently_written();
-        for few in scopes.chunks(SIDE_BY_SIDE) {
-            let searches = few.iter().map(|scope| scope.read(jira, &site, &written));
-            for (scope, found) in few.iter().zip(join_all(searches).await) {
+        for batch in scopes.chunks(CONCURRENT_SEARCHES) {
+            let searches = batch.iter().map(|scope| scope.read(jira, &site, &written));
+            for (scope, found) in batch.iter().zip(join_all(searches).await) {
                 match found {
                     Ok(issues) => snapshot.issues.extend(issues),
                     Err(error) => {
@@ -74,7 +74,7 @@ pub(super) async fn read(jira: &Jira, mappings: &[&Mapping]) -> Result<PollResul
         Some(error) if snapshot.failed_teams.len() == mappings.len() => return Err(error),
         _ => {}
     }
-    // Queries may overlap, and an issue may move to a later page while we turn pages.
+    // Queries may overlap, and an issue may move to a later page between two requests.
     let mut seen = HashSet::new();
     snapshot
         .issues
@@ -82,7 +82,8 @@ pub(super) async fn read(jira: &Jira, mappings: &[&Mapping]) -> Result<PollResul
     Ok(snapshot)
 }
 
-/// A query that Jira refuses, because somebody renamed a project, stops its own mappings only.
+/// Records a failure of some mappings. A rejected query, for example after a project was renamed, affects
+/// only its own mappings.
 fn note_failure<'a>(
     snapshot: &mut PollResult,
     failure: &mut Option<VendorError>,
@@ -90,12 +91,13 @@ fn note_failure<'a>(
     error: VendorError,
 ) {
     let keys: Vec<_> = mappings.map(|mapping| mapping.team_key.clone()).collect();
-    let named: Vec<&str> = keys.iter().map(|key| key.as_str()).collect();
-    tracing::warn!(mappings = named.join(", "), %error, "Issues could not be read.");
+    let names: Vec<&str> = keys.iter().map(|key| key.as_str()).collect();
+    tracing::warn!(mappings = names.join(", "), %error, "Failed to read issues of Jira mappings.");
     snapshot.failed_teams.extend(keys);
     failure.get_or_insert(error);
 }
 
+/// Groups the mappings by their query and fields.
 async fn scopes<'a>(
     jira: &Jira,
     mappings: &[&'a Mapping],
@@ -120,24 +122,24 @@ async fn scopes<'a>(
             }
         };
         let clause = clause.trim();
-        let own = (repo_field_value.trim(), mapping);
-        let same = |scope: &&mut Scope<'_>| {
+        let entry = (repo_field_value.trim(), mapping);
+        let is_same_scope = |scope: &&mut Scope<'_>| {
             scope.clause == clause && scope.status == status && scope.repo == repo
         };
-        match scopes.iter_mut().find(same) {
-            Some(scope) => scope.mappings.push(own),
+        match scopes.iter_mut().find(is_same_scope) {
+            Some(scope) => scope.mappings.push(entry),
             None => scopes.push(Scope {
                 clause,
                 status,
                 repo,
-                mappings: vec![own],
+                mappings: vec![entry],
             }),
         }
     }
     scopes
 }
 
-/// The status field and the repo field of a mapping.
+/// Returns the ids of a mapping's status field and repo field.
 pub(super) async fn mapping_field_ids(
     jira: &Jira,
     action: &'static str,
@@ -201,21 +203,22 @@ impl Scope<'_> {
     }
 
     fn flagged(&self, page: &[Issue], site: &str) -> Vec<FlaggedIssue> {
-        let look = |issue: &Issue| {
+        let with_description = |issue: &Issue| {
             Some((
                 self.translate(issue, site)?,
                 issue.fields.description_markdown(),
             ))
         };
-        let (mut flagged, texts): (Vec<_>, Vec<_>) = page.iter().filter_map(look).unzip();
+        let (mut flagged, texts): (Vec<_>, Vec<_>) =
+            page.iter().filter_map(with_description).unzip();
         for (issue, description) in flagged.iter_mut().zip(pack_strings(&texts)) {
             issue.description = description;
         }
         flagged
     }
 
-    /// Without its description. None when the issue needs no look, or is for no repository of these
-    /// mappings.
+    /// Converts an issue, without its description. `None` if its stage is not polled, it is done, or its repo
+    /// field matches no mapping.
     fn translate(&self, issue: &Issue, site: &str) -> Option<FlaggedIssue> {
         let fields = &issue.fields;
         let status = fields.field_values(self.status);
@@ -226,8 +229,9 @@ impl Scope<'_> {
             return None;
         }
         let repos = fields.field_values(self.repo);
-        let is_for = |(value, _): &&(&str, &Mapping)| repos.iter().any(|repo| repo == value);
-        let (_, mapping) = self.mappings.iter().find(is_for)?;
+        let has_repo_value =
+            |(value, _): &&(&str, &Mapping)| repos.iter().any(|repo| repo == value);
+        let (_, mapping) = self.mappings.iter().find(has_repo_value)?;
         Some(FlaggedIssue {
             issue: issue.issue_ref(site, self.status),
             team: mapping.team_key.clone(),
@@ -235,7 +239,7 @@ impl Scope<'_> {
             priority: priority(fields.priority.as_ref()),
             created_at: fields.created,
             description: ArenaStr::default(),
-            status_category: fields.status.progress(),
+            status_category: fields.status.status_category(),
             state_name: fields.status.name.clone(),
             open_blockers: fields.open_blockers(),
             related: fields.related(),

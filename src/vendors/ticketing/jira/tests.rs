@@ -1,3 +1,5 @@
+//! Tests of the Jira client against a stub server.
+
 use super::*;
 use crate::http::test_client;
 use domain::ids::TeamKey;
@@ -7,7 +9,7 @@ use domain::time::Timestamp;
 use serde_json::Value;
 use test_support::{RecordedRequest, StubReply, TestServer};
 
-fn account(server: &TestServer) -> Jira {
+fn client(server: &TestServer) -> Jira {
     let credentials = JiraCredentials::Basic {
         email: "a@b.c".into(),
         token: Secret::new("t"),
@@ -94,19 +96,19 @@ fn link(side: &str, key: &str, category: &str, kind: [&str; 3]) -> Value {
 }
 
 fn searches(server: &TestServer) -> Vec<RecordedRequest> {
-    let asked = server.requests().into_iter();
-    asked
-        .filter(|asked| asked.path == "/rest/api/3/search/jql")
+    let requests = server.requests().into_iter();
+    requests
+        .filter(|request| request.path == "/rest/api/3/search/jql")
         .collect()
 }
 
 #[tokio::test]
-async fn a_poll_is_one_search_a_query_paged_to_its_end() {
-    let server = TestServer::start(|asked, _| {
-        if asked.path.ends_with("/field") {
+async fn polls_with_one_paged_search_per_query() {
+    let server = TestServer::start(|request, _| {
+        if request.path.ends_with("/field") {
             return fields();
         }
-        let body = asked.json();
+        let body = request.json();
         let blocks = ["Blocks", "is blocked by", "blocks"];
         if body["jql"].as_str().unwrap().starts_with("(project = B)") {
             let issue = wire_issue(9, "Implementing", "web", json!([]));
@@ -127,7 +129,7 @@ async fn a_poll_is_one_search_a_query_paged_to_its_end() {
                 ]);
                 let issues = [
                     wire_issue(2, "Ready", "shop", links),
-                    wire_issue(3, "Ready", "nobody's", json!([])),
+                    wire_issue(3, "Ready", "other", json!([])),
                 ];
                 StubReply::json(200, &json!({"issues": issues, "nextPageToken": "p2"}))
             }
@@ -145,17 +147,13 @@ async fn a_poll_is_one_search_a_query_paged_to_its_end() {
         mapping("OTHER", "project = B", "web", None),
     ];
     let mappings: Vec<&Mapping> = mappings.iter().collect();
-    let snapshot = account(&server).snapshot(&mappings).await.unwrap();
+    let snapshot = client(&server).snapshot(&mappings).await.unwrap();
     assert_eq!(
         searches(&server).len(),
         3,
         "two pages of one query, one of the other"
     );
-    assert_eq!(
-        server.requests().len(),
-        4,
-        "the names of the fields are read once"
-    );
+    assert_eq!(server.requests().len(), 4, "field names are read once");
     let sent = server.requests()[0].clone();
     assert_eq!(sent.header("authorization"), Some("Basic YUBiLmM6dA=="));
     let found: Vec<(&str, &str, Stage)> = snapshot
@@ -191,12 +189,12 @@ async fn a_poll_is_one_search_a_query_paged_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_refused_query_is_widened_and_then_stops_its_own_mappings_only() {
-    let server = TestServer::start(|asked, _| {
-        if asked.path.ends_with("/field") {
+async fn widens_a_rejected_query_and_fails_only_its_mappings() {
+    let server = TestServer::start(|request, _| {
+        if request.path.ends_with("/field") {
             return fields();
         }
-        let body = asked.json();
+        let body = request.json();
         let query = body["jql"].as_str().unwrap();
         if query.contains("project = GONE") || query.contains("Plan Approved") {
             return StubReply::json(400, &json!({"errorMessages": ["does not exist"]}));
@@ -211,46 +209,46 @@ async fn a_refused_query_is_widened_and_then_stops_its_own_mappings_only() {
     let good = mapping("SHOP", "project = A", "shop", None);
     let bad = mapping("GONE", "project = GONE", "shop", None);
     let nameless = mapping("NAMELESS", "project = A", "shop", Some("No such field"));
-    let account = account(&server);
-    let snapshot = account.snapshot(&[&good, &bad, &nameless]).await.unwrap();
+    let client = client(&server);
+    let snapshot = client.snapshot(&[&good, &bad, &nameless]).await.unwrap();
     assert_eq!(snapshot.issues.len(), 1);
-    let unread: Vec<&str> = snapshot.failed_teams.iter().map(TeamKey::as_str).collect();
-    assert_eq!(unread, ["NAMELESS", "GONE"]);
-    let error = account.snapshot(&[&bad]).await.unwrap_err();
+    let failed: Vec<&str> = snapshot.failed_teams.iter().map(TeamKey::as_str).collect();
+    assert_eq!(failed, ["NAMELESS", "GONE"]);
+    let error = client.snapshot(&[&bad]).await.unwrap_err();
     assert!(error.to_string().contains("does not exist"), "{error}");
-    assert!(account.snapshot(&[]).await.unwrap().issues.is_empty());
+    assert!(client.snapshot(&[]).await.unwrap().issues.is_empty());
 }
 
 #[tokio::test]
-async fn the_marker_is_one_field_and_what_was_written_is_read_afresh() {
-    let server = TestServer::start(|asked, _| match asked.method.as_str() {
+async fn sets_the_status_field_and_reconciles_written_issues() {
+    let server = TestServer::start(|request, _| match request.method.as_str() {
         "PUT" => StubReply::Response(204, vec![], String::new()),
         "GET" => fields(),
         _ => StubReply::json(200, &json!({"issues": [], "isLast": true})),
     })
     .await;
-    let account = account(&server);
-    account
+    let client = client(&server);
+    client
         .set_stage(&issue_ref(None), Stage::Implementing)
         .await
         .unwrap();
-    account
+    client
         .set_stage(&issue_ref(Some("customfield_77")), Stage::PrOpened)
         .await
         .unwrap();
-    let asked = server.requests();
-    assert_eq!(asked.len(), 3);
-    assert_eq!(asked[1].path, "/rest/api/3/issue/10007");
+    let requests = server.requests();
+    assert_eq!(requests.len(), 3);
+    assert_eq!(requests[1].path, "/rest/api/3/issue/10007");
     assert_eq!(
-        asked[1].json(),
+        requests[1].json(),
         json!({"fields": {"customfield_50": {"value": "Implementing"}}})
     );
     assert_eq!(
-        asked[2].json(),
+        requests[2].json(),
         json!({"fields": {"customfield_77": {"value": "PR Ready"}}})
     );
     let mapping = mapping("SHOP", "project = A", "shop", None);
-    account.snapshot(&[&mapping]).await.unwrap();
+    client.snapshot(&[&mapping]).await.unwrap();
     assert_eq!(
         searches(&server)[0].json()["reconcileIssues"],
         json!([10007])
@@ -258,14 +256,19 @@ async fn the_marker_is_one_field_and_what_was_written_is_read_afresh() {
 }
 
 #[tokio::test]
-async fn a_comment_is_looked_for_only_after_a_lost_answer() {
-    let ours = |effect: &str| json!([{"key": "agent-implement", "value": {"effect": effect}}]);
-    let server = TestServer::start(move |asked, _| {
-        if asked.method == "POST" {
-            assert_eq!(asked.json()["properties"], ours("e1"));
+async fn looks_up_a_comment_only_after_a_lost_response() {
+    let properties_of =
+        |effect: &str| json!([{"key": "agent-implement", "value": {"effect": effect}}]);
+    let server = TestServer::start(move |request, _| {
+        if request.method == "POST" {
+            assert_eq!(request.json()["properties"], properties_of("e1"));
             return StubReply::json(201, &json!({"id": "1"}));
         }
-        assert!(asked.path.contains("expand=properties"), "{}", asked.path);
+        assert!(
+            request.path.contains("expand=properties"),
+            "{}",
+            request.path
+        );
         let comment = |text: &str, created: &str, properties: Value| {
             let mut comment =
                 json!({"id": "1", "body": adf::from_markdown(text), "created": created});
@@ -274,11 +277,11 @@ async fn a_comment_is_looked_for_only_after_a_lost_answer() {
             }
             comment
         };
-        let comments = match asked.path.split('/').nth(5) {
+        let comments = match request.path.split('/').nth(5) {
             Some("10007") => json!([comment(
                 "Edited since",
                 "2026-11-21T01:00:00.000+0000",
-                ours("e1")
+                properties_of("e1")
             )]),
             Some("blind") => json!([comment(
                 "Hello",
@@ -287,13 +290,13 @@ async fn a_comment_is_looked_for_only_after_a_lost_answer() {
             )]),
             _ => json!([
                 comment("Hello", "2026-11-20T01:00:00.000+0000", Value::Null),
-                comment("Hello", "2026-11-21T01:00:00.000+0000", ours("e0")),
+                comment("Hello", "2026-11-21T01:00:00.000+0000", properties_of("e0")),
             ]),
         };
         StubReply::json(200, &json!({"comments": comments}))
     })
     .await;
-    let account = account(&server);
+    let client = client(&server);
     let since = Timestamp::parse("2026-11-21T00:00:00Z").unwrap();
     let rows = [
         ("10007", false, "POST"),
@@ -301,29 +304,29 @@ async fn a_comment_is_looked_for_only_after_a_lost_answer() {
         ("blind", true, "GET"),
         ("other", true, "GET POST"),
     ];
-    for (id, tried, expected) in rows {
+    for (id, is_retry, expected) in rows {
         let before = server.requests().len();
         let issue = IssueRef {
             id: IssueId::from(id),
             ..issue_ref(None)
         };
-        let is_there = tried && { account.has_comment(&issue, "e1", "Hello", since) }
+        let exists = is_retry && { client.has_comment(&issue, "e1", "Hello", since) }
             .await
             .unwrap();
-        if !is_there {
-            account.create_comment(&issue, "e1", "Hello").await.unwrap();
+        if !exists {
+            client.create_comment(&issue, "e1", "Hello").await.unwrap();
         }
         let methods: Vec<String> = server.requests()[before..]
             .iter()
-            .map(|asked| asked.method.clone())
+            .map(|request| request.method.clone())
             .collect();
-        assert_eq!(methods.join(" "), expected, "{id} {tried:?}");
+        assert_eq!(methods.join(" "), expected, "{id} {is_retry:?}");
     }
 }
 
 #[tokio::test]
-async fn a_bearer_is_shown_at_the_gateway_and_a_limit_is_waited_out() {
-    let server = TestServer::start(|asked, _| match asked.path.as_str() {
+async fn sends_the_bearer_token_and_respects_a_rate_limit() {
+    let server = TestServer::start(|request, _| match request.path.as_str() {
         "/ex/jira/c1/rest/api/3/myself" => StubReply::json(200, &json!({"displayName": "Robot"})),
         "/ex/jira/c1/rest/api/3/serverInfo" => {
             StubReply::json(200, &json!({"baseUrl": "https://site.test/"}))
@@ -337,17 +340,17 @@ async fn a_bearer_is_shown_at_the_gateway_and_a_limit_is_waited_out() {
     .await;
     let api = format!("{}/ex/jira/c1", server.url);
     let bearer = JiraCredentials::Bearer(Secret::new("tok"));
-    let account = Jira::new(test_client("jira"), &api, None, &bearer);
-    assert_eq!(account.probe().await.unwrap(), "Robot at https://site.test");
+    let client = Jira::new(test_client("jira"), &api, None, &bearer);
+    assert_eq!(client.probe().await.unwrap(), "Robot at https://site.test");
     assert_eq!(
         server.requests()[0].header("authorization"),
         Some("Bearer tok")
     );
-    let error = account.validate_jql("project = A").await.unwrap_err();
+    let error = client.validate_jql("project = A").await.unwrap_err();
     assert!(error.is_rate_limited(), "{error}");
-    let asked = server.requests().len();
+    let sent = server.requests().len();
     assert!(
-        account
+        client
             .custom_fields(None)
             .await
             .unwrap_err()
@@ -355,10 +358,10 @@ async fn a_bearer_is_shown_at_the_gateway_and_a_limit_is_waited_out() {
     );
     assert_eq!(
         server.requests().len(),
-        asked,
-        "nothing is sent while the gate is closed"
+        sent,
+        "sends nothing until the rate limit resets"
     );
-    let quota = account.quota();
+    let quota = client.quota();
     assert_eq!((quota.limit, quota.remaining), (Some(100), Some(0)));
     assert!(quota.reset_at.is_some(), "{quota:?}");
 }

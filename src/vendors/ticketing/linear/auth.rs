@@ -1,4 +1,4 @@
-//! Who we are to Linear: a personal key, or an application with tokens that expire.
+//! Authentication with Linear: a personal API key, or an OAuth application with tokens that expire.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,22 +8,27 @@ use serde::Deserialize;
 use crate::http::{Client, Method, Request, VendorError};
 use domain::secret::Secret;
 
-/// How long before its end is a token no longer used? A request may take that long to arrive.
+/// Time before its expiry from which a token is no longer used. Covers the duration of a request.
 const MARGIN: Duration = Duration::from_secs(60);
 
-/// How we prove who we are.
+/// Credentials for Linear.
 #[derive(Clone)]
 pub enum LinearCredentials {
-    /// A personal API key, which stands in the header as it is.
+    /// Personal API key, sent unchanged in the Authorization header.
     ApiKey(Secret),
-    /// An OAuth application that acts as itself.
-    OAuthClient { id: String, secret: Secret },
+    /// OAuth application with the client credentials grant.
+    OAuthClient {
+        /// Client id.
+        id: String,
+        /// Client secret.
+        secret: Secret,
+    },
 }
 
-/// Makes the Authorization header. Clones share the token.
+/// Source of the Authorization header. Clones share the token.
 #[derive(Clone)]
 pub(super) struct Auth {
-    wire: Client,
+    client: Client,
     token_url: String,
     credentials: LinearCredentials,
     token: Arc<Mutex<Option<Token>>>,
@@ -32,27 +37,27 @@ pub(super) struct Auth {
 #[derive(Clone)]
 struct Token {
     header: Secret,
-    good_until: Instant,
+    valid_until: Instant,
 }
 
 impl Auth {
-    pub(super) fn new(wire: Client, api_url: &str, credentials: LinearCredentials) -> Self {
+    pub(super) fn new(client: Client, api_url: &str, credentials: LinearCredentials) -> Self {
         Self {
-            wire,
+            client,
             token_url: format!("{api_url}/oauth/token"),
             credentials,
             token: Arc::default(),
         }
     }
 
-    /// The value of the Authorization header. Two that miss a token at once fetch one each; both
-    /// are good.
+    /// Returns the value of the Authorization header. Concurrent calls without a cached token request one
+    /// token each; all of them are valid.
     pub(super) async fn authorization_header(&self) -> Result<Secret, VendorError> {
         let (id, secret) = match &self.credentials {
             LinearCredentials::ApiKey(key) => return Ok(key.clone()),
             LinearCredentials::OAuthClient { id, secret } => (id, secret),
         };
-        if let Some(header) = self.kept() {
+        if let Some(header) = self.cached_header() {
             return Ok(header);
         }
         let request = Request::new("signing in to Linear", Method::POST, &self.token_url)
@@ -63,45 +68,48 @@ impl Auth {
                 ("client_secret", secret.expose()),
             ])
             .safe();
-        let granted: Granted = self.wire.send(&request).await?.json()?;
-        let life = Duration::from_secs(granted.expires_in).saturating_sub(MARGIN);
+        let response: TokenResponse = self.client.send(&request).await?.json()?;
+        let lifetime = Duration::from_secs(response.expires_in).saturating_sub(MARGIN);
         let token = Token {
-            header: Secret::new(format!("Bearer {}", granted.access_token)),
-            good_until: Instant::now() + life,
+            header: Secret::new(format!("Bearer {}", response.access_token)),
+            valid_until: Instant::now() + lifetime,
         };
         let header = token.header.clone();
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token);
         Ok(header)
     }
 
-    /// Drops a token that was refused. Whether another can be had.
-    pub(super) fn invalidate(&self, refused: &Secret) -> bool {
+    /// Discards a token that was rejected. Returns whether a new one can be requested.
+    pub(super) fn invalidate(&self, rejected: &Secret) -> bool {
         if matches!(self.credentials, LinearCredentials::ApiKey(_)) {
             return false;
         }
         let mut token = self.token.lock().unwrap_or_else(PoisonError::into_inner);
-        if token.as_ref().is_some_and(|token| token.header == *refused) {
+        if token
+            .as_ref()
+            .is_some_and(|token| token.header == *rejected)
+        {
             *token = None;
         }
         true
     }
 
-    fn kept(&self) -> Option<Secret> {
+    fn cached_header(&self) -> Option<Secret> {
         let token = self.token.lock().unwrap_or_else(PoisonError::into_inner);
-        let good = token.as_ref()?;
-        (Instant::now() < good.good_until).then(|| good.header.clone())
+        let cached = token.as_ref()?;
+        (Instant::now() < cached.valid_until).then(|| cached.header.clone())
     }
 }
 
 #[derive(Deserialize)]
-struct Granted {
+struct TokenResponse {
     access_token: String,
-    /// Seconds; a token without an end is asked for again after a day.
-    #[serde(default = "a_day")]
+    /// Lifetime in seconds, default one day.
+    #[serde(default = "one_day")]
     expires_in: u64,
 }
 
-fn a_day() -> u64 {
+fn one_day() -> u64 {
     24 * 60 * 60
 }
 
@@ -114,15 +122,19 @@ mod tests {
     use test_support::{StubReply, TestServer};
 
     #[tokio::test]
-    async fn a_token_is_fetched_once_and_again_when_it_is_refused() {
-        let server = TestServer::start(|asked, before| {
-            if asked.path == "/oauth/token" {
-                assert!(asked.body.contains("grant_type=client_credentials"));
-                assert!(asked.body.contains("client_secret=s%26t"), "{}", asked.body);
+    async fn requests_a_token_once_and_again_after_a_401() {
+        let server = TestServer::start(|request, before| {
+            if request.path == "/oauth/token" {
+                assert!(request.body.contains("grant_type=client_credentials"));
+                assert!(
+                    request.body.contains("client_secret=s%26t"),
+                    "{}",
+                    request.body
+                );
                 let token = format!("t{before}");
                 return StubReply::json(200, &json!({"access_token": token, "expires_in": 3600}));
             }
-            match asked.header("authorization") {
+            match request.header("authorization") {
                 Some("Bearer t0") if before > 2 => StubReply::json(401, &json!({"errors": []})),
                 Some("Bearer t0" | "Bearer t4") => StubReply::json(
                     200,
@@ -143,7 +155,7 @@ mod tests {
         let paths: Vec<String> = server
             .requests()
             .into_iter()
-            .map(|asked| asked.path)
+            .map(|request| request.path)
             .collect();
         let (token, graph) = ("/oauth/token", "/graphql");
         assert_eq!(paths, [token, graph, graph, graph, token, graph]);

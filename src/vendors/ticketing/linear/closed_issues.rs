@@ -1,4 +1,4 @@
-//! Which of some issues need no more work.
+//! Detection of closed issues.
 
 use std::collections::HashSet;
 
@@ -11,10 +11,10 @@ use crate::http::VendorError;
 use domain::ids::IssueId;
 use domain::issue::IssueRef;
 
-/// How many issues are asked about at once?
+/// Maximum number of issues per request.
 const BATCH: usize = 100;
 
-/// Archived and deleted issues are left out of the answer.
+/// Query for the states of issues. The response does not contain archived and deleted issues.
 const STATES: &str = "\
 query($first: Int!, $ids: [ID!]!) {
   issues(first: $first, filter: { id: { in: $ids } }) { nodes { id state { name type } } }
@@ -28,10 +28,10 @@ pub(super) async fn find(
     for batch in issues.chunks(BATCH) {
         let ids: Vec<&IssueId> = batch.iter().map(|issue| &issue.id).collect();
         let variables = json!({ "first": ids.len(), "ids": ids });
-        let found: Found = linear
-            .execute(linear.query("asking for the issues' states", STATES, variables))
+        let page: Page = linear
+            .execute(linear.query("reading the states of issues", STATES, variables))
             .await?;
-        let open = found.issues.nodes.into_iter();
+        let open = page.issues.nodes.into_iter();
         let open: HashSet<IssueId> = open
             .filter(|issue| issue.state.is_open())
             .map(|issue| issue.id)
@@ -42,7 +42,7 @@ pub(super) async fn find(
 }
 
 #[derive(Deserialize)]
-struct Found {
+struct Page {
     issues: Connection<Issue>,
 }
 

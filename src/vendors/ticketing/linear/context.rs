@@ -1,4 +1,4 @@
-//! Reading what a run is told beside its ticket: our own comments, and the issues around it.
+//! Context of an issue for a run: the comments of effects, and sibling issues.
 
 use std::collections::HashMap;
 
@@ -13,10 +13,10 @@ use domain::issue::IssueRef;
 use super::Linear;
 use super::snapshot::{Connection, RelatedIssue};
 
-/// How many siblings of an issue does a run hear of?
+/// Maximum number of siblings returned per issue.
 const SIBLINGS: usize = 20;
 
-/// How many issues' siblings are asked for in one request? (100 × 52 points; 10,000 are allowed)
+/// Maximum number of issues per request. Each takes 52 of the 10,000 complexity points of a query.
 const BATCH: usize = 100;
 
 const COMMENTS: &str = "\
@@ -24,7 +24,7 @@ query($id: String!, $first: Int!, $ids: [ID!]!) {
   issue(id: $id) { comments(first: $first, filter: { id: { in: $ids } }) { nodes { id body } } }
 }";
 
-/// One more than we want, because the issue itself is among them.
+/// Fields of one issue. Requests one child more than `SIBLINGS`, because the issue itself is among them.
 const CHILDREN: &str =
     "{ parent { children(first: 21) { nodes { id identifier title state { name } } } } }";
 
@@ -38,10 +38,10 @@ pub(super) async fn comments(
         .map(|effect| deterministic_uuid(effect))
         .collect();
     let variables = json!({ "id": issue.id, "first": ids.len().max(1), "ids": ids });
-    let found: Commented = linear
+    let data: IssueData = linear
         .execute(linear.query("reading our comments", COMMENTS, variables))
         .await?;
-    let mut bodies: HashMap<String, String> = found
+    let mut bodies: HashMap<String, String> = data
         .issue
         .comments
         .nodes
@@ -72,14 +72,14 @@ pub(super) async fn siblings(
             let parent = found
                 .remove(&format!("s{at}"))
                 .and_then(|child| child.parent);
-            let others = parent
+            let children = parent
                 .map(|parent| parent.children.nodes)
                 .unwrap_or_default();
-            let lines = others
+            let lines = children
                 .iter()
-                .filter(|other| other.id != issue.id.as_str())
+                .filter(|child| child.id != issue.id.as_str())
                 .take(SIBLINGS)
-                .map(|other| other.issue.summary_line());
+                .map(|child| child.issue.summary_line());
             siblings.insert(issue.id.clone(), lines.collect());
         }
     }
@@ -87,7 +87,7 @@ pub(super) async fn siblings(
 }
 
 #[derive(Deserialize)]
-struct Commented {
+struct IssueData {
     issue: Comments,
 }
 

@@ -1,4 +1,4 @@
-//! Finding an issue that somebody named.
+//! Lookup of an issue by its key.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -10,9 +10,9 @@ use domain::mapping::Mapping;
 
 use super::Linear;
 use super::snapshot::{IssueRelations, Team};
-use crate::ticketing::without_secrets;
+use crate::ticketing::redacted_title;
 
-const ISSUE: &str = "\
+const QUERY: &str = "\
 query($key: String!) {
   issue(id: $key) {
     id identifier title url description
@@ -28,22 +28,22 @@ pub(super) async fn read(
     mappings: &[&Mapping],
     key: &IssueKey,
 ) -> Result<Vec<IssueLookup>, VendorError> {
-    let request = linear.query("reading the issue", ISSUE, json!({ "key": key }));
-    let found: Found = match linear.execute(request).await {
+    let request = linear.query("reading the issue", QUERY, json!({ "key": key }));
+    let found: IssueData = match linear.execute(request).await {
         Err(error) if error.is_not_found() => return Ok(Vec::new()),
         found => found?,
     };
-    // The team counts, not the key that was asked for: an issue that has moved answers to both.
+    // The team decides, not the requested key: a moved issue is found by its old and its new key.
     let team = TeamKey::new(&found.issue.team.key);
     let is_mapped = mappings.iter().any(|mapping| mapping.team_key == team);
     Ok(is_mapped
-        .then(|| found.issue.named(team))
+        .then(|| found.issue.into_lookup(team))
         .into_iter()
         .collect())
 }
 
 #[derive(Deserialize)]
-struct Found {
+struct IssueData {
     issue: Issue,
 }
 
@@ -51,19 +51,19 @@ struct Found {
 struct Issue {
     id: String,
     identifier: String,
-    #[serde(deserialize_with = "without_secrets")]
+    #[serde(deserialize_with = "redacted_title")]
     title: String,
     url: String,
     description: Option<String>,
     team: Team,
     #[serde(flatten)]
-    around: IssueRelations,
+    relations: IssueRelations,
 }
 
 impl Issue {
-    fn named(self, team: TeamKey) -> IssueLookup {
+    fn into_lookup(self, team: TeamKey) -> IssueLookup {
         IssueLookup {
-            related: self.around.related(),
+            related: self.relations.related(),
             issue: IssueRef {
                 system: System::Linear,
                 id: IssueId::new(self.id),

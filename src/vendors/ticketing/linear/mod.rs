@@ -1,7 +1,7 @@
-//! Linear: GraphQL, labels as markers.
+//! Linear client (GraphQL API), with labels as markers.
 //!
-//! Labels are added and removed one by one and never written as a list, so that a person's
-//! change at the same moment is not undone.
+//! Labels are added and removed one by one and never written as a list, so that a concurrent change by a
+//! person is kept.
 
 mod auth;
 mod closed_issues;
@@ -26,10 +26,10 @@ use domain::stage::Stage;
 use auth::Auth;
 pub use auth::LinearCredentials;
 
-/// How much of an answer do we read? A page of issues carries their descriptions.
+/// Maximum size of a response, in bytes. A page of issues contains their descriptions.
 const MAX_BODY: usize = 64 << 20;
 
-/// An account at Linear.
+/// Client of an account at Linear. Clones share the token.
 #[derive(Clone)]
 pub struct Linear {
     client: Client,
@@ -38,7 +38,7 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// `api_url` is the address without `/graphql`.
+    /// Creates a client. `api_url` is the API address without `/graphql`.
     pub fn new(client: Client, api_url: &str, credentials: LinearCredentials) -> Self {
         let api_url = api_url.trim_end_matches('/');
         Self {
@@ -48,11 +48,11 @@ impl Linear {
         }
     }
 
-    /// Every open issue that carries a marker, in any team: what no mapping covers must be seen
-    /// to be explained, and it takes no more requests.
+    /// Lists all open issues with a marker, in any team. Issues outside of the mappings are included, because
+    /// the service explains why they wait; they take no additional requests.
     ///
     /// # Errors
-    /// When any page could not be read.
+    /// Fails if a page cannot be read.
     pub async fn snapshot(&self, _mappings: &[&Mapping]) -> Result<PollResult, VendorError> {
         let issues = snapshot::read(self).await?;
         Ok(PollResult {
@@ -61,10 +61,10 @@ impl Linear {
         })
     }
 
-    /// The issue of this key, when its team is one of these mappings'.
+    /// Finds an issue by its key, if its team has one of these mappings.
     ///
     /// # Errors
-    /// When it could not be read.
+    /// Fails if the issue cannot be read.
     pub async fn find_issue(
         &self,
         mappings: &[&Mapping],
@@ -73,19 +73,19 @@ impl Linear {
         find_issue::read(self, mappings, key).await
     }
 
-    /// Makes the issue's labels show this stage, and its state that work has begun. One read and
-    /// at most one write, unless the label has to be made first.
+    /// Sets the labels of an issue to a stage, and moves the issue to a started state when work begins. Takes
+    /// one read and at most one write, unless a label must be created first.
     ///
     /// # Errors
-    /// `is_not_found()` when the issue is gone or archived.
+    /// `is_not_found()` if the issue does not exist or is archived.
     pub async fn set_stage(&self, issue: &IssueRef, stage: Stage) -> Result<(), VendorError> {
         stage_labels::set_stage(self, issue, stage).await
     }
 
-    /// Writes a comment once, however often it is asked for: its id is made from `effect_id`.
+    /// Creates a comment in Markdown. Idempotent, because the id of the comment is derived from `effect_id`.
     ///
     /// # Errors
-    /// `is_not_found()` when the issue is gone.
+    /// `is_not_found()` if the issue does not exist.
     pub async fn create_comment(
         &self,
         issue: &IssueRef,
@@ -96,17 +96,17 @@ impl Linear {
             commentCreate(input: $input) { success } }";
         let id = deterministic_uuid(effect_id);
         let input = json!({"id": id, "issueId": issue.id, "body": body});
-        let written: Result<Value, _> = self
+        let result: Result<Value, _> = self
             .execute(self.mutation("writing the comment", QUERY, json!({ "input": input })))
             .await;
-        match written {
+        match result {
             Ok(_) => Ok(()),
             Err(error) if error.is_permanent() && !error.is_not_found() => {
-                // The words of a refused second creation are the vendor's; the comment is proof.
-                match self.comment_is_there(&id, issue).await {
+                // The error of a duplicate id is not documented. The existing comment is the proof.
+                match self.comment_exists(&id, issue).await {
                     Ok(true) => Ok(()),
-                    // Not known yet; the refusal alone would end the tries.
-                    Err(passing) if !passing.is_permanent() => Err(passing),
+                    // It is unknown whether the comment exists. The permanent error would stop the retries.
+                    Err(transient) if !transient.is_permanent() => Err(transient),
                     Ok(false) | Err(_) => Err(error),
                 }
             }
@@ -114,10 +114,10 @@ impl Linear {
         }
     }
 
-    /// Deletes what [`comment`](Self::comment) wrote for an effect.
+    /// Deletes the comment that [`create_comment`](Self::create_comment) created for an effect.
     ///
     /// # Errors
-    /// `is_not_found()` when the comment is gone.
+    /// `is_not_found()` if the comment does not exist.
     pub async fn delete_comment(&self, effect_id: &str) -> Result<(), VendorError> {
         const QUERY: &str = "mutation($id: String!) { commentDelete(id: $id) { success } }";
         let variables = json!({"id": deterministic_uuid(effect_id)});
@@ -126,23 +126,24 @@ impl Linear {
             .map(drop)
     }
 
-    /// Replaces the text of what [`comment`](Self::comment) wrote for an effect.
+    /// Replaces the text of the comment that [`create_comment`](Self::create_comment) created for an effect.
     ///
     /// # Errors
-    /// `is_not_found()` when the comment is gone.
+    /// `is_not_found()` if the comment does not exist.
     pub async fn edit_comment(&self, effect_id: &str, body: &str) -> Result<(), VendorError> {
         const QUERY: &str = "mutation($id: String!, $input: CommentUpdateInput!) { \
             commentUpdate(id: $id, input: $input) { success } }";
         let variables = json!({"id": deterministic_uuid(effect_id), "input": {"body": body}});
-        self.execute::<Value>(self.mutation("changing the comment", QUERY, variables))
+        self.execute::<Value>(self.mutation("updating the comment", QUERY, variables))
             .await
             .map(drop)
     }
 
-    /// What [`comment`](Self::comment) wrote for these effects, as it stands now, in that order.
+    /// Returns the current texts of the comments that [`create_comment`](Self::create_comment) created for
+    /// these effects, in the given order.
     ///
     /// # Errors
-    /// `is_not_found()` when the issue is gone.
+    /// `is_not_found()` if the issue does not exist.
     pub async fn comments(
         &self,
         issue: &IssueRef,
@@ -151,10 +152,10 @@ impl Linear {
         context::comments(self, issue, effect_ids).await
     }
 
-    /// The other children of each issue's parent.
+    /// Returns the siblings of each issue, as one line of text each.
     ///
     /// # Errors
-    /// When any of the issues cannot be read.
+    /// Fails if any of the issues cannot be read.
     pub async fn siblings(
         &self,
         issues: &[IssueRef],
@@ -162,10 +163,10 @@ impl Linear {
         context::siblings(self, issues).await
     }
 
-    /// Those of the issues that are completed, cancelled or gone.
+    /// Returns those of the issues that are completed, cancelled or deleted.
     ///
     /// # Errors
-    /// When their states cannot be read.
+    /// Fails if the states cannot be read.
     pub async fn closed_issues(
         &self,
         issues: &[IssueRef],
@@ -173,10 +174,10 @@ impl Linear {
         closed_issues::find(self, issues).await
     }
 
-    /// Links a pull request to the issue. The same URL is linked once.
+    /// Links a pull request to the issue. Idempotent per URL.
     ///
     /// # Errors
-    /// `is_not_found()` when the issue is gone.
+    /// `is_not_found()` if the issue does not exist.
     pub async fn link_pull_request(
         &self,
         issue: &IssueRef,
@@ -195,51 +196,54 @@ impl Linear {
         .map(drop)
     }
 
-    /// What is left of the account's allowance.
+    /// Returns the remaining rate limit of the account.
     pub fn quota(&self) -> Quota {
         self.client.quota()
     }
 
-    /// Asks who we are.
+    /// Returns the name of the account and of its organization.
     ///
     /// # Errors
-    /// 401 when the key is refused.
+    /// 401 if the credential is rejected.
     pub async fn probe(&self) -> Result<String, VendorError> {
         const QUERY: &str = "query { viewer { name } organization { name } }";
-        let who: Who = self
-            .execute(self.query("asking Linear who we are", QUERY, json!({})))
+        let account: Viewer = self
+            .execute(self.query("checking the Linear credentials", QUERY, json!({})))
             .await?;
-        Ok(format!("{} in {}", who.viewer.name, who.organization.name))
+        Ok(format!(
+            "{} in {}",
+            account.viewer.name, account.organization.name
+        ))
     }
 
-    /// Whether there is a team of this key that we may see.
+    /// Returns whether a team with this key exists and is visible to the account.
     ///
     /// # Errors
-    /// When Linear could not be asked.
+    /// Fails if Linear rejects the request or does not respond.
     pub async fn has_team(&self, key: &str) -> Result<bool, VendorError> {
         const QUERY: &str = "query($key: String!) { \
             teams(first: 1, filter: { key: { eq: $key } }) { nodes { id } } }";
         let found: Teams = self
-            .execute(self.query("looking for the team", QUERY, json!({ "key": key })))
+            .execute(self.query("looking up the team", QUERY, json!({ "key": key })))
             .await?;
         Ok(!found.teams.nodes.is_empty())
     }
 
-    async fn comment_is_there(&self, id: &str, issue: &IssueRef) -> Result<bool, VendorError> {
+    async fn comment_exists(&self, id: &str, issue: &IssueRef) -> Result<bool, VendorError> {
         const QUERY: &str = "query($id: String!) { comment(id: $id) { issue { id } } }";
-        let found: CommentOf = self
-            .execute(self.query("looking for the comment", QUERY, json!({ "id": id })))
+        let found: CommentData = self
+            .execute(self.query("looking up the comment", QUERY, json!({ "id": id })))
             .await?;
-        let of = found.comment.issue.map(|issue| issue.id);
-        Ok(of.as_deref() == Some(issue.id.as_str()))
+        let comment_issue = found.comment.issue.map(|issue| issue.id);
+        Ok(comment_issue.as_deref() == Some(issue.id.as_str()))
     }
 
-    /// A query, which may be repeated.
+    /// Builds a query. It may be repeated.
     fn query(&self, action: &'static str, query: &str, variables: Value) -> Request {
         self.mutation(action, query, variables).safe()
     }
 
-    /// A mutation, sent at most once.
+    /// Builds a mutation. It is sent at most once.
     fn mutation(&self, action: &'static str, query: &str, variables: Value) -> Request {
         Request::new(action, Method::POST, &self.endpoint)
             .json(&json!({ "query": query, "variables": variables }))
@@ -247,51 +251,52 @@ impl Linear {
             .max_body(MAX_BODY)
     }
 
-    /// Sends a request and reads its data. Errors may come with any status; a part of the data
-    /// beside them is of no use to us.
+    /// Sends a request and returns its data. Errors may come with any status. Partial data next to errors is
+    /// dropped.
     ///
-    /// A token that was refused is fetched anew, once: what was asked with it was surely not done.
+    /// After a 401 the request is sent once more with a new token, because a request with status 401 had no
+    /// effect.
     async fn execute<T: DeserializeOwned>(&self, request: Request) -> Result<T, VendorError> {
         let header = self.auth.authorization_header().await?;
-        let answer = self
+        let result = self
             .exchange(request.clone().authorization(header.expose()))
             .await;
-        match answer {
+        match result {
             Err(error) if error.status() == Some(401) && self.auth.invalidate(&header) => {
                 let header = self.auth.authorization_header().await?;
                 self.exchange(request.authorization(header.expose())).await
             }
-            answer => answer,
+            result => result,
         }
     }
 
     async fn exchange<T: DeserializeOwned>(&self, request: Request) -> Result<T, VendorError> {
         let response = self.client.send(&request).await?;
-        let answer: Answer<T> = match response.json() {
-            // Something between us and Linear refused, in words of its own.
+        let body: GraphQlResponse<T> = match response.json() {
+            // A proxy or gateway rejected the request. Its body is not GraphQL.
             Err(_) if response.status() == 400 => {
                 return Err(response.status_error(400, &response.text()));
             }
-            answer => answer?,
+            body => body?,
         };
-        match (answer.errors.first(), answer.data) {
-            (Some(error), _) => Err(self.refusal(&response, error)),
+        match (body.errors.first(), body.data) {
+            (Some(error), _) => Err(self.vendor_error(&response, error)),
             (None, Some(data)) if response.status() == 200 => Ok(data),
-            (None, _) => Err(response.decode_error("it holds neither data nor errors")),
+            (None, _) => Err(response.decode_error("the response has neither data nor errors")),
         }
     }
 
-    fn refusal(&self, response: &Response, error: &GraphQlError) -> VendorError {
+    fn vendor_error(&self, response: &Response, error: &GraphQlError) -> VendorError {
         let Extensions { code, kind, .. } = &error.extensions;
         if code == "RATELIMITED" || kind == "ratelimited" {
             return self.client.record_rate_limit(response);
         }
-        response.status_error(error.status(response.status()), &error.words())
+        response.status_error(error.status(response.status()), &error.full_message())
     }
 }
 
 #[derive(Deserialize)]
-struct Answer<T> {
+struct GraphQlResponse<T> {
     data: Option<T>,
     #[serde(default)]
     errors: Vec<GraphQlError>,
@@ -316,7 +321,7 @@ struct Extensions {
 }
 
 impl GraphQlError {
-    /// The HTTP status that says the same.
+    /// Returns the equivalent HTTP status.
     fn status(&self, http_status: u16) -> u16 {
         let Extensions {
             code,
@@ -325,12 +330,12 @@ impl GraphQlError {
             ..
         } = &self.extensions;
         let code = code.to_lowercase();
-        let words = self.words().to_lowercase();
+        let message = self.full_message().to_lowercase();
         if code.contains("authentication") || kind.contains("authentication") {
             401
         } else if code.contains("forbidden") || kind == "forbidden" || code.contains("accessible") {
             403
-        } else if words.contains("not found") || words.contains("could not find") {
+        } else if message.contains("not found") || message.contains("could not find") {
             404
         } else if *user_error || http_status == 400 || kind.contains("invalid") {
             422
@@ -339,7 +344,7 @@ impl GraphQlError {
         }
     }
 
-    fn words(&self) -> String {
+    fn full_message(&self) -> String {
         let presentable = &self.extensions.user_presentable_message;
         if presentable.is_empty() || self.message.contains(presentable.as_str()) {
             self.message.clone()
@@ -350,7 +355,7 @@ impl GraphQlError {
 }
 
 #[derive(Deserialize)]
-struct Who {
+struct Viewer {
     viewer: Named,
     organization: Named,
 }
@@ -371,12 +376,12 @@ struct Nodes {
 }
 
 #[derive(Deserialize)]
-struct CommentOf {
-    comment: InIssue,
+struct CommentData {
+    comment: CommentIssue,
 }
 
 #[derive(Deserialize)]
-struct InIssue {
+struct CommentIssue {
     issue: Option<Id>,
 }
 

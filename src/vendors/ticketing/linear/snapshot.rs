@@ -1,4 +1,4 @@
-//! Reading all flagged issues: one request a page, whatever the number of mappings.
+//! Poll of all flagged issues: one request per page, independent of the number of mappings.
 
 use std::collections::HashSet;
 
@@ -13,23 +13,23 @@ use domain::string_arena::{ArenaStr, pack_strings};
 use domain::time::Timestamp;
 
 use super::Linear;
-use crate::ticketing::without_secrets;
+use crate::ticketing::redacted_title;
 
-/// How many issues does a page hold? With what [`PAGE`] asks of each, more would pass the limit
-/// of 10,000 points for one query.
+/// Number of issues per page. With the fields of [`PAGE`], more would exceed the limit of 10,000
+/// complexity points per query.
 const PAGE_SIZE: usize = 250;
 
-/// Linear's own counting is not published to the point; a page that is refused as too complex is
-/// asked for again in halves, down to this.
-const SMALLEST_PAGE: usize = 25;
+/// Minimum number of issues per page. Linear does not document its complexity calculation exactly; after a
+/// rejection as too complex the page size is halved, down to this value.
+const MIN_PAGE_SIZE: usize = 25;
 
-/// How many pages do we read before we take the list for endless?
+/// Maximum number of pages. Guards against an endless list.
 const MAX_PAGES: usize = 200;
 
-/// How many issues' further relations are asked for in one request? (40 × 176 points)
+/// Maximum number of issues per request for further relations. Each takes 176 complexity points.
 const BLOCKER_BATCH: usize = 40;
 
-/// Types of states in which an issue needs no work and blocks nobody.
+/// State types of closed issues. They need no work and block no other issue.
 const CLOSED: [&str; 3] = ["completed", "canceled", "duplicate"];
 
 const PAGE: &str = "\
@@ -59,16 +59,16 @@ const MORE_RELATIONS: &str = "{ inverseRelations(first: 50, after: $CURSOR) {
   pageInfo { hasNextPage endCursor }
 } }";
 
-/// Every open issue that carries the trigger or a mark of progress.
+/// Lists all open issues with the trigger label or a progress label.
 pub(super) async fn read(linear: &Linear) -> Result<Vec<FlaggedIssue>, VendorError> {
-    let (mut found, mut unfinished) = (Vec::new(), Vec::new());
-    // An issue may move to a later page while we turn pages.
+    let (mut found, mut incomplete) = (Vec::new(), Vec::new());
+    // An issue may move to a later page between two requests.
     let mut seen = HashSet::new();
     let mut after: Option<String> = None;
     let mut page_size = PAGE_SIZE;
     for _ in 0..MAX_PAGES {
         let mut page = match page(linear, page_size, after.as_deref()).await {
-            Err(error) if is_too_complex(&error) && page_size > SMALLEST_PAGE => {
+            Err(error) if is_too_complex(&error) && page_size > MIN_PAGE_SIZE => {
                 page_size /= 2;
                 continue;
             }
@@ -76,10 +76,12 @@ pub(super) async fn read(linear: &Linear) -> Result<Vec<FlaggedIssue>, VendorErr
         };
         let texts = page.nodes.iter_mut().map(Issue::take_description);
         let texts: Vec<String> = texts.collect();
-        let described = page.nodes.into_iter().zip(pack_strings(&texts));
-        for (issue, description) in described.filter(|(issue, _)| seen.insert(issue.id.clone())) {
-            match issue.around.inverse_relations.page_info.next() {
-                Some(_) => unfinished.push((issue, description)),
+        let described_issues = page.nodes.into_iter().zip(pack_strings(&texts));
+        for (issue, description) in
+            described_issues.filter(|(issue, _)| seen.insert(issue.id.clone()))
+        {
+            match issue.relations.inverse_relations.page_info.next() {
+                Some(_) => incomplete.push((issue, description)),
                 None => found.extend(issue.translate(description)),
             }
         }
@@ -88,10 +90,10 @@ pub(super) async fn read(linear: &Linear) -> Result<Vec<FlaggedIssue>, VendorErr
             break;
         }
     }
-    complete_relations(linear, &mut unfinished).await?;
-    let finished = unfinished.into_iter();
-    let finished = finished.filter_map(|(issue, description)| issue.translate(description));
-    Ok(finished.chain(found).collect())
+    complete_relations(linear, &mut incomplete).await?;
+    let completed = incomplete.into_iter();
+    let completed = completed.filter_map(|(issue, description)| issue.translate(description));
+    Ok(completed.chain(found).collect())
 }
 
 async fn page(
@@ -99,7 +101,7 @@ async fn page(
     first: usize,
     after: Option<&str>,
 ) -> Result<Connection<Issue>, VendorError> {
-    // The label of an opened pull request is a common phrase: alone it flags nothing.
+    // The label for an opened pull request is a common phrase. Alone it does not flag an issue.
     let flags: Vec<&str> = ALL_LABELS
         .into_iter()
         .filter(|label| Some(*label) != Stage::PrOpened.linear_label())
@@ -114,7 +116,7 @@ async fn page(
     Ok(page.issues)
 }
 
-/// Reads the relations that did not fit into the page, many issues in one request.
+/// Reads the relations that did not fit into the page, for several issues per request.
 async fn complete_relations(
     linear: &Linear,
     issues: &mut [(Issue, ArenaStr)],
@@ -123,7 +125,7 @@ async fn complete_relations(
         let mut open: Vec<(&mut Issue, String)> = issues
             .iter_mut()
             .filter_map(|(issue, _)| {
-                let next = issue.around.inverse_relations.page_info.next()?;
+                let next = issue.relations.inverse_relations.page_info.next()?;
                 Some((issue, next))
             })
             .take(BLOCKER_BATCH)
@@ -136,8 +138,8 @@ async fn complete_relations(
         let mut variables = Map::new();
         for (at, (issue, cursor)) in open.iter().enumerate() {
             parameters += &format!("$i{at}: String!, $c{at}: String, ");
-            let relations = MORE_RELATIONS.replace("$CURSOR", &format!("$c{at}"));
-            fields += &format!("r{at}: issue(id: $i{at}) {relations}\n");
+            let selection = MORE_RELATIONS.replace("$CURSOR", &format!("$c{at}"));
+            fields += &format!("r{at}: issue(id: $i{at}) {selection}\n");
             variables.insert(format!("i{at}"), issue.id.clone().into());
             variables.insert(format!("c{at}"), cursor.clone().into());
         }
@@ -147,7 +149,7 @@ async fn complete_relations(
             linear.execute(request).await?;
         for (at, (issue, _)) in open.iter_mut().enumerate() {
             let page = more.remove(&format!("r{at}")).unwrap_or_default();
-            let known = &mut issue.around.inverse_relations;
+            let known = &mut issue.relations.inverse_relations;
             known.nodes.extend(page.inverse_relations.nodes);
             known.page_info = page.inverse_relations.page_info;
         }
@@ -199,7 +201,7 @@ impl PageInfo {
 struct Issue {
     id: String,
     identifier: String,
-    #[serde(deserialize_with = "without_secrets")]
+    #[serde(deserialize_with = "redacted_title")]
     title: String,
     url: String,
     description: Option<String>,
@@ -209,10 +211,10 @@ struct Issue {
     state: State,
     labels: Connection<Label>,
     #[serde(flatten)]
-    around: IssueRelations,
+    relations: IssueRelations,
 }
 
-/// What stands around an issue.
+/// Parent and relations of an issue.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct IssueRelations {
@@ -238,7 +240,7 @@ impl State {
         !CLOSED.contains(&self.kind.as_str())
     }
 
-    fn progress(&self) -> StatusCategory {
+    fn status_category(&self) -> StatusCategory {
         match self.kind.as_str() {
             "started" => StatusCategory::Started,
             "completed" => StatusCategory::Completed,
@@ -253,11 +255,11 @@ struct Label {
     name: String,
 }
 
-/// An issue beside the one we read.
+/// Parent, sibling or related issue.
 #[derive(Deserialize)]
 pub(super) struct RelatedIssue {
     identifier: String,
-    #[serde(deserialize_with = "without_secrets")]
+    #[serde(deserialize_with = "redacted_title")]
     title: String,
     state: State,
 }
@@ -294,15 +296,16 @@ impl Issue {
         self.description.take().unwrap_or_default()
     }
 
-    /// None when no label of ours is on it, which a page in motion can show.
+    /// Converts an issue. `None` if it has no marker label, which is possible if the label was removed during
+    /// the poll.
     fn translate(self, description: ArenaStr) -> Option<FlaggedIssue> {
         let labels = self.labels.nodes.iter().map(|label| label.name.as_str());
         let stage = Stage::from_linear_labels(labels)?;
         Some(FlaggedIssue {
             stage,
             priority: priority(self.priority),
-            open_blockers: self.around.open_blockers(),
-            related: self.around.related(),
+            open_blockers: self.relations.open_blockers(),
+            related: self.relations.related(),
             issue: IssueRef {
                 system: System::Linear,
                 id: IssueId::new(self.id),
@@ -314,7 +317,7 @@ impl Issue {
             team: TeamKey::new(self.team.key),
             created_at: self.created_at,
             description,
-            status_category: self.state.progress(),
+            status_category: self.state.status_category(),
             state_name: self.state.name,
         })
     }
@@ -334,20 +337,20 @@ impl IssueRelations {
 
     pub(super) fn related(&self) -> RelatedIssues {
         let from_others = self.inverse_relations.nodes.iter().map(|relation| {
-            let word = match relation.kind.as_str() {
+            let relation_name = match relation.kind.as_str() {
                 "blocks" => "blocked by",
                 "duplicate" => "duplicated by",
                 _ => "related to",
             };
-            format!("{word} {}", relation.issue.summary_line())
+            format!("{relation_name} {}", relation.issue.summary_line())
         });
         let to_others = self.relations.nodes.iter().map(|relation| {
-            let word = match relation.kind.as_str() {
+            let relation_name = match relation.kind.as_str() {
                 "blocks" => "blocks",
                 "duplicate" => "duplicate of",
                 _ => "related to",
             };
-            format!("{word} {}", relation.related_issue.summary_line())
+            format!("{relation_name} {}", relation.related_issue.summary_line())
         });
         RelatedIssues {
             parent: self.parent.as_ref().map(RelatedIssue::summary_line),
@@ -357,11 +360,11 @@ impl IssueRelations {
     }
 }
 
-/// Linear's 1 is urgent and 4 is low; 0 means none and comes after them.
-fn priority(told: f64) -> u8 {
-    match told as u8 {
+/// Converts a priority to a sort key. Linear uses 1 (urgent) to 4 (low); 0 means none and sorts last.
+fn priority(priority: f64) -> u8 {
+    match priority as u8 {
         0 => 5,
-        told => told.min(5),
+        priority => priority.min(5),
     }
 }
 
@@ -370,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_priority_sorts_last() {
+    fn sorts_issues_without_priority_last() {
         let sorted: Vec<u8> = [0.0, 1.0, 4.0, 9.0].map(priority).to_vec();
         assert_eq!(sorted, [5, 1, 4, 5]);
     }

@@ -1,7 +1,8 @@
-//! Showing a stage: which labels go on and off, and the state that says work has begun.
+//! Labels of a stage, and the move of an issue to a started state when work begins.
 //!
-//! People change labels too. What stands on the issue is read first and only the difference is
-//! written; when a difference is refused, somebody else was faster, and it is read once more.
+//! People may change labels at the same time. The labels of the issue are read first and only the
+//! difference is written. If the write is rejected, the issue has probably changed: it is read and written
+//! once more.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -12,12 +13,12 @@ use domain::stage::{ALL_LABELS, LabelChange, Stage};
 
 use super::Linear;
 
-const ACTION: &str = "moving the issue's marker";
+const ACTION: &str = "setting the labels of the issue";
 
-/// Grey, and easy to tell from the colours people choose.
+/// Color of created labels: gray, unlike most labels of people.
 const LABEL_COLOR: &str = "#6b7280";
 
-/// States from which the beginning of work moves an issue on.
+/// State types of issues that are moved to a started state when work begins.
 const NOT_STARTED: [&str; 3] = ["triage", "backlog", "unstarted"];
 
 const READ: &str = "\
@@ -45,42 +46,42 @@ pub(super) async fn set_stage(
     stage: Stage,
 ) -> Result<(), VendorError> {
     let change = stage.label_change();
-    // Only a moved issue belongs to another team than its key says.
-    let (team_of_key, _) = issue.key.as_str().rsplit_once('-').unwrap_or_default();
-    let mut team = team_of_key.to_owned();
-    let mut refused = None;
+    // The team of the key is wrong only for an issue that was moved to another team.
+    let (key_team, _) = issue.key.as_str().rsplit_once('-').unwrap_or_default();
+    let mut team = key_team.to_owned();
+    let mut rejection = None;
     for _ in 0..3 {
-        let seen = read(linear, issue, &change, &team).await?;
-        if seen.issue.team.key != team {
-            team = seen.issue.team.key;
+        let current = read(linear, issue, &change, &team).await?;
+        if current.issue.team.key != team {
+            team = current.issue.team.key;
             continue;
         }
-        let label = match (change.add, seen.label_to_add(&change)) {
-            (Some(name), None) if !seen.carries(name) => {
-                Some(create_label(linear, issue, &seen, name, &change).await?)
+        let label = match (change.add, current.label_to_add(&change)) {
+            (Some(name), None) if !current.has_label(name) => {
+                Some(create_label(linear, issue, &current, name, &change).await?)
             }
             (_, label) => label,
         };
-        let errand = Errand::plan(&seen.issue, &change, label, stage);
-        if errand.is_empty() {
+        let update = IssueUpdate::plan(&current.issue, &change, label, stage);
+        if update.is_empty() {
             return Ok(());
         }
-        match errand.write(linear, issue).await {
-            Err(error) if error.is_permanent() && refused.is_none() => refused = Some(error),
-            // The issue was there a moment ago: what is missing is a label.
+        match update.write(linear, issue).await {
+            Err(error) if error.is_permanent() && rejection.is_none() => rejection = Some(error),
+            // The issue existed in the read just before, so a label is missing.
             Err(error) if error.is_not_found() => return Err(conflict(error)),
             outcome => return outcome,
         }
     }
-    let restless = || {
-        let cause = "the issue keeps changing under our hands".to_owned();
+    let unstable = || {
+        let cause = "the issue changed during every attempt".to_owned();
         VendorError::new(
             linear.client.vendor(),
             ACTION,
             VendorErrorKind::Transport(cause),
         )
     };
-    Err(refused.map_or_else(restless, conflict))
+    Err(rejection.map_or_else(unstable, conflict))
 }
 
 async fn read(
@@ -88,17 +89,17 @@ async fn read(
     issue: &IssueRef,
     change: &LabelChange,
     team: &str,
-) -> Result<Seen, VendorError> {
+) -> Result<CurrentState, VendorError> {
     let variables = json!({
         "id": issue.id,
         "ours": ALL_LABELS,
         "label": change.add.unwrap_or_default(),
         "team": team,
     });
-    let seen: Seen = linear
+    let current: CurrentState = linear
         .execute(linear.query(ACTION, READ, variables))
         .await?;
-    if seen.issue.archived_at.is_some() || seen.issue.trashed == Some(true) {
+    if current.issue.archived_at.is_some() || current.issue.trashed == Some(true) {
         let kind = VendorErrorKind::Status {
             status: 404,
             message: "the issue is archived".into(),
@@ -106,19 +107,18 @@ async fn read(
         };
         return Err(VendorError::new(linear.client.vendor(), ACTION, kind));
     }
-    Ok(seen)
+    Ok(current)
 }
 
-/// Makes a label for the issue's team. Somebody may do the same at this moment: then theirs is
-/// used.
+/// Creates a label for the team of the issue. If the label was created concurrently, uses the existing one.
 async fn create_label(
     linear: &Linear,
     issue: &IssueRef,
-    seen: &Seen,
+    current: &CurrentState,
     name: &str,
     change: &LabelChange,
 ) -> Result<String, VendorError> {
-    let input = json!({"name": name, "teamId": seen.issue.team.id, "color": LABEL_COLOR});
+    let input = json!({"name": name, "teamId": current.issue.team.id, "color": LABEL_COLOR});
     let request = linear.mutation(
         "creating the label",
         CREATE_LABEL,
@@ -127,14 +127,14 @@ async fn create_label(
     match linear.execute::<Created>(request).await {
         Ok(created) => Ok(created.issue_label_create.issue_label.id),
         Err(error) if error.is_permanent() => {
-            let again = read(linear, issue, change, &seen.issue.team.key).await?;
-            again.label_to_add(change).ok_or(error)
+            let reread = read(linear, issue, change, &current.issue.team.key).await?;
+            reread.label_to_add(change).ok_or(error)
         }
         Err(error) => Err(error),
     }
 }
 
-/// An error that does not say that the issue is gone.
+/// Changes status 404 to 409, so that callers do not treat the issue as deleted.
 fn conflict(mut error: VendorError) -> VendorError {
     if let VendorErrorKind::Status { status, .. } = &mut error.kind
         && *status == 404
@@ -144,19 +144,20 @@ fn conflict(mut error: VendorError) -> VendorError {
     error
 }
 
-/// What is to be written, as ids.
+/// Changes to write, as ids of labels and states.
 #[derive(Debug, PartialEq, Eq)]
-struct Errand {
+struct IssueUpdate {
     add: Option<String>,
     remove: Vec<String>,
     state: Option<String>,
 }
 
-impl Errand {
+impl IssueUpdate {
     fn plan(issue: &Issue, change: &LabelChange, label: Option<String>, stage: Stage) -> Self {
-        let carried = &issue.labels.nodes;
-        let has = |name: &str| carried.iter().any(|label| label.name == name);
-        let begins = stage.is_in_progress() && NOT_STARTED.contains(&issue.state.kind.as_str());
+        let labels = &issue.labels.nodes;
+        let has = |name: &str| labels.iter().any(|label| label.name == name);
+        let starts_work =
+            stage.is_in_progress() && NOT_STARTED.contains(&issue.state.kind.as_str());
         let mut started: Vec<&StartedState> = issue
             .team
             .states
@@ -167,14 +168,14 @@ impl Errand {
         started.sort_by(|a, b| a.position.total_cmp(&b.position));
         Self {
             add: label.filter(|_| change.add.is_some_and(|name| !has(name))),
-            remove: carried
+            remove: labels
                 .iter()
                 .filter(|label| change.remove.contains(&label.name.as_str()))
                 .map(|label| label.id.clone())
                 .collect(),
             state: started
                 .first()
-                .filter(|_| begins)
+                .filter(|_| starts_work)
                 .map(|state| state.id.clone()),
         }
     }
@@ -183,8 +184,8 @@ impl Errand {
         self.add.is_none() && self.remove.is_empty() && self.state.is_none()
     }
 
-    /// All of it in one request; a server carries a request's mutations out in order. Adding
-    /// comes first, so that the issue never stands without any marker.
+    /// Writes all changes in one request. The server executes its mutations in order. The new label is added
+    /// first, so that the issue always has a marker.
     async fn write(&self, linear: &Linear, issue: &IssueRef) -> Result<(), VendorError> {
         let mut parameters = String::from("$id: String!");
         let mut fields = String::new();
@@ -214,7 +215,7 @@ impl Errand {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Seen {
+struct CurrentState {
     issue: Issue,
     issue_labels: Nodes<TeamLabel>,
 }
@@ -289,8 +290,8 @@ struct CreatedLabel {
     issue_label: TeamId,
 }
 
-impl Seen {
-    fn carries(&self, name: &str) -> bool {
+impl CurrentState {
+    fn has_label(&self, name: &str) -> bool {
         self.issue
             .labels
             .nodes
@@ -298,17 +299,16 @@ impl Seen {
             .any(|label| label.name == name)
     }
 
-    /// The usable label of the wanted name: the team's own before the workspace's, never another
-    /// team's.
+    /// Returns the usable label to add: the team's label before the workspace's, never another team's.
     fn label_to_add(&self, change: &LabelChange) -> Option<String> {
         let name = change.add?;
-        let usable = |label: &&TeamLabel| {
+        let is_usable = |label: &&TeamLabel| {
             label.name == name
                 && !label.is_group
                 && label.archived_at.is_none()
                 && label.retired_at.is_none()
         };
-        let labels = self.issue_labels.nodes.iter().filter(usable);
+        let labels = self.issue_labels.nodes.iter().filter(is_usable);
         labels
             .filter(|label| match &label.team {
                 None => true,
@@ -323,7 +323,7 @@ impl Seen {
 mod tests {
     use super::*;
 
-    fn seen(state: &str, labels: &[&str]) -> Seen {
+    fn current(state: &str, labels: &[&str]) -> CurrentState {
         let labels: Vec<_> = labels
             .iter()
             .map(|name| json!({"id": format!("l-{name}"), "name": name}))
@@ -353,31 +353,31 @@ mod tests {
         .unwrap()
     }
 
-    fn errand(state: &str, labels: &[&str], stage: Stage) -> Errand {
-        let seen = seen(state, labels);
+    fn update(state: &str, labels: &[&str], stage: Stage) -> IssueUpdate {
+        let current = current(state, labels);
         let change = stage.label_change();
-        let label = seen.label_to_add(&change);
-        Errand::plan(&seen.issue, &change, label, stage)
+        let label = current.label_to_add(&change);
+        IssueUpdate::plan(&current.issue, &change, label, stage)
     }
 
     #[test]
-    fn only_the_difference_is_written() {
-        let begun = errand("backlog", &["Agent-Implement"], Stage::Implementing);
+    fn writes_only_the_difference() {
+        let started = update("backlog", &["Agent-Implement"], Stage::Implementing);
         assert_eq!(
-            begun,
-            Errand {
+            started,
+            IssueUpdate {
                 add: Some("workspace".into()),
                 remove: vec![],
                 state: Some("s1".into())
             }
         );
-        let again = errand(
+        let repeated = update(
             "started",
             &["Agent-Implement", "Agent-Working"],
             Stage::Implementing,
         );
-        assert!(again.is_empty(), "{again:?}");
-        let failed = errand(
+        assert!(repeated.is_empty(), "{repeated:?}");
+        let failed = update(
             "backlog",
             &["Agent-Implement", "Agent-Working"],
             Stage::ImplementationFailed,

@@ -1,3 +1,5 @@
+//! Tests of the Linear client against a stub server.
+
 use super::*;
 use crate::http::test_client;
 use domain::ids::IssueId;
@@ -5,7 +7,7 @@ use domain::issue::System;
 use domain::secret::Secret;
 use test_support::{RecordedRequest, StubReply, TestServer};
 
-fn account(server: &TestServer) -> Linear {
+fn client(server: &TestServer) -> Linear {
     let key = LinearCredentials::ApiKey(Secret::new("lin_api_key"));
     Linear::new(test_client("linear"), &server.url, key)
 }
@@ -33,8 +35,8 @@ fn error(code: &str, message: &str) -> StubReply {
     )
 }
 
-fn asks(asked: &RecordedRequest, word: &str) -> bool {
-    asked.json()["query"].as_str().unwrap().contains(word)
+fn query_contains(request: &RecordedRequest, word: &str) -> bool {
+    request.json()["query"].as_str().unwrap().contains(word)
 }
 
 fn blocker(number: u64, kind: &str, state: &str) -> Value {
@@ -59,10 +61,10 @@ fn wire_issue(number: u64, labels: &[&str], blockers: Value, more: bool) -> Valu
 }
 
 #[tokio::test]
-async fn a_poll_takes_one_request_a_page_and_reads_blockers_to_their_end() {
-    let server = TestServer::start(|asked, _| {
-        let variables = &asked.json()["variables"];
-        if asks(asked, "r0: issue") {
+async fn polls_with_one_request_per_page_and_reads_all_blockers() {
+    let server = TestServer::start(|request, _| {
+        let variables = &request.json()["variables"];
+        if query_contains(request, "r0: issue") {
             assert_eq!(variables["c0"], "c1");
             return data(json!({"r0": {"inverseRelations": {
                 "nodes": [blocker(99, "blocks", "started")],
@@ -71,12 +73,12 @@ async fn a_poll_takes_one_request_a_page_and_reads_blockers_to_their_end() {
         }
         let (nodes, next) = match variables["after"].as_str() {
             None => {
-                let few = json!([
+                let blockers_of_page = json!([
                     blocker(5, "blocks", "completed"),
                     blocker(6, "related", "started"),
                     blocker(8, "blocks", "backlog"),
                 ]);
-                (vec![wire_issue(7, &["Agent-Implement"], few, true)], true)
+                (vec![wire_issue(7, &["Agent-Implement"], blockers_of_page, true)], true)
             }
             Some(_) => {
                 let again = wire_issue(7, &["Agent-Implement"], json!([]), false);
@@ -87,7 +89,7 @@ async fn a_poll_takes_one_request_a_page_and_reads_blockers_to_their_end() {
         data(json!({"issues": {"nodes": nodes, "pageInfo": {"hasNextPage": next, "endCursor": "p1"}}}))
     })
     .await;
-    let snapshot = account(&server).snapshot(&[]).await.unwrap();
+    let snapshot = client(&server).snapshot(&[]).await.unwrap();
     assert_eq!(server.requests().len(), 3);
     assert_eq!(
         server.requests()[0].header("authorization"),
@@ -106,8 +108,8 @@ async fn a_poll_takes_one_request_a_page_and_reads_blockers_to_their_end() {
 }
 
 #[tokio::test]
-async fn a_page_that_is_too_complex_is_asked_for_in_halves() {
-    let server = TestServer::start(|asked, _| match asked.json()["variables"]["first"].as_u64() {
+async fn halves_the_page_size_after_a_complexity_error() {
+    let server = TestServer::start(|request, _| match request.json()["variables"]["first"].as_u64() {
         Some(250) => StubReply::json(
             400,
             &json!({"errors": [{"message": "Query too complex", "extensions": {"code": "INPUT_ERROR"}}]}),
@@ -119,7 +121,7 @@ async fn a_page_that_is_too_complex_is_asked_for_in_halves() {
     })
     .await;
     assert!(
-        account(&server)
+        client(&server)
             .snapshot(&[])
             .await
             .unwrap()
@@ -129,7 +131,7 @@ async fn a_page_that_is_too_complex_is_asked_for_in_halves() {
 }
 
 #[tokio::test]
-async fn a_limit_stops_all_requests_until_its_reset() {
+async fn sends_no_request_until_a_rate_limit_resets() {
     let server = TestServer::start(|_, _| {
         let now = crate::http::now_millis();
         StubReply::json(400, &json!({"errors": [{"message": "Rate limit exceeded", "extensions": {"code": "RATELIMITED"}}]}))
@@ -138,7 +140,7 @@ async fn a_limit_stops_all_requests_until_its_reset() {
             .header("x-ratelimit-requests-reset", now + 90_000)
     })
     .await;
-    let linear = account(&server);
+    let linear = client(&server);
     for _ in 0..2 {
         let error = linear.snapshot(&[]).await.unwrap_err();
         assert!(error.is_rate_limited(), "{error}");
@@ -148,8 +150,8 @@ async fn a_limit_stops_all_requests_until_its_reset() {
     assert_eq!(linear.quota().remaining, Some(0));
 }
 
-/// An issue of team ENG with these labels, as the marker's read sees it.
-fn seen(state: &str, labels: &[&str], usable: &[&str]) -> Value {
+/// Response to the read of an issue of team ENG with these labels.
+fn issue_state(state: &str, labels: &[&str], usable: &[&str]) -> Value {
     let on_issue: Vec<_> = labels
         .iter()
         .map(|name| json!({"id": format!("l-{name}"), "name": name}))
@@ -169,26 +171,26 @@ fn seen(state: &str, labels: &[&str], usable: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn a_move_is_one_read_and_one_write() {
-    let server = TestServer::start(|asked, _| {
-        if asks(asked, "mutation") {
+async fn sets_a_stage_with_one_read_and_one_write() {
+    let server = TestServer::start(|request, _| {
+        if query_contains(request, "mutation") {
             return data(json!({"add": {"success": true}}));
         }
-        data(seen(
+        data(issue_state(
             "backlog",
             &["Agent-Implement", "Plan-Complete"],
             &["Agent-Working"],
         ))
     })
     .await;
-    let linear = account(&server);
+    let linear = client(&server);
     linear
         .set_stage(&issue_ref(), Stage::Implementing)
         .await
         .unwrap();
-    let asked = server.requests();
-    assert_eq!(asked.len(), 2);
-    let write = asked[1].json();
+    let requests = server.requests();
+    assert_eq!(requests.len(), 2);
+    let write = requests[1].json();
     assert_eq!(
         write["variables"],
         json!({"id": "uuid-7", "add": "l-Agent-Working", "remove0": "l-Plan-Complete", "state": "s1"})
@@ -201,27 +203,27 @@ async fn a_move_is_one_read_and_one_write() {
 }
 
 #[tokio::test]
-async fn a_missing_label_is_made_and_a_race_for_it_is_lost_gladly() {
-    for lost in [false, true] {
-        let server = TestServer::start(move |asked, before| {
-            if asks(asked, "issueLabelCreate") {
-                return match lost {
+async fn creates_a_missing_label_or_uses_a_concurrently_created_one() {
+    for conflict in [false, true] {
+        let server = TestServer::start(move |request, before| {
+            if query_contains(request, "issueLabelCreate") {
+                return match conflict {
                     true => error("INPUT_ERROR", "Duplicate label name"),
                     false => data(
                         json!({"issueLabelCreate": {"success": true, "issueLabel": {"id": "new"}}}),
                     ),
                 };
             }
-            if asks(asked, "mutation") {
-                let wanted = if lost { "l-Agent-Working" } else { "new" };
-                assert_eq!(asked.json()["variables"]["add"], wanted);
+            if query_contains(request, "mutation") {
+                let wanted = if conflict { "l-Agent-Working" } else { "new" };
+                assert_eq!(request.json()["variables"]["add"], wanted);
                 return data(json!({"add": {"success": true}}));
             }
-            let there: &[&str] = if before > 0 { &["Agent-Working"] } else { &[] };
-            data(seen("started", &[], there))
+            let labels: &[&str] = if before > 0 { &["Agent-Working"] } else { &[] };
+            data(issue_state("started", &[], labels))
         })
         .await;
-        let linear = account(&server);
+        let linear = client(&server);
         linear
             .set_stage(&issue_ref(), Stage::Implementing)
             .await
@@ -230,16 +232,16 @@ async fn a_missing_label_is_made_and_a_race_for_it_is_lost_gladly() {
 }
 
 #[tokio::test]
-async fn a_refused_change_is_looked_at_again_before_it_counts() {
-    let server = TestServer::start(|asked, before| {
-        if asks(asked, "mutation") {
+async fn rereads_the_issue_after_a_rejected_change() {
+    let server = TestServer::start(|request, before| {
+        if query_contains(request, "mutation") {
             return error("INPUT_ERROR", "Label not on issue");
         }
         let labels: &[&str] = if before == 0 { &["Agent-Working"] } else { &[] };
-        data(seen("started", labels, &[]))
+        data(issue_state("started", labels, &[]))
     })
     .await;
-    let linear = account(&server);
+    let linear = client(&server);
     linear
         .set_stage(&issue_ref(), Stage::ImplementationFailed)
         .await
@@ -248,43 +250,43 @@ async fn a_refused_change_is_looked_at_again_before_it_counts() {
 }
 
 #[tokio::test]
-async fn a_gone_issue_is_not_found_and_a_gone_label_is_not() {
-    let gone = TestServer::start(|_, _| error("INPUT_ERROR", "Entity not found: Issue")).await;
-    let moved = account(&gone)
+async fn reports_not_found_for_a_deleted_issue_but_not_for_a_deleted_label() {
+    let deleted = TestServer::start(|_, _| error("INPUT_ERROR", "Entity not found: Issue")).await;
+    let result = client(&deleted)
         .set_stage(&issue_ref(), Stage::PrOpened)
         .await;
-    assert!(moved.unwrap_err().is_not_found());
+    assert!(result.unwrap_err().is_not_found());
 
     let archived = TestServer::start(|_, _| {
-        let mut seen = seen("started", &[], &[]);
-        seen["issue"]["archivedAt"] = json!("2026-11-21T01:00:00.000Z");
-        data(seen)
+        let mut issue_state = issue_state("started", &[], &[]);
+        issue_state["issue"]["archivedAt"] = json!("2026-11-21T01:00:00.000Z");
+        data(issue_state)
     })
     .await;
-    let moved = account(&archived)
+    let result = client(&archived)
         .set_stage(&issue_ref(), Stage::PrOpened)
         .await;
-    assert!(moved.unwrap_err().is_not_found());
+    assert!(result.unwrap_err().is_not_found());
 
-    let label = TestServer::start(|asked, _| {
-        if asks(asked, "mutation") {
+    let label = TestServer::start(|request, _| {
+        if query_contains(request, "mutation") {
             return error("INPUT_ERROR", "Entity not found: IssueLabel");
         }
-        data(seen("started", &["Agent-Working"], &[]))
+        data(issue_state("started", &["Agent-Working"], &[]))
     })
     .await;
-    let moved = account(&label)
+    let result = client(&label)
         .set_stage(&issue_ref(), Stage::ImplementationFailed)
         .await;
-    let error = moved.unwrap_err();
+    let error = result.unwrap_err();
     assert!(error.is_permanent() && !error.is_not_found(), "{error}");
 }
 
 #[tokio::test]
-async fn an_issue_that_changed_teams_gets_its_new_teams_label() {
-    let server = TestServer::start(|asked, _| {
-        let variables = &asked.json()["variables"];
-        if asks(asked, "mutation") {
+async fn uses_the_label_of_the_new_team_of_a_moved_issue() {
+    let server = TestServer::start(|request, _| {
+        let variables = &request.json()["variables"];
+        if query_contains(request, "mutation") {
             return data(json!({}));
         }
         let labels: &[&str] = if variables["team"] == "OPS" {
@@ -292,34 +294,34 @@ async fn an_issue_that_changed_teams_gets_its_new_teams_label() {
         } else {
             &[]
         };
-        let mut seen = seen("started", &[], labels);
-        seen["issue"]["team"]["key"] = json!("OPS");
-        data(seen)
+        let mut issue_state = issue_state("started", &[], labels);
+        issue_state["issue"]["team"]["key"] = json!("OPS");
+        data(issue_state)
     })
     .await;
-    account(&server)
+    client(&server)
         .set_stage(&issue_ref(), Stage::PrOpened)
         .await
         .unwrap();
-    let asked = server.requests();
-    assert_eq!(asked.len(), 3);
-    assert_eq!(asked[2].json()["variables"]["add"], "l-Ready for Review");
+    let requests = server.requests();
+    assert_eq!(requests.len(), 3);
+    assert_eq!(requests[2].json()["variables"]["add"], "l-Ready for Review");
 }
 
 #[tokio::test]
-async fn a_comment_is_written_once() {
-    let server = TestServer::start(|asked, _| {
-        if asks(asked, "mutation") {
+async fn treats_a_duplicate_comment_id_as_success() {
+    let server = TestServer::start(|request, _| {
+        if query_contains(request, "mutation") {
             return error("INPUT_ERROR", "Entity with this id exists");
         }
-        let of = match asked.json()["variables"]["id"] == deterministic_uuid("e1") {
+        let of = match request.json()["variables"]["id"] == deterministic_uuid("e1") {
             true => "uuid-7",
             false => "uuid-8",
         };
         data(json!({"comment": {"issue": {"id": of}}}))
     })
     .await;
-    let linear = account(&server);
+    let linear = client(&server);
     linear
         .create_comment(&issue_ref(), "e1", "hello")
         .await
@@ -334,9 +336,9 @@ async fn a_comment_is_written_once() {
 }
 
 #[tokio::test]
-async fn our_comments_are_read_back_by_id_in_the_order_asked_for() {
-    let server = TestServer::start(|asked, _| {
-        let variables = &asked.json()["variables"];
+async fn returns_comments_by_id_in_the_given_order() {
+    let server = TestServer::start(|request, _| {
+        let variables = &request.json()["variables"];
         assert_eq!(variables["id"], "uuid-7");
         assert_eq!(variables["ids"][2], deterministic_uuid("e3"));
         let comment =
@@ -345,12 +347,12 @@ async fn our_comments_are_read_back_by_id_in_the_order_asked_for() {
     })
     .await;
     let effects = ["e1", "e2", "e3"].map(str::to_owned);
-    let bodies = account(&server).comments(&issue_ref(), &effects).await;
+    let bodies = client(&server).comments(&issue_ref(), &effects).await;
     assert_eq!(bodies.unwrap(), ["of e1", "of e3"]);
 }
 
 #[tokio::test]
-async fn siblings_of_many_issues_are_one_request_and_twenty_each() {
+async fn reads_at_most_twenty_siblings_per_issue_in_one_request() {
     let server = TestServer::start(|_, _| {
         let child = |number: usize| json!({"id": format!("uuid-{number}"), "identifier": format!("ENG-{number}"), "title": "t", "state": {"name": "Todo"}});
         let children: Vec<Value> = (1..=21).map(child).collect();
@@ -364,7 +366,7 @@ async fn siblings_of_many_issues_are_one_request_and_twenty_each() {
         id: IssueId::from("uuid-99"),
         ..issue_ref()
     };
-    let siblings = account(&server)
+    let siblings = client(&server)
         .siblings(&[issue_ref(), orphan.clone()])
         .await
         .unwrap();
@@ -377,13 +379,13 @@ async fn siblings_of_many_issues_are_one_request_and_twenty_each() {
 }
 
 #[tokio::test]
-async fn links_and_the_probe_are_single_calls() {
-    let server = TestServer::start(|asked, _| match asks(asked, "viewer") {
+async fn links_and_probes_with_one_request_each() {
+    let server = TestServer::start(|request, _| match query_contains(request, "viewer") {
         true => data(json!({"viewer": {"name": "Robin"}, "organization": {"name": "Sandbox"}})),
         false => data(json!({"attachmentCreate": {"success": true}})),
     })
     .await;
-    let linear = account(&server);
+    let linear = client(&server);
     linear
         .link_pull_request(&issue_ref(), "PR #1", "https://h/1")
         .await
@@ -393,7 +395,7 @@ async fn links_and_the_probe_are_single_calls() {
 }
 
 #[test]
-fn each_error_has_the_status_that_says_the_same() {
+fn maps_errors_to_equivalent_http_statuses() {
     let rows = [
         (
             json!({"message": "Authentication required", "extensions": {"code": "AUTHENTICATION_ERROR"}}),

@@ -1,14 +1,14 @@
-//! Markdown's blocks: paragraphs, headings, lists, code, quotes, rules.
+//! Parser for Markdown blocks: paragraphs, headings, lists, code, quotes, rules, folds.
 
 use serde_json::{Value, json};
 
 use super::inline;
 use super::{node, paragraph};
 
-/// How deep do lists stand inside each other? Deeper ones are read as text.
+/// Maximum nesting depth of lists. Deeper lists are parsed as text.
 const MAX_DEPTH: usize = 5;
 
-/// The blocks of a text.
+/// Parses a text to block nodes.
 pub(super) fn parse(text: &str) -> Vec<Value> {
     let lines: Vec<&str> = text.lines().collect();
     blocks(&lines, 0)
@@ -44,7 +44,7 @@ fn blocks(lines: &[&str], depth: usize) -> Vec<Value> {
     found
 }
 
-/// A line that opens a block of code, and how it must be closed.
+/// Opening line of a code block.
 struct Fence<'a> {
     mark: char,
     length: usize,
@@ -67,7 +67,7 @@ impl<'a> Fence<'a> {
         })
     }
 
-    /// The line that closes it; one that is never closed holds the rest of the text.
+    /// Returns the index of the closing line. An unclosed block contains the rest of the text.
     fn end(&self, lines: &[&str], start: usize) -> usize {
         (start + 1..lines.len())
             .find(|at| self.is_closed_by(lines[*at]))
@@ -80,13 +80,13 @@ impl<'a> Fence<'a> {
     }
 }
 
-/// Title of a part that readers unfold, `+++ Title`. A line `+++` ends the part.
+/// Parses the title line of a collapsible section, `+++ Title`. A line `+++` ends the section.
 fn fold_title(line: &str) -> Option<&str> {
     let title = line.strip_prefix("+++ ")?.trim();
     Some(title).filter(|title| !title.is_empty())
 }
 
-/// A fold that is never closed holds the rest of the text.
+/// Parses a collapsible section. An unclosed section contains the rest of the text.
 fn fold(lines: &[&str], start: usize, title: &str, found: &mut Vec<Value>) -> usize {
     let mut end = start + 1;
     while end < lines.len() && lines[end].trim_end() != "+++" {
@@ -100,9 +100,9 @@ fn fold(lines: &[&str], start: usize, title: &str, found: &mut Vec<Value>) -> us
     if content.is_empty() {
         content.push(paragraph(Vec::new()));
     }
-    let mut part = node("expand", content);
-    part["attrs"] = json!({"title": inline::strip_invisible(title)});
-    found.push(part);
+    let mut section = node("expand", content);
+    section["attrs"] = json!({"title": inline::strip_invisible(title)});
+    found.push(section);
     end + 1
 }
 
@@ -110,7 +110,7 @@ fn code(lines: &[&str], start: usize, fence: &Fence<'_>, found: &mut Vec<Value>)
     let end = fence.end(lines, start);
     let body: Vec<&str> = lines[start + 1..end]
         .iter()
-        .map(|line| dedented(line, fence.indent))
+        .map(|line| dedent(line, fence.indent))
         .collect();
     let text = inline::strip_invisible(&body.join("\n"));
     let mut block = json!({"type": "codeBlock"});
@@ -124,7 +124,7 @@ fn code(lines: &[&str], start: usize, fence: &Fence<'_>, found: &mut Vec<Value>)
     end + 1
 }
 
-fn dedented(line: &str, indent: usize) -> &str {
+fn dedent(line: &str, indent: usize) -> &str {
     let blanks = line.len() - line.trim_start_matches(' ').len();
     &line[blanks.min(indent)..]
 }
@@ -133,8 +133,9 @@ fn heading(line: &str) -> Option<(usize, &str)> {
     let text = line.trim_start();
     let title = text.trim_start_matches('#');
     let level = text.len() - title.len();
-    let is_one = (1..=6).contains(&level) && (title.is_empty() || title.starts_with([' ', '\t']));
-    is_one.then(|| (level, title.trim().trim_end_matches('#').trim_end()))
+    let is_heading =
+        (1..=6).contains(&level) && (title.is_empty() || title.starts_with([' ', '\t']));
+    is_heading.then(|| (level, title.trim().trim_end_matches('#').trim_end()))
 }
 
 fn is_rule(line: &str) -> bool {
@@ -152,7 +153,7 @@ fn is_rule(line: &str) -> bool {
     count >= 3
 }
 
-/// A quote holds paragraphs only; older renderers know nothing else in it.
+/// Parses a quote. It contains only paragraphs, because older renderers support nothing else in it.
 fn quote(lines: &[&str], start: usize, found: &mut Vec<Value>) -> usize {
     let is_quoted = |line: &&str| line.trim_start().starts_with('>');
     let end = (start..lines.len())
@@ -176,12 +177,12 @@ fn quote(lines: &[&str], start: usize, found: &mut Vec<Value>) -> usize {
     end
 }
 
-/// The first line of a list's item.
+/// First line of a list item.
 struct Item<'a> {
-    /// The number it begins with; None in a bullet list.
+    /// Number of the item. `None` in a bullet list.
     number: Option<u64>,
     indent: usize,
-    /// Where its text begins.
+    /// Column in which the text begins.
     inner: usize,
     text: &'a str,
 }
@@ -210,8 +211,8 @@ impl<'a> Item<'a> {
         })
     }
 
-    /// Whether another item belongs to the same list.
-    fn is_beside(&self, other: &Item<'_>) -> bool {
+    /// Returns whether another item belongs to the same list.
+    fn is_in_same_list(&self, other: &Item<'_>) -> bool {
         self.number.is_some() == other.number.is_some() && other.indent < self.inner
     }
 }
@@ -224,7 +225,10 @@ fn list(lines: &[&str], start: usize, depth: usize, found: &mut Vec<Value>) -> u
         let Some(item) = Item::begin(lines[at]) else {
             break;
         };
-        if first.as_ref().is_some_and(|first| !first.is_beside(&item)) {
+        if first
+            .as_ref()
+            .is_some_and(|first| !first.is_in_same_list(&item))
+        {
             break;
         }
         let end = item_end(lines, at, &item);
@@ -232,7 +236,7 @@ fn list(lines: &[&str], start: usize, depth: usize, found: &mut Vec<Value>) -> u
             .chain(
                 lines[at + 1..end]
                     .iter()
-                    .map(|line| dedented(line, item.inner)),
+                    .map(|line| dedent(line, item.inner)),
             )
             .collect();
         items.push(list_item(blocks(&inner, depth + 1)));
@@ -254,8 +258,8 @@ fn list(lines: &[&str], start: usize, depth: usize, found: &mut Vec<Value>) -> u
     at
 }
 
-/// The line after an item: what is indented as its text belongs to it, and so does a line that
-/// goes on with its paragraph.
+/// Returns the index of the line after an item. Lines indented like its text belong to the item, and so do
+/// unindented lines that continue its paragraph.
 fn item_end(lines: &[&str], start: usize, item: &Item<'_>) -> usize {
     let is_blank = |at: &usize| lines[*at].trim().is_empty();
     let mut end = start + 1;
@@ -273,32 +277,32 @@ fn item_end(lines: &[&str], start: usize, item: &Item<'_>) -> usize {
     end
 }
 
-/// Whether a line that is not indented ends the item above it.
+/// Returns whether an unindented line ends the item above it.
 fn ends_item(line: &str) -> bool {
     Item::begin(line).is_some() || begins_block(line, 0)
 }
 
-/// An item holds paragraphs, lists and code, and a paragraph or code first.
+/// Builds a list item. It may contain paragraphs, lists and code, and must begin with a paragraph or code.
 fn list_item(blocks: Vec<Value>) -> Value {
     let mut content = Vec::new();
     for mut block in blocks {
         match block["type"].as_str() {
-            Some("heading") => content.push(paragraph(content_of(&mut block))),
-            Some("blockquote") => content.extend(content_of(&mut block)),
+            Some("heading") => content.push(paragraph(take_content(&mut block))),
+            Some("blockquote") => content.extend(take_content(&mut block)),
             Some("rule") => {}
             _ => content.push(block),
         }
     }
-    let begins_well = content
+    let has_valid_start = content
         .first()
         .is_some_and(|first| matches!(first["type"].as_str(), Some("paragraph" | "codeBlock")));
-    if !begins_well {
+    if !has_valid_start {
         content.insert(0, paragraph(Vec::new()));
     }
     node("listItem", content)
 }
 
-fn content_of(block: &mut Value) -> Vec<Value> {
+fn take_content(block: &mut Value) -> Vec<Value> {
     match block["content"].take() {
         Value::Array(content) => content,
         _ => Vec::new(),
@@ -316,7 +320,7 @@ fn text(lines: &[&str], start: usize, depth: usize, found: &mut Vec<Value>) -> u
     end
 }
 
-/// Whether a line ends the paragraph before it.
+/// Returns whether a line ends the paragraph before it.
 fn begins_block(line: &str, depth: usize) -> bool {
     Fence::open(line).is_some()
         || heading(line).is_some()

@@ -1,13 +1,13 @@
-//! Markdown inside a paragraph: emphasis, code, links, breaks.
+//! Parser for Markdown inside a paragraph: emphasis, code, links, line breaks.
 //!
-//! Every search for a closing mark that failed is remembered, so that a text of nothing but opening
-//! marks is still read in one go; marks do not nest in themselves, so depth is at most their number.
+//! Failed searches for a closing mark are remembered, so that a text of many opening marks is parsed in
+//! linear time. A mark does not nest in itself, so the recursion depth is at most the number of marks.
 
 use serde_json::{Value, json};
 
 use super::links::{BracketPairs, MAX_URL_BYTES, floor_char_boundary, is_url, parse_link};
 
-/// The nodes of a paragraph's text.
+/// Parses the text of a paragraph to nodes.
 pub(super) fn parse(text: &str) -> Vec<Value> {
     let mut nodes = Vec::new();
     Run::new(text, Marks::default()).read(&mut nodes);
@@ -17,8 +17,8 @@ pub(super) fn parse(text: &str) -> Vec<Value> {
     nodes
 }
 
-/// Without what cannot stand in a document: control characters, and the joiner with which
-/// mentions were broken; nothing is a mention in a document that does not say so.
+/// Removes characters that a document cannot contain: control characters, and the word joiner that the
+/// sanitizer puts into mentions. In a document only a mention node is a mention.
 pub(super) fn strip_invisible(text: &str) -> String {
     let is_kept = |c: &char| (!c.is_control() || matches!(c, '\n' | '\t')) && *c != '\u{2060}';
     text.chars().filter(is_kept).collect()
@@ -53,7 +53,7 @@ impl Marks<'_> {
     }
 }
 
-/// A pair of marks around text.
+/// Emphasis: a pair of marks around a text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Emphasis {
     Strong(&'static str),
@@ -84,7 +84,7 @@ impl Emphasis {
         }
     }
 
-    /// The marks with this one on; None when it is on already.
+    /// Adds this emphasis to the marks. `None` if it is already set.
     fn on<'a>(self, marks: Marks<'a>) -> Option<Marks<'a>> {
         match self {
             Self::Strong(_) => (!marks.strong).then_some(Marks {
@@ -100,15 +100,15 @@ impl Emphasis {
     }
 }
 
-/// One stretch of text under the same marks.
+/// Parser of a text inside the same marks.
 struct Run<'a> {
     text: &'a str,
     marks: Marks<'a>,
     at: usize,
     plain: String,
-    /// Closing marks that are not in the rest of the text.
+    /// Closing marks that do not occur in the rest of the text.
     absent: Vec<String>,
-    /// Once a link was looked for.
+    /// Bracket pairs of the text, computed at the first possible link.
     pairs: Option<BracketPairs>,
 }
 
@@ -134,18 +134,18 @@ impl<'a> Run<'a> {
 
     fn read(mut self, out: &mut Vec<Value>) {
         while let Some(next) = self.rest().chars().next() {
-            let is_taken = match next {
+            let is_consumed = match next {
                 '\\' => self.escape(out),
                 '`' => self.code(out),
                 '*' | '_' | '~' => self.emphasis(out),
                 '!' | '[' => self.link(out),
                 '<' => self.angle(out),
                 '&' => self.entity(),
-                'h' => self.address(out),
+                'h' => self.bare_url(out),
                 '\n' => self.line_break(out),
                 _ => false,
             };
-            if !is_taken {
+            if !is_consumed {
                 self.plain.push(next);
                 self.at += next.len_utf8();
             }
@@ -153,7 +153,7 @@ impl<'a> Run<'a> {
         self.flush(out);
     }
 
-    /// Writes what has been gathered as text.
+    /// Writes the collected plain text as a node.
     fn flush(&mut self, out: &mut Vec<Value>) {
         let text = strip_invisible(&std::mem::take(&mut self.plain));
         if !text.is_empty() {
@@ -189,9 +189,9 @@ impl<'a> Run<'a> {
         let rest = self.rest();
         let after = rest.trim_start_matches('`');
         let fence = &rest[..rest.len() - after.len()];
-        let closing = self.find_exact(after, fence, '`');
+        let closing = self.find_exact_row(after, fence, '`');
         let Some(length) = closing else {
-            // The whole row is text; its end must not be taken for a shorter fence.
+            // The whole fence is text. Its last marks must not be parsed as a shorter fence.
             self.plain.push_str(fence);
             self.at += fence.len();
             return true;
@@ -203,7 +203,7 @@ impl<'a> Run<'a> {
         self.flush(out);
         let code = strip_invisible(&code);
         if !code.is_empty() {
-            // Code stands with no other mark than a link.
+            // The schema permits no other mark on code than a link.
             let marks = std::iter::once(json!({"type": "code"})).chain(self.marks.link());
             out.push(text_node(&code, marks.collect()));
         }
@@ -211,8 +211,8 @@ impl<'a> Run<'a> {
         true
     }
 
-    /// Where a row of exactly this many marks begins.
-    fn find_exact(&mut self, text: &str, row: &str, mark: char) -> Option<usize> {
+    /// Returns the position of a row of exactly as many marks.
+    fn find_exact_row(&mut self, text: &str, row: &str, mark: char) -> Option<usize> {
         if self.absent.iter().any(|absent| absent == row) {
             return None;
         }
@@ -242,7 +242,7 @@ impl<'a> Run<'a> {
             self.at += token.len();
             return true;
         };
-        let Some(length) = self.closing(inner, token) else {
+        let Some(length) = self.find_closing(inner, token) else {
             self.plain.push_str(token);
             self.at += token.len();
             return true;
@@ -253,8 +253,9 @@ impl<'a> Run<'a> {
         true
     }
 
-    /// Where emphasis ends: after something visible, and outside of a word for underscores.
-    fn closing(&mut self, text: &str, token: &str) -> Option<usize> {
+    /// Returns the position of the closing mark: after a visible character and, for underscores, at the end
+    /// of a word.
+    fn find_closing(&mut self, text: &str, token: &str) -> Option<usize> {
         if self.absent.iter().any(|absent| absent == token) {
             return None;
         }
@@ -271,7 +272,7 @@ impl<'a> Run<'a> {
                 && (row == token.len() || (token.len() == 2 && row == 3))
                 && !(mark == '_' && after.is_some_and(char::is_alphanumeric));
             if closes {
-                // Of three marks the first closes what stands inside.
+                // Of three marks, the first closes the inner emphasis.
                 return Some(begin + row - token.len());
             }
             at = begin + row;
@@ -280,7 +281,7 @@ impl<'a> Run<'a> {
         None
     }
 
-    /// A link, or an image, which is shown as a link to it.
+    /// Parses a link or an image. An image becomes a link to its address.
     fn link(&mut self, out: &mut Vec<Value>) -> bool {
         let rest = self.rest();
         let open = if rest.starts_with("![") { 2 } else { 1 };
@@ -289,7 +290,7 @@ impl<'a> Run<'a> {
         }
         let text = self.text;
         let pairs = self.pairs.get_or_insert_with(|| BracketPairs::scan(text));
-        let Some((words, href, end)) = parse_link(text, self.at + open - 1, pairs) else {
+        let Some((label, href, end)) = parse_link(text, self.at + open - 1, pairs) else {
             return false;
         };
         self.flush(out);
@@ -297,13 +298,13 @@ impl<'a> Run<'a> {
             link: Some(href),
             ..self.marks
         };
-        let words = if words.trim().is_empty() { href } else { words };
-        Run::new(words, marks).read(out);
+        let label = if label.trim().is_empty() { href } else { label };
+        Run::new(label, marks).read(out);
         self.at = end;
         true
     }
 
-    /// A comment, which shows nothing, or an address between angle brackets.
+    /// Parses an HTML comment, which is dropped, or an address in angle brackets.
     fn angle(&mut self, out: &mut Vec<Value>) -> bool {
         let rest = self.rest();
         if rest.starts_with("<!--") {
@@ -320,7 +321,7 @@ impl<'a> Run<'a> {
         let window = &rest[1..floor_char_boundary(rest, MAX_URL_BYTES)];
         match window.find(['<', '>', ' ', '\n']) {
             Some(end) if window[end..].starts_with('>') && is_url(&window[..end]) => {
-                self.push_address(&rest[1..=end], out);
+                self.push_url(&rest[1..=end], out);
                 self.at += end + 2;
                 true
             }
@@ -346,8 +347,8 @@ impl<'a> Run<'a> {
         found.is_some()
     }
 
-    /// An address in the middle of text.
-    fn address(&mut self, out: &mut Vec<Value>) -> bool {
+    /// Parses an address without brackets.
+    fn bare_url(&mut self, out: &mut Vec<Value>) -> bool {
         let rest = self.rest();
         let begins = rest.starts_with("http://") || rest.starts_with("https://");
         if !begins || self.before().is_some_and(char::is_alphanumeric) {
@@ -355,24 +356,24 @@ impl<'a> Run<'a> {
         }
         let ends = |c: char| c.is_whitespace() || c.is_control() || "<>\"`*[]\u{2060}".contains(c);
         let window = &rest[..floor_char_boundary(rest, MAX_URL_BYTES)];
-        let mut address = &window[..window.find(ends).unwrap_or(window.len())];
-        address = address.trim_end_matches(['.', ',', ';', ':', '!', '?', '\'']);
-        if address.ends_with(')') && !address.contains('(') {
-            address = address.trim_end_matches(')');
+        let mut bare_url = &window[..window.find(ends).unwrap_or(window.len())];
+        bare_url = bare_url.trim_end_matches(['.', ',', ';', ':', '!', '?', '\'']);
+        if bare_url.ends_with(')') && !bare_url.contains('(') {
+            bare_url = bare_url.trim_end_matches(')');
         }
-        if !is_url(address) {
+        if !is_url(bare_url) {
             return false;
         }
-        self.push_address(address, out);
-        self.at += address.len();
+        self.push_url(bare_url, out);
+        self.at += bare_url.len();
         true
     }
 
-    fn push_address(&mut self, address: &'a str, out: &mut Vec<Value>) {
+    fn push_url(&mut self, url: &'a str, out: &mut Vec<Value>) {
         self.flush(out);
-        let link = self.marks.link.or(Some(address));
+        let link = self.marks.link.or(Some(url));
         let marks = Marks { link, ..self.marks };
-        out.push(text_node(address, marks.all()));
+        out.push(text_node(url, marks.all()));
     }
 }
 

@@ -1,15 +1,15 @@
-//! Addresses in Markdown: which may become links, and where they end.
+//! Parser for links in Markdown, and the check of their addresses.
 
 use std::collections::HashMap;
 
-/// Longest text of a link, in bytes.
+/// Maximum length of a link's text, in bytes.
 const MAX_LINK_TEXT: usize = 2_000;
 
-/// Longest address that becomes a link, in bytes.
+/// Maximum length of a link's address, in bytes.
 pub(super) const MAX_URL_BYTES: usize = 2_000;
 
-/// Where the brackets and parentheses of a text are closed. Found once for a text: one bracket after
-/// the other would read the same words again and again.
+/// Positions of the closing brackets and parentheses by their opening positions. Computed once per text,
+/// because a search for each bracket would take quadratic time.
 pub(super) struct BracketPairs(HashMap<usize, usize>);
 
 impl BracketPairs {
@@ -35,28 +35,28 @@ impl BracketPairs {
         Self(pairs)
     }
 
-    /// What stands between the mark at a place and the one that closes it, and where that is.
+    /// Returns the text between the bracket at `open` and its closing bracket, and the latter's position.
     fn inside<'a>(&self, text: &'a str, open: usize) -> Option<(&'a str, usize)> {
         let close = *self.0.get(&open)?;
         Some((&text[open + 1..close], close))
     }
 }
 
-/// The words and the address of a link whose bracket opens at a place, and where it ends.
+/// Parses the link whose bracket opens at `open`. Returns its text, its address and its end.
 pub(super) fn parse_link<'a>(
     text: &'a str,
     open: usize,
     pairs: &BracketPairs,
 ) -> Option<(&'a str, &'a str, usize)> {
-    let (words, close) = pairs.inside(text, open)?;
+    let (label, close) = pairs.inside(text, open)?;
     let follows = text[close + 1..].starts_with('(');
     let (target, end) = pairs.inside(text, close + 1).filter(|_| follows)?;
-    if words.len() > MAX_LINK_TEXT || target.len() > MAX_URL_BYTES {
+    if label.len() > MAX_LINK_TEXT || target.len() > MAX_URL_BYTES {
         return None;
     }
     let href = target.split_whitespace().next()?;
     let href = href.trim_start_matches('<').trim_end_matches('>');
-    is_url(href).then_some((words, href, end + 1))
+    is_url(href).then_some((label, href, end + 1))
 }
 
 pub(super) fn is_url(text: &str) -> bool {
@@ -67,9 +67,9 @@ pub(super) fn is_url(text: &str) -> bool {
         && !text.contains(|c: char| c.is_whitespace() || c.is_control() || c == '\u{2060}')
 }
 
-/// The last boundary between characters within `most` bytes.
-pub(super) fn floor_char_boundary(text: &str, most: usize) -> usize {
-    let mut end = text.len().min(most);
+/// Returns the last character boundary within the first `max_bytes` bytes.
+pub(super) fn floor_char_boundary(text: &str, max_bytes: usize) -> usize {
+    let mut end = text.len().min(max_bytes);
     while !text.is_char_boundary(end) {
         end -= 1;
     }

@@ -1,8 +1,8 @@
-//! Jira's rich text (Atlassian Document Format): written from Markdown, read into Markdown.
+//! Conversion between Markdown and Jira's rich text (Atlassian Document Format).
 //!
-//! What we write must be accepted whatever the text: a refused document would be a lost comment.
-//! So every node follows the published schema (no empty text, code marked with nothing but a link,
-//! list items that begin with a paragraph), and the whole keeps below Jira's limit.
+//! Jira must accept the document of any text, because a rejected document would be a lost comment.
+//! Therefore every node follows the published schema (no empty text, no mark on code except a link, list
+//! items that begin with a paragraph or code), and the document stays below Jira's size limit.
 
 mod blocks;
 mod inline;
@@ -13,33 +13,33 @@ use serde_json::{Value, json};
 
 pub(super) use to_markdown::to_markdown;
 
-/// Longest document, in characters of its JSON. Jira's limit is on the text; its JSON is longer,
-/// so this is on the safe side.
+/// Maximum size of a document, in characters of its JSON. Jira limits the text, which is shorter than its
+/// JSON.
 const LIMIT: usize = 32_767;
 
-/// Stands where a text was cut.
+/// Last paragraph of a truncated document.
 const CUT_MARK: &str = "[… cut: the comment was too long]";
 
-/// Markdown as a document: as much of it as fits.
+/// Converts Markdown to a document. Truncates a text that is too long.
 pub(super) fn from_markdown(markdown: &str) -> Value {
     let length = markdown.chars().count();
-    let fitting = |keep| {
-        let document = whole(markdown, keep, length);
+    let document_of = |keep| {
+        let document = truncated_document(markdown, keep, length);
         let size = document.to_string().chars().count();
         (size <= LIMIT).then_some(document)
     };
-    let all = (length <= LIMIT).then(|| fitting(length)).flatten();
-    all.or_else(|| last_fitting(length.min(LIMIT + 1), fitting))
-        .unwrap_or_else(|| whole("", 0, length))
+    let all = (length <= LIMIT).then(|| document_of(length)).flatten();
+    all.or_else(|| last_fitting(length.min(LIMIT + 1), document_of))
+        .unwrap_or_else(|| truncated_document("", 0, length))
 }
 
-/// What comes of the largest number below `end` that fits, when the smaller ones do. Found by halves: how
-/// much one character takes, only the document around it tells.
-fn last_fitting<T>(mut end: usize, mut fitting: impl FnMut(usize) -> Option<T>) -> Option<T> {
+/// Returns the result of `fit` for the largest number below `end` for which it returns one, found by
+/// binary search. The size of a document cannot be computed from the length of its text.
+fn last_fitting<T>(mut end: usize, mut fit: impl FnMut(usize) -> Option<T>) -> Option<T> {
     let (mut begin, mut last) = (0, None);
     while begin < end {
         let middle = usize::midpoint(begin, end);
-        match fitting(middle) {
+        match fit(middle) {
             Some(found) => {
                 last = Some(found);
                 begin = middle + 1;
@@ -50,7 +50,8 @@ fn last_fitting<T>(mut end: usize, mut fitting: impl FnMut(usize) -> Option<T>) 
     last
 }
 
-fn whole(markdown: &str, keep: usize, length: usize) -> Value {
+/// Builds the document of the first `keep` characters of a text with `length` characters.
+fn truncated_document(markdown: &str, keep: usize, length: usize) -> Value {
     let end = markdown.char_indices().nth(keep).map(|(at, _)| at);
     let kept = &markdown[..end.unwrap_or(markdown.len())];
     let mut content = blocks::parse(kept);
@@ -69,7 +70,7 @@ fn paragraph(content: Vec<Value>) -> Value {
     node("paragraph", content)
 }
 
-/// A node and all that is in it, which `json!` would copy at every level.
+/// Builds a node. `json!` would copy the content at every level.
 fn node(kind: &str, content: Vec<Value>) -> Value {
     let mut node = json!({"type": kind});
     node["content"] = Value::Array(content);

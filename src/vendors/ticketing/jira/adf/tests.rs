@@ -1,3 +1,5 @@
+//! Tests of the conversion between Markdown and ADF.
+
 use super::*;
 use proptest::prelude::*;
 
@@ -9,12 +11,12 @@ fn text(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
-fn marked(words: &str, marks: Value) -> Value {
-    json!({"type": "text", "text": words, "marks": marks})
+fn marked(text: &str, marks: Value) -> Value {
+    json!({"type": "text", "text": text, "marks": marks})
 }
 
 #[test]
-fn blocks_become_their_nodes() {
+fn converts_blocks_to_nodes() {
     let rows = [
         ("Hello", json!([paragraph(vec![text("Hello")])])),
         (
@@ -73,7 +75,7 @@ fn blocks_become_their_nodes() {
 }
 
 #[test]
-fn text_keeps_its_marks_and_loses_its_markup() {
+fn converts_inline_markup_to_marks() {
     let href = |href: &str| json!({"type": "link", "attrs": {"href": href}});
     let (strong, em, code) = (
         json!({"type": "strong"}),
@@ -141,7 +143,7 @@ fn text_keeps_its_marks_and_loses_its_markup() {
 }
 
 #[test]
-fn what_is_too_long_is_cut_with_a_mark() {
+fn truncates_a_long_text_with_a_notice() {
     for text in [
         "x".repeat(40_000),
         "a\n".repeat(30_000),
@@ -156,21 +158,21 @@ fn what_is_too_long_is_cut_with_a_mark() {
 }
 
 #[test]
-fn where_to_cut_is_found_in_few_tries() {
+fn finds_the_truncation_point_in_few_attempts() {
     for last in [0, 1, 16_383, 16_384, 30_000, 32_766] {
-        let mut tries = 0;
+        let mut attempts = 0;
         let found = last_fitting(LIMIT, |keep| {
-            tries += 1;
+            attempts += 1;
             (keep <= last).then_some(keep)
         });
         assert_eq!(found, Some(last));
-        assert!(tries <= 16, "{tries} tries for {last}");
+        assert!(attempts <= 16, "{attempts} attempts for {last}");
     }
     assert_eq!(last_fitting(LIMIT, |_| None::<usize>), None);
 }
 
 #[test]
-fn what_needs_much_markup_before_plain_text_is_cut_late() {
+fn truncates_at_the_last_character_that_fits() {
     let document = from_markdown(&format!(
         "{}{}",
         "- **b**\n".repeat(200),
@@ -181,19 +183,19 @@ fn what_needs_much_markup_before_plain_text_is_cut_late() {
 }
 
 #[test]
-fn a_text_of_nothing_but_openings_is_read_quickly() {
-    let began = std::time::Instant::now();
+fn parses_many_opening_marks_in_linear_time() {
+    let started = std::time::Instant::now();
     check(&from_markdown(&format!("- a{}b", "\n".repeat(32_000))));
     for mark in [
         "*a", "_a ", "[", "`a``", "<!--", "~~a", "![", "> ", "- ", "**a*b",
     ] {
         check(&from_markdown(&mark.repeat(16_000)));
     }
-    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+    assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
 }
 
 #[test]
-fn a_description_reads_as_markdown() {
+fn converts_a_document_to_markdown() {
     let document = json!({"type": "doc", "version": 1, "content": [
         {"type": "heading", "attrs": {"level": 2}, "content": [text("Goal")]},
         {"type": "paragraph", "content": [
@@ -230,7 +232,7 @@ fn a_description_reads_as_markdown() {
     assert_eq!(to_markdown(&json!("plain")), "plain");
 }
 
-/// Fails where a document breaks the published schema.
+/// Asserts that a document follows the published schema.
 fn check(document: &Value) {
     assert_eq!(
         (&document["type"], &document["version"]),
@@ -310,14 +312,14 @@ fn check_inline(node: &Value) {
             }
             for mark in marks.iter().filter(|mark| mark["type"] == "link") {
                 let href = mark["attrs"]["href"].as_str().unwrap();
-                assert!(is_web(href), "{href}");
+                assert!(is_link(href), "{href}");
             }
         }
         other => panic!("{other}"),
     }
 }
 
-fn is_web(href: &str) -> bool {
+fn is_link(href: &str) -> bool {
     ["http://", "https://", "mailto:"]
         .iter()
         .any(|scheme| href.starts_with(scheme))
@@ -327,12 +329,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn any_text_makes_a_valid_document(text in "(?s).{0,400}") {
+    fn produces_a_valid_document_from_any_text(text in "(?s).{0,400}") {
         check(&from_markdown(&text));
     }
 
     #[test]
-    fn any_markup_makes_a_valid_document(
+    fn produces_a_valid_document_from_any_markup(
         parts in prop::collection::vec(prop::sample::select(vec![
             "**", "*", "_", "__", "~~", "`", "```", "\n", "\n\n", "- ", "1. ", "   ", "> ", "# ",
             "[", "](https://x)", "](y)", "!", "<!--", "-->", "&lt;", "\\", "word", "ä", "---",

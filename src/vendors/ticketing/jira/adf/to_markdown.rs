@@ -1,8 +1,9 @@
-//! A document as Markdown, for a run to read. What has no counterpart is read for its text.
+//! Conversion of a document to Markdown, for the prompts of runs. Of nodes without a Markdown counterpart
+//! only the text is kept.
 
 use serde_json::Value;
 
-/// The Markdown of a document; of a plain text, the text.
+/// Converts a document to Markdown. Returns a plain string unchanged.
 pub(in super::super) fn to_markdown(document: &Value) -> String {
     match document {
         Value::String(text) => text.clone(),
@@ -65,24 +66,24 @@ fn block(node: &Value) -> String {
         }
         "mediaSingle" | "mediaGroup" | "media" => "[attachment]".to_owned(),
         "blockCard" | "embedCard" => attrs["url"].as_str().unwrap_or_default().to_owned(),
-        // A node that we do not know, or one that should stand inside a paragraph.
+        // An unknown node, or an inline node outside of a paragraph.
         _ if children(node).is_empty() => inline(node),
         _ => blocks(children(node)),
     }
 }
 
-fn list(node: &Value, mark: impl Fn(usize) -> String) -> String {
+fn list(node: &Value, marker: impl Fn(usize) -> String) -> String {
     let items = children(node).iter().enumerate().map(|(at, item)| {
-        // A task holds its words directly, without a paragraph.
-        let words = match item["type"].as_str() {
+        // A task contains its text directly, without a paragraph.
+        let content = match item["type"].as_str() {
             Some("taskItem" | "decisionItem") => inlines(children(item)),
             Some("taskList") => return block(item),
             _ => item_blocks(children(item)),
         };
-        let mark = mark(at);
-        let indent = " ".repeat(mark.len());
-        let mut lines = words.lines();
-        let mut text = format!("{mark}{}", lines.next().unwrap_or_default());
+        let marker = marker(at);
+        let indent = " ".repeat(marker.len());
+        let mut lines = content.lines();
+        let mut text = format!("{marker}{}", lines.next().unwrap_or_default());
         for line in lines {
             text.push('\n');
             if !line.is_empty() {
@@ -95,7 +96,7 @@ fn list(node: &Value, mark: impl Fn(usize) -> String) -> String {
     items.collect::<Vec<String>>().join("\n")
 }
 
-/// A list inside an item follows its words without a blank line.
+/// Converts the blocks of a list item. A nested list follows the text without a blank line.
 fn item_blocks(nodes: &[Value]) -> String {
     let mut text = String::new();
     for node in nodes {
@@ -137,7 +138,7 @@ fn inline(node: &Value) -> String {
     let attrs = &node["attrs"];
     let attr = |name: &str| attrs[name].as_str().unwrap_or_default().to_owned();
     match node["type"].as_str().unwrap_or_default() {
-        "text" => marked(node),
+        "text" => marked_text(node),
         "hardBreak" => "\n".to_owned(),
         "mention" | "status" => attr("text"),
         "emoji" if attrs["text"].is_string() => attr("text"),
@@ -158,7 +159,7 @@ fn plain(node: &Value) -> String {
     node["text"].as_str().unwrap_or_default().to_owned()
 }
 
-fn marked(node: &Value) -> String {
+fn marked_text(node: &Value) -> String {
     let mut text = plain(node);
     let marks = node["marks"].as_array().map_or(&[][..], Vec::as_slice);
     let has = |name: &str| marks.iter().any(|mark| mark["type"] == name);

@@ -1,5 +1,5 @@
-//! Secrets that do not stand there plainly: in base64, behind escapes, in wide characters, in archives,
-//! beside a zero byte. What hides them is bounded, and so is what looking for them costs.
+//! Tests of encoded secrets: in base64, behind escapes, in UTF-16 and UTF-32, in archives, next to a zero
+//! byte.
 
 use std::io::Write;
 
@@ -8,10 +8,10 @@ use fastrand::Rng;
 use flate2::Compression;
 use flate2::write::{DeflateEncoder, GzEncoder};
 
-use super::corpus::drawn;
+use super::corpus::generate;
 use super::{
-    AllowList, GuardReason, GuardVerdict, KeysAndCertificates, WORD, blocked, check_file, made,
-    private_key,
+    AllowList, GuardReason, GuardVerdict, KeysAndCertificates, WORD, block_reason, build_token,
+    check_file, private_key,
 };
 
 fn blocks(path: &str, content: &[u8]) -> bool {
@@ -22,11 +22,11 @@ fn blocks(path: &str, content: &[u8]) -> bool {
 }
 
 fn token() -> String {
-    drawn(&mut Rng::with_seed(8), "ghp_{alnum:36}")
+    generate(&mut Rng::with_seed(8), "ghp_{alnum:36}")
 }
 
 #[test]
-fn base64_is_looked_through() {
+fn finds_secrets_in_base64() {
     let (token, key) = (token(), private_key());
     let service_account = format!(
         "{{\"type\": \"service_account\", \"private_key\": \"{}\"}}",
@@ -51,7 +51,7 @@ fn base64_is_looked_through() {
         "run.ps1",
         format!("powershell -enc {}", BASE64.encode(&wide)).as_bytes()
     ));
-    // A key without its armour, and a public one.
+    // A DER key without PEM armor, and a public key.
     let mut der = b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20".to_vec();
     der.extend((0..32).map(|byte| byte * 7));
     assert!(blocks(
@@ -64,7 +64,7 @@ fn base64_is_looked_through() {
 }
 
 #[test]
-fn escapes_and_invisible_characters_are_looked_through() {
+fn finds_secrets_behind_escapes_and_invisible_characters() {
     let token = token();
     let (head, tail) = token.split_at(12);
     for text in [
@@ -92,7 +92,7 @@ fn escapes_and_invisible_characters_are_looked_through() {
 }
 
 #[test]
-fn wide_characters_are_read_with_a_mark_and_without() {
+fn reads_wide_encodings_with_and_without_a_byte_order_mark() {
     let line = format!("setting = '{}'\r\n", token());
     let padding = "a line like any other, so that the file is long\r\n".repeat(20_000);
     for text in [line.clone(), format!("{padding}{line}")] {
@@ -103,7 +103,7 @@ fn wide_characters_are_read_with_a_mark_and_without() {
         let wide = |text: &str, bytes: fn(u32) -> [u8; 4]| -> Vec<u8> {
             text.chars().flat_map(|c| bytes(u32::from(c))).collect()
         };
-        for (what, content) in [
+        for (encoding, content) in [
             ("UTF-16LE", little(&text)),
             ("UTF-16BE", big(&text)),
             ("UTF-16LE with a mark", little(&format!("\u{feff}{text}"))),
@@ -115,13 +115,17 @@ fn wide_characters_are_read_with_a_mark_and_without() {
                 wide(&format!("\u{feff}{text}"), u32::to_le_bytes),
             ),
         ] {
-            assert!(blocks("a.ps1", &content), "{what}, {} bytes", content.len());
+            assert!(
+                blocks("a.ps1", &content),
+                "{encoding}, {} bytes",
+                content.len()
+            );
         }
     }
 }
 
 #[test]
-fn wide_characters_of_another_script_are_read_without_a_mark() {
+fn reads_utf_16_of_other_scripts_without_a_byte_order_mark() {
     let text = format!(
         "обычный текст для примера\r\n{}ключ {}\r\n",
         "строка\r\n".repeat(30),
@@ -133,14 +137,14 @@ fn wide_characters_of_another_script_are_read_without_a_mark() {
 }
 
 #[test]
-fn a_zero_byte_hides_nothing() {
+fn finds_secrets_next_to_a_zero_byte() {
     let text = format!("a = 1\nb = \"{}\"\n\0\n", token());
     assert!(blocks("a.txt", text.as_bytes()));
     let first = format!("\0{}", "a = 1\n".repeat(100)) + &token();
     assert!(blocks("a.txt", first.as_bytes()));
 }
 
-/// A zip of deflated files.
+/// Builds a zip of deflated files.
 fn zip(files: &[(&str, &[u8])]) -> Vec<u8> {
     let (mut archive, mut directory) = (Vec::new(), Vec::new());
     for (name, content) in files {
@@ -195,7 +199,7 @@ fn tar(name: &str, content: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn archives_are_looked_through_by_name_and_content() {
+fn checks_archive_entries_by_name_and_content() {
     let secret = format!("token = '{}'\n", token());
     let text = secret.as_bytes();
     for (path, content) in [
@@ -231,29 +235,29 @@ fn archives_are_looked_through_by_name_and_content() {
 }
 
 #[test]
-fn a_bomb_is_not_unpacked() {
+fn does_not_unpack_decompression_bombs() {
     let zeros = vec![b'a'; 200 << 20];
     let bomb = zip(&[("a.txt", &zeros), ("b.txt", &zeros)]);
     let nested = gzip(&gzip(&gzip(&gzip(&zeros))));
     for content in [bomb, gzip(&zeros), nested] {
         let began = std::time::Instant::now();
         let verdict = check_file("a.zip", b"", &content, &AllowList::default());
-        let is_told = matches!(verdict, GuardVerdict::Warn(GuardReason::Content(_, what)) if what.starts_with("archive"));
-        assert!(is_told, "{verdict:?} for {} bytes", content.len());
+        let is_warning = matches!(verdict, GuardVerdict::Warn(GuardReason::Content(_, label)) if label.starts_with("archive"));
+        assert!(is_warning, "{verdict:?} for {} bytes", content.len());
         assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
     }
 }
 
 #[test]
-fn what_is_not_plain_text_is_judged_by_what_it_is() {
+fn checks_other_encodings_and_binary_key_stores() {
     let utf16 = |text: &str| -> Vec<u8> {
         let units = text.encode_utf16().flat_map(u16::to_le_bytes);
         [0xff, 0xfe].into_iter().chain(units).collect()
     };
-    let token = made("ghp_", WORD, 36);
+    let token = build_token("ghp_", WORD, 36);
     let text = utf16(&format!("$token = '{token}'\r\n"));
-    assert!(blocked("x.ps1", b"", &text).is_some());
-    assert_eq!(blocked("x.ps1", &text, &text), None);
+    assert!(block_reason("x.ps1", b"", &text).is_some());
+    assert_eq!(block_reason("x.ps1", &text, &text), None);
     let pkcs12 = b"\x30\x82\x0a\x01\x02\x01\x03\x30\x82\x09\xc7\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x01\xa0\x00";
     let pkcs8 = b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
     let stores: [(&[u8], &str); 4] = [
@@ -262,22 +266,29 @@ fn what_is_not_plain_text_is_judged_by_what_it_is() {
         (b"\xfe\xed\xfe\xed\x00\x00\x00\x02", "Java key store"),
         (b"\x03\xd9\xa2\x9a\x67\xfb\x4b\xb5\x00", "KeePass database"),
     ];
-    for (content, what) in stores {
-        let expected = Some(GuardReason::Content(KeysAndCertificates, what));
-        assert_eq!(blocked("assets/blob.bin", b"", content), expected, "{what}");
+    for (content, label) in stores {
+        let expected = Some(GuardReason::Content(KeysAndCertificates, label));
+        assert_eq!(
+            block_reason("assets/blob.bin", b"", content),
+            expected,
+            "{label}"
+        );
     }
     let certificate = b"\x30\x82\x03\x01\x30\x82\x02\x01\xa0\x03\x02\x01\x02\x02";
-    assert_eq!(blocked("ca.der", b"", certificate), None);
-    assert_eq!(blocked("assets/blob.bin", b"", b"\x00\x01binary"), None);
-    for closed in [
+    assert_eq!(block_reason("ca.der", b"", certificate), None);
+    assert_eq!(
+        block_reason("assets/blob.bin", b"", b"\x00\x01binary"),
+        None
+    );
+    for signature in [
         &b"BZh91AY&SY\x37\x0d\x80"[..],
         b"\xfd7zXZ\0\0\x04\xe6\xd6",
         b"7z\xbc\xaf\x27\x1c\0\x04",
     ] {
-        let content = [closed, &[0, 1, 2, 3, 0xf0, 0xf1].repeat(20)].concat();
+        let content = [signature, &[0, 1, 2, 3, 0xf0, 0xf1].repeat(20)].concat();
         let found = check_file("a.bin", b"", &content, &AllowList::default());
         assert!(matches!(found, GuardVerdict::Warn(_)), "{found:?}");
     }
     let packed = format!("\0\u{1}{}", private_key());
-    assert!(blocked("assets/blob.bin", b"", packed.as_bytes()).is_some());
+    assert!(block_reason("assets/blob.bin", b"", packed.as_bytes()).is_some());
 }

@@ -1,39 +1,39 @@
-//! Secrets where people leave them: settings without quotes, connection strings, headers, commands, keys
-//! of other kinds. Everything is drawn by lot, from the formats that vendors document.
+//! Tests of secrets in typical contexts: unquoted settings, connection strings, headers, commands, other
+//! keys. All values are random and follow the formats that vendors document.
 
 use data_encoding::{BASE64, BASE64URL_NOPAD};
 use fastrand::Rng;
 
-use super::corpus::{drawn, drawn_lines};
+use super::corpus::{generate, generate_lines};
 use super::{AllowList, GuardReason, GuardVerdict, check_file};
 
 fn verdict(path: &str, text: &str) -> GuardVerdict {
     check_file(path, b"", text.as_bytes(), &AllowList::default())
 }
 
-fn what(verdict: GuardVerdict) -> Option<&'static str> {
+fn rule_label(verdict: GuardVerdict) -> Option<&'static str> {
     match verdict {
-        GuardVerdict::Block(GuardReason::Content(_, what)) => Some(what),
+        GuardVerdict::Block(GuardReason::Content(_, label)) => Some(label),
         _ => None,
     }
 }
 
-/// Draws each row twenty times; `§` stands for a drawn password of letters and digits.
-fn each(rows: &[(&str, &str)], look: impl Fn(&str, &str, &str)) {
+/// Generates each row twenty times and passes it to `check`; `§` is replaced with a random password.
+fn for_each_sample(rows: &[(&str, &str)], check: impl Fn(&str, &str, &str)) {
     let mut rng = Rng::with_seed(1022);
     for (path, row) in rows {
         for _ in 0..20 {
-            let text = drawn_lines(&mut rng, &row.replace('§', "{alnum:20}"));
-            look(path, row, &text);
+            let text = generate_lines(&mut rng, &row.replace('§', "{alnum:20}"));
+            check(path, row, &text);
         }
     }
 }
 
 #[test]
 #[rustfmt::skip]
-fn secrets_are_blocked_where_people_leave_them() {
+fn blocks_secrets_in_typical_contexts() {
     let rows = [
-        // Names without quotes, under a vendor's name.
+        // Unquoted values near a vendor's name.
         (".github/deploy.sh", "export STRIPE_SECRET={alnum:32}\n"),
         ("config/app.properties", "sendgrid.api.key=§\n"),
         ("values.yaml", "datadog:\n  apiKey: {hex:32}\n"),
@@ -53,32 +53,32 @@ fn secrets_are_blocked_where_people_leave_them() {
         // Frameworks.
         ("config/secrets.rb", "secret_key_base: {hex:128}\n"),
         ("deploy/app.conf", "APP_KEY=base64:{b64:43}=\n"),
-        // Keys of other kinds.
+        // Other keys.
         ("wg0.conf", "[Interface]\nPrivateKey = {b64:43}=\n"),
         ("deploy.ts", "const PRIVATE_KEY = \"0x{hex:64}\";\n"),
         ("jwk.json", "{\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"{url:43}\",\"y\":\"{url:43}\",\"d\":\"{alnum:43}\"}"),
     ];
-    each(&rows, |path, row, text| {
+    for_each_sample(&rows, |path, row, text| {
         let found = verdict(path, text);
         assert!(matches!(found, GuardVerdict::Block(_)), "{row}: {found:?} for {text}");
     });
 }
 
 #[test]
-fn headers_are_read() {
+fn blocks_credentials_in_headers() {
     let mut rng = Rng::with_seed(3);
-    let pair = drawn(&mut rng, "deploy:{alnum:24}");
+    let pair = generate(&mut rng, "deploy:{alnum:24}");
     let basic = format!("Authorization: Basic {}\n", BASE64.encode(pair.as_bytes()));
     assert_eq!(
-        what(verdict("a.http", &basic)),
+        rule_label(verdict("a.http", &basic)),
         Some("Authorization header")
     );
-    let bearer = drawn(&mut rng, "Authorization: Bearer {alnum:40}\n");
+    let bearer = generate(&mut rng, "Authorization: Bearer {alnum:40}\n");
     assert_eq!(
-        what(verdict("a.http", &bearer)),
+        rule_label(verdict("a.http", &bearer)),
         Some("Authorization header")
     );
-    // The example of the standard, and a bare word.
+    // The example from RFC 7617, and plain words.
     for text in [
         "Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\n",
         "Authorization: Basic realm\n",
@@ -90,10 +90,10 @@ fn headers_are_read() {
 }
 
 #[test]
-fn a_signed_token_alone_blocks_but_for_tests() {
+fn blocks_a_json_web_token_except_in_tests() {
     let mut rng = Rng::with_seed(4);
     let claims = BASE64URL_NOPAD.encode(b"{\"iss\":\"shop\",\"ref\":\"kqzvxw\"}");
-    let token = drawn(
+    let token = generate(
         &mut rng,
         &format!("eyJhbGciOiJIUzI1NiJ9.{claims}.{{alnum:43}}"),
     );
@@ -104,9 +104,9 @@ fn a_signed_token_alone_blocks_but_for_tests() {
 }
 
 #[test]
-fn a_key_that_every_browser_gets_is_a_warning() {
+fn warns_of_a_key_in_web_client_configuration() {
     let mut rng = Rng::with_seed(5);
-    let key = drawn(&mut rng, "AIza{alnum:35}");
+    let key = generate(&mut rng, "AIza{alnum:35}");
     let web = format!(
         "const firebaseConfig = {{ apiKey: \"{key}\", authDomain: \"shop.firebaseapp.com\" }};"
     );
@@ -121,7 +121,7 @@ fn a_key_that_every_browser_gets_is_a_warning() {
 
 #[test]
 #[rustfmt::skip]
-fn what_stands_for_a_secret_passes() {
+fn passes_placeholders_and_public_values() {
     let rows = [
         ("deploy.sh", "curl -u $USER:$PASS https://x.net\n"), ("deploy.sh", "curl -u user:password https://x.net\n"),
         ("deploy.sh", "sshpass -p \"$PASSWORD\" ssh x\n"), ("src/db.go", "dsn := \"host=localhost user=app password=postgres dbname=shop\"\n"),
@@ -138,14 +138,14 @@ fn what_stands_for_a_secret_passes() {
     let mut rng = Rng::with_seed(6);
     for (path, row) in rows {
         for _ in 0..20 {
-            let text = drawn_lines(&mut rng, row);
+            let text = generate_lines(&mut rng, row);
             assert_eq!(verdict(path, &text), GuardVerdict::Pass, "{row}: {text}");
         }
     }
 }
 
 #[test]
-fn names_of_copies_and_variants_are_known() {
+fn blocks_names_of_copies_and_variants() {
     for path in [
         ".env~",
         ".env-prod",

@@ -1,9 +1,11 @@
+//! Tests of the Docker client.
+
 use super::*;
 use crate::http::test_client;
 use test_support::{StubReply, TestServer};
 
 #[test]
-fn an_image_is_split_into_name_and_tag() {
+fn splits_an_image_into_name_and_tag() {
     for (image, name, tag) in [
         (
             "agent-implement-runner:local",
@@ -20,7 +22,7 @@ fn an_image_is_split_into_name_and_tag() {
 }
 
 #[test]
-fn frames_are_taken_off_a_log() {
+fn removes_the_frame_headers_of_a_log() {
     let frame = |stream: u8, text: &str| {
         let mut bytes = vec![stream, 0, 0, 0];
         bytes.extend_from_slice(&u32::try_from(text.len()).unwrap().to_be_bytes());
@@ -28,29 +30,29 @@ fn frames_are_taken_off_a_log() {
         bytes
     };
     let log = [frame(1, "out\n"), frame(2, "err\n"), frame(1, "")].concat();
-    assert_eq!(unframed(&log), "out\nerr\n");
+    assert_eq!(strip_log_frames(&log), "out\nerr\n");
     let cut = &log[..log.len() - 11];
-    assert_eq!(unframed(cut), "out\ne");
+    assert_eq!(strip_log_frames(cut), "out\ne");
     assert_eq!(
-        unframed(b"plain text of a terminal"),
+        strip_log_frames(b"plain text of a terminal"),
         "plain text of a terminal"
     );
-    assert_eq!(unframed(b""), "");
+    assert_eq!(strip_log_frames(b""), "");
 }
 
 #[tokio::test]
-async fn an_engine_that_cannot_name_its_machine_gets_a_container_without_that_name() {
-    const WORDS: &str = "invalid IP address in add-host: \"host-gateway\"";
-    let server = TestServer::start(|asked, _| {
-        if asked.path.contains("/containers/create") {
-            let names_host = asked.body.contains(HOST_GATEWAY_IP);
-            let (status, said) = match names_host {
-                true => (500, json!({"message": WORDS, "response": 500})),
+async fn retries_without_the_host_gateway_if_the_engine_rejects_it() {
+    const GATEWAY_ERROR: &str = "invalid IP address in add-host: \"host-gateway\"";
+    let server = TestServer::start(|request, _| {
+        if request.path.contains("/containers/create") {
+            let has_gateway = request.body.contains(HOST_GATEWAY_IP);
+            let (status, body) = match has_gateway {
+                true => (500, json!({"message": GATEWAY_ERROR, "response": 500})),
                 false => (201, json!({"Id": "c1"})),
             };
-            return StubReply::json(status, &said);
+            return StubReply::json(status, &body);
         }
-        StubReply::json(404, &json!({"message": "gone again"}))
+        StubReply::json(404, &json!({"message": "no such container"}))
     })
     .await;
     let docker = Docker::new(test_client("docker"), test_client("docker"), &server.url);
@@ -80,7 +82,9 @@ async fn an_engine_that_cannot_name_its_machine_gets_a_container_without_that_na
         ),
         "{started:?}"
     );
-    let asked = server.requests();
-    let creates = asked.iter().filter(|asked| asked.path.contains("/create"));
+    let requests = server.requests();
+    let creates = requests
+        .iter()
+        .filter(|request| request.path.contains("/create"));
     assert_eq!(creates.count(), 2);
 }

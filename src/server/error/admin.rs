@@ -1,0 +1,240 @@
+//! Errors of the admin API.
+
+use std::time::Duration;
+
+use domain::mapping::MappingError;
+use domain::report::StepRecordError;
+use domain::runner_mode;
+use domain::runner_mode::RunnerMode;
+use domain::session_event::SessionEventError;
+use domain::session_secrets::SecretNameError;
+use engine::outbox_admin::OutboxError;
+use engine::workflow_sync::SyncError;
+use serde_json::Map;
+use serde_json::Value;
+use serde_json::json;
+use warp::http::StatusCode;
+use warp::http::header::HeaderValue;
+use warp::http::header::RETRY_AFTER;
+use warp::http::header::WWW_AUTHENTICATE;
+
+use super::ApiError;
+
+/// Error of the admin API or of a session route, returned as a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdminApiError {
+    /// The admin token is missing, wrong or expired.
+    Unauthorized,
+    /// The body is not JSON or lacks a field.
+    InvalidBody,
+    /// The access code is wrong.
+    InvalidAccessCode,
+    /// Too many wrong access codes, with the time to wait.
+    TooManyAttempts(Duration),
+    /// The maximum number of event streams is open.
+    TooManyEventStreams,
+    /// No mapping has this team key.
+    TeamNotFound,
+    /// The object to delete does not exist.
+    NothingDeleted,
+    /// No job has this id.
+    JobNotFound,
+    /// The job has no stored patch.
+    NoPatch,
+    /// The issue has never been seen by a poll.
+    IssueNotFound,
+    /// The field `issueId` is missing.
+    IssueIdRequired,
+    /// The fields `nonce` and `owner` are missing.
+    NonceAndOwnerRequired,
+    /// The field `nonce` is missing.
+    NonceRequired,
+    /// No active job has this nonce.
+    InvalidNonce,
+    /// The session event is invalid.
+    Event(SessionEventError),
+    /// The step is invalid.
+    Step(StepRecordError),
+    /// The repository of the job has another owner.
+    OwnerMismatch,
+    /// The repository token could not be issued.
+    TokenIssueFailed,
+    /// The field `jql` is missing.
+    JqlRequired,
+    /// The body is not JSON.
+    InvalidJson,
+    /// The query parameter `fieldId` is missing.
+    FieldIdRequired,
+    /// Errors of the ticketing system about a query or a configuration.
+    TicketingRejected(Vec<String>),
+    /// Jira is not configured.
+    JiraNotConfigured,
+    /// Error text of a vendor that rejected a request.
+    Vendor(String),
+    /// Error text about a session host that does not respond.
+    HostUnreachable(String),
+    /// Some session hosts could not be listed.
+    SessionsIncomplete {
+        /// Whether a host did not respond, as opposed to responding with an error.
+        is_host_unreachable: bool,
+        /// Error texts of the hosts.
+        reason: String,
+        /// Sessions of the other hosts, as JSON.
+        sessions: Value,
+    },
+    /// The runner mode is unknown.
+    InvalidMode,
+    /// The mode was stored, but this mode from the environment is in effect.
+    ModeOverridden(RunnerMode),
+    /// Neither Fly Machines nor local containers are in use.
+    SessionsNotConfigured,
+    /// The fields `name` and `value` are missing.
+    NameAndValueRequired,
+    /// Text of the rule that an input violates.
+    Invalid(String),
+    /// No secret has this name.
+    SecretNotFound,
+    /// Error text about customization files that cannot be read.
+    FilesUnreadable(String),
+}
+
+impl From<AdminApiError> for ApiError {
+    fn from(error: AdminApiError) -> Self {
+        use StatusCode as S;
+        let (status, sentence) = match error {
+            AdminApiError::Unauthorized => {
+                return Self::new(S::UNAUTHORIZED, "Unauthorized")
+                    .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            AdminApiError::InvalidBody => (S::BAD_REQUEST, "Invalid request body"),
+            AdminApiError::InvalidAccessCode => (S::FORBIDDEN, "Invalid access code"),
+            AdminApiError::TooManyAttempts(wait) => {
+                // Rounded up, so that a retry after this time succeeds.
+                let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+                return Self::new(
+                    S::TOO_MANY_REQUESTS,
+                    "Too many wrong access codes. Try again later.",
+                )
+                .with_header(RETRY_AFTER, seconds.max(1));
+            }
+            AdminApiError::TooManyEventStreams => {
+                return Self::new(S::TOO_MANY_REQUESTS, "Too many event streams are open")
+                    .with_header(RETRY_AFTER, HeaderValue::from_static("15"));
+            }
+            AdminApiError::TeamNotFound => (S::NOT_FOUND, "Team not found"),
+            AdminApiError::NothingDeleted => {
+                let body = Map::from_iter([("deleted".to_owned(), json!(false))]);
+                return Self::with_body(S::NOT_FOUND, body);
+            }
+            AdminApiError::IssueIdRequired => (S::BAD_REQUEST, "issueId is required"),
+            AdminApiError::JobNotFound => (S::NOT_FOUND, "job not found"),
+            AdminApiError::NoPatch => (S::NOT_FOUND, "no patch"),
+            AdminApiError::IssueNotFound => (S::NOT_FOUND, "issue not found"),
+            AdminApiError::NonceAndOwnerRequired => {
+                (S::BAD_REQUEST, "nonce and owner are required")
+            }
+            AdminApiError::NonceRequired => (S::BAD_REQUEST, "nonce is required"),
+            AdminApiError::Event(SessionEventError::EventRequired) => {
+                (S::BAD_REQUEST, "event is required")
+            }
+            AdminApiError::Event(SessionEventError::Unknown(event)) => {
+                return Self::new(S::BAD_REQUEST, format!("Unknown event type: {event}"));
+            }
+            AdminApiError::Event(SessionEventError::PullRequired) => (
+                S::BAD_REQUEST,
+                "prNumber and prUrl of one pull request are required",
+            ),
+            AdminApiError::Step(StepRecordError::NotAnObject) => {
+                (S::BAD_REQUEST, "step is required")
+            }
+            AdminApiError::Step(StepRecordError::Field(name)) => {
+                let sentence = format!("step.{name} is required and must be a string");
+                return Self::new(S::BAD_REQUEST, sentence);
+            }
+            AdminApiError::InvalidNonce => (S::FORBIDDEN, "Invalid or expired nonce"),
+            AdminApiError::OwnerMismatch => (S::FORBIDDEN, "Owner mismatch"),
+            AdminApiError::JqlRequired => (S::BAD_REQUEST, "jql field required"),
+            AdminApiError::InvalidJson => (S::BAD_REQUEST, "Invalid JSON body"),
+            AdminApiError::FieldIdRequired => (S::BAD_REQUEST, "fieldId query param required"),
+            AdminApiError::TicketingRejected(problems) => {
+                return Self::new(S::BAD_REQUEST, problems.join("; "));
+            }
+            AdminApiError::JiraNotConfigured => (S::NOT_IMPLEMENTED, "Ticketing-B not configured"),
+            AdminApiError::Vendor(message) | AdminApiError::FilesUnreadable(message) => {
+                return Self::new(S::INTERNAL_SERVER_ERROR, message);
+            }
+            AdminApiError::HostUnreachable(reason) => {
+                return Self::new(S::SERVICE_UNAVAILABLE, reason);
+            }
+            AdminApiError::SessionsIncomplete {
+                is_host_unreachable,
+                reason,
+                sessions,
+            } => {
+                let status = match is_host_unreachable {
+                    true => S::SERVICE_UNAVAILABLE,
+                    false => S::INTERNAL_SERVER_ERROR,
+                };
+                return Self::new(status, reason).with("sessions", sessions);
+            }
+            AdminApiError::TokenIssueFailed => {
+                (S::INTERNAL_SERVER_ERROR, "Failed to generate token")
+            }
+            AdminApiError::InvalidMode => (S::BAD_REQUEST, runner_mode::INVALID_MODE_MESSAGE),
+            AdminApiError::ModeOverridden(mode) => {
+                let sentence = "RUNNER_MODE env var is set; persisted to DB but has no effect at runtime until the env var is unset";
+                return Self::new(S::CONFLICT, sentence)
+                    .with("persisted", json!(true))
+                    .with("mode", json!(mode.as_str()))
+                    .with("source", json!("env"));
+            }
+            AdminApiError::SessionsNotConfigured => {
+                (S::SERVICE_UNAVAILABLE, "Fly sessions config not set")
+            }
+            AdminApiError::NameAndValueRequired => (S::BAD_REQUEST, "name and value are required"),
+            AdminApiError::Invalid(rule) => return Self::new(S::BAD_REQUEST, rule),
+            AdminApiError::SecretNotFound => (S::NOT_FOUND, "Secret not found"),
+        };
+        Self::new(status, sentence)
+    }
+}
+
+impl From<SecretNameError> for ApiError {
+    fn from(error: SecretNameError) -> Self {
+        AdminApiError::Invalid(error.to_string()).into()
+    }
+}
+
+impl From<SyncError> for ApiError {
+    fn from(error: SyncError) -> Self {
+        match error {
+            SyncError::NoTeam => AdminApiError::TeamNotFound.into(),
+            SyncError::Failed(reason) => AdminApiError::Vendor(reason).into(),
+            SyncError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<OutboxError> for ApiError {
+    fn from(error: OutboxError) -> Self {
+        use StatusCode as S;
+        let (status, sentence) = match error {
+            OutboxError::NotFound => (S::NOT_FOUND, "effect not found"),
+            OutboxError::Outdated => (
+                S::CONFLICT,
+                "A later run has replaced this update; it can only be dropped",
+            ),
+            OutboxError::InProgress => {
+                (S::CONFLICT, "This update is being performed; drop it later")
+            }
+            OutboxError::Store(error) => return error.into(),
+        };
+        Self::new(status, sentence)
+    }
+}
+
+impl From<MappingError> for ApiError {
+    fn from(error: MappingError) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, error.to_string())
+    }
+}
