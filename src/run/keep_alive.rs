@@ -45,8 +45,8 @@ pub(crate) fn reason(run: &RunContext, result: &Result<(), RunFailure>) -> Optio
     }
 }
 
-/// Waits until the deadline. The session succeeds if a pull request exists for its branch then, whoever
-/// opened it.
+/// Waits until the deadline. The session succeeds if a pull request exists for its branch then, regardless
+/// of who opened it.
 ///
 /// # Errors
 /// The failure of the run itself, or cancellation.

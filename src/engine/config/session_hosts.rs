@@ -39,7 +39,7 @@ pub struct ContainersConfig {
 pub enum ContainerEngine {
     /// Unix socket.
     Socket(PathBuf),
-    /// Base URL. Whoever can reach it controls the engine's machine.
+    /// Base URL. Access to it is control of the engine's machine.
     Http(String),
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct PathTrust {
     uid: u32,
     /// Groups of that user.
     groups: Vec<u32>,
-    /// Folders below which nothing is trusted, whoever owns it.
+    /// Folders whose contents are never trusted, regardless of their owner.
     excluded: Vec<PathBuf>,
     /// Whether the user is the process's own, so that `access` can be queried.
     is_own_user: bool,
