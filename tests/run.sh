@@ -244,6 +244,7 @@ cargo fmt --all --check
 
 say "lints"
 cargo clippy --workspace --all-targets --quiet -- -D warnings
+cargo clippy --no-default-features --quiet -- -D warnings
 
 say "tests"
 # Most tests wait for processes and use little CPU.

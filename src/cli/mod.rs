@@ -3,6 +3,7 @@
 mod audit;
 mod backup;
 mod completions;
+#[cfg(feature = "demo")]
 mod demo;
 mod doctor;
 mod guard;
@@ -18,7 +19,6 @@ mod service_manager;
 mod terminal;
 mod why;
 
-use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
@@ -30,6 +30,7 @@ use rustix::process::{Signal, umask};
 use tokio::signal::unix::{SignalKind, signal};
 
 use engine::config::{ConfigError, EnvFile};
+#[cfg(feature = "demo")]
 use fake_vendors::scripted_agent;
 use store::StoreError;
 
@@ -58,6 +59,7 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Run a complete demo on this machine: fake vendors, the service and real runs. Needs git, but no
     /// account and no configuration.
+    #[cfg(feature = "demo")]
     Demo(demo::DemoArgs),
     /// Check the setup and print how to fix each problem.
     Doctor(Box<doctor::DoctorArgs>),
@@ -83,10 +85,11 @@ enum Command {
     /// Print the manual page as roff: `agent-implement man | man -l -`.
     Man(man::ManArgs),
     /// Scripted stand-in for an agent CLI, for the demo and the tests.
+    #[cfg(feature = "demo")]
     #[command(hide = true, disable_help_flag = true)]
     ScriptedAgent {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<OsString>,
+        arguments: Vec<std::ffi::OsString>,
     },
 }
 
@@ -197,6 +200,7 @@ pub(crate) fn execute(line: CommandLine) -> ExitCode {
     }
     let result = match line.command {
         Command::Serve(arguments) => with_runtime(serve::serve(*arguments)),
+        #[cfg(feature = "demo")]
         Command::Demo(arguments) => with_runtime(demo::demo(arguments)),
         Command::Doctor(arguments) => with_runtime(doctor::doctor(*arguments)),
         Command::Why(arguments) => with_runtime(why::why(arguments)),
@@ -209,6 +213,7 @@ pub(crate) fn execute(line: CommandLine) -> ExitCode {
         Command::Openapi => openapi::openapi(),
         Command::Completions(arguments) => completions::completions(&arguments),
         Command::Man(arguments) => man::man(&arguments),
+        #[cfg(feature = "demo")]
         Command::ScriptedAgent { arguments } => Ok(scripted_agent::main(arguments)),
     };
     result.unwrap_or_else(|error| {

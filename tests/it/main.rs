@@ -9,6 +9,7 @@
 // Helpers and checks of the source.
 mod api_server;
 mod architecture;
+mod documents;
 mod fake_model;
 mod openapi;
 mod process;
