@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Builds the release files in target/dist: the Debian package, an archive for other distributions, and their
+# Builds the release files in target/packages: the Debian package, an archive for other distributions, and their
 # checksums.
 #
 #   packaging/build.sh [--profile PROFILE] [--deb-version VERSION]
 #
-# PROFILE is a Cargo profile, default release. VERSION is the version of the Debian package, default the
+# PROFILE is a Cargo profile, default dist. VERSION is the version of the Debian package, default the
 # version of Cargo.toml.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 cargo_deb_version=3.8.0
-profile=release
+profile=dist
 deb_options=()
 while [ $# -gt 0 ]; do
     case $1 in
@@ -26,7 +26,7 @@ dev) folder=debug ;;
 esac
 program=${CARGO_TARGET_DIR:-target}/$folder/agent-implement
 share=target/package/share
-dist=target/dist
+packages=target/packages
 
 if [ "$("$tools/bin/cargo-deb" --version 2>/dev/null)" != "$cargo_deb_version" ]; then
     cargo install --quiet --locked --root "$tools" --version "$cargo_deb_version" cargo-deb
@@ -56,7 +56,7 @@ completions() { # completions SHELL FILE; skipped for a version without the comm
         install -D -m 644 target/package/completions "$share/$2"
     fi
 }
-rm -rf target/package && mkdir -p "$share/man/man1" "$dist"
+rm -rf target/package && mkdir -p "$share/man/man1" "$packages"
 manual "$share/man/man1"
 completions bash bash-completion/completions/agent-implement
 completions zsh zsh/vendor-completions/_agent-implement
@@ -64,8 +64,8 @@ completions fish fish/vendor_completions.d/agent-implement.fish
 rm -f target/package/completions
 
 # Test builds need not be small.
-[ "$profile" = release ] || deb_options+=(--fast)
-deb=$("$tools/bin/cargo-deb" --quiet --no-build --strip --no-dbgsym --profile "$profile" --output "$dist/" "${deb_options[@]}")
+[ "$profile" = dist ] || deb_options+=(--fast)
+deb=$("$tools/bin/cargo-deb" --quiet --no-build --strip --no-dbgsym --profile "$profile" --output "$packages/" "${deb_options[@]}")
 
 # Archive for other distributions with systemd: the program, its unit and the install script.
 name=agent-implement-$version-$(uname -m)
@@ -76,6 +76,6 @@ strip "$tree/agent-implement"
 install -m 755 packaging/install.sh "$tree/install.sh"
 cp -r packaging/systemd packaging/caddy "$share" LICENSE "$tree/"
 (cd "$tree" && sha256sum agent-implement >SHA256SUMS)
-tar -C target/package --owner=0 --group=0 --sort=name -czf "$dist/$name.tar.gz" "$name"
-(cd "$dist" && sha256sum -- *.deb *.tar.gz >SHA256SUMS)
-printf '%s\n' "$deb" "$dist/$name.tar.gz" "$dist/SHA256SUMS"
+tar -C target/package --owner=0 --group=0 --sort=name -czf "$packages/$name.tar.gz" "$name"
+(cd "$packages" && sha256sum -- *.deb *.tar.gz >SHA256SUMS)
+printf '%s\n' "$deb" "$packages/$name.tar.gz" "$packages/SHA256SUMS"

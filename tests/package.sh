@@ -123,11 +123,11 @@ done
 say "building (profile $profile)"
 packaging/build.sh --profile "$profile" --deb-version 99.0-1 >"$work/built"
 cp "$(head -n 1 "$work/built")" "$work/newer.deb"
-rm -rf target/dist
+rm -rf target/packages
 packaging/build.sh --profile "$profile" >"$work/built"
 cp "$(head -n 1 "$work/built")" "$work/package.deb"
 archive=$(grep -F .tar.gz "$work/built")
-check "SHA256SUMS is correct" sh -c 'cd target/dist && sha256sum --check --quiet SHA256SUMS'
+check "SHA256SUMS is correct" sh -c 'cd target/packages && sha256sum --check --quiet SHA256SUMS'
 check "lintian reports nothing" lintian --allow-root --fail-on error,warning "$work/package.deb"
 
 say "a clean Debian"
