@@ -1,8 +1,10 @@
-//! Child processes: start, capture, stream, terminate.
+//! Child processes: start, capture, stream. [`running`]: children whose lines are read as they arrive.
 //!
 //! Every child gets an environment built from scratch, its own process group and a deadline. When the
 //! child ends, every process left in its group is killed. Child output is data and is never interpreted
 //! here.
+
+pub(crate) mod running;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -10,19 +12,11 @@ use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
-use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
-
-/// Time a child has to exit after SIGTERM before it is killed.
-const TERM_GRACE: Duration = Duration::from_secs(5);
-
-/// Time to keep reading after a child exited while another process holds its output open.
-const DRAIN_GRACE: Duration = Duration::from_secs(2);
+use tokio::time::{Instant, timeout_at};
 
 /// Maximum captured output per stream, in bytes.
 const MAX_CAPTURE: u64 = 64 << 20;
@@ -48,6 +42,17 @@ impl ChildEnv {
     pub fn with(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.0.insert(name.into(), value.as_ref().to_owned());
         self
+    }
+
+    /// Returns the environment with at most one of its variables.
+    #[must_use]
+    pub(crate) fn only(&self, name: &str) -> Self {
+        let kept = self.0.get_key_value(OsStr::new(name));
+        Self(
+            kept.map(|(name, value)| (name.clone(), value.clone()))
+                .into_iter()
+                .collect(),
+        )
     }
 
     /// Returns the value of a variable.
@@ -92,6 +97,7 @@ impl ChildSpec {
         command
     }
 
+    /// Starts the child in a process group of its own.
     fn start(&self) -> Result<(Child, Group), ChildError> {
         let mut child = self.command().spawn().map_err(|cause| ChildError::Start {
             program: self.program.to_string_lossy().into_owned(),
@@ -243,140 +249,6 @@ async fn read_capped(pipe: Option<impl AsyncRead + Unpin>) -> std::io::Result<Ve
         tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await?;
     }
     Ok(bytes)
-}
-
-/// Output stream of a child.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OutputStream {
-    /// Standard output.
-    Stdout,
-    /// Standard error.
-    Stderr,
-}
-
-/// Line of a running child, cut at the maximum line length.
-#[derive(Debug)]
-pub(crate) struct OutputLine {
-    /// Stream that the line was read from.
-    pub stream: OutputStream,
-    /// Text without its line ending.
-    pub text: String,
-}
-
-/// Running child whose lines are read as they arrive.
-#[derive(Debug)]
-pub(crate) struct RunningChild {
-    child: Child,
-    group: Group,
-    lines: mpsc::Receiver<OutputLine>,
-    drained: bool,
-    exited: Option<(ChildExit, Instant)>,
-}
-
-impl RunningChild {
-    /// Starts a child whose lines are cut at `max_line` bytes.
-    ///
-    /// # Errors
-    /// If the program cannot be started.
-    pub(crate) fn start(spec: &ChildSpec, max_line: usize) -> Result<Self, ChildError> {
-        let (mut child, group) = spec.start()?;
-        let (sender, lines) = mpsc::channel(256);
-        if let Some(stdout) = child.stdout.take() {
-            tokio::spawn(read_lines(
-                stdout,
-                OutputStream::Stdout,
-                max_line,
-                sender.clone(),
-            ));
-        }
-        if let Some(stderr) = child.stderr.take() {
-            tokio::spawn(read_lines(stderr, OutputStream::Stderr, max_line, sender));
-        }
-        Ok(Self {
-            child,
-            group,
-            lines,
-            drained: false,
-            exited: None,
-        })
-    }
-
-    /// Returns the next line, or `None` after the child exited and its output was read. Cancel-safe.
-    pub(crate) async fn next_line(&mut self) -> Option<OutputLine> {
-        loop {
-            let give_up = self.exited.map(|(_, at)| at + DRAIN_GRACE);
-            if self.drained && give_up.is_some() {
-                return None;
-            }
-            let give_up = async move {
-                match give_up {
-                    Some(at) => sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                line = self.lines.recv(), if !self.drained => match line {
-                    Some(line) => return Some(line),
-                    None => self.drained = true,
-                },
-                status = self.child.wait(), if self.exited.is_none() => {
-                    let exit = status.map_or(ChildExit(1), ChildExit::from);
-                    self.exited = Some((exit, Instant::now()));
-                    self.group.signal(Signal::KILL);
-                }
-                () = give_up => return None,
-            }
-        }
-    }
-
-    /// Waits up to `grace` for the child to exit, then sends SIGTERM and SIGKILL to its group.
-    /// Returns the exit code if the child exited within `grace`.
-    pub(crate) async fn wait_or_kill(mut self, grace: Duration) -> Option<ChildExit> {
-        if let Some((exit, _)) = self.exited {
-            return Some(exit);
-        }
-        let exited = timeout(grace, self.child.wait()).await;
-        if exited.is_err() {
-            self.group.signal(Signal::TERM);
-            // The group is killed in either case.
-            let _ = timeout(TERM_GRACE, self.child.wait()).await;
-        }
-        self.group.signal(Signal::KILL);
-        exited
-            .ok()
-            .map(|status| status.map_or(ChildExit(1), ChildExit::from))
-    }
-}
-
-/// Splits output into lines of at most `max_line` bytes; the rest of a longer line is discarded.
-async fn read_lines(
-    pipe: impl AsyncRead + Unpin,
-    stream: OutputStream,
-    max_line: usize,
-    sender: mpsc::Sender<OutputLine>,
-) {
-    let mut pipe = BufReader::new(pipe);
-    let mut line = Vec::new();
-    while let Ok(chunk) = pipe.fill_buf().await {
-        let is_eof = chunk.is_empty();
-        let (part, used, complete) = match chunk.iter().position(|byte| *byte == b'\n') {
-            Some(at) => (&chunk[..at], at + 1, true),
-            None => (chunk, chunk.len(), is_eof),
-        };
-        let remaining = max_line.saturating_sub(line.len());
-        line.extend_from_slice(&part[..part.len().min(remaining)]);
-        pipe.consume(used);
-        if complete && !(is_eof && line.is_empty()) {
-            let text = String::from_utf8_lossy(&line).into_owned();
-            line.clear();
-            if sender.send(OutputLine { stream, text }).await.is_err() {
-                break;
-            }
-        }
-        if is_eof {
-            break;
-        }
-    }
 }
 
 /// Process group that is killed on drop, so that a cancelled step leaves no process behind.

@@ -1,8 +1,8 @@
 //! Log of a run: redacted lines on standard output, with CI workflow commands disabled.
 
-use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use super::print::print_line;
 use super::progress::ProgressReporter;
 use super::text;
 use vendors::http::{LineRedactor, Redactor};
@@ -77,7 +77,7 @@ impl Console {
         let line = self.redactor.redact_owned(line);
         // CI also obeys the older command prefix `##[` anywhere in a line.
         let line = line.replace("##[", "## [");
-        self::print_line(&format!("{prefix}{line}"));
+        print_line(&format!("{prefix}{line}"));
         self.progress.report_log_line(&line);
         if let Ok(mut tail) = self.tail.write() {
             let surplus = (tail.len() + 1).saturating_sub(TAIL_LINES);
@@ -116,9 +116,4 @@ impl Console {
             .map(|tail| tail.join("\n"))
             .unwrap_or_default()
     }
-}
-
-/// Prints a line. A closed standard output is ignored.
-pub(crate) fn print_line(text: &str) {
-    let _ = writeln!(std::io::stdout().lock(), "{text}");
 }

@@ -1,15 +1,16 @@
 //! Run context: configuration, services and state of one run.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use tempfile::TempDir;
 use tokio::time::Instant;
 
 use super::agent::{Agent, AgentRole};
-use super::child::{ChildEnv, ChildError, ChildExit, ChildSpec, OutputStream, RunningChild};
+use super::child::running::{OutputStream, RunningChild};
+use super::child::{ChildEnv, ChildError, ChildExit, ChildSpec};
 use super::console::Console;
+use super::failure::RunFailure;
+use super::folders::Folders;
 use super::git::Git;
 use super::git::staging::StagedTree;
 use super::orchestrator_client::{OrchestratorClient, RepoAccess, TokenSource};
@@ -22,11 +23,10 @@ use super::stop_signal::StopSignal;
 use super::text;
 use domain::ids::Repo;
 use domain::limits;
-use domain::report::{FailureCode, StepRecord};
+use domain::report::StepRecord;
 use domain::run_config::RunConfig;
 use domain::secret::Secret;
 use domain::sensitive_files::SensitiveFile;
-use domain::time::Timestamp;
 use vendors::http::Redactor;
 use vendors::scm::{GitHub, ScmCredentials};
 
@@ -170,51 +170,6 @@ pub(crate) enum StepOutcome {
     Skipped(&'static str),
 }
 
-/// Reason of a run that reached its time limit.
-pub(crate) const OUT_OF_TIME: &str = "the run reached its time limit";
-
-/// Failure of a step, and so of the run.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}")]
-pub(crate) struct RunFailure {
-    /// Machine-readable cause, if any.
-    pub code: Option<FailureCode>,
-    /// Reason for people.
-    pub reason: String,
-    /// Time at which the model provider accepts requests again, if it is rate limited.
-    pub retry_at: Option<Timestamp>,
-}
-
-impl RunFailure {
-    /// Creates a failure with a code.
-    pub(crate) fn new(code: FailureCode, reason: impl ToString) -> Self {
-        Self {
-            code: Some(code),
-            reason: reason.to_string(),
-            retry_at: None,
-        }
-    }
-
-    /// Creates the failure of a run that reached its time limit.
-    pub(crate) fn out_of_time() -> Self {
-        Self::new(FailureCode::TimedOut, OUT_OF_TIME)
-    }
-
-    /// Creates the failure of a run that was stopped by a signal.
-    pub(crate) fn stopped() -> Self {
-        Self::new(FailureCode::Cancelled, "the run was stopped by a signal")
-    }
-
-    /// Creates a failure without a code.
-    pub(crate) fn other(reason: impl ToString) -> Self {
-        Self {
-            code: None,
-            reason: reason.to_string(),
-            retry_at: None,
-        }
-    }
-}
-
 /// Exit code and last output line of a program.
 #[derive(Debug)]
 pub(crate) struct ProgramResult {
@@ -224,58 +179,7 @@ pub(crate) struct ProgramResult {
     pub last_line: String,
 }
 
-/// Temporary folders of a run, deleted on drop.
-pub struct Folders {
-    root: TempDir,
-}
-
-impl Folders {
-    /// Creates the root folder in `parent`.
-    pub fn new(parent: &Path) -> std::io::Result<Self> {
-        let root = tempfile::Builder::new()
-            .prefix("agent-implement-")
-            .tempdir_in(parent)?;
-        Ok(Self { root })
-    }
-
-    /// Returns the path of the work tree.
-    pub fn work_tree(&self) -> PathBuf {
-        self.root.path().join("tree")
-    }
-
-    /// Returns the path of the run's git directory.
-    pub fn git_dir(&self) -> PathBuf {
-        self.root.path().join("git")
-    }
-
-    /// Creates a folder if needed and checks that it is writable: programs that cannot write
-    /// temporary files may hang.
-    pub fn make(&self, name: &str) -> std::io::Result<PathBuf> {
-        let path = self.root.path().join(name);
-        std::fs::create_dir_all(&path)?;
-        tempfile::tempfile_in(&path)?;
-        Ok(path)
-    }
-
-    /// Creates an empty folder, deleting its previous contents.
-    pub fn make_empty(&self, name: &str) -> std::io::Result<PathBuf> {
-        let path = self.root.path().join(name);
-        if path.exists() {
-            std::fs::remove_dir_all(&path)?;
-        }
-        self.make(name)
-    }
-}
-
 impl RunContext {
-    /// Returns the current time.
-    pub(crate) fn now() -> Timestamp {
-        let age = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap_or_default();
-        Timestamp::from_millis(u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
-    }
-
     /// Returns the maximum number of implement/review iterations.
     pub(crate) fn max_iterations(&self) -> u32 {
         let default = || limits::default_max_iterations(&self.config.provider);

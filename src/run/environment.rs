@@ -1,7 +1,9 @@
-//! Environment of a run: the only module of the run that reads process environment variables.
+//! Environment of a run: the only file of the run that reads process environment variables.
 //!
 //! The environment is read once, before any child starts. Children receive selected variables by
 //! name and nothing else.
+
+mod event_file;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -11,7 +13,6 @@ use serde_json::Value;
 
 use super::agent;
 use super::child::ChildEnv;
-use super::console::print_line;
 use super::git::Transport;
 use super::orphan_processes::OrphanProcesses;
 use super::reexec;
@@ -19,7 +20,7 @@ use domain::ids::Repo;
 use domain::machine::{SESSION_SECRETS, SESSION_VARIABLES};
 use domain::run_config::RunInputs;
 use domain::secret::Secret;
-use domain::sensitive_files::find_secrets;
+use event_file::{EventFile, EventFileError};
 use vendors::http::Proxies;
 
 /// Variables passed to every child: search path, locale, network and tool homes. None holds a
@@ -63,9 +64,6 @@ const TEMP_DIR_VARIABLE: &str = "TMPDIR";
 
 /// Variable with the path of the CI event file, which contains the run's inputs and tokens.
 const EVENT_FILE_VARIABLE: &str = "GITHUB_EVENT_PATH";
-
-/// Inputs that are removed from the event file, because children could read them.
-const TOKEN_INPUTS: [&str; 2] = ["run_token", "run_progress_token"];
 
 /// Environment of a run. Not `Debug`, because its inputs contain tokens.
 #[derive(Clone)]
@@ -125,9 +123,9 @@ pub enum EnvironmentError {
     /// A variable has an invalid value: name and cause.
     #[error("environment variable {0} is invalid: {1}")]
     Invalid(&'static str, String),
-    /// The event file cannot be read or parsed: path and cause.
-    #[error("cannot read the event file {0}: {1}")]
-    EventFile(PathBuf, String),
+    /// The event file cannot be read or parsed.
+    #[error(transparent)]
+    EventFile(#[from] EventFileError),
     /// The process could not be re-executed.
     #[error("cannot re-execute the run without credentials in its environment: {0}")]
     Reexec(std::io::Error),
@@ -151,11 +149,14 @@ impl Environment {
     /// If inputs or repository are missing or malformed.
     pub fn from_reexec() -> Result<Self, EnvironmentError> {
         let variables = reexec::take_variables().map_err(EnvironmentError::Reexec)?;
-        let event = event(&variables)?;
-        if let (Some(path), Some(event)) = (variables.get(EVENT_FILE_VARIABLE), &event) {
-            remove_tokens(Path::new(path), event);
+        let file = match variables.get(EVENT_FILE_VARIABLE) {
+            Some(path) => event_file(path)?,
+            None => None,
+        };
+        if let Some(file) = &file {
+            file.remove_tokens();
         }
-        Self::from_variables(&variables, event.as_ref())
+        Self::from_variables(&variables, file.as_ref().map(EventFile::event))
     }
 
     fn from_variables(
@@ -288,37 +289,11 @@ fn inputs(
         .collect())
 }
 
-fn event(variables: &HashMap<String, String>) -> Result<Option<Value>, EnvironmentError> {
-    let Some(path) = variables
-        .get(EVENT_FILE_VARIABLE)
-        .filter(|path| !path.is_empty())
-    else {
-        return Ok(None);
-    };
-    let path = PathBuf::from(path);
-    let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(EnvironmentError::EventFile(path, error.to_string())),
-    };
-    serde_json::from_str(&text)
-        .map(Some)
-        .map_err(|_| EnvironmentError::EventFile(path, "not valid JSON".to_owned()))
-}
-
-/// Writes the event file back without tokens. Failure, e.g. on a read-only mount, is only logged:
-/// it is one of several protections.
-fn remove_tokens(path: &Path, event: &Value) {
-    let mut event = event.clone();
-    let Some(inputs) = event.get_mut("inputs").and_then(Value::as_object_mut) else {
-        return;
-    };
-    let removed = TOKEN_INPUTS
-        .iter()
-        .filter(|name| inputs.shift_remove(**name).is_some())
-        .count();
-    if removed > 0 && std::fs::write(path, event.to_string()).is_err() {
-        print_line("Cannot write the event file. The run's tokens remain in it.");
+/// Reads the event file; `None` if there is none.
+fn event_file(path: &str) -> Result<Option<EventFile>, EventFileError> {
+    match path {
+        "" => Ok(None),
+        path => EventFile::read(Path::new(path)),
     }
 }
 
@@ -338,26 +313,8 @@ pub(crate) fn inherited_env(names: &[&str]) -> ChildEnv {
 /// If the event file exists but cannot be read.
 pub fn add_mask_commands() -> Result<Vec<String>, EnvironmentError> {
     let path = std::env::var(EVENT_FILE_VARIABLE).unwrap_or_default();
-    let event = event(&HashMap::from([(EVENT_FILE_VARIABLE.to_owned(), path)]))?;
-    let inputs = event.as_ref().and_then(|event| event["inputs"].as_object());
-    let mut secrets = Vec::new();
-    for (name, text) in inputs.into_iter().flatten() {
-        let Some(text) = text.as_str() else {
-            continue;
-        };
-        if TOKEN_INPUTS.contains(&name.as_str()) {
-            secrets.push(text.to_owned());
-        } else {
-            let found = find_secrets(text).into_iter();
-            secrets.extend(found.map(|range| text[range].to_owned()));
-        }
-    }
-    let lines = secrets.iter().flat_map(|secret| secret.lines());
-    Ok(lines
-        .map(str::trim)
-        .filter(|line| !line.is_empty() && !line.starts_with("-----"))
-        .map(|line| format!("::add-mask::{line}"))
-        .collect())
+    let file = event_file(&path)?;
+    Ok(file.map_or(Vec::new(), |file| file.add_mask_commands()))
 }
 
 #[cfg(test)]
@@ -454,19 +411,5 @@ mod tests {
         .unwrap();
         assert_eq!(environment.base_branch, "trunk");
         assert_eq!(environment.inputs["phase"], "implementation");
-    }
-
-    #[test]
-    fn removes_tokens_from_the_event_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("event.json");
-        let event =
-            json!({"inputs": {"run_token": "a.b.c", "run_progress_token": "d.e.f", "phase": "x"}});
-        std::fs::write(&path, event.to_string()).unwrap();
-        remove_tokens(&path, &event);
-        assert_eq!(
-            std::fs::read_to_string(&path).unwrap(),
-            r#"{"inputs":{"phase":"x"}}"#
-        );
     }
 }

@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::context::{RunContext, RunFailure, StepOutcome};
+use super::context::{RunContext, StepOutcome};
+use super::failure::RunFailure;
 use super::steps;
 use super::text;
+use crate::clock;
 use domain::report::{RunPhase, StepRecord};
 use domain::session_event::SessionEvent;
 use domain::time::Timestamp;
@@ -48,7 +50,7 @@ pub(crate) async fn execute(
         }
     }
     for planned in steps {
-        let step = step(&planned.id, &planned.kind, "skipped", RunContext::now());
+        let step = step(&planned.id, &planned.kind, "skipped", clock::now());
         run.progress.report_step(step);
     }
     result
@@ -56,7 +58,7 @@ pub(crate) async fn execute(
 
 /// Reports the start of a step. A step started inside an open step becomes its child.
 pub(crate) fn begin_step(run: &mut RunContext, id: &str, kind: &str) -> StepRecord {
-    let mut step = step(id, kind, "running", RunContext::now());
+    let mut step = step(id, kind, "running", clock::now());
     step.parent_step_id = run.open_steps.last().map(|outer| outer.id.clone());
     run.open_steps.push(step.clone());
     run.progress.report_step(step.clone());
@@ -70,7 +72,7 @@ pub(crate) fn end_step(
     status: &str,
     outputs: Option<Value>,
 ) {
-    let now = RunContext::now();
+    let now = clock::now();
     let started = Timestamp::parse(&step.started_at).unwrap_or(now);
     step.status = status.to_owned();
     step.ended_at = Some(now.to_string());

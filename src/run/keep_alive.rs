@@ -2,8 +2,9 @@
 
 use tokio::time::sleep_until;
 
-use super::context::{OpenedPullRequest, RunContext, RunFailure};
+use super::context::{OpenedPullRequest, RunContext};
 use super::executor;
+use super::failure::RunFailure;
 use domain::mapping::SessionMode;
 use domain::report::{FailureCode, RunPhase};
 use domain::session_event::SessionEvent;

@@ -16,10 +16,13 @@
 
 pub mod agent;
 mod child;
+mod clock;
 mod console;
 mod context;
 mod environment;
 mod executor;
+mod failure;
+mod folders;
 mod git;
 mod guard;
 mod headings;
@@ -29,10 +32,12 @@ mod orchestrator_client;
 mod orphan_processes;
 mod patch;
 mod prepare;
+mod print;
 mod programs;
 mod progress;
 mod prompts;
 mod pull_request;
+mod random;
 mod reexec;
 mod repo_config;
 mod retry;
@@ -48,24 +53,12 @@ mod tests;
 
 pub use child::ChildEnv;
 pub use console::Console;
-pub use context::Folders;
 pub use environment::{Environment, EnvironmentError, add_mask_commands};
+pub use failure::RunFailure;
+pub use folders::Folders;
 pub use git::changes::fuzz_changes;
 pub use lifecycle::run;
 pub use progress::ProgressReporter;
 pub use repo_config::fuzz_repo_config;
 pub use stop_signal::StopSignal;
 pub use usage_meter::UsageMeter;
-
-/// Returns 128 random bits in hexadecimal.
-fn random_hex() -> String {
-    use ring::rand::SecureRandom;
-    let mut bytes = [0u8; 16];
-    // The fallback is theoretical: TLS needs the system's randomness too.
-    let filled = ring::rand::SystemRandom::new().fill(&mut bytes).is_ok();
-    if filled {
-        data_encoding::HEXLOWER.encode(&bytes)
-    } else {
-        format!("{:032x}", fastrand::u128(..))
-    }
-}

@@ -12,15 +12,18 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use tokio::time::sleep_until;
 
 use super::agent;
-use super::console::{Console, print_line};
-use super::context::{RunContext, RunFailure};
+use super::console::Console;
+use super::context::RunContext;
 use super::environment::Environment;
 use super::executor;
+use super::failure::RunFailure;
 use super::keep_alive;
 use super::orchestrator_client;
 use super::orphan_processes::{self, OrphanProcesses};
 use super::prepare::{self, RunServices};
+use super::print::print_line;
 use super::progress::ProgressReporter;
+use super::random::random_hex;
 use super::status_reporter::StatusReporter;
 use super::steps;
 use super::stop_signal::StopSignal;
@@ -75,7 +78,7 @@ pub async fn run(environment: Environment) -> ExitCode {
         .as_ref()
         .map(|callback| progress.start(client.clone(), callback, environment.run_id));
     let console = if environment.is_ci {
-        Console::for_ci(redactor, progress.clone(), super::random_hex())
+        Console::for_ci(redactor, progress.clone(), random_hex())
     } else {
         Console::plain(redactor, progress.clone())
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::console::print_line;
+use super::print::print_line;
 use super::retry::{RETRY_TIMEOUT, retry};
 use domain::report::ResultReport;
 use domain::run_config::RunCallback;

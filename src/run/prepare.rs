@@ -7,8 +7,10 @@ use tokio::time::Instant;
 
 use super::agent::{self, Agent, AgentCli};
 use super::console::Console;
-use super::context::{Folders, RunContext, RunFailure, RunState};
+use super::context::{RunContext, RunState};
 use super::environment::Environment;
+use super::failure::RunFailure;
+use super::folders::Folders;
 use super::git::program::GitProgram;
 use super::git::{Git, Transport};
 use super::orchestrator_client::OrchestratorClient;

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::console::print_line;
+use super::print::print_line;
 use super::usage_meter::UsageMeter;
 use domain::report::{ProgressReport, StepRecord, Usage};
 use domain::run_config::RunCallback;

@@ -5,8 +5,10 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use super::environment::inherited_env;
+use super::git::GitError;
 use super::git::changes::{MAX_BLOB, WINDOW_SIZE, slide_window};
-use super::git::local::LocalRepository;
+use super::git::local::{INHERITED_VARIABLES, LocalRepository};
 use super::guard;
 pub use super::guard::GuardFinding;
 use super::repo_config::{RepoSettings, SETTINGS_FILE};
@@ -46,15 +48,14 @@ pub fn read_allow_list(folder: &Path, file: Option<&Path>) -> Result<AllowList, 
 /// The error of git.
 pub async fn scan_staged(folder: &Path, allow: &AllowList) -> Result<ScanReport, String> {
     let scan = async {
-        let repository = LocalRepository::open(folder).await?;
+        let repository = open(folder).await?;
         let (head, staged) = (
             repository.head_tree().await?,
             repository.staged_tree().await?,
         );
         scan_between(&repository, &head, &staged, allow).await
     };
-    scan.await
-        .map_err(|error: super::git::GitError| error.to_string())
+    scan.await.map_err(|error: GitError| error.to_string())
 }
 
 /// Checks the changes of `BASE..HEAD` since the merge base.
@@ -74,14 +75,17 @@ pub async fn scan_range(
     let head = head.trim_start_matches('.');
     let or_head = |name: &str| if name.is_empty() { "HEAD" } else { name }.to_owned();
     let scan = async {
-        let repository = LocalRepository::open(folder).await?;
+        let repository = open(folder).await?;
         let base = repository.resolve_commit(&or_head(base)).await?;
         let head = repository.resolve_commit(&or_head(head)).await?;
         let fork_point = repository.merge_base(&base, &head).await?;
         scan_between(&repository, &fork_point, &head, allow).await
     };
-    scan.await
-        .map_err(|error: super::git::GitError| error.to_string())
+    scan.await.map_err(|error: GitError| error.to_string())
+}
+
+async fn open(folder: &Path) -> Result<LocalRepository, GitError> {
+    LocalRepository::open(folder, inherited_env(&INHERITED_VARIABLES)).await
 }
 
 async fn scan_between(
@@ -89,7 +93,7 @@ async fn scan_between(
     from: &str,
     to: &str,
     allow: &AllowList,
-) -> Result<ScanReport, super::git::GitError> {
+) -> Result<ScanReport, GitError> {
     let changes = repository.git.changes(from, to).await?;
     let findings = guard::check_changes(&repository.git, &changes, allow, |_| false).await?;
     Ok(ScanReport {

@@ -10,8 +10,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::console::print_line;
-use super::random_hex;
+use super::print::print_line;
+use super::random::random_hex;
 use domain::secret::Secret;
 use domain::session_event::SessionEvent;
 use vendors::http::{Client, Method, Request};

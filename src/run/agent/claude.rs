@@ -13,28 +13,11 @@ use std::ffi::OsString;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::configuration::Agent;
 use super::output::{AgentOutput, PassError, format_tool_call, non_empty_lines, single_line};
+use super::pass::{AgentAnswer, AgentInvocation, AgentPass, AgentRole, PassFolders, REVIEW_SCHEMA};
 use super::rate_limit_reset;
-use super::{
-    Agent, AgentAnswer, AgentInvocation, AgentPass, AgentRole, PassFolders, REVIEW_SCHEMA,
-};
 use domain::report::Usage;
-
-/// Variables of the direct provider. The base URL is not secret but belongs to the credentials.
-pub(super) const KEYS: &[&str] = &[
-    "ANTHROPIC_API_KEY",
-    "CLAUDE_CODE_OAUTH_TOKEN",
-    "ANTHROPIC_BASE_URL",
-];
-
-/// Variables of the cloud provider.
-pub(super) const CLOUD_KEYS: &[&str] = &[
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "AWS_BEARER_TOKEN_BEDROCK",
-    "ANTHROPIC_BEDROCK_BASE_URL",
-];
 
 /// Returns arguments, environment and input of the program, and writes its settings files.
 pub(super) fn build_invocation(

@@ -14,19 +14,16 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::configuration::Agent;
+use super::credentials;
 use super::gemini::toml_string;
 use super::output::{
     AgentOutput, PassError, TurnCounter, format_tool_call, non_empty_lines, single_line,
 };
+use super::pass::{AgentAnswer, AgentInvocation, AgentPass, AgentRole, PassFolders, REVIEW_SCHEMA};
 use super::rate_limit_reset;
-use super::{
-    Agent, AgentAnswer, AgentInvocation, AgentPass, AgentRole, PassFolders, REVIEW_SCHEMA,
-};
-use crate::context::RunContext;
+use crate::clock;
 use domain::report::Usage;
-
-/// Variables of the provider.
-pub(super) const KEYS: &[&str] = &["OPENAI_API_KEY", "CODEX_API_KEY", "OPENAI_BASE_URL"];
 
 /// Default address of the provider.
 const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
@@ -106,7 +103,7 @@ fn settings(agent: &Agent, pass: &AgentPass, pass_folders: &PassFolders) -> Stri
         rules = toml_string(&pass.system),
         base_url = toml_string(base_url),
         retries = agent.retries,
-        keys = json!(KEYS),
+        keys = json!(credentials::CODEX),
     )
 }
 
@@ -267,7 +264,7 @@ fn pass_error(message: &str) -> PassError {
     } else if message.contains("usage limit") || message.contains("429 Too Many Requests") {
         PassError::rate_limited(
             message,
-            rate_limit_reset::parse_codex(message, RunContext::now()),
+            rate_limit_reset::parse_codex(message, clock::now()),
         )
     } else if not_provider.iter().any(|text| message.contains(text)) {
         PassError::Other(message.to_owned())

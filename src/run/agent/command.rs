@@ -6,8 +6,9 @@
 //! `AGENT_IMPLEMENT_MAX_TURNS`. The program must respect them and protect itself from the
 //! repository's configuration.
 
+use super::configuration::Agent;
 use super::output::{AgentOutput, PassError};
-use super::{Agent, AgentAnswer, AgentInvocation, AgentPass, AgentRole, PassFolders};
+use super::pass::{AgentAnswer, AgentInvocation, AgentPass, AgentRole, PassFolders};
 
 /// Maximum length of the answer, in bytes.
 const MAX_ANSWER: usize = 256 << 10;

@@ -9,18 +9,14 @@
 
 use serde_json::{Value, json};
 
+use super::configuration::Agent;
 use super::output::{
     AgentOutput, PassError, TurnCounter, format_tool_call, non_empty_lines, single_line,
 };
+use super::pass::{AgentAnswer, AgentInvocation, AgentPass, AgentRole, PassFolders, REVIEW_SCHEMA};
 use super::rate_limit_reset;
-use super::{
-    Agent, AgentAnswer, AgentInvocation, AgentPass, AgentRole, PassFolders, REVIEW_SCHEMA,
-};
-use crate::context::RunContext;
+use crate::clock;
 use domain::report::Usage;
-
-/// Variables of the provider.
-pub(super) const KEYS: &[&str] = &["GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"];
 
 /// File with the system prompt in the program's home. The program reads no other context file.
 const RULES: &str = "rules-of-this-run.md";
@@ -210,7 +206,7 @@ fn pass_error(error: &Value) -> PassError {
         _ if denied.iter().any(|mark| message.contains(mark)) => PassError::access_denied(),
         _ if message.to_ascii_lowercase().contains("quota") => PassError::rate_limited(
             message,
-            rate_limit_reset::parse_gemini(message, RunContext::now()),
+            rate_limit_reset::parse_gemini(message, clock::now()),
         ),
         _ if message.contains("API Error") => PassError::Provider(message.to_owned()),
         _ => PassError::Other(message.to_owned()),

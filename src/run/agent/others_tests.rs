@@ -2,6 +2,8 @@
 
 use super::tests::{AgentFixture, replay_command, variable_names};
 use super::*;
+use crate::console::Console;
+use domain::report::{FailureCode, Usage};
 
 #[tokio::test]
 async fn evaluates_the_last_event_of_codex_and_counts_its_turns() {

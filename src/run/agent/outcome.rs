@@ -1,9 +1,10 @@
 //! Outcome of an agent pass.
 
 use super::output::PassError;
+use super::pass::AgentAnswer;
+use super::stream_reader::StreamReader;
 use super::supervise::AgentExit;
-use super::{AgentAnswer, AgentFailure, StreamReader};
-use crate::context::OUT_OF_TIME;
+use crate::failure::{OUT_OF_TIME, RunFailure};
 use domain::report::FailureCode;
 
 /// Evaluates a pass. Success requires a successful result, no contradicting exit code, and no more
@@ -13,7 +14,7 @@ pub(super) fn evaluate(
     reader: &StreamReader,
     turns: u64,
     max_turns: u32,
-) -> Result<AgentAnswer, AgentFailure> {
+) -> Result<AgentAnswer, RunFailure> {
     let stderr = agent_exit.stderr.trim();
     let result = match (agent_exit.result, agent_exit.exit_code) {
         (None, Some(exit)) => reader.interpret_exit(exit, stderr),
@@ -59,7 +60,7 @@ pub(super) fn evaluate(
         PassError::Provider(message) => (Some(FailureCode::ProviderUnavailable), message),
         PassError::Other(message) => (None, message),
     };
-    Err(AgentFailure {
+    Err(RunFailure {
         code,
         retry_at,
         reason: format!(

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::AgentAnswer;
-use crate::context::RunContext;
+use super::pass::AgentAnswer;
+use crate::clock;
 use domain::time::Timestamp;
 
 /// Wait for a rate limit whose reset time is unknown. Limits of API keys refill every minute, and
@@ -82,7 +82,7 @@ impl PassError {
     pub(super) fn rate_limited(message: &str, until: Option<Timestamp>) -> Self {
         PassError::RateLimited {
             message: message.to_owned(),
-            until: until.unwrap_or_else(|| RunContext::now() + UNKNOWN_RESET_WAIT),
+            until: until.unwrap_or_else(|| clock::now() + UNKNOWN_RESET_WAIT),
             is_reset_known: until.is_some(),
         }
     }
@@ -156,7 +156,7 @@ mod tests {
             is_reset_known: true,
         };
         assert_eq!(PassError::rate_limited("enough", Some(until)), expected);
-        let before = RunContext::now();
+        let before = clock::now();
         let PassError::RateLimited {
             until,
             is_reset_known,
@@ -166,7 +166,7 @@ mod tests {
             panic!("not a rate limit");
         };
         assert!(!is_reset_known);
-        let expected = before + UNKNOWN_RESET_WAIT..=RunContext::now() + UNKNOWN_RESET_WAIT;
+        let expected = before + UNKNOWN_RESET_WAIT..=clock::now() + UNKNOWN_RESET_WAIT;
         assert!(expected.contains(&until));
     }
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::AgentAnswer;
-use super::StreamReader;
 use super::output::{AgentOutput, PassError};
-use crate::child::{ChildError, ChildSpec, OutputStream, RunningChild};
+use super::pass::AgentAnswer;
+use super::stream_reader::StreamReader;
+use crate::child::running::{OutputStream, RunningChild};
+use crate::child::{ChildError, ChildSpec};
 use crate::console::Console;
 use crate::text;
 

@@ -7,9 +7,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::*;
+use crate::console::Console;
+use crate::failure::RunFailure;
+use crate::folders::Folders;
 use crate::git::tests::path_env_with;
 use crate::progress::ProgressReporter;
+use crate::usage_meter::UsageMeter;
+use domain::report::{FailureCode, Usage};
 use domain::secret::Secret;
+use domain::time::Timestamp;
 use vendors::http::Redactor;
 
 const CAP: u32 = 50;
@@ -66,7 +72,7 @@ impl AgentFixture {
         agent: &Agent,
         role: AgentRole,
         max_turns: u32,
-    ) -> (Usage, Result<AgentAnswer, AgentFailure>) {
+    ) -> (Usage, Result<AgentAnswer, RunFailure>) {
         let pass = AgentPass {
             role,
             max_turns,
@@ -83,7 +89,7 @@ impl AgentFixture {
         &self,
         script: &str,
         role: AgentRole,
-    ) -> (Usage, Result<AgentAnswer, AgentFailure>) {
+    ) -> (Usage, Result<AgentAnswer, RunFailure>) {
         self.run_pass(&self.agent(AgentCli::Claude, script), role, CAP)
             .await
     }
@@ -221,7 +227,7 @@ async fn waits_for_an_api_key_limit_with_unknown_reset_time() {
         "cat >/dev/null\n{}\nexit 1",
         replay_command("limited-key.jsonl")
     );
-    let before = crate::context::RunContext::now();
+    let before = crate::clock::now();
     let (_, result) = fixture.run_claude(&script, AgentRole::Implement).await;
     let failure = result.unwrap_err();
     assert_eq!(failure.code, Some(FailureCode::ProviderLimit));

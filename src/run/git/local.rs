@@ -11,10 +11,13 @@ use tempfile::TempDir;
 
 use super::{Git, GitError, Transport, capture_output, hardened_spec, parse_object_id};
 use crate::child::ChildEnv;
-use crate::environment::inherited_env;
 
 /// Variables by which git is found, and by which git passes repository and index to a hook.
-const INHERITED_VARIABLES: [&str; 4] = ["PATH", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"];
+pub(crate) const INHERITED_VARIABLES: [&str; 4] =
+    [PATH, "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"];
+
+/// Search path, the only variable that git gets with a separate git directory.
+const PATH: &str = "PATH";
 
 /// Local repository, opened read-only.
 pub(crate) struct LocalRepository {
@@ -28,14 +31,13 @@ pub(crate) struct LocalRepository {
 }
 
 impl LocalRepository {
-    /// Opens the repository of a folder, using `PATH` and the variables that git sets for hooks.
+    /// Opens the repository of a folder. `env` holds the [`INHERITED_VARIABLES`] that are set.
     ///
     /// # Errors
     /// If git is not installed or finds no repository.
-    pub(crate) async fn open(folder: &Path) -> Result<Self, GitError> {
+    pub(crate) async fn open(folder: &Path, env: ChildEnv) -> Result<Self, GitError> {
         let action = "opening the repository";
         let failed = |cause| GitError::Io { action, cause };
-        let env = inherited_env(&INHERITED_VARIABLES);
         let args = [
             "rev-parse",
             "--path-format=absolute",
@@ -58,7 +60,9 @@ impl LocalRepository {
             git_dir: temp_dir.path().join("git"),
             work_tree: temp_dir.path().join("tree"),
             url: String::new(),
-            env: inherited_env(&["PATH"]).with("GIT_ALTERNATE_OBJECT_DIRECTORIES", objects),
+            env: env
+                .only(PATH)
+                .with("GIT_ALTERNATE_OBJECT_DIRECTORIES", objects),
             transport: Transport::LocalFiles,
         };
         git.init().await?;

@@ -10,9 +10,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::super::child::ChildEnv;
-use super::super::programs::trust::{PathTrust, UntrustedPathError};
-use super::super::programs::{LoadedFile, Program, ProgramError, SYSTEM_FOLDERS, candidates};
+use crate::child::ChildEnv;
+use crate::programs::trust::{PathTrust, UntrustedPathError};
+use crate::programs::{LoadedFile, Program, ProgramError, SYSTEM_FOLDERS, candidates};
 
 /// Variables that name the certificates trusted by the run's own requests.
 const CERTIFICATE_VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];

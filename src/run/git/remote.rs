@@ -7,7 +7,7 @@ use hyper::header::HeaderValue;
 
 use super::request_policy::GitRequestPolicy;
 use super::{Git, GitError};
-use crate::random_hex;
+use crate::random::random_hex;
 use domain::secret::Secret;
 use vendors::http::Relay;
 

@@ -5,6 +5,7 @@
 //! Templates are filled in one pass, so that placeholders in untrusted text have no effect.
 
 use super::context::RunContext;
+use super::random::random_hex;
 use super::text;
 
 const IMPLEMENT: &str = include_str!("implement.md");
@@ -20,7 +21,7 @@ struct Mark(String);
 
 impl Mark {
     fn new() -> Self {
-        Self(format!("material-{}", super::random_hex()))
+        Self(format!("material-{}", random_hex()))
     }
 
     fn fence(&self, label: &str, text: &str) -> String {

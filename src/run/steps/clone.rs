@@ -10,7 +10,8 @@
 use serde_json::json;
 
 use crate::agent::AgentCli;
-use crate::context::{OpenedPullRequest, RunContext, RunFailure, StepOutcome};
+use crate::context::{OpenedPullRequest, RunContext, StepOutcome};
+use crate::failure::RunFailure;
 use crate::git::GitError;
 use crate::orchestrator_client::RepoAccess;
 use crate::pull_request;

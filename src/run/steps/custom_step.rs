@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::context::{RunContext, RunFailure, StepOutcome};
+use crate::context::{RunContext, StepOutcome};
+use crate::failure::RunFailure;
 use pipeline::StepDefinition;
 
 /// Maximum time of the program.

@@ -5,7 +5,8 @@
 use serde_json::json;
 
 use super::review::{BlockingFinding, implement, review};
-use crate::context::{RunContext, RunFailure, StepOutcome};
+use crate::context::{RunContext, StepOutcome};
+use crate::failure::RunFailure;
 use domain::report::{FailureCode, RunPhase};
 
 /// Executes the step.

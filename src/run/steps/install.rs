@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::run_repo_script;
-use crate::context::{RunContext, RunFailure, StepOutcome};
+use crate::context::{RunContext, StepOutcome};
+use crate::failure::RunFailure;
 use domain::report::FailureCode;
 
 /// Maximum time of one install command.

@@ -19,8 +19,9 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::agent::{AgentAnswer, AgentPass};
-use super::context::{RunContext, RunFailure, StepOutcome};
+use super::context::{RunContext, StepOutcome};
 use super::executor;
+use super::failure::RunFailure;
 use super::programs::system_program;
 use pipeline::{StepDefinition, StepImplementation, StepKind};
 
@@ -105,11 +106,9 @@ async fn run_agent_pass(run: &mut RunContext, pass: &AgentPass) -> Result<AgentA
         .unwrap_or(run.deadline);
     let deadline = latest.max(Instant::now());
     let meter = run.progress.usage_meter();
-    let answer = run
-        .agent
+    run.agent
         .run_pass_metered(pass, &run.folders, &run.console, deadline, meter)
-        .await;
-    answer.map_err(RunFailure::from)
+        .await
 }
 
 /// Splits a command line at spaces, for programs started without a shell.

@@ -12,7 +12,8 @@ use serde_json::json;
 
 use super::run_agent_pass;
 use crate::agent::{AgentPass, AgentRole};
-use crate::context::{RunContext, RunFailure, StepOutcome};
+use crate::context::{RunContext, StepOutcome};
+use crate::failure::RunFailure;
 use crate::git::staging::AI_OUTPUT;
 use crate::prompts;
 use domain::limits;

@@ -17,7 +17,8 @@ use external_reviewers::GitHubSession;
 
 use super::review::{BlockingFinding, implement, review};
 use super::{PUSH_RESERVE, push, verify};
-use crate::context::{RunContext, RunFailure, StepOutcome};
+use crate::context::{RunContext, StepOutcome};
+use crate::failure::RunFailure;
 use crate::pull_request::{self, ReviewStatus};
 use crate::repo_config::ExternalReviewConfig;
 use crate::retry::{RETRY_TIMEOUT, retry};

@@ -9,7 +9,8 @@ use tokio::time::Instant;
 
 use super::split_words;
 use crate::child::ChildError;
-use crate::context::{PreflightCheck, PreflightOutcome, RunContext, RunFailure, StepOutcome};
+use crate::context::{PreflightCheck, PreflightOutcome, RunContext, StepOutcome};
+use crate::failure::RunFailure;
 
 /// Maximum time of one check.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10 * 60);

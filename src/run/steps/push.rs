@@ -8,7 +8,8 @@
 
 use serde_json::json;
 
-use crate::context::{OpenedPullRequest, RunContext, RunFailure, StepOutcome};
+use crate::context::{OpenedPullRequest, RunContext, StepOutcome};
+use crate::failure::RunFailure;
 use crate::git::changes::TreeChange;
 use crate::git::remote::PushOutcome;
 use crate::git::staging::StagedTree;

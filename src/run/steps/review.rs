@@ -5,8 +5,9 @@ use serde_json::json;
 
 use super::run_agent_pass;
 use crate::agent::{AgentAnswer, AgentPass, AgentRole};
-use crate::context::{RunContext, RunFailure, TreeReview};
+use crate::context::{RunContext, TreeReview};
 use crate::executor::{begin_step, end_step};
+use crate::failure::RunFailure;
 use crate::git::staging::StagedTree;
 use crate::prompts;
 use crate::text;

@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::run_repo_script;
-use crate::context::{OpenedPullRequest, RunContext, RunFailure, StepOutcome};
+use crate::context::{OpenedPullRequest, RunContext, StepOutcome};
 use crate::executor::{begin_step, end_step, sanitize};
+use crate::failure::RunFailure;
 use crate::retry::{RETRY_TIMEOUT, retry};
 use domain::report::FailureCode;
 use domain::session_event::SessionEvent;

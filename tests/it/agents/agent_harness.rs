@@ -7,8 +7,8 @@ use std::time::Duration;
 use domain::report::{FailureCode, Usage};
 use domain::secret::Secret;
 use domain::time::Timestamp;
-use run::agent::{Agent, AgentAnswer, AgentCli, AgentFailure, AgentPass, AgentRole};
-use run::{ChildEnv, Console, Folders, ProgressReporter};
+use run::agent::{Agent, AgentAnswer, AgentCli, AgentPass, AgentRole};
+use run::{ChildEnv, Console, Folders, ProgressReporter, RunFailure};
 use tokio::time::Instant;
 use vendors::http::Redactor;
 
@@ -41,7 +41,7 @@ pub struct AgentHarness {
 #[derive(Debug)]
 pub struct PassOutcome {
     pub usage: Usage,
-    pub result: Result<AgentAnswer, AgentFailure>,
+    pub result: Result<AgentAnswer, RunFailure>,
     pub log: String,
 }
 

@@ -6,7 +6,8 @@ use futures_util::future::try_join;
 use tokio::time::{Instant, sleep};
 
 use super::evaluation;
-use crate::context::{RunContext, RunFailure};
+use crate::context::RunContext;
+use crate::failure::RunFailure;
 use crate::orchestrator_client::RepoAccess;
 use crate::repo_config::ExternalReviewConfig;
 use crate::retry::retry;

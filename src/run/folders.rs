@@ -1,0 +1,48 @@
+//! Temporary folders of a run.
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+/// Temporary folders of a run, deleted on drop.
+pub struct Folders {
+    root: TempDir,
+}
+
+impl Folders {
+    /// Creates the root folder in `parent`.
+    pub fn new(parent: &Path) -> std::io::Result<Self> {
+        let root = tempfile::Builder::new()
+            .prefix("agent-implement-")
+            .tempdir_in(parent)?;
+        Ok(Self { root })
+    }
+
+    /// Returns the path of the work tree.
+    pub fn work_tree(&self) -> PathBuf {
+        self.root.path().join("tree")
+    }
+
+    /// Returns the path of the run's git directory.
+    pub fn git_dir(&self) -> PathBuf {
+        self.root.path().join("git")
+    }
+
+    /// Creates a folder if needed and checks that it is writable: programs that cannot write
+    /// temporary files may hang.
+    pub fn make(&self, name: &str) -> std::io::Result<PathBuf> {
+        let path = self.root.path().join(name);
+        std::fs::create_dir_all(&path)?;
+        tempfile::tempfile_in(&path)?;
+        Ok(path)
+    }
+
+    /// Creates an empty folder, deleting its previous contents.
+    pub fn make_empty(&self, name: &str) -> std::io::Result<PathBuf> {
+        let path = self.root.path().join(name);
+        if path.exists() {
+            std::fs::remove_dir_all(&path)?;
+        }
+        self.make(name)
+    }
+}
