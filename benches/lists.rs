@@ -122,15 +122,14 @@ impl Service {
             fixtures::dir_size_mb(dir.path())?,
             began.elapsed().as_secs_f64()
         );
-        let app = service::build_app(store, &[])?;
+        let app = service::build_app(store.clone(), &[])?;
         let token = admin_token::generate_token().map_err(|error| anyhow!(error))?;
         let token = token.expose().to_owned();
         let code = Secret::new(service::ACCESS_CODE);
         let (hash, now) = (admin_token::hash_token(&token, &code), app.now());
         let expires_at = now + Duration::from_secs(3600);
-        let put = app
-            .store
-            .write(move |tx| admin_tokens::put(tx, &hash, &AdminToken { expires_at }, now));
+        let put =
+            store.write(move |tx| admin_tokens::put(tx, &hash, &AdminToken { expires_at }, now));
         put.await?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -166,7 +165,7 @@ impl Service {
             let began = Instant::now();
             let read = self
                 .app
-                .store
+                .store()
                 .read(|tx| jobs::latest(tx, jobs::DISPATCH_LOG_SIZE))?;
             samples.push(millis(began.elapsed()));
             ensure!(read.len() == jobs::DISPATCH_LOG_SIZE, "too few jobs");

@@ -255,6 +255,7 @@ async fn measure_latency(args: &Args) -> Result<()> {
 struct Setup {
     vendors: FakeVendors,
     app: App,
+    store: Store,
     _dir: tempfile::TempDir,
 }
 
@@ -263,10 +264,11 @@ impl Setup {
         let dir = tempfile::tempdir_in(&args.dir)?;
         let vendors = vendor_setup::start_vendors(&dir.path().join("vendors")).await?;
         let store = Store::open(&dir.path().join("data"))?;
-        let app = service::build_app(store, &vendor_setup::service_flags(&vendors, poll))?;
+        let app = service::build_app(store.clone(), &vendor_setup::service_flags(&vendors, poll))?;
         Ok(Self {
             vendors,
             app,
+            store,
             _dir: dir,
         })
     }
@@ -274,7 +276,7 @@ impl Setup {
     /// Stores mappings.
     async fn put_mappings(&self, mapped: &[Mapping]) -> Result<()> {
         let mapped = mapped.to_vec();
-        let put = self.app.store.write(move |tx| {
+        let put = self.store.write(move |tx| {
             mapped
                 .iter()
                 .try_for_each(|mapping| mappings::put(tx, mapping))
@@ -293,7 +295,7 @@ impl Setup {
         engine::poll::run_once(&self.app).await?;
         let began = Instant::now();
         loop {
-            let is_idle = self.app.store.read(outbox::queue_keys)?.is_empty();
+            let is_idle = self.store.read(outbox::queue_keys)?.is_empty();
             let started = self.vendors.github().repo("acme", "shop").runs().len();
             if is_idle && started == runs {
                 return Ok(());

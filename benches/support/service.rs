@@ -104,16 +104,16 @@ pub fn serve(mode: ServeMode, dir: &Path) -> Result<()> {
         };
         let wait_for_eof = || std::io::stdin().read_to_end(&mut Vec::new());
         tokio::task::spawn_blocking(wait_for_eof).await??;
-        println!("{}", app.map_or(0, |app| app.store.stats().commits));
+        println!("{}", app.map_or(0, |app| app.store().stats().commits));
         Ok(())
     })
 }
 
 /// Starts the service with the running job.
 async fn start_service(listener: TcpListener, store: Store) -> Result<App> {
-    let app = build_app(store, &[])?;
     let job = fixtures::running_job();
-    app.store.write(move |tx| jobs::put(tx, &job)).await?;
+    store.write(move |tx| jobs::put(tx, &job)).await?;
+    let app = build_app(store, &[])?;
     tokio::spawn(server::serve(app.clone(), listener, std::future::pending()));
     Ok(app)
 }

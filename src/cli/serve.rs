@@ -117,7 +117,7 @@ pub(super) async fn run(
     let code = tokio::select! {
         () = stop => ExitCode::SUCCESS,
         // Only the next process can determine whether the last commit is on disk.
-        () = app.store.failed() => ExitCode::from(DISK_FAILED),
+        () = app.store().failed() => ExitCode::from(DISK_FAILED),
         // Exits if one part ends, so that systemd restarts the whole service.
         ended = &mut engine => ended_early("The engine", ended.err()),
         ended = &mut http_server => ended_early("The HTTP server", ended.err()),

@@ -10,10 +10,11 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::MissedTickBehavior;
 
 use engine::app::App;
 use engine::config::Supervisor;
+use engine::liveness;
 use store::{StoreResult, jobs, outbox};
 
 /// Interval of status notifications without a watchdog.
@@ -65,7 +66,7 @@ impl ServiceManagerNotifier {
         };
         loop {
             ticks.tick().await;
-            let message = match find_blockage(app, socket.interval).await {
+            let message = match liveness::find_blockage(app, socket.interval).await {
                 None => format!("{watchdog}STATUS={}", status(app, socket.interval).await),
                 Some(cause) => {
                     tracing::error!(cause, "The service is stuck.");
@@ -107,29 +108,15 @@ impl NotifySocket {
     }
 }
 
-/// Cause that blocks the service, if any: an overdue task, or a store whose writer does not respond within
-/// `timeout`.
-async fn find_blockage(app: &App, timeout: Duration) -> Option<String> {
-    if let Some(task) = app.heartbeats.overdue(Instant::now()) {
-        return Some(format!("the task {task} missed its heartbeat"));
-    }
-    // Writes nothing, but only the writer thread can respond.
-    match tokio::time::timeout(timeout, app.store.write(|_| Ok(()))).await {
-        Ok(Ok(())) => None,
-        Ok(Err(error)) => Some(error.to_string()),
-        Err(_) => Some("the store's writer does not respond".to_owned()),
-    }
-}
-
 /// Status line for `systemctl status`. If reading it takes longer than `timeout`, a shorter line: other long
 /// reads may be in progress, which does not mean that the service is stuck.
 async fn status(app: &App, timeout: Duration) -> String {
-    let counted = app.store.read_long(|tx| -> StoreResult<_> {
+    let counted = app.store().read_long(|tx| -> StoreResult<_> {
         Ok((jobs::active(tx)?.len(), outbox::pending(tx)?.len()))
     });
     match tokio::time::timeout(timeout, counted).await {
         Ok(Ok((runs, pending))) => {
-            let problem = app.store.disk_space().problem();
+            let problem = app.store().disk_space().problem();
             let problem = problem.map_or_else(String::new, |problem| format!("{problem}; "));
             format!(
                 "{problem}{runs} runs under way, {} labelled tickets, {pending} pending updates, {} polls",

@@ -26,9 +26,9 @@
 //! Webhooks from GitHub are recorded by [`feedback`]; once the pull request is quiet,
 //! [`follow_up`] starts a run. [`reconcile`] finds feedback that no webhook delivered.
 //!
-//! Administration: [`outbox_admin`] retries or drops outbox entries, [`workflow_sync`] and
-//! [`template_status`] update the workflows of a repository, and [`maintenance`] records refused
-//! sign-ins and daily facts in the audit.
+//! Administration: [`admin`] stores the changes that operators make, [`workflow_sync`] and
+//! [`template_status`] update the workflows of a repository, [`maintenance`] records refused
+//! sign-ins and daily facts in the audit, and [`liveness`] finds what blocks the service.
 //!
 //! [`budget`] enforces the monthly budget of a mapping, and [`provider_limit`] the usage limit of a
 //! model provider. The poll and every reservation check both.
@@ -38,6 +38,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod admin;
 pub mod app;
 pub mod budget;
 pub mod clock;
@@ -50,9 +51,8 @@ pub mod follow_up;
 pub mod gap_fill;
 pub mod github_token;
 pub mod job_events;
+pub mod liveness;
 pub mod maintenance;
-pub mod mapping_check;
-pub mod outbox_admin;
 pub mod outbox_worker;
 pub mod planning_context;
 pub mod poll;

@@ -16,9 +16,9 @@ use warp::{Filter, path};
 use super::routing::{
     ApiResult, Routes, one_of, operator, reject_other_methods, require_admin, with_app,
 };
-use domain::audit::{Action, Actor};
+use domain::audit::Actor;
+use engine::admin::downloads;
 use engine::app::App;
-use store::audit;
 use store::crash_injection::{CrashPlan, CrashPoint};
 
 /// Maximum number of chunks queued for the client.
@@ -45,10 +45,7 @@ pub(crate) fn routes(app: &App) -> Routes {
 /// Streams the backup. The status is sent before the store has been read completely. A later failure
 /// aborts the response, and a truncated backup is recognized as such.
 async fn send(by: Actor, app: App) -> ApiResult {
-    // A backup contains all data, so it is recorded in the audit log before it is sent.
-    let (event, now) = (by.audit_event(Action::BackupTaken, "store"), app.now());
-    let recorded = app.store.write(move |tx| audit::append(tx, &event, now));
-    recorded.await?;
+    downloads::record_backup(&app, by).await?;
     let (sender, mut chunks) = mpsc::channel(BACKLOG);
     let runtime = Handle::current();
     tokio::task::spawn_blocking(move || {
@@ -57,7 +54,7 @@ async fn send(by: Actor, app: App) -> ApiResult {
             runtime,
             crash: app.crash_plan.clone(),
         };
-        match app.store.back_up(app.now(), &mut writer) {
+        match app.store().back_up(app.now(), &mut writer) {
             Ok(_) => tracing::info!("Completed a backup."),
             Err(error) => {
                 tracing::error!(%error, "Failed to complete a backup.");

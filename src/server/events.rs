@@ -99,7 +99,7 @@ impl EventPublisher {
 
     async fn publish_changes(&self) -> Result<(), StreamEnded> {
         let (mut changes, mut polls) = (
-            self.app.store.subscribe(),
+            self.app.store().subscribe(),
             self.app.heartbeats.subscribe_polls(),
         );
         // The client loads its data after this comment, so that no change is missed.
@@ -142,13 +142,13 @@ impl EventPublisher {
         let loaded = match change {
             StoreChange::Job(id) => self
                 .app
-                .store
+                .store()
                 .read(|tx| jobs::job_json(tx, id))?
                 .and_then(|job| event("job", &job).ok()),
             StoreChange::Step(id) => event("step", &json!({ "jobId": id })).ok(),
             StoreChange::Decision(issue) => self
                 .app
-                .store
+                .store()
                 .read(|tx| decisions::get(tx, issue))?
                 .and_then(|row| event("decision", row.current()?).ok()),
             StoreChange::Outbox => event("outbox", &json!({})).ok(),

@@ -23,10 +23,10 @@ pub(crate) fn routes(app: &App) -> Routes {
 
 async fn show(app: App) -> ApiResult {
     let mut reasons = Vec::new();
-    if !app.store.is_healthy() {
+    if !app.store().is_healthy() {
         reasons.push("the store cannot write".to_owned());
     }
-    reasons.extend(app.store.disk_space().problem());
+    reasons.extend(app.store().disk_space().problem());
     let mut state = Map::new();
     let status = if reasons.is_empty() { "ok" } else { "degraded" };
     state.insert("status".to_owned(), Value::from(status));

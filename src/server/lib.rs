@@ -1,7 +1,7 @@
 //! HTTP server: API, webhooks, metrics and admin panel.
 //!
 //! This file is the route table. Each resource has a module named like its path. Handlers parse the
-//! request, call the engine or the store and build the response. Business rules are in the crates below;
+//! request, call the engine or read the store, and build the response. Business rules are in the crates below;
 //! error statuses are in `error` only.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]

@@ -25,12 +25,12 @@ pub(crate) use super::body::{MAX_BODY, MAX_WEBHOOK_BODY, body};
 pub(crate) use super::client_identity::client_ip;
 use super::error::{AdminApiError, ApiError, RunnerApiError};
 use domain::audit::Actor;
-use domain::crypto::admin_token;
 use domain::crypto::run_token::{RunClaims, TokenAudience};
 use domain::crypto::signature::bearer_token;
 use domain::ids::JobId;
+use engine::admin::sign_in;
 use engine::app::App;
-use store::{StoreResult, admin_tokens};
+use store::StoreResult;
 
 /// Result of a handler.
 pub(crate) type ApiResult = Result<Response, ApiError>;
@@ -286,18 +286,10 @@ pub(crate) fn is_admin(app: &App, auth: &RequestAuth) -> StoreResult<bool> {
     if auth.is_owner {
         return Ok(true);
     }
-    let token = auth.authorization.as_deref().and_then(bearer_token);
-    let Some(hashed) = token.and_then(|token| hash_admin_token(app, token)) else {
-        return Ok(false);
-    };
-    let stored = app.store.read(|tx| admin_tokens::get(tx, &hashed))?;
-    Ok(stored.is_some_and(|stored| stored.expires_at > app.now()))
-}
-
-/// Returns the hash under which an admin token is stored; `None` if no access code is configured.
-pub(crate) fn hash_admin_token(app: &App, token: &str) -> Option<String> {
-    let code = app.config.admin_access_code.as_ref()?;
-    Some(admin_token::hash_token(token, code))
+    match auth.authorization.as_deref().and_then(bearer_token) {
+        Some(token) => sign_in::is_valid_token(app, token),
+        None => Ok(false),
+    }
 }
 
 /// Extracts the actor of a request for the audit log.

@@ -90,13 +90,13 @@ fn session_job(
 ) -> Result<Option<Job>, ApiError> {
     if let Some(nonce) = nonce {
         return Ok(app
-            .store
+            .store()
             .read(|tx| session_events::job_by_nonce(tx, nonce))?);
     }
     let Some(claims) = claims else {
         return Ok(None);
     };
-    let job = app.store.read(|tx| jobs::get(tx, &claims.job))?;
+    let job = app.store().read(|tx| jobs::get(tx, &claims.job))?;
     Ok(job.filter(Job::is_active))
 }
 
@@ -118,7 +118,9 @@ async fn report_step(body: Bytes, app: App) -> ApiResult {
     let step = StepRecord::parse(body.get_mut("step").map(Value::take));
     let nonce = nonce_of(&body)?;
     let step = step.map_err(AdminApiError::Step)?;
-    let job = app.store.read(|tx| session_events::job_by_nonce(tx, nonce));
+    let job = app
+        .store()
+        .read(|tx| session_events::job_by_nonce(tx, nonce));
     let job = job
         .map_err(not_stored)?
         .ok_or(AdminApiError::InvalidNonce)?;

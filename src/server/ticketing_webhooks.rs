@@ -113,7 +113,7 @@ async fn receive(
     if system == System::Linear && !is_fresh(&payload, app.now()) {
         return Err(WebhookApiError::InvalidSignature.into());
     }
-    let mapped = app.store.read(mappings::all)?;
+    let mapped = app.store().read(mappings::all)?;
     if !is_relevant_event(system, &payload, &mapped) {
         return Ok(ok(&json!({"ignored": true})));
     }

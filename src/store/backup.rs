@@ -19,7 +19,7 @@ use domain::time::Timestamp;
 use super::open_tables::TableKey;
 use super::table::{ReadTx, Table};
 use super::tables::{self, META, SECRETS, TableVisitor};
-use super::{Store, StoreError, StoreResult, instance};
+use super::{StoreError, StoreReader, StoreResult, instance};
 
 /// First bytes of a backup, with the version of the format.
 const MAGIC: &[u8] = b"agent-implement backup 1\n";
@@ -78,7 +78,7 @@ pub enum BackupError {
     StoreExists,
 }
 
-impl Store {
+impl StoreReader {
     /// Writes a backup of the current state to `out`. Blocks the calling thread but no writer, and needs
     /// little memory. Until it ends, the store file cannot reuse the pages of the snapshot.
     ///

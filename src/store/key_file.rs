@@ -21,7 +21,7 @@ impl Store {
     /// # Errors
     /// If the file cannot be read or written, or if it is missing although there are stored secrets.
     pub fn vault_key(&self, new_key: Secret) -> StoreResult<Secret> {
-        let Some(dir) = &self.dir else {
+        let Some(dir) = self.dir() else {
             return Ok(new_key);
         };
         let path = dir.join(SECRETS_KEY_FILE);

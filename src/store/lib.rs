@@ -44,20 +44,22 @@ mod integrity;
 mod key_file;
 mod migrations;
 mod open_tables;
+mod reader;
 mod restore;
 mod table;
 mod tables;
 mod writer;
 
 use std::io;
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use redb::{Database, ReadableDatabase, StorageBackend};
-use tokio::sync::{Notify, Semaphore, broadcast};
+use redb::{Database, StorageBackend};
+use tokio::sync::Notify;
 
 use disk_space::DiskSpaceProbe;
 
@@ -67,6 +69,7 @@ pub use backup::{Backup, BackupError, BackupHeader};
 pub use change_feed::StoreChange;
 pub use disk_space::{DiskSpace, MIN_FREE_FOR_NEW_WORK, free_bytes};
 pub use key_file::SECRETS_KEY_FILE;
+pub use reader::StoreReader;
 pub use restore::{ReplacedFiles, RestoredSecrets, StagedRestore};
 pub use table::{ReadTx, ReadableTx, WriteTx};
 pub use writer::{CommitMetrics, CommitStats};
@@ -74,9 +77,6 @@ pub use writer::{CommitMetrics, CommitStats};
 /// Size of redb's page cache in bytes. The default of redb is 1 GiB, but the whole service must run in 64
 /// MiB. Repeated reads are served by the page cache of the operating system.
 const CACHE_BYTES: usize = 4 << 20;
-
-/// Maximum number of concurrent long reads. Each uses one CPU and several megabytes of memory.
-const MAX_LONG_READS: usize = 2;
 
 /// Name of the store file in the data directory.
 pub const STORE_FILE: &str = "agent-implement.redb";
@@ -205,15 +205,19 @@ impl<E: Into<redb::Error>> From<E> for StoreError {
     }
 }
 
-/// Handle to the store; cheap to clone.
+/// Handle to the store that can write; cheap to clone. Reads go through its [`StoreReader`].
 #[derive(Clone)]
 pub struct Store {
-    db: Arc<Database>,
-    writer: writer::StoreWriter,
+    reader: StoreReader,
     next_order: Arc<AtomicU64>,
-    long_reads: Arc<Semaphore>,
-    /// Data directory. `None` for a store in memory.
-    dir: Option<Arc<PathBuf>>,
+}
+
+impl Deref for Store {
+    type Target = StoreReader;
+
+    fn deref(&self) -> &StoreReader {
+        &self.reader
+    }
 }
 
 impl Store {
@@ -253,10 +257,9 @@ impl Store {
             let cause = "its content cannot be interpreted".to_owned();
             Err(redb::Error::Corrupted(cause).into())
         });
-        Ok(Self {
-            dir: Some(Arc::new(dir.to_owned())),
-            ..opened.map_err(|error| error.at(&path))?
-        })
+        let mut store = opened.map_err(|error| error.at(&path))?;
+        store.reader.set_dir(dir);
+        Ok(store)
     }
 
     /// Creates a store in memory, for tests and for temporary copies.
@@ -285,55 +288,15 @@ impl Store {
     ) -> StoreResult<Self> {
         migrations::migrate_to_latest(&db)?;
         instance::ensure_id(&db)?;
-        let db = Arc::new(db);
         Ok(Self {
-            writer: writer::StoreWriter::start(Arc::clone(&db), disk_space, crash),
+            reader: StoreReader::new(db, disk_space, crash),
             next_order: Arc::new(AtomicU64::new(first_order())),
-            long_reads: Arc::new(Semaphore::new(MAX_LONG_READS)),
-            db,
-            dir: None,
         })
     }
 
     /// Returns a number that increases with every call, also across restarts.
     pub fn next_order(&self) -> u64 {
         self.next_order.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Runs `f` on a snapshot. For point reads and short ranges; blocks the calling thread. After a disk
-    /// failure the store counts as failed: see [`Store::failed`].
-    ///
-    /// # Errors
-    /// The error of `f`, or [`StoreError::Panicked`].
-    pub fn read<T>(&self, f: impl FnOnce(&ReadTx) -> StoreResult<T>) -> StoreResult<T> {
-        let reading = || f(&ReadTx::new(self.db.begin_read()?));
-        let read = catch_unwind(AssertUnwindSafe(reading)).unwrap_or(Err(StoreError::Panicked));
-        if let Err(error) = &read
-            && error.is_disk_failure()
-        {
-            self.writer.mark_failed(error);
-        }
-        read
-    }
-
-    /// Runs a long read on a snapshot in a blocking thread. At most two run at a time; others wait.
-    ///
-    /// # Errors
-    /// See [`Store::read`].
-    pub async fn read_long<T: Send + 'static>(
-        &self,
-        f: impl FnOnce(&ReadTx) -> StoreResult<T> + Send + 'static,
-    ) -> StoreResult<T> {
-        let permit = Arc::clone(&self.long_reads).acquire_owned().await;
-        let permit = permit.map_err(|_| StoreError::OutcomeUnknown)?;
-        let store = self.clone();
-        let reading = move || {
-            let _permit = permit;
-            store.read(f)
-        };
-        tokio::task::spawn_blocking(reading)
-            .await
-            .unwrap_or(Err(StoreError::Panicked))
     }
 
     /// Runs `f` in the write transaction and returns when the commit is durable. A failed closure changes
@@ -346,48 +309,18 @@ impl Store {
         &self,
         f: impl FnMut(&WriteTx<'_>) -> StoreResult<T> + Send + 'static,
     ) -> StoreResult<T> {
-        self.writer.submit(f).await
+        self.writer().submit(f).await
     }
 
     /// Notified after a commit that added or released outbox entries.
     pub fn outbox_notifier(&self) -> &Notify {
-        self.writer.outbox_notifier()
-    }
-
-    /// Subscribes to the changes of future commits.
-    pub fn subscribe(&self) -> broadcast::Receiver<StoreChange> {
-        self.writer.change_feed().subscribe()
+        self.writer().outbox_notifier()
     }
 
     /// Publishes a change that is not part of a commit to all subscribers.
     pub fn publish(&self, change: StoreChange) {
         // Fails only without subscribers.
-        let _ = self.writer.change_feed().send(change);
-    }
-
-    /// Resolves when a commit or a read failed because of the disk. The process must then restart.
-    pub async fn failed(&self) {
-        self.writer.failed().await;
-    }
-
-    /// Whether writes are still possible.
-    pub fn is_healthy(&self) -> bool {
-        self.writer.is_healthy()
-    }
-
-    /// Free space of the disk of the store.
-    pub fn disk_space(&self) -> DiskSpace {
-        self.writer.disk_space()
-    }
-
-    /// Histograms of commit times and group sizes.
-    pub fn commit_metrics(&self) -> &CommitMetrics {
-        self.writer.commit_metrics()
-    }
-
-    /// Numbers of writes and commits since the store was opened.
-    pub fn stats(&self) -> CommitStats {
-        self.writer.stats()
+        let _ = self.writer().change_feed().send(change);
     }
 }
 
@@ -424,39 +357,4 @@ fn first_order() -> u64 {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX / 2)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicUsize;
-    use std::time::Duration;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn limits_concurrent_long_reads() {
-        let store = Store::in_memory().unwrap();
-        let (reading, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let read = || {
-            let (store, reading, most) = (store.clone(), reading.clone(), most.clone());
-            tokio::spawn(async move {
-                let read = store.read_long(move |_| {
-                    most.fetch_max(reading.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                    std::thread::sleep(Duration::from_millis(10));
-                    reading.fetch_sub(1, Ordering::SeqCst);
-                    Ok(())
-                });
-                read.await
-            })
-        };
-        let aborted = read();
-        tokio::task::yield_now().await;
-        let others: Vec<_> = (0..20).map(|_| read()).collect();
-        // An aborted read still releases its permit.
-        aborted.abort();
-        for read in others {
-            read.await.unwrap().unwrap();
-        }
-        assert_eq!(most.load(Ordering::SeqCst), MAX_LONG_READS);
-    }
 }

@@ -128,7 +128,6 @@ async fn steps_are_listed_in_start_order() {
             logs_url: None,
         };
         let put = server
-            .app
             .store
             .write(move |tx| steps::put(tx, &"01A".into(), &step, 1));
         put.await.unwrap();
@@ -162,7 +161,7 @@ async fn dedup_entries_are_listed_and_deleted() {
         };
         entry.issue.id = id.into();
         entry.issue.key = IssueKey::new(format!("ENG-{id}"));
-        let put = server.app.store.write(move |tx| dedup::put(tx, &entry));
+        let put = server.store.write(move |tx| dedup::put(tx, &entry));
         put.await.unwrap();
     }
     let entries = read(&server, "/api/dedup").await;
@@ -197,7 +196,7 @@ async fn expired_dedup_entry_is_not_listed() {
     };
     let server = ApiServer::start().await;
     let stored = entry.clone();
-    let put = server.app.store.write(move |tx| dedup::put(tx, &stored));
+    let put = server.store.write(move |tx| dedup::put(tx, &stored));
     put.await.unwrap();
     assert_eq!(read(&server, "/api/dedup").await[0]["issueId"], "issue-1");
     server.clock.advance(Duration::from_secs(24 * 3600));
@@ -213,7 +212,7 @@ async fn expired_dedup_entry_is_not_listed() {
     let mut flags = ALL_FEATURES.to_vec();
     flags.extend(["--dedup-window-hours", "0"]);
     let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
-    let put = server.app.store.write(move |tx| dedup::put(tx, &entry));
+    let put = server.store.write(move |tx| dedup::put(tx, &entry));
     put.await.unwrap();
     assert_eq!(
         read(&server, "/api/dedup").await[0]["expiresAt"],
@@ -246,7 +245,6 @@ async fn why_shows_the_decision_and_its_history() {
     ] {
         let issue = issue.clone();
         let put = server
-            .app
             .store
             .write(move |tx| decisions::record(tx, &issue, &recorded));
         put.await.unwrap();
@@ -285,7 +283,6 @@ async fn lists_parked_issues_and_the_outbox_and_starts_a_poll() {
         parked_at: CLOCK_START,
     };
     let put = server
-        .app
         .store
         .write(move |tx| dispatch_breaker::park(tx, &parked_issue));
     put.await.unwrap();

@@ -57,6 +57,8 @@ pub const ALL_FEATURES: &[&str] = &[
 pub struct ApiServer {
     /// State of the service.
     pub app: App,
+    /// Store of the service, to set up and inspect what no route shows.
+    pub store: Store,
     /// Manual clock of the service.
     pub clock: Clock,
     /// Address of the server.
@@ -111,7 +113,7 @@ impl ApiServer {
             timings,
             ..AppOptions::default()
         };
-        let app = App::new(config(flags), store, options).unwrap();
+        let app = App::new(config(flags), store.clone(), options).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
@@ -120,6 +122,7 @@ impl ApiServer {
         }));
         Self {
             app,
+            store,
             clock,
             address,
             client: reqwest::Client::builder()
@@ -173,14 +176,14 @@ impl ApiServer {
     /// Stores a job.
     pub async fn put_job(&self, job: &Job) {
         let job = job.clone();
-        let stored = self.app.store.write(move |tx| jobs::put(tx, &job));
+        let stored = self.store.write(move |tx| jobs::put(tx, &job));
         stored.await.unwrap();
     }
 
     /// Reads a job from the store.
     pub fn job(&self, id: &str) -> Job {
         let id = JobId::from(id);
-        let found = self.app.store.read(|tx| jobs::get(tx, &id)).unwrap();
+        let found = self.store.read(|tx| jobs::get(tx, &id)).unwrap();
         found.unwrap()
     }
 

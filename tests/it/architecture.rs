@@ -93,7 +93,6 @@ const RESTRICTED: &[(&str, &[&str])] = &[
         "std::env::var",
         &["engine/config/sources.rs", "run/environment.rs"],
     ),
-    ("begin_write", &["store/"]),
     // The relay responds to git and does not use the error format of the API.
     ("::BAD_REQUEST", &["server/error", "vendors/http/relay.rs"]),
     ("::CONFLICT", &["server/error"]),

@@ -39,7 +39,7 @@ async fn seed_store(server: &ApiServer) {
         last_conclusion: "failure".to_owned(),
         parked_at: CLOCK_START,
     };
-    let written = server.app.store.write(move |tx| {
+    let written = server.store.write(move |tx| {
         dedup::put(tx, &entry)?;
         dispatch_breaker::park(tx, &parked)?;
         patches::put(tx, &id, "diff --git a/x b/x\n")?;
@@ -248,7 +248,6 @@ async fn each_change_by_an_operator_writes_exactly_one_entry() {
         let response = send_checked(request).await;
         assert_eq!(response.status, status, "{method} {path}: {response:?}");
         let latest = server
-            .app
             .store
             .read(|tx| audit::latest(tx, None, 500))
             .unwrap();
@@ -262,7 +261,6 @@ async fn each_change_by_an_operator_writes_exactly_one_entry() {
         );
     }
     let all = server
-        .app
         .store
         .read(|tx| audit::latest(tx, None, 500))
         .unwrap();
@@ -315,7 +313,6 @@ async fn failed_sign_ins_write_a_bounded_number_of_entries() {
         }
     }
     let entries = server
-        .app
         .store
         .read(|tx| audit::latest(tx, None, 500))
         .unwrap();
@@ -337,11 +334,7 @@ async fn failed_sign_ins_write_a_bounded_number_of_entries() {
 
     server.clock.advance(Duration::from_secs(3600));
     engine::maintenance::run_once(&server.app).await.unwrap();
-    let entries = server
-        .app
-        .store
-        .read(|tx| audit::latest(tx, None, 2))
-        .unwrap();
+    let entries = server.store.read(|tx| audit::latest(tx, None, 2)).unwrap();
     let summaries: Vec<_> = entries
         .iter()
         .map(|entry| (entry.actor.as_str(), entry.detail.as_str()))
@@ -437,7 +430,7 @@ async fn command_line_detects_tampering_with_a_stopped_store() {
     for _ in 0..4 {
         server.send("POST", "/api/poll", &token, None).await;
     }
-    let head = server.app.store.read(audit::head).unwrap().hash;
+    let head = server.store.read(audit::head).unwrap().hash;
     let busy = verify(dir.path(), &[]);
     assert_eq!(busy.status.code(), Some(1));
     let stderr = String::from_utf8_lossy(&busy.stderr).into_owned();
@@ -556,11 +549,7 @@ async fn audit_covers_a_run_from_dispatch_to_machine_destruction() {
     };
     let ((status, body), ()) = tokio::join!(destroying, draining);
     assert_eq!(status, 200, "{body}");
-    let entries = env
-        .app
-        .store
-        .read(|tx| audit::latest(tx, None, 500))
-        .unwrap();
+    let entries = env.store.read(|tx| audit::latest(tx, None, 500)).unwrap();
     let of_run = entries
         .iter()
         .rev()
@@ -591,7 +580,7 @@ async fn audit_covers_a_run_from_dispatch_to_machine_destruction() {
             ],
         ]
     );
-    let verification = env.app.store.read(|tx| audit::verify(tx, None)).unwrap();
+    let verification = env.store.read(|tx| audit::verify(tx, None)).unwrap();
     assert!(verification.ok, "{verification:?}");
     env.finish().await;
 }

@@ -8,7 +8,6 @@ use domain::mapping::Mapping;
 use domain::report::RunOutcome;
 use domain::time::Timestamp;
 use domain::usage::{MicroUsd, Month, UsageTotals};
-use engine::app::App;
 use engine::dispatch::{self, DispatchRequest};
 use serde_json::{Value, json};
 use store::usage;
@@ -27,14 +26,14 @@ fn mapping_with_budget(usd: f64) -> Mapping {
 }
 
 /// Adds cost as if a run had used it.
-async fn spend(app: &App, usd: f64) {
+async fn spend(env: &TestEnv, usd: f64) {
     let job = crate::api_server::dispatched_job("01SPENT", JobKind::Implementation);
     let sum = UsageTotals {
         cost: MicroUsd::from_usd(usd).unwrap(),
         ..UsageTotals::default()
     };
-    let now = app.now();
-    let spent = app.store.write(move |tx| usage::add(tx, &job, sum, now));
+    let now = env.app.now();
+    let spent = env.store.write(move |tx| usage::add(tx, &job, sum, now));
     spent.await.unwrap();
 }
 
@@ -79,10 +78,10 @@ async fn warns_at_eighty_and_a_hundred_percent_and_stops_new_runs() {
     env.vendors
         .github()
         .set_start_delay(Duration::from_secs(6_000));
-    spend(&env.app, 7.99).await;
+    spend(&env, 7.99).await;
     env.tick().await;
     assert!(budget_messages(&env).is_empty());
-    spend(&env.app, 0.01).await;
+    spend(&env, 0.01).await;
     env.create_labelled_issue("ENG-1", "Runs while there is budget");
     env.tick().await;
     env.tick().await;
@@ -114,7 +113,7 @@ async fn warns_at_eighty_and_a_hundred_percent_and_stops_new_runs() {
     env.tick().await;
     assert_eq!(budget_messages(&env).len(), 1);
 
-    spend(&env.app, 4.34).await;
+    spend(&env, 4.34).await;
     env.create_labelled_issue("ENG-2", "Comes too late");
     env.tick().await;
     env.tick().await;
@@ -163,7 +162,7 @@ async fn a_lowered_budget_is_reported_and_a_new_month_resets_usage() {
     env.vendors
         .github()
         .set_start_delay(Duration::from_secs(6_000));
-    spend(&env.app, 5.0).await;
+    spend(&env, 5.0).await;
     env.create_labelled_issue("ENG-1", "Waits for the month");
     set_budget(&env, json!(5)).await;
     env.tick().await;
@@ -200,7 +199,7 @@ async fn a_reservation_checks_the_budget_in_its_transaction() {
         .issues;
     let reserve = async |now: Timestamp| {
         let (app, issue) = (env.app.clone(), seen[0].clone());
-        let reserved = env.app.store.write(move |tx| {
+        let reserved = env.store.write(move |tx| {
             let plan = DispatchRequest {
                 issue: issue.clone(),
                 phase: Phase::Implementation,
@@ -210,7 +209,7 @@ async fn a_reservation_checks_the_budget_in_its_transaction() {
         });
         reserved.await.unwrap()
     };
-    spend(&env.app, 10.0).await;
+    spend(&env, 10.0).await;
     assert_eq!(reserve(env.app.now()).await, None);
     set_budget(&env, json!(10.01)).await;
     assert!(reserve(env.app.now()).await.is_some());
@@ -222,7 +221,7 @@ async fn follow_ups_wait_and_commands_are_refused_with_a_comment() {
     let env = env_with_pending_runs().await;
     let number = open_pull(&env, "ENG-1").await;
     set_budget(&env, json!(1)).await;
-    spend(&env.app, 1.0).await;
+    spend(&env, 1.0).await;
     let repo = env.repo();
     let all_comments = || -> String {
         let comments = repo.comments(number).into_iter();

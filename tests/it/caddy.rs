@@ -148,7 +148,7 @@ async fn assert_events_are_not_buffered(server: &ApiServer, browser: &Client, ur
         let chunk = chunk.expect("no event arrived").unwrap();
         text.push_str(std::str::from_utf8(&chunk.expect("the stream ended")).unwrap());
         if !published && text.contains("listening") {
-            server.app.store.publish(StoreChange::Outbox);
+            server.store.publish(StoreChange::Outbox);
             published = true;
         }
     }

@@ -76,7 +76,7 @@ pub async fn open_pull(env: &TestEnv, key: &str) -> u64 {
     job.state = JobState::Completed;
     job.reserved_at = env.app.now();
     job.finished_at = Some(env.app.now());
-    let put = env.app.store.write(move |tx| jobs::put(tx, &job));
+    let put = env.store.write(move |tx| jobs::put(tx, &job));
     put.await.unwrap();
     number
 }
@@ -126,7 +126,6 @@ fn states(env: &TestEnv, number: u64) -> Vec<ReviewFindingState> {
         number,
     };
     let rows = env
-        .app
         .store
         .read(|tx| pull_feedback::findings_of_pull(tx, &pull));
     rows.unwrap()
@@ -143,7 +142,6 @@ pub async fn apply_event(env: &TestEnv, id: &JobId, event: JobEvent) {
         env.app.now(),
     );
     let happen = env
-        .app
         .store
         .write(move |tx| job_events::apply(tx, policy, &id, event.clone(), now).map(drop));
     happen.await.unwrap();
@@ -293,7 +291,7 @@ async fn only_feedback_of_a_maintainer_becomes_a_commit_on_the_same_branch() {
     repo.merge_pull(number).unwrap();
     wait_for_webhooks(&env).await;
     env.tick().await;
-    assert!(env.app.store.read(dedup::all).unwrap().is_empty());
+    assert!(env.store.read(dedup::all).unwrap().is_empty());
     let shown = env.admin_get("/api/pulls").await;
     let pull = &shown["pulls"][0];
     assert_eq!(

@@ -281,7 +281,7 @@ async fn rejects_foreign_pull_requests_and_paused_projects() {
         repo: Repo::new("acme", "shop"),
         number,
     };
-    let put = env.app.store.write(move |tx| {
+    let put = env.store.write(move |tx| {
         let row = PullRequestRecord {
             status: PullRequestStatus::Merged {
                 commit: "abc".into(),
@@ -344,13 +344,7 @@ async fn a_refused_dispatch_is_returned_with_its_status_and_posted_on_the_pull_r
         "{chat:?}"
     );
     assert_eq!(ticket_snapshot(&env), before);
-    assert!(
-        env.app
-            .store
-            .read(dispatch_breaker::all)
-            .unwrap()
-            .is_empty()
-    );
+    assert!(env.store.read(dispatch_breaker::all).unwrap().is_empty());
     env.finish().await;
 }
 
@@ -469,7 +463,7 @@ async fn a_run_on_a_pull_request_uses_no_concurrency_slot() {
         .title("Has a pull request");
     env.create_labelled_issue("ENG-2", "Waits for a slot");
     let done = finished_job(&env, "ENG-1", 7);
-    let put = env.app.store.write(move |tx| jobs::put(tx, &done));
+    let put = env.store.write(move |tx| jobs::put(tx, &done));
     put.await.unwrap();
     env.vendors
         .github()
@@ -478,7 +472,7 @@ async fn a_run_on_a_pull_request_uses_no_concurrency_slot() {
         env.wait_until("it is reserved", || env.jobs("ENG-1").len() == 2)
             .await;
         let start = format!("run:{}", env.jobs("ENG-1")[1].id);
-        let queue_keys = env.app.store.read(outbox::queue_keys).unwrap();
+        let queue_keys = env.store.read(outbox::queue_keys).unwrap();
         assert_eq!(
             queue_keys,
             [start],
@@ -522,7 +516,7 @@ async fn a_long_instruction_is_truncated_with_a_notice() {
     let env = TestEnv::with_options(env_options).await;
     env.vendors.linear().issue("ENG-1").title("Wordy");
     let done = finished_job(&env, "ENG-1", 7);
-    let put = env.app.store.write(move |tx| jobs::put(tx, &done));
+    let put = env.store.write(move |tx| jobs::put(tx, &done));
     put.await.unwrap();
     env.vendors
         .github()

@@ -484,7 +484,7 @@ async fn the_run_of_a_closed_or_deleted_ticket_is_cancelled() {
         env.wait_for_polls().await;
         end(ticket);
         let state = || {
-            let job = env.app.store.read(|tx| jobs::get(tx, &id)).unwrap();
+            let job = env.store.read(|tx| jobs::get(tx, &id)).unwrap();
             job.unwrap().state
         };
         env.wait_until("it has ended", || state().is_terminal())

@@ -47,7 +47,6 @@ async fn size_not_offered_is_rounded_up_with_a_warning() {
             json!({"cpu_kind": "shared", "cpus": got_cpus, "memory_mb": got_memory})
         );
         let stored = env
-            .app
             .store
             .read(|tx| mappings::get(tx, &TeamKey::from("ENG")))
             .unwrap()

@@ -75,7 +75,6 @@ async fn a_run_at_the_usage_limit_resumes_after_the_reset() {
     );
     assert_eq!(env.comments("ENG-1"), [expected.as_str()]);
     let stored = env
-        .app
         .store
         .read(|tx| Ok((dedup::all(tx)?, dispatch_breaker::all(tx)?)));
     assert_eq!(stored.unwrap(), (vec![], vec![]));
@@ -223,7 +222,7 @@ fn limit_report(retry_at: Value) -> String {
 
 async fn server_with_mapping() -> ApiServer {
     let server = ApiServer::start().await;
-    let put = server.app.store.write(|tx| mappings::put(tx, &mapping()));
+    let put = server.store.write(|tx| mappings::put(tx, &mapping()));
     put.await.unwrap();
     server
 }
@@ -266,7 +265,7 @@ async fn a_reported_reset_time_is_bounded() {
         assert_eq!(job.resumes_at, expected, "{claimed}");
         assert!(matches!(job.state, JobState::Failed { .. }));
     }
-    let parked = server.app.store.read(dispatch_breaker::all).unwrap();
+    let parked = server.store.read(dispatch_breaker::all).unwrap();
     assert!(
         parked.is_empty(),
         "a limit does not count as a failure of the issue"
@@ -295,7 +294,7 @@ async fn a_limit_applies_to_machines_with_the_same_credentials() {
     job.runner = RunnerKind::Vm;
     job.dispatched_at = Some(env.app.now());
     let (now, id, phase) = (env.app.now(), job.id.clone(), job.kind.run_phase());
-    let put = env.app.store.write(move |tx| jobs::put(tx, &job));
+    let put = env.store.write(move |tx| jobs::put(tx, &job));
     put.await.unwrap();
     let tokens = env.app.run_tokens.as_ref().unwrap();
     let token = tokens.issue(&id, TokenAudience::Result, phase, now, now + TWO_HOURS);
@@ -312,7 +311,7 @@ async fn a_limit_applies_to_machines_with_the_same_credentials() {
     let why = env.admin_get("/api/why/WEB-1").await;
     assert_eq!(why["decision"]["reason"], "quota", "{why}");
     let own = other(&[("OPENAI_API_KEY", "sk-of-the-team")]);
-    let put = env.app.store.write(move |tx| mappings::put(tx, &own));
+    let put = env.store.write(move |tx| mappings::put(tx, &own));
     put.await.unwrap();
     env.tick().await;
     assert_eq!(env.jobs("WEB-1").len(), 1);
@@ -345,16 +344,13 @@ async fn an_issue_fails_after_repeated_limits() {
     let token = server.run_token(&shadow, TokenAudience::Result);
     let path = format!("http://{}/runner/result", server.address);
     let request = server.client.post(path).bearer_auth(token);
-    let before = server.app.store.read(outbox::pending).unwrap().len();
+    let before = server.store.read(outbox::pending).unwrap().len();
     assert_eq!(
         send_checked(request.body(limit_report(soon))).await.status,
         200
     );
     assert_eq!(server.job("01C").resumes_at, None);
-    assert_eq!(
-        server.app.store.read(outbox::pending).unwrap().len(),
-        before
-    );
+    assert_eq!(server.store.read(outbox::pending).unwrap().len(), before);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -36,7 +36,7 @@ async fn drain(env: &TestEnv) {
 /// Adds these effects to the outbox.
 async fn push(env: &TestEnv, effects: Vec<Effect>) {
     let now = env.app.now();
-    let pushed = env.app.store.write(move |tx| {
+    let pushed = env.store.write(move |tx| {
         effects
             .iter()
             .try_for_each(|effect| outbox::push(tx, effect, now).map(drop))
@@ -252,7 +252,7 @@ async fn the_last_attempt_is_not_later_than_the_deadline() {
 async fn entries_delayed_by_a_clock_step_are_rescheduled_at_startup() {
     let env = env_with_pending_comment("Posted after all.").await;
     let due_at = env.app.now() + Duration::from_secs(5 * 3600);
-    let put_off = env.app.store.write(move |tx| {
+    let put_off = env.store.write(move |tx| {
         let error = "no answer".to_owned();
         let failed = FailedAttempt {
             ended_at: due_at,
@@ -345,7 +345,7 @@ async fn a_stale_marker_cannot_be_retried_and_a_dropped_start_fails_the_job() {
     let issue = issue(&env);
     let stage = Stage::Implementing;
     push(&env, vec![Effect::SetMarker { issue, stage }]).await;
-    let claimed = env.app.store.write(|tx| {
+    let claimed = env.store.write(|tx| {
         let all = outbox::pending(tx)?;
         let one = &all[0];
         outbox::claim(tx, &one.queue_key, one.seq, one.due_at)

@@ -71,7 +71,7 @@ async fn linear_gets_one_request_per_page_for_any_number_of_mappings() {
     for mapped in [1, 50] {
         for number in 1..=mapped {
             let mapping = of_team(number);
-            let put = env.app.store.write(move |tx| mappings::put(tx, &mapping));
+            let put = env.store.write(move |tx| mappings::put(tx, &mapping));
             put.await.unwrap();
         }
         // Two pages of 250, and one request for the siblings of all dispatched issues.

@@ -29,9 +29,9 @@ async fn acknowledged_reports_are_on_disk() {
         server.put_job(run).await;
         tokens.push(server.run_token(run, TokenAudience::Progress));
     }
-    let before = server.app.store.stats().commits;
+    let before = server.store.stats().commits;
 
-    let disk = tokio::spawn(slow_disk(server.app.store.clone()));
+    let disk = tokio::spawn(slow_disk(server.store.clone()));
     let server = Arc::new(server);
     let clients: Vec<_> = (0..CONNECTIONS)
         .map(|client| {
@@ -55,7 +55,7 @@ async fn acknowledged_reports_are_on_disk() {
     disk.abort();
     // Waits for the running task to end.
     assert!(disk.await.is_err());
-    let commits = server.app.store.stats().commits - before;
+    let commits = server.store.stats().commits - before;
     assert!(commits < (REPORTS / 4) as u64, "{commits} commits");
 
     // The store file stays locked while any task holds the store.

@@ -84,7 +84,7 @@ impl TestEnv {
     }
 
     async fn put(&self, job: Job) {
-        let put = self.app.store.write(move |tx| jobs::put(tx, &job));
+        let put = self.store.write(move |tx| jobs::put(tx, &job));
         put.await.unwrap();
     }
 
@@ -465,7 +465,7 @@ async fn destroys_a_machine_of_a_ci_run_without_ending_the_job() {
     env.reap().await;
     assert_eq!(env.machine_ids(), [""; 0]);
     assert_eq!(env.actions().await, ["orphan m-2 destroyed"]);
-    let job = env.app.store.read(|tx| jobs::get(tx, &"01ELSE".into()));
+    let job = env.store.read(|tx| jobs::get(tx, &"01ELSE".into()));
     assert_eq!(job.unwrap().unwrap().state, JobState::Running);
     env.stop().await;
 }

@@ -161,7 +161,7 @@ async fn a_run_over_its_time_budget_is_cancelled_and_reported_with_its_log() {
     env.set_agent_script("ENG-1", Script::new().pass([ScriptStep::Hang]));
     env.tick().await;
     env.wait_until("the agent has started", || {
-        let steps = |id| env.app.store.read(|tx| steps::of_job(tx, id)).unwrap();
+        let steps = |id| env.store.read(|tx| steps::of_job(tx, id)).unwrap();
         steps(&env.job().id)
             .iter()
             .any(|step| step.id == "implement.1")
@@ -432,7 +432,7 @@ async fn the_run_of_a_closed_or_deleted_ticket_is_cancelled_without_a_comment() 
         end(env.vendors.linear().issue("ENG-1"));
         env.tick().await;
         env.until_run_is("completed").await;
-        let job = env.app.store.read(|tx| jobs::get(tx, &id)).unwrap();
+        let job = env.store.read(|tx| jobs::get(tx, &id)).unwrap();
         assert!(
             matches!(&job.unwrap().state, JobState::Failed { code: Some(FailureCode::Cancelled), reason }
                 if reason == "the issue was closed")

@@ -288,11 +288,7 @@ async fn rejects_invalid_steps_and_stores_valid_ones() {
         assert_eq!(response.status, 200);
         assert_eq!(response.body, json!({"acknowledged": true}));
     }
-    let stored = server
-        .app
-        .store
-        .read(|tx| steps::of_job(tx, &job.id))
-        .unwrap();
+    let stored = server.store.read(|tx| steps::of_job(tx, &job.id)).unwrap();
     assert_eq!(stored.len(), 1);
     assert_eq!(stored[0].elapsed_ms, Some(12));
     assert_eq!(server.job("01JOB").state, JobState::Running);
@@ -358,7 +354,7 @@ async fn returns_the_posted_plan_and_related_issues_as_planning_context() {
         dependencies: vec!["blocks ENG-3: c (Todo)".into()],
     };
     let (issue, known_job) = (job.issue.id.clone(), related.clone());
-    let store = &server.app.store;
+    let store = &server.store;
     store
         .write(move |tx| issue_contexts::put_related(tx, &issue, &known_job))
         .await

@@ -65,7 +65,7 @@ impl SecretsApi {
     fn session_secrets(&self, team: &str) -> Vec<String> {
         let app = &self.server.app;
         let secrets = app
-            .store
+            .store()
             .read(|tx| Ok(app.vault.session_secrets(tx, &TeamKey::from(team))));
         let secrets = secrets.unwrap().unwrap();
         let show = |(name, value): (&String, &Secret)| format!("{name}={}", value.expose());
@@ -206,7 +206,7 @@ async fn values_are_not_stored_in_plain_text_and_a_wrong_key_stops_the_start() {
         assert!(!listed.contains(CANARY));
     }
     let SecretsApi { server, .. } = api;
-    let app = server.app.clone();
+    let store = server.store.clone();
     server.stop().await.unwrap();
     for file in std::fs::read_dir(dir.path()).unwrap() {
         let file = file.unwrap().path();
@@ -219,7 +219,7 @@ async fn values_are_not_stored_in_plain_text_and_a_wrong_key_stops_the_start() {
     }
     let reopen = |flags: &[&str]| {
         let options = AppOptions::default();
-        App::new(config(flags), app.store.clone(), options).map(drop)
+        App::new(config(flags), store.clone(), options).map(drop)
     };
     reopen(&LOCAL).unwrap();
     let other = data_encoding::BASE64.encode(&[7; 32]);

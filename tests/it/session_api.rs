@@ -40,7 +40,7 @@ async fn server() -> ApiServer {
 
 /// Ticket comments in the outbox, without their last line.
 fn comments(server: &ApiServer) -> Vec<String> {
-    let entries = server.app.store.read(outbox::pending).unwrap();
+    let entries = server.store.read(outbox::pending).unwrap();
     let body = |effect| match effect {
         Effect::TicketComment { body, .. } => Some(body),
         _ => None,
@@ -254,11 +254,7 @@ async fn stores_steps_and_posts_no_comment_for_shadow_runs() {
     }
     let job = server.job("01JOB");
     assert_eq!(job.state, JobState::Running);
-    let stored = server
-        .app
-        .store
-        .read(|tx| steps::of_job(tx, &job.id))
-        .unwrap();
+    let stored = server.store.read(|tx| steps::of_job(tx, &job.id)).unwrap();
     assert_eq!((stored.len(), stored[0].elapsed_ms), (1, Some(7)));
 
     let shadow = Job {

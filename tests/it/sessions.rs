@@ -442,7 +442,7 @@ async fn resumes_watching_machines_after_a_restart() {
 /// ID and status of each step of the only job.
 fn steps(env: &TestEnv) -> Vec<(String, String)> {
     let job = env.only_job().id;
-    let steps = env.app.store.read(|tx| steps::of_job(tx, &job)).unwrap();
+    let steps = env.store.read(|tx| steps::of_job(tx, &job)).unwrap();
     steps
         .into_iter()
         .map(|step| (step.id, step.status))
@@ -501,7 +501,7 @@ async fn retries_a_host_without_capacity_then_fails_the_job() {
     env.create_labelled_issue("ENG-1", "Add a feature");
     env.tick().await;
     assert_eq!(env.only_job().state, JobState::Reserved);
-    let entries = env.app.store.read(outbox::pending).unwrap();
+    let entries = env.store.read(outbox::pending).unwrap();
     let error = entries[0].last_error.clone().unwrap();
     assert!(
         error.contains("no capacity for the machine: could not reserve"),

@@ -195,7 +195,7 @@ async fn runs_get_no_personal_token_that_may_change_workflows() {
         nonce_hash: Some(sha256_hex("the nonce")),
         ..dispatched_job("J1", JobKind::Implementation)
     };
-    let put = env.app.store.write(move |tx| jobs::put(tx, &job));
+    let put = env.store.write(move |tx| jobs::put(tx, &job));
     put.await.unwrap();
     for (scopes, status) in [("repo, workflow", 500), ("repo", 200)] {
         env.vendors.github().set_token_scopes(scopes);

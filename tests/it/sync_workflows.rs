@@ -28,7 +28,7 @@ async fn sync_error(env: &TestEnv) -> String {
 }
 
 async fn put(env: &TestEnv, mapping: Mapping) {
-    let put = env.app.store.write(move |tx| mappings::put(tx, &mapping));
+    let put = env.store.write(move |tx| mappings::put(tx, &mapping));
     put.await.unwrap();
 }
 

@@ -51,6 +51,8 @@ pub struct TestEnv {
     pub vendors: FakeVendors,
     /// State of the service.
     pub app: App,
+    /// Store of the service, to set up and inspect what no route shows.
+    pub store: Store,
     /// Base URL of the service.
     pub address: String,
     stop: watch::Sender<bool>,
@@ -198,6 +200,7 @@ impl TestEnv {
         let Self {
             vendors,
             app,
+            store,
             stop,
             tasks,
             forwards,
@@ -208,7 +211,7 @@ impl TestEnv {
         for forward in forwards {
             forward.close().await;
         }
-        drop(app);
+        drop((app, store));
         // Another process can open the store only after this process has closed it.
         drop(open_store(&dir.path().join("data")).await);
         StoppedEnv { vendors, dir }
@@ -236,9 +239,9 @@ impl TestEnv {
             ..AppOptions::default()
         };
         let config = service_config(&vendors, &address, &options);
-        let app = App::new(config, store, app_options).unwrap();
+        let app = App::new(config, store.clone(), app_options).unwrap();
         for mapping in options.mappings {
-            let put = app.store.write(move |tx| mappings::put(tx, &mapping));
+            let put = store.write(move |tx| mappings::put(tx, &mapping));
             put.await.unwrap();
         }
         let (stop, signal) = ShutdownSignal::new();
@@ -253,6 +256,7 @@ impl TestEnv {
         Self {
             vendors,
             app,
+            store,
             address,
             stop,
             tasks,
@@ -274,7 +278,7 @@ impl TestEnv {
     /// tick, because an entry that failed is due again only later.
     pub async fn tick_until_drained(&self) {
         let began = Instant::now();
-        while !self.app.store.read(outbox::queue_keys).unwrap().is_empty() {
+        while !self.store.read(outbox::queue_keys).unwrap().is_empty() {
             assert!(began.elapsed() < TIMEOUT, "{}", self.describe());
             self.advance_clock(Duration::from_secs(60));
             self.tick().await;
@@ -338,10 +342,7 @@ impl TestEnv {
             return Vec::new();
         };
         let issue = IssueId::new(id);
-        self.app
-            .store
-            .read(|tx| jobs::of_issue(tx, &issue))
-            .unwrap()
+        self.store.read(|tx| jobs::of_issue(tx, &issue)).unwrap()
     }
 
     /// Returns the comments of a Linear ticket, split by [`split_comments`].
@@ -362,7 +363,7 @@ impl TestEnv {
     /// Waits until the outbox is empty.
     pub async fn wait_for_empty_outbox(&self) {
         self.wait_until("the outbox is empty", || {
-            self.app.store.read(outbox::queue_keys).unwrap().is_empty()
+            self.store.read(outbox::queue_keys).unwrap().is_empty()
         })
         .await;
     }
@@ -393,8 +394,8 @@ impl TestEnv {
 
     /// Returns the state that helps to debug a failed test.
     fn describe(&self) -> String {
-        let jobs = self.app.store.read(|tx| jobs::latest(tx, 50)).unwrap();
-        let pending = self.app.store.read(outbox::pending).unwrap();
+        let jobs = self.store.read(|tx| jobs::latest(tx, 50)).unwrap();
+        let pending = self.store.read(outbox::pending).unwrap();
         let runs = self.repo().runs();
         let logs: Vec<String> = runs.iter().map(|run| self.repo().run_log(run.id)).collect();
         format!(
@@ -452,9 +453,9 @@ impl TestEnv {
     pub async fn finish(self) {
         self.set_fault_rates(&FaultRates::default());
         self.wait_for_empty_outbox().await;
-        let dead = self.app.store.read(outbox::dead).unwrap();
+        let dead = self.store.read(outbox::dead).unwrap();
         assert!(dead.is_empty(), "dead outbox entries: {dead:#?}");
-        let active = self.app.store.read(jobs::active).unwrap();
+        let active = self.store.read(jobs::active).unwrap();
         assert!(active.is_empty(), "active jobs: {active:#?}");
         self.stop().await;
     }

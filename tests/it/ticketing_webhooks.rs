@@ -45,7 +45,7 @@ async fn server() -> ApiServer {
         SECRET,
     ];
     let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
-    let put = server.app.store.write(|tx| {
+    let put = server.store.write(|tx| {
         mappings::put(tx, &mapping())?;
         mappings::put(tx, &mapping_for_repo("OPS", "shop"))
     });

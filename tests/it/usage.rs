@@ -59,7 +59,6 @@ async fn apply_event(server: &ApiServer, job: &Job, event: JobEvent) {
     let (id, now): (JobId, _) = (job.id.clone(), server.app.now());
     let policy = BreakerPolicy::from_config(&server.app.config);
     let done = server
-        .app
         .store
         .write(move |tx| job_events::apply(tx, policy, &id, event.clone(), now).map(drop));
     done.await.unwrap();
@@ -153,10 +152,7 @@ async fn usage_is_reported_per_month_with_the_budget() {
         budget: MicroUsd::from_usd(2.0),
         ..mapping()
     };
-    let put = server
-        .app
-        .store
-        .write(move |tx| mappings::put(tx, &limited));
+    let put = server.store.write(move |tx| mappings::put(tx, &limited));
     put.await.unwrap();
     let empty = usage(&server, "?month=2027-01").await;
     let expected_row = json!({"teamKey": "ENG", "runs": 0, "turns": 0, "inputTokens": 0, "outputTokens": 0,

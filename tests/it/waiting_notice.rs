@@ -48,7 +48,7 @@ async fn add_mapping(env: &TestEnv, team: &str) {
         team_key: team.into(),
         ..mapping()
     };
-    let put = env.app.store.write(move |tx| mappings::put(tx, &mapping));
+    let put = env.store.write(move |tx| mappings::put(tx, &mapping));
     put.await.unwrap();
 }
 
@@ -91,7 +91,7 @@ async fn a_lasting_wait_is_posted_once_and_removed_when_the_ticket_runs() {
     assert_eq!(env.jobs("NEW-1").len(), 1);
     env.tick_until_drained().await;
     assert_eq!(ticket_comments(&env, "NEW-1"), [""; 0]);
-    assert!(env.app.store.read(issue_waits::all).unwrap().is_empty());
+    assert!(env.store.read(issue_waits::all).unwrap().is_empty());
     env.stop().await;
 }
 
@@ -116,7 +116,6 @@ async fn each_wait_of_a_ticket_has_its_own_comment() {
             parked_at: env.app.now(),
         };
         let park = env
-            .app
             .store
             .write(move |tx| dispatch_breaker::park(tx, &parked));
         park.await.unwrap();

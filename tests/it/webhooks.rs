@@ -128,7 +128,6 @@ fn findings(server: &ApiServer) -> Vec<(FeedbackSource, ReviewFindingState, Stri
         number: 2,
     };
     let rows = server
-        .app
         .store
         .read(|tx| pull_feedback::findings_of_pull(tx, &pull));
     let rows = rows.unwrap().into_iter();
@@ -512,7 +511,7 @@ async fn a_merge_is_processed_once() {
         issue: server.job("01J").issue,
         dispatched_at: CLOCK_START,
     };
-    let put = server.app.store.write(move |tx| dedup::put(tx, &entry));
+    let put = server.store.write(move |tx| dedup::put(tx, &entry));
     put.await.unwrap();
     send(&server, "pull_request_review", &own_payload("review")).await;
     let token = server.sign_in().await;
@@ -551,8 +550,8 @@ async fn a_merge_is_processed_once() {
         ),
         (&json!(2), &json!("acme/shop"), &json!("ENG-1"), &json!(1))
     );
-    assert!(server.app.store.read(dedup::all).unwrap().is_empty());
+    assert!(server.store.read(dedup::all).unwrap().is_empty());
     assert_eq!(findings(&server)[0].1, ReviewFindingState::Withdrawn);
-    let pending = server.app.store.read(store::outbox::pending);
+    let pending = server.store.read(store::outbox::pending);
     assert!(pending.unwrap().is_empty(), "the ticket is unchanged");
 }

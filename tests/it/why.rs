@@ -74,10 +74,7 @@ async fn a_later_decision_replaces_the_failure() {
         paused: true,
         ..mapping()
     };
-    let put = env
-        .app
-        .store
-        .write(move |tx| store::mappings::put(tx, &paused));
+    let put = env.store.write(move |tx| store::mappings::put(tx, &paused));
     put.await.unwrap();
     env.advance_clock(Duration::from_secs(60));
     env.vendors

@@ -138,8 +138,8 @@ async fn run_demo(
         crash_plan: crash,
         ..AppOptions::default()
     };
+    map_project(&store, state.tracker, options.clock.now()).await?;
     let app = App::new(config, store, options).map_err(anyhow::Error::msg)?;
-    map_project(&app, state.tracker).await?;
 
     let tickets = DemoTickets::new(vendors.clone(), state.tracker);
     let progress = DemoProgress::new(app.clone(), vendors.clone(), tickets);
@@ -334,9 +334,9 @@ fn jira(vendors: &FakeVendors) -> JiraConfig {
 }
 
 /// Maps the demo's teams or projects to their repository, unless they are mapped already.
-async fn map_project(app: &App, tracker: Tracker) -> anyhow::Result<()> {
-    let mapped = projects(tracker, app.now())?;
-    app.store
+async fn map_project(store: &Store, tracker: Tracker, now: Timestamp) -> anyhow::Result<()> {
+    let mapped = projects(tracker, now)?;
+    store
         .write(move |tx| {
             for mapping in &mapped {
                 if mappings::get(tx, &mapping.team_key)?.is_none() {

@@ -129,11 +129,11 @@ impl DemoProgress {
     fn is_idle(&self) -> bool {
         let app = &self.app;
         let is_outbox_empty = app
-            .store
+            .store()
             .read(outbox::queue_keys)
             .is_ok_and(|queue_keys| queue_keys.is_empty());
         let has_no_runs = app
-            .store
+            .store()
             .read(jobs::active)
             .is_ok_and(|jobs| jobs.is_empty());
         is_outbox_empty && has_no_runs && app.heartbeats.polls() > 0
@@ -142,7 +142,7 @@ impl DemoProgress {
     fn print_news(&self) {
         let jobs = self
             .app
-            .store
+            .store()
             .read(|tx| jobs::latest(tx, jobs::DISPATCH_LOG_SIZE))
             .unwrap_or_default();
         for job in jobs.iter().rev() {
@@ -165,7 +165,7 @@ impl DemoProgress {
         let key = ticket.key;
         let row = self
             .app
-            .store
+            .store()
             .read(|tx| decisions::get(tx, &IssueKey::new(key)));
         let row = row.ok().flatten();
         let current = row.as_ref().and_then(|row| row.current());
@@ -189,7 +189,7 @@ impl DemoProgress {
         let run = format!("{} run {}", job.issue.key, job.dispatch_number);
         let print = |event: String| self.print_once(format!("{run}: {event}"));
         print(format!("reserved for {} as {}", job.kind.as_str(), job.id));
-        let steps = self.app.store.read(|tx| steps::of_job(tx, &job.id));
+        let steps = self.app.store().read(|tx| steps::of_job(tx, &job.id));
         for step in steps.unwrap_or_default() {
             if step.parent_step_id.is_none() && step.status != "running" {
                 print(format!("step {} {}", step.id, step.status));

@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use clap::Parser;
 use tokio::net::UnixDatagram as Receiver;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::*;
 use engine::ShutdownSignal;
@@ -22,10 +23,14 @@ struct CommandLine {
 }
 
 fn app() -> App {
+    app_with(Store::in_memory().unwrap())
+}
+
+fn app_with(store: Store) -> App {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let options = CommandLine::parse_from(["serve"]).options;
     let config = Config::from_options(options).unwrap();
-    App::new(config, Store::in_memory().unwrap(), AppOptions::default()).unwrap()
+    App::new(config, store, AppOptions::default()).unwrap()
 }
 
 /// Fake service manager with a notifier that reports to it.
@@ -104,11 +109,11 @@ async fn reports_only_the_status_without_a_watchdog() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stops_notifying_the_watchdog_while_the_writer_is_stuck() {
-    let (app, dir) = (app(), tempfile::tempdir().unwrap());
+    let (store, dir) = (Store::in_memory().unwrap(), tempfile::tempdir().unwrap());
+    let app = app_with(store.clone());
     let (release, released) = mpsc::channel::<()>();
     let (entered_tx, entered) = tokio::sync::oneshot::channel();
     let mut entered_tx = Some(entered_tx);
-    let store = app.store.clone();
     // Blocks the writer thread inside a transaction, as a disk that hangs would.
     let stuck = tokio::spawn(async move {
         store
@@ -141,7 +146,7 @@ async fn notifies_the_watchdog_during_long_reads() {
     let manager = FakeManager::start(&app, dir.path(), Some(Duration::from_millis(300)));
     let (releases, readers): (Vec<_>, Vec<_>) = (0..20)
         .map(|_| {
-            let ((release, released), store) = (mpsc::channel::<()>(), app.store.clone());
+            let ((release, released), store) = (mpsc::channel::<()>(), app.store().clone());
             let read = async move { store.read_long(move |_| Ok(released.recv())).await };
             (release, tokio::spawn(read))
         })

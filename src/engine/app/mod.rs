@@ -28,7 +28,7 @@ use domain::machine::HostKind;
 use domain::runner_mode::{RunnerAvailability, RunnerMode};
 use domain::time::Timestamp;
 use store::crash_injection::CrashPlan;
-use store::{ReadTx, ReadableTx, Store, StoreResult, settings};
+use store::{ReadTx, ReadableTx, Store, StoreReader, StoreResult, settings};
 use vendors::chat::ChatWebhook;
 use vendors::http::{Client, Proxies, Redactor};
 use vendors::scm::{GitHub, ScmCredentials};
@@ -55,8 +55,8 @@ pub struct App(Arc<AppInner>);
 pub struct AppInner {
     /// Configuration of the process.
     pub config: Config,
-    /// Persistent state.
-    pub store: Store,
+    /// Persistent state. Other crates can only read it: see [`App::store`].
+    pub(crate) store: Store,
     /// Source of the current time.
     pub clock: Clock,
     /// Clients of the configured ticketing accounts.
@@ -282,6 +282,11 @@ impl App {
             stream_subscribers: StreamSubscribers::default(),
             sign_in_limiter: SignInLimiter::default(),
         })))
+    }
+
+    /// Read access to the persistent state.
+    pub fn store(&self) -> &StoreReader {
+        &self.store
     }
 
     /// Client of a ticketing system; `None` if the system is not configured.

@@ -49,7 +49,7 @@ async fn list(query: QueryParams, app: App) -> ApiResult {
         }
     };
     let entries = app
-        .store
+        .store()
         .read_long(move |tx| audit::latest(tx, before, limit));
     Ok(ok(&entries.await?))
 }
@@ -58,7 +58,7 @@ async fn list(query: QueryParams, app: App) -> ApiResult {
 async fn verify_chain(query: QueryParams, app: App) -> ApiResult {
     let anchor = query.get("head").cloned();
     let report = app
-        .store
+        .store()
         .read_long(move |tx| audit::verify(tx, anchor.as_deref()));
     Ok(ok(&report.await?))
 }

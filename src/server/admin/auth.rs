@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::json;
@@ -10,21 +9,16 @@ use warp::http::Method;
 use warp::{Filter, path};
 
 use super::access_code_throttle::{AccessCodeCheck, AccessCodeThrottle};
-use crate::error::{AdminApiError, ApiError};
+use crate::error::AdminApiError;
 use crate::routing::{
-    ApiResult, MAX_BODY, Routes, authorization, body, client_ip, hash_admin_token, method, ok,
-    one_of, operator, parse_json, reject_other_methods, require_admin, with_app,
+    ApiResult, MAX_BODY, Routes, authorization, body, client_ip, method, ok, one_of, operator,
+    parse_json, reject_other_methods, require_admin, with_app,
 };
-use domain::audit::{Action, Actor};
-use domain::crypto::admin_token::{constant_time_eq, generate_token};
+use domain::audit::Actor;
+use domain::crypto::admin_token::constant_time_eq;
 use domain::crypto::signature::bearer_token;
+use engine::admin::sign_in::{self, SignInFailure};
 use engine::app::App;
-use engine::maintenance::{self, SignInFailure};
-use store::admin_tokens::{self, AdminToken};
-use store::audit;
-
-/// Lifetime of an admin token. See docs/behaviour.md#limits.
-const TOKEN_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 /// Routes of `/api/auth`.
 pub(super) fn routes(app: &App) -> Routes {
@@ -68,41 +62,22 @@ async fn sign_in(
         AccessCodeCheck::Correct => {}
         AccessCodeCheck::Wrong => {
             tracing::warn!(%from, "Rejected a sign-in: wrong access code.");
-            maintenance::record_sign_in_failure(&app, SignInFailure::WrongCode, from).await?;
+            sign_in::record_failure(&app, SignInFailure::WrongCode, from).await?;
             return Err(AdminApiError::InvalidAccessCode.into());
         }
         AccessCodeCheck::RetryAfter(time) => {
-            maintenance::record_sign_in_failure(&app, SignInFailure::Throttled, from).await?;
+            sign_in::record_failure(&app, SignInFailure::Throttled, from).await?;
             return Err(AdminApiError::TooManyAttempts(time).into());
         }
     }
-    let token = generate_token().map_err(|error| {
-        tracing::error!(%error, "Failed to generate an admin token.");
-        ApiError::internal()
-    })?;
-    let hashed = hash_admin_token(&app, token.expose()).ok_or(AdminApiError::InvalidAccessCode)?;
-    let expires_at = now + TOKEN_LIFETIME;
-    let event = Actor::admin(from).audit_event(Action::SignedIn, "");
-    let stored = app.store.write(move |tx| {
-        admin_tokens::put(tx, &hashed, &AdminToken { expires_at }, now)?;
-        audit::append(tx, &event, now)
-    });
-    stored.await?;
+    let issued = sign_in::sign_in(&app, from).await?;
     Ok(ok(
-        &json!({"token": token.expose(), "expiresAt": expires_at}),
+        &json!({"token": issued.token.expose(), "expiresAt": issued.expires_at}),
     ))
 }
 
 async fn sign_out(by: Actor, header: Option<String>, app: App) -> ApiResult {
     let token = header.as_deref().and_then(bearer_token);
-    let hashed = token.and_then(|token| hash_admin_token(&app, token));
-    let (event, now) = (by.audit_event(Action::SignedOut, ""), app.now());
-    let removed = app.store.write(move |tx| {
-        if let Some(hashed) = &hashed {
-            admin_tokens::remove(tx, hashed)?;
-        }
-        audit::append(tx, &event, now)
-    });
-    removed.await?;
+    sign_in::sign_out(&app, by, token).await?;
     Ok(ok(&json!({"loggedOut": true})))
 }

@@ -10,11 +10,11 @@ use crate::routing::{
     ApiResult, PathSegment, Routes, ok, one_of, operator, reject_other_methods, require_admin,
     with_app, without_param,
 };
-use domain::audit::{Action, Actor};
+use domain::audit::Actor;
 use domain::ids::{IssueId, IssueKey};
 use domain::time::Timestamp;
+use engine::admin::dedup;
 use engine::app::App;
-use store::{audit, dedup};
 
 /// Routes of `/api/dedup`.
 pub(super) fn routes(app: &App) -> Routes {
@@ -40,8 +40,8 @@ pub(super) fn routes(app: &App) -> Routes {
 async fn list(app: App) -> ApiResult {
     let (window, now) = (app.config.dedup_window, app.now());
     let mut entries: Vec<EntryView> = app
-        .store
-        .read_long(dedup::all)
+        .store()
+        .read_long(store::dedup::all)
         .await?
         .into_iter()
         .filter(|entry| entry.is_active(window, now))
@@ -59,24 +59,9 @@ async fn list(app: App) -> ApiResult {
 
 /// Deletes the dedup entry of an issue, given by id or key.
 async fn remove(PathSegment(id_or_key): PathSegment, by: Actor, app: App) -> ApiResult {
-    let (window, now) = (app.config.dedup_window, app.now());
-    let removed = app.store.write(move |tx| {
-        let mut entries = dedup::all(tx)?.into_iter();
-        match entries
-            .find(|entry| entry.issue.matches_id_or_key(&id_or_key) && entry.is_active(window, now))
-        {
-            Some(entry) => {
-                let event = by.audit_event(Action::DedupDeleted, &entry.issue.key);
-                audit::append(tx, &event, now)?;
-                dedup::remove(tx, &entry.issue.id)
-            }
-            None => Ok(false),
-        }
-    });
-    if removed.await? {
-        Ok(ok(&json!({"deleted": true})))
-    } else {
-        Err(AdminApiError::NothingDeleted.into())
+    match dedup::remove(&app, by, id_or_key).await? {
+        true => Ok(ok(&json!({"deleted": true}))),
+        false => Err(AdminApiError::NothingDeleted.into()),
     }
 }
 

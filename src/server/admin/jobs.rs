@@ -12,13 +12,14 @@ use crate::routing::{
     ApiResult, PathSegment, Routes, attachment, ok, one_of, operator, reject_other_methods,
     require_admin, with_app, without_param,
 };
-use domain::audit::{Action, Actor};
+use domain::audit::Actor;
 use domain::ids::{IssueId, IssueKey, JobId, TeamKey};
 use domain::job::{Job, JobKind, JobState, RunHandle, RunnerKind, TimeoutReason};
 use domain::report::{FailureCode, Usage};
 use domain::time::Timestamp;
+use engine::admin::downloads;
 use engine::app::App;
-use store::{ReadableTx, StoreResult, audit, jobs, patches};
+use store::{ReadableTx, StoreResult, jobs};
 
 /// Routes of `/api/jobs`.
 pub(crate) fn routes(app: &App) -> Routes {
@@ -45,7 +46,7 @@ pub(crate) fn routes(app: &App) -> Routes {
 
 async fn show(PathSegment(id): PathSegment, app: App) -> ApiResult {
     let (job, group) = app
-        .store
+        .store()
         .read(|tx| find_with_group(tx, &JobId::new(id)))?
         .ok_or(AdminApiError::JobNotFound)?;
     Ok(ok(&JobView::of(&job, group)))
@@ -61,20 +62,7 @@ pub(crate) fn job_json(tx: &impl ReadableTx, id: &JobId) -> StoreResult<Option<V
 }
 
 async fn download_patch(PathSegment(id): PathSegment, by: Actor, app: App) -> ApiResult {
-    let id = JobId::new(id);
-    let found = app.store.read(|tx| {
-        let job = jobs::get(tx, &id)?;
-        Ok(job.map(|job| (job.issue.key, patches::get(tx, &id))))
-    });
-    let (issue, patch) = found?.ok_or(AdminApiError::JobNotFound)?;
-    let patch = patch?.ok_or(AdminApiError::NoPatch)?;
-    // A patch is unreviewed code, so the download is recorded in the audit log before it is sent.
-    let event = by
-        .audit_event(Action::PatchDownloaded, &id)
-        .with_detail(issue);
-    let now = app.now();
-    let recorded = app.store.write(move |tx| audit::append(tx, &event, now));
-    recorded.await?;
+    let patch = downloads::patch(&app, by, &JobId::new(id)).await?;
     Ok(attachment("work.patch", patch))
 }
 

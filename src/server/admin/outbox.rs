@@ -12,9 +12,9 @@ use crate::routing::{
 };
 use domain::audit::Actor;
 use domain::time::Timestamp;
+use engine::admin::outbox::{self, OutboxError};
 use engine::app::App;
-use engine::outbox_admin::{self, OutboxError};
-use store::outbox::{self, OutboxEntry};
+use store::outbox::OutboxEntry;
 
 /// Routes of `/api/outbox`.
 pub(super) fn routes(app: &App) -> Routes {
@@ -48,8 +48,8 @@ pub(super) fn routes(app: &App) -> Routes {
 
 async fn list(app: App) -> ApiResult {
     let read = app
-        .store
-        .read_long(|tx| Ok((outbox::pending(tx)?, outbox::dead(tx)?)));
+        .store()
+        .read_long(|tx| Ok((store::outbox::pending(tx)?, store::outbox::dead(tx)?)));
     let (pending, dead) = read.await?;
     let views = |entries: &[OutboxEntry]| entries.iter().map(EntryView::of).collect::<Vec<_>>();
     Ok(ok(
@@ -58,13 +58,13 @@ async fn list(app: App) -> ApiResult {
 }
 
 async fn retry(PathSegment(id): PathSegment, by: Actor, app: App) -> ApiResult {
-    outbox_admin::retry(&app, by, parse_seq(&id)?).await?;
+    outbox::retry(&app, by, parse_seq(&id)?).await?;
     Ok(ok(&json!({"retried": true})))
 }
 
 async fn remove(PathSegment(id): PathSegment, by: Actor, app: App) -> ApiResult {
     let removed = match parse_seq(&id) {
-        Ok(seq) => outbox_admin::drop_entry(&app, by, seq).await,
+        Ok(seq) => outbox::drop_entry(&app, by, seq).await,
         Err(error) => Err(error),
     };
     match removed {

@@ -11,12 +11,13 @@ use crate::routing::{
     ApiResult, MAX_BODY, Routes, body, ok, one_of, operator, parse_json, reject_other_methods,
     require_admin, with_app,
 };
-use domain::audit::{Action, Actor};
+use domain::audit::Actor;
 use domain::ids::{IssueId, IssueKey};
 use domain::issue::Phase;
 use domain::time::Timestamp;
+use engine::admin::parked;
 use engine::app::App;
-use store::{audit, dispatch_breaker};
+use store::dispatch_breaker;
 
 /// Routes of `/api/parked`.
 pub(super) fn routes(app: &App) -> Routes {
@@ -42,7 +43,7 @@ pub(super) fn routes(app: &App) -> Routes {
 }
 
 async fn list(app: App) -> ApiResult {
-    let parked = app.store.read_long(dispatch_breaker::all).await?;
+    let parked = app.store().read_long(dispatch_breaker::all).await?;
     let views: Vec<ParkedView> = parked
         .into_iter()
         .map(|parked| ParkedView {
@@ -59,7 +60,6 @@ async fn list(app: App) -> ApiResult {
     Ok(ok(&views))
 }
 
-/// Releases a parked issue and requests a poll, which decides about it again.
 async fn unpark(by: Actor, body: Bytes, app: App) -> ApiResult {
     let body = parse_json(&body).ok_or(AdminApiError::InvalidBody)?;
     let id_or_key = body
@@ -67,22 +67,7 @@ async fn unpark(by: Actor, body: Bytes, app: App) -> ApiResult {
         .and_then(Value::as_str)
         .filter(|text| !text.is_empty());
     let id_or_key = id_or_key.ok_or(AdminApiError::IssueIdRequired)?.to_owned();
-    let now = app.now();
-    let unparked = app.store.write(move |tx| {
-        let mut all = dispatch_breaker::all(tx)?.into_iter();
-        match all.find(|parked| parked.issue.matches_id_or_key(&id_or_key)) {
-            Some(parked) => {
-                let event = by.audit_event(Action::Unparked, &parked.issue.key);
-                audit::append(tx, &event, now)?;
-                dispatch_breaker::unpark(tx, &parked.issue.id)
-            }
-            None => Ok(false),
-        }
-    });
-    let unparked = unparked.await?;
-    if unparked {
-        app.notifiers.poll.notify_one();
-    }
+    let unparked = parked::unpark(&app, by, id_or_key).await?;
     Ok(ok(&serde_json::json!({ "unparked": unparked })))
 }
 

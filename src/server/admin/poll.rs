@@ -7,9 +7,9 @@ use warp::{Filter, path};
 use crate::routing::{
     ApiResult, Routes, accepted, one_of, operator, reject_other_methods, require_admin, with_app,
 };
-use domain::audit::{Action, Actor};
+use domain::audit::Actor;
+use engine::admin::poll;
 use engine::app::App;
-use store::audit;
 
 /// Routes of `/api/poll`.
 pub(super) fn routes(app: &App) -> Routes {
@@ -26,9 +26,6 @@ pub(super) fn routes(app: &App) -> Routes {
 }
 
 async fn start(by: Actor, app: App) -> ApiResult {
-    let (event, now) = (by.audit_event(Action::PollRequested, ""), app.now());
-    let recorded = app.store.write(move |tx| audit::append(tx, &event, now));
-    recorded.await?;
-    app.notifiers.poll.notify_one();
+    poll::request(&app, by).await?;
     Ok(accepted(&json!({"started": true})))
 }

@@ -31,7 +31,7 @@ pub(super) fn routes(app: &App) -> Routes {
 }
 
 async fn list(app: App) -> ApiResult {
-    let pulls = app.store.read_long(read).await?;
+    let pulls = app.store().read_long(read).await?;
     let reconciliation = ReconciliationView::from(app.reconciliation.stats());
     Ok(ok(&PullsView {
         pulls,

@@ -10,11 +10,12 @@ use crate::routing::{
     ApiResult, MAX_BODY, Routes, body, ok, one_of, operator, parse_json, reject_other_methods,
     require_admin, with_app,
 };
-use domain::audit::{Action, Actor};
+use domain::audit::Actor;
 use domain::ids::TeamKey;
 use domain::runner_mode::{RunnerMode, choose_placement};
+use engine::admin::runner_mode;
 use engine::app::App;
-use store::{ReadableTx, StoreResult, audit, mappings, settings};
+use store::{ReadableTx, StoreResult, mappings, settings};
 
 /// Routes of `/api/runner-mode`.
 pub(super) fn routes(app: &App) -> Routes {
@@ -37,7 +38,7 @@ pub(super) fn routes(app: &App) -> Routes {
 }
 
 async fn show(app: App) -> ApiResult {
-    Ok(ok(&app.store.read(|tx| ModeView::of(tx, &app))?))
+    Ok(ok(&app.store().read(|tx| ModeView::of(tx, &app))?))
 }
 
 /// Stores the runner mode, even if the environment overrides it.
@@ -46,17 +47,7 @@ async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
     let body = body.ok_or(AdminApiError::InvalidBody)?;
     let mode = body["mode"].as_str().and_then(RunnerMode::parse);
     let mode = mode.ok_or(AdminApiError::InvalidMode)?;
-    let (event, now) = (
-        by.audit_event(Action::RunnerModeSet, mode.as_str()),
-        app.now(),
-    );
-    let put = app.store.write(move |tx| {
-        settings::put_runner_mode(tx, mode)?;
-        audit::append(tx, &event, now)
-    });
-    put.await?;
-    // Issues that could not run in the previous mode may be eligible now.
-    app.notifiers.poll.notify_one();
+    runner_mode::set(&app, by, mode).await?;
     match app.config.runner_mode {
         Some(effective) => Err(AdminApiError::ModeOverridden(effective).into()),
         None => show(app).await,

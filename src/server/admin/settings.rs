@@ -12,11 +12,11 @@ use crate::routing::{
     ApiResult, MAX_BODY, Routes, body, ok, one_of, operator, parse_json, reject_other_methods,
     require_admin, with_app,
 };
-use domain::audit::{Action, Actor};
-use domain::mapping::is_plain_name;
+use domain::audit::Actor;
+use engine::admin::settings::{self, SettingChange};
 use engine::app::{App, DEFAULT_REGION};
-use store::settings::{self, OperatorSetting};
-use store::{ReadableTx, StoreResult, audit};
+use store::settings::OperatorSetting;
+use store::{ReadableTx, StoreResult};
 
 /// Routes of `/api/settings`.
 pub(super) fn routes(app: &App) -> Routes {
@@ -39,7 +39,7 @@ pub(super) fn routes(app: &App) -> Routes {
 }
 
 async fn show(app: App) -> ApiResult {
-    Ok(ok(&app.store.read(|tx| SettingsView::of(tx, &app))?))
+    Ok(ok(&app.store().read(|tx| SettingsView::of(tx, &app))?))
 }
 
 /// Stores settings. An omitted setting is kept; an empty string clears it.
@@ -53,48 +53,21 @@ async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
     ] {
         changes.extend(parse_setting(&body, setting)?);
     }
-    if changes.is_empty() {
-        return show(app).await;
-    }
-    let now = app.now();
-    let put = app.store.write(move |tx| {
-        let mut details = Vec::new();
-        for (setting, value) in &changes {
-            settings::put(tx, *setting, value)?;
-            details.push(format!("{}={value}", setting.name()));
-        }
-        let event = by
-            .audit_event(Action::SettingsChanged, "")
-            .with_detail(details.join(" "));
-        audit::append(tx, &event, now)
-    });
-    put.await?;
+    settings::change(&app, by, changes).await?;
     show(app).await
 }
 
-/// Parses a setting; `None` if it is omitted. Only plain names are valid, because settings become parts
-/// of URLs.
+/// Parses a setting; `None` if it is omitted.
 fn parse_setting(
     body: &Value,
     setting: OperatorSetting,
-) -> Result<Option<(OperatorSetting, String)>, AdminApiError> {
-    let rule = || {
-        let name = setting.name();
-        AdminApiError::Invalid(format!(
-            "{name} must be letters, digits and '-', beginning with a letter or digit"
-        ))
-    };
-    let text = match &body[setting.name()] {
+) -> Result<Option<SettingChange>, AdminApiError> {
+    let change = match &body[setting.name()] {
         Value::Null => return Ok(None),
-        Value::String(text) => text.trim(),
-        _ => return Err(rule()),
+        Value::String(text) => SettingChange::new(setting, text.trim()),
+        _ => Err(SettingChange::rule(setting)),
     };
-    let is_plain = is_plain_name(text, |c| c.is_ascii_alphanumeric() || c == '-');
-    if text.is_empty() || is_plain {
-        Ok(Some((setting, text.to_owned())))
-    } else {
-        Err(rule())
-    }
+    change.map(Some).map_err(AdminApiError::Invalid)
 }
 
 #[derive(Serialize)]
@@ -135,7 +108,7 @@ impl SettingView {
             let chosen = env.as_ref().or(stored.as_ref()).cloned();
             chosen.or_else(|| default.map(str::to_owned))
         };
-        let stored_value = settings::get(tx, setting)?;
+        let stored_value = store::settings::get(tx, setting)?;
         let runtime_value = effective(started);
         Ok(Self {
             is_stale: runtime_value != effective(&stored_value),

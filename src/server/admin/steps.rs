@@ -49,7 +49,7 @@ async fn list(PathSegment(id): PathSegment, query: QueryParams, app: App) -> Api
     let limit = paging::parse_limit(&query, MAX_LIMIT)?;
     let (job_id, log) = (id.clone(), app.log_tails.get(&id));
     // Scans all steps of the job to determine their order.
-    let found = app.store.read_long(move |tx| {
+    let found = app.store().read_long(move |tx| {
         let Some((job, group)) = find_with_group(tx, &job_id)? else {
             return Ok(Err(AdminApiError::JobNotFound));
         };
@@ -103,7 +103,7 @@ impl StepsBody {
             ids,
             tail,
         } = self;
-        app.store.read(|tx| {
+        app.store().read(|tx| {
             while chunk.len() < CHUNK_SIZE
                 && let Some(id) = ids.next()
             {

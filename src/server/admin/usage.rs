@@ -50,7 +50,7 @@ async fn show(query: String, app: App) -> ApiResult {
         })?,
         None => Month::of(app.now()),
     };
-    let read = app.store.read_long(move |tx| {
+    let read = app.store().read_long(move |tx| {
         Ok((
             mappings::all(tx)?,
             usage::mappings(tx, month)?,

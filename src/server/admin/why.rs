@@ -32,7 +32,7 @@ pub(crate) fn routes(app: &App) -> Routes {
 async fn show(PathSegment(key): PathSegment, app: App) -> ApiResult {
     let now = app.now();
     let view = app
-        .store
+        .store()
         .read(|tx| explain_issue(tx, &IssueKey::new(key), now))?;
     Ok(ok(&view.ok_or(AdminApiError::IssueNotFound)?))
 }

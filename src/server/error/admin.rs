@@ -7,8 +7,11 @@ use domain::report::StepRecordError;
 use domain::runner_mode;
 use domain::runner_mode::RunnerMode;
 use domain::session_event::SessionEventError;
-use domain::session_secrets::SecretNameError;
-use engine::outbox_admin::OutboxError;
+use engine::admin::downloads::PatchError;
+use engine::admin::mappings::MappingChangeError;
+use engine::admin::outbox::OutboxError;
+use engine::admin::secrets::SessionSecretError;
+use engine::admin::sign_in::SignInError;
 use engine::workflow_sync::SyncError;
 use serde_json::Map;
 use serde_json::Value;
@@ -199,9 +202,40 @@ impl From<AdminApiError> for ApiError {
     }
 }
 
-impl From<SecretNameError> for ApiError {
-    fn from(error: SecretNameError) -> Self {
-        AdminApiError::Invalid(error.to_string()).into()
+impl From<SessionSecretError> for ApiError {
+    fn from(error: SessionSecretError) -> Self {
+        match error {
+            SessionSecretError::NoSessions => AdminApiError::SessionsNotConfigured.into(),
+            SessionSecretError::UnknownTeam => AdminApiError::TeamNotFound.into(),
+            SessionSecretError::Name(error) => AdminApiError::Invalid(error.to_string()).into(),
+            SessionSecretError::Value(rule) => AdminApiError::Invalid(rule).into(),
+            SessionSecretError::Seal(error) => AdminApiError::Vendor(error.to_string()).into(),
+            SessionSecretError::UnknownSecret => AdminApiError::SecretNotFound.into(),
+            SessionSecretError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<SignInError> for ApiError {
+    fn from(error: SignInError) -> Self {
+        match error {
+            SignInError::NoAccessCode => AdminApiError::InvalidAccessCode.into(),
+            SignInError::Random(error) => {
+                tracing::error!(%error, "Failed to generate an admin token.");
+                Self::internal()
+            }
+            SignInError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<PatchError> for ApiError {
+    fn from(error: PatchError) -> Self {
+        match error {
+            PatchError::UnknownJob => AdminApiError::JobNotFound.into(),
+            PatchError::NoPatch => AdminApiError::NoPatch.into(),
+            PatchError::Store(error) => error.into(),
+        }
     }
 }
 
@@ -230,6 +264,19 @@ impl From<OutboxError> for ApiError {
             OutboxError::Store(error) => return error.into(),
         };
         Self::new(status, sentence)
+    }
+}
+
+impl From<MappingChangeError> for ApiError {
+    fn from(error: MappingChangeError) -> Self {
+        match error {
+            MappingChangeError::UnknownTeam => AdminApiError::TeamNotFound.into(),
+            MappingChangeError::Invalid(error) => error.into(),
+            MappingChangeError::TicketingRejected(problems) => {
+                AdminApiError::TicketingRejected(problems).into()
+            }
+            MappingChangeError::Store(error) => error.into(),
+        }
     }
 }
 

@@ -240,7 +240,7 @@ fn machines(page: &mut Exposition, app: &App) {
 }
 
 fn store(page: &mut Exposition, app: &App, snapshot: &StoreSnapshot) {
-    let commits = app.store.commit_metrics();
+    let commits = app.store().commit_metrics();
     page.histogram(
         "agent_implement_store_commit_seconds",
         "Duration of commits to disk, in seconds.",
@@ -255,7 +255,7 @@ fn store(page: &mut Exposition, app: &App, snapshot: &StoreSnapshot) {
         "agent_implement_store_healthy",
         "1 if the store is writable, else 0.",
     )
-    .count(&[], app.store.is_healthy().into());
+    .count(&[], app.store().is_healthy().into());
     if let Ok(file) = fs::metadata(app.config.data_dir.join(STORE_FILE)) {
         page.gauge(
             "agent_implement_store_bytes",

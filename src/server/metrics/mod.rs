@@ -40,7 +40,7 @@ async fn show(peer: Option<Peer>, headers: HeaderMap, app: App) -> ApiResult {
     if !is_local(peer, &headers) && !has_token(&app, &headers) {
         return Err(AdminApiError::Unauthorized.into());
     }
-    let snapshot = app.store.read_long(families::StoreSnapshot::read).await?;
+    let snapshot = app.store().read_long(families::StoreSnapshot::read).await?;
     let text = families::render(&app, &snapshot).into_text();
     Ok(warp::reply::with_header(text, CONTENT_TYPE, exposition::CONTENT_TYPE).into_response())
 }

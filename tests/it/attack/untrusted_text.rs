@@ -132,6 +132,6 @@ async fn ignores_a_pull_request_with_a_copied_metadata_block() {
             pull_feedback::commands(tx, &pull)?.len(),
         ))
     };
-    assert_eq!(server.app.store.read(stored).unwrap(), (0, 0));
+    assert_eq!(server.store.read(stored).unwrap(), (0, 0));
     server.stop().await.unwrap();
 }

@@ -22,7 +22,6 @@ impl SystemUnderTest {
     pub fn jobs(&self) -> BTreeMap<String, ObservedJob> {
         let jobs = self
             .env()
-            .app
             .store
             .read(|tx| jobs::latest(tx, 10_000))
             .unwrap();
@@ -51,7 +50,7 @@ impl SystemUnderTest {
             self.model.record_watch();
         }
         let (now, window) = (self.env().app.now(), self.env().app.config.dedup_window);
-        let deduped = self.env().app.store.read(dedup::all).unwrap().into_iter();
+        let deduped = self.env().store.read(dedup::all).unwrap().into_iter();
         let deduped: Vec<_> = deduped
             .filter(|entry| entry.is_active(window, now))
             .collect();
@@ -65,7 +64,7 @@ impl SystemUnderTest {
                 self.model.deduped_keys()
             ));
         }
-        let parked = self.env().app.store.read(dispatch_breaker::all).unwrap();
+        let parked = self.env().store.read(dispatch_breaker::all).unwrap();
         let parked: BTreeSet<&str> = parked
             .iter()
             .map(|parked| parked.issue.key.as_str())
@@ -160,7 +159,7 @@ impl SystemUnderTest {
     /// Compares what must hold when the system is quiescent.
     pub async fn check_quiescent(&mut self) -> ModelResult {
         self.model.check_quiescent()?;
-        let dead = self.env().app.store.read(outbox::dead).unwrap();
+        let dead = self.env().store.read(outbox::dead).unwrap();
         if !dead.is_empty() {
             return Err(format!("dead outbox entries: {dead:#?}"));
         }

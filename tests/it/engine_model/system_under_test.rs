@@ -165,7 +165,6 @@ impl SystemUnderTest {
         };
         let queue_key = format!("ticket:{}", ticket.id);
         self.env()
-            .app
             .store
             .read(|tx| outbox::of_queue_key(tx, &queue_key))
             .unwrap()
@@ -291,7 +290,6 @@ impl SystemUnderTest {
     fn wait(&mut self, seconds: u64) {
         let pending = !self
             .env()
-            .app
             .store
             .read(outbox::queue_keys)
             .unwrap()
@@ -302,7 +300,7 @@ impl SystemUnderTest {
     }
 
     fn has_outbox_entries(&self) -> bool {
-        let queue_keys = self.env().app.store.read(outbox::queue_keys).unwrap();
+        let queue_keys = self.env().store.read(outbox::queue_keys).unwrap();
         !queue_keys.is_empty()
     }
 
@@ -370,7 +368,7 @@ impl SystemUnderTest {
                 self.model.now = self.clock.now().as_millis();
             }
         }
-        let pending = self.env().app.store.read(outbox::pending).unwrap();
+        let pending = self.env().store.read(outbox::pending).unwrap();
         Err(format!("not quiescent: {pending:#?}"))
     }
 }

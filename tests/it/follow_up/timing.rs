@@ -17,7 +17,7 @@ use crate::test_env::TestEnv;
 const STEPS: usize = 40;
 
 fn assert_one_run_per_branch(env: &TestEnv) {
-    let active = env.app.store.read(jobs::active).unwrap();
+    let active = env.store.read(jobs::active).unwrap();
     let mut on_branch: BTreeMap<&str, usize> = BTreeMap::new();
     for job in &active {
         *on_branch.entry(&job.branch).or_default() += 1;
@@ -76,7 +76,7 @@ async fn a_branch_never_has_two_active_runs() {
             1 => drop(repo.add_review_comment(number, "mia", "a.txt", 1, &format!("step {step}"))),
             2 => drop(repo.add_comment(number, "mia", &format!("/agent-implement {step}"))),
             3 | 4 => {
-                let active = env.app.store.read(jobs::active).unwrap();
+                let active = env.store.read(jobs::active).unwrap();
                 if let Some(job) = fastrand::choice(&active) {
                     let ends = [
                         result_reported(RunOutcome::Success),

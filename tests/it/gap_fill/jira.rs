@@ -78,7 +78,7 @@ async fn a_jira_ticket_matches_only_its_own_repository() {
     // The same number in another repository is another pull request.
     let mut elsewhere = finished_job(&env, "OPS-2", 70);
     elsewhere.repo = Repo::new("acme", "web");
-    let put = env.app.store.write(move |tx| jobs::put(tx, &elsewhere));
+    let put = env.store.write(move |tx| jobs::put(tx, &elsewhere));
     put.await.unwrap();
     assert_eq!(
         send_trigger(&env, trigger_body("OPS-1", 70)).await.status,
@@ -138,14 +138,14 @@ async fn the_dispatched_ticket_wins_if_two_systems_share_a_key() {
     ticket.repo("shop").status("PR Ready");
     let done = finished_job(&env, "ENG-1", 7);
     env.vendors.linear().issue("ENG-1").title("On Linear");
-    let put = env.app.store.write(move |tx| jobs::put(tx, &done));
+    let put = env.store.write(move |tx| jobs::put(tx, &done));
     put.await.unwrap();
     env.vendors
         .github()
         .set_start_delay(Duration::from_secs(600));
     let response = send_trigger(&env, trigger_body("ENG-1", 7)).await;
     assert_eq!(response.status, 200, "{response:?}");
-    let active = env.app.store.read(jobs::active).unwrap();
+    let active = env.store.read(jobs::active).unwrap();
     assert_eq!(active[0].team.as_str(), "JENG");
     assert_eq!(active[0].issue.title, "On Jira");
     env.stop().await;

@@ -27,7 +27,7 @@ async fn focused(browser: &Browser) -> String {
 }
 
 fn is_paused(env: &TestEnv, team: &str) -> bool {
-    let mapping = env.app.store.read(|tx| mappings::get(tx, &team.into()));
+    let mapping = env.store.read(|tx| mappings::get(tx, &team.into()));
     mapping.unwrap().unwrap().paused
 }
 
@@ -130,7 +130,7 @@ async fn edits_pauses_and_deletes_a_project() {
     browser.fill("Job timeout (minutes)", "45").await;
     browser.fill("Monthly budget (USD)", "50.5").await;
     // Another operator changes a different field meanwhile.
-    let change = env.app.store.write(|tx| {
+    let change = env.store.write(|tx| {
         let mut mapping = mappings::get(tx, &"SHOP".into())?.unwrap();
         mapping.branch_prefix = Some("bots".to_owned());
         mappings::put(tx, &mapping)
@@ -140,7 +140,7 @@ async fn edits_pauses_and_deletes_a_project() {
     browser
         .wait_until("!document.querySelector('dialog')")
         .await;
-    let saved = env.app.store.read(|tx| mappings::get(tx, &"SHOP".into()));
+    let saved = env.store.read(|tx| mappings::get(tx, &"SHOP".into()));
     let saved = saved.unwrap().unwrap();
     assert_eq!(
         (
@@ -192,8 +192,7 @@ async fn edits_pauses_and_deletes_a_project() {
         .await;
     browser.click("Cancel").await;
     assert!(
-        env.app
-            .store
+        env.store
             .read(|tx| mappings::get(tx, &"SHOP".into()))
             .unwrap()
             .is_some()
@@ -203,8 +202,7 @@ async fn edits_pauses_and_deletes_a_project() {
     browser.click("Delete project").await;
     browser.wait_for_text_anywhere("Deleted SHOP.").await;
     assert!(
-        env.app
-            .store
+        env.store
             .read(|tx| mappings::get(tx, &"SHOP".into()))
             .unwrap()
             .is_none()
@@ -229,13 +227,7 @@ async fn releases_waiting_issues_and_destroys_sessions() {
     browser.open_view(&env.address, "blockers").await;
     browser.click("Unpark OPS-107").await;
     browser.wait_for_text("Unparked OPS-107.").await;
-    assert!(
-        env.app
-            .store
-            .read(dispatch_breaker::all)
-            .unwrap()
-            .is_empty()
-    );
+    assert!(env.store.read(dispatch_breaker::all).unwrap().is_empty());
     browser.click("Resume SHOP").await;
     browser.wait_for_text("Resumed SHOP.").await;
     browser.click("Clear dedup entry of OPS-103").await;
@@ -244,7 +236,7 @@ async fn releases_waiting_issues_and_destroys_sessions() {
     browser
         .wait_until("!document.querySelector('dialog')")
         .await;
-    assert!(env.app.store.read(dedup::all).unwrap().is_empty());
+    assert!(env.store.read(dedup::all).unwrap().is_empty());
 
     browser.switch_panel("overview").await;
     browser.wait_for_text("the chat answered 410 Gone").await;
@@ -305,7 +297,7 @@ async fn releases_waiting_issues_and_destroys_sessions() {
 
 /// Drops a dead outbox entry after a confirmation.
 async fn drop_outbox_entry(env: &TestEnv, browser: &Browser) {
-    let dead_entries = || env.app.store.read(outbox::dead).unwrap();
+    let dead_entries = || env.store.read(outbox::dead).unwrap();
     assert_eq!(dead_entries().len(), 2);
     browser.click_selector("[aria-label^=Drop]").await;
     browser.wait_for_text("will not be sent").await;

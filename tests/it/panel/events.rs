@@ -92,7 +92,6 @@ async fn streams_each_change_as_an_event() {
     ));
     let step = step.unwrap();
     let stored = server
-        .app
         .store
         .write(move |tx| steps::put(tx, &"01A".into(), &step, 1));
     stored.await.unwrap();
@@ -112,7 +111,6 @@ async fn streams_each_change_as_an_event() {
     };
     let (issue, decided) = (job.issue.clone(), decision.clone());
     let stored = server
-        .app
         .store
         .write(move |tx| decisions::record(tx, &issue, &decided));
     stored.await.unwrap();

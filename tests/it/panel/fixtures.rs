@@ -174,7 +174,7 @@ async fn insert_records(env: &TestEnv, texts: &UntrustedText) {
     };
     let audit_event =
         Actor::webhook([texts.name]).audit_event(AuditAction::RunDispatched, (texts.title)(0));
-    let stored = env.app.store.write(move |tx| {
+    let stored = env.store.write(move |tx| {
         audit::append(tx, &audit_event, now)?;
         for job in &jobs {
             jobs::put(tx, job)?;
@@ -486,7 +486,6 @@ pub async fn large_env() -> TestEnv {
         })
         .collect();
     let stored = env
-        .app
         .store
         .write(move |tx| runs.iter().try_for_each(|job| jobs::put(tx, job)));
     stored.await.unwrap();

@@ -164,7 +164,7 @@ async fn pages_through_a_run_with_dropped_steps() {
     let Some(browser) = Browser::start("panel::live_updates::steps").await else {
         return env.stop().await;
     };
-    let write = env.app.store.write(|tx| {
+    let write = env.store.write(|tx| {
         for number in 0..steps::MAX_STEPS + 7 {
             let step = json!({"id": format!("many-{number:04}"), "type": "t", "status": "passed", "started_at": "z"});
             let step = report::StepRecord::parse(Some(step)).unwrap();

@@ -149,7 +149,7 @@ async fn creates_a_project_in_eight_steps() {
                 .await;
         }
     }
-    assert!(env.app.store.read(mappings::all).unwrap().is_empty());
+    assert!(env.store.read(mappings::all).unwrap().is_empty());
 
     browser.click("Create project").await;
     step_is(&browser, "Secrets").await;
@@ -167,7 +167,7 @@ async fn creates_a_project_in_eight_steps() {
     browser.click("Go to projects").await;
     browser.wait_for_text("0 of 2").await;
 
-    let mapping = env.app.store.read(|tx| mappings::get(tx, &"OPS".into()));
+    let mapping = env.store.read(|tx| mappings::get(tx, &"OPS".into()));
     let mapping = mapping.unwrap().unwrap();
     assert_eq!(
         (mapping.max_turns, mapping.machine_memory_mb),

@@ -10,8 +10,8 @@ use store::outbox::{self, OutboxEntry, OutboxEntryState};
 use store::template_syncs::{self, SyncRecord};
 use store::{ReadableTx, StoreError, StoreResult, WriteTx, audit, jobs};
 
-use super::effects;
-use super::job_events::{self, BreakerPolicy};
+use crate::effects;
+use crate::job_events::{self, BreakerPolicy};
 
 /// Failure recorded for the job or project of a dropped entry.
 const DROPPED: &str = "it was dropped by an operator";

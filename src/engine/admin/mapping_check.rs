@@ -15,7 +15,7 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 /// Returns a warning for each name that does not exist at its vendor, or that this service may not
 /// see. A vendor that does not respond in time causes no warning. Jira's queries are checked before
 /// a mapping is stored.
-pub async fn warnings(app: &App, mapping: &Mapping) -> Vec<MappingWarning> {
+pub(super) async fn warnings(app: &App, mapping: &Mapping) -> Vec<MappingWarning> {
     let lookups = join(
         with_timeout(missing_team(app, mapping)),
         with_timeout(missing_repository(app, mapping)),

@@ -1,0 +1,237 @@
+//! Project mappings. The validation rules are in `domain::mapping`.
+
+use crate::app::App;
+use crate::budget;
+use domain::audit::{Action, Actor};
+use domain::ids::TeamKey;
+use domain::mapping::{
+    Mapping, MappingError, MappingInput, MappingPatch, MappingWarning, find_overlapping_key,
+};
+use domain::time::Timestamp;
+use store::{StoreError, StoreResult, WriteTx, audit, mappings, secrets};
+use vendors::ticketing::TicketingClient;
+
+use super::mapping_check;
+
+/// Stored mapping with the warnings about it.
+#[derive(Debug)]
+pub struct SavedMapping {
+    /// Mapping as stored.
+    pub mapping: Mapping,
+    /// Warnings, which do not prevent the change.
+    pub warnings: Vec<MappingWarning>,
+}
+
+/// Reason why a mapping was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum MappingChangeError {
+    /// No mapping has this team key.
+    #[error("no such team")]
+    UnknownTeam,
+    /// A rule is violated.
+    #[error(transparent)]
+    Invalid(#[from] MappingError),
+    /// The ticketing system rejected the ticketing configuration, for these reasons.
+    #[error("the ticketing system rejected the configuration")]
+    TicketingRejected(Vec<String>),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Validates and stores a mapping. Omitted fields keep the stored values.
+///
+/// # Errors
+/// Fails if a rule is violated, or if the ticketing system rejects its configuration.
+pub async fn save(
+    app: &App,
+    actor: Actor,
+    input: MappingInput,
+) -> Result<SavedMapping, MappingChangeError> {
+    let now = app.now();
+    check_ticketing(app, &input, now).await?;
+    let saved = app.store.write(move |tx| put(tx, &actor, &input, now));
+    let mapping = saved.await??;
+    let checked = mapping_check::warnings(app, &mapping).await;
+    with_warnings(app, mapping, checked)
+}
+
+/// Applies a patch to a stored mapping.
+///
+/// # Errors
+/// Fails if the mapping does not exist, a rule is violated, or the ticketing system rejects its
+/// configuration.
+pub async fn change(
+    app: &App,
+    actor: Actor,
+    key: TeamKey,
+    patch: MappingPatch,
+) -> Result<SavedMapping, MappingChangeError> {
+    let now = app.now();
+    if patch.has_ticketing_fields() {
+        let stored = app.store.read(|tx| mappings::get(tx, &key))?;
+        let stored = stored.ok_or(MappingChangeError::UnknownTeam)?;
+        check_ticketing(app, &patch.apply_to(&stored)?, now).await?;
+    }
+    let names_changed = ["owner", "repo", "defaultBranch"]
+        .into_iter()
+        .any(|name| patch.has_field(name));
+    let changed = app
+        .store
+        .write(move |tx| apply(tx, &actor, &key, &patch, now));
+    let mapping = changed.await??;
+    let checked = match names_changed {
+        true => mapping_check::warnings(app, &mapping).await,
+        false => Vec::new(),
+    };
+    with_warnings(app, mapping, checked)
+}
+
+/// Deletes a mapping and the secrets of its team. Otherwise the secrets could no longer be listed,
+/// and a later mapping with this key could belong to other people. Active jobs are still tracked to
+/// their end. Returns whether there was a mapping.
+///
+/// # Errors
+/// Fails if the store cannot be written.
+pub async fn remove(app: &App, actor: Actor, key: TeamKey) -> StoreResult<bool> {
+    let now = app.now();
+    let removed = app.store.write(move |tx| {
+        if !mappings::remove(tx, &key)? {
+            return Ok(false);
+        }
+        secrets::remove_team(tx, &key)?;
+        let event = actor.audit_event(Action::MappingDeleted, &key);
+        audit::append(tx, &event, now)?;
+        Ok(true)
+    });
+    removed.await
+}
+
+/// Adds the warnings that need no vendor.
+fn with_warnings(
+    app: &App,
+    mapping: Mapping,
+    checked: Vec<MappingWarning>,
+) -> Result<SavedMapping, MappingChangeError> {
+    let now = app.now();
+    let budget = app
+        .store
+        .read(|tx| budget::warning(tx, app, &mapping, now))?;
+    let mut warnings = mapping.warnings();
+    warnings.extend(budget.map(|message| MappingWarning {
+        field: "budgetUsd",
+        message,
+    }));
+    warnings.extend(checked);
+    Ok(SavedMapping { mapping, warnings })
+}
+
+/// Validates the ticketing configuration of a valid mapping with the ticketing system. If the
+/// system cannot be reached or rejects the credential, the mapping is accepted unchecked: every
+/// poll reports an invalid query.
+async fn check_ticketing(
+    app: &App,
+    input: &MappingInput,
+    now: Timestamp,
+) -> Result<(), MappingChangeError> {
+    let stored = app.store.read(|tx| mappings::get(tx, &input.team_key))?;
+    let Ok(mapping) = input.validate(stored.as_ref(), now) else {
+        // The transaction that stores the mapping reports the violated rule.
+        return Ok(());
+    };
+    let Some(TicketingClient::Jira(jira)) = app.account(mapping.system()) else {
+        return Ok(());
+    };
+    let problems = match jira.validate_mapping(&mapping).await {
+        Ok(problems) => problems,
+        Err(error) if error.is_permanent() && !matches!(error.status(), Some(401 | 403)) => {
+            vec![error.to_string()]
+        }
+        Err(error) => {
+            tracing::warn!(team = %mapping.team_key, %error, "Could not validate the ticketing configuration of a mapping; saving it unchecked.");
+            Vec::new()
+        }
+    };
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(MappingChangeError::TicketingRejected(problems))
+    }
+}
+
+/// Validates and stores a mapping. Both happen in one transaction, because omitted fields keep
+/// stored values.
+fn put(
+    tx: &WriteTx<'_>,
+    actor: &Actor,
+    input: &MappingInput,
+    now: Timestamp,
+) -> StoreResult<Result<Mapping, MappingError>> {
+    let existing = mappings::all(tx)?;
+    let stored = existing
+        .iter()
+        .find(|mapping| mapping.team_key == input.team_key);
+    let mut mapping = match input.validate(stored, now) {
+        Ok(mapping) => mapping,
+        Err(error) => return Ok(Err(error)),
+    };
+    let keys = existing.iter().map(|mapping| &mapping.team_key);
+    if let Some(other) = find_overlapping_key(&mapping.team_key, keys) {
+        let error = MappingError::OverlappingTeamKey(mapping.team_key.clone(), other.clone());
+        return Ok(Err(error));
+    }
+    // Repository names are case-insensitive on GitHub, but stored pull requests are found by the
+    // exact name.
+    if let Some(canonical) = mappings::canonical_repo(tx, &mapping.target_repo())? {
+        (mapping.owner, mapping.repo) = (canonical.owner, canonical.name);
+    }
+    mappings::put(tx, &mapping)?;
+    let action = match stored {
+        Some(_) => Action::MappingUpdated,
+        None => Action::MappingCreated,
+    };
+    let event = actor
+        .audit_event(action, &mapping.team_key)
+        .with_detail(mapping.target_repo());
+    audit::append(tx, &event, now)?;
+    Ok(Ok(mapping))
+}
+
+/// Applies a patch to the mapping as stored at the time of the commit, so that concurrent patches
+/// of different fields both take effect.
+fn apply(
+    tx: &WriteTx<'_>,
+    actor: &Actor,
+    key: &TeamKey,
+    patch: &MappingPatch,
+    now: Timestamp,
+) -> StoreResult<Result<Mapping, MappingChangeError>> {
+    let Some(mut mapping) = mappings::get(tx, key)? else {
+        return Ok(Err(MappingChangeError::UnknownTeam));
+    };
+    let event = match patch {
+        MappingPatch::Paused(paused) => {
+            mapping.paused = *paused;
+            match paused {
+                true => actor.audit_event(Action::MappingPaused, key),
+                false => actor.audit_event(Action::MappingResumed, key),
+            }
+        }
+        MappingPatch::MaxInProgress(cap) => {
+            mapping.max_in_progress = *cap;
+            actor
+                .audit_event(Action::MappingCapped, key)
+                .with_detail(format!("maxInProgressAiIssues {cap}"))
+        }
+        MappingPatch::Fields(_) => {
+            return match patch.apply_to(&mapping) {
+                Ok(input) => Ok(put(tx, actor, &input, now)?.map_err(MappingChangeError::from)),
+                Err(error) => Ok(Err(error.into())),
+            };
+        }
+    };
+    mapping.updated_at = now;
+    mappings::put(tx, &mapping)?;
+    audit::append(tx, &event, now)?;
+    Ok(Ok(mapping))
+}

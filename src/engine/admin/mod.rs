@@ -1,0 +1,14 @@
+//! Changes by operators. Each function stores a change together with its audit entry.
+
+pub mod dedup;
+pub mod downloads;
+pub mod mappings;
+pub mod outbox;
+pub mod parked;
+pub mod poll;
+pub mod runner_mode;
+pub mod secrets;
+pub mod settings;
+pub mod sign_in;
+
+mod mapping_check;
