@@ -1,21 +1,11 @@
-//! Parser for Markdown inside a paragraph: emphasis, code, links, line breaks.
-//!
-//! Failed searches for a closing mark are remembered, so that a text of many opening marks is parsed in
-//! linear time. A mark does not nest in itself, so the recursion depth is at most the number of marks.
+//! Content of a paragraph or heading: texts with marks, line breaks, links.
 
+use std::ops::Range;
+
+use pulldown_cmark::{LinkType, Tag};
 use serde_json::{Value, json};
 
-use super::links::{BracketPairs, MAX_URL_BYTES, floor_char_boundary, is_url, parse_link};
-
-/// Parses the text of a paragraph to nodes.
-pub(super) fn parse(text: &str) -> Vec<Value> {
-    let mut nodes = Vec::new();
-    Run::new(text, Marks::default()).read(&mut nodes);
-    while nodes.last().is_some_and(|node| node["type"] == "hardBreak") {
-        nodes.pop();
-    }
-    nodes
-}
+use super::links::{find_bare_url, is_url};
 
 /// Removes characters that a document cannot contain: control characters, and the word joiner that the
 /// sanitizer puts into mentions. In a document only a mention node is a mention.
@@ -24,363 +14,226 @@ pub(super) fn strip_invisible(text: &str) -> String {
     text.chars().filter(is_kept).collect()
 }
 
-#[derive(Clone, Copy, Default)]
-struct Marks<'a> {
-    strong: bool,
-    em: bool,
-    strike: bool,
-    link: Option<&'a str>,
+/// `]:` with an invisible character, so that it does not begin the address of a link definition.
+pub(super) const NOT_A_DEFINITION: &str = "]\u{2060}:";
+
+/// Open emphasis, link or image.
+struct Span {
+    /// Number of marks outside of it.
+    outer_marks: usize,
+    /// Number of nodes before it.
+    start: usize,
+    /// Position in the source at which its content ends.
+    inner_end: usize,
+    /// Address that stands for an empty content.
+    href: Option<String>,
+    /// Literal text at its end, if it is not a permitted link.
+    closing: String,
 }
 
-impl Marks<'_> {
-    fn link(&self) -> Option<Value> {
-        self.link
-            .map(|href| json!({"type": "link", "attrs": {"href": href}}))
-    }
-
-    fn all(&self) -> Vec<Value> {
-        let plain = [
-            ("strong", self.strong),
-            ("em", self.em),
-            ("strike", self.strike),
-        ];
-        plain
-            .into_iter()
-            .filter(|(_, is_on)| *is_on)
-            .map(|(name, _)| json!({"type": name}))
-            .chain(self.link())
-            .collect()
-    }
-}
-
-/// Emphasis: a pair of marks around a text.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Emphasis {
-    Strong(&'static str),
-    Strike,
-    Em(char),
-}
-
-impl Emphasis {
-    fn at(rest: &str) -> Option<Self> {
-        if rest.starts_with("**") {
-            Some(Self::Strong("**"))
-        } else if rest.starts_with("__") {
-            Some(Self::Strong("__"))
-        } else if rest.starts_with("~~") {
-            Some(Self::Strike)
-        } else {
-            let first = rest.chars().next()?;
-            matches!(first, '*' | '_').then_some(Self::Em(first))
-        }
-    }
-
-    fn token(self) -> &'static str {
-        match self {
-            Self::Strong(token) => token,
-            Self::Strike => "~~",
-            Self::Em('_') => "_",
-            Self::Em(_) => "*",
-        }
-    }
-
-    /// Adds this emphasis to the marks. `None` if it is already set.
-    fn on<'a>(self, marks: Marks<'a>) -> Option<Marks<'a>> {
-        match self {
-            Self::Strong(_) => (!marks.strong).then_some(Marks {
-                strong: true,
-                ..marks
-            }),
-            Self::Strike => (!marks.strike).then_some(Marks {
-                strike: true,
-                ..marks
-            }),
-            Self::Em(_) => (!marks.em).then_some(Marks { em: true, ..marks }),
-        }
-    }
-}
-
-/// Parser of a text inside the same marks.
-struct Run<'a> {
-    text: &'a str,
-    marks: Marks<'a>,
-    at: usize,
+/// Builder of the content of a paragraph or heading.
+#[derive(Default)]
+pub(super) struct Inline {
+    nodes: Vec<Value>,
+    /// Text that is not yet a node.
     plain: String,
-    /// Closing marks that do not occur in the rest of the text.
-    absent: Vec<String>,
-    /// Bracket pairs of the text, computed at the first possible link.
-    pairs: Option<BracketPairs>,
+    marks: Vec<Value>,
+    spans: Vec<Span>,
+    /// End of the last address without markup. The events inside it are skipped.
+    url_end: usize,
+    /// Characters of the texts and addresses in the nodes.
+    size: usize,
 }
 
-impl<'a> Run<'a> {
-    fn new(text: &'a str, marks: Marks<'a>) -> Self {
-        Self {
-            text,
-            marks,
-            at: 0,
-            plain: String::new(),
-            absent: Vec::new(),
-            pairs: None,
+impl Inline {
+    /// Returns a lower bound of the content's size, in characters.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.nodes.is_empty() && self.plain.is_empty()
+    }
+
+    pub(super) fn finish(mut self) -> Vec<Value> {
+        self.flush();
+        while self
+            .nodes
+            .last()
+            .is_some_and(|node| node["type"] == "hardBreak")
+        {
+            self.nodes.pop();
         }
+        self.nodes
     }
 
-    fn rest(&self) -> &'a str {
-        &self.text[self.at..]
+    /// Appends text in which nothing is an address.
+    pub(super) fn push_plain(&mut self, text: &str) {
+        self.plain.push_str(text);
     }
 
-    fn before(&self) -> Option<char> {
-        self.text[..self.at].chars().next_back()
+    pub(super) fn push_code(&mut self, code: &str) {
+        self.flush();
+        // The schema permits no other mark on code than a link.
+        let link = self.marks.iter().find(|mark| mark["type"] == "link");
+        let marks = std::iter::once(json!({"type": "code"})).chain(link.cloned());
+        self.push_node(code, marks.collect());
     }
 
-    fn read(mut self, out: &mut Vec<Value>) {
-        while let Some(next) = self.rest().chars().next() {
-            let is_consumed = match next {
-                '\\' => self.escape(out),
-                '`' => self.code(out),
-                '*' | '_' | '~' => self.emphasis(out),
-                '!' | '[' => self.link(out),
-                '<' => self.angle(out),
-                '&' => self.entity(),
-                'h' => self.bare_url(out),
-                '\n' => self.line_break(out),
-                _ => false,
-            };
-            if !is_consumed {
-                self.plain.push(next);
-                self.at += next.len_utf8();
-            }
-        }
-        self.flush(out);
+    fn is_link(&self) -> bool {
+        self.marks.iter().any(|mark| mark["type"] == "link")
     }
 
-    /// Writes the collected plain text as a node.
-    fn flush(&mut self, out: &mut Vec<Value>) {
-        let text = strip_invisible(&std::mem::take(&mut self.plain));
-        if !text.is_empty() {
-            out.push(text_node(&text, self.marks.all()));
-        }
-    }
-
-    fn escape(&mut self, out: &mut Vec<Value>) -> bool {
-        match self.rest()[1..].chars().next() {
-            Some('\n') => {
-                self.at += 1;
-                self.line_break(out)
-            }
-            Some(escaped) if escaped.is_ascii_punctuation() => {
-                self.plain.push(escaped);
-                self.at += 2;
-                true
-            }
-            _ => false,
-        }
-    }
-
-    fn line_break(&mut self, out: &mut Vec<Value>) -> bool {
+    pub(super) fn break_line(&mut self) {
         self.plain.truncate(self.plain.trim_end_matches(' ').len());
-        self.flush(out);
-        out.push(json!({"type": "hardBreak"}));
-        let after = &self.rest()[1..];
-        self.at += 1 + after.len() - after.trim_start_matches(' ').len();
-        true
+        self.flush();
+        self.nodes.push(json!({"type": "hardBreak"}));
     }
 
-    fn code(&mut self, out: &mut Vec<Value>) -> bool {
-        let rest = self.rest();
-        let after = rest.trim_start_matches('`');
-        let fence = &rest[..rest.len() - after.len()];
-        let closing = self.find_exact_row(after, fence, '`');
-        let Some(length) = closing else {
-            // The whole fence is text. Its last marks must not be parsed as a shorter fence.
-            self.plain.push_str(fence);
-            self.at += fence.len();
-            return true;
-        };
-        let mut code = after[..length].replace('\n', " ");
-        if code.len() > 2 && code.starts_with(' ') && code.ends_with(' ') && code.trim() != "" {
-            code = code[1..code.len() - 1].to_owned();
-        }
-        self.flush(out);
-        let code = strip_invisible(&code);
-        if !code.is_empty() {
-            // The schema permits no other mark on code than a link.
-            let marks = std::iter::once(json!({"type": "code"})).chain(self.marks.link());
-            out.push(text_node(&code, marks.collect()));
-        }
-        self.at += 2 * fence.len() + length;
-        true
-    }
-
-    /// Returns the position of a row of exactly as many marks.
-    fn find_exact_row(&mut self, text: &str, row: &str, mark: char) -> Option<usize> {
-        if self.absent.iter().any(|absent| absent == row) {
-            return None;
-        }
-        let mut at = 0;
-        while let Some(found) = text[at..].find(row) {
-            let begin = at + found;
-            let length = text[begin..].len() - text[begin..].trim_start_matches(mark).len();
-            if length == row.len() {
-                return Some(begin);
+    /// Appends text of the source. Addresses in it become links.
+    ///
+    /// An address may be longer than the text, because a part such as `__init__` looks like markup. It is
+    /// read from the source, and the events inside it are skipped.
+    pub(super) fn push_text(&mut self, text: &str, source: &str, range: Range<usize>) {
+        if source.get(range.clone()) != Some(text) {
+            // An entity.
+            if range.start >= self.url_end {
+                self.plain.push_str(text);
             }
-            at = begin + length;
+            return;
         }
-        self.absent.push(row.to_owned());
-        None
-    }
-
-    fn emphasis(&mut self, out: &mut Vec<Value>) -> bool {
-        let Some(emphasis) = Emphasis::at(self.rest()) else {
-            return false;
-        };
-        let token = emphasis.token();
-        let inner = &self.rest()[token.len()..];
-        let opens = inner.chars().next().is_some_and(|c| !c.is_whitespace())
-            && !(token.starts_with('_') && self.before().is_some_and(char::is_alphanumeric));
-        let Some(marks) = emphasis.on(self.marks).filter(|_| opens) else {
-            self.plain.push_str(token);
-            self.at += token.len();
-            return true;
-        };
-        let Some(length) = self.find_closing(inner, token) else {
-            self.plain.push_str(token);
-            self.at += token.len();
-            return true;
-        };
-        self.flush(out);
-        Run::new(&inner[..length], marks).read(out);
-        self.at += 2 * token.len() + length;
-        true
-    }
-
-    /// Returns the position of the closing mark: after a visible character and, for underscores, at the end
-    /// of a word.
-    fn find_closing(&mut self, text: &str, token: &str) -> Option<usize> {
-        if self.absent.iter().any(|absent| absent == token) {
-            return None;
-        }
-        let mark = token.chars().next()?;
-        let mut at = 0;
-        while let Some(found) = text[at..].find(token) {
-            let begin = at + found;
-            let row = text[begin..].len() - text[begin..].trim_start_matches(mark).len();
-            let after = text[begin + token.len()..].chars().next();
-            let closes = text[..begin]
-                .chars()
-                .next_back()
-                .is_some_and(|c| !c.is_whitespace())
-                && (row == token.len() || (token.len() == 2 && row == 3))
-                && !(mark == '_' && after.is_some_and(char::is_alphanumeric));
-            if closes {
-                // Of three marks, the first closes the inner emphasis.
-                return Some(begin + row - token.len());
-            }
-            at = begin + row;
-        }
-        self.absent.push(token.to_owned());
-        None
-    }
-
-    /// Parses a link or an image. An image becomes a link to its address.
-    fn link(&mut self, out: &mut Vec<Value>) -> bool {
-        let rest = self.rest();
-        let open = if rest.starts_with("![") { 2 } else { 1 };
-        if self.marks.link.is_some() || (rest.starts_with('!') && open == 1) {
-            return false;
-        }
-        let text = self.text;
-        let pairs = self.pairs.get_or_insert_with(|| BracketPairs::scan(text));
-        let Some((label, href, end)) = parse_link(text, self.at + open - 1, pairs) else {
-            return false;
-        };
-        self.flush(out);
-        let marks = Marks {
-            link: Some(href),
-            ..self.marks
-        };
-        let label = if label.trim().is_empty() { href } else { label };
-        Run::new(label, marks).read(out);
-        self.at = end;
-        true
-    }
-
-    /// Parses an HTML comment, which is dropped, or an address in angle brackets.
-    fn angle(&mut self, out: &mut Vec<Value>) -> bool {
-        let rest = self.rest();
-        if rest.starts_with("<!--") {
-            if self.absent.iter().any(|absent| absent == "-->") {
-                return false;
-            }
-            let Some(end) = rest.find("-->") else {
-                self.absent.push("-->".to_owned());
-                return false;
+        let mut at = range.start.max(self.url_end);
+        let limit = self
+            .spans
+            .last()
+            .map_or(source.len(), |span| span.inner_end);
+        while at < range.end && !self.is_link() {
+            let Some(url) = find_bare_url(source, at..range.end, limit) else {
+                break;
             };
-            self.at += end + 3;
-            return true;
+            self.plain.push_str(&source[at..url.start]);
+            self.flush();
+            // Without the escapes of Markdown.
+            self.plain = source[url.clone()].replace('\\', "");
+            self.marks.push(link_mark(&self.plain));
+            self.flush();
+            self.marks.pop();
+            at = url.end;
+            self.url_end = url.end;
         }
-        let window = &rest[1..floor_char_boundary(rest, MAX_URL_BYTES)];
-        match window.find(['<', '>', ' ', '\n']) {
-            Some(end) if window[end..].starts_with('>') && is_url(&window[..end]) => {
-                self.push_url(&rest[1..=end], out);
-                self.at += end + 2;
-                true
+        if at < range.end {
+            self.plain.push_str(&source[at..range.end]);
+        }
+    }
+
+    /// Opens an emphasis, link or image.
+    pub(super) fn open(&mut self, tag: &Tag<'_>, source: &str, range: Range<usize>) {
+        let (mark, delimiter) = match tag {
+            Tag::Strong => ("strong", 2),
+            Tag::Emphasis => ("em", 1),
+            Tag::Strikethrough if source[range.clone()].starts_with("~~") => ("strike", 2),
+            Tag::Strikethrough => ("strike", 1),
+            _ => ("", 0),
+        };
+        let mut span = Span {
+            outer_marks: self.marks.len(),
+            start: self.nodes.len(),
+            inner_end: range.end - delimiter,
+            href: None,
+            closing: String::new(),
+        };
+        match tag {
+            _ if range.start < self.url_end => {
+                // Looks like markup, but is part of an address. What stands behind the address is text.
+                let rest = span.inner_end.max(self.url_end)..range.end;
+                span.closing = source.get(rest).unwrap_or_default().to_owned();
             }
-            _ => false,
+            Tag::Link {
+                link_type,
+                dest_url,
+                ..
+            } => self.open_link(&mut span, "[", *link_type, dest_url),
+            Tag::Image {
+                link_type,
+                dest_url,
+                ..
+            } => self.open_link(&mut span, "![", *link_type, dest_url),
+            _ if self.marks.iter().any(|outer| outer["type"] == mark) => {}
+            _ => {
+                self.flush();
+                self.marks.push(json!({"type": mark}));
+            }
+        }
+        self.spans.push(span);
+    }
+
+    /// Opens a link, or an image, which becomes a link to its address. A link that is not permitted stays
+    /// as it was written.
+    fn open_link(&mut self, span: &mut Span, opening: &str, link_type: LinkType, dest: &str) {
+        let dest = dest.replace(NOT_A_DEFINITION, "]:");
+        let href = match link_type {
+            LinkType::Email => format!("mailto:{dest}"),
+            _ => dest.clone(),
+        };
+        if is_url(&href) {
+            self.flush();
+            span.start = self.nodes.len();
+            // An image in a link belongs to that link.
+            if !self.is_link() {
+                self.marks.push(link_mark(&href));
+            }
+            span.href = Some(href);
+        } else if matches!(link_type, LinkType::Autolink | LinkType::Email) {
+            self.plain.push('<');
+            span.closing = ">".to_owned();
+        } else {
+            self.plain.push_str(opening);
+            span.closing = format!("]({dest})");
         }
     }
 
-    fn entity(&mut self) -> bool {
-        const ENTITIES: [(&str, char); 6] = [
-            ("&lt;", '<'),
-            ("&gt;", '>'),
-            ("&amp;", '&'),
-            ("&quot;", '"'),
-            ("&#39;", '\''),
-            ("&nbsp;", '\u{a0}'),
-        ];
-        let rest = self.rest();
-        let found = ENTITIES.iter().find(|(entity, _)| rest.starts_with(entity));
-        if let Some((entity, character)) = found {
-            self.plain.push(*character);
-            self.at += entity.len();
+    /// Closes the innermost emphasis, link or image.
+    pub(super) fn close(&mut self) {
+        let Some(span) = self.spans.pop() else {
+            return;
+        };
+        if let Some(href) = span.href
+            && self.nodes.len() == span.start
+            && self.plain.trim().is_empty()
+        {
+            self.plain = href;
         }
-        found.is_some()
+        if self.marks.len() > span.outer_marks {
+            self.flush();
+            self.marks.truncate(span.outer_marks);
+        }
+        self.plain.push_str(&span.closing);
     }
 
-    /// Parses an address without brackets.
-    fn bare_url(&mut self, out: &mut Vec<Value>) -> bool {
-        let rest = self.rest();
-        let begins = rest.starts_with("http://") || rest.starts_with("https://");
-        if !begins || self.before().is_some_and(char::is_alphanumeric) {
-            return false;
-        }
-        let ends = |c: char| c.is_whitespace() || c.is_control() || "<>\"`*[]\u{2060}".contains(c);
-        let window = &rest[..floor_char_boundary(rest, MAX_URL_BYTES)];
-        let mut bare_url = &window[..window.find(ends).unwrap_or(window.len())];
-        bare_url = bare_url.trim_end_matches(['.', ',', ';', ':', '!', '?', '\'']);
-        if bare_url.ends_with(')') && !bare_url.contains('(') {
-            bare_url = bare_url.trim_end_matches(')');
-        }
-        if !is_url(bare_url) {
-            return false;
-        }
-        self.push_url(bare_url, out);
-        self.at += bare_url.len();
-        true
+    /// Makes the collected text a node.
+    fn flush(&mut self) {
+        let text = std::mem::take(&mut self.plain);
+        self.push_node(&text, self.marks.clone());
     }
 
-    fn push_url(&mut self, url: &'a str, out: &mut Vec<Value>) {
-        self.flush(out);
-        let link = self.marks.link.or(Some(url));
-        let marks = Marks { link, ..self.marks };
-        out.push(text_node(url, marks.all()));
+    fn push_node(&mut self, text: &str, marks: Vec<Value>) {
+        let text = strip_invisible(text);
+        if text.is_empty() {
+            return;
+        }
+        let addresses = marks
+            .iter()
+            .filter_map(|mark| mark["attrs"]["href"].as_str());
+        let texts = addresses.chain([text.as_str()]);
+        self.size += texts.map(|text| text.chars().count()).sum::<usize>();
+        let mut node = json!({"type": "text", "text": text});
+        if !marks.is_empty() {
+            node["marks"] = Value::Array(marks);
+        }
+        self.nodes.push(node);
     }
 }
 
-fn text_node(text: &str, marks: Vec<Value>) -> Value {
-    if marks.is_empty() {
-        json!({"type": "text", "text": text})
-    } else {
-        json!({"type": "text", "text": text, "marks": marks})
-    }
+fn link_mark(href: &str) -> Value {
+    json!({"type": "link", "attrs": {"href": href}})
 }

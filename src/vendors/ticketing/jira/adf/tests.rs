@@ -57,6 +57,55 @@ fn converts_blocks_to_nodes() {
             ]),
         ),
         (
+            "> - a\n>   1. b\n>\n> ```\n> x\n>   y\n> ```\n>\n> ## c\n> > d",
+            json!([{"type": "blockquote", "content": [
+                paragraph(vec![text("- a"), json!({"type": "hardBreak"}), text("1. b")]),
+                paragraph(vec![
+                    marked("x", json!([{"type": "code"}])),
+                    json!({"type": "hardBreak"}),
+                    marked("  y", json!([{"type": "code"}])),
+                ]),
+                paragraph(vec![text("c")]),
+                paragraph(vec![text("d")]),
+            ]}]),
+        ),
+        (
+            "> -\n>\n> a",
+            json!([{"type": "blockquote", "content": [paragraph(vec![text("a")])]}]),
+        ),
+        (
+            "- # a\n  > b\n\n  ---",
+            json!([{"type": "bulletList", "content": [{"type": "listItem", "content": [
+                paragraph(vec![text("a")]),
+                paragraph(vec![text("b")]),
+            ]}]}]),
+        ),
+        (
+            "a\n\n    Vec&lt;u8>",
+            json!([
+                paragraph(vec![text("a")]),
+                {"type": "codeBlock", "content": [text("Vec<u8>")]},
+            ]),
+        ),
+        (
+            "<p>\na <!-- b\nc -->\n\nd",
+            json!([
+                paragraph(vec![text("<p>"), json!({"type": "hardBreak"}), text("a")]),
+                paragraph(vec![text("d")]),
+            ]),
+        ),
+        (
+            "+++ A `b`\n\n- c\n\n+++\n\n+++ d\n\n",
+            json!([
+                {"type": "expand", "attrs": {"title": "A `b`"}, "content": [
+                    {"type": "bulletList", "content": [
+                        {"type": "listItem", "content": [paragraph(vec![text("c")])]},
+                    ]},
+                ]},
+                {"type": "expand", "attrs": {"title": "d"}, "content": [paragraph(Vec::new())]},
+            ]),
+        ),
+        (
             "3. a\n   - b\n4. c",
             json!([{"type": "orderedList", "attrs": {"order": 3}, "content": [
                 {"type": "listItem", "content": [
@@ -118,6 +167,40 @@ fn converts_inline_markup_to_marks() {
         ),
         ("[x](javascript:y)", json!([text("[x](javascript:y)")])),
         (
+            "![x](y.png) <a::b> \\<!-- c -->",
+            json!([text("![x](y.png) <a::b> <!-- c -->")]),
+        ),
+        (
+            "[![a](https://h/a.svg)](https://h) <a@b.c> [](https://[::1]:8)",
+            json!([
+                marked("a", json!([href("https://h")])),
+                text(" "),
+                marked("a@b.c", json!([href("mailto:a@b.c")])),
+                text(" "),
+                marked("https://[::1]:8", json!([href("https://[::1]:8")])),
+            ]),
+        ),
+        ("[todo]: fix", json!([text("[todo]: fix")])),
+        (
+            "https://h/__init__.py~ https://h/_a b_",
+            json!([
+                marked(
+                    "https://h/__init__.py~",
+                    json!([href("https://h/__init__.py~")])
+                ),
+                text(" "),
+                marked("https://h/_a", json!([href("https://h/_a")])),
+                text(" b_"),
+            ]),
+        ),
+        (
+            "_https://h/a\\_b_",
+            json!([marked(
+                "https://h/a_b",
+                json!([{"type": "em"}, href("https://h/a_b")])
+            )]),
+        ),
+        (
             "at https://h/a_b_c, ok",
             json!([
                 text("at "),
@@ -143,6 +226,28 @@ fn converts_inline_markup_to_marks() {
 }
 
 #[test]
+fn flattens_deep_lists_to_lines() {
+    let lines: Vec<String> = (1..=7)
+        .map(|depth| format!("{}- {depth}", "  ".repeat(depth - 1)))
+        .collect();
+    let mut node = &content(&lines.join("\n"))[0];
+    for depth in 1..5 {
+        let item = &node["content"][0]["content"];
+        assert_eq!(item[0]["content"], json!([text(&depth.to_string())]));
+        node = &item[1];
+    }
+    let line_break = json!({"type": "hardBreak"});
+    let deepest = json!([paragraph(vec![
+        text("5"),
+        line_break.clone(),
+        text("- 6"),
+        line_break,
+        text("- 7"),
+    ])]);
+    assert_eq!(node["content"][0]["content"], deepest);
+}
+
+#[test]
 fn truncates_a_long_text_with_a_notice() {
     for text in [
         "x".repeat(40_000),
@@ -158,20 +263,6 @@ fn truncates_a_long_text_with_a_notice() {
 }
 
 #[test]
-fn finds_the_truncation_point_in_few_attempts() {
-    for last in [0, 1, 16_383, 16_384, 30_000, 32_766] {
-        let mut attempts = 0;
-        let found = last_fitting(LIMIT, |keep| {
-            attempts += 1;
-            (keep <= last).then_some(keep)
-        });
-        assert_eq!(found, Some(last));
-        assert!(attempts <= 16, "{attempts} attempts for {last}");
-    }
-    assert_eq!(last_fitting(LIMIT, |_| None::<usize>), None);
-}
-
-#[test]
 fn truncates_at_the_last_character_that_fits() {
     let document = from_markdown(&format!(
         "{}{}",
@@ -183,9 +274,25 @@ fn truncates_at_the_last_character_that_fits() {
 }
 
 #[test]
-fn parses_many_opening_marks_in_linear_time() {
+fn a_long_address_is_not_repeated_without_limit() {
+    let href = format!("https://h/{}", "x".repeat(1_900));
+    let document = from_markdown(&format!("[{}]({href})", "a*b*".repeat(7_000)));
+    check(&document);
+    assert!(document.to_string().contains("[… cut"));
+}
+
+#[test]
+fn parses_hostile_text_in_bounded_time() {
     let started = std::time::Instant::now();
     check(&from_markdown(&format!("- a{}b", "\n".repeat(32_000))));
+    // The worst case: each line is compared with each open list or quote.
+    for open in ["- ", "> ", "1. "] {
+        let lines = "a\n".repeat(8_000);
+        check(&from_markdown(&format!(
+            "{}{lines}",
+            open.repeat(16_000 / open.len())
+        )));
+    }
     for mark in [
         "*a", "_a ", "[", "`a``", "<!--", "~~a", "![", "> ", "- ", "**a*b",
     ] {
