@@ -126,7 +126,7 @@ impl Service {
         let token = admin_token::generate_token().map_err(|error| anyhow!(error))?;
         let token = token.expose().to_owned();
         let code = Secret::new(service::ACCESS_CODE);
-        let (hash, now) = (admin_token::hash_token(&token, &code), app.now());
+        let (hash, now) = (admin_token::hash_token(&token, &code), app.core.now());
         let expires_at = now + Duration::from_secs(3600);
         let put =
             store.write(move |tx| admin_tokens::put(tx, &hash, &AdminToken { expires_at }, now));
@@ -165,6 +165,7 @@ impl Service {
             let began = Instant::now();
             let read = self
                 .app
+                .core
                 .store()
                 .read(|tx| jobs::latest(tx, jobs::DISPATCH_LOG_SIZE))?;
             samples.push(millis(began.elapsed()));

@@ -77,7 +77,7 @@ async fn measure_poll(args: &Args) -> Result<()> {
     setup.put_mappings(&mapped).await?;
     engine::poll::run_once(&setup.app).await?;
 
-    let account = setup.app.ticketing.first().context("no account")?;
+    let account = setup.app.vendors.ticketing.first().context("no account")?;
     let own: Vec<&Mapping> = mapped.iter().collect();
     let state = SchedulingState {
         mappings: mapped
@@ -99,7 +99,7 @@ async fn measure_poll(args: &Args) -> Result<()> {
         let issues = account.snapshot(&own).await?.issues;
         snapshots.push(millis(began.elapsed()));
         ensure!(issues.len() == args.issues, "{} issues", issues.len());
-        let now = setup.app.now();
+        let now = setup.app.core.now();
         copies.push(timed(|| issues.clone()));
         lookups.push(timed(|| lookup_mappings(&state, &issues)));
         decides.push(timed(|| decision::decide(&state, issues, now)));

@@ -104,7 +104,7 @@ pub fn serve(mode: ServeMode, dir: &Path) -> Result<()> {
         };
         let wait_for_eof = || std::io::stdin().read_to_end(&mut Vec::new());
         tokio::task::spawn_blocking(wait_for_eof).await??;
-        println!("{}", app.map_or(0, |app| app.store().stats().commits));
+        println!("{}", app.map_or(0, |app| app.core.store().stats().commits));
         Ok(())
     })
 }

@@ -104,7 +104,7 @@ pub(super) async fn run(
     listener: TcpListener,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<ExitCode> {
-    let service_manager = ServiceManagerNotifier::connect(app.config.supervisor.as_ref());
+    let service_manager = ServiceManagerNotifier::connect(app.core.config.supervisor.as_ref());
     let (shutdown, signal) = ShutdownSignal::new();
     let control = open_control(&app);
     let mut engine = tokio::spawn(engine::run(app.clone(), signal.clone()));
@@ -117,7 +117,7 @@ pub(super) async fn run(
     let code = tokio::select! {
         () = stop => ExitCode::SUCCESS,
         // Only the next process can determine whether the last commit is on disk.
-        () = app.store().failed() => ExitCode::from(DISK_FAILED),
+        () = app.core.store().failed() => ExitCode::from(DISK_FAILED),
         // Exits if one part ends, so that systemd restarts the whole service.
         ended = &mut engine => ended_early("The engine", ended.err()),
         ended = &mut http_server => ended_early("The HTTP server", ended.err()),
@@ -163,7 +163,7 @@ async fn join_unless_finished<T>(task: JoinHandle<T>) {
 
 /// Opens the control socket in the data directory. Without it, the service still runs.
 fn open_control(app: &App) -> Option<ControlSocket> {
-    let dir = &app.config.data_dir;
+    let dir = &app.core.config.data_dir;
     ControlSocket::open(dir)
         .inspect_err(|error| {
             tracing::error!(dir = %dir.display(), %error, "Failed to open the control socket; the commands why, doctor and backup work only while the service is stopped.");
@@ -198,7 +198,7 @@ fn log_startup(app: &App, listener: &TcpListener) {
         .map(|address| address.to_string())
         .unwrap_or_default();
     let on = |is_set: bool, off: &'static str| if is_set { "on" } else { off };
-    let config = &app.config;
+    let config = &app.core.config;
     tracing::info!(
         address,
         data_dir = %config.data_dir.display(),
@@ -210,8 +210,8 @@ fn log_startup(app: &App, listener: &TcpListener) {
         webhook = on(config.scm_webhook_secret.is_some(), "off (set SCM_WEBHOOK_SECRET)"),
         linear_webhook = on(config.linear_webhook_secret.is_some(), "off (set LINEAR_WEBHOOK_SECRET)"),
         jira_webhook = on(config.jira_webhook_secret.is_some(), "off (set JIRA_WEBHOOK_SECRET)"),
-        vm_sessions = on(app.sessions.has_host(HostKind::Vm), "off (set VM_SESSIONS_TOKEN and VM_SESSIONS_APP)"),
-        local_containers = on(app.sessions.has_host(HostKind::Local), "off (set DOCKER_HOST)"),
+        vm_sessions = on(app.vendors.sessions.has_host(HostKind::Vm), "off (set VM_SESSIONS_TOKEN and VM_SESSIONS_APP)"),
+        local_containers = on(app.vendors.sessions.has_host(HostKind::Local), "off (set DOCKER_HOST)"),
         chat = on(config.chat.is_some(), "off (set NOTIFY_WEBHOOK_URL)"),
         version = env!("CARGO_PKG_VERSION"),
         "Agent Implement is running."

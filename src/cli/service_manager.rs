@@ -111,17 +111,17 @@ impl NotifySocket {
 /// Status line for `systemctl status`. If reading it takes longer than `timeout`, a shorter line: other long
 /// reads may be in progress, which does not mean that the service is stuck.
 async fn status(app: &App, timeout: Duration) -> String {
-    let counted = app.store().read_long(|tx| -> StoreResult<_> {
+    let counted = app.core.store().read_long(|tx| -> StoreResult<_> {
         Ok((jobs::active(tx)?.len(), outbox::pending(tx)?.len()))
     });
     match tokio::time::timeout(timeout, counted).await {
         Ok(Ok((runs, pending))) => {
-            let problem = app.store().disk_space().problem();
+            let problem = app.core.store().disk_space().problem();
             let problem = problem.map_or_else(String::new, |problem| format!("{problem}; "));
             format!(
                 "{problem}{runs} runs under way, {} labelled tickets, {pending} pending updates, {} polls",
-                app.poll_snapshots.issue_count(),
-                app.heartbeats.polls()
+                app.live.poll_snapshots.issue_count(),
+                app.live.heartbeats.polls()
             )
         }
         Ok(Err(error)) => error.to_string(),

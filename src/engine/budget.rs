@@ -52,7 +52,7 @@ pub(crate) fn exhausted(
 /// month.
 pub fn missing_cost_warning(app: &App, sum: &UsageTotals) -> Option<String> {
     let unpriced = sum.unpriced_runs();
-    let why = if !app.config.has_callbacks() {
+    let why = if !app.core.config.has_callbacks() {
         "runs cannot report to this service. Set RUNNER_TOKEN_SECRET and RUNNER_CALLBACK_BASE_URL"
             .to_owned()
     } else if unpriced == 0 {

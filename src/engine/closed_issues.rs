@@ -22,10 +22,10 @@ pub(super) async fn cancel_runs(
     system: System,
     flagged: &HashSet<IssueId>,
 ) -> StoreResult<()> {
-    let Some(account) = app.account(system) else {
+    let Some(account) = app.vendors.account(system) else {
         return Ok(());
     };
-    let mut unseen = app.store.read(jobs::active)?;
+    let mut unseen = app.core.store.read(jobs::active)?;
     // Work on an open pull request outlives its ticket.
     unseen.retain(|job| {
         job.issue.system == system && job.kind.phase().is_some() && !flagged.contains(&job.issue.id)
@@ -51,15 +51,15 @@ async fn cancel_run(app: &App, job: &Job) -> StoreResult<()> {
     tracing::info!(job_id = %job.id, issue = %job.issue.key, team = %job.team, "Cancelling the run of a closed issue.");
     let (id, policy, now) = (
         job.id.clone(),
-        BreakerPolicy::from_config(&app.config),
-        app.now(),
+        BreakerPolicy::from_config(&app.core.config),
+        app.core.now(),
     );
     let event = Actor::service().audit_event(Action::RunCancelled, &job.issue.key);
     let event = event.with_detail(format!(
         "the issue was closed; {}",
         dispatch::audit_details(job)
     ));
-    let ended = app.store.write(move |tx| {
+    let ended = app.core.store.write(move |tx| {
         let outcome = job_events::apply(tx, policy, &id, JobEvent::IssueClosed, now)?;
         if let EventOutcome::Advanced(_) = outcome {
             audit::append(tx, &event, now)?;

@@ -63,8 +63,11 @@ impl RunnerAssignment {
         mapping: &Mapping,
         requested: RequestedImage,
     ) -> StoreResult<Option<Self>> {
-        let placed =
-            runner_mode::choose_placement(app.runner_mode(tx)?, mapping, app.available_runners());
+        let placed = runner_mode::choose_placement(
+            app.core.runner_mode(tx)?,
+            mapping,
+            app.available_runners(),
+        );
         Ok(placed.ok().map(|placement| {
             let runner = placement.runner();
             let repo = mapping.target_repo();
@@ -89,8 +92,8 @@ pub(super) fn resolve_image(
     requested: RequestedImage,
 ) -> Option<String> {
     let configured = match runner {
-        RunnerKind::Local => Some(app.config.containers.image.as_str()),
-        RunnerKind::Ci | RunnerKind::Vm => app.config.session_image.as_deref(),
+        RunnerKind::Local => Some(app.core.config.containers.image.as_str()),
+        RunnerKind::Ci | RunnerKind::Vm => app.core.config.session_image.as_deref(),
     };
     runner_image::resolve_image(runner, repo, requested.into_image(), configured)
 }
@@ -102,8 +105,8 @@ pub(crate) fn ineligible_reason(
     mapping: &Mapping,
     phase: Phase,
 ) -> Option<String> {
-    let config = &app.config;
-    if let Some(trouble) = app.store.disk_space().problem() {
+    let config = &app.core.config;
+    if let Some(trouble) = app.core.store.disk_space().problem() {
         return Some(format!("The service's disk: {trouble}."));
     }
     if config.github.is_none() {
@@ -133,7 +136,7 @@ pub fn reserve(
     request: &DispatchRequest,
     now: Timestamp,
 ) -> StoreResult<Option<JobId>> {
-    let (issue, config) = (&request.issue.issue, &app.config);
+    let (issue, config) = (&request.issue.issue, &app.core.config);
     let accepts_runs = |mapping: &Mapping| mapping.system() == issue.system && !mapping.paused;
     let Some(mapping) = mappings::get(tx, &request.issue.team)?.filter(accepts_runs) else {
         return Ok(None);

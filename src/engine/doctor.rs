@@ -37,7 +37,7 @@ pub enum ServiceState {
 /// # Errors
 /// Fails if the store cannot be read.
 pub async fn examine(app: &App, service_state: ServiceState) -> StoreResult<Vec<CheckResult>> {
-    let all = app.store.read(mappings::all)?;
+    let all = app.core.store.read(mappings::all)?;
     let (checks, skew) = join(probe::probe_all(app), clock(app)).await;
     let mut found = Vec::new();
     found.extend(skew);
@@ -70,7 +70,7 @@ pub async fn examine(app: &App, service_state: ServiceState) -> StoreResult<Vec<
 }
 
 fn missing_ticketing(app: &App) -> Option<CheckResult> {
-    let none = app.ticketing.is_empty();
+    let none = app.vendors.ticketing.is_empty();
     none.then(|| {
         CheckResult::error("ticketing", "no ticketing system is connected")
             .with_impact("The service sees no tickets.")
@@ -187,7 +187,7 @@ fn address_variable(connection: Connection) -> Option<&'static str> {
 
 /// Checks the clock of this machine against those of the vendors.
 async fn clock(app: &App) -> Option<CheckResult> {
-    let config = &app.config;
+    let config = &app.core.config;
     let bases = [
         config.github.as_ref().map(|github| &github.api_url),
         config.linear.as_ref().map(|linear| &linear.api_url),
@@ -221,7 +221,7 @@ async fn clock(app: &App) -> Option<CheckResult> {
 /// Measures the difference to a vendor's clock. Returns `None` if the vendor does not respond,
 /// which the connection check reports.
 async fn skew(app: &App, base: &str) -> Option<(Duration, String)> {
-    let client = Client::new("the clock", app.redactor.clone()).ok()?;
+    let client = Client::new("the clock", app.secrets.redactor.clone()).ok()?;
     let refusals = [400, 401, 403, 404, 405, 415];
     let request = refusals.into_iter().fold(
         Request::new(

@@ -156,7 +156,7 @@ pub(super) async fn perform(app: &App, entry: &OutboxEntry) -> EffectOutcome {
             number,
             draft,
         } => set_draft(app, repo, *number, *draft).await,
-        Effect::Chat { message } => match &app.chat {
+        Effect::Chat { message } => match &app.vendors.chat {
             Some(chat) => chat
                 .post(message)
                 .await
@@ -170,12 +170,14 @@ pub(super) async fn perform(app: &App, entry: &OutboxEntry) -> EffectOutcome {
 }
 
 fn account<'a>(app: &'a App, issue: &IssueRef) -> Result<&'a TicketingClient, EffectFailure> {
-    app.account(issue.system)
+    app.vendors
+        .account(issue.system)
         .ok_or_else(|| EffectFailure::permanent("the ticketing system is not configured"))
 }
 
 fn github(app: &App) -> Result<&GitHub, EffectFailure> {
-    app.github
+    app.vendors
+        .github
         .as_ref()
         .ok_or_else(|| EffectFailure::permanent("the repository host is not configured"))
 }

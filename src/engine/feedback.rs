@@ -50,21 +50,24 @@ pub async fn receive(
     delivery: &str,
     event: WebhookEvent,
 ) -> StoreResult<WebhookOutcome> {
-    let (id, now) = (delivery.to_owned(), app.now());
+    let (id, now) = (delivery.to_owned(), app.core.now());
     let store_delivery = move |tx: &WriteTx<'_>| {
         if !webhook_deliveries::record(tx, &id, now)? {
             return Ok(WebhookOutcome::Ignored("duplicate"));
         }
         process(tx, event.clone(), now)
     };
-    app.crash_plan
+    app.core
+        .crash_plan
         .crash_if_planned(CrashPoint::HostEventReceived);
-    let outcome = app.store.write(store_delivery).await?;
+    let outcome = app.core.store.write(store_delivery).await?;
     if outcome == WebhookOutcome::Queued {
-        app.notifiers.follow_up.notify_one();
+        app.live.notifiers.follow_up.notify_one();
     }
     tracing::info!(delivery, ?outcome, "Processed webhook delivery.");
-    app.crash_plan.crash_if_planned(CrashPoint::HostEventStored);
+    app.core
+        .crash_plan
+        .crash_if_planned(CrashPoint::HostEventStored);
     Ok(outcome)
 }
 

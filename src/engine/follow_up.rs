@@ -59,19 +59,21 @@ const MAX_REMOVED_DELIVERIES: usize = 2_000;
 /// Fails if the store cannot be read or written.
 pub async fn run_once(app: &App) -> StoreResult<()> {
     remove_old_deliveries(app).await?;
-    let pulls = app.store.read(pull_feedback::pulls_with_open_work)?;
+    let pulls = app.core.store.read(pull_feedback::pulls_with_open_work)?;
     stream::iter(pulls.iter().map(Ok))
         .try_for_each_concurrent(MAX_CONCURRENT_PULLS, |pull| process_pull(app, pull))
         .await
 }
 
 async fn remove_old_deliveries(app: &App) -> StoreResult<()> {
-    let then = app.now() - limits::WEBHOOK_DEDUP_WINDOW;
+    let then = app.core.now() - limits::WEBHOOK_DEDUP_WINDOW;
     if app
+        .core
         .store
         .read(|tx| webhook_deliveries::any_before(tx, then))?
     {
         let swept = app
+            .core
             .store
             .write(move |tx| webhook_deliveries::remove_before(tx, then, MAX_REMOVED_DELIVERIES));
         swept.await?;
@@ -109,7 +111,7 @@ impl StoredPull {
         let Some(last_job) = of_pull.last().cloned() else {
             return Ok(None);
         };
-        let mode = app.runner_mode(tx)?;
+        let mode = app.core.runner_mode(tx)?;
         let mapping = mappings::get(tx, &last_job.team)?
             .filter(|mapping| !mapping.paused && mapping.target_repo() == pull.repo)
             .filter(|mapping| {
@@ -176,9 +178,12 @@ struct ExternalState {
 }
 
 async fn process_pull(app: &App, pull: &PullRequestId) -> StoreResult<()> {
-    let now = app.now();
-    let stored = app.store.read(|tx| StoredPull::read(tx, app, pull, now))?;
-    let (Some(stored), Some(github)) = (stored, &app.github) else {
+    let now = app.core.now();
+    let stored = app
+        .core
+        .store
+        .read(|tx| StoredPull::read(tx, app, pull, now))?;
+    let (Some(stored), Some(github)) = (stored, &app.vendors.github) else {
         return Ok(());
     };
     match (stored.next_run, &stored.block) {
@@ -221,6 +226,7 @@ async fn process_pull(app: &App, pull: &PullRequestId) -> StoreResult<()> {
     };
     let (handle, pull_id) = (app.clone(), pull.clone());
     let reserved = app
+        .core
         .store
         .write(move |tx| reserve(tx, &handle, &pull_id, &external, now))
         .await?;
@@ -256,6 +262,7 @@ async fn fetch_external_state(
 async fn ticket(app: &App, stored: &StoredPull) -> Result<IssueLookup, String> {
     let issue = &stored.last_job.issue;
     let account = app
+        .vendors
         .account(issue.system)
         .ok_or("its ticketing system is not configured")?;
     let found = match timeout(

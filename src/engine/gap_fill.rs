@@ -116,8 +116,9 @@ pub async fn trigger(app: &App, request: GapFillRequest) -> Result<GapFillOutcom
         instruction: sanitize_instruction(request.instruction),
         ..request
     };
-    let (handle, now) = (app.clone(), app.now());
+    let (handle, now) = (app.clone(), app.core.now());
     let reserved = app
+        .core
         .store
         .write(
             move |tx| match reserve(tx, &handle, &owners, &images, &request, now) {
@@ -130,7 +131,7 @@ pub async fn trigger(app: &App, request: GapFillRequest) -> Result<GapFillOutcom
         (Ok(GapFillOutcome::Waiting), _) => Ok(GapFillOutcome::Waiting),
         (Ok(GapFillOutcome::Started(job)), _) => {
             tracing::info!(job_id = %job, issue = %key, "Reserved a gap-fill run.");
-            app.crash_plan.crash_if_planned(CrashPoint::Reserved);
+            app.core.crash_plan.crash_if_planned(CrashPoint::Reserved);
             wait_for_start(app, &job).await.map(GapFillOutcome::Started)
         }
         // The issue may belong to the system that did not respond.
@@ -153,10 +154,10 @@ pub(super) fn sanitize_instruction(instruction: Option<String>) -> Option<String
 /// respond.
 async fn owners(app: &App, key: &IssueKey) -> StoreResult<(Vec<IssueLookup>, Option<String>)> {
     let mut mapped: BTreeMap<System, Vec<Mapping>> = BTreeMap::new();
-    for mapping in app.store.read(mappings::all)? {
+    for mapping in app.core.store.read(mappings::all)? {
         mapped.entry(mapping.system()).or_default().push(mapping);
     }
-    let lookups = app.ticketing.iter().filter_map(|account| {
+    let lookups = app.vendors.ticketing.iter().filter_map(|account| {
         let mappings = mapped.get(&account.system())?;
         Some(look_up(account, mappings, key))
     });
@@ -191,7 +192,7 @@ type Images = BTreeMap<TeamKey, Result<RequestedImage, String>>;
 async fn images(app: &App, owners: &[IssueLookup]) -> StoreResult<Images> {
     let mut images = Images::new();
     for lookup in owners {
-        if let Some(mapping) = app.store.read(|tx| mappings::get(tx, &lookup.team))? {
+        if let Some(mapping) = app.core.store.read(|tx| mappings::get(tx, &lookup.team))? {
             images.insert(
                 lookup.team.clone(),
                 repo_image::fetch(app, &mapping.target_repo(), &mapping.default_branch).await,
@@ -211,7 +212,7 @@ fn reserve(
     now: Timestamp,
 ) -> Result<GapFillOutcome, GapFillError> {
     let (lookup, mapping, last_job) = find_owned_pull(tx, owners, request.pull_number)?;
-    let mode = app.runner_mode(tx)?;
+    let mode = app.core.runner_mode(tx)?;
     if let Some(why) = dispatch::ineligible_reason(app, mode, &mapping, Phase::Implementation) {
         return Err(GapFillError::not_dispatched(why));
     }
@@ -339,10 +340,10 @@ fn find_owned_pull<'a>(
 async fn wait_for_start(app: &App, id: &JobId) -> Result<JobId, GapFillError> {
     let waiting = async {
         loop {
-            let mut settled = pin!(app.notifiers.effect_settled.notified());
+            let mut settled = pin!(app.live.notifiers.effect_settled.notified());
             // Registers before the read, so that no notification is missed.
             settled.as_mut().enable();
-            let job = app.store.read(|tx| jobs::get(tx, id))?;
+            let job = app.core.store.read(|tx| jobs::get(tx, id))?;
             if let Some(job) = job.filter(|job| job.state != JobState::Reserved) {
                 return start_result(job);
             }

@@ -18,11 +18,11 @@ pub const REFUSAL_MESSAGE: &str = "GITHUB_TOKEN may change workflows, and each r
 /// # Errors
 /// Fails if GitHub cannot be reached.
 pub async fn is_refused(app: &App) -> Result<bool, VendorError> {
-    Ok(!app.config.allow_workflow_token && may_change_workflows(app).await?)
+    Ok(!app.core.config.allow_workflow_token && may_change_workflows(app).await?)
 }
 
 async fn may_change_workflows(app: &App) -> Result<bool, VendorError> {
-    let scopes = match &app.github {
+    let scopes = match &app.vendors.github {
         Some(github) => github.token_scopes().await?,
         None => None,
     };
@@ -32,7 +32,12 @@ async fn may_change_workflows(app: &App) -> Result<bool, VendorError> {
 /// Checks a plain token. Returns `None` for a GitHub App, and if GitHub does not respond, which the
 /// connection check reports.
 pub(super) async fn examine(app: &App) -> Option<CheckResult> {
-    let credentials = app.config.github.as_ref().map(|github| &github.credentials);
+    let credentials = app
+        .core
+        .config
+        .github
+        .as_ref()
+        .map(|github| &github.credentials);
     let Some(GitHubAuthConfig::Token(_)) = credentials else {
         return None;
     };
@@ -43,7 +48,7 @@ pub(super) async fn examine(app: &App) -> Option<CheckResult> {
         CheckResult::warning(check, "each run gets the whole GITHUB_TOKEN").with_impact(
             "The agent of a run can use it on every repository that the token can access.",
         )
-    } else if app.config.allow_workflow_token {
+    } else if app.core.config.allow_workflow_token {
         CheckResult::warning(check, "each run gets a GITHUB_TOKEN that may change workflows, as ALLOW_WORKFLOW_TOKEN allows")
             .with_impact("A workflow that a run changes can read the secrets of the repository.")
     } else {

@@ -94,8 +94,8 @@ const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(10 * 60);
 /// # Panics
 /// Panics if a task panics outside of its cycles, so that the service ends and is restarted.
 pub async fn run(app: App, stop: ShutdownSignal) {
-    let timings = app.timings;
-    let poll_interval = app.config.poll_interval;
+    let timings = app.core.timings;
+    let poll_interval = app.core.config.poll_interval;
     let mut tasks = Tasks {
         set: JoinSet::new(),
         app,
@@ -174,8 +174,9 @@ impl Tasks {
     {
         self.spawn(|app, stop| async move {
             let cycle = || work(app.clone());
-            let notify = notify(&app.notifiers);
-            periodic_task::run_periodic(name, period, notify, &app.heartbeats, stop, cycle).await;
+            let notify = notify(&app.live.notifiers);
+            periodic_task::run_periodic(name, period, notify, &app.live.heartbeats, stop, cycle)
+                .await;
         });
     }
 }

@@ -11,8 +11,8 @@ use store::{StoreResult, audit};
 /// Fails if the store cannot be read or written.
 pub async fn run_once(app: &App) -> StoreResult<()> {
     sign_in::record_suppressed_failures(app).await?;
-    if app.sign_in_limiter.is_new_day(app.now()) {
-        let head = app.store.read(audit::head)?;
+    if app.live.sign_in_limiter.is_new_day(app.core.now()) {
+        let head = app.core.store.read(audit::head)?;
         tracing::info!(
             audit_entries = head.seq,
             audit_head = head.hash,

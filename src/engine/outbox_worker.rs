@@ -53,20 +53,21 @@ pub async fn run(app: App, stop: ShutdownSignal) {
         tracing::error!(%error, "Failed to reschedule outbox entries after a backward clock step.");
     }
     while !stop.is_requested() {
-        app.heartbeats
+        app.live
+            .heartbeats
             .expect_within(NAME, CHECK_INTERVAL + HEARTBEAT_GRACE);
         if let Err(error) = start_due(&app, &mut busy, &mut attempts) {
             tracing::error!(%error, "Failed to read the outbox.");
         }
         tokio::select! {
-            () = app.store.outbox_notifier().notified() => {}
+            () = app.core.store.outbox_notifier().notified() => {}
             () = until_next_due(&app) => {}
             () = tokio::time::sleep(CHECK_INTERVAL) => {}
             Some(ended) = attempts.join_next() => release(ended, &mut busy),
             () = stop.requested() => {}
         }
     }
-    app.heartbeats.retire(NAME);
+    app.live.heartbeats.retire(NAME);
     while let Some(ended) = attempts.join_next().await {
         release(ended, &mut busy);
     }
@@ -80,8 +81,9 @@ pub async fn run(app: App, stop: ShutdownSignal) {
 pub async fn drain(app: &App) -> StoreResult<()> {
     loop {
         let due = app
+            .core
             .store
-            .read(|tx| outbox::due(tx, app.now(), MAX_CONCURRENT_KEYS, |_| false))?;
+            .read(|tx| outbox::due(tx, app.core.now(), MAX_CONCURRENT_KEYS, |_| false))?;
         if due.is_empty() {
             return Ok(());
         }
@@ -94,8 +96,9 @@ pub async fn drain(app: &App) -> StoreResult<()> {
 /// Makes entries due now that are scheduled later than any delay allows: the clock was set back
 /// after they were scheduled. An early attempt does no harm.
 async fn reschedule_after_clock_step(app: &App) -> StoreResult<()> {
-    let now = app.now();
+    let now = app.core.now();
     let rescheduled = app
+        .core
         .store
         .write(move |tx| outbox::reschedule_beyond(tx, now + LONGEST_PAUSE, now))
         .await?;
@@ -114,13 +117,15 @@ fn start_due(
     attempts: &mut JoinSet<(String, StoreResult<()>)>,
 ) -> StoreResult<()> {
     // If the disk is full, the outcome could not be recorded. The entries stay due.
-    if let DiskSpace::Full(_) = app.store.disk_space() {
+    if let DiskSpace::Full(_) = app.core.store.disk_space() {
         return Ok(());
     }
     let free = MAX_CONCURRENT_KEYS.saturating_sub(busy.len());
-    let due = app
-        .store
-        .read(|tx| outbox::due(tx, app.now(), free, |queue_key| busy.contains(queue_key)))?;
+    let due = app.core.store.read(|tx| {
+        outbox::due(tx, app.core.now(), free, |queue_key| {
+            busy.contains(queue_key)
+        })
+    })?;
     for (queue_key, seq) in due {
         busy.insert(queue_key.clone());
         let app = app.clone();
@@ -150,20 +155,22 @@ fn release(
 
 async fn until_next_due(app: &App) {
     let next = app
+        .core
         .store
-        .read(|tx| outbox::next_due(tx, app.now()))
+        .read(|tx| outbox::next_due(tx, app.core.now()))
         .ok()
         .flatten();
     match next {
-        Some(due) => tokio::time::sleep(due.since(app.now()) + Duration::from_millis(1)).await,
+        Some(due) => tokio::time::sleep(due.since(app.core.now()) + Duration::from_millis(1)).await,
         None => std::future::pending().await,
     }
 }
 
 /// Claims, performs and settles an outbox entry.
 async fn attempt(app: &App, queue_key: &str, seq: u64) -> StoreResult<()> {
-    let (claimed_key, now) = (queue_key.to_owned(), app.now());
+    let (claimed_key, now) = (queue_key.to_owned(), app.core.now());
     let Some(entry) = app
+        .core
         .store
         .write(move |tx| outbox::claim(tx, &claimed_key, seq, now))
         .await?
@@ -178,7 +185,7 @@ async fn attempt(app: &App, queue_key: &str, seq: u64) -> StoreResult<()> {
 fn span(app: &App, entry: &OutboxEntry) -> Span {
     let (job, issue) = entry.effect.job_and_issue();
     // An effect that names only its issue is logged with the last job of the issue.
-    let known = app.store.read(|tx| match (job, issue) {
+    let known = app.core.store.read(|tx| match (job, issue) {
         (Some(job), _) => jobs::get(tx, job),
         (None, Some(issue)) => Ok(jobs::of_issue(tx, &issue.id)?.pop()),
         (None, None) => Ok(None),
@@ -202,7 +209,7 @@ fn span(app: &App, entry: &OutboxEntry) -> Span {
 
 async fn perform(app: &App, entry: OutboxEntry) -> StoreResult<()> {
     let points = CrashPoints::of(&entry.effect);
-    app.crash_plan.crash_if_planned(points.claimed);
+    app.core.crash_plan.crash_if_planned(points.claimed);
     let performing = AssertUnwindSafe(tokio::time::timeout(
         ATTEMPT_TIMEOUT,
         effects::perform(app, &entry),
@@ -213,10 +220,10 @@ async fn perform(app: &App, entry: OutboxEntry) -> StoreResult<()> {
         Ok(Err(_)) => interrupted("the attempt timed out"),
         Err(_) => interrupted("the attempt panicked"),
     };
-    app.crash_plan.crash_if_planned(points.done);
+    app.core.crash_plan.crash_if_planned(points.done);
     settle(app, entry, outcome).await?;
-    app.notifiers.effect_settled.notify_waiters();
-    app.crash_plan.crash_if_planned(points.settled);
+    app.live.notifiers.effect_settled.notify_waiters();
+    app.core.crash_plan.crash_if_planned(points.settled);
     Ok(())
 }
 
@@ -230,11 +237,12 @@ fn interrupted(error: &str) -> EffectOutcome {
 }
 
 async fn settle(app: &App, entry: OutboxEntry, outcome: EffectOutcome) -> StoreResult<()> {
-    let now = app.now();
+    let now = app.core.now();
     log_outcome(&outcome);
     match outcome {
         EffectOutcome::Done | EffectOutcome::Gone(_) => {
-            app.store
+            app.core
+                .store
                 .write(move |tx| outbox::complete(tx, &entry, now))
                 .await
         }
@@ -254,18 +262,18 @@ async fn settle_with_event(
     job: JobId,
     event: JobEvent,
 ) -> StoreResult<()> {
-    let (now, policy) = (app.now(), BreakerPolicy::from_config(&app.config));
+    let (now, policy) = (app.core.now(), BreakerPolicy::from_config(&app.core.config));
     let started = match (&entry.effect, &event) {
         (Effect::StartRun { issue, .. }, JobEvent::Started { .. }) => Some(issue.id.clone()),
         _ => None,
     };
-    let settled = app.store.write(move |tx| {
+    let settled = app.core.store.write(move |tx| {
         outbox::complete(tx, &entry, now)?;
         job_events::apply(tx, policy, &job, event.clone(), now)
     });
     job_events::log_job_end(&settled.await?, now);
     if let Some(issue) = started {
-        app.metrics.observe_dispatch(&issue, now);
+        app.live.metrics.observe_dispatch(&issue, now);
     }
     Ok(())
 }
@@ -277,9 +285,10 @@ async fn settle_synced(
     team: TeamKey,
     outcome: Result<SyncReport, String>,
 ) -> StoreResult<()> {
-    let at = app.now();
+    let at = app.core.now();
     let synced = SyncRecord { at, outcome };
-    app.store
+    app.core
+        .store
         .write(move |tx| {
             outbox::complete(tx, &entry, at)?;
             template_syncs::put(tx, &team, &synced)
@@ -288,11 +297,11 @@ async fn settle_synced(
 }
 
 async fn settle_failure(app: &App, entry: OutboxEntry, failure: EffectFailure) -> StoreResult<()> {
-    let now = app.now();
+    let now = app.core.now();
     let give_up_at = entry.retry_window_start() + GIVE_UP_AFTER;
     let is_final = failure.cause == FailureKind::Permanent || now >= give_up_at;
     if !is_final {
-        let due_at = now + retry_delay(&app.timings, entry.attempts, failure.retry_after);
+        let due_at = now + retry_delay(&app.core.timings, entry.attempts, failure.retry_after);
         let retry = FailedAttempt {
             ended_at: now,
             // An entry is given up only after an attempt, so the last one is made by then.
@@ -301,6 +310,7 @@ async fn settle_failure(app: &App, entry: OutboxEntry, failure: EffectFailure) -
             error: failure.error,
         };
         return app
+            .core
             .store
             .write(move |tx| outbox::schedule_retry(tx, &entry, &retry))
             .await;
@@ -319,7 +329,8 @@ async fn settle_failure(app: &App, entry: OutboxEntry, failure: EffectFailure) -
                 error = failure.error,
                 "Gave up on outbox entry. Retry or drop it in the panel."
             );
-            app.store
+            app.core
+                .store
                 .write(move |tx| outbox::mark_dead(tx, &entry, &failure.error, now))
                 .await
         }

@@ -31,6 +31,7 @@ pub struct PlanningContext {
 /// Fails if the store cannot be read.
 pub async fn load(app: &App, job: &Job) -> StoreResult<PlanningContext> {
     let context = app
+        .core
         .store
         .read(|tx| issue_contexts::get(tx, &job.issue.id))?;
     let IssueContext { related, plan } = context;
@@ -42,7 +43,7 @@ pub async fn load(app: &App, job: &Job) -> StoreResult<PlanningContext> {
 /// Reads the current plan from the ticket. Returns it as posted if the ticketing system does not
 /// respond.
 async fn read_plan(app: &App, job: &Job, plan: Vec<PostedComment>) -> Vec<String> {
-    let account = app.account(job.issue.system);
+    let account = app.vendors.account(job.issue.system);
     let Some(account) = account.filter(|_| !plan.is_empty()) else {
         return plan.into_iter().map(|comment| comment.body).collect();
     };

@@ -35,16 +35,22 @@ type SharedIssue = Arc<FlaggedIssue>;
 /// # Errors
 /// Fails if the store cannot be read or written.
 pub async fn run_once(app: &App) -> StoreResult<()> {
-    let (began, now) = (Instant::now(), app.now());
-    if app.store.read(|tx| budget::has_pending_alerts(tx, now))? {
-        app.store
+    let (began, now) = (Instant::now(), app.core.now());
+    if app
+        .core
+        .store
+        .read(|tx| budget::has_pending_alerts(tx, now))?
+    {
+        app.core
+            .store
             .write(move |tx| budget::enqueue_pending_alerts(tx, now))
             .await?;
     }
-    let mut view = app.store.read(|tx| view(tx, app, now))?;
-    let queue_keys = app.store.read(outbox::queue_keys)?;
+    let mut view = app.core.store.read(|tx| view(tx, app, now))?;
+    let queue_keys = app.core.store.read(outbox::queue_keys)?;
     let mapped: Vec<&Mapping> = view.mappings.values().collect();
     let requests = app
+        .vendors
         .ticketing
         .iter()
         .map(|account| poll_account(account, &mapped));
@@ -59,9 +65,10 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
     let decided = decision::decide(&view, issues, now);
     let mut decided = record_snapshots(app, &polls, decided, now);
     // Counts the last snapshot of a system that did not respond.
-    app.poll_snapshots
+    app.live
+        .poll_snapshots
         .count_in_progress(|issues| decision::in_progress_counts(&view, issues));
-    for account in &app.ticketing {
+    for account in &app.vendors.ticketing {
         add_siblings(account, &mut decided).await;
     }
     let images = resolve_images(app, &view, &mut decided).await;
@@ -77,8 +84,8 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
     for poll in polls.iter().filter(|poll| poll.failure.is_none()) {
         closed_issues::cancel_runs(app, poll.system, &flagged).await?;
     }
-    app.metrics.poll_duration.observe_time(began.elapsed());
-    app.heartbeats.record_poll(app.now());
+    app.live.metrics.poll_duration.observe_time(began.elapsed());
+    app.live.heartbeats.record_poll(app.core.now());
     Ok(())
 }
 
@@ -99,13 +106,15 @@ fn observe_waiting(
     let started: HashSet<&IssueId> = with(&[DecisionOutcome::InProgress]).collect();
     let waiting = with(&[DecisionOutcome::Waiting, DecisionOutcome::Dispatched]);
     let keeps_waiting = |issue: &IssueId| is_incomplete || started.contains(issue);
-    app.metrics.observe_waiting(waiting, keeps_waiting, now);
+    app.live
+        .metrics
+        .observe_waiting(waiting, keeps_waiting, now);
 }
 
 fn view(tx: &impl ReadableTx, app: &App, now: Timestamp) -> StoreResult<SchedulingState> {
     let mappings = mappings::all(tx)?;
     let phases = [Phase::Planning, Phase::Implementation];
-    let mode = app.runner_mode(tx)?;
+    let mode = app.core.runner_mode(tx)?;
     let ineligible = mappings.iter().flat_map(|mapping| {
         phases.into_iter().filter_map(|phase| {
             let why = dispatch::ineligible_reason(app, mode, mapping, phase)?;
@@ -113,7 +122,11 @@ fn view(tx: &impl ReadableTx, app: &App, now: Timestamp) -> StoreResult<Scheduli
         })
     });
     let limited = mappings.iter().filter_map(|mapping| {
-        let until = app.github.as_ref()?.limited_until(&mapping.target_repo())?;
+        let until = app
+            .vendors
+            .github
+            .as_ref()?
+            .limited_until(&mapping.target_repo())?;
         Some((mapping.team_key.clone(), until))
     });
     let (mut spent, mut model_limited) = (BTreeMap::new(), BTreeMap::new());
@@ -130,7 +143,7 @@ fn view(tx: &impl ReadableTx, app: &App, now: Timestamp) -> StoreResult<Scheduli
         .into_iter()
         .filter(|job| !job.shadow)
         .partition(|job| job.kind.phase().is_some());
-    let is_active = |entry: &dedup::DedupEntry| entry.is_active(app.config.dedup_window, now);
+    let is_active = |entry: &dedup::DedupEntry| entry.is_active(app.core.config.dedup_window, now);
     Ok(SchedulingState {
         ineligible: ineligible.collect(),
         host_limited_until: limited.collect(),
@@ -201,7 +214,7 @@ fn record_snapshots(
     decided: Vec<(FlaggedIssue, Decision)>,
     now: Timestamp,
 ) -> Vec<(SharedIssue, Decision)> {
-    let before = app.poll_snapshots.all();
+    let before = app.live.poll_snapshots.all();
     let before = before.values().flat_map(|snapshot| snapshot.issues.iter());
     let before: HashMap<&IssueId, &PolledIssue> = before
         .map(|polled| (&polled.issue.issue.id, polled))
@@ -225,11 +238,14 @@ fn record_snapshots(
         });
         match &poll.failure {
             Some(failure) => app
+                .live
                 .poll_snapshots
                 .record_failure(poll.system, failure.clone()),
-            None => app
-                .poll_snapshots
-                .record(poll.system, polled.collect(), &poll.unread, now),
+            None => {
+                app.live
+                    .poll_snapshots
+                    .record(poll.system, polled.collect(), &poll.unread, now)
+            }
         }
     }
     decided
@@ -327,7 +343,7 @@ async fn reserve_and_record(
     now: Timestamp,
 ) -> StoreResult<()> {
     // Reads one row per issue, so it stays off the threads that serve requests.
-    let changed = app.store.read_long(move |tx| {
+    let changed = app.core.store.read_long(move |tx| {
         let mut changed = Vec::new();
         for (issue, decision) in decided {
             if decision.outcome == DecisionOutcome::Dispatched
@@ -344,6 +360,7 @@ async fn reserve_and_record(
     }
     let handle = app.clone();
     let reserved = app
+        .core
         .store
         .write(move |tx| {
             let mut reserved = Vec::new();
@@ -370,7 +387,7 @@ async fn reserve_and_record(
         tracing::info!(job_id = %job, %issue, %team, "Reserved a run.");
     }
     if !reserved.is_empty() {
-        app.crash_plan.crash_if_planned(CrashPoint::Reserved);
+        app.core.crash_plan.crash_if_planned(CrashPoint::Reserved);
     }
     Ok(())
 }

@@ -67,10 +67,11 @@ pub async fn probe_all(app: &App) -> Vec<ConnectionStatus> {
 /// Quotas of all vendors that have reported one.
 pub fn quotas(app: &App) -> Vec<VendorQuota> {
     let ticketing = app
+        .vendors
         .ticketing
         .iter()
         .map(|account| (account.name(), account.quota()));
-    let github = app.github.iter().flat_map(|github| github.quotas());
+    let github = app.vendors.github.iter().flat_map(|github| github.quotas());
     ticketing
         .chain(github.map(|quota| ("github", quota)))
         .filter(|(_, quota)| quota.remaining.is_some() || quota.limited_until.is_some())
@@ -103,14 +104,15 @@ async fn check(app: &App, connection: Connection) -> ConnectionStatus {
             Some(limited) => limited,
             None => {
                 let probe = with_timeout(probe);
-                app.probe_cache
-                    .get_or_probe(connection, app.now(), probe)
+                app.live
+                    .probe_cache
+                    .get_or_probe(connection, app.core.now(), probe)
                     .await
             }
         },
     };
     let result = ProbeResult {
-        detail: app.redactor.redact(&result.detail),
+        detail: app.secrets.redactor.redact(&result.detail),
         ..result
     };
     ConnectionStatus { connection, result }
@@ -144,7 +146,7 @@ fn limit(quota: &Quota) -> Option<ProbeResult> {
 }
 
 fn plan(app: &App, connection: Connection) -> ProbePlan {
-    let config = &app.config;
+    let config = &app.core.config;
     match connection {
         Connection::Linear => ticketing(
             app,
@@ -178,12 +180,12 @@ fn plan(app: &App, connection: Connection) -> ProbePlan {
             HostKind::Local,
             "Local containers are not configured. Set DOCKER_HOST.",
         ),
-        Connection::Notifications => notifications(app.chat.as_ref()),
+        Connection::Notifications => notifications(app.vendors.chat.as_ref()),
     }
 }
 
 fn ticketing(app: &App, system: System, remedy: &str) -> ProbePlan {
-    let Some(account) = app.account(system).cloned() else {
+    let Some(account) = app.vendors.account(system).cloned() else {
         return ProbePlan::off(remedy);
     };
     ProbePlan::Probe {
@@ -193,7 +195,7 @@ fn ticketing(app: &App, system: System, remedy: &str) -> ProbePlan {
 }
 
 fn repo_host(app: &App) -> ProbePlan {
-    let Some(github) = app.github.clone() else {
+    let Some(github) = app.vendors.github.clone() else {
         return ProbePlan::off(
             "No run can start. Set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY, or GITHUB_TOKEN.",
         );
@@ -207,10 +209,10 @@ fn repo_host(app: &App) -> ProbePlan {
 /// Lists the machines of a host. The probe does not create one, so it does not prove that the host
 /// can.
 fn machines(app: &App, host: HostKind, remedy: &str) -> ProbePlan {
-    if !app.sessions.has_host(host) {
+    if !app.vendors.sessions.has_host(host) {
         return ProbePlan::off(remedy);
     }
-    let sessions = app.sessions.clone();
+    let sessions = app.vendors.sessions.clone();
     let probe = async move {
         match sessions.list(host).await {
             Ok(machines) => {
@@ -269,7 +271,7 @@ fn notifications(chat: Option<&ChatWebhook>) -> ProbePlan {
 }
 
 fn runner_callback(app: &App) -> ProbePlan {
-    let config = &app.config;
+    let config = &app.core.config;
     let missing: Vec<&str> = [
         (
             "RUNNER_CALLBACK_BASE_URL",
@@ -282,8 +284,8 @@ fn runner_callback(app: &App) -> ProbePlan {
     .collect();
     match &config.callback_base_url {
         Some(base) if missing.is_empty() => ProbePlan::Probe {
-            quota: app.callback_client.quota(),
-            probe: callback_url(app.callback_client.clone(), base.clone()).boxed(),
+            quota: app.vendors.callback_client.quota(),
+            probe: callback_url(app.vendors.callback_client.clone(), base.clone()).boxed(),
         },
         _ => ProbePlan::off(format!(
             "{WITHOUT_CALLBACKS} Set {}.",

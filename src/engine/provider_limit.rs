@@ -117,7 +117,7 @@ pub(crate) fn limited_until(
     if !mapping.resume_after_limit {
         return Ok(None);
     }
-    let mode = app.runner_mode(tx)?;
+    let mode = app.core.runner_mode(tx)?;
     let Ok(placement) = runner_mode::choose_placement(mode, mapping, app.available_runners())
     else {
         return Ok(None);

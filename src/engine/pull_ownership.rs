@@ -41,7 +41,7 @@ pub(super) async fn verify_held_result(app: &App, job: &Job) -> StoreResult<Vec<
         // report.
         Ok(Err(error))
             if error.is_permanent()
-                && app.now().since(held.since) >= limits::OUTCOME_LOOKUP_TIMEOUT =>
+                && app.core.now().since(held.since) >= limits::OUTCOME_LOOKUP_TIMEOUT =>
         {
             Err(format!("it could not be looked up: {error}"))
         }
@@ -90,8 +90,8 @@ async fn look_up(
     job: &Job,
     claimed: &PullRequestRef,
 ) -> Result<Result<PullRequestRef, String>, VendorError> {
-    let page = app.pull_url(&job.repo, claimed.number);
-    let Some(github) = &app.github else {
+    let page = app.vendors.pull_url(&job.repo, claimed.number);
+    let Some(github) = &app.vendors.github else {
         // Without GitHub only the URL can be checked.
         return Ok(match claimed.matches_url(&page) {
             true => Ok(claimed.clone()),

@@ -66,7 +66,15 @@ pub(super) fn reserve(
     let job = Job {
         branch: last_job.branch.clone(),
         pull: last_job.pull.clone(),
-        ..dispatch::new_job(&app.config, mapping, assignment, kind, issue, &earlier, now)
+        ..dispatch::new_job(
+            &app.core.config,
+            mapping,
+            assignment,
+            kind,
+            issue,
+            &earlier,
+            now,
+        )
     };
     // Reading siblings costs extra requests; those of the first run are good enough.
     let related = RelatedIssues {

@@ -16,7 +16,10 @@ const MODEL_LIMIT_COMMENT: &str = "model-limit";
 
 /// Whether a comment about a wait until this time has been posted.
 pub(super) fn is_posted(app: &App, pull: &PullRequestId, until: Timestamp) -> StoreResult<bool> {
-    let known = app.store.read(|tx| pull_feedback::get_pull(tx, pull))?;
+    let known = app
+        .core
+        .store
+        .read(|tx| pull_feedback::get_pull(tx, pull))?;
     Ok(known.pause_notified_until == Some(until))
 }
 
@@ -31,8 +34,9 @@ pub(super) async fn post_once(
     if is_posted(app, pull, until)? {
         return Ok(());
     }
-    let (pull_id, now) = (pull.clone(), app.now());
+    let (pull_id, now) = (pull.clone(), app.core.now());
     let posted = app
+        .core
         .store
         .write(move |tx| enqueue_once(tx, &pull_id, until, name, &body, now));
     posted.await

@@ -43,8 +43,8 @@ struct Sweep {
 /// Fails if the store cannot be read or written.
 pub async fn run_once(app: &App) -> StoreResult<()> {
     let Sweep { machines, failure } = list_machines(app).await;
-    let now = app.now();
-    let (machines, queue_keys) = app.store.read(|tx| {
+    let now = app.core.now();
+    let (machines, queue_keys) = app.core.store.read(|tx| {
         let with_job = |machine: Machine| Ok((job_of_machine(tx, &machine)?, machine));
         let machines = machines.into_iter().map(with_job);
         Ok((
@@ -76,7 +76,7 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
         remove_old_records(app, &existing).await?;
     }
     destroy(app, doomed, now).await?;
-    app.heartbeats.record_sweep(app.now());
+    app.live.heartbeats.record_sweep(app.core.now());
     Ok(())
 }
 
@@ -85,11 +85,11 @@ async fn list_machines(app: &App) -> Sweep {
         machines: Vec::new(),
         failure: None,
     };
-    for (host, listed) in app.sessions.list_all().await {
+    for (host, listed) in app.vendors.sessions.list_all().await {
         match listed {
             Ok(machines) => {
                 let created = machines.iter().map(|machine| machine.created_at);
-                app.metrics.set_host_machines(host, created);
+                app.live.metrics.set_host_machines(host, created);
                 sweep.machines.extend(machines);
             }
             Err(error) => {
@@ -116,7 +116,7 @@ fn uses_machine(job: &Job, machine: &Machine) -> bool {
 /// Closed issues among those of the jobs. An issue in the latest poll snapshot is open; the others
 /// are looked up.
 async fn closed_issues<'a>(app: &App, jobs: impl Iterator<Item = &'a Job>) -> HashSet<IssueId> {
-    let snapshots = app.poll_snapshots.all();
+    let snapshots = app.live.poll_snapshots.all();
     let flagged: HashSet<&IssueId> = snapshots
         .values()
         .flat_map(|snapshot| snapshot.issues.iter())
@@ -129,7 +129,7 @@ async fn closed_issues<'a>(app: &App, jobs: impl Iterator<Item = &'a Job>) -> Ha
         .filter(|issue| !flagged.contains(&issue.id))
         .collect();
     let mut closed = HashSet::new();
-    for account in &app.ticketing {
+    for account in &app.vendors.ticketing {
         let own = unseen
             .iter()
             .filter(|issue| issue.system == account.system());
@@ -149,11 +149,11 @@ async fn closed_issues<'a>(app: &App, jobs: impl Iterator<Item = &'a Job>) -> Ha
 
 /// Records the machines to destroy and enqueues their destruction; a dry run only records them.
 async fn destroy(app: &App, doomed: Vec<(Machine, ReaperRule)>, now: Timestamp) -> StoreResult<()> {
-    let outcome = match app.config.reaper.dry_run {
+    let outcome = match app.core.config.reaper.dry_run {
         true => ReapOutcome::DryRun,
         false => ReapOutcome::Destroyed,
     };
-    let doomed = app.store.read(|tx| {
+    let doomed = app.core.store.read(|tx| {
         let mut pending = Vec::new();
         for (machine, rule) in doomed {
             let is_recorded = reaper_log::is_recorded(tx, &machine.id, rule, outcome)?;
@@ -167,14 +167,14 @@ async fn destroy(app: &App, doomed: Vec<(Machine, ReaperRule)>, now: Timestamp) 
         return Ok(());
     }
     let (policy, threshold) = (
-        BreakerPolicy::from_config(&app.config),
-        app.config.reaper.alert_threshold.unwrap_or(u32::MAX),
+        BreakerPolicy::from_config(&app.core.config),
+        app.core.config.reaper.alert_threshold.unwrap_or(u32::MAX),
     );
     for (machine, rule) in &doomed {
         tracing::info!(machine_id = machine.id, job_id = %machine.labels.job, issue = machine.labels.issue.as_ref().map(IssueKey::as_str), team = machine.labels.team.as_ref().map(TeamKey::as_str), rule = rule.as_str(), dry_run = outcome == ReapOutcome::DryRun, "Reaper selected a machine to destroy.");
     }
     let rules: Vec<ReaperRule> = doomed.iter().map(|(_, rule)| *rule).collect();
-    let write = app.store.write(move |tx| {
+    let write = app.core.store.write(move |tx| {
         let mut counts: BTreeMap<ReaperRule, usize> = BTreeMap::new();
         for (machine, rule) in &doomed {
             reaper_log::record(tx, &action(machine, *rule, outcome, now))?;
@@ -201,7 +201,7 @@ async fn destroy(app: &App, doomed: Vec<(Machine, ReaperRule)>, now: Timestamp) 
     if outcome == ReapOutcome::Destroyed {
         rules
             .iter()
-            .for_each(|rule| app.metrics.count_destroyed(*rule));
+            .for_each(|rule| app.live.metrics.count_destroyed(*rule));
     }
     Ok(())
 }
@@ -299,14 +299,14 @@ pub async fn destroy_session(
     id: &str,
     max_wait: Duration,
 ) -> StoreResult<DestroyOutcome> {
-    let of_job = app.store.read(|tx| {
+    let of_job = app.core.store.read(|tx| {
         let active = jobs::active(tx)?.into_iter();
         let mut on_machines =
             active.filter_map(|job| machine_of(&job).map(|machine| (job, machine)));
         Ok(on_machines.find(|(_, machine)| machine.id == id))
     })?;
-    let (policy, now) = (BreakerPolicy::from_config(&app.config), app.now());
-    let last_seq = app.store.read(outbox::last_seq)?;
+    let (policy, now) = (BreakerPolicy::from_config(&app.core.config), app.core.now());
+    let last_seq = app.core.store.read(outbox::last_seq)?;
     let event = JobEvent::Cancelled {
         by: "an operator".to_owned(),
     };
@@ -314,7 +314,7 @@ pub async fn destroy_session(
         let audit_event = actor.audit_event(Action::SessionDestroyed, id);
         let details = audit_details("requested", &job.id, Some(&job.issue.key));
         let audit_event = audit_event.with_detail(details);
-        let outcome = app.store.write(move |tx| {
+        let outcome = app.core.store.write(move |tx| {
             audit::append(tx, &audit_event, now)?;
             job_events::apply(tx, policy, &job.id, event.clone(), now)
         });
@@ -334,7 +334,7 @@ pub async fn destroy_session(
         &machine.labels.job,
         machine.labels.issue.as_ref(),
     ));
-    let enqueued = app.store.write(move |tx| {
+    let enqueued = app.core.store.write(move |tx| {
         audit::append(tx, &audit_event, now)?;
         enqueue_destroy(tx, policy, &machine, event.clone(), now)
     });
@@ -356,10 +356,10 @@ async fn wait_for_destruction(
 ) -> DestroyOutcome {
     let waiting = async {
         loop {
-            let mut settled = pin!(app.notifiers.effect_settled.notified());
+            let mut settled = pin!(app.live.notifiers.effect_settled.notified());
             // Registers before the read, so that no notification is missed.
             settled.as_mut().enable();
-            let pending = app.store.read(outbox::pending).unwrap_or_default();
+            let pending = app.core.store.read(outbox::pending).unwrap_or_default();
             let is_destruction =
                 |entry: &OutboxEntry| entry.seq > since && destroys_machine(&entry.effect, machine);
             let entry = pending.into_iter().find(is_destruction);
@@ -377,7 +377,7 @@ async fn wait_for_destruction(
 /// Outcome of a failed attempt. The outbox stores only the error, so the host is requested again to
 /// find out whether it responds.
 async fn pending_outcome(app: &App, host: HostKind, error: String) -> DestroyOutcome {
-    match app.sessions.list(host).await {
+    match app.vendors.sessions.list(host).await {
         Err(list_error) if list_error.is_unanswered() => DestroyOutcome::Unanswered(host, error),
         _ => DestroyOutcome::Retrying(error),
     }
@@ -422,12 +422,12 @@ fn reset_issue(tx: &WriteTx<'_>, machine: &Machine, now: Timestamp) -> StoreResu
 
 /// Removes the reaper's records of machines that no longer exist.
 async fn remove_old_records(app: &App, existing: &HashSet<String>) -> StoreResult<()> {
-    let mut gone = app.store.read(reaper_log::recorded_machines)?;
+    let mut gone = app.core.store.read(reaper_log::recorded_machines)?;
     gone.retain(|machine| !existing.contains(machine));
     if gone.is_empty() {
         return Ok(());
     }
-    let write = app.store.write(move |tx| {
+    let write = app.core.store.write(move |tx| {
         gone.iter()
             .try_for_each(|machine| reaper_log::remove_machine(tx, machine))
     });

@@ -30,7 +30,10 @@ const MAX_CLOSED_PER_SWEEP: usize = 20;
 /// # Errors
 /// Fails if the store cannot be read or written.
 pub async fn run_once(app: &App) -> StoreResult<()> {
-    let (Some(github), true) = (&app.github, app.config.scm_webhook_secret.is_some()) else {
+    let (Some(github), true) = (
+        &app.vendors.github,
+        app.core.config.scm_webhook_secret.is_some(),
+    ) else {
         return Ok(());
     };
     for (repo, ours) in tracked(app).await? {
@@ -49,7 +52,7 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
             .iter()
             .filter(|pull| ours.contains_key(&pull.number))
             .map(|pull| (id(pull.number), pull.updated_at))
-            .filter(|(id, updated_at)| app.reconciliation.is_due(id, *updated_at));
+            .filter(|(id, updated_at)| app.live.reconciliation.is_due(id, *updated_at));
         stream::iter(due.map(Ok))
             .try_for_each_concurrent(MAX_CONCURRENT_PULLS, |(id, updated_at)| {
                 check_pull(app, github, id, updated_at)
@@ -57,7 +60,7 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
             .await?;
         let numbers: HashSet<u64> = open.iter().map(|pull| pull.number).collect();
         let is_open = |number| numbers.contains(&number);
-        app.reconciliation.retain_open(&repo, is_open);
+        app.live.reconciliation.retain_open(&repo, is_open);
         let closed = ours
             .iter()
             .filter(|(number, status)| **status == PullRequestStatus::Open && !is_open(**number))
@@ -67,7 +70,7 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
             .try_for_each_concurrent(MAX_CONCURRENT_PULLS, |id| record_close(app, github, id))
             .await?;
     }
-    app.reconciliation.record_sweep(app.now());
+    app.live.reconciliation.record_sweep(app.core.now());
     Ok(())
 }
 
@@ -75,8 +78,9 @@ type Tracked = BTreeMap<Repo, BTreeMap<u64, PullRequestStatus>>;
 
 /// Our pull requests that may be open, with their last known status, by mapped repository.
 async fn tracked(app: &App) -> StoreResult<Tracked> {
-    let since = app.now() - MAX_TRACKING_AGE;
-    app.store
+    let since = app.core.now() - MAX_TRACKING_AGE;
+    app.core
+        .store
         .read_long(move |tx| {
             let targets: BTreeSet<Repo> = mappings::all(tx)?
                 .iter()
@@ -113,15 +117,18 @@ async fn check_pull(
             return Ok(());
         }
     };
-    let (pull_id, now) = (pull.clone(), app.now());
+    let (pull_id, now) = (pull.clone(), app.core.now());
     let added = app
+        .core
         .store
         .write(move |tx| reconcile_feedback(tx, &pull_id, &seen, now))
         .await?;
-    app.reconciliation.record_check(&pull, updated_at, added);
+    app.live
+        .reconciliation
+        .record_check(&pull, updated_at, added);
     if added > 0 {
         tracing::info!(repo = %pull.repo, pull = pull.number, added, "Reconciliation found feedback that no webhook delivered.");
-        app.notifiers.follow_up.notify_one();
+        app.live.notifiers.follow_up.notify_one();
     }
     Ok(())
 }
@@ -134,7 +141,7 @@ async fn record_close(app: &App, github: &GitHub, pull: PullRequestId) -> StoreR
             PullRequestState::Closed => PullRequestStatus::Closed,
             PullRequestState::Merged => PullRequestStatus::Merged {
                 commit: seen.merge_sha.unwrap_or_default(),
-                at: app.now(),
+                at: app.core.now(),
             },
         },
         Err(error) => {
@@ -144,10 +151,11 @@ async fn record_close(app: &App, github: &GitHub, pull: PullRequestId) -> StoreR
     };
     let pull_id = pull.clone();
     let closed = app
+        .core
         .store
         .write(move |tx| close_pull(tx, &pull_id, status.clone()));
     if closed.await? {
-        app.reconciliation.record_missed_close();
+        app.live.reconciliation.record_missed_close();
     }
     Ok(())
 }

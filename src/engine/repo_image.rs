@@ -13,13 +13,13 @@ use domain::runner_image::{self, IMAGE_FILE, RequestedImage};
 /// # Errors
 /// Returns a sentence for operators if the file is invalid.
 pub(super) async fn fetch(app: &App, repo: &Repo, git_ref: &str) -> Result<RequestedImage, String> {
-    let Some(github) = &app.github else {
+    let Some(github) = &app.vendors.github else {
         return Ok(RequestedImage::Unspecified);
     };
     match github.file(repo, IMAGE_FILE, git_ref).await {
         Ok(None) => Ok(RequestedImage::Unspecified),
         Ok(Some(file)) => {
-            runner_image::parse_image_file(&file.text, repo, &app.config.image_prefixes)
+            runner_image::parse_image_file(&file.text, repo, &app.core.config.image_prefixes)
                 .map(RequestedImage::Image)
                 .map_err(|error| format!("{repo}: {error}."))
         }

@@ -34,7 +34,7 @@ pub(super) const CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
 /// # Errors
 /// Fails if the store cannot be read or written.
 pub async fn run_once(app: &App) -> StoreResult<()> {
-    let active = app.store.read(jobs::active)?;
+    let active = app.core.store.read(jobs::active)?;
     let (awaiting_confirmation, mut active): (Vec<Job>, Vec<Job>) = active
         .into_iter()
         .partition(|job| job.unconfirmed_result.is_some());
@@ -44,7 +44,7 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
     let settled: StoreResult<Vec<_>> = join_all(checks).await.into_iter().collect();
     settled?;
     active.retain(|job| job.state != JobState::Reserved);
-    if let Some(github) = &app.github {
+    if let Some(github) = &app.vendors.github {
         let mut by_repo: BTreeMap<&Repo, Vec<&Job>> = BTreeMap::new();
         for job in active.iter().filter(|job| job.runner == RunnerKind::Ci) {
             by_repo.entry(&job.repo).or_default().push(job);
@@ -57,7 +57,7 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
     }
     machines::check_machines(app, &active).await?;
     for job in &active {
-        if job.exceeded_timeout(app.now()).is_some() {
+        if job.exceeded_timeout(app.core.now()).is_some() {
             apply_event(app, job, JobEvent::Tick).await?;
         }
     }
@@ -110,7 +110,7 @@ async fn end_expired(app: &App, jobs: Vec<&Job>, error: &VendorError) -> StoreRe
 
 /// Whether to stop waiting for a lookup about a run. Transient errors are always retried.
 fn is_lookup_expired(app: &App, job: &Job, error: &VendorError) -> bool {
-    error.is_permanent() && job.is_outcome_lookup_expired(app.now())
+    error.is_permanent() && job.is_outcome_lookup_expired(app.core.now())
 }
 
 fn is_run_of(run: &WorkflowRun, job: &Job) -> bool {
@@ -124,7 +124,7 @@ fn is_run_of(run: &WorkflowRun, job: &Job) -> bool {
 /// the list.
 async fn missing_run_event(app: &App, github: &GitHub, job: &Job) -> Option<JobEvent> {
     let Some(RunHandle::Ci { id, .. }) = &job.run else {
-        return job.is_lost(app.now()).then_some(JobEvent::RunMissing);
+        return job.is_lost(app.core.now()).then_some(JobEvent::RunMissing);
     };
     match github.workflow_run(&job.repo, *id).await {
         Ok(run) => observed_event(app, github, job, &run).await,
@@ -178,7 +178,7 @@ async fn opened_pull(
 ) -> Option<Option<(PullRequestRef, DraftState)>> {
     let waited = job
         .run_ended_at
-        .map_or(Duration::ZERO, |ended_at| app.now().since(ended_at));
+        .map_or(Duration::ZERO, |ended_at| app.core.now().since(ended_at));
     let may_report = job.has_callbacks && waited < limits::REPORT_GRACE;
     if may_report || job.kind == JobKind::Planning {
         return Some(None);
@@ -206,10 +206,11 @@ fn reference_and_draft_state(pull: PullRequest) -> (PullRequestRef, DraftState) 
 pub(super) async fn apply_event(app: &App, job: &Job, event: JobEvent) -> StoreResult<()> {
     let (id, policy, now) = (
         job.id.clone(),
-        BreakerPolicy::from_config(&app.config),
-        app.now(),
+        BreakerPolicy::from_config(&app.core.config),
+        app.core.now(),
     );
     let applied = app
+        .core
         .store
         .write(move |tx| job_events::apply(tx, policy, &id, event.clone(), now));
     job_events::log_job_end(&applied.await?, now);

@@ -57,15 +57,18 @@ pub async fn record_result(
     report: ResultReport,
     bytes: usize,
 ) -> Result<Vec<String>, ReportError> {
-    app.crash_plan.crash_if_planned(CrashPoint::ResultReceived);
+    app.core
+        .crash_plan
+        .crash_if_planned(CrashPoint::ResultReceived);
     let (id, now, policy) = (
         job.clone(),
-        app.now(),
-        BreakerPolicy::from_config(&app.config),
+        app.core.now(),
+        BreakerPolicy::from_config(&app.core.config),
     );
-    let redactor = app.redactor.clone();
+    let redactor = app.secrets.redactor.clone();
     let report = run_blocking_if_large(bytes, move || redacted(&redactor, report)).await;
     let accepted = app
+        .core
         .store
         .write(move |tx| {
             let Some(job) = jobs::get(tx, &id)? else {
@@ -99,7 +102,9 @@ pub async fn record_result(
     let outcome = accepted?;
     tracing::info!(job_id = %job, "Recorded the result of a run.");
     job_events::log_job_end(&outcome, now);
-    app.crash_plan.crash_if_planned(CrashPoint::ResultStored);
+    app.core
+        .crash_plan
+        .crash_if_planned(CrashPoint::ResultStored);
     match outcome {
         EventOutcome::Advanced(job) => Ok(pull_ownership::verify_held_result(app, &job).await?),
         EventOutcome::Refused(..) | EventOutcome::JobNotFound => Ok(Vec::new()),
@@ -119,17 +124,18 @@ pub async fn record_progress(
 ) -> Result<(), ReportError> {
     let (id, now, policy) = (
         job.clone(),
-        app.now(),
-        BreakerPolicy::from_config(&app.config),
+        app.core.now(),
+        BreakerPolicy::from_config(&app.core.config),
     );
-    let (redactor, step, log) = (app.redactor.clone(), report.step, report.log);
+    let (redactor, step, log) = (app.secrets.redactor.clone(), report.step, report.log);
     let (step, log) = run_blocking_if_large(bytes, move || {
         let log = log.map(|lines| redactor.redact_owned(lines));
         (sanitize_step(&redactor, step), log)
     })
     .await;
-    let (run_id, usage, order) = (report.run_id, report.usage, app.store.next_order());
+    let (run_id, usage, order) = (report.run_id, report.usage, app.core.store.next_order());
     let stored = app
+        .core
         .store
         .write(move |tx| {
             let Some(progress) = jobs::run_state(tx, &id)? else {
@@ -155,10 +161,12 @@ pub async fn record_progress(
         })
         .await?;
     if let (Ok(()), Some(lines)) = (&stored, log) {
-        app.log_tails.append(job, &lines);
-        app.store.publish(StoreChange::Step(job.clone()));
+        app.live.log_tails.append(job, &lines);
+        app.core.store.publish(StoreChange::Step(job.clone()));
     }
-    app.crash_plan.crash_if_planned(CrashPoint::ProgressStored);
+    app.core
+        .crash_plan
+        .crash_if_planned(CrashPoint::ProgressStored);
     stored
 }
 

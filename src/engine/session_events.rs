@@ -39,15 +39,15 @@ pub async fn record(
     let (nonce, identity) = (nonce.to_owned(), sha256_hex(&identity));
     let name = event.name();
     let is_failure = matches!(event, SessionEvent::Error { .. });
-    let (now, policy) = (app.now(), BreakerPolicy::from_config(&app.config));
-    let Some(job) = app.store.read(|tx| job_by_nonce(tx, &nonce))? else {
+    let (now, policy) = (app.core.now(), BreakerPolicy::from_config(&app.core.config));
+    let Some(job) = app.core.store.read(|tx| job_by_nonce(tx, &nonce))? else {
         return Ok(false);
     };
-    let sentence = event.ticket_message(|number| app.pull_url(&job.repo, number));
-    let redactor = app.redactor.clone();
+    let sentence = event.ticket_message(|number| app.vendors.pull_url(&job.repo, number));
+    let redactor = app.secrets.redactor.clone();
     let sentence =
         run_blocking_if_large(sentence.len(), move || redactor.redact_owned(sentence)).await;
-    let recorded = app.store.write(move |tx| {
+    let recorded = app.core.store.write(move |tx| {
         let Some(job) = job_by_nonce(tx, &nonce)? else {
             return Ok(None);
         };

@@ -50,7 +50,7 @@ type FileHashes = Result<BTreeMap<String, String>, String>;
 /// # Errors
 /// Fails if the store cannot be read.
 pub async fn all(app: &App) -> StoreResult<Vec<ProjectTemplateStatus>> {
-    let all = app.store.read(mappings::all)?;
+    let all = app.core.store.read(mappings::all)?;
     let branches: BTreeMap<(Repo, String), ()> =
         all.iter().map(|mapping| (branch_of(mapping), ())).collect();
     let deadline = Instant::now() + TOTAL_TIMEOUT;
@@ -78,7 +78,7 @@ fn branch_of(mapping: &Mapping) -> (Repo, String) {
 }
 
 async fn workflows(app: &App, repo: &Repo, branch: &str) -> FileHashes {
-    let Some(github) = &app.github else {
+    let Some(github) = &app.vendors.github else {
         return Err("the repository host is not configured".to_owned());
     };
     let message = |error: VendorError| error.to_string();
@@ -110,8 +110,9 @@ fn compare(
         .filter(|other| other.default_branch == mapping.default_branch)
         .cloned()
         .collect();
-    let wanted = templates::desired_templates(&repo, &sharing, app.config.session_image.as_deref())
-        .map_err(|conflict| conflict.to_string());
+    let wanted =
+        templates::desired_templates(&repo, &sharing, app.core.config.session_image.as_deref())
+            .map_err(|conflict| conflict.to_string());
     let path = |file: &str| format!("{WORKFLOWS_DIR}/{file}");
     let implementation = path(&mapping.workflow_file);
     let planning = path(templates::planning_workflow_file(mapping));
@@ -131,7 +132,7 @@ fn compare(
             });
             (statuses.collect(), None)
         }
-        Err(why) => (Vec::new(), Some(app.redactor.redact(&why))),
+        Err(why) => (Vec::new(), Some(app.secrets.redactor.redact(&why))),
     };
     let of = |path: &str| {
         let found = files.iter().find(|(file, _)| file == path);

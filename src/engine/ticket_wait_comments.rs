@@ -40,12 +40,13 @@ pub(super) async fn update<'i>(
     is_unread: impl Fn(&IssueWait) -> bool,
     now: Timestamp,
 ) -> StoreResult<()> {
-    let known = app.store.read(issue_waits::all)?;
+    let known = app.core.store.read(issue_waits::all)?;
     let updates = updates(known, decided, is_unread, now);
     if updates.is_empty() {
         return Ok(());
     }
-    app.store
+    app.core
+        .store
         .write(move |tx| updates.iter().try_for_each(|update| apply(tx, update, now)))
         .await
 }

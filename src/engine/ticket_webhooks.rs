@@ -25,21 +25,24 @@ const INDEX_LAG: Duration = Duration::from_secs(4);
 /// # Errors
 /// Fails if the delivery cannot be stored; the sender repeats it.
 pub async fn receive(app: &App, system: System, delivery: &str) -> StoreResult<bool> {
-    let (id, now) = (delivery.to_owned(), app.now());
-    app.crash_plan
+    let (id, now) = (delivery.to_owned(), app.core.now());
+    app.core
+        .crash_plan
         .crash_if_planned(CrashPoint::TicketEventReceived);
     let is_new = app
+        .core
         .store
         .write(move |tx| webhook_deliveries::record(tx, &id, now));
     let is_new = is_new.await?;
     if is_new {
-        app.notifiers.ticket_event.notify_one();
+        app.live.notifiers.ticket_event.notify_one();
         if system == System::Jira {
-            app.notifiers.delayed_ticket_event.notify_one();
+            app.live.notifiers.delayed_ticket_event.notify_one();
         }
     }
     tracing::debug!(delivery, is_new, "Recorded a ticketing event.");
-    app.crash_plan
+    app.core
+        .crash_plan
         .crash_if_planned(CrashPoint::TicketEventStored);
     Ok(is_new)
 }
@@ -48,17 +51,17 @@ pub async fn receive(app: &App, system: System, delivery: &str) -> StoreResult<b
 pub(super) async fn run(app: App, stop: ShutdownSignal) {
     let immediate = async {
         loop {
-            app.notifiers.ticket_event.notified().await;
-            app.notifiers.poll.notify_one();
+            app.live.notifiers.ticket_event.notified().await;
+            app.live.notifiers.poll.notify_one();
             sleep(MIN_POLL_GAP).await;
         }
     };
     // The search index may not contain the change yet.
     let delayed = async {
         loop {
-            app.notifiers.delayed_ticket_event.notified().await;
+            app.live.notifiers.delayed_ticket_event.notified().await;
             sleep(INDEX_LAG).await;
-            app.notifiers.ticket_event.notify_one();
+            app.live.notifiers.ticket_event.notify_one();
         }
     };
     tokio::select! {

@@ -58,16 +58,16 @@ pub enum SyncError {
 /// # Errors
 /// Fails if the project does not exist, or if the repository has not been synced in time.
 pub async fn request(app: &App, actor: Actor, team: TeamKey) -> Result<SyncReport, SyncError> {
-    if app.github.is_none() {
+    if app.vendors.github.is_none() {
         let remedy = "set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY, or GITHUB_TOKEN";
         let why = format!("the repository host is not configured: {remedy}");
-        return match app.store.read(|tx| mappings::get(tx, &team))? {
+        return match app.core.store.read(|tx| mappings::get(tx, &team))? {
             None => Err(SyncError::NoTeam),
             Some(_) => Err(SyncError::Failed(why)),
         };
     }
-    let (now, team_key) = (app.now(), team.clone());
-    let enqueued = app.store.write(move |tx| {
+    let (now, team_key) = (app.core.now(), team.clone());
+    let enqueued = app.core.store.write(move |tx| {
         let Some(mapping) = mappings::get(tx, &team_key)? else {
             return Ok(None);
         };
@@ -115,12 +115,12 @@ async fn wait_for_result(
     queue_key: &str,
     idempotency_key: &str,
 ) -> Result<SyncReport, SyncError> {
-    let latest = app.now() + MAX_WAIT;
+    let latest = app.core.now() + MAX_WAIT;
     loop {
-        let mut settled = pin!(app.notifiers.effect_settled.notified());
+        let mut settled = pin!(app.live.notifiers.effect_settled.notified());
         // Registers before the read, so that no notification is missed.
         settled.as_mut().enable();
-        let (last_sync, entries) = app.store.read(|tx| {
+        let (last_sync, entries) = app.core.store.read(|tx| {
             let entries = outbox::of_queue_key(tx, queue_key)?;
             Ok((template_syncs::last(tx, team)?, entries))
         })?;
@@ -148,7 +148,10 @@ fn dropped() -> Result<SyncReport, SyncError> {
 
 /// Message about a sync without a result.
 fn pending_message(app: &App, queue_key: &str, idempotency_key: &str) -> StoreResult<String> {
-    let entries = app.store.read(|tx| outbox::of_queue_key(tx, queue_key))?;
+    let entries = app
+        .core
+        .store
+        .read(|tx| outbox::of_queue_key(tx, queue_key))?;
     let entry = entries
         .into_iter()
         .find(|entry| entry.idempotency_key() == idempotency_key);
@@ -278,7 +281,7 @@ fn wanted(
     team: &TeamKey,
     repo: &Repo,
 ) -> Result<(String, Vec<Template>), SyncPlanError> {
-    let all = app.store.read(mappings::all)?;
+    let all = app.core.store.read(mappings::all)?;
     let Some(requesting) = mappings_of_repo(&all, repo).find(|mapping| mapping.team_key == *team)
     else {
         return Err(SyncPlanError::Precondition(format!(
@@ -290,7 +293,7 @@ fn wanted(
         .filter(|mapping| mapping.default_branch == branch)
         .cloned()
         .collect();
-    let image = app.config.session_image.as_deref();
+    let image = app.core.config.session_image.as_deref();
     let wanted = templates::desired_templates(repo, &sharing, image);
     let wanted = wanted.map_err(|conflict| SyncPlanError::Precondition(conflict.to_string()))?;
     Ok((branch, wanted))

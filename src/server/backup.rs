@@ -52,9 +52,9 @@ async fn send(by: Actor, app: App) -> ApiResult {
         let mut writer = ChunkWriter {
             sender: sender.clone(),
             runtime,
-            crash: app.crash_plan.clone(),
+            crash: app.core.crash_plan.clone(),
         };
-        match app.store().back_up(app.now(), &mut writer) {
+        match app.core.store().back_up(app.core.now(), &mut writer) {
             Ok(_) => tracing::info!("Completed a backup."),
             Err(error) => {
                 tracing::error!(%error, "Failed to complete a backup.");

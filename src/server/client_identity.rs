@@ -41,7 +41,7 @@ pub(crate) struct ClientIdentity {
 
 /// Identifies the client of a request.
 pub(crate) fn identify(app: &App, peer: Peer, path: &str, headers: &HeaderMap) -> ClientIdentity {
-    let trusted = &app.config.trusted_proxies;
+    let trusted = &app.core.config.trusted_proxies;
     let Peer::Network(address) = peer else {
         return ClientIdentity {
             trust: TrustLevel::Authenticated,
@@ -57,7 +57,7 @@ pub(crate) fn identify(app: &App, peer: Peer, path: &str, headers: &HeaderMap) -
 /// Returns the key of a connection that has not sent a request yet.
 pub(crate) fn peer_key(app: &App, peer: Peer) -> ClientKey {
     match peer {
-        Peer::Network(address) => key_of(address.ip(), &app.config.trusted_proxies),
+        Peer::Network(address) => key_of(address.ip(), &app.core.config.trusted_proxies),
         Peer::ControlSocket => ClientKey::Trusted,
     }
 }
@@ -85,12 +85,13 @@ fn trust_level(app: &App, path: &str, headers: &HeaderMap) -> TrustLevel {
 /// Whether an Authorization header is valid for any route. Each route checks whether it is valid for that
 /// route.
 fn is_authenticated(app: &App, header: &str) -> bool {
-    let secret = app.config.gap_fill_trigger_secret.as_ref();
+    let secret = app.core.config.gap_fill_trigger_secret.as_ref();
     if secret.is_some_and(|secret| bearer_token_matches(header, secret)) {
         return true;
     }
-    let run = app.run_tokens.as_ref().zip(bearer_token(header));
-    let run = run.map(|(tokens, token)| tokens.verify(token, TokenAudience::Progress, app.now()));
+    let run = app.secrets.run_tokens.as_ref().zip(bearer_token(header));
+    let run =
+        run.map(|(tokens, token)| tokens.verify(token, TokenAudience::Progress, app.core.now()));
     match run {
         Some(Ok(_) | Err(RunTokenError::WrongAudience)) => true,
         // A token that is not a run token may be an admin token. If the store cannot be read, it is
@@ -138,7 +139,7 @@ pub(crate) fn client_ip(app: &App) -> BoxedFilter<(IpAddr,)> {
                 Some(Peer::Network(address)) => address.ip(),
                 Some(Peer::ControlSocket) | None => IpAddr::from([0, 0, 0, 0]),
             };
-            client_address(peer, &headers, &app.config.trusted_proxies)
+            client_address(peer, &headers, &app.core.config.trusted_proxies)
         })
         .boxed()
 }

@@ -54,6 +54,7 @@ pub(crate) fn routes(app: &App) -> Routes {
 
 async fn open(caller: RequestAuth, app: App) -> ApiResult {
     let subscription = app
+        .live
         .stream_subscribers
         .try_acquire()
         .ok_or(AdminApiError::TooManyEventStreams)?;
@@ -93,18 +94,18 @@ impl EventPublisher {
         tokio::select! {
             _ = self.publish_changes() => {}
             () = self.sender.closed() => {}
-            () = self.app.stream_subscribers.closed() => {}
+            () = self.app.live.stream_subscribers.closed() => {}
         }
     }
 
     async fn publish_changes(&self) -> Result<(), StreamEnded> {
         let (mut changes, mut polls) = (
-            self.app.store().subscribe(),
-            self.app.heartbeats.subscribe_polls(),
+            self.app.core.store().subscribe(),
+            self.app.live.heartbeats.subscribe_polls(),
         );
         // The client loads its data after this comment, so that no change is missed.
         self.send(Event::default().comment("listening"))?;
-        let interval = self.app.timings.stream_heartbeat_interval;
+        let interval = self.app.core.timings.stream_heartbeat_interval;
         let mut heartbeat_at = Instant::now() + interval;
         loop {
             tokio::select! {
@@ -142,12 +143,14 @@ impl EventPublisher {
         let loaded = match change {
             StoreChange::Job(id) => self
                 .app
+                .core
                 .store()
                 .read(|tx| jobs::job_json(tx, id))?
                 .and_then(|job| event("job", &job).ok()),
             StoreChange::Step(id) => event("step", &json!({ "jobId": id })).ok(),
             StoreChange::Decision(issue) => self
                 .app
+                .core
                 .store()
                 .read(|tx| decisions::get(tx, issue))?
                 .and_then(|row| event("decision", row.current()?).ok()),

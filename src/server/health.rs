@@ -23,17 +23,17 @@ pub(crate) fn routes(app: &App) -> Routes {
 
 async fn show(app: App) -> ApiResult {
     let mut reasons = Vec::new();
-    if !app.store().is_healthy() {
+    if !app.core.store().is_healthy() {
         reasons.push("the store cannot write".to_owned());
     }
-    reasons.extend(app.store().disk_space().problem());
+    reasons.extend(app.core.store().disk_space().problem());
     let mut state = Map::new();
     let status = if reasons.is_empty() { "ok" } else { "degraded" };
     state.insert("status".to_owned(), Value::from(status));
-    state.insert("polls".to_owned(), json!(app.heartbeats.polls()));
+    state.insert("polls".to_owned(), json!(app.live.heartbeats.polls()));
     state.insert(
         "lastPollAt".to_owned(),
-        json!(app.heartbeats.last_poll_at()),
+        json!(app.live.heartbeats.last_poll_at()),
     );
     state.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
     if reasons.is_empty() {

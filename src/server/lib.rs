@@ -47,7 +47,7 @@ pub use openapi::document;
 /// set.
 pub fn routes(app: &App) -> BoxedFilter<(Response,)> {
     let mut all = common_routes(app);
-    if app.config.admin_access_code.is_some() {
+    if app.core.config.admin_access_code.is_some() {
         all.extend(admin_routes(app));
     }
     with_error_handling(all)
@@ -71,7 +71,7 @@ fn common_routes(app: &App) -> Vec<Routes> {
         session::routes(app),
         trigger::routes(app),
     ];
-    if app.config.metrics.enabled {
+    if app.core.config.metrics.enabled {
         all.push(metrics::routes(app));
     }
     all

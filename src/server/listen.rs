@@ -126,7 +126,7 @@ async fn serve_listener(
         }
     }
     drop(listener);
-    app.stream_subscribers.close();
+    app.live.stream_subscribers.close();
     tokio::time::timeout(SHUTDOWN_TIMEOUT, server.connections.shutdown())
         .await
         .map_err(|_| {
@@ -281,7 +281,7 @@ where
         senders.record_response(sender, response.status());
     }
     let status = response.status().as_u16();
-    requests::count(&app.metrics, &path, status, began.elapsed());
+    requests::count(&app.live.metrics, &path, status, began.elapsed());
     span.in_scope(|| tracing::debug!(status, "Responded to a request."));
     Ok(response.map(|body| GuardedBody::new(body, guard)))
 }

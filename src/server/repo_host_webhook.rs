@@ -49,7 +49,7 @@ pub(crate) fn routes(app: &App) -> Routes {
 
 /// Extracts the webhook secret. Rejects the request if none is configured.
 fn require_configured(app: &App) -> BoxedFilter<(Secret,)> {
-    let secret = app.config.scm_webhook_secret.clone();
+    let secret = app.core.config.scm_webhook_secret.clone();
     warp::any()
         .and_then(move || {
             let secret = secret.clone();

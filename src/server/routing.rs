@@ -238,6 +238,7 @@ pub(crate) fn verify_run_token(
     audience: TokenAudience,
 ) -> Result<RunClaims, RunnerApiError> {
     let tokens = app
+        .secrets
         .run_tokens
         .as_ref()
         .ok_or(RunnerApiError::NotConfigured)?;
@@ -245,7 +246,7 @@ pub(crate) fn verify_run_token(
         .and_then(bearer_token)
         .ok_or(RunnerApiError::MissingBearer)?;
     tokens
-        .verify(token, audience, app.now())
+        .verify(token, audience, app.core.now())
         .map_err(RunnerApiError::Token)
 }
 

@@ -110,6 +110,6 @@ fn has_valid_url(job: &Job, report: &ResultReport) -> bool {
 
 /// Returns the job of a token. A valid token of an unknown job was not issued by this service.
 fn known_job(app: &App, id: &JobId) -> Result<Job, ApiError> {
-    let job = app.store().read(|tx| jobs::get(tx, id))?;
+    let job = app.core.store().read(|tx| jobs::get(tx, id))?;
     job.ok_or_else(|| RunnerApiError::Token(RunTokenError::Malformed).into())
 }

@@ -90,13 +90,14 @@ fn session_job(
 ) -> Result<Option<Job>, ApiError> {
     if let Some(nonce) = nonce {
         return Ok(app
+            .core
             .store()
             .read(|tx| session_events::job_by_nonce(tx, nonce))?);
     }
     let Some(claims) = claims else {
         return Ok(None);
     };
-    let job = app.store().read(|tx| jobs::get(tx, &claims.job))?;
+    let job = app.core.store().read(|tx| jobs::get(tx, &claims.job))?;
     Ok(job.filter(Job::is_active))
 }
 
@@ -119,6 +120,7 @@ async fn report_step(body: Bytes, app: App) -> ApiResult {
     let nonce = nonce_of(&body)?;
     let step = step.map_err(AdminApiError::Step)?;
     let job = app
+        .core
         .store()
         .read(|tx| session_events::job_by_nonce(tx, nonce));
     let job = job
@@ -152,7 +154,11 @@ fn not_stored(error: StoreError) -> ApiError {
 }
 
 async fn repo_token(app: &App, job: &Job) -> ApiResult {
-    let github = app.github.as_ref().ok_or(AdminApiError::TokenIssueFailed)?;
+    let github = app
+        .vendors
+        .github
+        .as_ref()
+        .ok_or(AdminApiError::TokenIssueFailed)?;
     let access = match job.kind {
         JobKind::Planning => RepoTokenAccess::Read,
         JobKind::Implementation | JobKind::GapFill | JobKind::FollowUp => RepoTokenAccess::Write,

@@ -68,8 +68,8 @@ fn webhook(app: &App, path: &BoxedFilter<()>, system: System) -> Routes {
 /// Extracts the webhook secret of a system. Rejects the request if none is configured.
 fn require_configured(app: &App, system: System) -> BoxedFilter<(Secret,)> {
     let secret = match system {
-        System::Linear => app.config.linear_webhook_secret.clone(),
-        System::Jira => app.config.jira_webhook_secret.clone(),
+        System::Linear => app.core.config.linear_webhook_secret.clone(),
+        System::Jira => app.core.config.jira_webhook_secret.clone(),
     };
     warp::any()
         .and_then(move || {
@@ -110,10 +110,10 @@ async fn receive(
         .filter(Value::is_object)
         .ok_or(WebhookApiError::InvalidPayload)?;
     // An old delivery may be a replay.
-    if system == System::Linear && !is_fresh(&payload, app.now()) {
+    if system == System::Linear && !is_fresh(&payload, app.core.now()) {
         return Err(WebhookApiError::InvalidSignature.into());
     }
-    let mapped = app.store().read(mappings::all)?;
+    let mapped = app.core.store().read(mappings::all)?;
     if !is_relevant_event(system, &payload, &mapped) {
         return Ok(ok(&json!({"ignored": true})));
     }

@@ -40,7 +40,7 @@ pub(crate) fn routes(app: &App) -> Routes {
 
 /// Accepts requests with the secret as bearer token.
 fn require_secret(app: &App) -> BoxedFilter<()> {
-    let secret = app.config.gap_fill_trigger_secret.clone();
+    let secret = app.core.config.gap_fill_trigger_secret.clone();
     authorization()
         .and_then(move |header: Option<String>| {
             let error = match &secret {

@@ -305,13 +305,13 @@ async fn lists_parked_issues_and_the_outbox_and_starts_a_poll() {
         (202, json!({"started": true}))
     );
     // `Notify` stores the permit for a task that waits later.
-    server.app.notifiers.poll.notified().await;
+    server.app.live.notifiers.poll.notified().await;
 }
 
 #[tokio::test]
 async fn root_shows_the_health_of_the_service() {
     let server = ApiServer::start().await;
-    server.app.heartbeats.record_poll(CLOCK_START);
+    server.app.live.heartbeats.record_poll(CLOCK_START);
     let response = server.send("GET", "/", "", None).await;
     assert_eq!(response.status, 200);
     assert_eq!(

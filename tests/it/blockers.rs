@@ -134,7 +134,7 @@ async fn env_with_all_reasons(system: System) -> TestEnv {
     file("BARE-1").trigger();
     file("DONE-1").reset_to_trigger();
     env.tick().await;
-    let at = env.app.now();
+    let at = env.app.core.now();
     env.advance_clock(MINUTE);
     env.tick().await;
     for blocker in blockers(&env, "/api/blockers?all=true").await {
@@ -251,7 +251,7 @@ async fn env_with_retriggered_tickets(flags: &[(&'static str, &str)]) -> (TestEn
     });
     let tickets: Vec<TestTicket> = tickets.collect();
     tickets.iter().for_each(TestTicket::trigger);
-    let dispatched = env.app.now();
+    let dispatched = env.app.core.now();
     run_until_ended(&env, &KEYS).await;
     tickets.iter().for_each(TestTicket::reset_to_trigger);
     (env, dispatched)
@@ -259,7 +259,7 @@ async fn env_with_retriggered_tickets(flags: &[(&'static str, &str)]) -> (TestEn
 
 /// Advances the clock to a point in time.
 fn advance_to(env: &TestEnv, moment: Timestamp) {
-    env.advance_clock(moment.since(env.app.now()));
+    env.advance_clock(moment.since(env.app.core.now()));
 }
 
 /// Ticks the engine and checks that the dedup window holds both tickets.

@@ -32,7 +32,7 @@ async fn spend(env: &TestEnv, usd: f64) {
         cost: MicroUsd::from_usd(usd).unwrap(),
         ..UsageTotals::default()
     };
-    let now = env.app.now();
+    let now = env.app.core.now();
     let spent = env.store.write(move |tx| usage::add(tx, &job, sum, now));
     spent.await.unwrap();
 }
@@ -101,7 +101,7 @@ async fn warns_at_eighty_and_a_hundred_percent_and_stops_new_runs() {
     assert_eq!(env.jobs("ENG-1").len(), 1, "there is budget left");
 
     // The warning is not repeated after a restart.
-    let clock = env.app.clock.clone();
+    let clock = env.app.core.clock.clone();
     let engine = crate::test_env::EngineMode::Manual(clock);
     let env = env
         .restart_service(TestEnvOptions {
@@ -124,7 +124,7 @@ async fn warns_at_eighty_and_a_hundred_percent_and_stops_new_runs() {
         budget_messages(&env)
     );
     assert!(budget_messages(&env)[1].contains("ENG has used up its budget"));
-    let month = Month::of(env.app.now());
+    let month = Month::of(env.app.core.now());
     let message = format!(
         "ENG has used $12.34 of its budget of $10.00 for {month}. Runs resume at {}, or when the budget is raised.",
         month.end()
@@ -173,8 +173,8 @@ async fn a_lowered_budget_is_reported_and_a_new_month_resets_usage() {
         budget_messages(&env)
     );
     assert_eq!(waiting_reason(&env, "ENG-1").await.0, "budget");
-    let end = Month::of(env.app.now()).end();
-    env.advance_clock(end.since(env.app.now()) - Duration::from_millis(1));
+    let end = Month::of(env.app.core.now()).end();
+    env.advance_clock(end.since(env.app.core.now()) - Duration::from_millis(1));
     env.tick().await;
     assert!(env.jobs("ENG-1").is_empty());
     env.advance_clock(Duration::from_millis(1));
@@ -191,7 +191,7 @@ async fn a_reservation_checks_the_budget_in_its_transaction() {
         .github()
         .set_start_delay(Duration::from_secs(6_000));
     env.create_labelled_issue("ENG-1", "Decided before the money was gone");
-    let account = &env.app.ticketing[0];
+    let account = &env.app.vendors.ticketing[0];
     let seen = account
         .snapshot(&[&mapping_with_budget(10.0)])
         .await
@@ -210,9 +210,9 @@ async fn a_reservation_checks_the_budget_in_its_transaction() {
         reserved.await.unwrap()
     };
     spend(&env, 10.0).await;
-    assert_eq!(reserve(env.app.now()).await, None);
+    assert_eq!(reserve(env.app.core.now()).await, None);
     set_budget(&env, json!(10.01)).await;
-    assert!(reserve(env.app.now()).await.is_some());
+    assert!(reserve(env.app.core.now()).await.is_some());
     env.stop().await;
 }
 

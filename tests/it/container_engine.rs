@@ -81,7 +81,7 @@ impl RealEngine {
 
     /// Containers of this environment's service instance.
     async fn session_containers(&self, env: &TestEnv) -> Vec<Value> {
-        let instance = env.app.sessions.instance();
+        let instance = env.app.vendors.sessions.instance();
         let filter = format!(r#"{{"label":["agent_implement_instance={instance}"]}}"#);
         let path = format!("/containers/json?all=true&filters={filter}");
         let listed = self.request(Method::GET, &path.replace('"', "%22")).await;

@@ -74,8 +74,8 @@ pub async fn open_pull(env: &TestEnv, key: &str) -> u64 {
     let number = repo.open_pull(&job.branch, BOT, &format!("{key}: Add the feature"), &body);
     job.pull = PullRequestRef::from_url(&repo.pull_url(number));
     job.state = JobState::Completed;
-    job.reserved_at = env.app.now();
-    job.finished_at = Some(env.app.now());
+    job.reserved_at = env.app.core.now();
+    job.finished_at = Some(env.app.core.now());
     let put = env.store.write(move |tx| jobs::put(tx, &job));
     put.await.unwrap();
     number
@@ -138,8 +138,8 @@ fn states(env: &TestEnv, number: u64) -> Vec<ReviewFindingState> {
 pub async fn apply_event(env: &TestEnv, id: &JobId, event: JobEvent) {
     let (id, policy, now) = (
         id.clone(),
-        BreakerPolicy::from_config(&env.app.config),
-        env.app.now(),
+        BreakerPolicy::from_config(&env.app.core.config),
+        env.app.core.now(),
     );
     let happen = env
         .store

@@ -171,7 +171,7 @@ async fn mappings_with_a_shared_query_each_dispatch_their_own_tickets() {
         let body = request.body["jql"].as_str().unwrap_or_default();
         body.contains("WEB") && body.contains("Plan Approved") && request.status == Some(200)
     });
-    let polls = env.app.heartbeats.polls();
+    let polls = env.app.live.heartbeats.polls();
     assert!(
         shared.count() <= 3,
         "one search per poll for both mappings, after {polls} polls"

@@ -28,7 +28,7 @@ fn limit(until: Timestamp) -> ScriptStep {
 
 /// Time after `span`, in whole seconds like the provider's.
 fn whole_second_after(env: &TestEnv, span: Duration) -> Timestamp {
-    let at = env.app.now() + span;
+    let at = env.app.core.now() + span;
     Timestamp::from_millis(at.as_secs() * 1000)
 }
 
@@ -81,7 +81,7 @@ async fn a_run_at_the_usage_limit_resumes_after_the_reset() {
 
     // Projects with the same credentials wait, too, also after a restart.
     env.create_labelled_issue("ENG-2", "Wants the same model");
-    let engine = EngineMode::Manual(env.app.clock.clone());
+    let engine = EngineMode::Manual(env.app.core.clock.clone());
     let env = env
         .restart_service(TestEnvOptions {
             mappings: Vec::new(),
@@ -111,7 +111,7 @@ async fn a_run_at_the_usage_limit_resumes_after_the_reset() {
     );
     assert_eq!(env.jobs("ENG-1").len(), 1);
 
-    env.advance_clock(until.since(env.app.now()));
+    env.advance_clock(until.since(env.app.core.now()));
     let second = wait_for_end(&env, "ENG-1", 2).await;
     assert_eq!(second.state, JobState::Completed, "{second:#?}");
     let other = wait_for_end(&env, "ENG-2", 1).await;
@@ -141,7 +141,7 @@ async fn a_limit_without_a_reset_time_keeps_the_label_and_is_retried() {
     };
     assert_eq!(*code, Some(FailureCode::ProviderLimit), "{reason}");
     let half_an_hour = Duration::from_secs(30 * 60);
-    let waits = first.resumes_at.unwrap().since(env.app.now());
+    let waits = first.resumes_at.unwrap().since(env.app.core.now());
     assert!(
         waits > half_an_hour / 2 && waits <= 2 * half_an_hour,
         "{waits:?}"
@@ -292,11 +292,11 @@ async fn a_limit_applies_to_machines_with_the_same_credentials() {
     .await;
     let mut job = dispatched_job("01A", JobKind::Implementation);
     job.runner = RunnerKind::Vm;
-    job.dispatched_at = Some(env.app.now());
-    let (now, id, phase) = (env.app.now(), job.id.clone(), job.kind.run_phase());
+    job.dispatched_at = Some(env.app.core.now());
+    let (now, id, phase) = (env.app.core.now(), job.id.clone(), job.kind.run_phase());
     let put = env.store.write(move |tx| jobs::put(tx, &job));
     put.await.unwrap();
-    let tokens = env.app.run_tokens.as_ref().unwrap();
+    let tokens = env.app.secrets.run_tokens.as_ref().unwrap();
     let token = tokens.issue(&id, TokenAudience::Result, phase, now, now + TWO_HOURS);
     let request = reqwest::Client::new().post(format!("{}/runner/result", env.address));
     let request = request.bearer_auth(token.expose());
@@ -362,9 +362,9 @@ async fn a_gap_fill_at_the_limit_resumes_after_the_reset() {
     assert_eq!(response.status, 200, "{response:?}");
     env.tick().await;
     let first = follow_up_jobs(&env, "ENG-1").pop().unwrap();
-    let until = env.app.now() + TWO_HOURS;
-    let tokens = env.app.run_tokens.as_ref().unwrap();
-    let (now, life) = (env.app.now(), Duration::from_secs(3600));
+    let until = env.app.core.now() + TWO_HOURS;
+    let tokens = env.app.secrets.run_tokens.as_ref().unwrap();
+    let (now, life) = (env.app.core.now(), Duration::from_secs(3600));
     let phase = first.kind.run_phase();
     let token = tokens.issue(&first.id, TokenAudience::Result, phase, now, now + life);
     let mut report: Value = serde_json::from_str(&limit_report(json!(until))).unwrap();

@@ -70,7 +70,7 @@ async fn an_outage_of_linear_keeps_its_snapshot_and_decisions() {
         .add_label("Agent-Working");
     create_labelled(&env, "ENG-2");
     env.tick().await;
-    let last_seen = env.app.now();
+    let last_seen = env.app.core.now();
     let before = env.admin_get("/api/issues").await;
     assert_eq!(
         (&before["stale"], &before["staleSince"]),
@@ -315,7 +315,7 @@ async fn a_rate_limited_jira_gets_no_requests_until_its_reset() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rate_limited_github_delays_only_runs() {
     let env = start_env(EngineMode::Running).await;
-    let github = env.app.github.clone().unwrap();
+    let github = env.app.vendors.github.clone().unwrap();
     // Caches the installation token, so that the dispatch is refused and not the token request.
     github
         .default_branch(&Repo::new("acme", "shop"))

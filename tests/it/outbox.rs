@@ -35,7 +35,7 @@ async fn drain(env: &TestEnv) {
 
 /// Adds these effects to the outbox.
 async fn push(env: &TestEnv, effects: Vec<Effect>) {
-    let now = env.app.now();
+    let now = env.app.core.now();
     let pushed = env.store.write(move |tx| {
         effects
             .iter()
@@ -93,7 +93,7 @@ async fn a_retried_dead_entry_runs_before_its_queue_and_posts_once() {
     linear.clear();
     // An operator can retry an entry before it is due.
     let waiting = entries(&env, "pending").await;
-    assert!(waiting[0]["dueAt"].as_str() > Some(env.app.now().to_string().as_str()));
+    assert!(waiting[0]["dueAt"].as_str() > Some(env.app.core.now().to_string().as_str()));
     assert_eq!(retry(&env, &dead[0]["id"]).await.0, 200);
     drain(&env).await;
     // The other entries have their own due times.
@@ -233,7 +233,7 @@ async fn a_rejected_credential_is_retried() {
 async fn the_last_attempt_is_not_later_than_the_deadline() {
     let env = env_with_pending_comment("Never posted.").await;
     let day = Duration::from_secs(24 * 3600);
-    let deadline = env.app.now() + day;
+    let deadline = env.app.core.now() + day;
     env.vendors.faults(FakeService::Linear).set_outage(true);
     // Less than the shortest retry delay.
     let moment = Duration::from_millis(10);
@@ -251,7 +251,7 @@ async fn the_last_attempt_is_not_later_than_the_deadline() {
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_delayed_by_a_clock_step_are_rescheduled_at_startup() {
     let env = env_with_pending_comment("Posted after all.").await;
-    let due_at = env.app.now() + Duration::from_secs(5 * 3600);
+    let due_at = env.app.core.now() + Duration::from_secs(5 * 3600);
     let put_off = env.store.write(move |tx| {
         let error = "no answer".to_owned();
         let failed = FailedAttempt {

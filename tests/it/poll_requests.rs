@@ -101,7 +101,9 @@ async fn unchanged_issues_share_memory_between_snapshots() {
     free.add_label("Agent-Implement");
     let poll = async || {
         engine::poll::run_once(&env.app).await.unwrap();
-        env.app.poll_snapshots.all()[&System::Linear].issues.clone()
+        env.app.live.poll_snapshots.all()[&System::Linear]
+            .issues
+            .clone()
     };
     let before = poll().await;
     linear.issue("ENG-2").title("Do it well");

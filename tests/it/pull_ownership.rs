@@ -38,8 +38,8 @@ fn job(env: &TestEnv) -> Job {
 
 /// Posts a result with the job's own token. Returns the warnings of the response.
 async fn report(env: &TestEnv, result: Value) -> Vec<String> {
-    let (job, tokens) = (job(env), env.app.run_tokens.as_ref().unwrap());
-    let (now, phase) = (env.app.now(), job.kind.run_phase());
+    let (job, tokens) = (job(env), env.app.secrets.run_tokens.as_ref().unwrap());
+    let (now, phase) = (env.app.core.now(), job.kind.run_phase());
     let token = tokens.issue(&job.id, TokenAudience::Result, phase, now, now + MINUTE);
     let mut body = json!({"phase": "implementation", "outcome": "success", "comments": []});
     for (name, value) in result.as_object().unwrap() {

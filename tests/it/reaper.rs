@@ -41,7 +41,7 @@ impl TestEnv {
     /// Adds a machine labelled with this instance and job, without a running program. IDs beginning with
     /// `c` are containers.
     fn add_machine(&self, id: &str, job: &str) {
-        let instance = self.app.sessions.instance();
+        let instance = self.app.vendors.sessions.instance();
         let labels = [
             ("agent_implement_purpose", "session"),
             ("agent_implement_instance", instance),
@@ -125,7 +125,7 @@ async fn destroys_orphans_and_finished_machines_but_not_foreign_ones() {
     let completed_job = Job {
         runner: RunnerKind::Vm,
         state: JobState::Completed,
-        finished_at: Some(env.app.now()),
+        finished_at: Some(env.app.core.now()),
         ..dispatched_job("01OVER", JobKind::GapFill)
     };
     env.put(completed_job).await;
@@ -172,7 +172,7 @@ async fn destroys_orphans_and_finished_machines_but_not_foreign_ones() {
         (&json!(3), &by_rule)
     );
     assert_eq!(summary["dryRun"], json!(false));
-    assert_eq!(summary["lastSweepAt"], json!(env.app.now()));
+    assert_eq!(summary["lastSweepAt"], json!(env.app.core.now()));
     assert!(
         env.vendors.chat().messages().is_empty(),
         "three destroyed, but in three sweeps"
@@ -238,11 +238,11 @@ async fn destroys_the_machine_of_a_closed_issue() {
     assert_eq!(env.machine_ids(), std::slice::from_ref(&id));
     env.vendors.linear().issue("ENG-1").complete();
     // A poll would end the job as well, so the recorded snapshot stays empty.
-    env.app.poll_snapshots.record(
+    env.app.live.poll_snapshots.record(
         domain::issue::System::Linear,
         Vec::new(),
         &[],
-        env.app.now(),
+        env.app.core.now(),
     );
     env.reap().await;
     assert!(env.machine_ids().is_empty());
@@ -419,7 +419,7 @@ async fn lists_nothing_without_session_hosts() {
     assert_eq!(fresh["byRule"].as_object().unwrap().len(), 4);
     assert_eq!(call("GET", "/api/reaper/recent").await.body, json!([]));
     // A container engine at the default socket counts as a host.
-    if server.app.sessions.hosts().next().is_none() {
+    if server.app.vendors.sessions.hosts().next().is_none() {
         assert_eq!(call("GET", "/api/sessions").await.body, json!([]));
         let response = call("DELETE", "/api/sessions/m1").await;
         assert_eq!(response.error(), (503, "Fly sessions config not set"));

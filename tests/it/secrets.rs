@@ -65,8 +65,9 @@ impl SecretsApi {
     fn session_secrets(&self, team: &str) -> Vec<String> {
         let app = &self.server.app;
         let secrets = app
+            .core
             .store()
-            .read(|tx| Ok(app.vault.session_secrets(tx, &TeamKey::from(team))));
+            .read(|tx| Ok(app.secrets.vault.session_secrets(tx, &TeamKey::from(team))));
         let secrets = secrets.unwrap().unwrap();
         let show = |(name, value): (&String, &Secret)| format!("{name}={}", value.expose());
         secrets.iter().map(show).collect()

@@ -298,7 +298,7 @@ impl TestEnv {
 
     /// Advances the clock of a manual engine.
     pub fn advance_clock(&self, span: Duration) {
-        self.app.clock.advance(span);
+        self.app.core.clock.advance(span);
     }
 
     /// Returns the target repository `acme/shop`.
@@ -370,10 +370,12 @@ impl TestEnv {
 
     /// Waits for two complete polls, so that the engine has acted on the current state.
     pub async fn wait_for_polls(&self) {
-        let before = self.app.heartbeats.polls();
-        self.app.notifiers.poll.notify_one();
-        self.wait_until("two polls", || self.app.heartbeats.polls() >= before + 2)
-            .await;
+        let before = self.app.live.heartbeats.polls();
+        self.app.live.notifiers.poll.notify_one();
+        self.wait_until("two polls", || {
+            self.app.live.heartbeats.polls() >= before + 2
+        })
+        .await;
     }
 
     /// Waits until a condition holds.

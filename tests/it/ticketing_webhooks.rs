@@ -191,7 +191,7 @@ async fn env_with_webhooks() -> TestEnv {
         ..TestEnvOptions::default()
     })
     .await;
-    env.wait_until("the first poll", || env.app.heartbeats.polls() > 0)
+    env.wait_until("the first poll", || env.app.live.heartbeats.polls() > 0)
         .await;
     let address = |path: &str| format!("{}{path}", env.address);
     env.vendors.linear().set_webhook(&address(LINEAR), SECRET);
@@ -242,11 +242,11 @@ async fn a_webhook_dispatches_a_trigger_before_the_next_poll() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_burst_of_events_causes_few_polls() {
     let env = env_with_webhooks().await;
-    let before = env.app.heartbeats.polls();
+    let before = env.app.live.heartbeats.polls();
     let began = Instant::now();
     let client = reqwest::Client::new();
     let post = |delivery: &str| {
-        let body = linear_event("ENG", env.app.now());
+        let body = linear_event("ENG", env.app.core.now());
         let request = client
             .post(format!("{}{LINEAR}", env.address))
             .header("linear-signature", signature(&body))
@@ -259,17 +259,17 @@ async fn a_burst_of_events_causes_few_polls() {
     assert!(answers.iter().all(queued));
     let burst = began.elapsed();
     env.wait_until("a poll after the burst", || {
-        env.app.heartbeats.polls() > before
+        env.app.live.heartbeats.polls() > before
     })
     .await;
     // Polls of the burst are complete once a later event has caused a poll.
-    let after_burst = env.app.heartbeats.polls();
+    let after_burst = env.app.live.heartbeats.polls();
     assert!(queued(&post("the last").await));
     env.wait_until("a poll after the last", || {
-        env.app.heartbeats.polls() > after_burst
+        env.app.live.heartbeats.polls() > after_burst
     })
     .await;
-    let polls = env.app.heartbeats.polls() - before;
+    let polls = env.app.live.heartbeats.polls() - before;
     println!("101 events, 100 of them in {burst:?}: {polls} polls");
     assert!(polls <= 3 + burst.as_secs(), "{polls} polls in {burst:?}");
     env.finish().await;

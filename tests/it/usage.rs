@@ -56,8 +56,8 @@ async fn progress(server: &ApiServer, job: &Job, usage: &Value) {
 }
 
 async fn apply_event(server: &ApiServer, job: &Job, event: JobEvent) {
-    let (id, now): (JobId, _) = (job.id.clone(), server.app.now());
-    let policy = BreakerPolicy::from_config(&server.app.config);
+    let (id, now): (JobId, _) = (job.id.clone(), server.app.core.now());
+    let policy = BreakerPolicy::from_config(&server.app.core.config);
     let done = server
         .store
         .write(move |tx| job_events::apply(tx, policy, &id, event.clone(), now).map(drop));

@@ -101,7 +101,7 @@ async fn each_wait_of_a_ticket_has_its_own_comment() {
     let ticket = env.vendors.jira().issue("OPS-1").title("Work").repo("OPS");
     ticket.clone().status("Ready");
     let id = ticket.snapshot().unwrap().id;
-    let account = env.app.account(domain::issue::System::Jira);
+    let account = env.app.vendors.account(domain::issue::System::Jira);
     let ops = mapping_with_query("OPS", "project = OPS", "OPS");
     let seen = account.unwrap().snapshot(&[&ops]).await.unwrap();
     let issue = seen.issues[0].issue.clone();
@@ -113,7 +113,7 @@ async fn each_wait_of_a_ticket_has_its_own_comment() {
             phase: Phase::Implementation,
             failures: 3,
             last_conclusion: "it broke".into(),
-            parked_at: env.app.now(),
+            parked_at: env.app.core.now(),
         };
         let park = env
             .store

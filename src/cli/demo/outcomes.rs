@@ -22,7 +22,7 @@ struct Outcome {
 /// Names the first ticket with an unexpected outcome, and that outcome.
 pub(super) fn check(app: &App, vendors: &FakeVendors) -> Result<Vec<String>, String> {
     let outcome = |key| {
-        let read = app.store().read(|tx| outcome(tx, key));
+        let read = app.core.store().read(|tx| outcome(tx, key));
         read.map_err(|error| error.to_string())
     };
     Ok(vec![

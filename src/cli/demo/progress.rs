@@ -112,7 +112,7 @@ impl DemoProgress {
             if self.is_output_closed.get() {
                 return DemoResult::OutputClosed;
             }
-            let polls = self.app.heartbeats.polls();
+            let polls = self.app.live.heartbeats.polls();
             idle_since_poll = if self.is_idle() {
                 idle_since_poll.or(Some(polls))
             } else {
@@ -129,19 +129,22 @@ impl DemoProgress {
     fn is_idle(&self) -> bool {
         let app = &self.app;
         let is_outbox_empty = app
+            .core
             .store()
             .read(outbox::queue_keys)
             .is_ok_and(|queue_keys| queue_keys.is_empty());
         let has_no_runs = app
+            .core
             .store()
             .read(jobs::active)
             .is_ok_and(|jobs| jobs.is_empty());
-        is_outbox_empty && has_no_runs && app.heartbeats.polls() > 0
+        is_outbox_empty && has_no_runs && app.live.heartbeats.polls() > 0
     }
 
     fn print_news(&self) {
         let jobs = self
             .app
+            .core
             .store()
             .read(|tx| jobs::latest(tx, jobs::DISPATCH_LOG_SIZE))
             .unwrap_or_default();
@@ -165,6 +168,7 @@ impl DemoProgress {
         let key = ticket.key;
         let row = self
             .app
+            .core
             .store()
             .read(|tx| decisions::get(tx, &IssueKey::new(key)));
         let row = row.ok().flatten();
@@ -189,7 +193,7 @@ impl DemoProgress {
         let run = format!("{} run {}", job.issue.key, job.dispatch_number);
         let print = |event: String| self.print_once(format!("{run}: {event}"));
         print(format!("reserved for {} as {}", job.kind.as_str(), job.id));
-        let steps = self.app.store().read(|tx| steps::of_job(tx, &job.id));
+        let steps = self.app.core.store().read(|tx| steps::of_job(tx, &job.id));
         for step in steps.unwrap_or_default() {
             if step.parent_step_id.is_none() && step.status != "running" {
                 print(format!("step {} {}", step.id, step.status));

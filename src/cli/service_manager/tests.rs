@@ -146,7 +146,7 @@ async fn notifies_the_watchdog_during_long_reads() {
     let manager = FakeManager::start(&app, dir.path(), Some(Duration::from_millis(300)));
     let (releases, readers): (Vec<_>, Vec<_>) = (0..20)
         .map(|_| {
-            let ((release, released), store) = (mpsc::channel::<()>(), app.store().clone());
+            let ((release, released), store) = (mpsc::channel::<()>(), app.core.store().clone());
             let read = async move { store.read_long(move |_| Ok(released.recv())).await };
             (release, tokio::spawn(read))
         })
@@ -164,20 +164,22 @@ async fn notifies_the_watchdog_during_long_reads() {
 #[tokio::test]
 async fn stops_notifying_the_watchdog_while_a_task_is_overdue() {
     let (app, dir) = (app(), tempfile::tempdir().unwrap());
-    app.heartbeats.expect_within("poll", Duration::ZERO);
-    app.heartbeats
+    app.live.heartbeats.expect_within("poll", Duration::ZERO);
+    app.live
+        .heartbeats
         .expect_within("watch", Duration::from_secs(600));
     let manager = FakeManager::start(&app, dir.path(), Some(Duration::from_millis(300)));
     for _ in 0..2 {
         let message = manager.next_message().await;
         assert_eq!(message, "STATUS=Stuck: the task poll missed its heartbeat.");
     }
-    app.heartbeats
+    app.live
+        .heartbeats
         .expect_within("poll", Duration::from_secs(600));
     assert_eq!(manager.next_message_with("WATCHDOG=1").await, HEALTHY);
     // A retired task is never overdue.
-    app.heartbeats.expect_within("poll", Duration::ZERO);
-    app.heartbeats.retire("poll");
+    app.live.heartbeats.expect_within("poll", Duration::ZERO);
+    app.live.heartbeats.retire("poll");
     manager.next_message().await;
     assert_eq!(manager.next_message().await, HEALTHY);
 }
@@ -222,15 +224,15 @@ async fn every_engine_task_sends_heartbeats() {
             started.elapsed() < TIMEOUT,
             "only {seen:?} sent a heartbeat"
         );
-        match app.heartbeats.overdue(far) {
+        match app.live.heartbeats.overdue(far) {
             Some(name) => {
                 seen.insert(name);
-                app.heartbeats.retire(name);
+                app.live.heartbeats.retire(name);
             }
             None => tokio::task::yield_now().await,
         }
     }
     shutdown.send(true).unwrap();
     engine.await.unwrap();
-    assert_eq!(app.heartbeats.overdue(far), None);
+    assert_eq!(app.live.heartbeats.overdue(far), None);
 }

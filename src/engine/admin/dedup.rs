@@ -9,8 +9,8 @@ use store::{StoreResult, audit, dedup};
 /// # Errors
 /// Fails if the store cannot be written.
 pub async fn remove(app: &App, actor: Actor, id_or_key: String) -> StoreResult<bool> {
-    let (window, now) = (app.config.dedup_window, app.now());
-    let removed = app.store.write(move |tx| {
+    let (window, now) = (app.core.config.dedup_window, app.core.now());
+    let removed = app.core.store.write(move |tx| {
         let entry = dedup::all(tx)?.into_iter().find(|entry| {
             entry.issue.matches_id_or_key(&id_or_key) && entry.is_active(window, now)
         });

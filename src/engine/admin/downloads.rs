@@ -24,7 +24,7 @@ pub enum PatchError {
 /// # Errors
 /// Fails if the job does not exist or has no patch.
 pub async fn patch(app: &App, actor: Actor, job: &JobId) -> Result<String, PatchError> {
-    let found = app.store.read(|tx| {
+    let found = app.core.store.read(|tx| {
         let stored = jobs::get(tx, job)?;
         Ok(stored.map(|stored| (stored.issue.key, patches::get(tx, job))))
     });
@@ -44,7 +44,10 @@ pub async fn record_backup(app: &App, actor: Actor) -> StoreResult<()> {
 }
 
 async fn record(app: &App, event: AuditEvent) -> StoreResult<()> {
-    let now = app.now();
-    let recorded = app.store.write(move |tx| audit::append(tx, &event, now));
+    let now = app.core.now();
+    let recorded = app
+        .core
+        .store
+        .write(move |tx| audit::append(tx, &event, now));
     recorded.await
 }

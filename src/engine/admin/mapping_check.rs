@@ -38,7 +38,7 @@ async fn with_timeout(
 }
 
 async fn missing_team(app: &App, mapping: &Mapping) -> Result<Option<MappingWarning>, VendorError> {
-    let Some(TicketingClient::Linear(linear)) = app.account(mapping.system()) else {
+    let Some(TicketingClient::Linear(linear)) = app.vendors.account(mapping.system()) else {
         return Ok(None);
     };
     let key = mapping.team_key.as_str();
@@ -52,7 +52,7 @@ async fn missing_repository(
     app: &App,
     mapping: &Mapping,
 ) -> Result<Option<MappingWarning>, VendorError> {
-    let Some(github) = &app.github else {
+    let Some(github) = &app.vendors.github else {
         return Ok(None);
     };
     let (repo, branch) = (mapping.target_repo(), &mapping.default_branch);

@@ -48,9 +48,9 @@ pub async fn save(
     actor: Actor,
     input: MappingInput,
 ) -> Result<SavedMapping, MappingChangeError> {
-    let now = app.now();
+    let now = app.core.now();
     check_ticketing(app, &input, now).await?;
-    let saved = app.store.write(move |tx| put(tx, &actor, &input, now));
+    let saved = app.core.store.write(move |tx| put(tx, &actor, &input, now));
     let mapping = saved.await??;
     let checked = mapping_check::warnings(app, &mapping).await;
     with_warnings(app, mapping, checked)
@@ -67,9 +67,9 @@ pub async fn change(
     key: TeamKey,
     patch: MappingPatch,
 ) -> Result<SavedMapping, MappingChangeError> {
-    let now = app.now();
+    let now = app.core.now();
     if patch.has_ticketing_fields() {
-        let stored = app.store.read(|tx| mappings::get(tx, &key))?;
+        let stored = app.core.store.read(|tx| mappings::get(tx, &key))?;
         let stored = stored.ok_or(MappingChangeError::UnknownTeam)?;
         check_ticketing(app, &patch.apply_to(&stored)?, now).await?;
     }
@@ -77,6 +77,7 @@ pub async fn change(
         .into_iter()
         .any(|name| patch.has_field(name));
     let changed = app
+        .core
         .store
         .write(move |tx| apply(tx, &actor, &key, &patch, now));
     let mapping = changed.await??;
@@ -94,8 +95,8 @@ pub async fn change(
 /// # Errors
 /// Fails if the store cannot be written.
 pub async fn remove(app: &App, actor: Actor, key: TeamKey) -> StoreResult<bool> {
-    let now = app.now();
-    let removed = app.store.write(move |tx| {
+    let now = app.core.now();
+    let removed = app.core.store.write(move |tx| {
         if !mappings::remove(tx, &key)? {
             return Ok(false);
         }
@@ -113,8 +114,9 @@ fn with_warnings(
     mapping: Mapping,
     checked: Vec<MappingWarning>,
 ) -> Result<SavedMapping, MappingChangeError> {
-    let now = app.now();
+    let now = app.core.now();
     let budget = app
+        .core
         .store
         .read(|tx| budget::warning(tx, app, &mapping, now))?;
     let mut warnings = mapping.warnings();
@@ -134,12 +136,15 @@ async fn check_ticketing(
     input: &MappingInput,
     now: Timestamp,
 ) -> Result<(), MappingChangeError> {
-    let stored = app.store.read(|tx| mappings::get(tx, &input.team_key))?;
+    let stored = app
+        .core
+        .store
+        .read(|tx| mappings::get(tx, &input.team_key))?;
     let Ok(mapping) = input.validate(stored.as_ref(), now) else {
         // The transaction that stores the mapping reports the violated rule.
         return Ok(());
     };
-    let Some(TicketingClient::Jira(jira)) = app.account(mapping.system()) else {
+    let Some(TicketingClient::Jira(jira)) = app.vendors.account(mapping.system()) else {
         return Ok(());
     };
     let problems = match jira.validate_mapping(&mapping).await {

@@ -39,8 +39,8 @@ pub enum OutboxError {
 /// # Errors
 /// Fails if the entry does not exist, or if a newer effect has replaced it.
 pub async fn retry(app: &App, actor: Actor, seq: u64) -> Result<(), OutboxError> {
-    let now = app.now();
-    let retried = app.store.write(move |tx| {
+    let now = app.core.now();
+    let retried = app.core.store.write(move |tx| {
         let entry = match outbox::find(tx, seq)? {
             None => return Ok(Err(OutboxError::NotFound)),
             Some(OutboxEntryState::Pending(entry)) => {
@@ -70,8 +70,8 @@ fn audit_event(actor: &Actor, action: Action, entry: &OutboxEntry) -> AuditEvent
 /// # Errors
 /// Fails if the entry does not exist, or if an attempt is in progress.
 pub async fn drop_entry(app: &App, actor: Actor, seq: u64) -> Result<(), OutboxError> {
-    let (now, policy) = (app.now(), BreakerPolicy::from_config(&app.config));
-    let dropped = app.store.write(move |tx| {
+    let (now, policy) = (app.core.now(), BreakerPolicy::from_config(&app.core.config));
+    let dropped = app.core.store.write(move |tx| {
         let entry = match outbox::find(tx, seq)? {
             None => return Ok(Err(OutboxError::NotFound)),
             Some(OutboxEntryState::Dead(entry)) => {
@@ -89,7 +89,7 @@ pub async fn drop_entry(app: &App, actor: Actor, seq: u64) -> Result<(), OutboxE
         audit::append(tx, &audit_event(&actor, Action::EffectDropped, &entry), now).map(Ok)
     });
     let dropped = dropped.await?;
-    app.notifiers.effect_settled.notify_waiters();
+    app.live.notifiers.effect_settled.notify_waiters();
     dropped
 }
 

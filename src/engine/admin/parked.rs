@@ -10,8 +10,8 @@ use store::{StoreResult, audit, dispatch_breaker};
 /// # Errors
 /// Fails if the store cannot be written.
 pub async fn unpark(app: &App, actor: Actor, id_or_key: String) -> StoreResult<bool> {
-    let now = app.now();
-    let unparked = app.store.write(move |tx| {
+    let now = app.core.now();
+    let unparked = app.core.store.write(move |tx| {
         let mut all = dispatch_breaker::all(tx)?.into_iter();
         let Some(parked) = all.find(|parked| parked.issue.matches_id_or_key(&id_or_key)) else {
             return Ok(false);
@@ -22,7 +22,7 @@ pub async fn unpark(app: &App, actor: Actor, id_or_key: String) -> StoreResult<b
     });
     let unparked = unparked.await?;
     if unparked {
-        app.notifiers.poll.notify_one();
+        app.live.notifiers.poll.notify_one();
     }
     Ok(unparked)
 }

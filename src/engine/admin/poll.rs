@@ -9,9 +9,12 @@ use store::{StoreResult, audit};
 /// # Errors
 /// Fails if the audit entry cannot be stored.
 pub async fn request(app: &App, actor: Actor) -> StoreResult<()> {
-    let (event, now) = (actor.audit_event(Action::PollRequested, ""), app.now());
-    let recorded = app.store.write(move |tx| audit::append(tx, &event, now));
+    let (event, now) = (actor.audit_event(Action::PollRequested, ""), app.core.now());
+    let recorded = app
+        .core
+        .store
+        .write(move |tx| audit::append(tx, &event, now));
     recorded.await?;
-    app.notifiers.poll.notify_one();
+    app.live.notifiers.poll.notify_one();
     Ok(())
 }

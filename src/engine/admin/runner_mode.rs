@@ -12,12 +12,12 @@ use store::{StoreResult, audit, settings};
 /// Fails if the store cannot be written.
 pub async fn set(app: &App, actor: Actor, mode: RunnerMode) -> StoreResult<()> {
     let event = actor.audit_event(Action::RunnerModeSet, mode.as_str());
-    let now = app.now();
-    let put = app.store.write(move |tx| {
+    let now = app.core.now();
+    let put = app.core.store.write(move |tx| {
         settings::put_runner_mode(tx, mode)?;
         audit::append(tx, &event, now)
     });
     put.await?;
-    app.notifiers.poll.notify_one();
+    app.live.notifiers.poll.notify_one();
     Ok(())
 }

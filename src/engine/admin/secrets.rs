@@ -43,7 +43,7 @@ pub enum SessionSecretError {
 /// # Errors
 /// [`SessionSecretError::NoSessions`] if not.
 pub fn require_sessions(app: &App) -> Result<(), SessionSecretError> {
-    let mode = app.store.read(|tx| app.runner_mode(tx))?;
+    let mode = app.core.store.read(|tx| app.core.runner_mode(tx))?;
     if app.available_runners().vm || mode == RunnerMode::Local {
         Ok(())
     } else {
@@ -56,7 +56,7 @@ pub fn require_sessions(app: &App) -> Result<(), SessionSecretError> {
 /// # Errors
 /// [`SessionSecretError::UnknownTeam`] if not.
 pub fn require_team(app: &App, scope: &SecretScope) -> Result<(), SessionSecretError> {
-    if app.store.read(|tx| exists(tx, scope))? {
+    if app.core.store.read(|tx| exists(tx, scope))? {
         Ok(())
     } else {
         Err(SessionSecretError::UnknownTeam)
@@ -69,7 +69,7 @@ pub fn require_team(app: &App, scope: &SecretScope) -> Result<(), SessionSecretE
 /// Fails if no sessions are in use or the team does not exist.
 pub fn list(app: &App, scope: &SecretScope) -> Result<Vec<SealedSecretRow>, SessionSecretError> {
     require_sessions(app)?;
-    let rows = app.store.read(|tx| {
+    let rows = app.core.store.read(|tx| {
         if !exists(tx, scope)? {
             return Ok(None);
         }
@@ -91,11 +91,11 @@ pub async fn set(
 ) -> Result<String, SessionSecretError> {
     let name = SecretName::parse(scope, name)?;
     check_value(value)?;
-    let now = app.now();
-    let sealed = app.vault.seal(&name, &Secret::new(value), now)?;
+    let now = app.core.now();
+    let sealed = app.secrets.vault.seal(&name, &Secret::new(value), now)?;
     let variable = name.variable().to_owned();
     let event = audit_event(&actor, Action::SecretSet, &name);
-    let stored = app.store.write(move |tx| {
+    let stored = app.core.store.write(move |tx| {
         if !exists(tx, name.scope())? {
             return Ok(Err(SessionSecretError::UnknownTeam));
         }
@@ -126,8 +126,8 @@ pub async fn remove(
     // An invalid name cannot belong to a stored secret.
     let name = SecretName::parse(scope, name).map_err(|_| SessionSecretError::UnknownSecret)?;
     let event = audit_event(&actor, Action::SecretDeleted, &name);
-    let now = app.now();
-    let removed = app.store.write(move |tx| {
+    let now = app.core.now();
+    let removed = app.core.store.write(move |tx| {
         let removed = secrets::remove(tx, &name)?;
         if removed {
             audit::append(tx, &event, now)?;

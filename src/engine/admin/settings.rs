@@ -43,8 +43,8 @@ pub async fn change(app: &App, actor: Actor, changes: Vec<SettingChange>) -> Sto
     if changes.is_empty() {
         return Ok(());
     }
-    let now = app.now();
-    let put = app.store.write(move |tx| {
+    let now = app.core.now();
+    let put = app.core.store.write(move |tx| {
         let mut details = Vec::new();
         for SettingChange { setting, value } in &changes {
             settings::put(tx, *setting, value)?;

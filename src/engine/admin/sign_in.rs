@@ -47,10 +47,10 @@ pub enum SignInError {
 pub async fn sign_in(app: &App, from: IpAddr) -> Result<IssuedToken, SignInError> {
     let token = generate_token().map_err(SignInError::Random)?;
     let hashed = hash(app, token.expose()).ok_or(SignInError::NoAccessCode)?;
-    let now = app.now();
+    let now = app.core.now();
     let expires_at = now + TOKEN_LIFETIME;
     let event = Actor::admin(from).audit_event(Action::SignedIn, "");
-    let stored = app.store.write(move |tx| {
+    let stored = app.core.store.write(move |tx| {
         admin_tokens::put(tx, &hashed, &AdminToken { expires_at }, now)?;
         audit::append(tx, &event, now)
     });
@@ -64,8 +64,8 @@ pub async fn sign_in(app: &App, from: IpAddr) -> Result<IssuedToken, SignInError
 /// Fails if the store cannot be written.
 pub async fn sign_out(app: &App, actor: Actor, token: Option<&str>) -> StoreResult<()> {
     let hashed = token.and_then(|token| hash(app, token));
-    let (event, now) = (actor.audit_event(Action::SignedOut, ""), app.now());
-    let removed = app.store.write(move |tx| {
+    let (event, now) = (actor.audit_event(Action::SignedOut, ""), app.core.now());
+    let removed = app.core.store.write(move |tx| {
         if let Some(hashed) = &hashed {
             admin_tokens::remove(tx, hashed)?;
         }
@@ -82,13 +82,13 @@ pub fn is_valid_token(app: &App, token: &str) -> StoreResult<bool> {
     let Some(hashed) = hash(app, token) else {
         return Ok(false);
     };
-    let stored = app.store.read(|tx| admin_tokens::get(tx, &hashed))?;
-    Ok(stored.is_some_and(|stored| stored.expires_at > app.now()))
+    let stored = app.core.store.read(|tx| admin_tokens::get(tx, &hashed))?;
+    Ok(stored.is_some_and(|stored| stored.expires_at > app.core.now()))
 }
 
 /// Returns the hash under which a token is stored; `None` if no access code is configured.
 fn hash(app: &App, token: &str) -> Option<String> {
-    let code = app.config.admin_access_code.as_ref()?;
+    let code = app.core.config.admin_access_code.as_ref()?;
     Some(hash_token(token, code))
 }
 
@@ -117,9 +117,9 @@ impl SignInFailure {
 /// # Errors
 /// Fails if the audit entry cannot be stored.
 pub async fn record_failure(app: &App, failure: SignInFailure, from: IpAddr) -> StoreResult<()> {
-    let now = app.now();
+    let now = app.core.now();
     let action = failure.action();
-    let (is_recorded, suppressed) = app.sign_in_limiter.record_failure(action, now);
+    let (is_recorded, suppressed) = app.live.sign_in_limiter.record_failure(action, now);
     let mut events = Vec::new();
     events.extend(suppressed.map(|count| summary(failure, count)));
     if is_recorded {
@@ -139,7 +139,7 @@ async fn append(app: &App, events: Vec<AuditEvent>, now: Timestamp) -> StoreResu
     if events.is_empty() {
         return Ok(());
     }
-    let appended = app.store.write(move |tx| {
+    let appended = app.core.store.write(move |tx| {
         events
             .iter()
             .try_for_each(|event| audit::append(tx, event, now))
@@ -152,9 +152,10 @@ async fn append(app: &App, events: Vec<AuditEvent>, now: Timestamp) -> StoreResu
 /// # Errors
 /// Fails if the store cannot be written.
 pub(crate) async fn record_suppressed_failures(app: &App) -> StoreResult<()> {
-    let now = app.now();
+    let now = app.core.now();
     let summaries = SignInFailure::ALL.into_iter().filter_map(|failure| {
         let count = app
+            .live
             .sign_in_limiter
             .take_suppressed_count(failure.action(), now)?;
         Some(summary(failure, count))

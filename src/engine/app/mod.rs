@@ -1,6 +1,7 @@
 //! State shared by the engine's tasks and the HTTP server: configuration, store, clients, caches.
 
 mod heartbeats;
+mod live_state;
 mod log_tails;
 mod metrics;
 mod permission_cache;
@@ -11,31 +12,24 @@ mod session_hosts;
 mod sign_in_limiter;
 mod stream_subscribers;
 mod vault;
+mod vendor_clients;
 
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
 use crate::clock::Clock;
-use crate::config::{self, Config, GitHubAuthConfig};
-use domain::crypto::app_jwt::AppKey;
+use crate::config::Config;
 use domain::crypto::run_token::RunTokenIssuer;
-use domain::ids::Repo;
-use domain::issue::System;
 use domain::machine::HostKind;
 use domain::runner_mode::{RunnerAvailability, RunnerMode};
 use domain::time::Timestamp;
 use store::crash_injection::CrashPlan;
 use store::{ReadTx, ReadableTx, Store, StoreReader, StoreResult, settings};
-use vendors::chat::ChatWebhook;
-use vendors::http::{Client, Proxies, Redactor};
-use vendors::scm::{GitHub, ScmCredentials};
-use vendors::session_hosts::SessionHosts;
-use vendors::ticketing::{Jira, JiraCredentials, Linear, LinearCredentials, TicketingClient};
+use vendors::http::Redactor;
 
 pub use heartbeats::{Heartbeat, Heartbeats};
+pub use live_state::{LiveState, Notifiers};
 pub use log_tails::LogTails;
 pub use metrics::{HostMachineStats, MAX_ROUTES, Metrics, STATUSES};
 pub use permission_cache::PermissionCache;
@@ -46,92 +40,59 @@ pub use session_hosts::DEFAULT_REGION;
 pub use sign_in_limiter::SignInLimiter;
 pub use stream_subscribers::StreamSubscribers;
 pub use vault::{Vault, VaultError};
+pub use vendor_clients::Vendors;
 
 /// Handle of the engine's shared state; cheap to clone.
 #[derive(Clone)]
 pub struct App(Arc<AppInner>);
 
-/// Shared state behind [`App`].
+/// Shared state behind [`App`], in groups: a function that needs one group takes that group.
 pub struct AppInner {
+    /// Configuration, store and time.
+    pub core: Core,
+    /// Clients of the vendors.
+    pub vendors: Vendors,
+    /// Secrets and what keeps them out of logs.
+    pub secrets: Secrets,
+    /// State of this process, which a restart loses.
+    pub live: LiveState,
+}
+
+/// Configuration, store and time.
+pub struct Core {
     /// Configuration of the process.
     pub config: Config,
-    /// Persistent state. Other crates can only read it: see [`App::store`].
+    /// Persistent state. Other crates can only read it: see [`Core::store`].
     pub(crate) store: Store,
     /// Source of the current time.
     pub clock: Clock,
-    /// Clients of the configured ticketing accounts.
-    pub ticketing: Vec<TicketingClient>,
-    /// GitHub client; `None` if GitHub is not configured.
-    pub github: Option<GitHub>,
-    /// Chat webhook client; `None` if chat is not configured.
-    pub chat: Option<ChatWebhook>,
-    /// Client for requests to the service's own callback URL.
-    pub callback_client: Client,
-    /// Issuer of run tokens; `None` without a signing secret.
-    pub run_tokens: Option<RunTokenIssuer>,
-    /// Session hosts that are configured.
-    pub sessions: SessionHosts,
     /// Stored settings, as of the start of the process.
     pub startup_settings: StartupSettings,
-    /// Stored secrets for sessions.
-    pub vault: Vault,
-    /// Redactor of secrets in logs and error messages.
-    pub redactor: Redactor,
     /// Intervals and delays.
     pub timings: Timings,
     /// Crash injection, for tests.
     pub crash_plan: CrashPlan,
-    /// Wake-ups of the engine's tasks.
-    pub notifiers: Notifiers,
-    /// Heartbeats of the engine's tasks.
-    pub heartbeats: Heartbeats,
-    /// Issues of the latest polls.
-    pub poll_snapshots: PollSnapshots,
-    /// Latest results of connection probes.
-    pub probe_cache: ProbeCache,
-    /// Repository permissions of commenters.
-    pub permission_cache: PermissionCache,
-    /// State of reconciliation sweeps.
-    pub reconciliation: Reconciliation,
-    /// Last lines of each run's output.
-    pub log_tails: LogTails,
-    /// Clients of event streams.
-    pub stream_subscribers: StreamSubscribers,
-    /// Rate limits of audit entries about failed sign-ins.
-    pub sign_in_limiter: SignInLimiter,
-    /// Metrics of the process.
-    pub metrics: Metrics,
 }
 
-impl Deref for App {
-    type Target = AppInner;
-
-    fn deref(&self) -> &AppInner {
-        &self.0
+impl Core {
+    /// Read access to the persistent state.
+    pub fn store(&self) -> &StoreReader {
+        &self.store
     }
-}
 
-/// Wake-ups of the engine's tasks before their interval has passed.
-#[derive(Default)]
-pub struct Notifiers {
-    /// Wakes the poll.
-    pub poll: Notify,
-    /// Signals a ticketing event that the poll must handle.
-    pub ticket_event: Notify,
-    /// Signals a ticketing event of a system whose search index may lag behind.
-    pub delayed_ticket_event: Notify,
-    /// Wakes the run monitor.
-    pub run_monitor: Notify,
-    /// Wakes the reaper.
-    pub reap: Notify,
-    /// Wakes the follow-up task.
-    pub follow_up: Notify,
-    /// Wakes reconciliation.
-    pub reconcile: Notify,
-    /// Wakes maintenance.
-    pub maintenance: Notify,
-    /// Notifies all waiters after the outcome of an outbox entry is recorded.
-    pub effect_settled: Notify,
+    /// Effective runner mode: from the environment, else the stored setting.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be read.
+    pub fn runner_mode(&self, tx: &impl ReadableTx) -> StoreResult<RunnerMode> {
+        let stored = settings::runner_mode(tx)?;
+        Ok(self.config.runner_mode.or(stored).unwrap_or_default())
+    }
+
+    /// Current time.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
 }
 
 /// Stored settings that take effect at a restart.
@@ -149,6 +110,24 @@ impl StartupSettings {
             vm_sessions_app: settings::get(tx, settings::OperatorSetting::VmSessionsApp)?,
             vm_sessions_region: settings::get(tx, settings::OperatorSetting::VmSessionsRegion)?,
         })
+    }
+}
+
+/// Secrets and what keeps them out of logs.
+pub struct Secrets {
+    /// Stored secrets for sessions.
+    pub vault: Vault,
+    /// Issuer of run tokens; `None` without a signing secret.
+    pub run_tokens: Option<RunTokenIssuer>,
+    /// Redactor of secrets in logs and error messages.
+    pub redactor: Redactor,
+}
+
+impl Deref for App {
+    type Target = AppInner;
+
+    fn deref(&self) -> &AppInner {
+        &self.0
     }
 }
 
@@ -223,138 +202,31 @@ impl App {
         let startup_settings = store.read(StartupSettings::read);
         let startup_settings = startup_settings.map_err(|error| error.to_string())?;
         let redactor = Redactor::new(config.secrets());
-        let proxies = proxies(&config.proxy)?;
-        let client = |vendor| Client::with_proxies(&proxies, vendor, redactor.clone());
-        let mut ticketing = Vec::new();
-        if let Some(config) = &config.linear {
-            ticketing.push(TicketingClient::Linear(linear(client("linear")?, config)));
-        }
-        if let Some(config) = &config.jira {
-            ticketing.push(TicketingClient::Jira(jira(client("jira")?, config)));
-        }
-        let github = match &config.github {
-            Some(github) => {
-                let credentials = match &github.credentials {
-                    GitHubAuthConfig::Token(token) => ScmCredentials::Token(token.clone()),
-                    GitHubAuthConfig::App { id, private_key } => ScmCredentials::App {
-                        id: id.clone(),
-                        key: AppKey::from_pem(private_key.expose())?,
-                    },
-                };
-                Some(GitHub::new(client("github")?, &github.api_url, credentials))
-            }
-            None => None,
-        };
-        let chat = match &config.chat {
-            Some(notify) => Some(ChatWebhook::new(
-                client("chat")?,
-                notify.url.clone(),
-                notify.kind,
-            )),
-            None => None,
-        };
-        let callback = client("the callback address")?;
-        let sessions =
-            session_hosts::build(&config, &startup_settings, &store, &redactor, &proxies)?;
         Ok(Self(Arc::new(AppInner {
-            run_tokens: config.runner_token_secret.as_ref().map(RunTokenIssuer::new),
-            config,
-            store,
-            metrics: Metrics::new(options.clock.now()),
-            clock: options.clock,
-            ticketing,
-            github,
-            chat,
-            callback_client: callback,
-            sessions,
-            startup_settings,
-            vault,
-            redactor,
-            timings: options.timings,
-            crash_plan: options.crash_plan,
-            notifiers: Notifiers::default(),
-            heartbeats: Heartbeats::default(),
-            poll_snapshots: PollSnapshots::default(),
-            probe_cache: ProbeCache::default(),
-            permission_cache: PermissionCache::default(),
-            reconciliation: Reconciliation::default(),
-            log_tails: LogTails::default(),
-            stream_subscribers: StreamSubscribers::default(),
-            sign_in_limiter: SignInLimiter::default(),
+            vendors: Vendors::new(&config, &store, &startup_settings, &redactor)?,
+            secrets: Secrets {
+                run_tokens: config.runner_token_secret.as_ref().map(RunTokenIssuer::new),
+                vault,
+                redactor,
+            },
+            live: LiveState::new(options.clock.now()),
+            core: Core {
+                config,
+                store,
+                clock: options.clock,
+                startup_settings,
+                timings: options.timings,
+                crash_plan: options.crash_plan,
+            },
         })))
-    }
-
-    /// Read access to the persistent state.
-    pub fn store(&self) -> &StoreReader {
-        &self.store
-    }
-
-    /// Client of a ticketing system; `None` if the system is not configured.
-    pub fn account(&self, system: System) -> Option<&TicketingClient> {
-        self.ticketing
-            .iter()
-            .find(|account| account.system() == system)
     }
 
     /// Runners that are configured.
     pub fn available_runners(&self) -> RunnerAvailability {
         RunnerAvailability {
-            vm: self.sessions.has_host(HostKind::Vm),
-            local: self.sessions.has_host(HostKind::Local),
-            callbacks: self.config.has_callbacks(),
+            vm: self.vendors.sessions.has_host(HostKind::Vm),
+            local: self.vendors.sessions.has_host(HostKind::Local),
+            callbacks: self.core.config.has_callbacks(),
         }
     }
-
-    /// Effective runner mode: from the environment, else the stored setting.
-    ///
-    /// # Errors
-    /// Fails if the store cannot be read.
-    pub fn runner_mode(&self, tx: &impl ReadableTx) -> StoreResult<RunnerMode> {
-        let stored = settings::runner_mode(tx)?;
-        Ok(self.config.runner_mode.or(stored).unwrap_or_default())
-    }
-
-    /// URL of a pull request on GitHub.
-    pub fn pull_url(&self, repo: &Repo, number: u64) -> String {
-        let hosted = || "https://github.com".to_owned();
-        let server = self.github.as_ref().map_or_else(hosted, GitHub::server_url);
-        format!("{server}/{repo}/pull/{number}")
-    }
-
-    /// Current time.
-    pub fn now(&self) -> Timestamp {
-        self.clock.now()
-    }
-}
-
-fn proxies(config: &config::ProxyConfig) -> Result<Proxies, String> {
-    let address = |proxy: &Option<config::ProxyAddress>| {
-        let proxy = proxy.as_ref();
-        proxy.map(|proxy| proxy.address.expose().to_owned())
-    };
-    let (https, http) = (address(&config.https_proxy), address(&config.http_proxy));
-    Proxies::new(https.as_deref(), http.as_deref(), &config.no_proxy)
-}
-
-fn linear(client: Client, config: &config::LinearConfig) -> Linear {
-    let credentials = match config.credentials.clone() {
-        config::LinearAuthConfig::Key(key) => LinearCredentials::ApiKey(key),
-        config::LinearAuthConfig::Client { id, secret } => {
-            LinearCredentials::OAuthClient { id, secret }
-        }
-    };
-    Linear::new(client, &config.api_url, credentials)
-}
-
-fn jira(client: Client, config: &config::JiraConfig) -> Jira {
-    let credentials = match config.credentials.clone() {
-        config::JiraAuthConfig::Basic { email, token } => JiraCredentials::Basic { email, token },
-        config::JiraAuthConfig::Bearer(token) => JiraCredentials::Bearer(token),
-    };
-    Jira::new(
-        client,
-        &config.api_url,
-        config.site_url.as_deref(),
-        &credentials,
-    )
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::config::{Config, ContainerEngine};
-use store::{Store, instance};
+use store::{StoreReader, instance};
 use vendors::http::{Client, Proxies, Redactor, Timeouts};
 use vendors::session_hosts::{Docker, FlyMachines, SessionHost, SessionHosts};
 
@@ -23,7 +23,7 @@ const SOCKET_BASE_URL: &str = "http://docker";
 pub(super) fn build(
     config: &Config,
     stored: &StartupSettings,
-    store: &Store,
+    store: &StoreReader,
     redactor: &Redactor,
     proxies: &Proxies,
 ) -> Result<SessionHosts, String> {

@@ -11,12 +11,12 @@ const LABEL: &str = "agent_implement_runner";
 /// without a container engine, and if the engine does not respond, which the connection check
 /// reports.
 pub(super) async fn examine(app: &App, is_needed: bool) -> Option<CheckResult> {
-    let containers = &app.config.containers;
-    if !app.sessions.has_host(HostKind::Local) || !(is_needed || containers.is_explicit) {
+    let containers = &app.core.config.containers;
+    if !app.vendors.sessions.has_host(HostKind::Local) || !(is_needed || containers.is_explicit) {
         return None;
     }
     let (check, image) = ("local-image", containers.image.as_str());
-    let labels = app.sessions.image_labels(image).await.ok()?;
+    let labels = app.vendors.sessions.image_labels(image).await.ok()?;
     let build = "docker build -f packaging/docker/Dockerfile.runner -t";
     Some(match labels {
         None => {

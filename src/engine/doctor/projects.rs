@@ -47,8 +47,8 @@ const MODEL_SECRETS: [&str; 4] = [
 
 /// Checks all projects and returns the results in their order.
 pub(super) async fn examine(app: &App, all: &[Mapping]) -> StoreResult<Vec<CheckResult>> {
-    let mode = app.store.read(|tx| app.runner_mode(tx))?;
-    let templates = match app.github {
+    let mode = app.core.store.read(|tx| app.core.runner_mode(tx))?;
+    let templates = match app.vendors.github {
         Some(_) => template_status::all(app).await?,
         None => Vec::new(),
     };
@@ -82,8 +82,9 @@ pub(super) async fn examine(app: &App, all: &[Mapping]) -> StoreResult<Vec<Check
 }
 
 fn budget_warning(app: &App, mapping: &Mapping) -> StoreResult<Option<CheckResult>> {
-    let now = app.now();
+    let now = app.core.now();
     let warning = app
+        .core
         .store
         .read(|tx| budget::warning(tx, app, mapping, now))?;
     Ok(warning.map(|why| {
@@ -97,7 +98,7 @@ fn budget_warning(app: &App, mapping: &Mapping) -> StoreResult<Option<CheckResul
 async fn tickets(app: &App, mapping: &Mapping) -> Vec<CheckResult> {
     let team = mapping.team_key.as_str();
     let check = "project-tickets";
-    let checked = match app.account(mapping.system()) {
+    let checked = match app.vendors.account(mapping.system()) {
         Some(TicketingClient::Linear(linear)) => linear_tickets(linear, mapping).await,
         Some(TicketingClient::Jira(jira)) => jira_tickets(jira, mapping).await,
         None => Ok(vec![
@@ -110,7 +111,7 @@ async fn tickets(app: &App, mapping: &Mapping) -> Vec<CheckResult> {
     };
     let found = checked.unwrap_or_else(|error| {
         vec![
-            CheckResult::error(check, app.redactor.redact(&error.to_string()))
+            CheckResult::error(check, app.secrets.redactor.redact(&error.to_string()))
                 .with_impact("Its tickets could not be checked.")
                 .with_remedy("See the check of the ticketing connection above."),
         ]
@@ -185,7 +186,7 @@ fn missing_options(
 }
 
 async fn permissions(app: &App, mapping: &Mapping) -> Option<CheckResult> {
-    let github = app.github.as_ref()?;
+    let github = app.vendors.github.as_ref()?;
     let (check, repo) = ("project-rights", mapping.target_repo());
     let found = match github
         .missing_permissions(&repo, &REQUIRED_PERMISSIONS)
@@ -222,7 +223,7 @@ async fn permissions(app: &App, mapping: &Mapping) -> Option<CheckResult> {
                     "Install the App on the repository, or correct owner and repo of the mapping.",
                 )
         }
-        Err(error) => CheckResult::error(check, app.redactor.redact(&error.to_string()))
+        Err(error) => CheckResult::error(check, app.secrets.redactor.redact(&error.to_string()))
             .with_impact("The permissions could not be checked.")
             .with_remedy("See the check of the repository host above."),
     };
@@ -231,7 +232,7 @@ async fn permissions(app: &App, mapping: &Mapping) -> Option<CheckResult> {
 
 /// Checks whether the repository has a model key for its workflows.
 async fn model_secret(app: &App, mapping: &Mapping) -> Option<CheckResult> {
-    let (github, check) = (app.github.as_ref()?, "project-secrets");
+    let (github, check) = (app.vendors.github.as_ref()?, "project-secrets");
     if mapping.provider != ModelProvider::Direct {
         return None;
     }
@@ -255,7 +256,7 @@ async fn model_secret(app: &App, mapping: &Mapping) -> Option<CheckResult> {
 
 /// URL of the open pull request that syncs the workflows of a project.
 async fn open_sync_pull(app: &App, mapping: &Mapping) -> Option<String> {
-    let github = app.github.as_ref()?;
+    let github = app.vendors.github.as_ref()?;
     let open = github
         .find_open_pull(&mapping.target_repo(), SYNC_BRANCH)
         .await
@@ -327,7 +328,7 @@ fn runner(app: &App, mapping: &Mapping, placed: Result<Placement, String>) -> Ve
             if placement != Placement::Local {
                 found.extend(machine_size(mapping));
             }
-            if mapping.provider == ModelProvider::Direct && app.config.model_keys.is_empty() {
+            if mapping.provider == ModelProvider::Direct && app.core.config.model_keys.is_empty() {
                 found.push(
                     CheckResult::error("model-key", "no model key is configured for machines and containers")
                         .with_impact("The agent on them cannot call its model.")

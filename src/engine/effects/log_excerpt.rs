@@ -24,7 +24,7 @@ pub(super) async fn read(
 ) -> Result<Result<String, EffectOutcome>, EffectFailure> {
     const NOT_COMPLETED: &str = "the run is not over yet";
     // The destruction of the run's machine waits for this effect.
-    let waited = app.now().since(entry.pushed_at);
+    let waited = app.core.now().since(entry.pushed_at);
     let read = match run {
         RunHandle::Ci { id, .. } => github(app)?
             .log_excerpt(repo, *id, waited)

@@ -44,7 +44,7 @@ pub(super) async fn start(
     host: HostKind,
 ) -> Result<EffectOutcome, EffectFailure> {
     if entry.outcome_unknown_since.is_some()
-        && let Some(machine) = app.sessions.find(host, &job.id).await?
+        && let Some(machine) = app.vendors.sessions.find(host, &job.id).await?
         && machine.state.phase() != MachinePhase::Starting
     {
         return Ok(started_outcome(job, &machine));
@@ -54,14 +54,14 @@ pub(super) async fn start(
         let event = start_refused_event(cause, status, why);
         Ok(EffectOutcome::JobEvent(job.id.clone(), event))
     };
-    match app.sessions.start(host, &spec).await? {
+    match app.vendors.sessions.start(host, &spec).await? {
         MachineStartOutcome::Started(machine) => Ok(started_outcome(job, &machine)),
         MachineStartOutcome::Refused { status, reason } => {
             refused(FailureKind::Permanent, status, &reason)
         }
         MachineStartOutcome::NoCapacity(detail) => {
             let why = format!("the host has no capacity for the machine: {detail}");
-            let waited = app.now().since(entry.pushed_at);
+            let waited = app.core.now().since(entry.pushed_at);
             if waited >= MAX_CAPACITY_WAIT {
                 return refused(FailureKind::Transient, None, &why);
             }
@@ -77,7 +77,7 @@ pub(super) async fn adopt(
     job: &Job,
     host: HostKind,
 ) -> Result<EffectOutcome, EffectFailure> {
-    let machine = app.sessions.find(host, &job.id).await?;
+    let machine = app.vendors.sessions.find(host, &job.id).await?;
     Ok(machine.map_or(EffectOutcome::Done, |machine| {
         started_outcome(job, &machine)
     }))
@@ -111,7 +111,7 @@ async fn spec(app: &App, job: &Job, run_spec: &RunSpec) -> Result<MachineSpec, E
         cpus: session.cpus,
         memory_mb: session.memory_mb,
         environment: session_environment(required, &extra_env, secrets),
-        labels: MachineLabels::for_job(job, app.sessions.instance(), app.now()),
+        labels: MachineLabels::for_job(job, app.vendors.sessions.instance(), app.core.now()),
     })
 }
 
@@ -122,7 +122,7 @@ async fn required_environment(
     job: &Job,
     run_spec: &RunSpec,
 ) -> Result<EnvVarMap, EffectFailure> {
-    let tokens = app.run_tokens.as_ref().ok_or_else(|| {
+    let tokens = app.secrets.run_tokens.as_ref().ok_or_else(|| {
         EffectFailure::permanent("sessions need RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET")
     })?;
     let nonce = tokens.session_nonce(&job.id);
@@ -139,7 +139,7 @@ async fn required_environment(
         ("GITHUB_API_URL", github.api_url().to_owned()),
         ("GITHUB_SERVER_URL", github.server_url()),
     ];
-    let keys = app.config.model_keys.iter();
+    let keys = app.core.config.model_keys.iter();
     let keys = keys.map(|(name, key)| (*name, key.expose().to_owned()));
     Ok(variables
         .into_iter()
@@ -153,7 +153,7 @@ async fn store_nonce_hash(app: &App, job: &Job, hash: String) -> Result<(), Effe
         return Ok(());
     }
     let id = job.id.clone();
-    let stored = app.store.write(move |tx| {
+    let stored = app.core.store.write(move |tx| {
         let Some(mut job) = jobs::get(tx, &id)? else {
             return Ok(());
         };
@@ -168,8 +168,9 @@ async fn store_nonce_hash(app: &App, job: &Job, hash: String) -> Result<(), Effe
 /// Decrypted secrets of the job's team, for the environment of its machine.
 fn secrets(app: &App, job: &Job) -> Result<EnvVarMap, EffectFailure> {
     let read = app
+        .core
         .store
-        .read(|tx| Ok(app.vault.session_secrets(tx, &job.team)))
+        .read(|tx| Ok(app.secrets.vault.session_secrets(tx, &job.team)))
         .map_err(|error| EffectFailure::transient(&error.to_string()))?;
     let opened = read.map_err(|error| EffectFailure::permanent(&error.to_string()))?;
     let clear: BTreeMap<String, String> = opened
@@ -181,7 +182,7 @@ fn secrets(app: &App, job: &Job) -> Result<EnvVarMap, EffectFailure> {
 
 /// Stops a machine.
 pub(super) async fn stop(app: &App, machine: &MachineRef) -> Result<EffectOutcome, EffectFailure> {
-    app.sessions.stop(machine).await?;
+    app.vendors.sessions.stop(machine).await?;
     Ok(EffectOutcome::Done)
 }
 
@@ -191,7 +192,7 @@ pub(super) async fn destroy(
     machine: &MachineRef,
     job: Option<&JobId>,
 ) -> Result<EffectOutcome, EffectFailure> {
-    app.sessions.destroy(machine).await?;
+    app.vendors.sessions.destroy(machine).await?;
     Ok(match job {
         Some(job) => EffectOutcome::JobEvent(job.clone(), JobEvent::MachineDestroyed),
         None => EffectOutcome::Done,
@@ -203,6 +204,6 @@ pub(super) async fn read_log(app: &App, run: &RunHandle) -> Result<WorkflowRunLo
     let Some(machine) = run.machine() else {
         return Ok(WorkflowRunLog::Empty);
     };
-    let log = app.sessions.log_tail(&machine).await?;
+    let log = app.vendors.sessions.log_tail(&machine).await?;
     Ok(log.map_or(WorkflowRunLog::Empty, WorkflowRunLog::Excerpt))
 }

@@ -35,7 +35,7 @@ pub(super) async fn start_run(
     id: &JobId,
     spec: &RunSpec,
 ) -> Result<EffectOutcome, EffectFailure> {
-    let job = match app.store.read(|tx| jobs::get(tx, id)) {
+    let job = match app.core.store.read(|tx| jobs::get(tx, id)) {
         Ok(Some(job)) => job,
         Ok(None) => {
             return Ok(EffectOutcome::Gone("its job no longer exists".to_owned()));
@@ -131,7 +131,8 @@ async fn resolve_missing_image(
         ..job
     };
     let resolved = job.clone();
-    app.store
+    app.core
+        .store
         .write(move |tx| match jobs::get(tx, &resolved.id)? {
             Some(stored) => jobs::put(
                 tx,
@@ -193,10 +194,10 @@ pub(super) fn run_config(app: &App, job: &Job, spec: &RunSpec) -> RunConfig {
 /// report, counted from this start, because an effect may have waited out a long outage.
 fn callback(app: &App, job: &Job) -> Option<RunCallback> {
     let (tokens, url) = (
-        app.run_tokens.as_ref()?,
-        app.config.callback_base_url.clone()?,
+        app.secrets.run_tokens.as_ref()?,
+        app.core.config.callback_base_url.clone()?,
     );
-    let now: Timestamp = app.now();
+    let now: Timestamp = app.core.now();
     let expires = now + job.timeout() + limits::RUN_LOOKUP_TIMEOUT + limits::TOKEN_GRACE;
     let token = |audience| tokens.issue(&job.id, audience, job.kind.run_phase(), now, expires);
     Some(RunCallback {

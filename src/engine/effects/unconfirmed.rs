@@ -39,7 +39,7 @@ pub(super) fn check_settled(
     tried_at: Timestamp,
     what: &str,
 ) -> Result<(), EffectFailure> {
-    if app.now().since(tried_at) >= app.timings.max_visibility_delay {
+    if app.core.now().since(tried_at) >= app.core.timings.max_visibility_delay {
         return Ok(());
     }
     let settling = format!("the previous attempt may {what}; waiting for it to appear");
@@ -83,7 +83,7 @@ pub(super) async fn end_run(
     entry: &OutboxEntry,
     job: &JobId,
 ) -> Result<EffectOutcome, EffectFailure> {
-    let known = app.store.read(|tx| jobs::get(tx, job));
+    let known = app.core.store.read(|tx| jobs::get(tx, job));
     match known.map_err(|error| EffectFailure::transient(&error.to_string()))? {
         Some(job) if job.run.is_none() => {
             let tried_at = job.dispatched_at.unwrap_or(entry.pushed_at);

@@ -78,14 +78,15 @@ async fn has_write_permission(
     pull: &PullRequestId,
     login: &str,
 ) -> Result<bool, String> {
-    let now = app.now();
-    let cached = app.permission_cache.get(&pull.repo, login, now);
+    let now = app.core.now();
+    let cached = app.live.permission_cache.get(&pull.repo, login, now);
     let permission = match cached {
         Some(permission) => permission,
         None => {
             let fetched = github.permission(&pull.repo, login).await;
             let permission = fetched.map_err(|error| error.to_string())?;
-            app.permission_cache
+            app.live
+                .permission_cache
                 .insert(&pull.repo, login, permission, now);
             permission
         }

@@ -28,7 +28,7 @@ async fn check_host(app: &App, host: HostKind, jobs: Vec<&Job>) -> StoreResult<(
     if jobs.is_empty() {
         return Ok(());
     }
-    let machines = match app.sessions.list(host).await {
+    let machines = match app.vendors.sessions.list(host).await {
         Ok(machines) => machines,
         Err(error) => {
             let host = host.as_str();
@@ -71,7 +71,7 @@ async fn observed_event(app: &App, job: &Job, machine: &Machine) -> Option<JobEv
 
 /// Event of a stopped machine. The list may lack the exit status, so the machine is inspected.
 async fn stopped_event(app: &App, job: &Job, machine: &Machine) -> Option<JobEvent> {
-    let inspected = match app.sessions.inspect(&machine.reference()).await {
+    let inspected = match app.vendors.sessions.inspect(&machine.reference()).await {
         Ok(inspected) => inspected,
         Err(error) => {
             tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, %error, "Failed to inspect the stopped machine.");
@@ -92,9 +92,9 @@ async fn stopped_event(app: &App, job: &Job, machine: &Machine) -> Option<JobEve
 /// from the list.
 async fn missing_machine_event(app: &App, job: &Job) -> Option<JobEvent> {
     let Some(run) = job.run.clone() else {
-        return job.is_lost(app.now()).then_some(JobEvent::RunMissing);
+        return job.is_lost(app.core.now()).then_some(JobEvent::RunMissing);
     };
-    match app.sessions.inspect(&run.machine()?).await {
+    match app.vendors.sessions.inspect(&run.machine()?).await {
         Ok(None) => ended_event(app, job, run, MACHINE_GONE.to_owned()).await,
         Ok(Some(_)) => None,
         Err(error) => {
@@ -105,7 +105,7 @@ async fn missing_machine_event(app: &App, job: &Job) -> Option<JobEvent> {
 }
 
 async fn ended_event(app: &App, job: &Job, run: RunHandle, conclusion: String) -> Option<JobEvent> {
-    let pull = match &app.github {
+    let pull = match &app.vendors.github {
         Some(github) => opened_pull(app, github, job).await?,
         None => None,
     };

@@ -49,6 +49,7 @@ async fn list(query: QueryParams, app: App) -> ApiResult {
         }
     };
     let entries = app
+        .core
         .store()
         .read_long(move |tx| audit::latest(tx, before, limit));
     Ok(ok(&entries.await?))
@@ -58,6 +59,7 @@ async fn list(query: QueryParams, app: App) -> ApiResult {
 async fn verify_chain(query: QueryParams, app: App) -> ApiResult {
     let anchor = query.get("head").cloned();
     let report = app
+        .core
         .store()
         .read_long(move |tx| audit::verify(tx, anchor.as_deref()));
     Ok(ok(&report.await?))

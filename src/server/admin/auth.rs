@@ -55,8 +55,8 @@ async fn sign_in(
 ) -> ApiResult {
     let body = parse_json(&body).ok_or(AdminApiError::InvalidBody)?;
     let code = body["code"].as_str().ok_or(AdminApiError::InvalidBody)?;
-    let now = app.now();
-    let expected = app.config.admin_access_code.as_ref();
+    let now = app.core.now();
+    let expected = app.core.config.admin_access_code.as_ref();
     let is_correct = || expected.is_some_and(|expected| constant_time_eq(code, expected));
     match throttle.check(from, now, is_correct) {
         AccessCodeCheck::Correct => {}

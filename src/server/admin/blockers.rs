@@ -39,7 +39,7 @@ async fn list(query: String, app: App) -> ApiResult {
     let filter = ReasonFilter::parse(&query);
     let snapshot = load_poll_snapshot(&app)?;
     // Reads a row per issue, so it must not block the threads that serve requests.
-    let response = app.store().read_long(move |tx| {
+    let response = app.core.store().read_long(move |tx| {
         let (shown, others): (Vec<&PolledIssue>, Vec<&PolledIssue>) = snapshot
             .issues()
             .filter(|polled| polled.decision.outcome == DecisionOutcome::Waiting)

@@ -26,7 +26,7 @@ pub(super) fn routes(app: &App) -> Routes {
 }
 
 async fn list(app: App) -> ApiResult {
-    let root = app.config.custom_dir.clone();
+    let root = app.core.config.custom_dir.clone();
     let root_path = root.display().to_string();
     let found = run_blocking(&root_path, move || pipeline::list_customizations(&root)).await?;
     let views: Vec<CustomizationView> = found.into_iter().map(Into::into).collect();

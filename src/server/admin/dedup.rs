@@ -38,8 +38,9 @@ pub(super) fn routes(app: &App) -> Routes {
 }
 
 async fn list(app: App) -> ApiResult {
-    let (window, now) = (app.config.dedup_window, app.now());
+    let (window, now) = (app.core.config.dedup_window, app.core.now());
     let mut entries: Vec<EntryView> = app
+        .core
         .store()
         .read_long(store::dedup::all)
         .await?

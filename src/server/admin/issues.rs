@@ -35,9 +35,9 @@ pub(super) fn routes(app: &App) -> Routes {
 
 async fn list(app: App) -> ApiResult {
     let snapshot = load_poll_snapshot(&app)?;
-    let in_progress = app.poll_snapshots.in_progress();
+    let in_progress = app.live.poll_snapshots.in_progress();
     // There may be thousands of issues, so serializing them must not block the threads that serve requests.
-    let response = app.store().read_long(move |tx| {
+    let response = app.core.store().read_long(move |tx| {
         let mappings = mappings::all(tx)?;
         Ok(ok(&IssuesView::of(&snapshot, &mappings, in_progress)))
     });

@@ -46,6 +46,7 @@ pub(crate) fn routes(app: &App) -> Routes {
 
 async fn show(PathSegment(id): PathSegment, app: App) -> ApiResult {
     let (job, group) = app
+        .core
         .store()
         .read(|tx| find_with_group(tx, &JobId::new(id)))?
         .ok_or(AdminApiError::JobNotFound)?;

@@ -28,7 +28,7 @@ pub(super) fn routes(app: &App) -> Routes {
 }
 
 async fn list(app: App) -> ApiResult {
-    let read = app.store().read_long(|tx| {
+    let read = app.core.store().read_long(|tx| {
         let latest = jobs::latest(tx, DISPATCH_LOG_SIZE)?;
         let mut groups = HashMap::new();
         let issues: BTreeSet<&IssueId> = latest.iter().map(|job| &job.issue.id).collect();

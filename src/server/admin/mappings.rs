@@ -55,7 +55,7 @@ pub(super) fn routes(app: &App) -> Routes {
 }
 
 async fn list(app: App) -> ApiResult {
-    let all = app.store().read(store::mappings::all)?;
+    let all = app.core.store().read(store::mappings::all)?;
     let by_key: BTreeMap<&str, MappingView<'_>> = all
         .iter()
         .map(|mapping| {

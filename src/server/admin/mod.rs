@@ -70,7 +70,7 @@ pub(crate) fn routes(app: &App) -> Routes {
         pipelines_steps::routes(app),
         template_status::routes(app),
     ]);
-    let crash = app.crash_plan.clone();
+    let crash = app.core.crash_plan.clone();
     warp::method()
         .and(all)
         .map(move |method: Method, result: ApiResult| {

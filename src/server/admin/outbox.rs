@@ -48,6 +48,7 @@ pub(super) fn routes(app: &App) -> Routes {
 
 async fn list(app: App) -> ApiResult {
     let read = app
+        .core
         .store()
         .read_long(|tx| Ok((store::outbox::pending(tx)?, store::outbox::dead(tx)?)));
     let (pending, dead) = read.await?;

@@ -43,7 +43,7 @@ pub(super) fn routes(app: &App) -> Routes {
 }
 
 async fn list(app: App) -> ApiResult {
-    let parked = app.store().read_long(dispatch_breaker::all).await?;
+    let parked = app.core.store().read_long(dispatch_breaker::all).await?;
     let views: Vec<ParkedView> = parked
         .into_iter()
         .map(|parked| ParkedView {

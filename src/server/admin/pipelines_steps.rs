@@ -27,7 +27,7 @@ pub(super) fn routes(app: &App) -> Routes {
 }
 
 async fn list(app: App) -> ApiResult {
-    let root = app.config.custom_dir.clone();
+    let root = app.core.config.custom_dir.clone();
     let root_path = root.display().to_string();
     let load = move || {
         Ok((

@@ -36,7 +36,7 @@ pub(super) fn load_poll_snapshot(app: &App) -> Result<MergedPollSnapshot, ApiErr
         stale_since: BTreeMap::new(),
         unread_since: BTreeMap::new(),
     };
-    for (system, system_snapshot) in app.poll_snapshots.all() {
+    for (system, system_snapshot) in app.live.poll_snapshots.all() {
         if let Some(failure) = system_snapshot.failure {
             if system_snapshot.polled_at.is_none() {
                 return Err(ApiError::bad_gateway(failure));

@@ -31,8 +31,8 @@ pub(super) fn routes(app: &App) -> Routes {
 }
 
 async fn list(app: App) -> ApiResult {
-    let pulls = app.store().read_long(read).await?;
-    let reconciliation = ReconciliationView::from(app.reconciliation.stats());
+    let pulls = app.core.store().read_long(read).await?;
+    let reconciliation = ReconciliationView::from(app.live.reconciliation.stats());
     Ok(ok(&PullsView {
         pulls,
         reconciliation,

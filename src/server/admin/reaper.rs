@@ -44,8 +44,8 @@ pub(super) fn routes(app: &App) -> Routes {
 }
 
 async fn summarize(app: App) -> ApiResult {
-    let from = app.now() - reaper_log::SUMMARY_WINDOW;
-    let actions = app.store().read(|tx| reaper_log::since(tx, from))?;
+    let from = app.core.now() - reaper_log::SUMMARY_WINDOW;
+    let actions = app.core.store().read(|tx| reaper_log::since(tx, from))?;
     let mut by_rule: BTreeMap<&str, usize> = ReaperRule::ALL
         .iter()
         .map(|rule| (rule.as_str(), 0))
@@ -59,8 +59,8 @@ async fn summarize(app: App) -> ApiResult {
     Ok(ok(&json!({
         "total24h": by_rule.values().sum::<usize>(),
         "byRule": by_rule,
-        "lastSweepAt": app.heartbeats.last_sweep_at(),
-        "dryRun": app.config.reaper.dry_run,
+        "lastSweepAt": app.live.heartbeats.last_sweep_at(),
+        "dryRun": app.core.config.reaper.dry_run,
     })))
 }
 
@@ -69,7 +69,7 @@ async fn list(query: BTreeMap<String, String>, app: App) -> ApiResult {
     let limit = requested
         .unwrap_or(DEFAULT_LIMIT)
         .min(reaper_log::MAX_RECENT_ACTIONS);
-    let actions = app.store().read(|tx| reaper_log::recent(tx, limit))?;
+    let actions = app.core.store().read(|tx| reaper_log::recent(tx, limit))?;
     let shown: Vec<ActionView<'_>> = actions.iter().map(ActionView::of).collect();
     Ok(ok(&shown))
 }

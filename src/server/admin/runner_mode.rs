@@ -38,7 +38,7 @@ pub(super) fn routes(app: &App) -> Routes {
 }
 
 async fn show(app: App) -> ApiResult {
-    Ok(ok(&app.store().read(|tx| ModeView::of(tx, &app))?))
+    Ok(ok(&app.core.store().read(|tx| ModeView::of(tx, &app))?))
 }
 
 /// Stores the runner mode, even if the environment overrides it.
@@ -48,7 +48,7 @@ async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
     let mode = body["mode"].as_str().and_then(RunnerMode::parse);
     let mode = mode.ok_or(AdminApiError::InvalidMode)?;
     runner_mode::set(&app, by, mode).await?;
-    match app.config.runner_mode {
+    match app.core.config.runner_mode {
         Some(effective) => Err(AdminApiError::ModeOverridden(effective).into()),
         None => show(app).await,
     }
@@ -73,12 +73,12 @@ struct Ineligible {
 impl ModeView {
     fn of(tx: &impl ReadableTx, app: &App) -> StoreResult<Self> {
         let stored = settings::runner_mode(tx)?;
-        let source = match (app.config.runner_mode, stored) {
+        let source = match (app.core.config.runner_mode, stored) {
             (Some(_), _) => "env",
             (None, Some(_)) => "stored",
             (None, None) => "default",
         };
-        let mode = app.runner_mode(tx)?;
+        let mode = app.core.runner_mode(tx)?;
         let ineligible = mappings::all(tx)?.into_iter().filter_map(|mapping| {
             let reason = choose_placement(mode, &mapping, app.available_runners()).err()?;
             let team_key = mapping.team_key;

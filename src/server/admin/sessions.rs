@@ -46,13 +46,13 @@ pub(super) fn routes(app: &App) -> Routes {
 
 async fn list(app: App) -> ApiResult {
     let (mut machines, mut failures) = (Vec::new(), Vec::new());
-    for (host, listed) in app.sessions.list_all().await {
+    for (host, listed) in app.vendors.sessions.list_all().await {
         match listed {
             Ok(listed) => machines.extend(listed),
             Err(error) => failures.push((host, error)),
         }
     }
-    let now = app.now();
+    let now = app.core.now();
     let mut shown: Vec<SessionView<'_>> = machines
         .iter()
         .filter_map(|machine| SessionView::of(machine, now))
@@ -66,7 +66,7 @@ async fn list(app: App) -> ApiResult {
         .iter()
         .map(|(host, error)| match error.is_unanswered() {
             true => unreachable_message(&app, *host, &error.to_string()),
-            false => app.redactor.redact(&error.to_string()),
+            false => app.secrets.redactor.redact(&error.to_string()),
         });
     let reasons: Vec<String> = reasons.collect();
     Err(AdminApiError::SessionsIncomplete {
@@ -80,13 +80,13 @@ async fn list(app: App) -> ApiResult {
 /// Destroys a machine and resets its issue. Waits up to [`DESTROY_TIMEOUT`] for the host. If the host
 /// fails, the outbox retries the destruction.
 async fn destroy(PathSegment(machine): PathSegment, by: Actor, app: App) -> ApiResult {
-    if app.sessions.hosts().next().is_none() {
+    if app.vendors.sessions.hosts().next().is_none() {
         return Err(AdminApiError::SessionsNotConfigured.into());
     }
     match reap::destroy_session(&app, by, &machine, DESTROY_TIMEOUT).await? {
         DestroyOutcome::Destroyed => Ok(ok(&json!({"destroyed": true}))),
         DestroyOutcome::Retrying(reason) => {
-            Err(AdminApiError::Vendor(app.redactor.redact(&reason)).into())
+            Err(AdminApiError::Vendor(app.secrets.redactor.redact(&reason)).into())
         }
         DestroyOutcome::Unanswered(host, reason) => {
             Err(AdminApiError::HostUnreachable(unreachable_message(&app, host, &reason)).into())
@@ -98,9 +98,13 @@ async fn destroy(PathSegment(machine): PathSegment, by: Actor, app: App) -> ApiR
 fn unreachable_message(app: &App, host: HostKind, reason: &str) -> String {
     let name = match host {
         HostKind::Vm => "Fly Machines".to_owned(),
-        HostKind::Local => format!("The container engine at {}", app.config.containers.engine),
+        HostKind::Local => format!(
+            "The container engine at {}",
+            app.core.config.containers.engine
+        ),
     };
-    app.redactor
+    app.secrets
+        .redactor
         .redact(&format!("{name} does not answer: {reason}"))
 }
 

@@ -39,7 +39,10 @@ pub(super) fn routes(app: &App) -> Routes {
 }
 
 async fn show(app: App) -> ApiResult {
-    Ok(ok(&app.store().read(|tx| SettingsView::of(tx, &app))?))
+    Ok(ok(&app
+        .core
+        .store()
+        .read(|tx| SettingsView::of(tx, &app))?))
 }
 
 /// Stores settings. An omitted setting is kept; an empty string clears it.
@@ -94,13 +97,13 @@ impl SettingView {
     fn of(tx: &impl ReadableTx, app: &App, setting: OperatorSetting) -> StoreResult<Self> {
         let (env, started, default) = match setting {
             OperatorSetting::VmSessionsApp => (
-                &app.config.vm_sessions.app,
-                &app.startup_settings.vm_sessions_app,
+                &app.core.config.vm_sessions.app,
+                &app.core.startup_settings.vm_sessions_app,
                 None,
             ),
             OperatorSetting::VmSessionsRegion => (
-                &app.config.vm_sessions.region,
-                &app.startup_settings.vm_sessions_region,
+                &app.core.config.vm_sessions.region,
+                &app.core.startup_settings.vm_sessions_region,
                 Some(DEFAULT_REGION),
             ),
         };

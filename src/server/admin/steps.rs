@@ -47,9 +47,9 @@ pub(super) fn routes(app: &App) -> Routes {
 async fn list(PathSegment(id): PathSegment, query: QueryParams, app: App) -> ApiResult {
     let id = JobId::new(id);
     let limit = paging::parse_limit(&query, MAX_LIMIT)?;
-    let (job_id, log) = (id.clone(), app.log_tails.get(&id));
+    let (job_id, log) = (id.clone(), app.live.log_tails.get(&id));
     // Scans all steps of the job to determine their order.
-    let found = app.store().read_long(move |tx| {
+    let found = app.core.store().read_long(move |tx| {
         let Some((job, group)) = find_with_group(tx, &job_id)? else {
             return Ok(Err(AdminApiError::JobNotFound));
         };
@@ -103,7 +103,7 @@ impl StepsBody {
             ids,
             tail,
         } = self;
-        app.store().read(|tx| {
+        app.core.store().read(|tx| {
             while chunk.len() < CHUNK_SIZE
                 && let Some(id) = ids.next()
             {

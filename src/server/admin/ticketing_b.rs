@@ -92,7 +92,7 @@ fn non_blank(text: Option<&str>) -> Option<&str> {
 }
 
 fn jira(app: &App) -> Result<&Jira, AdminApiError> {
-    match app.account(System::Jira) {
+    match app.vendors.account(System::Jira) {
         Some(TicketingClient::Jira(jira)) => Ok(jira),
         _ => Err(AdminApiError::JiraNotConfigured),
     }

@@ -48,9 +48,9 @@ async fn show(query: String, app: App) -> ApiResult {
             let rule = "month must be YYYY-MM".to_owned();
             AdminApiError::Invalid(rule)
         })?,
-        None => Month::of(app.now()),
+        None => Month::of(app.core.now()),
     };
-    let read = app.store().read_long(move |tx| {
+    let read = app.core.store().read_long(move |tx| {
         Ok((
             mappings::all(tx)?,
             usage::mappings(tx, month)?,

@@ -30,8 +30,9 @@ pub(crate) fn routes(app: &App) -> Routes {
 }
 
 async fn show(PathSegment(key): PathSegment, app: App) -> ApiResult {
-    let now = app.now();
+    let now = app.core.now();
     let view = app
+        .core
         .store()
         .read(|tx| explain_issue(tx, &IssueKey::new(key), now))?;
     Ok(ok(&view.ok_or(AdminApiError::IssueNotFound)?))

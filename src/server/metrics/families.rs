@@ -53,7 +53,7 @@ pub(super) fn render(app: &App, snapshot: &StoreSnapshot) -> Exposition {
     process(&mut page, app);
     jobs(&mut page, snapshot);
     polls(&mut page, app);
-    outbox(&mut page, snapshot, app.now());
+    outbox(&mut page, snapshot, app.core.now());
     vendors(&mut page, app);
     machines(&mut page, app);
     store(&mut page, app, snapshot);
@@ -71,7 +71,7 @@ fn process(page: &mut Exposition, app: &App) {
         "process_start_time_seconds",
         "Start time of the process, in seconds since the Unix epoch.",
     )
-    .sample(&[], seconds(app.metrics.started_at.as_millis()));
+    .sample(&[], seconds(app.live.metrics.started_at.as_millis()));
     if let Some(bytes) = resident_bytes() {
         page.gauge(
             "process_resident_memory_bytes",
@@ -80,7 +80,7 @@ fn process(page: &mut Exposition, app: &App) {
         .count(&[], bytes);
     }
     page.gauge("agent_implement_event_listeners", "Open event streams.")
-        .count(&[], app.stream_subscribers.count() as u64);
+        .count(&[], app.live.stream_subscribers.count() as u64);
 }
 
 fn seconds(millis: u64) -> f64 {
@@ -124,24 +124,25 @@ fn polls(page: &mut Exposition, app: &App) {
         "agent_implement_poll_duration_seconds",
         "Duration of polls, in seconds.",
     )
-    .histogram(&[], &app.metrics.poll_duration.snapshot());
+    .histogram(&[], &app.live.metrics.poll_duration.snapshot());
     let mut family = page.gauge(
         "agent_implement_poll_last_success_age_seconds",
         "Seconds since a ticketing system last answered a poll, or since the start if it never did.",
     );
-    let polled_at = app.poll_snapshots.polled_at();
-    for account in &app.ticketing {
+    let polled_at = app.live.poll_snapshots.polled_at();
+    for account in &app.vendors.ticketing {
         let last_polled_at = polled_at.get(&account.system()).copied().flatten();
         let age = app
+            .core
             .now()
-            .since(last_polled_at.unwrap_or(app.metrics.started_at));
+            .since(last_polled_at.unwrap_or(app.live.metrics.started_at));
         family.sample(&[("system", account.name())], age.as_secs_f64());
     }
     let mut family = page.gauge(
         "agent_implement_decisions",
         "Flagged issues by decision of the last poll and reason for waiting.",
     );
-    let counts = app.poll_snapshots.decision_counts();
+    let counts = app.live.poll_snapshots.decision_counts();
     let count = |outcome, reason| counts.get(&(outcome, reason)).copied().unwrap_or(0);
     for (outcome, word) in [
         (DecisionOutcome::Dispatched, "dispatched"),
@@ -159,7 +160,7 @@ fn polls(page: &mut Exposition, app: &App) {
         "agent_implement_trigger_to_dispatch_seconds",
         "Seconds from the first poll that found a flagged issue to the dispatch of its run.",
     )
-    .histogram(&[], &app.metrics.trigger_to_dispatch.snapshot());
+    .histogram(&[], &app.live.metrics.trigger_to_dispatch.snapshot());
 }
 
 fn outbox(page: &mut Exposition, snapshot: &StoreSnapshot, now: Timestamp) {
@@ -212,7 +213,8 @@ fn vendors(page: &mut Exposition, app: &App) {
 }
 
 fn machines(page: &mut Exposition, app: &App) {
-    let hosts = [HostKind::Vm, HostKind::Local].map(|host| (host, app.metrics.host_machines(host)));
+    let hosts =
+        [HostKind::Vm, HostKind::Local].map(|host| (host, app.live.metrics.host_machines(host)));
     let mut family = page.gauge(
         "agent_implement_machines",
         "Machines found by the last reaper sweep.",
@@ -227,7 +229,7 @@ fn machines(page: &mut Exposition, app: &App) {
     for (host, machines) in &hosts {
         let age = machines
             .oldest_created_at
-            .map_or(0.0, |at| app.now().since(at).as_secs_f64());
+            .map_or(0.0, |at| app.core.now().since(at).as_secs_f64());
         family.sample(&[("host", host.as_str())], age);
     }
     let mut family = page.counter(
@@ -235,12 +237,15 @@ fn machines(page: &mut Exposition, app: &App) {
         "Machines destroyed by the reaper, by rule.",
     );
     for rule in ReaperRule::ALL {
-        family.count(&[("rule", rule.as_str())], app.metrics.destroyed_by(rule));
+        family.count(
+            &[("rule", rule.as_str())],
+            app.live.metrics.destroyed_by(rule),
+        );
     }
 }
 
 fn store(page: &mut Exposition, app: &App, snapshot: &StoreSnapshot) {
-    let commits = app.store().commit_metrics();
+    let commits = app.core.store().commit_metrics();
     page.histogram(
         "agent_implement_store_commit_seconds",
         "Duration of commits to disk, in seconds.",
@@ -255,8 +260,8 @@ fn store(page: &mut Exposition, app: &App, snapshot: &StoreSnapshot) {
         "agent_implement_store_healthy",
         "1 if the store is writable, else 0.",
     )
-    .count(&[], app.store().is_healthy().into());
-    if let Ok(file) = fs::metadata(app.config.data_dir.join(STORE_FILE)) {
+    .count(&[], app.core.store().is_healthy().into());
+    if let Ok(file) = fs::metadata(app.core.config.data_dir.join(STORE_FILE)) {
         page.gauge(
             "agent_implement_store_bytes",
             "Size of the store file, in bytes.",
@@ -272,7 +277,7 @@ fn store(page: &mut Exposition, app: &App, snapshot: &StoreSnapshot) {
 
 /// Adds request metrics of the routes that have received requests.
 fn requests(page: &mut Exposition, app: &App) {
-    let routes = || ROUTES.iter().zip(app.metrics.routes());
+    let routes = || ROUTES.iter().zip(app.live.metrics.routes());
     let mut family = page.counter(
         "agent_implement_http_requests_total",
         "HTTP requests by route and status.",

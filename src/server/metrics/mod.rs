@@ -40,7 +40,11 @@ async fn show(peer: Option<Peer>, headers: HeaderMap, app: App) -> ApiResult {
     if !is_local(peer, &headers) && !has_token(&app, &headers) {
         return Err(AdminApiError::Unauthorized.into());
     }
-    let snapshot = app.store().read_long(families::StoreSnapshot::read).await?;
+    let snapshot = app
+        .core
+        .store()
+        .read_long(families::StoreSnapshot::read)
+        .await?;
     let text = families::render(&app, &snapshot).into_text();
     Ok(warp::reply::with_header(text, CONTENT_TYPE, exposition::CONTENT_TYPE).into_response())
 }
@@ -62,7 +66,7 @@ fn has_token(app: &App, headers: &HeaderMap) -> bool {
     let header = headers
         .get(AUTHORIZATION)
         .and_then(|value| value.to_str().ok());
-    match (header, &app.config.metrics.token) {
+    match (header, &app.core.config.metrics.token) {
         (Some(header), Some(token)) => bearer_token_matches(header, token),
         _ => false,
     }

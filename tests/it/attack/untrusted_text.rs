@@ -53,8 +53,8 @@ async fn sanitizes_a_hostile_failure_reason() {
     })
     .await;
     let running = env.jobs("ENG-1").remove(0);
-    let tokens = env.app.run_tokens.as_ref().unwrap();
-    let (now, hour) = (env.app.now(), Duration::from_secs(3_600));
+    let tokens = env.app.secrets.run_tokens.as_ref().unwrap();
+    let (now, hour) = (env.app.core.now(), Duration::from_secs(3_600));
     let phase = running.kind.run_phase();
     let token = tokens.issue(&running.id, TokenAudience::Result, phase, now, now + hour);
     let report = json!({"phase": "implementation", "outcome": "failure", "comments": [],

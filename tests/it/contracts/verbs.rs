@@ -60,7 +60,7 @@ fn shop() -> Repo {
 }
 
 fn app_client(env: &TestEnv) -> GitHub {
-    env.app.github.clone().unwrap()
+    env.app.vendors.github.clone().unwrap()
 }
 
 fn client(vendor: &'static str) -> Client {
@@ -314,7 +314,7 @@ async fn read_review_feedback(env: &TestEnv, github: &GitHub, pull: &PullRequest
 }
 
 pub async fn exercise_linear(env: &TestEnv) {
-    let account = env.app.account(System::Linear).unwrap();
+    let account = env.app.vendors.account(System::Linear).unwrap();
     account.probe().await.unwrap();
     let found_state = account.snapshot(&[]).await.unwrap();
     assert!(
@@ -422,7 +422,7 @@ pub async fn exercise_jira(env: &TestEnv) {
     let ticket = jira_vendor.issue("OPS-2").title("Child").child_of("OPS-1");
     let other = jira_vendor.issue("OPS-3").title("Other").child_of("OPS-1");
     ticket.clone().repo("shop").status("Ready");
-    let Some(TicketingClient::Jira(jira)) = env.app.account(System::Jira) else {
+    let Some(TicketingClient::Jira(jira)) = env.app.vendors.account(System::Jira) else {
         panic!("Jira is not configured")
     };
     jira.probe().await.unwrap();
@@ -442,7 +442,7 @@ pub async fn exercise_jira(env: &TestEnv) {
     jira.set_stage(&issue, Stage::Implementing).await.unwrap();
     // The next search must include the written issue.
     jira.snapshot(&[&mapping]).await.unwrap();
-    let since = env.app.now() - Duration::from_secs(60);
+    let since = env.app.core.now() - Duration::from_secs(60);
     for is_written in [false, true] {
         let body = "# Done\n\n- `all` of **it**\n\n```sh\nls\n```";
         let found_state = jira.has_comment(&issue, "effect-1", body, since).await;
@@ -528,7 +528,7 @@ pub async fn post_to_both_chats(env: &TestEnv) {
 
 /// Creates, inspects, stops and destroys a machine and a container.
 pub async fn create_and_destroy_machines(env: &TestEnv) {
-    let sessions = &env.app.sessions;
+    let sessions = &env.app.vendors.sessions;
     env.vendors.docker().add_registry_image("acme/runner:1");
     for host in [HostKind::Vm, HostKind::Local] {
         let job = JobId::from("01JMACHINE");

@@ -49,7 +49,10 @@ impl SystemUnderTest {
         if activity == StepActivity::Watch && !self.has_pending_faults() {
             self.model.record_watch();
         }
-        let (now, window) = (self.env().app.now(), self.env().app.config.dedup_window);
+        let (now, window) = (
+            self.env().app.core.now(),
+            self.env().app.core.config.dedup_window,
+        );
         let deduped = self.env().store.read(dedup::all).unwrap().into_iter();
         let deduped: Vec<_> = deduped
             .filter(|entry| entry.is_active(window, now))

@@ -113,7 +113,10 @@ fn machines(env: &TestEnv, texts: &UntrustedText) {
     let labels = |job| {
         [
             ("agent_implement_purpose", "session"),
-            ("agent_implement_instance", env.app.sessions.instance()),
+            (
+                "agent_implement_instance",
+                env.app.vendors.sessions.instance(),
+            ),
             ("agent_implement_dispatch", job),
             ("agent_implement_issue", "OPS-103"),
             ("agent_implement_team", "OPS"),
@@ -140,7 +143,7 @@ async fn secrets(env: &TestEnv) {
 
 /// Inserts jobs, decisions, reaper actions and outbox entries.
 async fn insert_records(env: &TestEnv, texts: &UntrustedText) {
-    let now = env.app.now();
+    let now = env.app.core.now();
     let ago = move |seconds: u64| Timestamp::from_millis(now.as_millis() - seconds * 1000);
     let issue = |n: usize| IssueRef {
         url: format!("{}{}", texts.key_prefix, issue(n, String::new()).key),
@@ -153,9 +156,11 @@ async fn insert_records(env: &TestEnv, texts: &UntrustedText) {
         .map(|one| (one.issue.issue.clone(), Arc::clone(&one.decision)))
         .collect();
     env.app
+        .live
         .poll_snapshots
         .record(System::Linear, polled_issues, &[], now);
     env.app
+        .live
         .poll_snapshots
         .count_in_progress(|_| [("SHOP".into(), 2), ("PAY".into(), 5)].into());
     let steps = steps_of(&ago, texts);
@@ -194,7 +199,10 @@ async fn insert_records(env: &TestEnv, texts: &UntrustedText) {
         push_dead_entry(tx, "Planning finished", now)
     });
     stored.await.unwrap();
-    env.app.log_tails.append(&RUNNING_JOB_ID.into(), &texts.log);
+    env.app
+        .live
+        .log_tails
+        .append(&RUNNING_JOB_ID.into(), &texts.log);
 }
 
 /// A destroyed machine and one that a dry run would have destroyed.
@@ -461,7 +469,7 @@ pub fn snapshot_issue(
 /// Environment with 5,000 polled issues and 500 dispatches.
 pub async fn large_env() -> TestEnv {
     let env = empty_env().await;
-    let now = env.app.now();
+    let now = env.app.core.now();
     let texts = UntrustedText::plain();
     let issues = (0..5000).map(|n| {
         let decision = (
@@ -472,6 +480,7 @@ pub async fn large_env() -> TestEnv {
         snapshot_issue(issue(n, (texts.title)(n)), Stage::Triggered, decision, now)
     });
     env.app
+        .live
         .poll_snapshots
         .record(System::Linear, issues.collect(), &[], now);
     let runs: Vec<Job> = (0..500)

@@ -175,7 +175,7 @@ async fn empty_panels_show_the_next_action() {
     browser
         .eval("window.fetch = () => Promise.reject(new TypeError('gone'))")
         .await;
-    env.app.heartbeats.record_poll(env.app.now());
+    env.app.live.heartbeats.record_poll(env.app.core.now());
     browser.wait_for_text("Showing data from").await;
     browser.wait_for_text("Nothing is blocked").await;
     browser.quit().await;

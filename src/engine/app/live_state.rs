@@ -1,0 +1,74 @@
+//! State of this process, which a restart loses.
+
+use tokio::sync::Notify;
+
+use super::{
+    Heartbeats, LogTails, Metrics, PermissionCache, PollSnapshots, ProbeCache, Reconciliation,
+    SignInLimiter, StreamSubscribers,
+};
+use domain::time::Timestamp;
+
+/// State of this process, which a restart loses.
+pub struct LiveState {
+    /// Wake-ups of the engine's tasks.
+    pub notifiers: Notifiers,
+    /// Heartbeats of the engine's tasks.
+    pub heartbeats: Heartbeats,
+    /// Issues of the latest polls.
+    pub poll_snapshots: PollSnapshots,
+    /// Latest results of connection probes.
+    pub probe_cache: ProbeCache,
+    /// Repository permissions of commenters.
+    pub permission_cache: PermissionCache,
+    /// State of reconciliation sweeps.
+    pub reconciliation: Reconciliation,
+    /// Last lines of each run's output.
+    pub log_tails: LogTails,
+    /// Clients of event streams.
+    pub stream_subscribers: StreamSubscribers,
+    /// Rate limits of audit entries about failed sign-ins.
+    pub sign_in_limiter: SignInLimiter,
+    /// Metrics of the process.
+    pub metrics: Metrics,
+}
+
+impl LiveState {
+    /// Creates the state of a process that starts now.
+    pub(super) fn new(now: Timestamp) -> Self {
+        Self {
+            notifiers: Notifiers::default(),
+            heartbeats: Heartbeats::default(),
+            poll_snapshots: PollSnapshots::default(),
+            probe_cache: ProbeCache::default(),
+            permission_cache: PermissionCache::default(),
+            reconciliation: Reconciliation::default(),
+            log_tails: LogTails::default(),
+            stream_subscribers: StreamSubscribers::default(),
+            sign_in_limiter: SignInLimiter::default(),
+            metrics: Metrics::new(now),
+        }
+    }
+}
+
+/// Wake-ups of the engine's tasks before their interval has passed.
+#[derive(Default)]
+pub struct Notifiers {
+    /// Wakes the poll.
+    pub poll: Notify,
+    /// Signals a ticketing event that the poll must handle.
+    pub ticket_event: Notify,
+    /// Signals a ticketing event of a system whose search index may lag behind.
+    pub delayed_ticket_event: Notify,
+    /// Wakes the run monitor.
+    pub run_monitor: Notify,
+    /// Wakes the reaper.
+    pub reap: Notify,
+    /// Wakes the follow-up task.
+    pub follow_up: Notify,
+    /// Wakes reconciliation.
+    pub reconcile: Notify,
+    /// Wakes maintenance.
+    pub maintenance: Notify,
+    /// Notifies all waiters after the outcome of an outbox entry is recorded.
+    pub effect_settled: Notify,
+}
