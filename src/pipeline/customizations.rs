@@ -10,7 +10,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use super::{CustomizationStatus, pipeline_source_path, step_source_path};
 use crate::definition::{StepKind, built_in_source};
 use domain::time::Timestamp;
 
@@ -47,6 +46,28 @@ pub enum CustomizationCategory {
     Provider,
     /// Any other file.
     Other,
+}
+
+/// Relation of a file, pipeline or step to the built-in ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CustomizationStatus {
+    /// Built in.
+    BuiltIn,
+    /// Replaces a built-in one.
+    Override,
+    /// Added to the built-in ones.
+    Additive,
+}
+
+/// Returns the path of a built-in pipeline in the source tree.
+pub(crate) fn pipeline_source_path(id: &str) -> String {
+    format!("src/pipeline/definitions/{id}.yml")
+}
+
+/// Returns the path of a built-in step in the source tree.
+pub(crate) fn step_source_path(kind: &str) -> String {
+    format!("src/run/steps/{}.rs", kind.replace('-', "_"))
 }
 
 /// Returns all files in the directory, sorted by path. Empty if the directory does not exist.

@@ -5,12 +5,12 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use super::load::{find_module, load_pipeline};
-use super::{CustomizationStatus, pipeline_source_path, step_source_path};
+use crate::customizations::{CustomizationStatus, pipeline_source_path, step_source_path};
 use crate::definition::{
     DefinitionError, DefinitionErrors, PipelineDefinition, StepDefinition, StepImplementation,
     StepKind, built_in_ids, built_in_source, is_customizable,
 };
+use crate::load::{find_module, load_pipeline};
 
 /// Maximum number of names read from a directory.
 const MAX_NAMES: usize = 2_000;

@@ -2,9 +2,9 @@
 
 use tokio::time::sleep_until;
 
-use super::context::{OpenedPullRequest, RunContext};
-use super::executor;
-use super::failure::RunFailure;
+use crate::context::{Dispatch, RunContext};
+use crate::failure::RunFailure;
+use domain::job::PullRequestRef;
 use domain::mapping::SessionMode;
 use domain::report::{FailureCode, RunPhase};
 use domain::session_event::SessionEvent;
@@ -21,10 +21,10 @@ pub(crate) enum KeepAliveReason {
 
 /// Returns the steps that the run executes: all, or only the preparation in an interactive session.
 pub(crate) fn effective_pipeline(
-    run: &RunContext,
+    dispatch: &Dispatch,
     definition: PipelineDefinition,
 ) -> PipelineDefinition {
-    if !is_interactive(run) {
+    if !is_interactive(dispatch) {
         return definition;
     }
     let mut part = definition;
@@ -34,12 +34,15 @@ pub(crate) fn effective_pipeline(
 }
 
 /// Returns the reason to keep the session, if any. A cancelled run is never kept.
-pub(crate) fn reason(run: &RunContext, result: &Result<(), RunFailure>) -> Option<KeepAliveReason> {
+pub(crate) fn reason(
+    dispatch: &Dispatch,
+    result: &Result<(), RunFailure>,
+) -> Option<KeepAliveReason> {
     let code = result.as_ref().err().and_then(|failure| failure.code);
-    if code == Some(FailureCode::Cancelled) || run.config.phase != RunPhase::Implementation {
+    if code == Some(FailureCode::Cancelled) || dispatch.config.phase != RunPhase::Implementation {
         return None;
     }
-    match run.config.session_mode? {
+    match dispatch.config.session_mode? {
         SessionMode::Interactive => Some(KeepAliveReason::Interactive),
         SessionMode::Hybrid if result.is_err() => Some(KeepAliveReason::Failure),
         SessionMode::Hybrid | SessionMode::Autonomous => None,
@@ -56,52 +59,46 @@ pub(crate) async fn keep_session(
     reason: KeepAliveReason,
     result: Result<(), RunFailure>,
 ) -> Result<(), RunFailure> {
-    match &result {
-        Ok(()) => {}
-        Err(failure) => executor::end_open_steps(run, "failed", &failure.reason),
+    if let Err(failure) = &result {
+        run.reporting.fail_open_steps(&failure.reason);
     }
     if reason == KeepAliveReason::Interactive {
-        run.status_reporter.report(&SessionEvent::SetupComplete);
+        run.reporting
+            .status_reporter
+            .report(&SessionEvent::SetupComplete);
     }
-    let step = executor::begin_step(run, "hold", "hold");
-    run.console.log(&format!(
+    let step = run.reporting.begin_step("hold", "hold");
+    run.reporting.log(&format!(
         "Session kept for a person until it times out. Work tree: {}",
-        run.folders.work_tree().display()
+        run.workspace.folders.work_tree().display()
     ));
     let is_stopped = tokio::select! {
-        _ = run.stop_signal.wait() => true,
-        () = sleep_until(run.deadline) => false,
+        _ = run.limits.stop_signal.wait() => true,
+        () = sleep_until(run.limits.deadline) => false,
     };
-    executor::end_step(run, step, "passed", None);
+    run.reporting.end_step(step, "passed", None);
     if is_stopped {
         return Err(RunFailure::stopped());
     }
     match find_pull(run).await {
         Ok(Some(pull)) => {
-            run.state.pull = Some(pull);
+            run.publication.pull = Some(pull);
             Ok(())
         }
         Ok(None) => result,
         Err(failure) => {
-            run.console.log(&failure.reason);
+            run.reporting.log(&failure.reason);
             result
         }
     }
 }
 
-fn is_interactive(run: &RunContext) -> bool {
-    run.config.phase == RunPhase::Implementation
-        && run.config.session_mode == Some(SessionMode::Interactive)
+fn is_interactive(dispatch: &Dispatch) -> bool {
+    dispatch.config.phase == RunPhase::Implementation
+        && dispatch.config.session_mode == Some(SessionMode::Interactive)
 }
 
-/// Returns the open pull request of the run's branch.
-async fn find_pull(run: &mut RunContext) -> Result<Option<OpenedPullRequest>, RunFailure> {
-    let access = run.fetch_repo_access().await?;
-    let github = run.github_client(&access)?;
-    let pull = github.find_open_pull(&run.repo, &run.config.branch).await;
-    let pull = pull.map_err(RunFailure::other)?;
-    Ok(pull.map(|pull| OpenedPullRequest {
-        number: pull.number,
-        url: pull.url,
-    }))
+async fn find_pull(run: &mut RunContext) -> Result<Option<PullRequestRef>, RunFailure> {
+    let access = run.connections.fetch_repo_access(&run.workspace).await?;
+    run.connections.find_open_pull(&access, &run.dispatch).await
 }

@@ -15,6 +15,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod agent;
+mod blocking_finding;
 mod child;
 mod clock;
 mod console;
@@ -40,6 +41,7 @@ mod pull_request;
 mod random;
 mod reexec;
 mod repo_config;
+mod result_report;
 mod retry;
 pub mod scan;
 mod status_reporter;

@@ -11,39 +11,34 @@ use std::task::Poll;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use tokio::time::sleep_until;
 
-use super::agent;
-use super::console::Console;
-use super::context::RunContext;
-use super::environment::Environment;
-use super::executor;
-use super::failure::RunFailure;
-use super::keep_alive;
-use super::orchestrator_client;
-use super::orphan_processes::{self, OrphanProcesses};
-use super::prepare::{self, RunServices};
-use super::print::print_line;
-use super::progress::ProgressReporter;
-use super::random::random_hex;
-use super::status_reporter::StatusReporter;
-use super::steps;
-use super::stop_signal::StopSignal;
-use super::text;
-use domain::limits;
-use domain::report::{FailureCode, ResultReport, RunComment, RunOutcome, RunPhase};
-use domain::run_config::{RunCallback, RunConfig};
+use crate::agent;
+use crate::console::Console;
+use crate::context::{Reporting, RunContext};
+use crate::environment::Environment;
+use crate::executor;
+use crate::failure::RunFailure;
+use crate::keep_alive;
+use crate::orchestrator_client;
+use crate::orphan_processes::{self, OrphanProcesses};
+use crate::prepare::{self, RunServices};
+use crate::print::print_line;
+use crate::progress::ProgressReporter;
+use crate::random::random_hex;
+use crate::result_report;
+use crate::status_reporter::{StatusReporter, StatusReporterTask};
+use crate::steps;
+use crate::stop_signal::StopSignal;
+use domain::report::{FailureCode, ResultReport, RunOutcome, RunPhase};
+use domain::run_config::{RunCallback, RunConfig, RunInputs};
 use domain::secret::Secret;
 use domain::session_event::SessionEvent;
 use pipeline::PipelineDefinition;
 use vendors::http::{Client, Redactor};
 
-/// Maximum length of the agent's last message in the result, in bytes.
-const MAX_LAST_MESSAGE: usize = 4_000;
-
 /// Executes a run and reports its result. The exit code is 0 on success, and 128 plus the signal number
 /// after a stop signal.
 pub async fn run(environment: Environment) -> ExitCode {
-    let hardened = harden(environment.orphan_processes).and_then(|()| StopSignal::listen());
-    let stop = match hardened {
+    let stop = match harden(environment.orphan_processes).and_then(|()| StopSignal::listen()) {
         Ok(stop) => stop,
         Err(error) => {
             print_line(&format!(
@@ -52,17 +47,11 @@ pub async fn run(environment: Environment) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let (config, config_error) = match RunConfig::from_inputs(&environment.inputs) {
-        Ok(config) => (Some(config), None),
-        Err(error) => (None, Some(error.to_string())),
+    let config = RunConfig::from_inputs(&environment.inputs);
+    let callback = match &config {
+        Ok(config) => config.callback.clone(),
+        Err(_) => callback_from_inputs(&environment.inputs),
     };
-    let phase = environment.inputs.get("phase");
-    let phase = phase.and_then(|phase| RunPhase::parse(phase));
-    let phase = phase.unwrap_or(RunPhase::Implementation);
-    let callback = config.as_ref().map_or_else(
-        || callback_from_inputs(&environment),
-        |config| config.callback.clone(),
-    );
     let secrets = secrets(&environment, callback.as_ref());
     let redactor = Redactor::new(secrets.iter().map(Secret::expose));
     let client = match Client::with_proxies(&environment.proxies, "orchestrator", redactor.clone())
@@ -73,48 +62,30 @@ pub async fn run(environment: Environment) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let progress = ProgressReporter::default();
-    let sender = callback
-        .as_ref()
-        .map(|callback| progress.start(client.clone(), callback, environment.run_id));
-    let console = if environment.is_ci {
-        Console::for_ci(redactor, progress.clone(), random_hex())
-    } else {
-        Console::plain(redactor, progress.clone())
-    };
-    let url = callback.as_ref().map(|callback| callback.url.as_str());
-    let (status_reporter, status_task) =
-        StatusReporter::start(client.clone(), url, environment.nonce.clone());
+    let (reporting, outbound) = start_reporting(&environment, redactor, client.clone(), callback);
     let run_id = environment.run_id;
-    let mut report = match (config, config_error) {
-        (Some(config), _) => {
+    let mut report = match config {
+        Ok(config) => {
             let services = RunServices {
-                client: client.clone(),
-                console: console.clone(),
-                progress: progress.clone(),
-                status_reporter,
+                client,
+                reporting,
                 secrets,
                 stop_signal: stop.clone(),
             };
             Box::pin(execute(environment, config, services)).await
         }
-        (None, config_error) => {
-            let failure = RunFailure::other(config_error.unwrap_or_default());
-            status_reporter.report(&error_event(&failure));
-            drop(status_reporter);
-            failed(phase, &failure)
+        Err(error) => {
+            let failure = RunFailure::other(error);
+            report_error(&reporting.status_reporter, &failure);
+            // The last events are sent only after every reporter is dropped.
+            drop(reporting);
+            result_report::failed(phase_from_inputs(&environment.inputs), &failure)
         }
     };
     report.run_id = run_id;
-    let reporting = async {
-        if sender.is_some() {
-            progress.flush().await;
-        }
-        status_task.flush().await;
-        report_result(&client, callback.as_ref(), &report, &console).await;
-    };
+    let console = outbound.console.clone();
     tokio::select! {
-        () = reporting => {}
+        () = outbound.finish(&report) => {}
         () = stop.wait_grace_period() => console.log("Run stopped before its result was accepted"),
     }
     match (stop.exit_code(), report.outcome) {
@@ -134,6 +105,75 @@ fn harden(orphans: OrphanProcesses) -> std::io::Result<()> {
     orphan_processes::become_subreaper()
 }
 
+/// What a run still sends after it ended.
+struct Outbound {
+    client: Client,
+    callback: Option<RunCallback>,
+    console: Console,
+    progress: ProgressReporter,
+    status_task: StatusReporterTask,
+}
+
+/// Starts log, progress and session events.
+fn start_reporting(
+    environment: &Environment,
+    redactor: Redactor,
+    client: Client,
+    callback: Option<RunCallback>,
+) -> (Reporting, Outbound) {
+    let progress = ProgressReporter::default();
+    if let Some(callback) = &callback {
+        progress.start(client.clone(), callback, environment.run_id);
+    }
+    let console = if environment.is_ci {
+        Console::for_ci(redactor, progress.clone(), random_hex())
+    } else {
+        Console::plain(redactor, progress.clone())
+    };
+    let url = callback.as_ref().map(|callback| callback.url.as_str());
+    let (status_reporter, status_task) =
+        StatusReporter::start(client.clone(), url, environment.nonce.clone());
+    let reporting = Reporting::new(console.clone(), progress.clone(), status_reporter);
+    let outbound = Outbound {
+        client,
+        callback,
+        console,
+        progress,
+        status_task,
+    };
+    (reporting, outbound)
+}
+
+impl Outbound {
+    /// Sends the last progress and session events, then logs and reports the result.
+    async fn finish(self, report: &ResultReport) {
+        let Self {
+            client,
+            callback,
+            console,
+            progress,
+            status_task,
+        } = self;
+        if callback.is_some() {
+            progress.flush().await;
+        }
+        status_task.flush().await;
+        match &report.failure_reason {
+            None => console.log("Run succeeded"),
+            Some(reason) => {
+                console.log("Run failed");
+                reason.lines().for_each(|line| console.log(line));
+            }
+        }
+        let Some(callback) = callback else {
+            return;
+        };
+        if let Err(error) = orchestrator_client::report_result(&client, &callback, report).await {
+            console.log(&format!("Failed to report the result: {error}"));
+        }
+    }
+}
+
 /// Prepares the run, executes its pipeline and returns the result.
 async fn execute(
     environment: Environment,
@@ -141,25 +181,25 @@ async fn execute(
     services: RunServices,
 ) -> ResultReport {
     let phase = config.phase;
-    let console = services.console.clone();
-    let status_reporter = services.status_reporter.clone();
+    let console = services.reporting.console.clone();
+    let status_reporter = services.reporting.status_reporter.clone();
     let prepared = prepare::prepare(environment, config, services);
     let (mut run, definition) = match prepared {
         Ok(prepared) => prepared,
         Err(failure) => {
-            let failure = redacted(&console, failure);
-            status_reporter.report(&error_event(&failure));
-            return failed(phase, &failure);
+            let failure = sanitize(&console, failure);
+            report_error(&status_reporter, &failure);
+            return result_report::failed(phase, &failure);
         }
     };
-    let definition = keep_alive::effective_pipeline(&run, definition);
+    let definition = keep_alive::effective_pipeline(&run.dispatch, definition);
     let result = execute_pipeline(&mut run, &definition).await;
     let result = result.and_then(|()| require_pull(&run));
-    let result = match keep_alive::reason(&run, &result) {
+    let result = match keep_alive::reason(&run.dispatch, &result) {
         Some(reason) => keep_alive::keep_session(&mut run, reason, result).await,
         None => result,
     };
-    let stop = run.stop_signal.clone();
+    let stop = run.limits.stop_signal.clone();
     tokio::select! {
         biased;
         // A stop signal leaves no time for teardown.
@@ -167,42 +207,39 @@ async fn execute(
         () = steps::tear_down(&mut run) => {}
     }
     // No process may outlive the run.
-    let _ = orphan_processes::kill_all(run.orphan_processes).await;
-    let mut report = match result {
-        Ok(()) => succeeded(&run),
-        Err(failure) => {
-            executor::end_open_steps(&mut run, "failed", &failure.reason);
-            let failure = redacted(&console, failure);
-            // The orchestrator reports a later retry and the time limit itself.
-            let is_reported_by_orchestrator =
-                failure.retry_at.is_some() || failure.code == Some(FailureCode::TimedOut);
-            if !is_reported_by_orchestrator {
-                status_reporter.report(&error_event(&failure));
-            }
-            ResultReport {
-                last_agent_message: last_agent_message(&run),
-                ..failed(phase, &failure)
-            }
-        }
+    let _ = orphan_processes::kill_all(run.workspace.orphan_processes).await;
+    let Err(failure) = result else {
+        return result_report::of_run(&run, None);
     };
-    report.usage = Some(run.progress.usage_meter().total());
-    report.patch = run.state.patch.as_ref().map(|patch| console.redact(patch));
-    let pull = run.state.pull.as_ref().map(|pull| pull.url.clone());
-    // A shadow run has a branch instead of a pull request.
-    report.pr_url = pull.or_else(|| run.state.shadow_url.clone());
-    report.unresolved = run
-        .state
-        .unresolved
-        .iter()
-        .map(|finding| executor::sanitize(&run, finding))
-        .collect();
-    report
+    run.reporting.fail_open_steps(&failure.reason);
+    let failure = sanitize(&console, failure);
+    // The orchestrator reports a later retry and the time limit itself.
+    let is_reported_by_orchestrator =
+        failure.retry_at.is_some() || failure.code == Some(FailureCode::TimedOut);
+    if !is_reported_by_orchestrator {
+        report_error(&status_reporter, &failure);
+    }
+    result_report::of_run(&run, Some(&failure))
+}
+
+/// Reports a failure as a session event.
+fn report_error(status_reporter: &StatusReporter, failure: &RunFailure) {
+    let reason = failure.reason.clone();
+    status_reporter.report(&SessionEvent::Error { reason });
+}
+
+/// Returns the failure without secrets and invisible characters.
+fn sanitize(console: &Console, failure: RunFailure) -> RunFailure {
+    RunFailure {
+        reason: console.sanitize(&failure.reason),
+        ..failure
+    }
 }
 
 /// Fails an implementation run without a pull request, which a custom pipeline can cause.
 fn require_pull(run: &RunContext) -> Result<(), RunFailure> {
-    let has_none = run.state.pull.is_none() && run.state.shadow_url.is_none();
-    if run.config.phase == RunPhase::Implementation && has_none {
+    let is_implementation = run.dispatch.config.phase == RunPhase::Implementation;
+    if is_implementation && run.publication.url().is_none() {
         return Err(RunFailure::other(
             "the run ended without opening a pull request",
         ));
@@ -215,7 +252,7 @@ async fn execute_pipeline(
     run: &mut RunContext,
     definition: &PipelineDefinition,
 ) -> Result<(), RunFailure> {
-    let (deadline, stop) = (run.deadline, run.stop_signal.clone());
+    let (deadline, stop) = (run.limits.deadline, run.limits.stop_signal.clone());
     tokio::select! {
         result = catch_panic(Box::pin(executor::execute(run, definition))) => result.unwrap_or_else(|panic| {
             let message = panic_message(panic.as_ref());
@@ -271,8 +308,8 @@ fn secrets(environment: &Environment, callback: Option<&RunCallback>) -> Vec<Sec
 }
 
 /// Returns the callback from the raw inputs, so that an invalid configuration can be reported too.
-fn callback_from_inputs(environment: &Environment) -> Option<RunCallback> {
-    let input = |name: &str| environment.inputs.get(name).filter(|text| !text.is_empty());
+fn callback_from_inputs(inputs: &RunInputs) -> Option<RunCallback> {
+    let input = |name: &str| inputs.get(name).filter(|text| !text.is_empty());
     Some(RunCallback {
         url: input("callback_url")?.clone(),
         run_token: Secret::new(input("run_token")?),
@@ -280,88 +317,10 @@ fn callback_from_inputs(environment: &Environment) -> Option<RunCallback> {
     })
 }
 
-fn succeeded(run: &RunContext) -> ResultReport {
-    let unapproved = !run.state.unresolved.is_empty();
-    ResultReport {
-        phase: run.config.phase,
-        outcome: RunOutcome::Success,
-        pr_url: None,
-        comments: comments(run),
-        failure_reason: None,
-        failure_code: unapproved.then_some(FailureCode::ReviewUnapproved),
-        last_agent_message: None,
-        retry_at: None,
-        unresolved: Vec::new(),
-        usage: None,
-        patch: None,
-        run_id: None,
-    }
-}
-
-/// Returns the sanitized ticket comments.
-fn comments(run: &RunContext) -> Vec<RunComment> {
-    let comment = |body: &String| RunComment {
-        body: text::truncate(&run.console.sanitize(body), limits::MAX_COMMENT_BYTES),
-    };
-    run.state.ticket_comments.iter().map(comment).collect()
-}
-
-/// Returns the sanitized last message of the agent.
-fn last_agent_message(run: &RunContext) -> Option<String> {
-    let message = text::truncate(&run.console.sanitize(&run.state.summary), MAX_LAST_MESSAGE);
-    Some(message).filter(|message| !message.trim().is_empty())
-}
-
-fn failed(phase: RunPhase, failure: &RunFailure) -> ResultReport {
-    ResultReport {
-        phase,
-        outcome: RunOutcome::Failure,
-        pr_url: None,
-        comments: Vec::new(),
-        failure_reason: Some(failure.reason.clone()),
-        failure_code: failure.code,
-        last_agent_message: None,
-        retry_at: failure.retry_at,
-        unresolved: Vec::new(),
-        usage: None,
-        patch: None,
-        run_id: None,
-    }
-}
-
-fn error_event(failure: &RunFailure) -> SessionEvent {
-    SessionEvent::Error {
-        reason: failure.reason.clone(),
-    }
-}
-
-fn redacted(console: &Console, failure: RunFailure) -> RunFailure {
-    RunFailure {
-        reason: console.sanitize(&failure.reason),
-        ..failure
-    }
-}
-
-/// Logs the result and reports it to the orchestrator.
-async fn report_result(
-    client: &Client,
-    callback: Option<&RunCallback>,
-    report: &ResultReport,
-    console: &Console,
-) {
-    match &report.failure_reason {
-        None => console.log("Run succeeded"),
-        Some(reason) => {
-            console.log("Run failed");
-            reason.lines().for_each(|line| console.log(line));
-        }
-    }
-    let Some(callback) = callback else {
-        return;
-    };
-    if let Err(error) = orchestrator_client::report_result(client, callback, report).await {
-        console.log(&format!("Failed to report the result: {error}"));
-    }
+/// Returns the phase from the raw inputs, to report an invalid configuration.
+fn phase_from_inputs(inputs: &RunInputs) -> RunPhase {
+    let phase = inputs.get("phase").and_then(|phase| RunPhase::parse(phase));
+    phase.unwrap_or(RunPhase::Implementation)
 }
 
 #[cfg(test)]

@@ -3,21 +3,23 @@
 use std::path::Path;
 use std::time::Duration;
 
+use serde_json::Map;
 use tokio::time::Instant;
 
-use super::agent::{self, Agent, AgentCli};
-use super::console::Console;
-use super::context::{RunContext, RunState};
-use super::environment::Environment;
-use super::failure::RunFailure;
-use super::folders::Folders;
-use super::git::program::GitProgram;
-use super::git::{Git, Transport};
-use super::orchestrator_client::OrchestratorClient;
-use super::programs::trust::PathTrust;
-use super::progress::ProgressReporter;
-use super::status_reporter::StatusReporter;
-use super::stop_signal::StopSignal;
+use crate::agent::{self, Agent, AgentCli};
+use crate::context::{
+    Change, Connections, Dispatch, Publication, Reporting, Review, RunContext, TimeLimits,
+    Workspace,
+};
+use crate::environment::Environment;
+use crate::failure::RunFailure;
+use crate::folders::Folders;
+use crate::git::program::GitProgram;
+use crate::git::{Git, Transport};
+use crate::orchestrator_client::OrchestratorClient;
+use crate::programs::trust::PathTrust;
+use crate::repo_config::RepoConfig;
+use crate::stop_signal::StopSignal;
 use domain::limits;
 use domain::mapping::ModelProvider;
 use domain::report::FailureCode;
@@ -34,12 +36,8 @@ const REPORT_RESERVE: Duration = Duration::from_secs(3 * 60);
 pub(crate) struct RunServices {
     /// HTTP client of the orchestrator.
     pub client: Client,
-    /// Log of the run.
-    pub console: Console,
-    /// Progress reporter.
-    pub progress: ProgressReporter,
-    /// Reporter of session events.
-    pub status_reporter: StatusReporter,
+    /// Log, progress and session events.
+    pub reporting: Reporting,
     /// Values to redact.
     pub secrets: Vec<Secret>,
     /// Cancellation of the run.
@@ -67,18 +65,7 @@ pub(crate) fn prepare(
         Transport::LocalFiles => None,
     };
     let agent = configured_agent(&environment, &config.provider)?;
-    let minutes = u64::from(
-        config
-            .job_timeout_minutes
-            .unwrap_or(limits::DEFAULT_JOB_MINUTES),
-    );
-    let budget = Duration::from_secs(minutes * 60);
-    let host_deadline = Instant::now() + budget;
-    let run = RunContext {
-        repo: environment.repo.clone(),
-        api_url: environment.api_url.clone(),
-        base_branch: environment.base_branch.clone(),
-        run_url: environment.run_url.clone(),
+    let workspace = Workspace {
         git: Git {
             relay_client,
             env: git.environment(),
@@ -89,28 +76,50 @@ pub(crate) fn prepare(
             transport: environment.transport,
         },
         folders,
-        agent,
-        console: services.console,
-        progress: services.progress,
-        status_reporter: services.status_reporter,
-        orchestrator: OrchestratorClient {
-            client: services.client,
-            callback: config.callback.clone(),
-            owner: environment.repo.owner.clone(),
-            nonce: environment.nonce.clone(),
-            workflow_token: environment.workflow_token.clone(),
-        },
-        secrets: services.secrets,
         child_env: environment.child_env,
         orphan_processes: environment.orphan_processes,
-        stop_signal: services.stop_signal,
-        deadline: host_deadline - REPORT_RESERVE.min(budget / 10),
-        host_deadline,
-        open_steps: Vec::new(),
-        state: RunState::default(),
-        config,
+    };
+    let orchestrator = OrchestratorClient {
+        client: services.client,
+        callback: config.callback.clone(),
+        owner: environment.repo.owner.clone(),
+        nonce: environment.nonce,
+        workflow_token: environment.workflow_token,
+    };
+    let run = RunContext {
+        limits: time_limits(&config, services.stop_signal),
+        reporting: services.reporting,
+        connections: Connections::new(orchestrator, environment.api_url, services.secrets),
+        workspace,
+        agent,
+        dispatch: Dispatch {
+            config,
+            repo: environment.repo,
+            base_branch: environment.base_branch,
+            run_url: environment.run_url,
+        },
+        repo_config: RepoConfig::default(),
+        outputs: Map::new(),
+        checkout: None,
+        change: Change::default(),
+        review: Review::default(),
+        publication: Publication::default(),
     };
     Ok((run, definition))
+}
+
+/// Returns the time limits, counted from now.
+fn time_limits(config: &RunConfig, stop_signal: StopSignal) -> TimeLimits {
+    let minutes = config
+        .job_timeout_minutes
+        .unwrap_or(limits::DEFAULT_JOB_MINUTES);
+    let budget = Duration::from_secs(u64::from(minutes) * 60);
+    let host_deadline = Instant::now() + budget;
+    TimeLimits {
+        stop_signal,
+        deadline: host_deadline - REPORT_RESERVE.min(budget / 10),
+        host_deadline,
+    }
 }
 
 /// Returns the folder of custom pipelines and steps. A missing folder is an error: ignoring it would

@@ -5,11 +5,12 @@ use std::fmt::Display;
 
 use serde_json::json;
 
-use super::context::{PreflightCheck, PreflightOutcome, RunContext};
-use super::git::changes::TreeChange;
-use super::guard;
-use super::headings;
-use super::text::{self, sanitize_markdown};
+use crate::console::Console;
+use crate::context::{Dispatch, PreflightCheck, PreflightOutcome, Reporting, RunContext};
+use crate::git::changes::TreeChange;
+use crate::guard;
+use crate::headings;
+use crate::text::{self, sanitize_markdown};
 use domain::report::Usage;
 
 /// Maximum length of the agent's summary, in bytes.
@@ -22,35 +23,31 @@ const MAX_FINDING: usize = 1000;
 const MAX_LISTED: usize = 30;
 
 /// Returns the title: issue key, then the issue title on one line.
-pub(crate) fn title(run: &RunContext) -> String {
-    let title =
-        sanitize_markdown(&run.console.sanitize(&run.config.issue_title), 200).replace('\n', " ");
-    format!("{}: {title}", run.config.issue_key)
+pub(crate) fn title(dispatch: &Dispatch, console: &Console) -> String {
+    let title = console.sanitize(&dispatch.config.issue_title);
+    let title = sanitize_markdown(&title, 200).replace('\n', " ");
+    format!("{}: {title}", dispatch.config.issue_key)
 }
 
 /// Returns the commit message. The trailer lets a later attempt of this dispatch find its own work.
-pub(crate) fn commit_message(run: &RunContext) -> String {
-    format!(
-        "{}\n\nAgent-Implement-Issue: {}\n{}\n",
-        title(run),
-        run.config.issue_key,
-        trailer(run)
-    )
+pub(crate) fn commit_message(dispatch: &Dispatch, console: &Console) -> String {
+    message(dispatch, &title(dispatch, console))
 }
 
 /// Returns the message of a commit that addresses review findings.
-pub(crate) fn fix_commit_message(run: &RunContext) -> String {
-    format!(
-        "{}: Address review findings\n\nAgent-Implement-Issue: {}\n{}\n",
-        run.config.issue_key,
-        run.config.issue_key,
-        trailer(run)
-    )
+pub(crate) fn fix_commit_message(dispatch: &Dispatch) -> String {
+    let key = &dispatch.config.issue_key;
+    message(dispatch, &format!("{key}: Address review findings"))
+}
+
+fn message(dispatch: &Dispatch, subject: &str) -> String {
+    let (key, trailer) = (&dispatch.config.issue_key, trailer(dispatch));
+    format!("{subject}\n\nAgent-Implement-Issue: {key}\n{trailer}\n")
 }
 
 /// Returns the trailer that marks commits of this dispatch.
-pub(crate) fn trailer(run: &RunContext) -> String {
-    format!("{TRAILER} {}", run.config.dispatch_id)
+pub(crate) fn trailer(dispatch: &Dispatch) -> String {
+    format!("{TRAILER} {}", dispatch.config.dispatch_id)
 }
 
 /// Key of the trailer that marks commits of the service.
@@ -59,20 +56,20 @@ pub(crate) const TRAILER: &str = "Agent-Implement-Dispatch:";
 /// Returns the body of an issue's pull request.
 pub(crate) fn body(run: &RunContext, changes: &[TreeChange]) -> String {
     let mut body = sections(run, changes);
-    body.push_str(&format!("\nFixes {}\n", run.config.issue_key));
+    body.push_str(&format!("\nFixes {}\n", run.dispatch.config.issue_key));
     body.push_str(&closing_lines(run));
-    body.push_str(&format!("\n{}\n", meta(run)));
-    run.console.redact(&body)
+    body.push_str(&format!("\n{}\n", meta(&run.dispatch)));
+    run.reporting.console.redact(&body)
 }
 
 /// Returns marker and text of the comment about follow-up work on a pull request.
 pub(crate) fn follow_up_comment(run: &RunContext, changes: &[TreeChange]) -> (String, String) {
     let marker = format!(
         "<!-- agent-implement-follow-up {} -->",
-        run.config.dispatch_id
+        run.dispatch.config.dispatch_id
     );
     let body = format!("{marker}\n{}{}", sections(run, changes), closing_lines(run));
-    (marker, run.console.redact(&body))
+    (marker, run.reporting.console.redact(&body))
 }
 
 /// Marker of the comment about the review after the push.
@@ -81,10 +78,12 @@ const GAP_ANALYSIS: &str = "<!-- agent-implement-gap-analysis -->";
 /// Returns marker and text of the comment about the review of a commit. See
 /// docs/behaviour.md#pull-request-comments.
 pub(crate) fn gap_analysis_comment(
-    run: &RunContext,
+    dispatch: &Dispatch,
+    reporting: &Reporting,
     status: &ReviewStatus<'_>,
     changes: &[TreeChange],
 ) -> (String, String) {
+    let console = &reporting.console;
     let commit = status.commit.get(..12).unwrap_or(status.commit);
     let mut body = format!("{GAP_ANALYSIS}\n## Review of {commit}\n\n");
     match status.unresolved {
@@ -92,7 +91,7 @@ pub(crate) fn gap_analysis_comment(
         unresolved => {
             body.push_str("The pull request stays a draft until these findings are resolved:\n\n");
             for finding in unresolved {
-                let finding = run.console.redact(finding);
+                let finding = console.redact(finding);
                 body.push_str(&list_item(&finding, MAX_FINDING));
             }
         }
@@ -107,8 +106,8 @@ pub(crate) fn gap_analysis_comment(
         ));
         body.push_str(&control_files(changes));
     }
-    body.push_str(&cost_line(run));
-    (GAP_ANALYSIS.to_owned(), run.console.redact(&body))
+    body.push_str(&cost_line(dispatch, reporting));
+    (GAP_ANALYSIS.to_owned(), console.redact(&body))
 }
 
 /// State of the review after the push.
@@ -129,7 +128,10 @@ const CONTROL_FILES: &str = "Please look closely";
 const SETTINGS: &str = "Settings without effect";
 
 fn sections(run: &RunContext, changes: &[TreeChange]) -> String {
-    let summary = sanitize_markdown(&run.console.redact(&run.state.summary), MAX_SUMMARY);
+    let summary = sanitize_markdown(
+        &run.reporting.console.redact(&run.change.summary),
+        MAX_SUMMARY,
+    );
     let own_sections = [SUMMARY, CHECKS, SUSPECTS, CONTROL_FILES, SETTINGS];
     let summary = headings::normalize(&summary, &own_sections);
     let mut body = if summary.is_empty() {
@@ -138,21 +140,21 @@ fn sections(run: &RunContext, changes: &[TreeChange]) -> String {
         format!("## {SUMMARY}\n\n{summary}\n")
     };
     body.push_str(&format!("\n## {CHECKS}\n\n"));
-    if run.state.preflight_checks.is_empty() {
+    if run.change.preflight_checks.is_empty() {
         body.push_str("No checks were found in this repository.\n");
     }
-    for check in &run.state.preflight_checks {
+    for check in &run.change.preflight_checks {
         body.push_str(&check_line(check));
     }
     body.push_str(&control_files(changes));
-    let suspicious = &run.state.guard_warnings;
+    let suspicious = &run.change.guard_warnings;
     if !suspicious.is_empty() {
         body.push_str(&format!(
             "\n## {SUSPECTS}\n\nNot certain enough to block the push. Please check:\n\n"
         ));
         body.push_str(&list(suspicious));
     }
-    let unknown = &run.state.repo_config.unknown_settings;
+    let unknown = &run.repo_config.unknown_settings;
     if !unknown.is_empty() {
         body.push_str(&format!("\n## {SETTINGS}\n\n"));
         body.push_str(&list(unknown));
@@ -199,20 +201,23 @@ fn check_line(check: &PreflightCheck) -> String {
 
 fn closing_lines(run: &RunContext) -> String {
     let mut lines = String::new();
-    if run.state.workflow_token_used {
+    if run.connections.workflow_token_used() {
         lines.push_str(
             "\nThe orchestrator could not be reached, so this was pushed with the workflow's own token. \
              GitHub starts no checks for it. Push an empty commit, or close and reopen the pull request, \
              to start them.\n",
         );
     }
-    lines.push_str(&cost_line(run));
+    lines.push_str(&cost_line(&run.dispatch, &run.reporting));
     lines
 }
 
-fn cost_line(run: &RunContext) -> String {
-    let link = run.run_url.as_ref().map(|url| format!(" · [run]({url})"));
-    let cost = cost(&run.progress.usage_meter().total());
+fn cost_line(dispatch: &Dispatch, reporting: &Reporting) -> String {
+    let link = dispatch
+        .run_url
+        .as_ref()
+        .map(|url| format!(" · [run]({url})"));
+    let cost = cost(&reporting.usage());
     format!("\n{cost}{}\n", link.unwrap_or_default())
 }
 
@@ -228,8 +233,8 @@ fn cost(usage: &Usage) -> String {
 }
 
 /// Returns the hidden metadata block by which the orchestrator identifies its pull request.
-fn meta(run: &RunContext) -> String {
-    let config = &run.config;
+fn meta(dispatch: &Dispatch) -> String {
+    let config = &dispatch.config;
     let meta = json!({
         "issueId": config.issue_id,
         "identifier": config.issue_key,

@@ -2,6 +2,7 @@
 //!
 //! Cargo enforces the dependencies between crates. See the `Cargo.toml` of each folder of `src/`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -142,6 +143,205 @@ fn restricted_code_occurs_only_in_allowed_files() {
         }
     }
     assert!(violations.is_empty(), "{violations:#?}");
+}
+
+/// Modules and items that one file names.
+struct PathReader<'t> {
+    tokens: Vec<&'t str>,
+    at: usize,
+    found: Vec<Vec<String>>,
+}
+
+impl<'t> PathReader<'t> {
+    /// Returns every path of at least two segments in code. Groups in braces are expanded.
+    fn paths(code: &'t str) -> Vec<Vec<String>> {
+        let lines = code.lines().map(|line| line.split("//").next().unwrap());
+        let tokens = lines.flat_map(Self::tokens).collect();
+        let mut reader = Self {
+            tokens,
+            at: 0,
+            found: Vec::new(),
+        };
+        while reader.at < reader.tokens.len() {
+            match is_name(reader.tokens[reader.at]) {
+                true => reader.path(&[]),
+                false => reader.at += 1,
+            }
+        }
+        reader.found.retain(|path| path.len() > 1);
+        reader.found
+    }
+
+    /// Splits a line at every character that is not part of a name. `::` is one token.
+    fn tokens(line: &str) -> Vec<&str> {
+        let mut tokens = Vec::new();
+        let mut rest = line.trim_start();
+        while let Some(first) = rest.chars().next() {
+            let end = match first {
+                ':' if rest.starts_with("::") => 2,
+                first if is_name_char(first) => {
+                    rest.find(|c| !is_name_char(c)).unwrap_or(rest.len())
+                }
+                first => first.len_utf8(),
+            };
+            tokens.push(&rest[..end]);
+            rest = rest[end..].trim_start();
+        }
+        tokens
+    }
+
+    fn path(&mut self, prefix: &[String]) {
+        let mut path = prefix.to_vec();
+        while self.at < self.tokens.len() && is_name(self.tokens[self.at]) {
+            path.push(self.tokens[self.at].to_owned());
+            self.at += 1;
+            if self.tokens.get(self.at) != Some(&"::") {
+                break;
+            }
+            self.at += 1;
+            if self.tokens.get(self.at) == Some(&"{") {
+                self.at += 1;
+                self.group(&path);
+                return;
+            }
+        }
+        self.found.push(path);
+    }
+
+    fn group(&mut self, prefix: &[String]) {
+        while let Some(token) = self.tokens.get(self.at) {
+            match *token {
+                "}" => {
+                    self.at += 1;
+                    return;
+                }
+                token if is_name(token) => self.path(prefix),
+                _ => self.at += 1,
+            }
+        }
+    }
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+fn is_name(token: &str) -> bool {
+    token.starts_with(is_name_char)
+}
+
+impl Source {
+    /// Returns the path of the file's module in its crate.
+    fn module(&self) -> Vec<String> {
+        let path = self.name.trim_end_matches(".rs");
+        let path = path.trim_end_matches("/mod").trim_end_matches("/lib");
+        path.split('/').skip(1).map(str::to_owned).collect()
+    }
+
+    /// Returns the other modules of the crate that this file names.
+    fn named_modules(&self, modules: &BTreeSet<Vec<String>>) -> BTreeSet<Vec<String>> {
+        let own = self.module();
+        let resolve = |path: Vec<String>| {
+            let above = path.iter().take_while(|name| *name == "super").count();
+            let (base, rest) = match path[0].as_str() {
+                "crate" => (&own[..0], &path[1..]),
+                "self" => (&own[..], &path[1..]),
+                "super" => (&own[..own.len().saturating_sub(above)], &path[above..]),
+                _ => (&own[..], &path[..]),
+            };
+            let whole = [base, rest].concat();
+            let is_relative = above == 0 && !["crate", "self"].contains(&path[0].as_str());
+            let shortest = base.len() + usize::from(is_relative);
+            let mut lengths = (shortest..=whole.len()).rev();
+            let named = lengths.find(|length| modules.contains(&whole[..*length]));
+            named.map(|length| whole[..length].to_vec())
+        };
+        let named = PathReader::paths(self.code()).into_iter();
+        let named = named.filter_map(resolve).filter(|named| *named != own);
+        named.collect()
+    }
+}
+
+/// Returns the modules of a circle of imports, if there is one.
+fn find_circle(imports: &BTreeMap<Vec<String>, BTreeSet<Vec<String>>>) -> Option<Vec<String>> {
+    for start in imports.keys() {
+        // Each reached module with the module that named it.
+        let mut reached: BTreeMap<&Vec<String>, &Vec<String>> = BTreeMap::new();
+        let mut pending = vec![start];
+        while let Some(module) = pending.pop() {
+            for named in &imports[module] {
+                if reached.insert(named, module).is_none() {
+                    pending.push(named);
+                }
+            }
+        }
+        if reached.contains_key(start) {
+            let mut circle = vec![start];
+            while circle.len() == 1 || circle.last() != Some(&start) {
+                circle.push(reached[circle.last().unwrap()]);
+            }
+            return Some(
+                circle
+                    .iter()
+                    .rev()
+                    .map(|module| module.join("::"))
+                    .collect(),
+            );
+        }
+    }
+    None
+}
+
+/// A module in a circle cannot be read, tested or replaced without the others.
+#[test]
+fn modules_of_a_run_import_each_other_one_way() {
+    let sources = sources();
+    for krate in ["run", "pipeline"] {
+        let files: Vec<&Source> = sources
+            .iter()
+            .filter(|source| source.krate() == krate && !source.is_test())
+            .collect();
+        let modules = files.iter().map(|file| file.module()).collect();
+        let imports = files
+            .iter()
+            .map(|file| (file.module(), file.named_modules(&modules)))
+            .collect();
+        assert_eq!(find_circle(&imports), None, "crate {krate}");
+    }
+}
+
+#[test]
+fn a_circle_of_imports_is_found_and_named() {
+    let source = |name: &str, text: &str| Source {
+        path: PathBuf::new(),
+        name: name.to_owned(),
+        text: text.to_owned(),
+    };
+    let circle = |files: &[Source]| {
+        let modules = files.iter().map(Source::module).collect();
+        let imports = files
+            .iter()
+            .map(|file| (file.module(), file.named_modules(&modules)));
+        find_circle(&imports.collect())
+    };
+    let lib = || source("run/lib.rs", "mod a;\nmod b;\npub use a::A;");
+    let below = || source("run/b/mod.rs", "mod c;\nuse c::C;");
+    let one_way = "use std::fs;\n// use super::a;\nuse domain::a::A;";
+    for (text, named) in [
+        (one_way, None),
+        ("use crate::a;", Some(&["a", "b", "b::c", "a"])),
+        ("use super::super::a::A;", Some(&["a", "b", "b::c", "a"])),
+        ("fn f() { crate::a::g() }", Some(&["a", "b", "b::c", "a"])),
+    ] {
+        let files = [
+            lib(),
+            source("run/a.rs", "use crate::{\n    x::{Y, Z},\n    b,\n};"),
+            below(),
+            source("run/b/c.rs", text),
+        ];
+        let named = named.map(|names| names.map(str::to_owned).to_vec());
+        assert_eq!(circle(&files), named, "{text}");
+    }
 }
 
 #[test]

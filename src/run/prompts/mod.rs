@@ -4,9 +4,10 @@
 //! fenced with a random mark that its author cannot know, and stripped of invisible characters.
 //! Templates are filled in one pass, so that placeholders in untrusted text have no effect.
 
-use super::context::RunContext;
-use super::random::random_hex;
-use super::text;
+use crate::context::Dispatch;
+use crate::random::random_hex;
+use crate::repo_config::RepoConfig;
+use crate::text;
 
 const IMPLEMENT: &str = include_str!("implement.md");
 const PLAN: &str = include_str!("plan.md");
@@ -35,22 +36,26 @@ impl Mark {
     }
 }
 
-/// Returns the prompt of an implement pass; `findings` are the review findings to fix.
-pub(crate) fn implement(run: &RunContext, findings: &str) -> String {
+/// Returns the prompt of an implement pass. `plan` was made before; `findings` are the review
+/// findings to fix. Either may be empty.
+pub(crate) fn implement(dispatch: &Dispatch, plan: &str, findings: &str) -> String {
     let mark = Mark::new();
-    let mut extra = related_tickets(run, &mark);
-    if !run.state.plan.is_empty() {
+    let mut extra = related_tickets(dispatch, &mark);
+    if !plan.is_empty() {
         extra.push_str(
             "A plan was made before. Follow it where it fits the code; where you deviate from it, say so in your \
              summary.\n",
         );
-        extra.push_str(&mark.fence("plan", &run.state.plan));
+        extra.push_str(&mark.fence("plan", plan));
     }
     for (label, text) in [
-        ("request of an operator", run.config.instruction.as_deref()),
+        (
+            "request of an operator",
+            dispatch.config.instruction.as_deref(),
+        ),
         (
             "feedback on the pull request",
-            run.config.findings.as_deref(),
+            dispatch.config.findings.as_deref(),
         ),
         ("findings of the review", Some(findings)),
     ] {
@@ -61,10 +66,10 @@ pub(crate) fn implement(run: &RunContext, findings: &str) -> String {
     let task = if !findings.is_empty() {
         "A first version of the change is in the working tree. A review found problems that must be fixed: \
          fix all of them, and nothing else."
-    } else if run.config.pr_number.is_some() && !has_request(run) {
+    } else if dispatch.config.pr_number.is_some() && !has_request(dispatch) {
         "The branch holds a pull request for this ticket. Compare it with the ticket and complete what is \
          missing or wrong; leave the rest of the change as it is."
-    } else if run.config.pr_number.is_some() {
+    } else if dispatch.config.pr_number.is_some() {
         "The branch holds a pull request for this ticket. Do what the feedback or the request below asks \
          for; leave the rest of the change as it is."
     } else {
@@ -73,50 +78,53 @@ pub(crate) fn implement(run: &RunContext, findings: &str) -> String {
     fill(
         IMPLEMENT,
         &[
-            ("identifier", run.config.issue_key.as_str()),
-            ("repository", &run.repo.to_string()),
-            ("branch", &run.config.branch),
+            ("identifier", dispatch.config.issue_key.as_str()),
+            ("repository", &dispatch.repo.to_string()),
+            ("branch", dispatch.branch()),
             ("task", task),
             ("mark", &mark.0),
-            ("ticket", &ticket(run, &mark)),
+            ("ticket", &ticket(dispatch, &mark)),
             ("extra", &extra),
         ],
     )
 }
 
 /// Whether an operator or a reviewer requests something beyond the ticket.
-fn has_request(run: &RunContext) -> bool {
-    run.config.instruction.is_some() || run.config.findings.is_some()
+fn has_request(dispatch: &Dispatch) -> bool {
+    dispatch.config.instruction.is_some() || dispatch.config.findings.is_some()
 }
 
-/// Returns the prompt of a planning pass.
-pub(crate) fn plan(run: &RunContext) -> String {
+/// Returns the prompt of a planning pass, which writes to `folder`.
+pub(crate) fn plan(dispatch: &Dispatch, folder: &str) -> String {
     let mark = Mark::new();
     fill(
         PLAN,
         &[
-            ("identifier", run.config.issue_key.as_str()),
-            ("repository", &run.repo.to_string()),
+            ("identifier", dispatch.config.issue_key.as_str()),
+            ("repository", &dispatch.repo.to_string()),
             ("mark", &mark.0),
-            ("ticket", &ticket(run, &mark)),
-            ("extra", &related_tickets(run, &mark)),
-            ("folder", crate::steps::PLAN_FOLDER),
+            ("ticket", &ticket(dispatch, &mark)),
+            ("extra", &related_tickets(dispatch, &mark)),
+            ("folder", folder),
         ],
     )
 }
 
 /// Returns the prompt of a review pass.
-pub(crate) fn review(run: &RunContext, diff: &str) -> String {
+pub(crate) fn review(dispatch: &Dispatch, diff: &str) -> String {
     let mark = Mark::new();
     // Not limited here: the diff was cut when it was read, at a higher limit.
     let diff = text::strip_invisible(diff).replace(&mark.0, "");
     let diff = format!("<{0} of=\"diff\">\n{diff}\n</{0}>", mark.0);
     let mut extra = String::new();
     for (label, text) in [
-        ("request of an operator", run.config.instruction.as_deref()),
+        (
+            "request of an operator",
+            dispatch.config.instruction.as_deref(),
+        ),
         (
             "feedback on the pull request",
-            run.config.findings.as_deref(),
+            dispatch.config.findings.as_deref(),
         ),
     ] {
         if let Some(text) = text {
@@ -126,10 +134,10 @@ pub(crate) fn review(run: &RunContext, diff: &str) -> String {
     fill(
         REVIEW,
         &[
-            ("identifier", run.config.issue_key.as_str()),
-            ("repository", &run.repo.to_string()),
+            ("identifier", dispatch.config.issue_key.as_str()),
+            ("repository", &dispatch.repo.to_string()),
             ("mark", &mark.0),
-            ("ticket", &ticket(run, &mark)),
+            ("ticket", &ticket(dispatch, &mark)),
             ("extra", &extra),
             ("diff", &diff),
         ],
@@ -137,11 +145,10 @@ pub(crate) fn review(run: &RunContext, diff: &str) -> String {
 }
 
 /// Returns the system prompt: rules of the service and guidance of the team.
-pub(crate) fn system(run: &RunContext) -> String {
-    let config = &run.state.repo_config;
+pub(crate) fn system(dispatch: &Dispatch, config: &RepoConfig) -> String {
     let mut guidance = String::new();
     for (name, text) in &config.team_guidance {
-        let text = substitute(text, &variables(run));
+        let text = substitute(text, &variables(dispatch));
         guidance.push_str(&format!("\n# The team's guidance ({name})\n\n{text}\n"));
     }
     for (name, text) in &config.agent_guidance {
@@ -154,14 +161,14 @@ pub(crate) fn system(run: &RunContext) -> String {
 
 /// Returns the variables that guidance may use as `${…}`. Only generated names, because guidance is
 /// not fenced: never text that people wrote into a ticket.
-fn variables(run: &RunContext) -> [(&'static str, String); 6] {
-    let pull = run.config.pr_number.map(|number| number.to_string());
+fn variables(dispatch: &Dispatch) -> [(&'static str, String); 6] {
+    let pull = dispatch.config.pr_number.map(|number| number.to_string());
     [
-        ("issue_identifier", run.config.issue_key.to_string()),
-        ("repository", run.repo.to_string()),
-        ("branch", run.config.branch.clone()),
-        ("base_branch", run.base_branch.clone()),
-        ("phase", run.config.phase.as_str().to_owned()),
+        ("issue_identifier", dispatch.config.issue_key.to_string()),
+        ("repository", dispatch.repo.to_string()),
+        ("branch", dispatch.branch().to_owned()),
+        ("base_branch", dispatch.base_branch.clone()),
+        ("phase", dispatch.config.phase.as_str().to_owned()),
         ("pr_number", pull.unwrap_or_default()),
     ]
 }
@@ -173,8 +180,8 @@ fn substitute(guidance: &str, variables: &[(&str, String)]) -> String {
     variables.iter().fold(guidance.to_owned(), replace)
 }
 
-fn ticket(run: &RunContext, mark: &Mark) -> String {
-    let config = &run.config;
+fn ticket(dispatch: &Dispatch, mark: &Mark) -> String {
+    let config = &dispatch.config;
     mark.fence(
         "ticket",
         &format!(
@@ -185,8 +192,8 @@ fn ticket(run: &RunContext, mark: &Mark) -> String {
 }
 
 /// Returns the fenced parent, sibling and dependency tickets.
-fn related_tickets(run: &RunContext, mark: &Mark) -> String {
-    let related = &run.config.related;
+fn related_tickets(dispatch: &Dispatch, mark: &Mark) -> String {
+    let related = &dispatch.config.related;
     let mut text = String::new();
     if let Some(parent) = &related.parent {
         text.push_str(&mark.fence("parent ticket", parent));

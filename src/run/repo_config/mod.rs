@@ -13,8 +13,9 @@ pub(crate) use domain::external_reviewers::{ExternalReviewConfig, ReviewCheck};
 pub(crate) use settings::{FILE as SETTINGS_FILE, RepoSettings};
 use validation::{KnownSetting, SettingKind};
 
-use super::git::{Git, GitError};
-use super::text;
+use crate::agent::AgentRole;
+use crate::git::{Git, GitError};
+use crate::text;
 use domain::report::RunPhase;
 
 /// Maximum size of one guidance file, in bytes.
@@ -121,6 +122,23 @@ impl RepoConfig {
             .agent_guidance
             .dedup_by(|one, other| one.1 == other.1);
         Ok(config)
+    }
+
+    /// Returns the model of a pass; `None` leaves the choice to the agent. The guidance file takes
+    /// precedence over the settings, and a review model over the general model.
+    pub(crate) fn model(&self, role: AgentRole) -> Option<String> {
+        let models = &self.settings.models;
+        let choices: &[&Option<String>] = match role {
+            AgentRole::Implement => &[&self.model, &models.implement],
+            AgentRole::Review => &[
+                &self.gap_analysis_model,
+                &models.review,
+                &self.model,
+                &models.implement,
+            ],
+            AgentRole::Plan { .. } => &[&self.model, &models.plan],
+        };
+        choices.iter().find_map(|choice| (*choice).clone())
     }
 
     async fn read_one(

@@ -10,9 +10,9 @@
 use serde_json::json;
 
 use crate::agent::AgentCli;
-use crate::context::{OpenedPullRequest, RunContext, StepOutcome};
+use crate::context::{Checkout, Dispatch, RunContext, StepOutcome};
 use crate::failure::RunFailure;
-use crate::git::GitError;
+use crate::git::{Git, GitError};
 use crate::orchestrator_client::RepoAccess;
 use crate::pull_request;
 use crate::repo_config::{RepoConfig, RepoConfigError, guidance_file};
@@ -24,86 +24,111 @@ use vendors::scm::PullRequestState;
 
 /// Executes the step.
 pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFailure> {
-    if !is_valid_branch(&run.config.branch) {
-        let reason = format!("invalid branch name {:?}", run.config.branch);
+    let branch = run.dispatch.branch();
+    if !is_valid_branch(branch) {
+        let reason = format!("invalid branch name {branch:?}");
         return Err(RunFailure::new(FailureCode::CloneFailed, reason));
     }
-    run.git.init().await.map_err(clone_failed)?;
-    let access = run.fetch_repo_access().await?;
-    if let Some(number) = run.config.pr_number {
+    run.workspace.git.init().await.map_err(clone_failed)?;
+    let access = run.connections.fetch_repo_access(&run.workspace).await?;
+    if let Some(number) = run.dispatch.config.pr_number {
         check_pull(run, &access, number).await?;
     }
-    fetch(run, access.token.as_ref()).await?;
-    if run.state.already_pushed || continues_own_work(run) {
-        match find_pull(run, &access).await? {
-            Some(pull) if run.state.already_pushed => {
-                run.console
+    let mut checkout = fetch(&run.dispatch, &run.workspace.git, access.token.as_ref()).await?;
+    if checkout.already_pushed || continues_own_work(&run.dispatch, &checkout) {
+        match run
+            .connections
+            .find_open_pull(&access, &run.dispatch)
+            .await?
+        {
+            Some(pull) if checkout.already_pushed => {
+                run.reporting
                     .log("An earlier attempt of this dispatch opened the pull request");
-                run.state.pull = Some(pull);
+                run.publication.pull = Some(pull);
             }
             Some(_) => {}
-            None => run.state.has_unpublished_work = true,
+            None => checkout.has_unpublished_work = true,
         }
     }
     drop(access);
-    read_config(run).await?;
-    run.git
-        .checkout(&run.config.branch, &run.state.head_commit)
-        .await
-        .map_err(clone_failed)?;
-    run.git.copy_for_agent().await.map_err(clone_failed)?;
-    Ok(StepOutcome::Passed(json!({
-        "branch": run.config.branch,
-        "base": run.state.base_commit,
-        "start": run.state.head_commit,
-        "continued": run.state.remote_head.is_some(),
-        "settingsWithoutEffect": run.state.repo_config.unknown_settings,
-    })))
+    read_config(run, &checkout.base_commit).await?;
+    let (git, branch) = (&run.workspace.git, run.dispatch.branch());
+    let checked_out = git.checkout(branch, &checkout.head_commit).await;
+    checked_out.map_err(clone_failed)?;
+    git.copy_for_agent().await.map_err(clone_failed)?;
+    let outputs = json!({
+        "branch": branch,
+        "base": checkout.base_commit,
+        "start": checkout.head_commit,
+        "continued": checkout.remote_head.is_some(),
+        "settingsWithoutEffect": run.repo_config.unknown_settings,
+    });
+    run.checkout = Some(checkout);
+    Ok(StepOutcome::Passed(outputs))
 }
 
 /// Whether an earlier dispatch of the ticket left commits on its branch.
-fn continues_own_work(run: &RunContext) -> bool {
-    let is_own_branch =
-        run.config.phase == RunPhase::Implementation && run.config.pr_number.is_none();
-    is_own_branch && run.state.head_commit != run.state.fork_point
+fn continues_own_work(dispatch: &Dispatch, checkout: &Checkout) -> bool {
+    let config = &dispatch.config;
+    let is_own_branch = config.phase == RunPhase::Implementation && config.pr_number.is_none();
+    is_own_branch && checkout.head_commit != checkout.fork_point
 }
 
 /// Fetches base and branch, and determines the commit to start from.
-async fn fetch(run: &mut RunContext, token: Option<&Secret>) -> Result<(), RunFailure> {
-    let (git, branch) = (&run.git, run.config.branch.as_str());
-    if branch == run.base_branch {
+async fn fetch(
+    dispatch: &Dispatch,
+    git: &Git,
+    token: Option<&Secret>,
+) -> Result<Checkout, RunFailure> {
+    let branch = dispatch.branch();
+    if branch == dispatch.base_branch {
         return Err(RunFailure::new(
             FailureCode::CloneFailed,
             format!("branch {branch} is the base branch; runs never work on it"),
         ));
     }
-    let remote_head = match run.config.phase {
+    let remote_head = match dispatch.config.phase {
         RunPhase::Planning => None,
         RunPhase::Implementation | RunPhase::GapAnalysis => {
             git.remote_head(token, branch).await.map_err(clone_failed)?
         }
     };
     if remote_head.is_none()
-        && let Some(number) = run.config.pr_number
+        && let Some(number) = dispatch.config.pr_number
     {
         return Err(RunFailure::new(
             FailureCode::CloneFailed,
             format!("branch {branch} of pull request #{number} does not exist"),
         ));
     }
-    let mut branches = vec![run.base_branch.as_str()];
+    let mut branches = vec![dispatch.base_branch.as_str()];
     branches.extend(remote_head.is_some().then_some(branch));
     git.fetch(token, &branches).await.map_err(clone_failed)?;
     let base = git
-        .resolve(&format!("refs/remotes/origin/{}", run.base_branch))
+        .resolve(&format!("refs/remotes/origin/{}", dispatch.base_branch))
         .await
         .map_err(clone_failed)?;
-    let Some(remote_head) = remote_head else {
-        run.state.head_commit.clone_from(&base);
-        run.state.fork_point.clone_from(&base);
-        run.state.base_commit = base;
-        return Ok(());
-    };
+    if remote_head.is_some() {
+        return continue_branch(dispatch, git, token, base).await;
+    }
+    Ok(Checkout {
+        fork_point: base.clone(),
+        head_commit: base.clone(),
+        base_commit: base,
+        remote_head: None,
+        already_pushed: false,
+        has_unpublished_work: false,
+    })
+}
+
+/// Determines where the work on a fetched branch continues.
+async fn continue_branch(
+    dispatch: &Dispatch,
+    git: &Git,
+    token: Option<&Secret>,
+    base: String,
+) -> Result<Checkout, RunFailure> {
+    let branch = dispatch.branch();
     // The branch may have moved since it was read; the fetched commit counts.
     let tip = git
         .resolve(&format!("refs/remotes/origin/{branch}"))
@@ -111,6 +136,7 @@ async fn fetch(run: &mut RunContext, token: Option<&Secret>) -> Result<(), RunFa
         .map_err(clone_failed)?;
     let mut fork_point = git.merge_base(&base, &tip).await.map_err(clone_failed)?;
     if fork_point.is_none() {
+        let branches = [dispatch.base_branch.as_str(), branch];
         git.deepen(token, &branches).await.map_err(clone_failed)?;
         fork_point = git.merge_base(&base, &tip).await.map_err(clone_failed)?;
     }
@@ -120,32 +146,29 @@ async fn fetch(run: &mut RunContext, token: Option<&Secret>) -> Result<(), RunFa
         .await
         .map_err(clone_failed)?;
     let ours = messages.contains(pull_request::TRAILER);
-    if run.config.pr_number.is_none() && tip != fork_point && !ours {
+    if dispatch.config.pr_number.is_none() && tip != fork_point && !ours {
         return Err(RunFailure::new(
             FailureCode::CloneFailed,
             format!("branch {branch} already exists with commits by somebody else"),
         ));
     }
-    run.state.already_pushed = messages
-        .lines()
-        .any(|line| line.trim() == pull_request::trailer(run));
-    run.state.remote_head = Some(if tip.is_empty() {
-        remote_head
-    } else {
-        tip.clone()
-    });
-    run.state.head_commit = tip;
-    run.state.fork_point = fork_point;
-    run.state.base_commit = base;
-    Ok(())
+    let trailer = pull_request::trailer(dispatch);
+    Ok(Checkout {
+        base_commit: base,
+        fork_point,
+        remote_head: Some(tip.clone()),
+        head_commit: tip,
+        already_pushed: messages.lines().any(|line| line.trim() == trailer),
+        has_unpublished_work: false,
+    })
 }
 
 /// Checks that the pull request is open and belongs to the run's branch.
 async fn check_pull(run: &RunContext, access: &RepoAccess, number: u64) -> Result<(), RunFailure> {
-    let github = run.github_client(access)?;
-    let log = |line: &str| run.console.log(line);
+    let github = run.connections.github_client(access)?;
+    let log = |line: &str| run.reporting.log(line);
     let pull = retry(&log, RETRY_TIMEOUT, async || {
-        github.pull(&run.repo, number).await
+        github.pull(&run.dispatch.repo, number).await
     })
     .await;
     let pull = pull.map_err(RunFailure::other)?;
@@ -154,8 +177,8 @@ async fn check_pull(run: &RunContext, access: &RepoAccess, number: u64) -> Resul
             "pull request #{number} is no longer open"
         )));
     }
-    if pull.head_branch != run.config.branch {
-        let branch = &run.config.branch;
+    let branch = run.dispatch.branch();
+    if pull.head_branch != branch {
         return Err(RunFailure::other(format!(
             "pull request #{number} does not belong to branch {branch}"
         )));
@@ -163,23 +186,10 @@ async fn check_pull(run: &RunContext, access: &RepoAccess, number: u64) -> Resul
     Ok(())
 }
 
-async fn find_pull(
-    run: &RunContext,
-    access: &RepoAccess,
-) -> Result<Option<OpenedPullRequest>, RunFailure> {
-    let pull = run
-        .github_client(access)?
-        .find_open_pull(&run.repo, &run.config.branch)
-        .await
-        .map_err(RunFailure::other)?;
-    Ok(pull.map(|pull| OpenedPullRequest {
-        number: pull.number,
-        url: pull.url,
-    }))
-}
-
-async fn read_config(run: &mut RunContext) -> Result<(), RunFailure> {
-    let config = RepoConfig::read(&run.git, &run.state.base_commit, run.config.phase)
+/// Reads the configuration of the repository and applies it to the agent.
+async fn read_config(run: &mut RunContext, base_commit: &str) -> Result<(), RunFailure> {
+    let dispatch = &run.dispatch.config;
+    let config = RepoConfig::read(&run.workspace.git, base_commit, dispatch.phase)
         .await
         .map_err(|error| match error {
             RepoConfigError::Git(error) => clone_failed(error),
@@ -192,19 +202,19 @@ async fn read_config(run: &mut RunContext) -> Result<(), RunFailure> {
     }
     run.agent.validate().map_err(setup_failed)?;
     run.agent.pin_program();
-    if matches!(run.config.provider, ModelProvider::Cloud { .. }) && config.model.is_none() {
+    if matches!(dispatch.provider, ModelProvider::Cloud { .. }) && config.model.is_none() {
         return Err(RunFailure::new(
             FailureCode::SetupFailed,
             format!(
                 "{} sets no model, and the provider cloud has no default. Set model: in its front matter.",
-                guidance_file(run.config.phase)
+                guidance_file(dispatch.phase)
             ),
         ));
     }
     for message in &config.unknown_settings {
-        run.console.log(&format!("{message} (ignored)"));
+        run.reporting.log(&format!("{message} (ignored)"));
     }
-    run.state.repo_config = config;
+    run.repo_config = config;
     Ok(())
 }
 

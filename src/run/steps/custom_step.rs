@@ -25,38 +25,36 @@ pub(super) async fn execute(
 ) -> Result<StepOutcome, RunFailure> {
     let command = [module.to_string_lossy().into_owned()];
     let input = step_input(run, step).to_string();
-    let deadline = run.deadline_within(TIMEOUT);
+    let deadline = run.limits.deadline_within(TIMEOUT);
     let name = module.file_name().unwrap_or_default().to_string_lossy();
-    let cause = match run
-        .run_program(&command, input.into_bytes(), deadline)
-        .await
-    {
+    let console = &run.reporting.console;
+    let ended = run
+        .workspace
+        .run_program(console, &command, input.into_bytes(), deadline);
+    let cause = match ended.await {
         Ok(result) if result.exit.success() => {
             return Ok(StepOutcome::Passed(outputs(&result.last_line)));
         }
         Ok(result) => result.exit.to_string(),
         Err(error) => error.to_string(),
     };
-    let message = format!(
-        "step {}: {name} failed: {cause}\n{}",
-        step.id,
-        run.console.tail()
-    );
+    let tail = console.tail();
+    let message = format!("step {}: {name} failed: {cause}\n{tail}", step.id);
     Err(RunFailure::other(message.trim_end()))
 }
 
 fn step_input(run: &RunContext, step: &StepDefinition) -> Value {
-    let config = &run.config;
+    let config = &run.dispatch.config;
     json!({
         "step": {"id": step.id, "type": step.kind, "inputs": step.inputs},
         "phase": config.phase.as_str(),
         "issue": {"identifier": config.issue_key, "title": config.issue_title},
-        "repository": run.repo.to_string(),
+        "repository": run.dispatch.repo.to_string(),
         "branch": config.branch,
-        "baseBranch": run.base_branch,
+        "baseBranch": run.dispatch.base_branch,
         "prNumber": config.pr_number,
-        "tree": run.folders.work_tree(),
-        "outputs": run.state.outputs,
+        "tree": run.workspace.folders.work_tree(),
+        "outputs": run.outputs,
     })
 }
 

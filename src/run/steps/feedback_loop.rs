@@ -4,32 +4,35 @@
 
 use serde_json::json;
 
-use super::review::{BlockingFinding, implement, review};
+use super::review::{implement, review};
+use crate::blocking_finding::BlockingFinding;
 use crate::context::{RunContext, StepOutcome};
 use crate::failure::RunFailure;
 use domain::report::{FailureCode, RunPhase};
 
 /// Executes the step.
 pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFailure> {
-    run.kill_orphan_processes().await?;
+    run.workspace.kill_orphan_processes().await?;
     fetch_plan(run).await;
     // Files created by install and setup are not part of the change.
-    run.git
+    run.workspace
+        .git
         .exclude_untracked()
         .await
         .map_err(RunFailure::other)?;
-    let mut staged = run.stage_work_tree().await?;
+    let mut staged = run.workspace.stage_work_tree().await?;
     let original_tree = staged.tree.clone();
-    let max_iterations = run.max_iterations();
+    let max_iterations = run.dispatch.max_iterations();
     let mut findings: Vec<BlockingFinding> = Vec::new();
+    let mut iterations = 0;
     for iteration in 1..=max_iterations {
-        run.state.iterations = iteration;
+        iterations = iteration;
         let previous_tree = staged.tree.clone();
         staged = match implement(run, &format!("implement.{iteration}"), &findings).await {
             Ok(staged) => staged,
             Err(failure) if iteration > 1 => {
-                run.kill_orphan_processes().await?;
-                let restored = run.git.restore(&previous_tree).await;
+                run.workspace.kill_orphan_processes().await?;
+                let restored = run.workspace.git.restore(&previous_tree).await;
                 restored.map_err(RunFailure::other)?;
                 findings.push(BlockingFinding::unfixable(
                     "Fixing stopped early",
@@ -40,14 +43,14 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
             Err(failure) => return Err(failure),
         };
         let is_unchanged = staged.tree == original_tree && staged.blocked.is_empty();
-        if is_unchanged && !run.state.has_unpublished_work {
+        if is_unchanged && !run.checkout()?.has_unpublished_work {
             return Err(RunFailure::new(
                 FailureCode::NoChanges,
                 "Nothing to commit: no file changes in the working tree",
             ));
         }
         if iteration > 1 && staged.tree == previous_tree {
-            run.console.log("The agent made no further changes");
+            run.reporting.log("The agent made no further changes");
             break;
         }
         findings = review(run, &format!("review.{iteration}"), &staged.tree).await?;
@@ -55,25 +58,25 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
             break;
         }
     }
-    run.state.unresolved = findings.iter().map(BlockingFinding::summary_line).collect();
-    run.state.staged = Some(staged);
+    run.review.unresolved = findings.iter().map(BlockingFinding::summary_line).collect();
+    run.change.staged = Some(staged);
     Ok(StepOutcome::Passed(json!({
-        "iterations": run.state.iterations,
+        "iterations": iterations,
         "approved": findings.is_empty(),
-        "unresolved": run.state.unresolved,
-        "usage": run.progress.usage_meter().total(),
+        "unresolved": run.review.unresolved,
+        "usage": run.reporting.usage(),
     })))
 }
 
 /// Fetches the plan posted on the ticket. Follow-up work on a pull request does not use it.
 async fn fetch_plan(run: &mut RunContext) {
-    if run.config.phase != RunPhase::Implementation {
+    if run.dispatch.config.phase != RunPhase::Implementation {
         return;
     }
-    match run.orchestrator.fetch_plan().await {
-        Ok(plan) => run.state.plan = plan,
+    match run.connections.orchestrator.fetch_plan().await {
+        Ok(plan) => run.change.plan = plan,
         Err(error) => run
-            .console
+            .reporting
             .log(&format!("Continuing without the plan: {error}")),
     }
 }

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::run_repo_script;
-use crate::context::{RunContext, StepOutcome};
+use crate::context::{Reporting, StepOutcome, TimeLimits, Workspace};
 use crate::failure::RunFailure;
 use domain::report::FailureCode;
 
@@ -50,9 +49,14 @@ enum Family {
 }
 
 /// Executes the step.
-pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFailure> {
-    let tree = run.folders.work_tree();
-    let commands = match run.state.repo_config.settings.package_manager.as_deref() {
+pub(super) async fn execute(
+    workspace: &Workspace,
+    reporting: &Reporting,
+    limits: &TimeLimits,
+    package_manager: Option<&str>,
+) -> Result<StepOutcome, RunFailure> {
+    let tree = workspace.folders.work_tree();
+    let commands = match package_manager {
         None => commands(&tree),
         Some(NONE) => {
             return Ok(StepOutcome::Skipped(
@@ -65,15 +69,13 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
         return Ok(StepOutcome::Skipped("No lock file found"));
     }
     for command in &commands {
-        run.console.log(&format!("Installing: {command}"));
-        run_repo_script(
-            run,
-            &format!("install: {command}"),
-            command,
-            run.deadline_within(TIMEOUT),
-        )
-        .await
-        .map_err(|reason| RunFailure::new(FailureCode::InstallFailed, reason))?;
+        reporting.log(&format!("Installing: {command}"));
+        let name = format!("install: {command}");
+        let deadline = limits.deadline_within(TIMEOUT);
+        workspace
+            .run_script(&reporting.console, &name, command, deadline)
+            .await
+            .map_err(|reason| RunFailure::new(FailureCode::InstallFailed, reason))?;
     }
     Ok(StepOutcome::Passed(json!({ "commands": commands })))
 }

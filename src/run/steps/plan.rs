@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::run_agent_pass;
+use super::agent_pass::run_agent_pass;
 use crate::agent::{AgentPass, AgentRole};
 use crate::context::{RunContext, StepOutcome};
 use crate::failure::RunFailure;
@@ -20,34 +20,38 @@ use domain::limits;
 use domain::report::FailureCode;
 
 /// Folder of the comments, relative to the work tree.
-pub(crate) const FOLDER: &str = "ai-output/comments";
+const FOLDER: &str = "ai-output/comments";
 
 /// Executes the step.
 pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFailure> {
-    run.kill_orphan_processes().await?;
-    let root = run.folders.work_tree();
+    run.workspace.kill_orphan_processes().await?;
+    let root = run.workspace.folders.work_tree();
     recreate_folder(&root).map_err(|error| {
         RunFailure::other(format!("cannot create the folder {FOLDER}: {error}"))
     })?;
     let pass = AgentPass {
         role: AgentRole::Plan { folder: AI_OUTPUT },
-        max_turns: run.config.max_turns.unwrap_or(limits::DEFAULT_MAX_TURNS),
-        system: prompts::system(run),
-        prompt: prompts::plan(run),
+        max_turns: run
+            .dispatch
+            .config
+            .max_turns
+            .unwrap_or(limits::DEFAULT_MAX_TURNS),
+        system: prompts::system(&run.dispatch, &run.repo_config),
+        prompt: prompts::plan(&run.dispatch, FOLDER),
     };
     let answer = run_agent_pass(run, &pass).await?;
-    run.kill_orphan_processes().await?;
+    run.workspace.kill_orphan_processes().await?;
     let comments = read_comments(&root.join(FOLDER))
         .map_err(|error| RunFailure::other(format!("cannot read the plan: {error}")))?;
     let surplus = comments.len().saturating_sub(limits::MAX_RUN_COMMENTS);
     if surplus > 0 {
-        run.console.log(&format!(
+        run.reporting.log(&format!(
             "Dropped {surplus} comment(s): at most {} are posted",
             limits::MAX_RUN_COMMENTS
         ));
     }
     let message = answer.text.trim();
-    run.state.ticket_comments = match (comments.is_empty(), message.is_empty()) {
+    run.publication.ticket_comments = match (comments.is_empty(), message.is_empty()) {
         (false, _) => comments
             .into_iter()
             .take(limits::MAX_RUN_COMMENTS)
@@ -56,9 +60,9 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
         (true, true) => return Err(RunFailure::new(FailureCode::NoChanges, "the plan is empty")),
     };
     Ok(StepOutcome::Passed(json!({
-        "comments": run.state.ticket_comments.len(),
+        "comments": run.publication.ticket_comments.len(),
         "leftOut": surplus,
-        "usage": run.progress.usage_meter().total(),
+        "usage": run.reporting.usage(),
     })))
 }
 

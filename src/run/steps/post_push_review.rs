@@ -11,13 +11,13 @@ mod external_reviewers;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tokio::time::Instant;
 
 use external_reviewers::GitHubSession;
 
-use super::review::{BlockingFinding, implement, review};
-use super::{PUSH_RESERVE, push, verify};
-use crate::context::{RunContext, StepOutcome};
+use super::review::{implement, review};
+use super::{push, verify};
+use crate::blocking_finding::BlockingFinding;
+use crate::context::{Checkout, PUSH_RESERVE, RunContext, StepOutcome};
 use crate::failure::RunFailure;
 use crate::pull_request::{self, ReviewStatus};
 use crate::repo_config::ExternalReviewConfig;
@@ -38,17 +38,12 @@ pub(super) async fn execute(
     inputs: &Map<String, Value>,
 ) -> Result<StepOutcome, RunFailure> {
     let inputs = ReviewInputs::read(inputs).map_err(RunFailure::other)?;
-    let Some(number) = run.state.pull.as_ref().map(|pull| pull.number) else {
+    let Some(number) = run.publication.pull.as_ref().map(|pull| pull.number) else {
         return Ok(StepOutcome::Skipped("No open pull request"));
     };
     let mut review = PostPushReview {
         number,
-        reviewers: run
-            .state
-            .repo_config
-            .settings
-            .reviewers
-            .with_overrides(&inputs),
+        reviewers: run.repo_config.settings.reviewers.with_overrides(&inputs),
         passes: 0,
         fix_count: 0,
     };
@@ -59,19 +54,17 @@ pub(super) async fn execute(
         // The pull request exists; record that its review is incomplete.
         let finding =
             BlockingFinding::unfixable("The review after the push was aborted", &failure.reason);
-        run.state.unresolved.push(finding.summary_line());
-        if let Ok(session) = GitHubSession::open(run).await {
-            review
-                .publish(run, &session.github, &run.state.head_commit)
-                .await;
+        run.review.unresolved.push(finding.summary_line());
+        if let Ok(session) = GitHubSession::open(&mut run.connections, &run.workspace).await {
+            review.publish(run, run.checkout()?, &session.github).await;
         }
     }
-    for finding in &run.state.unresolved {
-        run.console.log(&format!("Open finding: {finding}"));
+    for finding in &run.review.unresolved {
+        run.reporting.log(&format!("Open finding: {finding}"));
     }
     Ok(StepOutcome::Passed(json!({
-        "approved": run.state.unresolved.is_empty(),
-        "unresolved": run.state.unresolved,
+        "approved": run.review.unresolved.is_empty(),
+        "unresolved": run.review.unresolved,
         "passes": review.passes,
         "mended": review.fix_count,
     })))
@@ -106,33 +99,32 @@ impl PostPushReview {
                 Err(failure) => failure,
             };
             let finding = BlockingFinding::unfixable("Fixing stopped early", &failure.reason);
-            run.state.unresolved.push(finding.summary_line());
-            let session = GitHubSession::open(run).await?;
-            self.publish(run, &session.github, &run.state.head_commit)
-                .await;
+            run.review.unresolved.push(finding.summary_line());
+            let session = GitHubSession::open(&mut run.connections, &run.workspace).await?;
+            self.publish(run, run.checkout()?, &session.github).await;
             return Ok(());
         }
     }
 
     /// Reviews the head of the branch and publishes the state of the review.
     async fn pass(&self, run: &mut RunContext) -> Result<NextAction, RunFailure> {
-        let commit = run.state.head_commit.clone();
+        let commit = run.checkout()?.head_commit.clone();
         let mut findings = self.own_findings(run, &commit).await?;
         store_findings(run, &findings);
-        let mut session = GitHubSession::open(run).await?;
-        let log = |line: &str| run.console.log(line);
+        let mut session = GitHubSession::open(&mut run.connections, &run.workspace).await?;
+        let log = |line: &str| run.reporting.log(line);
         let pull = retry(&log, retry_timeout(run), async || {
-            session.github.pull(&run.repo, self.number).await
+            session.github.pull(&run.dispatch.repo, self.number).await
         });
         let pull = pull.await.map_err(RunFailure::other)?;
         if pull.state != PullRequestState::Open {
-            run.console.log("The pull request is no longer open");
+            run.reporting.log("The pull request is no longer open");
             return Ok(NextAction::Finish);
         }
         if findings.is_empty() && !self.reviewers.is_empty() {
             // Some reviewers skip drafts.
             if let Err(error) = push::update_draft_state(run, &session.github, &pull).await {
-                run.console
+                run.reporting
                     .log(&format!("Failed to update the draft state: {error}"));
             }
             findings = external_reviewers::collect_findings(
@@ -147,11 +139,12 @@ impl PostPushReview {
         let fixable = findings.iter().filter(|finding| finding.is_fixable());
         let fixable: Vec<BlockingFinding> = fixable.cloned().collect();
         let mut next = NextAction::Finish;
-        if let Some(moved) = external_reviewers::branch_moved_finding(run, &session, &commit).await
-        {
+        let (git, branch) = (&run.workspace.git, run.dispatch.branch());
+        let moved = external_reviewers::branch_moved_finding(git, branch, &session, &commit);
+        if let Some(moved) = moved.await {
             findings.push(moved);
-        } else if !fixable.is_empty() && self.passes < run.max_iterations() {
-            if time_left(run) > PUSH_RESERVE + MIN_FIX_TIME {
+        } else if !fixable.is_empty() && self.passes < run.dispatch.max_iterations() {
+            if run.limits.time_left() > PUSH_RESERVE + MIN_FIX_TIME {
                 next = NextAction::Fix(fixable);
             } else {
                 let problem = "not enough time is left in this run";
@@ -162,7 +155,7 @@ impl PostPushReview {
             }
         }
         store_findings(run, &findings);
-        self.publish(run, &session.github, &commit).await;
+        self.publish(run, run.checkout()?, &session.github).await;
         Ok(next)
     }
 
@@ -172,12 +165,9 @@ impl PostPushReview {
         run: &mut RunContext,
         commit: &str,
     ) -> Result<Vec<BlockingFinding>, RunFailure> {
-        let tree = run
-            .git
-            .resolve_tree(commit)
-            .await
-            .map_err(RunFailure::other)?;
-        if let Some(previous) = &run.state.last_review {
+        let tree = run.workspace.git.resolve_tree(commit).await;
+        let tree = tree.map_err(RunFailure::other)?;
+        if let Some(previous) = &run.review.last {
             let is_complete = previous.findings.is_empty()
                 || previous.findings.iter().any(BlockingFinding::is_fixable);
             if previous.tree == tree && is_complete {
@@ -194,25 +184,22 @@ impl PostPushReview {
         run: &mut RunContext,
         findings: &[BlockingFinding],
     ) -> Result<bool, RunFailure> {
-        let (branch, commit) = (run.config.branch.clone(), run.state.head_commit.clone());
-        run.kill_orphan_processes().await?;
+        run.workspace.kill_orphan_processes().await?;
+        let (git, commit) = (&run.workspace.git, &run.checkout()?.head_commit);
         // Changes by scripts since the push are not part of the fix.
-        let restored = run.git.checkout(&branch, &commit).await;
+        let restored = git.checkout(run.dispatch.branch(), commit).await;
         restored.map_err(RunFailure::other)?;
-        run.git
-            .exclude_untracked()
-            .await
-            .map_err(RunFailure::other)?;
+        git.exclude_untracked().await.map_err(RunFailure::other)?;
         // Keeps the summary of the whole change for the pull request.
-        let summary = run.state.summary.clone();
+        let summary = run.change.summary.clone();
         let staged = implement(run, &format!("mend.{}", self.passes), findings).await;
-        run.state.summary = summary;
-        let message = pull_request::fix_commit_message(run);
+        run.change.summary = summary;
+        let message = pull_request::fix_commit_message(&run.dispatch);
         let Some(commit) = push::guarded_commit(run, &staged?, &message).await? else {
-            run.console.log("The agent made no further changes");
+            run.reporting.log("The agent made no further changes");
             return Ok(false);
         };
-        let access = run.fetch_repo_access().await?;
+        let access = run.connections.fetch_repo_access(&run.workspace).await?;
         push::move_branch(run, &access, &commit).await?;
         drop(access);
         self.fix_count += 1;
@@ -221,25 +208,30 @@ impl PostPushReview {
     }
 
     /// Publishes the state of the review: draft state and comment of the pull request.
-    async fn publish(&self, run: &RunContext, github: &GitHub, commit: &str) {
-        let changes = run.git.changes(&run.state.fork_point, commit).await;
+    async fn publish(&self, run: &RunContext, checkout: &Checkout, github: &GitHub) {
+        let (git, commit) = (&run.workspace.git, &checkout.head_commit);
+        let changes = git.changes(&checkout.fork_point, commit).await;
         let status = ReviewStatus {
             commit,
-            unresolved: &run.state.unresolved,
+            unresolved: &run.review.unresolved,
             fix_count: self.fix_count,
         };
-        let (marker, body) =
-            pull_request::gap_analysis_comment(run, &status, &changes.unwrap_or_default());
-        let log = |line: &str| run.console.log(line);
+        let (marker, body) = pull_request::gap_analysis_comment(
+            &run.dispatch,
+            &run.reporting,
+            &status,
+            &changes.unwrap_or_default(),
+        );
+        let log = |line: &str| run.reporting.log(line);
         let result = retry(&log, retry_timeout(run), async || {
-            let pull = github.pull(&run.repo, self.number).await?;
+            let pull = github.pull(&run.dispatch.repo, self.number).await?;
             push::update_draft_state(run, github, &pull).await?;
             github
-                .upsert_comment(&run.repo, self.number, &marker, &body)
+                .upsert_comment(&run.dispatch.repo, self.number, &marker, &body)
                 .await
         });
         if let Err(error) = result.await {
-            run.console
+            run.reporting
                 .log(&format!("Failed to publish the review: {error}"));
         }
     }
@@ -258,18 +250,14 @@ fn store_findings(run: &mut RunContext, findings: &[BlockingFinding]) {
         .iter()
         .take(MAX_LISTED)
         .map(BlockingFinding::summary_line);
-    run.state.unresolved = lines.collect();
+    run.review.unresolved = lines.collect();
     if findings.len() > MAX_LISTED {
         let more = findings.len() - MAX_LISTED;
-        run.state.unresolved.push(format!("and {more} more"));
+        run.review.unresolved.push(format!("and {more} more"));
     }
 }
 
 /// Returns the retry timeout of GitHub requests, which leaves time to report.
 fn retry_timeout(run: &RunContext) -> Duration {
-    RETRY_TIMEOUT.min(time_left(run) / 2)
-}
-
-fn time_left(run: &RunContext) -> Duration {
-    run.deadline.saturating_duration_since(Instant::now())
+    RETRY_TIMEOUT.min(run.limits.time_left() / 2)
 }

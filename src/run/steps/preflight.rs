@@ -7,9 +7,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::split_words;
 use crate::child::ChildError;
-use crate::context::{PreflightCheck, PreflightOutcome, RunContext, StepOutcome};
+use crate::context::{
+    PreflightCheck, PreflightOutcome, Reporting, StepOutcome, TimeLimits, Workspace,
+};
 use crate::failure::RunFailure;
 
 /// Maximum time of one check.
@@ -28,31 +29,36 @@ const NODE_SCRIPTS: [&str; 5] = ["typecheck", "type-check", "check", "lint", "te
 const NO_TEST_SPECIFIED: &str = "no test specified";
 
 /// Executes the step.
-pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFailure> {
-    let checks = checks(&run.folders.work_tree());
+pub(super) async fn execute(
+    workspace: &Workspace,
+    reporting: &Reporting,
+    limits: &TimeLimits,
+    results: &mut Vec<PreflightCheck>,
+) -> Result<StepOutcome, RunFailure> {
+    let checks = checks(&workspace.folders.work_tree());
     if checks.is_empty() {
         return Ok(StepOutcome::Skipped("No checks found in this repository"));
     }
-    let latest = run.deadline.checked_sub(RESERVE).unwrap_or(run.deadline);
+    let latest = limits.deadline_before(RESERVE);
     let latest = latest.min(Instant::now() + TOTAL_TIMEOUT);
     for line in checks {
-        run.console.log(&format!("Running check: {line}"));
+        reporting.log(&format!("Running check: {line}"));
         let deadline = latest.min(Instant::now() + CHECK_TIMEOUT);
-        let outcome = match run.run_script(&split_words(&line), deadline).await {
-            Ok(exit) if exit.success() => PreflightOutcome::Passed,
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let ended = workspace.run_program(&reporting.console, &words, Vec::new(), deadline);
+        let outcome = match ended.await {
+            Ok(result) if result.exit.success() => PreflightOutcome::Passed,
             Ok(_) => PreflightOutcome::Failed,
             Err(ChildError::Start { .. }) => PreflightOutcome::Unavailable,
             Err(_) => PreflightOutcome::TimedOut,
         };
-        run.console.log(&format!("{line}: {outcome:?}"));
-        run.state.preflight_checks.push(PreflightCheck {
+        reporting.log(&format!("{line}: {outcome:?}"));
+        results.push(PreflightCheck {
             name: line,
             outcome,
         });
     }
-    let outputs: Vec<Value> = run
-        .state
-        .preflight_checks
+    let outputs: Vec<Value> = results
         .iter()
         .map(|check| json!({ "name": check.name, "ended": format!("{:?}", check.outcome) }))
         .collect();

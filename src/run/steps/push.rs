@@ -8,7 +8,7 @@
 
 use serde_json::json;
 
-use crate::context::{OpenedPullRequest, RunContext, StepOutcome};
+use crate::context::{RunContext, StepOutcome};
 use crate::failure::RunFailure;
 use crate::git::changes::TreeChange;
 use crate::git::remote::PushOutcome;
@@ -18,7 +18,7 @@ use crate::orchestrator_client::RepoAccess;
 use crate::patch;
 use crate::pull_request;
 use crate::retry::{RETRY_TIMEOUT, retry};
-use domain::job;
+use domain::job::PullRequestRef;
 use domain::report::{FailureCode, RunPhase};
 use domain::sensitive_files::{AllowList, guard_message};
 use domain::session_event::SessionEvent;
@@ -27,40 +27,39 @@ use vendors::scm::{GitHub, NewPullRequest, PullRequest};
 
 /// Executes the step.
 pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFailure> {
-    if run.state.already_pushed && run.state.pull.is_some() {
+    if run.already_pushed() && run.publication.pull.is_some() {
         report_opened(run);
         return Ok(StepOutcome::Skipped(
             "An earlier attempt of this dispatch opened the pull request",
         ));
     }
-    run.kill_orphan_processes().await?;
-    let commit = if run.state.already_pushed {
-        run.state.head_commit.clone()
+    run.workspace.kill_orphan_processes().await?;
+    let commit = if run.already_pushed() {
+        run.checkout()?.head_commit.clone()
     } else {
         commit(run).await?
     };
-    let changes = run
-        .git
-        .changes(&run.state.fork_point, &commit)
-        .await
-        .map_err(RunFailure::other)?;
-    let access = run.fetch_repo_access().await?;
+    let fork_point = &run.checkout()?.fork_point;
+    let changes = run.workspace.git.changes(fork_point, &commit).await;
+    let changes = changes.map_err(RunFailure::other)?;
+    let access = run.connections.fetch_repo_access(&run.workspace).await?;
     move_branch(run, &access, &commit).await?;
-    if run.config.shadow {
-        let repository = run.git.url.trim_end_matches(".git");
-        run.state.shadow_url = Some(format!("{repository}/tree/{}", run.config.branch));
+    if run.dispatch.config.shadow {
+        let repository = run.workspace.git.url.trim_end_matches(".git");
+        let url = format!("{repository}/tree/{}", run.dispatch.branch());
+        run.publication.shadow_url = Some(url);
         return Ok(StepOutcome::Passed(json!({ "commit": commit })));
     }
-    let github = run.github_client(&access)?;
-    let log = |line: &str| run.console.log(line);
+    let github = run.connections.github_client(&access)?;
+    let log = |line: &str| run.reporting.log(line);
     let pull = retry(&log, RETRY_TIMEOUT, async || {
         publish(run, &github, &changes).await
     })
     .await;
     let pull = pull.map_err(pull_failed)?;
-    run.console.log(&format!("Pull request: {}", pull.url));
+    run.reporting.log(&format!("Pull request: {}", pull.url));
     let outputs = json!({ "prUrl": pull.url, "prNumber": pull.number, "commit": commit });
-    run.state.pull = Some(OpenedPullRequest {
+    run.publication.pull = Some(PullRequestRef {
         number: pull.number,
         url: pull.url,
     });
@@ -70,26 +69,25 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
 
 /// Reports the open pull request as a session event.
 fn report_opened(run: &RunContext) {
-    if let Some(OpenedPullRequest { number, url }) = run.state.pull.clone() {
-        let pull = job::PullRequestRef { number, url };
-        run.status_reporter
-            .report(&SessionEvent::ImplementationComplete { pull });
+    if let Some(pull) = run.publication.pull.clone() {
+        let event = SessionEvent::ImplementationComplete { pull };
+        run.reporting.status_reporter.report(&event);
     }
 }
 
 /// Commits the tree of the feedback loop.
 async fn commit(run: &mut RunContext) -> Result<String, RunFailure> {
-    let staged = match run.state.staged.take() {
+    let staged = match run.change.staged.take() {
         Some(staged) => staged,
-        None => run.stage_work_tree().await?,
+        None => run.workspace.stage_work_tree().await?,
     };
-    let message = pull_request::commit_message(run);
+    let message = pull_request::commit_message(&run.dispatch, &run.reporting.console);
     match guarded_commit(run, &staged, &message).await? {
         Some(commit) => Ok(commit),
-        None if run.state.has_unpublished_work => {
-            run.console
+        None if run.checkout()?.has_unpublished_work => {
+            run.reporting
                 .log("No new changes. Opening a pull request for the commits pushed before.");
-            Ok(run.state.head_commit.clone())
+            Ok(run.checkout()?.head_commit.clone())
         }
         None => Err(RunFailure::new(
             FailureCode::NoChanges,
@@ -105,12 +103,12 @@ pub(super) async fn guarded_commit(
     message: &str,
 ) -> Result<Option<String>, RunFailure> {
     inspect(run, staged).await?;
-    let start = &run.state.head_commit;
-    let changes = run.git.changes(start, &staged.tree).await;
+    let (git, start) = (&run.workspace.git, &run.checkout()?.head_commit);
+    let changes = git.changes(start, &staged.tree).await;
     if changes.map_err(RunFailure::other)?.is_empty() {
         return Ok(None);
     }
-    let commit = run.git.commit(&staged.tree, start, message).await;
+    let commit = git.commit(&staged.tree, start, message).await;
     commit.map(Some).map_err(RunFailure::other)
 }
 
@@ -121,26 +119,28 @@ pub(super) async fn move_branch(
     access: &RepoAccess,
     commit: &str,
 ) -> Result<(), RunFailure> {
-    let branch = run.config.branch.as_str();
-    if branch == run.base_branch {
+    let (git, branch) = (&run.workspace.git, run.dispatch.branch());
+    if branch == run.dispatch.base_branch {
         let reason = format!("branch {branch} is the base branch; nothing was pushed");
         return Err(RunFailure::new(FailureCode::PushRejected, reason));
     }
-    let (token, expected_head) = (access.token.as_ref(), run.state.remote_head.as_deref());
+    let checkout = run.checkout()?;
+    let (token, expected_head) = (access.token.as_ref(), checkout.remote_head.as_deref());
     if expected_head == Some(commit) {
         return Ok(());
     }
-    let push_error = match run.git.push(token, branch, expected_head, commit).await {
+    let push_error = match git.push(token, branch, expected_head, commit).await {
         Ok(PushOutcome::Done) => {
-            run.console.log(&format!("Pushed {commit} to {branch}"));
-            run.state.remote_head = Some(commit.to_owned());
-            run.state.head_commit = commit.to_owned();
+            run.reporting.log(&format!("Pushed {commit} to {branch}"));
+            let checkout = run.checkout_mut()?;
+            checkout.remote_head = Some(commit.to_owned());
+            checkout.head_commit = commit.to_owned();
             return Ok(());
         }
         Ok(PushOutcome::Rejected(message)) => message,
         Err(error) => error.to_string(),
     };
-    let cause = match run.git.remote_head(token, branch).await {
+    let cause = match git.remote_head(token, branch).await {
         Ok(Some(head)) if Some(head.as_str()) != expected_head => format!(
             "somebody pushed {head} to the branch during the run. Commits of others are never overwritten"
         ),
@@ -148,13 +148,13 @@ pub(super) async fn move_branch(
         _ => push_error,
     };
     let mut reason = format!("push of {branch} was rejected: {cause}");
-    match patch::create(&run.git, branch, &run.state.head_commit, commit).await {
+    match patch::create(git, branch, &checkout.head_commit, commit).await {
         Ok(patch) => {
             reason.push_str("\nThe change is stored with the job as a patch.");
-            run.state.patch = Some(patch);
+            run.publication.patch = Some(patch);
         }
         Err(error) => run
-            .console
+            .reporting
             .log(&format!("Failed to store the change as a patch: {error}")),
     }
     Err(RunFailure::new(FailureCode::PushRejected, reason))
@@ -162,23 +162,18 @@ pub(super) async fn move_branch(
 
 /// Runs the guard on the staged tree. Stores its warnings; blocking findings fail the run.
 async fn inspect(run: &mut RunContext, staged: &StagedTree) -> Result<(), RunFailure> {
-    let globs = &run.state.repo_config.settings.guard.allow;
+    let globs = &run.repo_config.settings.guard.allow;
     // The globs were validated when they were read. An invalid list allows nothing.
     let allow = AllowList::compile(globs).unwrap_or_default();
-    let contains_own = |text: &[u8]| run.console.contains_secret(text);
-    let report = guard::inspect(
-        &run.git,
-        &run.state.fork_point,
-        staged,
-        &allow,
-        contains_own,
-    )
-    .await
-    .map_err(RunFailure::other)?;
+    let contains_own = |text: &[u8]| run.reporting.console.contains_secret(text);
+    let (git, fork_point) = (&run.workspace.git, &run.checkout()?.fork_point);
+    let report = guard::inspect(git, fork_point, staged, &allow, contains_own)
+        .await
+        .map_err(RunFailure::other)?;
     for hit in &report.warnings {
-        run.console.log(&format!("Guard warning: {hit}"));
+        run.reporting.log(&format!("Guard warning: {hit}"));
     }
-    run.state.guard_warnings = report.warnings;
+    run.change.guard_warnings = report.warnings;
     if report.blocked.is_empty() {
         return Ok(());
     }
@@ -194,29 +189,29 @@ async fn publish(
     changes: &[TreeChange],
 ) -> Result<PullRequest, VendorError> {
     // A pull request closed during the run is updated all the same; no second one is opened.
-    if let Some(number) = run.config.pr_number {
-        let pull = github.pull(&run.repo, number).await?;
+    if let Some(number) = run.dispatch.config.pr_number {
+        let pull = github.pull(&run.dispatch.repo, number).await?;
         return refresh(run, github, pull, changes).await;
     }
-    let branch = &run.config.branch;
-    if let Some(pull) = github.find_open_pull(&run.repo, branch).await? {
+    let branch = run.dispatch.branch();
+    if let Some(pull) = github.find_open_pull(&run.dispatch.repo, branch).await? {
         return refresh(run, github, pull, changes).await;
     }
     let new = NewPullRequest {
-        title: pull_request::title(run),
+        title: pull_request::title(&run.dispatch, &run.reporting.console),
         body: pull_request::body(run, changes),
-        head: branch.clone(),
-        base: run.base_branch.clone(),
-        draft: !run.state.unresolved.is_empty(),
+        head: branch.to_owned(),
+        base: run.dispatch.base_branch.clone(),
+        draft: !run.review.unresolved.is_empty(),
     };
-    let error = match github.create_pull(&run.repo, &new).await {
+    let error = match github.create_pull(&run.dispatch.repo, &new).await {
         Ok(pull) => return Ok(pull),
         Err(error) => error,
     };
     let is_invalid = error.status() == Some(422);
     // It may exist: created by an attempt whose response was lost, or by somebody else.
     if error.is_ambiguous() || is_invalid {
-        match github.find_open_pull(&run.repo, branch).await? {
+        match github.find_open_pull(&run.dispatch.repo, branch).await? {
             Some(pull) => return Ok(pull),
             // Not every GitHub plan supports drafts. Open findings are part of the result either way.
             None if is_invalid && new.draft => {
@@ -224,7 +219,7 @@ async fn publish(
                     draft: false,
                     ..new
                 };
-                return github.create_pull(&run.repo, &ready).await;
+                return github.create_pull(&run.dispatch.repo, &ready).await;
             }
             None => {}
         }
@@ -239,16 +234,17 @@ async fn refresh(
     pull: PullRequest,
     changes: &[TreeChange],
 ) -> Result<PullRequest, VendorError> {
-    if run.config.phase == RunPhase::GapAnalysis {
+    if run.dispatch.config.phase == RunPhase::GapAnalysis {
         // The description belongs to the first run, and people may have edited it.
         let (marker, body) = pull_request::follow_up_comment(run, changes);
         github
-            .upsert_comment(&run.repo, pull.number, &marker, &body)
+            .upsert_comment(&run.dispatch.repo, pull.number, &marker, &body)
             .await?;
     } else {
-        let (title, body) = (pull_request::title(run), pull_request::body(run, changes));
+        let title = pull_request::title(&run.dispatch, &run.reporting.console);
+        let body = pull_request::body(run, changes);
         github
-            .update_pull(&run.repo, pull.number, &title, &body)
+            .update_pull(&run.dispatch.repo, pull.number, &title, &body)
             .await?;
     }
     update_draft_state(run, github, &pull).await?;
@@ -262,15 +258,15 @@ pub(super) async fn update_draft_state(
     github: &GitHub,
     pull: &PullRequest,
 ) -> Result<(), VendorError> {
-    let is_approved = run.state.unresolved.is_empty();
+    let is_approved = run.review.unresolved.is_empty();
     let result = match (pull.draft, is_approved) {
-        (false, false) => github.set_draft(&run.repo, &pull.node_id).await,
-        (true, true) => github.set_ready(&run.repo, &pull.node_id).await,
+        (false, false) => github.set_draft(&run.dispatch.repo, &pull.node_id).await,
+        (true, true) => github.set_ready(&run.dispatch.repo, &pull.node_id).await,
         _ => return Ok(()),
     };
     match result {
         Err(error) if error.is_permanent() => {
-            run.console
+            run.reporting
                 .log(&format!("Failed to change the draft state: {error}"));
             Ok(())
         }

@@ -3,14 +3,13 @@
 use serde::Deserialize;
 use serde_json::json;
 
-use super::run_agent_pass;
+use super::agent_pass::run_agent_pass;
 use crate::agent::{AgentAnswer, AgentPass, AgentRole};
+use crate::blocking_finding::BlockingFinding;
 use crate::context::{RunContext, TreeReview};
-use crate::executor::{begin_step, end_step};
 use crate::failure::RunFailure;
 use crate::git::staging::StagedTree;
 use crate::prompts;
-use crate::text;
 use domain::limits;
 
 /// Maximum number of turns of a review pass.
@@ -18,9 +17,6 @@ const REVIEW_TURNS: u32 = 40;
 
 /// Maximum length of the diff in a review prompt, in bytes.
 const MAX_DIFF: usize = 300_000;
-
-/// Maximum length of a finding in one line, in bytes.
-const MAX_FINDING: usize = 2000;
 
 /// Result of a review pass.
 #[derive(Debug, Deserialize, PartialEq, Eq)]
@@ -30,55 +26,35 @@ struct ReviewResult {
     blocking: Vec<BlockingFinding>,
 }
 
-/// Finding that blocks a change.
-#[derive(Debug, Clone, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct BlockingFinding {
-    title: String,
-    #[serde(default)]
-    location: String,
-    #[serde(default)]
-    problem: String,
-    #[serde(default)]
-    required_fix: String,
-    /// Whether a change of the code can resolve the finding. False for a missing review.
-    #[serde(skip, default = "yes")]
-    is_fixable: bool,
-}
-
-fn yes() -> bool {
-    true
-}
-
 /// Runs an implement pass and stages the work tree; `findings` are to be fixed.
 pub(super) async fn implement(
     run: &mut RunContext,
     id: &str,
     findings: &[BlockingFinding],
 ) -> Result<StagedTree, RunFailure> {
-    let step = begin_step(run, id, "implement");
+    let step = run.reporting.begin_step(id, "implement");
     let findings: Vec<String> = findings.iter().map(BlockingFinding::prompt_text).collect();
     let pass = AgentPass {
         role: AgentRole::Implement,
-        max_turns: run.config.max_turns.unwrap_or(limits::DEFAULT_MAX_TURNS),
-        system: prompts::system(run),
-        prompt: prompts::implement(run, &findings.join("\n\n")),
+        max_turns: run
+            .dispatch
+            .config
+            .max_turns
+            .unwrap_or(limits::DEFAULT_MAX_TURNS),
+        system: prompts::system(&run.dispatch, &run.repo_config),
+        prompt: prompts::implement(&run.dispatch, &run.change.plan, &findings.join("\n\n")),
     };
     let answer = match run_agent_pass(run, &pass).await {
         Ok(answer) => answer,
         Err(failure) => {
-            end_step(
-                run,
-                step,
-                "failed",
-                Some(json!({ "reason": failure.reason })),
-            );
+            run.reporting.fail_step(step, &failure.reason);
             return Err(failure);
         }
     };
-    run.state.summary = answer.text;
-    let staged = run.stage_work_tree().await?;
-    end_step(run, step, "passed", Some(json!({ "tree": staged.tree })));
+    run.change.summary = answer.text;
+    let staged = run.workspace.stage_work_tree().await?;
+    let outputs = json!({ "tree": staged.tree });
+    run.reporting.end_step(step, "passed", Some(outputs));
     Ok(staged)
 }
 
@@ -89,17 +65,19 @@ pub(super) async fn review(
     id: &str,
     tree: &str,
 ) -> Result<Vec<BlockingFinding>, RunFailure> {
-    let step = begin_step(run, id, "review");
+    let step = run.reporting.begin_step(id, "review");
+    let fork_point = &run.checkout()?.fork_point;
     let diff = run
+        .workspace
         .git
-        .diff(&run.state.fork_point, tree, MAX_DIFF)
+        .diff(fork_point, tree, MAX_DIFF)
         .await
         .map_err(RunFailure::other)?;
     let pass = AgentPass {
         role: AgentRole::Review,
         max_turns: REVIEW_TURNS,
-        system: prompts::system(run),
-        prompt: prompts::review(run, &diff),
+        system: prompts::system(&run.dispatch, &run.repo_config),
+        prompt: prompts::review(&run.dispatch, &diff),
     };
     let findings = match run_agent_pass(run, &pass).await {
         Ok(answer) => findings(&answer),
@@ -110,15 +88,11 @@ pub(super) async fn review(
     };
     let lines: Vec<String> = findings.iter().map(BlockingFinding::summary_line).collect();
     for line in &lines {
-        run.console.log(&format!("Review: {line}"));
+        run.reporting.log(&format!("Review: {line}"));
     }
-    end_step(
-        run,
-        step,
-        "passed",
-        Some(json!({ "approved": findings.is_empty(), "blocking": lines })),
-    );
-    run.state.last_review = Some(TreeReview {
+    let outputs = json!({ "approved": findings.is_empty(), "blocking": lines });
+    run.reporting.end_step(step, "passed", Some(outputs));
+    run.review.last = Some(TreeReview {
         tree: tree.to_owned(),
         findings: findings.clone(),
     });
@@ -159,53 +133,6 @@ fn strip_code_fence(text: &str) -> &str {
         .or_else(|| text.strip_prefix("```"))
         .and_then(|text| text.strip_suffix("```"))
         .unwrap_or(text)
-}
-
-impl BlockingFinding {
-    /// Creates a finding of a reviewer.
-    pub(super) fn fixable(title: &str, location: &str, problem: &str) -> Self {
-        Self {
-            title: title.to_owned(),
-            location: location.to_owned(),
-            problem: problem.to_owned(),
-            required_fix: String::new(),
-            is_fixable: true,
-        }
-    }
-
-    /// Creates a finding about a missing review, which no change of the code can resolve.
-    pub(super) fn unfixable(title: &str, problem: &str) -> Self {
-        Self {
-            is_fixable: false,
-            ..Self::fixable(title, "", problem)
-        }
-    }
-
-    /// Whether a change of the code can resolve the finding.
-    pub(super) fn is_fixable(&self) -> bool {
-        self.is_fixable
-    }
-
-    /// Returns the finding as one line, for people.
-    pub(super) fn summary_line(&self) -> String {
-        let location = match self.location.trim() {
-            "" => String::new(),
-            location => format!(" ({location})"),
-        };
-        let line = format!("{}{location}: {}", self.title.trim(), self.problem.trim());
-        text::truncate(
-            &text::strip_invisible(&line).replace('\n', " "),
-            MAX_FINDING,
-        )
-    }
-
-    /// Returns the whole finding, for the next implement pass.
-    fn prompt_text(&self) -> String {
-        match self.required_fix.trim() {
-            "" => format!("- {}", self.summary_line()),
-            fix => format!("- {}\n  Required fix: {fix}", self.summary_line()),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
+use crate::blocking_finding::BlockingFinding;
 use crate::repo_config::{ExternalReviewConfig, ReviewCheck};
-use crate::steps::review::BlockingFinding;
 use domain::external_reviewers::CLAUDE_APP;
 use domain::feedback::is_marked_blocking;
 use vendors::scm::{CheckRun, PullRequestReview, ReviewThread};

@@ -6,13 +6,13 @@ use futures_util::future::try_join;
 use tokio::time::{Instant, sleep};
 
 use super::evaluation;
-use crate::context::RunContext;
+use crate::blocking_finding::BlockingFinding;
+use crate::context::{Connections, PUSH_RESERVE, RunContext, Workspace};
 use crate::failure::RunFailure;
+use crate::git::Git;
 use crate::orchestrator_client::RepoAccess;
 use crate::repo_config::ExternalReviewConfig;
 use crate::retry::retry;
-use crate::steps::PUSH_RESERVE;
-use crate::steps::review::BlockingFinding;
 use domain::ids::Repo;
 use vendors::http::VendorError;
 use vendors::scm::{CheckRun, GitHub, PullRequest};
@@ -37,19 +37,26 @@ pub(super) struct GitHubSession {
 
 impl GitHubSession {
     /// Fetches repository access.
-    pub(super) async fn open(run: &mut RunContext) -> Result<Self, RunFailure> {
-        let access = run.fetch_repo_access().await?;
+    pub(super) async fn open(
+        connections: &mut Connections,
+        workspace: &Workspace,
+    ) -> Result<Self, RunFailure> {
+        let access = connections.fetch_repo_access(workspace).await?;
         Ok(Self {
-            github: run.github_client(&access)?,
+            github: connections.github_client(&access)?,
             access,
             opened_at: Instant::now(),
         })
     }
 
     /// Fetches new access if the current one is too old.
-    async fn keep_open(&mut self, run: &mut RunContext) -> Result<(), RunFailure> {
+    async fn keep_open(
+        &mut self,
+        connections: &mut Connections,
+        workspace: &Workspace,
+    ) -> Result<(), RunFailure> {
         if self.opened_at.elapsed() > ACCESS_LIFETIME {
-            *self = Self::open(run).await?;
+            *self = Self::open(connections, workspace).await?;
         }
         Ok(())
     }
@@ -69,7 +76,7 @@ pub(super) async fn collect_findings(
         .iter()
         .map(evaluation::ExternalReviewer::name)
         .collect();
-    run.console.log(&format!(
+    run.reporting.log(&format!(
         "Waiting for reviews of {commit} by {}",
         names.join(", ")
     ));
@@ -82,17 +89,19 @@ pub(super) async fn collect_findings(
         Err(error) => return Ok(unreadable("check runs", &error)),
     };
     sleep(reviewers.poll_interval.min(SETTLE_TIME)).await;
-    let log = |line: &str| run.console.log(line);
+    let log = |line: &str| run.reporting.log(line);
     let github = &session.github;
     let reviews = retry(&log, READ_TIMEOUT, async || {
-        github.reviews(&run.repo, pull.number).await
+        github.reviews(&run.dispatch.repo, pull.number).await
     });
     let reviews = match reviews.await {
         Ok(reviews) => reviews,
         Err(error) => return Ok(unreadable("reviews", &error)),
     };
     let threads = retry(&log, READ_TIMEOUT, async || {
-        github.review_threads(&run.repo, &pull.node_id).await
+        github
+            .review_threads(&run.dispatch.repo, &pull.node_id)
+            .await
     });
     let threads = match threads.await {
         Ok(threads) => threads,
@@ -100,7 +109,7 @@ pub(super) async fn collect_findings(
     };
     let findings = evaluation::evaluate(&expected, commit, &runs, &reviews, &threads);
     for finding in &findings {
-        run.console
+        run.reporting
             .log(&format!("Review: {}", finding.summary_line()));
     }
     Ok(findings)
@@ -114,19 +123,18 @@ async fn wait(
     expected: &[evaluation::ExternalReviewer],
     commit: &str,
 ) -> Result<Result<Vec<CheckRun>, VendorError>, RunFailure> {
-    let latest = run
-        .deadline
-        .checked_sub(PUSH_RESERVE)
-        .unwrap_or(run.deadline);
+    let latest = run.limits.deadline_before(PUSH_RESERVE);
     let until = Instant::now().checked_add(reviewers.timeout);
     let until = until.map_or(latest, |until| until.min(latest));
     loop {
-        session.keep_open(run).await?;
-        let result = check_runs_and_statuses(&session.github, &run.repo, commit).await;
+        session
+            .keep_open(&mut run.connections, &run.workspace)
+            .await?;
+        let result = check_runs_and_statuses(&session.github, &run.dispatch.repo, commit).await;
         let is_waiting = match &result {
             Ok(runs) => evaluation::is_pending(expected, runs),
             Err(error) => {
-                run.console
+                run.reporting
                     .log(&format!("Failed to read check runs: {error}"));
                 !error.is_permanent()
             }
@@ -156,16 +164,13 @@ async fn check_runs_and_statuses(
 
 /// Returns a finding if the branch has moved: the reviewed commit is not what would be merged.
 pub(super) async fn branch_moved_finding(
-    run: &RunContext,
+    git: &Git,
+    branch: &str,
     session: &GitHubSession,
     commit: &str,
 ) -> Option<BlockingFinding> {
-    let branch = &run.config.branch;
-    let problem = match run
-        .git
-        .remote_head(session.access.token.as_ref(), branch)
-        .await
-    {
+    let token = session.access.token.as_ref();
+    let problem = match git.remote_head(token, branch).await {
         Ok(Some(head)) if head == commit => return None,
         Ok(Some(head)) => format!("somebody pushed {head}; the reviewed commit is {commit}"),
         Ok(None) => "it was deleted".to_owned(),

@@ -1,0 +1,75 @@
+//! Findings of reviews that block a change.
+
+use serde::Deserialize;
+
+use crate::text;
+
+/// Maximum length of a finding in one line, in bytes.
+const MAX_FINDING: usize = 2000;
+
+/// Finding that blocks a change.
+#[derive(Debug, Clone, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct BlockingFinding {
+    title: String,
+    #[serde(default)]
+    location: String,
+    #[serde(default)]
+    problem: String,
+    #[serde(default)]
+    required_fix: String,
+    /// Whether a change of the code can resolve the finding. False for a missing review.
+    #[serde(skip, default = "yes")]
+    is_fixable: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl BlockingFinding {
+    /// Creates a finding of a reviewer.
+    pub(crate) fn fixable(title: &str, location: &str, problem: &str) -> Self {
+        Self {
+            title: title.to_owned(),
+            location: location.to_owned(),
+            problem: problem.to_owned(),
+            required_fix: String::new(),
+            is_fixable: true,
+        }
+    }
+
+    /// Creates a finding about a missing review, which no change of the code can resolve.
+    pub(crate) fn unfixable(title: &str, problem: &str) -> Self {
+        Self {
+            is_fixable: false,
+            ..Self::fixable(title, "", problem)
+        }
+    }
+
+    /// Whether a change of the code can resolve the finding.
+    pub(crate) fn is_fixable(&self) -> bool {
+        self.is_fixable
+    }
+
+    /// Returns the finding as one line, for people.
+    pub(crate) fn summary_line(&self) -> String {
+        let location = match self.location.trim() {
+            "" => String::new(),
+            location => format!(" ({location})"),
+        };
+        let line = format!("{}{location}: {}", self.title.trim(), self.problem.trim());
+        text::truncate(
+            &text::strip_invisible(&line).replace('\n', " "),
+            MAX_FINDING,
+        )
+    }
+
+    /// Returns the whole finding, for the next implement pass.
+    pub(crate) fn prompt_text(&self) -> String {
+        match self.required_fix.trim() {
+            "" => format!("- {}", self.summary_line()),
+            fix => format!("- {}\n  Required fix: {fix}", self.summary_line()),
+        }
+    }
+}

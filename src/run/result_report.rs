@@ -1,0 +1,90 @@
+//! Result of a run, as the orchestrator receives it.
+
+use crate::context::RunContext;
+use crate::failure::RunFailure;
+use crate::text;
+use domain::limits;
+use domain::report::{FailureCode, ResultReport, RunComment, RunOutcome, RunPhase};
+
+/// Maximum length of the agent's last message in the result, in bytes.
+const MAX_LAST_MESSAGE: usize = 4_000;
+
+/// Returns the result of a run whose pipeline was executed. The failure must be sanitized already.
+pub(crate) fn of_run(run: &RunContext, failure: Option<&RunFailure>) -> ResultReport {
+    let phase = run.dispatch.config.phase;
+    let report = match failure {
+        None => succeeded(run),
+        Some(failure) => ResultReport {
+            last_agent_message: last_agent_message(run),
+            ..failed(phase, failure)
+        },
+    };
+    let (reporting, publication) = (&run.reporting, &run.publication);
+    let patch = publication.patch.as_ref();
+    let unresolved = run.review.unresolved.iter();
+    ResultReport {
+        usage: Some(reporting.usage()),
+        patch: patch.map(|patch| reporting.console.redact(patch)),
+        pr_url: publication.url(),
+        unresolved: unresolved
+            .map(|finding| reporting.sanitize(finding))
+            .collect(),
+        ..report
+    }
+}
+
+/// Returns the result of a run that failed. The failure must be sanitized already.
+pub(crate) fn failed(phase: RunPhase, failure: &RunFailure) -> ResultReport {
+    ResultReport {
+        phase,
+        outcome: RunOutcome::Failure,
+        pr_url: None,
+        comments: Vec::new(),
+        failure_reason: Some(failure.reason.clone()),
+        failure_code: failure.code,
+        last_agent_message: None,
+        retry_at: failure.retry_at,
+        unresolved: Vec::new(),
+        usage: None,
+        patch: None,
+        run_id: None,
+    }
+}
+
+fn succeeded(run: &RunContext) -> ResultReport {
+    let unapproved = !run.review.unresolved.is_empty();
+    ResultReport {
+        phase: run.dispatch.config.phase,
+        outcome: RunOutcome::Success,
+        pr_url: None,
+        comments: comments(run),
+        failure_reason: None,
+        failure_code: unapproved.then_some(FailureCode::ReviewUnapproved),
+        last_agent_message: None,
+        retry_at: None,
+        unresolved: Vec::new(),
+        usage: None,
+        patch: None,
+        run_id: None,
+    }
+}
+
+/// Returns the sanitized ticket comments.
+fn comments(run: &RunContext) -> Vec<RunComment> {
+    let console = &run.reporting.console;
+    let comment = |body: &String| RunComment {
+        body: text::truncate(&console.sanitize(body), limits::MAX_COMMENT_BYTES),
+    };
+    run.publication
+        .ticket_comments
+        .iter()
+        .map(comment)
+        .collect()
+}
+
+/// Returns the sanitized last message of the agent.
+fn last_agent_message(run: &RunContext) -> Option<String> {
+    let message = run.reporting.console.sanitize(&run.change.summary);
+    let message = text::truncate(&message, MAX_LAST_MESSAGE);
+    Some(message).filter(|message| !message.trim().is_empty())
+}

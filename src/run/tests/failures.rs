@@ -1,0 +1,178 @@
+//! Runs that fail, and their reports.
+
+use std::path::Path;
+
+use super::{APPROVE, BRANCH, RunFixture};
+
+#[tokio::test]
+async fn a_sensitive_file_blocks_the_push() {
+    let fixture = RunFixture::new("echo a > a.txt").await;
+    let agent = fixture.agent("echo hello > hello.txt; echo 'KEY=1' > .env", APPROVE);
+    assert!(!fixture.run(&agent, fixture.inputs()).await);
+    let result = fixture.result();
+    assert_eq!(result["failureCode"], "SENSITIVE_FILES_BLOCKED");
+    assert_eq!(
+        result["failureReason"],
+        "🔒 Blocked by security guardrail\n\nPush blocked: 1 sensitive file(s) would be committed:\n\
+         - .env: environment and config files (file name)"
+    );
+    assert_eq!(fixture.git("git branch --list"), "* main");
+    assert_eq!(
+        fixture.bodies("/api/token").len(),
+        1,
+        "no token was fetched for a push"
+    );
+    let steps = fixture.steps();
+    assert_eq!(
+        steps[7..],
+        [
+            ("push", "failed"),
+            ("verify", "skipped"),
+            ("post-push-review", "skipped")
+        ]
+        .map(|(id, status)| (id.to_owned(), status.to_owned()))
+    );
+}
+
+#[tokio::test]
+async fn reports_the_time_limit() {
+    let fixture = RunFixture::new("echo a > a.txt").await;
+    let agent = fixture.agent("sleep 30; echo x >> hello.txt", APPROVE);
+    let mut inputs = fixture.inputs();
+    inputs.insert("job_timeout_minutes".into(), "1".into());
+    assert!(!fixture.run(&agent, inputs).await);
+    let result = fixture.result();
+    assert_eq!(result["failureCode"], "TIMED_OUT");
+    let reason = result["failureReason"].as_str().unwrap();
+    assert!(
+        reason.ends_with("the run reached its time limit"),
+        "{reason}"
+    );
+}
+
+#[tokio::test]
+async fn fails_a_run_without_a_pull_request() {
+    let mut fixture = RunFixture::new("echo a > a.txt").await;
+    let root = fixture.dir.path().join("custom");
+    std::fs::create_dir_all(root.join("pipelines")).unwrap();
+    let steps = "[{id: clone, type: clone}, {id: work, type: feedback-loop}, {id: review, type: post-push-review}]";
+    let file = root.join("pipelines/autonomous.yml");
+    std::fs::write(file, format!("id: autonomous\nsteps: {steps}\n")).unwrap();
+    fixture.custom_root = Some(root);
+    let agent = fixture.agent("echo h > h", APPROVE);
+    assert!(!fixture.run(&agent, fixture.inputs()).await);
+    assert_eq!(
+        fixture.result()["failureReason"],
+        "the run ended without opening a pull request"
+    );
+    assert_eq!(
+        fixture.steps().last().unwrap(),
+        &("review".into(), "skipped".into())
+    );
+}
+
+#[tokio::test]
+async fn reports_why_a_run_cannot_continue() {
+    let settings =
+        |text: &str| format!("mkdir .agent-implement; echo '{text}' > .agent-implement/config.yml");
+    let failing = |setup: &str| format!("printf -- '---\\nsetup: {setup}\\n---\\n' > WORKFLOW.md");
+    let rows = [
+        (
+            "echo a > a.txt".to_owned(),
+            "true",
+            "NO_CHANGES",
+            "Nothing to commit: no file changes in the working tree",
+        ),
+        (
+            failing("echo broken; exit 7"),
+            "echo h > h",
+            "SETUP_FAILED",
+            "setup script of WORKFLOW.md failed: exit code 7\nbroken",
+        ),
+        (
+            "echo a > a.txt; echo '{\"lockfileVersion\":1' > package-lock.json; mkdir bin"
+                .to_owned(),
+            "echo h > h",
+            "INSTALL_FAILED",
+            "install: npm ci",
+        ),
+        (
+            settings("agent: copilot"),
+            "true",
+            "SETUP_FAILED",
+            ".agent-implement/config.yml: unknown agent \"copilot\"; \
+             known agents: claude, codex, gemini",
+        ),
+        (
+            settings("agent: gemini"),
+            "true",
+            "SETUP_FAILED",
+            "agent gemini has no model credential: \
+             set GEMINI_API_KEY in the secrets of the repository",
+        ),
+    ];
+    for (seed, implement, code, reason) in rows {
+        let fixture = RunFixture::new(&seed).await;
+        let agent = fixture.agent(implement, APPROVE);
+        assert!(!fixture.run(&agent, fixture.inputs()).await, "{code}");
+        let result = fixture.result();
+        assert_eq!(result["failureCode"], code, "{result}");
+        let message = result["failureReason"].as_str().unwrap();
+        assert!(message.starts_with(reason), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn the_environment_selects_the_agent_or_a_custom_program() {
+    let fixture = RunFixture::new("echo a > a.txt").await;
+    let mut unknown = fixture.environment(Path::new("/nowhere"), fixture.inputs());
+    unknown.agent = Some("copilot".into());
+    assert!(!fixture.run_in(unknown).await);
+    let result = fixture.result();
+    assert_eq!(result["failureCode"], "SETUP_FAILED");
+    assert_eq!(
+        result["failureReason"],
+        "AGENT_IMPLEMENT_AGENT: unknown agent \"copilot\"; \
+         known agents: claude, codex, gemini, command"
+    );
+
+    let script = format!(
+        "if [ $AGENT_IMPLEMENT_ROLE = review ]; then echo '{APPROVE}'; else grep -q ENG-1 && echo hello > hello.txt; fi"
+    );
+    let mut own = fixture.environment(Path::new("/nowhere"), fixture.inputs());
+    own.agent_command = vec![
+        "bash".into(),
+        fixture.dir.path().join("own").display().to_string(),
+    ];
+    std::fs::write(&own.agent_command[1], script).unwrap();
+    assert!(fixture.run_in(own).await, "{}", fixture.result());
+    assert_eq!(
+        fixture.git(&format!("git show {BRANCH}:hello.txt")),
+        "hello"
+    );
+}
+
+#[tokio::test]
+async fn reports_a_missing_repository_and_invalid_inputs() {
+    let fixture = RunFixture::new("echo a > a.txt").await;
+    std::fs::remove_dir_all(fixture.dir.path().join("host/o/r.git")).unwrap();
+    let agent = fixture.agent("true", APPROVE);
+    assert!(!fixture.run(&agent, fixture.inputs()).await);
+    let result = fixture.result();
+    assert_eq!(result["failureCode"], "CLONE_FAILED");
+    assert!(
+        result["failureReason"]
+            .as_str()
+            .unwrap()
+            .starts_with("git clone failed (exit 128): "),
+        "{result}"
+    );
+
+    let mut inputs = fixture.inputs();
+    inputs.insert("max_turns".into(), "0".into());
+    assert!(!fixture.run(&agent, inputs).await);
+    assert_eq!(
+        fixture.result()["failureReason"],
+        "the run's input max_turns is not valid: 0"
+    );
+}
