@@ -1,4 +1,4 @@
-//! Standard output. [`crate::console`] prints text that may contain secrets.
+//! Plain lines on standard output. Text that may contain a secret is printed by [`crate::console`].
 
 use std::io::Write;
 

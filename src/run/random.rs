@@ -1,4 +1,4 @@
-//! Random marks and keys that nobody else can know.
+//! Random keys and marks, which nobody can guess.
 
 use ring::rand::{SecureRandom, SystemRandom};
 

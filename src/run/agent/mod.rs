@@ -1,7 +1,7 @@
 //! Coding agent: a program that gets a prompt and works in a folder.
 //!
-//! - [`configuration`]: the agent of a run. [`credentials`]: what each program gets.
-//! - [`run_pass`]: one pass. `supervise` runs the program to completion, `outcome` evaluates its result.
+//! - `configuration`: the agent of a run. `credentials`: variables that each program gets.
+//! - `run_pass`: one pass. `supervise` runs the program to completion, `outcome` evaluates its result.
 //! - `claude`, `codex`, `gemini`, `command`: flags, settings and output format of one program.
 //!
 //! The repository may attack its own agent. Each program's module documents which repository

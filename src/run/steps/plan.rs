@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::agent_pass::run_agent_pass;
-use crate::agent::{AgentPass, AgentRole};
+use crate::agent::AgentRole;
 use crate::context::{RunContext, StepOutcome};
 use crate::failure::RunFailure;
 use crate::git::staging::AI_OUTPUT;
@@ -29,17 +29,9 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
     recreate_folder(&root).map_err(|error| {
         RunFailure::other(format!("cannot create the folder {FOLDER}: {error}"))
     })?;
-    let pass = AgentPass {
-        role: AgentRole::Plan { folder: AI_OUTPUT },
-        max_turns: run
-            .dispatch
-            .config
-            .max_turns
-            .unwrap_or(limits::DEFAULT_MAX_TURNS),
-        system: prompts::system(&run.dispatch, &run.repo_config),
-        prompt: prompts::plan(&run.dispatch, FOLDER),
-    };
-    let answer = run_agent_pass(run, &pass).await?;
+    let role = AgentRole::Plan { folder: AI_OUTPUT };
+    let prompt = prompts::plan(&run.dispatch, FOLDER);
+    let answer = run_agent_pass(run, role, prompt).await?;
     run.workspace.kill_orphan_processes().await?;
     let comments = read_comments(&root.join(FOLDER))
         .map_err(|error| RunFailure::other(format!("cannot read the plan: {error}")))?;

@@ -4,16 +4,12 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::agent_pass::run_agent_pass;
-use crate::agent::{AgentAnswer, AgentPass, AgentRole};
+use crate::agent::{AgentAnswer, AgentRole};
 use crate::blocking_finding::BlockingFinding;
 use crate::context::{RunContext, TreeReview};
 use crate::failure::RunFailure;
 use crate::git::staging::StagedTree;
 use crate::prompts;
-use domain::limits;
-
-/// Maximum number of turns of a review pass.
-const REVIEW_TURNS: u32 = 40;
 
 /// Maximum length of the diff in a review prompt, in bytes.
 const MAX_DIFF: usize = 300_000;
@@ -34,17 +30,8 @@ pub(super) async fn implement(
 ) -> Result<StagedTree, RunFailure> {
     let step = run.reporting.begin_step(id, "implement");
     let findings: Vec<String> = findings.iter().map(BlockingFinding::prompt_text).collect();
-    let pass = AgentPass {
-        role: AgentRole::Implement,
-        max_turns: run
-            .dispatch
-            .config
-            .max_turns
-            .unwrap_or(limits::DEFAULT_MAX_TURNS),
-        system: prompts::system(&run.dispatch, &run.repo_config),
-        prompt: prompts::implement(&run.dispatch, &run.change.plan, &findings.join("\n\n")),
-    };
-    let answer = match run_agent_pass(run, &pass).await {
+    let prompt = prompts::implement(&run.dispatch, &run.change.plan, &findings.join("\n\n"));
+    let answer = match run_agent_pass(run, AgentRole::Implement, prompt).await {
         Ok(answer) => answer,
         Err(failure) => {
             run.reporting.fail_step(step, &failure.reason);
@@ -73,13 +60,8 @@ pub(super) async fn review(
         .diff(fork_point, tree, MAX_DIFF)
         .await
         .map_err(RunFailure::other)?;
-    let pass = AgentPass {
-        role: AgentRole::Review,
-        max_turns: REVIEW_TURNS,
-        system: prompts::system(&run.dispatch, &run.repo_config),
-        prompt: prompts::review(&run.dispatch, &diff),
-    };
-    let findings = match run_agent_pass(run, &pass).await {
+    let prompt = prompts::review(&run.dispatch, &diff);
+    let findings = match run_agent_pass(run, AgentRole::Review, prompt).await {
         Ok(answer) => findings(&answer),
         Err(failure) => vec![BlockingFinding::unfixable(
             "The review failed",
