@@ -15,12 +15,12 @@ use serde_json::json;
 use crate::fake_model::{FakeModel, ModelTurn};
 use crate::test_env::{TestEnv, TestEnvOptions};
 use agent_harness::agents_dir;
+use requires::requires;
 
+#[requires("agents")]
 #[tokio::test(flavor = "multi_thread")]
 async fn implements_a_ticket_with_the_real_default_agent() {
-    let Some(agents) = agents_dir("a ticket implemented by the real claude") else {
-        return;
-    };
+    let agents = agents_dir();
     let model = FakeModel::start([
         ModelTurn::write_file("feature.txt", "done\n"),
         ModelTurn::text("I wrote the feature."),
@@ -65,11 +65,10 @@ async fn implements_a_ticket_with_the_real_default_agent() {
     env.finish().await;
 }
 
+#[requires("agents")]
 #[tokio::test(flavor = "multi_thread")]
 async fn uses_the_agent_that_the_repository_configures() {
-    let Some(agents) = agents_dir("a ticket implemented by the real codex") else {
-        return;
-    };
+    let agents = agents_dir();
     let model = FakeModel::start([
         ModelTurn::write_file("feature.txt", "done\n"),
         ModelTurn::text("I wrote the feature."),

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use domain::job::JobState;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
+use requires::requires;
 use reqwest::Method;
 use serde_json::Value;
 
@@ -29,21 +30,17 @@ struct RealEngine {
 }
 
 impl RealEngine {
-    fn require_for(test: &str) -> Option<Self> {
+    fn require() -> Self {
         let value = std::env::var("AGENT_IMPLEMENT_ENGINE").ok();
         let host = value.filter(|host| !host.is_empty());
-        let host = require(
-            "engine",
-            test,
-            host.ok_or("AGENT_IMPLEMENT_ENGINE is not set"),
-        )?;
+        let host = require("engine", host.ok_or("AGENT_IMPLEMENT_ENGINE is not set"));
         let _ = rustls::crypto::ring::default_provider().install_default();
         let socket = host.strip_prefix("unix://").expect("a Unix socket");
         let client = reqwest::Client::builder().unix_socket(Path::new(socket));
-        Some(Self {
+        Self {
             client: client.build().unwrap(),
             host,
-        })
+        }
     }
 
     async fn request(&self, method: Method, path: &str) -> Value {
@@ -158,11 +155,10 @@ fn root_file_system(dir: &Path) -> PathBuf {
     tar
 }
 
+#[requires("engine")]
 #[tokio::test(flavor = "multi_thread")]
 async fn runs_sessions_in_real_containers() {
-    let Some(engine) = RealEngine::require_for("a session in a real container") else {
-        return;
-    };
+    let engine = RealEngine::require();
     let image = tempfile::tempdir().unwrap();
     engine.import(root_file_system(image.path())).await;
     let gateway = engine.gateway().await;

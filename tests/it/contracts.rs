@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fake_vendors::FakeVendors;
+use requires::requires;
 use serde_json::{Value, json};
 
 use crate::requirements::require;
@@ -115,8 +116,8 @@ impl Checker {
         Ok(Self { dir, python })
     }
 
-    fn require_for(test: &str) -> Option<Self> {
-        require("contracts", test, Self::find())
+    fn require() -> Self {
+        require("contracts", Self::find())
     }
 
     /// Checks logs. Returns whether all requests conform, and the checker's output.
@@ -161,11 +162,10 @@ pub fn record_requests(vendors: &FakeVendors) {
     fs::rename(part, log).unwrap();
 }
 
+#[requires("contracts")]
 #[tokio::test(flavor = "multi_thread")]
 async fn every_client_request_conforms_to_the_vendor_contracts() {
-    let Some(checker) = Checker::require_for("the vendors' contracts") else {
-        return;
-    };
+    let checker = Checker::require();
     let env = TestEnv::with_options(TestEnvOptions {
         session_hosts: true,
         ..TestEnvOptions::default()
@@ -192,11 +192,10 @@ async fn every_client_request_conforms_to_the_vendor_contracts() {
 
 /// Checks the logs that other tests have written. A conforming log is deleted; any other stays for
 /// inspection until its test is executed again.
+#[requires("contracts")]
 #[test]
 fn requests_of_other_tests_conform_to_the_vendor_contracts() {
-    let Some(checker) = Checker::require_for("the contracts of earlier tests") else {
-        return;
-    };
+    let checker = Checker::require();
     let Ok(entries) = fs::read_dir(log_dir()) else {
         return;
     };
@@ -221,11 +220,10 @@ fn requests_of_other_tests_conform_to_the_vendor_contracts() {
     }
 }
 
+#[requires("contracts")]
 #[test]
 fn checker_reports_requests_that_violate_a_contract() {
-    let Some(checker) = Checker::require_for("the contract checker's own test") else {
-        return;
-    };
+    let checker = Checker::require();
     let github = json!({"authorization": "Bearer [redacted]", "user-agent": "x", "content-type": "application/json"});
     let linear = json!({"authorization": "[redacted]", "content-type": "application/json"});
     let deep_query =

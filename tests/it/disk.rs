@@ -15,6 +15,7 @@ use domain::secret::Secret;
 use engine::clock::Clock;
 use fake_vendors::demo;
 use fake_vendors::{FakeVendors, FakeVendorsOptions};
+use requires::requires;
 use reqwest::Method;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
@@ -41,8 +42,8 @@ const MISCONFIGURED: i32 = 78;
 struct Disk(PathBuf);
 
 impl Disk {
-    /// Mounts a disk. Returns `None` if mounting is not permitted and the test may be skipped.
-    fn mount(path: &Path, mib: u64) -> Option<Self> {
+    /// Mounts a disk.
+    fn mount(path: &Path, mib: u64) -> Self {
         fs::create_dir_all(path).unwrap();
         let size = format!("size={mib}m");
         let mounted = Command::new("mount")
@@ -51,11 +52,7 @@ impl Disk {
             .output();
         let is_mounted = mounted.is_ok_and(|output| output.status.success());
         let mounted = is_mounted.then(|| Self(path.to_owned()));
-        require(
-            "mount",
-            "a disk for a test",
-            mounted.ok_or("this user may not mount a disk"),
-        )
+        require("mount", mounted.ok_or("this user may not mount a disk"))
     }
 
     fn remount(&self, options: &str) {
@@ -204,12 +201,11 @@ fn names_in(dir: &Path) -> Vec<String> {
     names
 }
 
+#[requires("mount")]
 #[tokio::test]
 async fn full_disk_rejects_writes_allows_reads_and_recovers() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::mount(&dir.path().join("data"), 120) else {
-        return;
-    };
+    let disk = Disk::mount(&dir.path().join("data"), 120);
     let data = disk.0.as_path();
     let job = create_store_with_job(data).await;
     let service = ServiceProcess::start(data, &report_flags());
@@ -302,12 +298,11 @@ async fn failed_commit_stops_the_service_without_losing_acknowledged_steps() {
 }
 
 /// Two tickets get pull requests, although the disk is full for some seconds.
+#[requires("mount")]
 #[test]
 fn effects_pending_on_a_full_disk_are_performed_once() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::mount(&dir.path().join("data"), 40) else {
-        return;
-    };
+    let disk = Disk::mount(&dir.path().join("data"), 40);
     let log = dir.path().join("output.txt");
     let log_file = File::create(&log).unwrap();
     let mut demo = Command::new(env!("CARGO_BIN_EXE_agent-implement"));
@@ -364,12 +359,11 @@ fn demo_results(dir: &Path) -> (usize, usize, [usize; 4]) {
     results
 }
 
+#[requires("mount")]
 #[tokio::test]
 async fn read_only_or_full_disk_is_reported_in_one_sentence() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::mount(&dir.path().join("data"), 20) else {
-        return;
-    };
+    let disk = Disk::mount(&dir.path().join("data"), 20);
     drop(create_store_with_job(&disk.0).await);
     drop(open_store(&disk.0).await);
     stored_steps(&disk.0).await;
@@ -394,9 +388,7 @@ async fn read_only_or_full_disk_is_reported_in_one_sentence() {
     assert_eq!(ServiceProcess::start(&disk.0, &[]).stop(), 0);
 
     // A first start on a full disk must leave no partial files.
-    let Some(full) = Disk::mount(&dir.path().join("full"), 1) else {
-        return;
-    };
+    let full = Disk::mount(&dir.path().join("full"), 1);
     full.fill_except(0);
     let (code, stderr) = failed_start(&full.0);
     assert_eq!(code, DISK_FAILED, "{stderr}");
@@ -404,6 +396,7 @@ async fn read_only_or_full_disk_is_reported_in_one_sentence() {
     assert_eq!(names_in(&full.0), ["filler"]);
 }
 
+#[requires("immutable")]
 #[tokio::test]
 async fn folder_without_write_permission_is_a_configuration_error() {
     let dir = tempfile::tempdir().unwrap();
@@ -416,9 +409,7 @@ async fn folder_without_write_permission_is_a_configuration_error() {
     let immutable = set_attribute("+i")
         .then_some(())
         .ok_or("this user may not create an immutable folder");
-    if require("immutable", "an immutable folder", immutable).is_none() {
-        return;
-    }
+    require("immutable", immutable);
     let (code, stderr) = failed_start(&data);
     set_attribute("-i");
     assert_eq!(code, MISCONFIGURED, "{stderr}");

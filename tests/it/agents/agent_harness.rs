@@ -16,13 +16,12 @@ use crate::fake_model::{FakeModel, ModelTurn};
 use crate::requirements::require;
 
 /// Folder of the installed agent programs.
-pub fn agents_dir(test: &str) -> Option<PathBuf> {
+pub fn agents_dir() -> PathBuf {
     let folder = std::env::var_os("AGENT_IMPLEMENT_AGENTS").filter(|folder| !folder.is_empty());
     let bin = folder.map(|folder| Path::new(&folder).join("node_modules/.bin"));
     let found = bin.filter(|bin| bin.is_dir());
     require(
         "agents",
-        test,
         found.ok_or("AGENT_IMPLEMENT_AGENTS names no folder of them"),
     )
 }

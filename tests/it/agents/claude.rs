@@ -7,6 +7,7 @@ use domain::report::FailureCode;
 use domain::secret::Secret;
 use domain::time::Timestamp;
 use engine::clock::Clock;
+use requires::requires;
 use run::agent::{AgentCli, AgentRole};
 
 use super::agent_harness::{AgentHarness, PassOutcome, agents_dir};
@@ -23,11 +24,10 @@ async fn implement(
     (harness, outcome)
 }
 
+#[requires("agents")]
 #[tokio::test(flavor = "multi_thread")]
 async fn returns_text_and_usage_of_a_successful_pass() {
-    let Some(agents) = agents_dir("the real claude at work") else {
-        return;
-    };
+    let agents = agents_dir();
     let turns = [
         ModelTurn::write_file("hello.txt", "hi\n"),
         ModelTurn::text("All done."),
@@ -59,11 +59,10 @@ async fn returns_text_and_usage_of_a_successful_pass() {
     }
 }
 
+#[requires("agents")]
 #[tokio::test(flavor = "multi_thread")]
 async fn separates_provider_failures_from_task_failures() {
-    let Some(agents) = agents_dir("the real claude refused by its provider") else {
-        return;
-    };
+    let agents = agents_dir();
     let denied = ": the provider rejected the model credentials";
     let too_long = ": API Error: Claude's response exceeded the";
     let rows = [
@@ -113,11 +112,10 @@ async fn separates_provider_failures_from_task_failures() {
     }
 }
 
+#[requires("agents")]
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_when_to_retry_after_an_api_key_limit() {
-    let Some(agents) = agents_dir("the real claude at the limit of an API key") else {
-        return;
-    };
+    let agents = agents_dir();
     let minutes = |count: u64| Duration::from_secs(count * 60);
     let headers = vec![
         ("retry-after", "7200".to_owned()),
@@ -140,11 +138,10 @@ async fn reports_when_to_retry_after_an_api_key_limit() {
     assert_eq!(outcome.retry_at(), Timestamp::parse("2026-12-01T00:00:00Z"));
 }
 
+#[requires("agents")]
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_the_reset_time_of_a_subscription_limit() {
-    let Some(agents) = agents_dir("the real claude at its limit") else {
-        return;
-    };
+    let agents = agents_dir();
     let headers = vec![
         ("anthropic-ratelimit-unified-status", "rejected".to_owned()),
         ("anthropic-ratelimit-unified-reset", "1795300000".to_owned()),
@@ -170,11 +167,10 @@ async fn reports_the_reset_time_of_a_subscription_limit() {
     );
 }
 
+#[requires("agents")]
 #[tokio::test(flavor = "multi_thread")]
 async fn names_the_cause_if_the_provider_is_not_reached() {
-    let Some(agents) = agents_dir("the real claude without a provider") else {
-        return;
-    };
+    let agents = agents_dir();
     let mut harness =
         AgentHarness::new(&agents, AgentCli::Claude, [ModelTurn::text("unused")]).await;
     for (name, key) in &mut harness.agent.keys {
@@ -230,11 +226,10 @@ async fn names_the_cause_if_the_provider_is_not_reached() {
     );
 }
 
+#[requires("agents")]
 #[tokio::test(flavor = "multi_thread")]
 async fn fails_on_denied_tools_except_for_a_planner() {
-    let Some(agents) = agents_dir("the real claude denied its tools") else {
-        return;
-    };
+    let agents = agents_dir();
     let turns = [
         ModelTurn::write_file("hello.txt", "hi\n"),
         ModelTurn::text("All done."),
@@ -270,11 +265,10 @@ async fn fails_on_denied_tools_except_for_a_planner() {
     );
 }
 
+#[requires("agents")]
 #[tokio::test(flavor = "multi_thread")]
 async fn fails_when_ended_by_a_signal() {
-    let Some(agents) = agents_dir("the real claude ended by a signal") else {
-        return;
-    };
+    let agents = agents_dir();
     for (signal, exit) in [("TERM", 143), ("INT", 1), ("HUP", 129)] {
         let harness = AgentHarness::new(&agents, AgentCli::Claude, [ModelTurn::Hang]).await;
         let pid = harness.path("../pid");
@@ -307,11 +301,10 @@ async fn fails_when_ended_by_a_signal() {
     }
 }
 
+#[requires("agents")]
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_the_cloud_with_its_credentials_and_configured_model() {
-    let Some(agents) = agents_dir("the real claude in the cloud") else {
-        return;
-    };
+    let agents = agents_dir();
     let profile = "eu.anthropic.claude-sonnet-4-5-20250929-v1:0";
     let refused = ModelTurn::http_error(403, "not for you");
     let mut harness = AgentHarness::new(&agents, AgentCli::Claude, [refused]).await;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use domain::report::FailureCode;
 use engine::clock::Clock;
+use requires::requires;
 use run::agent::{AgentCli, AgentRole};
 
 use super::agent_harness::{AgentHarness, agents_dir};
@@ -19,11 +20,10 @@ fn key(cli: AgentCli) -> &'static str {
     }
 }
 
+#[requires("agents")]
 #[tokio::test(flavor = "multi_thread")]
 async fn returns_text_and_usage_of_a_pass() {
-    let Some(agents) = agents_dir("the real codex and gemini at work") else {
-        return;
-    };
+    let agents = agents_dir();
     for cli in BOTH {
         let harness = AgentHarness::new(&agents, cli, [ModelTurn::text("Nothing to do.")]).await;
         let outcome = harness.run_pass(AgentRole::Implement, 5).await;
@@ -55,11 +55,10 @@ async fn returns_text_and_usage_of_a_pass() {
     }
 }
 
+#[requires("agents")]
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_rejected_keys_and_limits_as_provider_failures() {
-    let Some(agents) = agents_dir("the real codex and gemini refused by their providers") else {
-        return;
-    };
+    let agents = agents_dir();
     let unavailable = Some(FailureCode::ProviderUnavailable);
     for cli in BOTH {
         let refused = ModelTurn::http_error(401, "API key not valid");
@@ -88,11 +87,10 @@ async fn reports_rejected_keys_and_limits_as_provider_failures() {
     );
 }
 
+#[requires("agents")]
 #[tokio::test(flavor = "multi_thread")]
 async fn ends_a_pass_at_the_turn_limit_and_counts_its_usage() {
-    let Some(agents) = agents_dir("the real codex and gemini at the turn cap") else {
-        return;
-    };
+    let agents = agents_dir();
     for cli in BOTH {
         let harness = AgentHarness::new(&agents, cli, [ModelTurn::run_command("true")]).await;
         let outcome = harness.run_pass(AgentRole::Implement, 2).await;
@@ -104,11 +102,10 @@ async fn ends_a_pass_at_the_turn_limit_and_counts_its_usage() {
     }
 }
 
+#[requires("agents")]
 #[tokio::test(flavor = "multi_thread")]
 async fn restricts_reviewers_and_planners() {
-    let Some(agents) = agents_dir("the roles of the real codex and gemini") else {
-        return;
-    };
+    let agents = agents_dir();
     for cli in BOTH {
         let harness = AgentHarness::new(&agents, cli, []).await;
         harness.model.set_turns([

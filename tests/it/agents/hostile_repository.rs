@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use requires::requires;
 use run::agent::{AgentCli, AgentRole};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::json;
@@ -81,11 +82,10 @@ fn triggered(harness: &AgentHarness) -> Vec<String> {
     names
 }
 
+#[requires("agents")]
 #[tokio::test(flavor = "multi_thread")]
 async fn ignores_everything_planted_by_a_repository() {
-    let Some(agents) = agents_dir("a hostile repository and the real agents") else {
-        return;
-    };
+    let agents = agents_dir();
     for cli in [AgentCli::Claude, AgentCli::Codex, AgentCli::Gemini] {
         let attacker = FakeModel::start([ModelTurn::text("Thanks.")]).await;
         let harness = AgentHarness::new(
@@ -110,11 +110,10 @@ async fn ignores_everything_planted_by_a_repository() {
 }
 
 /// Control: the plainly called programs trigger the traps.
+#[requires("agents")]
 #[tokio::test(flavor = "multi_thread")]
 async fn planted_files_take_over_a_plainly_called_agent() {
-    let Some(agents) = agents_dir("the control of the hostile repository") else {
-        return;
-    };
+    let agents = agents_dir();
     let calls: [(AgentCli, &str, &[&str], &str); 3] = [
         (
             AgentCli::Claude,

@@ -10,6 +10,7 @@ use data_encoding::BASE64;
 use domain::job::{Job, JobState};
 use fake_vendors::FakeService;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
+use requires::requires;
 use serde_json::Value;
 
 use super::traps::{Traps, write_file};
@@ -332,24 +333,22 @@ async fn user_with_write_access_to_the_path_gains_nothing() {
 }
 
 /// Requires the permission to mount file systems.
-fn require_mount(test: &str) -> Option<()> {
+fn require_mount() {
     let status = Command::new("unshare").args(["--mount", "true"]).status();
     let can_mount = status.is_ok_and(|status| status.success());
     require(
         "mount",
-        test,
         can_mount.then_some(()).ok_or("this user may not mount"),
-    )
+    );
 }
 
 /// Search path of the system's programs, as a shell assignment.
 const SYSTEM: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+#[requires("mount")]
 #[tokio::test(flavor = "multi_thread")]
 async fn run_with_only_a_user_owned_git_ends_before_requesting_a_token() {
-    let Some(()) = require_mount("a machine without a git of its own") else {
-        return;
-    };
+    require_mount();
     let (env, traps) = hostile_env().await;
     let planted = env.vendors.dir().join("bin/git");
     write_file(&planted, &fake_program(&traps, "git"));
@@ -380,11 +379,10 @@ async fn failed_job(env: &TestEnv) -> Job {
     job
 }
 
+#[requires("mount")]
 #[tokio::test(flavor = "multi_thread")]
 async fn run_with_a_modified_git_file_ends_before_requesting_the_push_token() {
-    let Some(()) = require_mount("a git that may be changed") else {
-        return;
-    };
+    require_mount();
     let program = format!("$({SYSTEM} command -v git)");
     let library = format!(
         "$(ldd \"$({SYSTEM} git --exec-path)/git-remote-https\" | sed -n \"s/.*libcurl.* => \\([^ ]*\\) .*/\\1/p\")"

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use store::{dedup, dispatch_breaker, mappings, outbox};
 
+use requires::requires;
 use reqwest::Method;
 use serde_json::json;
 
@@ -31,13 +32,12 @@ fn is_paused(env: &TestEnv, team: &str) -> bool {
     mapping.unwrap().unwrap().paused
 }
 
+#[requires("browser")]
 #[tokio::test]
 async fn sign_in_returns_to_the_requested_view() {
     let texts = UntrustedText::plain();
     let env = populated_env(&texts).await;
-    let Some(browser) = Browser::start("panel::actions::sign_in").await else {
-        return env.stop().await;
-    };
+    let browser = Browser::start().await;
     browser
         .goto(&format!("{}/admin/pipelines?job=01M7A", env.address))
         .await;
@@ -99,13 +99,12 @@ impl Browser {
     }
 }
 
+#[requires("browser")]
 #[tokio::test]
 async fn edits_pauses_and_deletes_a_project() {
     let texts = UntrustedText::plain();
     let env = populated_env(&texts).await;
-    let Some(browser) = Browser::start("panel::actions::projects").await else {
-        return env.stop().await;
-    };
+    let browser = Browser::start().await;
     browser.open_view(&env.address, "projects").await;
     browser.click("Pause SHOP").await;
     browser.wait_for_text("Paused SHOP").await;
@@ -217,13 +216,12 @@ async fn edits_pauses_and_deletes_a_project() {
     env.stop().await;
 }
 
+#[requires("browser")]
 #[tokio::test]
 async fn releases_waiting_issues_and_destroys_sessions() {
     let texts = UntrustedText::plain();
     let env = populated_env(&texts).await;
-    let Some(browser) = Browser::start("panel::actions::release").await else {
-        return env.stop().await;
-    };
+    let browser = Browser::start().await;
     browser.open_view(&env.address, "blockers").await;
     browser.click("Unpark OPS-107").await;
     browser.wait_for_text("Unparked OPS-107.").await;
@@ -311,13 +309,12 @@ async fn drop_outbox_entry(env: &TestEnv, browser: &Browser) {
 
 /// The panel shows that the environment sets the runner mode, and that a choice has no effect until it
 /// is unset.
+#[requires("browser")]
 #[tokio::test]
 async fn shows_that_the_environment_overrides_the_runner_mode() {
     let texts = UntrustedText::plain();
     let env = populated_env_with(&texts, &[("--runner-mode", "ci")]).await;
-    let Some(browser) = Browser::start("panel::actions::override").await else {
-        return env.stop().await;
-    };
+    let browser = Browser::start().await;
     let refusal = "RUNNER_MODE env var is set; persisted to DB but has no effect at runtime until the env var is unset";
     let vm = Some(json!({"mode": "vm"}));
     assert_eq!(
@@ -348,13 +345,12 @@ async fn shows_that_the_environment_overrides_the_runner_mode() {
 }
 
 /// Keyboard only: skip link, filter, table rows, menu, dialog, and focus after closing it.
+#[requires("browser")]
 #[tokio::test]
 async fn panel_is_usable_by_keyboard() {
     let texts = UntrustedText::plain();
     let env = populated_env(&texts).await;
-    let Some(browser) = Browser::start("panel::actions::keyboard").await else {
-        return env.stop().await;
-    };
+    let browser = Browser::start().await;
     browser.open_view(&env.address, "projects").await;
     browser.eval("document.activeElement.blur()").await;
     browser.press_keys(TAB).await;

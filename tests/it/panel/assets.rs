@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use requires::requires;
 use store::Store;
 
 use crate::api_server::ApiServer;
@@ -131,14 +132,12 @@ fn panel_uses_no_other_origin_and_no_html_injection() {
 }
 
 /// Type-checks the panel's modules.
+#[requires("panel-tools")]
 #[test]
 fn panel_modules_type_check() {
-    let Some(tools) = super::panel_tool("typescript/bin/tsc", "panel::assets::types") else {
-        return;
-    };
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let output = std::process::Command::new("node")
-        .arg(tools)
+        .arg(super::panel_tool("typescript/bin/tsc"))
         .arg("-p")
         .arg(root.join("tests/browser/tsconfig.json"))
         .output()

@@ -44,10 +44,10 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Starts the browser, or returns `None` if none is installed and the skip is allowed.
-    pub async fn start(test: &str) -> Option<Self> {
+    /// Starts the browser.
+    pub async fn start() -> Self {
         let started = start_driver().ok_or("chromium and chromedriver are not installed");
-        let (driver, port) = require("browser", test, started)?;
+        let (driver, port) = require("browser", started);
         let client = Client::builder().timeout(TIMEOUT).build().unwrap();
         let mut browser = Self {
             driver,
@@ -73,7 +73,7 @@ impl Browser {
             browser.session,
             session["sessionId"].as_str().unwrap()
         );
-        Some(browser)
+        browser
     }
 
     async fn send(&self, method: Method, path: &str, body: Option<Value>) -> Value {

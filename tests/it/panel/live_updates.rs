@@ -2,6 +2,7 @@
 
 use domain::report;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
+use requires::requires;
 use serde_json::json;
 use store::steps;
 
@@ -21,12 +22,11 @@ const MAX_INPUT_WORK_MS: f64 = 50.0;
 /// Repetitions of each measurement. The first ones include compiling the page's scripts.
 const REPETITIONS: usize = 4;
 
+#[requires("browser")]
 #[tokio::test]
 async fn shows_a_run_live_until_its_pull_request() {
     let env = TestEnv::start().await;
-    let Some(browser) = Browser::start("panel::live_updates::watched").await else {
-        return env.stop().await;
-    };
+    let browser = Browser::start().await;
     let gate = Gate::new(&env);
     let script = Script::new().pass([gate.wait_step(), ScriptStep::write("cart.txt", "kept\n")]);
     env.set_agent_script("ENG-1", script);
@@ -110,12 +110,11 @@ fn filter(text: &str) -> String {
     )
 }
 
+#[requires("browser")]
 #[tokio::test]
 async fn stays_fast_with_thousands_of_issues_and_runs() {
     let env = large_env().await;
-    let Some(browser) = Browser::start("panel::live_updates::crowded").await else {
-        return env.stop().await;
-    };
+    let browser = Browser::start().await;
     browser.open_view(&env.address, "secrets").await;
     let threads = json!({"timeDomain": "threadTicks"});
     browser.devtools("Performance.enable", threads).await;
@@ -158,12 +157,11 @@ async fn stays_fast_with_thousands_of_issues_and_runs() {
     env.stop().await;
 }
 
+#[requires("browser")]
 #[tokio::test]
 async fn pages_through_a_run_with_dropped_steps() {
     let env = populated_env(&UntrustedText::plain()).await;
-    let Some(browser) = Browser::start("panel::live_updates::steps").await else {
-        return env.stop().await;
-    };
+    let browser = Browser::start().await;
     let write = env.store.write(|tx| {
         for number in 0..steps::MAX_STEPS + 7 {
             let step = json!({"id": format!("many-{number:04}"), "type": "t", "status": "passed", "started_at": "z"});

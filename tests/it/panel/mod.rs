@@ -97,13 +97,12 @@ impl Browser {
 }
 
 /// File of the panel's test tools.
-fn panel_tool(file: &str, test: &str) -> Option<PathBuf> {
+fn panel_tool(file: &str) -> PathBuf {
     let dir = std::env::var_os("AGENT_IMPLEMENT_PANEL_TOOLS").filter(|dir| !dir.is_empty());
     let path = dir.map(|dir| Path::new(&dir).join("node_modules").join(file));
     let path = path.filter(|file| file.is_file());
     require(
         "panel-tools",
-        test,
         path.ok_or("AGENT_IMPLEMENT_PANEL_TOOLS names no folder with it"),
     )
 }

@@ -22,9 +22,7 @@ async fn screenshots() {
     std::fs::create_dir_all(&root).unwrap();
     let texts = UntrustedText::plain();
     let env = populated_env(&texts).await;
-    let browser = Browser::start("panel::screenshots")
-        .await
-        .expect("needs chromium and chromedriver");
+    let browser = Browser::start().await;
     browser.resize(1440).await;
     browser.goto(&format!("{}/admin", env.address)).await;
     browser.wait_for_text("Access code").await;

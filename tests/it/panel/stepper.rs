@@ -1,5 +1,6 @@
 //! The new-project form: eight steps, validated by the service, without entering anything twice.
 
+use requires::requires;
 use serde_json::json;
 use store::mappings;
 
@@ -17,12 +18,11 @@ async fn step_is(browser: &Browser, title: &str) {
 }
 
 /// Creates a mapping from scratch, with an error of the service at every step that it validates.
+#[requires("browser")]
 #[tokio::test]
 async fn creates_a_project_in_eight_steps() {
     let env = empty_env().await;
-    let Some(browser) = Browser::start("panel::stepper").await else {
-        return env.stop().await;
-    };
+    let browser = Browser::start().await;
     let outbox_drain = OutboxDrain::start(&env);
     browser.open_view(&env.address, "projects").await;
     browser.click("New project").await;

@@ -1,5 +1,6 @@
 //! Every panel: with and without data, at every width, in both color schemes, and with hostile text.
 
+use requires::requires;
 use serde_json::json;
 
 use super::browser::Browser;
@@ -26,10 +27,9 @@ const DEGRADED: &str = r#"
     window.fetch = (path, how) => path === "/" ? Promise.resolve(new Response(JSON.stringify(state), { status: 503 })) : window.originalFetch(path, how);
 "#;
 
-/// Script of the accessibility checker, if it is installed.
-fn axe_script() -> Option<String> {
-    let script = super::panel_tool("axe-core/axe.min.js", "a part of panel::views")?;
-    Some(std::fs::read_to_string(script).unwrap())
+/// Script of the accessibility checker.
+fn axe_script() -> String {
+    std::fs::read_to_string(super::panel_tool("axe-core/axe.min.js")).unwrap()
 }
 
 /// Serious and critical accessibility violations of the page.
@@ -63,21 +63,20 @@ async fn overflow(browser: &Browser) -> i64 {
     browser.eval(script).await.as_i64().unwrap()
 }
 
-async fn signed_in(env: &TestEnv, test: &str) -> Option<Browser> {
-    let browser = Browser::start(test).await?;
+async fn signed_in(env: &TestEnv) -> Browser {
+    let browser = Browser::start().await;
     browser.resize(1440).await;
     browser.open_view(&env.address, "overview").await;
-    Some(browser)
+    browser
 }
 
 /// With data, in light and dark: no accessibility violations, no horizontal overflow, no console errors.
+#[requires("browser", "panel-tools")]
 #[tokio::test]
 async fn panels_are_accessible_and_fit_every_width() {
     let texts = UntrustedText::plain();
     let env = populated_env(&texts).await;
-    let Some(browser) = signed_in(&env, "panel::views::everybody").await else {
-        return env.stop().await;
-    };
+    let browser = signed_in(&env).await;
     let axe_script = axe_script();
     for (panel, title) in PANELS {
         browser.switch_panel(panel).await;
@@ -88,13 +87,11 @@ async fn panels_are_accessible_and_fit_every_width() {
         }
         for scheme in ["light", "dark"] {
             browser.set_color_scheme(scheme).await;
-            if let Some(axe_script) = &axe_script {
-                assert_eq!(
-                    accessibility_violations(&browser, axe_script, scheme).await,
-                    [""; 0],
-                    "{panel} {scheme}"
-                );
-            }
+            assert_eq!(
+                accessibility_violations(&browser, &axe_script, scheme).await,
+                [""; 0],
+                "{panel} {scheme}"
+            );
         }
     }
     for dialog in DIALOGS {
@@ -109,13 +106,11 @@ async fn panels_are_accessible_and_fit_every_width() {
         }
         for scheme in ["light", "dark"] {
             browser.set_color_scheme(scheme).await;
-            if let Some(axe_script) = &axe_script {
-                assert_eq!(
-                    accessibility_violations(&browser, axe_script, scheme).await,
-                    [""; 0],
-                    "{dialog} {scheme}"
-                );
-            }
+            assert_eq!(
+                accessibility_violations(&browser, &axe_script, scheme).await,
+                [""; 0],
+                "{dialog} {scheme}"
+            );
         }
     }
     assert_eq!(console_errors(browser.take_console_log().await), [""; 0]);
@@ -125,12 +120,11 @@ async fn panels_are_accessible_and_fit_every_width() {
 
 /// Without data, each panel names the next action. If the service is unreachable, the panel reports it and
 /// marks its data as old.
+#[requires("browser")]
 #[tokio::test]
 async fn empty_panels_show_the_next_action() {
     let env = empty_env().await;
-    let Some(browser) = signed_in(&env, "panel::views::empty").await else {
-        return env.stop().await;
-    };
+    let browser = signed_in(&env).await;
     let empty_states = [
         ("overview", "Connect your first project"),
         ("issues", "No flagged issues"),
@@ -183,12 +177,11 @@ async fn empty_panels_show_the_next_action() {
 }
 
 /// On a phone the menu stays open across redraws, until a panel is chosen.
+#[requires("browser")]
 #[tokio::test]
 async fn keeps_an_open_menu_open() {
     let env = empty_env().await;
-    let Some(browser) = signed_in(&env, "panel::views::menu").await else {
-        return env.stop().await;
-    };
+    let browser = signed_in(&env).await;
     let state = "return [document.querySelector('nav.side').checkVisibility({ visibilityProperty: true }), \
                  document.querySelector('.menu-toggle').ariaExpanded]";
     browser.resize(360).await;
@@ -209,13 +202,12 @@ async fn keeps_an_open_menu_open() {
 }
 
 /// Text from outsiders is never interpreted as markup.
+#[requires("browser")]
 #[tokio::test]
 async fn shows_hostile_text_as_plain_text() {
     let texts = UntrustedText::hostile();
     let env = populated_env(&texts).await;
-    let Some(browser) = signed_in(&env, "panel::views::hostile").await else {
-        return env.stop().await;
-    };
+    let browser = signed_in(&env).await;
     let titles = [
         ("overview", "<script>window.hacked=1</script>"),
         ("issues", "<script>window.hacked=1</script>"),
