@@ -8,14 +8,10 @@ use futures_util::stream;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use warp::http::Method;
 use warp::http::header::{CONTENT_TYPE, HeaderValue};
 use warp::reply::Reply;
-use warp::{Filter, path};
 
-use super::routing::{
-    ApiResult, Routes, one_of, operator, reject_other_methods, require_admin, with_app,
-};
+use super::routing::{ApiResult, Route};
 use domain::audit::Actor;
 use engine::admin::downloads;
 use engine::app::App;
@@ -28,18 +24,8 @@ const BACKLOG: usize = 8;
 const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Routes of `/api/backup`.
-pub(crate) fn routes(app: &App) -> Routes {
-    let backup = path!("api" / "backup").boxed();
-    one_of([
-        backup
-            .clone()
-            .and(require_admin(app, Method::GET))
-            .and(operator(app))
-            .and(with_app(app))
-            .then(send)
-            .boxed(),
-        reject_other_methods(&backup, [Method::GET]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![Route::get("/api/backup", "backup", send).undescribed()]
 }
 
 /// Streams the backup. The status is sent before the store has been read completely. A later failure

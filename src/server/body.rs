@@ -8,11 +8,9 @@
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use futures_util::{Stream, StreamExt, pin_mut};
+use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt};
 use tokio::time::{Instant, sleep, timeout_at};
-use warp::Filter;
-use warp::filters::BoxedFilter;
-use warp::reject::Rejection;
 
 use super::body_memory::{BodyMemory, BodyReservation};
 use super::client_identity::ClientIdentity;
@@ -50,19 +48,33 @@ const MIN_RATE: u64 = 32 << 10;
 /// Maximum time that a body waits for memory.
 const RESERVATION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Reads the whole body. Rejects it with 413 above `limit` bytes, with or without a Content-Length.
-pub(crate) fn body(limit: usize) -> BoxedFilter<(Bytes,)> {
-    warp::ext::optional::<ClientIdentity>()
-        .and(warp::body::stream())
-        .and_then(move |identity: Option<ClientIdentity>, stream| async move {
-            let (memory, client) = match identity {
-                Some(identity) => (memory_for(identity.trust), identity.key),
-                None => (&ANONYMOUS, ClientKey::Trusted),
-            };
-            let collected = collect(stream, limit, memory, client).await;
-            collected.map_err(Rejection::from)
-        })
-        .boxed()
+/// Body that has not been read yet.
+pub(crate) struct BodyStream(BoxStream<'static, Result<Bytes, warp::Error>>);
+
+impl BodyStream {
+    /// Wraps the body of a request.
+    pub(crate) fn new(
+        stream: impl Stream<Item = Result<impl Buf, warp::Error>> + Send + 'static,
+    ) -> Self {
+        let to_bytes = |mut chunk| {
+            let length = Buf::remaining(&chunk);
+            Buf::copy_to_bytes(&mut chunk, length)
+        };
+        Self(stream.map(move |chunk| chunk.map(to_bytes)).boxed())
+    }
+}
+
+/// Reads the whole body of a client.
+///
+/// # Errors
+/// 413 above `limit` bytes, with or without a Content-Length; 408 if it arrives too slowly, 429 if it gets no
+/// memory, 400 if it is cut off.
+pub(crate) async fn read(
+    body: &mut BodyStream,
+    limit: usize,
+    client: ClientIdentity,
+) -> Result<Bytes, ApiError> {
+    collect(&mut body.0, limit, memory_for(client.trust), client.key).await
 }
 
 fn memory_for(trust: TrustLevel) -> &'static BodyMemory {
@@ -86,12 +98,11 @@ impl AsRef<[u8]> for ReservedBytes {
 }
 
 async fn collect(
-    stream: impl Stream<Item = Result<impl Buf, warp::Error>>,
+    stream: &mut BoxStream<'static, Result<Bytes, warp::Error>>,
     limit: usize,
     memory: &'static BodyMemory,
     client: ClientKey,
 ) -> Result<Bytes, ApiError> {
-    pin_mut!(stream);
     let (mut bytes, mut reservation): (Vec<u8>, Option<BodyReservation>) = (Vec::new(), None);
     let (mut length, mut reserved, mut began) = (0_usize, UNRESERVED, Instant::now());
     loop {
@@ -101,11 +112,11 @@ async fn collect(
             () = revoked(reservation.as_ref()) => return Err(memory_unavailable(bytes, reservation).await),
         };
         let Some(chunk) = chunk else { break };
-        let mut chunk = chunk.map_err(|_| ApiError::incomplete_body())?;
+        let chunk = chunk.map_err(|_| ApiError::incomplete_body())?;
         reservation
             .iter()
             .for_each(BodyReservation::record_progress);
-        length += chunk.remaining();
+        length += chunk.len();
         if length > limit {
             // The rest is read and discarded, so that the sender receives the error response.
             (bytes, reservation) = (Vec::new(), None);
@@ -130,7 +141,7 @@ async fn collect(
             began += requested_at.elapsed();
             bytes.reserve_exact(reserved - bytes.len());
         }
-        bytes.extend_from_slice(&chunk.copy_to_bytes(chunk.remaining()));
+        bytes.extend_from_slice(&chunk);
     }
     if length > limit {
         return Err(ApiError::body_too_large(limit));

@@ -1,34 +1,16 @@
 //! Identity of the client of a request: its address and its trust level, known before the body is read.
 
-use std::future::ready;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use warp::Filter;
-use warp::filters::BoxedFilter;
 use warp::http::HeaderMap;
 use warp::http::header::AUTHORIZATION;
-use warp::reject::Rejection;
 
 use super::connection_limit::{ClientKey, TrustLevel};
-use super::error::{ApiError, WebhookApiError};
 use super::routing::{Peer, RequestAuth, is_admin};
+use super::webhook_source::{WebhookSource, header};
 use domain::crypto::run_token::{RunTokenError, TokenAudience};
-use domain::crypto::signature::{bearer_token, bearer_token_matches, is_well_formed_signature};
+use domain::crypto::signature::{bearer_token, bearer_token_matches};
 use engine::app::App;
-
-/// Paths of the webhooks, with the header that carries the signature.
-const SIGNATURES: [(&str, &str); 3] = [
-    ("/api/repo-host/webhook", REPO_HOST_SIGNATURE),
-    ("/api/ticketing-a/webhook", LINEAR_SIGNATURE),
-    ("/api/ticketing-b/webhook", JIRA_SIGNATURE),
-];
-
-/// Signature header of GitHub webhooks.
-pub(crate) const REPO_HOST_SIGNATURE: &str = "x-hub-signature-256";
-/// Signature header of Linear webhooks.
-pub(crate) const LINEAR_SIGNATURE: &str = "linear-signature";
-/// Signature header of Jira webhooks.
-pub(crate) const JIRA_SIGNATURE: &str = "x-hub-signature";
 
 /// Client of a request. The listener adds it to the request extensions.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +22,14 @@ pub(crate) struct ClientIdentity {
 }
 
 /// Identifies the client of a request.
-pub(crate) fn identify(app: &App, peer: Peer, path: &str, headers: &HeaderMap) -> ClientIdentity {
+///
+/// `webhook` is the sender of the webhooks of the requested path.
+pub(crate) fn identify(
+    app: &App,
+    peer: Peer,
+    webhook: Option<WebhookSource>,
+    headers: &HeaderMap,
+) -> ClientIdentity {
     let trusted = &app.core.config.trusted_proxies;
     let Peer::Network(address) = peer else {
         return ClientIdentity {
@@ -49,7 +38,7 @@ pub(crate) fn identify(app: &App, peer: Peer, path: &str, headers: &HeaderMap) -
         };
     };
     ClientIdentity {
-        trust: trust_level(app, path, headers),
+        trust: trust_level(app, webhook, headers),
         key: key_of(client_address(address.ip(), headers, trusted), trusted),
     }
 }
@@ -70,15 +59,14 @@ fn key_of(address: IpAddr, trusted: &[IpAddr]) -> ClientKey {
     }
 }
 
-fn trust_level(app: &App, path: &str, headers: &HeaderMap) -> TrustLevel {
-    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    if header(AUTHORIZATION.as_str()).is_some_and(|header| is_authenticated(app, header)) {
+fn trust_level(app: &App, webhook: Option<WebhookSource>, headers: &HeaderMap) -> TrustLevel {
+    let authorization = header(headers, AUTHORIZATION.as_str());
+    if authorization.is_some_and(|header| is_authenticated(app, header)) {
         return TrustLevel::Authenticated;
     }
-    let signature = SIGNATURES.iter().find(|(webhook, _)| *webhook == path);
-    match signature.and_then(|(_, name)| header(name)) {
-        Some(signature) if is_well_formed_signature(signature) => TrustLevel::UnverifiedSignature,
-        _ => TrustLevel::Anonymous,
+    match webhook {
+        Some(source) if source.has_signature(headers) => TrustLevel::UnverifiedSignature,
+        Some(_) | None => TrustLevel::Anonymous,
     }
 }
 
@@ -103,21 +91,6 @@ fn is_authenticated(app: &App, header: &str) -> bool {
     }
 }
 
-/// Accepts webhooks with a well-formed signature header. Rejects others before their body is read.
-pub(crate) fn require_signature_header(name: &'static str) -> BoxedFilter<()> {
-    warp::header::headers_cloned()
-        .and_then(move |headers: HeaderMap| {
-            let signature = headers.get(name).and_then(|value| value.to_str().ok());
-            let invalid = || Rejection::from(ApiError::from(WebhookApiError::InvalidSignature));
-            ready(match signature.is_some_and(is_well_formed_signature) {
-                true => Ok(()),
-                false => Err(invalid()),
-            })
-        })
-        .untuple_one()
-        .boxed()
-}
-
 /// Returns the network that counts as one client: an IPv4 address, or the /64 network of an IPv6 address,
 /// because clients usually control a whole /64.
 pub(crate) fn client_network(address: IpAddr) -> IpAddr {
@@ -129,19 +102,15 @@ pub(crate) fn client_network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Extracts the IP address of the client: the peer, or behind trusted proxies the last untrusted hop.
-pub(crate) fn client_ip(app: &App) -> BoxedFilter<(IpAddr,)> {
-    let app = app.clone();
-    warp::ext::optional::<Peer>()
-        .and(warp::header::headers_cloned())
-        .map(move |peer: Option<Peer>, headers: HeaderMap| {
-            let peer = match peer {
-                Some(Peer::Network(address)) => address.ip(),
-                Some(Peer::ControlSocket) | None => IpAddr::from([0, 0, 0, 0]),
-            };
-            client_address(peer, &headers, &app.core.config.trusted_proxies)
-        })
-        .boxed()
+/// Returns the IP address of the client: the peer, or behind trusted proxies the last untrusted hop.
+/// Unspecified for the control socket.
+pub(crate) fn client_ip(app: &App, peer: Peer, headers: &HeaderMap) -> IpAddr {
+    match peer {
+        Peer::Network(address) => {
+            client_address(address.ip(), headers, &app.core.config.trusted_proxies)
+        }
+        Peer::ControlSocket => Ipv4Addr::UNSPECIFIED.into(),
+    }
 }
 
 fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> IpAddr {

@@ -6,12 +6,10 @@
 mod admin;
 
 use std::borrow::Cow;
-use std::convert::Infallible;
 
 use serde_json::{Map, Value, json};
 use warp::http::header::{ALLOW, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use warp::http::{Method, StatusCode};
-use warp::reject::{Reject, Rejection};
 use warp::reply::{Reply, Response};
 
 use domain::crypto::run_token::RunTokenError;
@@ -25,7 +23,7 @@ pub(crate) use admin::AdminApiError;
 
 /// Error response. Boxed to keep `Result<Response, ApiError>` small.
 #[derive(Debug, Clone)]
-pub struct ApiError(Box<ErrorResponse>);
+pub(crate) struct ApiError(Box<ErrorResponse>);
 
 #[derive(Debug, Clone)]
 struct ErrorResponse {
@@ -61,12 +59,12 @@ impl ApiError {
     }
 
     /// 404 for an unknown path.
-    pub fn not_found() -> Self {
+    pub(crate) fn not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, "Not found")
     }
 
     /// 405 with the methods that the path supports.
-    pub fn method_not_allowed(allowed: &[Method]) -> Self {
+    pub(crate) fn method_not_allowed(allowed: &[Method]) -> Self {
         let names: Vec<&str> = allowed.iter().map(Method::as_str).collect();
         let error = Self::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed");
         match HeaderValue::from_str(&names.join(", ")) {
@@ -76,13 +74,13 @@ impl ApiError {
     }
 
     /// 413 for a body above the limit of its route.
-    pub fn body_too_large(limit: usize) -> Self {
+    pub(crate) fn body_too_large(limit: usize) -> Self {
         let error = format!("Request body is larger than {} KiB", limit >> 10);
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, error)
     }
 
     /// 408 for a body that did not arrive in time.
-    pub fn body_timeout() -> Self {
+    pub(crate) fn body_timeout() -> Self {
         Self::new(
             StatusCode::REQUEST_TIMEOUT,
             "Request body took too long to arrive",
@@ -90,7 +88,7 @@ impl ApiError {
     }
 
     /// 429 for a body that was not granted memory.
-    pub fn too_many_large_bodies() -> Self {
+    pub(crate) fn too_many_large_bodies() -> Self {
         Self::new(
             StatusCode::TOO_MANY_REQUESTS,
             "Too many large request bodies at once",
@@ -99,34 +97,23 @@ impl ApiError {
     }
 
     /// 400 for a body that ended before its announced length.
-    pub fn incomplete_body() -> Self {
+    pub(crate) fn incomplete_body() -> Self {
         Self::new(StatusCode::BAD_REQUEST, "Request body ended early")
     }
 
     /// 503 of the health check, with the reasons in `state`.
-    pub fn degraded(state: Map<String, Value>) -> Self {
+    pub(crate) fn degraded(state: Map<String, Value>) -> Self {
         Self::with_body(StatusCode::SERVICE_UNAVAILABLE, state)
     }
 
     /// 502 with the error of a vendor.
-    pub fn bad_gateway(cause: String) -> Self {
+    pub(crate) fn bad_gateway(cause: String) -> Self {
         Self::new(StatusCode::BAD_GATEWAY, cause)
     }
 
     /// 500 for an internal error. Details are logged, not returned.
-    pub fn internal() -> Self {
+    pub(crate) fn internal() -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal server error")
-    }
-
-    fn from_rejection(rejection: &Rejection) -> Self {
-        if let Some(ApiRejection(error)) = rejection.find() {
-            error.clone()
-        } else if rejection.is_not_found() {
-            Self::not_found()
-        } else {
-            tracing::error!(?rejection, "Unexpected rejection of a request.");
-            Self::internal()
-        }
     }
 }
 
@@ -152,32 +139,9 @@ impl From<StoreError> for ApiError {
     }
 }
 
-/// Rejection with a final error response: no other route is tried for the response.
-#[derive(Debug)]
-pub(crate) struct ApiRejection(
-    /// Error response.
-    pub ApiError,
-);
-
-impl Reject for ApiRejection {}
-
-impl From<ApiError> for Rejection {
-    fn from(error: ApiError) -> Self {
-        warp::reject::custom(ApiRejection(error))
-    }
-}
-
-/// Converts a rejection into a response.
-///
-/// # Errors
-/// Never fails.
-pub(crate) async fn recover(rejection: Rejection) -> Result<Response, Infallible> {
-    Ok(ApiError::from_rejection(&rejection).into_response())
-}
-
 /// Error of `/runner/*`, returned as a slug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RunnerApiError {
+pub(crate) enum RunnerApiError {
     /// `RUNNER_TOKEN_SECRET` is not set.
     NotConfigured,
     /// The bearer token is missing.
@@ -239,7 +203,7 @@ impl From<ReportError> for ApiError {
 
 /// Error of `/trigger/gap-fill` before the request reaches the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TriggerApiError {
+pub(crate) enum TriggerApiError {
     /// `GAP_FILL_TRIGGER_SECRET` is not set.
     NotConfigured,
     /// The bearer token is missing or wrong.
@@ -285,7 +249,7 @@ impl From<GapFillError> for ApiError {
 
 /// Error of a webhook route, returned as a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WebhookApiError {
+pub(crate) enum WebhookApiError {
     /// The webhook secret is not set.
     NotConfigured,
     /// The signature is missing, wrong or too old.

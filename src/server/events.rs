@@ -13,18 +13,13 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{Instant, sleep_until};
-use warp::http::Method;
 use warp::http::header::{HeaderName, HeaderValue};
 use warp::reply::Reply;
 use warp::sse::Event;
-use warp::{Filter, path};
 
 use super::admin::jobs;
 use super::error::AdminApiError;
-use super::routing::{
-    ApiResult, RequestAuth, Routes, is_admin, one_of, reject_other_methods, request_auth,
-    require_admin, with_app,
-};
+use super::routing::{ApiResult, RequestAuth, Route, is_admin};
 use engine::app::App;
 use store::{StoreChange, StoreResult, decisions};
 
@@ -38,18 +33,8 @@ const UNBUFFERED: (HeaderName, HeaderValue) = (
 );
 
 /// Routes of `/api/events`.
-pub(crate) fn routes(app: &App) -> Routes {
-    let events = path!("api" / "events").boxed();
-    one_of([
-        events
-            .clone()
-            .and(require_admin(app, Method::GET))
-            .and(request_auth())
-            .and(with_app(app))
-            .then(open)
-            .boxed(),
-        reject_other_methods(&events, [Method::GET]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![Route::get("/api/events", "watch", open)]
 }
 
 async fn open(caller: RequestAuth, app: App) -> ApiResult {

@@ -1,24 +1,14 @@
 //! `GET /`: health check. Responds 503 with reasons if the service is degraded.
 
 use serde_json::{Map, Value, json};
-use warp::Filter;
-use warp::http::Method;
 
 use super::error::ApiError;
-use super::routing::{ApiResult, Routes, method, ok, one_of, reject_other_methods, with_app};
+use super::routing::{Access, ApiResult, Route, ok};
 use engine::app::App;
 
 /// Routes of `/`.
-pub(crate) fn routes(app: &App) -> Routes {
-    let root = warp::path::end().boxed();
-    one_of([
-        root.clone()
-            .and(method(Method::GET))
-            .and(with_app(app))
-            .then(show)
-            .boxed(),
-        reject_other_methods(&root, [Method::GET]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![Route::get("/", "health", show).access(Access::Public)]
 }
 
 async fn show(app: App) -> ApiResult {

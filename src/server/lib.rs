@@ -1,8 +1,8 @@
 //! HTTP server: API, webhooks, metrics and admin panel.
 //!
-//! This file is the route table. Each resource has a module named like its path. Handlers parse the
-//! request, call the engine or read the store, and build the response. Business rules are in the crates below;
-//! error statuses are in `error` only.
+//! This file collects the routes. Each resource has a module named like its path, which declares its
+//! routes. Handlers parse the request, call the engine or read the store, and build the response. Business
+//! rules are in the crates below; error statuses are in `error` only.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -29,13 +29,10 @@ mod tarpit;
 mod ticketing_webhooks;
 mod trigger;
 mod verified_senders;
-
-use warp::Filter;
-use warp::filters::BoxedFilter;
-use warp::reply::Response;
+mod webhook_source;
 
 use engine::app::App;
-use routing::Routes;
+use routing::{Exposure, Route, Router};
 
 pub use admin::why::{IssueDecisionView, explain_issue as why};
 pub use control_socket::{ControlSocket, control_socket_path as control_socket};
@@ -43,54 +40,131 @@ pub use file_descriptors::raise_descriptor_limit;
 pub use listen::{bind, serve, serve_control};
 pub use openapi::document;
 
-/// Builds the routes of the network listener, busiest first. Admin routes exist only if an access code is
-/// set.
-pub fn routes(app: &App) -> BoxedFilter<(Response,)> {
-    let mut all = common_routes(app);
-    if app.core.config.admin_access_code.is_some() {
-        all.extend(admin_routes(app));
-    }
-    with_error_handling(all)
+/// Builds the router of the network listener. The admin API exists only if an access code is set.
+fn network_router(app: &App) -> Router {
+    Router::new(app, all_routes(), |exposure| match exposure {
+        Exposure::Always => true,
+        Exposure::AdminApi => app.core.config.admin_access_code.is_some(),
+        Exposure::Metrics => app.core.config.metrics.enabled,
+        Exposure::ControlSocket => false,
+    })
 }
 
-/// Builds the routes of the control socket: all network routes including the admin routes, even if no
-/// access code is set, and the backup.
-pub fn control_routes(app: &App) -> BoxedFilter<(Response,)> {
-    let mut all = common_routes(app);
-    all.extend(admin_routes(app));
-    all.push(backup::routes(app));
-    with_error_handling(all)
+/// Builds the router of the control socket: the routes of the network, the admin API even if no access code
+/// is set, and the backup.
+fn control_router(app: &App) -> Router {
+    Router::new(app, all_routes(), |exposure| match exposure {
+        Exposure::Always | Exposure::AdminApi | Exposure::ControlSocket => true,
+        Exposure::Metrics => app.core.config.metrics.enabled,
+    })
 }
 
-fn common_routes(app: &App) -> Vec<Routes> {
-    let mut all = vec![
-        runner::routes(app),
-        repo_host_webhook::routes(app),
-        ticketing_webhooks::routes(app),
-        health::routes(app),
-        session::routes(app),
-        trigger::routes(app),
+/// All routes, the busiest first.
+fn all_routes() -> Vec<Route> {
+    let groups = [
+        (Exposure::Always, public_routes()),
+        (Exposure::Metrics, metrics::routes()),
+        (Exposure::AdminApi, admin_routes()),
+        (Exposure::ControlSocket, backup::routes()),
     ];
-    if app.core.config.metrics.enabled {
-        all.push(metrics::routes(app));
-    }
-    all
+    let exposed = groups.into_iter().flat_map(|(exposure, routes)| {
+        routes
+            .into_iter()
+            .map(move |route| route.exposure(exposure))
+    });
+    exposed.collect()
 }
 
-fn admin_routes(app: &App) -> Vec<Routes> {
-    vec![
-        admin::routes(app),
-        events::routes(app),
+fn public_routes() -> Vec<Route> {
+    let groups = [
+        runner::routes(),
+        repo_host_webhook::routes(),
+        ticketing_webhooks::routes(),
+        health::routes(),
+        session::routes(),
+        trigger::routes(),
+    ];
+    groups.into_iter().flatten().collect()
+}
+
+fn admin_routes() -> Vec<Route> {
+    let groups = [
+        admin::routes(),
+        events::routes(),
         openapi::routes(),
         panel::routes(),
-    ]
+    ];
+    groups.into_iter().flatten().collect()
 }
 
-fn with_error_handling(all: Vec<Routes>) -> BoxedFilter<(Response,)> {
-    routing::one_of(all)
-        .map(routing::reply)
-        .recover(error::recover)
-        .unify()
-        .map(routing::with_default_headers)
-        .boxed()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_openapi_document_describes_all_routes_but_the_panel_and_the_backup() {
+        let undescribed: Vec<&str> = all_routes()
+            .iter()
+            .filter(|route| route.operation.is_none())
+            .map(|route| route.pattern.label())
+            .collect();
+        assert_eq!(undescribed, ["/admin", "/api/backup"]);
+    }
+
+    /// Without this rule, the answer to a request would depend on the order of the routes.
+    #[test]
+    fn a_path_matches_one_pattern() {
+        let routes = all_routes();
+        for route in &routes {
+            let path = route.pattern.label();
+            let matching = routes.iter().filter(|other| other.pattern.matches(path));
+            for other in matching {
+                assert_eq!(other.pattern, route.pattern);
+                assert!(
+                    std::ptr::eq(other, route) || other.method != route.method,
+                    "{path} has two routes for {}",
+                    route.method
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn counts_a_request_under_the_pattern_of_its_path() {
+        let routes = all_routes();
+        for (path, label) in [
+            ("/", Some("/")),
+            ("/runner/progress/", Some("/runner/progress")),
+            ("/api/mappings/ENG", Some("/api/mappings/:teamKey")),
+            (
+                "/api/mappings/ENG/secrets/A",
+                Some("/api/mappings/:teamKey/secrets/:name"),
+            ),
+            ("/api/parked/unpark", Some("/api/parked/unpark")),
+            ("/api/outbox/7/retry", Some("/api/outbox/:id/retry")),
+            ("/admin/assets/js/main.js", Some("/admin")),
+            ("/administrator", None),
+            ("/api/mappings/ENG/secrets/A/B", None),
+            ("/api/why//", None),
+            ("/.env", None),
+            ("*", None),
+        ] {
+            let mut patterns = routes.iter().map(|route| route.pattern);
+            let found = patterns.find(|pattern| pattern.matches(path));
+            assert_eq!(found.map(routing::PathPattern::label), label, "{path}");
+        }
+    }
+
+    #[test]
+    fn only_these_admin_routes_need_no_admin_token() {
+        let routes = all_routes();
+        let public = routes.iter().filter(|route| {
+            route.exposure != Exposure::Always && route.access != routing::Access::Admin
+        });
+        let public: Vec<&str> = public.map(|route| route.pattern.label()).collect();
+        assert_eq!(
+            public,
+            ["/metrics", "/api/auth", "/api/openapi.json", "/admin"]
+        );
+    }
 }

@@ -33,8 +33,7 @@ use super::connection_limit::{ConnectionLimit, ConnectionSlot, GuardedBody, Trus
 use super::control_socket::ControlSocket;
 use super::error::ApiError;
 use super::file_descriptors::SocketCapacity;
-use super::metrics::requests;
-use super::routing::{self, Peer};
+use super::routing::{self, Peer, RequestOrigin, Router};
 use super::tarpit::Tarpit;
 use super::verified_senders::VerifiedSenders;
 use engine::app::App;
@@ -84,8 +83,8 @@ pub async fn serve(
     listener: TcpListener,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let routes = super::routes(&app);
-    serve_listener(&app, Listener::Network(listener), routes, stop).await
+    let router = super::network_router(&app);
+    serve_listener(&app, Listener::Network(listener), router, stop).await
 }
 
 /// Serves the control socket in the same way.
@@ -97,20 +96,22 @@ pub async fn serve_control(
     control: ControlSocket,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let routes = super::control_routes(&app);
-    serve_listener(&app, Listener::Control(control), routes, stop).await
+    let router = super::control_router(&app);
+    serve_listener(&app, Listener::Control(control), router, stop).await
 }
 
 async fn serve_listener(
     app: &App,
     listener: Listener,
-    routes: BoxedFilter<(Response,)>,
+    router: Router,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let capacity = SocketCapacity::current();
+    let router = Arc::new(router);
     let server = Server {
         app,
-        routes,
+        routes: Arc::clone(&router).into_filter(),
+        router,
         limit: ConnectionLimit::new(capacity.connections),
         tarpit: Arc::new(Tarpit::new(capacity.tarpit)),
         senders: Arc::default(),
@@ -140,6 +141,7 @@ async fn serve_listener(
 /// State shared by the connections of one listener.
 struct Server<'a> {
     app: &'a App,
+    router: Arc<Router>,
     routes: BoxedFilter<(Response,)>,
     limit: ConnectionLimit,
     tarpit: Arc<Tarpit>,
@@ -180,7 +182,7 @@ impl Server<'_> {
             Arc::clone(&self.tarpit),
         );
         let service = TowerToHyperService::new(warp::service(self.routes.clone()));
-        let (app, request_slot) = (self.app.clone(), Arc::clone(&slot));
+        let (router, request_slot) = (Arc::clone(&self.router), Arc::clone(&slot));
         let senders = Arc::clone(&self.senders);
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -189,7 +191,8 @@ impl Server<'_> {
                 TokioIo::new(stream),
                 service_fn(move |request| {
                     let (slot, senders) = (Arc::clone(&request_slot), Arc::clone(&senders));
-                    handle_request(app.clone(), service.clone(), request, peer, slot, senders)
+                    let router = Arc::clone(&router);
+                    handle_request(router, service.clone(), request, peer, slot, senders)
                 }),
             );
         // Boxed, because a future moved into another future takes twice its size.
@@ -242,7 +245,7 @@ async fn first_request_timeout(slot: &ConnectionSlot) {
 }
 
 async fn handle_request<S>(
-    app: App,
+    router: Arc<Router>,
     routes: TowerToHyperService<S>,
     mut request: Request<Incoming>,
     peer: Peer,
@@ -253,19 +256,21 @@ where
     TowerToHyperService<S>:
         Service<Request<Incoming>, Response = Response, Error = std::convert::Infallible>,
 {
-    let mut client = client_identity::identify(&app, peer, request.uri().path(), request.headers());
+    let path = router.find(request.uri().path());
+    let webhook = path.and_then(|path| router.webhook_source(path));
+    let mut client = client_identity::identify(router.app(), peer, webhook, request.headers());
     let sender = (client.trust == TrustLevel::UnverifiedSignature).then_some(client.key);
     client.trust = senders.trust_level(client);
     let guard = slot.begin_request(client.trust, client.key);
     let span = tracing::info_span!("request", method = %request.method(), path = request.uri().path(), job_id = Empty);
-    let (began, path) = (Instant::now(), request.uri().path().to_owned());
+    let began = Instant::now();
     if request.method() == Method::HEAD {
         // HEAD is routed as GET. hyper omits the body of the response.
         *request.method_mut() = Method::GET;
     }
     let has_body = !request.body().is_end_stream();
-    request.extensions_mut().insert(peer);
-    request.extensions_mut().insert(client);
+    let origin = RequestOrigin { peer, client, path };
+    request.extensions_mut().insert(origin);
     let result = AssertUnwindSafe(routes.call(request)).catch_unwind();
     let response = match result.instrument(span.clone()).await {
         Ok(Ok(response)) => response,
@@ -281,7 +286,7 @@ where
         senders.record_response(sender, response.status());
     }
     let status = response.status().as_u16();
-    requests::count(&app.live.metrics, &path, status, began.elapsed());
+    router.metrics(path).observe(status, began.elapsed());
     span.in_scope(|| tracing::debug!(status, "Responded to a request."));
     Ok(response.map(|body| GuardedBody::new(body, guard)))
 }

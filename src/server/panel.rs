@@ -13,17 +13,15 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use include_dir::{Dir, include_dir};
 use ring::digest::{SHA256, digest};
+use warp::http::StatusCode;
 use warp::http::header::{
     ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderMap, HeaderName,
     HeaderValue, IF_NONE_MATCH, VARY,
 };
-use warp::http::{Method, StatusCode};
-use warp::path::Tail;
 use warp::reply::{Reply, Response};
-use warp::{Filter, path};
 
 use super::error::ApiError;
-use super::routing::{ApiResult, Routes, method, one_of, reject_other_methods};
+use super::routing::{Access, ApiResult, PathSegment, Route};
 
 static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../assets");
 
@@ -37,21 +35,16 @@ static ASSETS: LazyLock<BTreeMap<String, Asset>> = LazyLock::new(|| {
 const PAGE: &str = "index.html";
 
 /// Routes of `/admin`.
-pub(crate) fn routes() -> Routes {
-    let below = path("admin").and(path::tail()).boxed();
-    let any = below.clone().map(|_| ()).untuple_one().boxed();
-    one_of([
-        below
-            .and(method(Method::GET))
-            .and(warp::header::headers_cloned())
-            .then(show)
-            .boxed(),
-        reject_other_methods(&any, [Method::GET]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::get("/admin/*", "panel", show)
+            .access(Access::Public)
+            .undescribed(),
+    ]
 }
 
-async fn show(tail: Tail, headers: HeaderMap) -> ApiResult {
-    let name = tail.as_str().strip_prefix("assets/").unwrap_or(PAGE);
+async fn show(PathSegment(below): PathSegment, headers: HeaderMap) -> ApiResult {
+    let name = below.strip_prefix("assets/").unwrap_or(PAGE);
     let asset = ASSETS.get(name).ok_or_else(ApiError::not_found)?;
     Ok(asset.response(&headers))
 }

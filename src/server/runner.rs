@@ -6,14 +6,9 @@
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use warp::http::Method;
-use warp::{Filter, path};
 
 use super::error::{ApiError, RunnerApiError};
-use super::routing::{
-    ApiResult, MAX_BODY, Routes, body, method, ok, one_of, parse_json, reject_other_methods,
-    run_token, with_app,
-};
+use super::routing::{Access, ApiResult, Route, ok, parse_json};
 use domain::crypto::run_token::{RunClaims, RunTokenError, TokenAudience};
 use domain::ids::JobId;
 use domain::job::{Job, PullRequestRef};
@@ -23,39 +18,21 @@ use engine::{planning_context, run_reports};
 use store::jobs;
 
 /// Routes of `/runner`.
-pub(crate) fn routes(app: &App) -> Routes {
-    let result = path!("runner" / "result").boxed();
-    let progress = path!("runner" / "progress").boxed();
-    let context = path!("runner" / "planning-context").boxed();
-    let (post, app_) = (method(Method::POST), with_app(app));
-    one_of([
-        progress
-            .clone()
-            .and(post.clone())
-            .and(run_token(app, TokenAudience::Progress))
-            .and(body(MAX_BODY))
-            .and(app_.clone())
-            .then(report_progress)
-            .boxed(),
-        result
-            .clone()
-            .and(post)
-            .and(run_token(app, TokenAudience::Result))
-            .and(body(MAX_BODY))
-            .and(app_.clone())
-            .then(report_result)
-            .boxed(),
-        context
-            .clone()
-            .and(method(Method::GET))
-            .and(run_token(app, TokenAudience::Progress))
-            .and(app_)
-            .then(planning_context)
-            .boxed(),
-        reject_other_methods(&progress, [Method::POST]),
-        reject_other_methods(&result, [Method::POST]),
-        reject_other_methods(&context, [Method::GET]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::post("/runner/progress", "reportProgress", report_progress)
+            .access(Access::Run(TokenAudience::Progress))
+            .body(),
+        Route::post("/runner/result", "reportResult", report_result)
+            .access(Access::Run(TokenAudience::Result))
+            .body(),
+        Route::get(
+            "/runner/planning-context",
+            "planningContext",
+            planning_context,
+        )
+        .access(Access::Run(TokenAudience::Progress)),
+    ]
 }
 
 async fn report_progress(claims: RunClaims, body: Bytes, app: App) -> ApiResult {

@@ -6,13 +6,10 @@
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use warp::http::Method;
-use warp::{Filter, path};
 
 use super::error::{AdminApiError, ApiError};
 use super::routing::{
-    ApiResult, MAX_BODY, Routes, authorization, body, method, ok, one_of, parse_json,
-    record_job_id, reject_other_methods, verify_run_token, with_app,
+    Access, ApiResult, Authorization, Route, ok, parse_json, record_job_id, verify_run_token,
 };
 use domain::crypto::run_token::{RunClaims, TokenAudience};
 use domain::job::{Job, JobKind};
@@ -26,40 +23,21 @@ use store::{StoreError, jobs};
 use vendors::scm::RepoTokenAccess;
 
 /// Routes of sessions.
-pub(crate) fn routes(app: &App) -> Routes {
-    let token = path!("api" / "token").boxed();
-    let status = path!("api" / "status").boxed();
-    let step = path!("api" / "step-report").boxed();
-    let post = method(Method::POST);
-    one_of([
-        token
-            .clone()
-            .and(post.clone())
-            .and(authorization())
-            .and(body(MAX_BODY))
-            .and(with_app(app))
-            .then(issue_token)
-            .boxed(),
-        status
-            .clone()
-            .and(post.clone())
-            .and(body(MAX_BODY))
-            .and(with_app(app))
-            .then(report_status)
-            .boxed(),
-        step.clone()
-            .and(post)
-            .and(body(MAX_BODY))
-            .and(with_app(app))
-            .then(report_step)
-            .boxed(),
-        reject_other_methods(&token, [Method::POST]),
-        reject_other_methods(&status, [Method::POST]),
-        reject_other_methods(&step, [Method::POST]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::post("/api/token", "issueRepoToken", issue_token)
+            .access(Access::Public)
+            .body(),
+        Route::post("/api/status", "tellStatus", report_status)
+            .access(Access::Public)
+            .body(),
+        Route::post("/api/step-report", "reportStep", report_step)
+            .access(Access::Public)
+            .body(),
+    ]
 }
 
-async fn issue_token(header: Option<String>, body: Bytes, app: App) -> ApiResult {
+async fn issue_token(Authorization(header): Authorization, body: Bytes, app: App) -> ApiResult {
     let claims = match &header {
         Some(header) => Some(verify_run_token(
             &app,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use domain::crypto::run_token::TokenAudience;
 use domain::job::JobKind;
@@ -378,55 +378,4 @@ async fn metrics_cover_a_ticket_from_its_trigger_to_its_end() {
     assert!(age < 60.0, "{age}");
     assert!(page.value("agent_implement_audit_entries_total") >= 2.0);
     env.finish().await;
-}
-
-/// Compares the table of routes that are counted by name with the routes in the source.
-#[test]
-fn every_route_is_counted_by_name() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/server");
-    let table = fs::read_to_string(root.join("metrics/requests.rs")).unwrap();
-    let counted: BTreeSet<String> = table
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix('"')?.strip_suffix("\","))
-        .map(|route| {
-            let segments = route
-                .split('/')
-                .map(|part| if part.starts_with(':') { "*" } else { part });
-            segments.collect::<Vec<_>>().join("/")
-        })
-        .collect();
-    let mut served = BTreeSet::new();
-    for file in rust_files(&root) {
-        let text = fs::read_to_string(file).unwrap();
-        for (at, _) in text.match_indices("path!(\"") {
-            let inner = &text[at + "path!(".len()..];
-            let inner = &inner[..inner.find(')').unwrap()];
-            let segments = inner
-                .split('/')
-                .map(|part| match part.trim().trim_matches('"') {
-                    part if inner.contains(&format!("\"{part}\"")) => part.to_owned(),
-                    _ => "*".to_owned(),
-                });
-            served.insert(format!("/{}", segments.collect::<Vec<_>>().join("/")));
-        }
-    }
-    assert!(served.len() > 40, "{served:#?}");
-    let missing: Vec<&String> = served.difference(&counted).collect();
-    assert!(
-        missing.is_empty(),
-        "add to src/server/metrics/requests.rs: {missing:#?}"
-    );
-}
-
-fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    entries
-        .flat_map(|path| match path.is_dir() {
-            true => rust_files(&path),
-            false => vec![path],
-        })
-        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
-        .collect()
 }

@@ -2,8 +2,6 @@
 //! in the test suite is checked by [`conformance`].
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -27,9 +25,6 @@ const SECRETS: [&str; 8] = [
     "--gap-fill-trigger-secret",
     "trigger secret",
 ];
-
-/// Available on the control socket only.
-const NOT_ON_THE_NETWORK: &str = "/api/backup";
 
 async fn server() -> ApiServer {
     ApiServer::start_with(
@@ -61,66 +56,6 @@ fn without_parameter_names(path: &str) -> String {
         false => part,
     });
     parts.collect::<Vec<_>>().join("/")
-}
-
-/// Every path that a file of `src/server` builds with `path!`, and `/`.
-fn source_routes() -> BTreeSet<String> {
-    let mut found = BTreeSet::from(["/".to_owned()]);
-    for (name, text) in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/server")) {
-        let text = text
-            .split("#[cfg(test)]\nmod tests")
-            .next()
-            .unwrap()
-            .to_owned();
-        // Paths built in any other way would be missed.
-        for (other, exempt_files) in [
-            ("path::end(", "health.rs"),
-            ("path(\"", "panel.rs"),
-            ("path::param", ""),
-        ] {
-            assert!(
-                !text.contains(other) || name.ends_with(exempt_files),
-                "{name} has {other}"
-            );
-        }
-        for macro_args in text.split("path!(").skip(1) {
-            let parts = macro_args
-                .split(')')
-                .next()
-                .unwrap()
-                .split('/')
-                .map(str::trim);
-            let parts = parts.map(|part| match part {
-                "PathSegment" => "{}",
-                literal => literal.trim_matches('"'),
-            });
-            found.insert(format!("/{}", parts.collect::<Vec<_>>().join("/")));
-            found.remove(NOT_ON_THE_NETWORK);
-        }
-    }
-    found
-}
-
-fn sources(folder: &Path) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path: PathBuf = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(sources(&path));
-        } else if path.extension().is_some_and(|ending| ending == "rs") {
-            found.push((
-                path.display().to_string(),
-                fs::read_to_string(&path).unwrap(),
-            ));
-        }
-    }
-    found
-}
-
-#[test]
-fn documented_routes_equal_the_source_routes() {
-    let documented: BTreeSet<String> = described_routes().into_keys().collect();
-    assert_eq!(source_routes(), documented);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Counters and histograms kept by the engine. All other metrics are computed at scrape time.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use domain::ids::IssueId;
@@ -57,9 +57,6 @@ const REQUEST_BOUNDS: &[u64] = &[
     30 * SECOND,
 ];
 
-/// Maximum number of routes with metrics of their own.
-pub const MAX_ROUTES: usize = 96;
-
 /// Status codes counted separately, the most frequent first; 0 stands for all others.
 pub const STATUSES: [u16; 20] = [
     200, 202, 400, 401, 403, 404, 409, 405, 304, 408, 413, 423, 429, 500, 501, 502, 503, 204, 422,
@@ -68,17 +65,27 @@ pub const STATUSES: [u16; 20] = [
 
 /// Request metrics of one route.
 pub struct RouteMetrics {
+    /// Path pattern of the route, or `other`.
+    pub route: &'static str,
     statuses: [Counter; STATUSES.len()],
     /// Time until the head of the response.
     pub latency: Histogram,
 }
 
 impl RouteMetrics {
-    fn new() -> Self {
+    fn new(route: &'static str) -> Self {
         Self {
+            route,
             statuses: Default::default(),
             latency: Histogram::new(MetricUnit::Time, REQUEST_BOUNDS),
         }
+    }
+
+    /// Records a response.
+    pub fn observe(&self, status: u16, took: Duration) {
+        let known = STATUSES.iter().position(|one| *one == status);
+        self.statuses[known.unwrap_or(STATUSES.len() - 1)].add(1);
+        self.latency.observe_time(took);
     }
 
     /// Number of responses for each of [`STATUSES`], in that order.
@@ -95,7 +102,7 @@ pub struct Metrics {
     pub poll_duration: Histogram,
     /// Start of the process.
     pub started_at: Timestamp,
-    requests: Box<[RouteMetrics]>,
+    routes: Mutex<Vec<Arc<RouteMetrics>>>,
     waiting: Mutex<HashMap<IssueId, Timestamp>>,
     hosts: [HostGauges; 2],
     destroyed: [Counter; ReaperRule::ALL.len()],
@@ -125,7 +132,7 @@ impl Metrics {
             trigger_to_dispatch: Histogram::new(MetricUnit::Time, WAIT_BOUNDS),
             poll_duration: Histogram::new(MetricUnit::Time, POLL_BOUNDS),
             started_at,
-            requests: (0..MAX_ROUTES).map(|_| RouteMetrics::new()).collect(),
+            routes: Mutex::default(),
             waiting: Mutex::default(),
             hosts: Default::default(),
             destroyed: Default::default(),
@@ -140,7 +147,7 @@ impl Metrics {
         others: impl Fn(&IssueId) -> bool,
         now: Timestamp,
     ) {
-        let mut waiting = self.lock();
+        let mut waiting = lock(&self.waiting);
         let seen: HashSet<&IssueId> = issues.collect();
         waiting.retain(|issue, _| seen.contains(issue) || others(issue));
         for issue in seen {
@@ -152,7 +159,7 @@ impl Metrics {
 
     /// Records that a runner accepted the run of an issue.
     pub fn observe_dispatch(&self, issue: &IssueId, now: Timestamp) {
-        if let Some(since) = self.lock().remove(issue) {
+        if let Some(since) = lock(&self.waiting).remove(issue) {
             self.trigger_to_dispatch.observe_time(now.since(since));
         }
     }
@@ -180,19 +187,21 @@ impl Metrics {
         }
     }
 
-    /// Records a response of a route. The HTTP server assigns the route numbers.
-    pub fn observe_request(&self, route: usize, status: u16, took: Duration) {
-        let Some(meter) = self.requests.get(route) else {
-            return;
-        };
-        let known = STATUSES.iter().position(|one| *one == status);
-        meter.statuses[known.unwrap_or(STATUSES.len() - 1)].add(1);
-        meter.latency.observe_time(took);
+    /// Returns the request metrics of a route, creating them on the first call. A listener calls this once per
+    /// route, not per request.
+    pub fn route(&self, route: &'static str) -> Arc<RouteMetrics> {
+        let mut routes = lock(&self.routes);
+        let known = routes.iter().find(|known| known.route == route);
+        known.cloned().unwrap_or_else(|| {
+            let created = Arc::new(RouteMetrics::new(route));
+            routes.push(Arc::clone(&created));
+            created
+        })
     }
 
-    /// Request metrics of all routes, by route number.
-    pub fn routes(&self) -> &[RouteMetrics] {
-        &self.requests
+    /// Returns the request metrics of all routes.
+    pub fn routes(&self) -> Vec<Arc<RouteMetrics>> {
+        lock(&self.routes).clone()
     }
 
     /// Counts a machine whose destruction the reaper enqueued.
@@ -204,10 +213,10 @@ impl Metrics {
     pub fn destroyed_by(&self, rule: ReaperRule) -> u64 {
         self.destroyed[rule as usize].get()
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<IssueId, Timestamp>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ use vendors::http::Redactor;
 pub use heartbeats::{Heartbeat, Heartbeats};
 pub use live_state::{LiveState, Notifiers};
 pub use log_tails::LogTails;
-pub use metrics::{HostMachineStats, MAX_ROUTES, Metrics, STATUSES};
+pub use metrics::{HostMachineStats, Metrics, RouteMetrics, STATUSES};
 pub use permission_cache::PermissionCache;
 pub use poll_snapshots::{PollSnapshot, PollSnapshots, PolledIssue};
 pub use probe_cache::{Connection, ProbeCache, ProbeResult, ProbeStatus};

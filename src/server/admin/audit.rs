@@ -1,12 +1,7 @@
 //! `/api/audit`: audit log and its verification.
 
-use warp::http::Method;
-use warp::{Filter, path};
-
-use super::paging::{self, QueryParams, invalid};
-use crate::routing::{
-    ApiResult, Routes, ok, one_of, reject_other_methods, require_admin, with_app,
-};
+use super::paging::{self, invalid};
+use crate::routing::{ApiResult, QueryParams, Route, ok};
 use engine::app::App;
 use store::audit;
 
@@ -14,27 +9,11 @@ use store::audit;
 const DEFAULT_LIMIT: usize = 100;
 
 /// Routes of `/api/audit`.
-pub(super) fn routes(app: &App) -> Routes {
-    let all = path!("api" / "audit").boxed();
-    let verify = path!("api" / "audit" / "verify").boxed();
-    let get = require_admin(app, Method::GET);
-    one_of([
-        all.clone()
-            .and(get.clone())
-            .and(warp::query::<QueryParams>())
-            .and(with_app(app))
-            .then(list)
-            .boxed(),
-        verify
-            .clone()
-            .and(get)
-            .and(warp::query::<QueryParams>())
-            .and(with_app(app))
-            .then(verify_chain)
-            .boxed(),
-        reject_other_methods(&all, [Method::GET]),
-        reject_other_methods(&verify, [Method::GET]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::get("/api/audit", "listAudit", list),
+        Route::get("/api/audit/verify", "verifyAudit", verify_chain),
+    ]
 }
 
 /// Lists the latest entries, or those before a sequence number. Rejects an invalid number: if it returned

@@ -5,15 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::json;
-use warp::http::Method;
-use warp::{Filter, path};
 
 use super::access_code_throttle::{AccessCodeCheck, AccessCodeThrottle};
 use crate::error::AdminApiError;
-use crate::routing::{
-    ApiResult, MAX_BODY, Routes, authorization, body, client_ip, method, ok, one_of, operator,
-    parse_json, reject_other_methods, require_admin, with_app,
-};
+use crate::routing::{Access, ApiResult, Authorization, Route, ok, parse_json};
 use domain::audit::Actor;
 use domain::crypto::admin_token::constant_time_eq;
 use domain::crypto::signature::bearer_token;
@@ -21,30 +16,16 @@ use engine::admin::sign_in::{self, SignInFailure};
 use engine::app::App;
 
 /// Routes of `/api/auth`.
-pub(super) fn routes(app: &App) -> Routes {
-    let auth = path!("api" / "auth").boxed();
-    let logout = path!("api" / "auth" / "logout").boxed();
+pub(super) fn routes() -> Vec<Route> {
     let throttle = Arc::new(AccessCodeThrottle::default());
-    one_of([
-        auth.clone()
-            .and(method(Method::POST))
-            .and(client_ip(app))
-            .and(body(MAX_BODY))
-            .and(warp::any().map(move || Arc::clone(&throttle)).boxed())
-            .and(with_app(app))
-            .then(sign_in)
-            .boxed(),
-        logout
-            .clone()
-            .and(require_admin(app, Method::POST))
-            .and(operator(app))
-            .and(authorization())
-            .and(with_app(app))
-            .then(sign_out)
-            .boxed(),
-        reject_other_methods(&auth, [Method::POST]),
-        reject_other_methods(&logout, [Method::POST]),
-    ])
+    let sign_in =
+        move |from: IpAddr, body: Bytes, app: App| sign_in(from, body, Arc::clone(&throttle), app);
+    vec![
+        Route::post("/api/auth", "signIn", sign_in)
+            .access(Access::Public)
+            .body(),
+        Route::post("/api/auth/logout", "signOut", sign_out),
+    ]
 }
 
 async fn sign_in(
@@ -76,7 +57,7 @@ async fn sign_in(
     ))
 }
 
-async fn sign_out(by: Actor, header: Option<String>, app: App) -> ApiResult {
+async fn sign_out(by: Actor, Authorization(header): Authorization, app: App) -> ApiResult {
     let token = header.as_deref().and_then(bearer_token);
     sign_in::sign_out(&app, by, token).await?;
     Ok(ok(&json!({"loggedOut": true})))

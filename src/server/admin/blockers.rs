@@ -3,12 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use warp::http::Method;
-use warp::{Filter, path};
 
-use crate::routing::{
-    ApiResult, Routes, ok, one_of, reject_other_methods, require_admin, with_app,
-};
+use crate::routing::{ApiResult, RawQuery, Route, ok};
 use domain::decision::{DecisionOutcome, WaitReason};
 use domain::ids::{IssueId, IssueKey, TeamKey};
 use domain::time::Timestamp;
@@ -18,24 +14,11 @@ use store::{ReadableTx, StoreResult, decisions};
 use super::poll_snapshot::load_poll_snapshot;
 
 /// Routes of `/api/blockers`.
-pub(super) fn routes(app: &App) -> Routes {
-    let all = path!("api" / "blockers").boxed();
-    let query = warp::query::raw()
-        .or(warp::any().map(String::new))
-        .unify()
-        .boxed();
-    one_of([
-        all.clone()
-            .and(require_admin(app, Method::GET))
-            .and(query)
-            .and(with_app(app))
-            .then(list)
-            .boxed(),
-        reject_other_methods(&all, [Method::GET]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![Route::get("/api/blockers", "listBlockers", list)]
 }
 
-async fn list(query: String, app: App) -> ApiResult {
+async fn list(RawQuery(query): RawQuery, app: App) -> ApiResult {
     let filter = ReasonFilter::parse(&query);
     let snapshot = load_poll_snapshot(&app)?;
     // Reads a row per issue, so it must not block the threads that serve requests.

@@ -2,29 +2,16 @@
 //! docs/behaviour.md#configuration-status.
 
 use serde::Serialize;
-use warp::http::Method;
-use warp::{Filter, path};
 
-use crate::routing::{
-    ApiResult, Routes, ok, one_of, reject_other_methods, require_admin, with_app,
-};
+use crate::routing::{ApiResult, Route, ok};
 use domain::time::Timestamp;
 use engine::app::{App, Connection, ProbeStatus};
 use engine::probe::{self, ConnectionStatus, VendorQuota};
 use vendors::http::now_millis;
 
 /// Routes of `/api/admin/config-status`.
-pub(super) fn routes(app: &App) -> Routes {
-    let status = path!("api" / "admin" / "config-status").boxed();
-    one_of([
-        status
-            .clone()
-            .and(require_admin(app, Method::GET))
-            .and(with_app(app))
-            .then(show)
-            .boxed(),
-        reject_other_methods(&status, [Method::GET]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![Route::get("/api/admin/config-status", "configStatus", show)]
 }
 
 async fn show(app: App) -> ApiResult {

@@ -2,27 +2,19 @@
 
 use serde::Serialize;
 use serde_json::json;
-use warp::http::Method;
-use warp::{Filter, path};
 
-use crate::routing::{
-    ApiResult, Routes, ok, one_of, reject_other_methods, require_admin, run_blocking, with_app,
-};
+use crate::routing::{ApiResult, Route, ok, run_blocking};
 use domain::time::Timestamp;
 use engine::app::App;
 use pipeline::{Customization, CustomizationCategory, CustomizationStatus};
 
 /// Routes of `/api/customizations`.
-pub(super) fn routes(app: &App) -> Routes {
-    let all = path!("api" / "customizations").boxed();
-    one_of([
-        all.clone()
-            .and(require_admin(app, Method::GET))
-            .and(with_app(app))
-            .then(list)
-            .boxed(),
-        reject_other_methods(&all, [Method::GET]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![Route::get(
+        "/api/customizations",
+        "listCustomizations",
+        list,
+    )]
 }
 
 async fn list(app: App) -> ApiResult {

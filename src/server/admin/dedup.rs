@@ -2,14 +2,9 @@
 
 use serde::Serialize;
 use serde_json::json;
-use warp::http::Method;
-use warp::{Filter, path};
 
 use crate::error::AdminApiError;
-use crate::routing::{
-    ApiResult, PathSegment, Routes, ok, one_of, operator, reject_other_methods, require_admin,
-    with_app, without_param,
-};
+use crate::routing::{ApiResult, PathSegment, Route, ok};
 use domain::audit::Actor;
 use domain::ids::{IssueId, IssueKey};
 use domain::time::Timestamp;
@@ -17,24 +12,11 @@ use engine::admin::dedup;
 use engine::app::App;
 
 /// Routes of `/api/dedup`.
-pub(super) fn routes(app: &App) -> Routes {
-    let all = path!("api" / "dedup").boxed();
-    let each = path!("api" / "dedup" / PathSegment).boxed();
-    one_of([
-        all.clone()
-            .and(require_admin(app, Method::GET))
-            .and(with_app(app))
-            .then(list)
-            .boxed(),
-        each.clone()
-            .and(require_admin(app, Method::DELETE))
-            .and(operator(app))
-            .and(with_app(app))
-            .then(remove)
-            .boxed(),
-        reject_other_methods(&all, [Method::GET]),
-        reject_other_methods(&without_param(&each), [Method::DELETE]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::get("/api/dedup", "listDedup", list),
+        Route::delete("/api/dedup/:issueId", "clearDedup", remove),
+    ]
 }
 
 async fn list(app: App) -> ApiResult {

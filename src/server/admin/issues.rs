@@ -3,12 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use serde::Serialize;
-use warp::http::Method;
-use warp::{Filter, path};
 
-use crate::routing::{
-    ApiResult, Routes, ok, one_of, reject_other_methods, require_admin, with_app,
-};
+use crate::routing::{ApiResult, Route, ok};
 use domain::decision::Decision;
 use domain::ids::{IssueId, IssueKey, TeamKey};
 use domain::issue::{Phase, StatusCategory, System};
@@ -21,16 +17,8 @@ use store::mappings;
 use super::poll_snapshot::{MergedPollSnapshot, load_poll_snapshot};
 
 /// Routes of `/api/issues`.
-pub(super) fn routes(app: &App) -> Routes {
-    let all = path!("api" / "issues").boxed();
-    one_of([
-        all.clone()
-            .and(require_admin(app, Method::GET))
-            .and(with_app(app))
-            .then(list)
-            .boxed(),
-        reject_other_methods(&all, [Method::GET]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![Route::get("/api/issues", "listIssues", list)]
 }
 
 async fn list(app: App) -> ApiResult {

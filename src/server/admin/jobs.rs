@@ -4,14 +4,9 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use warp::http::Method;
-use warp::{Filter, path};
 
 use crate::error::AdminApiError;
-use crate::routing::{
-    ApiResult, PathSegment, Routes, attachment, ok, one_of, operator, reject_other_methods,
-    require_admin, with_app, without_param,
-};
+use crate::routing::{ApiResult, PathSegment, Route, attachment, ok};
 use domain::audit::Actor;
 use domain::ids::{IssueId, IssueKey, JobId, TeamKey};
 use domain::job::{Job, JobKind, JobState, RunHandle, RunnerKind, TimeoutReason};
@@ -22,26 +17,11 @@ use engine::app::App;
 use store::{ReadableTx, StoreResult, jobs};
 
 /// Routes of `/api/jobs`.
-pub(crate) fn routes(app: &App) -> Routes {
-    let each = path!("api" / "jobs" / PathSegment).boxed();
-    let patch = path!("api" / "jobs" / PathSegment / "patch").boxed();
-    let get = require_admin(app, Method::GET);
-    one_of([
-        each.clone()
-            .and(get.clone())
-            .and(with_app(app))
-            .then(show)
-            .boxed(),
-        patch
-            .clone()
-            .and(get)
-            .and(operator(app))
-            .and(with_app(app))
-            .then(download_patch)
-            .boxed(),
-        reject_other_methods(&without_param(&each), [Method::GET]),
-        reject_other_methods(&without_param(&patch), [Method::GET]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::get("/api/jobs/:jobId", "showJob", show),
+        Route::get("/api/jobs/:jobId/patch", "downloadPatch", download_patch),
+    ]
 }
 
 async fn show(PathSegment(id): PathSegment, app: App) -> ApiResult {

@@ -2,29 +2,16 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use warp::http::Method;
-use warp::{Filter, path};
-
 use super::jobs::{JobGroupStatus, JobView};
-use crate::routing::{
-    ApiResult, Routes, ok, one_of, reject_other_methods, require_admin, with_app,
-};
+use crate::routing::{ApiResult, Route, ok};
 use domain::ids::IssueId;
 use domain::job::Job;
 use engine::app::App;
 use store::jobs::{self, DISPATCH_LOG_SIZE};
 
 /// Routes of `/api/log`.
-pub(super) fn routes(app: &App) -> Routes {
-    let log = path!("api" / "log").boxed();
-    one_of([
-        log.clone()
-            .and(require_admin(app, Method::GET))
-            .and(with_app(app))
-            .then(list)
-            .boxed(),
-        reject_other_methods(&log, [Method::GET]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![Route::get("/api/log", "dispatchLog", list)]
 }
 
 async fn list(app: App) -> ApiResult {

@@ -4,14 +4,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use warp::http::Method;
-use warp::{Filter, path};
 
 use crate::error::AdminApiError;
-use crate::routing::{
-    ApiResult, MAX_BODY, PathSegment, Routes, body, ok, one_of, operator, parse_json,
-    reject_other_methods, require_admin, with_app, without_param,
-};
+use crate::routing::{ApiResult, PathSegment, Route, ok, parse_json};
 use domain::audit::Actor;
 use domain::ids::TeamKey;
 use domain::mapping::{MappingError, MappingInput, MappingPatch, MappingView};
@@ -19,39 +14,13 @@ use engine::admin::mappings::{self, SavedMapping};
 use engine::app::App;
 
 /// Routes of `/api/mappings`.
-pub(super) fn routes(app: &App) -> Routes {
-    let all = path!("api" / "mappings").boxed();
-    let each = path!("api" / "mappings" / PathSegment).boxed();
-    let (app_, operator) = (with_app(app), operator(app));
-    one_of([
-        all.clone()
-            .and(require_admin(app, Method::GET))
-            .and(app_.clone())
-            .then(list)
-            .boxed(),
-        all.clone()
-            .and(require_admin(app, Method::POST))
-            .and(operator.clone())
-            .and(body(MAX_BODY))
-            .and(app_.clone())
-            .then(save)
-            .boxed(),
-        each.clone()
-            .and(require_admin(app, Method::PATCH))
-            .and(operator.clone())
-            .and(body(MAX_BODY))
-            .and(app_.clone())
-            .then(change)
-            .boxed(),
-        each.clone()
-            .and(require_admin(app, Method::DELETE))
-            .and(operator)
-            .and(app_)
-            .then(remove)
-            .boxed(),
-        reject_other_methods(&all, [Method::GET, Method::POST]),
-        reject_other_methods(&without_param(&each), [Method::PATCH, Method::DELETE]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::get("/api/mappings", "listMappings", list),
+        Route::post("/api/mappings", "saveMapping", save).body(),
+        Route::patch("/api/mappings/:teamKey", "changeMapping", change).body(),
+        Route::delete("/api/mappings/:teamKey", "deleteMapping", remove),
+    ]
 }
 
 async fn list(app: App) -> ApiResult {

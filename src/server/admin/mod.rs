@@ -33,51 +33,39 @@ mod ticketing_b;
 mod usage;
 pub(super) mod why;
 
-use warp::Filter;
-use warp::http::Method;
+use super::routing::Route;
 
-use super::routing::{ApiResult, Routes, one_of};
-use engine::app::App;
-use store::crash_injection::CrashPoint;
-
-/// Builds all admin routes.
-pub(crate) fn routes(app: &App) -> Routes {
-    let all = one_of([
-        auth::routes(app),
-        audit::routes(app),
-        mappings::routes(app),
-        sync_workflows::routes(app),
-        log::routes(app),
-        jobs::routes(app),
-        steps::routes(app),
-        issues::routes(app),
-        blockers::routes(app),
-        usage::routes(app),
-        why::routes(app),
-        parked::routes(app),
-        dedup::routes(app),
-        outbox::routes(app),
-        poll::routes(app),
-        pulls::routes(app),
-        ticketing_b::routes(app),
-        config_status::routes(app),
-        runner_mode::routes(app),
-        secrets::routes(app),
-        settings::routes(app),
-        sessions::routes(app),
-        reaper::routes(app),
-        customizations::routes(app),
-        pipelines_steps::routes(app),
-        template_status::routes(app),
-    ]);
-    let crash = app.core.crash_plan.clone();
-    warp::method()
-        .and(all)
-        .map(move |method: Method, result: ApiResult| {
-            if method != Method::GET && result.is_ok() {
-                crash.crash_if_planned(CrashPoint::AdminChangeStored);
-            }
-            result
-        })
-        .boxed()
+/// Routes of the admin API.
+pub(crate) fn routes() -> Vec<Route> {
+    [
+        auth::routes(),
+        audit::routes(),
+        mappings::routes(),
+        sync_workflows::routes(),
+        log::routes(),
+        jobs::routes(),
+        steps::routes(),
+        issues::routes(),
+        blockers::routes(),
+        usage::routes(),
+        why::routes(),
+        parked::routes(),
+        dedup::routes(),
+        outbox::routes(),
+        poll::routes(),
+        pulls::routes(),
+        ticketing_b::routes(),
+        config_status::routes(),
+        runner_mode::routes(),
+        secrets::routes(),
+        settings::routes(),
+        sessions::routes(),
+        reaper::routes(),
+        customizations::routes(),
+        pipelines_steps::routes(),
+        template_status::routes(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

@@ -2,14 +2,9 @@
 
 use serde::Serialize;
 use serde_json::json;
-use warp::http::Method;
-use warp::{Filter, path};
 
 use crate::error::{AdminApiError, ApiError};
-use crate::routing::{
-    ApiResult, PathSegment, Routes, ok, one_of, operator, reject_other_methods, require_admin,
-    with_app, without_param,
-};
+use crate::routing::{ApiResult, PathSegment, Route, ok};
 use domain::audit::Actor;
 use domain::time::Timestamp;
 use engine::admin::outbox::{self, OutboxError};
@@ -17,33 +12,12 @@ use engine::app::App;
 use store::outbox::OutboxEntry;
 
 /// Routes of `/api/outbox`.
-pub(super) fn routes(app: &App) -> Routes {
-    let all = path!("api" / "outbox").boxed();
-    let each = path!("api" / "outbox" / PathSegment).boxed();
-    let retry_path = path!("api" / "outbox" / PathSegment / "retry").boxed();
-    one_of([
-        all.clone()
-            .and(require_admin(app, Method::GET))
-            .and(with_app(app))
-            .then(list)
-            .boxed(),
-        retry_path
-            .clone()
-            .and(require_admin(app, Method::POST))
-            .and(operator(app))
-            .and(with_app(app))
-            .then(retry)
-            .boxed(),
-        each.clone()
-            .and(require_admin(app, Method::DELETE))
-            .and(operator(app))
-            .and(with_app(app))
-            .then(remove)
-            .boxed(),
-        reject_other_methods(&all, [Method::GET]),
-        reject_other_methods(&without_param(&retry_path), [Method::POST]),
-        reject_other_methods(&without_param(&each), [Method::DELETE]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::get("/api/outbox", "listOutbox", list),
+        Route::delete("/api/outbox/:id", "dropEffect", remove),
+        Route::post("/api/outbox/:id/retry", "retryEffect", retry),
+    ]
 }
 
 async fn list(app: App) -> ApiResult {

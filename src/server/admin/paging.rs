@@ -1,11 +1,7 @@
 //! Paging parameters of list routes.
 
-use std::collections::BTreeMap;
-
 use crate::error::AdminApiError;
-
-/// Query parameters by name.
-pub(super) type QueryParams = BTreeMap<String, String>;
+use crate::routing::QueryParams;
 
 /// Maximum number of entries per page.
 pub(super) const MAX_LIMIT: usize = 500;

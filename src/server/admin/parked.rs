@@ -3,14 +3,9 @@
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::Value;
-use warp::http::Method;
-use warp::{Filter, path};
 
 use crate::error::AdminApiError;
-use crate::routing::{
-    ApiResult, MAX_BODY, Routes, body, ok, one_of, operator, parse_json, reject_other_methods,
-    require_admin, with_app,
-};
+use crate::routing::{ApiResult, Route, ok, parse_json};
 use domain::audit::Actor;
 use domain::ids::{IssueId, IssueKey};
 use domain::issue::Phase;
@@ -20,26 +15,11 @@ use engine::app::App;
 use store::dispatch_breaker;
 
 /// Routes of `/api/parked`.
-pub(super) fn routes(app: &App) -> Routes {
-    let all = path!("api" / "parked").boxed();
-    let unpark_path = path!("api" / "parked" / "unpark").boxed();
-    one_of([
-        unpark_path
-            .clone()
-            .and(require_admin(app, Method::POST))
-            .and(operator(app))
-            .and(body(MAX_BODY))
-            .and(with_app(app))
-            .then(unpark)
-            .boxed(),
-        reject_other_methods(&unpark_path, [Method::POST]),
-        all.clone()
-            .and(require_admin(app, Method::GET))
-            .and(with_app(app))
-            .then(list)
-            .boxed(),
-        reject_other_methods(&all, [Method::GET]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::get("/api/parked", "listParked", list),
+        Route::post("/api/parked/unpark", "unpark", unpark).body(),
+    ]
 }
 
 async fn list(app: App) -> ApiResult {

@@ -1,12 +1,8 @@
 //! `/api/pulls`: pull requests opened by runs. See docs/behaviour.md#pull-requests.
 
 use serde::Serialize;
-use warp::http::Method;
-use warp::{Filter, path};
 
-use crate::routing::{
-    ApiResult, Routes, ok, one_of, reject_other_methods, require_admin, with_app,
-};
+use crate::routing::{ApiResult, Route, ok};
 use domain::feedback::{PullRequestId, PullRequestRecord, ReviewFindingState};
 use domain::ids::{IssueKey, JobId, TeamKey};
 use domain::job::{Job, JobState};
@@ -18,16 +14,8 @@ use store::{ReadableTx, StoreResult, jobs, pull_feedback};
 const MAX_PULLS: usize = 500;
 
 /// Routes of `/api/pulls`.
-pub(super) fn routes(app: &App) -> Routes {
-    let all = path!("api" / "pulls").boxed();
-    one_of([
-        all.clone()
-            .and(require_admin(app, Method::GET))
-            .and(with_app(app))
-            .then(list)
-            .boxed(),
-        reject_other_methods(&all, [Method::GET]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![Route::get("/api/pulls", "listPulls", list)]
 }
 
 async fn list(app: App) -> ApiResult {

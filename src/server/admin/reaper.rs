@@ -4,12 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::json;
-use warp::http::Method;
-use warp::{Filter, path};
 
-use crate::routing::{
-    ApiResult, Routes, ok, one_of, reject_other_methods, require_admin, with_app,
-};
+use crate::routing::{ApiResult, QueryParams, Route, ok};
 use domain::ids::{IssueKey, TeamKey};
 use domain::reaper::{ReapOutcome, ReaperRule};
 use domain::time::Timestamp;
@@ -20,27 +16,11 @@ use store::reaper_log::{self, ReaperAction};
 const DEFAULT_LIMIT: usize = 20;
 
 /// Routes of `/api/reaper`.
-pub(super) fn routes(app: &App) -> Routes {
-    let summary = path!("api" / "reaper" / "summary").boxed();
-    let recent = path!("api" / "reaper" / "recent").boxed();
-    let get = require_admin(app, Method::GET);
-    one_of([
-        summary
-            .clone()
-            .and(get.clone())
-            .and(with_app(app))
-            .then(summarize)
-            .boxed(),
-        recent
-            .clone()
-            .and(get)
-            .and(warp::query::<BTreeMap<String, String>>())
-            .and(with_app(app))
-            .then(list)
-            .boxed(),
-        reject_other_methods(&summary, [Method::GET]),
-        reject_other_methods(&recent, [Method::GET]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::get("/api/reaper/summary", "reaperSummary", summarize),
+        Route::get("/api/reaper/recent", "reaperRecent", list),
+    ]
 }
 
 async fn summarize(app: App) -> ApiResult {
@@ -64,7 +44,7 @@ async fn summarize(app: App) -> ApiResult {
     })))
 }
 
-async fn list(query: BTreeMap<String, String>, app: App) -> ApiResult {
+async fn list(query: QueryParams, app: App) -> ApiResult {
     let requested = query.get("limit").and_then(|limit| limit.parse().ok());
     let limit = requested
         .unwrap_or(DEFAULT_LIMIT)

@@ -2,14 +2,9 @@
 
 use bytes::Bytes;
 use serde::Serialize;
-use warp::http::Method;
-use warp::{Filter, path};
 
 use crate::error::AdminApiError;
-use crate::routing::{
-    ApiResult, MAX_BODY, Routes, body, ok, one_of, operator, parse_json, reject_other_methods,
-    require_admin, with_app,
-};
+use crate::routing::{ApiResult, Route, ok, parse_json};
 use domain::audit::Actor;
 use domain::ids::TeamKey;
 use domain::runner_mode::{RunnerMode, choose_placement};
@@ -18,23 +13,11 @@ use engine::app::App;
 use store::{ReadableTx, StoreResult, mappings, settings};
 
 /// Routes of `/api/runner-mode`.
-pub(super) fn routes(app: &App) -> Routes {
-    let mode = path!("api" / "runner-mode").boxed();
-    one_of([
-        mode.clone()
-            .and(require_admin(app, Method::GET))
-            .and(with_app(app))
-            .then(show)
-            .boxed(),
-        mode.clone()
-            .and(require_admin(app, Method::POST))
-            .and(operator(app))
-            .and(body(MAX_BODY))
-            .and(with_app(app))
-            .then(save)
-            .boxed(),
-        reject_other_methods(&mode, [Method::GET, Method::POST]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::get("/api/runner-mode", "showRunnerMode", show),
+        Route::post("/api/runner-mode", "setRunnerMode", save).body(),
+    ]
 }
 
 async fn show(app: App) -> ApiResult {

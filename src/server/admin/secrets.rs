@@ -4,14 +4,9 @@
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Value, json};
-use warp::http::Method;
-use warp::{Filter, path};
 
 use crate::error::AdminApiError;
-use crate::routing::{
-    ApiResult, MAX_BODY, PathSegment, Routes, body, ok, one_of, operator, parse_json,
-    reject_other_methods, require_admin, with_app, without_param,
-};
+use crate::routing::{ApiResult, PathSegment, Route, ok, parse_json};
 use domain::audit::Actor;
 use domain::ids::TeamKey;
 use domain::session_secrets::{SecretScope, variable_from_stored_name};
@@ -21,64 +16,30 @@ use engine::app::App;
 use store::secrets::SealedSecretRow;
 
 /// Routes of global and team secrets.
-pub(super) fn routes(app: &App) -> Routes {
-    one_of([global_routes(app), team_routes(app)])
-}
-
-fn global_routes(app: &App) -> Routes {
-    let all = path!("api" / "global-secrets").boxed();
-    let each = path!("api" / "global-secrets" / PathSegment).boxed();
-    let (app_, operator) = (with_app(app), operator(app));
-    one_of([
-        all.clone()
-            .and(require_admin(app, Method::GET))
-            .and(app_.clone())
-            .then(|app| list(SecretScope::Global, app))
-            .boxed(),
-        all.clone()
-            .and(require_admin(app, Method::POST))
-            .and(operator.clone())
-            .and(body(MAX_BODY))
-            .and(app_.clone())
-            .then(|by, body, app| save(SecretScope::Global, by, body, app))
-            .boxed(),
-        each.clone()
-            .and(require_admin(app, Method::DELETE))
-            .and(operator)
-            .and(app_)
-            .then(|name, by, app| remove(SecretScope::Global, name, by, app))
-            .boxed(),
-        reject_other_methods(&all, [Method::GET, Method::POST]),
-        reject_other_methods(&without_param(&each), [Method::DELETE]),
-    ])
-}
-
-fn team_routes(app: &App) -> Routes {
-    let all = path!("api" / "mappings" / PathSegment / "secrets").boxed();
-    let each = path!("api" / "mappings" / PathSegment / "secrets" / PathSegment).boxed();
-    let (app_, operator) = (with_app(app), operator(app));
-    one_of([
-        all.clone()
-            .and(require_admin(app, Method::GET))
-            .and(app_.clone())
-            .then(|team, app| list(team_scope(team), app))
-            .boxed(),
-        all.clone()
-            .and(require_admin(app, Method::POST))
-            .and(operator.clone())
-            .and(body(MAX_BODY))
-            .and(app_.clone())
-            .then(|team, by, body, app| save(team_scope(team), by, body, app))
-            .boxed(),
-        each.clone()
-            .and(require_admin(app, Method::DELETE))
-            .and(operator)
-            .and(app_)
-            .then(|team, name, by, app| remove(team_scope(team), name, by, app))
-            .boxed(),
-        reject_other_methods(&without_param(&all), [Method::GET, Method::POST]),
-        reject_other_methods(&each.map(|_, _| ()).untuple_one().boxed(), [Method::DELETE]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    const GLOBAL: SecretScope = SecretScope::Global;
+    let list_global = |app: App| list(GLOBAL, app);
+    let save_global = |by: Actor, body: Bytes, app: App| save(GLOBAL, by, body, app);
+    let remove_global = |name: PathSegment, by: Actor, app: App| remove(GLOBAL, name, by, app);
+    let list_of_team = |team: PathSegment, app: App| list(team_scope(team), app);
+    let save_of_team =
+        |team: PathSegment, by: Actor, body: Bytes, app: App| save(team_scope(team), by, body, app);
+    let remove_of_team = |team: PathSegment, name: PathSegment, by: Actor, app: App| {
+        remove(team_scope(team), name, by, app)
+    };
+    let (global, of_team) = ("/api/global-secrets", "/api/mappings/:teamKey/secrets");
+    let (each_global, each_of_team) = (
+        "/api/global-secrets/:name",
+        "/api/mappings/:teamKey/secrets/:name",
+    );
+    vec![
+        Route::get(global, "listGlobalSecrets", list_global),
+        Route::post(global, "setGlobalSecret", save_global).body(),
+        Route::delete(each_global, "deleteGlobalSecret", remove_global),
+        Route::get(of_team, "listTeamSecrets", list_of_team),
+        Route::post(of_team, "setTeamSecret", save_of_team).body(),
+        Route::delete(each_of_team, "deleteTeamSecret", remove_of_team),
+    ]
 }
 
 fn team_scope(PathSegment(team): PathSegment) -> SecretScope {

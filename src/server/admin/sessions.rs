@@ -4,14 +4,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::json;
-use warp::http::Method;
-use warp::{Filter, path};
 
 use crate::error::AdminApiError;
-use crate::routing::{
-    ApiResult, PathSegment, Routes, ok, one_of, operator, reject_other_methods, require_admin,
-    with_app, without_param,
-};
+use crate::routing::{ApiResult, PathSegment, Route, ok};
 use domain::audit::Actor;
 use domain::ids::{IssueKey, JobId};
 use domain::machine::{HostKind, Machine, MachinePhase};
@@ -24,24 +19,11 @@ use engine::reap::{self, DestroyOutcome};
 const DESTROY_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Routes of `/api/sessions`.
-pub(super) fn routes(app: &App) -> Routes {
-    let all = path!("api" / "sessions").boxed();
-    let each = path!("api" / "sessions" / PathSegment).boxed();
-    one_of([
-        all.clone()
-            .and(require_admin(app, Method::GET))
-            .and(with_app(app))
-            .then(list)
-            .boxed(),
-        each.clone()
-            .and(require_admin(app, Method::DELETE))
-            .and(operator(app))
-            .and(with_app(app))
-            .then(destroy)
-            .boxed(),
-        reject_other_methods(&all, [Method::GET]),
-        reject_other_methods(&without_param(&each), [Method::DELETE]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::get("/api/sessions", "listSessions", list),
+        Route::delete("/api/sessions/:machineId", "destroySession", destroy),
+    ]
 }
 
 async fn list(app: App) -> ApiResult {

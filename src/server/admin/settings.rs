@@ -4,14 +4,9 @@
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::Value;
-use warp::http::Method;
-use warp::{Filter, path};
 
 use crate::error::AdminApiError;
-use crate::routing::{
-    ApiResult, MAX_BODY, Routes, body, ok, one_of, operator, parse_json, reject_other_methods,
-    require_admin, with_app,
-};
+use crate::routing::{ApiResult, Route, ok, parse_json};
 use domain::audit::Actor;
 use engine::admin::settings::{self, SettingChange};
 use engine::app::{App, DEFAULT_REGION};
@@ -19,23 +14,11 @@ use store::settings::OperatorSetting;
 use store::{ReadableTx, StoreResult};
 
 /// Routes of `/api/settings`.
-pub(super) fn routes(app: &App) -> Routes {
-    let all = path!("api" / "settings").boxed();
-    one_of([
-        all.clone()
-            .and(require_admin(app, Method::GET))
-            .and(with_app(app))
-            .then(show)
-            .boxed(),
-        all.clone()
-            .and(require_admin(app, Method::POST))
-            .and(operator(app))
-            .and(body(MAX_BODY))
-            .and(with_app(app))
-            .then(save)
-            .boxed(),
-        reject_other_methods(&all, [Method::GET, Method::POST]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::get("/api/settings", "showSettings", show),
+        Route::post("/api/settings", "changeSettings", save).body(),
+    ]
 }
 
 async fn show(app: App) -> ApiResult {

@@ -9,18 +9,13 @@ use std::vec::IntoIter;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use serde_json::json;
-use warp::http::Method;
 use warp::http::header::{CONTENT_TYPE, HeaderValue};
 use warp::reply::{Reply, Response};
-use warp::{Filter, path};
 
 use super::jobs::{JobView, find_with_group};
-use super::paging::{self, MAX_LIMIT, QueryParams, invalid};
+use super::paging::{self, MAX_LIMIT, invalid};
 use crate::error::{AdminApiError, ApiError};
-use crate::routing::{
-    ApiResult, PathSegment, Routes, json_text, one_of, reject_other_methods, require_admin,
-    with_app, without_param,
-};
+use crate::routing::{ApiResult, PathSegment, QueryParams, Route, json_text};
 use domain::ids::JobId;
 use engine::app::App;
 use store::steps::{self, StepPage};
@@ -30,18 +25,8 @@ use store::{StoreError, StoreResult};
 const CHUNK_SIZE: usize = 64 << 10;
 
 /// Routes of `/api/jobs/:id/steps`.
-pub(super) fn routes(app: &App) -> Routes {
-    let steps = path!("api" / "jobs" / PathSegment / "steps").boxed();
-    one_of([
-        steps
-            .clone()
-            .and(require_admin(app, Method::GET))
-            .and(warp::query::<QueryParams>())
-            .and(with_app(app))
-            .then(list)
-            .boxed(),
-        reject_other_methods(&without_param(&steps), [Method::GET]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![Route::get("/api/jobs/:jobId/steps", "listSteps", list)]
 }
 
 async fn list(PathSegment(id): PathSegment, query: QueryParams, app: App) -> ApiResult {

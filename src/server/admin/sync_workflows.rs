@@ -2,13 +2,8 @@
 //! files. See docs/configuration.md#sync-workflows.
 
 use serde::Serialize;
-use warp::http::Method;
-use warp::{Filter, path};
 
-use crate::routing::{
-    ApiResult, PathSegment, Routes, ok, one_of, operator, reject_other_methods, require_admin,
-    with_app, without_param,
-};
+use crate::routing::{ApiResult, PathSegment, Route, ok};
 use domain::audit::Actor;
 use domain::ids::TeamKey;
 use domain::templates::{SYNC_BRANCH, SyncReport, SyncStatus};
@@ -16,17 +11,12 @@ use engine::app::App;
 use engine::workflow_sync;
 
 /// Routes of `/api/mappings/:teamKey/sync-workflows`.
-pub(super) fn routes(app: &App) -> Routes {
-    let sync = path!("api" / "mappings" / PathSegment / "sync-workflows").boxed();
-    one_of([
-        sync.clone()
-            .and(require_admin(app, Method::POST))
-            .and(operator(app))
-            .and(with_app(app))
-            .then(start)
-            .boxed(),
-        reject_other_methods(&without_param(&sync), [Method::POST]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![Route::post(
+        "/api/mappings/:teamKey/sync-workflows",
+        "syncWorkflows",
+        start,
+    )]
 }
 
 async fn start(PathSegment(key): PathSegment, by: Actor, app: App) -> ApiResult {

@@ -2,29 +2,20 @@
 //! docs/behaviour.md#workflow-templates.
 
 use serde::Serialize;
-use warp::http::Method;
-use warp::{Filter, path};
 
-use crate::routing::{
-    ApiResult, Routes, ok, one_of, reject_other_methods, require_admin, with_app,
-};
+use crate::routing::{ApiResult, Route, ok};
 use domain::ids::TeamKey;
 use domain::templates::TemplateFileStatus;
 use engine::app::App;
 use engine::template_status::{self, ProjectTemplateStatus};
 
 /// Routes of `/api/admin/template-status`.
-pub(super) fn routes(app: &App) -> Routes {
-    let status = path!("api" / "admin" / "template-status").boxed();
-    one_of([
-        status
-            .clone()
-            .and(require_admin(app, Method::GET))
-            .and(with_app(app))
-            .then(show)
-            .boxed(),
-        reject_other_methods(&status, [Method::GET]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![Route::get(
+        "/api/admin/template-status",
+        "templateStatus",
+        show,
+    )]
 }
 
 async fn show(app: App) -> ApiResult {

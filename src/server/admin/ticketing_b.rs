@@ -3,54 +3,31 @@
 
 use bytes::Bytes;
 use serde_json::json;
-use warp::http::Method;
-use warp::{Filter, path};
 
 use crate::error::{AdminApiError, ApiError};
-use crate::routing::{
-    ApiResult, MAX_BODY, Routes, body, ok, one_of, parse_json, reject_other_methods, require_admin,
-    with_app,
-};
+use crate::routing::{ApiResult, QueryPairs, Route, ok, parse_json};
 use domain::issue::System;
 use engine::app::App;
 use vendors::http::VendorError;
 use vendors::ticketing::{Jira, TicketingClient};
 
 /// Routes of `/api/ticketing-b`.
-pub(super) fn routes(app: &App) -> Routes {
-    let validate = path!("api" / "ticketing-b" / "validate-query").boxed();
-    let fields = path!("api" / "ticketing-b" / "fields").boxed();
-    let options = path!("api" / "ticketing-b" / "field-options").boxed();
-    one_of([
-        validate
-            .clone()
-            .and(require_admin(app, Method::POST))
-            .and(body(MAX_BODY))
-            .and(with_app(app))
-            .then(validate_query)
-            .boxed(),
-        fields
-            .clone()
-            .and(require_admin(app, Method::GET))
-            .and(warp::query::<QueryPairs>())
-            .and(with_app(app))
-            .then(list_fields)
-            .boxed(),
-        options
-            .clone()
-            .and(require_admin(app, Method::GET))
-            .and(warp::query::<QueryPairs>())
-            .and(with_app(app))
-            .then(list_options)
-            .boxed(),
-        reject_other_methods(&validate, [Method::POST]),
-        reject_other_methods(&fields, [Method::GET]),
-        reject_other_methods(&options, [Method::GET]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::post(
+            "/api/ticketing-b/validate-query",
+            "validateQuery",
+            validate_query,
+        )
+        .body(),
+        Route::get("/api/ticketing-b/fields", "listFields", list_fields),
+        Route::get(
+            "/api/ticketing-b/field-options",
+            "listFieldOptions",
+            list_options,
+        ),
+    ]
 }
-
-/// Query parameters. A list, so that a duplicate name is not an error.
-type QueryPairs = Vec<(String, String)>;
 
 async fn validate_query(body: Bytes, app: App) -> ApiResult {
     let body = parse_json(&body).ok_or(AdminApiError::InvalidJson)?;
@@ -82,7 +59,7 @@ async fn list_options(query: QueryPairs, app: App) -> ApiResult {
         .map_err(vendor_error)?))
 }
 
-fn param<'a>(query: &'a QueryPairs, name: &str) -> Option<&'a str> {
+fn param<'a>(query: &'a [(String, String)], name: &str) -> Option<&'a str> {
     let (_, value) = query.iter().find(|(key, _)| key == name)?;
     non_blank(Some(value))
 }

@@ -3,13 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use warp::http::Method;
-use warp::{Filter, path};
 
 use crate::error::AdminApiError;
-use crate::routing::{
-    ApiResult, Routes, ok, one_of, reject_other_methods, require_admin, with_app,
-};
+use crate::routing::{ApiResult, RawQuery, Route, ok};
 use domain::ids::{IssueKey, TeamKey};
 use domain::mapping::Mapping;
 use domain::usage::{BudgetUsage, MicroUsd, Month, UsageTotals};
@@ -22,24 +18,11 @@ use store::{mappings, usage};
 const MAX_ISSUES: usize = 200;
 
 /// Routes of `/api/usage`.
-pub(super) fn routes(app: &App) -> Routes {
-    let all = path!("api" / "usage").boxed();
-    let query = warp::query::raw()
-        .or(warp::any().map(String::new))
-        .unify()
-        .boxed();
-    one_of([
-        all.clone()
-            .and(require_admin(app, Method::GET))
-            .and(query)
-            .and(with_app(app))
-            .then(show)
-            .boxed(),
-        reject_other_methods(&all, [Method::GET]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![Route::get("/api/usage", "usage", show)]
 }
 
-async fn show(query: String, app: App) -> ApiResult {
+async fn show(RawQuery(query): RawQuery, app: App) -> ApiResult {
     let month = match query
         .split('&')
         .find_map(|pair| pair.strip_prefix("month="))

@@ -2,14 +2,9 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use warp::http::Method;
-use warp::{Filter, path};
 
 use crate::error::AdminApiError;
-use crate::routing::{
-    ApiResult, PathSegment, Routes, ok, one_of, reject_other_methods, require_admin, with_app,
-    without_param,
-};
+use crate::routing::{ApiResult, PathSegment, Route, ok};
 use domain::decision::{self, Decision};
 use domain::ids::IssueKey;
 use domain::time::Timestamp;
@@ -17,16 +12,8 @@ use engine::app::App;
 use store::{ReadTx, StoreResult, decisions, dispatch_breaker, jobs};
 
 /// Routes of `/api/why`.
-pub(crate) fn routes(app: &App) -> Routes {
-    let each = path!("api" / "why" / PathSegment).boxed();
-    one_of([
-        each.clone()
-            .and(require_admin(app, Method::GET))
-            .and(with_app(app))
-            .then(show)
-            .boxed(),
-        reject_other_methods(&without_param(&each), [Method::GET]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![Route::get("/api/why/:issue", "why", show)]
 }
 
 async fn show(PathSegment(key): PathSegment, app: App) -> ApiResult {

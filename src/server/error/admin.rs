@@ -25,7 +25,7 @@ use super::ApiError;
 
 /// Error of the admin API or of a session route, returned as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AdminApiError {
+pub(crate) enum AdminApiError {
     /// The admin token is missing, wrong or expired.
     Unauthorized,
     /// The body is not JSON or lacks a field.

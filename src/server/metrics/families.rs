@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use super::exposition::Exposition;
-use super::requests::ROUTES;
 use domain::decision::{DecisionOutcome, WaitReason};
 use domain::job::{Job, JobKind};
 use domain::machine::HostKind;
@@ -277,19 +276,19 @@ fn store(page: &mut Exposition, app: &App, snapshot: &StoreSnapshot) {
 
 /// Adds request metrics of the routes that have received requests.
 fn requests(page: &mut Exposition, app: &App) {
-    let routes = || ROUTES.iter().zip(app.live.metrics.routes());
+    let routes = app.live.metrics.routes();
     let mut family = page.counter(
         "agent_implement_http_requests_total",
         "HTTP requests by route and status.",
     );
-    for (route, meter) in routes() {
+    for meter in &routes {
         for (status, count) in STATUSES.iter().zip(meter.by_status()) {
             if count > 0 {
                 let status = match status {
                     0 => "other".to_owned(),
                     status => status.to_string(),
                 };
-                family.count(&[("route", route), ("status", &status)], count);
+                family.count(&[("route", meter.route), ("status", &status)], count);
             }
         }
     }
@@ -297,10 +296,10 @@ fn requests(page: &mut Exposition, app: &App) {
         "agent_implement_http_request_seconds",
         "Seconds from the request head to the response head, by route.",
     );
-    for (route, meter) in routes() {
+    for meter in &routes {
         let latency = meter.latency.snapshot();
         if latency.count > 0 {
-            family.histogram(&[("route", route)], &latency);
+            family.histogram(&[("route", meter.route)], &latency);
         }
     }
 }

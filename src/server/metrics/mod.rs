@@ -5,15 +5,12 @@
 
 mod exposition;
 mod families;
-pub(super) mod requests;
 
-use warp::Filter;
-use warp::http::Method;
 use warp::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap};
 use warp::reply::Reply;
 
 use super::error::AdminApiError;
-use super::routing::{ApiResult, Peer, Routes, method, one_of, reject_other_methods, with_app};
+use super::routing::{Access, ApiResult, Peer, Route};
 use domain::crypto::signature::bearer_token_matches;
 use engine::app::App;
 
@@ -21,22 +18,11 @@ use engine::app::App;
 const FORWARDED_HEADERS: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
 
 /// Routes of `/metrics`.
-pub(crate) fn routes(app: &App) -> Routes {
-    let metrics = warp::path!("metrics").boxed();
-    one_of([
-        metrics
-            .clone()
-            .and(method(Method::GET))
-            .and(warp::ext::optional::<Peer>())
-            .and(warp::header::headers_cloned())
-            .and(with_app(app))
-            .then(show)
-            .boxed(),
-        reject_other_methods(&metrics, [Method::GET]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![Route::get("/metrics", "metrics", show).access(Access::Public)]
 }
 
-async fn show(peer: Option<Peer>, headers: HeaderMap, app: App) -> ApiResult {
+async fn show(peer: Peer, headers: HeaderMap, app: App) -> ApiResult {
     if !is_local(peer, &headers) && !has_token(&app, &headers) {
         return Err(AdminApiError::Unauthorized.into());
     }
@@ -50,11 +36,10 @@ async fn show(peer: Option<Peer>, headers: HeaderMap, app: App) -> ApiResult {
 }
 
 /// Whether the request comes from this machine and was not forwarded by a proxy.
-fn is_local(peer: Option<Peer>, headers: &HeaderMap) -> bool {
+fn is_local(peer: Peer, headers: &HeaderMap) -> bool {
     let is_loopback = match peer {
-        Some(Peer::Network(address)) => address.ip().to_canonical().is_loopback(),
-        Some(Peer::ControlSocket) => true,
-        None => false,
+        Peer::Network(address) => address.ip().to_canonical().is_loopback(),
+        Peer::ControlSocket => true,
     };
     is_loopback
         && !FORWARDED_HEADERS

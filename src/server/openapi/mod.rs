@@ -1,22 +1,22 @@
 //! `GET /api/openapi.json`: OpenAPI 3.1 document of the HTTP API.
 //!
-//! The document is maintained by hand in one YAML file per group of routes. Merging the files adds three
-//! things: the version, the responses that operations have in common (`shared.yml`), and for each error
-//! text under `errors` an example with the error schema. An error text contains `{…}` where it varies.
+//! The operations are described by hand in one YAML file per group of routes, under their ids. Merging the
+//! files adds what the code declares: the paths with their methods and parameters, and the required
+//! credentials, from the [`Route`]s; the version; the responses that operations have in common
+//! (`shared.yml`); and for each error text under `errors` an example with the error schema. An error text
+//! contains `{…}` where it varies.
 //!
 //! The route needs no token: the document contains nothing that is not in the source code, and clients
-//! are generated from it before a token exists. `tests/it/openapi.rs` compares it with the routes, and
-//! the tests check every response against it.
+//! are generated from it before a token exists. The tests check every response against it.
 
 use std::sync::LazyLock;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
-use warp::http::Method;
-use warp::{Filter, path};
 
+use super::all_routes;
 use super::error::ApiError;
-use super::routing::{ApiResult, Routes, json_text, method, one_of, reject_other_methods};
+use super::routing::{Access, ApiResult, PathPattern, Route, json_text};
 
 /// Names and contents of the files, in the order in which they are merged.
 const FILES: [(&str, &str); 17] = [
@@ -39,12 +39,9 @@ const FILES: [(&str, &str); 17] = [
     ("ticketing_hooks.yml", include_str!("ticketing_hooks.yml")),
 ];
 
-/// Keys of a path item that are operations.
-const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
-
 /// Serialized document, built on the first request.
 static DOCUMENT: LazyLock<Result<Bytes, String>> = LazyLock::new(|| {
-    let document = merge_files(&FILES)?;
+    let document = build(merge_files(&FILES)?, &all_routes())?;
     let text = serde_json::to_vec_pretty(&document).map_err(|error| error.to_string())?;
     Ok(text.into())
 });
@@ -52,18 +49,14 @@ static DOCUMENT: LazyLock<Result<Bytes, String>> = LazyLock::new(|| {
 /// Returns the OpenAPI document as JSON.
 ///
 /// # Errors
-/// When the files are invalid or define a key twice. The files are compiled in, so a test detects this.
+/// When the files are invalid, define a key twice or do not describe exactly the routes. The files are compiled in, so a test detects this.
 pub fn document() -> Result<Bytes, String> {
     DOCUMENT.clone()
 }
 
 /// Routes of `/api/openapi.json`.
-pub(super) fn routes() -> Routes {
-    let document = path!("api" / "openapi.json").boxed();
-    one_of([
-        document.clone().and(method(Method::GET)).then(show).boxed(),
-        reject_other_methods(&document, [Method::GET]),
-    ])
+pub(super) fn routes() -> Vec<Route> {
+    vec![Route::get("/api/openapi.json", "describe", show).access(Access::Public)]
 }
 
 async fn show() -> ApiResult {
@@ -83,19 +76,74 @@ fn merge_files(files: &[(&str, &str)]) -> Result<Value, String> {
             serde_saphyr::from_str(text).map_err(|error| format!("{name}: {error}"))?;
         merge(&mut document, part).map_err(|error| format!("{name}: {error}"))?;
     }
-    let shared = document
-        .as_object_mut()
-        .and_then(|document| document.shift_remove("shared"));
+    Ok(document)
+}
+
+/// Adds to the merged files what the code declares.
+///
+/// # Errors
+/// When an operation has no route, or a route or its parameter has no description.
+fn build(mut document: Value, routes: &[Route]) -> Result<Value, String> {
+    let mut take = |name: &str| document.as_object_mut()?.shift_remove(name);
+    let (operations, shared) = (take("operations"), take("shared").unwrap_or_default());
+    document["paths"] = paths(
+        routes,
+        operations,
+        &shared,
+        &document["components"]["parameters"],
+    )?;
     document["info"]["version"] = json!(env!("CARGO_PKG_VERSION"));
-    if let Some(paths) = document["paths"].as_object_mut() {
-        for operation in paths.values_mut().flat_map(operations) {
-            add_shared_responses(operation, shared.as_ref().unwrap_or(&Value::Null));
-        }
-    }
     if let Some(responses) = document["components"]["responses"].as_object_mut() {
         responses.values_mut().for_each(add_examples);
     }
     Ok(document)
+}
+
+/// Builds the path items of the routes from the operations by id.
+fn paths(
+    routes: &[Route],
+    operations: Option<Value>,
+    shared: &Value,
+    parameters: &Value,
+) -> Result<Value, String> {
+    let mut operations = operations.unwrap_or_default();
+    let operations = operations.as_object_mut().ok_or("no operations")?;
+    let mut paths = Map::new();
+    for route in routes {
+        let Some(id) = route.operation else { continue };
+        let described = operations.shift_remove(id);
+        let mut operation = described.ok_or_else(|| format!("operation {id} is not described"))?;
+        operation["operationId"] = json!(id);
+        // A public route may describe a credential that its handler checks.
+        match route.access.security_scheme() {
+            Some(scheme) => operation["security"] = json!([{ scheme: [] }]),
+            None if operation.get("security").is_none() => operation["security"] = json!([]),
+            None => {}
+        }
+        add_shared_responses(&mut operation, route, shared);
+        let item = paths.entry(route.pattern.openapi()).or_insert(json!({}));
+        let references = references(route.pattern, parameters)?;
+        if !references.is_empty() {
+            item["parameters"] = Value::Array(references);
+        }
+        item[route.method.as_str().to_lowercase()] = operation;
+    }
+    match operations.keys().next() {
+        Some(id) => Err(format!("operation {id} has no route")),
+        None => Ok(Value::Object(paths)),
+    }
+}
+
+/// Returns references to the described parameters of a path.
+fn references(pattern: PathPattern, parameters: &Value) -> Result<Vec<Value>, String> {
+    let described = || parameters.as_object().into_iter().flatten();
+    let reference = |name: &str| {
+        let found = described().find(|(_, one)| one["in"] == "path" && one["name"] == name);
+        found
+            .map(|(key, _)| json!({"$ref": format!("#/components/parameters/{key}")}))
+            .ok_or_else(|| format!("parameter {name} is not described"))
+    };
+    pattern.param_names().map(reference).collect()
 }
 
 /// Merges `part` into `target`.
@@ -117,17 +165,10 @@ fn merge(target: &mut Value, part: Value) -> Result<(), String> {
     Ok(())
 }
 
-fn operations(path: &mut Value) -> impl Iterator<Item = &mut Value> {
-    let members = path.as_object_mut().into_iter().flatten();
-    members
-        .filter(|(name, _)| METHODS.contains(&name.as_str()))
-        .map(|(_, operation)| operation)
-}
-
 /// Adds the shared responses to an operation, and examples to all of its error responses.
-fn add_shared_responses(operation: &mut Value, shared: &Value) {
-    let is_admin = operation["security"] == json!([{"admin": []}]);
-    let has_body = operation.get("requestBody").is_some();
+fn add_shared_responses(operation: &mut Value, route: &Route, shared: &Value) {
+    let is_admin = route.access == Access::Admin;
+    let has_body = route.body_limit.is_some();
     let kinds = [("admin", is_admin), ("body", has_body), ("every", true)];
     let Some(responses) = operation["responses"].as_object_mut() else {
         return;
@@ -176,12 +217,42 @@ mod tests {
     }
 
     #[test]
+    fn rejects_a_difference_between_routes_and_descriptions() {
+        let described = |operation: &str, parameters: Value| {
+            let merged = json!({
+                "info": {},
+                "components": {"parameters": parameters, "responses": {}},
+                "operations": {operation: {"responses": {}}},
+            });
+            let route = Route::get("/a/:x", "show", show).access(Access::Public);
+            build(merged, &[route])
+        };
+        let parameters = json!({"X": {"in": "path", "name": "x"}});
+        let document = described("show", parameters.clone()).unwrap();
+        assert_eq!(
+            document["paths"]["/a/{x}"],
+            json!({
+                "parameters": [{"$ref": "#/components/parameters/X"}],
+                "get": {"responses": {}, "operationId": "show", "security": []},
+            })
+        );
+        for (operation, parameters, expected) in [
+            ("list", parameters, "operation show is not described"),
+            ("show", json!({}), "parameter x is not described"),
+        ] {
+            assert_eq!(described(operation, parameters).unwrap_err(), expected);
+        }
+        let unused = build(json!({"operations": {"show": {}}}), &[]);
+        assert_eq!(unused.unwrap_err(), "operation show has no route");
+    }
+
+    #[test]
     fn rejects_a_key_that_is_defined_twice() {
         let files = [
-            ("a.yml", "paths: {/: {get: 1}}"),
-            ("b.yml", "paths: {/: {get: 2}}"),
+            ("a.yml", "operations: {show: {summary: a}}"),
+            ("b.yml", "operations: {show: {summary: b}}"),
         ];
         let error = merge_files(&files).unwrap_err();
-        assert_eq!(error, "b.yml: paths / get is defined twice");
+        assert_eq!(error, "b.yml: operations show summary is defined twice");
     }
 }

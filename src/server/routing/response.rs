@@ -1,0 +1,59 @@
+//! Responses of handlers.
+
+use bytes::Bytes;
+use serde::Serialize;
+use warp::http::StatusCode;
+use warp::http::header::{
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
+    HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use warp::reply::{Reply, Response};
+
+/// Builds a 200 response with a JSON body.
+pub(crate) fn ok(body: &impl Serialize) -> Response {
+    warp::reply::json(body).into_response()
+}
+
+/// Builds a 200 response from serialized JSON.
+pub(crate) fn json_text(text: Bytes) -> Response {
+    let json = "application/json";
+    warp::reply::with_header(Response::new(text.into()), CONTENT_TYPE, json).into_response()
+}
+
+/// Builds a 200 response that browsers save as a text file.
+pub(crate) fn attachment(name: &'static str, text: String) -> Response {
+    let disposition = format!("attachment; filename=\"{name}\"");
+    let reply = warp::reply::with_header(text, CONTENT_TYPE, "text/plain; charset=utf-8");
+    warp::reply::with_header(reply, CONTENT_DISPOSITION, disposition).into_response()
+}
+
+/// Builds a 202 response with a JSON body: accepted, not completed yet.
+pub(crate) fn accepted(body: &impl Serialize) -> Response {
+    let mut response = ok(body);
+    *response.status_mut() = StatusCode::ACCEPTED;
+    response
+}
+
+const SECURITY_HEADERS: [(HeaderName, HeaderValue); 4] = [
+    (
+        CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static(
+            "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'",
+        ),
+    ),
+    (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+    (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+];
+
+/// Adds the security headers, and `Cache-Control: no-store` unless the response sets that header itself.
+pub(crate) fn with_default_headers(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    for (name, value) in SECURITY_HEADERS {
+        headers.insert(name, value);
+    }
+    headers
+        .entry(CACHE_CONTROL)
+        .or_insert(HeaderValue::from_static("no-store"));
+    response
+}
