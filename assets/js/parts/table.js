@@ -35,150 +35,195 @@ const SETTINGS = new Map();
 /** @param {Spec} spec */
 export const table = (spec) => island("table-part", spec, mount);
 
-/** @param {HTMLElement} el @param {Spec} first */
-function mount(el, first) {
-	let spec = first;
-	/** @type {number[]} */
-	let counts = [];
-	const settings = SETTINGS.get(spec.id) ?? { query: "", chip: "", by: -1, down: false };
-	SETTINGS.set(spec.id, settings);
-	/** @type {any[]} */
-	let shown = [];
-	/** @type {WeakMap<object, string>} */
-	const texts = new WeakMap();
-	let [from, until, height] = [0, 0, 0];
+/** @param {HTMLElement} el @param {Spec} spec */
+function mount(el, spec) {
+	const view = new TableView(el, spec);
+	return (next) => view.update(next);
+}
 
-	const textOf = (row) => {
-		let text = texts.get(row);
+/** State of one table in the page. */
+class TableView {
+	/** @param {HTMLElement} el @param {Spec} spec */
+	constructor(el, spec) {
+		this.el = el;
+		this.settings = SETTINGS.get(spec.id) ?? { query: "", chip: "", by: -1, down: false };
+		SETTINGS.set(spec.id, this.settings);
+		/** Rows that match the filter, sorted. @type {any[]} */
+		this.shown = [];
+		/** Text of each row that the filter searches. @type {WeakMap<object, string>} */
+		this.texts = new WeakMap();
+		/** Rendered rows, and the height of one. */
+		[this.from, this.until, this.height] = [0, 0, 0];
+		addEventListener("scroll", this.scrolled, { passive: true });
+		addEventListener("resize", this.resized, { passive: true });
+		this.update(spec);
+		// The height of a row is known after the first drawing.
+		if (this.isLong()) this.draw();
+	}
+
+	/** @param {Spec} spec */
+	update(spec) {
+		this.spec = spec;
+		/** Number of rows of each chip. */
+		this.counts = (spec.chips ?? []).map(([, test]) => spec.rows.filter(test).length);
+		this.refresh();
+	}
+
+	refresh() {
+		this.applyFilter();
+		this.draw();
+	}
+
+	textOf(row) {
+		let text = this.texts.get(row);
 		if (text === undefined) {
-			text = spec.columns.map((column) => column.by?.(row) ?? "").join(" ").toLowerCase();
-			texts.set(row, text);
+			text = this.spec.columns.map((column) => column.by?.(row) ?? "").join(" ").toLowerCase();
+			this.texts.set(row, text);
 		}
 		return text;
-	};
+	}
 
-	const setSpec = (next) => {
-		spec = next;
-		counts = (spec.chips ?? []).map(([, test]) => spec.rows.filter(test).length);
-	};
-
-	const applyFilter = () => {
+	applyFilter() {
+		const { spec, settings } = this;
 		const words = settings.query.toLowerCase().split(/\s+/).filter(Boolean);
 		const [, test] = spec.chips?.find(([name]) => name === settings.chip) ?? [];
-		shown = spec.rows.filter((row) => (!test || test(row)) && words.every((word) => textOf(row).includes(word)));
+		this.shown = spec.rows.filter((row) => (!test || test(row)) && words.every((word) => this.textOf(row).includes(word)));
 		const { by } = spec.columns[settings.by] ?? {};
 		if (!by) return;
-		const keyed = shown.map((row) => ({ row, by: by(row) }));
+		const keyed = this.shown.map((row) => ({ row, by: by(row) }));
 		keyed.sort((a, b) => compare(a.by, b.by) * (settings.down ? -1 : 1));
-		shown = keyed.map((one) => one.row);
-	};
+		this.shown = keyed.map((one) => one.row);
+	}
 
-	const visibleRange = () => {
-		const body = el.querySelector("tbody");
+	isLong() {
+		return this.shown.length > MAX_UNVIRTUALIZED_ROWS;
+	}
+
+	visibleRange() {
+		const body = this.el.querySelector("tbody");
 		// All rows have the same height, so one is measured.
 		if (!body) return [0, 1];
-		height ||= $(body, "tr[aria-rowindex]")?.offsetHeight || 48;
+		this.height ||= $(body, "tr[aria-rowindex]")?.offsetHeight || 48;
 		const top = -body.getBoundingClientRect().top;
-		const first = Math.max(0, Math.floor(top / height) - OVERSCAN);
-		return [Math.min(first, shown.length), Math.min(shown.length, Math.ceil((top + innerHeight) / height) + OVERSCAN)];
-	};
+		const first = Math.max(0, Math.floor(top / this.height) - OVERSCAN);
+		const last = Math.ceil((top + innerHeight) / this.height) + OVERSCAN;
+		return [Math.min(first, this.shown.length), Math.min(this.shown.length, last)];
+	}
 
-	const draw = () => {
-		const long = shown.length > MAX_UNVIRTUALIZED_ROWS;
-		[from, until] = long ? visibleRange() : [0, shown.length];
-		const gap = (key, rows) =>
-			rows > 0 && h("tr", { class: "gap", key, "aria-hidden": "true", style: { height: `${rows * height}px` } }, h("td"));
-		render(el, bar(), shown.length || spec.rows.length
-			? h("table", { class: "table", "aria-label": spec.label, "aria-rowcount": shown.length + 1 },
-				h("thead", {}, h("tr", {}, spec.columns.map(head), spec.actions && h("th", { class: "c-actions" }, h("span", { class: "sr" }, "Actions")))),
-				h("tbody", { onkeydown: keys },
-					gap("above", from), shown.slice(from, until).map((row, at) => line(row, from + at)), gap("below", shown.length - until)))
-			: empty(...spec.empty),
-			!shown.length && spec.rows.length > 0 && empty("No matches", "Change or clear the filter.",
-				h("button", { class: "button", onclick: clear }, "Clear the filter")));
-	};
+	draw() {
+		const { spec, shown } = this;
+		[this.from, this.until] = this.isLong() ? this.visibleRange() : [0, shown.length];
+		const hasNoMatch = !shown.length && spec.rows.length > 0;
+		render(this.el, this.bar(),
+			spec.rows.length ? this.grid() : empty(...spec.empty),
+			hasNoMatch && empty("No matches", "Change or clear the filter.",
+				h("button", { class: "button", onclick: this.clear }, "Clear the filter")));
+	}
 
-	const refresh = () => {
-		applyFilter();
-		draw();
-	};
-	const clear = () => {
-		[settings.query, settings.chip] = ["", ""];
-		const box = el.querySelector("input");
-		if (box) box.value = "";
-		refresh();
-		box?.focus();
-	};
+	grid() {
+		const { spec, shown, from, until } = this;
+		const actions = spec.actions && h("th", { class: "c-actions" }, h("span", { class: "sr" }, "Actions"));
+		const rows = shown.slice(from, until).map((row, at) => this.line(row, from + at));
+		return h("table", { class: "table", "aria-label": spec.label, "aria-rowcount": shown.length + 1 },
+			h("thead", {}, h("tr", {}, spec.columns.map((column, at) => this.head(column, at)), actions)),
+			h("tbody", { onkeydown: this.keys }, this.gap("above", from), rows, this.gap("below", shown.length - until)));
+	}
 
-	const bar = () => {
-		const typed = (event) => {
-			settings.query = event.target.value;
-			refresh();
-		};
+	gap(key, rows) {
+		const style = { height: `${rows * this.height}px` };
+		return rows > 0 && h("tr", { class: "gap", key, "aria-hidden": "true", style }, h("td"));
+	}
+
+	bar() {
+		const { spec, shown } = this;
+		if (!spec.rows.length || (!spec.filter && !spec.chips)) return null;
+		const count = shown.length === spec.rows.length ? String(shown.length) : `${shown.length} of ${spec.rows.length}`;
+		return h("div", { class: "table-bar" }, spec.filter && this.searchBox(), spec.chips && this.chips(),
+			h("span", { class: "note num", role: "status" }, count));
+	}
+
+	searchBox() {
+		return h("label", { class: "search" }, icon("search"), h("span", { class: "sr" }, `Filter ${this.spec.label}`),
+			h("input", {
+				type: "search", placeholder: "Filter", value: this.settings.query, oninput: this.typed,
+				spellcheck: "false", autocomplete: "off", "data-filter": "",
+			}));
+	}
+
+	chips() {
+		const { settings } = this;
 		const pick = (name) => () => {
 			settings.chip = settings.chip === name ? "" : name;
-			refresh();
+			this.refresh();
 		};
-		if (!spec.rows.length || (!spec.filter && !spec.chips)) return null;
-		return h("div", { class: "table-bar" },
-			spec.filter && h("label", { class: "search" }, icon("search"), h("span", { class: "sr" }, `Filter ${spec.label}`),
-				h("input", { type: "search", placeholder: "Filter", value: settings.query, oninput: typed, spellcheck: "false", autocomplete: "off", "data-filter": "" })),
-			spec.chips && h("div", { class: "chips", role: "group", "aria-label": "Filters" }, spec.chips.map(([name], at) =>
-				h("button", { class: "chip", "aria-pressed": String(settings.chip === name), onclick: pick(name) }, name, h("span", { class: "num" }, counts[at])))),
-			h("span", { class: "note num", role: "status" }, shown.length === spec.rows.length ? String(shown.length) : `${shown.length} of ${spec.rows.length}`));
-	};
+		const chip = ([name], at) =>
+			h("button", { class: "chip", "aria-pressed": String(settings.chip === name), onclick: pick(name) }, name,
+				h("span", { class: "num" }, this.counts[at]));
+		return h("div", { class: "chips", role: "group", "aria-label": "Filters" }, this.spec.chips.map(chip));
+	}
 
-	const head = (column, at) => {
+	head(column, at) {
+		const { settings } = this;
 		const sorted = settings.by === at ? (settings.down ? "descending" : "ascending") : null;
 		const sort = () => {
 			if (sorted === "descending") settings.by = -1;
 			else [settings.by, settings.down] = [at, sorted === "ascending"];
-			refresh();
+			this.refresh();
 		};
 		return h("th", { class: column.look, scope: "col", "aria-sort": sorted },
 			column.by ? h("button", { class: "sort", onclick: sort }, column.label) : column.label);
+	}
+
+	line(row, index) {
+		const { spec } = this;
+		const cell = (column, at) => {
+			const content = column.cell(row);
+			const isLink = at === 0 && spec.href;
+			return h("td", { class: column.look },
+				isLink ? h("a", { class: "row-link", href: spec.href(row) }, content) : h("div", { class: "cell" }, content));
+		};
+		return h("tr", { key: spec.key(row), "aria-rowindex": index + 2, class: spec.href ? "leads" : "" },
+			spec.columns.map(cell),
+			spec.actions && h("td", { class: "c-actions" }, h("div", { class: "row-actions" }, spec.actions(row))));
+	}
+
+	typed = (event) => {
+		this.settings.query = event.target.value;
+		this.refresh();
 	};
 
-	const line = (row, index) =>
-		h("tr", { key: spec.key(row), "aria-rowindex": index + 2, class: spec.href ? "leads" : "" },
-			spec.columns.map((column, at) => {
-				const content = column.cell(row);
-				return h("td", { class: column.look },
-					at === 0 && spec.href ? h("a", { class: "row-link", href: spec.href(row) }, content) : h("div", { class: "cell" }, content));
-			}),
-			spec.actions && h("td", { class: "c-actions" }, h("div", { class: "row-actions" }, spec.actions(row))));
+	clear = () => {
+		[this.settings.query, this.settings.chip] = ["", ""];
+		const box = this.el.querySelector("input");
+		if (box) box.value = "";
+		this.refresh();
+		box?.focus();
+	};
 
-	const keys = (event) => {
+	keys = (event) => {
 		const step = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1 }[event.key];
 		const row = event.target.closest("tr");
 		if (!step || !row) return;
 		event.preventDefault();
-		const next = /** @type {HTMLElement | null} */ (el.querySelector(`tr[aria-rowindex="${Number(row.ariaRowIndex ?? row.getAttribute("aria-rowindex")) + step}"] :is(a,button)`));
-		next?.focus();
+		const index = Number(row.ariaRowIndex ?? row.getAttribute("aria-rowindex")) + step;
+		$(this.el, `tr[aria-rowindex="${index}"] :is(a,button)`)?.focus();
 	};
 
-	const scrolled = () => {
-		if (!el.isConnected) {
-			removeEventListener("scroll", scrolled);
-			removeEventListener("resize", resized);
+	scrolled = () => {
+		if (!this.el.isConnected) {
+			removeEventListener("scroll", this.scrolled);
+			removeEventListener("resize", this.resized);
 			return;
 		}
-		if (shown.length <= MAX_UNVIRTUALIZED_ROWS) return;
-		const [first, last] = visibleRange();
-		if (Math.abs(first - from) > OVERSCAN / 3 || Math.abs(last - until) > OVERSCAN / 3) draw();
+		if (!this.isLong()) return;
+		const [first, last] = this.visibleRange();
+		const hasMoved = (before, now) => Math.abs(now - before) > OVERSCAN / 3;
+		if (hasMoved(this.from, first) || hasMoved(this.until, last)) this.draw();
 	};
-	addEventListener("scroll", scrolled, { passive: true });
-	const resized = () => {
-		height = 0;
-		scrolled();
-	};
-	addEventListener("resize", resized, { passive: true });
-	setSpec(first);
-	refresh();
-	if (shown.length > MAX_UNVIRTUALIZED_ROWS) draw();
-	return (next) => {
-		setSpec(next);
-		refresh();
+
+	resized = () => {
+		this.height = 0;
+		this.scrolled();
 	};
 }
 
