@@ -174,9 +174,7 @@ impl Server<'_> {
         peer: Peer,
     ) -> io::Result<()> {
         let client = client_identity::peer_key(self.app, peer);
-        let Some(slot) = self.limit.acquire(client).await.map(Arc::new) else {
-            return Ok(());
-        };
+        let slot = Arc::new(self.limit.acquire(client).await);
         let (socket, tarpit) = (
             stream.as_fd().try_clone_to_owned()?,
             Arc::clone(&self.tarpit),

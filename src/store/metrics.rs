@@ -1,5 +1,7 @@
 //! Lock-free counters, gauges and histograms, cheap enough for every request and commit.
 //!
+//! Rightly ours: the histogram of `prometheus-client` takes a mutex for every observation.
+//!
 //! `server::metrics` exports them; only it knows metric names and formats.
 
 use std::sync::atomic::{AtomicU64, Ordering};

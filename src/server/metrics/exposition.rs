@@ -1,4 +1,7 @@
 //! Prometheus text exposition format, version 0.0.4.
+//!
+//! Rightly ours: `prometheus-client` writes only OpenMetrics, where counter families lose `_total` and the
+//! bucket `le="1"` becomes `le="1.0"`, which for Prometheus 2 and for dashboards is another series.
 
 use std::fmt::{Display, Write};
 
