@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use domain::comments;
 use domain::crypto::run_token::{RunTokenIssuer, TokenAudience};
 use domain::crypto::signature;
 use domain::feedback::{
@@ -25,7 +24,7 @@ use domain::secret::Secret;
 use domain::sensitive_files::{self, AllowList};
 use domain::session_event::SessionEvent;
 use domain::time::Timestamp;
-use domain::{branch, runner_image};
+use domain::{branch, limits, runner_image, sanitize};
 use vendors::http::Redactor;
 use vendors::{scm, session_hosts, ticketing};
 
@@ -148,8 +147,8 @@ pub fn review_comment(data: &[u8]) {
     }
     let _ = PullRequestMeta::from_body(&text);
     for sanitized in [
-        comments::sanitize_plain_text(&text),
-        comments::sanitize_markdown(&text),
+        sanitize::plain_text(&text),
+        sanitize::markdown(&text, limits::MAX_COMMENT_BYTES, "…"),
     ] {
         assert_eq!(feedback::parse_command(&sanitized), None, "{sanitized}");
         assert_eq!(PullRequestMeta::from_body(&sanitized), None, "{sanitized}");

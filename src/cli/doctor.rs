@@ -12,13 +12,14 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use domain::check_result::{CheckLevel, CheckResult};
+use domain::sanitize::single_line;
 use engine::app::{App, AppOptions};
 use engine::config::{Config, ConfigError, EnvFile, Options};
 use engine::doctor::examine;
 
 use vendors::http::Redactor;
 
-use super::terminal::{has_colours, sanitize_for_terminal};
+use super::terminal::has_colours;
 use stored_setup::StoredSetup;
 
 /// Arguments of `doctor`.
@@ -122,16 +123,11 @@ impl fmt::Display for Report<'_> {
             }
             let subject = finding.subject.as_ref();
             let subject = subject.map_or_else(String::new, |subject| format!("{subject}: "));
-            let message = sanitize_for_terminal(&finding.message);
+            let message = single_line(&finding.message);
             writeln!(f, "  {:<width$}  {subject}{message}", name(finding.check))?;
             for (label, text) in [("why", &finding.impact), ("fix", &finding.remedy)] {
                 if !text.is_empty() {
-                    writeln!(
-                        f,
-                        "         {:<width$}  {label}: {}",
-                        "",
-                        sanitize_for_terminal(text)
-                    )?;
+                    writeln!(f, "         {:<width$}  {label}: {}", "", single_line(text))?;
                 }
             }
         }

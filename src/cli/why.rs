@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use domain::decision::{Decision, DecisionOutcome, WaitReason, advice};
 use domain::ids::IssueKey;
+use domain::sanitize::single_line;
 use engine::clock::Clock;
 use vendors::http::percent_encode;
 
 use super::local_service::{ServiceLocation, ServiceOrStore, connect_or_open};
-use super::terminal::sanitize_for_terminal;
 
 /// Exit code for an issue that waits.
 const WAITING: u8 = 3;
@@ -112,13 +112,8 @@ struct LatestRun {
 
 impl fmt::Display for IssueView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{}  {}",
-            self.identifier,
-            sanitize_for_terminal(&self.title)
-        )?;
-        writeln!(f, "{}\n", sanitize_for_terminal(&self.url))?;
+        writeln!(f, "{}  {}", self.identifier, single_line(&self.title))?;
+        writeln!(f, "{}\n", single_line(&self.url))?;
         match &self.decision {
             Some(decision) => {
                 writeln!(f, "{} since {}", headline(decision), decision.at)?;
@@ -137,11 +132,7 @@ impl fmt::Display for IssueView {
         }
         for decision in &self.history {
             let (at, what) = (decision.at, headline(decision));
-            writeln!(
-                f,
-                "  {at}  {what}: {}",
-                sanitize_for_terminal(&decision.message)
-            )?;
+            writeln!(f, "  {at}  {what}: {}", single_line(&decision.message))?;
         }
         Ok(())
     }
@@ -152,7 +143,7 @@ impl fmt::Display for LatestRun {
         writeln!(
             f,
             "Last run: {} {}, {}",
-            sanitize_for_terminal(&self.kind),
+            single_line(&self.kind),
             self.id,
             self.status
         )?;
@@ -160,7 +151,7 @@ impl fmt::Display for LatestRun {
             write_indented(f, reason)?;
         }
         for url in [&self.run_url, &self.pr_url].into_iter().flatten() {
-            writeln!(f, "  {}", sanitize_for_terminal(url))?;
+            writeln!(f, "  {}", single_line(url))?;
         }
         Ok(())
     }
@@ -186,7 +177,7 @@ fn reason_text(reason: WaitReason) -> String {
 /// Writes each non-empty line of a text, indented.
 fn write_indented(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
-    { lines }.try_for_each(|line| writeln!(f, "  {}", sanitize_for_terminal(line)))
+    { lines }.try_for_each(|line| writeln!(f, "  {}", single_line(line)))
 }
 
 #[cfg(test)]

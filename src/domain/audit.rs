@@ -10,6 +10,7 @@ use std::fmt;
 use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
+use super::sanitize;
 use super::time::Timestamp;
 
 /// Hash before the first entry.
@@ -66,9 +67,9 @@ impl Actor {
     /// Creates an event of this actor.
     pub fn audit_event(&self, action: Action, target: impl fmt::Display) -> AuditEvent {
         AuditEvent {
-            actor: clean_and_truncate(&self.0),
+            actor: single_line(&self.0),
             action,
-            target: clean_and_truncate(&target.to_string()),
+            target: single_line(&target.to_string()),
             detail: String::new(),
         }
     }
@@ -167,24 +168,16 @@ impl AuditEvent {
     /// Sets the details.
     pub fn with_detail(self, detail: impl fmt::Display) -> Self {
         Self {
-            detail: clean_and_truncate(&detail.to_string()),
+            detail: single_line(&detail.to_string()),
             ..self
         }
     }
 }
 
-/// Removes control characters and truncates to [`MAX_TEXT`] bytes.
-fn clean_and_truncate(text: &str) -> String {
-    let printable = text.chars().filter(|c| !c.is_control());
-    let mut kept = String::new();
-    for c in printable {
-        if kept.len() + c.len_utf8() > MAX_TEXT {
-            kept.push('…');
-            break;
-        }
-        kept.push(c);
-    }
-    kept
+/// Puts a text on one line and truncates it to [`MAX_TEXT`] bytes.
+fn single_line(text: &str) -> String {
+    let line = sanitize::single_line(text);
+    sanitize::truncate(line, MAX_TEXT, sanitize::ELLIPSIS).into_owned()
 }
 
 /// Entry of the audit log.

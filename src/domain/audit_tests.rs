@@ -77,8 +77,8 @@ fn rejects_a_chain_without_the_anchor() {
 fn untrusted_text_is_truncated_without_control_characters() {
     let event = Actor::webhook(["b", "a\n\u{1b}[31m", "b"])
         .audit_event(Action::PollRequested, "ä".repeat(4000));
-    assert_eq!(event.actor, "webhook:a[31m,b");
-    assert!(event.target.len() <= MAX_TEXT + '…'.len_utf8());
+    assert_eq!(event.actor, "webhook:a ,b");
+    assert!(event.target.len() <= MAX_TEXT);
     assert!(event.target.ends_with('…'));
 }
 

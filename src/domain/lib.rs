@@ -40,6 +40,7 @@ pub mod feedback;
 pub mod json_number;
 pub mod limits;
 pub mod runner_image;
+pub mod sanitize;
 pub mod secret;
 pub mod sensitive_files;
 pub mod session_secrets;

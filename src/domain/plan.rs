@@ -6,9 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::comments;
 use super::issue::{IssueRef, RelatedIssues};
 use super::limits::MAX_PLANNING_CONTEXT_BYTES;
+use super::sanitize;
 
 /// Name of the tags around the plan. Removed from the plan itself.
 const FENCE: &str = "plan-for-reference";
@@ -46,7 +46,7 @@ pub struct PostedComment {
 pub fn planning_context(issue: &IssueRef, comments: &[String]) -> String {
     let bodies: Vec<String> = comments
         .iter()
-        .map(|body| comments::strip_invisible_chars(body).replace(FENCE, "plan"))
+        .map(|body| sanitize::strip_invisible(body).replace(FENCE, "plan"))
         .filter(|body| !body.trim().is_empty())
         .collect();
     if bodies.is_empty() {
@@ -59,7 +59,7 @@ pub fn planning_context(issue: &IssueRef, comments: &[String]) -> String {
     );
     let footer = format!("\n</{FENCE}>");
     let max_bytes = MAX_PLANNING_CONTEXT_BYTES.saturating_sub(header.len() + footer.len());
-    let plan = comments::truncate(&bodies.join("\n\n---\n\n"), max_bytes, TRUNCATION_MARK);
+    let plan = sanitize::truncate(bodies.join("\n\n---\n\n"), max_bytes, TRUNCATION_MARK);
     format!("{header}{plan}{footer}")
 }
 

@@ -45,7 +45,8 @@ pub use redaction::{
 use rules::RuleKind;
 use text_stats::TextStats;
 
-use super::comments::{GUARDRAIL_HEADING, is_visible};
+use super::comments::GUARDRAIL_HEADING;
+use super::sanitize::is_visible;
 
 /// Maximum length of the file list in a message, in bytes. The whole message must fit in a ticket comment.
 const MAX_FILE_LIST: usize = 3_400;

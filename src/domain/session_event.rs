@@ -108,7 +108,7 @@ impl SessionEvent {
     /// set, or the content if there is no id.
     pub fn dedup_key(&self, body: &Value) -> String {
         match body["id"].as_str().filter(|id| !id.is_empty()) {
-            Some(id) => format!("{}:{}", self.name(), comments::truncate(id, MAX_ID, "")),
+            Some(id) => format!("{}:{}", self.name(), &id[..id.floor_char_boundary(MAX_ID)]),
             None => self.to_body().to_string(),
         }
     }

@@ -18,7 +18,6 @@ use tokio::time::timeout;
 
 use crate::app::App;
 use domain::audit::Actor;
-use domain::comments;
 use domain::feedback::{CommentCommand, CommentCommandState, PullRequestId, PullRequestStatus};
 use domain::ids::{IssueKey, JobId, TeamKey};
 use domain::issue::{IssueLookup, Phase, System};
@@ -26,6 +25,7 @@ use domain::job::{Job, JobKind, JobState};
 use domain::limits;
 use domain::mapping::Mapping;
 use domain::runner_image::RequestedImage;
+use domain::sanitize;
 use domain::time::Timestamp;
 use store::crash_injection::CrashPoint;
 use store::pull_feedback::KeyedRow;
@@ -144,8 +144,8 @@ pub async fn trigger(app: &App, request: GapFillRequest) -> Result<GapFillOutcom
 /// nothing remains.
 pub(super) fn sanitize_instruction(instruction: Option<String>) -> Option<String> {
     let instruction = instruction.map(|text| {
-        let text = comments::strip_invisible_chars(&text);
-        comments::truncate(text.trim(), limits::MAX_INSTRUCTION_BYTES, CUT_MARK)
+        let text = sanitize::strip_invisible(&text);
+        sanitize::truncate(text.trim(), limits::MAX_INSTRUCTION_BYTES, CUT_MARK).into_owned()
     });
     instruction.filter(|text| !text.is_empty())
 }

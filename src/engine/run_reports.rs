@@ -10,6 +10,7 @@ use crate::app::App;
 use domain::ids::JobId;
 use domain::job::{JobProgress, JobState, RunHandle, RunnerKind};
 use domain::report::{ProgressReport, ResultReport, StepRecord, Usage};
+use domain::sanitize;
 use domain::transition::{JobEvent, RunActivity};
 use store::crash_injection::CrashPoint;
 use store::{StoreChange, StoreError, jobs, patches, steps};
@@ -27,6 +28,9 @@ const MAX_WORD_BYTES: usize = 200;
 
 /// Maximum length of a URL, in bytes.
 const MAX_URL_BYTES: usize = 2_000;
+
+/// End of a truncated text.
+const TRUNCATION_MARK: &str = " [… cut]";
 
 /// Reason why a report was rejected.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +70,7 @@ pub async fn record_result(
         BreakerPolicy::from_config(&app.core.config),
     );
     let redactor = app.secrets.redactor.clone();
-    let report = run_blocking_if_large(bytes, move || redacted(&redactor, report)).await;
+    let report = run_blocking_if_large(bytes, move || sanitize_result(&redactor, report)).await;
     let accepted = app
         .core
         .store
@@ -129,7 +133,7 @@ pub async fn record_progress(
     );
     let (redactor, step, log) = (app.secrets.redactor.clone(), report.step, report.log);
     let (step, log) = run_blocking_if_large(bytes, move || {
-        let log = log.map(|lines| redactor.redact_owned(lines));
+        let log = log.map(|lines| redactor.sanitize(&lines));
         (sanitize_step(&redactor, step), log)
     })
     .await;
@@ -193,34 +197,33 @@ fn step_event(job: &JobProgress, run_id: Option<u64>) -> Option<JobEvent> {
     }
 }
 
-fn redacted(redactor: &Redactor, mut report: ResultReport) -> ResultReport {
+fn sanitize_result(redactor: &Redactor, mut report: ResultReport) -> ResultReport {
+    let clean = |text: String| redactor.sanitize(&text);
     for comment in &mut report.comments {
-        comment.body = redactor.redact(&comment.body);
+        comment.body = redactor.sanitize(&comment.body);
     }
-    report.failure_reason = report.failure_reason.map(|reason| redactor.redact(&reason));
-    report.last_agent_message = report
-        .last_agent_message
-        .map(|message| redactor.redact(&message));
-    report.patch = report.patch.map(|patch| redactor.redact(&patch));
-    report.unresolved = report
-        .unresolved
-        .iter()
-        .map(|finding| redactor.redact(finding))
-        .collect();
+    report.failure_reason = report.failure_reason.map(clean);
+    report.last_agent_message = report.last_agent_message.map(clean);
+    report.unresolved = report.unresolved.into_iter().map(clean).collect();
+    // A patch without its invisible characters would not apply.
+    report.patch = report.patch.map(|patch| redactor.redact_owned(patch));
     report
 }
 
-/// Redacts secrets and cuts texts to their maximum length.
+/// Redacts secrets, strips invisible characters and truncates texts to their maximum length.
 fn sanitize_step(redactor: &Redactor, step: StepRecord) -> StepRecord {
-    let clean = |text: String, bytes| cut(redactor.redact_owned(text), bytes);
+    let clean = |text: String, max| {
+        sanitize::truncate(redactor.sanitize(&text), max, TRUNCATION_MARK).into_owned()
+    };
     let mut outputs = step.outputs;
-    outputs
-        .iter_mut()
-        .for_each(|value| redact_strings(redactor, value));
+    if let Some(value) = &mut outputs {
+        sanitize::map_strings(value, |text| redactor.sanitize(&text));
+    }
     let size = outputs.as_ref().map_or(0, |value| value.to_string().len());
     if size > MAX_OUTPUT_BYTES {
         let text = outputs.as_ref().map(Value::to_string).unwrap_or_default();
-        outputs = Some(Value::String(cut(text, MAX_OUTPUT_BYTES / 2)));
+        let text = sanitize::truncate(text, MAX_OUTPUT_BYTES / 2, TRUNCATION_MARK);
+        outputs = Some(Value::String(text.into_owned()));
     }
     StepRecord {
         id: clean(step.id, MAX_WORD_BYTES),
@@ -233,39 +236,6 @@ fn sanitize_step(redactor: &Redactor, step: StepRecord) -> StepRecord {
         outputs,
         logs_url: step.logs_url.map(|text| clean(text, MAX_URL_BYTES)),
     }
-}
-
-/// Redacts each text separately: text that spans fields could match a secret by accident.
-fn redact_strings(redactor: &Redactor, value: &mut Value) {
-    match value {
-        Value::String(text) => *text = redactor.redact_owned(std::mem::take(text)),
-        Value::Array(items) => items
-            .iter_mut()
-            .for_each(|item| redact_strings(redactor, item)),
-        Value::Object(fields) => {
-            fields
-                .values_mut()
-                .for_each(|field| redact_strings(redactor, field));
-            if !fields.keys().all(|name| redactor.is_clean(name)) {
-                *fields = std::mem::take(fields)
-                    .into_iter()
-                    .map(|(name, field)| (redactor.redact_owned(name), field))
-                    .collect();
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
-
-fn cut(text: String, bytes: usize) -> String {
-    if text.len() <= bytes {
-        return text;
-    }
-    let end = (0..=bytes)
-        .rev()
-        .find(|at| text.is_char_boundary(*at))
-        .unwrap_or(0);
-    format!("{} [… cut]", &text[..end])
 }
 
 #[cfg(test)]
@@ -325,7 +295,7 @@ mod tests {
     #[test]
     fn redacts_secrets_in_every_text_of_a_step_and_nothing_else() {
         let redactor = Redactor::new(["topsecret-value"]);
-        let outputs = json!({"u": "https://x", "v": "mail@y", "list": ["a topsecret-value b"], "topsecret-value": 1});
+        let outputs = json!({"u": "https://x", "v": "mail@y", "list": ["a topsecret-value b", "tops\u{200b}ecret-value"], "topsecret-value": 1});
         let kept = sanitize_step(&redactor, step(outputs)).outputs.unwrap();
         assert_eq!(
             (&kept["u"], &kept["v"]),

@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 
 use crate::definition::{StepKind, built_in_source};
+use domain::sanitize::is_visible;
 use domain::time::Timestamp;
 
 /// Maximum depth and number of the files listed.
@@ -120,9 +121,9 @@ fn collect(
     Ok(())
 }
 
-/// Replaces control characters.
+/// Replaces invisible characters.
 fn printable(name: &str) -> String {
-    let replaced = |c: char| if c.is_control() { '\u{FFFD}' } else { c };
+    let replaced = |c: char| if is_visible(c) { c } else { '\u{FFFD}' };
     name.chars().map(replaced).collect()
 }
 

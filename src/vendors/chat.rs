@@ -1,13 +1,14 @@
 //! Chat webhooks of Slack and Microsoft Teams.
 //!
 //! The webhook's address is its only credential. It must appear in no error and no log. Texts come from
-//! tickets and runs and are untrusted: they are escaped, so that they cannot create mentions, links or
+//! tickets and runs and are untrusted: the sanitizer escapes them, so that they cannot create mentions, links or
 //! formatting.
 
 use serde_json::{Value, json};
 
 use crate::http::{Client, Method, Quota, Request, VendorError};
 use domain::effect::ChatMessage;
+use domain::sanitize::{ELLIPSIS, single_line, slack_text, teams_text, truncate_chars};
 use domain::secret::Secret;
 
 /// Maximum length of a section's text in Slack, in characters.
@@ -109,31 +110,9 @@ fn slack(message: &ChatMessage) -> Value {
     }
     let fallback = match title_url(message) {
         Some(url) => format!("{} {url}", single_line(&message.title)),
-        None => single_line(&message.title),
+        None => single_line(&message.title).into_owned(),
     };
     json!({"text": slack_text(&fallback, SLACK_FALLBACK), "blocks": blocks})
-}
-
-/// Escapes a text for Slack and truncates it to `limit` characters, never within an escape sequence.
-fn slack_text(text: &str, limit: usize) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    let mut remaining = limit.saturating_sub(1);
-    for c in strip_invisible(text).chars() {
-        let piece = match c {
-            '&' => "&amp;".to_owned(),
-            '<' => "&lt;".to_owned(),
-            '>' => "&gt;".to_owned(),
-            c => c.to_string(),
-        };
-        let length = piece.chars().count();
-        if length > remaining {
-            escaped.push('…');
-            break;
-        }
-        remaining -= length;
-        escaped += &piece;
-    }
-    escaped
 }
 
 fn teams(message: &ChatMessage) -> Value {
@@ -144,7 +123,11 @@ fn teams(message: &ChatMessage) -> Value {
         remaining = remaining.saturating_sub(Value::from(fitted.as_str()).to_string().len());
         fitted
     };
-    let title = fit(&truncate(&single_line(&message.title), TITLE));
+    let title = fit(&truncate_chars(
+        single_line(&message.title),
+        TITLE,
+        ELLIPSIS,
+    ));
     let mut card = vec![json!({
         "type": "TextBlock", "text": title, "weight": "Bolder", "size": "Medium", "wrap": true,
     })];
@@ -152,7 +135,11 @@ fn teams(message: &ChatMessage) -> Value {
         .facts
         .iter()
         .take(20)
-        .map(|(name, value)| json!({"title": fit(&truncate(&single_line(name), 100)), "value": fit(&truncate(value, 500))}))
+        .map(|(name, value)| {
+            let name = truncate_chars(single_line(name), 100, ELLIPSIS);
+            let value = truncate_chars(value, 500, ELLIPSIS);
+            json!({"title": fit(&name), "value": fit(&value)})
+        })
         .collect();
     if !facts.is_empty() {
         card.push(json!({"type": "FactSet", "facts": facts}));
@@ -180,48 +167,6 @@ fn teams(message: &ChatMessage) -> Value {
             },
         }],
     })
-}
-
-/// Escapes a text for the Markdown subset of cards and truncates it to `remaining` bytes of JSON.
-fn teams_text(text: &str, remaining: usize) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    let mut used = 8;
-    for c in strip_invisible(text).chars() {
-        let mut piece = String::new();
-        if matches!(c, '*' | '_' | '[' | ']' | '\\') {
-            piece.push('\\');
-        }
-        piece.push(c);
-        used += Value::from(piece.as_str()).to_string().len() - 2;
-        if used > remaining {
-            escaped.push('…');
-            break;
-        }
-        escaped += &piece;
-    }
-    escaped
-}
-
-/// Removes characters that hide or reorder text: control, invisible and bidirectional characters.
-fn strip_invisible(text: &str) -> String {
-    let hidden = |c: char| {
-        c.is_control() && c != '\n'
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
-    };
-    text.chars().filter(|c| !hidden(*c)).collect()
-}
-
-/// Joins all lines and collapses white space.
-fn single_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Truncates a text to `limit` characters.
-fn truncate(text: &str, limit: usize) -> String {
-    match text.char_indices().nth(limit) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }
 
 /// Returns the title's link if it is an HTTP address.

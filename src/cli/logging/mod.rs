@@ -1,4 +1,4 @@
-//! Logging to standard error and to daily files, with secrets redacted.
+//! Logging to standard error and to daily files, without secrets and invisible characters.
 
 use std::io::{self, Write};
 
@@ -11,6 +11,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
 use super::terminal::has_colours;
+use domain::sanitize;
 use engine::clock::Clock;
 use engine::config::{Config, LogFormat};
 use vendors::http::Redactor;
@@ -23,37 +24,38 @@ use daily_files::{DailyLogFiles, MAX_FILE_BYTES};
 /// allocated at startup.
 const MAX_QUEUED_LINES: usize = 8_192;
 
-/// Wrapper that redacts secrets before it passes lines on.
+/// Wrapper that sanitizes events before it passes them on.
 #[derive(Clone)]
-struct Redacted<W> {
+struct Sanitized<W> {
     to: W,
     redactor: Redactor,
 }
 
-impl<'a, W> MakeWriter<'a> for Redacted<W>
+impl<'a, W> MakeWriter<'a> for Sanitized<W>
 where
     W: MakeWriter<'a>,
 {
-    type Writer = RedactedWriter<W::Writer>;
+    type Writer = SanitizingWriter<W::Writer>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        RedactedWriter {
+        SanitizingWriter {
             to: self.to.make_writer(),
             redactor: self.redactor.clone(),
         }
     }
 }
 
-/// Redacting writer. A subscriber writes each event whole, so no secret is split between two writes.
-struct RedactedWriter<W> {
+/// Sanitizing writer. A subscriber writes each event whole, so no secret is split between two writes.
+struct SanitizingWriter<W> {
     to: W,
     redactor: Redactor,
 }
 
-impl<W: Write> Write for RedactedWriter<W> {
+impl<W: Write> Write for SanitizingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let line = String::from_utf8_lossy(bytes);
-        self.to.write_all(self.redactor.redact(&line).as_bytes())?;
+        let line = self.redactor.sanitize_with(&line, sanitize::log_event);
+        self.to.write_all(line.as_bytes())?;
         Ok(bytes.len())
     }
 
@@ -72,13 +74,13 @@ pub(super) fn start(
     level: &str,
     redactor: &Redactor,
 ) -> anyhow::Result<Option<WorkerGuard>> {
-    let redacted_stderr = Redacted {
+    let sanitized_stderr = Sanitized {
         to: io::stderr,
         redactor: redactor.clone(),
     };
     let to_stderr = tracing_subscriber::fmt::layer()
         .with_ansi(has_colours(&io::stderr()))
-        .with_writer(redacted_stderr);
+        .with_writer(sanitized_stderr);
     let to_stderr = match config.log_format {
         LogFormat::Json => as_json(to_stderr).boxed(),
         LogFormat::Text => to_stderr.with_target(false).boxed(),
@@ -86,7 +88,7 @@ pub(super) fn start(
     let (files, guard) = files(config)?.unzip();
     let to_files = files.map(|to| {
         let redactor = redactor.clone();
-        as_json(tracing_subscriber::fmt::layer()).with_writer(Redacted { to, redactor })
+        as_json(tracing_subscriber::fmt::layer()).with_writer(Sanitized { to, redactor })
     });
     tracing_subscriber::registry()
         .with(EnvFilter::try_new(level)?)
@@ -127,7 +129,7 @@ mod tests {
     fn redacts_secrets() {
         let mut buffer = Vec::new();
         let redactor = Redactor::new(["topsecret-value"]);
-        let mut writer = RedactedWriter {
+        let mut writer = SanitizingWriter {
             to: &mut buffer,
             redactor,
         };
@@ -149,7 +151,7 @@ mod tests {
         let quoted = "pass\"word\nof two\tlines\\here";
         let redactor = Redactor::new([pem.as_str(), quoted]);
         let buffer = Buffer::default();
-        let to = Redacted {
+        let to = Sanitized {
             to: buffer.clone(),
             redactor,
         };

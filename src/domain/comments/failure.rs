@@ -1,13 +1,12 @@
 //! Comment about a failed run: what happened, what to do next, the last message of the agent,
 //! links, and the end of the log.
 
-use super::{
-    fenced, run_kind_name, sanitize_markdown, sanitize_plain_text, strip_invisible_chars, truncate,
-};
+use super::{fenced, run_kind_name};
 use crate::effect::LogLabel;
 use crate::issue::System;
 use crate::job::{Job, JobKind, JobState, RunHandle, TimeoutReason};
 use crate::report::FailureCode;
+use crate::sanitize;
 
 /// Heading of the comment about a push that the sensitive-file guard blocked.
 pub(crate) const GUARDRAIL_HEADING: &str = "🔒 Blocked by security guardrail";
@@ -22,7 +21,7 @@ const WORKFLOW_COMMANDS: [&str; 2] = ["::add-mask::", "::stop-commands::"];
 /// Returns the headline: `Planning failed: {reason}`, `Implementation failed: {reason}` and so on,
 /// or the report of the sensitive-file guard.
 pub(crate) fn failure_headline(kind: JobKind, code: Option<FailureCode>, reason: &str) -> String {
-    let reason = sanitize_plain_text(reason);
+    let reason = sanitize::plain_text(reason);
     if code == Some(FailureCode::SensitiveFilesBlocked) {
         let details = reason.trim_start_matches(GUARDRAIL_HEADING).trim_start();
         return format!("{GUARDRAIL_HEADING}\n\n{details}");
@@ -46,7 +45,7 @@ pub(crate) fn failure_comment(
         !message.trim().is_empty() && code != Some(FailureCode::SensitiveFilesBlocked)
     });
     if let Some(message) = message {
-        let message = truncate(&sanitize_markdown(message), MAX_LAST_MESSAGE_BYTES, " […]");
+        let message = sanitize::markdown(message, MAX_LAST_MESSAGE_BYTES, " […]");
         let quoted: Vec<String> = message.lines().map(|line| format!("> {line}")).collect();
         parts.push(format!(
             "**Last message of the agent:**\n\n{}",
@@ -151,5 +150,51 @@ fn readable(log: &str) -> String {
         commands.into_iter().any(|command| line.contains(command))
     };
     let lines: Vec<&str> = log.lines().filter(|line| !is_command(line)).collect();
-    strip_invisible_chars(&lines.join("\n"))
+    sanitize::strip_invisible(&lines.join("\n")).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failure_headlines_have_the_specified_wording() {
+        assert_eq!(
+            failure_headline(JobKind::Planning, None, "no plan"),
+            "Planning failed: no plan"
+        );
+        assert_eq!(
+            failure_headline(JobKind::Implementation, None, "it broke"),
+            "Implementation failed: it broke"
+        );
+        assert_eq!(
+            failure_headline(JobKind::GapFill, None, "@all"),
+            "Gap fill failed: @\u{2060}all"
+        );
+        let blocked = "🔒 Blocked by security guardrail\n\nPush blocked: 1 sensitive file(s) would be committed:\n- .env: environment and config file";
+        assert_eq!(
+            failure_headline(
+                JobKind::Implementation,
+                Some(FailureCode::SensitiveFilesBlocked),
+                blocked
+            ),
+            blocked
+        );
+    }
+
+    #[test]
+    fn fence_is_longer_than_any_fence_inside() {
+        let comment = log_excerpt(LogLabel::PrNotFound, "a\n````\nb");
+        assert!(comment.starts_with("Log excerpt (`pr_not_found`):\n\n`````\n"));
+        assert!(comment.ends_with("\n`````"));
+    }
+
+    #[test]
+    fn log_excerpt_omits_workflow_commands() {
+        let log = "one\n::add-mask::topsecret\n::stop-commands::t0k3n\ntwo\n::t0k3n::\n2026-11-23T04:00:00Z ::add-mask::x\nthree";
+        assert_eq!(
+            with_log_excerpt("It failed.", LogLabel::ContainerFailed, log),
+            "It failed.\n\n+++ Log excerpt (container_failed)\n\n```\none\ntwo\nthree\n```\n\n+++"
+        );
+    }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::ReviewComment;
-use crate::comments;
 use crate::ids::JobId;
 use crate::job::{Job, JobKind, JobState};
 use crate::limits;
+use crate::sanitize;
 use crate::time::Timestamp;
 
 /// End of a truncated finding.
@@ -63,8 +63,9 @@ impl ReviewFinding {
     /// Creates a finding in the state [`ReviewFindingState::New`]. Its text is cleaned and
     /// truncated.
     pub fn new(comment: ReviewComment, now: Timestamp) -> Self {
-        let body = comments::strip_invisible_chars(&comment.body);
-        let body = comments::truncate(body.trim(), limits::MAX_FINDING_BYTES, TRUNCATION_MARK);
+        let body = sanitize::strip_invisible(&comment.body);
+        let body = sanitize::truncate(body.trim(), limits::MAX_FINDING_BYTES, TRUNCATION_MARK)
+            .into_owned();
         Self {
             comment: ReviewComment { body, ..comment },
             seen_at: now,
@@ -334,9 +335,9 @@ fn format_finding(number: usize, comment: &ReviewComment) -> String {
         "" => "Requests changes. The review comments at the lines contain the details.",
         body => body,
     };
-    let author = comments::strip_invisible_chars(comment.author.name());
+    let author = sanitize::single_line(comment.author.name());
     format!(
         "{number}. By {author}{}:\n{body}\n\n",
-        comments::strip_invisible_chars(&location)
+        sanitize::single_line(&location)
     )
 }

@@ -229,8 +229,9 @@ fn parse_escape(rest: &[u8]) -> Option<(Option<u8>, usize)> {
             };
             Some((Some(letter(code)?), end + 3))
         }
-        // Zero-width space, non-joiner and joiner, direction marks, word joiner, invisible operators, byte
-        // order mark, variation selectors, soft hyphen, grapheme joiner, tags.
+        // Not `sanitize::is_visible`: this scan reads bytes, which may be no UTF-8, and is hot. Zero-width space,
+        // non-joiner and joiner, direction marks, word joiner, invisible operators, byte order mark, variation
+        // selectors, soft hyphen, grapheme joiner, tags.
         [0xe2, 0x80, 0x8b..=0x8f | 0xaa..=0xae, ..]
         | [0xe2, 0x81, 0xa0..=0xaf, ..]
         | [0xe1, 0xa0, 0x8b..=0x8e, ..]

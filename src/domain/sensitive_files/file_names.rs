@@ -40,7 +40,8 @@ pub(super) fn normalized_path(path: &str) -> String {
     parts.join("/")
 }
 
-/// Returns whether HFS+ ignores the character in names. These characters are invisible.
+/// Returns whether HFS+ ignores the character in names. That file system defines this set, which is smaller than
+/// the one of `sanitize::is_visible`.
 fn is_ignored(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}' | '\u{206a}'..='\u{206f}' | '\u{feff}')
 }

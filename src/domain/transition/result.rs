@@ -21,6 +21,7 @@ use super::super::limits;
 use super::super::report::FailureCode;
 use super::super::report::ResultReport;
 use super::super::report::RunOutcome;
+use super::super::sanitize;
 use super::super::time::Timestamp;
 use super::JobEvent;
 use super::PlannedEffects;
@@ -126,7 +127,7 @@ pub(super) fn apply_result(job: Job, report: ResultReport, now: Timestamp) -> Tr
 pub(super) fn ticket_comments(job: &Job, report: &ResultReport) -> Vec<Effect> {
     let to_effect = |body: &str| Effect::TicketComment {
         issue: job.issue.clone(),
-        body: comments::sanitize_markdown(body),
+        body: sanitize::markdown(body, limits::MAX_COMMENT_BYTES, comments::TRUNCATION_MARK),
     };
     report
         .comments

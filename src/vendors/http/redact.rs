@@ -4,6 +4,7 @@
 //! sensitive-file guard would block by content ([`find_secrets`]). Use [`Redactor::redact`] for a whole text
 //! and [`LineRedactor`] for a stream of lines, because a private key may span several lines.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use data_encoding::{BASE64, BASE64URL, HEXLOWER};
 
 use super::percent_encode;
+use domain::sanitize;
 use domain::sensitive_files::{PrivateKeyTracker, REDACTED, find_secrets, redact_ranges};
 
 /// Maximum number of nested JSON escapes in which a known value is recognized.
@@ -83,15 +85,25 @@ impl Redactor {
     /// Returns a redacted excerpt on one line, at most 500 characters long.
     pub fn excerpt(&self, text: &str) -> String {
         // Redact before cutting: a cut token no longer matches its format.
-        let one_line = self
-            .redact(text)
-            .split_whitespace()
-            .collect::<Vec<_>>()
-            .join(" ");
-        match one_line.char_indices().nth(EXCERPT_CHARS) {
-            Some((end, _)) => format!("{}…", &one_line[..end]),
-            None => one_line,
-        }
+        let line = self.sanitize_with(text, sanitize::single_line);
+        sanitize::truncate_chars(line, EXCERPT_CHARS, sanitize::ELLIPSIS).into_owned()
+    }
+
+    /// Redacts secrets and removes invisible characters.
+    pub fn sanitize(&self, text: &str) -> String {
+        self.sanitize_with(text, sanitize::strip_invisible)
+    }
+
+    /// Redacts secrets and applies a sanitizer. Without invisible characters, the halves of a secret may form
+    /// the secret again, so the result is redacted as well.
+    pub fn sanitize_with(&self, text: &str, sanitizer: fn(&str) -> Cow<'_, str>) -> String {
+        let redacted = self.redact(text);
+        let sanitized = match sanitizer(&redacted) {
+            Cow::Owned(sanitized) => Some(sanitized),
+            Cow::Borrowed(part) if part.len() < redacted.len() => Some(part.to_owned()),
+            Cow::Borrowed(_) => None,
+        };
+        sanitized.map_or(redacted, |text| self.redact_owned(text))
     }
 
     /// Creates a redactor for a stream of lines.

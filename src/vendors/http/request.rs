@@ -1,5 +1,6 @@
 //! Request builder and response of the HTTP client.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -199,12 +200,12 @@ impl Response {
 
     /// Returns the body as redacted text. Invalid UTF-8 is replaced.
     pub fn text(&self) -> String {
-        self.redacted(&String::from_utf8_lossy(&self.body))
+        self.redactor.redact(&String::from_utf8_lossy(&self.body))
     }
 
-    /// Redacts a text that was derived from the body.
-    pub fn redacted(&self, text: &str) -> String {
-        self.redactor.redact(text)
+    /// Redacts a text that was derived from the body, and applies a sanitizer.
+    pub fn sanitized_with(&self, text: &str, sanitizer: fn(&str) -> Cow<'_, str>) -> String {
+        self.redactor.sanitize_with(text, sanitizer)
     }
 
     /// Decodes the body as JSON.

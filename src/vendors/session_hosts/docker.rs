@@ -9,11 +9,12 @@
 //! the same user and keep the original environment, where the agent could read the credentials that the
 //! run has removed from its own.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::MachineStartOutcome;
-use super::log_tail::{REQUESTED_LINES, tail};
 use crate::http::{
     Client, Method, Request, Response, VendorError, percent_encode, run_blocking_if_large,
 };
@@ -21,7 +22,11 @@ use domain::machine::{
     EnvVarMap, HostKind, Machine, MachineExit, MachineLabels, MachinePhase, MachineSpec,
     MachineState,
 };
+use domain::sanitize::log_tail;
 use domain::time::Timestamp;
+
+/// Number of lines requested for a log tail. Larger than the tail, because some lines may be dropped.
+const REQUESTED_LINES: usize = 200;
 
 /// User and group id of the run. They need not exist in the image.
 const USER: &str = "1000:1000";
@@ -263,7 +268,8 @@ impl Docker {
         }
         let bytes = response.body().len();
         let log = run_blocking_if_large(bytes, move || {
-            tail(&response.redacted(&strip_log_frames(response.body())))
+            let log = strip_log_frames(response.body());
+            response.sanitized_with(&log, |log| Cow::Owned(log_tail(log.lines())))
         })
         .await;
         Ok((!log.is_empty()).then_some(log))
@@ -367,7 +373,7 @@ fn strip_log_frames(log: &[u8]) -> String {
 
 /// Fuzzing entry point: returns the log tail of a raw log of the engine.
 pub fn container_log_tail(log: &[u8]) -> String {
-    tail(&strip_log_frames(log))
+    log_tail(strip_log_frames(log).lines())
 }
 
 #[derive(Deserialize)]

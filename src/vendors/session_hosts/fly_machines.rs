@@ -4,18 +4,19 @@
 //! that the exit of its program can be read. A machine's name is derived from the dispatch id, so that
 //! the host rejects a second machine of the same dispatch.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::MachineStartOutcome;
-use super::log_tail::tail;
 use crate::http::{Client, Method, Request, Response, VendorError, percent_encode};
 use domain::machine::{
     EnvVarMap, HostKind, Machine, MachineExit, MachineLabels, MachineSpec, MachineState,
 };
 use domain::machine_size::MachineSize;
+use domain::sanitize::log_tail;
 use domain::secret::Secret;
 use domain::time::Timestamp;
 
@@ -185,7 +186,8 @@ impl FlyMachines {
             .into_iter()
             .map(|line| line.attributes.message)
             .collect();
-        let log = tail(&lines.join("\n"));
+        let log =
+            response.sanitized_with(&lines.join("\n"), |log| Cow::Owned(log_tail(log.lines())));
         Ok((!log.is_empty()).then_some(log))
     }
 

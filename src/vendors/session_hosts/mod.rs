@@ -6,7 +6,6 @@
 pub mod ci;
 mod docker;
 mod fly_machines;
-mod log_tail;
 
 use futures_util::future::join_all;
 

@@ -23,11 +23,11 @@ use domain::mapping::Mapping;
 use domain::stage::Stage;
 use domain::time::Timestamp;
 
-/// Deserializes the title of an issue and redacts secrets in it, because the title is used in names of
+/// Deserializes the title of an issue without secrets and invisible characters, because the title is used in names of
 /// branches and pull requests, comments, chat messages and the panel. A missing title is empty.
-fn redacted_title<'de, D: Deserializer<'de>>(title: D) -> Result<String, D::Error> {
+fn sanitized_title<'de, D: Deserializer<'de>>(title: D) -> Result<String, D::Error> {
     let title = Option::<String>::deserialize(title)?.unwrap_or_default();
-    Ok(Redactor::default().redact_owned(title))
+    Ok(Redactor::default().sanitize(&title))
 }
 
 /// Client of a ticketing system.

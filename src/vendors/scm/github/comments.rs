@@ -1,10 +1,13 @@
 //! Comments on pull requests, identified by a marker in their text.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::http::{Method, VendorError};
 use domain::ids::Repo;
+use domain::sanitize::truncate_chars;
 
 use super::{GitHub, ScmCredentials};
 
@@ -125,11 +128,8 @@ impl GitHub {
 }
 
 /// Truncates a body to the maximum length.
-fn truncate(body: &str) -> String {
-    match body.char_indices().nth(MAX_BODY) {
-        Some((end, _)) => format!("{}\n\n[… cut here: too long for a comment]", &body[..end]),
-        None => body.to_owned(),
-    }
+fn truncate(body: &str) -> Cow<'_, str> {
+    truncate_chars(body, MAX_BODY, "\n\n[… cut here: too long for a comment]")
 }
 
 #[derive(Serialize, Deserialize)]

@@ -1,20 +1,17 @@
 //! Log excerpt of a workflow run.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::http::{Request, VendorError, VendorErrorKind, run_blocking_if_large};
 use domain::ids::Repo;
+use domain::sanitize::log_tail;
 use domain::time::Timestamp;
 
 use super::GitHub;
 use super::workflow_runs::COMPLETED;
-
-/// Maximum number of lines in an excerpt.
-const EXCERPT_LINES: usize = 60;
-/// Maximum size of an excerpt in bytes.
-const EXCERPT_BYTES: usize = 6_000;
 
 /// Maximum time between the end of a job and the availability of its log. Until then the host returns 404.
 const LOG_WRITE_DELAY: Duration = Duration::from_secs(30);
@@ -74,7 +71,11 @@ impl GitHub {
         let log = self.send(repo, request).await;
         Ok(WorkflowRunLog::Excerpt(match log {
             Ok(log) => {
-                let end = run_blocking_if_large(log.body().len(), move || tail(&log.text())).await;
+                let end = run_blocking_if_large(log.body().len(), move || {
+                    let text = String::from_utf8_lossy(log.body());
+                    log.sanitized_with(&text, |text| Cow::Owned(tail(text)))
+                });
+                let end = end.await;
                 format!("{}\n\n{end}", job.headline())
             }
             Err(error) if error.status() == Some(404) && waited < LOG_WRITE_DELAY => {
@@ -86,46 +87,23 @@ impl GitHub {
     }
 }
 
-/// Returns the last lines without timestamps, colors, and the groups that repeat each step's script and
+/// Returns the last lines without timestamps, and without the groups that repeat each step's script and
 /// variables.
 fn tail(log: &str) -> String {
     let mut grouped = false;
-    let mut lines: Vec<String> = log.lines().map(plain_line).collect();
+    let mut lines: Vec<&str> = log.lines().map(without_timestamp).collect();
     lines.retain(|line| {
         grouped = (grouped || line.starts_with("##[group]")) && !line.starts_with("##[endgroup]");
         !grouped && !line.starts_with("##[endgroup]")
     });
-    let mut bytes = 0;
-    let mut kept: Vec<String> = lines
-        .into_iter()
-        .rev()
-        .take(EXCERPT_LINES)
-        .take_while(|line| {
-            bytes += line.len() + 1;
-            bytes <= EXCERPT_BYTES
-        })
-        .collect();
-    kept.reverse();
-    kept.join("\n")
+    log_tail(lines.into_iter())
 }
 
-fn plain_line(line: &str) -> String {
-    let line = match line.split_once(' ') {
+fn without_timestamp(line: &str) -> &str {
+    match line.split_once(' ') {
         Some((timestamp, rest)) if Timestamp::parse(timestamp).is_some() => rest,
         _ => line,
-    };
-    let mut text = String::with_capacity(line.len());
-    let mut chars = line.chars();
-    while let Some(c) = chars.next() {
-        if c == '\u{1b}' {
-            // Color code: skip everything up to its final letter.
-            chars.by_ref().find(char::is_ascii_alphabetic);
-        } else if !c.is_control() || c == '\t' {
-            text.push(c);
-        }
     }
-    text.truncate(text.floor_char_boundary(1000));
-    text
 }
 
 #[derive(Serialize, Deserialize)]
@@ -189,7 +167,7 @@ mod tests {
             log += &format!("2026-11-21T01:00:00.1234567Z \u{1b}[31mline {number}\u{1b}[0m\n");
         }
         let excerpt = tail(&log);
-        assert_eq!(excerpt.lines().count(), EXCERPT_LINES);
+        assert_eq!(excerpt.lines().count(), 60);
         assert!(excerpt.starts_with("line 440\n") && excerpt.ends_with("line 499"));
         assert!(tail(&"x".repeat(100_000)).len() <= 1000);
         let grouped = "1\n##[group]Run it\nenv:\n##[endgroup]\n2\n##[group]open\n3";

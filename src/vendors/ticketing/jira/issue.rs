@@ -11,7 +11,7 @@ use domain::time::Timestamp;
 
 use super::adf;
 use super::fields::FieldId;
-use crate::ticketing::redacted_title;
+use crate::ticketing::sanitized_title;
 
 /// Returns the names of the fields to request for [`Fields`].
 pub(super) fn requested_fields(custom: impl IntoIterator<Item = FieldId>) -> Vec<String> {
@@ -47,7 +47,7 @@ pub(super) struct Issue {
 
 #[derive(Deserialize)]
 pub(super) struct Fields {
-    #[serde(default, deserialize_with = "redacted_title")]
+    #[serde(default, deserialize_with = "sanitized_title")]
     summary: String,
     description: Option<Value>,
     pub status: Status,
@@ -102,7 +102,7 @@ pub(super) struct RelatedIssue {
 
 #[derive(Deserialize)]
 pub(super) struct RelatedIssueFields {
-    #[serde(default, deserialize_with = "redacted_title")]
+    #[serde(default, deserialize_with = "sanitized_title")]
     pub summary: String,
     pub status: Option<Status>,
 }

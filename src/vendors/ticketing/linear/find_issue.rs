@@ -10,7 +10,7 @@ use domain::mapping::Mapping;
 
 use super::Linear;
 use super::snapshot::{IssueRelations, Team};
-use crate::ticketing::redacted_title;
+use crate::ticketing::sanitized_title;
 
 const QUERY: &str = "\
 query($key: String!) {
@@ -51,7 +51,7 @@ struct IssueData {
 struct Issue {
     id: String,
     identifier: String,
-    #[serde(deserialize_with = "redacted_title")]
+    #[serde(deserialize_with = "sanitized_title")]
     title: String,
     url: String,
     description: Option<String>,

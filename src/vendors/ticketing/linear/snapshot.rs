@@ -13,7 +13,7 @@ use domain::string_arena::{ArenaStr, pack_strings};
 use domain::time::Timestamp;
 
 use super::Linear;
-use crate::ticketing::redacted_title;
+use crate::ticketing::sanitized_title;
 
 /// Number of issues per page. With the fields of [`PAGE`], more would exceed the limit of 10,000
 /// complexity points per query.
@@ -201,7 +201,7 @@ impl PageInfo {
 struct Issue {
     id: String,
     identifier: String,
-    #[serde(deserialize_with = "redacted_title")]
+    #[serde(deserialize_with = "sanitized_title")]
     title: String,
     url: String,
     description: Option<String>,
@@ -259,7 +259,7 @@ struct Label {
 #[derive(Deserialize)]
 pub(super) struct RelatedIssue {
     identifier: String,
-    #[serde(deserialize_with = "redacted_title")]
+    #[serde(deserialize_with = "sanitized_title")]
     title: String,
     state: State,
 }
