@@ -7,8 +7,9 @@ use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, T
 use serde_json::{Value, json};
 
 use super::containers::{ContainerKind, Containers};
-use super::inline::{Inline, NOT_A_DEFINITION, strip_invisible};
+use super::inline::{Inline, NOT_A_DEFINITION};
 use super::paragraph;
+use domain::sanitize::strip_invisible;
 
 /// Parses a text to block nodes. Stops early when they are larger than `limit` characters, because the
 /// address of a link is repeated with each piece of its text.
@@ -250,7 +251,8 @@ fn code_block(kind: &CodeBlockKind<'_>) -> RawBlock {
     match kind {
         CodeBlockKind::Indented => RawBlock::IndentedCode(String::new()),
         CodeBlockKind::Fenced(info) => RawBlock::FencedCode {
-            language: strip_invisible(info.split_whitespace().next().unwrap_or_default()),
+            language: strip_invisible(info.split_whitespace().next().unwrap_or_default())
+                .into_owned(),
             code: String::new(),
         },
     }

@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::inline::strip_invisible;
 use super::{node, paragraph};
+use domain::sanitize::strip_invisible;
 
 /// Maximum nesting depth of lists. Deeper lists are flattened.
 const MAX_DEPTH: usize = 5;
@@ -154,7 +154,9 @@ impl Containers {
         };
         match self.kind() {
             ContainerKind::Document if title.starts_with(' ') && !title.contains('\n') => {
-                self.open(ContainerKind::Expand(strip_invisible(title.trim())));
+                self.open(ContainerKind::Expand(
+                    strip_invisible(title.trim()).into_owned(),
+                ));
                 true
             }
             ContainerKind::Expand(_) if title.is_empty() => {

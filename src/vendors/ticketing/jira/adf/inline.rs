@@ -6,13 +6,7 @@ use pulldown_cmark::{LinkType, Tag};
 use serde_json::{Value, json};
 
 use super::links::{find_bare_url, is_url};
-
-/// Removes characters that a document cannot contain: control characters, and the word joiner that the
-/// sanitizer puts into mentions. In a document only a mention node is a mention.
-pub(super) fn strip_invisible(text: &str) -> String {
-    let is_kept = |c: &char| (!c.is_control() || matches!(c, '\n' | '\t')) && *c != '\u{2060}';
-    text.chars().filter(is_kept).collect()
-}
+use domain::sanitize::strip_invisible;
 
 /// `]:` with an invisible character, so that it does not begin the address of a link definition.
 pub(super) const NOT_A_DEFINITION: &str = "]\u{2060}:";
@@ -217,6 +211,8 @@ impl Inline {
     }
 
     fn push_node(&mut self, text: &str, marks: Vec<Value>) {
+        // A document cannot contain control characters. It needs no word joiners either: only a mention node
+        // is a mention.
         let text = strip_invisible(text);
         if text.is_empty() {
             return;
@@ -224,7 +220,7 @@ impl Inline {
         let addresses = marks
             .iter()
             .filter_map(|mark| mark["attrs"]["href"].as_str());
-        let texts = addresses.chain([text.as_str()]);
+        let texts = addresses.chain([text.as_ref()]);
         self.size += texts.map(|text| text.chars().count()).sum::<usize>();
         let mut node = json!({"type": "text", "text": text});
         if !marks.is_empty() {
