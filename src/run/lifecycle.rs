@@ -105,7 +105,7 @@ fn harden(orphans: OrphanProcesses) -> std::io::Result<()> {
     orphan_processes::become_subreaper()
 }
 
-/// What a run still sends after it ended.
+/// Senders of the last reports, used after the pipeline ended.
 struct Outbound {
     client: Client,
     callback: Option<RunCallback>,

@@ -1,4 +1,4 @@
-//! Dispatch: what the run was started for.
+//! Dispatch: configuration and repository of a run.
 
 use domain::ids::Repo;
 use domain::limits;

@@ -1,6 +1,6 @@
-//! Run context: what steps use, in parts, and what they leave for later steps.
+//! Run context: services that steps use, and results that they leave for later steps.
 //!
-//! A function takes the parts that it uses. Steps that use most of them take the whole context.
+//! A function takes the parts that it uses. A step that uses most of them takes the whole context.
 
 mod connections;
 mod dispatch;
@@ -25,7 +25,7 @@ pub(crate) use workspace::Workspace;
 
 /// Configuration, services and state that steps use.
 pub(crate) struct RunContext {
-    /// What the run was started for.
+    /// Facts of the dispatch.
     pub dispatch: Dispatch,
     /// Time limits and cancellation.
     pub limits: TimeLimits,
@@ -43,11 +43,11 @@ pub(crate) struct RunContext {
     pub outputs: Map<String, Value>,
     /// Commits; `None` until the clone.
     pub checkout: Option<Checkout>,
-    /// Change that the agent makes.
+    /// Change by the agent.
     pub change: Change,
     /// State of the review.
     pub review: Review,
-    /// Outcome that stays after the run.
+    /// Output outside the workspace.
     pub publication: Publication,
 }
 

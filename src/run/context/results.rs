@@ -22,7 +22,7 @@ pub(crate) struct Checkout {
     pub has_unpublished_work: bool,
 }
 
-/// Change that the agent makes.
+/// Change by the agent.
 #[derive(Debug, Default)]
 pub(crate) struct Change {
     /// Plan made before, already fenced by the orchestrator.
@@ -46,7 +46,7 @@ pub(crate) struct Review {
     pub unresolved: Vec<String>,
 }
 
-/// Outcome that stays after the run.
+/// Output of the run outside its workspace.
 #[derive(Debug, Default)]
 pub(crate) struct Publication {
     /// Pull request, once it is open.

@@ -1,5 +1,5 @@
-//! Steps of a run, one module each. A step changes the run context and returns its outcome. The
-//! executor reports it and handles failures.
+//! Steps of a run, one module each. A step takes the run context, or the parts of it that it uses,
+//! and returns its outcome. The executor reports it and handles failures.
 
 mod agent_pass;
 mod clone;
