@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::text;
+use domain::sanitize;
 
 /// Maximum length of a finding in one line, in bytes.
 const MAX_FINDING: usize = 2000;
@@ -59,10 +59,8 @@ impl BlockingFinding {
             location => format!(" ({location})"),
         };
         let line = format!("{}{location}: {}", self.title.trim(), self.problem.trim());
-        text::truncate(
-            &text::strip_invisible(&line).replace('\n', " "),
-            MAX_FINDING,
-        )
+        let line = sanitize::single_line(&line);
+        sanitize::truncate(line, MAX_FINDING, sanitize::ELLIPSIS).into_owned()
     }
 
     /// Returns the whole finding, for the next implement pass.

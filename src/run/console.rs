@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::print::print_line;
 use super::progress::ProgressReporter;
-use super::text;
+use domain::sanitize;
 use vendors::http::{LineRedactor, Redactor};
 
 /// Prefix of lines printed by a child.
@@ -72,9 +72,9 @@ impl Console {
     fn print(&self, prefix: &str, line: &str) {
         // Redacted again below: removing invisible characters can join the halves of a secret.
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let line = text::sanitize_log_line(&lines.redact(line));
+        let line = lines.redact(line);
         drop(lines);
-        let line = self.redactor.redact_owned(line);
+        let line = self.redactor.redact(&sanitize::log_line(&line));
         // CI also obeys the older command prefix `##[` anywhere in a line.
         let line = line.replace("##[", "## [");
         print_line(&format!("{prefix}{line}"));
@@ -93,8 +93,7 @@ impl Console {
 
     /// Replaces secrets and removes invisible characters, which could split a secret.
     pub fn sanitize(&self, text: &str) -> String {
-        self.redactor
-            .redact_owned(text::strip_invisible(&self.redactor.redact(text)))
+        self.redactor.sanitize(text)
     }
 
     /// Whether a text contains a secret of the run.

@@ -47,7 +47,6 @@ pub mod scan;
 mod status_reporter;
 mod steps;
 mod stop_signal;
-mod text;
 mod usage_meter;
 
 #[cfg(test)]

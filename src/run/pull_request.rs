@@ -10,8 +10,8 @@ use crate::context::{Dispatch, PreflightCheck, PreflightOutcome, Reporting, RunC
 use crate::git::changes::TreeChange;
 use crate::guard;
 use crate::headings;
-use crate::text::{self, sanitize_markdown};
 use domain::report::Usage;
+use domain::sanitize::{ELLIPSIS, markdown, single_line, strip_invisible};
 
 /// Maximum length of the agent's summary, in bytes.
 const MAX_SUMMARY: usize = 20_000;
@@ -25,7 +25,7 @@ const MAX_LISTED: usize = 30;
 /// Returns the title: issue key, then the issue title on one line.
 pub(crate) fn title(dispatch: &Dispatch, console: &Console) -> String {
     let title = console.sanitize(&dispatch.config.issue_title);
-    let title = sanitize_markdown(&title, 200).replace('\n', " ");
+    let title = markdown(&single_line(&title), 200, ELLIPSIS);
     format!("{}: {title}", dispatch.config.issue_key)
 }
 
@@ -128,9 +128,10 @@ const CONTROL_FILES: &str = "Please look closely";
 const SETTINGS: &str = "Settings without effect";
 
 fn sections(run: &RunContext, changes: &[TreeChange]) -> String {
-    let summary = sanitize_markdown(
+    let summary = markdown(
         &run.reporting.console.redact(&run.change.summary),
         MAX_SUMMARY,
+        ELLIPSIS,
     );
     let own_sections = [SUMMARY, CHECKS, SUSPECTS, CONTROL_FILES, SETTINGS];
     let summary = headings::normalize(&summary, &own_sections);
@@ -186,7 +187,7 @@ fn list(items: &[impl Display]) -> String {
 }
 
 fn list_item(text: &str, max: usize) -> String {
-    format!("- {}\n", sanitize_markdown(text, max).replace('\n', " "))
+    format!("- {}\n", markdown(&single_line(text), max, ELLIPSIS))
 }
 
 fn check_line(check: &PreflightCheck) -> String {
@@ -242,6 +243,6 @@ fn meta(dispatch: &Dispatch) -> String {
         "jobId": config.dispatch_id,
     });
     // An issue id must not close the HTML comment.
-    let meta = text::strip_invisible(&meta.to_string()).replace("--", "\\u002d\\u002d");
+    let meta = strip_invisible(&meta.to_string()).replace("--", "\\u002d\\u002d");
     format!("<!-- agent-implement-meta {meta} -->")
 }

@@ -2,9 +2,9 @@
 
 use crate::context::RunContext;
 use crate::failure::RunFailure;
-use crate::text;
 use domain::limits;
 use domain::report::{FailureCode, ResultReport, RunComment, RunOutcome, RunPhase};
+use domain::sanitize;
 
 /// Maximum length of the agent's last message in the result, in bytes.
 const MAX_LAST_MESSAGE: usize = 4_000;
@@ -73,7 +73,12 @@ fn succeeded(run: &RunContext) -> ResultReport {
 fn comments(run: &RunContext) -> Vec<RunComment> {
     let console = &run.reporting.console;
     let comment = |body: &String| RunComment {
-        body: text::truncate(&console.sanitize(body), limits::MAX_COMMENT_BYTES),
+        body: sanitize::truncate(
+            console.sanitize(body),
+            limits::MAX_COMMENT_BYTES,
+            sanitize::ELLIPSIS,
+        )
+        .into_owned(),
     };
     run.publication
         .ticket_comments
@@ -85,6 +90,6 @@ fn comments(run: &RunContext) -> Vec<RunComment> {
 /// Returns the sanitized last message of the agent.
 fn last_agent_message(run: &RunContext) -> Option<String> {
     let message = run.reporting.console.sanitize(&run.change.summary);
-    let message = text::truncate(&message, MAX_LAST_MESSAGE);
+    let message = sanitize::truncate(message, MAX_LAST_MESSAGE, sanitize::ELLIPSIS).into_owned();
     Some(message).filter(|message| !message.trim().is_empty())
 }

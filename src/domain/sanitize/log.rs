@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use super::invisible::{ESCAPE, is_visible, strip_unless};
 use super::truncate::{ELLIPSIS, truncate};
 
-/// Maximum length of a line, in bytes.
-pub(super) const MAX_LINE_BYTES: usize = 4_096;
+/// Maximum length of a line of program output, in bytes.
+pub const MAX_LINE_BYTES: usize = 4_096;
 
 /// Maximum number of lines in a log tail.
 pub(super) const MAX_TAIL_LINES: usize = 60;

@@ -32,7 +32,7 @@ mod tests;
 pub use chat::{slack_text, teams_text};
 pub use invisible::{is_visible, single_line, strip_invisible};
 pub use json::map_strings;
-pub use log::{MAX_TAIL_BYTES, log_event, log_line, log_tail};
+pub use log::{MAX_LINE_BYTES, MAX_TAIL_BYTES, log_event, log_line, log_tail};
 pub use markdown::{markdown, plain_text};
 pub use truncate::{ELLIPSIS, truncate, truncate_chars};
 

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::invisible::ESCAPE;
-use super::log::{MAX_LINE_BYTES, MAX_TAIL_LINES};
+use super::log::MAX_TAIL_LINES;
 use super::markdown::MAX_PLAIN_TEXT;
 use super::*;
 use crate::feedback::{self, PullRequestMeta};

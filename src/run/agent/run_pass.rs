@@ -12,9 +12,9 @@ use crate::console::Console;
 use crate::failure::RunFailure;
 use crate::folders::Folders;
 use crate::programs::Program;
-use crate::text;
 use crate::usage_meter::UsageMeter;
 use domain::report::Usage;
+use domain::sanitize;
 
 /// Maximum length of program output quoted in a failure reason, in bytes.
 const MAX_REASON: usize = 600;
@@ -71,9 +71,12 @@ impl Agent {
             Err(cause) => Err(not_started(&cause)),
         };
         // Redacted before it is cut: half a secret would no longer be recognized.
-        result.map_err(|failure| RunFailure {
-            reason: text::truncate(&console.redact(&failure.reason), MAX_REASON),
-            ..failure
+        result.map_err(|failure| {
+            let reason = console.redact(&failure.reason);
+            RunFailure {
+                reason: sanitize::truncate(reason, MAX_REASON, sanitize::ELLIPSIS).into_owned(),
+                ..failure
+            }
         })
     }
 

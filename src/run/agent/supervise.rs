@@ -11,7 +11,7 @@ use super::stream_reader::StreamReader;
 use crate::child::running::{OutputStream, RunningChild};
 use crate::child::{ChildError, ChildSpec};
 use crate::console::Console;
-use crate::text;
+use domain::sanitize;
 
 /// Maximum time until the first event. Some programs hang on an invalid folder.
 const START_TIMEOUT: Duration = Duration::from_secs(2 * 60);
@@ -169,18 +169,15 @@ fn format_line(line: &str, tree: &Path, console: &Console) -> String {
     let line = console.redact(line);
     let tree = tree.to_string_lossy();
     let line = line.replace(&format!("{tree}/"), "").replace(&*tree, ".");
-    text::truncate(&line, MAX_LOGGED_LINE)
+    sanitize::truncate(line, MAX_LOGGED_LINE, sanitize::ELLIPSIS).into_owned()
 }
 
 /// Appends a line to the kept standard error and drops its beginning.
 fn append_stderr(stderr: &mut String, line: &str) {
-    stderr.push_str(&text::sanitize_log_line(line));
+    stderr.push_str(&sanitize::log_line(line));
     stderr.push('\n');
     let surplus = stderr.len().saturating_sub(MAX_STDERR);
-    let from = (surplus..=stderr.len())
-        .find(|at| stderr.is_char_boundary(*at))
-        .unwrap_or_default();
-    stderr.drain(..from);
+    stderr.drain(..stderr.ceil_char_boundary(surplus));
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use crate::clock;
 use crate::console::Console;
 use crate::progress::ProgressReporter;
 use crate::status_reporter::StatusReporter;
-use crate::text;
 use domain::report::{StepRecord, Usage};
+use domain::sanitize;
 use domain::time::Timestamp;
 
 /// Maximum length of a step's reason, in bytes.
@@ -66,7 +66,10 @@ impl Reporting {
         step.status = status.to_owned();
         step.ended_at = Some(now.to_string());
         step.elapsed_ms = u64::try_from(now.since(started).as_millis()).ok();
-        step.outputs = outputs.map(|value| self.sanitize_value(value));
+        step.outputs = outputs.map(|mut value| {
+            sanitize::map_strings(&mut value, |text| self.sanitize(&text));
+            value
+        });
         self.open_steps.retain(|open| open.id != step.id);
         self.progress.report_step(step);
     }
@@ -88,25 +91,10 @@ impl Reporting {
         self.progress.report_step(step(id, kind, "skipped"));
     }
 
-    /// Returns a text without secrets and invisible characters, cut at the maximum length of a
-    /// reason.
+    /// Returns a text without secrets and invisible characters, truncated to the maximum length of
+    /// a reason.
     pub(crate) fn sanitize(&self, text: &str) -> String {
-        text::truncate(&self.console.sanitize(text), MAX_REASON)
-    }
-
-    fn sanitize_value(&self, value: Value) -> Value {
-        match value {
-            Value::String(text) => Value::String(self.sanitize(&text)),
-            Value::Array(values) => values
-                .into_iter()
-                .map(|value| self.sanitize_value(value))
-                .collect(),
-            Value::Object(fields) => fields
-                .into_iter()
-                .map(|(name, value)| (name, self.sanitize_value(value)))
-                .collect(),
-            plain => plain,
-        }
+        sanitize::truncate(self.console.sanitize(text), MAX_REASON, sanitize::ELLIPSIS).into_owned()
     }
 }
 

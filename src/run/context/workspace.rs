@@ -13,7 +13,7 @@ use crate::git::Git;
 use crate::git::staging::StagedTree;
 use crate::orphan_processes::{self, OrphanProcesses};
 use crate::programs::system_program;
-use crate::text;
+use domain::sanitize;
 
 /// Folders and git repository of a run, and the processes that work in them.
 pub(crate) struct Workspace {
@@ -77,7 +77,7 @@ impl Workspace {
             input,
         };
         console.clear_tail();
-        let mut running = RunningChild::start(&spec, text::MAX_LOG_LINE)?;
+        let mut running = RunningChild::start(&spec, sanitize::MAX_LINE_BYTES)?;
         let mut last_line = String::new();
         let read_output = async {
             while let Some(line) = running.next_line().await {

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{Git, GitError};
-use crate::text;
+use domain::sanitize;
 
 /// Maximum size of the blobs read at once, in bytes. Smaller than the capture limit of a child.
 const MAX_BATCH: u64 = 48 << 20;
@@ -262,7 +262,7 @@ impl Git {
     pub(crate) async fn diff(&self, from: &str, to: &str, max: usize) -> Result<String, GitError> {
         // One byte above the limit shows that the diff was cut.
         let diff = self.diff_tree("-p", from, to, max + 1).await?;
-        Ok(text::truncate(&diff, max))
+        Ok(sanitize::truncate(diff, max, sanitize::ELLIPSIS).into_owned())
     }
 
     /// Returns the diff for `git apply`, up to a limit.

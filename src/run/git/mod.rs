@@ -31,7 +31,7 @@ use tokio::time::Instant;
 
 use super::child::{self, ChildEnv, ChildError, ChildOutput, ChildSpec};
 use super::programs::ProgramError;
-use super::text;
+use domain::sanitize;
 use program::GitProgram;
 use vendors::http::RelayClient;
 
@@ -328,11 +328,12 @@ async fn capture_output(action: &'static str, spec: &ChildSpec) -> Result<ChildO
     if output.exit.success() {
         return Ok(output);
     }
-    let stderr: Vec<String> = output.stderr.lines().map(text::sanitize_log_line).collect();
+    let stderr: Vec<_> = output.stderr.lines().map(sanitize::log_line).collect();
+    let stderr = stderr.join("\n");
     Err(GitError::Failed {
         action,
         code: output.exit.code(),
-        stderr: text::truncate(stderr.join("\n").trim(), MAX_STDERR),
+        stderr: sanitize::truncate(stderr.trim(), MAX_STDERR, sanitize::ELLIPSIS).into_owned(),
     })
 }
 

@@ -7,7 +7,7 @@
 use crate::context::Dispatch;
 use crate::random::random_hex;
 use crate::repo_config::RepoConfig;
-use crate::text;
+use domain::sanitize;
 
 const IMPLEMENT: &str = include_str!("implement.md");
 const PLAN: &str = include_str!("plan.md");
@@ -26,11 +26,11 @@ impl Mark {
     }
 
     fn fence(&self, label: &str, text: &str) -> String {
-        let text = text::strip_invisible(text).replace(&self.0, "");
+        let text = sanitize::strip_invisible(text).replace(&self.0, "");
         format!(
             "<{} of=\"{label}\">\n{}\n</{}>\n",
             self.0,
-            text::truncate(text.trim(), MAX_FENCED),
+            sanitize::truncate(text.trim(), MAX_FENCED, sanitize::ELLIPSIS),
             self.0
         )
     }
@@ -114,7 +114,7 @@ pub(crate) fn plan(dispatch: &Dispatch, folder: &str) -> String {
 pub(crate) fn review(dispatch: &Dispatch, diff: &str) -> String {
     let mark = Mark::new();
     // Not limited here: the diff was cut when it was read, at a higher limit.
-    let diff = text::strip_invisible(diff).replace(&mark.0, "");
+    let diff = sanitize::strip_invisible(diff).replace(&mark.0, "");
     let diff = format!("<{0} of=\"diff\">\n{diff}\n</{0}>", mark.0);
     let mut extra = String::new();
     for (label, text) in [

@@ -15,8 +15,8 @@ use validation::{KnownSetting, SettingKind};
 
 use crate::agent::AgentRole;
 use crate::git::{Git, GitError};
-use crate::text;
 use domain::report::RunPhase;
+use domain::sanitize;
 
 /// Maximum size of one guidance file, in bytes.
 const MAX_GUIDANCE: usize = 60_000;
@@ -112,9 +112,10 @@ impl RepoConfig {
         }
         for name in ["CLAUDE.md", "AGENTS.md"] {
             if let Some(guidance) = git.read_file(commit, name).await? {
+                let guidance = sanitize::truncate(guidance, MAX_GUIDANCE, sanitize::ELLIPSIS);
                 config
                     .agent_guidance
-                    .push((name.to_owned(), text::truncate(&guidance, MAX_GUIDANCE)));
+                    .push((name.to_owned(), guidance.into_owned()));
             }
         }
         // `CLAUDE.md` and `AGENTS.md` are often links to, or copies of, each other.
@@ -164,7 +165,7 @@ impl RepoConfig {
                 unreadable(cause.unwrap_or_else(|| error.to_string()))
             })?,
         };
-        let body = text::truncate(body.trim(), MAX_GUIDANCE);
+        let body = sanitize::truncate(body.trim(), MAX_GUIDANCE, sanitize::ELLIPSIS).into_owned();
         let non_empty = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
         let trimmed = |text: Option<String>| non_empty(text).map(|text| text.trim().to_owned());
         Ok(Self {

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use domain::edit_distance::closest_name;
+use domain::sanitize;
 
 /// Maximum number of unknown settings reported.
 const MAX_UNKNOWN: usize = 20;
@@ -113,7 +114,7 @@ fn lookup(known: &[KnownSetting], name: &str) -> Option<SettingKind> {
 }
 
 fn quote(text: &str) -> String {
-    crate::text::truncate(text, MAX_SHOWN)
+    sanitize::truncate(text, MAX_SHOWN, sanitize::ELLIPSIS).into_owned()
 }
 
 #[cfg(test)]
