@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use domain::sanitize::is_visible;
+
 /// Maximum length of a link's address, in bytes.
 const MAX_URL_BYTES: usize = 2_000;
 
@@ -12,7 +14,7 @@ pub(super) fn is_url(text: &str) -> bool {
         .find_map(|scheme| text.strip_prefix(scheme));
     text.len() <= MAX_URL_BYTES
         && after.is_some_and(|rest| !rest.is_empty())
-        && !text.contains(|c: char| c.is_whitespace() || c.is_control() || c == '\u{2060}')
+        && !text.contains(|c: char| c.is_whitespace() || !is_visible(c))
 }
 
 /// Returns the first address that begins in a part of the text and ends before `limit`.
@@ -29,7 +31,7 @@ fn bare_url(text: &str) -> Option<&str> {
     if !text.starts_with("http://") && !text.starts_with("https://") {
         return None;
     }
-    let ends = |c: char| c.is_whitespace() || c.is_control() || "<>\"`*[]\u{2060}".contains(c);
+    let ends = |c: char| c.is_whitespace() || !is_visible(c) || "<>\"`*[]".contains(c);
     let window = &text[..text.floor_char_boundary(MAX_URL_BYTES)];
     let mut url = &window[..window.find(ends).unwrap_or(window.len())];
     url = url.trim_end_matches(['.', ',', ';', ':', '!', '?', '\'']);
