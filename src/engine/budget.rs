@@ -5,7 +5,7 @@
 //! per month, mapping and amount of the budget, also across restarts. The operator sets the budget,
 //! so commands on a pull request cannot exceed it.
 
-use crate::app::App;
+use crate::app::Core;
 use domain::comments;
 use domain::effect::Effect;
 use domain::mapping::Mapping;
@@ -50,9 +50,9 @@ pub(crate) fn exhausted(
 
 /// Warning about a budget that cannot count costs. `sum` is the usage of the project's runs in a
 /// month.
-pub fn missing_cost_warning(app: &App, sum: &UsageTotals) -> Option<String> {
+pub fn missing_cost_warning(core: &Core, sum: &UsageTotals) -> Option<String> {
     let unpriced = sum.unpriced_runs();
-    let why = if !app.core.config.has_callbacks() {
+    let why = if !core.config.has_callbacks() {
         "runs cannot report to this service. Set RUNNER_TOKEN_SECRET and RUNNER_CALLBACK_BASE_URL"
             .to_owned()
     } else if unpriced == 0 {
@@ -77,7 +77,7 @@ pub fn missing_cost_warning(app: &App, sum: &UsageTotals) -> Option<String> {
 /// Fails if the store cannot be read.
 pub fn warning(
     tx: &impl ReadableTx,
-    app: &App,
+    core: &Core,
     mapping: &Mapping,
     now: Timestamp,
 ) -> StoreResult<Option<String>> {
@@ -85,7 +85,7 @@ pub fn warning(
         return Ok(None);
     }
     let row = usage::of_mapping(tx, Month::of(now), &mapping.team_key)?;
-    Ok(missing_cost_warning(app, &row.sum))
+    Ok(missing_cost_warning(core, &row.sum))
 }
 
 /// Whether a budget alert of any mapping is pending.

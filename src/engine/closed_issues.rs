@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use crate::app::App;
+use crate::app::{App, Core};
 use domain::audit::{Action, Actor};
 use domain::ids::IssueId;
 use domain::issue::System;
@@ -42,24 +42,24 @@ pub(super) async fn cancel_runs(
         }
     };
     for job in unseen.iter().filter(|job| closed.contains(&job.issue.id)) {
-        cancel_run(app, job).await?;
+        cancel_run(&app.core, job).await?;
     }
     Ok(())
 }
 
-async fn cancel_run(app: &App, job: &Job) -> StoreResult<()> {
+async fn cancel_run(core: &Core, job: &Job) -> StoreResult<()> {
     tracing::info!(job_id = %job.id, issue = %job.issue.key, team = %job.team, "Cancelling the run of a closed issue.");
     let (id, policy, now) = (
         job.id.clone(),
-        BreakerPolicy::from_config(&app.core.config),
-        app.core.now(),
+        BreakerPolicy::from_config(&core.config),
+        core.now(),
     );
     let event = Actor::service().audit_event(Action::RunCancelled, &job.issue.key);
     let event = event.with_detail(format!(
         "the issue was closed; {}",
         dispatch::audit_details(job)
     ));
-    let ended = app.core.store.write(move |tx| {
+    let ended = core.store.write(move |tx| {
         let outcome = job_events::apply(tx, policy, &id, JobEvent::IssueClosed, now)?;
         if let EventOutcome::Advanced(_) = outcome {
             audit::append(tx, &event, now)?;

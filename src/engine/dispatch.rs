@@ -6,7 +6,7 @@
 
 use ulid::Ulid;
 
-use crate::app::App;
+use crate::app::{App, Core};
 use crate::config::Config;
 use domain::audit::{Action, Actor};
 use domain::branch::branch_name;
@@ -72,12 +72,12 @@ impl RunnerAssignment {
             let runner = placement.runner();
             let repo = mapping.target_repo();
             let shadow = (placement == Placement::Shadow)
-                .then(|| resolve_image(app, RunnerKind::Vm, &repo, requested.clone()))
+                .then(|| resolve_image(&app.core, RunnerKind::Vm, &repo, requested.clone()))
                 .flatten();
             Self {
                 runner,
                 is_image_unresolved: requested == RequestedImage::LookupFailed,
-                image: resolve_image(app, runner, &repo, requested),
+                image: resolve_image(&app.core, runner, &repo, requested),
                 shadow_image: shadow,
             }
         }))
@@ -86,14 +86,14 @@ impl RunnerAssignment {
 
 /// Image of a run: the image named by the repository, else the configured one.
 pub(super) fn resolve_image(
-    app: &App,
+    core: &Core,
     runner: RunnerKind,
     repo: &Repo,
     requested: RequestedImage,
 ) -> Option<String> {
     let configured = match runner {
-        RunnerKind::Local => Some(app.core.config.containers.image.as_str()),
-        RunnerKind::Ci | RunnerKind::Vm => app.core.config.session_image.as_deref(),
+        RunnerKind::Local => Some(core.config.containers.image.as_str()),
+        RunnerKind::Ci | RunnerKind::Vm => core.config.session_image.as_deref(),
     };
     runner_image::resolve_image(runner, repo, requested.into_image(), configured)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 
-use crate::app::{App, Connection, ProbeStatus};
+use crate::app::{App, Connection, ProbeStatus, Vendors};
 use domain::check_result::{CheckLevel, CheckResult};
 use domain::time::Timestamp;
 use store::{StoreResult, mappings};
@@ -41,14 +41,14 @@ pub async fn examine(app: &App, service_state: ServiceState) -> StoreResult<Vec<
     let (checks, skew) = join(probe::probe_all(app), clock(app)).await;
     let mut found = Vec::new();
     found.extend(skew);
-    found.extend(missing_ticketing(app));
+    found.extend(missing_ticketing(&app.vendors));
     found.extend(
         checks
             .into_iter()
             .map(|check| connection(check, service_state)),
     );
-    found.extend(address::check_callback_url(app));
-    found.extend(address::check_chat_webhook(app));
+    found.extend(address::check_callback_url(&app.core));
+    found.extend(address::check_chat_webhook(&app.core));
     if all.is_empty() {
         found.push(
             CheckResult::warning("projects", "no project is mapped")
@@ -69,8 +69,8 @@ pub async fn examine(app: &App, service_state: ServiceState) -> StoreResult<Vec<
     Ok(found)
 }
 
-fn missing_ticketing(app: &App) -> Option<CheckResult> {
-    let none = app.vendors.ticketing.is_empty();
+fn missing_ticketing(vendors: &Vendors) -> Option<CheckResult> {
+    let none = vendors.ticketing.is_empty();
     none.then(|| {
         CheckResult::error("ticketing", "no ticketing system is connected")
             .with_impact("The service sees no tickets.")

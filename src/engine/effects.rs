@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::app::App;
+use crate::app::{App, Vendors};
 use domain::effect::{DraftState, Effect, PullCommentStyle};
 use domain::ids::TeamKey;
 use domain::ids::{JobId, Repo};
@@ -99,13 +99,13 @@ pub(super) async fn perform(app: &App, entry: &OutboxEntry) -> EffectOutcome {
     let outcome = match &entry.effect {
         Effect::StartRun { job, spec, .. } => start_run(app, entry, job, spec).await,
         Effect::StopRun { job, repo, run } => match run {
-            Some(run) => end_run(app, repo, run).await,
+            Some(run) => end_run(&app.vendors, repo, run).await,
             None => unconfirmed::end_run(app, entry, job).await,
         },
         Effect::DestroyMachine { machine, job, .. } => {
-            session_machine::destroy(app, machine, job.as_ref()).await
+            session_machine::destroy(&app.vendors, machine, job.as_ref()).await
         }
-        Effect::SetMarker { issue, stage } => match account(app, issue) {
+        Effect::SetMarker { issue, stage } => match account(&app.vendors, issue) {
             Ok(account) => treat_not_found_as_gone(account.set_stage(issue, *stage).await),
             Err(failure) => Err(failure),
         },
@@ -115,7 +115,7 @@ pub(super) async fn perform(app: &App, entry: &OutboxEntry) -> EffectOutcome {
         Effect::WaitingComment { issue, name, body } => {
             let outcome = match body {
                 Some(body) => post_ticket_comment(app, entry, issue, name, body).await,
-                None => match account(app, issue) {
+                None => match account(&app.vendors, issue) {
                     Ok(account) => {
                         treat_not_found_as_gone(account.delete_comment(issue, name).await)
                     }
@@ -155,7 +155,7 @@ pub(super) async fn perform(app: &App, entry: &OutboxEntry) -> EffectOutcome {
             repo,
             number,
             draft,
-        } => set_draft(app, repo, *number, *draft).await,
+        } => set_draft(&app.vendors, repo, *number, *draft).await,
         Effect::Chat { message } => match &app.vendors.chat {
             Some(chat) => chat
                 .post(message)
@@ -169,14 +169,17 @@ pub(super) async fn perform(app: &App, entry: &OutboxEntry) -> EffectOutcome {
     outcome.unwrap_or_else(EffectOutcome::Failed)
 }
 
-fn account<'a>(app: &'a App, issue: &IssueRef) -> Result<&'a TicketingClient, EffectFailure> {
-    app.vendors
+fn account<'a>(
+    vendors: &'a Vendors,
+    issue: &IssueRef,
+) -> Result<&'a TicketingClient, EffectFailure> {
+    vendors
         .account(issue.system)
         .ok_or_else(|| EffectFailure::permanent("the ticketing system is not configured"))
 }
 
-fn github(app: &App) -> Result<&GitHub, EffectFailure> {
-    app.vendors
+fn github(vendors: &Vendors) -> Result<&GitHub, EffectFailure> {
+    vendors
         .github
         .as_ref()
         .ok_or_else(|| EffectFailure::permanent("the repository host is not configured"))
@@ -192,12 +195,16 @@ fn treat_not_found_as_gone(
     }
 }
 
-async fn end_run(app: &App, repo: &Repo, run: &RunHandle) -> Result<EffectOutcome, EffectFailure> {
+async fn end_run(
+    vendors: &Vendors,
+    repo: &Repo,
+    run: &RunHandle,
+) -> Result<EffectOutcome, EffectFailure> {
     match (run, run.machine()) {
         (RunHandle::Ci { id, .. }, _) => {
-            treat_not_found_as_gone(github(app)?.cancel_workflow_run(repo, *id).await)
+            treat_not_found_as_gone(github(vendors)?.cancel_workflow_run(repo, *id).await)
         }
-        (_, Some(machine)) => session_machine::stop(app, &machine).await,
+        (_, Some(machine)) => session_machine::stop(vendors, &machine).await,
         (_, None) => Ok(EffectOutcome::Done),
     }
 }
@@ -210,7 +217,7 @@ async fn post_ticket_comment(
     idempotency_key: &str,
     body: &str,
 ) -> Result<EffectOutcome, EffectFailure> {
-    let account = account(app, issue)?;
+    let account = account(&app.vendors, issue)?;
     if let Some(tried_at) = entry.outcome_unknown_since {
         // The vendor's clock may be behind ours, so the comment may appear older than its effect.
         let since = entry.pushed_at - CLOCK_SKEW;
@@ -220,7 +227,7 @@ async fn post_ticket_comment(
         {
             Ok(CommentLookup::Found) => return Ok(EffectOutcome::Done),
             Ok(CommentLookup::NotFound) => {
-                unconfirmed::check_settled(app, tried_at, "have written the comment")?
+                unconfirmed::check_settled(&app.core, tried_at, "have written the comment")?
             }
             Ok(CommentLookup::Idempotent) => {}
             Err(error) => return treat_not_found_as_gone(Err(error)),
@@ -237,7 +244,7 @@ async fn pull_comment(
     style: &PullCommentStyle,
     body: &str,
 ) -> Result<EffectOutcome, EffectFailure> {
-    let github = github(app)?;
+    let github = github(&app.vendors)?;
     let name = match style {
         PullCommentStyle::New => entry.idempotency_key(),
         PullCommentStyle::Sticky { name } => name.clone(),
@@ -255,19 +262,19 @@ async fn pull_comment(
         Err(error) => return treat_not_found_as_gone(Err(error)),
     };
     if let (None, Some(tried_at)) = (&found, entry.outcome_unknown_since) {
-        unconfirmed::check_settled(app, tried_at, "have written the comment")?;
+        unconfirmed::check_settled(&app.core, tried_at, "have written the comment")?;
     }
     let put = github.put_comment(repo, number, found, &marked).await;
     treat_not_found_as_gone(put.map(drop))
 }
 
 async fn set_draft(
-    app: &App,
+    vendors: &Vendors,
     repo: &Repo,
     number: u64,
     draft: DraftState,
 ) -> Result<EffectOutcome, EffectFailure> {
-    let github = github(app)?;
+    let github = github(vendors)?;
     let pull = match github.pull(repo, number).await {
         Ok(pull) => pull,
         Err(error) => return treat_not_found_as_gone(Err(error)),

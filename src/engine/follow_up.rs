@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures_util::{TryStreamExt, stream};
 use tokio::time::timeout;
 
-use crate::app::App;
+use crate::app::{App, Core, Vendors};
 use domain::comments;
 use domain::feedback::{
     self, CommentCommand, FeedbackAuthor, FollowUpPolicy, NextPullRequestRun, PullRequestId,
@@ -58,22 +58,20 @@ const MAX_REMOVED_DELIVERIES: usize = 2_000;
 /// # Errors
 /// Fails if the store cannot be read or written.
 pub async fn run_once(app: &App) -> StoreResult<()> {
-    remove_old_deliveries(app).await?;
+    remove_old_deliveries(&app.core).await?;
     let pulls = app.core.store.read(pull_feedback::pulls_with_open_work)?;
     stream::iter(pulls.iter().map(Ok))
         .try_for_each_concurrent(MAX_CONCURRENT_PULLS, |pull| process_pull(app, pull))
         .await
 }
 
-async fn remove_old_deliveries(app: &App) -> StoreResult<()> {
-    let then = app.core.now() - limits::WEBHOOK_DEDUP_WINDOW;
-    if app
-        .core
+async fn remove_old_deliveries(core: &Core) -> StoreResult<()> {
+    let then = core.now() - limits::WEBHOOK_DEDUP_WINDOW;
+    if core
         .store
         .read(|tx| webhook_deliveries::any_before(tx, then))?
     {
-        let swept = app
-            .core
+        let swept = core
             .store
             .write(move |tx| webhook_deliveries::remove_before(tx, then, MAX_REMOVED_DELIVERIES));
         swept.await?;
@@ -194,14 +192,20 @@ async fn process_pull(app: &App, pull: &PullRequestId) -> StoreResult<()> {
         (NextPullRequestRun::LimitReached(until), _) => {
             let body =
                 comments::follow_up_limit_reached(FollowUpPolicy::default().max_follow_ups, until);
-            return pull_wait_comments::post_once(app, pull, until, FOLLOW_UP_BUDGET_COMMENT, body)
-                .await;
+            return pull_wait_comments::post_once(
+                &app.core,
+                pull,
+                until,
+                FOLLOW_UP_BUDGET_COMMENT,
+                body,
+            )
+            .await;
         }
         (NextPullRequestRun::FollowUp, Some(Block::Budget(spending))) => {
             let reason = spending.exhausted_message(&stored.mapping.team_key);
             let body = comments::follow_ups_over_budget(&reason);
             return pull_wait_comments::post_once(
-                app,
+                &app.core,
                 pull,
                 spending.month.end(),
                 BUDGET_COMMENT,
@@ -211,7 +215,7 @@ async fn process_pull(app: &App, pull: &PullRequestId) -> StoreResult<()> {
         }
         // The wait for the provider limit has been announced on the pull request.
         (NextPullRequestRun::Command, Some(Block::ProviderLimit(until)))
-            if pull_wait_comments::is_posted(app, pull, *until)? =>
+            if pull_wait_comments::is_posted(&app.core, pull, *until)? =>
         {
             return Ok(());
         }
@@ -251,7 +255,7 @@ async fn fetch_external_state(
     authors.dedup();
     Ok(ExternalState {
         permitted: check_authors(app, github, pull, &stored.mapping, authors).await,
-        ticket: ticket(app, stored).await?,
+        ticket: ticket(&app.vendors, stored).await?,
         image: repo_image::fetch(app, &pull.repo, &stored.mapping.default_branch).await?,
         conversation,
     })
@@ -259,10 +263,9 @@ async fn fetch_external_state(
 
 /// Reads the current ticket. If it no longer exists, the ticket of the last job is used: work on an
 /// open pull request outlives its ticket.
-async fn ticket(app: &App, stored: &StoredPull) -> Result<IssueLookup, String> {
+async fn ticket(vendors: &Vendors, stored: &StoredPull) -> Result<IssueLookup, String> {
     let issue = &stored.last_job.issue;
-    let account = app
-        .vendors
+    let account = vendors
         .account(issue.system)
         .ok_or("its ticketing system is not configured")?;
     let found = match timeout(

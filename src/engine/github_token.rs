@@ -1,7 +1,7 @@
 //! Checks of a plain GitHub token. Every run gets the whole token, so its permissions should be
 //! narrow.
 
-use crate::app::App;
+use crate::app::{App, Vendors};
 use crate::config::GitHubAuthConfig;
 use domain::check_result::CheckResult;
 use vendors::http::VendorError;
@@ -18,11 +18,11 @@ pub const REFUSAL_MESSAGE: &str = "GITHUB_TOKEN may change workflows, and each r
 /// # Errors
 /// Fails if GitHub cannot be reached.
 pub async fn is_refused(app: &App) -> Result<bool, VendorError> {
-    Ok(!app.core.config.allow_workflow_token && may_change_workflows(app).await?)
+    Ok(!app.core.config.allow_workflow_token && may_change_workflows(&app.vendors).await?)
 }
 
-async fn may_change_workflows(app: &App) -> Result<bool, VendorError> {
-    let scopes = match &app.vendors.github {
+async fn may_change_workflows(vendors: &Vendors) -> Result<bool, VendorError> {
+    let scopes = match &vendors.github {
         Some(github) => github.token_scopes().await?,
         None => None,
     };
@@ -44,7 +44,7 @@ pub(super) async fn examine(app: &App) -> Option<CheckResult> {
     let check = "github-token";
     let remedy = "Use a GitHub App, whose runs get a token for their own repository only. Otherwise use a fine-grained \
         token for the target repositories only.";
-    let found = if !may_change_workflows(app).await.ok()? {
+    let found = if !may_change_workflows(&app.vendors).await.ok()? {
         CheckResult::warning(check, "each run gets the whole GITHUB_TOKEN").with_impact(
             "The agent of a run can use it on every repository that the token can access.",
         )

@@ -15,7 +15,7 @@ use futures_util::FutureExt;
 use tokio::task::JoinSet;
 use tracing::{Instrument, Span};
 
-use crate::app::{App, Timings};
+use crate::app::{App, Core, Timings};
 use domain::effect::Effect;
 use domain::ids::{JobId, TeamKey};
 use domain::templates::SyncReport;
@@ -49,7 +49,7 @@ const NAME: &str = "outbox";
 pub async fn run(app: App, stop: ShutdownSignal) {
     let mut busy: HashSet<String> = HashSet::new();
     let mut attempts: JoinSet<(String, StoreResult<()>)> = JoinSet::new();
-    if let Err(error) = reschedule_after_clock_step(&app).await {
+    if let Err(error) = reschedule_after_clock_step(&app.core).await {
         tracing::error!(%error, "Failed to reschedule outbox entries after a backward clock step.");
     }
     while !stop.is_requested() {
@@ -61,7 +61,7 @@ pub async fn run(app: App, stop: ShutdownSignal) {
         }
         tokio::select! {
             () = app.core.store.outbox_notifier().notified() => {}
-            () = until_next_due(&app) => {}
+            () = until_next_due(&app.core) => {}
             () = tokio::time::sleep(CHECK_INTERVAL) => {}
             Some(ended) = attempts.join_next() => release(ended, &mut busy),
             () = stop.requested() => {}
@@ -95,10 +95,9 @@ pub async fn drain(app: &App) -> StoreResult<()> {
 
 /// Makes entries due now that are scheduled later than any delay allows: the clock was set back
 /// after they were scheduled. An early attempt does no harm.
-async fn reschedule_after_clock_step(app: &App) -> StoreResult<()> {
-    let now = app.core.now();
-    let rescheduled = app
-        .core
+async fn reschedule_after_clock_step(core: &Core) -> StoreResult<()> {
+    let now = core.now();
+    let rescheduled = core
         .store
         .write(move |tx| outbox::reschedule_beyond(tx, now + LONGEST_PAUSE, now))
         .await?;
@@ -153,15 +152,14 @@ fn release(
     }
 }
 
-async fn until_next_due(app: &App) {
-    let next = app
-        .core
+async fn until_next_due(core: &Core) {
+    let next = core
         .store
-        .read(|tx| outbox::next_due(tx, app.core.now()))
+        .read(|tx| outbox::next_due(tx, core.now()))
         .ok()
         .flatten();
     match next {
-        Some(due) => tokio::time::sleep(due.since(app.core.now()) + Duration::from_millis(1)).await,
+        Some(due) => tokio::time::sleep(due.since(core.now()) + Duration::from_millis(1)).await,
         None => std::future::pending().await,
     }
 }
@@ -177,15 +175,15 @@ async fn attempt(app: &App, queue_key: &str, seq: u64) -> StoreResult<()> {
     else {
         return Ok(());
     };
-    let span = span(app, &entry);
+    let span = span(&app.core, &entry);
     perform(app, entry).instrument(span).await
 }
 
 /// Log span of an outbox entry.
-fn span(app: &App, entry: &OutboxEntry) -> Span {
+fn span(core: &Core, entry: &OutboxEntry) -> Span {
     let (job, issue) = entry.effect.job_and_issue();
     // An effect that names only its issue is logged with the last job of the issue.
-    let known = app.core.store.read(|tx| match (job, issue) {
+    let known = core.store.read(|tx| match (job, issue) {
         (Some(job), _) => jobs::get(tx, job),
         (None, Some(issue)) => Ok(jobs::of_issue(tx, &issue.id)?.pop()),
         (None, None) => Ok(None),
@@ -247,7 +245,9 @@ async fn settle(app: &App, entry: OutboxEntry, outcome: EffectOutcome) -> StoreR
                 .await
         }
         EffectOutcome::JobEvent(job, event) => settle_with_event(app, entry, job, event).await,
-        EffectOutcome::Synced(team, report) => settle_synced(app, entry, team, Ok(report)).await,
+        EffectOutcome::Synced(team, report) => {
+            settle_synced(&app.core, entry, team, Ok(report)).await
+        }
         EffectOutcome::Postponed(why) => {
             settle_failure(app, entry, EffectFailure::transient(why)).await
         }
@@ -280,15 +280,14 @@ async fn settle_with_event(
 
 /// Completes the entry and stores the sync report of the project, in one transaction.
 async fn settle_synced(
-    app: &App,
+    core: &Core,
     entry: OutboxEntry,
     team: TeamKey,
     outcome: Result<SyncReport, String>,
 ) -> StoreResult<()> {
-    let at = app.core.now();
+    let at = core.now();
     let synced = SyncRecord { at, outcome };
-    app.core
-        .store
+    core.store
         .write(move |tx| {
             outbox::complete(tx, &entry, at)?;
             template_syncs::put(tx, &team, &synced)
@@ -322,7 +321,7 @@ async fn settle_failure(app: &App, entry: OutboxEntry, failure: EffectFailure) -
             settle_with_event(app, entry, job, event).await
         }
         Effect::SyncWorkflows { team, .. } => {
-            settle_synced(app, entry, team, Err(failure.error)).await
+            settle_synced(&app.core, entry, team, Err(failure.error)).await
         }
         _ => {
             tracing::error!(

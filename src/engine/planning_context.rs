@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::app::App;
+use crate::app::{App, Vendors};
 use domain::issue::RelatedIssues;
 use domain::job::Job;
 use domain::plan::{self, IssueContext, PostedComment};
@@ -35,15 +35,15 @@ pub async fn load(app: &App, job: &Job) -> StoreResult<PlanningContext> {
         .store
         .read(|tx| issue_contexts::get(tx, &job.issue.id))?;
     let IssueContext { related, plan } = context;
-    let bodies = read_plan(app, job, plan).await;
+    let bodies = read_plan(&app.vendors, job, plan).await;
     let plan = plan::planning_context(&job.issue, &bodies);
     Ok(PlanningContext { plan, related })
 }
 
 /// Reads the current plan from the ticket. Returns it as posted if the ticketing system does not
 /// respond.
-async fn read_plan(app: &App, job: &Job, plan: Vec<PostedComment>) -> Vec<String> {
-    let account = app.vendors.account(job.issue.system);
+async fn read_plan(vendors: &Vendors, job: &Job, plan: Vec<PostedComment>) -> Vec<String> {
+    let account = vendors.account(job.issue.system);
     let Some(account) = account.filter(|_| !plan.is_empty()) else {
         return plan.into_iter().map(|comment| comment.body).collect();
     };

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use futures_util::future::join_all;
 
-use crate::app::{App, PolledIssue};
+use crate::app::{App, LiveState, PolledIssue};
 use domain::decision::{self, Decision, DecisionOutcome, SchedulingState, WaitReason};
 use domain::effect::ticket_queue_key;
 use domain::ids::{IssueId, TeamKey};
@@ -63,7 +63,7 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
         .filter(|issue| queue_keys.contains(&ticket_queue_key(&issue.issue)));
     view.issues_with_pending_effects = pending.map(|issue| issue.issue.id.clone()).collect();
     let decided = decision::decide(&view, issues, now);
-    let mut decided = record_snapshots(app, &polls, decided, now);
+    let mut decided = record_snapshots(&app.live, &polls, decided, now);
     // Counts the last snapshot of a system that did not respond.
     app.live
         .poll_snapshots
@@ -73,13 +73,13 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
     }
     let images = resolve_images(app, &view, &mut decided).await;
     let is_incomplete = polls.iter().any(|poll| poll.failure.is_some());
-    observe_waiting(app, &decided, is_incomplete, now);
+    observe_waiting(&app.live, &decided, is_incomplete, now);
     let is_unread = |wait: &IssueWait| {
         let poll = polls.iter().find(|poll| poll.system == wait.issue.system);
         poll.is_none_or(|poll| poll.failure.is_some() || poll.unread.contains(&wait.team))
     };
     let all = decided.iter().map(|(issue, decision)| (&**issue, decision));
-    ticket_wait_comments::update(app, all, is_unread, now).await?;
+    ticket_wait_comments::update(&app.core, all, is_unread, now).await?;
     reserve_and_record(app, decided, images, now).await?;
     for poll in polls.iter().filter(|poll| poll.failure.is_none()) {
         closed_issues::cancel_runs(app, poll.system, &flagged).await?;
@@ -92,7 +92,7 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
 /// Updates the waiting times of issues. An issue keeps waiting while its start is pending or its
 /// system does not respond.
 fn observe_waiting(
-    app: &App,
+    live: &LiveState,
     decided: &[(SharedIssue, Decision)],
     is_incomplete: bool,
     now: Timestamp,
@@ -106,9 +106,7 @@ fn observe_waiting(
     let started: HashSet<&IssueId> = with(&[DecisionOutcome::InProgress]).collect();
     let waiting = with(&[DecisionOutcome::Waiting, DecisionOutcome::Dispatched]);
     let keeps_waiting = |issue: &IssueId| is_incomplete || started.contains(issue);
-    app.live
-        .metrics
-        .observe_waiting(waiting, keeps_waiting, now);
+    live.metrics.observe_waiting(waiting, keeps_waiting, now);
 }
 
 fn view(tx: &impl ReadableTx, app: &App, now: Timestamp) -> StoreResult<SchedulingState> {
@@ -209,12 +207,12 @@ async fn poll_account(
 /// Records the poll snapshots for the panel. Unchanged issues keep their allocation: thousands of
 /// new ones among short-lived data of each poll would fragment memory.
 fn record_snapshots(
-    app: &App,
+    live: &LiveState,
     polls: &[AccountPoll],
     decided: Vec<(FlaggedIssue, Decision)>,
     now: Timestamp,
 ) -> Vec<(SharedIssue, Decision)> {
-    let before = app.live.poll_snapshots.all();
+    let before = live.poll_snapshots.all();
     let before = before.values().flat_map(|snapshot| snapshot.issues.iter());
     let before: HashMap<&IssueId, &PolledIssue> = before
         .map(|polled| (&polled.issue.issue.id, polled))
@@ -237,15 +235,12 @@ fn record_snapshots(
             }
         });
         match &poll.failure {
-            Some(failure) => app
-                .live
+            Some(failure) => live
                 .poll_snapshots
                 .record_failure(poll.system, failure.clone()),
-            None => {
-                app.live
-                    .poll_snapshots
-                    .record(poll.system, polled.collect(), &poll.unread, now)
-            }
+            None => live
+                .poll_snapshots
+                .record(poll.system, polled.collect(), &poll.unread, now),
         }
     }
     decided

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use reqwest::Url;
 
-use crate::app::{App, Connection, ProbeResult, ProbeStatus};
+use crate::app::{App, Connection, ProbeResult, ProbeStatus, Vendors};
 use crate::config::is_loopback;
 use domain::issue::System;
 use domain::machine::HostKind;
@@ -65,13 +65,12 @@ pub async fn probe_all(app: &App) -> Vec<ConnectionStatus> {
 }
 
 /// Quotas of all vendors that have reported one.
-pub fn quotas(app: &App) -> Vec<VendorQuota> {
-    let ticketing = app
-        .vendors
+pub fn quotas(vendors: &Vendors) -> Vec<VendorQuota> {
+    let ticketing = vendors
         .ticketing
         .iter()
         .map(|account| (account.name(), account.quota()));
-    let github = app.vendors.github.iter().flat_map(|github| github.quotas());
+    let github = vendors.github.iter().flat_map(|github| github.quotas());
     ticketing
         .chain(github.map(|quota| ("github", quota)))
         .filter(|(_, quota)| quota.remaining.is_some() || quota.limited_until.is_some())
@@ -149,16 +148,16 @@ fn plan(app: &App, connection: Connection) -> ProbePlan {
     let config = &app.core.config;
     match connection {
         Connection::Linear => ticketing(
-            app,
+            &app.vendors,
             System::Linear,
             "Set LINEAR_API_KEY, or LINEAR_CLIENT_ID and LINEAR_CLIENT_SECRET.",
         ),
         Connection::Jira => ticketing(
-            app,
+            &app.vendors,
             System::Jira,
             "Set JIRA_SITE_URL, JIRA_EMAIL and JIRA_API_TOKEN.",
         ),
-        Connection::RepoHost => repo_host(app),
+        Connection::RepoHost => repo_host(&app.vendors),
         Connection::RunnerCallback => runner_callback(app),
         Connection::GapFillTrigger => secret(
             config.gap_fill_trigger_secret.is_some(),
@@ -171,12 +170,12 @@ fn plan(app: &App, connection: Connection) -> ProbePlan {
             "reviews and merges arrive late",
         ),
         Connection::VmSessions => machines(
-            app,
+            &app.vendors,
             HostKind::Vm,
             "VM sessions are not configured. Set VM_SESSIONS_TOKEN and VM_SESSIONS_APP.",
         ),
         Connection::LocalContainers => machines(
-            app,
+            &app.vendors,
             HostKind::Local,
             "Local containers are not configured. Set DOCKER_HOST.",
         ),
@@ -184,8 +183,8 @@ fn plan(app: &App, connection: Connection) -> ProbePlan {
     }
 }
 
-fn ticketing(app: &App, system: System, remedy: &str) -> ProbePlan {
-    let Some(account) = app.vendors.account(system).cloned() else {
+fn ticketing(vendors: &Vendors, system: System, remedy: &str) -> ProbePlan {
+    let Some(account) = vendors.account(system).cloned() else {
         return ProbePlan::off(remedy);
     };
     ProbePlan::Probe {
@@ -194,8 +193,8 @@ fn ticketing(app: &App, system: System, remedy: &str) -> ProbePlan {
     }
 }
 
-fn repo_host(app: &App) -> ProbePlan {
-    let Some(github) = app.vendors.github.clone() else {
+fn repo_host(vendors: &Vendors) -> ProbePlan {
+    let Some(github) = vendors.github.clone() else {
         return ProbePlan::off(
             "No run can start. Set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY, or GITHUB_TOKEN.",
         );
@@ -208,11 +207,11 @@ fn repo_host(app: &App) -> ProbePlan {
 
 /// Lists the machines of a host. The probe does not create one, so it does not prove that the host
 /// can.
-fn machines(app: &App, host: HostKind, remedy: &str) -> ProbePlan {
-    if !app.vendors.sessions.has_host(host) {
+fn machines(vendors: &Vendors, host: HostKind, remedy: &str) -> ProbePlan {
+    if !vendors.sessions.has_host(host) {
         return ProbePlan::off(remedy);
     }
-    let sessions = app.vendors.sessions.clone();
+    let sessions = vendors.sessions.clone();
     let probe = async move {
         match sessions.list(host).await {
             Ok(machines) => {

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::app::App;
+use crate::app::{App, Vendors};
 use domain::job::{Job, PullRequestRef};
 use domain::limits;
 use domain::report::ResultReport;
@@ -32,7 +32,9 @@ pub(super) async fn verify_held_result(app: &App, job: &Job) -> StoreResult<Vec<
         .as_deref()
         .and_then(PullRequestRef::from_url);
     let looked_up = match &claimed {
-        Some(claimed) => tokio::time::timeout(LOOKUP_TIMEOUT, look_up(app, job, claimed)).await,
+        Some(claimed) => {
+            tokio::time::timeout(LOOKUP_TIMEOUT, look_up(&app.vendors, job, claimed)).await
+        }
         None => Ok(Ok(Err("it is not the URL of a pull request".to_owned()))),
     };
     let confirmed = match looked_up {
@@ -56,7 +58,7 @@ pub(super) async fn verify_held_result(app: &App, job: &Job) -> StoreResult<Vec<
         }
     };
     let (report, warnings) = with_confirmed_pull(&held.report, confirmed);
-    run_monitor::apply_event(app, job, JobEvent::ResultReported { report }).await?;
+    run_monitor::apply_event(&app.core, job, JobEvent::ResultReported { report }).await?;
     Ok(warnings)
 }
 
@@ -86,12 +88,12 @@ fn with_confirmed_pull(
 
 /// Looks up the pull request. Returns the reason if it is not the job's.
 async fn look_up(
-    app: &App,
+    vendors: &Vendors,
     job: &Job,
     claimed: &PullRequestRef,
 ) -> Result<Result<PullRequestRef, String>, VendorError> {
-    let page = app.vendors.pull_url(&job.repo, claimed.number);
-    let Some(github) = &app.vendors.github else {
+    let page = vendors.pull_url(&job.repo, claimed.number);
+    let Some(github) = &vendors.github else {
         // Without GitHub only the URL can be checked.
         return Ok(match claimed.matches_url(&page) {
             true => Ok(claimed.clone()),

@@ -1,6 +1,6 @@
 //! Comments on a pull request about why work on it waits: one comment per reason.
 
-use crate::app::App;
+use crate::app::Core;
 use domain::comments;
 use domain::effect::{Effect, PullCommentStyle};
 use domain::feedback::{PullRequestId, PullRequestRecord};
@@ -15,28 +15,24 @@ pub(super) const BUDGET_COMMENT: &str = "budget";
 const MODEL_LIMIT_COMMENT: &str = "model-limit";
 
 /// Whether a comment about a wait until this time has been posted.
-pub(super) fn is_posted(app: &App, pull: &PullRequestId, until: Timestamp) -> StoreResult<bool> {
-    let known = app
-        .core
-        .store
-        .read(|tx| pull_feedback::get_pull(tx, pull))?;
+pub(super) fn is_posted(core: &Core, pull: &PullRequestId, until: Timestamp) -> StoreResult<bool> {
+    let known = core.store.read(|tx| pull_feedback::get_pull(tx, pull))?;
     Ok(known.pause_notified_until == Some(until))
 }
 
 /// Posts a comment about a wait, once for each end time.
 pub(super) async fn post_once(
-    app: &App,
+    core: &Core,
     pull: &PullRequestId,
     until: Timestamp,
     name: &'static str,
     body: String,
 ) -> StoreResult<()> {
-    if is_posted(app, pull, until)? {
+    if is_posted(core, pull, until)? {
         return Ok(());
     }
-    let (pull_id, now) = (pull.clone(), app.core.now());
-    let posted = app
-        .core
+    let (pull_id, now) = (pull.clone(), core.now());
+    let posted = core
         .store
         .write(move |tx| enqueue_once(tx, &pull_id, until, name, &body, now));
     posted.await

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::app::App;
+use crate::app::{App, Core, Vendors};
 use domain::audit::{Action, Actor};
 use domain::comments;
 use domain::effect::Effect;
@@ -73,7 +73,7 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
         .map(|(_, machine)| machine.id)
         .collect();
     if failure.is_none() {
-        remove_old_records(app, &existing).await?;
+        remove_old_records(&app.core, &existing).await?;
     }
     destroy(app, doomed, now).await?;
     app.live.heartbeats.record_sweep(app.core.now());
@@ -365,7 +365,9 @@ async fn wait_for_destruction(
             let entry = pending.into_iter().find(is_destruction);
             match entry.map(|entry| entry.last_error) {
                 None => return DestroyOutcome::Destroyed,
-                Some(Some(error)) => return pending_outcome(app, machine.host, error).await,
+                Some(Some(error)) => {
+                    return pending_outcome(&app.vendors, machine.host, error).await;
+                }
                 Some(None) => settled.await,
             }
         }
@@ -376,8 +378,8 @@ async fn wait_for_destruction(
 
 /// Outcome of a failed attempt. The outbox stores only the error, so the host is requested again to
 /// find out whether it responds.
-async fn pending_outcome(app: &App, host: HostKind, error: String) -> DestroyOutcome {
-    match app.vendors.sessions.list(host).await {
+async fn pending_outcome(vendors: &Vendors, host: HostKind, error: String) -> DestroyOutcome {
+    match vendors.sessions.list(host).await {
         Err(list_error) if list_error.is_unanswered() => DestroyOutcome::Unanswered(host, error),
         _ => DestroyOutcome::Retrying(error),
     }
@@ -421,13 +423,13 @@ fn reset_issue(tx: &WriteTx<'_>, machine: &Machine, now: Timestamp) -> StoreResu
 }
 
 /// Removes the reaper's records of machines that no longer exist.
-async fn remove_old_records(app: &App, existing: &HashSet<String>) -> StoreResult<()> {
-    let mut gone = app.core.store.read(reaper_log::recorded_machines)?;
+async fn remove_old_records(core: &Core, existing: &HashSet<String>) -> StoreResult<()> {
+    let mut gone = core.store.read(reaper_log::recorded_machines)?;
     gone.retain(|machine| !existing.contains(machine));
     if gone.is_empty() {
         return Ok(());
     }
-    let write = app.core.store.write(move |tx| {
+    let write = core.store.write(move |tx| {
         gone.iter()
             .try_for_each(|machine| reaper_log::remove_machine(tx, machine))
     });

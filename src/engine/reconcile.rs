@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::{TryStreamExt, stream};
 
-use crate::app::App;
+use crate::app::{App, Core};
 use domain::feedback::{PullRequestId, PullRequestStatus};
 use domain::ids::Repo;
 use domain::time::Timestamp;
@@ -36,7 +36,7 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
     ) else {
         return Ok(());
     };
-    for (repo, ours) in tracked(app).await? {
+    for (repo, ours) in tracked(&app.core).await? {
         let open = match github.open_pulls(&repo).await {
             Ok(open) => open,
             Err(error) => {
@@ -77,10 +77,9 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
 type Tracked = BTreeMap<Repo, BTreeMap<u64, PullRequestStatus>>;
 
 /// Our pull requests that may be open, with their last known status, by mapped repository.
-async fn tracked(app: &App) -> StoreResult<Tracked> {
-    let since = app.core.now() - MAX_TRACKING_AGE;
-    app.core
-        .store
+async fn tracked(core: &Core) -> StoreResult<Tracked> {
+    let since = core.now() - MAX_TRACKING_AGE;
+    core.store
         .read_long(move |tx| {
             let targets: BTreeSet<Repo> = mappings::all(tx)?
                 .iter()

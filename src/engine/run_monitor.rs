@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::app::App;
+use crate::app::{App, Core};
 use domain::effect::DraftState;
 use domain::ids::Repo;
 use domain::job::{Job, JobKind, JobState, PullRequestRef, RunHandle, RunnerKind};
@@ -51,21 +51,21 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
         }
         let checks = by_repo
             .into_iter()
-            .map(|(repo, jobs)| check_ci_runs(app, github, repo, jobs));
+            .map(|(repo, jobs)| check_ci_runs(&app.core, github, repo, jobs));
         let checked: StoreResult<Vec<()>> = join_all(checks).await.into_iter().collect();
         checked?;
     }
     machines::check_machines(app, &active).await?;
     for job in &active {
         if job.exceeded_timeout(app.core.now()).is_some() {
-            apply_event(app, job, JobEvent::Tick).await?;
+            apply_event(&app.core, job, JobEvent::Tick).await?;
         }
     }
     Ok(())
 }
 
 async fn check_ci_runs(
-    app: &App,
+    core: &Core,
     github: &GitHub,
     repo: &Repo,
     jobs: Vec<&Job>,
@@ -76,16 +76,16 @@ async fn check_ci_runs(
         Ok(runs) => runs,
         Err(error) => {
             tracing::warn!(%repo, %error, "Could not list open runs; timeouts still apply.");
-            return end_expired(app, jobs, &error).await;
+            return end_expired(core, jobs, &error).await;
         }
     };
     for job in jobs {
         let event = match runs.iter().find(|run| is_run_of(run, job)) {
-            Some(run) => observed_event(app, github, job, run).await,
-            None => missing_run_event(app, github, job).await,
+            Some(run) => observed_event(core, github, job, run).await,
+            None => missing_run_event(core, github, job).await,
         };
         if let Some(event) = event {
-            apply_event(app, job, event).await?;
+            apply_event(core, job, event).await?;
         }
     }
     Ok(())
@@ -93,24 +93,24 @@ async fn check_ci_runs(
 
 /// Ends runs that completed earlier and whose pull request can no longer be looked up, because
 /// access to the repository is lost. Their recorded conclusion decides.
-async fn end_expired(app: &App, jobs: Vec<&Job>, error: &VendorError) -> StoreResult<()> {
+async fn end_expired(core: &Core, jobs: Vec<&Job>, error: &VendorError) -> StoreResult<()> {
     for job in jobs {
         let seen = job.run.clone().zip(job.conclusion.clone());
-        if let Some((run, conclusion)) = seen.filter(|_| is_lookup_expired(app, job, error)) {
+        if let Some((run, conclusion)) = seen.filter(|_| is_lookup_expired(core, job, error)) {
             let event = JobEvent::RunEnded {
                 run,
                 conclusion,
                 pull: None,
             };
-            apply_event(app, job, event).await?;
+            apply_event(core, job, event).await?;
         }
     }
     Ok(())
 }
 
 /// Whether to stop waiting for a lookup about a run. Transient errors are always retried.
-fn is_lookup_expired(app: &App, job: &Job, error: &VendorError) -> bool {
-    error.is_permanent() && job.is_outcome_lookup_expired(app.core.now())
+fn is_lookup_expired(core: &Core, job: &Job, error: &VendorError) -> bool {
+    error.is_permanent() && job.is_outcome_lookup_expired(core.now())
 }
 
 fn is_run_of(run: &WorkflowRun, job: &Job) -> bool {
@@ -122,16 +122,16 @@ fn is_run_of(run: &WorkflowRun, job: &Job) -> bool {
 
 /// Event of a run that the list does not contain. A run with a known ID may be missing only from
 /// the list.
-async fn missing_run_event(app: &App, github: &GitHub, job: &Job) -> Option<JobEvent> {
+async fn missing_run_event(core: &Core, github: &GitHub, job: &Job) -> Option<JobEvent> {
     let Some(RunHandle::Ci { id, .. }) = &job.run else {
-        return job.is_lost(app.core.now()).then_some(JobEvent::RunMissing);
+        return job.is_lost(core.now()).then_some(JobEvent::RunMissing);
     };
     match github.workflow_run(&job.repo, *id).await {
-        Ok(run) => observed_event(app, github, job, &run).await,
+        Ok(run) => observed_event(core, github, job, &run).await,
         Err(error) if error.is_not_found() => Some(JobEvent::RunEnded {
             run: job.run.clone()?,
             conclusion: "deleted".to_owned(),
-            pull: opened_pull(app, github, job).await?,
+            pull: opened_pull(core, github, job).await?,
         }),
         Err(error) => {
             tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, %error, "Failed to look up the CI run.");
@@ -142,7 +142,7 @@ async fn missing_run_event(app: &App, github: &GitHub, job: &Job) -> Option<JobE
 
 /// Event of a run that GitHub lists. `None` while its pull request cannot be looked up.
 async fn observed_event(
-    app: &App,
+    core: &Core,
     github: &GitHub,
     job: &Job,
     run: &WorkflowRun,
@@ -163,7 +163,7 @@ async fn observed_event(
     Some(JobEvent::RunEnded {
         run: handle,
         conclusion: conclusion.to_owned(),
-        pull: opened_pull(app, github, job).await?,
+        pull: opened_pull(core, github, job).await?,
     })
 }
 
@@ -172,13 +172,13 @@ async fn observed_event(
 /// Returns `None` if the lookup failed and must be retried: without it, a successful run would
 /// count as failed. After permanent errors for a long time the run counts as failed.
 async fn opened_pull(
-    app: &App,
+    core: &Core,
     github: &GitHub,
     job: &Job,
 ) -> Option<Option<(PullRequestRef, DraftState)>> {
     let waited = job
         .run_ended_at
-        .map_or(Duration::ZERO, |ended_at| app.core.now().since(ended_at));
+        .map_or(Duration::ZERO, |ended_at| core.now().since(ended_at));
     let may_report = job.has_callbacks && waited < limits::REPORT_GRACE;
     if may_report || job.kind == JobKind::Planning {
         return Some(None);
@@ -187,7 +187,7 @@ async fn opened_pull(
         Ok(pull) => Some(pull.map(reference_and_draft_state)),
         Err(error) => {
             tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, %error, "Failed to look up the pull request of the run.");
-            is_lookup_expired(app, job, &error).then_some(None)
+            is_lookup_expired(core, job, &error).then_some(None)
         }
     }
 }
@@ -203,14 +203,13 @@ fn reference_and_draft_state(pull: PullRequest) -> (PullRequestRef, DraftState) 
 }
 
 /// Applies an event to a job, in a transaction of its own.
-pub(super) async fn apply_event(app: &App, job: &Job, event: JobEvent) -> StoreResult<()> {
+pub(super) async fn apply_event(core: &Core, job: &Job, event: JobEvent) -> StoreResult<()> {
     let (id, policy, now) = (
         job.id.clone(),
-        BreakerPolicy::from_config(&app.core.config),
-        app.core.now(),
+        BreakerPolicy::from_config(&core.config),
+        core.now(),
     );
-    let applied = app
-        .core
+    let applied = core
         .store
         .write(move |tx| job_events::apply(tx, policy, &id, event.clone(), now));
     job_events::log_job_end(&applied.await?, now);

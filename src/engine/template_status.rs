@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use tokio::time::{Instant, timeout_at};
 
-use crate::app::App;
+use crate::app::{App, Vendors};
 use domain::ids::Repo;
 use domain::mapping::Mapping;
 use domain::templates::{self, SyncPolicy, TemplateFileStatus, WORKFLOWS_DIR};
@@ -56,7 +56,7 @@ pub async fn all(app: &App) -> StoreResult<Vec<ProjectTemplateStatus>> {
     let deadline = Instant::now() + TOTAL_TIMEOUT;
     let reads = branches.into_keys().map(|(repo, branch)| async move {
         let by = deadline.min(Instant::now() + REPO_TIMEOUT);
-        let read = timeout_at(by, workflows(app, &repo, &branch));
+        let read = timeout_at(by, workflows(&app.vendors, &repo, &branch));
         let timed_out = |_| Err("the repository host did not respond in time".to_owned());
         let found = read.await.unwrap_or_else(timed_out);
         ((repo, branch), found)
@@ -77,8 +77,8 @@ fn branch_of(mapping: &Mapping) -> (Repo, String) {
     (mapping.target_repo(), mapping.default_branch.clone())
 }
 
-async fn workflows(app: &App, repo: &Repo, branch: &str) -> FileHashes {
-    let Some(github) = &app.vendors.github else {
+async fn workflows(vendors: &Vendors, repo: &Repo, branch: &str) -> FileHashes {
+    let Some(github) = &vendors.github else {
         return Err("the repository host is not configured".to_owned());
     };
     let message = |error: VendorError| error.to_string();

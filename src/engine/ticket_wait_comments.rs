@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use crate::app::App;
+use crate::app::Core;
 use domain::comments;
 use domain::decision::{Decision, DecisionOutcome, WaitReason};
 use domain::effect::Effect;
@@ -35,18 +35,17 @@ enum WaitUpdate {
 /// Updates the stored waits and their comments from the decisions of a poll. `is_unread` returns
 /// whether the poll could not read the issue of a wait.
 pub(super) async fn update<'i>(
-    app: &App,
+    core: &Core,
     decided: impl Iterator<Item = (&'i FlaggedIssue, &'i Decision)>,
     is_unread: impl Fn(&IssueWait) -> bool,
     now: Timestamp,
 ) -> StoreResult<()> {
-    let known = app.core.store.read(issue_waits::all)?;
+    let known = core.store.read(issue_waits::all)?;
     let updates = updates(known, decided, is_unread, now);
     if updates.is_empty() {
         return Ok(());
     }
-    app.core
-        .store
+    core.store
         .write(move |tx| updates.iter().try_for_each(|update| apply(tx, update, now)))
         .await
 }

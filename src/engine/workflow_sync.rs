@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::app::App;
+use crate::app::{App, Core};
 use domain::audit::{Action, Actor};
 use domain::effect::Effect;
 use domain::ids::{Repo, TeamKey};
@@ -101,7 +101,7 @@ pub async fn request(app: &App, actor: Actor, team: TeamKey) -> Result<SyncRepor
     .await;
     result.unwrap_or_else(|_| {
         Err(SyncError::Failed(pending_message(
-            app,
+            &app.core,
             &queue_key,
             &idempotency_key,
         )?))
@@ -129,7 +129,7 @@ async fn wait_for_result(
             .find(|entry| entry.idempotency_key() == idempotency_key)
         {
             Some(entry) if entry.due_at > latest => {
-                let message = pending_message(app, queue_key, idempotency_key)?;
+                let message = pending_message(&app.core, queue_key, idempotency_key)?;
                 return Err(SyncError::Failed(message));
             }
             Some(_) => settled.await,
@@ -147,11 +147,8 @@ fn dropped() -> Result<SyncReport, SyncError> {
 }
 
 /// Message about a sync without a result.
-fn pending_message(app: &App, queue_key: &str, idempotency_key: &str) -> StoreResult<String> {
-    let entries = app
-        .core
-        .store
-        .read(|tx| outbox::of_queue_key(tx, queue_key))?;
+fn pending_message(core: &Core, queue_key: &str, idempotency_key: &str) -> StoreResult<String> {
+    let entries = core.store.read(|tx| outbox::of_queue_key(tx, queue_key))?;
     let entry = entries
         .into_iter()
         .find(|entry| entry.idempotency_key() == idempotency_key);
@@ -219,12 +216,12 @@ pub(super) enum SyncPlanError {
 
 /// Determines the changes that the repository needs, and those that the sync branch already has.
 pub(super) async fn plan(
-    app: &App,
+    core: &Core,
     github: &GitHub,
     team: &TeamKey,
     repo: &Repo,
 ) -> Result<SyncPlan, SyncPlanError> {
-    let (base_branch, wanted) = wanted(app, team, repo)?;
+    let (base_branch, wanted) = wanted(core, team, repo)?;
     let Some(base) = github.branch_sha(repo, &base_branch).await? else {
         return Err(SyncPlanError::Precondition(missing_branch_message(
             repo,
@@ -277,11 +274,11 @@ pub(super) fn missing_branch_message(repo: &Repo, branch: &str) -> String {
 
 /// Base branch and desired files of a repository. Projects that share a repository share its files.
 fn wanted(
-    app: &App,
+    core: &Core,
     team: &TeamKey,
     repo: &Repo,
 ) -> Result<(String, Vec<Template>), SyncPlanError> {
-    let all = app.core.store.read(mappings::all)?;
+    let all = core.store.read(mappings::all)?;
     let Some(requesting) = mappings_of_repo(&all, repo).find(|mapping| mapping.team_key == *team)
     else {
         return Err(SyncPlanError::Precondition(format!(
@@ -293,7 +290,7 @@ fn wanted(
         .filter(|mapping| mapping.default_branch == branch)
         .cloned()
         .collect();
-    let image = app.core.config.session_image.as_deref();
+    let image = core.config.session_image.as_deref();
     let wanted = templates::desired_templates(repo, &sharing, image);
     let wanted = wanted.map_err(|conflict| SyncPlanError::Precondition(conflict.to_string()))?;
     Ok((branch, wanted))

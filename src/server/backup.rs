@@ -31,7 +31,7 @@ pub(super) fn routes() -> Vec<Route> {
 /// Streams the backup. The status is sent before the store has been read completely. A later failure
 /// aborts the response, and a truncated backup is recognized as such.
 async fn send(by: Actor, app: App) -> ApiResult {
-    downloads::record_backup(&app, by).await?;
+    downloads::record_backup(&app.core, by).await?;
     let (sender, mut chunks) = mpsc::channel(BACKLOG);
     let runtime = Handle::current();
     tokio::task::spawn_blocking(move || {

@@ -1,6 +1,6 @@
 //! Deletion of dedup entries.
 
-use crate::app::App;
+use crate::app::Core;
 use domain::audit::{Action, Actor};
 use store::{StoreResult, audit, dedup};
 
@@ -8,9 +8,9 @@ use store::{StoreResult, audit, dedup};
 ///
 /// # Errors
 /// Fails if the store cannot be written.
-pub async fn remove(app: &App, actor: Actor, id_or_key: String) -> StoreResult<bool> {
-    let (window, now) = (app.core.config.dedup_window, app.core.now());
-    let removed = app.core.store.write(move |tx| {
+pub async fn remove(core: &Core, actor: Actor, id_or_key: String) -> StoreResult<bool> {
+    let (window, now) = (core.config.dedup_window, core.now());
+    let removed = core.store.write(move |tx| {
         let entry = dedup::all(tx)?.into_iter().find(|entry| {
             entry.issue.matches_id_or_key(&id_or_key) && entry.is_active(window, now)
         });

@@ -1,6 +1,6 @@
 //! Downloads of stored data. Each is recorded in the audit before it is sent.
 
-use crate::app::App;
+use crate::app::Core;
 use domain::audit::{Action, Actor, AuditEvent};
 use domain::ids::JobId;
 use store::{StoreError, StoreResult, audit, jobs, patches};
@@ -23,15 +23,15 @@ pub enum PatchError {
 ///
 /// # Errors
 /// Fails if the job does not exist or has no patch.
-pub async fn patch(app: &App, actor: Actor, job: &JobId) -> Result<String, PatchError> {
-    let found = app.core.store.read(|tx| {
+pub async fn patch(core: &Core, actor: Actor, job: &JobId) -> Result<String, PatchError> {
+    let found = core.store.read(|tx| {
         let stored = jobs::get(tx, job)?;
         Ok(stored.map(|stored| (stored.issue.key, patches::get(tx, job))))
     });
     let (issue, patch) = found?.ok_or(PatchError::UnknownJob)?;
     let patch = patch?.ok_or(PatchError::NoPatch)?;
     let event = actor.audit_event(Action::PatchDownloaded, job);
-    record(app, event.with_detail(issue)).await?;
+    record(core, event.with_detail(issue)).await?;
     Ok(patch)
 }
 
@@ -39,15 +39,12 @@ pub async fn patch(app: &App, actor: Actor, job: &JobId) -> Result<String, Patch
 ///
 /// # Errors
 /// Fails if the audit entry cannot be stored.
-pub async fn record_backup(app: &App, actor: Actor) -> StoreResult<()> {
-    record(app, actor.audit_event(Action::BackupTaken, "store")).await
+pub async fn record_backup(core: &Core, actor: Actor) -> StoreResult<()> {
+    record(core, actor.audit_event(Action::BackupTaken, "store")).await
 }
 
-async fn record(app: &App, event: AuditEvent) -> StoreResult<()> {
-    let now = app.core.now();
-    let recorded = app
-        .core
-        .store
-        .write(move |tx| audit::append(tx, &event, now));
+async fn record(core: &Core, event: AuditEvent) -> StoreResult<()> {
+    let now = core.now();
+    let recorded = core.store.write(move |tx| audit::append(tx, &event, now));
     recorded.await
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join;
 
-use crate::app::App;
+use crate::app::Vendors;
 use domain::mapping::{Mapping, MappingWarning};
 use vendors::http::VendorError;
 use vendors::ticketing::TicketingClient;
@@ -15,10 +15,10 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 /// Returns a warning for each name that does not exist at its vendor, or that this service may not
 /// see. A vendor that does not respond in time causes no warning. Jira's queries are checked before
 /// a mapping is stored.
-pub(super) async fn warnings(app: &App, mapping: &Mapping) -> Vec<MappingWarning> {
+pub(super) async fn warnings(vendors: &Vendors, mapping: &Mapping) -> Vec<MappingWarning> {
     let lookups = join(
-        with_timeout(missing_team(app, mapping)),
-        with_timeout(missing_repository(app, mapping)),
+        with_timeout(missing_team(vendors, mapping)),
+        with_timeout(missing_repository(vendors, mapping)),
     );
     let (team, repository) = lookups.await;
     team.into_iter().chain(repository).collect()
@@ -37,8 +37,11 @@ async fn with_timeout(
     }
 }
 
-async fn missing_team(app: &App, mapping: &Mapping) -> Result<Option<MappingWarning>, VendorError> {
-    let Some(TicketingClient::Linear(linear)) = app.vendors.account(mapping.system()) else {
+async fn missing_team(
+    vendors: &Vendors,
+    mapping: &Mapping,
+) -> Result<Option<MappingWarning>, VendorError> {
+    let Some(TicketingClient::Linear(linear)) = vendors.account(mapping.system()) else {
         return Ok(None);
     };
     let key = mapping.team_key.as_str();
@@ -49,10 +52,10 @@ async fn missing_team(app: &App, mapping: &Mapping) -> Result<Option<MappingWarn
 }
 
 async fn missing_repository(
-    app: &App,
+    vendors: &Vendors,
     mapping: &Mapping,
 ) -> Result<Option<MappingWarning>, VendorError> {
-    let Some(github) = &app.vendors.github else {
+    let Some(github) = &vendors.github else {
         return Ok(None);
     };
     let (repo, branch) = (mapping.target_repo(), &mapping.default_branch);

@@ -1,6 +1,6 @@
 //! Project mappings. The validation rules are in `domain::mapping`.
 
-use crate::app::App;
+use crate::app::{App, Core};
 use crate::budget;
 use domain::audit::{Action, Actor};
 use domain::ids::TeamKey;
@@ -52,8 +52,8 @@ pub async fn save(
     check_ticketing(app, &input, now).await?;
     let saved = app.core.store.write(move |tx| put(tx, &actor, &input, now));
     let mapping = saved.await??;
-    let checked = mapping_check::warnings(app, &mapping).await;
-    with_warnings(app, mapping, checked)
+    let checked = mapping_check::warnings(&app.vendors, &mapping).await;
+    with_warnings(&app.core, mapping, checked)
 }
 
 /// Applies a patch to a stored mapping.
@@ -82,10 +82,10 @@ pub async fn change(
         .write(move |tx| apply(tx, &actor, &key, &patch, now));
     let mapping = changed.await??;
     let checked = match names_changed {
-        true => mapping_check::warnings(app, &mapping).await,
+        true => mapping_check::warnings(&app.vendors, &mapping).await,
         false => Vec::new(),
     };
-    with_warnings(app, mapping, checked)
+    with_warnings(&app.core, mapping, checked)
 }
 
 /// Deletes a mapping and the secrets of its team. Otherwise the secrets could no longer be listed,
@@ -94,9 +94,9 @@ pub async fn change(
 ///
 /// # Errors
 /// Fails if the store cannot be written.
-pub async fn remove(app: &App, actor: Actor, key: TeamKey) -> StoreResult<bool> {
-    let now = app.core.now();
-    let removed = app.core.store.write(move |tx| {
+pub async fn remove(core: &Core, actor: Actor, key: TeamKey) -> StoreResult<bool> {
+    let now = core.now();
+    let removed = core.store.write(move |tx| {
         if !mappings::remove(tx, &key)? {
             return Ok(false);
         }
@@ -110,15 +110,14 @@ pub async fn remove(app: &App, actor: Actor, key: TeamKey) -> StoreResult<bool> 
 
 /// Adds the warnings that need no vendor.
 fn with_warnings(
-    app: &App,
+    core: &Core,
     mapping: Mapping,
     checked: Vec<MappingWarning>,
 ) -> Result<SavedMapping, MappingChangeError> {
-    let now = app.core.now();
-    let budget = app
-        .core
+    let now = core.now();
+    let budget = core
         .store
-        .read(|tx| budget::warning(tx, app, &mapping, now))?;
+        .read(|tx| budget::warning(tx, core, &mapping, now))?;
     let mut warnings = mapping.warnings();
     warnings.extend(budget.map(|message| MappingWarning {
         field: "budgetUsd",

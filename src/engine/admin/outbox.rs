@@ -1,6 +1,6 @@
 //! Retrying and dropping of outbox entries by an operator.
 
-use crate::app::App;
+use crate::app::{App, Core};
 use domain::audit::{Action, Actor, AuditEvent};
 use domain::effect::Effect;
 use domain::job::Job;
@@ -38,9 +38,9 @@ pub enum OutboxError {
 ///
 /// # Errors
 /// Fails if the entry does not exist, or if a newer effect has replaced it.
-pub async fn retry(app: &App, actor: Actor, seq: u64) -> Result<(), OutboxError> {
-    let now = app.core.now();
-    let retried = app.core.store.write(move |tx| {
+pub async fn retry(core: &Core, actor: Actor, seq: u64) -> Result<(), OutboxError> {
+    let now = core.now();
+    let retried = core.store.write(move |tx| {
         let entry = match outbox::find(tx, seq)? {
             None => return Ok(Err(OutboxError::NotFound)),
             Some(OutboxEntryState::Pending(entry)) => {

@@ -1,6 +1,6 @@
 //! Secrets for the environment of sessions. Values are write-only.
 
-use crate::app::App;
+use crate::app::{App, Core};
 use domain::audit::{Action, Actor, AuditEvent};
 use domain::crypto::sealing::SealError;
 use domain::runner_mode::RunnerMode;
@@ -55,8 +55,8 @@ pub fn require_sessions(app: &App) -> Result<(), SessionSecretError> {
 ///
 /// # Errors
 /// [`SessionSecretError::UnknownTeam`] if not.
-pub fn require_team(app: &App, scope: &SecretScope) -> Result<(), SessionSecretError> {
-    if app.core.store.read(|tx| exists(tx, scope))? {
+pub fn require_team(core: &Core, scope: &SecretScope) -> Result<(), SessionSecretError> {
+    if core.store.read(|tx| exists(tx, scope))? {
         Ok(())
     } else {
         Err(SessionSecretError::UnknownTeam)
@@ -122,7 +122,7 @@ pub async fn remove(
     name: &str,
 ) -> Result<(), SessionSecretError> {
     require_sessions(app)?;
-    require_team(app, &scope)?;
+    require_team(&app.core, &scope)?;
     // An invalid name cannot belong to a stored secret.
     let name = SecretName::parse(scope, name).map_err(|_| SessionSecretError::UnknownSecret)?;
     let event = audit_event(&actor, Action::SecretDeleted, &name);

@@ -1,6 +1,6 @@
 //! Stored settings that take effect at a restart.
 
-use crate::app::App;
+use crate::app::Core;
 use domain::audit::{Action, Actor};
 use domain::mapping::is_plain_name;
 use store::settings::{self, OperatorSetting};
@@ -39,12 +39,12 @@ impl SettingChange {
 ///
 /// # Errors
 /// Fails if the store cannot be written.
-pub async fn change(app: &App, actor: Actor, changes: Vec<SettingChange>) -> StoreResult<()> {
+pub async fn change(core: &Core, actor: Actor, changes: Vec<SettingChange>) -> StoreResult<()> {
     if changes.is_empty() {
         return Ok(());
     }
-    let now = app.core.now();
-    let put = app.core.store.write(move |tx| {
+    let now = core.now();
+    let put = core.store.write(move |tx| {
         let mut details = Vec::new();
         for SettingChange { setting, value } in &changes {
             settings::put(tx, *setting, value)?;

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::app::App;
+use crate::app::{App, Core};
 use domain::audit::{Action, Actor, AuditEvent};
 use domain::crypto::admin_token::{generate_token, hash_token};
 use domain::secret::Secret;
@@ -44,13 +44,13 @@ pub enum SignInError {
 ///
 /// # Errors
 /// Fails if no access code is configured, or if the token cannot be generated or stored.
-pub async fn sign_in(app: &App, from: IpAddr) -> Result<IssuedToken, SignInError> {
+pub async fn sign_in(core: &Core, from: IpAddr) -> Result<IssuedToken, SignInError> {
     let token = generate_token().map_err(SignInError::Random)?;
-    let hashed = hash(app, token.expose()).ok_or(SignInError::NoAccessCode)?;
-    let now = app.core.now();
+    let hashed = hash(core, token.expose()).ok_or(SignInError::NoAccessCode)?;
+    let now = core.now();
     let expires_at = now + TOKEN_LIFETIME;
     let event = Actor::admin(from).audit_event(Action::SignedIn, "");
-    let stored = app.core.store.write(move |tx| {
+    let stored = core.store.write(move |tx| {
         admin_tokens::put(tx, &hashed, &AdminToken { expires_at }, now)?;
         audit::append(tx, &event, now)
     });
@@ -62,10 +62,10 @@ pub async fn sign_in(app: &App, from: IpAddr) -> Result<IssuedToken, SignInError
 ///
 /// # Errors
 /// Fails if the store cannot be written.
-pub async fn sign_out(app: &App, actor: Actor, token: Option<&str>) -> StoreResult<()> {
-    let hashed = token.and_then(|token| hash(app, token));
-    let (event, now) = (actor.audit_event(Action::SignedOut, ""), app.core.now());
-    let removed = app.core.store.write(move |tx| {
+pub async fn sign_out(core: &Core, actor: Actor, token: Option<&str>) -> StoreResult<()> {
+    let hashed = token.and_then(|token| hash(core, token));
+    let (event, now) = (actor.audit_event(Action::SignedOut, ""), core.now());
+    let removed = core.store.write(move |tx| {
         if let Some(hashed) = &hashed {
             admin_tokens::remove(tx, hashed)?;
         }
@@ -78,17 +78,17 @@ pub async fn sign_out(app: &App, actor: Actor, token: Option<&str>) -> StoreResu
 ///
 /// # Errors
 /// Fails if the store cannot be read.
-pub fn is_valid_token(app: &App, token: &str) -> StoreResult<bool> {
-    let Some(hashed) = hash(app, token) else {
+pub fn is_valid_token(core: &Core, token: &str) -> StoreResult<bool> {
+    let Some(hashed) = hash(core, token) else {
         return Ok(false);
     };
-    let stored = app.core.store.read(|tx| admin_tokens::get(tx, &hashed))?;
-    Ok(stored.is_some_and(|stored| stored.expires_at > app.core.now()))
+    let stored = core.store.read(|tx| admin_tokens::get(tx, &hashed))?;
+    Ok(stored.is_some_and(|stored| stored.expires_at > core.now()))
 }
 
 /// Returns the hash under which a token is stored; `None` if no access code is configured.
-fn hash(app: &App, token: &str) -> Option<String> {
-    let code = app.core.config.admin_access_code.as_ref()?;
+fn hash(core: &Core, token: &str) -> Option<String> {
+    let code = core.config.admin_access_code.as_ref()?;
     Some(hash_token(token, code))
 }
 
@@ -125,7 +125,7 @@ pub async fn record_failure(app: &App, failure: SignInFailure, from: IpAddr) -> 
     if is_recorded {
         events.push(Actor::admin(from).audit_event(action, ""));
     }
-    append(app, events, now).await
+    append(&app.core, events, now).await
 }
 
 fn summary(failure: SignInFailure, count: u64) -> AuditEvent {
@@ -135,11 +135,11 @@ fn summary(failure: SignInFailure, count: u64) -> AuditEvent {
         .with_detail(detail)
 }
 
-async fn append(app: &App, events: Vec<AuditEvent>, now: Timestamp) -> StoreResult<()> {
+async fn append(core: &Core, events: Vec<AuditEvent>, now: Timestamp) -> StoreResult<()> {
     if events.is_empty() {
         return Ok(());
     }
-    let appended = app.core.store.write(move |tx| {
+    let appended = core.store.write(move |tx| {
         events
             .iter()
             .try_for_each(|event| audit::append(tx, event, now))
@@ -160,5 +160,5 @@ pub(crate) async fn record_suppressed_failures(app: &App) -> StoreResult<()> {
             .take_suppressed_count(failure.action(), now)?;
         Some(summary(failure, count))
     });
-    append(app, summaries.collect(), now).await
+    append(&app.core, summaries.collect(), now).await
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use futures_util::StreamExt;
 use futures_util::stream;
 
-use crate::app::App;
+use crate::app::{App, Core, Vendors};
 use crate::budget;
 use crate::template_status::{self, ProjectTemplateStatus};
 use domain::check_result::CheckResult;
@@ -55,7 +55,7 @@ pub(super) async fn examine(app: &App, all: &[Mapping]) -> StoreResult<Vec<Check
     let checks = all.iter().map(|mapping| async move {
         let mut found = tickets(app, mapping).await;
         found.extend(permissions(app, mapping).await);
-        found.extend(model_secret(app, mapping).await);
+        found.extend(model_secret(&app.vendors, mapping).await);
         found
     });
     let checks: Vec<Vec<CheckResult>> = stream::iter(checks)
@@ -69,11 +69,11 @@ pub(super) async fn examine(app: &App, all: &[Mapping]) -> StoreResult<Vec<Check
             .iter()
             .find(|one| one.mapping.team_key == mapping.team_key);
         if let Some(own) = own {
-            found.push(workflows(app, own).await);
+            found.push(workflows(&app.vendors, own).await);
         }
-        found.extend(budget_warning(app, mapping)?);
+        found.extend(budget_warning(&app.core, mapping)?);
         found.extend(runner(
-            app,
+            &app.core,
             mapping,
             choose_placement(mode, mapping, app.available_runners()),
         ));
@@ -81,12 +81,11 @@ pub(super) async fn examine(app: &App, all: &[Mapping]) -> StoreResult<Vec<Check
     Ok(found)
 }
 
-fn budget_warning(app: &App, mapping: &Mapping) -> StoreResult<Option<CheckResult>> {
-    let now = app.core.now();
-    let warning = app
-        .core
+fn budget_warning(core: &Core, mapping: &Mapping) -> StoreResult<Option<CheckResult>> {
+    let now = core.now();
+    let warning = core
         .store
-        .read(|tx| budget::warning(tx, app, mapping, now))?;
+        .read(|tx| budget::warning(tx, core, mapping, now))?;
     Ok(warning.map(|why| {
         CheckResult::warning("project-budget", why)
             .with_impact("The project's budget does not limit its spending.")
@@ -231,8 +230,8 @@ async fn permissions(app: &App, mapping: &Mapping) -> Option<CheckResult> {
 }
 
 /// Checks whether the repository has a model key for its workflows.
-async fn model_secret(app: &App, mapping: &Mapping) -> Option<CheckResult> {
-    let (github, check) = (app.vendors.github.as_ref()?, "project-secrets");
+async fn model_secret(vendors: &Vendors, mapping: &Mapping) -> Option<CheckResult> {
+    let (github, check) = (vendors.github.as_ref()?, "project-secrets");
     if mapping.provider != ModelProvider::Direct {
         return None;
     }
@@ -255,8 +254,8 @@ async fn model_secret(app: &App, mapping: &Mapping) -> Option<CheckResult> {
 }
 
 /// URL of the open pull request that syncs the workflows of a project.
-async fn open_sync_pull(app: &App, mapping: &Mapping) -> Option<String> {
-    let github = app.vendors.github.as_ref()?;
+async fn open_sync_pull(vendors: &Vendors, mapping: &Mapping) -> Option<String> {
+    let github = vendors.github.as_ref()?;
     let open = github
         .find_open_pull(&mapping.target_repo(), SYNC_BRANCH)
         .await
@@ -264,14 +263,14 @@ async fn open_sync_pull(app: &App, mapping: &Mapping) -> Option<String> {
     (open.base_branch == mapping.default_branch).then_some(open.url)
 }
 
-async fn workflows(app: &App, project: &ProjectTemplateStatus) -> CheckResult {
+async fn workflows(vendors: &Vendors, project: &ProjectTemplateStatus) -> CheckResult {
     let check = "project-workflows";
     let impact = "A run starts only if the default branch has the workflow files of this version.";
     let is_current =
         |(_, status): &(String, TemplateFileStatus)| *status == TemplateFileStatus::Current;
     let open_sync = match project.files.iter().all(is_current) {
         true => None,
-        false => open_sync_pull(app, &project.mapping).await,
+        false => open_sync_pull(vendors, &project.mapping).await,
     };
     let remedy = match open_sync {
         Some(url) => format!("Merge the pull request that syncs them: {url}"),
@@ -313,7 +312,7 @@ async fn workflows(app: &App, project: &ProjectTemplateStatus) -> CheckResult {
     result.for_subject(project.mapping.team_key.as_str())
 }
 
-fn runner(app: &App, mapping: &Mapping, placed: Result<Placement, String>) -> Vec<CheckResult> {
+fn runner(core: &Core, mapping: &Mapping, placed: Result<Placement, String>) -> Vec<CheckResult> {
     let check = "project-runner";
     let mut found = Vec::new();
     match placed {
@@ -328,7 +327,7 @@ fn runner(app: &App, mapping: &Mapping, placed: Result<Placement, String>) -> Ve
             if placement != Placement::Local {
                 found.extend(machine_size(mapping));
             }
-            if mapping.provider == ModelProvider::Direct && app.core.config.model_keys.is_empty() {
+            if mapping.provider == ModelProvider::Direct && core.config.model_keys.is_empty() {
                 found.push(
                     CheckResult::error("model-key", "no model key is configured for machines and containers")
                         .with_impact("The agent on them cannot call its model.")

@@ -26,12 +26,12 @@ pub(super) async fn read(
     // The destruction of the run's machine waits for this effect.
     let waited = app.core.now().since(entry.pushed_at);
     let read = match run {
-        RunHandle::Ci { id, .. } => github(app)?
+        RunHandle::Ci { id, .. } => github(&app.vendors)?
             .log_excerpt(repo, *id, waited)
             .await
             .map_err(EffectFailure::from),
         RunHandle::Machine { .. } | RunHandle::Container { .. } => {
-            session_machine::read_log(app, run).await
+            session_machine::read_log(&app.vendors, run).await
         }
     };
     let is_late = waited >= LOG_READ_TIMEOUT;
@@ -61,7 +61,7 @@ pub(super) async fn publish(
         let body = comments::log_excerpt(label, excerpt);
         return post_ticket_comment(app, entry, issue, &entry.idempotency_key(), &body).await;
     };
-    let account = account(app, issue)?;
+    let account = account(&app.vendors, issue)?;
     let body = comments::with_log_excerpt(&comment.body, label, excerpt);
     treat_not_found_as_gone(account.edit_comment(issue, &comment.effect_id, &body).await)
 }

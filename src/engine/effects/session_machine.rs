@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::app::App;
+use crate::app::{App, Core, Vendors};
 use domain::crypto::sha256_hex;
 use domain::effect::RunSpec;
 use domain::ids::JobId;
@@ -73,11 +73,11 @@ pub(super) async fn start(
 /// Looks up the machine of a job whose run reported before the start was recorded. The machine is
 /// recorded, and destroyed when its job is over.
 pub(super) async fn adopt(
-    app: &App,
+    vendors: &Vendors,
     job: &Job,
     host: HostKind,
 ) -> Result<EffectOutcome, EffectFailure> {
-    let machine = app.vendors.sessions.find(host, &job.id).await?;
+    let machine = vendors.sessions.find(host, &job.id).await?;
     Ok(machine.map_or(EffectOutcome::Done, |machine| {
         started_outcome(job, &machine)
     }))
@@ -126,8 +126,8 @@ async fn required_environment(
         EffectFailure::permanent("sessions need RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET")
     })?;
     let nonce = tokens.session_nonce(&job.id);
-    store_nonce_hash(app, job, sha256_hex(nonce.expose())).await?;
-    let github = github(app)?;
+    store_nonce_hash(&app.core, job, sha256_hex(nonce.expose())).await?;
+    let github = github(&app.vendors)?;
     let inputs = run_config(app, job, run_spec).to_inputs();
     let run_config = serde_json::to_string(&inputs)
         .map_err(|error| EffectFailure::permanent(&format!("writing the run's inputs: {error}")))?;
@@ -148,12 +148,12 @@ async fn required_environment(
         .collect())
 }
 
-async fn store_nonce_hash(app: &App, job: &Job, hash: String) -> Result<(), EffectFailure> {
+async fn store_nonce_hash(core: &Core, job: &Job, hash: String) -> Result<(), EffectFailure> {
     if job.nonce_hash.as_ref() == Some(&hash) {
         return Ok(());
     }
     let id = job.id.clone();
-    let stored = app.core.store.write(move |tx| {
+    let stored = core.store.write(move |tx| {
         let Some(mut job) = jobs::get(tx, &id)? else {
             return Ok(());
         };
@@ -181,18 +181,21 @@ fn secrets(app: &App, job: &Job) -> Result<EnvVarMap, EffectFailure> {
 }
 
 /// Stops a machine.
-pub(super) async fn stop(app: &App, machine: &MachineRef) -> Result<EffectOutcome, EffectFailure> {
-    app.vendors.sessions.stop(machine).await?;
+pub(super) async fn stop(
+    vendors: &Vendors,
+    machine: &MachineRef,
+) -> Result<EffectOutcome, EffectFailure> {
+    vendors.sessions.stop(machine).await?;
     Ok(EffectOutcome::Done)
 }
 
 /// Destroys a machine.
 pub(super) async fn destroy(
-    app: &App,
+    vendors: &Vendors,
     machine: &MachineRef,
     job: Option<&JobId>,
 ) -> Result<EffectOutcome, EffectFailure> {
-    app.vendors.sessions.destroy(machine).await?;
+    vendors.sessions.destroy(machine).await?;
     Ok(match job {
         Some(job) => EffectOutcome::JobEvent(job.clone(), JobEvent::MachineDestroyed),
         None => EffectOutcome::Done,
@@ -200,10 +203,13 @@ pub(super) async fn destroy(
 }
 
 /// Reads the end of a session's log, if its machine still exists.
-pub(super) async fn read_log(app: &App, run: &RunHandle) -> Result<WorkflowRunLog, EffectFailure> {
+pub(super) async fn read_log(
+    vendors: &Vendors,
+    run: &RunHandle,
+) -> Result<WorkflowRunLog, EffectFailure> {
     let Some(machine) = run.machine() else {
         return Ok(WorkflowRunLog::Empty);
     };
-    let log = app.vendors.sessions.log_tail(&machine).await?;
+    let log = vendors.sessions.log_tail(&machine).await?;
     Ok(log.map_or(WorkflowRunLog::Empty, WorkflowRunLog::Excerpt))
 }

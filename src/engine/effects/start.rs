@@ -59,7 +59,7 @@ pub(super) async fn start_run(
     if let Some(host) = job.runner.host() {
         return session_machine::start(app, entry, &job, &spec, host).await;
     }
-    let github = github(app)?;
+    let github = github(&app.vendors)?;
     if let Some(tried_at) = entry.outcome_unknown_since
         && let Some(run) = unconfirmed::find_run(app, &job, tried_at).await?
     {
@@ -120,7 +120,7 @@ async fn resolve_missing_image(
         Ok(image) => image,
         Err(reason) => return Ok(Err(reason)),
     };
-    let session_image = dispatch::resolve_image(app, job.runner, &job.repo, image);
+    let session_image = dispatch::resolve_image(&app.core, job.runner, &job.repo, image);
     let spec = RunSpec {
         runner_image: session_image.clone(),
         image_lookup_failed: false,

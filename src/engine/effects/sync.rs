@@ -16,15 +16,15 @@ use super::super::workflow_sync::SyncPlanError;
 use super::EffectFailure;
 use super::EffectOutcome;
 use super::github;
-use crate::app::App;
+use crate::app::{App, Core};
 
 pub(super) async fn sync_workflows(
     app: &App,
     team: &TeamKey,
     repo: &Repo,
 ) -> Result<EffectOutcome, EffectFailure> {
-    let github = github(app)?;
-    let refused = match sync_files(app, github, team, repo).await {
+    let github = github(&app.vendors)?;
+    let refused = match sync_files(&app.core, github, team, repo).await {
         Ok(report) => return Ok(EffectOutcome::Synced(team.clone(), report)),
         Err(SyncPlanError::Precondition(reason)) => return Err(EffectFailure::permanent(&reason)),
         Err(SyncPlanError::Store(error)) => {
@@ -45,12 +45,12 @@ pub(super) async fn sync_workflows(
 
 /// Commits the changed workflow files, then opens or updates the pull request.
 async fn sync_files(
-    app: &App,
+    core: &Core,
     github: &GitHub,
     team: &TeamKey,
     repo: &Repo,
 ) -> Result<SyncReport, SyncPlanError> {
-    let sync = workflow_sync::plan(app, github, team, repo).await?;
+    let sync = workflow_sync::plan(core, github, team, repo).await?;
     if sync.files.is_empty() {
         return Ok(sync.report(repo, SyncStatus::UpToDate, None));
     }

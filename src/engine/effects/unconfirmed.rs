@@ -2,7 +2,7 @@
 //! by the dispatch ID in its name, a comment by its idempotency key.
 
 use super::{EffectFailure, EffectOutcome, github, session_machine};
-use crate::app::App;
+use crate::app::{App, Core};
 use crate::run_monitor::CLOCK_SKEW;
 use domain::ids::JobId;
 use domain::job::{Job, RunHandle};
@@ -23,9 +23,9 @@ pub(super) async fn find_run(
     tried_at: Timestamp,
 ) -> Result<Option<WorkflowRun>, EffectFailure> {
     let since = job.reserved_at - CLOCK_SKEW;
-    let found = ci::find(github(app)?, &job.repo, &job.id, since).await?;
+    let found = ci::find(github(&app.vendors)?, &job.repo, &job.id, since).await?;
     if found.is_none() {
-        check_settled(app, tried_at, "have started the run")?;
+        check_settled(&app.core, tried_at, "have started the run")?;
     }
     Ok(found)
 }
@@ -35,11 +35,11 @@ pub(super) async fn find_run(
 /// # Errors
 /// Fails while the attempt that ended at `tried_at` may still take effect.
 pub(super) fn check_settled(
-    app: &App,
+    core: &Core,
     tried_at: Timestamp,
     what: &str,
 ) -> Result<(), EffectFailure> {
-    if app.core.now().since(tried_at) >= app.core.timings.max_visibility_delay {
+    if core.now().since(tried_at) >= core.timings.max_visibility_delay {
         return Ok(());
     }
     let settling = format!("the previous attempt may {what}; waiting for it to appear");
@@ -67,7 +67,7 @@ pub(super) async fn adopt(
         return Ok(EffectOutcome::Done);
     }
     if let Some(host) = job.runner.host() {
-        return session_machine::adopt(app, job, host).await;
+        return session_machine::adopt(&app.vendors, job, host).await;
     }
     match entry.outcome_unknown_since {
         Some(tried_at) if !job.is_active() && !job.result_accepted => {

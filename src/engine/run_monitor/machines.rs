@@ -42,7 +42,7 @@ async fn check_host(app: &App, host: HostKind, jobs: Vec<&Job>) -> StoreResult<(
             None => missing_machine_event(app, job).await,
         };
         if let Some(event) = event {
-            apply_event(app, job, event).await?;
+            apply_event(&app.core, job, event).await?;
         }
     }
     Ok(())
@@ -106,7 +106,7 @@ async fn missing_machine_event(app: &App, job: &Job) -> Option<JobEvent> {
 
 async fn ended_event(app: &App, job: &Job, run: RunHandle, conclusion: String) -> Option<JobEvent> {
     let pull = match &app.vendors.github {
-        Some(github) => opened_pull(app, github, job).await?,
+        Some(github) => opened_pull(&app.core, github, job).await?,
         None => None,
     };
     Some(JobEvent::RunEnded {

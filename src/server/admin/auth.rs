@@ -51,7 +51,7 @@ async fn sign_in(
             return Err(AdminApiError::TooManyAttempts(time).into());
         }
     }
-    let issued = sign_in::sign_in(&app, from).await?;
+    let issued = sign_in::sign_in(&app.core, from).await?;
     Ok(ok(
         &json!({"token": issued.token.expose(), "expiresAt": issued.expires_at}),
     ))
@@ -59,6 +59,6 @@ async fn sign_in(
 
 async fn sign_out(by: Actor, Authorization(header): Authorization, app: App) -> ApiResult {
     let token = header.as_deref().and_then(bearer_token);
-    sign_in::sign_out(&app, by, token).await?;
+    sign_in::sign_out(&app.core, by, token).await?;
     Ok(ok(&json!({"loggedOut": true})))
 }

@@ -19,7 +19,7 @@ async fn show(app: App) -> ApiResult {
     let checks = probe::probe_all(&app).await;
     Ok(ok(&StatusView {
         checks: checks.into_iter().map(CheckView::from).collect(),
-        quota: probe::quotas(&app)
+        quota: probe::quotas(&app.vendors)
             .into_iter()
             .map(QuotaView::from)
             .collect(),

@@ -42,7 +42,7 @@ async fn list(app: App) -> ApiResult {
 
 /// Deletes the dedup entry of an issue, given by id or key.
 async fn remove(PathSegment(id_or_key): PathSegment, by: Actor, app: App) -> ApiResult {
-    match dedup::remove(&app, by, id_or_key).await? {
+    match dedup::remove(&app.core, by, id_or_key).await? {
         true => Ok(ok(&json!({"deleted": true}))),
         false => Err(AdminApiError::NothingDeleted.into()),
     }

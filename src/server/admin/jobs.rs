@@ -43,7 +43,7 @@ pub(crate) fn job_json(tx: &impl ReadableTx, id: &JobId) -> StoreResult<Option<V
 }
 
 async fn download_patch(PathSegment(id): PathSegment, by: Actor, app: App) -> ApiResult {
-    let patch = downloads::patch(&app, by, &JobId::new(id)).await?;
+    let patch = downloads::patch(&app.core, by, &JobId::new(id)).await?;
     Ok(attachment("work.patch", patch))
 }
 

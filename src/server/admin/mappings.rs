@@ -68,7 +68,7 @@ async fn change(PathSegment(key): PathSegment, by: Actor, body: Bytes, app: App)
 }
 
 async fn remove(PathSegment(key): PathSegment, by: Actor, app: App) -> ApiResult {
-    match mappings::remove(&app, by, TeamKey::new(key)).await? {
+    match mappings::remove(&app.core, by, TeamKey::new(key)).await? {
         true => Ok(ok(&json!({"deleted": true}))),
         false => Err(AdminApiError::NothingDeleted.into()),
     }

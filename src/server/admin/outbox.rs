@@ -33,7 +33,7 @@ async fn list(app: App) -> ApiResult {
 }
 
 async fn retry(PathSegment(id): PathSegment, by: Actor, app: App) -> ApiResult {
-    outbox::retry(&app, by, parse_seq(&id)?).await?;
+    outbox::retry(&app.core, by, parse_seq(&id)?).await?;
     Ok(ok(&json!({"retried": true})))
 }
 

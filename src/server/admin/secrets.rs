@@ -59,7 +59,7 @@ async fn save(scope: SecretScope, by: Actor, body: Bytes, app: App) -> ApiResult
     secrets::require_sessions(&app)?;
     let body = parse_json(&body).filter(Value::is_object);
     let body = body.ok_or(AdminApiError::InvalidBody)?;
-    secrets::require_team(&app, &scope)?;
+    secrets::require_team(&app.core, &scope)?;
     let text = |field: &str| body[field].as_str().filter(|text| !text.is_empty());
     let name = text("name").map(str::trim).filter(|name| !name.is_empty());
     let (Some(name), Some(value)) = (name, text("value")) else {

@@ -39,7 +39,7 @@ async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
     ] {
         changes.extend(parse_setting(&body, setting)?);
     }
-    settings::change(&app, by, changes).await?;
+    settings::change(&app.core, by, changes).await?;
     show(app).await
 }
 

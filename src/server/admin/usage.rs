@@ -75,7 +75,7 @@ fn by_mapping(
     let view =
         |(team_key, (sum, budget)): (TeamKey, (UsageTotals, Option<MicroUsd>))| MappingView {
             team_key,
-            warning: budget.and_then(|_| budget::missing_cost_warning(app, &sum)),
+            warning: budget.and_then(|_| budget::missing_cost_warning(&app.core, &sum)),
             used: SumView::of(sum),
             budget_usd: budget.map(MicroUsd::to_usd),
             budget_used_percent: budget.map(|budget| {

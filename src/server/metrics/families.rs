@@ -182,7 +182,7 @@ fn outbox(page: &mut Exposition, snapshot: &StoreSnapshot, now: Timestamp) {
 }
 
 fn vendors(page: &mut Exposition, app: &App) {
-    let quotas = probe::quotas(app);
+    let quotas = probe::quotas(&app.vendors);
     let mut family = page.gauge(
         "agent_implement_vendor_quota_remaining",
         "Requests left in the current quota window of a vendor account.",

@@ -115,7 +115,7 @@ pub(crate) fn is_admin(app: &App, auth: &RequestAuth) -> StoreResult<bool> {
         return Ok(true);
     }
     match auth.authorization.as_deref().and_then(bearer_token) {
-        Some(token) => sign_in::is_valid_token(app, token),
+        Some(token) => sign_in::is_valid_token(&app.core, token),
         None => Ok(false),
     }
 }
