@@ -39,6 +39,7 @@ pub mod external_reviewers;
 pub mod feedback;
 pub mod json_number;
 pub mod limits;
+pub mod retry;
 pub mod runner_image;
 pub mod sanitize;
 pub mod secret;

@@ -15,7 +15,7 @@ use futures_util::FutureExt;
 use tokio::task::JoinSet;
 use tracing::{Instrument, Span};
 
-use crate::app::{App, Core, Timings};
+use crate::app::{App, Core};
 use domain::effect::Effect;
 use domain::ids::{JobId, TeamKey};
 use domain::templates::SyncReport;
@@ -33,8 +33,8 @@ use super::periodic_task::{HEARTBEAT_GRACE, ShutdownSignal};
 /// Maximum number of queue keys processed concurrently.
 const MAX_CONCURRENT_KEYS: usize = 8;
 
-/// Time after which an effect is no longer retried.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
+/// Minimum delay before an effect is retried.
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Timeout of one attempt. Longer than the timeouts of all its requests together.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(180);
@@ -296,11 +296,12 @@ async fn settle_synced(
 }
 
 async fn settle_failure(app: &App, entry: OutboxEntry, failure: EffectFailure) -> StoreResult<()> {
-    let now = app.core.now();
-    let give_up_at = entry.retry_window_start() + GIVE_UP_AFTER;
+    let (now, policy) = (app.core.now(), app.core.timings.effect_retry);
+    let give_up_at = entry.retry_window_start() + policy.timeout;
     let is_final = failure.cause == FailureKind::Permanent || now >= give_up_at;
     if !is_final {
-        let due_at = now + retry_delay(&app.core.timings, entry.attempts, failure.retry_after);
+        let delay = policy.delay(entry.attempts, failure.retry_after, fastrand::f64());
+        let due_at = now + delay.max(MIN_RETRY_DELAY);
         let retry = FailedAttempt {
             ended_at: now,
             // An entry is given up only after an attempt, so the last one is made by then.
@@ -334,18 +335,6 @@ async fn settle_failure(app: &App, entry: OutboxEntry, failure: EffectFailure) -
                 .await
         }
     }
-}
-
-/// Delay before the next attempt: exponential with full jitter, and at least the vendor's delay.
-fn retry_delay(timings: &Timings, attempts: u32, retry_after: Option<Duration>) -> Duration {
-    let doubled = timings
-        .first_retry_delay
-        .saturating_mul(1 << attempts.saturating_sub(1).min(20));
-    let max = doubled.min(timings.max_retry_delay);
-    let jittered = max.mul_f64(fastrand::f64());
-    jittered
-        .max(retry_after.unwrap_or_default())
-        .max(Duration::from_millis(50))
 }
 
 fn log_outcome(outcome: &EffectOutcome) {
@@ -426,23 +415,5 @@ mod tests {
         );
         let failed = EffectOutcome::Failed(EffectFailure::transient("refused"));
         assert_eq!(levels(&failed), [tracing::Level::WARN]);
-    }
-
-    #[test]
-    fn retry_delays_grow_to_their_limit_and_honor_the_vendor() {
-        let timings = Timings::default();
-        for attempts in 1..40 {
-            let most = Duration::from_secs(1 << (attempts - 1).min(9)).min(timings.max_retry_delay);
-            for _ in 0..50 {
-                assert!(
-                    retry_delay(&timings, attempts, None) <= most.max(Duration::from_millis(50)),
-                    "{attempts}"
-                );
-            }
-        }
-        assert_eq!(
-            retry_delay(&timings, 1, Some(Duration::from_secs(90))),
-            Duration::from_secs(90)
-        );
     }
 }

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::print::print_line;
+use super::retry::send_report;
 use super::usage_meter::UsageMeter;
 use domain::report::{ProgressReport, StepRecord, Usage};
 use domain::run_config::RunCallback;
@@ -23,9 +24,6 @@ const LOG_PERIOD: Duration = Duration::from_secs(1);
 
 /// Maximum size of queued log lines, in bytes.
 const MAX_QUEUED_LOG: usize = 64 << 10;
-
-/// Maximum attempts to send a step change.
-const MAX_ATTEMPTS: u32 = 4;
 
 /// Maximum time to send the last reports after the run.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -188,15 +186,8 @@ impl Sender {
             .bearer(&self.token)
             .json(report)
             .safe();
-        for attempt in 1..=MAX_ATTEMPTS {
-            match self.client.send(&request).await {
-                Ok(_) => return,
-                Err(error) if error.is_permanent() || attempt == MAX_ATTEMPTS => {
-                    print_line(&format!("Failed to report progress: {error}"));
-                    return;
-                }
-                Err(_) => sleep(Duration::from_secs(u64::from(attempt))).await,
-            }
+        if let Err(error) = send_report(&self.client, &request).await {
+            print_line(&format!("Failed to report progress: {error}"));
         }
     }
 }
@@ -204,7 +195,7 @@ impl Sender {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tokio::time::Instant;
+    use tokio::time::{Instant, sleep};
 
     use super::*;
     use crate::console::Console;

@@ -1,16 +1,60 @@
-//! Retries of vendor requests with exponential backoff.
+//! Retries of requests to vendors and to the orchestrator.
 
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use vendors::http::VendorError;
+use domain::retry::RetryPolicy;
+use vendors::http::{Client, Request, VendorError};
 
 /// Maximum total time for the attempts of one request.
 pub(crate) const RETRY_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// Maximum pause between two attempts.
-const MAX_PAUSE: Duration = Duration::from_secs(10);
+/// Retries of an operation, with 0.75 to 1.25 seconds before the first.
+const OPERATION: RetryPolicy = RetryPolicy {
+    first_delay: Duration::from_millis(1250),
+    max_delay: Duration::from_millis(12_500),
+    jitter: 0.4,
+    honors_vendor: true,
+    max_attempts: u32::MAX,
+    timeout: RETRY_TIMEOUT,
+};
+
+/// Retries of a report. The client has waited already if the orchestrator requested a delay.
+const REPORT: RetryPolicy = RetryPolicy {
+    first_delay: Duration::from_secs(1),
+    max_delay: Duration::from_secs(3),
+    jitter: 0.0,
+    honors_vendor: false,
+    max_attempts: 4,
+    timeout: Duration::MAX,
+};
+
+/// Attempts of one operation.
+struct Attempts {
+    policy: RetryPolicy,
+    started: Instant,
+    failed: u32,
+}
+
+impl Attempts {
+    fn new(policy: RetryPolicy) -> Self {
+        Self {
+            policy,
+            started: Instant::now(),
+            failed: 0,
+        }
+    }
+
+    /// Records a failed attempt. Returns the delay before the next, if there is one.
+    fn fail(&mut self, error: &VendorError) -> Option<Duration> {
+        self.failed += 1;
+        let (elapsed, requested) = (self.started.elapsed(), error.retry_after());
+        self.policy
+            .next_delay(self.failed, elapsed, requested, fastrand::f64())
+            .filter(|_| !error.is_permanent())
+    }
+}
 
 /// Retries an idempotent operation until it succeeds, fails permanently, or `timeout` has passed.
 /// Passes each retried error to `log`.
@@ -22,21 +66,36 @@ pub(crate) async fn retry<T>(
     timeout: Duration,
     mut attempt: impl AsyncFnMut() -> Result<T, VendorError>,
 ) -> Result<T, VendorError> {
-    let give_up = Instant::now() + timeout;
-    let mut pause = Duration::from_secs(1);
+    let mut attempts = Attempts::new(RetryPolicy {
+        timeout,
+        ..OPERATION
+    });
     loop {
         let error = match attempt().await {
             Ok(done) => return Ok(done),
             Err(error) => error,
         };
-        let wait = error.retry_after().unwrap_or_default().max(pause);
-        if error.is_permanent() || Instant::now() + wait >= give_up {
+        let Some(delay) = attempts.fail(&error) else {
             return Err(error);
-        }
+        };
         log(&format!("Retrying after error: {error}"));
-        sleep(wait.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
-        pause = (pause * 2).min(MAX_PAUSE);
+        sleep(delay).await;
     }
+}
+
+/// Sends a report to the orchestrator, in up to four attempts.
+///
+/// # Errors
+/// The error of the last attempt.
+pub(crate) async fn send_report(client: &Client, request: &Request) -> Result<(), VendorError> {
+    let mut attempts = Attempts::new(REPORT);
+    while let Err(error) = client.send(request).await {
+        match attempts.fail(&error) {
+            Some(delay) => sleep(delay).await,
+            None => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

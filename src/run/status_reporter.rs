@@ -8,16 +8,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::print::print_line;
 use super::random::random_hex;
+use super::retry::send_report;
 use domain::secret::Secret;
 use domain::session_event::SessionEvent;
 use vendors::http::{Client, Method, Request};
-
-/// Maximum attempts to send one event.
-const MAX_ATTEMPTS: u32 = 4;
 
 /// Maximum time to send the last events. The nonce becomes invalid with the result.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
@@ -88,15 +86,8 @@ async fn send_all(
         let request = Request::new("reporting the session status", Method::POST, &url)
             .json(&body)
             .safe();
-        for attempt in 1..=MAX_ATTEMPTS {
-            match client.send(&request).await {
-                Ok(_) => break,
-                Err(error) if error.is_permanent() || attempt == MAX_ATTEMPTS => {
-                    print_line(&format!("Failed to report session status: {error}"));
-                    break;
-                }
-                Err(_) => sleep(Duration::from_secs(u64::from(attempt))).await,
-            }
+        if let Err(error) = send_report(&client, &request).await {
+            print_line(&format!("Failed to report session status: {error}"));
         }
     }
 }

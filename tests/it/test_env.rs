@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use domain::ids::IssueId;
 use domain::job::Job;
 use domain::mapping::{Mapping, MappingInput, PLAN_WORKFLOW};
+use domain::retry::RetryPolicy;
 use domain::time::Timestamp;
 use engine::ShutdownSignal;
 use engine::app::{App, AppOptions, Timings};
@@ -637,8 +638,11 @@ fn short_timings() -> Timings {
         reap_interval: Duration::from_secs(60),
         reconcile_interval: Duration::from_secs(600),
         max_visibility_delay: Duration::from_secs(2),
-        first_retry_delay: Duration::from_millis(100),
-        max_retry_delay: Duration::from_secs(2),
+        effect_retry: RetryPolicy {
+            first_delay: Duration::from_millis(100),
+            max_delay: Duration::from_secs(2),
+            ..Timings::default().effect_retry
+        },
         ..Timings::default()
     }
 }

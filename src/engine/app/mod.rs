@@ -22,6 +22,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use domain::crypto::run_token::RunTokenIssuer;
 use domain::machine::HostKind;
+use domain::retry::RetryPolicy;
 use domain::runner_mode::{RunnerAvailability, RunnerMode};
 use domain::time::Timestamp;
 use store::crash_injection::CrashPlan;
@@ -131,6 +132,16 @@ impl Deref for App {
     }
 }
 
+/// Retries of an effect, with full jitter.
+const EFFECT_RETRY: RetryPolicy = RetryPolicy {
+    first_delay: Duration::from_secs(1),
+    max_delay: Duration::from_secs(5 * 60),
+    jitter: 1.0,
+    honors_vendor: true,
+    max_attempts: u32::MAX,
+    timeout: Duration::from_secs(24 * 60 * 60),
+};
+
 /// Intervals and delays of the engine. See docs/behaviour.md#limits.
 #[derive(Debug, Clone, Copy)]
 pub struct Timings {
@@ -144,10 +155,8 @@ pub struct Timings {
     /// response was lost. Longer than the client's request timeout, because the vendor may process
     /// the request all that time.
     pub max_visibility_delay: Duration,
-    /// Delay before the first retry of an effect. It doubles with each attempt.
-    pub first_retry_delay: Duration,
-    /// Maximum delay before a retry of an effect.
-    pub max_retry_delay: Duration,
+    /// Retries of an effect.
+    pub effect_retry: RetryPolicy,
     /// Interval of heartbeats on an idle event stream. The client's token is checked at the same
     /// interval.
     pub stream_heartbeat_interval: Duration,
@@ -159,8 +168,11 @@ impl Timings {
         Self {
             run_monitor_interval: Duration::from_secs(1),
             max_visibility_delay: Duration::from_secs(2),
-            first_retry_delay: Duration::from_millis(200),
-            max_retry_delay: Duration::from_secs(5),
+            effect_retry: RetryPolicy {
+                first_delay: Duration::from_millis(200),
+                max_delay: Duration::from_secs(5),
+                ..EFFECT_RETRY
+            },
             ..Self::default()
         }
     }
@@ -173,8 +185,7 @@ impl Default for Timings {
             reap_interval: Duration::from_secs(60),
             reconcile_interval: Duration::from_secs(10 * 60),
             max_visibility_delay: Duration::from_secs(45),
-            first_retry_delay: Duration::from_secs(1),
-            max_retry_delay: Duration::from_secs(5 * 60),
+            effect_retry: EFFECT_RETRY,
             stream_heartbeat_interval: Duration::from_secs(15),
         }
     }

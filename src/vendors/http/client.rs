@@ -14,6 +14,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, LOCATION};
 use super::rate_limit::{DEFAULT_PAUSE, Quota, RateLimiter, is_rate_limit, retry_after_ms};
 use super::request::{RedirectAuthorization, RetryMode};
 use super::{Method, Redactor, Request, Response, VendorError, VendorErrorKind, now_millis};
+use domain::retry::RetryPolicy;
 
 pub use download::DownloadError;
 pub use proxies::Proxies;
@@ -24,11 +25,15 @@ const TOTAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum duration of connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum number of retries of a call that changes nothing.
-const MAX_RETRIES: u32 = 3;
-
-/// Delay before the first retry. Doubles with each retry.
-const FIRST_BACKOFF: Duration = Duration::from_millis(250);
+/// Retries of a call that changes nothing.
+const RETRY: RetryPolicy = RetryPolicy {
+    first_delay: Duration::from_millis(250),
+    max_delay: Duration::from_secs(1),
+    jitter: 0.5,
+    honors_vendor: true,
+    max_attempts: 4,
+    timeout: TOTAL_TIMEOUT,
+};
 
 /// Maximum number of redirects in one call.
 const MAX_REDIRECTS: usize = 5;
@@ -250,23 +255,26 @@ impl Client {
         if let Some(cause) = &request.build_error {
             return Err(self.error(request, VendorErrorKind::Connect(cause.clone())));
         }
-        let mut backoff = FIRST_BACKOFF;
-        for _ in 0..MAX_RETRIES {
+        let policy = RetryPolicy {
+            timeout: self.inner.total_timeout,
+            ..RETRY
+        };
+        let mut attempts = 0;
+        loop {
             let error = match self.attempt(request, started).await {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
-            let wait = error
-                .retry_after()
-                .unwrap_or_else(|| backoff.mul_f64(0.5 + fastrand::f64() / 2.0));
-            let time_left = self.inner.total_timeout.saturating_sub(started.elapsed());
-            if request.retry == RetryMode::Never || !is_transient(&error) || wait >= time_left {
+            attempts += 1;
+            let (elapsed, requested) = (started.elapsed(), error.retry_after());
+            let delay = policy
+                .next_delay(attempts, elapsed, requested, fastrand::f64())
+                .filter(|_| request.retry != RetryMode::Never && is_transient(&error));
+            let Some(delay) = delay else {
                 return Err(error);
-            }
-            tokio::time::sleep(wait).await;
-            backoff *= 2;
+            };
+            tokio::time::sleep(delay).await;
         }
-        self.attempt(request, started).await
     }
 
     /// Sends a request once, unless the account is rate limited.
