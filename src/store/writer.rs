@@ -13,8 +13,9 @@
 //! If a commit fails, it may or may not be on disk. All callers get [`StoreError::OutcomeUnknown`], and the
 //! process must restart to read the true state.
 
+mod queued_write;
+
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -27,8 +28,9 @@ use crate::metrics::{Histogram, MetricUnit};
 
 use super::change_feed::{CHANGE_FEED_CAPACITY, StoreChange};
 use super::disk_space::{DiskSpace, DiskSpaceProbe};
-use super::table::{TxActivity, WriteTx};
+use super::table::WriteTx;
 use super::{StoreError, StoreResult};
+use queued_write::{CommitOutcome, PendingWrite, QueuedWrite, RunOutcome};
 
 /// Maximum number of closures per commit. Limits the memory of a transaction.
 const MAX_GROUP_SIZE: usize = 1024;
@@ -120,15 +122,10 @@ impl StoreWriter {
     /// Queues a closure and returns its result after the commit.
     pub(super) async fn submit<T: Send + 'static>(
         &self,
-        f: impl FnMut(&WriteTx<'_>) -> StoreResult<T> + Send + 'static,
+        closure: impl FnMut(&WriteTx<'_>) -> StoreResult<T> + Send + 'static,
     ) -> StoreResult<T> {
         let (reply, result) = oneshot::channel();
-        let write = Pending {
-            f,
-            result: None,
-            wrote: false,
-            reply: Some(reply),
-        };
+        let write = PendingWrite::new(closure, reply);
         self.queue
             .send(Box::new(write))
             .await
@@ -202,83 +199,6 @@ impl Shared {
     fn mark_failed(&self) {
         self.has_failed.store(true, Ordering::Release);
         self.failed_notify.notify_waiters();
-    }
-}
-
-/// Queued closure, independent of its result type.
-trait QueuedWrite: Send {
-    /// Runs the closure and keeps its result.
-    fn run(&mut self, tx: &WriteTx<'_>) -> (RunOutcome, TxActivity);
-    /// Whether the closure has failed.
-    fn has_failed(&self) -> bool;
-    /// Replaces the result of a writing closure by [`StoreError::DiskFull`], with the number of free bytes.
-    fn reject(&mut self, free: u64);
-    /// Sends the result to the caller.
-    fn respond(self: Box<Self>, commit: CommitOutcome);
-}
-
-/// Outcome of running a closure.
-enum RunOutcome {
-    Succeeded,
-    Failed,
-    /// The file or its disk failed.
-    DiskFailed,
-}
-
-/// Outcome of a commit.
-#[derive(Clone, Copy)]
-enum CommitOutcome {
-    Durable,
-    Unknown,
-}
-
-struct Pending<F, T> {
-    f: F,
-    result: Option<StoreResult<T>>,
-    /// Whether the last run wrote.
-    wrote: bool,
-    reply: Option<oneshot::Sender<StoreResult<T>>>,
-}
-
-impl<T, F> QueuedWrite for Pending<F, T>
-where
-    T: Send,
-    F: FnMut(&WriteTx<'_>) -> StoreResult<T> + Send,
-{
-    fn run(&mut self, tx: &WriteTx<'_>) -> (RunOutcome, TxActivity) {
-        let result =
-            catch_unwind(AssertUnwindSafe(|| (self.f)(tx))).unwrap_or(Err(StoreError::Panicked));
-        let outcome = match &result {
-            Ok(_) => RunOutcome::Succeeded,
-            Err(error) if error.is_disk_failure() => RunOutcome::DiskFailed,
-            Err(_) => RunOutcome::Failed,
-        };
-        let activity = tx.take_activity();
-        self.wrote = activity.writes > 0;
-        self.result = Some(result);
-        (outcome, activity)
-    }
-
-    fn has_failed(&self) -> bool {
-        matches!(self.result, Some(Err(_)))
-    }
-
-    fn reject(&mut self, free: u64) {
-        if self.wrote && !self.has_failed() {
-            self.result = Some(Err(StoreError::DiskFull(free)));
-        }
-    }
-
-    fn respond(mut self: Box<Self>, commit: CommitOutcome) {
-        let result = match (commit, self.result.take()) {
-            (_, Some(Err(error))) => Err(error),
-            (CommitOutcome::Durable, Some(Ok(value))) => Ok(value),
-            (CommitOutcome::Unknown, _) | (_, None) => Err(StoreError::OutcomeUnknown),
-        };
-        if let Some(reply) = self.reply.take() {
-            // Fails only if the caller no longer waits; the write still counts.
-            let _ = reply.send(result);
-        }
     }
 }
 
@@ -417,118 +337,4 @@ fn run_all(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::Store;
-    use super::super::tables::META;
-    use super::*;
-    use serde_json::json;
-
-    #[tokio::test]
-    async fn groups_concurrent_writes_into_commits() {
-        let store = Store::in_memory().unwrap();
-        let before = store.stats().commits;
-        let writers: Vec<_> = (0..500)
-            .map(|n| {
-                let store = store.clone();
-                tokio::spawn(async move {
-                    store
-                        .write(move |tx| META.put(tx, format!("k{n}").as_str(), &json!(n)))
-                        .await
-                })
-            })
-            .collect();
-        for writer in writers {
-            writer.await.unwrap().unwrap();
-        }
-        for n in 0..500 {
-            assert_eq!(
-                store
-                    .read(|tx| META.get(tx, format!("k{n}").as_str()))
-                    .unwrap(),
-                Some(json!(n))
-            );
-        }
-        let stats = store.stats();
-        assert_eq!(stats.writes, 500);
-        assert!(stats.commits - before < 500, "{} commits", stats.commits);
-    }
-
-    #[tokio::test]
-    async fn a_failed_closure_changes_nothing_and_does_not_affect_others() {
-        let store = Store::in_memory().unwrap();
-        let slow = store.write(|tx| {
-            std::thread::sleep(std::time::Duration::from_millis(50));
-            META.put(tx, "first", &json!(1))
-        });
-        let good = store.write(|tx| META.put(tx, "good", &json!(2)));
-        let bad = store.write(|tx| -> StoreResult<()> {
-            META.put(tx, "bad", &json!(3))?;
-            Err(StoreError::Panicked)
-        });
-        let panics = store.write(|tx| -> StoreResult<()> {
-            META.put(tx, "worse", &json!(4))?;
-            panic!("on purpose")
-        });
-        let (slow, good, bad, panics) = tokio::join!(slow, good, bad, panics);
-        assert!(slow.is_ok() && good.is_ok());
-        assert!(bad.is_err() && panics.is_err());
-        let keys = ["first", "good", "bad", "worse"];
-        let is_kept = |key: &&str| store.read(|tx| META.get(tx, *key)).unwrap().is_some();
-        let kept: Vec<&str> = keys.into_iter().filter(is_kept).collect();
-        assert_eq!(kept, ["first", "good"]);
-    }
-
-    #[tokio::test]
-    async fn no_result_depends_on_rejected_writes() {
-        let probe = DiskSpaceProbe::new(|| Some(5 << 20));
-        let store = Store::with_backend(redb::backends::InMemoryBackend::new(), probe).unwrap();
-        let slow = store.write(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(50));
-            Ok(())
-        });
-        let put_once = || {
-            store.write(|tx| {
-                let is_new = META.get(tx, "once")?.is_none();
-                if is_new {
-                    META.put(tx, "once", &json!(1))?;
-                }
-                Ok(is_new)
-            })
-        };
-        let read = store.write(|tx| Ok(META.get(tx, "once")?.is_some()));
-        let (slow, first, second, seen) = tokio::join!(slow, put_once(), put_once(), read);
-        slow.unwrap();
-        for result in [first, second] {
-            assert!(matches!(result, Err(StoreError::DiskFull(_))), "{result:?}");
-        }
-        assert!(!seen.unwrap(), "nothing was written");
-        assert!(store.is_healthy());
-    }
-
-    #[tokio::test]
-    async fn rejects_writes_but_not_reads_while_the_disk_is_full() {
-        let free = Arc::new(AtomicU64::new(u64::MAX));
-        let probed = Arc::clone(&free);
-        let probe = DiskSpaceProbe::new(move || Some(probed.load(Ordering::Relaxed)));
-        let store = Store::with_backend(redb::backends::InMemoryBackend::new(), probe).unwrap();
-        let put = |key: &'static str| store.write(move |tx| META.put(tx, key, &json!(1)));
-        put("before").await.unwrap();
-        free.store(5 << 20, Ordering::Relaxed);
-        let refused = put("refused").await;
-        assert!(matches!(refused, Err(StoreError::DiskFull(free)) if free == 5 << 20));
-        // A closure that writes nothing is not rejected. The watchdog relies on this.
-        store.write(|_| Ok(())).await.unwrap();
-        let bypassing = store.write(|tx| {
-            tx.bypass_space_check();
-            META.put(tx, "happened", &json!(1))
-        });
-        bypassing.await.unwrap();
-        assert!(store.is_healthy());
-        free.store(u64::MAX, Ordering::Relaxed);
-        put("after").await.unwrap();
-        let keys = ["before", "refused", "happened", "after"];
-        let is_kept = |key: &&str| store.read(|tx| META.get(tx, *key)).unwrap().is_some();
-        let kept: Vec<&str> = keys.into_iter().filter(is_kept).collect();
-        assert_eq!(kept, ["before", "happened", "after"]);
-    }
-}
+mod tests;

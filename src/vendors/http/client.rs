@@ -1,9 +1,10 @@
 //! HTTP client of one vendor: rate limit, timeouts, redirects, retries, and response checks.
 
 mod download;
+mod error_text;
 mod proxies;
+mod setup;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,13 +18,13 @@ use super::{Method, Redactor, Request, Response, VendorError, VendorErrorKind, n
 use domain::retry::RetryPolicy;
 
 pub use download::DownloadError;
+use error_text::error_message;
+pub(super) use error_text::root_cause;
 pub use proxies::Proxies;
+pub use setup::Timeouts;
 
 /// Maximum duration of a call, including retries.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Maximum duration of connecting.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Retries of a call that changes nothing.
 const RETRY: RetryPolicy = RetryPolicy {
@@ -38,33 +39,8 @@ const RETRY: RetryPolicy = RetryPolicy {
 /// Maximum number of redirects in one call.
 const MAX_REDIRECTS: usize = 5;
 
-/// Duration for which an idle connection stays open.
-const POOL_IDLE: Duration = Duration::from_secs(60);
-
-/// Maximum number of idle connections per host. HTTP/2 needs one. With HTTP/1.1, a burst opens one per
-/// request, and each idle connection holds 50 kB.
-const MAX_IDLE: usize = 8;
-
 /// Loopback addresses, which bypass the proxy.
 const LOOPBACK: &str = "localhost,127.0.0.0/8,::1";
-
-/// Timeouts of a client.
-#[derive(Debug, Clone, Copy)]
-pub struct Timeouts {
-    /// Maximum duration of a call, including retries. Default 30 seconds.
-    pub total: Duration,
-    /// Maximum duration of connecting. Default 10 seconds.
-    pub connect: Duration,
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self {
-            total: TOTAL_TIMEOUT,
-            connect: CONNECT_TIMEOUT,
-        }
-    }
-}
 
 /// HTTP client of one vendor. Clones share connections and rate limits.
 #[derive(Clone)]
@@ -81,113 +57,6 @@ struct Inner {
 }
 
 impl Client {
-    /// Creates a client for `vendor` (`linear`, `github`, …) without a proxy. `redactor` is applied to every
-    /// error.
-    ///
-    /// # Errors
-    /// Returns an error if TLS cannot be set up. Missing root certificates are not an error here, but all TLS
-    /// connections will fail.
-    pub fn new(vendor: &'static str, redactor: Redactor) -> Result<Self, String> {
-        Self::with_timeouts(vendor, redactor, Timeouts::default())
-    }
-
-    /// Creates a client that connects through proxies.
-    ///
-    /// # Errors
-    /// Same as [`Client::new`].
-    pub fn with_proxies(
-        proxies: &Proxies,
-        vendor: &'static str,
-        redactor: Redactor,
-    ) -> Result<Self, String> {
-        Self::build(vendor, redactor, Timeouts::default(), || {
-            proxies.apply_to(reqwest::Client::builder())
-        })
-    }
-
-    /// Creates a client with other timeouts.
-    ///
-    /// # Errors
-    /// Same as [`Client::new`].
-    pub fn with_timeouts(
-        vendor: &'static str,
-        redactor: Redactor,
-        timeouts: Timeouts,
-    ) -> Result<Self, String> {
-        Self::build(vendor, redactor, timeouts, || {
-            reqwest::Client::builder().no_proxy()
-        })
-    }
-
-    /// Creates a client that connects to a Unix socket. The host of request URLs is ignored.
-    ///
-    /// # Errors
-    /// Same as [`Client::new`].
-    pub fn with_unix_socket(
-        vendor: &'static str,
-        redactor: Redactor,
-        timeouts: Timeouts,
-        socket: &Path,
-    ) -> Result<Self, String> {
-        Self::build(vendor, redactor, timeouts, || {
-            reqwest::Client::builder().no_proxy().unix_socket(socket)
-        })
-    }
-
-    fn build(
-        vendor: &'static str,
-        redactor: Redactor,
-        timeouts: Timeouts,
-        new_builder: impl Fn() -> reqwest::ClientBuilder,
-    ) -> Result<Self, String> {
-        let builder = || {
-            new_builder()
-                .user_agent(concat!("agent-implement/", env!("CARGO_PKG_VERSION")))
-                .redirect(reqwest::redirect::Policy::none())
-                .connect_timeout(timeouts.connect)
-                .pool_idle_timeout(POOL_IDLE)
-                .pool_max_idle_per_host(MAX_IDLE)
-                .tcp_nodelay(true)
-        };
-        let http = builder().build().or_else(|error| {
-            // Without root certificates, the demo can still reach its fake vendors over plain HTTP on
-            // loopback. All TLS connections fail.
-            let cause = root_cause(&error);
-            tracing::warn!(
-                vendor,
-                cause,
-                "No root certificates found. HTTPS requests will fail. Install ca-certificates."
-            );
-            builder().tls_certs_only([]).build()
-        });
-        let http = http
-            .map_err(|error| format!("cannot set up HTTP for {vendor}: {}", root_cause(&error)))?;
-        Ok(Self {
-            inner: Arc::new(Inner {
-                vendor,
-                http,
-                total_timeout: timeouts.total,
-                rate_limiter: RateLimiter::default(),
-                redactor,
-            }),
-        })
-    }
-
-    /// Creates a client for another vendor with its own rate limits and redactor. It shares the connections
-    /// and root certificates of this client.
-    #[must_use]
-    pub fn for_vendor(&self, vendor: &'static str, redactor: Redactor) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                vendor,
-                http: self.inner.http.clone(),
-                total_timeout: self.inner.total_timeout,
-                rate_limiter: RateLimiter::default(),
-                redactor,
-            }),
-        }
-    }
-
     /// Returns the vendor's name.
     pub fn vendor(&self) -> &'static str {
         self.inner.vendor
@@ -442,55 +311,5 @@ fn is_transient(error: &VendorError) -> bool {
     }
 }
 
-/// Returns the innermost cause of an error. Outer causes contain the URL, which may include a credential.
-pub(super) fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
-}
-
-/// Extracts the error message from a response body in the formats that vendors use.
-fn error_message(body: &[u8]) -> String {
-    let Ok(json) = serde_json::from_slice::<serde_json::Value>(body) else {
-        return String::from_utf8_lossy(body).trim().to_owned();
-    };
-    let mut messages: Vec<String> = Vec::new();
-    let mut push = |text: Option<&str>| {
-        if let Some(text) = text.filter(|text| !text.is_empty()) {
-            messages.push(text.to_owned());
-        }
-    };
-    push(json["message"].as_str());
-    push(json["error"].as_str());
-    for text in json["errorMessages"].as_array().into_iter().flatten() {
-        push(text.as_str());
-    }
-    match &json["errors"] {
-        serde_json::Value::Array(errors) => {
-            for error in errors {
-                push(
-                    error
-                        .as_str()
-                        .or_else(|| error["message"].as_str())
-                        .or_else(|| error["code"].as_str()),
-                );
-            }
-        }
-        serde_json::Value::Object(errors) => {
-            for (field, text) in errors {
-                push(Some(&format!(
-                    "{field}: {}",
-                    text.as_str().unwrap_or_default()
-                )));
-            }
-        }
-        _ => {}
-    }
-    messages.join("; ")
-}
-
 #[cfg(test)]
-#[path = "client_tests.rs"]
 mod tests;

@@ -1,13 +1,8 @@
 //! Containers of a Docker engine, or of Podman through its Docker-compatible API.
-//!
-//! Isolation of a container: read-only root file system, home and temporary directory on tmpfs, an
-//! unprivileged user without a way to gain privileges, no capabilities, and limits on memory, processes
-//! and CPUs. No host directory is mounted, and never the engine's socket, because access to the socket
-//! is root access to the host. See docs/behaviour.md#container-isolation.
-//!
-//! The run is process 1 of the container. An init process or an image entrypoint before it would run as
-//! the same user and keep the original environment, where the agent could read the credentials that the
-//! run has removed from its own.
+
+mod container;
+mod log_frames;
+mod new_container;
 
 use std::borrow::Cow;
 
@@ -18,37 +13,17 @@ use super::MachineStartOutcome;
 use crate::http::{
     Client, Method, Request, Response, VendorError, percent_encode, run_blocking_if_large,
 };
-use domain::machine::{
-    EnvVarMap, HostKind, Machine, MachineExit, MachineLabels, MachinePhase, MachineSpec,
-    MachineState,
-};
+use domain::machine::{EnvVarMap, Machine, MachineLabels, MachineSpec};
 use domain::sanitize::log_tail;
-use domain::time::Timestamp;
+
+use container::{ContainerDetails, ContainerSummary};
+use log_frames::strip_log_frames;
+use new_container::{HOST_GATEWAY_IP, body, without_host_gateway};
+
+pub use log_frames::container_log_tail;
 
 /// Number of lines requested for a log tail. Larger than the tail, because some lines may be dropped.
 const REQUESTED_LINES: usize = 200;
-
-/// User and group id of the run. They need not exist in the image.
-const USER: &str = "1000:1000";
-
-/// Home directory of the run. Besides `/tmp` the only writable directory.
-const HOME: &str = "/home/agent";
-
-/// Mount options of `/tmp`. It holds work trees and build output, so programs in it must be executable.
-/// Its content counts against the container's memory.
-const TMP_OPTIONS: &str = "rw,exec,nosuid,nodev,mode=1777";
-/// Mount options of `HOME`. Its content counts against the container's memory.
-const HOME_OPTIONS: &str = "rw,exec,nosuid,nodev,mode=0700,uid=1000,gid=1000";
-
-/// Maximum number of processes and threads in a container.
-const MAX_PROCESSES: u32 = 1_024;
-
-/// Host name under which a container reaches its host. The same name as in Docker Desktop.
-const HOST_NAME: &str = "host.docker.internal";
-
-/// Placeholder that the engine replaces with the host's address. Podman supports it since 4.7. Older
-/// versions reject it, and provide the name `host.containers.internal` in every container instead.
-const HOST_GATEWAY_IP: &str = "host-gateway";
 
 /// Time between SIGTERM and SIGKILL when a container is stopped, in seconds.
 const STOP_SECONDS: u32 = 10;
@@ -280,46 +255,6 @@ impl Docker {
     }
 }
 
-fn body(spec: &MachineSpec) -> Value {
-    let environment: Vec<String> = spec
-        .environment
-        .iter()
-        .map(|(name, value)| format!("{name}={value}"))
-        // The image may have no account, and so no home directory, for this user.
-        .chain([format!("HOME={HOME}")])
-        .collect();
-    let memory = i64::from(spec.memory_mb) << 20;
-    json!({
-        "Image": spec.image,
-        "Entrypoint": [],
-        "Cmd": super::SESSION_COMMAND,
-        "Env": environment,
-        "User": USER,
-        "WorkingDir": HOME,
-        "Labels": spec.labels.to_map(),
-        "HostConfig": {
-            "ReadonlyRootfs": true,
-            "Tmpfs": {"/tmp": TMP_OPTIONS, HOME: HOME_OPTIONS},
-            "CapDrop": ["ALL"],
-            "SecurityOpt": ["no-new-privileges"],
-            "Privileged": false,
-            "PidsLimit": MAX_PROCESSES,
-            "Memory": memory,
-            "MemorySwap": memory,
-            "NanoCpus": i64::from(spec.cpus) * 1_000_000_000,
-            "ExtraHosts": [format!("{HOST_NAME}:{HOST_GATEWAY_IP}")],
-            "RestartPolicy": {"Name": "no"},
-            "AutoRemove": false,
-        },
-    })
-}
-
-/// Removes the host-gateway entry from the body, for an engine that does not support it.
-fn without_host_gateway(mut body: Value) -> Value {
-    body["HostConfig"]["ExtraHosts"] = json!([]);
-    body
-}
-
 /// Builds the outcome of a rejected request.
 fn refused(response: &Response) -> MachineStartOutcome {
     let error = response.status_error(response.status(), &error_message(response));
@@ -348,34 +283,6 @@ fn image_parts(image: &str) -> (&str, &str) {
     }
 }
 
-/// Removes the frame headers of a multiplexed log: eight bytes (stream, three zeroes, length) before each
-/// chunk. A log without frames, of a container with a terminal, is returned unchanged.
-fn strip_log_frames(log: &[u8]) -> String {
-    let mut text = Vec::with_capacity(log.len());
-    let mut rest = log;
-    while let Some((head, tail)) = rest.split_first_chunk::<8>() {
-        let [stream, 0, 0, 0, length @ ..] = *head else {
-            break;
-        };
-        if stream > 2 {
-            break;
-        }
-        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-        let (piece, after) = tail.split_at(length.min(tail.len()));
-        text.extend_from_slice(piece);
-        rest = after;
-    }
-    if rest.len() == log.len() {
-        text.extend_from_slice(rest);
-    }
-    String::from_utf8_lossy(&text).into_owned()
-}
-
-/// Fuzzing entry point: returns the log tail of a raw log of the engine.
-pub fn container_log_tail(log: &[u8]) -> String {
-    log_tail(strip_log_frames(log).lines())
-}
-
 #[derive(Deserialize)]
 struct ImageDetails {
     #[serde(rename = "Config")]
@@ -394,103 +301,5 @@ struct Created {
     id: String,
 }
 
-/// Container in the engine's list.
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct ContainerSummary {
-    id: String,
-    #[serde(default)]
-    names: Vec<String>,
-    #[serde(default)]
-    state: String,
-    #[serde(default)]
-    created: u64,
-    #[serde(default)]
-    labels: Option<EnvVarMap>,
-}
-
-impl ContainerSummary {
-    fn into_own_machine(self, instance: &str) -> Option<Machine> {
-        let labels = MachineLabels::read(self.labels.as_ref()?, instance)?;
-        let name = self.names.first().map(String::as_str).unwrap_or_default();
-        Some(Machine {
-            host: HostKind::Local,
-            name: name.trim_start_matches('/').to_owned(),
-            state: state(&self.state),
-            exit: None,
-            region: None,
-            log_url: None,
-            created_at: Timestamp::from_millis(self.created.saturating_mul(1_000)),
-            id: self.id,
-            labels,
-        })
-    }
-}
-
-/// Container as returned by inspect.
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct ContainerDetails {
-    id: String,
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    created: String,
-    state: ContainerState,
-    config: ContainerConfig,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct ContainerState {
-    #[serde(default)]
-    status: String,
-    #[serde(default)]
-    exit_code: i32,
-    #[serde(default, rename = "OOMKilled")]
-    oom_killed: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct ContainerConfig {
-    #[serde(default)]
-    labels: Option<EnvVarMap>,
-}
-
-impl ContainerDetails {
-    fn into_own_machine(self, instance: &str) -> Option<Machine> {
-        let labels = MachineLabels::read(self.config.labels.as_ref()?, instance)?;
-        let state = state(&self.state.status);
-        let is_stopped = state.phase() == MachinePhase::Stopped;
-        let exit = is_stopped.then_some(MachineExit {
-            code: Some(self.state.exit_code),
-            out_of_memory: self.state.oom_killed,
-        });
-        Some(Machine {
-            host: HostKind::Local,
-            name: self.name.trim_start_matches('/').to_owned(),
-            state,
-            exit,
-            region: None,
-            log_url: None,
-            created_at: Timestamp::parse(&self.created).unwrap_or_default(),
-            id: self.id,
-            labels,
-        })
-    }
-}
-
-/// Maps the engine's container state to the machine state that all session hosts share.
-fn state(engine_state: &str) -> MachineState {
-    MachineState::new(match engine_state {
-        "running" | "paused" | "restarting" => "started",
-        "exited" | "dead" => "stopped",
-        "removing" => "destroying",
-        other => other,
-    })
-}
-
 #[cfg(test)]
-#[path = "docker_tests.rs"]
 mod tests;

@@ -22,63 +22,121 @@ const PAGE_SIZE: usize = 100;
 /// Maximum number of pages read per issue.
 const MAX_PAGES: usize = 20;
 
-pub(super) async fn create(
-    jira: &Jira,
-    issue: &IssueRef,
-    effect_id: &str,
-    body: &str,
-) -> Result<(), VendorError> {
-    let properties = json!([{"key": PROPERTY, "value": {"effect": effect_id}}]);
-    let request = jira
-        .request("writing the comment", Method::POST, &path_of(issue))
-        .json(&json!({"body": adf::from_markdown(body), "properties": properties}));
-    jira.client.send(&request).await.map(drop)
-}
+impl Jira {
+    /// Creates a comment in Markdown. Call [`Jira::has_comment`] before repeating a call whose response was
+    /// lost.
+    ///
+    /// # Errors
+    /// `is_not_found()` if the issue does not exist.
+    pub async fn create_comment(
+        &self,
+        issue: &IssueRef,
+        effect_id: &str,
+        body: &str,
+    ) -> Result<(), VendorError> {
+        let properties = json!([{"key": PROPERTY, "value": {"effect": effect_id}}]);
+        let request = self
+            .request("writing the comment", Method::POST, &path_of(issue))
+            .json(&json!({"body": adf::from_markdown(body), "properties": properties}));
+        self.client.send(&request).await.map(drop)
+    }
 
-pub(super) async fn exists(
-    jira: &Jira,
-    issue: &IssueRef,
-    effect_id: &str,
-    body: &str,
-    since: Timestamp,
-) -> Result<bool, VendorError> {
-    let (comments, _) = newest(jira, "looking up the comment", &path_of(issue), 0).await?;
-    let expected = adf::to_markdown(&adf::from_markdown(body));
-    let is_ours = |comment: &Comment| match comment.effect() {
-        Some(effect) => effect == effect_id,
-        // Without properties in the response, an equal text after the first attempt identifies the comment.
-        None => comment.created >= since && adf::to_markdown(&comment.body) == expected,
-    };
-    Ok(comments.iter().any(is_ours))
+    /// Returns whether the issue has the comment of this effect, created at `since` or later.
+    ///
+    /// # Errors
+    /// `is_not_found()` if the issue does not exist.
+    pub async fn has_comment(
+        &self,
+        issue: &IssueRef,
+        effect_id: &str,
+        body: &str,
+        since: Timestamp,
+    ) -> Result<bool, VendorError> {
+        let (comments, _) = newest(self, "looking up the comment", &path_of(issue), 0).await?;
+        let expected = adf::to_markdown(&adf::from_markdown(body));
+        let is_ours = |comment: &Comment| match comment.effect() {
+            Some(effect) => effect == effect_id,
+            // Without properties in the response, an equal text after the first attempt identifies the comment.
+            None => comment.created >= since && adf::to_markdown(&comment.body) == expected,
+        };
+        Ok(comments.iter().any(is_ours))
+    }
+
+    /// Replaces the text of the comment of an effect.
+    ///
+    /// # Errors
+    /// `is_not_found()` if the comment does not exist.
+    pub async fn edit_comment(
+        &self,
+        issue: &IssueRef,
+        effect_id: &str,
+        body: &str,
+    ) -> Result<(), VendorError> {
+        let path = own_path(self, issue, effect_id).await?;
+        let request = self
+            .request("updating the comment", Method::PUT, &path)
+            .json(&json!({"body": adf::from_markdown(body)}));
+        self.client.send(&request).await.map(drop)
+    }
+
+    /// Deletes the comment of an effect.
+    ///
+    /// # Errors
+    /// `is_not_found()` if the comment does not exist.
+    pub async fn delete_comment(
+        &self,
+        issue: &IssueRef,
+        effect_id: &str,
+    ) -> Result<(), VendorError> {
+        let path = own_path(self, issue, effect_id).await?;
+        let request = self.request("deleting the comment", Method::DELETE, &path);
+        self.client.send(&request).await.map(drop)
+    }
+
+    /// Returns the current texts of the comments of these effects, in the given order. Reads the newest comments
+    /// first, and further pages only while a comment is missing.
+    ///
+    /// # Errors
+    /// `is_not_found()` if the issue does not exist.
+    pub async fn comments(
+        &self,
+        issue: &IssueRef,
+        effect_ids: &[String],
+    ) -> Result<Vec<String>, VendorError> {
+        const ACTION: &str = "reading our comments";
+        let path = path_of(issue);
+        let mut found: HashMap<String, String> = HashMap::new();
+        let mut missing_properties = None;
+        for page in 0..MAX_PAGES {
+            let (comments, response) = newest(self, ACTION, &path, page * PAGE_SIZE).await?;
+            for comment in &comments {
+                match comment.effect() {
+                    Some(effect) if effect_ids.iter().any(|wanted| wanted == effect) => {
+                        found.insert(effect.to_owned(), adf::to_markdown(&comment.body));
+                    }
+                    Some(_) => {}
+                    None => {
+                        const MESSAGE: &str = "comments lack their properties";
+                        missing_properties.get_or_insert_with(|| response.decode_error(MESSAGE));
+                    }
+                }
+            }
+            if found.len() == effect_ids.len() || comments.len() < PAGE_SIZE {
+                break;
+            }
+        }
+        if let Some(error) = missing_properties
+            && found.len() < effect_ids.len()
+        {
+            return Err(error);
+        }
+        let in_order = effect_ids.iter().filter_map(|effect| found.remove(effect));
+        Ok(in_order.collect())
+    }
 }
 
 fn path_of(issue: &IssueRef) -> String {
     format!("/issue/{}/comment", percent_encode(issue.id.as_str()))
-}
-
-/// Replaces the text of the comment of an effect.
-pub(super) async fn edit(
-    jira: &Jira,
-    issue: &IssueRef,
-    effect_id: &str,
-    body: &str,
-) -> Result<(), VendorError> {
-    let path = own_path(jira, issue, effect_id).await?;
-    let request = jira
-        .request("updating the comment", Method::PUT, &path)
-        .json(&json!({"body": adf::from_markdown(body)}));
-    jira.client.send(&request).await.map(drop)
-}
-
-/// Deletes the comment of an effect.
-pub(super) async fn delete(
-    jira: &Jira,
-    issue: &IssueRef,
-    effect_id: &str,
-) -> Result<(), VendorError> {
-    let path = own_path(jira, issue, effect_id).await?;
-    let request = jira.request("deleting the comment", Method::DELETE, &path);
-    jira.client.send(&request).await.map(drop)
 }
 
 /// Returns the API path of the comment of an effect.
@@ -92,44 +150,6 @@ async fn own_path(jira: &Jira, issue: &IssueRef, effect_id: &str) -> Result<Stri
         response.status_error(404, "the comment was not found among the newest 100")
     })?;
     Ok(format!("{path}/{}", percent_encode(&own.id)))
-}
-
-/// Returns the texts of the comments of these effects, in the given order. Reads the newest comments
-/// first, and further pages only while a comment is missing.
-pub(super) async fn read_own(
-    jira: &Jira,
-    issue: &IssueRef,
-    effect_ids: &[String],
-) -> Result<Vec<String>, VendorError> {
-    const ACTION: &str = "reading our comments";
-    let path = path_of(issue);
-    let mut found: HashMap<String, String> = HashMap::new();
-    let mut missing_properties = None;
-    for page in 0..MAX_PAGES {
-        let (comments, response) = newest(jira, ACTION, &path, page * PAGE_SIZE).await?;
-        for comment in &comments {
-            match comment.effect() {
-                Some(effect) if effect_ids.iter().any(|wanted| wanted == effect) => {
-                    found.insert(effect.to_owned(), adf::to_markdown(&comment.body));
-                }
-                Some(_) => {}
-                None => {
-                    const MESSAGE: &str = "comments lack their properties";
-                    missing_properties.get_or_insert_with(|| response.decode_error(MESSAGE));
-                }
-            }
-        }
-        if found.len() == effect_ids.len() || comments.len() < PAGE_SIZE {
-            break;
-        }
-    }
-    if let Some(error) = missing_properties
-        && found.len() < effect_ids.len()
-    {
-        return Err(error);
-    }
-    let in_order = effect_ids.iter().filter_map(|effect| found.remove(effect));
-    Ok(in_order.collect())
 }
 
 /// Reads a page of comments, newest first.

@@ -32,25 +32,31 @@ pub struct FieldOption {
     disabled: bool,
 }
 
-pub(super) async fn read(jira: &Jira, field: &str) -> Result<Vec<FieldOption>, VendorError> {
-    let field = match jira.find_field(ACTION, field).await {
-        Ok(field) => field,
-        // A built-in field, or a missing field, has no options to choose from.
-        Err(error) if error.status() == Some(FIELD_NOT_FOUND_STATUS) => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    let mut options = match options_of_contexts(jira, field).await {
-        Err(error) if matches!(error.status(), Some(401 | 403 | 404)) => {
-            match options_of_issue(jira, field).await? {
-                Some(options) => options,
-                None => options_of_form(jira, field).await?,
+impl Jira {
+    /// Lists the options of a select field. Empty if the field has none or does not exist.
+    ///
+    /// # Errors
+    /// Fails if Jira rejects the request or does not respond.
+    pub async fn field_options(&self, field: &str) -> Result<Vec<FieldOption>, VendorError> {
+        let field = match self.find_field(ACTION, field).await {
+            Ok(field) => field,
+            // A built-in field, or a missing field, has no options to choose from.
+            Err(error) if error.status() == Some(FIELD_NOT_FOUND_STATUS) => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut options = match options_of_contexts(self, field).await {
+            Err(error) if matches!(error.status(), Some(401 | 403 | 404)) => {
+                match options_of_issue(self, field).await? {
+                    Some(options) => options,
+                    None => options_of_form(self, field).await?,
+                }
             }
-        }
-        options => options?,
-    };
-    let mut seen = HashSet::new();
-    options.retain(|option| !option.disabled && seen.insert(option.value.clone()));
-    Ok(options)
+            options => options?,
+        };
+        let mut seen = HashSet::new();
+        options.retain(|option| !option.disabled && seen.insert(option.value.clone()));
+        Ok(options)
+    }
 }
 
 /// Reads the options of all contexts of a field. Requires administrator permission.

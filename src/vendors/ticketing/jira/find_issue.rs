@@ -31,22 +31,29 @@ struct Candidate<'a> {
     repo: FieldId,
 }
 
-pub(super) async fn read(
-    jira: &Jira,
-    mappings: &[&Mapping],
-    key: &IssueKey,
-) -> Result<Vec<IssueLookup>, VendorError> {
-    let (mut candidates, field_error) = candidates(jira, mappings).await;
-    let Some(issue) = issue(jira, &candidates, key).await? else {
-        return Ok(Vec::new());
-    };
-    candidates.retain(|candidate| candidate.has_repo_value(&issue));
-    let site = jira.site_url().await?;
-    let (matching_lookups, search_error) = matching_lookups(jira, &candidates, &issue, &site).await;
-    match field_error.or(search_error) {
-        // A mapping that could not be checked may be the one whose scope contains the issue.
-        Some(error) if matching_lookups.is_empty() => Err(error),
-        _ => Ok(matching_lookups),
+impl Jira {
+    /// Finds an issue by its key. Returns one entry for each mapping whose query and repo value it matches.
+    ///
+    /// # Errors
+    /// Fails if no mapping matches and at least one of them could not be checked.
+    pub async fn find_issue(
+        &self,
+        mappings: &[&Mapping],
+        key: &IssueKey,
+    ) -> Result<Vec<IssueLookup>, VendorError> {
+        let (mut candidates, field_error) = candidates(self, mappings).await;
+        let Some(issue) = issue(self, &candidates, key).await? else {
+            return Ok(Vec::new());
+        };
+        candidates.retain(|candidate| candidate.has_repo_value(&issue));
+        let site = self.site_url().await?;
+        let (matching_lookups, search_error) =
+            matching_lookups(self, &candidates, &issue, &site).await;
+        match field_error.or(search_error) {
+            // A mapping that could not be checked may be the one whose scope contains the issue.
+            Some(error) if matching_lookups.is_empty() => Err(error),
+            _ => Ok(matching_lookups),
+        }
     }
 }
 

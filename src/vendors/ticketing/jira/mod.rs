@@ -15,7 +15,7 @@ mod jql;
 mod siblings;
 mod snapshot;
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,12 +24,11 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::http::{Client, Method, Quota, Request, VendorError, percent_encode};
-use domain::ids::{IssueId, IssueKey};
-use domain::issue::{IssueLookup, IssueRef, PollResult};
+use domain::ids::IssueId;
+use domain::issue::IssueRef;
 use domain::mapping::{Mapping, TicketingConfig};
 use domain::secret::Secret;
 use domain::stage::Stage;
-use domain::time::Timestamp;
 
 pub use field_options::FieldOption;
 use fields::CachedFields;
@@ -106,27 +105,6 @@ impl Jira {
         }
     }
 
-    /// Lists the open issues of these mappings that wait for a run or have one. Takes one search per distinct
-    /// query.
-    ///
-    /// # Errors
-    /// Fails if all mappings fail. If only some fail, they are listed in the result.
-    pub async fn snapshot(&self, mappings: &[&Mapping]) -> Result<PollResult, VendorError> {
-        snapshot::read(self, mappings).await
-    }
-
-    /// Finds an issue by its key. Returns one entry for each mapping whose query and repo value it matches.
-    ///
-    /// # Errors
-    /// Fails if no mapping matches and at least one of them could not be checked.
-    pub async fn find_issue(
-        &self,
-        mappings: &[&Mapping],
-        key: &IssueKey,
-    ) -> Result<Vec<IssueLookup>, VendorError> {
-        find_issue::read(self, mappings, key).await
-    }
-
     /// Sets the status field of an issue.
     ///
     /// # Errors
@@ -141,93 +119,6 @@ impl Jira {
         let path = format!("/issue/{}", percent_encode(issue.id.as_str()));
         let request = self.request(ACTION, Method::PUT, &path).json(&body).safe();
         self.client.send(&request).await.map(drop)
-    }
-
-    /// Creates a comment in Markdown. Call [`Jira::has_comment`] before repeating a call whose response was
-    /// lost.
-    ///
-    /// # Errors
-    /// `is_not_found()` if the issue does not exist.
-    pub async fn create_comment(
-        &self,
-        issue: &IssueRef,
-        effect_id: &str,
-        body: &str,
-    ) -> Result<(), VendorError> {
-        comments::create(self, issue, effect_id, body).await
-    }
-
-    /// Returns whether the issue has the comment of this effect, created at `since` or later.
-    ///
-    /// # Errors
-    /// `is_not_found()` if the issue does not exist.
-    pub async fn has_comment(
-        &self,
-        issue: &IssueRef,
-        effect_id: &str,
-        body: &str,
-        since: Timestamp,
-    ) -> Result<bool, VendorError> {
-        comments::exists(self, issue, effect_id, body, since).await
-    }
-
-    /// Deletes the comment of an effect.
-    ///
-    /// # Errors
-    /// `is_not_found()` if the comment does not exist.
-    pub async fn delete_comment(
-        &self,
-        issue: &IssueRef,
-        effect_id: &str,
-    ) -> Result<(), VendorError> {
-        comments::delete(self, issue, effect_id).await
-    }
-
-    /// Replaces the text of the comment of an effect.
-    ///
-    /// # Errors
-    /// `is_not_found()` if the comment does not exist.
-    pub async fn edit_comment(
-        &self,
-        issue: &IssueRef,
-        effect_id: &str,
-        body: &str,
-    ) -> Result<(), VendorError> {
-        comments::edit(self, issue, effect_id, body).await
-    }
-
-    /// Returns the current texts of the comments of these effects, in the given order.
-    ///
-    /// # Errors
-    /// `is_not_found()` if the issue does not exist.
-    pub async fn comments(
-        &self,
-        issue: &IssueRef,
-        effect_ids: &[String],
-    ) -> Result<Vec<String>, VendorError> {
-        comments::read_own(self, issue, effect_ids).await
-    }
-
-    /// Returns the siblings of each issue, as one line of text each.
-    ///
-    /// # Errors
-    /// Fails if they cannot be read.
-    pub async fn siblings(
-        &self,
-        issues: &[IssueRef],
-    ) -> Result<HashMap<IssueId, Vec<String>>, VendorError> {
-        siblings::read(self, issues).await
-    }
-
-    /// Returns those of the issues that are done or deleted.
-    ///
-    /// # Errors
-    /// Fails if the states cannot be read.
-    pub async fn closed_issues(
-        &self,
-        issues: &[IssueRef],
-    ) -> Result<HashSet<IssueId>, VendorError> {
-        closed_issues::find(self, issues).await
     }
 
     /// Links a pull request to the issue. Idempotent per URL.
@@ -345,14 +236,6 @@ impl Jira {
             fields.retain(|field| field.name.to_lowercase() == name);
         }
         Ok(fields)
-    }
-
-    /// Lists the options of a select field. Empty if the field has none or does not exist.
-    ///
-    /// # Errors
-    /// Fails if Jira rejects the request or does not respond.
-    pub async fn field_options(&self, field: &str) -> Result<Vec<FieldOption>, VendorError> {
-        field_options::read(self, field).await
     }
 
     /// Returns the address of Jira's web pages.

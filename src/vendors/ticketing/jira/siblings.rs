@@ -25,48 +25,54 @@ const BATCH: usize = 100;
 /// Maximum number of children read per search.
 const PAGE_SIZE: usize = 1_000;
 
-pub(super) async fn read(
-    jira: &Jira,
-    issues: &[IssueRef],
-) -> Result<HashMap<IssueId, Vec<String>>, VendorError> {
-    let mut siblings = HashMap::new();
-    for batch in issues.chunks(BATCH) {
-        let ids = batch.iter().map(|issue| issue.id.as_str());
-        let own_issues = search(jira, "id", ids, &["parent"]).await?;
-        let parent_of: HashMap<&str, &str> = own_issues
-            .iter()
-            .filter_map(|issue| {
-                Some((issue.id.as_str(), issue.fields.parent.as_ref()?.id.as_str()))
-            })
-            .collect();
-        let mut parents: Vec<&str> = parent_of.values().copied().collect();
-        parents.sort_unstable();
-        parents.dedup();
-        if parents.is_empty() {
-            continue;
-        }
-        let requested_fields = ["parent", "summary", "status"];
-        let children = search(jira, "parent", parents.into_iter(), &requested_fields).await?;
-        for issue in batch {
-            let Some(parent) = parent_of.get(issue.id.as_str()) else {
-                continue;
-            };
-            let other_children = children.iter().filter(|child| {
-                let is_child = child
-                    .fields
-                    .parent
-                    .as_ref()
-                    .is_some_and(|own| own.id == *parent);
-                is_child && child.id != issue.id.as_str()
-            });
-            let lines = other_children
-                .take(SIBLINGS)
-                .map(Child::summary_line)
+impl Jira {
+    /// Returns the siblings of each issue, as one line of text each.
+    ///
+    /// # Errors
+    /// Fails if they cannot be read.
+    pub async fn siblings(
+        &self,
+        issues: &[IssueRef],
+    ) -> Result<HashMap<IssueId, Vec<String>>, VendorError> {
+        let mut siblings = HashMap::new();
+        for batch in issues.chunks(BATCH) {
+            let ids = batch.iter().map(|issue| issue.id.as_str());
+            let own_issues = search(self, "id", ids, &["parent"]).await?;
+            let parent_of: HashMap<&str, &str> = own_issues
+                .iter()
+                .filter_map(|issue| {
+                    Some((issue.id.as_str(), issue.fields.parent.as_ref()?.id.as_str()))
+                })
                 .collect();
-            siblings.insert(issue.id.clone(), lines);
+            let mut parents: Vec<&str> = parent_of.values().copied().collect();
+            parents.sort_unstable();
+            parents.dedup();
+            if parents.is_empty() {
+                continue;
+            }
+            let requested_fields = ["parent", "summary", "status"];
+            let children = search(self, "parent", parents.into_iter(), &requested_fields).await?;
+            for issue in batch {
+                let Some(parent) = parent_of.get(issue.id.as_str()) else {
+                    continue;
+                };
+                let other_children = children.iter().filter(|child| {
+                    let is_child = child
+                        .fields
+                        .parent
+                        .as_ref()
+                        .is_some_and(|own| own.id == *parent);
+                    is_child && child.id != issue.id.as_str()
+                });
+                let lines = other_children
+                    .take(SIBLINGS)
+                    .map(Child::summary_line)
+                    .collect();
+                siblings.insert(issue.id.clone(), lines);
+            }
         }
+        Ok(siblings)
     }
-    Ok(siblings)
 }
 
 async fn search(

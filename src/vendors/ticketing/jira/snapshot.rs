@@ -50,36 +50,43 @@ pub(super) fn mapping_field_names(ticketing: &TicketingConfig) -> Vec<&str> {
     }
 }
 
-pub(super) async fn read(jira: &Jira, mappings: &[&Mapping]) -> Result<PollResult, VendorError> {
-    let mut snapshot = PollResult::default();
-    let mut failure = None;
-    let scopes = scopes(jira, mappings, &mut snapshot, &mut failure).await;
-    if !scopes.is_empty() {
-        let site = jira.site_url().await?;
-        let written = jira.recently_written();
-        for batch in scopes.chunks(CONCURRENT_SEARCHES) {
-            let searches = batch.iter().map(|scope| scope.read(jira, &site, &written));
-            for (scope, found) in batch.iter().zip(join_all(searches).await) {
-                match found {
-                    Ok(issues) => snapshot.issues.extend(issues),
-                    Err(error) => {
-                        let of_scope = scope.mappings.iter().map(|(_, mapping)| *mapping);
-                        note_failure(&mut snapshot, &mut failure, of_scope, error);
+impl Jira {
+    /// Lists the open issues of these mappings that wait for a run or have one. Takes one search per distinct
+    /// query.
+    ///
+    /// # Errors
+    /// Fails if all mappings fail. If only some fail, they are listed in the result.
+    pub async fn snapshot(&self, mappings: &[&Mapping]) -> Result<PollResult, VendorError> {
+        let mut snapshot = PollResult::default();
+        let mut failure = None;
+        let scopes = scopes(self, mappings, &mut snapshot, &mut failure).await;
+        if !scopes.is_empty() {
+            let site = self.site_url().await?;
+            let written = self.recently_written();
+            for batch in scopes.chunks(CONCURRENT_SEARCHES) {
+                let searches = batch.iter().map(|scope| scope.read(self, &site, &written));
+                for (scope, found) in batch.iter().zip(join_all(searches).await) {
+                    match found {
+                        Ok(issues) => snapshot.issues.extend(issues),
+                        Err(error) => {
+                            let of_scope = scope.mappings.iter().map(|(_, mapping)| *mapping);
+                            note_failure(&mut snapshot, &mut failure, of_scope, error);
+                        }
                     }
                 }
             }
         }
+        match failure {
+            Some(error) if snapshot.failed_teams.len() == mappings.len() => return Err(error),
+            _ => {}
+        }
+        // Queries may overlap, and an issue may move to a later page between two requests.
+        let mut seen = HashSet::new();
+        snapshot
+            .issues
+            .retain(|issue| seen.insert(issue.issue.id.clone()));
+        Ok(snapshot)
     }
-    match failure {
-        Some(error) if snapshot.failed_teams.len() == mappings.len() => return Err(error),
-        _ => {}
-    }
-    // Queries may overlap, and an issue may move to a later page between two requests.
-    let mut seen = HashSet::new();
-    snapshot
-        .issues
-        .retain(|issue| seen.insert(issue.issue.id.clone()));
-    Ok(snapshot)
 }
 
 /// Records a failure of some mappings. A rejected query, for example after a project was renamed, affects

@@ -20,25 +20,31 @@ query($first: Int!, $ids: [ID!]!) {
   issues(first: $first, filter: { id: { in: $ids } }) { nodes { id state { name type } } }
 }";
 
-pub(super) async fn find(
-    linear: &Linear,
-    issues: &[IssueRef],
-) -> Result<HashSet<IssueId>, VendorError> {
-    let mut closed = HashSet::new();
-    for batch in issues.chunks(BATCH) {
-        let ids: Vec<&IssueId> = batch.iter().map(|issue| &issue.id).collect();
-        let variables = json!({ "first": ids.len(), "ids": ids });
-        let page: Page = linear
-            .execute(linear.query("reading the states of issues", STATES, variables))
-            .await?;
-        let open = page.issues.nodes.into_iter();
-        let open: HashSet<IssueId> = open
-            .filter(|issue| issue.state.is_open())
-            .map(|issue| issue.id)
-            .collect();
-        closed.extend(ids.into_iter().filter(|id| !open.contains(*id)).cloned());
+impl Linear {
+    /// Returns those of the issues that are completed, cancelled or deleted.
+    ///
+    /// # Errors
+    /// Fails if the states cannot be read.
+    pub async fn closed_issues(
+        &self,
+        issues: &[IssueRef],
+    ) -> Result<HashSet<IssueId>, VendorError> {
+        let mut closed = HashSet::new();
+        for batch in issues.chunks(BATCH) {
+            let ids: Vec<&IssueId> = batch.iter().map(|issue| &issue.id).collect();
+            let variables = json!({ "first": ids.len(), "ids": ids });
+            let page: Page = self
+                .execute(self.query("reading the states of issues", STATES, variables))
+                .await?;
+            let open = page.issues.nodes.into_iter();
+            let open: HashSet<IssueId> = open
+                .filter(|issue| issue.state.is_open())
+                .map(|issue| issue.id)
+                .collect();
+            closed.extend(ids.into_iter().filter(|id| !open.contains(*id)).cloned());
+        }
+        Ok(closed)
     }
-    Ok(closed)
 }
 
 #[derive(Deserialize)]

@@ -28,62 +28,73 @@ query($id: String!, $first: Int!, $ids: [ID!]!) {
 const CHILDREN: &str =
     "{ parent { children(first: 21) { nodes { id identifier title state { name } } } } }";
 
-pub(super) async fn comments(
-    linear: &Linear,
-    issue: &IssueRef,
-    effect_ids: &[String],
-) -> Result<Vec<String>, VendorError> {
-    let ids: Vec<String> = effect_ids
-        .iter()
-        .map(|effect| deterministic_uuid(effect))
-        .collect();
-    let variables = json!({ "id": issue.id, "first": ids.len().max(1), "ids": ids });
-    let data: IssueData = linear
-        .execute(linear.query("reading our comments", COMMENTS, variables))
-        .await?;
-    let mut bodies: HashMap<String, String> = data
-        .issue
-        .comments
-        .nodes
-        .into_iter()
-        .map(|comment| (comment.id, comment.body))
-        .collect();
-    Ok(ids.iter().filter_map(|id| bodies.remove(id)).collect())
-}
-
-pub(super) async fn siblings(
-    linear: &Linear,
-    issues: &[IssueRef],
-) -> Result<HashMap<IssueId, Vec<String>>, VendorError> {
-    let mut siblings = HashMap::new();
-    for batch in issues.chunks(BATCH) {
-        let mut parameters = Vec::new();
-        let mut fields = String::new();
-        let mut variables = Map::new();
-        for (at, issue) in batch.iter().enumerate() {
-            parameters.push(format!("$i{at}: String!"));
-            fields += &format!("s{at}: issue(id: $i{at}) {CHILDREN}\n");
-            variables.insert(format!("i{at}"), issue.id.as_str().into());
-        }
-        let query = format!("query({}) {{ {fields} }}", parameters.join(", "));
-        let request = linear.query("reading sibling issues", &query, Value::Object(variables));
-        let mut found: HashMap<String, Child> = linear.execute(request).await?;
-        for (at, issue) in batch.iter().enumerate() {
-            let parent = found
-                .remove(&format!("s{at}"))
-                .and_then(|child| child.parent);
-            let children = parent
-                .map(|parent| parent.children.nodes)
-                .unwrap_or_default();
-            let lines = children
-                .iter()
-                .filter(|child| child.id != issue.id.as_str())
-                .take(SIBLINGS)
-                .map(|child| child.issue.summary_line());
-            siblings.insert(issue.id.clone(), lines.collect());
-        }
+impl Linear {
+    /// Returns the current texts of the comments that [`create_comment`](Self::create_comment) created for
+    /// these effects, in the given order.
+    ///
+    /// # Errors
+    /// `is_not_found()` if the issue does not exist.
+    pub async fn comments(
+        &self,
+        issue: &IssueRef,
+        effect_ids: &[String],
+    ) -> Result<Vec<String>, VendorError> {
+        let ids: Vec<String> = effect_ids
+            .iter()
+            .map(|effect| deterministic_uuid(effect))
+            .collect();
+        let variables = json!({ "id": issue.id, "first": ids.len().max(1), "ids": ids });
+        let data: IssueData = self
+            .execute(self.query("reading our comments", COMMENTS, variables))
+            .await?;
+        let mut bodies: HashMap<String, String> = data
+            .issue
+            .comments
+            .nodes
+            .into_iter()
+            .map(|comment| (comment.id, comment.body))
+            .collect();
+        Ok(ids.iter().filter_map(|id| bodies.remove(id)).collect())
     }
-    Ok(siblings)
+
+    /// Returns the siblings of each issue, as one line of text each.
+    ///
+    /// # Errors
+    /// Fails if any of the issues cannot be read.
+    pub async fn siblings(
+        &self,
+        issues: &[IssueRef],
+    ) -> Result<HashMap<IssueId, Vec<String>>, VendorError> {
+        let mut siblings = HashMap::new();
+        for batch in issues.chunks(BATCH) {
+            let mut parameters = Vec::new();
+            let mut fields = String::new();
+            let mut variables = Map::new();
+            for (at, issue) in batch.iter().enumerate() {
+                parameters.push(format!("$i{at}: String!"));
+                fields += &format!("s{at}: issue(id: $i{at}) {CHILDREN}\n");
+                variables.insert(format!("i{at}"), issue.id.as_str().into());
+            }
+            let query = format!("query({}) {{ {fields} }}", parameters.join(", "));
+            let request = self.query("reading sibling issues", &query, Value::Object(variables));
+            let mut found: HashMap<String, Child> = self.execute(request).await?;
+            for (at, issue) in batch.iter().enumerate() {
+                let parent = found
+                    .remove(&format!("s{at}"))
+                    .and_then(|child| child.parent);
+                let children = parent
+                    .map(|parent| parent.children.nodes)
+                    .unwrap_or_default();
+                let lines = children
+                    .iter()
+                    .filter(|child| child.id != issue.id.as_str())
+                    .take(SIBLINGS)
+                    .map(|child| child.issue.summary_line());
+                siblings.insert(issue.id.clone(), lines.collect());
+            }
+        }
+        Ok(siblings)
+    }
 }
 
 #[derive(Deserialize)]

@@ -23,23 +23,29 @@ query($key: String!) {
   }
 }";
 
-pub(super) async fn read(
-    linear: &Linear,
-    mappings: &[&Mapping],
-    key: &IssueKey,
-) -> Result<Vec<IssueLookup>, VendorError> {
-    let request = linear.query("reading the issue", QUERY, json!({ "key": key }));
-    let found: IssueData = match linear.execute(request).await {
-        Err(error) if error.is_not_found() => return Ok(Vec::new()),
-        found => found?,
-    };
-    // The team decides, not the requested key: a moved issue is found by its old and its new key.
-    let team = TeamKey::new(&found.issue.team.key);
-    let is_mapped = mappings.iter().any(|mapping| mapping.team_key == team);
-    Ok(is_mapped
-        .then(|| found.issue.into_lookup(team))
-        .into_iter()
-        .collect())
+impl Linear {
+    /// Finds an issue by its key, if its team has one of these mappings.
+    ///
+    /// # Errors
+    /// Fails if the issue cannot be read.
+    pub async fn find_issue(
+        &self,
+        mappings: &[&Mapping],
+        key: &IssueKey,
+    ) -> Result<Vec<IssueLookup>, VendorError> {
+        let request = self.query("reading the issue", QUERY, json!({ "key": key }));
+        let found: IssueData = match self.execute(request).await {
+            Err(error) if error.is_not_found() => return Ok(Vec::new()),
+            found => found?,
+        };
+        // The team decides, not the requested key: a moved issue is found by its old and its new key.
+        let team = TeamKey::new(&found.issue.team.key);
+        let is_mapped = mappings.iter().any(|mapping| mapping.team_key == team);
+        Ok(is_mapped
+            .then(|| found.issue.into_lookup(team))
+            .into_iter()
+            .collect())
+    }
 }
 
 #[derive(Deserialize)]

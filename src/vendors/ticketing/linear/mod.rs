@@ -10,17 +10,13 @@ mod find_issue;
 mod snapshot;
 mod stage_labels;
 
-use std::collections::{HashMap, HashSet};
-
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::http::{Client, Method, Quota, Request, Response, VendorError};
 use domain::crypto::deterministic_uuid;
-use domain::ids::{IssueId, IssueKey};
-use domain::issue::{IssueLookup, IssueRef, PollResult};
-use domain::mapping::Mapping;
+use domain::issue::IssueRef;
 use domain::stage::Stage;
 
 use auth::Auth;
@@ -46,40 +42,6 @@ impl Linear {
             client,
             endpoint: format!("{api_url}/graphql"),
         }
-    }
-
-    /// Lists all open issues with a marker, in any team. Issues outside of the mappings are included, because
-    /// the service explains why they wait; they take no additional requests.
-    ///
-    /// # Errors
-    /// Fails if a page cannot be read.
-    pub async fn snapshot(&self, _mappings: &[&Mapping]) -> Result<PollResult, VendorError> {
-        let issues = snapshot::read(self).await?;
-        Ok(PollResult {
-            issues,
-            failed_teams: Vec::new(),
-        })
-    }
-
-    /// Finds an issue by its key, if its team has one of these mappings.
-    ///
-    /// # Errors
-    /// Fails if the issue cannot be read.
-    pub async fn find_issue(
-        &self,
-        mappings: &[&Mapping],
-        key: &IssueKey,
-    ) -> Result<Vec<IssueLookup>, VendorError> {
-        find_issue::read(self, mappings, key).await
-    }
-
-    /// Sets the labels of an issue to a stage, and moves the issue to a started state when work begins. Takes
-    /// one read and at most one write, unless a label must be created first.
-    ///
-    /// # Errors
-    /// `is_not_found()` if the issue does not exist or is archived.
-    pub async fn set_stage(&self, issue: &IssueRef, stage: Stage) -> Result<(), VendorError> {
-        stage_labels::set_stage(self, issue, stage).await
     }
 
     /// Creates a comment in Markdown. Idempotent, because the id of the comment is derived from `effect_id`.
@@ -137,41 +99,6 @@ impl Linear {
         self.execute::<Value>(self.mutation("updating the comment", QUERY, variables))
             .await
             .map(drop)
-    }
-
-    /// Returns the current texts of the comments that [`create_comment`](Self::create_comment) created for
-    /// these effects, in the given order.
-    ///
-    /// # Errors
-    /// `is_not_found()` if the issue does not exist.
-    pub async fn comments(
-        &self,
-        issue: &IssueRef,
-        effect_ids: &[String],
-    ) -> Result<Vec<String>, VendorError> {
-        context::comments(self, issue, effect_ids).await
-    }
-
-    /// Returns the siblings of each issue, as one line of text each.
-    ///
-    /// # Errors
-    /// Fails if any of the issues cannot be read.
-    pub async fn siblings(
-        &self,
-        issues: &[IssueRef],
-    ) -> Result<HashMap<IssueId, Vec<String>>, VendorError> {
-        context::siblings(self, issues).await
-    }
-
-    /// Returns those of the issues that are completed, cancelled or deleted.
-    ///
-    /// # Errors
-    /// Fails if the states cannot be read.
-    pub async fn closed_issues(
-        &self,
-        issues: &[IssueRef],
-    ) -> Result<HashSet<IssueId>, VendorError> {
-        closed_issues::find(self, issues).await
     }
 
     /// Links a pull request to the issue. Idempotent per URL.

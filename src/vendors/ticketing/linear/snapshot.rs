@@ -7,7 +7,9 @@ use serde_json::{Map, Value, json};
 
 use crate::http::VendorError;
 use domain::ids::{IssueId, IssueKey, TeamKey};
-use domain::issue::{FlaggedIssue, IssueRef, OpenBlocker, RelatedIssues, StatusCategory, System};
+use domain::issue::{
+    FlaggedIssue, IssueRef, OpenBlocker, PollResult, RelatedIssues, StatusCategory, System,
+};
 use domain::stage::{ALL_LABELS, Stage};
 use domain::string_arena::{ArenaStr, pack_strings};
 use domain::time::Timestamp;
@@ -59,41 +61,50 @@ const MORE_RELATIONS: &str = "{ inverseRelations(first: 50, after: $CURSOR) {
   pageInfo { hasNextPage endCursor }
 } }";
 
-/// Lists all open issues with the trigger label or a progress label.
-pub(super) async fn read(linear: &Linear) -> Result<Vec<FlaggedIssue>, VendorError> {
-    let (mut found, mut incomplete) = (Vec::new(), Vec::new());
-    // An issue may move to a later page between two requests.
-    let mut seen = HashSet::new();
-    let mut after: Option<String> = None;
-    let mut page_size = PAGE_SIZE;
-    for _ in 0..MAX_PAGES {
-        let mut page = match page(linear, page_size, after.as_deref()).await {
-            Err(error) if is_too_complex(&error) && page_size > MIN_PAGE_SIZE => {
-                page_size /= 2;
-                continue;
+impl Linear {
+    /// Lists all open issues with a marker, in any team. Issues outside of the mappings are included, because
+    /// the service explains why they wait; they take no additional requests.
+    ///
+    /// # Errors
+    /// Fails if a page cannot be read.
+    pub async fn snapshot(&self) -> Result<PollResult, VendorError> {
+        let (mut found, mut incomplete) = (Vec::new(), Vec::new());
+        // An issue may move to a later page between two requests.
+        let mut seen = HashSet::new();
+        let mut after: Option<String> = None;
+        let mut page_size = PAGE_SIZE;
+        for _ in 0..MAX_PAGES {
+            let mut page = match page(self, page_size, after.as_deref()).await {
+                Err(error) if is_too_complex(&error) && page_size > MIN_PAGE_SIZE => {
+                    page_size /= 2;
+                    continue;
+                }
+                page => page?,
+            };
+            let texts = page.nodes.iter_mut().map(Issue::take_description);
+            let texts: Vec<String> = texts.collect();
+            let described_issues = page.nodes.into_iter().zip(pack_strings(&texts));
+            for (issue, description) in
+                described_issues.filter(|(issue, _)| seen.insert(issue.id.clone()))
+            {
+                match issue.relations.inverse_relations.page_info.next() {
+                    Some(_) => incomplete.push((issue, description)),
+                    None => found.extend(issue.translate(description)),
+                }
             }
-            page => page?,
-        };
-        let texts = page.nodes.iter_mut().map(Issue::take_description);
-        let texts: Vec<String> = texts.collect();
-        let described_issues = page.nodes.into_iter().zip(pack_strings(&texts));
-        for (issue, description) in
-            described_issues.filter(|(issue, _)| seen.insert(issue.id.clone()))
-        {
-            match issue.relations.inverse_relations.page_info.next() {
-                Some(_) => incomplete.push((issue, description)),
-                None => found.extend(issue.translate(description)),
+            after = page.page_info.next();
+            if after.is_none() {
+                break;
             }
         }
-        after = page.page_info.next();
-        if after.is_none() {
-            break;
-        }
+        complete_relations(self, &mut incomplete).await?;
+        let completed = incomplete.into_iter();
+        let completed = completed.filter_map(|(issue, description)| issue.translate(description));
+        Ok(PollResult {
+            issues: completed.chain(found).collect(),
+            failed_teams: Vec::new(),
+        })
     }
-    complete_relations(linear, &mut incomplete).await?;
-    let completed = incomplete.into_iter();
-    let completed = completed.filter_map(|(issue, description)| issue.translate(description));
-    Ok(completed.chain(found).collect())
 }
 
 async fn page(

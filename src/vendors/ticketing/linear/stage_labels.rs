@@ -40,48 +40,53 @@ mutation($input: IssueLabelCreateInput!) {
   issueLabelCreate(input: $input) { success issueLabel { id } }
 }";
 
-pub(super) async fn set_stage(
-    linear: &Linear,
-    issue: &IssueRef,
-    stage: Stage,
-) -> Result<(), VendorError> {
-    let change = stage.label_change();
-    // The team of the key is wrong only for an issue that was moved to another team.
-    let (key_team, _) = issue.key.as_str().rsplit_once('-').unwrap_or_default();
-    let mut team = key_team.to_owned();
-    let mut rejection = None;
-    for _ in 0..3 {
-        let current = read(linear, issue, &change, &team).await?;
-        if current.issue.team.key != team {
-            team = current.issue.team.key;
-            continue;
-        }
-        let label = match (change.add, current.label_to_add(&change)) {
-            (Some(name), None) if !current.has_label(name) => {
-                Some(create_label(linear, issue, &current, name, &change).await?)
+impl Linear {
+    /// Sets the labels of an issue to a stage, and moves the issue to a started state when work begins. Takes
+    /// one read and at most one write, unless a label must be created first.
+    ///
+    /// # Errors
+    /// `is_not_found()` if the issue does not exist or is archived.
+    pub async fn set_stage(&self, issue: &IssueRef, stage: Stage) -> Result<(), VendorError> {
+        let change = stage.label_change();
+        // The team of the key is wrong only for an issue that was moved to another team.
+        let (key_team, _) = issue.key.as_str().rsplit_once('-').unwrap_or_default();
+        let mut team = key_team.to_owned();
+        let mut rejection = None;
+        for _ in 0..3 {
+            let current = read(self, issue, &change, &team).await?;
+            if current.issue.team.key != team {
+                team = current.issue.team.key;
+                continue;
             }
-            (_, label) => label,
+            let label = match (change.add, current.label_to_add(&change)) {
+                (Some(name), None) if !current.has_label(name) => {
+                    Some(create_label(self, issue, &current, name, &change).await?)
+                }
+                (_, label) => label,
+            };
+            let update = IssueUpdate::plan(&current.issue, &change, label, stage);
+            if update.is_empty() {
+                return Ok(());
+            }
+            match update.write(self, issue).await {
+                Err(error) if error.is_permanent() && rejection.is_none() => {
+                    rejection = Some(error)
+                }
+                // The issue existed in the read just before, so a label is missing.
+                Err(error) if error.is_not_found() => return Err(conflict(error)),
+                outcome => return outcome,
+            }
+        }
+        let unstable = || {
+            let cause = "the issue changed during every attempt".to_owned();
+            VendorError::new(
+                self.client.vendor(),
+                ACTION,
+                VendorErrorKind::Transport(cause),
+            )
         };
-        let update = IssueUpdate::plan(&current.issue, &change, label, stage);
-        if update.is_empty() {
-            return Ok(());
-        }
-        match update.write(linear, issue).await {
-            Err(error) if error.is_permanent() && rejection.is_none() => rejection = Some(error),
-            // The issue existed in the read just before, so a label is missing.
-            Err(error) if error.is_not_found() => return Err(conflict(error)),
-            outcome => return outcome,
-        }
+        Err(rejection.map_or_else(unstable, conflict))
     }
-    let unstable = || {
-        let cause = "the issue changed during every attempt".to_owned();
-        VendorError::new(
-            linear.client.vendor(),
-            ACTION,
-            VendorErrorKind::Transport(cause),
-        )
-    };
-    Err(rejection.map_or_else(unstable, conflict))
 }
 
 async fn read(

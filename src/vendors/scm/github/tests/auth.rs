@@ -1,0 +1,173 @@
+//! Tests of authentication and permissions.
+
+use super::*;
+
+#[tokio::test]
+async fn caches_an_installation_token_until_shortly_before_its_expiry_or_a_401() {
+    let server = TestServer::start(|request, before| {
+        installed(request, "2099-01-01T00:00:00Z", |_| match before {
+            2 | 3 => StubReply::json(200, &run_json(1, "x")),
+            4 => StubReply::json(401, &json!({"message": "Bad credentials"})),
+            _ => StubReply::json(200, &run_json(1, "x")),
+        })
+    })
+    .await;
+    let github = with_app(&server);
+    for _ in 0..3 {
+        github.workflow_run(&repo(), 1).await.unwrap();
+    }
+    let paths: Vec<String> = server
+        .requests()
+        .into_iter()
+        .map(|request| request.path)
+        .collect();
+    let run = "/repos/o/r/actions/runs/1";
+    let mint = "/app/installations/7/access_tokens";
+    assert_eq!(
+        paths,
+        ["/repos/o/r/installation", mint, run, run, run, mint, run]
+    );
+    let requests = server.requests();
+    assert_eq!(
+        requests[2].header("authorization"),
+        Some("Bearer ghs_1_a.b-c")
+    );
+    assert_eq!(
+        requests[2].header("x-github-api-version"),
+        Some("2022-11-28")
+    );
+    let proof = requests[0].header("authorization").unwrap();
+    assert_eq!(proof.split('.').count(), 3);
+    assert!(
+        requests[0]
+            .header("user-agent")
+            .unwrap()
+            .starts_with("agent-implement/")
+    );
+
+    let stale = TestServer::start(|request, _| {
+        installed(request, "2020-01-01T00:00:00Z", |_| {
+            StubReply::json(200, &run_json(1, "x"))
+        })
+    })
+    .await;
+    let github = with_app(&stale);
+    for _ in 0..2 {
+        github.workflow_run(&repo(), 1).await.unwrap();
+    }
+    let mints = stale
+        .requests()
+        .iter()
+        .filter(|request| request.path == mint)
+        .count();
+    assert_eq!(mints, 2);
+}
+
+#[tokio::test]
+async fn limits_the_token_of_a_run_to_its_repository_without_workflow_permission() {
+    let server = TestServer::start(|request, _| {
+        installed(request, "2026-11-21T02:00:00Z", |_| {
+            StubReply::json(404, &json!({}))
+        })
+    })
+    .await;
+    let token = with_app(&server)
+        .repo_token(&repo(), RepoTokenAccess::Write)
+        .await
+        .unwrap();
+    assert_eq!(
+        token.expires_at,
+        Timestamp::parse("2026-11-21T02:00:00Z").unwrap()
+    );
+    let body = server.requests()[1].json();
+    assert_eq!(body["repositories"], json!(["r"]));
+    assert_eq!(body["permissions"]["contents"], "write");
+    assert_eq!(body["permissions"]["workflows"], Value::Null);
+    with_app(&server)
+        .repo_token(&repo(), RepoTokenAccess::Read)
+        .await
+        .unwrap();
+    let requests = server.requests();
+    assert_eq!(
+        requests[requests.len() - 1].json()["permissions"],
+        json!({"contents": "read", "metadata": "read"})
+    );
+
+    let not_installed =
+        TestServer::start(|_, _| StubReply::json(404, &json!({"message": "Not Found"}))).await;
+    let error = with_app(&not_installed)
+        .repo_token(&repo(), RepoTokenAccess::Write)
+        .await
+        .unwrap_err();
+    assert!(error.is_not_found());
+    assert!(
+        error
+            .to_string()
+            .contains("the App is not installed on o/r"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn returns_the_account_name_and_the_default_branch() {
+    let server = TestServer::start(|request, _| {
+        installed(request, "2099-01-01T00:00:00Z", |request| {
+            match request.path.as_str() {
+                "/user" => StubReply::json(200, &json!({"login": "robin"})),
+                "/app" => StubReply::json(200, &json!({"slug": "agent", "installations_count": 2})),
+                _ => StubReply::json(200, &json!({"default_branch": "trunk"})),
+            }
+        })
+    })
+    .await;
+    assert_eq!(with_token(&server).probe().await.unwrap(), "user robin");
+    assert_eq!(
+        with_app(&server).probe().await.unwrap(),
+        "App agent, 2 installations"
+    );
+    let branch = with_app(&server).default_branch(&repo()).await;
+    assert_eq!(branch.as_deref(), Ok("trunk"));
+}
+
+#[tokio::test]
+async fn returns_secret_names_only_if_permitted() {
+    let server_with_status = |status: u16| {
+        TestServer::start(move |request, _| {
+            installed(request, "2099-01-01T00:00:00Z", |request| {
+                let named = |name: &str| json!({"total_count": 1, "secrets": [{"name": name}]});
+                match request.path.as_str() {
+                    "/repos/o/r/actions/secrets?per_page=100" => {
+                        StubReply::json(status, &named("OURS"))
+                    }
+                    other => panic!("{other}"),
+                }
+            })
+        })
+    };
+    let open = server_with_status(200).await;
+    let names = with_app(&open).secret_names(&repo()).await.unwrap();
+    assert_eq!(names, Some(vec!["OURS".to_owned()]));
+    let closed = server_with_status(403).await;
+    assert_eq!(with_app(&closed).secret_names(&repo()).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn prefers_the_role_name_to_the_permission() {
+    let server = TestServer::start(|request, _| match request.path.rsplit('/').nth(1) {
+        Some("maintainer") => StubReply::json(
+            200,
+            &json!({"permission": "write", "role_name": "maintain"}),
+        ),
+        Some("custom") => StubReply::json(200, &json!({"permission": "write", "role_name": "qa"})),
+        _ => StubReply::json(404, &json!({})),
+    })
+    .await;
+    let github = with_token(&server);
+    for (login, permission) in [
+        ("maintainer", RepoPermission::Maintain),
+        ("custom", RepoPermission::Write),
+        ("unknown", RepoPermission::None),
+    ] {
+        assert_eq!(github.permission(&repo(), login).await, Ok(permission));
+    }
+}
