@@ -1,7 +1,7 @@
 //! Retries: how long to wait before the next attempt, and when to give up.
 //!
-//! Own code, because crates such as `backon` run the loop and sleep themselves. Here only delays are
-//! computed: the outbox stores them as due times.
+//! Rightly ours: `backon` runs the loop and sleeps. Here delays are only computed, because the outbox
+//! stores them as due times.
 
 use std::time::Duration;
 

@@ -3,6 +3,9 @@
 //! Every request to a vendor is sent with [`Client::send`]. It limits time and size, sends no requests while
 //! the vendor's rate limit is exhausted, retries requests that change nothing, and maps failures to a
 //! [`VendorError`] without secrets. It is independent of tickets and runs.
+//!
+//! Rightly ours: the limits of an account, the total time of a call with its retries, and redaction depend on
+//! each other. Middleware crates such as `reqwest-retry` handle one of them each.
 
 mod client;
 mod error;

@@ -2,6 +2,8 @@
 //!
 //! The child process authenticates with a key that is valid at this relay only. The relay adds the host's
 //! credential, which therefore never leaves this process, and forwards only requests that the caller allows.
+//!
+//! Rightly ours: a general proxy would forward more than the requests of one push.
 
 use std::io;
 use std::net::Ipv4Addr;

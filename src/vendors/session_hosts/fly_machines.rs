@@ -3,6 +3,8 @@
 //! The host never restarts a machine (`restart: no`) and never removes it (`auto_destroy: false`), so
 //! that the exit of its program can be read. A machine's name is derived from the dispatch id, so that
 //! the host rejects a second machine of the same dispatch.
+//!
+//! Rightly ours: Fly publishes no client for Rust, and these are six requests.
 
 use std::borrow::Cow;
 use std::time::Duration;

@@ -1,4 +1,7 @@
 //! GitHub client: addresses, credentials, and caches of tokens and pages.
+//!
+//! Rightly ours: `octocrab` retries all methods or none, also a dispatch whose workflow may have started. Its
+//! conditional requests are for events only. It adds 16 packages.
 
 mod auth;
 mod cache;

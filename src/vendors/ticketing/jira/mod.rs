@@ -3,6 +3,8 @@
 //! The marker is one custom field, `Agent-Implement Status` or the field set in the mapping. Jira's own
 //! workflow status is never written. Search uses an index that lags behind writes. Recently written issues
 //! are passed to the search as `reconcileIssues`, so that their current state is returned.
+//!
+//! Rightly ours: Atlassian publishes no client for Rust.
 
 mod adf;
 mod closed_issues;

@@ -5,6 +5,7 @@ use crate::http::test_client;
 use domain::ids::IssueId;
 use domain::issue::System;
 use domain::secret::Secret;
+use domain::stage::Stage;
 use test_support::{RecordedRequest, StubReply, TestServer};
 
 fn client(server: &TestServer) -> Linear {
