@@ -8,6 +8,7 @@
 use std::fmt;
 
 use ring::digest::{Context, SHA256};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::sanitize;
@@ -183,10 +184,11 @@ fn single_line(text: &str) -> String {
 /// Entry of the audit log.
 ///
 /// Stored: the hash covers every field. A new field requires a new chain.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AuditEntry {
     /// Sequence number, from 1 without gaps.
+    #[schemars(range(min = 1))]
     pub seq: u64,
     /// Time of the action.
     pub at: Timestamp,
@@ -199,6 +201,7 @@ pub struct AuditEntry {
     /// Details, as text.
     pub detail: String,
     /// SHA-256 over the previous hash and all fields above, in lower-case hexadecimal.
+    #[schemars(regex(pattern = r"^[0-9a-f]{64}$"))]
     pub hash: String,
 }
 
@@ -260,7 +263,7 @@ impl AuditEntry {
 }
 
 /// Result of verifying the chain.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AuditVerification {
     /// Whether the whole chain is valid.
@@ -270,6 +273,7 @@ pub struct AuditVerification {
     /// Hash of the last valid entry. `None` if there is none.
     pub head: Option<String>,
     /// Sequence number of the first entry that is missing or was changed.
+    #[schemars(range(min = 1))]
     pub broken_at: Option<u64>,
 }
 

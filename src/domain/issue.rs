@@ -1,5 +1,6 @@
 //! Tickets, independent of the ticketing system.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ids::{IssueId, IssueKey, TeamKey};
@@ -8,7 +9,9 @@ use super::string_arena::ArenaStr;
 use super::time::Timestamp;
 
 /// Ticketing system. See docs/behaviour.md#issue-lifecycle.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 pub enum System {
     /// Linear: label-based, scoped by a team key.
     #[serde(rename = "A", alias = "linear")]
@@ -48,7 +51,9 @@ impl IssueRef {
 }
 
 /// Phase of an issue that a run can advance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// Planning.
@@ -139,7 +144,7 @@ pub struct IssueLookup {
 }
 
 /// Category of a workflow state at the ticketing system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum StatusCategory {
     /// Not started.

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ids::{IssueKey, JobId, Repo, TeamKey};
@@ -30,7 +31,9 @@ const LABEL_EXPIRES: &str = "agent_implement_expires";
 pub type EnvVarMap = BTreeMap<String, String>;
 
 /// Host of machines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostKind {
     /// Fly Machines.

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::job::Job;
@@ -21,7 +22,9 @@ const STALE_AGE: Duration = Duration::from_secs(10 * 60);
 const MAX_AGE: Duration = Duration::from_secs(4 * 60 * 60);
 
 /// Rule by which a machine is destroyed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReaperRule {
     /// No job has this machine.
@@ -89,7 +92,9 @@ pub fn matching_rule(
 }
 
 /// Outcome of a reaper action.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReapOutcome {
     /// Only recorded, because the reaper runs in dry-run mode.

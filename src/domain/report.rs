@@ -4,6 +4,7 @@
 //! untrusted JSON into them and returns the documented error slugs. See
 //! docs/behaviour.md#run-results.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -55,7 +56,7 @@ pub enum RunOutcome {
 }
 
 /// Machine-readable reason of a failed run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum FailureCode {
     /// The sensitive-file guard blocked the push.
@@ -88,7 +89,7 @@ pub enum FailureCode {
 }
 
 /// Model usage and cost of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
     /// Model turns.
@@ -271,7 +272,8 @@ impl Details<'_> {
 /// docs/behaviour.md#steps.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Step")]
 pub struct StepRecord {
     /// Identifier of the step, unique in its run.
     pub id: String,

@@ -1,6 +1,7 @@
 //! Choice of the runner: from the runner mode, the mapping and the configured runners. See
 //! docs/behaviour.md#runner-modes.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::job::RunnerKind;
@@ -8,8 +9,9 @@ use super::machine_size::MachineSize;
 use super::mapping::{ExecutionMode, Mapping, ModelProvider};
 
 /// Runner mode: the global override of where runs execute.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(rename = "RunnerModeName")]
 pub enum RunnerMode {
     /// The `executionMode` of each mapping applies.
     #[default]

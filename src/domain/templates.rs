@@ -9,6 +9,7 @@ use std::fmt;
 
 use data_encoding::HEXLOWER;
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ids::Repo;
@@ -62,8 +63,9 @@ pub enum SyncPolicy {
 }
 
 /// Status of a file in a repository compared with its template.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(rename = "FileStatus")]
 pub enum TemplateFileStatus {
     /// Up to date.
     Current,
@@ -229,7 +231,7 @@ pub struct SyncReport {
 }
 
 /// Outcome of a sync.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SyncStatus {
     /// All files are up to date.

@@ -1,8 +1,10 @@
 //! Timestamps, formatted as RFC 3339 in UTC with milliseconds.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Point in time, in milliseconds since the Unix epoch.
@@ -77,6 +79,21 @@ impl fmt::Display for Timestamp {
             .and_then(|millis| jiff::Timestamp::from_millisecond(millis).ok())
             .unwrap_or(jiff::Timestamp::MAX);
         write!(f, "{moment:.3}")
+    }
+}
+
+impl JsonSchema for Timestamp {
+    fn schema_name() -> Cow<'static, str> {
+        "Timestamp".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "RFC 3339 timestamp in UTC with milliseconds.",
+            "type": "string",
+            "format": "date-time",
+            "examples": ["2026-01-31T09:30:00.000Z"],
+        })
     }
 }
 

@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::definition::{StepKind, built_in_source};
@@ -36,7 +37,7 @@ pub struct Customization {
 }
 
 /// Category of a customization.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CustomizationCategory {
     /// Pipeline definition.
@@ -50,8 +51,9 @@ pub enum CustomizationCategory {
 }
 
 /// Relation of a file, pipeline or step to the built-in ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(rename = "CustomStatus")]
 pub enum CustomizationStatus {
     /// Built in.
     BuiltIn,

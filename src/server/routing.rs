@@ -12,6 +12,7 @@ mod router;
 use std::io;
 
 use futures_util::future::BoxFuture;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use warp::http::Method;
 use warp::reply::Response;
 
@@ -30,6 +31,9 @@ pub(crate) type ApiResult = Result<Response, ApiError>;
 
 type BoxedHandler =
     Box<dyn Fn(&mut Request) -> Result<BoxFuture<'static, ApiResult>, ApiError> + Send + Sync>;
+
+/// Function that derives the schema of a type.
+pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
 /// Condition under which a listener offers a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +58,10 @@ pub(crate) struct Route {
     pub exposure: Exposure,
     /// Maximum size of the body, in bytes; `None` if it is not read.
     pub body_limit: Option<usize>,
+    /// Type of a successful response; `None` if the OpenAPI document describes it by hand.
+    pub response: Option<SchemaOf>,
+    /// Types that the description of the operation refers to.
+    pub mentioned: Vec<SchemaOf>,
     handler: BoxedHandler,
 }
 
@@ -72,6 +80,8 @@ impl Route {
             access: Access::Admin,
             exposure: Exposure::AdminApi,
             body_limit: None,
+            response: None,
+            mentioned: Vec::new(),
             handler: Box::new(move |request| handler.call(request)),
         }
     }
@@ -131,6 +141,21 @@ impl Route {
     pub(crate) fn body_of(self, limit: usize) -> Self {
         let body_limit = Some(limit);
         Self { body_limit, ..self }
+    }
+
+    /// Describes a successful response by its type.
+    pub(crate) fn returns<T: JsonSchema>(self) -> Self {
+        Self {
+            response: Some(|generator| generator.subschema_for::<T>()),
+            ..self
+        }
+    }
+
+    /// Derives the schema of a type that the description of the operation refers to.
+    pub(crate) fn mentions<T: JsonSchema>(mut self) -> Self {
+        self.mentioned
+            .push(|generator| generator.subschema_for::<T>());
+        self
     }
 
     /// Leaves the route out of the OpenAPI document.

@@ -8,6 +8,7 @@ mod failure;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ids::{IssueId, IssueKey, TeamKey};
@@ -22,7 +23,7 @@ pub use failure::decision_after_failure;
 /// Decision about an issue in one poll.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Decision {
     /// Time of the poll.
@@ -70,7 +71,7 @@ impl Decision {
 }
 
 /// Outcome of a decision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DecisionOutcome {
     /// A run is dispatched.
@@ -86,8 +87,11 @@ pub enum DecisionOutcome {
 }
 
 /// Reason for waiting. See docs/behaviour.md#reasons-for-waiting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(rename = "Reason")]
 pub enum WaitReason {
     /// The mapping is at its concurrency cap.
     Concurrency,

@@ -13,6 +13,7 @@ mod warning;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ids::{Repo, TeamKey};
@@ -112,14 +113,16 @@ impl Mapping {
 }
 
 /// Source of a mapping's tickets.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all_fields = "camelCase")]
 pub enum TicketingConfig {
     /// Linear: the team whose key is the mapping's.
     #[serde(rename = "A")]
+    #[schemars(title = "Linear")]
     Linear,
     /// Jira: the results of a query clause, restricted to one value of the repo field.
     #[serde(rename = "B")]
+    #[schemars(title = "Jira")]
     Jira {
         /// Query clause.
         jql: String,
@@ -146,7 +149,7 @@ pub enum ModelProvider {
 }
 
 /// Runner of a mapping.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExecutionMode {
     /// CI workflow of the repository host.
@@ -156,7 +159,7 @@ pub enum ExecutionMode {
 }
 
 /// Behavior of a session at its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SessionMode {
     /// Executes the run, then ends.

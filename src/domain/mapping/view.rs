@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{ExecutionMode, Mapping, MappingWarning, ModelProvider, SessionMode, TicketingConfig};
@@ -12,8 +13,9 @@ use crate::time::Timestamp;
 use crate::usage::MicroUsd;
 
 /// JSON form of a mapping.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "Mapping")]
 pub struct MappingView<'a> {
     team_key: &'a TeamKey,
     owner: &'a str,
@@ -22,26 +24,38 @@ pub struct MappingView<'a> {
     workflow_file: &'a str,
     ticketing_provider: System,
     ticketing_config: &'a TicketingConfig,
+    #[schemars(extend("enum" = ["direct", "cloud"]))]
     provider: &'static str,
+    /// Set for `cloud` only.
     cloud_region: Option<&'a str>,
     execution_mode: ExecutionMode,
+    #[schemars(range(min = 1))]
     machine_cpus: u32,
+    #[schemars(range(min = 256))]
     machine_memory_mb: u32,
     session_mode: SessionMode,
     branch_prefix: Option<&'a str>,
     extra_env: &'a BTreeMap<String, String>,
+    #[schemars(range(min = 1))]
     max_in_progress_ai_issues: u32,
     paused: bool,
     planning_enabled: bool,
     planning_workflow_file: Option<&'a str>,
+    #[schemars(range(min = 1))]
     max_turns: Option<u32>,
+    #[schemars(range(min = 1))]
     max_iterations: Option<u32>,
+    #[schemars(range(min = 1))]
     max_job_minutes: Option<u32>,
+    #[schemars(extend("exclusiveMinimum" = 0))]
     budget_usd: Option<f64>,
     resume_after_limit: bool,
     created_at: Timestamp,
     updated_at: Timestamp,
+    /// Settings that do not take effect as given. The response to a change also warns about a team, repository
+    /// or branch that the service cannot access. Omitted if there are no warnings.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
     warnings: Vec<MappingWarning>,
 }
 

@@ -1,12 +1,13 @@
 //! Warnings about valid mappings.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{ExecutionMode, Mapping};
 use crate::machine_size::MachineSize;
 
 /// Warning about a field of a mapping.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct MappingWarning {
     /// Name of the field.
     pub field: &'static str,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use domain::time::Timestamp;
@@ -17,7 +18,7 @@ use domain::time::Timestamp;
 const TTL: Duration = Duration::from_secs(60);
 
 /// Connection of the service, outbound or inbound. See docs/behaviour.md#configuration-status.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Connection {
     /// Linear.
@@ -42,7 +43,7 @@ pub enum Connection {
     Notifications,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 /// State of a connection.
 pub enum ProbeStatus {

@@ -2,6 +2,7 @@
 
 use super::paging::{self, invalid};
 use crate::routing::{ApiResult, QueryParams, Route, ok};
+use domain::audit::{AuditEntry, AuditVerification};
 use engine::app::App;
 use store::audit;
 
@@ -11,8 +12,8 @@ const DEFAULT_LIMIT: usize = 100;
 /// Routes of `/api/audit`.
 pub(super) fn routes() -> Vec<Route> {
     vec![
-        Route::get("/api/audit", "listAudit", list),
-        Route::get("/api/audit/verify", "verifyAudit", verify_chain),
+        Route::get("/api/audit", "listAudit", list).returns::<Vec<AuditEntry>>(),
+        Route::get("/api/audit/verify", "verifyAudit", verify_chain).returns::<AuditVerification>(),
     ]
 }
 

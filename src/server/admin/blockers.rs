@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 
 use crate::routing::{ApiResult, RawQuery, Route, ok};
@@ -15,7 +16,7 @@ use super::poll_snapshot::load_poll_snapshot;
 
 /// Routes of `/api/blockers`.
 pub(super) fn routes() -> Vec<Route> {
-    vec![Route::get("/api/blockers", "listBlockers", list)]
+    vec![Route::get("/api/blockers", "listBlockers", list).returns::<BlockersView<'_>>()]
 }
 
 async fn list(RawQuery(query): RawQuery, app: App) -> ApiResult {
@@ -66,19 +67,26 @@ impl ReasonFilter {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Blockers")]
 struct BlockersView<'a> {
     blockers: Vec<BlockerView<'a>>,
     totals: Totals,
+    /// Counts of the issues that wait for other reasons; null if there are none.
     others: Option<Others>,
 }
 
 /// Counts of the issues that the filter excludes, and the path that lists them.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "OtherBlockers")]
 struct Others {
+    #[schemars(range(min = 1))]
     issues: usize,
+    #[schemars(schema_with = "counts_by_reason")]
     by_reason: BTreeMap<WaitReason, usize>,
+    /// Path that lists them.
+    #[schemars(example = "/api/blockers?all=true")]
     see: &'static str,
 }
 
@@ -92,6 +100,14 @@ impl Others {
     }
 }
 
+fn counts_by_reason(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "propertyNames": generator.subschema_for::<WaitReason>(),
+        "additionalProperties": {"type": "integer", "minimum": 1},
+    })
+}
+
 fn by_reason(reasons: impl Iterator<Item = WaitReason>) -> BTreeMap<WaitReason, usize> {
     let mut counted = BTreeMap::new();
     for reason in reasons {
@@ -100,14 +116,17 @@ fn by_reason(reasons: impl Iterator<Item = WaitReason>) -> BTreeMap<WaitReason, 
     counted
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "Blocker")]
 struct BlockerView<'a> {
     issue_id: &'a IssueId,
     issue_identifier: &'a IssueKey,
     issue_title: &'a str,
     team_key: &'a TeamKey,
+    #[schemars(with = "WaitReason")]
     reason: Option<WaitReason>,
+    #[schemars(example = "ENG at concurrency cap (3/3). Waiting for a slot.")]
     message: &'a str,
     ticket_url: &'a str,
     /// Time of the first decision with this reason.
@@ -132,11 +151,13 @@ impl<'a> BlockerView<'a> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "BlockerTotals")]
 struct Totals {
     issues: usize,
     teams: usize,
+    #[schemars(schema_with = "counts_by_reason")]
     by_reason: BTreeMap<WaitReason, usize>,
 }
 

@@ -1,6 +1,7 @@
 //! `/api/admin/config-status`: status of the connections, and rate limits of the vendors. See
 //! docs/behaviour.md#configuration-status.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::routing::{ApiResult, Route, ok};
@@ -11,7 +12,7 @@ use vendors::http::now_millis;
 
 /// Routes of `/api/admin/config-status`.
 pub(super) fn routes() -> Vec<Route> {
-    vec![Route::get("/api/admin/config-status", "configStatus", show)]
+    vec![Route::get("/api/admin/config-status", "configStatus", show).returns::<StatusView>()]
 }
 
 async fn show(app: App) -> ApiResult {
@@ -26,13 +27,15 @@ async fn show(app: App) -> ApiResult {
     }))
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ConfigStatus")]
 struct StatusView {
     checks: Vec<CheckView>,
     quota: Vec<QuotaView>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ConnectionCheck")]
 struct CheckView {
     name: Connection,
     status: ProbeStatus,
@@ -49,8 +52,9 @@ impl From<ConnectionStatus> for CheckView {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "VendorQuota")]
 struct QuotaView {
     account: String,
     remaining: Option<u64>,

@@ -1,5 +1,6 @@
 //! `/api/customizations`: the operator's customization files.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 
@@ -10,11 +11,10 @@ use pipeline::{Customization, CustomizationCategory, CustomizationStatus};
 
 /// Routes of `/api/customizations`.
 pub(super) fn routes() -> Vec<Route> {
-    vec![Route::get(
-        "/api/customizations",
-        "listCustomizations",
-        list,
-    )]
+    vec![
+        Route::get("/api/customizations", "listCustomizations", list)
+            .mentions::<CustomizationView>(),
+    ]
 }
 
 async fn list(app: App) -> ApiResult {
@@ -25,13 +25,17 @@ async fn list(app: App) -> ApiResult {
     Ok(ok(&json!({"root": root_path, "customizations": views})))
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "Customization")]
 struct CustomizationView {
     path: String,
     category: CustomizationCategory,
+    #[schemars(with = "Option<CustomizationStatus>")]
     status: Option<CustomizationStatus>,
+    /// Built-in file that this file replaces.
     upstream_path: Option<String>,
+    /// Size in bytes.
     size: u64,
     modified_at: Timestamp,
 }

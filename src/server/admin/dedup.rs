@@ -1,5 +1,6 @@
 //! `/api/dedup`: dedup entries of dispatched issues. See docs/behaviour.md#deduplication.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 
@@ -14,7 +15,7 @@ use engine::app::App;
 /// Routes of `/api/dedup`.
 pub(super) fn routes() -> Vec<Route> {
     vec![
-        Route::get("/api/dedup", "listDedup", list),
+        Route::get("/api/dedup", "listDedup", list).returns::<Vec<EntryView>>(),
         Route::delete("/api/dedup/:issueId", "clearDedup", remove),
     ]
 }
@@ -48,8 +49,9 @@ async fn remove(PathSegment(id_or_key): PathSegment, by: Actor, app: App) -> Api
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "DedupEntry")]
 struct EntryView {
     issue_id: IssueId,
     issue_identifier: IssueKey,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::routing::{ApiResult, Route, ok};
@@ -18,7 +19,7 @@ use super::poll_snapshot::{MergedPollSnapshot, load_poll_snapshot};
 
 /// Routes of `/api/issues`.
 pub(super) fn routes() -> Vec<Route> {
-    vec![Route::get("/api/issues", "listIssues", list)]
+    vec![Route::get("/api/issues", "listIssues", list).returns::<IssuesView<'_>>()]
 }
 
 async fn list(app: App) -> ApiResult {
@@ -32,8 +33,9 @@ async fn list(app: App) -> ApiResult {
     Ok(response.await?)
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "Issues")]
 struct IssuesView<'a> {
     issues: Vec<IssueView<'a>>,
     in_progress_counts_by_team: BTreeMap<TeamKey, u32>,
@@ -72,14 +74,16 @@ impl<'a> IssuesView<'a> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "Issue")]
 struct IssueView<'a> {
     id: &'a IssueId,
     identifier: &'a IssueKey,
     title: &'a str,
     url: &'a str,
     team_key: &'a TeamKey,
+    /// Name of the workflow state in the ticketing system.
     state_name: &'a str,
     state: StatusCategory,
     /// Whether the issue is flagged for a run and not blocked by an open issue.

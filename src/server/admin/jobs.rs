@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -19,7 +20,7 @@ use store::{ReadableTx, StoreResult, jobs};
 /// Routes of `/api/jobs`.
 pub(super) fn routes() -> Vec<Route> {
     vec![
-        Route::get("/api/jobs/:jobId", "showJob", show),
+        Route::get("/api/jobs/:jobId", "showJob", show).returns::<JobView<'_>>(),
         Route::get("/api/jobs/:jobId/patch", "downloadPatch", download_patch),
     ]
 }
@@ -59,6 +60,15 @@ pub(super) fn find_with_group(
     Ok(Some((job, group)))
 }
 
+/// Refers to the description of the statuses.
+fn job_status(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"$ref": "#/components/schemas/JobStatus"})
+}
+
+fn optional_job_status(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"$ref": "#/components/schemas/OptionalJobStatus"})
+}
+
 /// Status of the planning and the implementation of one group, from the latest job of each.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct JobGroupStatus {
@@ -94,41 +104,57 @@ impl JobGroupStatus {
 }
 
 /// JSON representation of a job. Contains no token and no input of one.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "Job", description = "A run. Contains no tokens.")]
 pub(super) struct JobView<'a> {
     id: &'a JobId,
+    /// Id that correlates a result with its dispatch; equal to `id`.
     dispatch_id: &'a JobId,
+    /// Id shared by the planning run and the implementation run of one issue.
     group_id: &'a JobId,
     kind: JobKind,
     issue_id: &'a IssueId,
+    #[schemars(example = "ENG-42")]
     issue_identifier: &'a IssueKey,
     issue_title: &'a str,
     issue_url: &'a str,
     team_key: &'a TeamKey,
+    #[schemars(example = "acme/shop")]
     repo: String,
     runner: RunnerKind,
+    /// Whether it is a dry run beside another run, without external changes.
     shadow: bool,
     session_image: Option<&'a str>,
+    #[schemars(schema_with = "job_status")]
     status: &'static str,
     timeout_reason: Option<TimeoutReason>,
+    /// Conclusion reported by the runner.
     conclusion: Option<&'a str>,
     failure_code: Option<FailureCode>,
     failure_reason: Option<String>,
+    /// Number of this dispatch of the issue.
+    #[schemars(range(min = 1))]
     dispatch_number: u32,
+    #[schemars(schema_with = "optional_job_status")]
     planning_status: Option<&'static str>,
+    #[schemars(schema_with = "optional_job_status")]
     implementation_status: Option<&'static str>,
     branch: Option<&'a str>,
     pr_url: Option<&'a str>,
+    #[schemars(range(min = 1))]
     pr_number: Option<u64>,
+    /// Id of the workflow run.
     run_id: Option<String>,
     run_url: Option<&'a str>,
+    /// Id of the machine or container.
     machine_id: Option<&'a str>,
     reserved_at: Timestamp,
     dispatched_at: Option<Timestamp>,
     started_at: Option<Timestamp>,
     finished_at: Option<Timestamp>,
     usage: Option<Usage>,
+    /// Whether the run has reported its result.
     report: bool,
 }
 

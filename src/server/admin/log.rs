@@ -11,7 +11,7 @@ use store::jobs::{self, DISPATCH_LOG_SIZE};
 
 /// Routes of `/api/log`.
 pub(super) fn routes() -> Vec<Route> {
-    vec![Route::get("/api/log", "dispatchLog", list)]
+    vec![Route::get("/api/log", "dispatchLog", list).returns::<Vec<JobView<'_>>>()]
 }
 
 async fn list(app: App) -> ApiResult {

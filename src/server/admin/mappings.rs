@@ -16,8 +16,11 @@ use engine::app::App;
 /// Routes of `/api/mappings`.
 pub(super) fn routes() -> Vec<Route> {
     vec![
-        Route::get("/api/mappings", "listMappings", list),
-        Route::post("/api/mappings", "saveMapping", save).body(),
+        Route::get("/api/mappings", "listMappings", list)
+            .returns::<BTreeMap<String, MappingView<'_>>>(),
+        Route::post("/api/mappings", "saveMapping", save)
+            .body()
+            .returns::<MappingView<'_>>(),
         Route::patch("/api/mappings/:teamKey", "changeMapping", change).body(),
         Route::delete("/api/mappings/:teamKey", "deleteMapping", remove),
     ]

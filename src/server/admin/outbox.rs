@@ -1,5 +1,6 @@
 //! `/api/outbox`: pending and failed outbox entries. See docs/behaviour.md#effects-and-retries.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 
@@ -14,7 +15,7 @@ use store::outbox::OutboxEntry;
 /// Routes of `/api/outbox`.
 pub(super) fn routes() -> Vec<Route> {
     vec![
-        Route::get("/api/outbox", "listOutbox", list),
+        Route::get("/api/outbox", "listOutbox", list).mentions::<EntryView>(),
         Route::delete("/api/outbox/:id", "dropEffect", remove),
         Route::post("/api/outbox/:id/retry", "retryEffect", retry),
     ]
@@ -54,18 +55,32 @@ fn parse_seq(id: &str) -> Result<u64, OutboxError> {
     id.parse().map_err(|_| OutboxError::NotFound)
 }
 
-/// JSON representation of an outbox entry. The content of the effect is omitted, because it contains
-/// untrusted text.
-#[derive(Serialize)]
+/// Outbox entry without its content, which contains untrusted text.
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "Effect")]
 struct EntryView {
     id: String,
     #[serde(rename = "lane")]
+    /// Queue key. Effects with the same key are performed in order.
     queue_key: String,
+    #[schemars(extend("enum" = [
+        "start run",
+        "end run",
+        "destroy machine",
+        "move marker",
+        "comment on ticket",
+        "log excerpt on ticket",
+        "comment on pull request",
+        "set draft flag",
+        "chat message",
+        "sync workflows",
+    ]))]
     name: &'static str,
     attempts: u32,
     pushed_at: Timestamp,
     due_at: Timestamp,
+    /// Start of the current attempt.
     claimed_at: Option<Timestamp>,
     last_error: Option<String>,
 }

@@ -1,6 +1,7 @@
 //! `/api/parked`: issues parked by the dispatch breaker. See docs/behaviour.md#dispatch-breaker.
 
 use bytes::Bytes;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -17,7 +18,7 @@ use store::dispatch_breaker;
 /// Routes of `/api/parked`.
 pub(super) fn routes() -> Vec<Route> {
     vec![
-        Route::get("/api/parked", "listParked", list),
+        Route::get("/api/parked", "listParked", list).returns::<Vec<ParkedView>>(),
         Route::post("/api/parked/unpark", "unpark", unpark).body(),
     ]
 }
@@ -51,14 +52,17 @@ async fn unpark(by: Actor, body: Bytes, app: App) -> ApiResult {
     Ok(ok(&serde_json::json!({ "unparked": unparked })))
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "ParkedIssue")]
 struct ParkedView {
     issue_id: IssueId,
     issue_identifier: IssueKey,
     issue_title: String,
     repo: String,
     phase: Phase,
+    /// Number of consecutive failures.
+    #[schemars(range(min = 1))]
     failures: u32,
     last_conclusion: String,
     parked_at: Timestamp,

@@ -1,6 +1,7 @@
 //! `/api/pipelines-steps`: active pipelines and steps with their errors. See
 //! docs/repository-settings.md#custom-pipelines-and-steps.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 
@@ -11,7 +12,11 @@ use pipeline::{CustomizationStatus, PipelineStep, PipelineSummary, StepSummary};
 
 /// Routes of `/api/pipelines-steps`.
 pub(super) fn routes() -> Vec<Route> {
-    vec![Route::get("/api/pipelines-steps", "listPipelines", list)]
+    vec![
+        Route::get("/api/pipelines-steps", "listPipelines", list)
+            .mentions::<ModuleView>()
+            .mentions::<PipelineView>(),
+    ]
 }
 
 async fn list(app: App) -> ApiResult {
@@ -29,7 +34,8 @@ async fn list(app: App) -> ApiResult {
     Ok(ok(&json!({"pipelines": pipelines, "steps": steps})))
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Pipeline")]
 struct PipelineView {
     id: String,
     file: String,
@@ -41,7 +47,8 @@ struct PipelineView {
     errors: Vec<ErrorView>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "PipelineStep")]
 struct StepView {
     id: String,
     #[serde(rename = "type")]
@@ -50,15 +57,17 @@ struct StepView {
     status: CustomizationStatus,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "PipelineError")]
 struct ErrorView {
     file: String,
     step: Option<String>,
     reason: String,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "StepModule")]
 struct ModuleView {
     id: String,
     builtin_path: Option<String>,

@@ -1,5 +1,6 @@
 //! `/api/pulls`: pull requests opened by runs. See docs/behaviour.md#pull-requests.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::routing::{ApiResult, Route, ok};
@@ -15,7 +16,7 @@ const MAX_PULLS: usize = 500;
 
 /// Routes of `/api/pulls`.
 pub(super) fn routes() -> Vec<Route> {
-    vec![Route::get("/api/pulls", "listPulls", list)]
+    vec![Route::get("/api/pulls", "listPulls", list).returns::<PullsView>()]
 }
 
 async fn list(app: App) -> ApiResult {
@@ -86,38 +87,49 @@ fn is_draft(row: &PullRequestRecord, job: &Job) -> bool {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Pulls")]
 struct PullsView {
+    #[schemars(length(max = MAX_PULLS))]
     pulls: Vec<PullView>,
     #[serde(rename = "healing")]
+    /// Reconciliation that finds feedback missed by webhooks, counted since the start of the service.
     reconciliation: ReconciliationView,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "Pull")]
 struct PullView {
     pr_url: String,
+    #[schemars(range(min = 1))]
     pr_number: u64,
     repo: String,
     team_key: TeamKey,
     issue_identifier: IssueKey,
     issue_title: String,
     issue_url: String,
+    /// Status of the last run.
+    #[schemars(extend("enum" = ["running", "completed", "failed", "review_failed"]))]
     job_status: &'static str,
     /// Number of runs on this pull request.
+    #[schemars(range(min = 1))]
     iterations: usize,
     last_dispatched_at: Timestamp,
+    /// Id of the last run.
     job_id: JobId,
     draft: bool,
     /// `open`, `merged` or `closed`, as last reported by GitHub.
+    #[schemars(extend("enum" = ["open", "merged", "closed"]))]
     state: &'static str,
     /// Number of review findings that wait for a follow-up run.
     findings_waiting: usize,
 }
 
 /// Statistics since the start of the reconciliation that finds feedback missed by webhooks.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "Reconciliation")]
 struct ReconciliationView {
     sweeps: u64,
     last_swept_at: Option<Timestamp>,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 
@@ -19,7 +20,7 @@ const DEFAULT_LIMIT: usize = 20;
 pub(super) fn routes() -> Vec<Route> {
     vec![
         Route::get("/api/reaper/summary", "reaperSummary", summarize),
-        Route::get("/api/reaper/recent", "reaperRecent", list),
+        Route::get("/api/reaper/recent", "reaperRecent", list).returns::<Vec<ActionView<'_>>>(),
     ]
 }
 
@@ -54,12 +55,14 @@ async fn list(query: QueryParams, app: App) -> ApiResult {
     Ok(ok(&shown))
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "ReaperAction")]
 struct ActionView<'a> {
     at: Timestamp,
     rule: ReaperRule,
     machine_id: &'a str,
+    /// Team of the run.
     tenant: Option<&'a TeamKey>,
     issue_identifier: Option<&'a IssueKey>,
     age_seconds: u64,

@@ -1,6 +1,7 @@
 //! `/api/runner-mode`: global override of where runs execute. See docs/behaviour.md#runner-modes.
 
 use bytes::Bytes;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::AdminApiError;
@@ -15,7 +16,7 @@ use store::{ReadableTx, StoreResult, mappings, settings};
 /// Routes of `/api/runner-mode`.
 pub(super) fn routes() -> Vec<Route> {
     vec![
-        Route::get("/api/runner-mode", "showRunnerMode", show),
+        Route::get("/api/runner-mode", "showRunnerMode", show).mentions::<ModeView>(),
         Route::post("/api/runner-mode", "setRunnerMode", save).body(),
     ]
 }
@@ -37,17 +38,22 @@ async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RunnerMode")]
 struct ModeView {
+    #[schemars(with = "RunnerMode")]
     mode: &'static str,
+    #[schemars(extend("enum" = ["env", "stored", "default"]))]
     source: &'static str,
+    #[schemars(with = "Option<RunnerMode>")]
     stored: Option<&'static str>,
     ineligible: Vec<Ineligible>,
 }
 
 /// Mapping whose runs cannot execute in the current mode.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "IneligibleMapping")]
 struct Ineligible {
     team_key: TeamKey,
     reason: String,

@@ -2,6 +2,7 @@
 //! Values are write-only. See docs/configuration.md#secret-scopes.
 
 use bytes::Bytes;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -33,7 +34,7 @@ pub(super) fn routes() -> Vec<Route> {
         "/api/mappings/:teamKey/secrets/:name",
     );
     vec![
-        Route::get(global, "listGlobalSecrets", list_global),
+        Route::get(global, "listGlobalSecrets", list_global).mentions::<SecretView<'_>>(),
         Route::post(global, "setGlobalSecret", save_global).body(),
         Route::delete(each_global, "deleteGlobalSecret", remove_global),
         Route::get(of_team, "listTeamSecrets", list_of_team),
@@ -79,8 +80,9 @@ async fn remove(
     Ok(ok(&json!({"deleted": true})))
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "StoredSecret")]
 struct SecretView<'a> {
     /// Name of the variable in a session.
     name: &'a str,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 
@@ -21,7 +22,7 @@ const DESTROY_TIMEOUT: Duration = Duration::from_secs(8);
 /// Routes of `/api/sessions`.
 pub(super) fn routes() -> Vec<Route> {
     vec![
-        Route::get("/api/sessions", "listSessions", list),
+        Route::get("/api/sessions", "listSessions", list).returns::<Vec<SessionView<'_>>>(),
         Route::delete("/api/sessions/:machineId", "destroySession", destroy),
     ]
 }
@@ -90,19 +91,23 @@ fn unreachable_message(app: &App, host: HostKind, reason: &str) -> String {
         .redact(&format!("{name} does not answer: {reason}"))
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "Session")]
 struct SessionView<'a> {
     machine_id: &'a str,
     name: &'a str,
     kind: HostKind,
+    #[schemars(extend("enum" = ["started", "starting", "created"]))]
     state: &'a str,
     region: Option<&'a str>,
     created_at: Timestamp,
     uptime_seconds: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "IssueKey")]
     issue_identifier: Option<&'a IssueKey>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     repo: Option<String>,
     job_id: &'a JobId,
 }

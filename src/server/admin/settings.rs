@@ -2,6 +2,7 @@
 //! docs/configuration.md#settings-stored-by-the-service.
 
 use bytes::Bytes;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ use store::{ReadableTx, StoreResult};
 /// Routes of `/api/settings`.
 pub(super) fn routes() -> Vec<Route> {
     vec![
-        Route::get("/api/settings", "showSettings", show),
+        Route::get("/api/settings", "showSettings", show).mentions::<SettingsView>(),
         Route::post("/api/settings", "changeSettings", save).body(),
     ]
 }
@@ -56,17 +57,21 @@ fn parse_setting(
     change.map(Some).map_err(AdminApiError::Invalid)
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "Settings")]
 struct SettingsView {
     vm_sessions_app: SettingView,
     vm_sessions_region: SettingView,
+    /// Whether a restart would change an effective value.
     restart_required: bool,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "Setting")]
 struct SettingView {
+    /// Value in effect since the last start.
     runtime_value: Option<String>,
     stored_value: Option<String>,
     env_value: Option<String>,

@@ -17,6 +17,7 @@ use super::paging::{self, MAX_LIMIT, invalid};
 use crate::error::{AdminApiError, ApiError};
 use crate::routing::{ApiResult, PathSegment, QueryParams, Route, json_text};
 use domain::ids::JobId;
+use domain::report::StepRecord;
 use engine::app::App;
 use store::steps::{self, StepPage};
 use store::{StoreError, StoreResult};
@@ -26,7 +27,7 @@ const CHUNK_SIZE: usize = 64 << 10;
 
 /// Routes of `/api/jobs/:id/steps`.
 pub(super) fn routes() -> Vec<Route> {
-    vec![Route::get("/api/jobs/:jobId/steps", "listSteps", list)]
+    vec![Route::get("/api/jobs/:jobId/steps", "listSteps", list).mentions::<StepRecord>()]
 }
 
 async fn list(PathSegment(id): PathSegment, query: QueryParams, app: App) -> ApiResult {

@@ -1,6 +1,7 @@
 //! `POST /api/mappings/:teamKey/sync-workflows`: opens or updates the pull request with the workflow
 //! files. See docs/configuration.md#sync-workflows.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::routing::{ApiResult, PathSegment, Route, ok};
@@ -12,11 +13,14 @@ use engine::workflow_sync;
 
 /// Routes of `/api/mappings/:teamKey/sync-workflows`.
 pub(super) fn routes() -> Vec<Route> {
-    vec![Route::post(
-        "/api/mappings/:teamKey/sync-workflows",
-        "syncWorkflows",
-        start,
-    )]
+    vec![
+        Route::post(
+            "/api/mappings/:teamKey/sync-workflows",
+            "syncWorkflows",
+            start,
+        )
+        .returns::<SyncView>(),
+    ]
 }
 
 async fn start(PathSegment(key): PathSegment, by: Actor, app: App) -> ApiResult {
@@ -24,14 +28,17 @@ async fn start(PathSegment(key): PathSegment, by: Actor, app: App) -> ApiResult 
     Ok(ok(&SyncView::from(report)))
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "WorkflowSync")]
 struct SyncView {
     status: SyncStatus,
+    #[schemars(example = "acme/shop")]
     target_repo: String,
     base_branch: String,
     sync_branch: &'static str,
     changed_files: Vec<String>,
+    #[schemars(range(min = 1))]
     pr_number: Option<u64>,
     pr_url: Option<String>,
 }

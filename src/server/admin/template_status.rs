@@ -1,6 +1,7 @@
 //! `/api/admin/template-status`: status of the workflow files in each target repository. See
 //! docs/behaviour.md#workflow-templates.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::routing::{ApiResult, Route, ok};
@@ -11,11 +12,10 @@ use engine::template_status::{self, ProjectTemplateStatus};
 
 /// Routes of `/api/admin/template-status`.
 pub(super) fn routes() -> Vec<Route> {
-    vec![Route::get(
-        "/api/admin/template-status",
-        "templateStatus",
-        show,
-    )]
+    vec![
+        Route::get("/api/admin/template-status", "templateStatus", show)
+            .returns::<Vec<StatusView>>(),
+    ]
 }
 
 async fn show(app: App) -> ApiResult {
@@ -23,8 +23,9 @@ async fn show(app: App) -> ApiResult {
     Ok(ok(&projects.map(StatusView::from).collect::<Vec<_>>()))
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "TemplateStatus")]
 struct StatusView {
     team_key: TeamKey,
     owner: String,
@@ -33,10 +34,13 @@ struct StatusView {
     implementation: TemplateFileStatus,
     files: Vec<FileView>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    /// Reason why the repository could not be read.
+    #[schemars(with = "String")]
     error: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "TemplateFile")]
 struct FileView {
     path: String,
     status: TemplateFileStatus,

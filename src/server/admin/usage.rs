@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::AdminApiError;
@@ -19,7 +20,7 @@ const MAX_ISSUES: usize = 200;
 
 /// Routes of `/api/usage`.
 pub(super) fn routes() -> Vec<Route> {
-    vec![Route::get("/api/usage", "usage", show)]
+    vec![Route::get("/api/usage", "usage", show).returns::<UsageView>()]
 }
 
 async fn show(RawQuery(query): RawQuery, app: App) -> ApiResult {
@@ -96,28 +97,38 @@ fn by_cost_descending(a: &UsageTotals, b: &UsageTotals) -> std::cmp::Ordering {
     weight(b).cmp(&weight(a))
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "MonthlyUsage")]
 struct UsageView {
+    #[schemars(regex(pattern = r"^[0-9]{4}-[0-9]{2}$"))]
     month: String,
+    /// All projects, and deleted projects with usage in the month.
     mappings: Vec<MappingView>,
+    #[schemars(length(max = MAX_ISSUES))]
     issues: Vec<IssueView>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "MappingUsage")]
 struct MappingView {
     team_key: TeamKey,
     #[serde(flatten)]
     used: SumView,
+    /// Current budget per month.
+    #[schemars(range(min = 0))]
     budget_usd: Option<f64>,
+    #[schemars(range(min = 0))]
     budget_used_percent: Option<f64>,
     /// Reason why the budget may have no effect.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     warning: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "IssueUsage")]
 struct IssueView {
     issue_identifier: IssueKey,
     issue_title: String,
@@ -139,7 +150,7 @@ impl IssueView {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct SumView {
     runs: u64,
@@ -147,6 +158,7 @@ struct SumView {
     input_tokens: u64,
     output_tokens: u64,
     /// `None` if no run reported its cost.
+    #[schemars(range(min = 0))]
     cost_usd: Option<f64>,
 }
 

@@ -1,8 +1,10 @@
 //! `/api/why/:issue`: current and earlier decisions about an issue.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::jobs::JobView;
 use crate::error::AdminApiError;
 use crate::routing::{ApiResult, PathSegment, Route, ok};
 use domain::decision::{self, Decision};
@@ -13,7 +15,7 @@ use store::{ReadTx, StoreResult, decisions, dispatch_breaker, jobs};
 
 /// Routes of `/api/why`.
 pub(super) fn routes() -> Vec<Route> {
-    vec![Route::get("/api/why/:issue", "why", show)]
+    vec![Route::get("/api/why/:issue", "why", show).returns::<IssueDecisionView>()]
 }
 
 async fn show(PathSegment(key): PathSegment, app: App) -> ApiResult {
@@ -56,7 +58,8 @@ pub fn explain_issue(
 }
 
 /// JSON representation of the decisions about an issue, with its last job.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "IssueDecisions")]
 pub struct IssueDecisionView {
     identifier: IssueKey,
     title: String,
@@ -66,5 +69,6 @@ pub struct IssueDecisionView {
     /// Earlier decisions, newest first.
     history: Vec<Decision>,
     /// Last job, if there is one.
+    #[schemars(with = "Option<JobView<'_>>")]
     job: Option<Value>,
 }

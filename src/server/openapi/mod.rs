@@ -1,19 +1,24 @@
 //! `GET /api/openapi.json`: OpenAPI 3.1 document of the HTTP API.
 //!
 //! The operations are described by hand in one YAML file per group of routes, under their ids. Merging the
-//! files adds what the code declares: the paths with their methods and parameters, and the required
-//! credentials, from the [`Route`]s; the version; the responses that operations have in common
-//! (`shared.yml`); and for each error text under `errors` an example with the error schema. An error text
-//! contains `{…}` where it varies.
+//! files adds what the code declares: the paths with their methods, parameters and credentials, from the
+//! [`Route`]s; the schemas of responses, from their types; and the version. It also adds the responses that
+//! operations have in common (`shared.yml`), and for each error text under `errors` an example with the error
+//! schema. An error text contains `{…}` where it varies.
+//!
+//! Requests are described by hand, because the code reads them field by field and accepts aliases.
 //!
 //! The route needs no token: the document contains nothing that is not in the source code, and clients
 //! are generated from it before a token exists. The tests check every response against it.
+
+mod schemas;
 
 use std::sync::LazyLock;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
+use self::schemas::DerivedSchemas;
 use super::all_routes;
 use super::error::ApiError;
 use super::routing::{Access, ApiResult, PathPattern, Route, json_text};
@@ -86,12 +91,11 @@ fn merge_files(files: &[(&str, &str)]) -> Result<Value, String> {
 fn build(mut document: Value, routes: &[Route]) -> Result<Value, String> {
     let mut take = |name: &str| document.as_object_mut()?.shift_remove(name);
     let (operations, shared) = (take("operations"), take("shared").unwrap_or_default());
-    document["paths"] = paths(
-        routes,
-        operations,
-        &shared,
-        &document["components"]["parameters"],
-    )?;
+    let mut schemas = DerivedSchemas::new();
+    let parameters = &document["components"]["parameters"];
+    document["paths"] = paths(routes, operations, &shared, parameters, &mut schemas)?;
+    let derived = json!({"components": {"schemas": schemas.into_components()}});
+    merge(&mut document, derived)?;
     document["info"]["version"] = json!(env!("CARGO_PKG_VERSION"));
     if let Some(responses) = document["components"]["responses"].as_object_mut() {
         responses.values_mut().for_each(add_examples);
@@ -105,6 +109,7 @@ fn paths(
     operations: Option<Value>,
     shared: &Value,
     parameters: &Value,
+    schemas: &mut DerivedSchemas,
 ) -> Result<Value, String> {
     let mut operations = operations.unwrap_or_default();
     let operations = operations.as_object_mut().ok_or("no operations")?;
@@ -120,6 +125,8 @@ fn paths(
             None if operation.get("security").is_none() => operation["security"] = json!([]),
             None => {}
         }
+        add_derived_schemas(&mut operation, route, schemas)
+            .map_err(|error| format!("{id} {error}"))?;
         add_shared_responses(&mut operation, route, shared);
         let item = paths.entry(route.pattern.openapi()).or_insert(json!({}));
         let references = references(route.pattern, parameters)?;
@@ -161,6 +168,23 @@ fn merge(target: &mut Value, part: Value) -> Result<(), String> {
             }
             Some(existing) => merge(existing, value).map_err(|error| format!("{name} {error}"))?,
         }
+    }
+    Ok(())
+}
+
+/// Adds the schema of the response type. The description may add keywords to it, such as `maxItems`.
+fn add_derived_schemas(
+    operation: &mut Value,
+    route: &Route,
+    schemas: &mut DerivedSchemas,
+) -> Result<(), String> {
+    for mentioned in &route.mentioned {
+        schemas.add(*mentioned);
+    }
+    if let Some(response) = route.response {
+        let schema = schemas.add(response);
+        let derived = json!({"content": {"application/json": {"schema": schema}}});
+        merge(&mut operation["responses"]["200"], derived)?;
     }
     Ok(())
 }
