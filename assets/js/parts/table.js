@@ -46,14 +46,22 @@ class TableView {
 	/** @param {HTMLElement} el @param {Spec} spec */
 	constructor(el, spec) {
 		this.el = el;
-		this.settings = SETTINGS.get(spec.id) ?? { query: "", chip: "", by: -1, down: false };
-		SETTINGS.set(spec.id, this.settings);
+		this.spec = spec;
+		const settings = SETTINGS.get(spec.id) ?? { query: "", chip: "", by: -1, down: false };
+		SETTINGS.set(spec.id, settings);
+		this.settings = settings;
+		/** Number of rows of each chip. @type {number[]} */
+		this.counts = [];
 		/** Rows that match the filter, sorted. @type {any[]} */
 		this.shown = [];
 		/** Text of each row that the filter searches. @type {WeakMap<object, string>} */
 		this.texts = new WeakMap();
-		/** Rendered rows, and the height of one. */
-		[this.from, this.until, this.height] = [0, 0, 0];
+		/** First rendered row. */
+		this.from = 0;
+		/** Row after the last rendered one. */
+		this.until = 0;
+		/** Height of a row in pixels; 0 if not measured. */
+		this.height = 0;
 		addEventListener("scroll", this.scrolled, { passive: true });
 		addEventListener("resize", this.resized, { passive: true });
 		this.update(spec);
@@ -64,7 +72,6 @@ class TableView {
 	/** @param {Spec} spec */
 	update(spec) {
 		this.spec = spec;
-		/** Number of rows of each chip. */
 		this.counts = (spec.chips ?? []).map(([, test]) => spec.rows.filter(test).length);
 		this.refresh();
 	}
@@ -156,10 +163,11 @@ class TableView {
 			settings.chip = settings.chip === name ? "" : name;
 			this.refresh();
 		};
+		/** @param {[string, any]} chip @param {number} at */
 		const chip = ([name], at) =>
 			h("button", { class: "chip", "aria-pressed": String(settings.chip === name), onclick: pick(name) }, name,
 				h("span", { class: "num" }, this.counts[at]));
-		return h("div", { class: "chips", role: "group", "aria-label": "Filters" }, this.spec.chips.map(chip));
+		return h("div", { class: "chips", role: "group", "aria-label": "Filters" }, (this.spec.chips ?? []).map(chip));
 	}
 
 	head(column, at) {
@@ -178,9 +186,9 @@ class TableView {
 		const { spec } = this;
 		const cell = (column, at) => {
 			const content = column.cell(row);
-			const isLink = at === 0 && spec.href;
+			const href = at === 0 && spec.href?.(row);
 			return h("td", { class: column.look },
-				isLink ? h("a", { class: "row-link", href: spec.href(row) }, content) : h("div", { class: "cell" }, content));
+				href ? h("a", { class: "row-link", href }, content) : h("div", { class: "cell" }, content));
 		};
 		return h("tr", { key: spec.key(row), "aria-rowindex": index + 2, class: spec.href ? "leads" : "" },
 			spec.columns.map(cell),
