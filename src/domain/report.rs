@@ -79,8 +79,9 @@ pub enum FailureCode {
     ReviewUnapproved,
     /// The model provider is unavailable.
     ProviderUnavailable,
-    /// The usage limit of the model provider is reached. [`ResultReport::retry_at`] is the time at
-    /// which it resets.
+    /// The usage limit of the model provider is reached.
+    ///
+    /// [`ResultReport::retry_at`] is the time at which it resets.
     ProviderLimit,
     /// The time budget is used up. The run ended itself to be able to report.
     TimedOut,

@@ -88,8 +88,63 @@ fn constant(schema: &Value) -> Option<(Value, String)> {
 /// Returns what clients of the API need from a doc comment: its first paragraph, without references.
 fn public_text(doc: &str) -> String {
     let paragraph = doc.split("\n\n").next().unwrap_or_default();
-    let text = paragraph.split(" See docs/").next().unwrap_or_default();
-    text.replace('\n', " ")
-        .replace(". `None`", ". Null")
-        .replace("`None`", "null")
+    let text = paragraph.replace('\n', " ");
+    let text = text.split(" See docs/").next().unwrap_or_default();
+    text.replace(". `None`", ". Null").replace("`None`", "null")
+}
+
+#[cfg(test)]
+mod tests {
+    use schemars::JsonSchema;
+
+    use super::*;
+
+    /// State of a light. See docs/lights.md#states.
+    ///
+    /// Not for clients.
+    #[derive(serde::Serialize, JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    #[expect(dead_code, reason = "only its schema is used")]
+    enum Light {
+        /// It shines.
+        On,
+        /// It does
+        /// not shine.
+        SwitchedOff,
+    }
+
+    #[derive(serde::Serialize, JsonSchema)]
+    struct Lamp {
+        #[serde(default)]
+        watts: u32,
+        /// Color. `None` if it is white.
+        color: Option<String>,
+        light: Light,
+    }
+
+    #[test]
+    fn derives_closed_schemas_with_the_public_part_of_doc_comments() {
+        let mut schemas = DerivedSchemas::new();
+        let list = schemas.add(|generator| generator.subschema_for::<Vec<Lamp>>());
+        let reference = json!({"$ref": "#/components/schemas/Lamp"});
+        assert_eq!(list, json!({"type": "array", "items": reference}));
+        let expected = json!({
+            "Lamp": {
+                "type": "object",
+                "additionalProperties": false,
+                "required": ["watts", "color", "light"],
+                "properties": {
+                    "watts": {"type": "integer", "minimum": 0},
+                    "color": {"type": ["string", "null"], "description": "Color. Null if it is white."},
+                    "light": {"$ref": "#/components/schemas/Light"},
+                },
+            },
+            "Light": {
+                "description": "State of a light. `on`: It shines. `switched-off`: It does not shine.",
+                "type": "string",
+                "enum": ["on", "switched-off"],
+            },
+        });
+        assert_eq!(Value::from(schemas.into_components()), expected);
+    }
 }
