@@ -29,6 +29,8 @@ const MAX_QUEUED_LINES: usize = 8_192;
 struct Sanitized<W> {
     to: W,
     redactor: Redactor,
+    /// Whether events are formatted for a terminal with colors.
+    is_styled: bool,
 }
 
 impl<'a, W> MakeWriter<'a> for Sanitized<W>
@@ -41,6 +43,7 @@ where
         SanitizingWriter {
             to: self.to.make_writer(),
             redactor: self.redactor.clone(),
+            is_styled: self.is_styled,
         }
     }
 }
@@ -49,12 +52,18 @@ where
 struct SanitizingWriter<W> {
     to: W,
     redactor: Redactor,
+    is_styled: bool,
 }
 
 impl<W: Write> Write for SanitizingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let line = String::from_utf8_lossy(bytes);
-        let line = self.redactor.sanitize_with(&line, sanitize::log_event);
+        let line = match self.is_styled {
+            true => self
+                .redactor
+                .sanitize_with(&line, sanitize::styled_log_event),
+            false => self.redactor.sanitize(&line),
+        };
         self.to.write_all(line.as_bytes())?;
         Ok(bytes.len())
     }
@@ -74,12 +83,14 @@ pub(super) fn start(
     level: &str,
     redactor: &Redactor,
 ) -> anyhow::Result<Option<WorkerGuard>> {
+    let is_styled = has_colours(&io::stderr());
     let sanitized_stderr = Sanitized {
         to: io::stderr,
         redactor: redactor.clone(),
+        is_styled,
     };
     let to_stderr = tracing_subscriber::fmt::layer()
-        .with_ansi(has_colours(&io::stderr()))
+        .with_ansi(is_styled)
         .with_writer(sanitized_stderr);
     let to_stderr = match config.log_format {
         LogFormat::Json => as_json(to_stderr).boxed(),
@@ -87,8 +98,11 @@ pub(super) fn start(
     };
     let (files, guard) = files(config)?.unzip();
     let to_files = files.map(|to| {
-        let redactor = redactor.clone();
-        as_json(tracing_subscriber::fmt::layer()).with_writer(Sanitized { to, redactor })
+        as_json(tracing_subscriber::fmt::layer()).with_writer(Sanitized {
+            to,
+            redactor: redactor.clone(),
+            is_styled: false,
+        })
     });
     tracing_subscriber::registry()
         .with(EnvFilter::try_new(level)?)
@@ -132,6 +146,7 @@ mod tests {
         let mut writer = SanitizingWriter {
             to: &mut buffer,
             redactor,
+            is_styled: false,
         };
         writer.write_all(b"calling with topsecret-value\n").unwrap();
         let line = String::from_utf8(buffer).unwrap();
@@ -154,6 +169,7 @@ mod tests {
         let to = Sanitized {
             to: buffer.clone(),
             redactor,
+            is_styled: false,
         };
         let layer = as_json(tracing_subscriber::fmt::layer()).with_writer(to);
         let subscriber = tracing_subscriber::registry().with(layer);
@@ -178,6 +194,29 @@ mod tests {
             let line: serde_json::Value = serde_json::from_str(line).unwrap();
             assert_eq!(line["spans"][0]["name"], "request", "{line}");
             assert!(line["message"].is_string(), "{line}");
+        }
+    }
+
+    #[test]
+    fn removes_invisible_characters_but_keeps_own_colors() {
+        let buffer = Buffer::default();
+        let to = Sanitized {
+            to: buffer.clone(),
+            redactor: Redactor::new(["topsecret-value"]),
+            is_styled: true,
+        };
+        let layer = tracing_subscriber::fmt::layer()
+            .with_ansi(true)
+            .with_writer(to);
+        let subscriber = tracing_subscriber::registry().with(layer);
+        tracing::subscriber::with_default(subscriber, || {
+            let hostile = "a\u{202e}b\u{1b}[8mc\u{9b}31m tops\u{200b}ecret-value";
+            tracing::info!(value = %hostile, "{hostile}");
+        });
+        let line = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
+        assert!(line.contains("\u{1b}[32m INFO\u{1b}[0m"), "{line:?}");
+        for gone in ["\u{202e}", "\u{200b}", "\u{9b}", "\u{1b}[8m", "topsecret"] {
+            assert!(!line.contains(gone), "{gone:?} in {line:?}");
         }
     }
 

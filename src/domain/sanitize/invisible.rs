@@ -6,7 +6,7 @@ use icu_properties::CodePointSetData;
 use icu_properties::props::DefaultIgnorableCodePoint;
 
 /// Start of a terminal escape sequence.
-pub(super) const ESCAPE: char = '\u{1b}';
+const ESCAPE: char = '\u{1b}';
 
 /// Returns whether a character is visible or a space. Line breaks and tabs are control characters and count
 /// as invisible.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::invisible::{ESCAPE, is_visible, strip_unless};
+use super::invisible::{is_visible, strip_invisible, strip_unless};
 use super::truncate::{ELLIPSIS, truncate};
 
 /// Maximum length of a line of program output, in bytes.
@@ -42,10 +42,33 @@ pub fn log_tail<'t>(lines: impl DoubleEndedIterator<Item = &'t str>) -> String {
     kept.join("\n")
 }
 
-/// Removes invisible characters from a formatted log event. Keeps the escape character, which colors the
-/// service's own log on a terminal: the formatter has escaped those of untrusted values.
-pub fn log_event(event: &str) -> Cow<'_, str> {
-    strip_unless(event, |c| {
-        is_visible(c) || matches!(c, '\n' | '\t' | ESCAPE)
-    })
+/// Styles and colors of the service's own log on a terminal.
+const STYLES: [&str; 10] = [
+    "\u{1b}[0m",
+    "\u{1b}[1m",
+    "\u{1b}[2m",
+    "\u{1b}[3m",
+    "\u{1b}[31m",
+    "\u{1b}[32m",
+    "\u{1b}[33m",
+    "\u{1b}[34m",
+    "\u{1b}[35m",
+    "\u{1b}[36m",
+];
+
+/// Removes invisible characters from a log event that was formatted for a terminal. Keeps the styles of the
+/// formatter. Those in untrusted values cannot be told apart and stay too; they change no more than the color.
+pub fn styled_log_event(event: &str) -> Cow<'_, str> {
+    let mut kept = String::with_capacity(event.len());
+    let mut from = 0;
+    for (at, _) in event.match_indices('\u{1b}') {
+        let found = STYLES.iter().find(|style| event[at..].starts_with(**style));
+        if let Some(style) = found {
+            kept.push_str(&strip_invisible(&event[from..at]));
+            kept.push_str(style);
+            from = at + style.len();
+        }
+    }
+    kept.push_str(&strip_invisible(&event[from..]));
+    Cow::Owned(kept)
 }

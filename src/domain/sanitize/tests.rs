@@ -1,7 +1,6 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::invisible::ESCAPE;
 use super::log::MAX_TAIL_LINES;
 use super::markdown::MAX_PLAIN_TEXT;
 use super::*;
@@ -139,8 +138,8 @@ proptest! {
             let found = sanitized.chars().find(|c| is_forbidden(output, *c));
             prop_assert_eq!(found, None, "{} of {:?}: {:?}", output, text, sanitized);
         }
-        let event = log_event(&text).replace(ESCAPE, "");
-        prop_assert!(!event.contains(|c| is_forbidden("log_event", c)), "{:?}", event);
+        let event = styled_log_event(&text).replace("\u{1b}[31m", "");
+        prop_assert!(!event.contains(|c| is_forbidden("styled_log_event", c)), "{:?}", event);
     }
 
     #[test]
@@ -165,7 +164,7 @@ proptest! {
             |text: &str| markdown(text, usize::MAX, MARK),
             plain_text,
             |text: &str| log_line(text).into_owned(),
-            |text: &str| log_event(text).into_owned(),
+            |text: &str| styled_log_event(text).into_owned(),
             |text: &str| single_line(text).into_owned(),
             |text: &str| strip_invisible(text).into_owned(),
             |text: &str| truncate(text, 20, MARK).into_owned(),
@@ -247,8 +246,8 @@ fn sanitizes_log_lines() {
     }
     let long = "ä".repeat(5_000);
     assert!(log_line(&long).len() <= MAX_LINE_BYTES && log_line(&long).ends_with(ELLIPSIS));
-    let event = "\u{1b}[32m INFO\u{1b}[0m a\u{202e}b\u{9b}31mc\n";
-    assert_eq!(log_event(event), "\u{1b}[32m INFO\u{1b}[0m abc\n");
+    let event = "\u{1b}[32m INFO\u{1b}[0m a\u{202e}b\u{9b}31mc\u{1b}[8md\u{1b}]8;;x\u{7}e\u{1b}[2Jf\u{1b}\n";
+    assert_eq!(styled_log_event(event), "\u{1b}[32m INFO\u{1b}[0m abcdef\n");
 }
 
 #[test]
