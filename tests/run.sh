@@ -19,7 +19,7 @@ in_ci() { [ -n "${CI:-}" ] && [ "$CI" != false ]; }
 
 # The quick form: without the unit tests that take seconds of CPU, with modules of stories that take a few seconds.
 slow_unit_tests=(sensitive_files::tests:: transition::tests::a_job_ends_at_most_once)
-quick_stories=(architecture:: requirements:: contracts::rules dispatch:: mappings:: planning:: settings:: webhooks::)
+quick_stories=(architecture:: requirements:: dispatch:: mappings:: planning:: settings:: webhooks::)
 
 quick() {
     local program

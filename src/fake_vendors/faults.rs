@@ -109,11 +109,6 @@ impl FaultInjector {
         })))
     }
 
-    /// Restarts the random sequence from this seed.
-    pub fn reseed(&self, seed: u64) {
-        lock(&self.0).rng = fastrand::Rng::with_seed(seed);
-    }
-
     /// Sets the probabilities of random faults and the latency.
     pub fn set_rates(&self, rates: FaultRates) {
         lock(&self.0).rates = rates;

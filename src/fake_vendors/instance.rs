@@ -182,12 +182,6 @@ impl FakeVendors {
         format!("{}/jira", self.base())
     }
 
-    /// Returns the base URL of Jira for bearer tokens; the API is at
-    /// `{jira_gateway_url}/rest/api/3`.
-    pub fn jira_gateway_url(&self) -> String {
-        format!("{}/jira/ex/jira/sandbox-cloud", self.base())
-    }
-
     /// Returns the base URL of GitHub's REST API. GraphQL is at `{github_api_url}/graphql` and at
     /// `/github/api/graphql`.
     pub fn github_api_url(&self) -> String {

@@ -9,6 +9,7 @@
 
 mod chat;
 pub(crate) mod clock;
+mod contract;
 pub mod demo;
 mod faults;
 mod github;

@@ -92,11 +92,15 @@ impl RequestLog {
             body: redact_environment(body(request)),
             status,
         };
+        self.add(entry);
+    }
+
+    pub(crate) fn add(&self, request: LoggedRequest) {
         let mut log = lock(&self.0);
         if log.len() >= MAX_REQUESTS {
             log.pop_front();
         }
-        log.push_back(entry);
+        log.push_back(request);
     }
 }
 

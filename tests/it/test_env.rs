@@ -463,11 +463,12 @@ impl TestEnv {
         self.stop().await;
     }
 
-    /// Stops everything without checking for work that is left.
+    /// Stops everything without checking for work that is left. Checks the requests that the vendors received.
     pub async fn stop(self) {
         stop_tasks(&self.stop, self.tasks).await;
-        contracts::record_requests(&self.vendors);
+        let violations = contracts::check_requests(&self.vendors);
         self.vendors.stop_and_kill_runs().await;
+        assert!(violations.is_empty(), "wrong requests: {violations:#?}");
     }
 }
 

@@ -410,13 +410,6 @@ impl FakeRepo {
         self.git().branch_head(branch)
     }
 
-    /// Deletes a branch.
-    pub fn delete_branch(&self, branch: &str) -> anyhow::Result<()> {
-        self.git()
-            .output_text(&["update-ref", "-d", &format!("refs/heads/{branch}")])
-            .map(drop)
-    }
-
     /// Moves the head branch of a pull request to a fork of this owner.
     pub fn move_pull_to_fork(&self, number: u64, owner: &str) {
         self.update_model(|model| {

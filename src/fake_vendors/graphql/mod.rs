@@ -9,5 +9,5 @@ mod plan;
 mod schema;
 
 pub(crate) use execution::{FieldError, Resolved, Resolver, execute};
-pub(crate) use plan::{Operation, QueryPlan};
+pub(crate) use plan::{Operation, QueryPlan, SelectedField};
 pub(crate) use schema::Schema;

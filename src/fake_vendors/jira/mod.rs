@@ -4,7 +4,7 @@
 //! Searches read an index that a test can make stale, like Jira's own index. The methods of
 //! [`JiraTicket`] are what people do in Jira.
 
-mod adf;
+pub(crate) mod adf;
 mod comments_and_links;
 mod jql;
 mod jql_lexer;
@@ -89,11 +89,6 @@ impl FakeJira {
     /// Gives the API token's owner administrator permissions.
     pub fn grant_admin(&self) {
         lock(&self.0.behavior).is_admin = true;
-    }
-
-    /// Sets the maximum number of issues on a page of search results.
-    pub fn set_page_max(&self, issues: usize) {
-        lock(&self.0.behavior).page_max = issues.max(1);
     }
 
     pub(crate) fn keep_in_memory(&self) {

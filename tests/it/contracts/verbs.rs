@@ -316,6 +316,10 @@ async fn read_review_feedback(env: &TestEnv, github: &GitHub, pull: &PullRequest
 pub async fn exercise_linear(env: &TestEnv) {
     let account = env.app.vendors.account(System::Linear).unwrap();
     account.probe().await.unwrap();
+    let TicketingClient::Linear(linear) = &account else {
+        panic!("Linear is not configured")
+    };
+    assert!(linear.has_team("OPS").await.unwrap());
     let found_state = account.snapshot(&[]).await.unwrap();
     assert!(
         found_state.issues.len() >= 260,
