@@ -428,6 +428,7 @@ async fn writers_are_not_blocked_by_a_backup() {
         (reporters.acknowledged().len() - from) as f64 / span.as_secs_f64()
     };
     let (from, began) = (reporters.acknowledged().len(), Instant::now());
+    // The time of the measurement.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let baseline = rate(from, began.elapsed());
     let file = dir.path().join("backup");

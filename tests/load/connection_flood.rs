@@ -107,6 +107,7 @@ async fn run_phases(plan: &Plan, phases: &[(FloodKind, usize)]) -> Worst {
     );
     for (kind, addresses) in phases {
         let flood = ConnectionFlood::start(address, *kind, plan.sockets, *addresses);
+        // The flood must be at its rate. It is rejected all the time, so no number of connections shows that.
         tokio::time::sleep(plan.duration / 4).await;
         let until = Instant::now() + plan.duration;
         let webhooks = tokio::spawn(send_requests(address, webhooks(), until, plan.pause));

@@ -157,15 +157,19 @@ async fn runs_survive_a_stop_and_are_retried_after_a_kill() {
     let second = start_fake_vendors(dir.path()).await;
     assert_eq!(second.port(), port);
     let repo = second.github().repo("acme", "shop");
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    // A run that starts after the restart shows that the first one is not started again.
+    let next = dispatch(&second, json!({"issue": "SLEEP"})).await;
+    wait_until(|| repo.run_log(next).contains("hello LOUD").then_some(())).await;
+    let first_run = |repo: &crate::FakeRepo| repo.runs().into_iter().find(|found| found.id == run);
+    let survivor = first_run(&repo).unwrap();
     assert_eq!(
-        (repo.runs()[0].status.as_str(), repo.runs()[0].attempt),
+        (survivor.status.as_str(), survivor.attempt),
         ("in_progress", 1)
     );
     second.stop_and_kill_runs().await;
     let third = start_fake_vendors(dir.path()).await;
     let repo = third.github().repo("acme", "shop");
-    wait_until(|| (repo.runs()[0].attempt == 2).then_some(())).await;
-    assert_eq!((repo.runs().len(), repo.runs()[0].id), (1, run));
+    wait_until(|| (first_run(&repo)?.attempt == 2).then_some(())).await;
+    assert_eq!(repo.runs().len(), 2);
     third.stop_and_kill_runs().await;
 }

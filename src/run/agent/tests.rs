@@ -293,19 +293,24 @@ async fn takes_usage_from_the_result_and_counts_failures_too() {
 #[tokio::test]
 async fn stops_an_endless_stream_at_its_result_and_kills_the_group() {
     let fixture = AgentFixture::new();
-    let trace = fixture.folders.make("traces").unwrap().join("alive");
+    let pid = fixture.folders.make("traces").unwrap().join("pid");
     let script = format!(
-        "{}\n(while true; do date > '{}'; sleep 0.1; done) &\nexec sleep 600",
-        replay_command("success.jsonl"),
-        trace.display()
+        "(while true; do sleep 0.1; done) &\necho $! > '{}'\n{}\nexec sleep 600",
+        pid.display(),
+        replay_command("success.jsonl")
     );
     let started = Instant::now();
     let (_, result) = fixture.run_claude(&script, AgentRole::Implement).await;
     assert_eq!(result.unwrap().text, "Added hello.txt.");
     assert!(started.elapsed() < Duration::from_secs(30));
-    std::fs::remove_file(&trace).ok();
-    tokio::time::sleep(Duration::from_millis(400)).await;
-    assert!(!trace.exists(), "a process of the group is still alive");
+    // A killed process that nobody has waited for has no command line.
+    let command_line = std::fs::read_to_string(&pid).unwrap();
+    let command_line = format!("/proc/{}/cmdline", command_line.trim());
+    while std::fs::read(&command_line).is_ok_and(|words| !words.is_empty()) {
+        let in_time = started.elapsed() < Duration::from_secs(60);
+        assert!(in_time, "a process of the group is still alive");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test]

@@ -119,6 +119,7 @@ async fn serves_others_while_bodies_stall() {
         stream.write_all(&[b'x'; 100_000]).await.unwrap();
         stalled.push(stream);
     }
+    // Time for the service to read what was sent: nothing outside of it shows that it has.
     tokio::time::sleep(Duration::from_millis(200)).await;
     let token = server.run_token(&running, TokenAudience::Progress);
     let step = json!({"id": "a", "type": "a", "status": "running", "started_at": "t"});

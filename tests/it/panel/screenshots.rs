@@ -43,8 +43,12 @@ async fn screenshots() {
         ] {
             browser.resize(width).await;
             browser.set_color_scheme(scheme).await;
-            // Waits for color and drawer transitions.
-            tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+            // Colors and drawers change in transitions.
+            browser
+                .wait_until(
+                    "document.getAnimations().every((one) => !(one instanceof CSSTransition))",
+                )
+                .await;
             let file = format!("{name}-{width}-{scheme}.png");
             browser.screenshot(&root.join(file)).await;
         }
