@@ -20,7 +20,8 @@ use store::{
     mappings, outbox, usage,
 };
 
-use super::{budget, dispatch, feedback, provider_limit};
+use super::pull_requests::ledger;
+use super::{budget, dispatch, provider_limit};
 
 /// Operator's settings on which event handling depends.
 #[derive(Debug, Clone, Copy)]
@@ -177,7 +178,7 @@ fn store(
     jobs::put(tx, job)?;
     if !job.is_active() {
         settle_follow_up(tx, job, now)?;
-        feedback::requeue_command(tx, job)?;
+        ledger::requeue_command(tx, job)?;
     }
     match planned.dedup {
         DedupUpdate::Keep => {}
@@ -215,7 +216,7 @@ fn store(
 /// Settles the findings of an ended follow-up, and comments about abandoned ones on the pull
 /// request.
 fn settle_follow_up(tx: &WriteTx<'_>, job: &Job, now: Timestamp) -> StoreResult<()> {
-    let abandoned = feedback::settle_findings(tx, job)?;
+    let abandoned = ledger::settle_findings(tx, job)?;
     let Some(pull) = job.pull.as_ref().filter(|_| abandoned > 0) else {
         return Ok(());
     };

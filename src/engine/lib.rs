@@ -22,9 +22,7 @@
 //!     longer needed. [`probe`] reports which connections fail, and [`doctor`] checks the whole
 //!     setup.
 //!
-//! More work on a pull request: a command in a comment starts a run by way of [`gap_fill`].
-//! Webhooks from GitHub are recorded by [`feedback`]; once the pull request is quiet,
-//! [`follow_up`] starts a run. [`reconcile`] finds feedback that no webhook delivered.
+//! [`pull_requests`] starts runs for feedback and commands on open pull requests.
 //!
 //! Administration: [`admin`] stores the changes that operators make, [`workflow_sync`] and
 //! [`template_status`] update the workflows of a repository, [`maintenance`] records refused
@@ -46,9 +44,6 @@ mod closed_issues;
 pub mod config;
 pub mod dispatch;
 pub mod doctor;
-pub mod feedback;
-pub mod follow_up;
-pub mod gap_fill;
 pub mod github_token;
 pub mod job_events;
 pub mod liveness;
@@ -58,8 +53,8 @@ pub mod planning_context;
 pub mod poll;
 pub mod probe;
 pub mod provider_limit;
+pub mod pull_requests;
 pub mod reap;
-pub mod reconcile;
 pub mod run_monitor;
 pub mod run_reports;
 pub mod session_events;
@@ -69,9 +64,6 @@ pub mod workflow_sync;
 
 mod effects;
 mod periodic_task;
-mod pull_ownership;
-mod pull_run;
-mod pull_wait_comments;
 mod repo_image;
 mod ticket_wait_comments;
 
@@ -123,13 +115,13 @@ pub async fn run(app: App, stop: ShutdownSignal) {
         "follow-up",
         timings.run_monitor_interval,
         |all| &all.follow_up,
-        |app| async move { follow_up::run_once(&app).await },
+        |app| async move { pull_requests::follow_up::run_once(&app).await },
     );
     tasks.spawn_periodic(
         "reconcile",
         timings.reconcile_interval,
         |all| &all.reconcile,
-        |app| async move { reconcile::run_once(&app).await },
+        |app| async move { pull_requests::reconcile::run_once(&app).await },
     );
     tasks.spawn_periodic(
         "maintenance",

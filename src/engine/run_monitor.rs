@@ -22,7 +22,7 @@ use vendors::scm::{GitHub, PullRequest, WorkflowRun};
 use vendors::session_hosts::ci;
 
 use super::job_events::{self, BreakerPolicy};
-use super::pull_ownership;
+use super::pull_requests::ownership;
 
 mod machines;
 
@@ -40,7 +40,7 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
         .partition(|job| job.unconfirmed_result.is_some());
     let checks = awaiting_confirmation
         .iter()
-        .map(|job| pull_ownership::verify_held_result(app, job));
+        .map(|job| ownership::verify_held_result(app, job));
     let settled: StoreResult<Vec<_>> = join_all(checks).await.into_iter().collect();
     settled?;
     active.retain(|job| job.state != JobState::Reserved);

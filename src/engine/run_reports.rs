@@ -17,7 +17,8 @@ use store::{StoreChange, StoreError, jobs, patches, steps};
 use vendors::http::{Redactor, run_blocking_if_large};
 
 use super::job_events::{self, BreakerPolicy, EventOutcome};
-use super::{provider_limit, pull_ownership};
+use super::provider_limit;
+use super::pull_requests::ownership;
 
 /// Maximum size of a step's outputs, in bytes; longer outputs are cut and marked. With all other
 /// texts at their maximum, a step stays below 64 KiB.
@@ -110,7 +111,7 @@ pub async fn record_result(
         .crash_plan
         .crash_if_planned(CrashPoint::ResultStored);
     match outcome {
-        EventOutcome::Advanced(job) => Ok(pull_ownership::verify_held_result(app, &job).await?),
+        EventOutcome::Advanced(job) => Ok(ownership::verify_held_result(app, &job).await?),
         EventOutcome::Refused(..) | EventOutcome::JobNotFound => Ok(Vec::new()),
     }
 }

@@ -14,7 +14,7 @@ use warp::reply::{Reply, Response};
 
 use domain::crypto::run_token::RunTokenError;
 use domain::report::{ResultReportError, StepRecordError};
-use engine::gap_fill::GapFillError;
+use engine::pull_requests::gap_fill::GapFillError;
 use engine::run_reports::ReportError;
 use store::StoreError;
 use vendors::scm::webhook::WebhookError;

@@ -11,7 +11,7 @@ use super::error::WebhookApiError;
 use super::routing::{Access, ApiResult, MAX_WEBHOOK_BODY, Route, ok};
 use super::webhook_source::{WebhookSource, header};
 use engine::app::App;
-use engine::feedback::{self, WebhookOutcome};
+use engine::pull_requests::feedback::{self, WebhookOutcome};
 use vendors::scm::webhook;
 
 /// Routes of `/api/repo-host`.

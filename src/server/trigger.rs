@@ -10,7 +10,7 @@ use super::error::TriggerApiError;
 use super::routing::{Access, ApiResult, Route, ok, parse_json};
 use domain::json_number::non_negative_integer;
 use engine::app::App;
-use engine::gap_fill::{self, GapFillOutcome, GapFillRequest};
+use engine::pull_requests::gap_fill::{self, GapFillOutcome, GapFillRequest};
 
 /// Routes of `/trigger`.
 pub(super) fn routes() -> Vec<Route> {

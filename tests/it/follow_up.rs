@@ -12,7 +12,7 @@ use domain::job::{Job, JobKind, JobState, PullRequestRef};
 use domain::report::{ResultReport, RunOutcome, RunPhase};
 use domain::transition::JobEvent;
 use engine::job_events::{self, BreakerPolicy};
-use engine::reconcile;
+use engine::pull_requests::reconcile;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
 use fake_vendors::{FakeService, InjectedFault, WebhookFaults};
 use serde_json::{Value, json};

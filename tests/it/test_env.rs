@@ -269,7 +269,9 @@ impl TestEnv {
     /// Runs one tick of a manual engine: poll, follow-ups, outbox, run monitor, outbox.
     pub async fn tick(&self) {
         engine::poll::run_once(&self.app).await.unwrap();
-        engine::follow_up::run_once(&self.app).await.unwrap();
+        engine::pull_requests::follow_up::run_once(&self.app)
+            .await
+            .unwrap();
         engine::outbox_worker::drain(&self.app).await.unwrap();
         engine::run_monitor::run_once(&self.app).await.unwrap();
         engine::outbox_worker::drain(&self.app).await.unwrap();

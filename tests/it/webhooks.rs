@@ -7,7 +7,7 @@ use domain::feedback::{FeedbackSource, PullRequestId, ReviewFindingState};
 use domain::ids::Repo;
 use domain::job::{JobKind, JobState, PullRequestRef};
 use domain::secret::Secret;
-use engine::follow_up;
+use engine::pull_requests::follow_up;
 use serde_json::{Value, json};
 use store::dedup::DedupEntry;
 use store::{Store, dedup, pull_feedback};

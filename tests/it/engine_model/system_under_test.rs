@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use domain::mapping::Mapping;
 use engine::clock::Clock;
-use engine::{follow_up, outbox_worker, poll, run_monitor};
+use engine::pull_requests::follow_up;
+use engine::{outbox_worker, poll, run_monitor};
 use fake_vendors::{FakeService, FaultRates, InjectedFault, LinearTicket, RunSnapshot};
 use store::outbox;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use domain::report::RunOutcome;
 use domain::transition::JobEvent;
-use engine::{follow_up, reconcile};
+use engine::pull_requests::{follow_up, reconcile};
 use serde_json::json;
 use store::jobs;
 

@@ -10,17 +10,26 @@ use std::time::Duration;
 use futures_util::{TryStreamExt, stream};
 
 use crate::app::{App, Core};
-use domain::feedback::{PullRequestId, PullRequestStatus};
+use domain::feedback::{
+    self, FeedbackClass, PullRequestId, PullRequestRecord, PullRequestStatus, ReviewComment,
+};
 use domain::ids::Repo;
+use domain::job::JobKind;
 use domain::time::Timestamp;
-use store::{StoreResult, jobs, mappings, pull_feedback};
-use vendors::scm::{GitHub, PullRequestState};
+use store::{ReadableTx, StoreResult, WriteTx, jobs, mappings, pull_feedback};
+use vendors::scm::{FeedbackItem, GitHub, PullRequestFeedback, PullRequestState};
 
-use super::feedback::{close_pull, reconcile_feedback};
 use super::follow_up::MAX_CONCURRENT_PULLS;
+use super::ledger::{add_finding, close_pull, is_own_comment, own_job, record_command, withdraw};
 
 /// Time after the last run of a pull request for which it is reconciled.
 const MAX_TRACKING_AGE: Duration = Duration::from_secs(60 * 24 * 60 * 60);
+
+/// Maximum lead of GitHub's clock over ours.
+const CLOCK_SKEW: Duration = Duration::from_secs(60);
+
+/// Age after which a command that no webhook delivered is no longer started.
+const MAX_COMMAND_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Maximum number of closed pull requests that one sweep reads per repository.
 const MAX_CLOSED_PER_SWEEP: usize = 20;
@@ -157,4 +166,90 @@ async fn record_close(app: &App, github: &GitHub, pull: PullRequestId) -> StoreR
         app.live.reconciliation.record_missed_close();
     }
     Ok(())
+}
+
+/// Updates the ledger from GitHub: feedback that no webhook delivered is added, inactive feedback
+/// is withdrawn. Returns the number of additions.
+pub(super) fn reconcile_feedback(
+    tx: &WriteTx<'_>,
+    pull: &PullRequestId,
+    seen: &PullRequestFeedback,
+    now: Timestamp,
+) -> StoreResult<u64> {
+    let status = match (seen.state, &seen.merge) {
+        (PullRequestState::Open, _) => PullRequestStatus::Open,
+        (PullRequestState::Merged, merge) => {
+            let (commit, at) = merge.clone().unwrap_or_else(|| (String::new(), now));
+            PullRequestStatus::Merged { commit, at }
+        }
+        (PullRequestState::Closed, _) => PullRequestStatus::Closed,
+    };
+    if status != PullRequestStatus::Open {
+        return close_pull(tx, pull, status).map(u64::from);
+    }
+    let row = pull_feedback::get_pull(tx, pull)?;
+    if row.status != status || row.draft != Some(seen.draft) {
+        let row = PullRequestRecord {
+            status,
+            draft: Some(seen.draft),
+            ..row
+        };
+        pull_feedback::put_pull(tx, pull, &row)?;
+    }
+    if own_job(tx, pull, &seen.body)?.is_none() {
+        return Ok(0);
+    }
+    let mut added = 0;
+    for item in &seen.items {
+        added += u64::from(reconcile_item(tx, pull, item, now)?);
+    }
+    Ok(added)
+}
+
+/// Updates the ledger from one item. Returns whether the item was added.
+fn reconcile_item(
+    tx: &WriteTx<'_>,
+    pull: &PullRequestId,
+    item: &FeedbackItem,
+    now: Timestamp,
+) -> StoreResult<bool> {
+    let comment = &item.comment;
+    if !item.is_active {
+        withdraw(tx, pull, |known| {
+            known.source == comment.source && known.id == comment.id
+        })?;
+        return Ok(false);
+    }
+    if is_own_comment(comment, item.is_by_pull_author) {
+        return Ok(false);
+    }
+    match feedback::classify(comment) {
+        // The line of an outdated comment has changed since, which probably addressed it.
+        FeedbackClass::ChangeRequest if !item.is_outdated => {
+            add_finding(tx, pull, comment.clone(), now)
+        }
+        FeedbackClass::Command(instruction) if !is_command_handled(tx, pull, comment, now)? => {
+            record_command(tx, pull, comment, instruction, now)
+        }
+        FeedbackClass::ChangeRequest | FeedbackClass::Command(_) | FeedbackClass::Ignored(_) => {
+            Ok(false)
+        }
+    }
+}
+
+/// Whether a run was started after the command, or the command is too old. The repository's
+/// workflow does not report the comment of its command.
+fn is_command_handled(
+    tx: &impl ReadableTx,
+    pull: &PullRequestId,
+    comment: &ReviewComment,
+    now: Timestamp,
+) -> StoreResult<bool> {
+    if now.since(comment.created_at) > MAX_COMMAND_AGE {
+        return Ok(true);
+    }
+    let of_pull = jobs::of_pull(tx, &pull.repo, pull.number)?;
+    Ok(of_pull.iter().any(|job| {
+        job.kind == JobKind::GapFill && job.reserved_at + CLOCK_SKEW >= comment.created_at
+    }))
 }

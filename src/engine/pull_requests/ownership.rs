@@ -15,14 +15,14 @@ use store::StoreResult;
 use vendors::http::VendorError;
 use vendors::scm::PullRequest;
 
-use super::run_monitor;
+use crate::run_monitor;
 
 /// Timeout of the lookup; the run's request waits for it.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Looks up the pull request of a job's held result, and applies the result if GitHub responds.
 /// Returns the warnings for the run.
-pub(super) async fn verify_held_result(app: &App, job: &Job) -> StoreResult<Vec<String>> {
+pub(crate) async fn verify_held_result(app: &App, job: &Job) -> StoreResult<Vec<String>> {
     let Some(held) = &job.unconfirmed_result else {
         return Ok(Vec::new());
     };

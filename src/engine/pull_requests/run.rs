@@ -11,7 +11,7 @@ use domain::runner_image::RequestedImage;
 use domain::time::Timestamp;
 use store::{ReadableTx, StoreResult, WriteTx, issue_contexts, jobs};
 
-use super::dispatch::{self, RunnerAssignment};
+use crate::dispatch::{self, RunnerAssignment};
 
 /// Request for a run on an open pull request.
 pub(super) struct PullRunRequest<'a> {

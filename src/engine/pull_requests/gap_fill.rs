@@ -32,12 +32,9 @@ use store::pull_feedback::KeyedRow;
 use store::{ReadableTx, StoreError, StoreResult, WriteTx, jobs, mappings, pull_feedback};
 use vendors::ticketing::TicketingClient;
 
-use super::budget;
-use super::dispatch;
-use super::provider_limit;
-use super::pull_run::{self, PullRunRequest};
-use super::pull_wait_comments;
-use super::repo_image;
+use super::run::{self, PullRunRequest};
+use super::wait_comments;
+use crate::{budget, dispatch, provider_limit, repo_image};
 
 /// Timeout of an issue lookup.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(15);
@@ -230,7 +227,7 @@ fn reserve(
     }
     if let Some(spending) = budget::exhausted(tx, &mapping, now)? {
         let reason = spending.exhausted_message(&mapping.team_key);
-        pull_wait_comments::post_command_refused(tx, &pull, &reason, now)?;
+        wait_comments::post_command_refused(tx, &pull, &reason, now)?;
         return Err(GapFillError::not_dispatched(reason));
     }
     let known = command_from_webhook(tx, &pull, request, now)?;
@@ -240,7 +237,7 @@ fn reserve(
             return Ok(GapFillOutcome::Started(job.clone()));
         }
     }
-    if let Some(Job { id, branch, .. }) = pull_run::active_run(tx, &last_job)? {
+    if let Some(Job { id, branch, .. }) = run::active_run(tx, &last_job)? {
         return match known {
             Some(_) => Ok(GapFillOutcome::Waiting),
             None => Err(GapFillError::not_dispatched(format!(
@@ -253,7 +250,7 @@ fn reserve(
             let key = format!("asked-{}", now.as_millis());
             pull_feedback::put_command(tx, &pull, &key, &command_from_workflow(request, now))?;
         }
-        pull_wait_comments::post_limit_wait(tx, &pull, until, now)?;
+        wait_comments::post_limit_wait(tx, &pull, until, now)?;
         return Ok(GapFillOutcome::Waiting);
     }
     let run_request = PullRunRequest {
@@ -266,7 +263,7 @@ fn reserve(
         findings: None,
         image,
     };
-    let Some(job) = pull_run::reserve(tx, app, run_request, now)? else {
+    let Some(job) = run::reserve(tx, app, run_request, now)? else {
         return Err(GapFillError::not_dispatched("its runner is not configured"));
     };
     let state = CommentCommandState::Started { job: job.clone() };

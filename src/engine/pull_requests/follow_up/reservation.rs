@@ -19,14 +19,11 @@ use store::WriteTx;
 use store::pull_feedback;
 use store::pull_feedback::KeyedRow;
 
-use super::super::feedback::reconcile_feedback;
-use super::super::pull_run;
-use super::super::pull_run::PullRunRequest;
-use super::super::pull_wait_comments;
-use super::Block;
-use super::ExternalState;
-use super::StoredPull;
+use super::{Block, ExternalState, StoredPull};
 use crate::app::App;
+use crate::pull_requests::reconcile::reconcile_feedback;
+use crate::pull_requests::run::{self, PullRunRequest};
+use crate::pull_requests::wait_comments;
 
 /// Updates the feedback ledger, then reserves the run if it is still due.
 pub(super) fn reserve(
@@ -109,7 +106,7 @@ fn reserve_command(
         // The operator sets the budget; a comment cannot exceed it.
         Some(Block::Budget(spending)) => {
             let reason = spending.exhausted_message(&stored.mapping.team_key);
-            pull_wait_comments::post_command_refused(tx, pull, &reason, now)?;
+            wait_comments::post_command_refused(tx, pull, &reason, now)?;
             let refused = CommentCommand {
                 state: CommentCommandState::Refused,
                 ..command.clone()
@@ -117,7 +114,7 @@ fn reserve_command(
             return pull_feedback::put_command(tx, pull, key, &refused).map(|()| None);
         }
         Some(Block::ProviderLimit(until)) => {
-            pull_wait_comments::post_limit_wait(tx, pull, *until, now)?;
+            wait_comments::post_limit_wait(tx, pull, *until, now)?;
             return Ok(None);
         }
         None => {}
@@ -132,7 +129,7 @@ fn reserve_command(
         findings: None,
         image: external.image.clone(),
     };
-    let Some(job) = pull_run::reserve(tx, app, request, now)? else {
+    let Some(job) = run::reserve(tx, app, request, now)? else {
         return Ok(None);
     };
     let started = CommentCommand {
@@ -182,7 +179,7 @@ fn reserve_follow_up(
         findings: Some(text),
         image: external.image.clone(),
     };
-    let Some(job) = pull_run::reserve(tx, app, request, now)? else {
+    let Some(job) = run::reserve(tx, app, request, now)? else {
         return Ok(None);
     };
     for (key, finding) in open.into_iter().take(count) {

@@ -34,12 +34,9 @@ use store::{ReadableTx, StoreResult, jobs, mappings, pull_feedback, webhook_deli
 use vendors::http::VendorError;
 use vendors::scm::{GitHub, PullRequestFeedback};
 
-use super::budget;
-use super::dispatch;
-use super::provider_limit;
-use super::pull_run::{self};
-use super::pull_wait_comments::{self, BUDGET_COMMENT, FOLLOW_UP_BUDGET_COMMENT};
-use super::repo_image;
+use super::run;
+use super::wait_comments::{self, BUDGET_COMMENT, FOLLOW_UP_BUDGET_COMMENT};
+use crate::{budget, dispatch, provider_limit, repo_image};
 
 use authors::{authors_of_requests, check_authors};
 use reservation::reserve;
@@ -122,7 +119,7 @@ impl StoredPull {
         let commands = pull_feedback::commands(tx, pull)?;
         let next_run = feedback::next_pull_request_run(
             &FollowUpPolicy::default(),
-            pull_run::active_run(tx, &last_job)?.is_some(),
+            run::active_run(tx, &last_job)?.is_some(),
             &of_pull,
             &values(&findings),
             &values(&commands),
@@ -192,7 +189,7 @@ async fn process_pull(app: &App, pull: &PullRequestId) -> StoreResult<()> {
         (NextPullRequestRun::LimitReached(until), _) => {
             let body =
                 comments::follow_up_limit_reached(FollowUpPolicy::default().max_follow_ups, until);
-            return pull_wait_comments::post_once(
+            return wait_comments::post_once(
                 &app.core,
                 pull,
                 until,
@@ -204,7 +201,7 @@ async fn process_pull(app: &App, pull: &PullRequestId) -> StoreResult<()> {
         (NextPullRequestRun::FollowUp, Some(Block::Budget(spending))) => {
             let reason = spending.exhausted_message(&stored.mapping.team_key);
             let body = comments::follow_ups_over_budget(&reason);
-            return pull_wait_comments::post_once(
+            return wait_comments::post_once(
                 &app.core,
                 pull,
                 spending.month.end(),
@@ -215,7 +212,7 @@ async fn process_pull(app: &App, pull: &PullRequestId) -> StoreResult<()> {
         }
         // The wait for the provider limit has been announced on the pull request.
         (NextPullRequestRun::Command, Some(Block::ProviderLimit(until)))
-            if pull_wait_comments::is_posted(&app.core, pull, *until)? =>
+            if wait_comments::is_posted(&app.core, pull, *until)? =>
         {
             return Ok(());
         }

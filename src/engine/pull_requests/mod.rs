@@ -1,0 +1,21 @@
+//! More work on open pull requests: feedback, commands and the pull request that a run reports.
+//!
+//! 1. [`feedback`] stores what a webhook of GitHub reports, and [`reconcile`] finds what no webhook
+//!    delivered. Both write to the [`ledger`]: findings of reviewers, and commands in comments.
+//! 2. Once a pull request is quiet, [`follow_up`] reads its conversation and starts a run for the
+//!    findings or the next command. [`gap_fill`] starts a run for a command that the repository's
+//!    workflow reports.
+//! 3. [`run`] reserves such a run. [`wait_comments`] posts on the pull request why one waits.
+//! 4. At the end of a run, [`ledger`] settles the findings that it addressed, and [`ownership`]
+//!    verifies the pull request that it reports.
+
+pub mod feedback;
+pub mod follow_up;
+pub mod gap_fill;
+pub mod reconcile;
+
+pub(crate) mod ledger;
+pub(crate) mod ownership;
+
+mod run;
+mod wait_comments;
