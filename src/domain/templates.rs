@@ -269,9 +269,10 @@ impl fmt::Display for SyncPullRequestBody<'_> {
              files. `WORKFLOW.md`, `PLANNING.md` and `.agent-implement/config.yml` are starter files: \
              edit them in this pull request or later. They are never overwritten.\n\n\
              Runs need the secret `ANTHROPIC_API_KEY` (or the credentials of another agent or \
-             provider, as the workflow lists them). For `/agent-implement` comments the variable \
-             `AGENT_IMPLEMENT_CALLBACK_URL` and the secret `AGENT_IMPLEMENT_TRIGGER_SECRET` are \
-             needed as well.\n",
+             provider, as the workflow lists them). Comments with `/agent-implement` start runs by \
+             GitHub's webhook or by `comment-trigger.yml`. That workflow needs the variable \
+             `AGENT_IMPLEMENT_CALLBACK_URL` and the secret `AGENT_IMPLEMENT_TRIGGER_SECRET`; without \
+             them it fails, and only the webhook starts runs.\n",
         )
     }
 }
@@ -320,6 +321,13 @@ mod tests {
             .filter(|path| !plain.contains(&path.as_str()))
             .collect();
         assert_eq!(more, [".github/workflows/p.yml", "PLANNING.md"]);
+    }
+
+    #[test]
+    fn sync_pull_request_names_both_ways_of_comments() {
+        let body = SyncPullRequestBody(&["WORKFLOW.md".to_owned()]).to_string();
+        let both = "start runs by GitHub's webhook or by `comment-trigger.yml`.";
+        assert!(body.contains(both), "{body}");
     }
 
     #[test]

@@ -144,7 +144,7 @@ fn connection_texts(connection: Connection) -> (&'static str, &'static str, &'st
         ),
         Connection::GapFillTrigger => (
             "gap-fill-trigger",
-            "Comments on pull requests do not start runs.",
+            "The workflows of repositories cannot start runs for comments on pull requests.",
             "Set GAP_FILL_TRIGGER_SECRET.",
         ),
         Connection::Webhook => (

@@ -159,10 +159,9 @@ fn plan(app: &App, connection: Connection) -> ProbePlan {
         ),
         Connection::RepoHost => repo_host(&app.vendors),
         Connection::RunnerCallback => runner_callback(app),
-        Connection::GapFillTrigger => secret(
+        Connection::GapFillTrigger => gap_fill_trigger(
             config.gap_fill_trigger_secret.is_some(),
-            "GAP_FILL_TRIGGER_SECRET",
-            "comments on pull requests do not start runs",
+            config.scm_webhook_secret.is_some(),
         ),
         Connection::Webhook => secret(
             config.scm_webhook_secret.is_some(),
@@ -251,6 +250,16 @@ fn secret(is_set: bool, variable: &str, impact: &str) -> ProbePlan {
     } else {
         ProbePlan::off(format!("Without {variable}, {impact}."))
     }
+}
+
+/// Result for the trigger of gap-fill runs. Commands in comments reach the service by this trigger,
+/// by GitHub's webhook, or by both.
+fn gap_fill_trigger(is_set: bool, has_webhook: bool) -> ProbePlan {
+    let impact = match has_webhook {
+        true => "comments on pull requests start runs only by GitHub's webhook",
+        false => "and without SCM_WEBHOOK_SECRET, comments on pull requests do not start runs",
+    };
+    secret(is_set, "GAP_FILL_TRIGGER_SECRET", impact)
 }
 
 /// Result for the chat webhook. No test message is posted, because people would see it.
@@ -372,6 +381,29 @@ mod tests {
             "http://[2001:db8::1]",
         ] {
             assert_eq!(reach_note(base), ".", "{base}");
+        }
+    }
+
+    #[test]
+    fn comments_start_runs_by_the_trigger_or_by_the_webhook() {
+        let rows = [
+            (true, false, "GAP_FILL_TRIGGER_SECRET is set."),
+            (
+                false,
+                true,
+                "Without GAP_FILL_TRIGGER_SECRET, comments on pull requests start runs only by GitHub's webhook.",
+            ),
+            (
+                false,
+                false,
+                "Without GAP_FILL_TRIGGER_SECRET, and without SCM_WEBHOOK_SECRET, comments on pull requests do not start runs.",
+            ),
+        ];
+        for (is_set, has_webhook, expected) in rows {
+            let ProbePlan::Known(result) = gap_fill_trigger(is_set, has_webhook) else {
+                panic!("{expected}");
+            };
+            assert_eq!(result.detail, expected);
         }
     }
 
