@@ -6,7 +6,6 @@
 //! start also cleans up what happened while the service was down.
 
 use std::collections::{BTreeMap, HashSet};
-use std::pin::pin;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -25,7 +24,7 @@ use domain::time::Timestamp;
 use domain::transition::JobEvent;
 use store::outbox::OutboxEntry;
 use store::reaper_log::{self, ReaperAction};
-use store::{ReadableTx, StoreResult, WriteTx, audit, dedup, jobs, outbox};
+use store::{ReadableTx, StoreError, StoreResult, WriteTx, audit, dedup, jobs, outbox};
 use vendors::session_hosts::SessionHostError;
 
 use super::job_events::{self, BreakerPolicy};
@@ -355,21 +354,21 @@ async fn wait_for_destruction(
     max_wait: Duration,
 ) -> DestroyOutcome {
     let waiting = async {
-        loop {
-            let mut settled = pin!(app.live.notifiers.effect_settled.notified());
-            // Registers before the read, so that no notification is missed.
-            settled.as_mut().enable();
-            let pending = app.core.store.read(outbox::pending).unwrap_or_default();
+        let attempted = app.live.notifiers.await_effects(|| {
+            let pending = app.core.store.read(outbox::pending)?;
             let is_destruction =
                 |entry: &OutboxEntry| entry.seq > since && destroys_machine(&entry.effect, machine);
             let entry = pending.into_iter().find(is_destruction);
-            match entry.map(|entry| entry.last_error) {
-                None => return DestroyOutcome::Destroyed,
-                Some(Some(error)) => {
-                    return pending_outcome(&app.vendors, machine.host, error).await;
-                }
-                Some(None) => settled.await,
-            }
+            Ok::<_, StoreError>(match entry.map(|entry| entry.last_error) {
+                None => Some(None),
+                Some(Some(error)) => Some(Some(error)),
+                Some(None) => None,
+            })
+        });
+        match attempted.await {
+            Ok(Some(error)) => pending_outcome(&app.vendors, machine.host, error).await,
+            // Without the store, the destruction continues in the background.
+            Ok(None) | Err(_) => DestroyOutcome::Destroyed,
         }
     };
     let waited = timeout(max_wait, waiting).await;

@@ -9,7 +9,6 @@
 //! has changed, so it never conflicts. Changes that the team made on it to starter files are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::pin::pin;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -116,10 +115,7 @@ async fn wait_for_result(
     idempotency_key: &str,
 ) -> Result<SyncReport, SyncError> {
     let latest = app.core.now() + MAX_WAIT;
-    loop {
-        let mut settled = pin!(app.live.notifiers.effect_settled.notified());
-        // Registers before the read, so that no notification is missed.
-        settled.as_mut().enable();
+    let settled = app.live.notifiers.await_effects(|| {
         let (last_sync, entries) = app.core.store.read(|tx| {
             let entries = outbox::of_queue_key(tx, queue_key)?;
             Ok((template_syncs::last(tx, team)?, entries))
@@ -130,16 +126,16 @@ async fn wait_for_result(
         {
             Some(entry) if entry.due_at > latest => {
                 let message = pending_message(&app.core, queue_key, idempotency_key)?;
-                return Err(SyncError::Failed(message));
+                Err(SyncError::Failed(message))
             }
-            Some(_) => settled.await,
+            Some(_) => Ok(None),
             // The entry is settled; the stored result is its own, or that of a later sync.
-            None => {
-                return last_sync
-                    .map_or_else(dropped, |synced| synced.outcome.map_err(SyncError::Failed));
-            }
+            None => last_sync
+                .map_or_else(dropped, |synced| synced.outcome.map_err(SyncError::Failed))
+                .map(Some),
         }
-    }
+    });
+    settled.await
 }
 
 fn dropped() -> Result<SyncReport, SyncError> {

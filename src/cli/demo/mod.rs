@@ -27,8 +27,8 @@ use domain::time::Timestamp;
 use engine::app::{App, AppOptions, Timings};
 use engine::config::{
     ChatConfig, Config, ContainerEngine, ContainersConfig, GitHubAuthConfig, GitHubConfig,
-    JiraAuthConfig, JiraConfig, LinearAuthConfig, LinearConfig, LogFormat, MetricsConfig, Notices,
-    ProxyConfig, ReaperConfig, VmSessionsConfig,
+    JiraConfig, LinearConfig, LogFormat, MetricsConfig, Notices, ProxyConfig, ReaperConfig,
+    VmSessionsConfig,
 };
 use fake_vendors::demo::{self, Tracker};
 use fake_vendors::{FakeVendors, FakeVendorsOptions};
@@ -37,6 +37,7 @@ use store::crash_injection::{CrashPlan, CrashTrigger};
 use store::{Store, mappings};
 use vendors::chat::ChatKind;
 use vendors::http::Redactor;
+use vendors::ticketing::{JiraCredentials, LinearCredentials};
 
 use super::{logging, serve};
 use progress::{DemoProgress, DemoResult};
@@ -317,14 +318,14 @@ fn config(dir: &Path, vendors: &FakeVendors, state: &DemoState, port: u16) -> Co
 
 fn linear(vendors: &FakeVendors) -> LinearConfig {
     LinearConfig {
-        credentials: LinearAuthConfig::Key(Secret::new(vendors.linear().api_key())),
+        credentials: LinearCredentials::ApiKey(Secret::new(vendors.linear().api_key())),
         api_url: vendors.linear_url(),
     }
 }
 
 fn jira(vendors: &FakeVendors) -> JiraConfig {
     JiraConfig {
-        credentials: JiraAuthConfig::Basic {
+        credentials: JiraCredentials::Basic {
             email: vendors.jira().email().to_owned(),
             token: Secret::new(vendors.jira().api_token()),
         },

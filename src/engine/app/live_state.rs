@@ -1,5 +1,7 @@
 //! State of this process, which a restart loses.
 
+use std::pin::pin;
+
 use tokio::sync::Notify;
 
 use super::{
@@ -71,4 +73,26 @@ pub struct Notifiers {
     pub maintenance: Notify,
     /// Notifies all waiters after the outcome of an outbox entry is recorded.
     pub effect_settled: Notify,
+}
+
+impl Notifiers {
+    /// Calls `read` now and after the outcome of each outbox entry is recorded, until it returns a
+    /// value.
+    ///
+    /// # Errors
+    /// The first error of `read`.
+    pub(crate) async fn await_effects<T, E>(
+        &self,
+        mut read: impl FnMut() -> Result<Option<T>, E>,
+    ) -> Result<T, E> {
+        loop {
+            let mut settled = pin!(self.effect_settled.notified());
+            // Registers before the read, so that no notification is missed.
+            settled.as_mut().enable();
+            if let Some(found) = read()? {
+                return Ok(found);
+            }
+            settled.await;
+        }
+    }
 }

@@ -9,7 +9,7 @@ use vendors::chat::ChatWebhook;
 use vendors::http::{Client, Proxies, Redactor};
 use vendors::scm::{GitHub, ScmCredentials};
 use vendors::session_hosts::SessionHosts;
-use vendors::ticketing::{Jira, JiraCredentials, Linear, LinearCredentials, TicketingClient};
+use vendors::ticketing::{Jira, Linear, TicketingClient};
 
 use super::{StartupSettings, session_hosts};
 
@@ -42,10 +42,19 @@ impl Vendors {
         let client = |vendor| Client::with_proxies(&proxies, vendor, redactor.clone());
         let mut ticketing = Vec::new();
         if let Some(config) = &config.linear {
-            ticketing.push(TicketingClient::Linear(linear(client("linear")?, config)));
+            ticketing.push(TicketingClient::Linear(Linear::new(
+                client("linear")?,
+                &config.api_url,
+                config.credentials.clone(),
+            )));
         }
         if let Some(config) = &config.jira {
-            ticketing.push(TicketingClient::Jira(jira(client("jira")?, config)));
+            ticketing.push(TicketingClient::Jira(Jira::new(
+                client("jira")?,
+                &config.api_url,
+                config.site_url.as_deref(),
+                &config.credentials,
+            )));
         }
         let github = match &config.github {
             Some(config) => Some(github(client("github")?, config)?),
@@ -90,29 +99,6 @@ fn proxies(config: &config::ProxyConfig) -> Result<Proxies, String> {
     };
     let (https, http) = (address(&config.https_proxy), address(&config.http_proxy));
     Proxies::new(https.as_deref(), http.as_deref(), &config.no_proxy)
-}
-
-fn linear(client: Client, config: &config::LinearConfig) -> Linear {
-    let credentials = match config.credentials.clone() {
-        config::LinearAuthConfig::Key(key) => LinearCredentials::ApiKey(key),
-        config::LinearAuthConfig::Client { id, secret } => {
-            LinearCredentials::OAuthClient { id, secret }
-        }
-    };
-    Linear::new(client, &config.api_url, credentials)
-}
-
-fn jira(client: Client, config: &config::JiraConfig) -> Jira {
-    let credentials = match config.credentials.clone() {
-        config::JiraAuthConfig::Basic { email, token } => JiraCredentials::Basic { email, token },
-        config::JiraAuthConfig::Bearer(token) => JiraCredentials::Bearer(token),
-    };
-    Jira::new(
-        client,
-        &config.api_url,
-        config.site_url.as_deref(),
-        &credentials,
-    )
 }
 
 fn github(client: Client, config: &config::GitHubConfig) -> Result<GitHub, String> {

@@ -38,7 +38,7 @@ use sources::Sources;
 pub use sources::allows_colours;
 pub use supervisor::Supervisor;
 use ticketing::TicketingSecrets;
-pub use ticketing::{JiraAuthConfig, JiraConfig, LinearAuthConfig, LinearConfig};
+pub use ticketing::{JiraConfig, LinearConfig};
 use validator::Validator;
 
 /// Minimum length of the secret that signs run tokens, in bytes.

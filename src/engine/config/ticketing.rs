@@ -1,6 +1,7 @@
 //! Configuration of the ticketing systems: groups of values that must be set together.
 
 use domain::secret::Secret;
+use vendors::ticketing::{JiraCredentials, LinearCredentials};
 
 use super::options::Options;
 use super::validator::Validator;
@@ -12,48 +13,20 @@ const JIRA_GATEWAY: &str = "https://api.atlassian.com/ex/jira";
 #[derive(Debug, Clone)]
 pub struct LinearConfig {
     /// Credentials.
-    pub credentials: LinearAuthConfig,
+    pub credentials: LinearCredentials,
     /// Base URL of the API, without a trailing slash.
     pub api_url: String,
-}
-
-/// Credentials of Linear.
-#[derive(Debug, Clone)]
-pub enum LinearAuthConfig {
-    /// Personal API key.
-    Key(Secret),
-    /// OAuth application.
-    Client {
-        /// ID of the application.
-        id: String,
-        /// Secret of the application.
-        secret: Secret,
-    },
 }
 
 /// Jira Cloud account.
 #[derive(Debug, Clone)]
 pub struct JiraConfig {
     /// Credentials.
-    pub credentials: JiraAuthConfig,
+    pub credentials: JiraCredentials,
     /// URL of the site, where people read tickets; `None` reads it from Jira.
     pub site_url: Option<String>,
     /// Base URL of the API, without `/rest/api/3` and a trailing slash.
     pub api_url: String,
-}
-
-/// Credentials of Jira.
-#[derive(Debug, Clone)]
-pub enum JiraAuthConfig {
-    /// API token of a person.
-    Basic {
-        /// Email address of the person.
-        email: String,
-        /// API token.
-        token: Secret,
-    },
-    /// OAuth bearer token.
-    Bearer(Secret),
 }
 
 /// Secrets of both systems, not validated yet.
@@ -72,8 +45,8 @@ impl Validator {
         let id = non_blank(&options.linear_client_id);
         let credentials = match (&secrets.linear_key, id, &secrets.linear_client_secret) {
             (None, None, None) => return None,
-            (Some(key), None, None) => LinearAuthConfig::Key(key.clone()),
-            (None, Some(id), Some(secret)) => LinearAuthConfig::Client {
+            (Some(key), None, None) => LinearCredentials::ApiKey(key.clone()),
+            (None, Some(id), Some(secret)) => LinearCredentials::OAuthClient {
                 id,
                 secret: secret.clone(),
             },
@@ -123,7 +96,7 @@ impl Validator {
                     .reject("JIRA_API_TOKEN needs JIRA_SITE_URL and JIRA_EMAIL, or JIRA_CLOUD_ID");
             }
             (Some(email), None, Some(site)) => (
-                JiraAuthConfig::Basic { email, token },
+                JiraCredentials::Basic { email, token },
                 api_url.unwrap_or_else(|| site.clone()),
             ),
             (None, Some(cloud), _) => {
@@ -132,7 +105,7 @@ impl Validator {
                     format!("JIRA_CLOUD_ID must be letters, digits and '-', not '{cloud}'")
                 });
                 (
-                    JiraAuthConfig::Bearer(token),
+                    JiraCredentials::Bearer(token),
                     api_url.unwrap_or_else(|| format!("{JIRA_GATEWAY}/{cloud}")),
                 )
             }
@@ -158,8 +131,8 @@ fn non_blank(value: &Option<String>) -> Option<String> {
 impl LinearConfig {
     pub(super) fn secret(&self) -> &Secret {
         match &self.credentials {
-            LinearAuthConfig::Key(key) => key,
-            LinearAuthConfig::Client { secret, .. } => secret,
+            LinearCredentials::ApiKey(key) => key,
+            LinearCredentials::OAuthClient { secret, .. } => secret,
         }
     }
 }
@@ -167,7 +140,7 @@ impl LinearConfig {
 impl JiraConfig {
     pub(super) fn secret(&self) -> &Secret {
         match &self.credentials {
-            JiraAuthConfig::Basic { token, .. } | JiraAuthConfig::Bearer(token) => token,
+            JiraCredentials::Basic { token, .. } | JiraCredentials::Bearer(token) => token,
         }
     }
 }
@@ -180,12 +153,12 @@ pub(super) fn effective(
     let shown = |text: Option<&str>| text.unwrap_or("<unset>").to_owned();
     let masked = |is_set: bool| shown(is_set.then_some("<set>"));
     let client = linear.and_then(|linear| match &linear.credentials {
-        LinearAuthConfig::Client { id, .. } => Some(id.as_str()),
-        LinearAuthConfig::Key(_) => None,
+        LinearCredentials::OAuthClient { id, .. } => Some(id.as_str()),
+        LinearCredentials::ApiKey(_) => None,
     });
     let email = jira.and_then(|jira| match &jira.credentials {
-        JiraAuthConfig::Basic { email, .. } => Some(email.as_str()),
-        JiraAuthConfig::Bearer(_) => None,
+        JiraCredentials::Basic { email, .. } => Some(email.as_str()),
+        JiraCredentials::Bearer(_) => None,
     });
     vec![
         (

@@ -11,10 +11,8 @@ mod authors;
 mod reservation;
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use futures_util::{TryStreamExt, stream};
-use tokio::time::timeout;
 
 use crate::app::{App, Core, Vendors};
 use domain::comments;
@@ -34,6 +32,7 @@ use store::{ReadableTx, StoreResult, jobs, mappings, pull_feedback, webhook_deli
 use vendors::http::VendorError;
 use vendors::scm::{GitHub, PullRequestFeedback};
 
+use super::find_issue;
 use super::run;
 use super::wait_comments::{self, BUDGET_COMMENT, FOLLOW_UP_BUDGET_COMMENT};
 use crate::{budget, dispatch, provider_limit, repo_image};
@@ -43,9 +42,6 @@ use reservation::reserve;
 
 /// Maximum number of pull requests processed concurrently.
 pub(super) const MAX_CONCURRENT_PULLS: usize = 8;
-
-/// Timeout of a ticket lookup.
-const LOOKUP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Maximum number of webhook deliveries removed in one transaction.
 const MAX_REMOVED_DELIVERIES: usize = 2_000;
@@ -265,16 +261,9 @@ async fn ticket(vendors: &Vendors, stored: &StoredPull) -> Result<IssueLookup, S
     let account = vendors
         .account(issue.system)
         .ok_or("its ticketing system is not configured")?;
-    let found = match timeout(
-        LOOKUP_TIMEOUT,
-        account.find_issue(&[&stored.mapping], &issue.key),
-    )
-    .await
-    {
-        Ok(Ok(found)) => found,
-        Ok(Err(error)) => return Err(format!("the ticket could not be looked up: {error}")),
-        Err(_) => return Err(format!("{} did not respond in time", account.name())),
-    };
+    let found = find_issue(account, &[&stored.mapping], &issue.key)
+        .await
+        .map_err(|reason| format!("the ticket could not be looked up: {reason}"))?;
     let same = found.into_iter().find(|lookup| lookup.issue.id == issue.id);
     Ok(same.unwrap_or_else(|| IssueLookup {
         issue: issue.clone(),

@@ -10,7 +10,6 @@
 //! [`CommentCommand`].
 
 use std::collections::BTreeMap;
-use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -32,12 +31,10 @@ use store::pull_feedback::KeyedRow;
 use store::{ReadableTx, StoreError, StoreResult, WriteTx, jobs, mappings, pull_feedback};
 use vendors::ticketing::TicketingClient;
 
+use super::find_issue;
 use super::run::{self, PullRunRequest};
 use super::wait_comments;
 use crate::{budget, dispatch, provider_limit, repo_image};
-
-/// Timeout of an issue lookup.
-const LOOKUP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Maximum wait for the start of the run. Shorter than the time that a shutdown leaves to open
 /// requests.
@@ -174,13 +171,10 @@ async fn look_up(
     key: &IssueKey,
 ) -> Result<Vec<IssueLookup>, String> {
     let mappings: Vec<&Mapping> = mappings.iter().collect();
-    let reason = match timeout(LOOKUP_TIMEOUT, account.find_issue(&mappings, key)).await {
-        Ok(Ok(found)) => return Ok(found),
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("{} did not respond in time", account.name()),
-    };
-    tracing::warn!(account = account.name(), issue = %key, reason, "Failed to look up an issue.");
-    Err(format!("the issue could not be looked up: {reason}"))
+    find_issue(account, &mappings, key).await.map_err(|reason| {
+        tracing::warn!(account = account.name(), issue = %key, reason, "Failed to look up an issue.");
+        format!("the issue could not be looked up: {reason}")
+    })
 }
 
 /// Image named by the repository of each owner, or the reason why it is invalid.
@@ -335,20 +329,14 @@ fn find_owned_pull<'a>(
 
 /// Waits until the start has succeeded or failed, or `START_WAIT` has passed.
 async fn wait_for_start(app: &App, id: &JobId) -> Result<JobId, GapFillError> {
-    let waiting = async {
-        loop {
-            let mut settled = pin!(app.live.notifiers.effect_settled.notified());
-            // Registers before the read, so that no notification is missed.
-            settled.as_mut().enable();
-            let job = app.core.store.read(|tx| jobs::get(tx, id))?;
-            if let Some(job) = job.filter(|job| job.state != JobState::Reserved) {
-                return start_result(job);
-            }
-            settled.await;
-        }
-    };
-    let waited = timeout(START_WAIT, waiting).await;
-    waited.unwrap_or_else(|_| Ok(id.clone()))
+    let started = app.live.notifiers.await_effects(|| {
+        let job = app.core.store.read(|tx| jobs::get(tx, id))?;
+        Ok::<_, StoreError>(job.filter(|job| job.state != JobState::Reserved))
+    });
+    match timeout(START_WAIT, started).await {
+        Ok(job) => start_result(job?),
+        Err(_) => Ok(id.clone()),
+    }
 }
 
 /// Result for a job that is no longer reserved: it was dispatched, whatever happened since, or its

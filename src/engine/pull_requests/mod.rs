@@ -19,3 +19,27 @@ pub(crate) mod ownership;
 
 mod run;
 mod wait_comments;
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use domain::ids::IssueKey;
+use domain::issue::IssueLookup;
+use domain::mapping::Mapping;
+use vendors::ticketing::TicketingClient;
+
+/// Timeout of an issue lookup.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Looks up an issue by its key. The error is the reason.
+async fn find_issue(
+    account: &TicketingClient,
+    mappings: &[&Mapping],
+    key: &IssueKey,
+) -> Result<Vec<IssueLookup>, String> {
+    match timeout(LOOKUP_TIMEOUT, account.find_issue(mappings, key)).await {
+        Ok(found) => found.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("{} did not respond in time", account.name())),
+    }
+}

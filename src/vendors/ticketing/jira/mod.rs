@@ -47,7 +47,7 @@ const INDEX_LAG: Duration = Duration::from_secs(120);
 const MAX_RECONCILED: usize = 50;
 
 /// Credentials for Jira.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub enum JiraCredentials {
     /// API token of an account.
     Basic {
