@@ -195,7 +195,7 @@ mod tests {
         }))
         .unwrap();
         let shown = view.to_string();
-        let end = "failed\n  verify failed\n  make: *** [test][31m Error 2\n  see the log\n";
+        let end = "failed\n  verify failed\n  make: *** [test] Error 2\n  see the log\n";
         assert!(shown.ends_with(end), "{shown}");
     }
 }

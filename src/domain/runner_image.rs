@@ -78,7 +78,7 @@ pub fn parse_image_file(
 ) -> Result<String, ImageFileError> {
     let file: ImageFile = serde_saphyr::from_str(text).map_err(|_| ImageFileError::InvalidFile)?;
     let image = file.image.trim();
-    if !is_image(image) {
+    if !is_image_name(image) {
         return Err(ImageFileError::InvalidName);
     }
     let own = [format!("ghcr.io/{}/", repo.owner.to_ascii_lowercase())];
@@ -119,7 +119,8 @@ fn is_below(image: &str, prefix: &str) -> bool {
     }
 }
 
-fn is_image(text: &str) -> bool {
+/// Returns whether text is a valid image name, so that it can be written into a workflow.
+pub fn is_image_name(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-/:@".contains(c);
     text.len() <= MAX_IMAGE
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -154,6 +155,16 @@ mod tests {
         for (image, prefixes, is_accepted) in rows {
             let result = parse_image_file(&format!("image: {image}\n"), &repo(), prefixes);
             assert_eq!(result.is_ok(), is_accepted, "{image}: {result:?}");
+        }
+    }
+
+    #[test]
+    fn rejects_invalid_image_names() {
+        for good in ["runner", "ghcr.io/a/b:1.2", "h:5000/a@sha256:00"] {
+            assert!(is_image_name(good), "{good}");
+        }
+        for bad in ["", "a b", "a'", "${{ x }}", "/a", "a\nb", &"a".repeat(300)] {
+            assert!(!is_image_name(bad), "{bad}");
         }
     }
 

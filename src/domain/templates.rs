@@ -39,9 +39,6 @@ const IMAGE_PATH_PLACEHOLDER: &str = "ghcr.io/OWNER/";
 const CLOUD_BEGIN: &str = "# cloud:begin";
 const CLOUD_END: &str = "# cloud:end";
 
-/// Maximum length of an image name.
-const MAX_IMAGE: usize = 255;
-
 /// File that a repository should contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
@@ -167,14 +164,6 @@ pub fn planning_workflow_file(mapping: &Mapping) -> &str {
 fn default_image(repo: &Repo) -> String {
     let owner = repo.owner.to_ascii_lowercase();
     format!("ghcr.io/{owner}/agent-implement-runner:latest")
-}
-
-/// Returns whether text is a valid image name, so that it can be written into a workflow.
-pub fn is_image_name(name: &str) -> bool {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._:/@-".contains(c);
-    name.len() <= MAX_IMAGE
-        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && name.chars().all(is_allowed)
 }
 
 /// Values to insert into a workflow.
@@ -393,15 +382,5 @@ mod tests {
             file(SyncPolicy::CreateOnly).status(None),
             TemplateFileStatus::Missing
         );
-    }
-
-    #[test]
-    fn rejects_invalid_image_names() {
-        for good in ["runner", "ghcr.io/a/b:1.2", "h:5000/a@sha256:00"] {
-            assert!(is_image_name(good), "{good}");
-        }
-        for bad in ["", "a b", "a'", "${{ x }}", "/a", "a\nb", &"a".repeat(300)] {
-            assert!(!is_image_name(bad), "{bad}");
-        }
     }
 }

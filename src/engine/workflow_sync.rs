@@ -30,7 +30,7 @@ use vendors::scm::{FolderEntry, GitHub, PullRequest, TreeContent, TreeFile};
 const MAX_WAIT: Duration = Duration::from_secs(20);
 
 /// Permissions that a sync needs.
-const REQUIRED_PERMISSIONS: [(&str, &str); 3] = [
+const SYNC_PERMISSIONS: [(&str, &str); 3] = [
     ("contents", "write"),
     ("pull_requests", "write"),
     ("workflows", "write"),
@@ -385,7 +385,7 @@ pub(super) async fn remedy(github: &GitHub, repo: &Repo, error: &VendorError) ->
         return None;
     }
     let missing = match github
-        .missing_permissions(repo, &REQUIRED_PERMISSIONS)
+        .missing_permissions(repo, &SYNC_PERMISSIONS)
         .await
         .ok()?
     {

@@ -308,20 +308,8 @@ fn decide_issue(state: &SchedulingState, slots: &mut Slots, issue: &FlaggedIssue
             "Already dispatched recently. Waiting for the in-flight job.".to_owned(),
         );
     }
-    if let Some(message) = state.over_budget.get(team) {
-        return wait(WaitReason::Budget, message.clone());
-    }
-    if let Some(until) = state.model_limited_until.get(team) {
-        return wait(
-            WaitReason::Quota,
-            format!("The model provider's usage limit is reached. Runs resume at {until}."),
-        );
-    }
-    if let Some(until) = state.host_limited_until.get(team) {
-        return wait(
-            WaitReason::Quota,
-            format!("GitHub is rate limited until {until}."),
-        );
+    if let Some((reason, message)) = exhausted_limit(state, team) {
+        return wait(reason, message);
     }
     match slots.try_take(mapping) {
         Ok(()) => DecisionDraft {
@@ -338,6 +326,21 @@ fn decide_issue(state: &SchedulingState, slots: &mut Slots, issue: &FlaggedIssue
             ),
         ),
     }
+}
+
+/// Returns the limit that keeps a project from being dispatched until it resets.
+fn exhausted_limit(state: &SchedulingState, team: &TeamKey) -> Option<(WaitReason, String)> {
+    if let Some(message) = state.over_budget.get(team) {
+        return Some((WaitReason::Budget, message.clone()));
+    }
+    if let Some(until) = state.model_limited_until.get(team) {
+        let message =
+            format!("The model provider's usage limit is reached. Runs resume at {until}.");
+        return Some((WaitReason::Quota, message));
+    }
+    let until = state.host_limited_until.get(team)?;
+    let message = format!("GitHub is rate limited until {until}.");
+    Some((WaitReason::Quota, message))
 }
 
 /// Returns the decision about an issue whose stage requires no run.

@@ -5,13 +5,14 @@
 //! value disables its feature.
 
 mod address;
+mod dispatch;
 mod effective;
 mod env_file;
 mod notices;
 mod observability;
 mod options;
 mod proxy;
-mod runner;
+mod secrets;
 mod session_hosts;
 mod sources;
 mod supervisor;
@@ -33,23 +34,13 @@ pub use notices::Notices;
 pub use observability::MetricsConfig;
 pub use options::Options;
 pub use proxy::{ProxyAddress, ProxyConfig};
+use secrets::OptionSecrets;
 pub use session_hosts::{ContainerEngine, ContainersConfig, VmSessionsConfig};
 use sources::Sources;
 pub use sources::allows_colours;
 pub use supervisor::Supervisor;
-use ticketing::TicketingSecrets;
 pub use ticketing::{JiraConfig, LinearConfig};
 use validator::Validator;
-
-/// Minimum length of the secret that signs run tokens, in bytes.
-const MIN_TOKEN_SECRET_LENGTH: usize = 32;
-
-/// Minimum length of the access code, in bytes. Guesses are limited to a few per minute.
-const MIN_ACCESS_CODE_LENGTH: usize = 8;
-
-/// Minimum length of secrets that sign or authenticate requests, in bytes. Does not apply to the
-/// ticketing systems, which generate theirs.
-const MIN_SHARED_SECRET_LENGTH: usize = 8;
 
 /// Minimum interval between two polls, in milliseconds.
 const MIN_POLL_INTERVAL_MS: u64 = 1_000;
@@ -254,151 +245,65 @@ impl Config {
     }
 
     /// Returns the configuration and its problems. An invalid value is replaced by its default.
-    fn build(options: Options, sources: &mut Sources) -> (Self, Vec<String>) {
-        let mut problems = Vec::new();
-        let mut secret = |name, value| {
-            sources.secret(name, value).unwrap_or_else(|problem| {
-                problems.push(problem);
-                None
-            })
-        };
-        let admin_access_code = secret("ADMIN_ACCESS_CODE", options.admin_access_code.clone());
-        let runner_token_secret =
-            secret("RUNNER_TOKEN_SECRET", options.runner_token_secret.clone());
-        let scm_webhook_secret = secret("SCM_WEBHOOK_SECRET", options.scm_webhook_secret.clone());
-        let linear_webhook_secret = secret(
-            "LINEAR_WEBHOOK_SECRET",
-            options.linear_webhook_secret.clone(),
-        );
-        let jira_webhook_secret =
-            secret("JIRA_WEBHOOK_SECRET", options.jira_webhook_secret.clone());
-        let gap_fill_trigger_secret = secret(
-            "GAP_FILL_TRIGGER_SECRET",
-            options.gap_fill_trigger_secret.clone(),
-        );
-        let ticketing = TicketingSecrets {
-            linear_key: secret("LINEAR_API_KEY", options.linear_api_key.clone()),
-            linear_client_secret: secret(
-                "LINEAR_CLIENT_SECRET",
-                options.linear_client_secret.clone(),
-            ),
-            jira_token: secret("JIRA_API_TOKEN", options.jira_api_token.clone()),
-        };
-        let app_key = secret(
-            "GITHUB_APP_PRIVATE_KEY",
-            options.github_app_private_key.clone(),
-        );
-        let github_token = secret("GITHUB_TOKEN", options.github_token.clone());
-        let notify_url = secret("NOTIFY_WEBHOOK_URL", options.notify_webhook_url.clone());
-        let vm_token = secret("VM_SESSIONS_TOKEN", options.vm_sessions_token.clone());
-        let model_keys = [
-            ("ANTHROPIC_API_KEY", options.anthropic_api_key.clone()),
-            (
-                "CLAUDE_CODE_OAUTH_TOKEN",
-                options.claude_code_oauth_token.clone(),
-            ),
-        ];
-        let model_keys = model_keys
-            .into_iter()
-            .filter_map(|(name, value)| Some((name, secret(name, value)?)))
-            .collect();
-        let secrets_key = secret("SECRETS_KEY", options.secrets_key.clone());
-        let metrics_token = secret("METRICS_TOKEN", options.metrics_token.clone());
-        let https_proxy = secret("HTTPS_PROXY", options.https_proxy.clone());
-        let http_proxy = secret("HTTP_PROXY", options.http_proxy.clone());
-
+    fn build(mut options: Options, sources: &mut Sources) -> (Self, Vec<String>) {
+        let (secrets, problems) = OptionSecrets::take(&mut options, sources);
         let mut check = Validator::new(problems, &options.allow_plain_http);
-        let (linear, jira) = (
-            check.linear(&options, &ticketing),
-            check.jira(&options, &ticketing),
-        );
-        let address = check.parse::<IpAddr>("LISTEN_ADDR", &options.listen_addr, "an IP address");
-        let port = check.parse::<u16>("PORT", &options.port, "a port number");
+        let linear = check.linear(&options, &secrets.ticketing);
+        let jira = check.jira(&options, &secrets.ticketing);
+        let listen = check.listen(&options.listen_addr, &options.port);
         let poll_interval = check.milliseconds(
             "POLL_INTERVAL_MS",
             &options.poll_interval_ms,
             MIN_POLL_INTERVAL_MS,
         );
-        for (name, secret, min_length) in [
-            (
-                "ADMIN_ACCESS_CODE",
-                &admin_access_code,
-                MIN_ACCESS_CODE_LENGTH,
-            ),
-            (
-                "RUNNER_TOKEN_SECRET",
-                &runner_token_secret,
-                MIN_TOKEN_SECRET_LENGTH,
-            ),
-            (
-                "SCM_WEBHOOK_SECRET",
-                &scm_webhook_secret,
-                MIN_SHARED_SECRET_LENGTH,
-            ),
-            (
-                "GAP_FILL_TRIGGER_SECRET",
-                &gap_fill_trigger_secret,
-                MIN_SHARED_SECRET_LENGTH,
-            ),
-        ] {
-            let is_long = |secret: &Secret| secret.expose().len() >= min_length;
-            check.require(secret.as_ref().is_none_or(is_long), || {
-                format!("{name} must be at least {min_length} bytes long")
-            });
-        }
-        let dedup_hours = check.parse::<u32>(
-            "DEDUP_WINDOW_HOURS",
-            &options.dedup_window_hours,
-            "a whole number of hours",
-        );
-        let threshold = check.parse::<u32>(
-            "DISPATCH_BREAKER_THRESHOLD",
-            &options.dispatch_breaker_threshold,
-            "a whole number",
-        );
+        secrets.check_lengths(&mut check);
+        let dedup_window = check.dedup_window(&options.dedup_window_hours);
+        let breaker_threshold = check.breaker_threshold(&options.dispatch_breaker_threshold);
         let config = Self {
-            listen: SocketAddr::new(address.unwrap_or(IpAddr::from([127, 0, 0, 1])), port),
+            listen,
             data_dir: options.data_dir,
             custom_dir: options.custom_dir,
-            admin_access_code,
+            admin_access_code: secrets.admin_access_code,
             poll_interval,
             callback_base_url: check
                 .optional_url("RUNNER_CALLBACK_BASE_URL", options.runner_callback_base_url),
-            runner_token_secret,
-            scm_webhook_secret,
-            linear_webhook_secret,
-            jira_webhook_secret,
-            gap_fill_trigger_secret,
+            runner_token_secret: secrets.runner_token_secret,
+            scm_webhook_secret: secrets.scm_webhook_secret,
+            linear_webhook_secret: secrets.linear_webhook_secret,
+            jira_webhook_secret: secrets.jira_webhook_secret,
+            gap_fill_trigger_secret: secrets.gap_fill_trigger_secret,
             linear,
             jira,
             github: check.github(
                 options.github_app_id,
-                app_key,
-                github_token,
+                secrets.github_app_key,
+                secrets.github_token,
                 options.github_api_url,
             ),
             session_image: check.image("SESSION_IMAGE", options.session_image),
             vm_sessions: check.vm_sessions(
-                vm_token,
+                secrets.vm_token,
                 options.vm_sessions_app,
                 options.vm_sessions_region,
                 options.vm_api_url,
             ),
             containers: check.containers(options.docker_host, options.local_runner_image),
-            model_keys,
-            chat: check.chat(notify_url, &options.notify_type),
-            dedup_window: (dedup_hours > 0)
-                .then(|| Duration::from_secs(u64::from(dedup_hours) * 3600)),
-            breaker_threshold: Some(threshold).filter(|threshold| *threshold > 0),
-            secrets_key: check.secrets_key(secrets_key),
+            model_keys: secrets.model_keys,
+            chat: check.chat(secrets.notify_url, &options.notify_type),
+            dedup_window,
+            breaker_threshold,
+            secrets_key: check.secrets_key(secrets.secrets_key),
             runner_mode: check.runner_mode(options.runner_mode.as_deref()),
             image_prefixes: check.image_prefixes(options.runner_image_prefixes.as_deref()),
             reaper: check.reaper(&options.reaper_dry_run, &options.reaper_alert_threshold),
             trusted_proxies: check
                 .trusted_proxies(options.trusted_proxies.as_deref().unwrap_or_default()),
-            proxy: check.proxy(sources, (https_proxy, http_proxy, options.no_proxy)),
+            proxy: check.proxy(
+                sources,
+                (secrets.https_proxy, secrets.http_proxy, options.no_proxy),
+            ),
             supervisor: supervisor::supervisor(sources, std::process::id()),
-            metrics: check.metrics(&options.metrics, metrics_token),
+            metrics: check.metrics(&options.metrics, secrets.metrics_token),
             log_format: check.log_format(&options.log_format),
             log_level: check.log_level(options.log_level),
             log_keep_days: check.log_keep_days(&options.log_keep_days),

@@ -1,14 +1,14 @@
 //! Validation of values, collecting all problems.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use domain::crypto::app_jwt::AppKey;
+use domain::runner_image::is_image_name;
 use domain::secret::Secret;
-use domain::templates::is_image_name;
 use vendors::chat::ChatKind;
 
 use super::address::{is_http, is_https, is_loopback};
@@ -59,6 +59,12 @@ impl Validator {
             format!("{name} must be at least {min} milliseconds, not '{text}'")
         });
         Duration::from_millis(milliseconds)
+    }
+
+    pub(super) fn listen(&mut self, address: &str, port: &str) -> SocketAddr {
+        let address = self.parse::<IpAddr>("LISTEN_ADDR", address, "an IP address");
+        let port = self.parse::<u16>("PORT", port, "a port number");
+        SocketAddr::new(address.unwrap_or(IpAddr::from([127, 0, 0, 1])), port)
     }
 
     pub(super) fn optional_url(

@@ -1,4 +1,6 @@
-//! Validation of runner mode, image prefixes, secrets key and reaper options.
+//! Validation of options for dispatches: runner mode, images, dedup window, breaker, secrets key, reaper.
+
+use std::time::Duration;
 
 use domain::crypto::sealing::SealingKey;
 use domain::runner_mode::RunnerMode;
@@ -28,6 +30,18 @@ impl Validator {
         let parts = value.unwrap_or_default().split(',').map(str::trim);
         let prefixes = parts.filter(|part| !part.is_empty()).map(str::to_owned);
         prefixes.collect()
+    }
+
+    /// Returns `None` for 0: every dispatch is allowed.
+    pub(super) fn dedup_window(&mut self, hours: &str) -> Option<Duration> {
+        let hours = self.parse::<u32>("DEDUP_WINDOW_HOURS", hours, "a whole number of hours");
+        (hours > 0).then(|| Duration::from_secs(u64::from(hours) * 3600))
+    }
+
+    /// Returns `None` for 0: no issue is parked.
+    pub(super) fn breaker_threshold(&mut self, failures: &str) -> Option<u32> {
+        let threshold = self.parse::<u32>("DISPATCH_BREAKER_THRESHOLD", failures, "a whole number");
+        Some(threshold).filter(|threshold| *threshold > 0)
     }
 
     pub(super) fn reaper(&mut self, dry_run: &str, alert_threshold: &str) -> ReaperConfig {

@@ -1,0 +1,129 @@
+//! Secrets of the configuration, read from their sources.
+
+use domain::secret::Secret;
+
+use super::options::Options;
+use super::sources::Sources;
+use super::ticketing::TicketingSecrets;
+use super::validator::Validator;
+
+/// Minimum length of the secret that signs run tokens, in bytes.
+const MIN_TOKEN_SECRET_LENGTH: usize = 32;
+
+/// Minimum length of the access code, in bytes. Guesses are limited to a few per minute.
+const MIN_ACCESS_CODE_LENGTH: usize = 8;
+
+/// Minimum length of secrets that sign or authenticate requests, in bytes. Does not apply to the
+/// ticketing systems, which generate theirs.
+const MIN_SHARED_SECRET_LENGTH: usize = 8;
+
+/// Secrets of the options, not validated yet.
+pub(super) struct OptionSecrets {
+    pub admin_access_code: Option<Secret>,
+    pub runner_token_secret: Option<Secret>,
+    pub scm_webhook_secret: Option<Secret>,
+    pub linear_webhook_secret: Option<Secret>,
+    pub jira_webhook_secret: Option<Secret>,
+    pub gap_fill_trigger_secret: Option<Secret>,
+    pub ticketing: TicketingSecrets,
+    pub github_app_key: Option<Secret>,
+    pub github_token: Option<Secret>,
+    pub notify_url: Option<Secret>,
+    pub vm_token: Option<Secret>,
+    /// Keys of model providers, by the name of their variable.
+    pub model_keys: Vec<(&'static str, Secret)>,
+    pub secrets_key: Option<Secret>,
+    pub metrics_token: Option<Secret>,
+    pub https_proxy: Option<Secret>,
+    pub http_proxy: Option<Secret>,
+}
+
+impl OptionSecrets {
+    /// Takes the secrets out of the options. Returns them with the problems of those that cannot be
+    /// read.
+    pub(super) fn take(options: &mut Options, sources: &mut Sources) -> (Self, Vec<String>) {
+        let mut problems = Vec::new();
+        let mut secret = |name: &str, value: &mut Option<String>| {
+            let secret = sources.secret(name, value.take());
+            secret.unwrap_or_else(|problem| {
+                problems.push(problem);
+                None
+            })
+        };
+        let secrets = Self {
+            admin_access_code: secret("ADMIN_ACCESS_CODE", &mut options.admin_access_code),
+            runner_token_secret: secret("RUNNER_TOKEN_SECRET", &mut options.runner_token_secret),
+            scm_webhook_secret: secret("SCM_WEBHOOK_SECRET", &mut options.scm_webhook_secret),
+            linear_webhook_secret: secret(
+                "LINEAR_WEBHOOK_SECRET",
+                &mut options.linear_webhook_secret,
+            ),
+            jira_webhook_secret: secret("JIRA_WEBHOOK_SECRET", &mut options.jira_webhook_secret),
+            gap_fill_trigger_secret: secret(
+                "GAP_FILL_TRIGGER_SECRET",
+                &mut options.gap_fill_trigger_secret,
+            ),
+            ticketing: TicketingSecrets {
+                linear_key: secret("LINEAR_API_KEY", &mut options.linear_api_key),
+                linear_client_secret: secret(
+                    "LINEAR_CLIENT_SECRET",
+                    &mut options.linear_client_secret,
+                ),
+                jira_token: secret("JIRA_API_TOKEN", &mut options.jira_api_token),
+            },
+            github_app_key: secret(
+                "GITHUB_APP_PRIVATE_KEY",
+                &mut options.github_app_private_key,
+            ),
+            github_token: secret("GITHUB_TOKEN", &mut options.github_token),
+            notify_url: secret("NOTIFY_WEBHOOK_URL", &mut options.notify_webhook_url),
+            vm_token: secret("VM_SESSIONS_TOKEN", &mut options.vm_sessions_token),
+            model_keys: [
+                ("ANTHROPIC_API_KEY", &mut options.anthropic_api_key),
+                (
+                    "CLAUDE_CODE_OAUTH_TOKEN",
+                    &mut options.claude_code_oauth_token,
+                ),
+            ]
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, secret(name, value)?)))
+            .collect(),
+            secrets_key: secret("SECRETS_KEY", &mut options.secrets_key),
+            metrics_token: secret("METRICS_TOKEN", &mut options.metrics_token),
+            https_proxy: secret("HTTPS_PROXY", &mut options.https_proxy),
+            http_proxy: secret("HTTP_PROXY", &mut options.http_proxy),
+        };
+        (secrets, problems)
+    }
+
+    /// Rejects secrets that are too short.
+    pub(super) fn check_lengths(&self, check: &mut Validator) {
+        for (name, secret, min_length) in [
+            (
+                "ADMIN_ACCESS_CODE",
+                &self.admin_access_code,
+                MIN_ACCESS_CODE_LENGTH,
+            ),
+            (
+                "RUNNER_TOKEN_SECRET",
+                &self.runner_token_secret,
+                MIN_TOKEN_SECRET_LENGTH,
+            ),
+            (
+                "SCM_WEBHOOK_SECRET",
+                &self.scm_webhook_secret,
+                MIN_SHARED_SECRET_LENGTH,
+            ),
+            (
+                "GAP_FILL_TRIGGER_SECRET",
+                &self.gap_fill_trigger_secret,
+                MIN_SHARED_SECRET_LENGTH,
+            ),
+        ] {
+            let is_long = |secret: &Secret| secret.expose().len() >= min_length;
+            check.require(secret.as_ref().is_none_or(is_long), || {
+                format!("{name} must be at least {min_length} bytes long")
+            });
+        }
+    }
+}
