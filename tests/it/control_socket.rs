@@ -231,7 +231,7 @@ async fn why_prints_the_same_with_and_without_a_running_service() {
 
     let [waiting, as_json, done, unknown] = stopped;
     assert_eq!((waiting.0, as_json.0, done.0, unknown.0), (3, 3, 0, 4));
-    let text = "ENG-1  Make [31mit work\nhttps://tickets.test/ENG-1\n\n\
+    let text = "ENG-1  Make it work\nhttps://tickets.test/ENG-1\n\n\
         waiting (paused) since 2027-01-15T08:00:00.000Z\n  ENG is paused.\n  What to do: Resume the project: in the \
         panel under Projects, or with PATCH /api/mappings/<team> and paused false.\n\nEarlier decisions:\n  2027-01-15T08:00:00.000Z  \
         dispatched: Dispatched for planning.\n";

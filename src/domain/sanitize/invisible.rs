@@ -25,6 +25,26 @@ pub fn strip_invisible(text: &str) -> Cow<'_, str> {
     strip_unless(text, |c| is_visible(c) || matches!(c, '\n' | '\t'))
 }
 
+/// Replaces each invisible character by its escape, such as `\u{202e}`. Keeps line breaks (`\n`, `\r\n`) and tabs.
+///
+/// For code that somebody judges: a shell executes what a terminal hides between escape sequences.
+pub fn reveal_invisible(text: &str) -> Cow<'_, str> {
+    let is_kept = |c: char| is_visible(c) || matches!(c, '\n' | '\t');
+    if text.chars().all(is_kept) {
+        return Cow::Borrowed(text);
+    }
+    let mut revealed = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        if is_kept(c) || (c == '\r' && rest.peek() == Some(&'\n')) {
+            revealed.push(c);
+        } else {
+            revealed.extend(c.escape_unicode());
+        }
+    }
+    Cow::Owned(revealed)
+}
+
 /// Puts a text on one line: invisible characters are removed and each run of white space becomes one space.
 pub fn single_line(text: &str) -> Cow<'_, str> {
     let text = strip_unless(text, |c| is_visible(c) || c.is_whitespace());

@@ -14,6 +14,7 @@
 //! | The service's own log | [`strip_invisible`], on a terminal [`styled_log_event`] |
 //! | Terminal, titles, audit entries, one-line excerpts | [`single_line`] |
 //! | Prompts, panel, API, text blocks of other documents | [`strip_invisible`] |
+//! | Changes that a review judges | [`reveal_invisible`] |
 //! | Strings of a JSON document | [`map_strings`] with one of the above |
 //!
 //! Emoji sequences and joiners: the zero-width joiner and non-joiner and the variation selectors are
@@ -31,7 +32,7 @@ mod truncate;
 mod tests;
 
 pub use chat::{slack_text, teams_text};
-pub use invisible::{is_visible, single_line, strip_invisible};
+pub use invisible::{is_visible, reveal_invisible, single_line, strip_invisible};
 pub use json::map_strings;
 pub use log::{MAX_LINE_BYTES, MAX_TAIL_BYTES, log_line, log_tail, styled_log_event};
 pub use markdown::{markdown, plain_text};

@@ -223,6 +223,23 @@ fn strips_invisible_characters_and_escape_sequences() {
 }
 
 #[test]
+fn reveals_invisible_characters_of_code() {
+    for (code, shown) in [
+        ("let a = 1;\r\n\tb(\"ä\");\n", "let a = 1;\r\n\tb(\"ä\");\n"),
+        ("\u{1b}]0;rm -r x\u{7}", "\\u{1b}]0;rm -r x\\u{7}"),
+        ("a\rb", "a\\u{d}b"),
+        (
+            "/*\u{202e} } \u{2066}if admin",
+            "/*\\u{202e} } \\u{2066}if admin",
+        ),
+        ("us\u{200b}er", "us\\u{200b}er"),
+    ] {
+        assert_eq!(reveal_invisible(code), shown);
+        assert_eq!(reveal_invisible(shown), shown);
+    }
+}
+
+#[test]
 fn puts_text_on_one_line() {
     for (raw, line) in [
         ("a line", "a line"),

@@ -1,7 +1,8 @@
 //! Prompts of the agent.
 //!
 //! Templates are in the Markdown files of this folder. Text from tickets, people and diffs is
-//! fenced with a random mark that its author cannot know, and stripped of invisible characters.
+//! fenced with a random mark that its author cannot know. Invisible characters are stripped; in diffs
+//! they are shown as escapes.
 //! Templates are filled in one pass, so that placeholders in untrusted text have no effect.
 
 use crate::context::Dispatch;
@@ -114,7 +115,7 @@ pub(crate) fn plan(dispatch: &Dispatch, folder: &str) -> String {
 pub(crate) fn review(dispatch: &Dispatch, diff: &str) -> String {
     let mark = Mark::new();
     // Not limited here: the diff was cut when it was read, at a higher limit.
-    let diff = sanitize::strip_invisible(diff).replace(&mark.0, "");
+    let diff = diff.replace(&mark.0, "");
     let diff = format!("<{0} of=\"diff\">\n{diff}\n</{0}>", mark.0);
     let mut extra = String::new();
     for (label, text) in [

@@ -10,6 +10,7 @@ use crate::context::{RunContext, TreeReview};
 use crate::failure::RunFailure;
 use crate::git::staging::StagedTree;
 use crate::prompts;
+use domain::sanitize;
 
 /// Maximum length of the diff in a review prompt, in bytes.
 const MAX_DIFF: usize = 300_000;
@@ -60,6 +61,8 @@ pub(super) async fn review(
         .diff(fork_point, tree, MAX_DIFF)
         .await
         .map_err(RunFailure::other)?;
+    let diff = sanitize::reveal_invisible(&diff);
+    let diff = sanitize::truncate(diff, MAX_DIFF, sanitize::ELLIPSIS);
     let prompt = prompts::review(&run.dispatch, &diff);
     let findings = match run_agent_pass(run, AgentRole::Review, prompt).await {
         Ok(answer) => findings(&answer),
