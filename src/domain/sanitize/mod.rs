@@ -7,7 +7,7 @@
 //!
 //! | Output | Function |
 //! |---|---|
-//! | Comments with formatting, bodies of pull requests | [`markdown`] |
+//! | Comments with formatting, bodies of pull requests | [`markdown()`] |
 //! | Failure reasons and other plain text in comments | [`plain_text`] |
 //! | Slack, Teams | [`slack_text`], [`teams_text`] |
 //! | Lines of program output, the last lines of a log | [`log_line`], [`log_tail`] |
