@@ -53,7 +53,7 @@ impl StoreReader {
     }
 
     /// Runs `f` on a snapshot. For point reads and short ranges; blocks the calling thread. After a disk
-    /// failure the store counts as failed: see [`Store::failed`].
+    /// failure the store counts as failed: see [`StoreReader::failed`].
     ///
     /// # Errors
     /// The error of `f`, or [`StoreError::Panicked`].
@@ -71,7 +71,7 @@ impl StoreReader {
     /// Runs a long read on a snapshot in a blocking thread. At most two run at a time; others wait.
     ///
     /// # Errors
-    /// See [`Store::read`].
+    /// See [`StoreReader::read`].
     pub async fn read_long<T: Send + 'static>(
         &self,
         f: impl FnOnce(&ReadTx) -> StoreResult<T> + Send + 'static,
