@@ -79,7 +79,7 @@ pub(super) async fn serve(arguments: ServeArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let options = arguments.test_options.into_app_options();
-    let store = Store::open_with_crash_plan(&config.data_dir, options.crash_plan.clone())?;
+    let store = Store::open_when_released(&config.data_dir, options.crash_plan.clone()).await?;
     let redactor = Redactor::new(config.secrets());
     let _logging = logging::start(&config, &config.log_level, &redactor)?;
     for notice in &config.notices.unknown_names {

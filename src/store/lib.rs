@@ -57,7 +57,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use redb::{Database, StorageBackend};
 use tokio::sync::Notify;
@@ -79,6 +79,11 @@ pub use writer::{CommitMetrics, CommitStats};
 /// Size of redb's page cache in bytes. The default of redb is 1 GiB, but the whole service must run in 64
 /// MiB. Repeated reads are served by the page cache of the operating system.
 const CACHE_BYTES: usize = 4 << 20;
+
+/// Maximum wait for a process that is ending to release the store.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+
+const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Name of the store file in the data directory.
 pub const STORE_FILE: &str = "agent-implement.redb";
@@ -108,11 +113,24 @@ impl Store {
         Self::open_with_crash_plan(dir, CrashPlan::default())
     }
 
-    /// Opens the store like [`Store::open`], with a crash plan for its writer; for crash tests.
+    /// Opens the store like [`Store::open`], and waits up to [`LOCK_TIMEOUT`] for a process that is just
+    /// ending. `crash` is the crash plan of the writer, for crash tests.
     ///
     /// # Errors
     /// See [`Store::open`].
-    pub fn open_with_crash_plan(dir: &Path, crash: CrashPlan) -> StoreResult<Self> {
+    pub async fn open_when_released(dir: &Path, crash: CrashPlan) -> StoreResult<Self> {
+        let started = Instant::now();
+        loop {
+            match Self::open_with_crash_plan(dir, crash.clone()) {
+                Err(StoreError::InUse { .. }) if started.elapsed() < LOCK_TIMEOUT => {
+                    tokio::time::sleep(LOCK_RETRY_PAUSE).await;
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    fn open_with_crash_plan(dir: &Path, crash: CrashPlan) -> StoreResult<Self> {
         let path = dir.join(STORE_FILE);
         let failed = |cause| StoreError::Open {
             path: path.display().to_string(),

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use domain::job::{Job, JobKind};
 use fake_vendors::{FakeService, InjectedFault};
 use serde_json::{Value, json};
-use store::{Store, StoreError, jobs, outbox};
+use store::crash_injection::CrashPlan;
+use store::{Store, jobs, outbox};
 
 use crate::crash_env::{CrashEnv, TIMEOUT};
 use crate::durability::{check_backups, check_changes, check_reports, redeliver_events};
@@ -104,8 +105,8 @@ async fn unfinished(env: &CrashEnv) -> Option<String> {
     }
     let vendors = &env.vendors;
     let webhooks_delivered =
-        vendors.github().is_webhook_queue_empty() && vendors.linear().is_webhook_queue_empty();
-    if !webhooks_delivered || !vendors.jira().is_webhook_queue_empty() {
+        vendors.github().webhooks().is_idle() && vendors.linear().webhooks().is_idle();
+    if !webhooks_delivered || !vendors.jira().webhooks().is_idle() {
         return Some("webhooks are being delivered".to_owned());
     }
     for name in ["shop", "fake-runs"] {
@@ -187,17 +188,10 @@ pub fn ensure(holds: bool, message: impl FnOnce() -> String) -> Result<(), Strin
     if holds { Ok(()) } else { Err(message()) }
 }
 
-/// Opens the store once its process has released the lock.
+/// Opens the store once its previous process has released it.
 pub async fn open_store(dir: &Path) -> Store {
-    let started = Instant::now();
-    loop {
-        match Store::open(dir) {
-            Err(StoreError::InUse { .. }) if started.elapsed() < TIMEOUT => {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            opened => return opened.unwrap(),
-        }
-    }
+    let opened = Store::open_when_released(dir, CrashPlan::default()).await;
+    opened.unwrap()
 }
 
 /// One run per dispatch, one dispatch per phase, each with the expected end, and an empty outbox.
@@ -242,7 +236,7 @@ fn check_jobs(env: &CrashEnv, store: &Store, counts: &mut VerifiedCounts) -> Res
     Ok(())
 }
 
-/// One pull request per ticket, one commit per run on it, and no repeated comment of ours.
+/// One pull request per ticket, one commit per run on it, and no repeated comment by the service.
 fn check_pulls(env: &CrashEnv) -> Result<(), String> {
     for name in ["shop", "fake-runs"] {
         let repo = env.repo(name);

@@ -15,12 +15,13 @@ use engine::app::Vault;
 use engine::clock::Clock;
 use reqwest::Method;
 use serde_json::json;
-use store::{STORE_FILE, Store, StoreError, jobs, secrets};
+use store::{STORE_FILE, Store, jobs, secrets};
 
 use crate::api_server::{TOKEN_SECRET, dispatched_job};
 use crate::process::{
     ServiceProcess, client_builder, command, control_request, exit_and_output, run,
 };
+use crate::test_env::open_store;
 
 /// Runs a command on a data directory. Returns exit code, standard output, and standard error.
 fn run_on(dir: &Path, arguments: &[&str]) -> (i32, String, String) {
@@ -36,16 +37,6 @@ fn report_flags() -> [&'static str; 4] {
         "--runner-callback-base-url",
         "http://127.0.0.1:1",
     ]
-}
-
-/// Opens the store, waiting until it is closed elsewhere.
-async fn open_store(dir: &Path) -> Store {
-    loop {
-        match Store::open(dir) {
-            Err(StoreError::InUse { .. }) => tokio::time::sleep(Duration::from_millis(10)).await,
-            opened => return opened.unwrap(),
-        }
-    }
 }
 
 /// Closes a store and waits until its writer thread has ended.

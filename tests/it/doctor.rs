@@ -9,13 +9,14 @@ use std::path::Path;
 
 use domain::mapping::Mapping;
 use serde_json::{Value, json};
-use store::{Store, StoreError, mappings};
+use store::mappings;
 use warp::Filter;
 
 use crate::backup::create_store_with_secret;
 use crate::process::{ServiceProcess, exit_and_output, run};
 use crate::test_env::{
     COMMENT_TRIGGER_WORKFLOW, StoppedEnv, TestEnv, TestEnvOptions, app_key, mapping, mapping_with,
+    open_store,
 };
 
 /// Address without a listener.
@@ -144,7 +145,8 @@ async fn passes_a_correct_setup_and_names_each_vendor_problem() {
         "Clean up",
     )
     .unwrap();
-    let store = open_data_store(&stopped).await;
+    let arguments = stopped.command_line(NOWHERE, &TestEnvOptions::default());
+    let store = open_store(Path::new(arguments.last().unwrap())).await;
     let unreachable =
         mapping_with(&json!({"teamKey": "NOPE", "owner": "nobody", "repo": "nothing"}));
     let invalid = jira_mapping("ODD", "project = = OPS");
@@ -196,17 +198,6 @@ async fn passes_a_correct_setup_and_names_each_vendor_problem() {
         "Start the service",
     );
     stopped.vendors.stop_and_kill_runs().await;
-}
-
-async fn open_data_store(stopped: &StoppedEnv) -> Store {
-    let args = stopped.command_line(NOWHERE, &TestEnvOptions::default());
-    let dir = args.last().unwrap();
-    loop {
-        match Store::open(dir.as_ref()) {
-            Err(StoreError::InUse { .. }) => tokio::task::yield_now().await,
-            opened => return opened.unwrap(),
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

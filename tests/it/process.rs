@@ -48,20 +48,6 @@ impl ServiceProcess {
     /// # Panics
     /// If the service exits before it is ready.
     pub fn start(dir: &Path, flags: &[&str]) -> Self {
-        let began = Instant::now();
-        loop {
-            match Self::try_start(dir, flags) {
-                Ok(service) => return service,
-                // A store that the test has just dropped may still be open for a moment.
-                Err(log) if log.contains("is in use") && began.elapsed() < TIMEOUT => {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                Err(log) => panic!("the service exited: {log}"),
-            }
-        }
-    }
-
-    fn try_start(dir: &Path, flags: &[&str]) -> Result<Self, String> {
         let mut child = command(&["serve", "--port", "0", "--data-dir"])
             .arg(dir)
             .args(flags)
@@ -73,7 +59,7 @@ impl ServiceProcess {
         let address = loop {
             let Some(line) = log.next() else {
                 child.wait().unwrap();
-                return Err(output);
+                panic!("the service exited: {output}");
             };
             let line = line.unwrap();
             if let Some((_, rest)) = line.split_once("is running. address=\"") {
@@ -86,7 +72,7 @@ impl ServiceProcess {
         let address = format!("http://{address}");
         let service = Self { child, address };
         service.wait_for_socket(&dir.join("control.sock"));
-        Ok(service)
+        service
     }
 
     /// Waits until the socket accepts connections. The file alone proves nothing: a killed service leaves

@@ -10,6 +10,7 @@ use serde_json::json;
 use store::{Store, steps};
 
 use crate::api_server::{ALL_FEATURES, ApiServer, dispatched_job};
+use crate::test_env::open_store;
 
 const REPORTS: usize = 1000;
 const CONNECTIONS: usize = 64;
@@ -60,7 +61,7 @@ async fn acknowledged_reports_are_on_disk() {
 
     // The store file stays locked while any task holds the store.
     Arc::into_inner(server).unwrap().stop().await.unwrap();
-    let store = reopen_store(dir.path()).await;
+    let store = open_store(dir.path()).await;
     let stored = runs
         .iter()
         .flat_map(|run| store.read(|tx| steps::of_job(tx, &run.id)).unwrap());
@@ -78,15 +79,4 @@ async fn slow_disk(store: Store) {
         });
         write.await.unwrap();
     }
-}
-
-/// The last tasks that hold the store end shortly after their connections.
-async fn reopen_store(dir: &std::path::Path) -> Store {
-    for _ in 0..200 {
-        if let Ok(store) = Store::open(dir) {
-            return store;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    Store::open(dir).unwrap()
 }

@@ -21,7 +21,8 @@ use fake_vendors::scripted_agent::{Script, ScriptStep};
 use fake_vendors::{FakeRepo, FakeService, FakeVendors, FakeVendorsOptions, FaultRates};
 use reqwest::Method;
 use serde_json::{Value, json};
-use store::{Store, StoreError, jobs, mappings, outbox};
+use store::crash_injection::CrashPlan;
+use store::{Store, jobs, mappings, outbox};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -571,17 +572,10 @@ async fn stop_tasks(stop: &watch::Sender<bool>, tasks: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Opens the store, waiting until the previous service has closed it.
+/// Opens the store once its previous process has released it.
 pub async fn open_store(dir: &Path) -> Store {
-    let began = Instant::now();
-    loop {
-        match Store::open(dir) {
-            Err(StoreError::InUse { .. }) if began.elapsed() < TIMEOUT => {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            opened => return opened.unwrap(),
-        }
-    }
+    let opened = Store::open_when_released(dir, CrashPlan::default()).await;
+    opened.unwrap()
 }
 
 fn service_config(vendors: &FakeVendors, address: &str, options: &TestEnvOptions) -> Config {

@@ -133,7 +133,7 @@ async fn run_demo(
     let redactor = Redactor::new(config.secrets());
     let _logging = logging::start(&config, &arguments.log_level, &redactor)?;
     let crash = CrashPlan::new(arguments.crash_at);
-    let store = Store::open_with_crash_plan(&config.data_dir, crash.clone())?;
+    let store = Store::open_when_released(&config.data_dir, crash.clone()).await?;
     let options = AppOptions {
         timings: Timings::for_fake_vendors(),
         crash_plan: crash,
