@@ -12,7 +12,7 @@
 //! - *ticket comment*: In Linear, the comment id is derived from the effect id, and an existing
 //!   comment counts as posted. In Jira, the comment carries the effect id. It is looked up before a
 //!   retry, when an earlier attempt can no longer arrive.
-//! - *pull request comment*: It carries an invisible marker with the effect id, which is looked up
+//! - *pull request comment*: It carries a hidden marker with the effect id, which is looked up
 //!   before a retry in the same way.
 //! - *comment about waiting*: As a ticket comment, with an id derived from its name. Removing a
 //!   missing comment succeeds.
@@ -195,7 +195,7 @@ pub enum PullCommentStyle {
     /// The only comment of this name on the pull request. It is created, or updated in place.
     #[serde(rename = "pinned")]
     Sticky {
-        /// Name of the comment, part of its invisible marker.
+        /// Name of the comment, part of its hidden marker.
         name: String,
     },
 }

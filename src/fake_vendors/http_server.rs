@@ -279,8 +279,8 @@ async fn dispatch(
             Route::Linear | Route::LinearPage => vendors.linear.flush(),
             Route::Jira | Route::JiraPage => vendors.jira.flush(),
             Route::Chat => vendors.chat.flush(),
-            Route::Fly | Route::FlyLogs => vendors.fly.flush(),
-            Route::Docker => vendors.docker.flush(),
+            Route::Fly | Route::FlyLogs => vendors.fly.host().flush(),
+            Route::Docker => vendors.docker.host().flush(),
             _ => vendors.github.flush(),
         };
         flushed.map(|()| reply)

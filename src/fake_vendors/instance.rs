@@ -319,8 +319,8 @@ impl FakeVendors {
         let (machines, docker) = (self.inner.fly.clone(), self.inner.docker.clone());
         self.stop().await;
         github.kill_runs();
-        machines.kill_all();
-        docker.kill_all();
+        machines.host().kill_all();
+        docker.host().kill_all();
     }
 }
 

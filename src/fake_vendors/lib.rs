@@ -31,8 +31,8 @@ mod webhook_sender;
 pub use self::chat::{FakeChat, ReceivedChatMessage};
 pub use self::faults::{FakeService, FaultInjector, FaultRates, InjectedFault};
 pub use self::github::{
-    CheckKind, CheckReport, CommitSnapshot, DeliveredWebhook, FakeGitHub, FakeRepo,
-    PullCommentSnapshot, PullSnapshot, RunSnapshot,
+    CheckKind, CheckReport, CommitSnapshot, FakeGitHub, FakeRepo, PullCommentSnapshot,
+    PullSnapshot, RunSnapshot,
 };
 pub use self::instance::{FakeVendors, FakeVendorsOptions};
 pub use self::jira::{
@@ -42,8 +42,8 @@ pub use self::linear::{
     FakeLinear, LabelHistoryEntry, LinearCommentSnapshot, LinearLinkSnapshot, LinearTicket,
     LinearTicketSnapshot,
 };
-pub use self::machines::MachineSnapshot;
 pub use self::machines::docker::FakeDockerEngine;
 pub use self::machines::fly::FakeFlyMachines;
+pub use self::machines::{MachineHost, MachineSnapshot};
 pub use self::request_log::{LoggedRequest, RequestLog};
-pub use self::webhook_sender::{TicketWebhookDelivery, WebhookFaults};
+pub use self::webhook_sender::{DeliveredWebhook, WebhookFaults, WebhookSender};

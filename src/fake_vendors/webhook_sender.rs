@@ -1,4 +1,5 @@
-//! Sending of webhooks: small signed POST requests to addresses on loopback.
+//! Sending of webhooks: small signed POST requests to addresses on loopback. Faults can drop, repeat and
+//! reorder them.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,24 +16,27 @@ use super::persistence::lock;
 /// Pause before a rejected delivery is sent again. Real vendors wait a minute and longer.
 const RETRY_DELAY: Duration = Duration::from_millis(60);
 
+/// Duration for which events are collected before they are shuffled.
+const SHUFFLE_WINDOW: Duration = Duration::from_millis(30);
+
 /// Maximum duration of retries of one delivery.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(50);
 
 /// Webhook faults. Probabilities are 0 to 1 per event.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WebhookFaults {
-    /// Probability that an event is never sent. Ignored for ticketing webhooks.
+    /// Probability that an event is never sent.
     pub loss_rate: f64,
     /// Probability that an event is sent twice with the same delivery ID.
     pub duplicate_rate: f64,
-    /// Whether events of about the same time are shuffled. Ignored for ticketing webhooks.
+    /// Whether events of about the same time are shuffled.
     pub reorder: bool,
     /// Whether a delivery is repeated with the same delivery ID until it gets a 2xx response.
     pub retry_until_accepted: bool,
 }
 
 /// Sends once, or until a 2xx response; `send` returns the status of the response.
-pub(crate) fn send_with_retry(retry_until_accepted: bool, mut send: impl FnMut() -> Option<u16>) {
+fn send_with_retry(retry_until_accepted: bool, mut send: impl FnMut() -> Option<u16>) {
     let started = Instant::now();
     loop {
         let is_accepted = send().is_some_and(|status| (200..300).contains(&status));
@@ -50,7 +54,7 @@ pub(crate) fn hmac_sha256_hex(secret: &str, body: &str) -> String {
 }
 
 /// Sends a minimal POST request. Returns status and body, or `None` if there was no response.
-pub(crate) fn http_post(url: &str, headers: &[(&str, &str)], body: &str) -> Option<(u16, String)> {
+fn http_post(url: &str, headers: &[(&str, String)], body: &str) -> Option<(u16, String)> {
     let (host, path) = url.strip_prefix("http://")?.split_once('/')?;
     let headers: String = headers
         .iter()
@@ -75,53 +79,63 @@ pub(crate) fn http_post(url: &str, headers: &[(&str, &str)], body: &str) -> Opti
     Some((status, body.to_owned()))
 }
 
-/// Webhook delivery of a ticketing vendor.
+/// Delivered webhook, including the response.
 #[derive(Clone, Debug)]
-pub struct TicketWebhookDelivery {
-    /// Delivery ID in the vendor's header.
+pub struct DeliveredWebhook {
+    /// Delivery ID.
     pub id: String,
+    /// Event name.
+    pub event: String,
     /// JSON body.
     pub payload: Value,
-    /// Status and body of the response; `None` if there was none.
-    pub response: Option<(u16, String)>,
+    /// Status of the response; `None` if there was none.
+    pub status: Option<u16>,
+    /// Body of the response.
+    pub response_body: String,
 }
 
-/// Webhook sender of a ticketing vendor. Sends nothing until a target is set.
-pub(crate) struct TicketWebhookSender {
-    target: Mutex<Option<Target>>,
-    queue: Mutex<Sender<QueuedEvent>>,
+/// Receiver of webhooks.
+#[derive(Clone)]
+pub(crate) struct WebhookTarget {
+    pub url: String,
+    pub secret: String,
+}
+
+/// Event to send.
+pub(crate) struct WebhookEvent {
+    pub id: String,
+    pub name: &'static str,
+    pub payload: Value,
+}
+
+/// Headers of one delivery, beside the content type.
+pub(crate) type WebhookHeaders = Vec<(&'static str, String)>;
+
+/// Signed event.
+#[derive(Clone)]
+struct SignedEvent {
+    url: String,
+    headers: WebhookHeaders,
+    id: String,
+    name: &'static str,
+    payload: Value,
+    body: String,
+}
+
+/// Webhook sender of a vendor.
+pub struct WebhookSender {
+    queue: Mutex<Sender<SignedEvent>>,
     state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
 struct State {
     faults: WebhookFaults,
-    sent: Vec<TicketWebhookDelivery>,
+    delivered: Vec<DeliveredWebhook>,
     pending: usize,
 }
 
-#[derive(Clone)]
-struct Target {
-    url: String,
-    secret: String,
-}
-
-/// Headers that carry the delivery ID.
-const DELIVERY_ID_HEADERS: [&str; 2] = ["Linear-Delivery", "X-Atlassian-Webhook-Identifier"];
-
-/// Headers of one delivery.
-pub(crate) type WebhookHeaders = Vec<(&'static str, String)>;
-
-/// Event ready to be sent.
-#[derive(Clone)]
-struct QueuedEvent {
-    url: String,
-    headers: WebhookHeaders,
-    payload: Value,
-    body: String,
-}
-
-impl TicketWebhookSender {
+impl WebhookSender {
     pub(crate) fn start() -> Self {
         let (queue, receiver) = channel();
         let state = Arc::new(Mutex::new(State::default()));
@@ -129,83 +143,82 @@ impl TicketWebhookSender {
         // The thread ends when the vendor drops its end of the queue.
         std::thread::spawn(move || send_all(&receiver, &shared));
         Self {
-            target: Mutex::default(),
             queue: Mutex::new(queue),
             state,
         }
     }
 
-    pub(crate) fn set_target(&self, url: &str, secret: &str) {
-        *lock(&self.target) = Some(Target {
-            url: url.to_owned(),
-            secret: secret.to_owned(),
-        });
-    }
-
-    /// Queues webhooks if a target is set. `headers` gets the payload and its signature.
-    pub(crate) fn enqueue(
+    /// Queues an event. `headers` gets its signature: an HMAC-SHA256, in hexadecimal.
+    pub(crate) fn push(
         &self,
-        payloads: impl FnOnce() -> Vec<Value>,
-        headers: impl Fn(&Value, String) -> WebhookHeaders,
+        target: &WebhookTarget,
+        event: WebhookEvent,
+        headers: impl FnOnce(&WebhookEvent, String) -> WebhookHeaders,
     ) {
-        let target = lock(&self.target).clone();
-        let Some(Target { url, secret }) = target else {
-            return;
+        let body = event.payload.to_string();
+        let event = SignedEvent {
+            url: target.url.clone(),
+            headers: headers(&event, hmac_sha256_hex(&target.secret, &body)),
+            id: event.id,
+            name: event.name,
+            payload: event.payload,
+            body,
         };
-        for payload in payloads() {
-            let body = payload.to_string();
-            let event = QueuedEvent {
-                url: url.clone(),
-                headers: headers(&payload, hmac_sha256_hex(&secret, &body)),
-                payload,
-                body,
-            };
-            let mut state = lock(&self.state);
-            let times = 1 + usize::from(fastrand::f64() < state.faults.duplicate_rate);
-            for event in std::iter::repeat_n(event, times) {
-                // The thread lives as long as the vendor.
-                if lock(&self.queue).send(event).is_ok() {
-                    state.pending += 1;
-                }
+        let mut state = lock(&self.state);
+        if fastrand::f64() < state.faults.loss_rate {
+            return;
+        }
+        let times = 1 + usize::from(fastrand::f64() < state.faults.duplicate_rate);
+        for event in std::iter::repeat_n(event, times) {
+            // The thread lives as long as the vendor.
+            if lock(&self.queue).send(event).is_ok() {
+                state.pending += 1;
             }
         }
     }
 
-    pub(crate) fn set_faults(&self, faults: WebhookFaults) {
+    /// Sets the faults of deliveries.
+    pub fn set_faults(&self, faults: WebhookFaults) {
         lock(&self.state).faults = faults;
     }
 
-    pub(crate) fn deliveries(&self) -> Vec<TicketWebhookDelivery> {
-        lock(&self.state).sent.clone()
+    /// Returns the deliveries so far in the order they were sent, including repeated ones.
+    pub fn deliveries(&self) -> Vec<DeliveredWebhook> {
+        lock(&self.state).delivered.clone()
     }
 
-    pub(crate) fn is_idle(&self) -> bool {
+    /// Returns whether all queued webhooks have been sent.
+    pub fn is_idle(&self) -> bool {
         lock(&self.state).pending == 0
     }
 }
 
-fn send_all(receiver: &Receiver<QueuedEvent>, state: &Mutex<State>) {
-    while let Ok(event) = receiver.recv() {
-        let headers: Vec<(&str, &str)> = event
-            .headers
-            .iter()
-            .map(|(name, value)| (*name, value.as_str()))
-            .collect();
-        let id_header = headers
-            .iter()
-            .find(|(name, _)| DELIVERY_ID_HEADERS.contains(name));
-        let id = id_header.map_or("", |(_, id)| id);
+fn send_all(receiver: &Receiver<SignedEvent>, state: &Mutex<State>) {
+    while let Ok(first) = receiver.recv() {
+        let mut batch = vec![first];
+        if lock(state).faults.reorder {
+            std::thread::sleep(SHUFFLE_WINDOW);
+            batch.extend(receiver.try_iter());
+            fastrand::shuffle(&mut batch);
+        }
         let retry_until_accepted = lock(state).faults.retry_until_accepted;
-        send_with_retry(retry_until_accepted, || {
-            let response = http_post(&event.url, &headers, &event.body);
-            let status = response.as_ref().map(|(status, _)| *status);
-            lock(state).sent.push(TicketWebhookDelivery {
-                id: id.to_owned(),
-                payload: event.payload.clone(),
-                response,
+        for event in batch {
+            send_with_retry(retry_until_accepted, || {
+                let (status, response_body) =
+                    match http_post(&event.url, &event.headers, &event.body) {
+                        Some((status, body)) => (Some(status), body),
+                        None => (None, String::new()),
+                    };
+                lock(state).delivered.push(DeliveredWebhook {
+                    id: event.id.clone(),
+                    event: event.name.to_owned(),
+                    payload: event.payload.clone(),
+                    status,
+                    response_body,
+                });
+                status
             });
-            status
-        });
-        lock(state).pending -= 1;
+            lock(state).pending -= 1;
+        }
     }
 }

@@ -131,9 +131,9 @@ impl CrashEnv {
             retry_until_accepted: true,
             ..WebhookFaults::default()
         };
-        vendors.github().set_webhook_faults(webhook_faults);
-        vendors.linear().set_webhook_faults(webhook_faults);
-        vendors.jira().set_webhook_faults(webhook_faults);
+        vendors.github().webhooks().set_faults(webhook_faults);
+        vendors.linear().webhooks().set_faults(webhook_faults);
+        vendors.jira().webhooks().set_faults(webhook_faults);
         let webhook_url = self.url("/api/ticketing-a/webhook");
         vendors.linear().set_webhook(&webhook_url, WEBHOOK_SECRET);
         let webhook_url = self.url("/api/ticketing-b/webhook");

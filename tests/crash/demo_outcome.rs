@@ -42,11 +42,15 @@ impl DemoOutcome {
             workflow_runs: repo.runs().len(),
             commits: pulls.map(|pull| commits(&pull.head)).collect(),
             created: [
-                vendors.fly().created_names(),
-                vendors.docker().created_names(),
+                vendors.fly().host().created_names(),
+                vendors.docker().host().created_names(),
             ]
             .concat(),
-            remaining: [vendors.fly().machines(), vendors.docker().containers()].concat(),
+            remaining: [
+                vendors.fly().host().snapshots(),
+                vendors.docker().host().snapshots(),
+            ]
+            .concat(),
             tickets: TICKETS
                 .map(|key| ticket_state(&vendors, tracker, key))
                 .to_vec(),

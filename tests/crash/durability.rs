@@ -29,7 +29,7 @@ pub async fn redeliver_events(env: &CrashEnv, counts: &mut VerifiedCounts) -> Re
             format!("an acknowledged event was lost: {response}")
         })
     };
-    let deliveries = env.vendors.github().webhook_deliveries();
+    let deliveries = env.vendors.github().webhooks().deliveries();
     for event in deliveries.iter().filter(|event| event.status == Some(200)) {
         let (body, signature) = signed(&event.payload);
         let request = client.post(env.url("/api/repo-host/webhook")).body(body);
@@ -42,19 +42,18 @@ pub async fn redeliver_events(env: &CrashEnv, counts: &mut VerifiedCounts) -> Re
     }
     let ticket_deliveries = [
         (
-            env.vendors.linear().webhook_deliveries(),
+            env.vendors.linear().webhooks().deliveries(),
             "/api/ticketing-a/webhook",
         ),
         (
-            env.vendors.jira().webhook_deliveries(),
+            env.vendors.jira().webhooks().deliveries(),
             "/api/ticketing-b/webhook",
         ),
     ];
     for (events, path) in ticket_deliveries {
-        let accepted = events.into_iter().filter(|event| {
-            let response = event.response.as_ref().filter(|(status, _)| *status == 200);
-            response.is_some_and(|(_, response)| response.contains("queued"))
-        });
+        let accepted = events
+            .into_iter()
+            .filter(|event| event.status == Some(200) && event.response_body.contains("queued"));
         for event in accepted {
             let mut payload = event.payload;
             if path.contains("ticketing-a") {

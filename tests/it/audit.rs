@@ -536,7 +536,7 @@ async fn audit_covers_a_run_from_dispatch_to_machine_destruction() {
     .await;
     env.create_labelled_issue("ENG-1", "Add a greeting");
     env.tick().await;
-    let machine = env.vendors.fly().machines().remove(0);
+    let machine = env.vendors.fly().host().snapshots().remove(0);
     let run = env.jobs("ENG-1").remove(0);
     let path = format!("/api/sessions/{}", machine.id);
     let destroying = env.admin_request(reqwest::Method::DELETE, &path, None);

@@ -229,7 +229,7 @@ async fn follow_ups_wait_and_commands_are_refused_with_a_comment() {
     };
     let tick_after_quiet_period = async || {
         env.wait_until("all webhooks are answered", || {
-            env.vendors.github().is_webhook_queue_empty()
+            env.vendors.github().webhooks().is_idle()
         })
         .await;
         env.advance_clock(Duration::from_secs(31));

@@ -85,7 +85,7 @@ pub async fn open_pull(env: &TestEnv, key: &str) -> u64 {
 /// have a later time.
 async fn wait_for_webhooks(env: &TestEnv) {
     env.wait_until("all webhooks are answered", || {
-        env.vendors.github().is_webhook_queue_empty()
+        env.vendors.github().webhooks().is_idle()
     })
     .await;
     env.advance_clock(Duration::from_secs(1));
@@ -206,7 +206,7 @@ async fn only_feedback_of_a_maintainer_becomes_a_commit_on_the_same_branch() {
     let repo = env.repo();
     let number = repo.pulls()[0].number;
     register_webhook(&env);
-    env.vendors.github().set_webhook_faults(WebhookFaults {
+    env.vendors.github().webhooks().set_faults(WebhookFaults {
         duplicate_rate: 1.0,
         reorder: true,
         ..WebhookFaults::default()
@@ -223,7 +223,7 @@ async fn only_feedback_of_a_maintainer_becomes_a_commit_on_the_same_branch() {
     repo.add_comment(number, "helper[bot]", "🔴 an App that is not configured");
     pass_quiet_period(&env).await;
     env.tick().await;
-    let sent = env.vendors.github().webhook_deliveries();
+    let sent = env.vendors.github().webhooks().deliveries();
     assert!(
         sent.len() >= 18 && sent.iter().all(|one| one.status == Some(200)),
         "{sent:?}"
@@ -523,7 +523,8 @@ async fn a_command_starts_one_run_whether_webhook_or_trigger_arrives_first() {
     let answer = env
         .vendors
         .github()
-        .webhook_deliveries()
+        .webhooks()
+        .deliveries()
         .pop()
         .unwrap()
         .response_body;
@@ -555,7 +556,7 @@ async fn reconciliation_finds_feedback_that_no_webhook_delivered() {
         open_pull(&env, "ENG-2").await,
     );
     let repo = env.repo();
-    env.vendors.github().set_webhook_faults(WebhookFaults {
+    env.vendors.github().webhooks().set_faults(WebhookFaults {
         loss_rate: 1.0,
         ..WebhookFaults::default()
     });
@@ -576,7 +577,7 @@ async fn reconciliation_finds_feedback_that_no_webhook_delivered() {
     repo.dismiss_review(gone);
     repo.add_comment(number, BOT, "- [ ] our own words");
     pass_quiet_period(&env).await;
-    assert_eq!(env.vendors.github().webhook_deliveries().len(), 0);
+    assert_eq!(env.vendors.github().webhooks().deliveries().len(), 0);
     assert_eq!(follow_up_jobs(&env, "ENG-1"), []);
 
     reconcile::run_once(&env.app).await.unwrap();

@@ -40,7 +40,7 @@ async fn size_not_offered_is_rounded_up_with_a_warning() {
     ];
     for (cpus, memory_mb, (got_cpus, got_memory)) in rows {
         let (env, saved) = start_with_size(cpus, memory_mb).await;
-        let machines = env.vendors.fly().machines();
+        let machines = env.vendors.fly().host().snapshots();
         assert_eq!(machines.len(), 1, "{saved}: {:?}", env.comments("ENG-1"));
         assert_eq!(
             machines[0].create_request["config"]["guest"],
@@ -77,7 +77,7 @@ async fn size_not_offered_is_rounded_up_with_a_warning() {
 async fn size_above_the_largest_makes_tickets_ineligible() {
     for (cpus, memory_mb) in [(16, Some(4_096)), (2, Some(100_000))] {
         let (env, saved) = start_with_size(cpus, memory_mb).await;
-        assert_eq!(env.vendors.fly().created_names(), [""; 0]);
+        assert_eq!(env.vendors.fly().host().created_names(), [""; 0]);
         assert!(env.jobs("ENG-1").is_empty(), "no run must start");
         let warning = &saved["warnings"][0]["message"];
         let why = env.admin_get("/api/why/ENG-1").await;

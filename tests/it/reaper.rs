@@ -51,9 +51,15 @@ impl TestEnv {
             ("agent_implement_repo", "acme/shop"),
         ];
         if id.starts_with('c') {
-            self.vendors.docker().add_foreign_container(id, id, &labels);
+            self.vendors
+                .docker()
+                .host()
+                .add_foreign_machine(id, id, &labels);
         } else {
-            self.vendors.fly().add_foreign_machine(id, id, &labels);
+            self.vendors
+                .fly()
+                .host()
+                .add_foreign_machine(id, id, &labels);
         }
     }
 
@@ -65,17 +71,19 @@ impl TestEnv {
         ];
         self.vendors
             .fly()
+            .host()
             .add_foreign_machine("foreign", "foreign", &labels);
         self.vendors
             .fly()
+            .host()
             .add_foreign_machine("unlabelled", "unlabelled", &[]);
     }
 
     /// Sorted IDs of all machines and containers.
     fn machine_ids(&self) -> Vec<String> {
         let machines = [
-            self.vendors.fly().machines(),
-            self.vendors.docker().containers(),
+            self.vendors.fly().host().snapshots(),
+            self.vendors.docker().host().snapshots(),
         ]
         .concat();
         let mut ids: Vec<String> = machines.into_iter().map(|machine| machine.id).collect();
@@ -395,7 +403,7 @@ async fn lists_sessions_of_other_hosts_when_the_container_engine_is_down() {
     env.advance_clock(6 * MINUTE);
     env.reap().await;
     assert_eq!(env.actions().await, ["orphan m-orphan destroyed"]);
-    env.vendors.fly().kill(&id);
+    env.vendors.fly().host().kill(&id);
     env.tick_until("the end of the run is seen", || {
         let jobs = env.jobs("ENG-1");
         jobs.iter().all(|job| job.conclusion.is_some())

@@ -6,7 +6,7 @@ use domain::job::{Job, JobState, RunHandle, RunnerKind, TimeoutReason};
 use domain::machine::HostKind;
 use domain::mapping::{Mapping, SessionMode};
 use fake_vendors::scripted_agent::{Script, ScriptStep};
-use fake_vendors::{FakeService, InjectedFault, MachineSnapshot};
+use fake_vendors::{FakeService, InjectedFault, MachineHost, MachineSnapshot};
 use store::{outbox, steps};
 
 use crate::test_env::{EngineMode, Gate, TestEnv, TestEnvOptions, default_script, mapping};
@@ -26,15 +26,19 @@ fn options_for(host: HostKind, engine: EngineMode) -> TestEnvOptions {
 }
 
 impl TestEnv {
-    /// All machines of a host, including foreign ones.
-    fn machines(&self, host: HostKind) -> Vec<MachineSnapshot> {
+    fn fake_host(&self, host: HostKind) -> &MachineHost {
         match host {
-            HostKind::Vm => self.vendors.fly().machines(),
-            HostKind::Local => self.vendors.docker().containers(),
+            HostKind::Vm => self.vendors.fly().host(),
+            HostKind::Local => self.vendors.docker().host(),
         }
     }
 
-    /// The only machine of the host that carries our labels.
+    /// All machines of a host, including foreign ones.
+    fn machines(&self, host: HostKind) -> Vec<MachineSnapshot> {
+        self.fake_host(host).snapshots()
+    }
+
+    /// The only machine of the host with the labels of the service.
     fn machine(&self, host: HostKind) -> MachineSnapshot {
         let mut labelled = self.machines(host);
         labelled.retain(|machine| !machine.labels.is_empty());
@@ -43,10 +47,7 @@ impl TestEnv {
     }
 
     fn kill(&self, host: HostKind, id: &str) {
-        match host {
-            HostKind::Vm => self.vendors.fly().kill(id),
-            HostKind::Local => self.vendors.docker().kill(id),
-        }
+        self.fake_host(host).kill(id);
     }
 
     fn faults_of(&self, host: HostKind) -> &fake_vendors::FaultInjector {
@@ -95,10 +96,12 @@ async fn opens_a_pull_request_from_a_vm_or_container() {
         let foreign = [("agent_implement_instance", "somebody-else")];
         env.vendors
             .fly()
+            .host()
             .add_foreign_machine("f1", "foreign", &foreign);
         env.vendors
             .docker()
-            .add_foreign_container("f2", "foreign", &foreign);
+            .host()
+            .add_foreign_machine("f2", "foreign", &foreign);
         let gate = Gate::new(&env);
         env.set_agent_script(
             "ENG-1",
@@ -257,10 +260,7 @@ async fn env_with_running_job(host: HostKind) -> TestEnv {
     env.tick().await;
     env.wait_until("the machine runs", || {
         let machine = env.machine(host);
-        let log = match host {
-            HostKind::Vm => env.vendors.fly().log(&machine.id),
-            HostKind::Local => env.vendors.docker().log(&machine.id),
-        };
+        let log = env.fake_host(host).log(&machine.id);
         machine.running && !log.is_empty()
     })
     .await;
@@ -273,10 +273,9 @@ async fn fails_the_job_and_cleans_up_when_a_machine_ends_without_reporting() {
         for out_of_memory in [false, true] {
             let env = env_with_running_job(host).await;
             let id = env.machine(host).id;
-            match (host, out_of_memory) {
-                (_, false) => env.kill(host, &id),
-                (HostKind::Vm, true) => env.vendors.fly().kill_out_of_memory(&id),
-                (HostKind::Local, true) => env.vendors.docker().kill_out_of_memory(&id),
+            match out_of_memory {
+                false => env.kill(host, &id),
+                true => env.fake_host(host).kill_out_of_memory(&id),
             }
             env.tick().await;
             assert!(env.only_job().is_active(), "the report may still arrive");
@@ -358,10 +357,7 @@ async fn fails_the_job_of_a_vanished_machine() {
     for host in HOSTS {
         let env = env_with_running_job(host).await;
         let id = env.machine(host).id;
-        match host {
-            HostKind::Vm => env.vendors.fly().remove(&id),
-            HostKind::Local => env.vendors.docker().remove(&id),
-        }
+        env.fake_host(host).remove(&id);
         env.tick().await;
         env.advance_clock(2 * MINUTE);
         env.tick().await;

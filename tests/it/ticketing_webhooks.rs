@@ -229,12 +229,13 @@ async fn a_webhook_dispatches_a_trigger_before_the_next_poll() {
     let events = env
         .vendors
         .linear()
-        .webhook_deliveries()
+        .webhooks()
+        .deliveries()
         .into_iter()
-        .chain(env.vendors.jira().webhook_deliveries());
+        .chain(env.vendors.jira().webhooks().deliveries());
     for event in events {
-        let (status, answer) = event.response.unwrap();
-        assert_eq!(status, 200, "{answer} for {}", event.payload);
+        let (answer, payload) = (&event.response_body, &event.payload);
+        assert_eq!(event.status, Some(200), "{answer} for {payload}");
     }
     env.finish().await;
 }

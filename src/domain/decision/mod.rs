@@ -143,9 +143,9 @@ impl WaitReason {
     }
 }
 
-/// State of the store at the start of a poll, before the ticketing systems are queried. An issue
-/// whose run ends during the poll still counts as busy, because the labels returned may be older
-/// than that end.
+/// State at the start of a poll, before the ticketing systems are queried: rows of the store, the
+/// availability of runners, and rate limits. An issue whose run ends during the poll still counts as
+/// busy, because the labels returned may be older than that end.
 #[derive(Debug, Clone, Default)]
 pub struct SchedulingState {
     /// All mappings.

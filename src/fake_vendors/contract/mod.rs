@@ -1,4 +1,4 @@
-//! Contracts of the vendors: rules that every request of ours must meet.
+//! Contracts of the vendors: rules that every request of this program must meet.
 //!
 //! The rules are written in our own words, from what the vendors publish about the calls that we make: path,
 //! parameters, fields and their types, headers, limits of length and of page size. GraphQL operations are

@@ -316,7 +316,9 @@ impl FakeRepo {
 
     /// Sets the webhook: pull request events are sent to this URL from now on, signed with the secret.
     pub fn set_webhook(&self, url: &str, secret: &str) {
-        self.host.webhooks.add(&self.full_name(), url, secret);
+        self.host
+            .webhooks
+            .set_target(&self.full_name(), url, secret);
     }
 
     /// Opens a pull request of a branch. Returns its number.

@@ -37,7 +37,6 @@ pub use self::fake_repo::{FakeRepo, PullCommentSnapshot, PullSnapshot, RunSnapsh
 pub use self::git::CommitSnapshot;
 pub use self::model::CheckKind;
 pub use self::reviews_and_checks::CheckReport;
-pub use self::webhooks::DeliveredWebhook;
 
 use self::ci::RunController;
 use self::git::BareRepository;
@@ -45,7 +44,7 @@ use self::model::Model;
 use crate::clock;
 use crate::http::{HttpRequest, HttpResponse};
 use crate::persistence::{PersistedModel, lock};
-use crate::webhook_sender::WebhookFaults;
+use crate::webhook_sender::WebhookSender;
 
 /// Fake GitHub. Clones share their state.
 #[derive(Clone)]
@@ -85,7 +84,7 @@ pub(crate) struct GitHubInner {
     log_downloads: Mutex<HashMap<String, (jobs::LogDownload, i64)>>,
     /// Push watchers, by full repository name.
     push_watchers: Mutex<Vec<(String, reviews_and_checks::PushWatcher)>>,
-    pub webhooks: webhooks::Webhooks,
+    pub webhooks: webhooks::RepoWebhooks,
     fake_runs: bool,
 }
 
@@ -133,7 +132,7 @@ impl FakeGitHub {
             }),
             log_downloads: Mutex::default(),
             push_watchers: Mutex::default(),
-            webhooks: webhooks::Webhooks::start(),
+            webhooks: webhooks::RepoWebhooks::start(),
             fake_runs,
             dir,
             api_url: api,
@@ -198,19 +197,9 @@ impl FakeGitHub {
         };
     }
 
-    /// Sets the faults of webhook deliveries.
-    pub fn set_webhook_faults(&self, faults: WebhookFaults) {
-        self.inner.webhooks.set_faults(faults);
-    }
-
-    /// Returns the webhook deliveries so far, in the order they were sent.
-    pub fn webhook_deliveries(&self) -> Vec<DeliveredWebhook> {
-        self.inner.webhooks.deliveries()
-    }
-
-    /// Returns whether all queued webhooks have been sent.
-    pub fn is_webhook_queue_empty(&self) -> bool {
-        self.inner.webhooks.is_idle()
+    /// Returns the sender of webhooks.
+    pub fn webhooks(&self) -> &WebhookSender {
+        &self.inner.webhooks.sender
     }
 
     /// Removes a permission from the App. Existing tokens keep it.

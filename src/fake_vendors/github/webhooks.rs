@@ -1,8 +1,6 @@
-//! Webhooks of pull request events, signed as by GitHub. Faults can drop, repeat and reorder them.
+//! Webhooks of pull request events, signed as by GitHub.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Mutex;
 
 use serde_json::{Value, json};
 
@@ -12,162 +10,50 @@ use super::model::{CommentRecord, PullRecord, RepoRecord, ReviewRecord, ReviewTh
 use super::rest::RepoPath;
 use crate::clock;
 use crate::persistence::lock;
-use crate::webhook_sender::{WebhookFaults, hmac_sha256_hex, http_post, send_with_retry};
+use crate::webhook_sender::{WebhookEvent, WebhookHeaders, WebhookSender, WebhookTarget};
 
-/// Duration for which deliveries are collected before they are shuffled.
-const SHUFFLE_WINDOW: Duration = Duration::from_millis(30);
-
-/// Delivered webhook, including the response.
-#[derive(Clone, Debug)]
-pub struct DeliveredWebhook {
-    /// Delivery ID.
-    pub id: String,
-    /// Event name.
-    pub event: String,
-    /// JSON body.
-    pub payload: Value,
-    /// Status of the response; `None` if there was none.
-    pub status: Option<u16>,
-    /// Body of the response.
-    pub response_body: String,
+/// Webhooks of all repositories.
+pub(crate) struct RepoWebhooks {
+    /// Target by repository.
+    targets: Mutex<Vec<(String, WebhookTarget)>>,
+    pub(crate) sender: WebhookSender,
 }
 
-/// Webhook of a repository.
-#[derive(Clone)]
-struct Hook {
-    repo: String,
-    url: String,
-    secret: String,
-}
-
-struct Delivery {
-    hook: Hook,
-    id: String,
-    event: &'static str,
-    payload: Value,
-}
-
-/// Webhooks of all repositories, and the queue of the sending thread.
-pub(crate) struct Webhooks {
-    hooks: Mutex<Vec<Hook>>,
-    queue: Mutex<Sender<Delivery>>,
-    state: Arc<Mutex<State>>,
-}
-
-#[derive(Default)]
-struct State {
-    faults: WebhookFaults,
-    delivered: Vec<DeliveredWebhook>,
-    pending: usize,
-}
-
-impl Webhooks {
+impl RepoWebhooks {
     pub(crate) fn start() -> Self {
-        let (queue, receiver) = channel();
-        let state = Arc::new(Mutex::new(State::default()));
-        let shared = state.clone();
-        // The thread ends when the host drops its end of the queue.
-        std::thread::spawn(move || send_all(&receiver, &shared));
         Self {
-            hooks: Mutex::default(),
-            queue: Mutex::new(queue),
-            state,
+            targets: Mutex::default(),
+            sender: WebhookSender::start(),
         }
     }
 
-    pub(crate) fn add(&self, repo: &str, url: &str, secret: &str) {
-        let hook = Hook {
-            repo: repo.to_owned(),
+    pub(crate) fn set_target(&self, repo: &str, url: &str, secret: &str) {
+        let target = WebhookTarget {
             url: url.to_owned(),
             secret: secret.to_owned(),
         };
-        let mut hooks = lock(&self.hooks);
-        hooks.retain(|existing| existing.repo != hook.repo);
-        hooks.push(hook);
+        let mut targets = lock(&self.targets);
+        targets.retain(|(existing, _)| existing != repo);
+        targets.push((repo.to_owned(), target));
     }
 
-    pub(crate) fn set_faults(&self, faults: WebhookFaults) {
-        lock(&self.state).faults = faults;
-    }
-
-    pub(crate) fn deliveries(&self) -> Vec<DeliveredWebhook> {
-        lock(&self.state).delivered.clone()
-    }
-
-    pub(crate) fn is_idle(&self) -> bool {
-        lock(&self.state).pending == 0
-    }
-
-    fn hook_for(&self, repo_path: &RepoPath<'_>) -> Option<Hook> {
+    fn target(&self, repo_path: &RepoPath<'_>) -> Option<WebhookTarget> {
         let full_name = format!("{}/{}", repo_path.owner, repo_path.name);
-        let hooks = lock(&self.hooks);
-        let hook = hooks
+        let targets = lock(&self.targets);
+        let target = targets
             .iter()
-            .find(|hook| hook.repo.eq_ignore_ascii_case(&full_name));
-        hook.cloned()
-    }
-
-    fn push(&self, hook: Hook, event: &'static str, payload: Value) {
-        let mut state = lock(&self.state);
-        if fastrand::f64() < state.faults.loss_rate {
-            return;
-        }
-        let times = 1 + usize::from(fastrand::f64() < state.faults.duplicate_rate);
-        let id = clock::uuid();
-        for _ in 0..times {
-            let delivery = Delivery {
-                hook: hook.clone(),
-                id: id.clone(),
-                event,
-                payload: payload.clone(),
-            };
-            // The thread lives as long as the host.
-            if lock(&self.queue).send(delivery).is_ok() {
-                state.pending += 1;
-            }
-        }
+            .find(|(repo, _)| repo.eq_ignore_ascii_case(&full_name));
+        target.map(|(_, target)| target.clone())
     }
 }
 
-fn send_all(receiver: &Receiver<Delivery>, state: &Mutex<State>) {
-    while let Ok(first) = receiver.recv() {
-        let mut batch = vec![first];
-        if lock(state).faults.reorder {
-            std::thread::sleep(SHUFFLE_WINDOW);
-            batch.extend(receiver.try_iter());
-            fastrand::shuffle(&mut batch);
-        }
-        let retry_until_accepted = lock(state).faults.retry_until_accepted;
-        for delivery in batch {
-            send_with_retry(retry_until_accepted, || {
-                let response = send(&delivery);
-                let (status, body) =
-                    response.map_or((None, String::new()), |(status, body)| (Some(status), body));
-                lock(state).delivered.push(DeliveredWebhook {
-                    id: delivery.id.clone(),
-                    event: delivery.event.to_owned(),
-                    payload: delivery.payload.clone(),
-                    status,
-                    response_body: body,
-                });
-                status
-            });
-            lock(state).pending -= 1;
-        }
-    }
-}
-
-fn send(delivery: &Delivery) -> Option<(u16, String)> {
-    let Hook { url, secret, .. } = &delivery.hook;
-    let body = delivery.payload.to_string();
-    let signature = format!("sha256={}", hmac_sha256_hex(secret, &body));
-    let headers = [
-        ("User-Agent", "GitHub-Hookshot/sandbox"),
-        ("X-GitHub-Event", delivery.event),
-        ("X-GitHub-Delivery", &delivery.id),
-        ("X-Hub-Signature-256", &signature),
-    ];
-    http_post(url, &headers, &body)
+fn headers(event: &WebhookEvent, signature: String) -> WebhookHeaders {
+    vec![
+        ("User-Agent", "GitHub-Hookshot/sandbox".to_owned()),
+        ("X-GitHub-Event", event.name.to_owned()),
+        ("X-GitHub-Delivery", event.id.clone()),
+        ("X-Hub-Signature-256", format!("sha256={signature}")),
+    ]
 }
 
 impl GitHubInner {
@@ -180,7 +66,7 @@ impl GitHubInner {
         event: &'static str,
         payload: impl FnOnce(&RepoRecord) -> Option<Value>,
     ) {
-        let Some(hook) = self.webhooks.hook_for(repo_path) else {
+        let Some(target) = self.webhooks.target(repo_path) else {
             return;
         };
         let payload_json = self.model.read(|model| {
@@ -192,7 +78,12 @@ impl GitHubInner {
             Some(payload_json)
         });
         if let Some(payload) = payload_json {
-            self.webhooks.push(hook, event, payload);
+            let event = WebhookEvent {
+                id: clock::uuid(),
+                name: event,
+                payload,
+            };
+            self.webhooks.sender.push(&target, event, headers);
         }
     }
 

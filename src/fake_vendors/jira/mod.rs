@@ -28,7 +28,7 @@ use self::model::{ChangeSource, Model};
 use crate::clock;
 use crate::http::{HttpRequest, HttpResponse};
 use crate::persistence::{PersistedModel, lock};
-use crate::webhook_sender::TicketWebhookSender;
+use crate::webhook_sender::{WebhookSender, WebhookTarget};
 
 /// Requests allowed per minute, as reported in the rate-limit headers.
 const REQUESTS_PER_MINUTE: u64 = 6_000;
@@ -43,7 +43,8 @@ struct Inner {
     token: String,
     behavior: Mutex<Behavior>,
     base_url: String,
-    webhook_sender: TicketWebhookSender,
+    webhook_target: Mutex<Option<WebhookTarget>>,
+    webhook_sender: WebhookSender,
 }
 
 /// Behavior that tests can change.
@@ -66,7 +67,8 @@ impl FakeJira {
                 page_max: 100,
             }),
             base_url: base,
-            webhook_sender: TicketWebhookSender::start(),
+            webhook_target: Mutex::default(),
+            webhook_sender: WebhookSender::start(),
         })))
     }
 

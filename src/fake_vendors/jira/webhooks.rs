@@ -6,50 +6,53 @@ use serde_json::{Map, Value, json};
 use super::FakeJira;
 use super::model::{Model, STATUSES};
 use crate::clock;
-use crate::webhook_sender::{TicketWebhookDelivery, WebhookFaults};
+use crate::persistence::lock;
+use crate::webhook_sender::{WebhookEvent, WebhookHeaders, WebhookSender, WebhookTarget};
 
 impl FakeJira {
     /// Sets the webhook. Changes by people and by the API are sent from now on.
     pub fn set_webhook(&self, url: &str, secret: &str) {
         self.0.model.update(|model| model.changed_issues.clear());
-        self.0.webhook_sender.set_target(url, secret);
+        *lock(&self.0.webhook_target) = Some(WebhookTarget {
+            url: url.to_owned(),
+            secret: secret.to_owned(),
+        });
     }
 
-    /// Sets the faults of webhook deliveries.
-    pub fn set_webhook_faults(&self, faults: WebhookFaults) {
-        self.0.webhook_sender.set_faults(faults);
-    }
-
-    /// Returns whether all queued webhooks have been sent.
-    pub fn is_webhook_queue_empty(&self) -> bool {
-        self.0.webhook_sender.is_idle()
-    }
-
-    /// Returns the deliveries so far, including repeated ones.
-    pub fn webhook_deliveries(&self) -> Vec<TicketWebhookDelivery> {
-        self.0.webhook_sender.deliveries()
+    /// Returns the sender of webhooks.
+    pub fn webhooks(&self) -> &WebhookSender {
+        &self.0.webhook_sender
     }
 
     /// Queues webhooks for the issues changed since the last call.
     pub(super) fn send_webhooks(&self) {
+        let Some(target) = lock(&self.0.webhook_target).clone() else {
+            return;
+        };
         let base = self.0.base_url.as_str();
-        let payloads = |model: &mut Model| {
+        let payloads: Vec<Value> = self.0.model.update(|model| {
             let changed = std::mem::take(&mut model.changed_issues);
             let existing = changed.into_iter().filter(|at| !model.issues[*at].deleted);
             existing.map(|at| payload(model, base, at)).collect()
-        };
-        self.0.webhook_sender.enqueue(
-            || self.0.model.update(payloads),
-            |_, signature| {
-                vec![
-                    ("User-Agent", "Atlassian Webhook HTTP Client".to_owned()),
-                    ("X-Atlassian-Webhook-Flow", "Primary".to_owned()),
-                    ("X-Atlassian-Webhook-Identifier", clock::uuid()),
-                    ("X-Hub-Signature", format!("sha256={signature}")),
-                ]
-            },
-        );
+        });
+        for payload in payloads {
+            let event = WebhookEvent {
+                id: clock::uuid(),
+                name: "jira:issue_updated",
+                payload,
+            };
+            self.0.webhook_sender.push(&target, event, headers);
+        }
     }
+}
+
+fn headers(event: &WebhookEvent, signature: String) -> WebhookHeaders {
+    vec![
+        ("User-Agent", "Atlassian Webhook HTTP Client".to_owned()),
+        ("X-Atlassian-Webhook-Flow", "Primary".to_owned()),
+        ("X-Atlassian-Webhook-Identifier", event.id.clone()),
+        ("X-Hub-Signature", format!("sha256={signature}")),
+    ]
 }
 
 fn payload(model: &Model, base: &str, at: usize) -> Value {

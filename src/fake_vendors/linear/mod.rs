@@ -28,7 +28,7 @@ use crate::clock;
 use crate::graphql::{FieldError, Operation, QueryPlan, Resolved, Resolver, Schema, execute};
 use crate::http::{HttpRequest, HttpResponse};
 use crate::persistence::{PersistedModel, lock};
-use crate::webhook_sender::TicketWebhookSender;
+use crate::webhook_sender::{WebhookSender, WebhookTarget};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -48,7 +48,8 @@ struct Inner {
     key: Mutex<String>,
     quota: Mutex<Quota>,
     base_url: String,
-    webhook_sender: TicketWebhookSender,
+    webhook_target: Mutex<Option<WebhookTarget>>,
+    webhook_sender: WebhookSender,
 }
 
 /// Hourly request quota, shared by all keys of one user.
@@ -70,7 +71,8 @@ impl FakeLinear {
                 reset: 0,
             }),
             base_url: base,
-            webhook_sender: TicketWebhookSender::start(),
+            webhook_target: Mutex::default(),
+            webhook_sender: WebhookSender::start(),
         })))
     }
 

@@ -6,10 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::{
-    FakeMachine, FakeMachineState, MachineHost, MachineSnapshot, StateOverride, string_list,
-    string_map,
-};
+use super::{FakeMachine, FakeMachineState, MachineHost, string_list, string_map};
 use crate::clock;
 use crate::http::{HttpRequest, HttpResponse};
 use crate::persistence::lock;
@@ -63,56 +60,9 @@ impl FakeDockerEngine {
         images.foreign.push(image.to_owned());
     }
 
-    /// Returns every container, including those that the service did not create.
-    pub fn containers(&self) -> Vec<MachineSnapshot> {
-        self.host.snapshots()
-    }
-
-    /// Returns the names of all containers ever created, oldest first.
-    pub fn created_names(&self) -> Vec<String> {
-        self.host.created_names()
-    }
-
-    /// Adds a container that the service did not create.
-    pub fn add_foreign_container(&self, id: &str, name: &str, labels: &[(&str, &str)]) {
-        self.host.add_foreign_machine(id, name, labels);
-    }
-
-    /// Kills a container's program.
-    pub fn kill(&self, id: &str) {
-        if let Some(container) = self.host.find(id) {
-            self.host.kill(&container, StateOverride::Killed);
-        }
-    }
-
-    /// Kills a container's program as the out-of-memory killer does.
-    pub fn kill_out_of_memory(&self, id: &str) {
-        if let Some(container) = self.host.find(id) {
-            self.host.kill(&container, StateOverride::OutOfMemory);
-        }
-    }
-
-    /// Removes a container and its files.
-    pub fn remove(&self, id: &str) {
-        if let Some(container) = self.host.find(id) {
-            self.host.remove(&container);
-        }
-    }
-
-    /// Returns a container's log; empty if there is no such container.
-    pub fn log(&self, id: &str) -> String {
-        let container = self.host.find(id);
-        container
-            .map(|container| self.host.log(&container))
-            .unwrap_or_default()
-    }
-
-    pub(crate) fn flush(&self) -> anyhow::Result<()> {
-        self.host.flush()
-    }
-
-    pub(crate) fn kill_all(&self) {
-        self.host.kill_all();
+    /// Returns the containers.
+    pub fn host(&self) -> &MachineHost {
+        &self.host
     }
 
     pub(crate) fn handle(&self, request: &HttpRequest) -> HttpResponse {
@@ -155,7 +105,7 @@ impl FakeDockerEngine {
             ("GET", ["logs"]) => HttpResponse::new(
                 200,
                 "application/vnd.docker.multiplexed-stream",
-                encode_frames(&self.host.log(container)),
+                encode_frames(&self.host.log(&container.id)),
             ),
             ("POST", ["start"]) if state != FakeMachineState::Created => HttpResponse::empty(304),
             ("POST", ["start"]) => match self.host.start(container) {
@@ -173,7 +123,7 @@ impl FakeDockerEngine {
                 error_response(409, "cannot remove a running container")
             }
             ("DELETE", []) => {
-                self.host.remove(container);
+                self.host.remove(&container.id);
                 HttpResponse::empty(204)
             }
             _ => error_response(404, "page not found"),

@@ -7,10 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{
-    FakeMachine, FakeMachineState, MachineHost, MachineSnapshot, StateOverride, string_list,
-    string_map,
-};
+use super::{FakeMachine, FakeMachineState, MachineHost, string_list, string_map};
 use crate::clock;
 use crate::http::{HttpRequest, HttpResponse};
 
@@ -55,61 +52,14 @@ impl FakeFlyMachines {
         TOKEN
     }
 
-    /// Returns every machine, including those that the service did not create.
-    pub fn machines(&self) -> Vec<MachineSnapshot> {
-        self.host.snapshots()
-    }
-
-    /// Returns the names of all machines ever created, oldest first.
-    pub fn created_names(&self) -> Vec<String> {
-        self.host.created_names()
-    }
-
-    /// Adds a machine of the same app that the service did not create.
-    pub fn add_foreign_machine(&self, id: &str, name: &str, metadata: &[(&str, &str)]) {
-        self.host.add_foreign_machine(id, name, metadata);
+    /// Returns the machines.
+    pub fn host(&self) -> &MachineHost {
+        &self.host
     }
 
     /// Sets whether creating a machine fails for lack of capacity.
     pub fn set_out_of_capacity(&self, on: bool) {
         self.out_of_capacity.store(on, Ordering::Relaxed);
-    }
-
-    /// Kills a machine's program, like a crash of its host.
-    pub fn kill(&self, id: &str) {
-        if let Some(machine) = self.host.find(id) {
-            self.host.kill(&machine, StateOverride::Killed);
-        }
-    }
-
-    /// Kills a machine's program as the out-of-memory killer does.
-    pub fn kill_out_of_memory(&self, id: &str) {
-        if let Some(machine) = self.host.find(id) {
-            self.host.kill(&machine, StateOverride::OutOfMemory);
-        }
-    }
-
-    /// Removes a machine and its files.
-    pub fn remove(&self, id: &str) {
-        if let Some(machine) = self.host.find(id) {
-            self.host.remove(&machine);
-        }
-    }
-
-    /// Returns a machine's log; empty if there is no such machine.
-    pub fn log(&self, id: &str) -> String {
-        let machine = self.host.find(id);
-        machine
-            .map(|machine| self.host.log(&machine))
-            .unwrap_or_default()
-    }
-
-    pub(crate) fn flush(&self) -> anyhow::Result<()> {
-        self.host.flush()
-    }
-
-    pub(crate) fn kill_all(&self) {
-        self.host.kill_all();
     }
 
     pub(crate) fn rate_limited_response(left: Duration) -> HttpResponse {
@@ -166,7 +116,7 @@ impl FakeFlyMachines {
             ("DELETE", [])
                 if is_stopped || request.query_param("force").as_deref() == Some("true") =>
             {
-                self.host.remove(machine);
+                self.host.remove(&machine.id);
                 HttpResponse::json(200, &json!({"ok": true}))
             }
             ("DELETE", []) => error_response(
@@ -275,7 +225,7 @@ impl FakeFlyMachines {
 
     fn logs(&self, request: &HttpRequest) -> HttpResponse {
         let id = request.query_param("instance").unwrap_or_default();
-        let log = self.log(&id);
+        let log = self.host.log(&id);
         let lines = log.lines().map(|line| {
             json!({"id": "1", "attributes": {
                 "message": line, "instance": id, "level": "info", "timestamp": clock::iso(clock::now_ms()),
@@ -338,7 +288,7 @@ mod tests {
         host.host.add(created);
         drop(host);
         let reopened = FakeFlyMachines::open(dir.path()).unwrap();
-        assert!(reopened.machines()[0].running);
-        reopened.kill_all();
+        assert!(reopened.host.snapshots()[0].running);
+        reopened.host.kill_all();
     }
 }

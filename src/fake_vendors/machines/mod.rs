@@ -102,7 +102,7 @@ pub struct MachineSnapshot {
 }
 
 /// All machines of one fake host.
-pub(crate) struct MachineHost {
+pub struct MachineHost {
     store: PersistedModel<Vec<FakeMachine>>,
     root: PathBuf,
     bin: PathBuf,
@@ -135,7 +135,7 @@ impl MachineHost {
     }
 
     /// Returns the names of all machines ever created, oldest first.
-    pub(crate) fn created_names(&self) -> Vec<String> {
+    pub fn created_names(&self) -> Vec<String> {
         let names_of = |machines: &Vec<FakeMachine>| {
             machines
                 .iter()
@@ -254,17 +254,32 @@ impl MachineHost {
         }
     }
 
-    /// Kills a machine's program and sets its state.
-    pub(crate) fn kill(&self, machine: &FakeMachine, state: StateOverride) {
+    /// Kills a machine's program, like a crash of its host.
+    pub fn kill(&self, id: &str) {
+        self.kill_as(id, StateOverride::Killed);
+    }
+
+    /// Kills a machine's program as the out-of-memory killer does.
+    pub fn kill_out_of_memory(&self, id: &str) {
+        self.kill_as(id, StateOverride::OutOfMemory);
+    }
+
+    fn kill_as(&self, id: &str, state: StateOverride) {
+        let Some(machine) = self.find(id) else {
+            return;
+        };
         self.update(&machine.id, |machine| machine.state_override = Some(state));
-        if let Some(pid) = detached_process::running_pid(&self.dir(machine)) {
+        if let Some(pid) = detached_process::running_pid(&self.dir(&machine)) {
             detached_process::signal_session(pid, Signal::KILL);
         }
     }
 
     /// Kills a machine's program and removes the machine with all its files.
-    pub(crate) fn remove(&self, machine: &FakeMachine) {
-        if let Some(pid) = detached_process::running_pid(&self.dir(machine)) {
+    pub fn remove(&self, id: &str) {
+        let Some(machine) = self.find(id) else {
+            return;
+        };
+        if let Some(pid) = detached_process::running_pid(&self.dir(&machine)) {
             detached_process::signal_session(pid, Signal::KILL);
         }
         self.store.update(|machines| {
@@ -278,11 +293,15 @@ impl MachineHost {
             });
         });
         // Processes that still have a file open lose only its name.
-        let _ = std::fs::remove_dir_all(self.dir(machine));
+        let _ = std::fs::remove_dir_all(self.dir(&machine));
     }
 
-    pub(crate) fn log(&self, machine: &FakeMachine) -> String {
-        let log = std::fs::read(self.dir(machine).join("log")).unwrap_or_default();
+    /// Returns a machine's log; empty if there is no such machine.
+    pub fn log(&self, id: &str) -> String {
+        let file = self.find(id).map(|machine| self.dir(&machine).join("log"));
+        let log = file
+            .and_then(|file| std::fs::read(file).ok())
+            .unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()
     }
 
@@ -294,7 +313,8 @@ impl MachineHost {
         }
     }
 
-    pub(crate) fn snapshots(&self) -> Vec<MachineSnapshot> {
+    /// Returns every machine, including those that the service did not create.
+    pub fn snapshots(&self) -> Vec<MachineSnapshot> {
         let machines = self.machines().into_iter();
         machines
             .map(|machine| {
@@ -320,7 +340,7 @@ impl MachineHost {
     }
 
     /// Adds a machine that the service did not create.
-    pub(crate) fn add_foreign_machine(&self, id: &str, name: &str, labels: &[(&str, &str)]) {
+    pub fn add_foreign_machine(&self, id: &str, name: &str, labels: &[(&str, &str)]) {
         let labels = labels.iter();
         let machine = FakeMachine {
             id: id.to_owned(),

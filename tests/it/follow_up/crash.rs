@@ -74,10 +74,10 @@ async fn a_kill_neither_loses_nor_repeats_a_delivery() {
         .set_webhook("http://127.0.0.1:9/nowhere", "unused");
     let count = post_feedback(&env, &pulls);
     env.wait_until("all webhooks are sent", || {
-        env.vendors.github().is_webhook_queue_empty()
+        env.vendors.github().webhooks().is_idle()
     })
     .await;
-    let sent = env.vendors.github().webhook_deliveries();
+    let sent = env.vendors.github().webhooks().deliveries();
     assert_eq!(sent.len(), count);
     let once = sent.into_iter().map(|one| (one.event, one.id, one.payload));
     let once: Vec<_> = once.collect();

@@ -273,7 +273,7 @@ async fn releases_waiting_issues_and_destroys_sessions() {
     browser
         .wait_for_text_anywhere("Destroyed agent-01m7zf5d.")
         .await;
-    let machines = env.vendors.fly().machines();
+    let machines = env.vendors.fly().host().snapshots();
     assert!(machines.iter().all(|one| one.id != OTHER_MACHINE_ID));
     drop(outbox_drain);
 

@@ -123,10 +123,10 @@ fn machines(env: &TestEnv, texts: &UntrustedText) {
             ("agent_implement_repo", "acme/infrastructure"),
         ]
     };
-    let fly = env.vendors.fly();
+    let fly = env.vendors.fly().host();
     fly.add_foreign_machine(OTHER_MACHINE_ID, texts.name, &labels("01M7C"));
-    let docker = env.vendors.docker();
-    docker.add_foreign_container("5f2c", "agent-local", &labels("01M5A"));
+    let docker = env.vendors.docker().host();
+    docker.add_foreign_machine("5f2c", "agent-local", &labels("01M5A"));
 }
 
 async fn secrets(env: &TestEnv) {
