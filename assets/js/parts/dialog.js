@@ -43,10 +43,10 @@ export function open({ title, kind = "modal", onClose }) {
 }
 
 /**
- * Opens a confirmation dialog for an action that cannot be undone.
- * @param {{title: string, text: any, action: string, run: () => Promise<any>}} about
+ * Opens a confirmation dialog. `kind` is the look of the action's button.
+ * @param {{title: string, text: any, action: string, kind?: "danger" | "primary", run: () => Promise<any>}} about
  */
-export function confirm({ title, text, action, run }) {
+export function confirm({ title, text, action, kind = "danger", run }) {
 	const dialog = open({ title });
 	const go = () => busy(async () => {
 		await run();
@@ -54,7 +54,7 @@ export function confirm({ title, text, action, run }) {
 	});
 	dialog.show(h("p", {}, text), [
 		h("button", { class: "button", autofocus: true, onclick: dialog.close }, "Cancel"),
-		h("button", { class: "button danger", onclick: go }, action),
+		h("button", { class: `button ${kind}`, onclick: go }, action),
 	]);
 	$(dialog.el, "[autofocus]").focus();
 }

@@ -8,7 +8,7 @@ use store::Store;
 use crate::api_server::ApiServer;
 
 /// Maximum size of the whole panel, in bytes.
-const BUDGET: usize = 160_000;
+const BUDGET: usize = 220_000;
 
 fn files(folder: &Path, paths: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
