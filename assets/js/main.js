@@ -51,6 +51,12 @@ onSignedOut(() => showSignIn("Your session has ended. Sign in again to continue.
 addEventListener("signed-out", () => showSignIn("You are signed out."));
 start(() => {
 	if (isSignedIn()) shell.route();
+}, async () => {
+	const { confirm } = await import("./parts/dialog.js");
+	return new Promise((answer) => confirm({
+		title: "Leave without saving?", text: "Your changes on this page are not saved yet.", action: "Leave without saving",
+		run: async () => answer(true), onClose: () => answer(false),
+	}));
 });
 if (isSignedIn()) enter();
 else showSignIn();

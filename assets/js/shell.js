@@ -1,31 +1,36 @@
 // Frame of all panels: navigation, title, connection state, and the drawer or dialog over a panel.
 
-import { get, signOut } from "./api.js";
+import { ApiError, get, signOut } from "./api.js";
 import { $, h, render } from "./dom.js";
 import { connect, disconnect, liveState, subscribe } from "./live.js";
 import { icon, logo } from "./parts/icons.js";
 import { clockTime } from "./parts/time.js";
-import { busy, button, empty, loading as skeleton, messageOf, notice } from "./parts/ui.js";
-import { closeAside, currentRoute, panelUrl } from "./router.js";
+import { busy, button, empty, loading as skeleton, messageOf, notice, toast } from "./parts/ui.js";
+import { ASIDE_KINDS, closeAside, currentRoute, panelUrl } from "./router.js";
 
 /**
  * @typedef {object} Panel
+ * @property {(data: any, rest: string[]) => string} [title] Title of a page. Default: the name of the panel.
  * @property {string} [about] One line below the title.
  * @property {string[]} [watch] Event types after which the panel reloads.
- * @property {(rest: string[]) => Promise<any>} load
+ * @property {string[]} [params] Query parameters whose change reloads the panel.
+ * @property {(rest: string[], query: URLSearchParams) => Promise<any>} load
  * @property {(data: any, ctx: Context) => any} view
  * @property {(data: any, ctx: Context) => any} [actions] Buttons beside the title.
  */
-/** @typedef {{reload: () => Promise<void>, rest: string[], redraw: () => void}} Context */
+/** @typedef {{reload: () => Promise<void>, rest: string[], query: URLSearchParams, redraw: () => void}} Context */
 
 /** @type {[string, [string, string][]][]} Navigation groups and panels. */
 const GROUPS = [
-	["Work", [["overview", "Overview"], ["issues", "Issues"], ["pipelines", "Pipelines"], ["pulls", "Pull requests"], ["blockers", "Blockers"]]],
+	["Work", [["overview", "Overview"], ["issues", "Issues"], ["pipelines", "Pipelines"], ["pulls", "Pull requests"], ["blockers", "Blockers"], ["scoreboard", "Scoreboard"]]],
 	["Configure", [["projects", "Projects"], ["steps", "Pipelines and steps"], ["models", "Models and providers"]]],
 	["Platform", [["runners", "Runners"], ["sessions", "Sessions"], ["reaper", "Reaper"], ["secrets", "Secrets"], ["settings", "Settings"]]],
 	["Developer", [["audit", "Audit log"], ["customizations", "Customizations"]]],
 ];
-const NAMES = new Map(GROUPS.flatMap(([, panels]) => panels));
+/** Pages outside the navigation: name, and the panel they belong to. @type {Record<string, [string, string]>} */
+const PAGES = { runs: ["Run", "pipelines"] };
+/** @type {Map<string, string>} */
+const NAMES = new Map([...GROUPS.flatMap(([, panels]) => panels), ...Object.entries(PAGES).map(([page, [name]]) => /** @type {[string, string]} */ ([page, name]))]);
 
 /** Modules of dialogs and drawers over a panel, by query parameter. @type {Record<string, () => Promise<{openAside: (id: string, closed: () => void) => {close: () => void}}>>} */
 const ASIDES = {
@@ -35,12 +40,17 @@ const ASIDES = {
 	secrets: () => import("./parts/secrets.js"),
 };
 
+/** Time until each further attempt to load the module of a panel, in milliseconds. */
+const MODULE_RETRY_DELAYS = [500, 1500, 4000];
+/** Attempts to load modules again, of all panels. */
+let attempts = 0;
+
 /** Minimum time between two reloads caused by events, in milliseconds. */
 const RELOAD_INTERVAL = 400;
 
 /** @type {HTMLElement} */
 let root;
-const emptyState = () => ({ name: "", rest: /** @type {string[]} */ ([]), mod: /** @type {Panel | null} */ (null), data: null, error: null, failedSince: /** @type {string | null} */ (null), loading: true });
+const emptyState = () => ({ name: "", rest: /** @type {string[]} */ ([]), mod: /** @type {Panel | null} */ (null), data: null, error: null, failedSince: /** @type {string | null} */ (null), loading: true, query: new URLSearchParams(), params: "" });
 let current = emptyState();
 /** @type {{at: string, close: () => void} | null} */
 let openedAside = null;
@@ -78,61 +88,84 @@ function closeOpenedAside() {
 	aside?.close();
 }
 
-/** Shows the panel of the current URL. */
-export async function route() {
+/** Shows the panel and the dialog or drawer of the current URL. */
+export function route() {
 	const { panel, rest, query } = currentRoute();
 	const name = NAMES.has(panel) ? panel : "missing";
-	if (current.name !== name || current.rest.join("/") !== rest.join("/")) {
-		const moved = current.name !== "";
-		current = { ...emptyState(), name, rest };
-		menuIsOpen = false;
-		document.title = `${NAMES.get(name) ?? "Not found"} · Agent Implement`;
-		draw();
-		if (moved) {
-			scrollTo(0, 0);
-			$(root, "h1")?.focus({ preventScroll: true });
-		}
-		const mine = current;
-		if (name !== "missing") {
-			try {
-				mine.mod = await import(`./panels/${name}.js`);
-			} catch (error) {
-				mine.error = error;
+	if (current.name !== name || current.rest.join("/") !== rest.join("/")) enter(name, rest, query);
+	else if (paramsOf(query) !== current.params) reload();
+	else draw();
+	openAsideOf(query);
+}
+
+/** Values of the query parameters that the current panel loads its data by. */
+const paramsOf = (query) => (current.mod?.params ?? []).map((name) => query.get(name) ?? "").join("\n");
+
+async function enter(name, rest, query) {
+	const moved = current.name !== "";
+	current = { ...emptyState(), name, rest, query, loading: name !== "missing" };
+	menuIsOpen = false;
+	draw();
+	if (moved) {
+		scrollTo(0, 0);
+		$(root, "h1")?.focus({ preventScroll: true });
+	}
+	if (name !== "missing") await loadPanel(current);
+}
+
+/** Loads the module of a panel, and its data. */
+async function loadPanel(mine) {
+	[mine.loading, mine.error] = [true, null];
+	for (let attempt = 0; !mine.mod && mine === current; attempt += 1) {
+		try {
+			// A browser may remember that a module could not be loaded, so each attempt has its own URL.
+			mine.mod = await import(`./panels/${mine.name}.js${attempt ? `?attempt=${(attempts += 1)}` : ""}`);
+		} catch {
+			if (attempt < MODULE_RETRY_DELAYS.length) await new Promise((done) => setTimeout(done, MODULE_RETRY_DELAYS[attempt]));
+			else {
+				[mine.loading, mine.error] = [false, new ApiError(0, "A part of the panel could not be loaded from the service.")];
+				if (mine === current) draw();
+				return;
 			}
-			await reload(mine);
-		} else {
-			mine.loading = false;
-			draw();
 		}
 	}
-	await openAsideOf(query);
+	await reload(mine);
 }
 
 async function openAsideOf(query) {
-	const kind = Object.keys(ASIDES).find((name) => query.get(name));
+	const kind = ASIDE_KINDS.find((name) => query.get(name));
 	const at = kind ? `${kind}=${query.get(kind)}` : "";
 	if ((openedAside?.at ?? "") === at) return;
 	closeOpenedAside();
 	if (!kind) return;
-	const { openAside } = await ASIDES[kind]();
-	if (currentRoute().query.get(kind) !== query.get(kind) || openedAside) return;
-	const mine = { at, close: () => {} };
-	openedAside = mine;
-	mine.close = openAside(query.get(kind) ?? "", () => {
-		if (openedAside !== mine) return;
-		openedAside = null;
+	try {
+		const { openAside } = await ASIDES[kind]();
+		if (currentRoute().query.get(kind) !== query.get(kind) || openedAside) return;
+		const mine = { at, close: () => {} };
+		openedAside = mine;
+		mine.close = openAside(query.get(kind) ?? "", () => {
+			if (openedAside !== mine) return;
+			openedAside = null;
+			closeAside();
+		}).close;
+	} catch (error) {
+		console.error(error);
+		toast("A part of the panel could not be loaded from the service. Reload the page.", "bad");
 		closeAside();
-	}).close;
+	}
 }
 
 async function reload(mine = current) {
-	if (!mine.mod) return draw();
+	if (!mine.mod) return;
+	mine.query = currentRoute().query;
+	const params = paramsOf(mine.query);
+	mine.params = params;
 	try {
-		const data = await mine.mod.load(mine.rest);
-		if (mine !== current) return;
+		const data = await mine.mod.load(mine.rest, mine.query);
+		if (mine !== current || params !== mine.params) return;
 		[mine.data, mine.error, mine.failedSince, mine.loading] = [data, null, null, false];
 	} catch (error) {
-		if (mine !== current) return;
+		if (mine !== current || params !== mine.params) return;
 		[mine.error, mine.loading] = [error, false];
 		mine.failedSince ??= new Date().toISOString();
 	}
@@ -143,6 +176,7 @@ async function reload(mine = current) {
 /** @param {import("./live.js").Event_} event */
 function onEvent(event) {
 	if (event.type === "state") return draw();
+	if (event.type === "all" && current.error && !current.mod && !current.loading) return loadPanel(current);
 	const watched = event.type === "all" || current.mod?.watch?.includes(event.type);
 	if (!watched || reloadTimer || !current.mod) return;
 	const mine = current;
@@ -157,6 +191,7 @@ export const refresh = () => reload(current);
 
 function draw() {
 	if (!current.name) return;
+	document.title = `${titleOf(current)} · Agent Implement`;
 	render(root, h("a", { class: "skip", href: "#main", onclick: skip }, "Skip to the content"), sidebar(), h("div", { class: "page" }, topBar(), main()));
 }
 
@@ -167,7 +202,7 @@ function skip(event) {
 
 function sidebar() {
 	const link = (/** @type {[string, string]} */ [name, title]) =>
-		h("a", { href: panelUrl(name), class: "nav-link", "aria-current": current.name === name ? "page" : null }, icon(name), title);
+		h("a", { href: panelUrl(name), class: "nav-link", "aria-current": (PAGES[current.name]?.[1] ?? current.name) === name ? "page" : null }, icon(name), title);
 	return h("nav", { class: menuIsOpen ? "side open" : "side", "aria-label": "Panels", id: "side" },
 		h("div", { class: "brand" }, logo(), h("span", {}, "Agent Implement")),
 		GROUPS.map(([group, panels]) => h("div", { class: "nav-group", role: "group", "aria-label": group }, h("p", { class: "nav-title", "aria-hidden": "true" }, group), panels.map(link))),
@@ -212,16 +247,20 @@ function themeSwitch() {
 
 const sentence = (text) => (/[.!?]$/.test(text) ? text : `${text}.`);
 
+/** Title of the current panel or page. */
+const titleOf = ({ mod, data, rest, name }) => (data !== null && mod?.title?.(data, rest)) || (NAMES.get(name) ?? "Not found");
+
 function main() {
-	const { mod, data, error, failedSince, name, loading, rest } = current;
-	const ctx = { reload: () => reload(current), redraw: draw, rest };
+	const { mod, data, error, failedSince, name, loading, rest, query } = current;
+	const ctx = { reload: () => reload(current), redraw: draw, rest, query };
+	const parent = PAGES[name]?.[1] ?? (rest.length ? name : null);
 	return h("main", { id: "main", key: `${name}/${rest.join("/")}` },
 		h("div", { class: "title-bar" },
-			h("div", {}, h("h1", { tabindex: "-1" }, NAMES.get(name) ?? "Not found"), mod?.about && h("p", { class: "about" }, mod.about)),
+			h("div", {}, parent && h("a", { class: "crumb", href: panelUrl(parent) }, NAMES.get(parent)), h("h1", { tabindex: "-1" }, titleOf(current)), mod?.about && h("p", { class: "about" }, mod.about)),
 			h("div", { class: "actions" }, data !== null && mod?.actions?.(data, ctx))),
 		failedSince && data !== null && notice("warn", sentence(messageOf(error)), " Showing data from ", clockTime(failedSince), ". ", button("Retry", ctx.reload, { kind: "small" })),
 		name === "missing" ? empty("Page not found", "The link may be from an older version.", h("a", { class: "button", href: panelUrl("overview") }, "Go to the overview"))
 			: data !== null && mod ? mod.view(data, ctx)
 				: loading ? skeleton()
-					: empty("Could not load this page", messageOf(error), button("Retry", ctx.reload)));
+					: empty("Could not load this page", messageOf(error), button("Retry", mod ? ctx.reload : () => loadPanel(current))));
 }

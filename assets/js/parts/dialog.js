@@ -44,10 +44,10 @@ export function open({ title, kind = "modal", onClose }) {
 
 /**
  * Opens a confirmation dialog. `kind` is the look of the action's button.
- * @param {{title: string, text: any, action: string, kind?: "danger" | "primary", run: () => Promise<any>}} about
+ * @param {{title: string, text: any, action: string, kind?: "danger" | "primary", run: () => Promise<any>, onClose?: () => void}} about
  */
-export function confirm({ title, text, action, kind = "danger", run }) {
-	const dialog = open({ title });
+export function confirm({ title, text, action, kind = "danger", run, onClose }) {
+	const dialog = open({ title, onClose });
 	const go = () => busy(async () => {
 		await run();
 		dialog.close();

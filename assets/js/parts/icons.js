@@ -9,6 +9,7 @@ const PATHS = {
 	pipelines: "M4 6h9M4 12h16M4 18h12M17 4l3 2-3 2",
 	pulls: "M7 8v8M7 4a2 2 0 1 1 0 4 2 2 0 0 1 0-4zM7 16a2 2 0 1 1 0 4 2 2 0 0 1 0-4zM17 16a2 2 0 1 1 0 4 2 2 0 0 1 0-4zM17 16V9a3 3 0 0 0-3-3h-3M13 3.5 10.5 6 13 8.5",
 	blockers: "M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18zM6 6l12 12",
+	scoreboard: "M4 20h16M7 16v-5M12 16V5M17 16V9",
 	projects: "M3 7a2 2 0 0 1 2-2h4l2 2h8a2 2 0 0 1 2 2v8a2 2 0 0 1-2 2H5a2 2 0 0 1-2-2z",
 	steps: "M5 4h6v5H5zM13 15h6v5h-6zM8 9v5a3 3 0 0 0 3 3h2",
 	models: "M12 3l8 4.5v9L12 21l-8-4.5v-9zM12 12l8-4.5M12 12v9M12 12L4 7.5",

@@ -99,6 +99,13 @@ export const issueName = ({ issueIdentifier, issueTitle }) => h("span", { class:
 /** Key and title of an issue as text, for sorting and filtering. */
 export const issueText = ({ issueIdentifier, issueTitle }) => `${issueIdentifier} ${issueTitle}`;
 
+/**
+ * Tabs of a panel, as links that differ in the query parameter `tab`.
+ * @param {string} label @param {string} url URL of the panel. @param {URLSearchParams} query @param {[string, string][]} tabs Value and text; the first is the default.
+ */
+export const tabs = (label, url, query, tabs) => h("nav", { class: "tabs", "aria-label": label }, tabs.map(([tab, text], at) =>
+	h("a", { href: at ? `${url}?tab=${tab}` : url, "aria-current": (query.get("tab") ?? tabs[0][0]) === tab ? "page" : null }, text)));
+
 /** Secondary text. */
 export const muted = (...text) => h("span", { class: "muted" }, text);
 
