@@ -80,6 +80,19 @@ pub struct Job {
     /// Usage reported by the run.
     #[serde(default)]
     pub usage: Option<Usage>,
+    /// Agent program of the run, as the run reported it.
+    #[serde(default)]
+    pub agent: Option<String>,
+    /// Model of the run's first agent pass, as the run reported it.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// Labels of the ticket at the dispatch, without the labels of the service.
+    #[serde(default)]
+    pub labels: Vec<String>,
+    /// Time at which the service first saw the request that led to the run. `None` for jobs stored
+    /// before the field existed.
+    #[serde(default)]
+    pub triggered_at: Option<Timestamp>,
     /// Stage of the issue at the dispatch.
     #[serde(rename = "askedAt", default)]
     pub trigger_stage: Option<Stage>,
@@ -130,6 +143,12 @@ pub struct JobProgress {
     /// Usage reported by the run.
     #[serde(default)]
     pub usage: Option<Usage>,
+    /// Agent program of the run.
+    #[serde(default)]
+    pub agent: Option<String>,
+    /// Model of the run.
+    #[serde(default)]
+    pub model: Option<String>,
 }
 
 /// Kind of a job.
@@ -149,6 +168,14 @@ pub enum JobKind {
 }
 
 impl JobKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [
+        JobKind::Planning,
+        JobKind::Implementation,
+        JobKind::GapFill,
+        JobKind::FollowUp,
+    ];
+
     /// Returns the name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -157,6 +184,11 @@ impl JobKind {
             JobKind::GapFill => "gap-fill",
             JobKind::FollowUp => "follow-up",
         }
+    }
+
+    /// Parses the name in the API.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 
     /// Returns the phase in the tokens and reports of the run.

@@ -16,12 +16,14 @@ pub mod stage;
 
 pub mod decision;
 pub mod job;
+pub mod job_filter;
 pub mod machine;
 pub mod machine_size;
 pub mod reaper;
 pub mod runner_mode;
 pub mod transition;
 
+pub mod agent_identity;
 pub mod audit;
 pub mod check_result;
 pub mod comments;

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::agent_identity::parse_agent_name;
 use super::limits;
 use super::time::Timestamp;
 
@@ -158,6 +159,12 @@ pub struct ResultReport {
     /// Model usage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// Name of the agent program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Name of the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// Work that could not be pushed, as a git patch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch: Option<String>,
@@ -242,6 +249,8 @@ impl ResultReport {
             retry_at: details.read("retryAt"),
             unresolved: details.read("unresolved").unwrap_or_default(),
             usage: details.read("usage"),
+            agent: details.read_name("agent"),
+            model: details.read_name("model"),
             patch: details
                 .read::<String>("patch")
                 .filter(|patch| patch.len() <= limits::MAX_PATCH_BYTES),
@@ -262,10 +271,24 @@ impl Details<'_> {
         let value = self.fields.get(name).filter(|value| !value.is_null())?;
         let parsed = T::deserialize(value).ok();
         if parsed.is_none() {
-            self.warnings
-                .push(format!("Ignored {name}: invalid value."));
+            self.warn(name);
         }
         parsed
+    }
+
+    /// Reads the name of an agent program or a model.
+    fn read_name(&mut self, name: &str) -> Option<String> {
+        let text = self.read::<String>(name)?;
+        let parsed = parse_agent_name(&text);
+        if parsed.is_none() {
+            self.warn(name);
+        }
+        parsed
+    }
+
+    fn warn(&mut self, name: &str) {
+        self.warnings
+            .push(format!("Ignored {name}: invalid value."));
     }
 }
 
@@ -357,6 +380,12 @@ pub struct ProgressReport {
     /// Total usage of the run so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// Name of the agent program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Name of the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// Lines of live output, already redacted by the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
@@ -413,12 +442,17 @@ mod tests {
     #[test]
     fn drops_a_malformed_optional_field_with_a_warning() {
         let body = json!({"phase": "implementation", "outcome": "failure", "comments": [],
-            "failureReason": "tests failed", "failureCode": "NO_SUCH", "usage": {"turns": 3}, "runId": "x"});
+            "failureReason": "tests failed", "failureCode": "NO_SUCH", "usage": {"turns": 3}, "runId": "x",
+            "agent": "claude", "model": "<script>"});
         let (report, warnings) = ResultReport::parse(&body).unwrap();
         assert_eq!(report.failure_reason.as_deref(), Some("tests failed"));
         assert_eq!(report.failure_code, None);
         assert_eq!(report.usage.unwrap().turns, 3);
-        assert_eq!(warnings.len(), 2);
+        assert_eq!(
+            (report.agent.as_deref(), report.model),
+            (Some("claude"), None)
+        );
+        assert_eq!(warnings.len(), 3);
     }
 
     #[test]
@@ -441,6 +475,8 @@ mod tests {
                 output_tokens: 5,
                 cost_usd: Some(0.25),
             }),
+            agent: Some("claude".into()),
+            model: Some("claude-opus-4-8".into()),
             patch: Some("diff --git a/x b/x\n".into()),
             run_id: Some(9),
         };

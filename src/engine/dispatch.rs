@@ -10,6 +10,7 @@ use crate::app::{App, Core};
 use crate::config::Config;
 use domain::audit::{Action, Actor};
 use domain::branch::branch_name;
+use domain::decision::DecisionOutcome;
 use domain::effect::{Effect, RunSpec, ticket_queue_key};
 use domain::ids::{IssueId, JobId, Repo};
 use domain::issue::{FlaggedIssue, IssueRef, Phase, RelatedIssues};
@@ -22,7 +23,8 @@ use domain::runner_mode::{self, Placement, RunnerMode};
 use domain::time::Timestamp;
 use store::dedup::DedupEntry;
 use store::{
-    ReadableTx, StoreResult, WriteTx, audit, dedup, issue_contexts, jobs, mappings, outbox,
+    ReadableTx, StoreResult, WriteTx, audit, decisions, dedup, issue_contexts, jobs, mappings,
+    outbox,
 };
 
 use super::{budget, provider_limit};
@@ -164,6 +166,7 @@ pub fn reserve(
     );
     let job = Job {
         trigger_stage: Some(request.issue.stage),
+        triggered_at: Some(trigger_time(tx, issue, &earlier, now)?),
         ..new_job(config, &mapping, assignment, kind, issue, &earlier, now)
     };
     let (description, related) = (&request.issue.description, &request.issue.related);
@@ -187,6 +190,35 @@ pub fn reserve(
     )?;
     issue_contexts::put_related(tx, &issue.id, related)?;
     Ok(Some(job.id))
+}
+
+/// Time of the request that a new run of an issue answers: the first decision of the wait that ends
+/// now. Work that continues by itself, after a plan or a usage limit, answers the request of the
+/// previous run.
+fn trigger_time(
+    tx: &impl ReadableTx,
+    issue: &IssueRef,
+    earlier: &[Job],
+    now: Timestamp,
+) -> StoreResult<Timestamp> {
+    let continues = |job: &&Job| {
+        let is_plan = job.kind == JobKind::Planning && job.state == JobState::Completed;
+        is_plan || job.resumes_at.is_some()
+    };
+    if let Some(before) = earlier.last().filter(continues)
+        && let Some(at) = before.triggered_at
+    {
+        return Ok(at);
+    }
+    let history = decisions::get(tx, &issue.key)?;
+    let decided = history.iter().flat_map(|history| history.decisions.iter());
+    let waits = decided.rev().take_while(|decision| {
+        let after_last_run = earlier
+            .last()
+            .is_none_or(|job| decision.at >= job.reserved_at);
+        decision.outcome == DecisionOutcome::Waiting && after_last_run
+    });
+    Ok(waits.last().map_or(now, |first| first.at.min(now)))
 }
 
 /// Jobs of an issue without shadow jobs, oldest first.
@@ -312,6 +344,10 @@ pub(super) fn new_job(
         run_ended_at: None,
         finished_at: None,
         usage: None,
+        agent: None,
+        model: None,
+        labels: Vec::new(),
+        triggered_at: Some(now),
         nonce_hash: None,
         failure_reported: false,
         machine_destroyed_at: None,

@@ -132,6 +132,8 @@ pub(crate) fn record_late_result(
         &Job {
             result_accepted: true,
             usage: report.usage.or(job.usage),
+            agent: report.agent.clone().or_else(|| job.agent.clone()),
+            model: report.model.clone().or_else(|| job.model.clone()),
             ..job.clone()
         },
     )?;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::app::App;
 use domain::ids::JobId;
-use domain::job::{JobProgress, JobState, RunHandle, RunnerKind};
+use domain::job::{Job, JobProgress, JobState, RunHandle, RunnerKind};
 use domain::report::{ProgressReport, ResultReport, StepRecord, Usage};
 use domain::sanitize;
 use domain::transition::{JobEvent, RunActivity};
@@ -133,6 +133,7 @@ pub async fn record_progress(
         BreakerPolicy::from_config(&app.core.config),
     );
     let (redactor, step, log) = (app.secrets.redactor.clone(), report.step, report.log);
+    let reported = ReportedAgent::sanitized(&redactor, report.agent, report.model);
     let (step, log) = run_blocking_if_large(bytes, move || {
         let log = log.map(|lines| redactor.sanitize(&lines));
         (sanitize_step(&redactor, step), log)
@@ -147,15 +148,21 @@ pub async fn record_progress(
                 return Ok(Err(ReportError::UnknownJob));
             };
             steps::put(tx, &id, &step, order)?;
-            let (is_usage_new, event) = (
+            let (is_usage_new, is_agent_new, event) = (
                 has_new_usage(&progress, usage),
+                reported.is_new(&progress),
                 step_event(&progress, run_id),
             );
-            if (is_usage_new || event.is_some())
+            if (is_usage_new || is_agent_new || event.is_some())
                 && let Some(mut job) = jobs::get(tx, &id)?
             {
                 if is_usage_new {
                     job.usage = usage;
+                }
+                if is_agent_new {
+                    reported.apply_to(&mut job);
+                }
+                if is_usage_new || is_agent_new {
                     jobs::put(tx, &job)?;
                 }
                 if let Some(event) = event {
@@ -173,6 +180,41 @@ pub async fn record_progress(
         .crash_plan
         .crash_if_planned(CrashPoint::ProgressStored);
     stored
+}
+
+/// Agent program and model in a step report.
+#[derive(Default)]
+struct ReportedAgent {
+    agent: Option<String>,
+    model: Option<String>,
+}
+
+impl ReportedAgent {
+    /// Drops a name that contains a secret.
+    fn sanitized(redactor: &Redactor, agent: Option<String>, model: Option<String>) -> Self {
+        Self {
+            agent: agent.filter(|name| is_free_of_secrets(redactor, name)),
+            model: model.filter(|name| is_free_of_secrets(redactor, name)),
+        }
+    }
+
+    /// Whether the job lacks a reported name. The first report counts until the result; a job that
+    /// has ended does not change.
+    fn is_new(&self, job: &JobProgress) -> bool {
+        let is_missing =
+            |known: &Option<String>, name: &Option<String>| known.is_none() && name.is_some();
+        !job.state.is_terminal()
+            && (is_missing(&job.agent, &self.agent) || is_missing(&job.model, &self.model))
+    }
+
+    fn apply_to(&self, job: &mut Job) {
+        job.agent = job.agent.take().or_else(|| self.agent.clone());
+        job.model = job.model.take().or_else(|| self.model.clone());
+    }
+}
+
+fn is_free_of_secrets(redactor: &Redactor, name: &str) -> bool {
+    redactor.sanitize(name) == name
 }
 
 /// Whether a step reports a usage that differs from the stored one. A job that has ended does not
@@ -204,6 +246,12 @@ fn sanitize_result(redactor: &Redactor, mut report: ResultReport) -> ResultRepor
         comment.body = redactor.sanitize(&comment.body);
     }
     report.failure_reason = report.failure_reason.map(clean);
+    report.agent = report
+        .agent
+        .filter(|name| is_free_of_secrets(redactor, name));
+    report.model = report
+        .model
+        .filter(|name| is_free_of_secrets(redactor, name));
     report.last_agent_message = report.last_agent_message.map(clean);
     report.unresolved = report.unresolved.into_iter().map(clean).collect();
     // A patch without its invisible characters would not apply.
@@ -264,7 +312,16 @@ mod tests {
             state: JobState::Running,
             run: Some(run),
             usage: Some(usage),
+            agent: Some("claude".to_owned()),
+            model: None,
         };
+        let named = |agent: &str, model: Option<&str>| ReportedAgent {
+            agent: Some(agent.to_owned()),
+            model: model.map(str::to_owned),
+        };
+        assert!(!ReportedAgent::default().is_new(&running));
+        assert!(!named("codex", None).is_new(&running), "the first counts");
+        assert!(named("claude", Some("m")).is_new(&running));
         assert_eq!(step_event(&running, Some(1)), None);
         assert_eq!(step_event(&running, None), None);
         assert!(!has_new_usage(&running, Some(usage)));

@@ -128,9 +128,12 @@ impl ProgressReporter {
         };
         queue.sending = true;
         let log = std::mem::take(&mut queue.log);
+        let (agent, model) = self.usage_meter().agent();
         Some(ProgressReport {
             step,
             run_id: None,
+            agent,
+            model,
             usage: Some(self.usage_meter().total()).filter(|used| *used != Usage::default()),
             log: (!log.is_empty()).then_some(log),
         })

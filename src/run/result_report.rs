@@ -20,10 +20,13 @@ pub(crate) fn of_run(run: &RunContext, failure: Option<&RunFailure>) -> ResultRe
         },
     };
     let (reporting, publication) = (&run.reporting, &run.publication);
+    let (agent, model) = reporting.progress.usage_meter().agent();
     let patch = publication.patch.as_ref();
     let unresolved = run.review.unresolved.iter();
     ResultReport {
         usage: Some(reporting.usage()),
+        agent,
+        model,
         patch: patch.map(|patch| reporting.console.redact(patch)),
         pr_url: publication.url(),
         unresolved: unresolved
@@ -46,6 +49,8 @@ pub(crate) fn failed(phase: RunPhase, failure: &RunFailure) -> ResultReport {
         retry_at: failure.retry_at,
         unresolved: Vec::new(),
         usage: None,
+        agent: None,
+        model: None,
         patch: None,
         run_id: None,
     }
@@ -64,6 +69,8 @@ fn succeeded(run: &RunContext) -> ResultReport {
         retry_at: None,
         unresolved: Vec::new(),
         usage: None,
+        agent: None,
+        model: None,
         patch: None,
         run_id: None,
     }

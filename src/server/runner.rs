@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::error::{ApiError, RunnerApiError};
 use super::routing::{Access, ApiResult, Route, ok, parse_json};
+use domain::agent_identity::parse_agent_name;
 use domain::crypto::run_token::{RunClaims, RunTokenError, TokenAudience};
 use domain::ids::JobId;
 use domain::job::{Job, PullRequestRef};
@@ -45,6 +46,8 @@ async fn report_progress(claims: RunClaims, body: Bytes, app: App) -> ApiResult 
             .map_err(RunnerApiError::Step)?,
         run_id: body["runId"].as_u64(),
         usage: Usage::deserialize(&body["usage"]).ok(),
+        agent: body["agent"].as_str().and_then(parse_agent_name),
+        model: body["model"].as_str().and_then(parse_agent_name),
         log: body["log"].as_str().map(str::to_owned),
     };
     run_reports::record_progress(&app, &claims.job, report, bytes).await?;

@@ -109,6 +109,8 @@ async fn report_step(body: Bytes, app: App) -> ApiResult {
         step,
         run_id: None,
         usage: None,
+        agent: None,
+        model: None,
         log: body["log"].as_str().map(str::to_owned),
     };
     match run_reports::record_progress(&app, &job.id, report, bytes).await {

@@ -10,10 +10,10 @@ use domain::feedback::PullRequestId;
 use domain::ids::{IssueId, JobId, Repo};
 use domain::job::{Job, JobKind, JobProgress, JobState, PullRequestRef};
 
-use super::StoreResult;
 use super::change_feed::StoreChange;
 use super::table::{MAX_KEY_TEXT, ReadableTx, ScanDirection, WriteTx};
 use super::tables::{JOBS, JOBS_ACTIVE, JOBS_BY_ISSUE, JOBS_BY_NONCE, JOBS_BY_PULL, META};
+use super::{StoreResult, job_index};
 
 /// Number of entries in the dispatch log. See docs/behaviour.md#dispatch-log.
 pub const DISPATCH_LOG_SIZE: usize = 500;
@@ -34,8 +34,8 @@ pub fn run_state(tx: &impl ReadableTx, id: &JobId) -> StoreResult<Option<JobProg
 /// Indexed fields of a job.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct IndexedFields {
-    state: JobState,
+pub(super) struct IndexedFields {
+    pub(super) state: JobState,
     #[serde(default)]
     pull: Option<PullRequestRef>,
     #[serde(default)]
@@ -49,6 +49,7 @@ pub fn put(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
     if before.is_none() {
         JOBS_BY_ISSUE.put(tx, (job.issue.id.as_str(), id), &())?;
     }
+    job_index::update(tx, before.as_ref().map(|job| &job.state), job)?;
     let is_new = before.is_none();
     let was_active = before.as_ref().is_some_and(|job| !job.state.is_terminal());
     if job.is_active() && !was_active {
@@ -261,6 +262,8 @@ mod tests {
             state: job.state,
             run: job.run,
             usage: job.usage,
+            agent: None,
+            model: None,
         };
         assert_eq!(read, Some(expected));
     }

@@ -17,6 +17,7 @@ pub mod dispatch_breaker;
 pub mod instance;
 pub mod issue_contexts;
 pub mod issue_waits;
+pub mod job_index;
 pub mod jobs;
 pub mod mappings;
 pub mod metrics;

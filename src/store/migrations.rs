@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::table::WriteTx;
 use super::tables::{self, META};
-use super::{StoreError, StoreResult, mappings, usage};
+use super::{StoreError, StoreResult, job_index, mappings, usage};
 
 /// Migration from one schema version to the next.
 type Migration = fn(&WriteTx<'_>) -> StoreResult<()>;
@@ -13,8 +13,9 @@ type Migration = fn(&WriteTx<'_>) -> StoreResult<()>;
 /// Migrations in order: index `n` migrates from version `n + 1` to `n + 2`. New fields with defaults need
 /// none.
 ///
-/// Version 2 adds usage sums; version 3 adds the index of mappings by repository.
-const MIGRATIONS: &[Migration] = &[usage::build_sums, mappings::build_index];
+/// Version 2 adds usage sums; version 3 adds the index of mappings by repository; version 4 adds the indexes of
+/// the dispatch log.
+const MIGRATIONS: &[Migration] = &[usage::build_sums, mappings::build_index, job_index::build];
 
 /// Key of the schema version in the meta table.
 const KEY: &str = "schema";

@@ -47,6 +47,12 @@ pub(crate) const JOBS_ACTIVE: Table<&str, ()> = Table::new("jobs-active-1");
 pub(crate) const JOBS_BY_ISSUE: Table<(&str, &str), ()> = Table::new("jobs-by-issue-1");
 /// (Repository, pull request number, job id). Grows with the jobs.
 pub(crate) const JOBS_BY_PULL: Table<(&str, u64, &str), ()> = Table::new("jobs-by-pull-1");
+/// (State class and kind, job id). Changes with the state of the jobs.
+pub(crate) const JOBS_BY_STATE: Table<(&str, &str), ()> = Table::new("jobs-by-state-1");
+/// (Team key, state class and kind, job id). Changes with the state of the jobs.
+pub(crate) const JOBS_BY_TEAM: Table<(&str, &str, &str), ()> = Table::new("jobs-by-team-1");
+/// (Issue key in upper case, job id). Grows with the jobs.
+pub(crate) const JOBS_BY_ISSUE_KEY: Table<(&str, &str), ()> = Table::new("jobs-by-issue-key-1");
 /// Hash of a session's nonce -> job id. Written when a session starts; grows with the sessions.
 pub(crate) const JOBS_BY_NONCE: Table<&str, JobId> = Table::new("jobs-by-nonce-1");
 
@@ -160,6 +166,9 @@ pub(crate) fn visit_all(visitor: &mut impl TableVisitor) -> StoreResult<()> {
     visitor.visit(&JOBS_ACTIVE)?;
     visitor.visit(&JOBS_BY_ISSUE)?;
     visitor.visit(&JOBS_BY_PULL)?;
+    visitor.visit(&JOBS_BY_STATE)?;
+    visitor.visit(&JOBS_BY_TEAM)?;
+    visitor.visit(&JOBS_BY_ISSUE_KEY)?;
     visitor.visit(&JOBS_BY_NONCE)?;
     visitor.visit(&SESSION_EVENTS)?;
     visitor.visit(&PULLS)?;

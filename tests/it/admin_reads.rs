@@ -31,6 +31,8 @@ async fn job_view_has_all_fields() {
     let mut shown = dispatched_job("01B", JobKind::Implementation);
     shown.group = "01A".into();
     shown.dispatch_number = 2;
+    shown.agent = Some("claude".into());
+    shown.model = Some("claude-opus-4-8".into());
     shown.state = JobState::Failed {
         code: Some(FailureCode::NoChanges),
         reason: "Nothing to commit".into(),
@@ -58,6 +60,7 @@ async fn job_view_has_all_fields() {
         "runner": "ci", "shadow": false, "sessionImage": null, "status": "failed",
         "timeoutReason": null, "conclusion": "failure", "failureCode": "NO_CHANGES",
         "failureReason": "Nothing to commit", "dispatchNumber": 2,
+        "attempt": 2, "agent": "claude", "model": "claude-opus-4-8",
         "planningStatus": "completed", "implementationStatus": "failed",
         "branch": "agent-implement/eng-1", "prUrl": "https://github.com/acme/shop/pull/7",
         "prNumber": 7, "runId": "77", "runUrl": "https://ci.test/77", "machineId": null,

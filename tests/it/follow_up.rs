@@ -163,6 +163,8 @@ pub fn result_reported(outcome: RunOutcome) -> JobEvent {
             retry_at: None,
             unresolved: vec![],
             usage: None,
+            agent: None,
+            model: None,
             patch: None,
             run_id: None,
         },

@@ -35,6 +35,7 @@ mod customizations;
 mod demo;
 mod disk;
 mod dispatch;
+mod dispatch_log;
 mod doctor;
 mod engine_model;
 mod follow_up;

@@ -84,6 +84,55 @@ fn row(row: &Value) -> (u64, u64, f64) {
 }
 
 #[tokio::test]
+async fn agent_and_model_are_stored_as_reported_unless_they_are_no_names() {
+    let server = ApiServer::start().await;
+    let job = put_running_job(&server, "01A", "ENG-1").await;
+    let step = json!({"id": "implement.1", "type": "implement", "status": "passed",
+        "started_at": "2027-01-15T08:00:00Z"});
+    let token = server.run_token(&job, TokenAudience::Progress);
+    let named = async || {
+        let job = server.job("01A");
+        (job.agent, job.model)
+    };
+    for (agent, model) in [
+        (json!("<b>claude</b>"), json!("m".repeat(161))),
+        (json!(7), json!({"name": "x"})),
+        (json!("claude code"), json!("")),
+        (json!("claude"), json!("m\u{202e}odel")),
+        (json!("codex"), json!("claude-opus-4-8[1m]")),
+    ] {
+        let body = json!({"step": step, "agent": agent, "model": model}).to_string();
+        let response = server.send("POST", PROGRESS, &token, body).await;
+        assert_eq!(response.status, 200, "{response:?}");
+    }
+    let first = (
+        Some("claude".to_owned()),
+        Some("claude-opus-4-8[1m]".to_owned()),
+    );
+    assert_eq!(named().await, first, "the first name counts");
+    // The result is the last word of a run.
+    let mut body = failure(&usage_json(1, 0.1));
+    body["agent"] = json!("codex");
+    body["model"] = json!("`rm`");
+    let response = report(&server, &job, &body).await;
+    assert_eq!(
+        response.body["warnings"],
+        json!(["Ignored model: invalid value."])
+    );
+    let last = (
+        Some("codex".to_owned()),
+        Some("claude-opus-4-8[1m]".to_owned()),
+    );
+    assert_eq!(named().await, last);
+    let body = json!({"step": step, "agent": "gemini", "model": "other"}).to_string();
+    assert_eq!(
+        server.send("POST", PROGRESS, &token, body).await.status,
+        200
+    );
+    assert_eq!(named().await, last, "a job that has ended does not change");
+}
+
+#[tokio::test]
 async fn every_run_counts_once_for_any_end() {
     let server = ApiServer::start().await;
     let done = put_running_job(&server, "01A", "ENG-1").await;

@@ -58,6 +58,8 @@ pub(super) fn store_unconfirmed_result(
 pub(super) fn accept_result(mut job: Job, report: &ResultReport) -> Job {
     job.result_accepted = true;
     job.usage = report.usage.or(job.usage);
+    job.agent = report.agent.clone().or(job.agent);
+    job.model = report.model.clone().or(job.model);
     if let (None, RunnerKind::Ci, Some(id)) = (&job.run, job.runner, report.run_id) {
         job.run = Some(RunHandle::Ci {
             id,

@@ -116,6 +116,8 @@ pub(super) struct Reader {
     result: Option<Usage>,
     /// End of the reported rate limit, in seconds since the epoch.
     reset: Option<u64>,
+    /// Model in the first event.
+    model: Option<String>,
 }
 
 /// Result event, the last event of a run.
@@ -158,7 +160,13 @@ impl Reader {
             messages: HashMap::new(),
             result: None,
             reset: None,
+            model: None,
         }
+    }
+
+    /// Returns the model that the program named.
+    pub(super) fn model(&self) -> Option<&str> {
+        self.model.as_deref()
     }
 
     /// Returns the usage so far.
@@ -180,7 +188,12 @@ impl Reader {
                     "cannot parse its result: {error}"
                 )))),
             },
-            Some("system") => system(event),
+            Some("system") => {
+                if event["subtype"] == "init" {
+                    self.model = event["model"].as_str().map(str::to_owned);
+                }
+                system(event)
+            }
             Some("rate_limit_event") => {
                 let limit = &event["rate_limit_info"];
                 if limit["status"] == "rejected" {

@@ -119,6 +119,8 @@ pub(super) struct Reader {
     /// Number of bytes of that text already logged.
     logged: usize,
     stats: (u64, u64),
+    /// Model in the first event.
+    model: Option<String>,
 }
 
 impl Reader {
@@ -132,11 +134,17 @@ impl Reader {
         }
     }
 
+    /// Returns the model that the program named.
+    pub(super) fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
     /// Reads one event.
     pub(super) fn read(&mut self, event: &Value) -> AgentOutput {
         match event["type"].as_str() {
             Some("init") => {
-                let model = event["model"].as_str().unwrap_or("unknown");
+                self.model = event["model"].as_str().map(str::to_owned);
+                let model = self.model.as_deref().unwrap_or("unknown");
                 AgentOutput::Log(vec![format!("Agent started with model {model}")])
             }
             Some("message") if event["role"] == "assistant" => {

@@ -23,11 +23,15 @@ const MAX_REASON: usize = 600;
 struct MeteredReader<'m> {
     reader: StreamReader,
     meter: &'m UsageMeter,
+    agent: &'m Agent,
 }
 
 impl Drop for MeteredReader<'_> {
     fn drop(&mut self) {
         self.meter.add(self.reader.usage());
+        // The name in the program's output is exact; a configured one may be an alias.
+        let model = self.reader.model().or(self.agent.model.as_deref());
+        self.meter.record_agent(self.agent.cli.name(), model);
     }
 }
 
@@ -58,7 +62,11 @@ impl Agent {
     ) -> Result<AgentAnswer, RunFailure> {
         let result = match self.prepare(pass, folders) {
             Ok((spec, reader)) => {
-                let mut metered = MeteredReader { reader, meter };
+                let mut metered = MeteredReader {
+                    reader,
+                    meter,
+                    agent: self,
+                };
                 let reader = &mut metered.reader;
                 match supervise::run_to_completion(&spec, reader, console, deadline).await {
                     Ok(exit) => {

@@ -48,6 +48,15 @@ impl StreamReader {
         }
     }
 
+    /// Returns the model that the program named.
+    pub(super) fn model(&self) -> Option<&str> {
+        match self {
+            StreamReader::Claude(reader) => reader.model(),
+            StreamReader::Gemini(reader) => reader.model(),
+            StreamReader::Codex(_) | StreamReader::Command(_) => None,
+        }
+    }
+
     /// Interprets an exit without a result, if the program's exit codes have a meaning.
     pub(super) fn interpret_exit(
         &self,

@@ -136,6 +136,13 @@ pub(super) struct JobView<'a> {
     /// Number of this dispatch of the issue.
     #[schemars(range(min = 1))]
     dispatch_number: u32,
+    /// Number of this run among all runs of the issue; equal to `dispatchNumber`.
+    #[schemars(range(min = 1))]
+    attempt: u32,
+    /// Agent program, once the run has reported it.
+    agent: Option<&'a str>,
+    /// Model of the first agent pass, once the run has reported it.
+    model: Option<&'a str>,
     #[schemars(schema_with = "optional_job_status")]
     planning_status: Option<&'static str>,
     #[schemars(schema_with = "optional_job_status")]
@@ -210,6 +217,9 @@ impl<'a> JobView<'a> {
             failure_code,
             failure_reason,
             dispatch_number: job.dispatch_number,
+            attempt: job.dispatch_number,
+            agent: job.agent.as_deref(),
+            model: job.model.as_deref(),
             planning_status: group.planning,
             implementation_status: group.implementation,
             branch: non_empty(&job.branch),
