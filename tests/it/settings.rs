@@ -15,10 +15,12 @@ async fn server(flags: &[&str], store: &Store) -> (ApiServer, String) {
     (server, token)
 }
 
-fn setting(runtime: Value, stored: Value, env: Value) -> Value {
+/// Setting as listed. `source` decides its value, and `restart` tells whether a restart would change it.
+fn setting(runtime: Value, stored: Value, env: Value, source: &str, restart: bool) -> Value {
+    let source = Some(source).filter(|source| !source.is_empty());
     json!({
         "runtimeValue": runtime, "storedValue": stored, "envValue": env,
-        "overriddenByEnv": !env.is_null(),
+        "overriddenByEnv": !env.is_null(), "source": source, "restartRequired": restart,
     })
 }
 
@@ -30,9 +32,9 @@ async fn setting_applies_after_a_restart_and_the_environment_overrides_it() {
     let shown = first.send("GET", PATH, &token, None).await.body;
     assert_eq!(
         shown["vmSessionsApp"],
-        setting(none.clone(), none.clone(), none.clone())
+        setting(none.clone(), none.clone(), none.clone(), "", false)
     );
-    let region = |stored: Value| setting(json!("fra"), stored, json!("fra"));
+    let region = |stored: Value| setting(json!("fra"), stored, json!("fra"), "env", false);
     assert_eq!(shown["vmSessionsRegion"], region(none.clone()));
     assert_eq!(shown["restartRequired"], json!(false));
 
@@ -42,7 +44,7 @@ async fn setting_applies_after_a_restart_and_the_environment_overrides_it() {
     let stored = json!("sessions-1");
     assert_eq!(
         response.body["vmSessionsApp"],
-        setting(none.clone(), stored.clone(), none.clone())
+        setting(none.clone(), stored.clone(), none.clone(), "", true)
     );
     assert_eq!(response.body["vmSessionsRegion"], region(json!("ams")));
     assert_eq!(response.body["restartRequired"], json!(true));
@@ -55,16 +57,25 @@ async fn setting_applies_after_a_restart_and_the_environment_overrides_it() {
     let shown = second.send("GET", PATH, &token, None).await.body;
     assert_eq!(
         shown["vmSessionsRegion"],
-        setting(json!("ams"), json!("ams"), none.clone())
+        setting(json!("ams"), json!("ams"), none.clone(), "stored", false)
     );
     assert_eq!(
         shown["vmSessionsApp"],
-        setting(stored.clone(), stored.clone(), none.clone())
+        setting(
+            stored.clone(),
+            stored.clone(),
+            none.clone(),
+            "stored",
+            false
+        )
     );
     assert_eq!(shown["restartRequired"], json!(false));
     let response = second.send("POST", PATH, &token, r#"{"vmSessionsApp":""}"#.to_owned());
     let shown = response.await.body;
-    assert_eq!(shown["vmSessionsApp"], setting(stored, none.clone(), none));
+    assert_eq!(
+        shown["vmSessionsApp"],
+        setting(stored, none.clone(), none, "stored", true)
+    );
     assert_eq!(
         shown["vmSessionsRegion"]["storedValue"],
         json!("ams"),
@@ -102,4 +113,14 @@ async fn rejects_a_bad_setting_and_stores_nothing() {
     assert_eq!(unauthenticated.error(), (401, "Unauthorized"));
     let wrong_method = server.send("DELETE", PATH, &token, None).await;
     assert_eq!(wrong_method.error(), (405, "Method not allowed"));
+}
+
+/// Without anything stored, the default is in force, and a restart changes nothing.
+#[tokio::test]
+async fn names_the_default_when_nothing_is_stored() {
+    let (server, token) = server(&[], &Store::in_memory().unwrap()).await;
+    let shown = server.send("GET", PATH, &token, None).await.body;
+    let default = setting(json!("iad"), Value::Null, Value::Null, "default", false);
+    assert_eq!(shown["vmSessionsRegion"], default);
+    assert_eq!(shown["restartRequired"], json!(false));
 }

@@ -1,7 +1,7 @@
 import { loadAll, post } from "../api.js";
 import { h } from "../dom.js";
 import { confirm } from "../parts/dialog.js";
-import { connections, notice, rows, section, toast } from "../parts/ui.js";
+import { badge, connections, notice, rows, section, toast } from "../parts/ui.js";
 import { RUNNERS, count, isActive } from "../parts/words.js";
 
 export const about = "Where runs execute: one setting for all projects, or per project.";
@@ -17,7 +17,7 @@ const MODES = [
 ];
 const PROBES = ["runner-callback", "repo-host", "vm-sessions", "local-containers"];
 
-export const load = () => loadAll("/api/runner-mode", { config: "/api/admin/config-status", log: "/api/log" });
+export const load = () => loadAll("/api/runner-mode", { config: "/api/admin/config-status", log: "/api/log?status=unknown,dispatched,running" });
 
 const choose = (mode, label, ctx) => confirm({
 	title: `Switch to “${label}”?`, text: "Applies to all runs that start from now on. Active runs are not affected.", action: "Switch",
@@ -37,14 +37,16 @@ const choose = (mode, label, ctx) => confirm({
 export function view({ main: mode, config, log }, ctx) {
 	const modeName = MODES.find(([value]) => value === mode.mode)?.[1] ?? mode.mode;
 	const fromEnv = mode.source === "env";
-	const chosen = fromEnv ? mode.stored ?? "default" : mode.mode;
+	/** Mode that takes effect when the variable is unset. */
+	const next = fromEnv ? mode.stored ?? "default" : null;
+	const decider = { env: "set by RUNNER_MODE in the environment of the service", stored: "chosen here", default: "the default" }[mode.source];
 	const running = (log ?? []).filter(isActive);
 	return [
-		fromEnv && notice("warn", h("b", {}, "RUNNER_MODE is set in the environment. "), `The active mode is “${modeName}”. A mode chosen here is stored and takes effect when the variable is unset.`),
-		section("Runner mode", { note: ["Active: ", h("b", {}, modeName)] },
+		fromEnv && notice("warn", h("b", {}, "RUNNER_MODE is set in the environment. "), `“${modeName}” is in force. A mode chosen here is stored and takes effect when the variable is unset.`),
+		section("Runner mode", { note: ["In force: ", h("b", {}, modeName), `, ${decider}`] },
 			h("div", { class: "cards", role: "group", "aria-label": "Runner mode" }, MODES.map(([value, label, text]) =>
-				h("button", { key: value, class: "card-choice", "aria-pressed": String(chosen === value), "data-mode": value, onclick: () => chosen !== value && choose(value, label, ctx) },
-					h("span", { class: "card-text" }, h("b", {}, label), h("span", {}, text)))))),
+				h("button", { key: value, class: "card-choice", "aria-pressed": String(mode.mode === value), "data-mode": value, onclick: () => (next ?? mode.mode) !== value && choose(value, label, ctx) },
+					h("span", { class: "card-text" }, h("b", {}, label), h("span", {}, text), next && [mode.mode === value && badge("ok", "In force"), next === value && badge("stored", "Stored, not in force")]))))),
 		mode.ineligible?.length > 0 && section("Projects that cannot run in this mode", {}, rows(mode.ineligible, (one) => h("li", { key: one.teamKey }, h("b", {}, one.teamKey), h("span", { class: "muted grow" }, one.reason)))),
 		section("Runners", {}, rows(Object.entries(RUNNERS), ([kind, label]) => {
 			const n = running.filter((job) => job.runner === kind).length;

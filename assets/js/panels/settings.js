@@ -1,6 +1,6 @@
 import { loadAll, post } from "../api.js";
 import { h, island, render } from "../dom.js";
-import { fields } from "../parts/form.js";
+import { fields, focusField } from "../parts/form.js";
 import { secretsEditor } from "../parts/secrets.js";
 import { busy, connections, messageOf, notice, section, toast } from "../parts/ui.js";
 
@@ -17,39 +17,42 @@ export const view = ({ main, settings }, ctx) => [
 	})),
 ];
 
-function hintOf(text, setting) {
-	const active = setting.runtimeValue || "no value";
-	if (setting.overriddenByEnv) return `Active: ${active}, set by the environment. A value saved here takes effect when the variable is unset.`;
-	return setting.runtimeValue !== setting.storedValue ? `Active until the next restart: ${active}.` : text;
+/** Value in force and who decides it. @param {string} text What the setting is for. @param {any} setting @param {string} variable */
+function hintOf(text, { runtimeValue: active, storedValue, source, restartRequired }, variable) {
+	if (source === "env") return `In force: ${active}, set by ${variable} in the environment of the service. A value saved here counts once the variable is unset.`;
+	if (restartRequired) return `In force until the restart: ${active ?? "nothing"}.${storedValue === null ? " Then the default." : ""}`;
+	return `${text} ${active === null ? "Not set." : source === "stored" ? `In force: ${active}, saved here.` : `In force: ${active}, the default.`}`;
 }
 
 /** @param {HTMLElement} el @param {{settings: any, reload: () => Promise<void>}} props */
 function form(el, props) {
 	let { settings } = props;
 	const values = { vmSessionsApp: settings.vmSessionsApp.storedValue ?? "", vmSessionsRegion: settings.vmSessionsRegion.storedValue ?? "" };
-	let error = "";
+	/** @type {Record<string, string>} */
+	let errors = {};
 	const field = fields(values, () => {});
 	const save = (event) => {
 		event.preventDefault();
 		busy(async () => {
 			try {
 				settings = await post("/api/settings", values);
-				error = "";
+				errors = {};
 				toast("Saved the settings.");
 				await props.reload();
 			} catch (thrown) {
-				error = messageOf(thrown);
+				const name = messageOf(thrown).startsWith("vmSessionsRegion") ? "vmSessionsRegion" : "vmSessionsApp";
+				errors = { [name]: messageOf(thrown).replace("vmSessionsApp", "App").replace("vmSessionsRegion", "Region") };
 			}
 			draw();
+			if (Object.keys(errors).length) focusField(el);
 		});
 	};
 	const draw = () => render(el,
 		settings.restartRequired && notice("warn", "Saved changes take effect after a restart of the service."),
-		h("form", { onsubmit: save },
+		h("form", { onsubmit: save, novalidate: true },
 			h("div", { class: "form-grid" },
-				field({ name: "vmSessionsApp", label: "App", placeholder: "agent-sessions", hint: hintOf("Fly app in which machines are created.", settings.vmSessionsApp) }),
-				field({ name: "vmSessionsRegion", label: "Region", placeholder: "iad", hint: hintOf("Region in which machines are created.", settings.vmSessionsRegion) })),
-			error && h("p", { class: "error", role: "alert" }, error),
+				field({ name: "vmSessionsApp", label: "App", placeholder: "none", hint: hintOf("Fly app in which machines are created.", settings.vmSessionsApp, "VM_SESSIONS_APP") }, errors.vmSessionsApp),
+				field({ name: "vmSessionsRegion", label: "Region", placeholder: "none", hint: hintOf("Region in which machines are created.", settings.vmSessionsRegion, "VM_SESSIONS_REGION") }, errors.vmSessionsRegion)),
 			h("button", { type: "submit", class: "button primary" }, "Save settings")));
 	draw();
 	return (next) => {

@@ -8,26 +8,35 @@ import { busy, button, placeToast, toast } from "./ui.js";
 let count = 0;
 
 /**
- * @param {{title: any, kind?: "modal" | "drawer" | "wide", onClose?: () => void}} about
+ * `mayClose` is asked before a person closes the dialog.
+ * @param {{title: any, kind?: "modal" | "drawer" | "wide", mayClose?: () => boolean, onClose?: () => void}} about
  * @returns {{el: HTMLDialogElement, show: (body: any, foot?: any, title?: any) => void, close: () => void}}
  */
-export function open({ title, kind = "modal", onClose }) {
+export function open({ title, kind = "modal", mayClose = () => true, onClose }) {
 	const id = `dialog-${(count += 1)}`;
 	const el = /** @type {HTMLDialogElement} */ (h("dialog", { class: kind, "aria-labelledby": id }));
 	const head = h("h2", { id, tabindex: "-1", autofocus: kind === "drawer" });
 	const body = h("div", { class: "dialog-body" });
 	const foot = h("div", { class: "dialog-foot" });
-	const closeButton = h("button", { class: "button ghost icon-only", "aria-label": "Close", onclick: () => el.close() }, icon("close"));
+	const closeButton = h("button", { class: "button ghost icon-only", "aria-label": "Close", onclick: () => tryToClose() }, icon("close"));
 	el.append(h("div", { class: "dialog-head" }, head, closeButton), body, foot);
 	el.addEventListener("close", () => {
 		el.remove();
 		for (const toast of el.querySelectorAll(".toast")) placeToast(toast);
 		onClose?.();
 	});
+	const tryToClose = () => mayClose() && el.close();
+	// The browser closes a dialog at the second Escape, whatever the page answers, so the key is handled here.
+	el.addEventListener("keydown", (event) => {
+		if (event.key !== "Escape" || event.defaultPrevented || /** @type {Element} */ (event.target).closest("[popover]")) return;
+		event.preventDefault();
+		tryToClose();
+	});
+	el.addEventListener("cancel", (event) => { if (event.target === el && !mayClose()) event.preventDefault(); });
 	// A pointer press that began inside, such as a text selection, does not close the drawer.
 	let beganOutside = false;
 	el.addEventListener("pointerdown", (event) => { beganOutside = event.target === el; });
-	el.addEventListener("click", (event) => { if (beganOutside && event.target === el && kind === "drawer") el.close(); });
+	el.addEventListener("click", (event) => { if (beganOutside && event.target === el && kind === "drawer") tryToClose(); });
 	document.body.append(el);
 	render(head, title);
 	el.showModal();
@@ -43,17 +52,17 @@ export function open({ title, kind = "modal", onClose }) {
 }
 
 /**
- * Opens a confirmation dialog. `kind` is the look of the action's button.
- * @param {{title: string, text: any, action: string, kind?: "danger" | "primary", run: () => Promise<any>, onClose?: () => void}} about
+ * Opens a confirmation dialog. `kind` is the look of the action's button, `cancel` the text of the other one.
+ * @param {{title: string, text: any, action: string, kind?: "danger" | "primary", cancel?: string, run: () => Promise<any>, onClose?: () => void}} about
  */
-export function confirm({ title, text, action, kind = "danger", run, onClose }) {
+export function confirm({ title, text, action, kind = "danger", cancel = "Cancel", run, onClose }) {
 	const dialog = open({ title, onClose });
 	const go = () => busy(async () => {
 		await run();
 		dialog.close();
 	});
 	dialog.show(h("p", {}, text), [
-		h("button", { class: "button", autofocus: true, onclick: dialog.close }, "Cancel"),
+		h("button", { class: "button", autofocus: true, onclick: dialog.close }, cancel),
 		h("button", { class: `button ${kind}`, onclick: go }, action),
 	]);
 	$(dialog.el, "[autofocus]").focus();

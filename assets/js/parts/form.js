@@ -1,32 +1,37 @@
 // Form fields. Their values are kept in an object, so that nothing is lost when a form is rendered again.
 
 import { h } from "../dom.js";
+import { combobox } from "./combobox.js";
 
-/** @typedef {{name: string, label: string, hint?: any, type?: "text" | "number" | "password" | "checkbox" | "area" | "select" | "cards", options?: [string, string, any?][], placeholder?: string, required?: boolean, disabled?: boolean}} Field */
+/**
+ * `choices` is the path of the choices of a combobox, null if there are none; `named` shows their labels instead of
+ * their values. `preset` is the value in force if the field is blank.
+ * @typedef {{name: string, label: string, hint?: any, type?: "text" | "number" | "password" | "checkbox" | "area" | "select" | "cards" | "combobox", options?: [string, string, any?][], choices?: string | null, named?: boolean, preset?: any, placeholder?: string, required?: boolean, disabled?: boolean}} Field
+ */
 
 let forms = 0;
 
 /**
- * Returns a function that renders a field bound to `values`, with an optional error below it.
+ * Returns a function that renders a field bound to `values`, with an optional error or warning below it.
  * @param {Record<string, any>} values @param {() => void} changed
  */
 export function fields(values, changed) {
 	const form = `f${(forms += 1)}`;
-	/** @param {Field} field @param {string} [error] */
-	return (field, error) => {
-		const { name, label, hint, type = "text", options = [], placeholder, required } = field;
+	/** @param {Field} field @param {string} [error] @param {string} [warning] */
+	return (field, error, warning) => {
+		const { name, label, hint, type = "text", options = [], placeholder = field.preset, required } = field;
 		const id = `${form}-${name}`;
 		const set = (value) => {
 			values[name] = value;
 			changed();
 		};
-		const about = [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(" ") || null;
+		const about = [hint && `${id}-hint`, error && `${id}-error`, warning && `${id}-warning`].filter(Boolean).join(" ") || null;
 		const common = {
 			id, name, disabled: field.disabled, "aria-describedby": about, "aria-invalid": error ? "true" : null, "aria-required": required ? "true" : null,
 			oninput: (event) => set(type === "checkbox" ? event.target.checked : event.target.value),
 		};
 		const value = values[name] ?? "";
-		const notes = [hint && h("p", { class: "hint", id: `${id}-hint` }, hint), error && h("p", { class: "error", id: `${id}-error`, role: "alert" }, error)];
+		const notes = [hint && h("p", { class: "hint", id: `${id}-hint` }, hint), error && h("p", { class: "error", id: `${id}-error` }, error), warning && h("p", { class: "hint warn-text", id: `${id}-warning` }, warning)];
 		if (type === "cards") {
 			const card = (/** @type {any} */ [option, text, description]) =>
 				h("label", { class: "card-choice" },
@@ -41,6 +46,7 @@ export function fields(values, changed) {
 			? h("textarea", { ...common, rows: 4, placeholder, spellcheck: "false", value })
 			: type === "select"
 				? withValue(h("select", common, options.map(([option, text]) => h("option", { value: option }, text))), value)
+				: type === "combobox" ? combobox({ attrs: { ...common, oninput: null, placeholder }, label, choices: field.choices ?? null, named: field.named, value, set })
 				: h("input", { ...common, type: type === "number" ? "text" : type, inputmode: type === "number" ? "numeric" : null, placeholder, value,
 					autocomplete: type === "password" ? "off" : null, spellcheck: "false" });
 		return h("div", { class: "field", key: name },
@@ -59,4 +65,11 @@ export function number(text) {
 	const trimmed = String(text ?? "").trim();
 	if (trimmed === "") return null;
 	return /^-?\d+(\.\d+)?$/.test(trimmed) ? Number(trimmed) : trimmed;
+}
+
+/** Focuses a field, or the first with an error if no name is given. @param {ParentNode} el @param {string} [name] */
+export function focusField(el, name) {
+	const found = /** @type {any} */ (el.querySelector(name ? `[name="${name}"], [name$="-${name}"]:checked` : "[aria-invalid=true], fieldset:has(> .error) input:checked, .error"));
+	found?.scrollIntoView({ block: "center" });
+	found?.focus();
 }

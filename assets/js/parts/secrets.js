@@ -3,7 +3,7 @@
 import { get, loadAll, post, projectPath } from "../api.js";
 import { h, render } from "../dom.js";
 import { deleteButton, open } from "./dialog.js";
-import { fields } from "./form.js";
+import { fields, focusField } from "./form.js";
 import { ago } from "./time.js";
 import { busy, button, empty, messageOf, muted, rows, toast } from "./ui.js";
 
@@ -41,11 +41,12 @@ export function secretsEditor(path, hint) {
 				toast(`Saved ${name}.`);
 				[values.name, values.value, error] = ["", "", ""];
 				for (const input of el.querySelectorAll("input")) input.value = "";
-				el.querySelector("input")?.focus();
+				focusField(el, "name");
 				await load();
 			} catch (thrown) {
-				error = messageOf(thrown);
+				error = messageOf(thrown).replace(/^(Secret )?name /, "The name ");
 				draw();
+				focusField(el);
 			}
 		});
 	};
@@ -56,13 +57,13 @@ export function secretsEditor(path, hint) {
 	const draw = () => render(el,
 		failure ? empty("Secrets cannot be managed here", failure, button("Retry", load))
 			: [
-				names?.length
+				// A list that appears must not move the form, which has the focus.
+				h("div", {}, names?.length
 					? rows(names, (one) => h("li", { key: one.name }, h("code", { class: "grow" }, one.name), muted(ago(one.updatedAt)), deleteSecret(one.name)))
-					: names && h("p", { class: "muted" }, "No secrets yet."),
-				h("form", { class: "inline-form", onsubmit: save },
-					field({ name: "name", label: "Name", required: true, placeholder: "NPM_TOKEN" }), field({ name: "value", label: "Value", type: "password", required: true }),
+					: names && h("p", { class: "muted" }, "No secrets yet.")),
+				h("form", { class: "inline-form", onsubmit: save, novalidate: true },
+					field({ name: "name", label: "Name", required: true, placeholder: "NPM_TOKEN" }, error), field({ name: "value", label: "Value", type: "password", required: true }),
 					h("button", { type: "submit", class: "button" }, "Set secret")),
-				error && h("p", { class: "error", role: "alert" }, error),
 				h("p", { class: "hint" }, hint),
 			]);
 	draw();

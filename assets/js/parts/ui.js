@@ -68,7 +68,7 @@ export const newProject = () => h("a", { class: "button primary", href: panelUrl
 /** Key and repository of a project, for sorting and filtering. */
 export const projectName = ({ teamKey, owner, repo }) => `${teamKey} ${owner}/${repo}`;
 
-/** @param {"warn" | "bad" | "run"} tone */
+/** @param {"ok" | "warn" | "bad" | "run"} tone */
 export const notice = (tone, ...children) => h("div", { class: `notice ${tone}`, role: tone === "bad" ? "alert" : "note" }, h("div", {}, children));
 
 /** Section of a panel with a title. @param {string} title @param {{note?: any, actions?: any, key?: string}} about */

@@ -76,9 +76,22 @@ struct SettingView {
     stored_value: Option<String>,
     env_value: Option<String>,
     overridden_by_env: bool,
+    /// Origin of the value in effect; null if there is no value.
+    source: Option<SettingSource>,
     /// Whether a restart would change the effective value.
-    #[serde(skip)]
-    is_stale: bool,
+    restart_required: bool,
+}
+
+/// Origin of the value of a setting.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+enum SettingSource {
+    /// Environment of the service.
+    Env,
+    /// Stored by an operator before the last start.
+    Stored,
+    /// Default of the service.
+    Default,
 }
 
 impl SettingView {
@@ -99,10 +112,16 @@ impl SettingView {
             let chosen = env.as_ref().or(stored.as_ref()).cloned();
             chosen.or_else(|| default.map(str::to_owned))
         };
+        let source = match (env, started) {
+            (Some(_), _) => Some(SettingSource::Env),
+            (None, Some(_)) => Some(SettingSource::Stored),
+            (None, None) => default.map(|_| SettingSource::Default),
+        };
         let stored_value = store::settings::get(tx, setting)?;
         let runtime_value = effective(started);
         Ok(Self {
-            is_stale: runtime_value != effective(&stored_value),
+            source,
+            restart_required: runtime_value != effective(&stored_value),
             runtime_value,
             stored_value,
             env_value: env.clone(),
@@ -116,7 +135,8 @@ impl SettingsView {
         let vm_sessions_app = SettingView::of(tx, app, OperatorSetting::VmSessionsApp)?;
         let vm_sessions_region = SettingView::of(tx, app, OperatorSetting::VmSessionsRegion)?;
         Ok(Self {
-            restart_required: vm_sessions_app.is_stale || vm_sessions_region.is_stale,
+            restart_required: vm_sessions_app.restart_required
+                || vm_sessions_region.restart_required,
             vm_sessions_app,
             vm_sessions_region,
         })

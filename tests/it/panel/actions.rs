@@ -9,7 +9,7 @@ use reqwest::Method;
 use serde_json::json;
 
 use super::browser::Browser;
-use super::fixtures::{OTHER_MACHINE_ID, populated_env, populated_env_with};
+use super::fixtures::{OTHER_MACHINE_ID, empty_env, populated_env, populated_env_with};
 use super::untrusted_text::UntrustedText;
 use super::{OutboxDrain, console_errors};
 use crate::api_server::ACCESS_CODE;
@@ -279,7 +279,9 @@ async fn releases_waiting_issues_and_destroys_sessions() {
 
     browser.switch_panel("settings").await;
     browser
-        .wait_for_text("Active: iad, set by the environment.")
+        .wait_for_text(
+            "In force: iad, set by VM_SESSIONS_REGION in the environment of the service.",
+        )
         .await;
     browser.fill("App", "new-app").await;
     browser.click("Save settings").await;
@@ -327,12 +329,13 @@ async fn shows_that_the_environment_overrides_the_runner_mode() {
     browser
         .wait_for_text("RUNNER_MODE is set in the environment.")
         .await;
-    assert_eq!(
-        browser
-            .eval("return document.querySelector('[aria-pressed=true]').dataset.mode")
-            .await,
-        json!("vm")
-    );
+    // The mode in force is marked, not the stored one.
+    let marked =
+        "return [...document.querySelectorAll('[aria-pressed=true]')].map((el) => el.dataset.mode)";
+    assert_eq!(browser.eval(marked).await, json!(["ci"]));
+    let stored = "return document.querySelector('[data-mode=vm]').innerText";
+    let stored = browser.eval(stored).await;
+    assert!(stored.as_str().unwrap().contains("Stored, not in force"));
     browser.click_selector("[data-mode=shadow]").await;
     browser.click("Switch").await;
     browser.wait_for_text_anywhere(refusal).await;
@@ -340,6 +343,56 @@ async fn shows_that_the_environment_overrides_the_runner_mode() {
         .wait_until("!document.querySelector('dialog')")
         .await;
     assert_eq!(env.admin_get("/api/runner-mode").await["stored"], "shadow");
+    browser.quit().await;
+    env.stop().await;
+}
+
+/// Nothing is announced for a restart that would change nothing, and the origin of each value is named.
+#[requires("browser")]
+#[tokio::test]
+async fn names_the_origin_of_each_setting() {
+    let env = empty_env().await;
+    let browser = Browser::start().await;
+    browser.open_view(&env.address, "settings").await;
+    browser.wait_for_text("In force: iad, the default.").await;
+    assert!(!browser.text().await.contains("restart"));
+    browser.fill("Region", "-").await;
+    browser.click("Save settings").await;
+    browser
+        .wait_for_text("Region must be letters, digits and '-'")
+        .await;
+    let field = "return document.activeElement.name";
+    assert_eq!(browser.eval(field).await, json!("vmSessionsRegion"));
+    browser.fill("Region", "fra").await;
+    browser.click("Save settings").await;
+    browser
+        .wait_for_text("In force until the restart: iad.")
+        .await;
+    browser.quit().await;
+    env.stop().await;
+}
+
+/// After a secret was set by keyboard, the focus is in the form, ready for the next one.
+#[requires("browser")]
+#[tokio::test]
+async fn keeps_the_focus_after_setting_a_secret() {
+    let env = populated_env(&UntrustedText::plain()).await;
+    let browser = Browser::start().await;
+    browser
+        .open_view(&env.address, "projects?secrets=PAY")
+        .await;
+    let field = "return document.activeElement.name";
+    for name in ["FIRST", "SECOND"] {
+        browser.fill("Name", name).await;
+        browser.fill("Value", "hush").await;
+        browser.press_keys(ENTER).await;
+        browser
+            .wait_until(&format!(
+                "[...document.querySelectorAll('dialog li code')].some((el) => el.innerText === '{name}')"
+            ))
+            .await;
+        assert_eq!(browser.eval(field).await, json!("name"), "{name}");
+    }
     browser.quit().await;
     env.stop().await;
 }
