@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 
 use server::control_socket;
 use store::{STORE_FILE, Store, StoreError};
-use vendors::http::{Client, Redactor, Request, Timeouts};
+use vendors::http::{Client, Method, Redactor, Request, Timeouts};
 
 /// Maximum wait for a service that holds its store but does not respond yet or any more.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -25,6 +25,9 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Base URL of requests over the control socket. Its host name is never resolved.
 const BASE_URL: &str = "http://control";
+
+/// Error statuses with which the service refuses a request for a reason.
+const MEANINGFUL_STATUSES: [u16; 4] = [400, 404, 409, 503];
 
 /// Default data folder.
 const DEFAULT_DATA_DIR: &str = "./data";
@@ -144,6 +147,24 @@ impl ControlClient {
             404 => Ok(None),
             _ => Ok(Some(response.json()?)),
         }
+    }
+
+    /// Posts JSON to a path of the API. Returns the status and the response.
+    ///
+    /// # Errors
+    /// If the request fails, or has an error status without a meaning for a command.
+    pub(super) async fn post(&self, path: &str, body: &Value) -> anyhow::Result<(u16, Value)> {
+        let request = Request::new(
+            "sending a request to the service",
+            Method::POST,
+            format!("{BASE_URL}{path}"),
+        )
+        .json(body);
+        let request = MEANINGFUL_STATUSES
+            .into_iter()
+            .fold(request, Request::accept_status);
+        let response = self.client.send(&request).await?;
+        Ok((response.status(), response.json()?))
     }
 
     /// Downloads a large response in chunks.

@@ -3,6 +3,7 @@
 mod audit;
 mod backup;
 mod completions;
+mod control;
 #[cfg(feature = "demo")]
 mod demo;
 mod doctor;
@@ -65,6 +66,10 @@ enum Command {
     Doctor(Box<doctor::DoctorArgs>),
     /// Show why an issue waits, runs or failed, and what to do next.
     Why(why::WhyArgs),
+    /// Cancel a run of the running service.
+    Cancel(control::CancelArgs),
+    /// Try the work of an ended run again.
+    Retry(control::RetryArgs),
     /// Copy the store to a file, while the service runs or is stopped.
     Backup(backup::BackupArgs),
     /// Replace the store of a stopped service with a backup.
@@ -140,6 +145,8 @@ impl Command {
         let named = match self {
             Command::Doctor(arguments) => &arguments.env_file,
             Command::Why(arguments) => &arguments.location.env_file,
+            Command::Cancel(arguments) => &arguments.location.env_file,
+            Command::Retry(arguments) => &arguments.location.env_file,
             Command::Backup(arguments) => &arguments.location.env_file,
             Command::Restore(arguments) => &arguments.location.env_file,
             Command::Audit(arguments) => &arguments.location().env_file,
@@ -204,6 +211,8 @@ pub(crate) fn execute(line: CommandLine) -> ExitCode {
         Command::Demo(arguments) => with_runtime(demo::demo(arguments)),
         Command::Doctor(arguments) => with_runtime(doctor::doctor(*arguments)),
         Command::Why(arguments) => with_runtime(why::why(arguments)),
+        Command::Cancel(arguments) => with_runtime(control::cancel(arguments)),
+        Command::Retry(arguments) => with_runtime(control::retry(arguments)),
         Command::Backup(arguments) => with_runtime(backup::backup(arguments)),
         Command::Restore(arguments) => with_runtime(restore::restore(arguments)),
         Command::Run(arguments) => run::run(&arguments),

@@ -65,6 +65,11 @@ impl Actor {
         Self("trigger".to_owned())
     }
 
+    /// Returns the name of the actor, as stored.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
     /// Creates an event of this actor.
     pub fn audit_event(&self, action: Action, target: impl fmt::Display) -> AuditEvent {
         AuditEvent {
@@ -146,8 +151,10 @@ actions! {
     RunDispatched = "run-dispatched",
     /// A run was started.
     RunStarted = "run-started",
-    /// A run was cancelled because its issue was closed.
+    /// A run was cancelled by an operator, or because its issue was closed.
     RunCancelled = "run-cancelled",
+    /// Another run was requested by an operator.
+    RunRetried = "run-retried",
     /// The reaper planned the destruction of a machine.
     MachineDestroyed = "machine-destroyed",
 }

@@ -4,6 +4,7 @@
 //! Untrusted text (such as the failure reason of a run or a finding of a model) passes
 //! [`sanitize`], so that it cannot mention people, close issues or hide content.
 
+mod cancellation;
 mod chat;
 mod failure;
 mod session;
@@ -14,6 +15,7 @@ use super::limits;
 use super::sanitize;
 use super::time::Timestamp;
 
+pub(crate) use cancellation::{cancelled, cancelled_on_pull_request};
 pub use chat::{chat_budget, chat_parked, chat_reaped};
 pub(crate) use chat::{chat_dispatched, chat_ended};
 pub(crate) use failure::{GUARDRAIL_HEADING, failure_comment, failure_headline, next_step};

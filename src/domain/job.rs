@@ -1,5 +1,7 @@
 //! Jobs: one run each, from its reservation to its end. See docs/behaviour.md#job-status.
 
+mod end;
+
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -11,6 +13,8 @@ use super::limits;
 use super::report::{FailureCode, ResultReport, RunPhase, Usage};
 use super::stage::Stage;
 use super::time::Timestamp;
+
+pub use end::{AfterCancel, Cancellation};
 
 /// Job: one dispatched run and its state.
 ///
@@ -41,6 +45,10 @@ pub struct Job {
     pub session_image: Option<String>,
     /// Number of dispatches of the issue, including this one.
     pub dispatch_number: u32,
+    /// Number of dispatches of the issue with this kind, including this one. `None` for jobs of
+    /// older versions.
+    #[serde(default)]
+    pub attempt: Option<u32>,
     /// Branch that the run pushes to.
     pub branch: String,
     /// Whether the run can report to the service. Otherwise it is judged by its conclusion only.
@@ -77,6 +85,9 @@ pub struct Job {
     /// Time at which the job reached a terminal state.
     #[serde(default)]
     pub finished_at: Option<Timestamp>,
+    /// Cancellation that ended the job, by an operator or the reaper.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancellation: Option<Cancellation>,
     /// Usage reported by the run.
     #[serde(default)]
     pub usage: Option<Usage>,

@@ -368,6 +368,38 @@ impl StepRecord {
     }
 }
 
+/// End that an ended job gives its open steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepEnd {
+    /// Status of the steps.
+    pub status: &'static str,
+    /// End time of the steps.
+    pub at: Timestamp,
+}
+
+impl StepRecord {
+    /// Returns whether the step has not ended, as far as the run reported.
+    pub fn is_open(&self) -> bool {
+        match self.status.as_str() {
+            "running" => true,
+            "passed" | "failed" | "skipped" | "cancelled" => false,
+            _ => self.ended_at.is_none(),
+        }
+    }
+
+    /// Closes the step if it is open.
+    pub fn close(&mut self, end: StepEnd) {
+        if !self.is_open() {
+            return;
+        }
+        end.status.clone_into(&mut self.status);
+        self.ended_at = Some(end.at.to_string());
+        if let Some(started_at) = Timestamp::parse(&self.started_at) {
+            self.elapsed_ms = u64::try_from(end.at.since(started_at).as_millis()).ok();
+        }
+    }
+}
+
 /// Body of `POST /runner/progress`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -23,12 +23,17 @@ pub enum Stage {
     PrOpened,
     /// Implementation failed.
     ImplementationFailed,
+    /// An operator cancelled the run and wants no other. Set, never read: the issue has no marker.
+    Cancelled,
+    /// An operator requested another run. Set, never read: the issue is read as
+    /// [`Stage::Triggered`].
+    Retriggered,
 }
 
 /// Label that triggers a run in Linear.
 pub const TRIGGER_LABEL: &str = "Agent-Implement";
 
-/// All labels of the service in Linear. A failure removes them.
+/// All labels of the service in Linear. A failure and a cancellation remove them.
 pub const ALL_LABELS: [&str; 5] = [
     TRIGGER_LABEL,
     "Agent-Planning",
@@ -38,20 +43,20 @@ pub const ALL_LABELS: [&str; 5] = [
 ];
 
 impl Stage {
-    /// Returns the label of this stage in Linear. `None` for a failed stage: all labels are
-    /// removed, so that applying the trigger again is a new request.
+    /// Returns the label of this stage in Linear. `None` after a failure or a cancellation: all
+    /// labels are removed, so that applying the trigger again is a new request.
     pub fn linear_label(self) -> Option<&'static str> {
         match self {
-            Stage::Triggered => Some(TRIGGER_LABEL),
+            Stage::Triggered | Stage::Retriggered => Some(TRIGGER_LABEL),
             Stage::Planning => Some("Agent-Planning"),
             Stage::PlanComplete => Some("Plan-Complete"),
             Stage::Implementing => Some("Agent-Working"),
             Stage::PrOpened => Some("Ready for Review"),
-            Stage::PlanningFailed | Stage::ImplementationFailed => None,
+            Stage::PlanningFailed | Stage::ImplementationFailed | Stage::Cancelled => None,
         }
     }
 
-    /// All stages.
+    /// All stages that an issue can be read in.
     pub const ALL: [Stage; 7] = [
         Stage::Triggered,
         Stage::Planning,
@@ -62,23 +67,24 @@ impl Stage {
         Stage::ImplementationFailed,
     ];
 
-    /// Returns the value of the status field for this stage in Jira.
-    pub fn jira_status(self) -> &'static str {
-        match self {
-            Stage::Triggered => "Ready",
+    /// Returns the value of the status field for this stage in Jira. `None` for an empty field.
+    pub fn jira_status(self) -> Option<&'static str> {
+        Some(match self {
+            Stage::Triggered | Stage::Retriggered => "Ready",
             Stage::Planning => "Planning",
             Stage::PlanComplete => "Plan Approved",
             Stage::PlanningFailed => "Planning Failed",
             Stage::Implementing => "Implementing",
             Stage::PrOpened => "PR Ready",
             Stage::ImplementationFailed => "Implementation Failed",
-        }
+            Stage::Cancelled => return None,
+        })
     }
 
     /// Returns the stage of a value of the status field in Jira. `None` for other values.
     pub fn from_jira_status(value: &str) -> Option<Self> {
         let mut all = Stage::ALL.into_iter();
-        all.find(|stage| stage.jira_status() == value)
+        all.find(|stage| stage.jira_status() == Some(value))
     }
 
     /// Returns the stage of a set of labels in Linear. `None` if no label belongs to the service.
@@ -102,21 +108,32 @@ impl Stage {
 
     /// Returns the labels to add and to remove in Linear for this stage.
     ///
-    /// The operator sets the trigger label, and only a failure removes it. Of the other labels, an
-    /// issue has one at a time.
+    /// A person sets the trigger label. Only a failure or a cancellation removes it, and only a
+    /// retry by an operator adds it again. Of the other labels, an issue has one at a time.
     pub fn label_change(self) -> LabelChange {
-        let add = self.linear_label().filter(|label| *label != TRIGGER_LABEL);
+        let sets_trigger = self == Stage::Retriggered;
+        let add = self
+            .linear_label()
+            .filter(|label| *label != TRIGGER_LABEL || sets_trigger);
         let remove = ALL_LABELS
             .into_iter()
             .filter(|label| Some(*label) != add)
-            .filter(|label| *label != TRIGGER_LABEL || self.is_failed())
+            .filter(|label| *label != TRIGGER_LABEL || self.removes_trigger())
             .collect();
         LabelChange { add, remove }
     }
 
-    /// Returns whether a run of the issue failed.
-    fn is_failed(self) -> bool {
-        matches!(self, Stage::PlanningFailed | Stage::ImplementationFailed)
+    /// Returns whether the trigger is removed with the other markers.
+    fn removes_trigger(self) -> bool {
+        matches!(
+            self,
+            Stage::PlanningFailed | Stage::ImplementationFailed | Stage::Cancelled
+        )
+    }
+
+    /// Returns whether an issue in this stage waits for a run.
+    pub fn requires_run(self) -> bool {
+        self.required_phase(false).is_some()
     }
 
     /// Returns whether the issue counts against the concurrency cap of its mapping.
@@ -128,13 +145,16 @@ impl Stage {
     /// plans first.
     pub fn required_phase(self, planning_enabled: bool) -> Option<Phase> {
         match self {
-            Stage::Triggered if planning_enabled => Some(Phase::Planning),
-            Stage::Triggered | Stage::PlanComplete => Some(Phase::Implementation),
+            Stage::Triggered | Stage::Retriggered if planning_enabled => Some(Phase::Planning),
+            Stage::Triggered | Stage::Retriggered | Stage::PlanComplete => {
+                Some(Phase::Implementation)
+            }
             Stage::Planning
             | Stage::PlanningFailed
             | Stage::Implementing
             | Stage::PrOpened
-            | Stage::ImplementationFailed => None,
+            | Stage::ImplementationFailed
+            | Stage::Cancelled => None,
         }
     }
 }
@@ -171,25 +191,40 @@ mod tests {
 
     #[test]
     fn parses_every_status() {
+        for stage in Stage::ALL {
+            assert_ne!(stage.jira_status(), None, "{stage:?}");
+        }
+        assert_eq!(Stage::Cancelled.jira_status(), None);
         for stage in [
             Stage::Triggered,
             Stage::PlanComplete,
             Stage::ImplementationFailed,
         ] {
-            assert_eq!(Stage::from_jira_status(stage.jira_status()), Some(stage));
+            let status = stage.jira_status().unwrap();
+            assert_eq!(Stage::from_jira_status(status), Some(stage));
         }
         assert_eq!(Stage::from_jira_status("In Progress"), None);
     }
 
     #[test]
-    fn only_a_failure_removes_the_trigger() {
+    fn only_a_failure_or_a_cancellation_removes_the_trigger() {
+        for stage in [Stage::ImplementationFailed, Stage::Cancelled] {
+            assert_eq!(
+                stage.label_change(),
+                LabelChange {
+                    add: None,
+                    remove: ALL_LABELS.to_vec()
+                }
+            );
+        }
         assert_eq!(
-            Stage::ImplementationFailed.label_change(),
+            Stage::Retriggered.label_change(),
             LabelChange {
-                add: None,
-                remove: ALL_LABELS.to_vec()
+                add: Some(TRIGGER_LABEL),
+                remove: ALL_LABELS[1..].to_vec()
             }
         );
+        assert_eq!(Stage::Triggered.label_change().add, None);
         for stage in [
             Stage::Planning,
             Stage::PlanComplete,

@@ -4,6 +4,8 @@
 //! write transaction. The state that the caller saw may have changed; this transaction checks it
 //! again.
 
+use std::collections::BTreeSet;
+
 use ulid::Ulid;
 
 use crate::app::{App, Core};
@@ -20,6 +22,7 @@ use domain::machine::SessionSpec;
 use domain::mapping::{Mapping, PLAN_WORKFLOW};
 use domain::runner_image::{self, RequestedImage};
 use domain::runner_mode::{self, Placement, RunnerMode};
+use domain::stage::Stage;
 use domain::time::Timestamp;
 use store::dedup::DedupEntry;
 use store::{
@@ -150,6 +153,7 @@ pub fn reserve(
         || earlier.iter().any(Job::is_active)
         || !has_slot(tx, &mapping)?
         || has_pending_effects(tx, request)?
+        || uncleared_issues(tx)?.contains(&issue.id)
         || budget::exhausted(tx, &mapping, now)?.is_some()
         || provider_limit::limited_until(tx, app, &mapping, now)?.is_some()
     {
@@ -295,6 +299,25 @@ fn has_pending_effects(tx: &WriteTx<'_>, request: &DispatchRequest) -> StoreResu
     Ok(outbox::queue_keys(tx)?.contains(&ticket_queue_key(&request.issue.issue)))
 }
 
+/// Issues whose trigger could not be removed after a cancellation: the update was given up. They
+/// are not dispatched until an operator retries the run, or retries or drops the update.
+pub(super) fn uncleared_issues(tx: &impl ReadableTx) -> StoreResult<BTreeSet<IssueId>> {
+    let dead = outbox::dead(tx)?.into_iter();
+    let issues = dead.filter_map(|entry| cleared_issue(&entry.effect).cloned());
+    Ok(issues.collect())
+}
+
+/// Issue whose markers an effect removes after a cancellation.
+pub(super) fn cleared_issue(effect: &Effect) -> Option<&IssueId> {
+    match effect {
+        Effect::SetMarker {
+            issue,
+            stage: Stage::Cancelled,
+        } => Some(&issue.id),
+        _ => None,
+    }
+}
+
 /// Creates a job that no vendor knows yet, on the branch of its issue. `earlier` are the previous
 /// jobs of the issue.
 pub(super) fn new_job(
@@ -328,15 +351,17 @@ pub(super) fn new_job(
         runner: assignment.runner,
         shadow: false,
         session_image: assignment.image,
-        dispatch_number: u32::try_from(earlier.len())
-            .unwrap_or(u32::MAX)
-            .saturating_add(1),
+        dispatch_number: next_number(earlier.len()),
+        attempt: Some(next_number(
+            earlier.iter().filter(|job| job.kind == kind).count(),
+        )),
         has_callbacks: config.has_callbacks(),
         timeout_minutes: timeout_minutes(mapping, assignment.runner),
         state: JobState::Reserved,
         run: None,
         pull: None,
         conclusion: None,
+        cancellation: None,
         start_refusal_status: None,
         reserved_at: now,
         dispatched_at: None,
@@ -356,6 +381,10 @@ pub(super) fn new_job(
         result_accepted: false,
         unconfirmed_result: None,
     }
+}
+
+fn next_number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1)
 }
 
 /// Start parameters of a job's run, from the current mapping.

@@ -6,7 +6,7 @@ use domain::comments;
 use domain::decision::{Decision, DecisionOutcome, WaitReason};
 use domain::effect::{Effect, PullCommentStyle};
 use domain::ids::JobId;
-use domain::job::{Job, JobState};
+use domain::job::{AfterCancel, Job, JobState};
 use domain::plan::PostedComment;
 use domain::report::ResultReport;
 use domain::time::Timestamp;
@@ -17,7 +17,7 @@ use domain::usage::UsageTotals;
 use store::dispatch_breaker::ParkedIssue;
 use store::{
     StoreResult, WriteTx, audit, decisions, dedup, dispatch_breaker, issue_contexts, jobs,
-    mappings, outbox, usage,
+    mappings, outbox, steps, usage,
 };
 
 use super::pull_requests::ledger;
@@ -178,6 +178,11 @@ fn store(
 ) -> StoreResult<()> {
     let (job, planned) = (&next.job, &next.planned);
     jobs::put(tx, job)?;
+    if job.finished_at == Some(now)
+        && let Some(end) = job.step_end()
+    {
+        steps::close_open(tx, &job.id, end)?;
+    }
     if !job.is_active() {
         settle_follow_up(tx, job, now)?;
         ledger::requeue_command(tx, job)?;
@@ -219,7 +224,9 @@ fn store(
 /// request.
 fn settle_follow_up(tx: &WriteTx<'_>, job: &Job, now: Timestamp) -> StoreResult<()> {
     let abandoned = ledger::settle_findings(tx, job)?;
-    let Some(pull) = job.pull.as_ref().filter(|_| abandoned > 0) else {
+    // The comment about a cancellation says that its feedback is given up.
+    let is_commented = job.after_cancel() == Some(AfterCancel::Stop);
+    let Some(pull) = job.pull.as_ref().filter(|_| abandoned > 0 && !is_commented) else {
         return Ok(());
     };
     let comment = Effect::PullComment {

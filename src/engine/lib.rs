@@ -22,6 +22,8 @@
 //!     longer needed. [`probe`] reports which connections fail, and [`doctor`] checks the whole
 //!     setup.
 //!
+//! [`control`] cancels and retries runs on request of an operator.
+//!
 //! [`pull_requests`] starts runs for feedback and commands on open pull requests.
 //!
 //! Administration: [`admin`] stores the changes that operators make, [`workflow_sync`] and
@@ -42,6 +44,7 @@ pub mod budget;
 pub mod clock;
 mod closed_issues;
 pub mod config;
+pub mod control;
 pub mod dispatch;
 pub mod doctor;
 pub mod github_token;

@@ -239,10 +239,16 @@ async fn settle(app: &App, entry: OutboxEntry, outcome: EffectOutcome) -> StoreR
     log_outcome(&outcome);
     match outcome {
         EffectOutcome::Done | EffectOutcome::Gone(_) => {
+            let requires_run =
+                matches!(&entry.effect, Effect::SetMarker { stage, .. } if stage.requires_run());
             app.core
                 .store
                 .write(move |tx| outbox::complete(tx, &entry, now))
-                .await
+                .await?;
+            if requires_run {
+                app.live.notifiers.poll.notify_one();
+            }
+            Ok(())
         }
         EffectOutcome::JobEvent(job, event) => settle_with_event(app, entry, job, event).await,
         EffectOutcome::Synced(team, report) => {
@@ -366,6 +372,11 @@ impl CrashPoints {
                 claimed: CrashPoint::StartClaimed,
                 done: CrashPoint::Started,
                 settled: CrashPoint::Adopted,
+            },
+            Effect::StopRun { .. } => Self {
+                claimed: CrashPoint::StopClaimed,
+                done: CrashPoint::Stopped,
+                settled: CrashPoint::StopRecorded,
             },
             Effect::DestroyMachine { .. } => Self {
                 claimed: CrashPoint::DestroyClaimed,

@@ -162,6 +162,7 @@ fn view(tx: &impl ReadableTx, app: &App, now: Timestamp) -> StoreResult<Scheduli
             .map(|parked| parked.issue.id)
             .collect(),
         issues_with_pending_effects: Default::default(),
+        uncleared_issues: dispatch::uncleared_issues(tx)?,
         mappings: mappings
             .into_iter()
             .map(|mapping| (mapping.team_key.clone(), mapping))

@@ -16,7 +16,7 @@ use domain::comments;
 use domain::effect::Effect;
 use domain::ids::{IssueId, IssueKey, JobId, TeamKey};
 use domain::issue::IssueRef;
-use domain::job::{Job, RunHandle};
+use domain::job::{AfterCancel, Job, RunHandle};
 use domain::machine::{HostKind, Machine, MachineRef};
 use domain::reaper::{self, IssueStatus, ReapOutcome, ReaperRule};
 use domain::stage::Stage;
@@ -27,6 +27,7 @@ use store::reaper_log::{self, ReaperAction};
 use store::{ReadableTx, StoreError, StoreResult, WriteTx, audit, dedup, jobs, outbox};
 use vendors::session_hosts::SessionHostError;
 
+use super::control;
 use super::job_events::{self, BreakerPolicy};
 
 /// Machines seen by one sweep.
@@ -234,6 +235,7 @@ fn event(rule: ReaperRule) -> JobEvent {
         ReaperRule::Orphan | ReaperRule::StaleTerminalJob | ReaperRule::MaxAgeExceeded => {
             JobEvent::Cancelled {
                 by: format!("the reaper ({})", rule.as_str()),
+                then: AfterCancel::Release,
             }
         }
     }
@@ -306,16 +308,13 @@ pub async fn destroy_session(
     })?;
     let (policy, now) = (BreakerPolicy::from_config(&app.core.config), app.core.now());
     let last_seq = app.core.store.read(outbox::last_seq)?;
-    let event = JobEvent::Cancelled {
-        by: "an operator".to_owned(),
-    };
     if let Some((job, machine)) = of_job {
         let audit_event = actor.audit_event(Action::SessionDestroyed, id);
         let details = audit_details("requested", &job.id, Some(&job.issue.key));
         let audit_event = audit_event.with_detail(details);
         let outcome = app.core.store.write(move |tx| {
             audit::append(tx, &audit_event, now)?;
-            job_events::apply(tx, policy, &job.id, event.clone(), now)
+            control::cancel_run(tx, policy, &job.id, &actor, AfterCancel::Release, now)
         });
         job_events::log_job_end(&outcome.await?, now);
         return Ok(wait_for_destruction(app, &machine, last_seq, max_wait).await);
@@ -327,6 +326,7 @@ pub async fn destroy_session(
         return Ok(failure.map_or(DestroyOutcome::Destroyed, DestroyOutcome::failed));
     };
     let reference = machine.reference();
+    let event = control::cancel_event(&actor, AfterCancel::Release);
     let audit_event = actor.audit_event(Action::SessionDestroyed, id);
     let audit_event = audit_event.with_detail(audit_details(
         "requested",

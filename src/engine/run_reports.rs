@@ -147,6 +147,12 @@ pub async fn record_progress(
             let Some(progress) = jobs::run_state(tx, &id)? else {
                 return Ok(Err(ReportError::UnknownJob));
             };
+            let mut step = step.clone();
+            if progress.state.is_terminal()
+                && let Some(end) = jobs::get(tx, &id)?.and_then(|job| job.step_end())
+            {
+                step.close(end);
+            }
             steps::put(tx, &id, &step, order)?;
             let (is_usage_new, is_agent_new, event) = (
                 has_new_usage(&progress, usage),

@@ -49,6 +49,16 @@ crash_points! {
     EntryPerformed = "entry-performed",
     /// An outbox entry is recorded as completed.
     EntryCompleted = "entry-completed",
+    /// The cancellation of a run is claimed but not requested.
+    StopClaimed = "stop-claimed",
+    /// The host has cancelled a run, but that is not recorded.
+    Stopped = "stopped",
+    /// A run is recorded as cancelled at its host.
+    StopRecorded = "stop-settled",
+    /// A cancellation by an operator is stored, and no vendor call was made for it.
+    CancelStored = "cancel-stored",
+    /// A retry by an operator is stored, and no vendor call was made for it.
+    RetryStored = "retry-stored",
     /// The destruction of a machine is claimed but not requested.
     DestroyClaimed = "destroy-claimed",
     /// A machine is destroyed, but that is not recorded.

@@ -8,7 +8,7 @@ use std::ops::{ControlFlow, RangeInclusive};
 use serde::{Deserialize, Serialize};
 
 use domain::ids::JobId;
-use domain::report::StepRecord;
+use domain::report::{StepEnd, StepRecord};
 
 use super::StoreResult;
 use super::change_feed::StoreChange;
@@ -86,6 +86,20 @@ struct StepStart {
     started_at: String,
 }
 
+/// Fields of a stored step that show whether it is open.
+#[derive(Deserialize)]
+struct EndFields {
+    order: u64,
+    step: StepStatus,
+}
+
+#[derive(Deserialize)]
+struct StepStatus {
+    status: String,
+    #[serde(default)]
+    ended_at: Option<String>,
+}
+
 /// Page of step ids of a job, in the order in which the steps started.
 #[derive(Debug, PartialEq, Eq)]
 pub struct StepPage {
@@ -124,6 +138,30 @@ pub fn put(tx: &WriteTx<'_>, job: &JobId, step: &StepRecord, order: u64) -> Stor
         STEP_TALLIES.put(tx, job.as_str(), &tally)?;
     }
     tx.publish(StoreChange::Step(job.clone()));
+    Ok(())
+}
+
+/// Closes the open steps of a job that ends.
+pub fn close_open(tx: &WriteTx<'_>, job: &JobId, end: StepEnd) -> StoreResult<()> {
+    let mut open = Vec::new();
+    STEPS.scan_partial_with_size(
+        tx,
+        keys_of_job(job),
+        ScanDirection::Ascending,
+        |(_, id), row: EndFields, _| {
+            // Outputs are read for open steps only.
+            if row.step.ended_at.is_none() || row.step.status == "running" {
+                open.push((row.order, id.to_owned()));
+            }
+            ControlFlow::Continue(())
+        },
+    )?;
+    for (order, id) in open {
+        if let Some(mut step) = get(tx, job, &id)?.filter(StepRecord::is_open) {
+            step.close(end);
+            put(tx, job, &step, order)?;
+        }
+    }
     Ok(())
 }
 
@@ -203,6 +241,7 @@ pub fn of_job(tx: &impl ReadableTx, job: &JobId) -> StoreResult<Vec<StepRecord>>
 
 #[cfg(test)]
 mod tests {
+    use domain::time::Timestamp;
     use serde_json::{Value, json};
 
     use super::*;
@@ -272,6 +311,46 @@ mod tests {
         assert_eq!(stored_steps(&store)[0].outputs, Some(json!("small")));
         put(&store, &step("0001", &large)).await;
         assert_eq!(tally(&store).dropped, 17);
+    }
+
+    #[tokio::test]
+    async fn closes_the_open_steps_of_a_job() {
+        let store = Store::in_memory().unwrap();
+        for (id, status, ended_at) in [
+            ("1-running", "running", None),
+            ("2-passed", "passed", None),
+            ("3-own", "waiting", None),
+            ("4-own", "flaky", Some("then")),
+        ] {
+            let body = json!({
+                "id": id, "type": "t", "status": status, "ended_at": ended_at,
+                "started_at": "2026-11-21T00:00:00.000Z", "outputs": "kept",
+            });
+            put(&store, &StepRecord::parse(Some(body)).unwrap()).await;
+        }
+        let at = Timestamp::parse("2026-11-21T00:00:02.500Z").unwrap();
+        let end = StepEnd {
+            status: "cancelled",
+            at,
+        };
+        let closed = store.write(move |tx| close_open(tx, &"j".into(), end));
+        closed.await.unwrap();
+        let shown: Vec<_> = stored_steps(&store)
+            .into_iter()
+            .map(|step| (step.status, step.ended_at, step.elapsed_ms, step.outputs))
+            .collect();
+        let kept = Some(json!("kept"));
+        let ended = Some(at.to_string());
+        assert_eq!(
+            shown,
+            [
+                ("cancelled".into(), ended.clone(), Some(2_500), kept.clone()),
+                ("passed".into(), None, None, kept.clone()),
+                ("cancelled".into(), ended, Some(2_500), kept.clone()),
+                ("flaky".into(), Some("then".into()), None, kept),
+            ]
+        );
+        tally(&store);
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use domain::feedback::{PullRequestId, ReviewFindingState};
 use domain::ids::JobId;
-use domain::job::{Job, JobKind, JobState, PullRequestRef};
+use domain::job::{AfterCancel, Job, JobKind, JobState, PullRequestRef};
 use domain::report::{ResultReport, RunOutcome, RunPhase};
 use domain::transition::JobEvent;
 use engine::job_events::{self, BreakerPolicy};
@@ -373,6 +373,7 @@ async fn feedback_waits_for_the_active_run_and_is_not_lost() {
         &second.id,
         JobEvent::Cancelled {
             by: "an operator".into(),
+            then: AfterCancel::Release,
         },
     )
     .await;

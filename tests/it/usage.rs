@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use domain::crypto::run_token::TokenAudience;
 use domain::ids::JobId;
-use domain::job::{Job, JobKind, JobState};
+use domain::job::{AfterCancel, Job, JobKind, JobState};
 use domain::transition::JobEvent;
 use domain::usage::MicroUsd;
 use engine::job_events::{self, BreakerPolicy};
@@ -149,7 +149,8 @@ async fn every_run_counts_once_for_any_end() {
     progress(&server, &killed, &usage_json(3, 0.1)).await;
     progress(&server, &killed, &usage_json(7, 0.3)).await;
     let by = "an operator".to_owned();
-    apply_event(&server, &killed, JobEvent::Cancelled { by }).await;
+    let then = AfterCancel::Release;
+    apply_event(&server, &killed, JobEvent::Cancelled { by, then }).await;
 
     // Timed out, and its result arrives later: the additional usage counts once.
     let late = put_running_job(&server, "01D", "ENG-2").await;

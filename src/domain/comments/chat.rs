@@ -33,6 +33,7 @@ pub(crate) fn chat_ended(job: &Job) -> ChatMessage {
         JobState::Completed => "finished",
         JobState::ReviewFailed { .. } => "finished with unresolved review findings",
         JobState::Failed { .. } if job.resumes_at.is_some() => "paused",
+        JobState::Failed { .. } if job.cancellation.is_some() => "cancelled",
         JobState::Failed { .. } => "failed",
         JobState::TimedOut { .. } => "timed out",
         JobState::Reserved | JobState::Dispatched | JobState::Running => "is in progress",

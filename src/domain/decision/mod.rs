@@ -161,6 +161,8 @@ pub struct SchedulingState {
     pub parked_issues: BTreeSet<IssueId>,
     /// Issues with effects in the outbox. Their markers are about to change.
     pub issues_with_pending_effects: BTreeSet<IssueId>,
+    /// Issues whose trigger could not be removed after a cancellation.
+    pub uncleared_issues: BTreeSet<IssueId>,
     /// Reason why no run of a mapping can start, by mapping and phase.
     pub ineligible: BTreeMap<(TeamKey, Phase), String>,
     /// End of the repository host's rate limit, by mapping.
@@ -302,6 +304,14 @@ fn decide_issue(state: &SchedulingState, slots: &mut Slots, issue: &FlaggedIssue
             "The outcome of its last run is being posted.",
         );
     }
+    if state.uncleared_issues.contains(id) {
+        return wait(
+            WaitReason::Ineligible,
+            "Its last run was cancelled, but its trigger could not be removed. Retry the run, or \
+             retry or drop the failed update in the panel."
+                .to_owned(),
+        );
+    }
     if state.deduped_issues.contains(id) {
         return wait(
             WaitReason::Dedup,
@@ -349,16 +359,21 @@ fn without_run(stage: Stage) -> DecisionDraft {
         Stage::PrOpened => {
             DecisionDraft::without_phase(DecisionOutcome::Done, "The pull request is open.")
         }
-        Stage::PlanningFailed | Stage::ImplementationFailed => DecisionDraft::without_phase(
-            DecisionOutcome::Failed,
-            "The run failed. Apply the trigger again to retry.",
-        ),
-        Stage::Planning | Stage::Implementing | Stage::Triggered | Stage::PlanComplete => {
+        // A cancelled issue has no marker and is not polled.
+        Stage::PlanningFailed | Stage::ImplementationFailed | Stage::Cancelled => {
             DecisionDraft::without_phase(
-                DecisionOutcome::InProgress,
-                "Its marker shows that work is in progress.",
+                DecisionOutcome::Failed,
+                "The run failed. Apply the trigger again to retry.",
             )
         }
+        Stage::Planning
+        | Stage::Implementing
+        | Stage::Triggered
+        | Stage::Retriggered
+        | Stage::PlanComplete => DecisionDraft::without_phase(
+            DecisionOutcome::InProgress,
+            "Its marker shows that work is in progress.",
+        ),
     }
 }
 

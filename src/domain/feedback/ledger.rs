@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ReviewComment;
 use crate::ids::JobId;
-use crate::job::{Job, JobKind, JobState};
+use crate::job::{AfterCancel, Job, JobKind, JobState};
 use crate::limits;
 use crate::sanitize;
 use crate::time::Timestamp;
@@ -31,6 +31,12 @@ pub struct ReviewFinding {
     /// Number of follow-up runs that got this finding.
     #[serde(default)]
     pub attempts: u32,
+    /// Last follow-up run that got this finding. `None` for findings of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_job: Option<JobId>,
+    /// Whether an operator requested another run: it starts without the usual waits.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_retried: bool,
 }
 
 /// State of a review finding.
@@ -71,6 +77,8 @@ impl ReviewFinding {
             seen_at: now,
             state: ReviewFindingState::New,
             attempts: 0,
+            last_job: None,
+            is_retried: false,
         }
     }
 
@@ -105,10 +113,33 @@ impl ReviewFinding {
                 self.attempts = self.attempts.saturating_sub(1);
                 ReviewFindingState::Open
             }
+            _ if job.after_cancel() == Some(AfterCancel::Retry) => return self.retried(),
+            _ if job.after_cancel() == Some(AfterCancel::Stop) => ReviewFindingState::Abandoned,
             _ if self.attempts >= limits::MAX_FINDING_ATTEMPTS => ReviewFindingState::Abandoned,
             _ => ReviewFindingState::Open,
         };
         self
+    }
+
+    /// Returns the finding for a follow-up run that starts at once.
+    pub fn retried(self) -> Self {
+        Self {
+            state: ReviewFindingState::Open,
+            attempts: 0,
+            is_retried: true,
+            ..self
+        }
+    }
+
+    /// Returns the finding for a follow-up run that works on it.
+    pub fn taken_by(self, job: &JobId) -> Self {
+        Self {
+            state: ReviewFindingState::InProgress { job: job.clone() },
+            attempts: self.attempts.saturating_add(1),
+            last_job: Some(job.clone()),
+            is_retried: false,
+            ..self
+        }
     }
 }
 
@@ -265,7 +296,8 @@ pub enum NextPullRequestRun {
 /// Decides which run on the branch of a pull request is next.
 ///
 /// `jobs` are the jobs of the pull request. `is_busy` states whether any run is active on its
-/// branch. Commands come before findings and do not count against the limit.
+/// branch. Commands come before findings and do not count against the limit. A finding that an
+/// operator retries waits for nothing.
 pub fn next_pull_request_run(
     policy: &FollowUpPolicy,
     is_busy: bool,
@@ -279,6 +311,12 @@ pub fn next_pull_request_run(
     }
     if commands.iter().any(CommentCommand::is_waiting) {
         return NextPullRequestRun::Command;
+    }
+    if findings
+        .iter()
+        .any(|finding| finding.is_retried && finding.is_waiting())
+    {
+        return NextPullRequestRun::FollowUp;
     }
     let seen: Vec<Timestamp> = findings
         .iter()

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::job::{Job, JobKind, JobState, RunnerKind};
+use crate::job::{AfterCancel, Cancellation, Job, JobKind, JobState, RunnerKind};
 use crate::limits;
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -316,6 +316,7 @@ fn job(kind: JobKind, ended: Option<(JobState, Timestamp)>, reserved_at: Timesta
         shadow: false,
         session_image: None,
         dispatch_number: 1,
+        attempt: Some(1),
         branch: "b".into(),
         has_callbacks: true,
         timeout_minutes: 90,
@@ -323,6 +324,7 @@ fn job(kind: JobKind, ended: Option<(JobState, Timestamp)>, reserved_at: Timesta
         run: None,
         pull: None,
         conclusion: None,
+        cancellation: None,
         start_refusal_status: None,
         reserved_at,
         dispatched_at: None,
@@ -483,6 +485,52 @@ fn findings_are_resolved_by_success_and_abandoned_after_the_last_attempt() {
     assert_eq!(
         (kept.state, kept.attempts),
         (ReviewFindingState::Open, attempts)
+    );
+}
+
+#[test]
+fn a_cancelled_follow_up_gives_up_its_findings_or_starts_at_once_again() {
+    let last = |then| Job {
+        cancellation: Some(Cancellation {
+            by: "owner".into(),
+            then,
+        }),
+        ..job(JobKind::FollowUp, Some((failed(), NOW)), NOW)
+    };
+    let next = |finding: &ReviewFinding, then| {
+        next_pull_request_run(
+            &FollowUpPolicy::default(),
+            false,
+            &[last(then)],
+            std::slice::from_ref(finding),
+            &[],
+            NOW,
+        )
+    };
+    let taken = seen(0).taken_by(&"01J".into());
+    assert_eq!(taken.last_job, Some("01J".into()));
+    let after = |then| taken.clone().with_follow_up_result(&last(then));
+    let given_up = after(AfterCancel::Stop);
+    assert_eq!(given_up.state, ReviewFindingState::Abandoned);
+    assert_eq!(
+        next(&given_up, AfterCancel::Stop),
+        NextPullRequestRun::NotDue
+    );
+    let retried = after(AfterCancel::Retry);
+    assert_eq!(
+        (&retried.state, retried.attempts),
+        (&ReviewFindingState::Open, 0)
+    );
+    assert_eq!(
+        next(&retried, AfterCancel::Retry),
+        NextPullRequestRun::FollowUp,
+        "neither the quiet time nor the pause after a failure applies"
+    );
+    assert!(!retried.taken_by(&"01K".into()).is_retried);
+    let released = after(AfterCancel::Release);
+    assert_eq!(
+        next(&released, AfterCancel::Release),
+        NextPullRequestRun::NotDue
     );
 }
 

@@ -19,6 +19,12 @@
 //!   Timeouts are checked here, on the current job, not by the caller.
 //! - *Usage limit of the model provider*: the run failed, but its issue did not. A report with a
 //!   retry time restores the issue's earlier stage. The engine validates the report before.
+//! - *Cancellation while a result is unconfirmed*: the cancellation wins. A pull request that the run
+//!   opened stays open, but the ticket does not link it, because nobody confirmed that it is ours.
+//! - *Cancellation before the start is recorded*: the job ends, and the pending start effect finds
+//!   it ended. A start that was never attempted is not attempted. A start whose outcome is unknown
+//!   is looked up and stopped by an effect of its own, so that the ticket does not wait for the host.
+//! - *Cancellation and result at the same time*: the first commit wins.
 //! - *Timeout while the runner cannot be reached*: a run is only treated as missing if its runner
 //!   was listed. The time budget still applies, unless the run is known to have ended.
 
@@ -30,14 +36,18 @@ use result::{apply_result, is_allowed_before_confirmation, store_unconfirmed_res
 use super::comments;
 use super::effect::{DraftState, Effect};
 use super::issue::Phase;
-use super::job::{Job, JobState, PullRequestRef, RunHandle, RunnerKind, TimeoutReason};
+use super::job::{
+    AfterCancel, Cancellation, Job, JobState, PullRequestRef, RunHandle, RunnerKind, TimeoutReason,
+};
 use super::limits;
 use super::report::ResultReport;
 use super::stage::Stage;
 use super::time::Timestamp;
 
+pub use termination::retry_markers;
 use termination::{
-    JobFailure, add_destroy_machine, add_stop_run, cancel, fail, finish_without_report, time_out,
+    JobFailure, add_destroy_machine, add_stop_run, cancel, fail, finish_without_report, stop_run,
+    time_out,
 };
 
 /// Event of a job or its run.
@@ -48,6 +58,8 @@ pub enum JobEvent {
         /// Run, if the runner returned it.
         run: Option<RunHandle>,
     },
+    /// The outcome of a dispatch is unknown, and the job has ended.
+    StartUnknown,
     /// The runner rejected the dispatch.
     StartRejected {
         /// Kind of the failure.
@@ -94,8 +106,10 @@ pub enum JobEvent {
     Tick,
     /// An operator or the reaper cancelled the run.
     Cancelled {
-        /// Name of the actor, for people.
+        /// Name of the actor, as in the audit log.
         by: String,
+        /// Consequence for the work of the run.
+        then: AfterCancel,
     },
     /// The issue was closed or deleted.
     IssueClosed,
@@ -195,7 +209,7 @@ pub fn apply_event(
         return machine_destroyed(job, now);
     }
     if !job.is_active() {
-        return event_after_end(job, event);
+        return event_after_end(job, event, now);
     }
     if event == JobEvent::StepReported && job.state == JobState::Running {
         // The most frequent event. It changes nothing.
@@ -240,28 +254,39 @@ pub fn apply_event(
             Some(reason) => Ok(time_out(job, reason, now)),
             None => Err(EventRejection::NoChange),
         },
-        JobEvent::RunMissing | JobEvent::MachineDestroyed => Err(EventRejection::NoChange),
-        JobEvent::Cancelled { by } => Ok(cancel(job, format!("stopped by {by}"), now)),
-        JobEvent::IssueClosed => Ok(cancel(job, "the issue was closed".to_owned(), now)),
+        JobEvent::RunMissing | JobEvent::MachineDestroyed | JobEvent::StartUnknown => {
+            Err(EventRejection::NoChange)
+        }
+        JobEvent::Cancelled { by, then } => Ok(cancel(job, Some(Cancellation { by, then }), now)),
+        JobEvent::IssueClosed => Ok(cancel(job, None, now)),
     }
 }
 
 /// Handles an event of a job that has ended. A run that is only found now is recorded and stopped,
-/// once.
-fn event_after_end(job: &Job, event: JobEvent) -> Result<Transition, EventRejection> {
-    let found = match event {
-        JobEvent::Started { run } => run,
-        JobEvent::RunFound { run, .. } => Some(run),
-        _ => None,
-    };
-    let run = found
-        .filter(|_| job.run.is_none())
-        .ok_or(EventRejection::AlreadyEnded)?;
+/// once. A run that may exist is looked up and stopped by an effect.
+fn event_after_end(
+    job: &Job,
+    event: JobEvent,
+    now: Timestamp,
+) -> Result<Transition, EventRejection> {
+    if job.run.is_some() {
+        return Err(EventRejection::AlreadyEnded);
+    }
     let mut job = job.clone();
-    job.run = Some(run);
     let mut planned = PlannedEffects::default();
-    add_stop_run(&job, &mut planned);
-    add_destroy_machine(&job, &mut planned);
+    match event {
+        JobEvent::Started { run: Some(run) } | JobEvent::RunFound { run, .. } => {
+            job.run = Some(run);
+            add_stop_run(&job, &mut planned);
+            add_destroy_machine(&job, &mut planned);
+        }
+        JobEvent::Started { run: None } if job.dispatched_at.is_none() => {
+            job.dispatched_at = Some(now);
+            planned.effects.push(stop_run(&job));
+        }
+        JobEvent::StartUnknown => planned.effects.push(stop_run(&job)),
+        _ => return Err(EventRejection::AlreadyEnded),
+    }
     Ok(Transition { job, planned })
 }
 

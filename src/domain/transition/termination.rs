@@ -3,7 +3,9 @@
 use crate::comments;
 use crate::effect::{DraftState, Effect, LogLabel, PullCommentStyle};
 use crate::issue::Phase;
-use crate::job::{Job, JobKind, JobState, RunHandle, RunnerKind, TimeoutReason};
+use crate::job::{
+    AfterCancel, Cancellation, Job, JobKind, JobState, RunHandle, RunnerKind, TimeoutReason,
+};
 use crate::report::FailureCode;
 use crate::stage::Stage;
 use crate::time::Timestamp;
@@ -286,31 +288,74 @@ fn pull_comment(job: &Job, body: String) -> Option<Effect> {
     })
 }
 
-/// Cancels a job on request of a person or because its issue was closed. No failure is counted and
-/// no failure comment is posted on the ticket. The marker returns to the trigger, so that the issue
-/// no longer shows work in progress. For work on a pull request, the reason is posted there.
-pub(super) fn cancel(job: Job, reason: String, now: Timestamp) -> Transition {
-    let message = reason.clone();
-    let (mut job, mut planned) = end(
-        job,
-        JobState::Failed {
-            code: Some(FailureCode::Cancelled),
-            reason,
-        },
-        now,
-    );
+/// Conclusion of a cancelled job.
+const CANCELLED: &str = "cancelled";
+
+/// Cancels a job on request of an operator or the reaper, or, without a cancellation, because its
+/// issue was closed. No failure is counted.
+///
+/// The markers of the issue follow from the cancellation, so that it no longer shows work in
+/// progress. For work on a pull request, one comment is posted there.
+pub(super) fn cancel(
+    mut job: Job,
+    cancellation: Option<Cancellation>,
+    now: Timestamp,
+) -> Transition {
+    let reason = match &cancellation {
+        Some(one) if one.then == AfterCancel::Release => format!("stopped by {}", one.actor()),
+        Some(one) => format!("cancelled by {}", one.actor()),
+        None => "the issue was closed".to_owned(),
+    };
+    job.conclusion = Some(CANCELLED.to_owned());
+    job.cancellation = cancellation;
+    let state = JobState::Failed {
+        code: Some(FailureCode::Cancelled),
+        reason,
+    };
+    let (mut job, mut planned) = end(job, state, now);
     planned.dedup = DedupUpdate::Clear;
     if job.kind.phase().is_some() {
-        planned.effects.push(Effect::SetMarker {
-            issue: job.issue.clone(),
-            stage: Stage::Triggered,
-        });
+        add_cancel_effects(&job, &mut planned);
     } else {
-        let comment = comments::failure_headline(job.kind, None, &message);
+        let comment = comments::cancelled_on_pull_request(&job);
         planned.effects.extend(pull_comment(&job, comment));
     }
     add_stop_run(&job, &mut planned);
     finish(&mut job, planned)
+}
+
+/// Adds the markers of a cancelled ticket run, and the comment if no other run follows.
+fn add_cancel_effects(job: &Job, planned: &mut PlannedEffects) {
+    match job.after_cancel() {
+        Some(AfterCancel::Stop) => planned.effects.extend([
+            set_marker(job, Stage::Cancelled),
+            Effect::TicketComment {
+                issue: job.issue.clone(),
+                body: comments::cancelled(job),
+            },
+        ]),
+        Some(AfterCancel::Retry) => planned.effects.extend(retry_markers(job)),
+        Some(AfterCancel::Release) | None => {
+            planned.effects.push(set_marker(job, Stage::Triggered));
+        }
+    }
+}
+
+/// Returns the effects that put the issue of a ticket run back into the stage in which it was
+/// dispatched, with its trigger.
+pub fn retry_markers(job: &Job) -> Vec<Effect> {
+    let mut markers = vec![set_marker(job, Stage::Retriggered)];
+    if job.trigger_stage == Some(Stage::PlanComplete) {
+        markers.push(set_marker(job, Stage::PlanComplete));
+    }
+    markers
+}
+
+fn set_marker(job: &Job, stage: Stage) -> Effect {
+    Effect::SetMarker {
+        issue: job.issue.clone(),
+        stage,
+    }
 }
 
 /// Ends a job that reached the usage limit of its model provider. Its work is dispatched again at
@@ -385,11 +430,16 @@ fn finish(job: &mut Job, mut planned: PlannedEffects) -> Transition {
 pub(super) fn add_stop_run(job: &Job, planned: &mut PlannedEffects) {
     let may_exist = job.runner == RunnerKind::Ci && job.dispatched_at.is_some();
     if job.run.is_some() || may_exist {
-        planned.effects.push(Effect::StopRun {
-            job: job.id.clone(),
-            repo: job.repo.clone(),
-            run: job.run.clone(),
-        });
+        planned.effects.push(stop_run(job));
+    }
+}
+
+/// Returns the effect that stops a run. Without a handle, the run is looked up first.
+pub(super) fn stop_run(job: &Job) -> Effect {
+    Effect::StopRun {
+        job: job.id.clone(),
+        repo: job.repo.clone(),
+        run: job.run.clone(),
     }
 }
 

@@ -32,6 +32,7 @@ fn job(kind: JobKind, runner: RunnerKind, state: JobState) -> Job {
         shadow: false,
         session_image: None,
         dispatch_number: 1,
+        attempt: Some(1),
         branch: "agent-implement/eng-1-title".into(),
         has_callbacks: true,
         timeout_minutes: 90,
@@ -39,6 +40,7 @@ fn job(kind: JobKind, runner: RunnerKind, state: JobState) -> Job {
         run: dispatched.then(ci_run),
         pull: None,
         conclusion: None,
+        cancellation: None,
         start_refusal_status: None,
         reserved_at: NOW - Duration::from_secs(60),
         dispatched_at: dispatched.then_some(NOW - Duration::from_secs(50)),
@@ -558,7 +560,10 @@ fn transient_failures_and_cancellations_do_not_count_against_the_breaker() {
     assert_eq!(next.planned.breaker, BreakerUpdate::Keep);
     let destroyed = apply_event(
         &running(JobKind::Implementation),
-        JobEvent::Cancelled { by: "ann".into() },
+        JobEvent::Cancelled {
+            by: "ann".into(),
+            then: AfterCancel::Release,
+        },
         NOW,
     )
     .unwrap();
@@ -571,6 +576,171 @@ fn transient_failures_and_cancellations_do_not_count_against_the_breaker() {
         [Stage::Triggered],
         "the marker returns to the trigger"
     );
+}
+
+fn cancelled(job: &Job, then: AfterCancel) -> Transition {
+    let by = "admin@10.0.0.7".to_owned();
+    apply_event(job, JobEvent::Cancelled { by, then }, NOW).unwrap()
+}
+
+#[test]
+fn a_cancellation_sets_the_markers_that_its_consequence_requires() {
+    let planned_first = Job {
+        trigger_stage: Some(Stage::PlanComplete),
+        ..running(JobKind::Implementation)
+    };
+    for (job, then, stages, comment_count) in [
+        (
+            running(JobKind::Planning),
+            AfterCancel::Stop,
+            vec![Stage::Cancelled],
+            1,
+        ),
+        (
+            running(JobKind::Implementation),
+            AfterCancel::Retry,
+            vec![Stage::Retriggered],
+            0,
+        ),
+        (
+            planned_first.clone(),
+            AfterCancel::Retry,
+            vec![Stage::Retriggered, Stage::PlanComplete],
+            0,
+        ),
+        (
+            planned_first,
+            AfterCancel::Release,
+            vec![Stage::Triggered],
+            0,
+        ),
+    ] {
+        let next = cancelled(&job, then);
+        assert_eq!(markers(&next.planned), stages, "{then:?}");
+        assert_eq!(ticket_comments(&next.planned).len(), comment_count);
+        assert_eq!(next.job.conclusion.as_deref(), Some("cancelled"));
+        let JobState::Failed { code, reason } = &next.job.state else {
+            panic!("{:?}", next.job.state);
+        };
+        assert_eq!(*code, Some(FailureCode::Cancelled));
+        assert!(reason.ends_with(" by an operator"), "{reason}");
+        assert_eq!(
+            (next.planned.breaker, next.planned.dedup),
+            (BreakerUpdate::Keep, DedupUpdate::Clear)
+        );
+        let stops = |effect: &&Effect| matches!(effect, Effect::StopRun { .. });
+        assert_eq!(next.planned.effects.iter().filter(stops).count(), 1);
+        assert!(labels(&next.planned).is_empty(), "no log excerpt is posted");
+        let by = "x".to_owned();
+        let again = apply_event(&next.job, JobEvent::Cancelled { by, then }, NOW);
+        assert_eq!(again, Err(EventRejection::AlreadyEnded));
+    }
+    let next = cancelled(&running(JobKind::Implementation), AfterCancel::Stop);
+    let comment = next.planned.effects.iter().find_map(|effect| match effect {
+        Effect::TicketComment { body, .. } => Some(body.as_str()),
+        _ => None,
+    });
+    assert_eq!(
+        comment,
+        Some(
+            "Implementation cancelled by an operator (`admin@10.0.0.7`).\n\n**What to do:** To try \
+             again, set the label `Agent-Implement` again. Or select **Retry** in the panel."
+        )
+    );
+}
+
+#[test]
+fn a_cancellation_wins_over_an_unconfirmed_result() {
+    let reported = JobEvent::UnconfirmedResultReported {
+        report: report(RunOutcome::Success),
+    };
+    let held = apply_event(&running(JobKind::Implementation), reported, NOW).unwrap();
+    assert!(held.job.is_active());
+    let next = cancelled(&held.job, AfterCancel::Stop);
+    assert_eq!(markers(&next.planned), [Stage::Cancelled]);
+    assert_eq!(next.job.pull, None, "nobody confirmed that it is ours");
+    let confirmed = JobEvent::ResultReported {
+        report: report(RunOutcome::Success),
+    };
+    let late = apply_event(&next.job, confirmed, NOW);
+    assert_eq!(late, Err(EventRejection::AlreadyEnded));
+}
+
+#[test]
+fn a_start_that_becomes_known_after_the_cancellation_is_stopped_once() {
+    for runner in [RunnerKind::Ci, RunnerKind::Vm, RunnerKind::Local] {
+        let reserved = job(JobKind::Implementation, runner, JobState::Reserved);
+        let next = cancelled(&reserved, AfterCancel::Stop);
+        let effects = next.planned.effects.iter();
+        let effects: Vec<&str> = effects.map(Effect::name).collect();
+        assert_eq!(
+            effects,
+            ["move marker", "comment on ticket", "chat message"],
+            "there is no run to stop"
+        );
+        let looks_up = |transition: &Transition| {
+            matches!(
+                transition.planned.effects[..],
+                [Effect::StopRun { run: None, .. }]
+            )
+        };
+        let nameless = JobEvent::Started { run: None };
+        let started = apply_event(&next.job, nameless.clone(), NOW).unwrap();
+        assert!(looks_up(&started), "{started:?}");
+        let again = apply_event(&started.job, nameless, NOW);
+        assert_eq!(again, Err(EventRejection::AlreadyEnded));
+        let unknown = apply_event(&next.job, JobEvent::StartUnknown, NOW).unwrap();
+        assert!(looks_up(&unknown), "{unknown:?}");
+        let found = JobEvent::RunFound {
+            run: ci_run(),
+            activity: RunActivity::Queued,
+        };
+        let found = apply_event(&unknown.job, found, NOW).unwrap();
+        assert_eq!(found.job.run, Some(ci_run()));
+        let known = apply_event(&found.job, JobEvent::StartUnknown, NOW);
+        assert_eq!(known, Err(EventRejection::AlreadyEnded));
+    }
+}
+
+#[test]
+fn a_cancelled_run_on_a_pull_request_comments_there_and_changes_no_ticket() {
+    for (then, expected) in [
+        (
+            AfterCancel::Stop,
+            "Follow-up cancelled by an operator (`admin@10.0.0.7`). The feedback that it worked on is \
+             given up.",
+        ),
+        (
+            AfterCancel::Retry,
+            "Follow-up cancelled by an operator (`admin@10.0.0.7`). It starts again.",
+        ),
+        (
+            AfterCancel::Release,
+            "Follow-up failed: stopped by an operator",
+        ),
+    ] {
+        let mut job = running(JobKind::FollowUp);
+        job.pull = PullRequestRef::from_url("https://host/acme/shop/pull/4");
+        let next = cancelled(&job, then);
+        assert!(markers(&next.planned).is_empty());
+        assert!(ticket_comments(&next.planned).is_empty());
+        let comment = next.planned.effects.iter().find_map(|effect| match effect {
+            Effect::PullComment { body, .. } => Some(headline(body)),
+            _ => None,
+        });
+        assert_eq!(comment.as_deref(), Some(expected));
+    }
+}
+
+#[test]
+fn a_cancelled_shadow_run_only_ends_its_own_run() {
+    for then in [AfterCancel::Stop, AfterCancel::Retry, AfterCancel::Release] {
+        let mut shadow = running(JobKind::Implementation);
+        shadow.shadow = true;
+        let next = cancelled(&shadow, then);
+        assert!(matches!(next.planned.effects[..], [Effect::StopRun { .. }]));
+        assert_eq!(next.planned.dedup, DedupUpdate::Keep);
+    }
 }
 
 #[test]
@@ -920,7 +1090,12 @@ fn any_event() -> impl Strategy<Value = JobEvent> {
         Just(JobEvent::RunMissing),
         Just(JobEvent::MachineDestroyed),
         Just(JobEvent::Tick),
-        Just(JobEvent::Cancelled { by: "op".into() }),
+        prop::sample::select(&[AfterCancel::Stop, AfterCancel::Retry, AfterCancel::Release][..])
+            .prop_map(|then| JobEvent::Cancelled {
+                by: "op".into(),
+                then
+            }),
+        Just(JobEvent::StartUnknown),
         Just(JobEvent::IssueClosed),
     ]
 }
@@ -958,7 +1133,9 @@ proptest! {
             prop_assert!(only_stops);
         }
         prop_assert_eq!(next.job.finished_at.is_some(), job.finished_at.is_some() || (job.is_active() && !next.job.is_active()));
-        prop_assert!(markers(&next.planned).len() <= 1);
+        // The trigger is set before the plan that it is about.
+        let is_retry = next.job.after_cancel() == Some(AfterCancel::Retry);
+        prop_assert!(markers(&next.planned).len() <= 1 + usize::from(is_retry));
         if job.kind.phase().is_none() || job.shadow {
             prop_assert!(markers(&next.planned).is_empty());
             prop_assert_eq!(next.planned.dedup, DedupUpdate::Keep);

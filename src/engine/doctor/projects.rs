@@ -154,7 +154,10 @@ async fn jira_tickets(jira: &Jira, mapping: &Mapping) -> Result<Vec<CheckResult>
     ) = (is_valid, &mapping.ticketing)
     {
         let [status, repo] = jira.mapping_field_options(mapping).await?;
-        let wanted: Vec<&str> = Stage::ALL.map(Stage::jira_status).to_vec();
+        let wanted: Vec<&str> = Stage::ALL
+            .into_iter()
+            .filter_map(Stage::jira_status)
+            .collect();
         found.extend(missing_options("Agent-Implement Status", &status, &wanted));
         found.extend(missing_options(
             "Agent-Implement Repo",

@@ -6,6 +6,7 @@ use crate::app::{App, Core};
 use crate::run_monitor::CLOCK_SKEW;
 use domain::ids::JobId;
 use domain::job::{Job, RunHandle};
+use domain::machine::HostKind;
 use domain::time::Timestamp;
 use domain::transition::JobEvent;
 use store::jobs;
@@ -55,9 +56,9 @@ pub(super) fn run_started(job: &Job, run: WorkflowRun) -> EffectOutcome {
     EffectOutcome::JobEvent(job.id.clone(), JobEvent::Started { run })
 }
 
-/// Handles a start that is no longer needed, because the run was seen or its job has ended. A run
-/// that an earlier attempt may have started is cancelled, unless it has reported: then it ends by
-/// itself.
+/// Handles a start that is no longer needed, because the run was seen or its job has ended. If an
+/// earlier attempt may have started the run of an ended job, an effect of its own looks it up and
+/// stops it, unless it has reported: then it ends by itself.
 pub(super) async fn adopt(
     app: &App,
     entry: &OutboxEntry,
@@ -66,18 +67,24 @@ pub(super) async fn adopt(
     if job.run.is_some() {
         return Ok(EffectOutcome::Done);
     }
-    if let Some(host) = job.runner.host() {
-        return session_machine::adopt(&app.vendors, job, host).await;
-    }
-    match entry.outcome_unknown_since {
-        Some(tried_at) if !job.is_active() && !job.result_accepted => {
-            find_and_adopt(app, job, tried_at).await
-        }
+    let is_abandoned = !job.is_active() && !job.result_accepted;
+    let may_exist = match job.runner.host() {
+        // A machine may exist after an attempt that failed, because it takes several requests.
+        Some(_) => entry.attempts > 1,
+        None => entry.outcome_unknown_since.is_some(),
+    };
+    match job.runner.host() {
+        _ if is_abandoned && may_exist => Ok(EffectOutcome::JobEvent(
+            job.id.clone(),
+            JobEvent::StartUnknown,
+        )),
+        Some(host) if !is_abandoned => session_machine::adopt(&app.vendors, job, host).await,
         _ => Ok(EffectOutcome::Done),
     }
 }
 
-/// Cancels the run of a job that ended before its run was found.
+/// Looks up the run of a job that ended before its run was found. A found run is stopped by the
+/// event that it causes.
 pub(super) async fn end_run(
     app: &App,
     entry: &OutboxEntry,
@@ -87,11 +94,27 @@ pub(super) async fn end_run(
     match known.map_err(|error| EffectFailure::transient(&error.to_string()))? {
         Some(job) if job.run.is_none() => {
             let tried_at = job.dispatched_at.unwrap_or(entry.pushed_at);
-            find_and_adopt(app, &job, tried_at).await
+            match job.runner.host() {
+                Some(host) => find_and_adopt_machine(app, &job, host, tried_at).await,
+                None => find_and_adopt(app, &job, tried_at).await,
+            }
         }
         // The run was found meanwhile; that event cancels it.
         _ => Ok(EffectOutcome::Done),
     }
+}
+
+async fn find_and_adopt_machine(
+    app: &App,
+    job: &Job,
+    host: HostKind,
+    tried_at: Timestamp,
+) -> Result<EffectOutcome, EffectFailure> {
+    let found = session_machine::adopt(&app.vendors, job, host).await?;
+    if let EffectOutcome::Done = found {
+        check_settled(&app.core, tried_at, "have created the machine")?;
+    }
+    Ok(found)
 }
 
 async fn find_and_adopt(

@@ -6,7 +6,7 @@ use domain::feedback::{
     CommentCommand, CommentCommandState, FeedbackAuthor, FeedbackSource, PullRequestId,
     PullRequestMeta, PullRequestStatus, ReviewComment, ReviewFinding, ReviewFindingState,
 };
-use domain::job::{Job, JobKind};
+use domain::job::{AfterCancel, Job, JobKind};
 use domain::time::Timestamp;
 use store::{ReadableTx, StoreResult, WriteTx, dedup, jobs, pull_feedback};
 
@@ -192,40 +192,69 @@ pub(super) fn close_pull(
     Ok(true)
 }
 
-/// Requeues the command of a run that reached the usage limit of its model provider.
+/// Requeues the command of a run that reached the usage limit of its model provider, or that an
+/// operator cancelled with a retry.
 pub(crate) fn requeue_command(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
-    let is_requeued = job.kind == JobKind::GapFill && job.resumes_at.is_some();
-    let Some(opened) = job.pull.as_ref().filter(|_| is_requeued) else {
-        return Ok(());
-    };
-    let pull = PullRequestId {
+    let is_requeued = job.resumes_at.is_some() || job.after_cancel() == Some(AfterCancel::Retry);
+    match (pull_id(job), job.kind) {
+        (Some(pull), JobKind::GapFill) if is_requeued => retry_command(tx, &pull, job).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the pull request that a job works on.
+pub(crate) fn pull_id(job: &Job) -> Option<PullRequestId> {
+    Some(PullRequestId {
         repo: job.repo.clone(),
-        number: opened.number,
-    };
+        number: job.pull.as_ref()?.number,
+    })
+}
+
+/// Makes the work of an ended run on a pull request wait for another run. Returns `false` if
+/// nothing of it is left.
+pub(crate) fn retry_work(tx: &WriteTx<'_>, pull: &PullRequestId, job: &Job) -> StoreResult<bool> {
+    match job.kind {
+        JobKind::GapFill => retry_command(tx, pull, job),
+        JobKind::FollowUp => retry_findings(tx, pull, job),
+        JobKind::Planning | JobKind::Implementation => Ok(false),
+    }
+}
+
+fn retry_command(tx: &WriteTx<'_>, pull: &PullRequestId, job: &Job) -> StoreResult<bool> {
     let started = CommentCommandState::Started {
         job: job.id.clone(),
     };
-    for (key, command) in pull_feedback::commands(tx, &pull)? {
+    let mut is_found = false;
+    for (key, command) in pull_feedback::commands(tx, pull)? {
         if command.state == started {
             let waiting = CommentCommand {
                 state: CommentCommandState::Waiting,
                 ..command
             };
-            pull_feedback::put_command(tx, &pull, &key, &waiting)?;
+            pull_feedback::put_command(tx, pull, &key, &waiting)?;
+            is_found = true;
         }
     }
-    Ok(())
+    Ok(is_found)
+}
+
+fn retry_findings(tx: &WriteTx<'_>, pull: &PullRequestId, job: &Job) -> StoreResult<bool> {
+    let mut is_found = false;
+    for (key, finding) in pull_feedback::findings_of_pull(tx, pull)? {
+        let is_of_job = finding.last_job.as_ref() == Some(&job.id);
+        if is_of_job && finding.state != ReviewFindingState::Withdrawn {
+            pull_feedback::put_finding(tx, pull, &key, &finding.retried())?;
+            is_found = true;
+        }
+    }
+    Ok(is_found)
 }
 
 /// Settles the findings of an ended follow-up: each is resolved, or waits for the next run. Returns
 /// the number of findings that are abandoned.
 pub(crate) fn settle_findings(tx: &WriteTx<'_>, job: &Job) -> StoreResult<usize> {
-    let Some(opened) = job.pull.as_ref().filter(|_| job.kind == JobKind::FollowUp) else {
+    let Some(pull) = pull_id(job).filter(|_| job.kind == JobKind::FollowUp) else {
         return Ok(0);
-    };
-    let pull = PullRequestId {
-        repo: job.repo.clone(),
-        number: opened.number,
     };
     let mut abandoned = 0;
     for (key, finding) in pull_feedback::unresolved(tx, &pull)? {

@@ -117,6 +117,6 @@ impl<'a> IssueView<'a> {
 fn marker(system: System, stage: Stage) -> Option<&'static str> {
     match system {
         System::Linear => stage.linear_label(),
-        System::Jira => Some(stage.jira_status()),
+        System::Jira => stage.jira_status(),
     }
 }

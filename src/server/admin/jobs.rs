@@ -133,10 +133,13 @@ pub(super) struct JobView<'a> {
     conclusion: Option<&'a str>,
     failure_code: Option<FailureCode>,
     failure_reason: Option<String>,
+    /// Actor who cancelled the run, as in the audit log.
+    cancelled_by: Option<&'a str>,
     /// Number of this dispatch of the issue.
     #[schemars(range(min = 1))]
     dispatch_number: u32,
-    /// Number of this run among all runs of the issue; equal to `dispatchNumber`.
+    /// Number of this run among the runs of the issue with this kind. For runs of older versions, equal to
+    /// `dispatchNumber`.
     #[schemars(range(min = 1))]
     attempt: u32,
     /// Agent program, once the run has reported it.
@@ -216,8 +219,9 @@ impl<'a> JobView<'a> {
             conclusion: job.conclusion.as_deref(),
             failure_code,
             failure_reason,
+            cancelled_by: job.cancellation.as_ref().map(|one| one.by.as_str()),
             dispatch_number: job.dispatch_number,
-            attempt: job.dispatch_number,
+            attempt: job.attempt.unwrap_or(job.dispatch_number),
             agent: job.agent.as_deref(),
             model: job.model.as_deref(),
             planning_status: group.planning,

@@ -11,6 +11,7 @@ mod config_status;
 mod customizations;
 mod dedup;
 mod issues;
+mod job_control;
 pub(super) mod jobs;
 mod log;
 mod mappings;
@@ -44,6 +45,7 @@ pub(crate) fn routes() -> Vec<Route> {
         sync_workflows::routes(),
         log::routes(),
         jobs::routes(),
+        job_control::routes(),
         steps::routes(),
         issues::routes(),
         blockers::routes(),

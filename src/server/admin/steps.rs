@@ -17,7 +17,7 @@ use super::paging::{self, MAX_LIMIT, invalid};
 use crate::error::{AdminApiError, ApiError};
 use crate::routing::{ApiResult, PathSegment, QueryParams, Route, json_text};
 use domain::ids::JobId;
-use domain::report::StepRecord;
+use domain::report::{StepEnd, StepRecord};
 use engine::app::App;
 use store::steps::{self, StepPage};
 use store::{StoreError, StoreResult};
@@ -43,12 +43,12 @@ async fn list(PathSegment(id): PathSegment, query: QueryParams, app: App) -> Api
         let Some(page) = steps::page(tx, &job_id, after, limit)? else {
             return Ok(Err(invalid("after must be the id of a step of this run")));
         };
-        let job = json!(JobView::of(&job, group));
-        Ok(Ok((job, page)))
+        let (end, job) = (job.step_end(), json!(JobView::of(&job, group)));
+        Ok(Ok((end, job, page)))
     });
-    let (job, page) = found.await?.map_err(ApiError::from)?;
+    let (end, job, page) = found.await?.map_err(ApiError::from)?;
     let head = format!(r#"{{"job":{job},"log":{},"steps":["#, json!(log));
-    let mut body = StepsBody::new(app, id, head, page);
+    let mut body = StepsBody::new(app, id, end, head, page);
     // A body of one chunk is sent with a Content-Length.
     let first = body.next()?.unwrap_or_default();
     Ok(match body.tail {
@@ -61,19 +61,22 @@ async fn list(PathSegment(id): PathSegment, query: QueryParams, app: App) -> Api
 struct StepsBody {
     app: App,
     job: JobId,
+    /// End of the job's open steps, if it has ended.
+    end: Option<StepEnd>,
     chunk: String,
     ids: IntoIter<String>,
     tail: Option<String>,
 }
 
 impl StepsBody {
-    fn new(app: App, job: JobId, head: String, page: StepPage) -> Self {
+    fn new(app: App, job: JobId, end: Option<StepEnd>, head: String, page: StepPage) -> Self {
         let (dropped, next) = (page.dropped, json!(page.next));
         let truncated = dropped > 0;
         let tail = format!(r#"],"truncated":{truncated},"dropped":{dropped},"next":{next}}}"#);
         Self {
             app,
             job,
+            end,
             chunk: head,
             ids: page.ids.into_iter(),
             tail: Some(tail),
@@ -85,6 +88,7 @@ impl StepsBody {
         let Self {
             app,
             job,
+            end,
             chunk,
             ids,
             tail,
@@ -93,9 +97,13 @@ impl StepsBody {
             while chunk.len() < CHUNK_SIZE
                 && let Some(id) = ids.next()
             {
-                let Some(step) = steps::get(tx, job, &id)? else {
+                let Some(mut step) = steps::get(tx, job, &id)? else {
                     continue;
                 };
+                // Older versions kept the open steps of an ended job.
+                if let Some(end) = *end {
+                    step.close(end);
+                }
                 // A step needs a comma before it unless it is the first, directly after the opening bracket.
                 if !chunk.ends_with('[') {
                     chunk.push(',');

@@ -12,6 +12,7 @@ use engine::admin::mappings::MappingChangeError;
 use engine::admin::outbox::OutboxError;
 use engine::admin::secrets::SessionSecretError;
 use engine::admin::sign_in::SignInError;
+use engine::control::ControlError;
 use engine::workflow_sync::SyncError;
 use serde_json::Map;
 use serde_json::Value;
@@ -50,6 +51,8 @@ pub(crate) enum AdminApiError {
     IssueIdRequired,
     /// The fields `nonce` and `owner` are missing.
     NonceAndOwnerRequired,
+    /// The field `retry` is not a boolean.
+    RetryNotBoolean,
     /// The field `nonce` is missing.
     NonceRequired,
     /// No active job has this nonce.
@@ -136,6 +139,7 @@ impl From<AdminApiError> for ApiError {
             AdminApiError::NonceAndOwnerRequired => {
                 (S::BAD_REQUEST, "nonce and owner are required")
             }
+            AdminApiError::RetryNotBoolean => (S::BAD_REQUEST, "retry must be a boolean"),
             AdminApiError::NonceRequired => (S::BAD_REQUEST, "nonce is required"),
             AdminApiError::Event(SessionEventError::EventRequired) => {
                 (S::BAD_REQUEST, "event is required")
@@ -236,6 +240,24 @@ impl From<PatchError> for ApiError {
             PatchError::NoPatch => AdminApiError::NoPatch.into(),
             PatchError::Store(error) => error.into(),
         }
+    }
+}
+
+impl From<ControlError> for ApiError {
+    fn from(error: ControlError) -> Self {
+        use StatusCode as S;
+        let (status, sentence) = match error {
+            ControlError::UnknownRun => (S::NOT_FOUND, "Job not found"),
+            ControlError::AlreadyEnded => (S::CONFLICT, "Job already ended"),
+            ControlError::ActiveRun => (S::CONFLICT, "A run of this issue is active"),
+            ControlError::TicketClosed => (S::CONFLICT, "The ticket is closed"),
+            ControlError::NotRetryable(reason) => (S::CONFLICT, reason),
+            ControlError::Unanswered(sentence) => {
+                return Self::new(S::SERVICE_UNAVAILABLE, sentence);
+            }
+            ControlError::Store(error) => return error.into(),
+        };
+        Self::new(status, sentence)
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use domain::job::AfterCancel;
 use domain::report::RunOutcome;
 use domain::transition::JobEvent;
 use engine::pull_requests::{follow_up, reconcile};
@@ -83,6 +84,7 @@ async fn a_branch_never_has_two_active_runs() {
                         result_reported(RunOutcome::Failure),
                         JobEvent::Cancelled {
                             by: "an operator".into(),
+                            then: AfterCancel::Release,
                         },
                     ];
                     let at = fastrand::usize(..ends.len());

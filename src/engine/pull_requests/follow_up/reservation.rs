@@ -183,11 +183,7 @@ fn reserve_follow_up(
         return Ok(None);
     };
     for (key, finding) in open.into_iter().take(count) {
-        let in_progress = ReviewFinding {
-            state: ReviewFindingState::InProgress { job: job.clone() },
-            attempts: finding.attempts.saturating_add(1),
-            ..finding.clone()
-        };
+        let in_progress = finding.clone().taken_by(&job);
         pull_feedback::put_finding(tx, pull, key, &in_progress)?;
     }
     Ok(Some(job))

@@ -16,7 +16,8 @@ pub(super) const FLAGGED_STAGES: [Stage; 4] = [
 pub(super) fn flagged_issues(clause: &str, status: FieldId) -> String {
     let values: Vec<String> = FLAGGED_STAGES
         .iter()
-        .map(|stage| quoted(stage.jira_status()))
+        .filter_map(|stage| stage.jira_status())
+        .map(quoted)
         .collect();
     let values = values.join(", ");
     open(clause, &format!("{} in ({values})", status.jql_name()))

@@ -107,7 +107,7 @@ impl Jira {
         }
     }
 
-    /// Sets the status field of an issue.
+    /// Sets the status field of an issue, or clears it.
     ///
     /// # Errors
     /// `is_not_found()` if the issue does not exist.
@@ -115,7 +115,8 @@ impl Jira {
         const ACTION: &str = "setting the issue's status field";
         let field = issue.marker_field.as_deref().unwrap_or(STATUS_FIELD);
         let field = self.find_field(ACTION, field).await?;
-        let body = json!({"fields": {field.id(): {"value": stage.jira_status()}}});
+        let option = stage.jira_status().map(|value| json!({ "value": value }));
+        let body = json!({"fields": {field.id(): option}});
         // Before the request, because a concurrent search must not rely on the index either.
         self.remember_written(&issue.id);
         let path = format!("/issue/{}", percent_encode(issue.id.as_str()));

@@ -1,0 +1,297 @@
+//! Cancellation and retry of runs by operators.
+//!
+//! A cancellation ends the job in one commit, in every state. Its effects stay in the outbox until
+//! they are performed: the run is stopped at its host, and the markers of the issue change. The
+//! start of a run that has not begun finds its job ended and starts nothing.
+//!
+//! After a cancellation without retry, no poll dispatches the issue again. A poll reads the store
+//! before it requests the issues: either it sees the active job or the pending effects, or its
+//! issues were read after the trigger was removed. If the removal is given up, the issue waits until
+//! an operator decides ([`dispatch::uncleared_issues`]).
+//!
+//! A retry removes what keeps the issue of an ended run from being dispatched, and puts its trigger
+//! back. The poll is woken when the trigger is set. For a run on a pull request, the feedback that
+//! it worked on waits for another run.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::app::App;
+use domain::audit::{Action, Actor};
+use domain::feedback::{PullRequestId, PullRequestStatus};
+use domain::ids::{IssueId, IssueKey, JobId};
+use domain::issue::{Phase, System};
+use domain::job::{AfterCancel, Job};
+use domain::time::Timestamp;
+use domain::transition::{JobEvent, retry_markers};
+use store::crash_injection::CrashPoint;
+use store::{
+    ReadableTx, StoreError, StoreResult, WriteTx, audit, decisions, dedup, dispatch_breaker, jobs,
+    mappings, outbox, pull_feedback,
+};
+use vendors::scm::PullRequestState;
+
+use super::job_events::{self, BreakerPolicy, EventOutcome};
+use super::pull_requests::ledger;
+use super::{dispatch, ticket_wait_comments};
+
+/// Timeout of the question whether a ticket or a pull request is open.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Reason why a run cannot be cancelled or retried.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// No run has this id, and no issue with this id or key has a run.
+    #[error("no such run")]
+    UnknownRun,
+    /// The run to cancel has ended.
+    #[error("the run has ended")]
+    AlreadyEnded,
+    /// The issue to retry has an active run.
+    #[error("a run of the issue is active")]
+    ActiveRun,
+    /// The ticket to retry is closed.
+    #[error("the ticket is closed")]
+    TicketClosed,
+    /// The work cannot be retried, for the reason in this sentence.
+    #[error("{0}")]
+    NotRetryable(&'static str),
+    /// A vendor did not answer, as stated in this sentence.
+    #[error("{0}")]
+    Unanswered(String),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Returns the event of a cancellation by an operator.
+pub(crate) fn cancel_event(actor: &Actor, then: AfterCancel) -> JobEvent {
+    JobEvent::Cancelled {
+        by: actor.name().to_owned(),
+        then,
+    }
+}
+
+/// Cancels an active run. The caller records it in the audit.
+///
+/// # Errors
+/// Fails if the store cannot be written.
+pub(crate) fn cancel_run(
+    tx: &WriteTx<'_>,
+    policy: BreakerPolicy,
+    id: &JobId,
+    actor: &Actor,
+    then: AfterCancel,
+    now: Timestamp,
+) -> StoreResult<EventOutcome> {
+    job_events::apply(tx, policy, id, cancel_event(actor, then), now)
+}
+
+/// Cancels a run: the one with this id, or the active run of the issue with this id or key. With
+/// `is_retry`, its work is dispatched again. Returns the id of the run.
+///
+/// # Errors
+/// Fails if there is no such run, if it has ended, or if the store cannot be written.
+pub async fn cancel(
+    app: &App,
+    actor: Actor,
+    named: String,
+    is_retry: bool,
+) -> Result<JobId, ControlError> {
+    let (policy, now) = (BreakerPolicy::from_config(&app.core.config), app.core.now());
+    let outcome = app.core.store.write(move |tx| {
+        let Some(job) = find_run(tx, &named, Job::is_active)? else {
+            return Ok(EventOutcome::JobNotFound);
+        };
+        let then = match is_retry && !job.shadow {
+            true => AfterCancel::Retry,
+            false => AfterCancel::Stop,
+        };
+        let outcome = cancel_run(tx, policy, &job.id, &actor, then, now)?;
+        if let EventOutcome::Advanced(_) = outcome {
+            let event = actor.audit_event(Action::RunCancelled, &job.issue.key);
+            let retry = if is_retry { "with" } else { "without" };
+            let details = format!("{retry} retry; {}", dispatch::audit_details(&job));
+            audit::append(tx, &event.with_detail(details), now)?;
+        }
+        Ok(outcome)
+    });
+    let outcome = outcome.await?;
+    job_events::log_job_end(&outcome, now);
+    match outcome {
+        EventOutcome::Advanced(job) => {
+            app.core
+                .crash_plan
+                .crash_if_planned(CrashPoint::CancelStored);
+            Ok(job.id)
+        }
+        EventOutcome::Refused(..) => Err(ControlError::AlreadyEnded),
+        EventOutcome::JobNotFound => Err(ControlError::UnknownRun),
+    }
+}
+
+/// Requests another run for the work of an ended run: the one with this id, or the latest run of
+/// the issue with this id or key.
+///
+/// # Errors
+/// Fails if there is no such run, if its issue has an active run, if its ticket or pull request is
+/// closed or cannot be looked up, or if the store cannot be written.
+pub async fn retry(app: &App, actor: Actor, named: &str) -> Result<(), ControlError> {
+    let (job, is_busy) = app.core.store.read(|tx| {
+        let job = find_run(tx, named, |_| true)?;
+        let is_busy = match &job {
+            Some(job) => has_active_run(tx, &job.issue.id)?,
+            None => false,
+        };
+        Ok((job, is_busy))
+    })?;
+    let job = job.ok_or(ControlError::UnknownRun)?;
+    if is_busy {
+        return Err(ControlError::ActiveRun);
+    }
+    if job.shadow {
+        let reason = "A shadow run cannot be retried. Retry the run that it accompanied.";
+        return Err(ControlError::NotRetryable(reason));
+    }
+    let is_on_ticket = job.kind.phase().is_some();
+    match is_on_ticket {
+        true => check_ticket_open(app, &job).await?,
+        false => check_pull_open(app, &job).await?,
+    }
+    let now = app.core.now();
+    let retried = app.core.store.write(move |tx| {
+        if has_active_run(tx, &job.issue.id)? {
+            return Ok(Err(ControlError::ActiveRun));
+        }
+        match ledger::pull_id(&job).filter(|_| !is_on_ticket) {
+            Some(pull) => {
+                if let Err(refusal) = retry_on_pull(tx, &pull, &job)? {
+                    return Ok(Err(refusal));
+                }
+            }
+            None => retry_ticket(tx, &job, now)?,
+        }
+        let event = actor.audit_event(Action::RunRetried, &job.issue.key);
+        let event = event.with_detail(dispatch::audit_details(&job));
+        audit::append(tx, &event, now).map(Ok)
+    });
+    retried.await??;
+    app.core
+        .crash_plan
+        .crash_if_planned(CrashPoint::RetryStored);
+    if !is_on_ticket {
+        app.live.notifiers.follow_up.notify_one();
+    }
+    Ok(())
+}
+
+/// Finds a run by its id, or the latest run of an issue by the id or key of the issue. Of an issue,
+/// runs that match are preferred. Shadow runs are found by their own id only.
+fn find_run(
+    tx: &impl ReadableTx,
+    named: &str,
+    matches: impl Fn(&Job) -> bool,
+) -> StoreResult<Option<Job>> {
+    let named = named.trim();
+    if let Some(job) = jobs::get(tx, &JobId::from(named))? {
+        return Ok(Some(job));
+    }
+    let mut of_issue = dispatch::non_shadow_jobs(tx, &IssueId::from(named))?;
+    if of_issue.is_empty()
+        && let Some(known) = decisions::get(tx, &IssueKey::from(named))?
+    {
+        of_issue = dispatch::non_shadow_jobs(tx, &known.issue.id)?;
+    }
+    let latest = of_issue.iter().rposition(matches);
+    Ok(match latest {
+        Some(at) => Some(of_issue.swap_remove(at)),
+        None => of_issue.pop(),
+    })
+}
+
+fn has_active_run(tx: &impl ReadableTx, issue: &IssueId) -> StoreResult<bool> {
+    Ok(dispatch::non_shadow_jobs(tx, issue)?
+        .iter()
+        .any(Job::is_active))
+}
+
+async fn check_ticket_open(app: &App, job: &Job) -> Result<(), ControlError> {
+    let system = match job.issue.system {
+        System::Linear => "Linear",
+        System::Jira => "Jira",
+    };
+    let unanswered = |why: String| {
+        let sentence =
+            format!("Cannot ask {system} whether the ticket is open: {why}. Try again later.");
+        ControlError::Unanswered(sentence)
+    };
+    let account = app.vendors.account(job.issue.system);
+    let account = account.ok_or_else(|| unanswered(format!("{system} is not configured")))?;
+    let issues = [job.issue.clone()];
+    match timeout(LOOKUP_TIMEOUT, account.closed_issues(&issues)).await {
+        Ok(Ok(closed)) if closed.contains(&job.issue.id) => Err(ControlError::TicketClosed),
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(unanswered(error.to_string())),
+        Err(_) => Err(unanswered("it did not answer in time".to_owned())),
+    }
+}
+
+async fn check_pull_open(app: &App, job: &Job) -> Result<(), ControlError> {
+    const NOT_OPEN: ControlError = ControlError::NotRetryable("The pull request is not open");
+    let unanswered = |why: String| {
+        let sentence =
+            format!("Cannot ask GitHub whether the pull request is open: {why}. Try again later.");
+        ControlError::Unanswered(sentence)
+    };
+    let pull = ledger::pull_id(job).ok_or(NOT_OPEN)?;
+    let github = app.vendors.github.as_ref();
+    let github = github.ok_or_else(|| unanswered("GitHub is not configured".to_owned()))?;
+    match timeout(LOOKUP_TIMEOUT, github.pull(&pull.repo, pull.number)).await {
+        Ok(Ok(found)) if found.state == PullRequestState::Open => Ok(()),
+        Ok(Ok(_)) => Err(NOT_OPEN),
+        Ok(Err(error)) if error.is_not_found() => Err(NOT_OPEN),
+        Ok(Err(error)) => Err(unanswered(error.to_string())),
+        Err(_) => Err(unanswered("it did not answer in time".to_owned())),
+    }
+}
+
+/// Removes what keeps the issue from being dispatched, and puts its trigger back.
+fn retry_ticket(tx: &WriteTx<'_>, job: &Job, now: Timestamp) -> StoreResult<()> {
+    let issue = &job.issue.id;
+    dedup::remove(tx, issue)?;
+    dispatch_breaker::unpark(tx, issue)?;
+    for phase in [Phase::Planning, Phase::Implementation] {
+        dispatch_breaker::reset_failures(tx, issue, phase)?;
+    }
+    ticket_wait_comments::end_wait(tx, issue, now)?;
+    for entry in outbox::dead(tx)? {
+        // Performed later, it would remove the trigger again.
+        if dispatch::cleared_issue(&entry.effect) == Some(issue) {
+            outbox::remove_dead(tx, &entry)?;
+        }
+    }
+    for marker in retry_markers(job) {
+        outbox::push(tx, &marker, now)?;
+    }
+    Ok(())
+}
+
+/// Makes the work of a run on a pull request wait for another run.
+fn retry_on_pull(
+    tx: &WriteTx<'_>,
+    pull: &PullRequestId,
+    job: &Job,
+) -> StoreResult<Result<(), ControlError>> {
+    let mapping = mappings::get(tx, &job.team)?;
+    let refusal = if pull_feedback::get_pull(tx, pull)?.status != PullRequestStatus::Open {
+        "The pull request is not open"
+    } else if mapping.is_none_or(|mapping| mapping.target_repo() != pull.repo) {
+        "No project uses the repository of this run"
+    } else if !ledger::retry_work(tx, pull, job)? {
+        "Nothing that this run worked on is left. Comment on the pull request instead"
+    } else {
+        return Ok(Ok(()));
+    };
+    Ok(Err(ControlError::NotRetryable(refusal)))
+}
