@@ -33,6 +33,8 @@ pub mod templates;
 
 pub mod report;
 pub mod run_config;
+pub mod run_details;
+pub mod run_log;
 pub mod session_event;
 
 pub mod branch;

@@ -58,6 +58,7 @@ pub mod probe;
 pub mod provider_limit;
 pub mod pull_requests;
 pub mod reap;
+pub mod run_logs;
 pub mod run_monitor;
 pub mod run_reports;
 pub mod session_events;

@@ -14,6 +14,7 @@ use warp::reply::{Reply, Response};
 
 use domain::crypto::run_token::RunTokenError;
 use domain::report::{ResultReportError, StepRecordError};
+use domain::run_log::LogReportError;
 use engine::pull_requests::gap_fill::GapFillError;
 use engine::run_reports::ReportError;
 use store::StoreError;
@@ -154,6 +155,8 @@ pub(crate) enum RunnerApiError {
     Result(ResultReportError),
     /// A field of the step is invalid.
     Step(StepRecordError),
+    /// A field of the part of a log is invalid.
+    Log(LogReportError),
     /// The phase of the result differs from the phase of the token.
     PhaseMismatch,
     /// A successful implementation has no URL of a pull request.
@@ -177,6 +180,7 @@ impl From<RunnerApiError> for ApiError {
             RunnerApiError::Step(StepRecordError::Field(name)) => {
                 return Self::new(S::BAD_REQUEST, format!("invalid_step_{name}"));
             }
+            RunnerApiError::Log(error) => (S::BAD_REQUEST, error.slug()),
             RunnerApiError::PhaseMismatch => (S::BAD_REQUEST, "phase_mismatch"),
             RunnerApiError::MissingPrUrl => (S::BAD_REQUEST, "missing_prUrl"),
             RunnerApiError::AlreadyConsumed => (S::CONFLICT, "already_consumed"),

@@ -23,7 +23,7 @@ pub(crate) use path::{PathPattern, PathSegment};
 pub(crate) use request::{
     Authorization, Handler, Peer, QueryPairs, QueryParams, RawQuery, Request, parse_json,
 };
-pub(crate) use response::{accepted, attachment, json_text, ok, with_default_headers};
+pub(crate) use response::{accepted, attachment, json_text, ok, plain_text, with_default_headers};
 pub(crate) use router::{RequestOrigin, Router};
 
 /// Result of a handler.

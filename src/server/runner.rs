@@ -14,8 +14,9 @@ use domain::crypto::run_token::{RunClaims, RunTokenError, TokenAudience};
 use domain::ids::JobId;
 use domain::job::{Job, PullRequestRef};
 use domain::report::{ProgressReport, ResultReport, RunOutcome, RunPhase, StepRecord, Usage};
+use domain::run_log::{LogReceipt, LogReport};
 use engine::app::App;
-use engine::{planning_context, run_reports};
+use engine::{planning_context, run_logs, run_reports};
 use store::jobs;
 
 /// Routes of `/runner`.
@@ -24,6 +25,10 @@ pub(super) fn routes() -> Vec<Route> {
         Route::post("/runner/progress", "reportProgress", report_progress)
             .access(Access::Run(TokenAudience::Progress))
             .body(),
+        Route::post("/runner/log", "reportLog", report_log)
+            .access(Access::Run(TokenAudience::Progress))
+            .body()
+            .returns::<LogReceipt>(),
         Route::post("/runner/result", "reportResult", report_result)
             .access(Access::Run(TokenAudience::Result))
             .body(),
@@ -52,6 +57,15 @@ async fn report_progress(claims: RunClaims, body: Bytes, app: App) -> ApiResult 
     };
     run_reports::record_progress(&app, &claims.job, report, bytes).await?;
     Ok(ok(&json!({"acknowledged": true})))
+}
+
+async fn report_log(claims: RunClaims, body: Bytes, app: App) -> ApiResult {
+    let bytes = body.len();
+    let report = LogReport::parse(parse_json(&body).unwrap_or(Value::Null));
+    let report = report.map_err(RunnerApiError::Log)?;
+    Ok(ok(
+        &run_logs::append(&app, &claims.job, report, bytes).await?
+    ))
 }
 
 async fn report_result(claims: RunClaims, body: Bytes, app: App) -> ApiResult {

@@ -2,7 +2,7 @@
 //!
 //! A backup contains a header, the encoded rows of one snapshot, table by table, the number of rows, and a
 //! SHA-256 digest of everything before it, so that a truncated or changed backup is detected. Writers are not
-//! blocked. The format is independent of redb's file format; [`restore`](super::restore) creates a new file
+//! blocked. Logs of runs are left out. The format is independent of redb's file format; [`restore`](super::restore) creates a new file
 //! from it.
 
 use std::fs::File;
@@ -18,7 +18,7 @@ use domain::time::Timestamp;
 
 use super::open_tables::TableKey;
 use super::table::{ReadTx, Table};
-use super::tables::{self, META, SECRETS, TableVisitor};
+use super::tables::{self, META, RUN_LOG_CHUNKS, RUN_LOGS, SECRETS, TableVisitor};
 use super::{StoreError, StoreReader, StoreResult, instance};
 
 /// First bytes of a backup, with the version of the format.
@@ -26,6 +26,9 @@ const MAGIC: &[u8] = b"agent-implement backup 1\n";
 
 /// Size of the chunks in which a backup is written, in bytes.
 const CHUNK_BYTES: usize = 64 << 10;
+
+/// Tables that are left out: they are large, and no decision depends on them.
+const LEFT_OUT: [&str; 2] = [RUN_LOGS.name(), RUN_LOG_CHUNKS.name()];
 
 const HEADER: u8 = b'H';
 const TABLE: u8 = b'T';
@@ -140,6 +143,9 @@ impl<W: Write> TableVisitor for BackupDump<'_, W> {
         &mut self,
         table: &Table<K, V>,
     ) -> StoreResult<()> {
+        if LEFT_OUT.contains(&table.name()) {
+            return Ok(());
+        }
         let (out, rows, write_error) = (&mut self.out, &mut self.rows, &mut self.write_error);
         let mut check = |written: io::Result<()>| {
             written.map_err(|error| {

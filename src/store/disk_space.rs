@@ -1,11 +1,14 @@
 //! Free space of the disk of the store.
 //!
-//! A commit that fails because the disk is full ends the process, so the free space is checked first. With
-//! low space, nothing new starts and runs in progress continue. With almost none, writes are rejected and
-//! reads still work.
+//! A commit that fails because the disk is full ends the process, so the free space is checked first. As it
+//! shrinks, first no logs of runs are stored. With low space, nothing new starts and runs in progress continue.
+//! With almost none, writes are rejected and reads still work.
 
 use std::path::Path;
 use std::sync::Arc;
+
+/// Free bytes below which no log of a run is stored: logs are dropped before work is.
+pub const MIN_FREE_FOR_LOGS: u64 = 2 * MIN_FREE_FOR_NEW_WORK;
 
 /// Free bytes below which nothing new starts.
 pub const MIN_FREE_FOR_NEW_WORK: u64 = 64 << 20;
@@ -78,6 +81,11 @@ impl DiskSpaceProbe {
     /// Current level of free space.
     pub(super) fn read(&self) -> DiskSpace {
         DiskSpace::from_free_bytes((self.0)())
+    }
+
+    /// Whether there is room for logs of runs. Unknown free space counts as enough.
+    pub(super) fn has_room_for_logs(&self) -> bool {
+        (self.0)().is_none_or(|free| free >= MIN_FREE_FOR_LOGS)
     }
 }
 

@@ -26,6 +26,7 @@ pub mod patches;
 pub mod provider_limits;
 pub mod pull_feedback;
 pub mod reaper_log;
+pub mod run_logs;
 pub mod secrets;
 pub mod session_events;
 pub mod settings;
@@ -69,7 +70,7 @@ use crate::crash_injection::CrashPlan;
 
 pub use backup::{Backup, BackupError, BackupHeader};
 pub use change_feed::StoreChange;
-pub use disk_space::{DiskSpace, MIN_FREE_FOR_NEW_WORK, free_bytes};
+pub use disk_space::{DiskSpace, MIN_FREE_FOR_LOGS, MIN_FREE_FOR_NEW_WORK, free_bytes};
 pub use error::{StoreError, StoreResult};
 pub use key_file::SECRETS_KEY_FILE;
 pub use reader::StoreReader;

@@ -108,6 +108,11 @@ impl StoreReader {
         self.writer.disk_space()
     }
 
+    /// Whether the disk of the store has room for logs of runs.
+    pub fn has_room_for_logs(&self) -> bool {
+        self.writer.has_room_for_logs()
+    }
+
     /// Histograms of commit times and group sizes.
     pub fn commit_metrics(&self) -> &CommitMetrics {
         self.writer.commit_metrics()

@@ -23,6 +23,7 @@ use super::open_tables::TableKey;
 use super::outbox::OutboxEntry;
 use super::provider_limits::ProviderLimit;
 use super::reaper_log::ReaperAction;
+use super::run_logs::{LogChunk, RunLog};
 use super::secrets::SealedSecret;
 use super::steps::{StepRow, StepTally};
 use super::table::Table;
@@ -85,6 +86,12 @@ pub(crate) const WEBHOOK_DELIVERIES_BY_TIME: Table<(u64, &str), ()> =
 pub(crate) const STEPS: Table<(&str, &str), StepRow> = Table::new("steps-1");
 /// Job id -> number and size of its steps, and number of dropped reports. Written with the steps.
 pub(crate) const STEP_TALLIES: Table<&str, StepTally> = Table::new("step-tallies-1");
+
+/// Job id -> state of its log. Written with the chunks of the log.
+pub(crate) const RUN_LOGS: Table<&str, RunLog> = Table::new("run-logs-1");
+/// (Job id, sequence number) -> chunk of the run's log. Written by runs, up to 1 MiB of text each; removed by
+/// maintenance.
+pub(crate) const RUN_LOG_CHUNKS: Table<(&str, u64), LogChunk> = Table::new("run-log-chunks-1");
 
 /// Job id -> patch with work that could not be pushed, for `git apply`. Written with the result of a run;
 /// never removed, and rare.
@@ -180,6 +187,8 @@ pub(crate) fn visit_all(visitor: &mut impl TableVisitor) -> StoreResult<()> {
     visitor.visit(&WEBHOOK_DELIVERIES_BY_TIME)?;
     visitor.visit(&STEPS)?;
     visitor.visit(&STEP_TALLIES)?;
+    visitor.visit(&RUN_LOGS)?;
+    visitor.visit(&RUN_LOG_CHUNKS)?;
     visitor.visit(&PATCHES)?;
     visitor.visit(&DEDUP)?;
     visitor.visit(&BREAKER_FAILURES)?;

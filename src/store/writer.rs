@@ -166,6 +166,11 @@ impl StoreWriter {
         self.shared.disk_space.read()
     }
 
+    /// Whether there is room for logs of runs.
+    pub(super) fn has_room_for_logs(&self) -> bool {
+        self.shared.disk_space.has_room_for_logs()
+    }
+
     /// Whether writes are possible.
     pub(super) fn is_healthy(&self) -> bool {
         !self.shared.has_failed.load(Ordering::Acquire)

@@ -79,6 +79,7 @@ mod mappings;
 mod metrics;
 mod progress_load;
 mod reaper;
+mod run_log;
 mod runner_api;
 mod runner_mode;
 mod secrets;

@@ -19,11 +19,58 @@ const MAX_TAIL_LINE_BYTES: usize = 1_000;
 
 /// Returns a line of program output without invisible characters, truncated to 4,096 bytes.
 pub fn log_line(line: &str) -> Cow<'_, str> {
-    // Text before a carriage return would be overwritten on a terminal (progress bars).
-    let line = line.trim_end_matches(['\r', '\n']);
-    let line = line.rsplit('\r').next().unwrap_or(line);
-    let line = strip_unless(line, |c| is_visible(c) || c == '\t');
+    let line = strip_unless(last_overwrite(line), is_kept);
     truncate(line, MAX_LINE_BYTES, ELLIPSIS)
+}
+
+/// Returns the text after the last carriage return. A terminal overwrites what is before it (progress bars).
+fn last_overwrite(line: &str) -> &str {
+    let line = line.trim_end_matches(['\r', '\n']);
+    line.rsplit('\r').next().unwrap_or(line)
+}
+
+/// Whether a character stays in a line.
+fn is_kept(c: char) -> bool {
+    is_visible(c) || c == '\t'
+}
+
+/// Maximum length of a color sequence, in bytes.
+const MAX_COLOR_BYTES: usize = 32;
+
+/// Like [`log_line`], and keeps colors and other text attributes (SGR sequences), unless the line is too long with
+/// them.
+pub fn styled_log_line(line: &str) -> Cow<'_, str> {
+    let plain = log_line(line);
+    if !line.contains("\u{1b}[") {
+        return plain;
+    }
+    let line = last_overwrite(line);
+    let mut styled = String::with_capacity(line.len());
+    let mut from = 0;
+    for (at, _) in line.match_indices('\u{1b}') {
+        if let Some(length) = color_sequence_len(&line.as_bytes()[at..]) {
+            styled.push_str(&strip_unless(&line[from..at], is_kept));
+            styled.push_str(&line[at..at + length]);
+            from = at + length;
+        }
+    }
+    styled.push_str(&strip_unless(&line[from..], is_kept));
+    match styled.len() <= MAX_LINE_BYTES {
+        true => Cow::Owned(styled),
+        false => plain,
+    }
+}
+
+/// Returns the length of the SGR sequence at the start of the text.
+fn color_sequence_len(text: &[u8]) -> Option<usize> {
+    let parameters = text.strip_prefix(b"\x1b[")?;
+    let is_parameter = |byte: &u8| matches!(byte, b'0'..=b'9' | b';' | b':');
+    let count = parameters
+        .iter()
+        .take_while(|byte| is_parameter(byte))
+        .count();
+    let length = count + "\u{1b}[m".len();
+    (parameters.get(count) == Some(&b'm') && length <= MAX_COLOR_BYTES).then_some(length)
 }
 
 /// Returns the last lines of a log: at most 60 lines and 6,000 bytes.

@@ -10,7 +10,7 @@
 //! | Comments with formatting, bodies of pull requests | [`markdown()`] |
 //! | Failure reasons and other plain text in comments | [`plain_text`] |
 //! | Slack, Teams | [`slack_text`], [`teams_text`] |
-//! | Lines of program output, the last lines of a log | [`log_line`], [`log_tail`] |
+//! | Lines of program output, the last lines of a log | [`log_line`], [`log_tail`], with colors [`styled_log_line`] |
 //! | The service's own log | [`strip_invisible`], on a terminal [`styled_log_event`] |
 //! | Terminal, titles, audit entries, one-line excerpts | [`single_line`] |
 //! | Prompts, panel, API, text blocks of other documents | [`strip_invisible`] |
@@ -34,7 +34,9 @@ mod tests;
 pub use chat::{slack_text, teams_text};
 pub use invisible::{is_visible, reveal_invisible, single_line, strip_invisible};
 pub use json::map_strings;
-pub use log::{MAX_LINE_BYTES, MAX_TAIL_BYTES, log_line, log_tail, styled_log_event};
+pub use log::{
+    MAX_LINE_BYTES, MAX_TAIL_BYTES, log_line, log_tail, styled_log_event, styled_log_line,
+};
 pub use markdown::{markdown, plain_text};
 pub use truncate::{ELLIPSIS, truncate, truncate_chars};
 

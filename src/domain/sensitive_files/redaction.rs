@@ -7,6 +7,8 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use super::content_scan::{self, Confidence, RedactionScan, SecretRange};
 use super::matchers::{self, KeyBoundary};
 use super::{GuardReason, text_encoding};
@@ -216,7 +218,10 @@ fn merge_ranges(text: &[u8], mut found: Vec<Range<usize>>) -> Vec<Range<usize>> 
 }
 
 /// Tracker of a private key that is printed line by line.
-#[derive(Debug, Clone, Default)]
+///
+/// Stored: fields may be added with a default, never renamed without a migration.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PrivateKeyTracker {
     /// Maximum number of bytes left in the current key. 0 outside of a key.
     bytes_left: usize,

@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 
 use super::{
     Heartbeats, LogTails, Metrics, PermissionCache, PollSnapshots, ProbeCache, Reconciliation,
-    SignInLimiter, StreamSubscribers,
+    RunLogLimiter, SignInLimiter, StreamSubscribers,
 };
 use domain::time::Timestamp;
 
@@ -26,6 +26,8 @@ pub struct LiveState {
     pub reconciliation: Reconciliation,
     /// Last lines of each run's output.
     pub log_tails: LogTails,
+    /// Rate limit of the logs that runs send.
+    pub run_log_limiter: RunLogLimiter,
     /// Clients of event streams.
     pub stream_subscribers: StreamSubscribers,
     /// Rate limits of audit entries about failed sign-ins.
@@ -45,6 +47,7 @@ impl LiveState {
             permission_cache: PermissionCache::default(),
             reconciliation: Reconciliation::default(),
             log_tails: LogTails::default(),
+            run_log_limiter: RunLogLimiter::default(),
             stream_subscribers: StreamSubscribers::default(),
             sign_in_limiter: SignInLimiter::default(),
             metrics: Metrics::new(now),

@@ -23,6 +23,8 @@ mod poll;
 mod poll_snapshot;
 mod pulls;
 mod reaper;
+mod run_details;
+mod run_log;
 mod runner_mode;
 mod secrets;
 mod sessions;
@@ -47,6 +49,8 @@ pub(crate) fn routes() -> Vec<Route> {
         jobs::routes(),
         job_control::routes(),
         steps::routes(),
+        run_log::routes(),
+        run_details::routes(),
         issues::routes(),
         blockers::routes(),
         usage::routes(),

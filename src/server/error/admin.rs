@@ -45,6 +45,8 @@ pub(crate) enum AdminApiError {
     JobNotFound,
     /// The job has no stored patch.
     NoPatch,
+    /// No log of the job is kept.
+    NoLog,
     /// The issue has never been seen by a poll.
     IssueNotFound,
     /// The field `issueId` is missing.
@@ -135,6 +137,7 @@ impl From<AdminApiError> for ApiError {
             AdminApiError::IssueIdRequired => (S::BAD_REQUEST, "issueId is required"),
             AdminApiError::JobNotFound => (S::NOT_FOUND, "job not found"),
             AdminApiError::NoPatch => (S::NOT_FOUND, "no patch"),
+            AdminApiError::NoLog => (S::NOT_FOUND, "no log"),
             AdminApiError::IssueNotFound => (S::NOT_FOUND, "issue not found"),
             AdminApiError::NonceAndOwnerRequired => {
                 (S::BAD_REQUEST, "nonce and owner are required")

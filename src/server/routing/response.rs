@@ -21,10 +21,14 @@ pub(crate) fn json_text(text: Bytes) -> Response {
 }
 
 /// Builds a 200 response that browsers save as a text file.
-pub(crate) fn attachment(name: &'static str, text: String) -> Response {
+pub(crate) fn attachment(name: &str, text: String) -> Response {
     let disposition = format!("attachment; filename=\"{name}\"");
-    let reply = warp::reply::with_header(text, CONTENT_TYPE, "text/plain; charset=utf-8");
-    warp::reply::with_header(reply, CONTENT_DISPOSITION, disposition).into_response()
+    warp::reply::with_header(plain_text(text), CONTENT_DISPOSITION, disposition).into_response()
+}
+
+/// Builds a 200 response with a plain text.
+pub(crate) fn plain_text(text: String) -> Response {
+    warp::reply::with_header(text, CONTENT_TYPE, "text/plain; charset=utf-8").into_response()
 }
 
 /// Builds a 202 response with a JSON body: accepted, not completed yet.

@@ -19,7 +19,7 @@ pub use client::{Client, DownloadError, Proxies, Timeouts};
 pub use error::{VendorError, VendorErrorKind};
 pub(crate) use json_fields::read_json_fields;
 pub use rate_limit::{LONGEST_PAUSE, Quota};
-pub use redact::{LineRedactor, Redactor};
+pub use redact::{LineRedactor, RedactedLine, Redactor};
 pub use relay::{Relay, RelayClient, RelayDecision};
 pub use request::{Method, Request, Response};
 

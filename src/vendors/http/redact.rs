@@ -108,10 +108,7 @@ impl Redactor {
 
     /// Creates a redactor for a stream of lines.
     pub fn line_redactor(&self) -> LineRedactor {
-        LineRedactor {
-            redactor: self.clone(),
-            key: PrivateKeyTracker::default(),
-        }
+        LineRedactor::resume(self, PrivateKeyTracker::default())
     }
 
     /// Finds all secrets. The ranges are in order and do not overlap.
@@ -146,7 +143,42 @@ pub struct LineRedactor {
     key: PrivateKeyTracker,
 }
 
+/// Redacted line of program output, without invisible characters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedactedLine {
+    /// Text without colors.
+    pub plain: String,
+    /// Text with its colors (SGR sequences).
+    pub styled: String,
+}
+
 impl LineRedactor {
+    /// Continues the stream of another redactor.
+    pub fn resume(redactor: &Redactor, key: PrivateKeyTracker) -> Self {
+        Self {
+            redactor: redactor.clone(),
+            key,
+        }
+    }
+
+    /// Private key that the next line may continue.
+    pub fn private_key(&self) -> PrivateKeyTracker {
+        self.key
+    }
+
+    /// Redacts and sanitizes the next line of program output, given without its line break.
+    pub fn redact_output(&mut self, line: &str) -> RedactedLine {
+        let redacted = self.redact(line);
+        let plain = self.redactor.sanitize_with(&redacted, sanitize::log_line);
+        // A color between the halves of a secret hides it from the redactor, but not from the reader.
+        let styled = sanitize::styled_log_line(&redacted);
+        let styled = match sanitize::log_line(&styled) == plain {
+            true => styled.into_owned(),
+            false => plain.clone(),
+        };
+        RedactedLine { plain, styled }
+    }
+
     /// Redacts the next line, given without its line break. A line inside a private key is redacted
     /// completely.
     pub fn redact(&mut self, line: &str) -> String {
