@@ -6,7 +6,7 @@ use warp::http::HeaderMap;
 use warp::http::header::AUTHORIZATION;
 
 use super::connection_limit::{ClientKey, TrustLevel};
-use super::routing::{Peer, RequestAuth, is_admin};
+use super::routing::{AdminCredential, Peer, is_admin};
 use super::webhook_source::{WebhookSource, header};
 use domain::crypto::run_token::{RunTokenError, TokenAudience};
 use domain::crypto::signature::{bearer_token, bearer_token_matches};
@@ -38,7 +38,7 @@ pub(crate) fn identify(
         };
     };
     ClientIdentity {
-        trust: trust_level(app, webhook, headers),
+        trust: trust_level(app, peer, webhook, headers),
         key: key_of(client_address(address.ip(), headers, trusted), trusted),
     }
 }
@@ -59,9 +59,13 @@ fn key_of(address: IpAddr, trusted: &[IpAddr]) -> ClientKey {
     }
 }
 
-fn trust_level(app: &App, webhook: Option<WebhookSource>, headers: &HeaderMap) -> TrustLevel {
-    let authorization = header(headers, AUTHORIZATION.as_str());
-    if authorization.is_some_and(|header| is_authenticated(app, header)) {
+fn trust_level(
+    app: &App,
+    peer: Peer,
+    webhook: Option<WebhookSource>,
+    headers: &HeaderMap,
+) -> TrustLevel {
+    if is_authenticated(app, peer, headers) {
         return TrustLevel::Authenticated;
     }
     match webhook {
@@ -70,23 +74,26 @@ fn trust_level(app: &App, webhook: Option<WebhookSource>, headers: &HeaderMap) -
     }
 }
 
-/// Whether an Authorization header is valid for any route. Each route checks whether it is valid for that
+/// Whether the credential of a request is valid for any route. Each route checks whether it is valid for that
 /// route.
-fn is_authenticated(app: &App, header: &str) -> bool {
+fn is_authenticated(app: &App, peer: Peer, headers: &HeaderMap) -> bool {
+    // If the store cannot be read, an admin token is treated as invalid.
+    let is_operator = || is_admin(app, &AdminCredential::of(peer, headers)).unwrap_or(false);
+    let Some(authorization) = header(headers, AUTHORIZATION.as_str()) else {
+        return is_operator();
+    };
     let secret = app.core.config.gap_fill_trigger_secret.as_ref();
-    if secret.is_some_and(|secret| bearer_token_matches(header, secret)) {
+    if secret.is_some_and(|secret| bearer_token_matches(authorization, secret)) {
         return true;
     }
-    let run = app.secrets.run_tokens.as_ref().zip(bearer_token(header));
+    let run = app.secrets.run_tokens.as_ref();
+    let run = run.zip(bearer_token(authorization));
     let run =
         run.map(|(tokens, token)| tokens.verify(token, TokenAudience::Progress, app.core.now()));
     match run {
         Some(Ok(_) | Err(RunTokenError::WrongAudience)) => true,
-        // A token that is not a run token may be an admin token. If the store cannot be read, it is
-        // treated as invalid.
-        Some(Err(RunTokenError::Malformed)) | None => {
-            is_admin(app, &RequestAuth::with_authorization(header)).unwrap_or(false)
-        }
+        // A token that is not a run token may be an admin token.
+        Some(Err(RunTokenError::Malformed)) | None => is_operator(),
         Some(Err(RunTokenError::BadSignature | RunTokenError::Expired)) => false,
     }
 }
@@ -136,6 +143,17 @@ fn hop_address(hop: &str) -> Option<IpAddr> {
     let hop = hop.trim();
     let with_port = || hop.parse().ok().map(|address: SocketAddr| address.ip());
     hop.parse().ok().or_else(with_port)
+}
+
+/// Whether the remote end of a connection is a trusted proxy.
+pub(crate) fn is_trusted_proxy(app: &App, peer: Peer) -> bool {
+    match peer {
+        Peer::Network(address) => is_trusted(
+            &address.ip().to_canonical(),
+            &app.core.config.trusted_proxies,
+        ),
+        Peer::ControlSocket => false,
+    }
 }
 
 fn is_trusted(address: &IpAddr, trusted: &[IpAddr]) -> bool {

@@ -19,7 +19,7 @@ use warp::sse::Event;
 
 use super::admin::jobs;
 use super::error::AdminApiError;
-use super::routing::{ApiResult, RequestAuth, Route, is_admin};
+use super::routing::{AdminCredential, ApiResult, Route, is_admin};
 use engine::app::App;
 use store::{StoreChange, StoreResult, decisions};
 
@@ -37,7 +37,7 @@ pub(super) fn routes() -> Vec<Route> {
     vec![Route::get("/api/events", "watch", open)]
 }
 
-async fn open(caller: RequestAuth, app: App) -> ApiResult {
+async fn open(caller: AdminCredential, app: App) -> ApiResult {
     let subscription = app
         .live
         .stream_subscribers
@@ -67,7 +67,7 @@ async fn open(caller: RequestAuth, app: App) -> ApiResult {
 /// Publishes events to one client.
 struct EventPublisher {
     sender: mpsc::Sender<Event>,
-    caller: RequestAuth,
+    caller: AdminCredential,
     app: App,
 }
 

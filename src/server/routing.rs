@@ -18,10 +18,11 @@ use warp::reply::Response;
 
 pub(crate) use super::body::{MAX_BODY, MAX_WEBHOOK_BODY};
 use super::error::{AdminApiError, ApiError};
-pub(crate) use access::{Access, RequestAuth, is_admin, record_job_id, verify_run_token};
+pub(crate) use access::{Access, AdminCredential, is_admin, record_job_id, verify_run_token};
 pub(crate) use path::{PathPattern, PathSegment};
 pub(crate) use request::{
-    Authorization, Handler, Peer, QueryPairs, QueryParams, RawQuery, Request, parse_json,
+    Authorization, FromRequest, Handler, Peer, QueryPairs, QueryParams, RawQuery, Request,
+    parse_json,
 };
 pub(crate) use response::{accepted, attachment, json_text, ok, plain_text, with_default_headers};
 pub(crate) use router::{RequestOrigin, Router};

@@ -88,6 +88,7 @@ async fn admin_routes_reject_unauthenticated_requests_before_reading_the_body() 
     let run = dispatched_job("01JOB", JobKind::Planning);
     let run_token = server.run_token(&run, TokenAudience::Progress);
     let routes = [
+        ("GET", "/api/auth"),
         ("POST", "/api/auth/logout"),
         ("GET", "/api/mappings"),
         ("POST", "/api/mappings"),

@@ -92,7 +92,7 @@ async fn rejects_requests_without_the_documented_credential() {
             );
             let response = server.send(&method, &path, "", None).await;
             let expected_error = match operation["security"].to_string().as_str() {
-                r#"[{"admin":[]}]"# => "Unauthorized",
+                r#"[{"admin":[]},{"adminSession":[]}]"# => "Unauthorized",
                 r#"[{"resultToken":[]}]"# | r#"[{"progressToken":[]}]"# => "missing_bearer",
                 r#"[{"triggerSecret":[]}]"# => "unauthorized",
                 r#"[{"webhookSignature":[]}]"#

@@ -15,7 +15,7 @@ use store::admin_tokens::{self, AdminToken};
 use store::{StoreError, StoreResult, audit};
 
 /// Lifetime of an admin token. See docs/behaviour.md#limits.
-const TOKEN_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+pub const TOKEN_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 /// New admin token.
 #[derive(Debug)]
@@ -58,15 +58,18 @@ pub async fn sign_in(core: &Core, from: IpAddr) -> Result<IssuedToken, SignInErr
     Ok(IssuedToken { token, expires_at })
 }
 
-/// Invalidates an admin token.
+/// Invalidates admin tokens.
 ///
 /// # Errors
 /// Fails if the store cannot be written.
-pub async fn sign_out(core: &Core, actor: Actor, token: Option<&str>) -> StoreResult<()> {
-    let hashed = token.and_then(|token| hash(core, token));
+pub async fn sign_out(core: &Core, actor: Actor, tokens: &[String]) -> StoreResult<()> {
+    let hashed: Vec<String> = tokens
+        .iter()
+        .filter_map(|token| hash(core, token))
+        .collect();
     let (event, now) = (actor.audit_event(Action::SignedOut, ""), core.now());
     let removed = core.store.write(move |tx| {
-        if let Some(hashed) = &hashed {
+        for hashed in &hashed {
             admin_tokens::remove(tx, hashed)?;
         }
         audit::append(tx, &event, now)
@@ -74,16 +77,21 @@ pub async fn sign_out(core: &Core, actor: Actor, token: Option<&str>) -> StoreRe
     removed.await
 }
 
-/// Whether an admin token was issued for the current access code and has not expired.
+/// Returns the expiry of the first of these tokens that was issued for the current access code and has not
+/// expired; `None` if none is valid.
 ///
 /// # Errors
 /// Fails if the store cannot be read.
-pub fn is_valid_token(core: &Core, token: &str) -> StoreResult<bool> {
-    let Some(hashed) = hash(core, token) else {
-        return Ok(false);
-    };
-    let stored = core.store.read(|tx| admin_tokens::get(tx, &hashed))?;
-    Ok(stored.is_some_and(|stored| stored.expires_at > core.now()))
+pub fn session_end(core: &Core, tokens: &[String]) -> StoreResult<Option<Timestamp>> {
+    let now = core.now();
+    for hashed in tokens.iter().filter_map(|token| hash(core, token)) {
+        let stored = core.store.read(|tx| admin_tokens::get(tx, &hashed))?;
+        let end = stored.map(|stored| stored.expires_at);
+        if end.is_some_and(|end| end > now) {
+            return Ok(end);
+        }
+    }
+    Ok(None)
 }
 
 /// Returns the hash under which a token is stored; `None` if no access code is configured.

@@ -1,4 +1,6 @@
 //! `/api/auth`: sign-in with the access code, and sign-out.
+//!
+//! A sign-in returns the token to programs, and sets it as a cookie for the panel.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,28 +10,36 @@ use serde_json::json;
 
 use super::access_code_throttle::{AccessCodeCheck, AccessCodeThrottle};
 use crate::error::AdminApiError;
-use crate::routing::{Access, ApiResult, Authorization, Route, ok, parse_json};
+use crate::routing::{Access, AdminCredential, ApiResult, Route, ok, parse_json};
+use crate::session_cookie::CookieWriter;
 use domain::audit::Actor;
 use domain::crypto::admin_token::constant_time_eq;
-use domain::crypto::signature::bearer_token;
 use engine::admin::sign_in::{self, SignInFailure};
 use engine::app::App;
 
 /// Routes of `/api/auth`.
 pub(super) fn routes() -> Vec<Route> {
     let throttle = Arc::new(AccessCodeThrottle::default());
-    let sign_in =
-        move |from: IpAddr, body: Bytes, app: App| sign_in(from, body, Arc::clone(&throttle), app);
+    let sign_in = move |from: IpAddr, cookie: CookieWriter, body: Bytes, app: App| {
+        sign_in(from, cookie, body, Arc::clone(&throttle), app)
+    };
     vec![
         Route::post("/api/auth", "signIn", sign_in)
             .access(Access::Public)
             .body(),
+        Route::get("/api/auth", "showSession", show),
         Route::post("/api/auth/logout", "signOut", sign_out),
     ]
 }
 
+async fn show(credential: AdminCredential, app: App) -> ApiResult {
+    let expires_at = sign_in::session_end(&app.core, credential.tokens())?;
+    Ok(ok(&json!({"signedIn": true, "expiresAt": expires_at})))
+}
+
 async fn sign_in(
     from: IpAddr,
+    cookie: CookieWriter,
     body: Bytes,
     throttle: Arc<AccessCodeThrottle>,
     app: App,
@@ -52,13 +62,20 @@ async fn sign_in(
         }
     }
     let issued = sign_in::sign_in(&app.core, from).await?;
-    Ok(ok(
-        &json!({"token": issued.token.expose(), "expiresAt": issued.expires_at}),
-    ))
+    let body = json!({"token": issued.token.expose(), "expiresAt": issued.expires_at});
+    let mut response = ok(&body);
+    cookie.set(&mut response, &issued.token);
+    Ok(response)
 }
 
-async fn sign_out(by: Actor, Authorization(header): Authorization, app: App) -> ApiResult {
-    let token = header.as_deref().and_then(bearer_token);
-    sign_in::sign_out(&app.core, by, token).await?;
-    Ok(ok(&json!({"loggedOut": true})))
+async fn sign_out(
+    by: Actor,
+    credential: AdminCredential,
+    cookie: CookieWriter,
+    app: App,
+) -> ApiResult {
+    sign_in::sign_out(&app.core, by, credential.tokens()).await?;
+    let mut response = ok(&json!({"loggedOut": true}));
+    cookie.clear(&mut response);
+    Ok(response)
 }

@@ -29,6 +29,8 @@ use super::ApiError;
 pub(crate) enum AdminApiError {
     /// The admin token is missing, wrong or expired.
     Unauthorized,
+    /// The session cookie came with a request that another site may have caused.
+    CrossSiteRequest,
     /// The body is not JSON or lacks a field.
     InvalidBody,
     /// The access code is wrong.
@@ -114,6 +116,7 @@ impl From<AdminApiError> for ApiError {
                 return Self::new(S::UNAUTHORIZED, "Unauthorized")
                     .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
+            AdminApiError::CrossSiteRequest => (S::FORBIDDEN, "Cross-site request refused"),
             AdminApiError::InvalidBody => (S::BAD_REQUEST, "Invalid request body"),
             AdminApiError::InvalidAccessCode => (S::FORBIDDEN, "Invalid access code"),
             AdminApiError::TooManyAttempts(wait) => {

@@ -17,11 +17,13 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
+use warp::http::{HeaderMap, Method};
 
 use self::schemas::DerivedSchemas;
 use super::all_routes;
 use super::error::ApiError;
-use super::routing::{Access, ApiResult, PathPattern, Route, json_text};
+use super::routing::{Access, ApiResult, PathPattern, Route};
+use super::static_file::StaticFile;
 
 /// Names and contents of the files, in the order in which they are merged.
 const FILES: [(&str, &str); 17] = [
@@ -64,14 +66,16 @@ pub(super) fn routes() -> Vec<Route> {
     vec![Route::get("/api/openapi.json", "describe", show).access(Access::Public)]
 }
 
-async fn show() -> ApiResult {
-    match document() {
-        Ok(text) => Ok(json_text(text)),
-        Err(error) => {
-            tracing::error!(error, "Failed to build the OpenAPI document.");
-            Err(ApiError::internal())
-        }
+/// Served compressed from memory, because anybody may request it any number of times.
+static FILE: LazyLock<Option<StaticFile>> =
+    LazyLock::new(|| StaticFile::new("application/json", document().ok()?));
+
+async fn show(headers: HeaderMap) -> ApiResult {
+    if let Err(error) = &*DOCUMENT {
+        tracing::error!(error, "Failed to build the OpenAPI document.");
     }
+    let file = FILE.as_ref().ok_or_else(ApiError::internal)?;
+    Ok(file.response(&headers))
 }
 
 fn merge_files(files: &[(&str, &str)]) -> Result<Value, String> {
@@ -120,10 +124,10 @@ fn paths(
         let mut operation = described.ok_or_else(|| format!("operation {id} is not described"))?;
         operation["operationId"] = json!(id);
         // A public route may describe a credential that its handler checks.
-        match route.access.security_scheme() {
-            Some(scheme) => operation["security"] = json!([{ scheme: [] }]),
-            None if operation.get("security").is_none() => operation["security"] = json!([]),
-            None => {}
+        let schemes = route.access.security_schemes();
+        if !schemes.is_empty() || operation.get("security").is_none() {
+            let schemes = schemes.iter().map(|scheme| json!({ *scheme: [] }));
+            operation["security"] = schemes.collect();
         }
         add_derived_schemas(&mut operation, route, schemas)
             .map_err(|error| format!("{id} {error}"))?;
@@ -192,8 +196,12 @@ fn add_derived_schemas(
 /// Adds the shared responses to an operation, and examples to all of its error responses.
 fn add_shared_responses(operation: &mut Value, route: &Route, shared: &Value) {
     let is_admin = route.access == Access::Admin;
-    let has_body = route.body_limit.is_some();
-    let kinds = [("admin", is_admin), ("body", has_body), ("every", true)];
+    let kinds = [
+        ("admin", is_admin),
+        ("change", is_admin && route.method != Method::GET),
+        ("body", route.body_limit.is_some()),
+        ("every", true),
+    ];
     let Some(responses) = operation["responses"].as_object_mut() else {
         return;
     };

@@ -1,7 +1,11 @@
 //! Access to routes: who may send a request, checked before its body is read.
 
+use warp::http::HeaderMap;
+use warp::http::header::AUTHORIZATION;
+
 use super::request::{Peer, Request};
 use crate::error::{AdminApiError, ApiError, RunnerApiError, TriggerApiError};
+use crate::session_cookie;
 use crate::webhook_source::WebhookSource;
 use domain::crypto::run_token::{RunClaims, TokenAudience};
 use domain::crypto::signature::{bearer_token, bearer_token_matches};
@@ -13,7 +17,7 @@ use store::StoreResult;
 /// Credential that a route requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// An admin token, or the control socket.
+    /// An admin token as bearer or in the session cookie, or the control socket.
     Admin,
     /// A run token of this audience.
     Run(TokenAudience),
@@ -33,8 +37,7 @@ impl Access {
     pub(super) fn check_head(self, request: &mut Request) -> Result<(), ApiError> {
         let app = &request.app;
         match self {
-            Self::Admin if is_admin(app, &RequestAuth::of(request))? => Ok(()),
-            Self::Admin => Err(AdminApiError::Unauthorized.into()),
+            Self::Admin => check_admin(request),
             Self::Run(audience) => {
                 let claims = verify_run_token(app, request.authorization(), audience)?;
                 record_job_id(&claims.job);
@@ -60,15 +63,16 @@ impl Access {
         }
     }
 
-    /// Returns the name of the security scheme in the OpenAPI document; `None` for public routes.
-    pub(crate) fn security_scheme(self) -> Option<&'static str> {
+    /// Returns the names of the security schemes in the OpenAPI document, of which one is required; empty for
+    /// public routes.
+    pub(crate) fn security_schemes(self) -> Vec<&'static str> {
         match self {
-            Self::Admin => Some("admin"),
-            Self::Run(TokenAudience::Result) => Some("resultToken"),
-            Self::Run(TokenAudience::Progress) => Some("progressToken"),
-            Self::TriggerSecret => Some("triggerSecret"),
-            Self::Webhook(source) => Some(source.security_scheme()),
-            Self::Public => None,
+            Self::Admin => vec!["admin", "adminSession"],
+            Self::Run(TokenAudience::Result) => vec!["resultToken"],
+            Self::Run(TokenAudience::Progress) => vec!["progressToken"],
+            Self::TriggerSecret => vec!["triggerSecret"],
+            Self::Webhook(source) => vec![source.security_scheme()],
+            Self::Public => Vec::new(),
         }
     }
 }
@@ -82,26 +86,50 @@ fn check_trigger_secret(app: &App, header: Option<&str>) -> Result<(), ApiError>
     }
 }
 
-/// Credentials of a request, not verified yet.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct RequestAuth {
-    is_owner: bool,
-    authorization: Option<String>,
+fn check_admin(request: &Request) -> Result<(), ApiError> {
+    let credential = AdminCredential::of(request.peer, &request.headers);
+    if !is_admin(&request.app, &credential)? {
+        return Err(AdminApiError::Unauthorized.into());
+    }
+    // Browsers add cookies to requests of any page.
+    let is_forgeable = matches!(credential, AdminCredential::Cookies(_));
+    if is_forgeable && !session_cookie::is_from_panel(&request.method, &request.headers) {
+        return Err(AdminApiError::CrossSiteRequest.into());
+    }
+    Ok(())
 }
 
-impl RequestAuth {
-    /// Creates the credentials of a network client with this Authorization header.
-    pub(crate) fn with_authorization(authorization: &str) -> Self {
-        Self {
-            is_owner: false,
-            authorization: Some(authorization.to_owned()),
+/// Credential of an operator, not verified yet.
+#[derive(Debug, Clone)]
+pub(crate) enum AdminCredential {
+    /// The control socket.
+    Owner,
+    /// Admin token as bearer. Cookies of the same request do not count.
+    Bearer(String),
+    /// Values of the session cookie, of which one may be an admin token.
+    Cookies(Vec<String>),
+}
+
+impl AdminCredential {
+    /// Returns the credential of a request.
+    pub(crate) fn of(peer: Peer, headers: &HeaderMap) -> Self {
+        if matches!(peer, Peer::ControlSocket) {
+            return Self::Owner;
+        }
+        // Another scheme is meant for a reverse proxy in front of the service.
+        let authorization = headers.get(AUTHORIZATION).and_then(|one| one.to_str().ok());
+        match authorization.and_then(bearer_token) {
+            Some(token) => Self::Bearer(token.to_owned()),
+            None => Self::Cookies(session_cookie::values(headers)),
         }
     }
 
-    pub(super) fn of(request: &Request) -> Self {
-        Self {
-            is_owner: matches!(request.peer, Peer::ControlSocket),
-            authorization: request.authorization().map(str::to_owned),
+    /// Returns the tokens to try.
+    pub(crate) fn tokens(&self) -> &[String] {
+        match self {
+            Self::Owner => &[],
+            Self::Bearer(token) => std::slice::from_ref(token),
+            Self::Cookies(values) => values,
         }
     }
 }
@@ -110,14 +138,11 @@ impl RequestAuth {
 ///
 /// # Errors
 /// When the store cannot be read.
-pub(crate) fn is_admin(app: &App, auth: &RequestAuth) -> StoreResult<bool> {
-    if auth.is_owner {
+pub(crate) fn is_admin(app: &App, credential: &AdminCredential) -> StoreResult<bool> {
+    if matches!(credential, AdminCredential::Owner) {
         return Ok(true);
     }
-    match auth.authorization.as_deref().and_then(bearer_token) {
-        Some(token) => sign_in::is_valid_token(&app.core, token),
-        None => Ok(false),
-    }
+    Ok(sign_in::session_end(&app.core, credential.tokens())?.is_some())
 }
 
 /// Verifies the Authorization header of a run.

@@ -6,11 +6,11 @@ use std::net::{IpAddr, SocketAddr};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
-use warp::http::HeaderMap;
 use warp::http::header::AUTHORIZATION;
+use warp::http::{HeaderMap, Method};
 
 use super::ApiResult;
-use super::access::RequestAuth;
+use super::access::AdminCredential;
 use super::path::PathSegment;
 use crate::body::{self, BodyStream};
 use crate::client_identity::{ClientIdentity, client_ip};
@@ -33,6 +33,7 @@ pub(crate) struct Request {
     pub app: App,
     pub peer: Peer,
     pub client: ClientIdentity,
+    pub method: Method,
     pub headers: HeaderMap,
     /// Query string without the question mark, still encoded.
     pub query: String,
@@ -117,10 +118,9 @@ impl FromRequest for RunClaims {
     }
 }
 
-/// Credentials, not verified.
-impl FromRequest for RequestAuth {
+impl FromRequest for AdminCredential {
     fn from_request(request: &mut Request) -> Result<Self, ApiError> {
-        Ok(RequestAuth::of(request))
+        Ok(AdminCredential::of(request.peer, &request.headers))
     }
 }
 
@@ -178,7 +178,7 @@ impl FromRequest for QueryParams {
     }
 }
 
-/// Function of up to four arguments that each implement [`FromRequest`].
+/// Function of up to five arguments that each implement [`FromRequest`].
 pub(crate) trait Handler<Args>: Send + Sync + 'static {
     /// Takes the arguments from the request and calls the function.
     ///
@@ -207,6 +207,7 @@ impl_handler!(A);
 impl_handler!(A B);
 impl_handler!(A B C);
 impl_handler!(A B C D);
+impl_handler!(A B C D E);
 
 /// Parses a body as JSON; `None` if it is invalid.
 pub(crate) fn parse_json(body: &[u8]) -> Option<Value> {

@@ -15,6 +15,7 @@ use super::{Access, ApiResult, Exposure, Route};
 use crate::body::BodyStream;
 use crate::client_identity::ClientIdentity;
 use crate::error::ApiError;
+use crate::gzip;
 use crate::webhook_source::WebhookSource;
 use engine::app::{App, RouteMetrics};
 use store::crash_injection::CrashPoint;
@@ -121,10 +122,12 @@ impl Router {
                       origin: RequestOrigin,
                       body| {
                     let router = Arc::clone(&self);
+                    let accepts_gzip = gzip::is_accepted(&headers);
                     let request = Request {
                         app: router.app.clone(),
                         peer: origin.peer,
                         client: origin.client,
+                        method,
                         headers,
                         query,
                         params: Vec::new().into_iter(),
@@ -133,8 +136,9 @@ impl Router {
                         unread_body: BodyStream::new(body),
                     };
                     async move {
-                        let answer = router.answer(&method, origin.path, path.as_str(), request);
-                        with_default_headers(answer.await.unwrap_or_else(Reply::into_response))
+                        let answer = router.answer(origin.path, path.as_str(), request);
+                        let response = answer.await.unwrap_or_else(Reply::into_response);
+                        with_default_headers(gzip::compress_json(response, accepts_gzip).await)
                     }
                 },
             )
@@ -143,7 +147,6 @@ impl Router {
 
     async fn answer(
         &self,
-        method: &Method,
         number: Option<PathNumber>,
         path: &str,
         mut request: Request,
@@ -153,7 +156,8 @@ impl Router {
         let found = found.ok_or_else(ApiError::not_found)?;
         let params = found.pattern.params(path);
         request.params = params.ok_or_else(ApiError::not_found)?.into_iter();
-        match found.routes.iter().find(|route| route.method == *method) {
+        let mut routes = found.routes.iter();
+        match routes.find(|route| route.method == request.method) {
             Some(route) => self.call(route, request).await,
             None => {
                 let allowed: Vec<Method> = found
