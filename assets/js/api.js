@@ -1,6 +1,10 @@
-// HTTP client of the service. The only module that sends requests.
+// HTTP client of the service. The only module that sends requests. The session is a cookie that scripts cannot read;
+// it serves all tabs of the browser.
 
-const KEY = "agent-implement.token";
+import { cached, clear, expire, isCached } from "./parts/lists.js";
+
+/** Key under which the end of the session is stored, so that all tabs know whether they are signed in. */
+const SESSION = "agent-implement.session";
 
 /** Error response of the service. Status 0: the service could not be reached. */
 export class ApiError extends Error {
@@ -12,30 +16,64 @@ export class ApiError extends Error {
 	}
 }
 
-/** Called when the token has expired. @type {() => void} */
-let signedOutHandler = () => {};
-export const onSignedOut = (handler) => { signedOutHandler = handler; };
+/** Signs in again after the session has ended; false if the user does not. @type {() => Promise<boolean>} */
+let renew = async () => false;
+/** @type {Promise<boolean> | null} */
+let renewal = null;
+let signedInAt = 0;
 
-export const isSignedIn = () => sessionStorage.getItem(KEY) !== null;
+/**
+ * `ended` is called when the session has ended; requests wait for it. `changed` is called when another tab has signed in
+ * or out.
+ * @param {{ended: () => Promise<boolean>, changed: (signedIn: boolean) => void}} handlers
+ */
+export function onSession({ ended, changed }) {
+	renew = ended;
+	addEventListener("storage", ({ key }) => {
+		if (key === SESSION || key === null) changed(isSignedIn());
+	});
+}
+
+/** Whether this browser has signed in. The session may have ended since. */
+export const isSignedIn = () => localStorage.getItem(SESSION) !== null;
 
 /** @param {string} code */
 export async function signIn(code) {
-	const { token } = await send("POST", "/api/auth", { code });
-	sessionStorage.setItem(KEY, token);
+	const { expiresAt } = await send("POST", "/api/auth", { code });
+	signedInAt = performance.now();
+	localStorage.setItem(SESSION, expiresAt);
 }
 
 export async function signOut() {
 	try {
-		await send("POST", "/api/auth/logout");
+		await send("POST", "/api/auth/logout", {});
 	} finally {
-		sessionStorage.removeItem(KEY);
+		forgetSession();
 	}
 }
 
-export const get = (path) => send("GET", path);
-export const post = (path, body = {}) => send("POST", path, body);
-export const patch = (path, body) => send("PATCH", path, body);
-export const remove = (path) => send("DELETE", path);
+/** Forgets the session and all data. */
+export function forgetSession() {
+	localStorage.removeItem(SESSION);
+	clear();
+}
+
+/** Waits until the user has signed in again. */
+export const renewSession = () => (renewal ??= renew().finally(() => { renewal = null; }));
+
+export const get = (path) => (isCached(path) ? cached(path, (etag) => sendFor(path, etag)) : send("GET", path));
+export const post = (path, body = {}) => change("POST", path, body);
+/** @param {string} [etag] Version that the change is based on. */
+export const patch = (path, body, etag) => change("PATCH", path, body, etag ? { "if-match": etag } : {});
+export const remove = (path) => change("DELETE", path);
+
+async function change(method, path, body = /** @type {any} */ (undefined), headers = {}) {
+	try {
+		return await send(method, path, body, headers);
+	} finally {
+		expire();
+	}
+}
 
 /** API path of a project. @param {string} team @param {string} [suffix] */
 export const projectPath = (team, suffix = "") => `/api/mappings/${encodeURIComponent(team)}${suffix}`;
@@ -58,33 +96,60 @@ export async function loadAll(main, others) {
 	return loaded;
 }
 
-/** Sends a request with the token. @param {string} path @param {RequestInit} [init] */
+/** Sends a request. The header proves that it comes from the panel. @param {string} path @param {RequestInit} [init] */
 export function request(path, init = {}) {
 	const headers = new Headers(init.headers);
-	const token = sessionStorage.getItem(KEY);
-	if (token) headers.set("authorization", `Bearer ${token}`);
+	headers.set("x-requested-with", "agent-implement");
 	return fetch(path, { ...init, headers });
 }
 
-async function send(method, path, body = /** @type {any} */ (undefined)) {
+/** Sends a request and returns the response, after signing in again if the session has ended. @returns {Promise<Response>} */
+async function respond(path, init) {
+	const began = performance.now();
 	/** @type {Response} */
 	let response;
-	/** @type {any} */
-	let content = null;
 	try {
-		response = await request(path, body === undefined
-			? { method }
-			: { method, body: JSON.stringify(body), headers: { "content-type": "application/json" } });
-		content = await response.json().catch(() => null);
+		response = await request(path, init);
 	} catch {
 		throw new ApiError(0, "Can't reach the service.");
 	}
+	if (response.status !== 401 || path === "/api/auth" || !isSignedIn()) return response;
+	return signedInAt > began || await renewSession() ? respond(path, init) : response;
+}
+
+async function send(method, path, body = /** @type {any} */ (undefined), headers = {}) {
+	const response = await respond(path, body === undefined
+		? { method, headers }
+		: { method, body: JSON.stringify(body), headers: { ...headers, "content-type": "application/json" } });
+	return contentOf(response);
+}
+
+async function sendFor(path, etag) {
+	const response = await respond(path, { headers: etag ? { "if-none-match": etag } : {} });
+	if (response.status === 304) return null;
+	return { data: await contentOf(response), etag: response.headers.get("etag") };
+}
+
+/** Versions of resources, by their content. @type {WeakMap<object, string>} */
+const ETAGS = new WeakMap();
+/** Version of a resource as it was loaded. @param {object} content */
+export const etagOf = (content) => ETAGS.get(content);
+
+/** Paths of next pages, by the rows of a page. @type {WeakMap<object, string>} */
+const NEXT = new WeakMap();
+/** Path of the page after a page of a list; null for the last one. @param {any[]} rows */
+export const nextPage = (rows) => NEXT.get(rows) ?? null;
+
+/** @param {Response} response */
+async function contentOf(response) {
+	const content = await response.json().catch(() => null);
+	const next = /<([^>]+)>; rel="next"/.exec(response.headers.get("link") ?? "");
+	if (next && content) NEXT.set(content, next[1]);
+	// The response to a stale version carries the current one.
+	const versioned = response.status === 412 ? content?.mapping : content;
+	if (versioned && response.headers.has("etag")) ETAGS.set(versioned, response.headers.get("etag") ?? "");
 	// The health check responds 503 if the service is degraded. Its body is still valid.
 	if (response.ok || content?.status === "degraded") return content;
-	if (response.status === 401 && path !== "/api/auth" && isSignedIn()) {
-		sessionStorage.removeItem(KEY);
-		signedOutHandler();
-	}
 	throw errorOf(response, content);
 }
 
@@ -92,7 +157,7 @@ const errorOf = ({ status }, content) => new ApiError(status, content?.error ?? 
 
 /** Downloads a response as a file. @param {string} path @param {string} name */
 export async function download(path, name) {
-	const response = await request(path);
+	const response = await respond(path);
 	if (!response.ok) throw errorOf(response, await response.json().catch(() => null));
 	const link = document.createElement("a");
 	link.href = URL.createObjectURL(await response.blob());

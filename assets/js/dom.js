@@ -74,7 +74,31 @@ export function island(kind, props, mount) {
 export function render(el, ...children) {
 	const wanted = document.createDocumentFragment();
 	add(wanted, children);
+	const restoreFocus = el.contains(document.activeElement) ? rememberFocus() : null;
 	patchChildren(el, wanted);
+	restoreFocus?.();
+}
+
+const FOCUSABLE = "a[href], button:not(:disabled), input:not(:disabled), select, textarea, [tabindex]";
+
+/**
+ * Remembers which element has the focus. Returns a function that, if that element is gone, puts the focus on the element
+ * that has taken its place, or on the one before.
+ */
+export function rememberFocus() {
+	const had = /** @type {HTMLElement} */ (document.activeElement);
+	/** @type {[Element, number][]} */
+	const places = [];
+	for (let el = /** @type {Element} */ (had); el?.parentElement; el = el.parentElement) places.push([el.parentElement, [...el.parentElement.children].indexOf(el)]);
+	return () => {
+		if (had === document.body || (had.isConnected && had.checkVisibility()) || document.activeElement !== document.body) return;
+		const [parent, at] = places.find(([parent]) => parent.isConnected) ?? [document.body, 0];
+		const candidates = [parent.children[at], parent.children[at - 1], parent, parent.parentElement, $(document, "h1")];
+		for (const el of candidates) {
+			const target = el?.matches(FOCUSABLE) ? el : el?.querySelector(FOCUSABLE);
+			if (target) return void target.focus({ preventScroll: true });
+		}
+	};
 }
 
 const isSameElement = (old, next) =>

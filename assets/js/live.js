@@ -1,7 +1,8 @@
-// Event stream of the service. Read with fetch, because EventSource cannot send the token. While there is no
+// Event stream of the service. Read with fetch, because EventSource hides why a stream was refused. While there is no
 // stream, subscribers are notified every ten seconds to reload.
 
-import { isSignedIn, request } from "./api.js";
+import { isSignedIn, renewSession, request } from "./api.js";
+import { apply, setLive } from "./parts/lists.js";
 
 /** @typedef {{type: string, data: any}} Event_ */
 
@@ -27,6 +28,7 @@ export function subscribe(handler) {
 }
 
 function publish(type, data = null) {
+	apply(type, data);
 	for (const handler of [...SUBSCRIBERS]) handler({ type, data });
 }
 
@@ -34,6 +36,7 @@ function publish(type, data = null) {
 function setState(next) {
 	if (state === next) return;
 	state = next;
+	setLive(state === "live");
 	publish("state");
 }
 
@@ -79,8 +82,7 @@ async function read(mine) {
 	let timeout = setTimeout(stop, STREAM_TIMEOUT);
 	try {
 		const response = await request("/api/events", { signal: attempt.signal });
-		// If the token has expired, the next request shows the sign-in form.
-		if (response.status === 401) publish("all");
+		if (response.status === 401) await renewSession();
 		if (!response.ok || !response.body) throw new Error("no stream");
 		const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
 		let text = "";

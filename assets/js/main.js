@@ -1,7 +1,8 @@
 // Entry point: shows the sign-in form, or the panel of the current URL if signed in.
 
-import { isSignedIn, onSignedOut, signIn } from "./api.js";
-import { h, render } from "./dom.js";
+import { forgetSession, isSignedIn, onSession, signIn } from "./api.js";
+import { $, h, island, render } from "./dom.js";
+import { ask, open } from "./parts/dialog.js";
 import { logo } from "./parts/icons.js";
 import { messageOf } from "./parts/ui.js";
 import { start } from "./router.js";
@@ -9,27 +10,23 @@ import * as shell from "./shell.js";
 
 const app = /** @type {HTMLElement} */ (document.getElementById("app"));
 
-function showSignIn(message) {
-	shell.close();
-	document.title = "Sign in · Agent Implement";
+/** Form for the access code. @param {() => void} done */
+const codeForm = (done) => island("code-form", done, (el) => {
 	let error = "";
 	let waiting = false;
-	const draw = () => render(app, h("main", { class: "sign-in", key: "sign-in" },
-		h("form", { onsubmit: submit, "aria-labelledby": "sign-in-title" },
-			logo(), h("h1", { id: "sign-in-title" }, "Agent Implement"),
-			h("p", { class: "muted" }, message ?? "Sign in with the access code of this service."),
-			h("label", { for: "code" }, "Access code"),
-			h("input", { id: "code", name: "code", type: "password", autocomplete: "current-password", required: true, "aria-invalid": error ? "true" : null, "aria-describedby": error ? "code-error" : null }),
-			error && h("p", { class: "error", id: "code-error", role: "alert" }, error),
-			h("button", { type: "submit", class: "button primary", disabled: waiting }, waiting ? "Signing in…" : "Sign in"))));
+	const draw = () => render(el, h("form", { onsubmit: submit },
+		h("label", { for: "code" }, "Access code"),
+		h("input", { id: "code", name: "code", type: "password", autocomplete: "current-password", required: true, "aria-invalid": error ? "true" : null, "aria-describedby": error ? "code-error" : null }),
+		error && h("p", { class: "error", id: "code-error", role: "alert" }, error),
+		h("button", { type: "submit", class: "button primary", disabled: waiting }, waiting ? "Signing in…" : "Sign in")));
 	const submit = async (event) => {
 		event.preventDefault();
-		const box = /** @type {HTMLInputElement} */ (document.getElementById("code"));
+		const box = $(el, "#code");
 		[waiting, error] = [true, ""];
 		draw();
 		try {
 			await signIn(box.value);
-			return enter();
+			return done();
 		} catch (failure) {
 			error = messageOf(failure);
 		}
@@ -39,24 +36,52 @@ function showSignIn(message) {
 		box.select();
 	};
 	draw();
-	document.getElementById("code")?.focus();
+	return () => {};
+});
+
+/** @param {string} [message] */
+function showSignIn(message = "Sign in with the access code of this service.") {
+	shell.close();
+	document.title = "Sign in · Agent Implement";
+	render(app, h("main", { class: "sign-in", key: "sign-in" }, h("div", { class: "sign-in-card" },
+		logo(), h("h1", {}, "Agent Implement"), h("p", { class: "muted" }, message), codeForm(enter))));
+	$(app, "#code").focus();
 }
+
+/** Asks for the access code over the page, so that nothing typed there is lost. Returns whether the user has signed in. @returns {Promise<boolean>} */
+const signInAgain = () => new Promise((answer) => {
+	let isSignedInAgain = false;
+	const succeed = () => {
+		isSignedInAgain = true;
+		dialog.close();
+	};
+	const dialog = open({ title: "Sign in again", onClose: () => {
+		closeRenewal = () => {};
+		answer(isSignedInAgain);
+		if (isSignedInAgain || !isSignedIn()) return;
+		forgetSession();
+		showSignIn("Your session has ended. Sign in again to continue.");
+	} });
+	closeRenewal = succeed;
+	dialog.show([h("p", { class: "muted" }, "Your session has ended. Sign in again to continue. What you have entered on this page is kept."), codeForm(succeed)]);
+	$(dialog.el, "#code").focus();
+});
+let closeRenewal = () => {};
 
 function enter() {
 	render(app);
 	shell.open(app);
 }
 
-onSignedOut(() => showSignIn("Your session has ended. Sign in again to continue."));
-addEventListener("signed-out", () => showSignIn("You are signed out."));
-start(() => {
-	if (isSignedIn()) shell.route();
-}, async () => {
-	const { confirm } = await import("./parts/dialog.js");
-	return new Promise((answer) => confirm({
-		title: "Leave without saving?", text: "Your changes on this page are not saved yet.", action: "Leave without saving",
-		run: async () => answer(true), onClose: () => answer(false),
-	}));
+onSession({
+	ended: signInAgain,
+	changed: (signedIn) => {
+		if (!signedIn) showSignIn("You are signed out.");
+		else if (shell.isOpen()) closeRenewal();
+		else enter();
+	},
 });
+addEventListener("signed-out", () => showSignIn("You are signed out."));
+start(() => shell.isOpen() && shell.route(), () => ask({ title: "Leave without saving?", text: "Your changes on this page are not saved yet.", action: "Leave without saving" }));
 if (isSignedIn()) enter();
 else showSignIn();

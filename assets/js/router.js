@@ -88,6 +88,9 @@ function withoutAsides(added = new URLSearchParams()) {
 	return withQuery({ ...Object.fromEntries(ASIDE_KINDS.map((kind) => [kind, null])), ...Object.fromEntries(added) });
 }
 
+/** URL of the current panel with its filters. */
+export const viewUrl = () => location.pathname + withoutAsides();
+
 /** Closes the dialog or drawer over the panel, and goes back to the history entry of the panel. */
 export function closeAside() {
 	if (!ASIDE_KINDS.some((kind) => currentRoute().query.has(kind))) return;

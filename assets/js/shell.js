@@ -4,6 +4,8 @@ import { ApiError, get, signOut } from "./api.js";
 import { $, h, render } from "./dom.js";
 import { connect, disconnect, liveState, subscribe } from "./live.js";
 import { icon, logo } from "./parts/icons.js";
+import { MIN_INTERVAL, beginLoad, isOutdated } from "./parts/lists.js";
+import { failures, readStatus, statusStrip, version } from "./parts/strip.js";
 import { clockTime } from "./parts/time.js";
 import { busy, button, empty, loading as skeleton, messageOf, notice, toast } from "./parts/ui.js";
 import { ASIDE_KINDS, closeAside, currentRoute, panelUrl } from "./router.js";
@@ -54,10 +56,8 @@ const emptyState = () => ({ name: "", rest: /** @type {string[]} */ ([]), mod: /
 let current = emptyState();
 /** @type {{at: string, close: () => void} | null} */
 let openedAside = null;
-/** @type {ReturnType<typeof setTimeout> | null} */
+/** @type {{timer: ReturnType<typeof setTimeout>, due: number} | null} */
 let reloadTimer = null;
-/** @type {string | null} */
-let version = null;
 let stopListening = () => {};
 /** Whether the menu of a narrow screen is open. */
 let menuIsOpen = false;
@@ -65,21 +65,51 @@ let menuIsOpen = false;
 export function open(el) {
 	root = el;
 	stopListening = subscribe(onEvent);
+	addEventListener("keydown", onKey);
+	document.addEventListener("pointerdown", onPress);
 	connect();
-	get("/").then((health) => {
-		version = health.version;
-		draw();
-	}).catch(() => {});
 	route();
+	readStatus(draw);
 }
+
+export const isOpen = () => current.name !== "";
 
 /** Removes the frame. The URL is kept. */
 export function close() {
 	stopListening();
 	disconnect();
+	removeEventListener("keydown", onKey);
+	document.removeEventListener("pointerdown", onPress);
 	current = emptyState();
 	closeOpenedAside();
 	for (const dialog of document.querySelectorAll("dialog")) dialog.remove();
+}
+
+/** Keys that work in every panel. @param {KeyboardEvent} event */
+function onKey(event) {
+	const isTyping = /** @type {HTMLElement} */ (event.target).closest?.("input, textarea, select, [contenteditable]");
+	const run = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k" ? showPalette
+		: event.key === "Escape" && menuIsOpen ? () => toggleMenu(false)
+			: isTyping || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") ? null
+				: event.key === "/" ? focusFilter : event.key === "?" ? showKeys : null;
+	if (!run) return;
+	event.preventDefault();
+	run();
+}
+
+const focusFilter = () => $(root, "[data-filter]")?.focus();
+const showPalette = async () => (await import("./parts/palette.js")).showPalette(GROUPS);
+const showKeys = async () => (await import("./parts/palette.js")).showKeys();
+
+/** Closes the open menu of a narrow screen at a press outside of it. */
+function onPress(event) {
+	if (menuIsOpen && !event.target.closest(".side, .menu-toggle")) toggleMenu(false, false);
+}
+
+function toggleMenu(open = !menuIsOpen, focus = true) {
+	menuIsOpen = open;
+	draw();
+	if (focus) $(root, open ? "nav.side a" : ".menu-toggle")?.focus();
 }
 
 function closeOpenedAside() {
@@ -160,6 +190,7 @@ async function reload(mine = current) {
 	mine.query = currentRoute().query;
 	const params = paramsOf(mine.query);
 	mine.params = params;
+	beginLoad();
 	try {
 		const data = await mine.mod.load(mine.rest, mine.query);
 		if (mine !== current || params !== mine.params) return;
@@ -171,19 +202,27 @@ async function reload(mine = current) {
 	}
 	draw();
 	performance.mark(`shown:${mine.name}`);
+	if (isOutdated()) reloadIn(MIN_INTERVAL);
 }
 
 /** @param {import("./live.js").Event_} event */
 function onEvent(event) {
 	if (event.type === "state") return draw();
+	readStatus(draw, event.type);
 	if (event.type === "all" && current.error && !current.mod && !current.loading) return loadPanel(current);
-	const watched = event.type === "all" || current.mod?.watch?.includes(event.type);
-	if (!watched || reloadTimer || !current.mod) return;
+	if (event.type === "all" || current.mod?.watch?.includes(event.type)) reloadIn(RELOAD_INTERVAL);
+}
+
+/** Reloads the current panel after a time. Lists that events have updated are not fetched again. */
+function reloadIn(time) {
+	if (!current.mod || (reloadTimer && reloadTimer.due <= Date.now() + time)) return;
+	if (reloadTimer) clearTimeout(reloadTimer.timer);
 	const mine = current;
-	reloadTimer = setTimeout(async () => {
+	const timer = setTimeout(async () => {
 		reloadTimer = null;
 		if (mine === current) await reload(mine);
-	}, RELOAD_INTERVAL);
+	}, time);
+	reloadTimer = { timer, due: Date.now() + time };
 }
 
 /** Reloads the current panel after a change. */
@@ -191,8 +230,10 @@ export const refresh = () => reload(current);
 
 function draw() {
 	if (!current.name) return;
-	document.title = `${titleOf(current)} · Agent Implement`;
-	render(root, h("a", { class: "skip", href: "#main", onclick: skip }, "Skip to the content"), sidebar(), h("div", { class: "page" }, topBar(), main()));
+	const failed = failures();
+	document.title = `${failed ? `(${failed}) ` : ""}${titleOf(current)} · Agent Implement`;
+	$(document, "link[rel=icon]").href = `/admin/assets/${failed ? "icon-failed" : "icon"}.svg`;
+	render(root, h("a", { class: "skip", href: "#main", onclick: skip }, "Skip to the content"), sidebar(), h("div", { class: "page" }, topBar(), statusStrip(), main()));
 }
 
 function skip(event) {
@@ -206,22 +247,18 @@ function sidebar() {
 	return h("nav", { class: menuIsOpen ? "side open" : "side", "aria-label": "Panels", id: "side" },
 		h("div", { class: "brand" }, logo(), h("span", {}, "Agent Implement")),
 		GROUPS.map(([group, panels]) => h("div", { class: "nav-group", role: "group", "aria-label": group }, h("p", { class: "nav-title", "aria-hidden": "true" }, group), panels.map(link))),
-		h("p", { class: "version" }, version ? `Version ${version}` : ""));
+		h("p", { class: "version" }, version() && `Version ${version()}`));
 }
 
 const STATES = { live: ["ok", "Live", "Changes appear automatically."], connecting: ["warn", "Connecting", "Connecting to the service."], polling: ["warn", "Refreshes every 10 s", "The event stream is not available. The panel refreshes every 10 seconds."] };
 
 function topBar() {
 	const [tone, text, title] = STATES[liveState()];
-	const toggle = () => {
-		menuIsOpen = !menuIsOpen;
-		draw();
-		if (menuIsOpen) $(root, "nav.side a")?.focus();
-	};
 	return h("header", { class: "top" },
-		h("button", { class: "button ghost icon-only menu-toggle", "aria-label": "Panels", "aria-controls": "side", "aria-expanded": String(menuIsOpen), onclick: toggle }, icon("menu")),
+		h("button", { class: "button ghost icon-only menu-toggle", "aria-label": "Panels", "aria-controls": "side", "aria-expanded": String(menuIsOpen), onclick: () => toggleMenu() }, icon("menu")),
 		h("span", { class: `live ${tone}`, title, role: "status" }, text),
 		h("span", { class: "grow" }),
+		h("button", { class: "button ghost", "aria-label": "Search", "aria-keyshortcuts": "Control+K", title: "Go to an issue, run or project (Ctrl K)", onclick: showPalette }, icon("search"), h("kbd", { class: "wide-only" }, "Ctrl K")),
 		themeSwitch(),
 		h("button", { class: "button ghost", onclick: () => busy(endSession) }, icon("leave"), h("span", { class: "wide-only" }, "Sign out")));
 }

@@ -57,7 +57,7 @@ pub(crate) async fn compress_json(response: Response, is_accepted: bool) -> Resp
     if !is_json(&response)
         || size.is_none_or(|size| size < MIN_SIZE)
         || has_header(CONTENT_ENCODING)
-        || has_header(ETAG)
+        || has_strong_etag(&response)
     {
         return response;
     }
@@ -93,6 +93,11 @@ async fn compress_off_thread(plain: Bytes) -> Option<Bytes> {
         compressed
     });
     compressed.await.ok().flatten()
+}
+
+fn has_strong_etag(response: &Response) -> bool {
+    let etag = response.headers().get(ETAG);
+    etag.is_some_and(|etag| !etag.as_bytes().starts_with(b"W/"))
 }
 
 fn is_json(response: &Response) -> bool {

@@ -14,6 +14,7 @@ mod client_identity;
 mod connection_limit;
 mod control_socket;
 mod error;
+mod etag;
 mod events;
 mod file_descriptors;
 mod gzip;

@@ -1,17 +1,14 @@
 //! Files that are part of the executable. They are compressed once.
 
 use bytes::Bytes;
-use data_encoding::HEXLOWER;
 use flate2::Compression;
-use ring::digest::{SHA256, digest};
 use warp::http::StatusCode;
 use warp::http::header::{
-    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue,
-    IF_NONE_MATCH, VARY,
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, VARY,
 };
 use warp::reply::{Reply, Response};
 
-use super::gzip;
+use super::{etag, gzip};
 
 /// File that is part of the executable.
 pub(crate) struct StaticFile {
@@ -26,10 +23,9 @@ pub(crate) struct StaticFile {
 impl StaticFile {
     /// Creates a file; `None` if its ETag cannot be built.
     pub(crate) fn new(content_type: &'static str, contents: Bytes) -> Option<Self> {
-        let hash = HEXLOWER.encode(&digest(&SHA256, &contents).as_ref()[..12]);
         Some(Self {
             content_type,
-            etag: HeaderValue::from_str(&format!("W/\"{hash}\"")).ok()?,
+            etag: etag::weak(&contents)?,
             gzip: gzip::compress(&contents, Compression::best()),
             plain: contents,
         })
@@ -37,7 +33,7 @@ impl StaticFile {
 
     /// Builds the response to a request with these headers.
     pub(crate) fn response(&self, headers: &HeaderMap) -> Response {
-        if matches_etag(headers, &self.etag) {
+        if etag::is_known(headers, &self.etag) {
             let mut response = StatusCode::NOT_MODIFIED.into_response();
             self.add_headers(&mut response);
             return response;
@@ -63,16 +59,4 @@ impl StaticFile {
         ];
         response.headers_mut().extend(headers);
     }
-}
-
-fn matches_etag(headers: &HeaderMap, etag: &HeaderValue) -> bool {
-    let known = headers.get(IF_NONE_MATCH);
-    let known = known.and_then(|known| known.to_str().ok());
-    let (Some(known), Ok(etag)) = (known, etag.to_str()) else {
-        return false;
-    };
-    let strong = etag.trim_start_matches("W/");
-    known
-        .split(',')
-        .any(|known| known.trim().trim_start_matches("W/") == strong || known.trim() == "*")
 }

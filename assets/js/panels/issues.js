@@ -1,8 +1,10 @@
-import { loadAll, post } from "../api.js";
+import { loadAll } from "../api.js";
 import { h } from "../dom.js";
+import { clearAll, retryIssues, unparkAll } from "../parts/bulk.js";
+import { pollNow, pollTimes } from "../parts/poll.js";
 import { col, table } from "../parts/table.js";
 import { ago } from "../parts/time.js";
-import { badge, button, clamp, external, issueName, notice, toast, twoLines } from "../parts/ui.js";
+import { badge, button, clamp, external, issueName, notice, twoLines } from "../parts/ui.js";
 import { REASONS, labelOf } from "../parts/words.js";
 import { asideUrl } from "../router.js";
 
@@ -11,37 +13,47 @@ export const watch = ["decision", "poll"];
 
 export const load = () => loadAll("/api/issues", { mappings: "/api/mappings" });
 
-export const actions = () => button("Poll now", pollNow, { icon: "refresh" });
+export const actions = ({ poll }) => [h("span", { class: "poll-times" }, pollTimes(poll)), button("Poll now", pollNow, { icon: "refresh" })];
 
-export async function pollNow() {
-	await post("/api/poll");
-	toast("Started a poll of the ticketing systems.");
-}
+/** Outcomes in the order of their urgency. */
+const ORDER = ["failed", "waiting", "dispatched", "in-progress", "done"];
+const outcomeOf = (row) => row.decision?.outcome;
+const rankOf = (row) => (ORDER.indexOf(outcomeOf(row)) + ORDER.length + 1) % (ORDER.length + 1);
+const isRunning = (row) => ["in-progress", "dispatched"].includes(outcomeOf(row));
+const decisionText = (row) => (outcomeOf(row) === "waiting" && row.decision.reason ? labelOf(REASONS, row.decision.reason) : null);
 
-const decisionWord = (row) => row.decision?.reason ?? row.decision?.outcome;
-
-export function view({ main, mappings }) {
+export function view({ main, mappings }, ctx) {
 	const since = main.staleSince ?? {};
+	const withId = (rows) => rows.map((row) => ({ ...row, issueId: row.id, issueIdentifier: row.identifier }));
+	const reasonIs = (reason) => (row) => outcomeOf(row) === "waiting" && row.decision.reason === reason;
 	return [
 		main.stale.map((team) => notice("warn", h("b", {}, team), ": Can't reach the ticketing system. ", since[team] ? ["Showing data from ", ago(since[team]), "."] : "There is no data yet.")),
 		h("p", { class: "slots" }, Object.entries(main.inProgressCountsByTeam).map(([team, n]) => h("span", { class: "slot" }, h("b", {}, team), ` ${n}${mappings?.[team] ? ` of ${mappings[team].maxInProgressAiIssues}` : ""} in progress`))),
 		table({
-			id: "issues", label: "issues", rows: main.issues, key: (row) => row.id, filter: true, href: (row) => asideUrl("issue", row.identifier),
+			id: "issues", label: "issues", rows: sorted(main.issues), key: (row) => row.id, filter: true, href: (row) => asideUrl("issue", row.identifier),
 			chips: [
-				["Waiting", (row) => row.decision?.outcome === "waiting"],
-				["In progress", (row) => ["in-progress", "dispatched"].includes(row.decision?.outcome)],
-				["Ready", (row) => row.ready],
-				["Planning pending", (row) => row.planningPending],
+				["Failed", (row) => outcomeOf(row) === "failed"],
+				["Waiting", (row) => outcomeOf(row) === "waiting"],
+				["Running", isRunning],
+				["Done", (row) => outcomeOf(row) === "done"],
 			],
 			columns: [
 				col("Issue", "", (row) => `${row.identifier} ${row.title}`, (row) => issueName({ issueIdentifier: row.identifier, issueTitle: row.title })),
 				col("Project", "s sm", "teamKey"),
 				col("State", "m md", (row) => `${row.stateName} ${row.marker ?? ""}`, (row) => twoLines(row.stateName, row.marker)),
-				col("Decision", "m", decisionWord, (row) => badge(decisionWord(row), row.decision?.reason && labelOf(REASONS, row.decision.reason))),
-				col("Details", "xl md", (row) => row.decision?.message, (row) => clamp(row.decision?.message)),
+				col("Decision", "n keep", (row) => decisionText(row) ?? outcomeOf(row), (row) => badge(decisionText(row) ? row.decision.reason : outcomeOf(row), decisionText(row) ?? undefined)),
+				col("Details", "l md", (row) => row.decision?.message, (row) => clamp(row.decision?.message)),
 				col("Ticket", "xs sm", null, (row) => external(row.url, "Open")),
+			],
+			bulk: [
+				{ label: "Retry", applies: (row) => outcomeOf(row) === "failed", run: (rows) => retryIssues(rows, ctx.reload) },
+				{ label: "Unpark", applies: reasonIs("parked"), run: (rows) => unparkAll(withId(rows), ctx.reload) },
+				{ label: "Clear", applies: reasonIs("dedup"), run: (rows) => clearAll(withId(rows), ctx.reload) },
 			],
 			empty: ["No flagged issues", "Add the label Agent-Implement to a Linear issue, or set Agent-Implement Status to Ready in Jira. The issue appears here after the next poll."],
 		}),
 	];
 }
+
+/** Issues by urgency. Within an outcome, the order of the service is kept. @param {any[]} issues */
+const sorted = (issues) => issues.map((row, at) => ({ row, at, rank: rankOf(row) })).sort((a, b) => a.rank - b.rank || a.at - b.at).map(({ row }) => row);

@@ -7,7 +7,7 @@ import { ago, span } from "../parts/time.js";
 import { badge, button, connections, empty, meter, muted, newProject, notice, rows, section, tile, toast, twoLines } from "../parts/ui.js";
 import { CONNECTIONS, KINDS, REASONS, costText, count, hasFailed, isActive, labelOf } from "../parts/words.js";
 import { asideUrl, panelUrl } from "../router.js";
-import { pollNow } from "./issues.js";
+import { pollNow } from "../parts/poll.js";
 
 export const watch = ["job", "decision", "poll", "outbox"];
 

@@ -1,6 +1,6 @@
 // Dialogs, drawers and menus. The browser traps the focus and restores it on close.
 
-import { $, h, render } from "../dom.js";
+import { $, h, rememberFocus, render } from "../dom.js";
 import { icon } from "./icons.js";
 import { remove } from "../api.js";
 import { busy, button, placeToast, toast } from "./ui.js";
@@ -9,7 +9,7 @@ let count = 0;
 
 /**
  * `mayClose` is asked before a person closes the dialog.
- * @param {{title: any, kind?: "modal" | "drawer" | "wide", mayClose?: () => boolean, onClose?: () => void}} about
+ * @param {{title: any, kind?: "modal" | "drawer" | "wide" | "palette", mayClose?: () => boolean, onClose?: () => void}} about
  * @returns {{el: HTMLDialogElement, show: (body: any, foot?: any, title?: any) => void, close: () => void}}
  */
 export function open({ title, kind = "modal", mayClose = () => true, onClose }) {
@@ -24,6 +24,7 @@ export function open({ title, kind = "modal", mayClose = () => true, onClose }) 
 		el.remove();
 		for (const toast of el.querySelectorAll(".toast")) placeToast(toast);
 		onClose?.();
+		restoreFocus();
 	});
 	const tryToClose = () => mayClose() && el.close();
 	// The browser closes a dialog at the second Escape, whatever the page answers, so the key is handled here.
@@ -36,9 +37,10 @@ export function open({ title, kind = "modal", mayClose = () => true, onClose }) 
 	// A pointer press that began inside, such as a text selection, does not close the drawer.
 	let beganOutside = false;
 	el.addEventListener("pointerdown", (event) => { beganOutside = event.target === el; });
-	el.addEventListener("click", (event) => { if (beganOutside && event.target === el && kind === "drawer") tryToClose(); });
+	el.addEventListener("click", (event) => { if (beganOutside && event.target === el && ["drawer", "palette"].includes(kind)) tryToClose(); });
 	document.body.append(el);
 	render(head, title);
+	const restoreFocus = rememberFocus();
 	el.showModal();
 	return {
 		el,
@@ -69,6 +71,12 @@ export function confirm({ title, text, action, kind = "danger", cancel = "Cancel
 }
 
 /**
+ * Asks with a confirmation dialog. Returns whether the user has confirmed.
+ * @param {{title: string, text: any, action: string, kind?: "danger" | "primary"}} about @returns {Promise<boolean>}
+ */
+export const ask = (about) => new Promise((answer) => confirm({ ...about, run: async () => answer(true), onClose: () => answer(false) }));
+
+/**
  * Button that deletes a resource after confirmation, shows a message and reloads.
  * @param {string} label @param {string} subject Object of the action, for the accessible name.
  * @param {{title: string, text: any, path: string, done: string, after: () => Promise<any>}} about
@@ -90,7 +98,7 @@ export const askToDelete = ({ path, done, after, ...about }) => confirm({
  * Button that opens a menu of actions.
  * @param {string} label @param {{label: string, run: () => any, danger?: boolean}[]} items
  */
-export function menu(label, items) {
+export function menu(label, items, picture = "more") {
 	const toggle = (event) => {
 		const opener = event.currentTarget;
 		const list = h("div", { class: "menu", role: "menu", popover: "auto", "aria-label": label });
@@ -115,7 +123,7 @@ export function menu(label, items) {
 		list.style.top = `${below ? box.bottom + 4 : box.top - 4 - list.offsetHeight}px`;
 		list.querySelector("button")?.focus();
 	};
-	return h("button", { class: "button ghost icon-only", "aria-haspopup": "menu", "aria-label": label, title: label, onclick: toggle }, icon("more"));
+	return h("button", { class: "button ghost icon-only", "aria-haspopup": "menu", "aria-label": label, title: label, onclick: toggle }, icon(picture));
 }
 
 /** @param {KeyboardEvent} event */

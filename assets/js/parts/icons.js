@@ -20,6 +20,8 @@ const PATHS = {
 	settings: "M4 7h10M18 7h2M4 17h2M10 17h10M16 5v4M8 15v4",
 	audit: "M6 3h9l4 4v14H6zM9 12h7M9 16h7M9 8h3",
 	customizations: "M4 20l4-1L19 8l-3-3L5 16zM14 7l3 3",
+	views: "M7 4h10v16l-5-4-5 4z",
+	copy: "M9 9h10v11H9zM5 15V4h10",
 	menu: "M4 7h16M4 12h16M4 17h16",
 	more: "M6 12h.01M12 12h.01M18 12h.01",
 	close: "M6 6l12 12M18 6L6 18",

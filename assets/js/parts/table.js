@@ -1,21 +1,29 @@
-// Table with sorting and filters. A long table renders only the visible rows. All rows have the same height, so that
-// updates do not move them.
+// Table with sorting, filters and selection. A long table renders only the visible rows. All rows have the same height,
+// so that updates do not move them. Filter, chip and order are in the URL.
 
 import { $, h, island, render } from "../dom.js";
+import { currentRoute, setQuery } from "../router.js";
 import { icon } from "./icons.js";
-import { empty } from "./ui.js";
+import { busy, empty } from "./ui.js";
+import { viewsMenu } from "./views.js";
 
 /** @typedef {{label: string, look: string, by: ((row: any) => any) | null, cell: (row: any) => any}} Column */
+/** Action on the selected rows to which it applies. `run` returns false if the user did not confirm it. @typedef {{label: string, applies: (row: any) => boolean, run: (rows: any[]) => Promise<boolean>, danger?: boolean}} BulkAction */
 /**
- * Definition of a table. Sorting and filter are remembered by `id`. `chips` are predefined filters. `href` is the
+ * Filters that the service applies: `chips` are names, values and counts; `selects` are names, query parameters and
+ * options. `more` loads the next page, and `load` is called after the filter in the URL has changed.
+ * @typedef {{chips: [string, string, number?][], selects: [string, string, [string, string][]][], isFiltered: boolean, more: (() => Promise<any>) | null, load: () => any}} Remote
+ */
+/**
+ * Definition of a table. `chips` are predefined filters, by the query parameter `param` (default `show`). `href` is the
  * link of a row. `empty` is the title, the text and the action shown without rows.
- * @typedef {{id: string, label: string, rows: any[], key: (row: any) => string, columns: Column[], filter?: boolean, chips?: [string, (row: any) => boolean][], href?: (row: any) => string, actions?: (row: any) => any, empty: [string, any, any?]}} Spec
+ * @typedef {{id: string, label: string, rows: any[], key: (row: any) => string, columns: Column[], filter?: boolean, param?: string, chips?: [string, (row: any) => boolean][], remote?: Remote, href?: (row: any) => string, actions?: (row: any) => any, bulk?: BulkAction[], empty: [string, any, any?]}} Spec
  */
 
 /**
  * Defines a column. `look` is a width (xs, s, m, l, xl; default: the remaining width), `sm` or `md` to hide the column
- * on narrower screens, and `right`. `by` is the value to sort and filter by: a field name or a function; null for
- * none.
+ * on narrower screens, `right`, or `keep` to show it even if all rows have the same value. `by` is the value to sort and
+ * filter by: a field name or a function; null for none.
  * @param {string} label @param {string} look @param {string | ((row: any) => any) | null} by @param {(row: any) => any} [cell]
  * @returns {Column}
  */
@@ -29,8 +37,11 @@ const MAX_UNVIRTUALIZED_ROWS = 40;
 /** Rows rendered above and below the visible ones. */
 const OVERSCAN = 8;
 
-/** @type {Map<string, {query: string, chip: string, by: number, down: boolean}>} */
-const SETTINGS = new Map();
+/** Time without a keystroke after which the service filters, in milliseconds. */
+const TYPING_PAUSE = 250;
+
+/** Value in the URL. */
+export const slug = (text) => text.toLowerCase().replace(/[^a-z0-9]+/g, "-");
 
 /** @param {Spec} spec */
 export const table = (spec) => island("table-part", spec, mount);
@@ -47,9 +58,15 @@ class TableView {
 	constructor(el, spec) {
 		this.el = el;
 		this.spec = spec;
-		const settings = SETTINGS.get(spec.id) ?? { query: "", chip: "", by: -1, down: false };
-		SETTINGS.set(spec.id, settings);
-		this.settings = settings;
+		this.settings = { query: "", chip: "", by: -1, down: false };
+		/** Shown columns, and those whose value is the same in all rows. @type {Column[]} */
+		this.columns = [];
+		/** @type {Column[]} */
+		this.same = [];
+		/** Keys of the selected rows. @type {Set<string>} */
+		this.selected = new Set();
+		/** @type {ReturnType<typeof setTimeout> | undefined} */
+		this.typing = undefined;
 		/** Number of rows of each chip. @type {number[]} */
 		this.counts = [];
 		/** Rows that match the filter, sorted. @type {any[]} */
@@ -73,7 +90,57 @@ class TableView {
 	update(spec) {
 		this.spec = spec;
 		this.counts = (spec.chips ?? []).map(([, test]) => spec.rows.filter(test).length);
+		this.splitColumns();
+		if (spec.filter) this.readUrl();
+		if (spec.bulk && this.selected.size) {
+			const keys = new Set(spec.rows.map(spec.key));
+			for (const key of this.selected) if (!keys.has(key)) this.selected.delete(key);
+		}
 		this.refresh();
+	}
+
+	splitColumns() {
+		const { rows, columns } = this.spec;
+		const isSame = ({ by, look, cell }, at) => {
+			if (!at || !by || rows.length < 3 || look.split(" ").includes("keep")) return false;
+			const first = by(rows[0]) ?? "";
+			const textOf = (row) => h("i", {}, cell(row)).textContent;
+			return rows.every((row) => (by(row) ?? "") === first) && rows.slice(1, 9).every((row) => textOf(row) === textOf(rows[0]));
+		};
+		this.same = columns.filter(isSame);
+		this.columns = columns.filter((column) => !this.same.includes(column));
+	}
+
+	/** Name of the query parameter of the chips. */
+	get param() {
+		return this.spec.param ?? "show";
+	}
+
+	readUrl() {
+		const { query } = currentRoute();
+		const sort = query.get("sort") ?? "";
+		const chip = query.get(this.param) ?? "";
+		Object.assign(this.settings, {
+			query: this.typing ? this.settings.query : query.get("q") ?? "",
+			chip: this.spec.remote ? chip : this.spec.chips?.find(([name]) => slug(name) === chip)?.[0] ?? "",
+			by: this.spec.columns.findIndex((column) => column.by && slug(column.label) === sort.replace(/^-/, "")),
+			down: sort.startsWith("-"),
+		});
+	}
+
+	/** Applies changed settings and stores them in the URL. */
+	change(changes, pause = 0) {
+		const { settings, spec } = this;
+		Object.assign(settings, changes);
+		const { query, chip, by, down } = settings;
+		if (spec.filter) setQuery({ q: query, [this.param]: spec.remote ? chip : slug(chip), sort: by < 0 ? null : (down ? "-" : "") + slug(spec.columns[by].label) });
+		this.refresh();
+		if (!spec.remote) return;
+		clearTimeout(this.typing);
+		this.typing = setTimeout(() => {
+			this.typing = undefined;
+			this.spec.remote?.load();
+		}, pause);
 	}
 
 	refresh() {
@@ -92,6 +159,10 @@ class TableView {
 
 	applyFilter() {
 		const { spec, settings } = this;
+		if (spec.remote) {
+			this.shown = spec.rows;
+			return;
+		}
 		const words = settings.query.toLowerCase().split(/\s+/).filter(Boolean);
 		const [, test] = spec.chips?.find(([name]) => name === settings.chip) ?? [];
 		this.shown = spec.rows.filter((row) => (!test || test(row)) && words.every((word) => this.textOf(row).includes(word)));
@@ -118,22 +189,51 @@ class TableView {
 	}
 
 	draw() {
-		const { spec, shown } = this;
+		const { spec, shown, settings: { query, chip } } = this;
 		[this.from, this.until] = this.isLong() ? this.visibleRange() : [0, shown.length];
-		const hasNoMatch = !shown.length && spec.rows.length > 0;
-		render(this.el, this.bar(),
-			spec.rows.length ? this.grid() : empty(...spec.empty),
-			hasNoMatch && empty("No matches", "Change or clear the filter.",
-				h("button", { class: "button", onclick: this.clear }, "Clear the filter")));
+		const hasNoMatch = !shown.length && (spec.remote ? query || chip || spec.remote.isFiltered : spec.rows.length > 0);
+		const more = spec.remote?.more;
+		render(this.el, this.bar(), this.sameValues(),
+			hasNoMatch ? empty("No matches", "Change or clear the filter.", h("button", { class: "button", onclick: this.clear }, "Clear the filter"))
+				: spec.rows.length ? this.grid() : empty(...spec.empty),
+			more && h("button", { class: "button more", onclick: () => busy(more) }, "Load more"), this.bulkBar());
+	}
+
+	sameValues() {
+		const texts = this.same.map((column) => [column.label, h("span", {}, column.cell(this.spec.rows[0])).textContent]).filter(([, text]) => text && text !== "–");
+		return texts.length > 0 && h("p", { class: "note same" }, "All rows: ", texts.map(([label, text], at) => [at > 0 && ", ", label ? `${label.toLowerCase()} ` : "", h("b", {}, text)]));
 	}
 
 	grid() {
-		const { spec, shown, from, until } = this;
-		const actions = spec.actions && h("th", { class: "c-actions" }, h("span", { class: "sr" }, "Actions"));
+		const { spec, shown, from, until, columns } = this;
+		const actions = spec.actions && h("th", { class: "c-actions", role: "columnheader" }, h("span", { class: "sr" }, "Actions"));
 		const rows = shown.slice(from, until).map((row, at) => this.line(row, from + at));
-		return h("table", { class: "table", "aria-label": spec.label, "aria-rowcount": shown.length + 1 },
-			h("thead", {}, h("tr", {}, spec.columns.map((column, at) => this.head(column, at)), actions)),
-			h("tbody", { onkeydown: this.keys }, this.gap("above", from), rows, this.gap("below", shown.length - until)));
+		const isAll = shown.length > 0 && shown.every((row) => this.selected.has(spec.key(row)));
+		return h("table", { class: "table", role: "table", "aria-label": spec.label, "aria-rowcount": shown.length + 1 },
+			h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, spec.bulk && h("th", { class: "c-select", role: "columnheader" }, h("input", { type: "checkbox", "aria-label": "Select all", checked: isAll, onchange: () => this.select(isAll ? [] : shown) })),
+				columns.map((column) => this.head(column, spec.columns.indexOf(column))), actions)),
+			h("tbody", { role: "rowgroup", onkeydown: this.keys }, this.gap("above", from), rows, this.gap("below", shown.length - until)));
+	}
+
+	/** Selects exactly these rows. @param {any[]} rows */
+	select(rows) {
+		this.selected = new Set(rows.map(this.spec.key));
+		this.draw();
+	}
+
+	bulkBar() {
+		const { spec, selected } = this;
+		if (!spec.bulk || !selected.size) return null;
+		const rows = spec.rows.filter((row) => selected.has(spec.key(row)));
+		const action = (/** @type {BulkAction} */ { label, applies, run, danger }) => {
+			const mine = rows.filter(applies);
+			const go = () => busy(async () => {
+				if (await run(mine) !== false) this.select([]);
+			});
+			return mine.length > 0 && h("button", { class: `button small ${danger ? "danger" : ""}`, onclick: go }, label, " ", h("span", { class: "num" }, mine.length));
+		};
+		return h("div", { class: "bulk", role: "region", "aria-label": "Selection" }, h("b", { class: "num", role: "status" }, `${selected.size} selected`), spec.bulk.map(action),
+			h("button", { class: "button small ghost", onclick: () => this.select([]) }, "Clear selection"));
 	}
 
 	gap(key, rows) {
@@ -142,79 +242,105 @@ class TableView {
 	}
 
 	bar() {
-		const { spec, shown } = this;
-		if (!spec.rows.length || (!spec.filter && !spec.chips)) return null;
-		const count = shown.length === spec.rows.length ? String(shown.length) : `${shown.length} of ${spec.rows.length}`;
-		return h("div", { class: "table-bar" }, spec.filter && this.searchBox(), spec.chips && this.chips(),
-			h("span", { class: "note num", role: "status" }, count));
+		const { spec, shown, settings } = this;
+		const isFiltered = settings.query || settings.chip || spec.remote?.isFiltered;
+		if ((!spec.rows.length && !isFiltered) || (!spec.filter && !spec.chips)) return null;
+		const number = (value) => value.toLocaleString("en");
+		const count = spec.remote ? `${number(shown.length)}${spec.remote.more ? " loaded" : ""}` : shown.length === spec.rows.length ? number(shown.length) : `${number(shown.length)} of ${number(spec.rows.length)}`;
+		return h("div", { class: "table-bar" }, spec.filter && this.searchBox(), this.chips(), spec.remote?.selects.map(this.filterBox), this.sortBox(),
+			h("span", { class: "note num", role: "status" }, count), spec.filter && viewsMenu());
 	}
 
 	searchBox() {
 		return h("label", { class: "search" }, icon("search"), h("span", { class: "sr" }, `Filter ${this.spec.label}`),
 			h("input", {
 				type: "search", placeholder: "Filter", value: this.settings.query, oninput: this.typed,
-				spellcheck: "false", autocomplete: "off", "data-filter": "",
+				spellcheck: "false", autocomplete: "off", "data-filter": "", "aria-keyshortcuts": "/",
 			}));
 	}
 
 	chips() {
-		const { settings } = this;
-		const pick = (name) => () => {
-			settings.chip = settings.chip === name ? "" : name;
-			this.refresh();
+		const { spec: { chips, remote }, settings } = this;
+		if (!chips && !remote) return null;
+		/** @type {[string, string, number | undefined][]} */
+		const all = remote ? remote.chips.map(([name, value, count]) => [name, value, count]) : (chips ?? []).map(([name], at) => [name, name, this.counts[at]]);
+		const chip = ([name, value, count]) =>
+			h("button", { class: "chip", "aria-pressed": String(settings.chip === value), onclick: () => this.change({ chip: settings.chip === value ? "" : value }) }, name,
+				count !== undefined && h("span", { class: "num" }, count.toLocaleString("en")));
+		return h("div", { class: "chips", role: "group", "aria-label": "Filters" }, all.map(chip));
+	}
+
+	/** Filter by one of several values. */
+	filterBox = (/** @type {[string, string, [string, string][]]} */ [label, param, options]) => {
+		const now = currentRoute().query.get(param) ?? "";
+		const change = ({ target }) => {
+			setQuery({ [param]: target.value });
+			this.spec.remote?.load();
 		};
-		/** @param {[string, any]} chip @param {number} at */
-		const chip = ([name], at) =>
-			h("button", { class: "chip", "aria-pressed": String(settings.chip === name), onclick: pick(name) }, name,
-				h("span", { class: "num" }, this.counts[at]));
-		return h("div", { class: "chips", role: "group", "aria-label": "Filters" }, (this.spec.chips ?? []).map(chip));
+		return h("select", { class: "filter-box", "aria-label": label, onchange: change }, [["", label], ...options].map(([value, text]) => h("option", { value, selected: value === now }, text)));
+	};
+
+	/** Order of the cards of a narrow screen, which have no column headers. */
+	sortBox() {
+		const { settings, spec } = this;
+		if (spec.remote) return null;
+		const change = ({ target }) => {
+			const at = Number(target.value);
+			this.change({ by: Math.abs(at) - 1, down: at < 0 });
+		};
+		const now = settings.by < 0 ? 0 : (settings.by + 1) * (settings.down ? -1 : 1);
+		const option = (value, text) => h("option", { value: String(value), selected: value === now }, text);
+		return h("select", { class: "sort-box", "aria-label": "Order", onchange: change }, option(0, "Default order"),
+			spec.columns.flatMap((column, at) => (column.by ? [option(at + 1, `${column.label} ↑`), option(-at - 1, `${column.label} ↓`)] : [])));
 	}
 
 	head(column, at) {
 		const { settings } = this;
 		const sorted = settings.by === at ? (settings.down ? "descending" : "ascending") : null;
-		const sort = () => {
-			if (sorted === "descending") settings.by = -1;
-			else [settings.by, settings.down] = [at, sorted === "ascending"];
-			this.refresh();
-		};
-		return h("th", { class: column.look, scope: "col", "aria-sort": sorted },
-			column.by ? h("button", { class: "sort", onclick: sort }, column.label) : column.label);
+		const sort = () => this.change(sorted === "descending" ? { by: -1 } : { by: at, down: sorted === "ascending" });
+		return h("th", { class: column.look, scope: "col", role: "columnheader", "aria-sort": sorted },
+			column.by && !this.spec.remote ? h("button", { class: "sort", onclick: sort }, column.label) : column.label);
 	}
 
 	line(row, index) {
 		const { spec } = this;
+		const key = spec.key(row);
 		const cell = (column, at) => {
 			const content = column.cell(row);
 			const href = at === 0 && spec.href?.(row);
-			return h("td", { class: column.look },
+			return h("td", { class: column.look, role: "cell", "data-label": column.label },
 				href ? h("a", { class: "row-link", href }, content) : h("div", { class: "cell" }, content));
 		};
-		return h("tr", { key: spec.key(row), "aria-rowindex": index + 2, class: spec.href ? "leads" : "" },
-			spec.columns.map(cell),
-			spec.actions && h("td", { class: "c-actions" }, h("div", { class: "row-actions" }, spec.actions(row))));
+		const toggle = ({ target }) => {
+			if (target.checked) this.selected.add(key);
+			else this.selected.delete(key);
+			this.draw();
+		};
+		return h("tr", { key, role: "row", "aria-rowindex": index + 2, class: spec.href ? "leads" : "" },
+			spec.bulk && h("td", { class: "c-select", role: "cell" }, h("input", { type: "checkbox", "aria-label": `Select ${row.issueIdentifier ?? row.identifier ?? key}`, checked: this.selected.has(key), onchange: toggle })),
+			this.columns.map(cell),
+			spec.actions && h("td", { class: "c-actions", role: "cell" }, h("div", { class: "row-actions" }, spec.actions(row))));
 	}
 
-	typed = (event) => {
-		this.settings.query = event.target.value;
-		this.refresh();
-	};
+	typed = (event) => this.change({ query: event.target.value }, TYPING_PAUSE);
 
 	clear = () => {
-		[this.settings.query, this.settings.chip] = ["", ""];
 		const box = this.el.querySelector("input");
 		if (box) box.value = "";
-		this.refresh();
+		if (this.spec.remote) setQuery(Object.fromEntries([...currentRoute().query.keys()].map((name) => [name, null])));
+		this.change({ query: "", chip: "" });
 		box?.focus();
 	};
 
 	keys = (event) => {
 		const step = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1 }[event.key];
 		const row = event.target.closest("tr");
+		if (event.key === "x" && this.spec.bulk) return $(row, "input[type=checkbox]").click();
 		if (!step || !row) return;
 		event.preventDefault();
 		const index = Number(row.ariaRowIndex ?? row.getAttribute("aria-rowindex")) + step;
-		$(this.el, `tr[aria-rowindex="${index}"] :is(a,button)`)?.focus();
+		const next = $(this.el, `tr[aria-rowindex="${index}"]`);
+		($(next ?? this.el, "a, button") ?? $(next ?? this.el, "input"))?.focus();
 	};
 
 	scrolled = () => {

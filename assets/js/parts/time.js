@@ -27,16 +27,23 @@ function relative(at) {
 	return ms < 0 ? `in ${text}` : `${text} ago`;
 }
 
-function exact(at) {
+const FULL = /** @type {const} */ ({ year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZoneName: "short" });
+const CLOCK = /** @type {const} */ ({ hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+
+/** Date and time with the time zone: the format of every exact time. */
+export function exact(at) {
 	const date = new Date(at);
-	return Number.isNaN(+date) ? at : date.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+	return Number.isNaN(+date) ? at : date.toLocaleString(undefined, FULL);
 }
 
 /** Relative time, with the exact time as tooltip. */
 export const ago = (at) => (at ? h("time", { datetime: at, title: exact(at), "data-ago": at }, relative(at)) : "–");
 
 /** Time of day, with the exact time as tooltip. */
-export const clockTime = (at) => h("time", { datetime: at, title: exact(at) }, new Date(at).toLocaleTimeString());
+export const clockTime = (at) => h("time", { datetime: at, title: exact(at) }, new Date(at).toLocaleTimeString(undefined, CLOCK));
+
+/** Time of day in the future, and the time until then. */
+export const until = (at) => [h("time", { datetime: at, title: exact(at) }, new Date(at).toLocaleTimeString(undefined, { ...CLOCK, second: undefined })), " (", ago(at), ")"];
 
 /** Duration between two times, or the elapsed time since `from`. */
 export function span(from, until) {

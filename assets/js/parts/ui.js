@@ -106,6 +106,17 @@ export const issueText = ({ issueIdentifier, issueTitle }) => `${issueIdentifier
 export const tabs = (label, url, query, tabs) => h("nav", { class: "tabs", "aria-label": label }, tabs.map(([tab, text], at) =>
 	h("a", { href: at ? `${url}?tab=${tab}` : url, "aria-current": (query.get("tab") ?? tabs[0][0]) === tab ? "page" : null }, text)));
 
+export const RANGES = /** @type {[string, string][]} */ ([["24h", "24 h"], ["7d", "7 d"], ["30d", "30 d"]]);
+/** Links that choose a range of time by the query parameter `range`. @param {string} url URL of the panel. @param {string} now */
+export const ranges = (url, now, options = RANGES) => h("nav", { class: "segments", "aria-label": "Range" }, options.map(([range, text]) =>
+	h("a", { href: range ? `${url}?range=${range}` : url, "aria-current": range === now ? "true" : null }, text)));
+
+/** Button that copies a text. @param {string} text @param {string} what What is copied, for the accessible name. */
+export const copyButton = (text, what) => h("button", { class: "button ghost icon-only copy", "aria-label": `Copy ${what}`, title: `Copy ${what}`, onclick: () => busy(async () => {
+	await navigator.clipboard.writeText(text).catch(() => { throw new ApiError(0, "The browser did not allow copying."); });
+	toast(`Copied ${what}.`);
+}) }, icon("copy"));
+
 /** Secondary text. */
 export const muted = (...text) => h("span", { class: "muted" }, text);
 

@@ -81,5 +81,11 @@ export const costText = (usd) => (usd === null ? "unknown cost" : money(usd));
 const ACTIVE = ["unknown", "dispatched", "running"];
 /** @param {{status: string}} job */
 export const isActive = (job) => ACTIVE.includes(job.status);
-/** @param {{status: string}} job */
-export const hasFailed = (job) => ["failed", "timed_out", "review_failed"].includes(job.status);
+const FAILED = ["failed", "timed_out", "review_failed"];
+/** Whether a run has failed: it failed, timed out, or its review failed. A cancelled run has not failed. @param {{status: string, conclusion?: string | null}} job */
+export const hasFailed = (job) => FAILED.includes(job.status) && job.conclusion !== "cancelled";
+/** Filter of the same runs, for `/api/log`. */
+export const FAILED_STATUSES = FAILED.join();
+export const ACTIVE_STATUSES = ACTIVE.join();
+/** Number of failed runs of a summary. @param {{ended: Record<string, number>}} summary */
+export const failedOf = ({ ended }) => FAILED.reduce((sum, status) => sum + ended[status], 0);

@@ -15,6 +15,7 @@ use super::{Access, ApiResult, Exposure, Route};
 use crate::body::BodyStream;
 use crate::client_identity::ClientIdentity;
 use crate::error::ApiError;
+use crate::etag::Condition;
 use crate::gzip;
 use crate::webhook_source::WebhookSource;
 use engine::app::{App, RouteMetrics};
@@ -123,6 +124,7 @@ impl Router {
                       body| {
                     let router = Arc::clone(&self);
                     let accepts_gzip = gzip::is_accepted(&headers);
+                    let condition = Condition::of(&method, &headers);
                     let request = Request {
                         app: router.app.clone(),
                         peer: origin.peer,
@@ -138,6 +140,7 @@ impl Router {
                     async move {
                         let answer = router.answer(origin.path, path.as_str(), request);
                         let response = answer.await.unwrap_or_else(Reply::into_response);
+                        let response = condition.apply(response).await;
                         with_default_headers(gzip::compress_json(response, accepts_gzip).await)
                     }
                 },

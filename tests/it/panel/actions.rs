@@ -64,7 +64,7 @@ async fn sign_in_returns_to_the_requested_view() {
     let storage = "return [Object.keys(localStorage).join(), document.cookie, Object.keys(sessionStorage).join()]";
     assert_eq!(
         browser.eval(storage).await,
-        json!(["", "", "agent-implement.token"])
+        json!(["agent-implement.session", "", ""])
     );
     browser.press_keys(ESCAPE).await;
     browser
@@ -86,7 +86,7 @@ async fn sign_in_returns_to_the_requested_view() {
     );
     browser.click("Sign out").await;
     browser.wait_for_text("You are signed out").await;
-    assert_eq!(browser.eval("return sessionStorage.length").await, json!(0));
+    assert_eq!(browser.eval("return localStorage.length").await, json!(0));
     browser.quit().await;
     env.stop().await;
 }

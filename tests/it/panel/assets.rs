@@ -131,6 +131,21 @@ fn panel_uses_no_other_origin_and_no_html_injection() {
     }
 }
 
+/// The service removes indentation from assets, so a string must not continue on a further line.
+#[test]
+fn no_string_of_the_panel_continues_on_a_further_line() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
+    for name in assets() {
+        let text = std::fs::read_to_string(root.join(&name)).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            let quotes = line.matches('`').count();
+            let is_comment = line.trim_start().starts_with(['/', '*']);
+            let number = number + 1;
+            assert!(quotes % 2 == 0 || is_comment, "{name}:{number}: {line}");
+        }
+    }
+}
+
 /// Type-checks the panel's modules.
 #[requires("panel-tools")]
 #[test]

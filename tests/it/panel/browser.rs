@@ -46,6 +46,10 @@ pub struct Browser {
 impl Browser {
     /// Starts the browser.
     pub async fn start() -> Self {
+        Self::start_with(json!({"browser": "ALL"})).await
+    }
+
+    async fn start_with(logs: Value) -> Self {
         let started = start_driver().ok_or("chromium and chromedriver are not installed");
         let (driver, port) = require("browser", started);
         let client = Client::builder().timeout(TIMEOUT).build().unwrap();
@@ -64,7 +68,7 @@ impl Browser {
             "--lang=en",
         ];
         let capabilities = json!({"capabilities": {"alwaysMatch": {
-            "goog:loggingPrefs": {"browser": "ALL"},
+            "goog:loggingPrefs": logs,
             "goog:chromeOptions": {"args": arguments},
         }}});
         let session = browser.send(Method::POST, "", Some(capabilities)).await;
@@ -249,6 +253,20 @@ impl Browser {
         self.post("/actions", keyboard).await;
     }
 
+    /// Presses a key while the control key is held.
+    pub async fn press_control(&self, key: &str) {
+        let control = CONTROL.to_string();
+        let stroke = |kind, value: &str| json!({"type": kind, "value": value});
+        let strokes = [
+            stroke("keyDown", &control),
+            stroke("keyDown", key),
+            stroke("keyUp", key),
+            stroke("keyUp", &control),
+        ];
+        let keyboard = json!({"actions": [{"type": "key", "id": "hands", "actions": strokes}]});
+        self.post("/actions", keyboard).await;
+    }
+
     /// Returns the console messages since the last call.
     pub async fn take_console_log(&self) -> Vec<String> {
         let log = self.post("/se/log", json!({"type": "browser"})).await;
@@ -256,6 +274,24 @@ impl Browser {
         lines
             .map(|line| line["message"].as_str().unwrap_or_default().to_owned())
             .collect()
+    }
+
+    /// Handle of the current tab.
+    pub async fn window(&self) -> String {
+        let window = self.send(Method::GET, "/window", None).await;
+        window.as_str().unwrap().to_owned()
+    }
+
+    /// Opens a tab and switches to it.
+    pub async fn open_window(&self) -> String {
+        let opened = self.post("/window/new", json!({"type": "tab"})).await;
+        let window = opened["handle"].as_str().unwrap().to_owned();
+        self.switch_window(&window).await;
+        window
+    }
+
+    pub async fn switch_window(&self, window: &str) {
+        self.post("/window", json!({ "handle": window })).await;
     }
 
     pub async fn screenshot(&self, file: &Path) {

@@ -3,6 +3,7 @@
 mod actions;
 mod assets;
 mod browser;
+mod client;
 mod events;
 mod fixtures;
 mod live_updates;

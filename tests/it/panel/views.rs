@@ -128,7 +128,7 @@ async fn empty_panels_show_the_next_action() {
     let empty_states = [
         ("overview", "Connect your first project"),
         ("issues", "No flagged issues"),
-        ("pipelines", "No dispatches yet"),
+        ("pipelines", "No runs yet"),
         ("pulls", "No pull requests yet"),
         ("blockers", "Nothing is blocked"),
         ("projects", "No projects yet"),
@@ -151,6 +151,7 @@ async fn empty_panels_show_the_next_action() {
 
     browser.eval(DEGRADED).await;
     browser.switch_panel("overview").await;
+    env.app.live.heartbeats.record_poll(env.app.core.now());
     browser.wait_for_text("The service is degraded:").await;
     browser.wait_for_text("the store cannot write").await;
     browser.eval("window.fetch = window.originalFetch").await;

@@ -1,0 +1,153 @@
+// Cache of what the panels show. Nothing is fetched more than once in five seconds, except after an own change. Events
+// of the service update the rows of cached lists, so that most changes need no request.
+
+/** Minimum time between two fetches of the same path, in milliseconds. */
+export const MIN_INTERVAL = 5000;
+/** Time after which a list that events keep current is fetched again, in milliseconds. */
+const MAX_AGE = 60_000;
+const MAX_ENTRIES = 40;
+
+/** Paths that are always fetched: one run, one issue, one project, and forms. */
+const UNCACHED = /^\/api\/(jobs|why|auth|mappings\/|ticketing-b|events)/;
+
+/** Types of events after which a path has to be fetched again, unless the event carries the changed row. @type {[RegExp, string[]][]} */
+const AFFECTED = [
+	[/^\/api\/(log|usage|sessions|dedup|scoreboard|pulls)/, ["job"]],
+	[/^\/api\/(issues|blockers)/, ["decision", "poll"]],
+	[/^\/api\/(summary|parked)/, ["job", "decision", "poll"]],
+	[/^\/(api\/(poll|incidents|admin\/config-status))?$/, ["poll"]],
+	[/^\/api\/(outbox|incidents)/, ["outbox"]],
+];
+
+/**
+ * `at` is the time of the last fetch, `rows` the position of each row by its key, and `missed` are the events that
+ * arrived during a fetch.
+ * @typedef {{data: any, etag: string | null, at: number, stale: boolean, pending: Promise<any> | null, rows: Map<string, number> | null, missed: [string, any][]}} Entry
+ */
+/** @type {Map<string, Entry>} */
+const entries = new Map();
+/** Paths that were read since the last call of `beginLoad`. @type {Set<string>} */
+let used = new Set();
+let isLive = false;
+
+/** @param {boolean} live Whether events arrive. */
+export const setLive = (live) => { isLive = live; };
+
+/** @param {string} path */
+export const isCached = (path) => !UNCACHED.test(path);
+
+/** State that changes without an event. */
+const UNOBSERVED = /^\/(api\/admin\/config-status)?$/;
+const isKeptCurrent = (path) => isLive && !UNOBSERVED.test(path) && AFFECTED.some(([paths]) => paths.test(path));
+const isDue = (path, entry) => {
+	const age = Date.now() - entry.at;
+	return age >= MIN_INTERVAL && (entry.stale || age >= (isKeptCurrent(path) ? MAX_AGE : MIN_INTERVAL));
+};
+
+/**
+ * Returns the cached content of a path, or fetches it. `fetchIt` gets the ETag of the cached content, and returns null
+ * if that is still current.
+ * @param {string} path @param {(etag: string | null) => Promise<{data: any, etag: string | null} | null>} fetchIt
+ */
+export function cached(path, fetchIt) {
+	used.add(path);
+	const entry = entries.get(path) ?? { data: undefined, etag: null, at: -MAX_AGE, stale: true, pending: null, rows: null, missed: [] };
+	entries.delete(path);
+	entries.set(path, entry);
+	if (entries.size > MAX_ENTRIES) entries.delete([...entries.keys()][0]);
+	if (entry.pending) return entry.pending;
+	if (entry.data !== undefined && !isDue(path, entry)) return Promise.resolve(entry.data);
+	entry.stale = false;
+	const load = async () => {
+		try {
+			const next = await fetchIt(entry.etag);
+			if (next) [entry.data, entry.etag, entry.rows] = [next.data, next.etag, null];
+			entry.at = Date.now();
+			return entry.data;
+		} catch (error) {
+			entry.stale = true;
+			throw error;
+		} finally {
+			entry.pending = null;
+			for (const [type, data] of entry.missed.splice(0)) applyTo(path, entry, type, data);
+		}
+	};
+	entry.pending = load();
+	return entry.pending;
+}
+
+/** Makes the next reads fetch again: the user has changed something. */
+export function expire() {
+	for (const entry of entries.values()) [entry.at, entry.stale] = [-MAX_AGE, true];
+}
+
+/** Starts to note which paths a panel reads. */
+export const beginLoad = () => { used = new Set(); };
+/** Whether some of the paths read since `beginLoad` have to be fetched again. */
+export const isOutdated = () => [...used].some((path) => entries.get(path)?.stale);
+
+/** Forgets everything, after signing out. */
+export const clear = () => entries.clear();
+
+/** Updates the cached lists by an event of the service. @param {string} type @param {any} data */
+export function apply(type, data) {
+	for (const [path, entry] of entries) {
+		if (entry.pending) entry.missed.push([type, data]);
+		applyTo(path, entry, type, data);
+	}
+}
+
+/** @param {Entry} entry */
+function applyTo(path, entry, type, data) {
+	const isAffected = type === "all" || AFFECTED.some(([paths, types]) => paths.test(path) && types.includes(type));
+	if (!isAffected || entry.data === undefined) return;
+	const update = data && UPDATES[`${type} ${path.split("?")[0]}`];
+	if (!update?.(entry, data, new URLSearchParams(path.split("?")[1]))) entry.stale = true;
+}
+
+/** Position of a row. @param {Entry} entry @param {any[]} rows @param {string} field @param {string} key */
+function positionOf(entry, rows, field, key) {
+	entry.rows ??= new Map(rows.map((row, at) => [row[field], at]));
+	return entry.rows.get(key) ?? -1;
+}
+
+/** Updates by type of event and path. Each returns whether the list is current now. @type {Record<string, (entry: Entry, data: any, query: URLSearchParams) => boolean>} */
+const UPDATES = {
+	"job /api/log"(entry, job, query) {
+		const rows = entry.data;
+		const at = positionOf(entry, rows, "id", job.id);
+		const isFiltered = [...query.keys()].some((name) => name !== "limit");
+		if (at >= 0) {
+			const changesFilter = isFiltered && rows[at].status !== job.status;
+			rows[at] = { ...rows[at], ...job };
+			return !changesFilter;
+		}
+		if (isFiltered) return false;
+		if (rows.length && job.id < rows[0].id) return true;
+		rows.unshift(job);
+		rows.length = Math.min(rows.length, Number(query.get("limit") ?? 500));
+		entry.rows = null;
+		return true;
+	},
+	"decision /api/issues"(entry, decision) {
+		const rows = entry.data.issues;
+		const at = positionOf(entry, rows, "identifier", decision.issueIdentifier);
+		if (at < 0) return false;
+		rows[at] = { ...rows[at], decision };
+		return true;
+	},
+	"decision /api/blockers"(entry, { issueIdentifier, outcome, reason, message, at: since }) {
+		const { blockers, totals } = entry.data;
+		const at = positionOf(entry, blockers, "issueIdentifier", issueIdentifier);
+		if (at < 0) return outcome !== "waiting";
+		const row = blockers[at];
+		if (outcome !== "waiting") return false;
+		if (row.reason !== reason) {
+			totals.byReason[row.reason] -= 1;
+			if (!totals.byReason[row.reason]) delete totals.byReason[row.reason];
+			totals.byReason[reason] = (totals.byReason[reason] ?? 0) + 1;
+		}
+		blockers[at] = { ...row, reason, message, since: row.reason === reason ? row.since : since };
+		return true;
+	},
+};

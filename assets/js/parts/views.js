@@ -1,0 +1,76 @@
+// Saved views: names for a panel with its filter and order. They are kept in this browser.
+
+import { $, h } from "../dom.js";
+import { currentRoute, navigate, viewUrl } from "../router.js";
+import { menu, open } from "./dialog.js";
+import { fields } from "./form.js";
+import { button, muted, rows, toast } from "./ui.js";
+
+const KEY = "agent-implement.views";
+
+/** @returns {{name: string, url: string}[]} */
+export function savedViews() {
+	try {
+		const views = JSON.parse(localStorage.getItem(KEY) ?? "[]");
+		return Array.isArray(views) ? views.filter(({ name, url }) => typeof name === "string" && /^\/admin\//.test(url)) : [];
+	} catch {
+		return [];
+	}
+}
+
+/** @param {{name: string, url: string}[]} views */
+const store = (views) => localStorage.setItem(KEY, JSON.stringify(views));
+
+/** Menu of a table with the saved views of the current panel. */
+export function viewsMenu() {
+	const { panel } = currentRoute();
+	const mine = savedViews().filter(({ url }) => url.split(/[/?]/)[2] === panel);
+	return menu("Saved views", [
+		...mine.map(({ name, url }) => ({ label: name, run: () => navigate(url) })),
+		{ label: "Save this view", run: save },
+		...(savedViews().length ? [{ label: "Manage views", run: manage }] : []),
+	], "views");
+}
+
+function save() {
+	const dialog = open({ title: "Save this view" });
+	const values = { name: "" };
+	let error = "";
+	const field = fields(values, () => {});
+	const submit = (event) => {
+		event.preventDefault();
+		const name = values.name.trim();
+		if (!name) {
+			error = "Enter a name.";
+			draw();
+			return $(dialog.el, "input").focus();
+		}
+		store([...savedViews().filter((view) => view.name !== name), { name, url: viewUrl() }]);
+		dialog.close();
+		toast(`Saved the view ${name}.`);
+	};
+	const draw = () => dialog.show(h("form", { id: "view-form", onsubmit: submit, novalidate: true },
+		field({ name: "name", label: "Name", required: true, hint: "Keeps the filter and the order of this page in this browser. A view of the same name is replaced." }, error)),
+	[h("button", { class: "button", onclick: dialog.close }, "Cancel"), h("button", { class: "button primary", type: "submit", form: "view-form" }, "Save")]);
+	draw();
+	$(dialog.el, "input").focus();
+}
+
+function manage() {
+	const dialog = open({ title: "Saved views" });
+	const draw = () => {
+		const views = savedViews();
+		const go = (url) => {
+			dialog.close();
+			navigate(url);
+		};
+		const remove = (gone) => {
+			store(views.filter((view) => view !== gone));
+			draw();
+		};
+		dialog.show(views.length ? rows(views, (view) => h("li", { key: view.name }, h("b", { class: "grow" }, view.name),
+			button("Open", () => go(view.url), { kind: "small", title: `Open ${view.name}` }), button("Delete", () => remove(view), { kind: "small danger", title: `Delete ${view.name}` })))
+			: muted("No saved views."));
+	};
+	draw();
+}
