@@ -20,6 +20,7 @@ use domain::issue::System;
 use domain::mapping::{Mapping, MappingInput};
 use domain::report::{ResultReport, StepRecord};
 use domain::run_config::{RunConfig, RunInputs};
+use domain::run_log::{self, LogReport};
 use domain::secret::Secret;
 use domain::sensitive_files::{self, AllowList};
 use domain::session_event::SessionEvent;
@@ -166,6 +167,14 @@ pub fn run_report(data: &[u8]) {
     };
     let _ = ResultReport::parse(&body);
     let _ = SessionEvent::parse(&body);
+    if let Ok(report) = LogReport::parse(body.clone()) {
+        let _ = report.end();
+        for line in report.text.split('\n') {
+            let (_, text) = run_log::parse_line(line);
+            let is_mark = run_log::is_step_mark(text);
+            assert!(is_mark || !run_log::is_step_mark(&run_log::escape_marks(text)));
+        }
+    }
     if let Ok(step) = StepRecord::parse(body.get("step").cloned()) {
         assert!(StepRecord::parse(Some(json!(step))).is_ok());
     }
@@ -243,8 +252,8 @@ pub fn sensitive_file(data: &[u8]) {
     let _ = sensitive_files::check_symlink(&path, &String::from_utf8_lossy(contents));
 }
 
-/// Redacts a log that contains a credential, as a whole and line by line. Asserts that the credential is
-/// removed.
+/// Redacts a log that contains a credential, as a whole, line by line and as output with colors. Asserts that the
+/// credential is removed, and that no control character but those of colors is left.
 pub fn redaction(data: &[u8]) {
     let redactor = &*REDACTOR;
     let text = String::from_utf8_lossy(data).replace('\u{1}', SECRET);
@@ -252,6 +261,17 @@ pub fn redaction(data: &[u8]) {
     for line in text.split('\n') {
         let redacted = lines.redact(line);
         assert!(!redacted.contains(SECRET), "{redacted}");
+    }
+    let mut lines = redactor.line_redactor();
+    for line in text.split('\n') {
+        let line = lines.redact_output(line);
+        for shown in [&line.plain, &line.styled] {
+            assert!(!sanitize::log_line(shown).contains(SECRET), "{shown}");
+            assert!(shown.len() <= sanitize::MAX_LINE_BYTES, "{shown}");
+            let is_kept = |c: char| !c.is_control() || matches!(c, '\t' | '\u{1b}');
+            assert!(shown.chars().all(is_kept), "{shown:?}");
+        }
+        assert_eq!(sanitize::log_line(&line.styled), line.plain);
     }
     assert!(!redactor.redact(&text).contains(SECRET));
 }

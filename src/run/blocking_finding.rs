@@ -1,6 +1,7 @@
 //! Findings of reviews that block a change.
 
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use domain::sanitize;
 
@@ -63,11 +64,57 @@ impl BlockingFinding {
         sanitize::truncate(line, MAX_FINDING, sanitize::ELLIPSIS).into_owned()
     }
 
+    /// Returns the finding for the outputs of its step: severity, file, line and text.
+    pub(crate) fn output(&self) -> Value {
+        let location = self.location.trim();
+        let (file, line) = match location.rsplit_once(':') {
+            Some((file, lines)) => (file, first_number(lines)),
+            None => (location, None),
+        };
+        // A location that is not `file:line` is shown as it is.
+        let file = if line.is_some() { file } else { location };
+        let text = format!("{}: {}", self.title.trim(), self.problem.trim());
+        json!({
+            "severity": "blocking",
+            "file": Some(file).filter(|file| !file.is_empty()),
+            "line": line,
+            "text": sanitize::single_line(&text),
+        })
+    }
+
     /// Returns the whole finding, for the next implement pass.
     pub(crate) fn prompt_text(&self) -> String {
         match self.required_fix.trim() {
             "" => format!("- {}", self.summary_line()),
             fix => format!("- {}\n  Required fix: {fix}", self.summary_line()),
+        }
+    }
+}
+
+/// Returns the number that a text such as `3` or `3-7` begins with.
+fn first_number(text: &str) -> Option<u64> {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    text[..end].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_the_location() {
+        for (location, file, line) in [
+            ("src/a.rs:3", json!("src/a.rs"), json!(3)),
+            ("src/a.rs:3-7", json!("src/a.rs"), json!(3)),
+            (" src/a.rs ", json!("src/a.rs"), json!(null)),
+            ("C:no line", json!("C:no line"), json!(null)),
+            ("", json!(null), json!(null)),
+        ] {
+            let output = BlockingFinding::fixable("A race", location, "two\nwriters").output();
+            let expected = json!({"severity": "blocking", "file": file, "line": line, "text": "A race: two writers"});
+            assert_eq!(output, expected, "{location}");
         }
     }
 }

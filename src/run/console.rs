@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::print::print_line;
-use super::progress::ProgressReporter;
-use domain::sanitize;
+use super::run_log::RunLog;
+use domain::run_log;
 use vendors::http::{LineRedactor, Redactor};
 
 /// Prefix of lines printed by a child.
@@ -15,7 +15,7 @@ const CHILD_MARK: &str = "  | ";
 pub struct Console {
     redactor: Redactor,
     lines: Arc<Mutex<LineRedactor>>,
-    progress: ProgressReporter,
+    log: RunLog,
     /// Keeps workflow commands disabled until the last clone is dropped.
     _stop_commands: Arc<StopCommands>,
     /// Last lines, quoted in failure reasons.
@@ -39,21 +39,21 @@ const TAIL_LINES: usize = 12;
 impl Console {
     /// Creates a console for CI. Workflow commands stay disabled until `token`, which no child can
     /// know, is printed again.
-    pub fn for_ci(redactor: Redactor, progress: ProgressReporter, token: String) -> Self {
+    pub fn for_ci(redactor: Redactor, log: RunLog, token: String) -> Self {
         print_line(&format!("::stop-commands::{token}"));
-        Self::with(redactor, progress, StopCommands(Some(token)))
+        Self::with(redactor, log, StopCommands(Some(token)))
     }
 
     /// Creates a console outside CI.
-    pub fn plain(redactor: Redactor, progress: ProgressReporter) -> Self {
-        Self::with(redactor, progress, StopCommands(None))
+    pub fn plain(redactor: Redactor, log: RunLog) -> Self {
+        Self::with(redactor, log, StopCommands(None))
     }
 
-    fn with(redactor: Redactor, progress: ProgressReporter, stop_commands: StopCommands) -> Self {
+    fn with(redactor: Redactor, log: RunLog, stop_commands: StopCommands) -> Self {
         Self {
             lines: Arc::new(Mutex::new(redactor.line_redactor())),
             redactor,
-            progress,
+            log,
             _stop_commands: Arc::new(stop_commands),
             tail: Arc::default(),
         }
@@ -69,16 +69,23 @@ impl Console {
         self.print(CHILD_MARK, line);
     }
 
+    /// Marks the beginning of a step in the log of the run. The mark is not printed: CI would obey it.
+    pub(crate) fn begin_step(&self, id: &str) {
+        self.log.begin_step(&self.redactor.redact(id));
+    }
+
     fn print(&self, prefix: &str, line: &str) {
-        // Redacted again below: removing invisible characters can join the halves of a secret.
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let line = lines.redact(line);
+        let redacted = lines.redact_output(line);
         drop(lines);
-        let line = self.redactor.redact(&sanitize::log_line(&line));
         // CI also obeys the older command prefix `##[` anywhere in a line.
-        let line = line.replace("##[", "## [");
+        let line = run_log::escape_marks(&redacted.plain);
         print_line(&format!("{prefix}{line}"));
-        self.progress.report_log_line(&line);
+        let shown = match line == redacted.plain {
+            true => &redacted.styled,
+            false => &line,
+        };
+        self.log.add_line(&format!("{prefix}{shown}"));
         if let Ok(mut tail) = self.tail.write() {
             let surplus = (tail.len() + 1).saturating_sub(TAIL_LINES);
             tail.drain(..surplus);

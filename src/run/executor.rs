@@ -16,6 +16,7 @@ pub(crate) async fn execute(
 ) -> Result<(), RunFailure> {
     let mut steps = definition.steps.iter();
     let mut result = Ok(());
+    let mut skip_reason = String::new();
     let mut is_ready = run.dispatch.config.phase == RunPhase::Planning;
     for planned in steps.by_ref() {
         if !is_ready && !planned.implementation.is_preparation() {
@@ -38,13 +39,15 @@ pub(crate) async fn execute(
             }
             Err(failure) => {
                 run.reporting.fail_step(step, &failure.reason);
+                skip_reason = format!("Step {} failed", planned.id);
                 result = Err(failure);
                 break;
             }
         }
     }
     for planned in steps {
-        run.reporting.skip_step(&planned.id, &planned.kind);
+        run.reporting
+            .skip_step(&planned.id, &planned.kind, &skip_reason);
     }
     result
 }

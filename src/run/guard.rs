@@ -3,6 +3,8 @@
 //! Covers the staged change and everything the branch already adds to the base, because both appear in
 //! the pull request. Rules: [`domain::sensitive_files`].
 
+use serde_json::{Value, json};
+
 use super::git::changes::{ChangeContents, TreeChange, TreeEntryKind};
 use super::git::staging::StagedTree;
 use super::git::{Git, GitError};
@@ -48,6 +50,8 @@ pub(crate) struct GuardReport {
     pub blocked: Vec<SensitiveFile>,
     /// Files that a person should check.
     pub warnings: Vec<SensitiveFile>,
+    /// All findings, with their lines.
+    pub findings: Vec<GuardFinding>,
 }
 
 /// Finding of the guard at one path.
@@ -62,6 +66,17 @@ pub struct GuardFinding {
 }
 
 impl GuardFinding {
+    /// Returns the finding for the outputs of its step: path, line, rule, text and whether it blocks.
+    pub(crate) fn output(&self) -> Value {
+        json!({
+            "path": self.hit.path,
+            "line": self.line,
+            "rule": self.hit.reason.rule(),
+            "text": self.hit.reason.to_string(),
+            "blocking": self.is_blocking,
+        })
+    }
+
     /// Creates a finding; `None` if the verdict is a pass.
     pub fn from_verdict(path: &str, verdict: GuardVerdict, line: Option<usize>) -> Option<Self> {
         let (reason, is_blocking) = match verdict {
@@ -93,16 +108,20 @@ pub(crate) async fn inspect(
     let mut report = GuardReport {
         blocked: staged.blocked.clone(),
         warnings: Vec::new(),
+        findings: check_changes(git, &changes, allow, contains_own).await?,
     };
-    for GuardFinding {
-        hit, is_blocking, ..
-    } in check_changes(git, &changes, allow, contains_own).await?
-    {
-        match is_blocking {
-            true => report.blocked.push(hit),
-            false => report.warnings.push(hit),
+    for finding in &report.findings {
+        match finding.is_blocking {
+            true => report.blocked.push(finding.hit.clone()),
+            false => report.warnings.push(finding.hit.clone()),
         }
     }
+    let unstaged = staged.blocked.iter().map(|hit| GuardFinding {
+        hit: hit.clone(),
+        is_blocking: true,
+        line: None,
+    });
+    report.findings.extend(unstaged);
     for list in [&mut report.blocked, &mut report.warnings] {
         list.sort_by(|one, other| one.path.cmp(&other.path));
         list.dedup_by(|one, other| one.path == other.path);

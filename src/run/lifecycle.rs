@@ -25,6 +25,7 @@ use crate::print::print_line;
 use crate::progress::ProgressReporter;
 use crate::random::random_hex;
 use crate::result_report;
+use crate::run_log::RunLog;
 use crate::status_reporter::{StatusReporter, StatusReporterTask};
 use crate::steps;
 use crate::stop_signal::StopSignal;
@@ -111,6 +112,7 @@ struct Outbound {
     callback: Option<RunCallback>,
     console: Console,
     progress: ProgressReporter,
+    log: RunLog,
     status_task: StatusReporterTask,
 }
 
@@ -122,13 +124,19 @@ fn start_reporting(
     callback: Option<RunCallback>,
 ) -> (Reporting, Outbound) {
     let progress = ProgressReporter::default();
+    let log = RunLog::default();
     if let Some(callback) = &callback {
         progress.start(client.clone(), callback, environment.run_id);
+        // A second client, so that a rate limit of the log does not delay reports.
+        match Client::with_proxies(&environment.proxies, "orchestrator", redactor.clone()) {
+            Ok(client) => drop(log.start(client, callback)),
+            Err(error) => print_line(&error.to_string()),
+        }
     }
     let console = if environment.is_ci {
-        Console::for_ci(redactor, progress.clone(), random_hex())
+        Console::for_ci(redactor, log.clone(), random_hex())
     } else {
-        Console::plain(redactor, progress.clone())
+        Console::plain(redactor, log.clone())
     };
     let url = callback.as_ref().map(|callback| callback.url.as_str());
     let (status_reporter, status_task) =
@@ -139,25 +147,23 @@ fn start_reporting(
         callback,
         console,
         progress,
+        log,
         status_task,
     };
     (reporting, outbound)
 }
 
 impl Outbound {
-    /// Sends the last progress and session events, then logs and reports the result.
+    /// Logs the result, sends the last progress, log and session events, then reports the result.
     async fn finish(self, report: &ResultReport) {
         let Self {
             client,
             callback,
             console,
             progress,
+            log,
             status_task,
         } = self;
-        if callback.is_some() {
-            progress.flush().await;
-        }
-        status_task.flush().await;
         match &report.failure_reason {
             None => console.log("Run succeeded"),
             Some(reason) => {
@@ -165,6 +171,10 @@ impl Outbound {
                 reason.lines().for_each(|line| console.log(line));
             }
         }
+        if callback.is_some() {
+            tokio::join!(progress.flush(), log.flush());
+        }
+        status_task.flush().await;
         let Some(callback) = callback else {
             return;
         };

@@ -1,8 +1,7 @@
 //! Progress reports to the orchestrator, without blocking the run.
 //!
-//! Steps and log lines are queued in memory and sent by one task. A step change is sent at once and
-//! retried. Log lines are batched, at most one report per second; the oldest are dropped if the
-//! orchestrator is slow. Lost progress never fails a run.
+//! Step changes are queued in memory and sent by one task, each with retries. Lost progress never fails a run. The log
+//! of the run: [`super::run_log`].
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,18 +18,12 @@ use domain::report::{ProgressReport, StepRecord, Usage};
 use domain::run_config::RunCallback;
 use vendors::http::{Client, Method, Request};
 
-/// Minimum interval between reports that hold only log lines.
-const LOG_PERIOD: Duration = Duration::from_secs(1);
-
-/// Maximum size of queued log lines, in bytes.
-const MAX_QUEUED_LOG: usize = 64 << 10;
-
 /// Maximum time to send the last reports after the run.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Queue of progress reports. Clones share the queue.
 #[derive(Clone, Default)]
-pub struct ProgressReporter {
+pub(crate) struct ProgressReporter {
     shared: Arc<Shared>,
 }
 
@@ -45,42 +38,23 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     steps: VecDeque<StepRecord>,
-    log: String,
-    /// Step that new log lines belong to.
-    current: Option<StepRecord>,
     sending: bool,
 }
 
 impl ProgressReporter {
     /// Returns the usage meter of the run. Every report includes its total.
-    pub fn usage_meter(&self) -> &UsageMeter {
+    pub(crate) fn usage_meter(&self) -> &UsageMeter {
         &self.shared.meter
     }
 
     /// Queues a step change.
-    pub fn report_step(&self, step: StepRecord) {
-        let mut queue = self.queue();
-        queue.current = (step.status == "running").then(|| step.clone());
-        queue.steps.push_back(step);
-        drop(queue);
-        self.shared.queued.notify_one();
-    }
-
-    /// Queues a log line. The line must be redacted already.
-    pub fn report_log_line(&self, line: &str) {
-        let mut queue = self.queue();
-        queue.log.push_str(line);
-        queue.log.push('\n');
-        while queue.log.len() > MAX_QUEUED_LOG {
-            let first = queue.log.find('\n').map_or(queue.log.len(), |at| at + 1);
-            queue.log.drain(..first);
-        }
-        drop(queue);
+    pub(crate) fn report_step(&self, step: StepRecord) {
+        self.queue().steps.push_back(step);
         self.shared.queued.notify_one();
     }
 
     /// Starts the task that sends reports.
-    pub fn start(
+    pub(crate) fn start(
         &self,
         client: Client,
         callback: &RunCallback,
@@ -97,7 +71,7 @@ impl ProgressReporter {
     }
 
     /// Waits up to 10 seconds for queued reports to be sent.
-    pub async fn flush(&self) {
+    pub(crate) async fn flush(&self) {
         let empty = async {
             loop {
                 let sent = self.shared.sent.notified();
@@ -121,13 +95,8 @@ impl ProgressReporter {
     /// Returns the next report, if anything is queued.
     fn next(&self) -> Option<ProgressReport> {
         let mut queue = self.queue();
-        let step = match queue.steps.pop_front() {
-            Some(step) => step,
-            None if queue.log.is_empty() => return None,
-            None => queue.current.clone()?,
-        };
+        let step = queue.steps.pop_front()?;
         queue.sending = true;
-        let log = std::mem::take(&mut queue.log);
         let (agent, model) = self.usage_meter().agent();
         Some(ProgressReport {
             step,
@@ -135,17 +104,13 @@ impl ProgressReporter {
             agent,
             model,
             usage: Some(self.usage_meter().total()).filter(|used| *used != Usage::default()),
-            log: (!log.is_empty()).then_some(log),
+            log: None,
         })
     }
 
     fn is_idle(&self) -> bool {
         let queue = self.queue();
         queue.steps.is_empty() && !queue.sending
-    }
-
-    fn has_step(&self) -> bool {
-        !self.queue().steps.is_empty()
     }
 }
 
@@ -166,22 +131,8 @@ impl Sender {
                 self.send(&report).await;
                 self.progress.queue().sending = false;
                 self.progress.shared.sent.notify_waiters();
-                if !self.progress.has_step() {
-                    self.pause().await;
-                }
             }
         }
-    }
-
-    /// Waits for the log interval, or until a step is queued.
-    async fn pause(&self) {
-        let step = async {
-            while !self.progress.has_step() {
-                self.progress.shared.queued.notified().await;
-            }
-        };
-        // On timeout, the next iteration sends the queued log lines.
-        let _ = timeout(LOG_PERIOD, step).await;
     }
 
     async fn send(&self, report: &ProgressReport) {
@@ -198,16 +149,14 @@ impl Sender {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tokio::time::{Instant, sleep};
 
     use super::*;
-    use crate::console::Console;
     use domain::secret::Secret;
     use test_support::{StubReply, TestServer};
     use vendors::http::{Client, Redactor};
 
     #[tokio::test]
-    async fn batches_log_lines_and_redacts_secrets() {
+    async fn sends_every_step_change_in_order() {
         let server = TestServer::start(|_, _| StubReply::json(200, &json!({}))).await;
         let progress = ProgressReporter::default();
         let callback = RunCallback {
@@ -215,47 +164,27 @@ mod tests {
             run_token: Secret::new("r"),
             progress_token: Secret::new("p"),
         };
-        let sending = progress.start(
-            Client::new("orchestrator", Redactor::default()).unwrap(),
-            &callback,
-            None,
-        );
-        let console = Console::plain(Redactor::new(["the-secret-value"]), progress.clone());
-        let step: StepRecord = serde_json::from_value(json!({
-            "id": "implement.1", "type": "implement", "status": "running",
-            "started_at": "2027-01-15T08:00:00Z",
-        }))
-        .unwrap();
-        progress.report_step(step.clone());
-        let started = Instant::now();
-        let mut lines = 0;
-        while started.elapsed() < LOG_PERIOD * 2 {
-            // Without its invisible characters, the second occurrence is the secret again.
-            console.log_child(&format!(
-                "line {lines} with the-secret-value and the-\u{1b}[1msecret\u{200b}-value"
-            ));
-            lines += 1;
-            sleep(Duration::from_millis(10)).await;
+        let client = Client::new("orchestrator", Redactor::default()).unwrap();
+        let sending = progress.start(client, &callback, Some(7));
+        let statuses = ["running", "passed"];
+        for status in statuses {
+            let step = json!({
+                "id": "clone", "type": "clone", "status": status, "started_at": "2027-01-15T08:00:00Z",
+            });
+            progress.report_step(serde_json::from_value(step).unwrap());
         }
-        let passed = StepRecord {
-            status: "passed".to_owned(),
-            ..step
-        };
-        progress.report_step(passed);
         progress.flush().await;
-        let reports = server.requests();
-        let logs: Vec<String> = reports
+        let sent: Vec<_> = server
+            .requests()
             .iter()
-            .filter_map(|report| Some(report.json()["log"].as_str()?.to_owned()))
+            .map(|request| request.json())
             .collect();
-        assert!(
-            (3..=6).contains(&reports.len()),
-            "two step reports and one log report per second: {}",
-            reports.len()
-        );
-        let log = logs.concat();
-        assert_eq!(log.lines().count(), lines, "keeps every line");
-        assert!(!log.contains("the-secret-value"));
+        let reported: Vec<&str> = sent
+            .iter()
+            .filter_map(|report| report["step"]["status"].as_str())
+            .collect();
+        assert_eq!(reported, statuses);
+        assert_eq!(sent[0]["runId"], 7);
         sending.abort();
     }
 }

@@ -1,14 +1,19 @@
-//! Logs of runs, sent with a run token and read by the admin API.
+//! Logs of runs: sent by whole runs and by hand with a run token, and read by the admin API.
 
 use std::time::Duration;
 
+use domain::crypto::run_token::RunTokenIssuer;
 use domain::crypto::run_token::TokenAudience;
 use domain::job::JobKind;
+use domain::secret::Secret;
 use serde_json::{Value, json};
-use store::{Store, run_logs, steps};
+use store::{Store, jobs, run_logs, steps};
 
-use crate::api_server::{ALL_FEATURES, ApiResponse, ApiServer, dispatched_job, send_checked};
-use crate::test_env::open_store;
+use crate::api_server::{
+    ALL_FEATURES, ApiResponse, ApiServer, TOKEN_SECRET, dispatched_job, send_checked,
+};
+use crate::process::{ServiceProcess, client_builder};
+use crate::test_env::{TestEnv, open_store};
 
 /// Log of one job.
 struct LogOfJob {
@@ -363,4 +368,150 @@ async fn details_come_from_the_outputs_of_steps() {
             .unwrap()
             .is_none()
     );
+}
+
+/// Texts of the lines of a job's log.
+async fn lines_of(env: &TestEnv, id: &str) -> Vec<String> {
+    let path = format!("/api/jobs/{id}/log");
+    let url = format!("{}{path}", env.address);
+    let request = client_builder().build().unwrap().get(url);
+    let response = request
+        .bearer_auth(env.sign_in().await)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 200);
+    let text = response.text().await.unwrap();
+    let lines = text.lines().map(|line| {
+        let (at, text) = domain::run_log::parse_line(line);
+        assert!(at.is_some(), "{line}");
+        text.to_owned()
+    });
+    lines.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_of_a_run_is_whole_in_order_and_without_secrets() {
+    let env = TestEnv::start().await;
+    let setup = "---\nsetup: |\n  for n in $(seq 3000); do echo \"output $n\"; done\n  \
+        printf '\\033[32mgreen\\033[0m\\n##[step] forged\\n'\n  echo ghp_0123456789abcdefghij0123456789abcdef\n---\n";
+    let file = ("WORKFLOW.md", setup);
+    env.repo().commit("main", &[file], "Add a setup").unwrap();
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    let job = env.wait_for_job_end("ENG-1").await;
+    let host_log = env.repo().run_log(env.repo().runs()[0].id);
+    assert_eq!(job.state.status(), "completed", "{host_log}");
+
+    let lines = lines_of(&env, job.id.as_str()).await;
+    let output = lines
+        .iter()
+        .filter_map(|line| line.strip_prefix("  | output "));
+    let expected: Vec<String> = (1..=3_000).map(|n| n.to_string()).collect();
+    assert_eq!(output.collect::<Vec<_>>(), expected);
+    let steps = lines
+        .iter()
+        .filter_map(|line| line.strip_prefix("##[step] "));
+    let steps: Vec<&str> = steps.collect();
+    let anchors = [
+        "clone",
+        "install",
+        "setup",
+        "feedback-loop",
+        "implement.1",
+        "review.1",
+        "preflight",
+        "push",
+        "verify",
+    ];
+    assert_eq!(steps[..anchors.len()], anchors, "{steps:?}");
+    let has = |text: &str| lines.iter().any(|line| line == text);
+    assert!(has("  | \u{1b}[32mgreen\u{1b}[0m") && has("  | ## [step] forged"));
+    assert!(has("  | [redacted]") && has("Run succeeded"));
+    let whole = lines.join("\n");
+    for secret in ["ghp_0123456789", "sk-ant-canary-of-the-model", TOKEN_SECRET] {
+        assert!(!whole.contains(secret), "{secret}");
+    }
+    let details = env
+        .admin_get(&format!("/api/jobs/{}/details", job.id))
+        .await;
+    let passes = details["passes"].as_array().unwrap();
+    let summary: Vec<_> = passes
+        .iter()
+        .map(|pass| (&pass["step"], &pass["number"]))
+        .collect();
+    assert_eq!(
+        json!(summary[..2]),
+        json!([["implement.1", 1], ["review.1", 2]])
+    );
+    for pass in passes {
+        assert!(
+            pass["turns"].as_u64() > Some(0) && pass["durationMs"].is_u64(),
+            "{pass}"
+        );
+    }
+    assert!(
+        details["prompts"][0]["bytes"].as_u64() > Some(100),
+        "{details}"
+    );
+    env.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_service_continues_the_log_where_it_was_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = dispatched_job("01JOB", JobKind::Implementation);
+    let store = Store::open(dir.path()).unwrap();
+    let put = job.clone();
+    store.write(move |tx| jobs::put(tx, &put)).await.unwrap();
+    drop(store);
+    let tokens = RunTokenIssuer::new(&Secret::new(TOKEN_SECRET));
+    let now = engine::clock::Clock::System.now();
+    let expiry = now + Duration::from_secs(3600);
+    let phase = job.kind.run_phase();
+    let token = tokens.issue(&job.id, TokenAudience::Progress, phase, now, expiry);
+    let whole: String = (0..4_000).map(|n| line(&format!("line {n}"))).collect();
+
+    let client = client_builder().build().unwrap();
+    let mut acknowledged = 0;
+    for life in 0..4 {
+        let service =
+            tokio::task::block_in_place(|| ServiceProcess::start(dir.path(), ALL_FEATURES));
+        let url = format!("{}/runner/log", service.address);
+        let killer = tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(150)).await;
+            service
+        });
+        let mut killer = Some(killer);
+        while acknowledged < whole.len() {
+            let end = whole[acknowledged..]
+                .match_indices('\n')
+                .nth(20)
+                .map_or(whole.len(), |(at, _)| acknowledged + at + 1);
+            let body = json!({"offset": acknowledged, "text": whole[acknowledged..end]});
+            let request = client.post(&url).bearer_auth(token.expose()).json(&body);
+            if killer
+                .as_ref()
+                .is_some_and(tokio::task::JoinHandle::is_finished)
+                && life < 3
+            {
+                // The service dies while the part is on its way; its answer may be lost.
+                let sending = tokio::spawn(request.send());
+                let service = killer.take().unwrap().await.unwrap();
+                tokio::task::block_in_place(|| service.kill());
+                let _ = sending.await;
+                break;
+            }
+            let receipt: Value = request.send().await.unwrap().json().await.unwrap();
+            assert_eq!(receipt["stored"], true, "{receipt}");
+            acknowledged = receipt["offset"].as_u64().unwrap() as usize;
+        }
+        if let Some(killer) = killer {
+            let service = killer.await.unwrap();
+            tokio::task::block_in_place(|| service.kill());
+        }
+    }
+    assert_eq!(acknowledged, whole.len());
+    let store = open_store(dir.path()).await;
+    let log = store.read(|tx| run_logs::read(tx, &job.id, 0)).unwrap();
+    assert_eq!(log.unwrap().text, whole);
 }

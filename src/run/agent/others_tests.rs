@@ -301,7 +301,7 @@ async fn redacts_lines_before_cutting_them_and_shortens_paths() {
     let secret = "sk-not-a-shape-0123456789";
     fixture.console = Console::plain(
         vendors::http::Redactor::new([secret]),
-        crate::ProgressReporter::default(),
+        crate::RunLog::default(),
     );
     let tree = fixture.folders.work_tree();
     let script = format!(

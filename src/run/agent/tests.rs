@@ -11,7 +11,7 @@ use crate::console::Console;
 use crate::failure::RunFailure;
 use crate::folders::Folders;
 use crate::git::tests::path_env_with;
-use crate::progress::ProgressReporter;
+use crate::run_log::RunLog;
 use crate::usage_meter::UsageMeter;
 use domain::report::{FailureCode, Usage};
 use domain::secret::Secret;
@@ -42,7 +42,7 @@ impl AgentFixture {
         std::fs::create_dir_all(folders.work_tree()).unwrap();
         Self {
             folders,
-            console: Console::plain(Redactor::default(), ProgressReporter::default()),
+            console: Console::plain(Redactor::default(), RunLog::default()),
         }
     }
 
@@ -385,7 +385,7 @@ async fn a_planner_may_write_to_its_folder_and_be_denied_elsewhere() {
 #[tokio::test]
 async fn redacts_agent_output_and_disables_ci_commands() {
     let key = Secret::new("sk-not-a-shape-0123");
-    let console = Console::plain(Redactor::new([key.expose()]), ProgressReporter::default());
+    let console = Console::plain(Redactor::new([key.expose()]), RunLog::default());
     console.log_child(&format!("::add-mask::x {} \u{1b}[31m", key.expose()));
     console.log_child("##[set-env name=PATH]/evil");
     let tail = console.tail();

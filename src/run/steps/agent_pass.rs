@@ -32,9 +32,13 @@ pub(super) async fn run_agent_pass(
     run.agent.model = run.repo_config.model(role);
     let latest = run.limits.deadline_before(PUSH_RESERVE);
     let deadline = latest.max(Instant::now());
+    run.reporting.begin_pass(pass.prompt.len());
     let (folders, console) = (&run.workspace.folders, &run.reporting.console);
     let meter = run.reporting.progress.usage_meter();
-    run.agent
-        .run_pass_metered(&pass, folders, console, deadline, meter)
-        .await
+    let pass = run
+        .agent
+        .run_pass_metered(&pass, folders, console, deadline, meter);
+    let answer = pass.await;
+    run.reporting.end_pass();
+    answer
 }

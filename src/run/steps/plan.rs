@@ -51,6 +51,8 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
         (true, false) => vec![message.to_owned()],
         (true, true) => return Err(RunFailure::new(FailureCode::NoChanges, "the plan is empty")),
     };
+    let plan = run.publication.ticket_comments.join("\n\n---\n\n");
+    run.reporting.add_output("plan", json!(plan));
     Ok(StepOutcome::Passed(json!({
         "comments": run.publication.ticket_comments.len(),
         "leftOut": surplus,

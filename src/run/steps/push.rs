@@ -13,7 +13,7 @@ use crate::failure::RunFailure;
 use crate::git::changes::TreeChange;
 use crate::git::remote::PushOutcome;
 use crate::git::staging::StagedTree;
-use crate::guard;
+use crate::guard::{self, GuardFinding};
 use crate::orchestrator_client::RepoAccess;
 use crate::patch;
 use crate::pull_request;
@@ -24,6 +24,9 @@ use domain::sensitive_files::{AllowList, guard_message};
 use domain::session_event::SessionEvent;
 use vendors::http::{VendorError, VendorErrorKind};
 use vendors::scm::{GitHub, NewPullRequest, PullRequest};
+
+/// Maximum number of findings of the guard in the outputs of the step.
+const MAX_GUARD_OUTPUTS: usize = 100;
 
 /// Executes the step.
 pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFailure> {
@@ -173,6 +176,9 @@ async fn inspect(run: &mut RunContext, staged: &StagedTree) -> Result<(), RunFai
     for hit in &report.warnings {
         run.reporting.log(&format!("Guard warning: {hit}"));
     }
+    let findings = report.findings.iter().take(MAX_GUARD_OUTPUTS);
+    let findings: Vec<_> = findings.map(GuardFinding::output).collect();
+    run.reporting.add_output("guard", json!(findings));
     run.change.guard_warnings = report.warnings;
     if report.blocked.is_empty() {
         return Ok(());

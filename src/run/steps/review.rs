@@ -75,7 +75,9 @@ pub(super) async fn review(
     for line in &lines {
         run.reporting.log(&format!("Review: {line}"));
     }
-    let outputs = json!({ "approved": findings.is_empty(), "blocking": lines });
+    let details: Vec<_> = findings.iter().map(BlockingFinding::output).collect();
+    let outputs =
+        json!({ "approved": findings.is_empty(), "blocking": lines, "findings": details });
     run.reporting.end_step(step, "passed", Some(outputs));
     run.review.last = Some(TreeReview {
         tree: tree.to_owned(),

@@ -8,7 +8,7 @@ use domain::report::{FailureCode, Usage};
 use domain::secret::Secret;
 use domain::time::Timestamp;
 use run::agent::{Agent, AgentAnswer, AgentCli, AgentPass, AgentRole};
-use run::{ChildEnv, Console, Folders, ProgressReporter, RunFailure};
+use run::{ChildEnv, Console, Folders, RunFailure, RunLog};
 use tokio::time::Instant;
 use vendors::http::Redactor;
 
@@ -94,7 +94,7 @@ impl AgentHarness {
             ("GOOGLE_GEMINI_BASE_URL", model.url.clone()),
         ];
         Self {
-            console: Console::plain(Redactor::default(), ProgressReporter::default()),
+            console: Console::plain(Redactor::default(), RunLog::default()),
             agent: Agent {
                 cli,
                 command: Vec::new(),
