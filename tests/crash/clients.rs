@@ -82,6 +82,48 @@ pub async fn post_comments(env: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
     }
 }
 
+/// Cancels the run of each ticket meant for it, and retries it if that is meant, until acknowledged.
+pub async fn control_runs(env: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
+    let (mut cancelled, mut done) = (HashSet::new(), HashSet::new());
+    while sleep_unless_stopped(&stop, Duration::from_millis(150)).await {
+        let tickets = env.record().tickets.clone();
+        for ticket in tickets {
+            let is_retried = ticket.kind == TicketKind::Retried;
+            let is_meant = is_retried || ticket.kind == TicketKind::Cancelled;
+            if !is_meant || done.contains(&ticket.key) || !ticket.has_shown_work(&env) {
+                continue;
+            }
+            // 409 means that an earlier attempt, whose response was lost, was accepted.
+            if !cancelled.contains(&ticket.key) {
+                let accepted = [200, 409];
+                if !is_accepted(&env, &ticket.key, "cancel", &accepted).await {
+                    continue;
+                }
+                cancelled.insert(ticket.key.clone());
+            }
+            if is_retried && !is_accepted(&env, &ticket.key, "retry", &[202, 409]).await {
+                continue;
+            }
+            env.record().retried.insert(ticket.key.clone());
+            done.insert(ticket.key);
+        }
+    }
+}
+
+/// Sends an action on the run of a ticket. Returns whether it was accepted.
+async fn is_accepted(env: &CrashEnv, key: &str, action: &str, accepted: &[u16]) -> bool {
+    let path = format!("/api/jobs/{key}/{action}");
+    match env.try_request(Method::POST, &path, &json!({})).await {
+        Some((status, _)) if accepted.contains(&status) => true,
+        // A vendor did not answer.
+        Some((503, _)) | None => false,
+        Some((status, body)) => {
+            env.record_violation(format!("{action} of {key} got status {status}: {body}"));
+            true
+        }
+    }
+}
+
 /// Changes a setting repeatedly and records each acknowledged value.
 pub async fn change_mapping(env: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
     for cap in 1.. {

@@ -1,5 +1,6 @@
 //! Fake vendors of both ticketing systems, and the service that is killed.
 
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::net::TcpListener;
@@ -34,6 +35,8 @@ pub const IDLE_TEAM: &str = "IDLE";
 pub struct CrashRecord {
     pub tickets: Vec<ExpectedTicket>,
     pub kills: usize,
+    /// Keys of the tickets whose retry was acknowledged.
+    pub retried: HashSet<String>,
     /// Job and step of every acknowledged report.
     pub reports: Vec<(String, String)>,
     /// Jobs whose result was acknowledged.

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::crash_env::{CrashEnv, TIMEOUT};
+use crate::tickets::TicketKind;
 
 /// Retry interval of an unanswered report.
 const RETRY_INTERVAL: Duration = Duration::from_millis(80);
@@ -20,14 +21,31 @@ pub async fn drive_all(env: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
     let mut seen = HashSet::new();
     let mut tasks = JoinSet::new();
     while !stop.load(Ordering::Relaxed) {
-        for run in env.repo("fake-runs").runs() {
-            if seen.insert(run.id) {
+        let runs = env.repo("fake-runs").runs();
+        for run in &runs {
+            if is_driven(&env, run, &runs) && seen.insert(run.id) {
+                let run = run.clone();
                 tasks.spawn(FakeRun::new(Arc::clone(&env), run).run_to_end());
             }
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     tasks.join_all().await;
+}
+
+/// Whether a run reports. A run that the operator cancels does not, and the run after it only once the
+/// operator knows that the retry was accepted: otherwise a repeated retry would start a third run.
+fn is_driven(env: &CrashEnv, run: &RunSnapshot, all: &[RunSnapshot]) -> bool {
+    let key = run.inputs["issue_identifier"].as_str().unwrap();
+    let record = env.record();
+    let mut tickets = record.tickets.iter();
+    let ticket = tickets.find(|ticket| ticket.key == key).unwrap();
+    if !matches!(ticket.kind, TicketKind::Cancelled | TicketKind::Retried) {
+        return true;
+    }
+    let is_of_ticket = |one: &&RunSnapshot| one.inputs["issue_identifier"] == key;
+    let first = all.iter().filter(is_of_ticket).map(|one| one.id).min();
+    first != Some(run.id) && record.retried.contains(key)
 }
 
 struct FakeRun {

@@ -159,6 +159,7 @@ async fn kill_repeatedly(
     client_tasks.spawn(clients::take_backups(Arc::clone(env), Arc::clone(&stop)));
     client_tasks.spawn(clients::inject_faults(Arc::clone(env), Arc::clone(&stop)));
     let mut run_tasks = JoinSet::new();
+    run_tasks.spawn(clients::control_runs(Arc::clone(env), Arc::clone(&end)));
     run_tasks.spawn(clients::post_comments(Arc::clone(env), Arc::clone(&end)));
     run_tasks.spawn(fake_runs::drive_all(Arc::clone(env), Arc::clone(&end)));
     env.set_fault_rate(FAULT_RATE);

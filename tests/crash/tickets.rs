@@ -24,16 +24,31 @@ pub enum TicketKind {
     WithGapFill,
     /// Its run is a fake run.
     FakeRun,
+    /// Its run is cancelled by the operator.
+    Cancelled,
+    /// Its run is cancelled by the operator, who then retries it.
+    Retried,
 }
 
-pub const TICKET_KINDS: [TicketKind; 6] = [
+pub const TICKET_KINDS: [TicketKind; 8] = [
     TicketKind::Plain,
     TicketKind::Planned,
     TicketKind::WithSecret,
     TicketKind::WithGapFill,
     TicketKind::Blocked,
     TicketKind::FakeRun,
+    TicketKind::Cancelled,
+    TicketKind::Retried,
 ];
+
+impl TicketKind {
+    pub fn has_fake_run(self) -> bool {
+        matches!(
+            self,
+            TicketKind::FakeRun | TicketKind::Cancelled | TicketKind::Retried
+        )
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExpectedTicket {
@@ -62,8 +77,8 @@ pub fn create(env: &CrashEnv, kind: TicketKind, system: System, number: usize) {
     let team = match (kind, system) {
         (TicketKind::Planned, System::Linear) => "PLAN",
         (TicketKind::Planned, System::Jira) => "WAY",
-        (TicketKind::FakeRun, System::Linear) => "FAKE",
-        (TicketKind::FakeRun, System::Jira) => "SIM",
+        (kind, System::Linear) if kind.has_fake_run() => "FAKE",
+        (kind, System::Jira) if kind.has_fake_run() => "SIM",
         (_, System::Linear) => "ENG",
         (_, System::Jira) => "OPS",
     };
@@ -98,7 +113,11 @@ pub fn create(env: &CrashEnv, kind: TicketKind, system: System, number: usize) {
 fn script(kind: TicketKind) -> Option<Script> {
     let script = Script::new();
     match kind {
-        TicketKind::Plain | TicketKind::Blocked | TicketKind::FakeRun => None,
+        TicketKind::Plain
+        | TicketKind::Blocked
+        | TicketKind::FakeRun
+        | TicketKind::Cancelled
+        | TicketKind::Retried => None,
         TicketKind::Planned => Some(
             script
                 .pass_if_prompt_contains(
@@ -152,9 +171,9 @@ impl ExpectedTicket {
     }
 
     pub fn repo(&self) -> &'static str {
-        match self.kind {
-            TicketKind::FakeRun => "fake-runs",
-            _ => "shop",
+        match self.kind.has_fake_run() {
+            true => "fake-runs",
+            false => "shop",
         }
     }
 
@@ -165,7 +184,10 @@ impl ExpectedTicket {
             TicketKind::Plain | TicketKind::FakeRun => vec![done],
             TicketKind::Blocked => vec![],
             TicketKind::Planned => vec![(JobKind::Planning, true), done],
-            TicketKind::WithSecret => vec![(JobKind::Implementation, false)],
+            TicketKind::WithSecret | TicketKind::Cancelled => {
+                vec![(JobKind::Implementation, false)]
+            }
+            TicketKind::Retried => vec![(JobKind::Implementation, false), done],
             TicketKind::WithGapFill => vec![done, (JobKind::GapFill, true)],
         }
     }
@@ -173,11 +195,14 @@ impl ExpectedTicket {
     /// Expected comment prefixes.
     pub fn expected_comments(&self) -> Vec<&'static str> {
         const PULL: &str = "Pull request opened";
+        const CANCELLED: &str = "Implementation cancelled by an operator";
         match self.kind {
             TicketKind::Plain | TicketKind::FakeRun | TicketKind::WithGapFill => vec![PULL],
             TicketKind::Blocked => vec![],
             TicketKind::Planned => vec![PLAN[0], PLAN[1], PULL],
             TicketKind::WithSecret => vec!["🔒 Blocked by security guardrail"],
+            TicketKind::Cancelled => vec![CANCELLED],
+            TicketKind::Retried => vec![CANCELLED, PULL],
         }
     }
 
@@ -194,7 +219,17 @@ impl ExpectedTicket {
                     "-Agent-Working",
                 ]
             }
-            (System::Linear, TicketKind::WithSecret) => vec![
+            (System::Linear, TicketKind::Retried) => vec![
+                "+Agent-Implement",
+                "+Agent-Working",
+                "-Agent-Working",
+                "-Agent-Implement",
+                "+Agent-Implement",
+                "+Agent-Working",
+                "+Ready for Review",
+                "-Agent-Working",
+            ],
+            (System::Linear, TicketKind::WithSecret | TicketKind::Cancelled) => vec![
                 "+Agent-Implement",
                 "+Agent-Working",
                 "-Agent-Working",
@@ -213,6 +248,15 @@ impl ExpectedTicket {
             (System::Jira, TicketKind::Plain | TicketKind::FakeRun | TicketKind::WithGapFill) => {
                 vec!["Ready", "Implementing", "PR Ready"]
             }
+            (System::Jira, TicketKind::Cancelled) => vec!["Ready", "Implementing", ""],
+            (System::Jira, TicketKind::Retried) => vec![
+                "Ready",
+                "Implementing",
+                "",
+                "Ready",
+                "Implementing",
+                "PR Ready",
+            ],
             (System::Jira, TicketKind::WithSecret) => {
                 vec!["Ready", "Implementing", "Implementation Failed"]
             }
@@ -224,6 +268,15 @@ impl ExpectedTicket {
                 "PR Ready",
             ],
         }
+    }
+
+    /// Whether the ticket shows that work is in progress, or did so.
+    pub fn has_shown_work(&self, env: &CrashEnv) -> bool {
+        let history = VisibleState::of(self, &env.vendors).history;
+        let markers = ["+Agent-Working", "Implementing"];
+        history
+            .iter()
+            .any(|change| markers.contains(&change.as_str()))
     }
 
     /// Difference between the visible and the expected state, if any.

@@ -7,6 +7,7 @@
 //! any sublist of a case is a valid case, and a failing case can be shrunk.
 
 mod compare;
+mod control;
 mod event;
 mod job_end;
 mod poll_limited;

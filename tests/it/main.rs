@@ -30,6 +30,7 @@ mod command_line;
 mod config_status;
 mod container_engine;
 mod contracts;
+mod control;
 mod control_socket;
 mod customizations;
 mod demo;

@@ -162,6 +162,7 @@ impl SystemUnderTest {
     /// Compares what must hold when the system is quiescent.
     pub async fn check_quiescent(&mut self) -> ModelResult {
         self.model.check_quiescent()?;
+        self.check_cancellations()?;
         let dead = self.env().store.read(outbox::dead).unwrap();
         if !dead.is_empty() {
             return Err(format!("dead outbox entries: {dead:#?}"));

@@ -24,6 +24,10 @@ pub enum ModelEvent {
     Cap(usize, u32),
     ClearDedup(usize),
     Unpark(usize),
+    /// Cancels the active run of a ticket. Whether its work is dispatched again.
+    Cancel(usize, bool),
+    /// Retries the latest run of a ticket.
+    Retry(usize),
     Tick,
     Poll,
     ProcessOutbox,
@@ -190,6 +194,8 @@ fn operator_event() -> impl Strategy<Value = ModelEvent> {
         1 => (team, 1..=3_u32).prop_map(|(team, cap)| ModelEvent::Cap(team, cap)),
         3 => slot().prop_map(ModelEvent::ClearDedup),
         1 => slot().prop_map(ModelEvent::Unpark),
+        3 => (slot(), any::<bool>()).prop_map(|(slot, retry)| ModelEvent::Cancel(slot, retry)),
+        3 => slot().prop_map(ModelEvent::Retry),
         2 => slot().prop_map(ModelEvent::GapFill),
         1 => slot().prop_map(ModelEvent::Webhook),
     ]
@@ -242,7 +248,7 @@ fn environment_event() -> impl Strategy<Value = ModelEvent> {
 pub fn event_sequence(events: usize) -> impl Strategy<Value = Vec<ModelEvent>> {
     let event = prop_oneof![
         5 => user_event(),
-        2 => operator_event(),
+        3 => operator_event(),
         8 => run_event(),
         8 => engine_event(),
         4 => environment_event(),

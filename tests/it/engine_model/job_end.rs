@@ -59,7 +59,10 @@ impl ReferenceModel {
         let refused = unstarted && self.refusals_left > 0;
         let given_up = unstarted && self.failures_left > 0 && elapsed(Some(run.began_at), DAY);
         let lost = run.hosted_at.is_none() && elapsed(run.dispatched_at, LINK_TIMEOUT);
-        let candidates = match reported {
+        let cancelled = run
+            .cancelled
+            .map(|retry| JobEnd::CancelledByOperator { retry });
+        let candidates = match reported.or(cancelled) {
             Some(end) => vec![end],
             None => [
                 from_conclusion,
@@ -75,12 +78,14 @@ impl ReferenceModel {
             .collect(),
         };
         let closed = job.reason == "the issue was closed";
+        let by_operator = job.reason == "cancelled by an operator";
         let matches_job = |end: &JobEnd| match end {
             JobEnd::Completed => {
                 job.status == "completed" && (job.has_pull || job.kind == ModelJobKind::Planning)
             }
             JobEnd::ReviewFailed => job.status == "review_failed" && job.has_pull,
-            JobEnd::Failed { .. } => job.status == "failed" && !closed,
+            JobEnd::Failed { .. } => job.status == "failed" && !closed && !by_operator,
+            JobEnd::CancelledByOperator { .. } => job.status == "failed" && by_operator,
             JobEnd::Cancelled => job.status == "failed" && closed,
             JobEnd::TimedOut(why) => job.status == "timed_out" && job.timeout == Some(why),
         };
@@ -107,6 +112,9 @@ impl ReferenceModel {
             if reported.is_some() {
                 ticket.expect_comment(format!("Comment of {id}"));
             }
+            if end == (JobEnd::CancelledByOperator { retry: true }) {
+                ticket.retried_gap_fills += 1;
+            }
             return;
         }
         if !matches!(end, JobEnd::Completed | JobEnd::ReviewFailed)
@@ -125,6 +133,13 @@ impl ReferenceModel {
                 ticket.queue_marker_change(None, true)
             }
             (JobEnd::Cancelled, _) => ticket.queue_marker_change(None, false),
+            (JobEnd::CancelledByOperator { retry: true }, _) => {
+                ticket.queue_retry(run.from_plan);
+            }
+            (JobEnd::CancelledByOperator { retry: false }, _) => {
+                ticket.queue_marker_change(None, true);
+                ticket.expect_comment(format!("{:?} cancelled by an operator", job.kind));
+            }
         }
         if reported.is_some() {
             ticket.expect_comment(format!("Comment of {id}"));
@@ -142,7 +157,7 @@ impl ReferenceModel {
             }
             JobEnd::Failed { label, .. } => log = Some(label),
             JobEnd::TimedOut(_) => log = Some("session_failed"),
-            JobEnd::Cancelled => {}
+            JobEnd::Cancelled | JobEnd::CancelledByOperator { .. } => {}
         }
         if matches!(end, JobEnd::Failed { .. } | JobEnd::TimedOut(_)) {
             let why = job.reason.split(':').next().unwrap_or_default();
@@ -172,7 +187,14 @@ impl ReferenceModel {
 pub enum JobEnd {
     Completed,
     ReviewFailed,
-    Failed { counts: bool, label: &'static str },
+    Failed {
+        counts: bool,
+        label: &'static str,
+    },
     TimedOut(&'static str),
+    /// Its issue was closed.
     Cancelled,
+    CancelledByOperator {
+        retry: bool,
+    },
 }

@@ -70,6 +70,8 @@ pub struct ModelTicket {
     pub pull: Option<u64>,
     pub pull_known: bool,
     pub merged: bool,
+    /// Gap fills that an operator retried and that have not started yet.
+    pub retried_gap_fills: u32,
 }
 
 /// Sets one marker and removes our others. A failure removes the trigger label as well.
@@ -98,6 +100,10 @@ pub struct ModelRun {
     pub host_end: Option<(Conclusion, u64)>,
     /// Time at which the service first checked the run after that.
     pub end_seen_at: Option<u64>,
+    /// Whether the run implements a completed plan.
+    pub from_plan: bool,
+    /// Whether an operator cancelled the run, and with a retry.
+    pub cancelled: Option<bool>,
 }
 
 /// Job as the service shows it.
@@ -155,6 +161,14 @@ impl ModelTicket {
 
     pub fn queue_marker_change(&mut self, on: Option<&'static str>, failed: bool) {
         self.pending_markers.push_back(MarkerChange { on, failed });
+    }
+
+    /// Sets the trigger again, and the completed plan if the run was for one.
+    pub fn queue_retry(&mut self, from_plan: bool) {
+        self.queue_marker_change(Some(TRIGGER), false);
+        if from_plan {
+            self.queue_marker_change(Some("Plan-Complete"), false);
+        }
     }
 
     pub fn expect_comment(&mut self, text: impl Into<String>) {
@@ -254,7 +268,10 @@ impl ReferenceModel {
                 ticket.marker() == Some("Plan-Complete")
             }
             ModelJobKind::Implementation => matches!(ticket.marker(), None | Some("Plan-Complete")),
-            ModelJobKind::GapFill => gap_fill_requested && ticket.pull_known && !ticket.merged,
+            ModelJobKind::GapFill => {
+                let requested = gap_fill_requested || ticket.retried_gap_fills > 0;
+                requested && ticket.pull_known && !ticket.merged
+            }
         };
         let queued = polled
             && ticket.flagged()
@@ -276,8 +293,12 @@ impl ReferenceModel {
         {
             return Err(format!("{job:?} exceeds the limit beside {active} active"));
         }
+        let ticket = &mut self.tickets[job.ticket];
+        let from_plan = ticket.marker() == Some("Plan-Complete");
         if job.kind != ModelJobKind::GapFill {
-            self.tickets[job.ticket].deduped_at = Some(now);
+            ticket.deduped_at = Some(now);
+        } else if !gap_fill_requested {
+            ticket.retried_gap_fills -= 1;
         }
         let run = ModelRun {
             ticket: job.ticket,
@@ -290,6 +311,8 @@ impl ReferenceModel {
             hosted_at: None,
             host_end: None,
             end_seen_at: None,
+            from_plan,
+            cancelled: None,
         };
         self.runs.insert(id.to_owned(), run);
         Ok(())
@@ -356,6 +379,8 @@ impl ReferenceModel {
             let name = match &end {
                 JobEnd::Failed { counts: false, .. } => "failed, not counted",
                 JobEnd::Cancelled => "failed, cancelled",
+                JobEnd::CancelledByOperator { retry: true } => "failed, cancelled with retry",
+                JobEnd::CancelledByOperator { retry: false } => "failed, cancelled for good",
                 _ => job.status,
             };
             let name = format!("{:?} {name} {}", job.kind, job.timeout.unwrap_or_default());

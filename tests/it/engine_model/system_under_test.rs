@@ -194,6 +194,14 @@ impl SystemUnderTest {
                 self.apply_operator_event(event).await?;
                 Some(StepActivity::Nothing)
             }
+            ModelEvent::Cancel(slot, retry) => {
+                self.cancel_run(*slot, *retry).await?;
+                Some(StepActivity::Nothing)
+            }
+            ModelEvent::Retry(slot) => {
+                self.retry_run(*slot).await?;
+                Some(StepActivity::Nothing)
+            }
             ModelEvent::Begin(which)
             | ModelEvent::Progress(which, _)
             | ModelEvent::Result(which, _)
@@ -288,7 +296,7 @@ impl SystemUnderTest {
 
     /// Advances the clock. The span is limited while the outbox has entries, because retries happen much
     /// sooner.
-    fn wait(&mut self, seconds: u64) {
+    pub fn wait(&mut self, seconds: u64) {
         let pending = !self
             .env()
             .store
