@@ -23,6 +23,7 @@ pub mod reaper;
 pub mod runner_mode;
 pub mod transition;
 
+pub mod agent;
 pub mod agent_identity;
 pub mod audit;
 pub mod check_result;

@@ -5,6 +5,8 @@ mod address;
 mod local_image;
 mod projects;
 
+pub(crate) use projects::MODEL_SECRETS;
+
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};

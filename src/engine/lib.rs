@@ -41,6 +41,7 @@
 pub mod admin;
 pub mod app;
 pub mod budget;
+pub mod choices;
 pub mod clock;
 mod closed_issues;
 pub mod config;

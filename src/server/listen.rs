@@ -254,7 +254,12 @@ where
     TowerToHyperService<S>:
         Service<Request<Incoming>, Response = Response, Error = std::convert::Infallible>,
 {
-    let path = router.find(request.uri().path());
+    // HEAD is routed as GET. hyper omits the body of the response.
+    let method = match request.method() {
+        &Method::HEAD => Method::GET,
+        method => method.clone(),
+    };
+    let path = router.find(&method, request.uri().path());
     let webhook = path.and_then(|path| router.webhook_source(path));
     let mut client = client_identity::identify(router.app(), peer, webhook, request.headers());
     let sender = (client.trust == TrustLevel::UnverifiedSignature).then_some(client.key);
@@ -262,10 +267,7 @@ where
     let guard = slot.begin_request(client.trust, client.key);
     let span = tracing::info_span!("request", method = %request.method(), path = request.uri().path(), job_id = Empty);
     let began = Instant::now();
-    if request.method() == Method::HEAD {
-        // HEAD is routed as GET. hyper omits the body of the response.
-        *request.method_mut() = Method::GET;
-    }
+    *request.method_mut() = method;
     let has_body = !request.body().is_end_stream();
     let origin = RequestOrigin { peer, client, path };
     request.extensions_mut().insert(origin);

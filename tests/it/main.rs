@@ -26,6 +26,7 @@ mod budget;
 mod caddy;
 mod callbacks_off;
 mod canaries;
+mod choices;
 mod command_line;
 mod config_status;
 mod container_engine;

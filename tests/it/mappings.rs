@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 use crate::api_server::ApiServer;
 
 mod changes;
+mod check;
+mod versions;
 
 const MAPPINGS_PATH: &str = "/api/mappings";
 

@@ -8,9 +8,9 @@ pub enum MappingError {
     /// The body is not an object.
     #[error("Invalid request body")]
     InvalidBody,
-    /// A required field is missing.
+    /// This required field is missing.
     #[error("teamKey, owner, and repo are required")]
-    MissingIdentity,
+    MissingIdentity(&'static str),
     /// The team key is invalid.
     #[error("teamKey must be letters, digits, '_' and '-', beginning with a letter or digit")]
     TeamKey,
@@ -91,9 +91,9 @@ pub enum MappingError {
     /// The ticketing configuration does not match the ticketing system.
     #[error("ticketingConfig must be a plain object of the kind that ticketingProvider names")]
     Ticketing,
-    /// The Jira query or the value of the repo field is missing.
+    /// This field, the Jira query or the value of the repo field, is missing.
     #[error("ticketingConfig.jql and ticketingConfig.repoFieldValue are required for Jira")]
-    MissingJiraQuery,
+    MissingJiraQuery(&'static str),
     /// This field is not a string.
     #[error("ticketingConfig.{0} must be a string")]
     Override(&'static str),
@@ -112,3 +112,14 @@ pub enum MappingError {
 
 /// Result of validating mapping fields.
 pub(super) type MappingResult<T> = Result<T, MappingError>;
+
+/// Errors of all fields, in the order of validation.
+#[derive(Debug, Default)]
+pub(super) struct MappingErrors(pub(super) Vec<MappingError>);
+
+impl MappingErrors {
+    /// Returns a valid field, or keeps its error.
+    pub(super) fn keep<T>(&mut self, field: MappingResult<T>) -> Option<T> {
+        field.map_err(|error| self.0.push(error)).ok()
+    }
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::error::{MappingError, MappingResult};
+use super::error::{MappingError, MappingErrors, MappingResult};
 use super::extra_env;
 use super::{ExecutionMode, Mapping, ModelProvider, SessionMode, TicketingConfig};
 use crate::issue::System;
@@ -221,37 +221,45 @@ impl MappingFields {
         positive.map(Some).ok_or(MappingError::Budget)
     }
 
-    /// Returns the ticketing configuration.
-    pub(super) fn ticketing(&self) -> MappingResult<TicketingConfig> {
+    /// Returns the ticketing configuration; `None` if it has errors.
+    pub(super) fn ticketing(&self, errors: &mut MappingErrors) -> Option<TicketingConfig> {
         let config = match self.get("ticketingConfig") {
-            None => MappingFields(Map::new()),
-            Some(Value::Object(config)) => MappingFields(config.clone()),
-            Some(_) => return Err(MappingError::Ticketing),
+            None => Ok(MappingFields(Map::new())),
+            Some(Value::Object(config)) => Ok(MappingFields(config.clone())),
+            Some(_) => Err(MappingError::Ticketing),
         };
-        let provider = self
-            .get("ticketingProvider")
-            .map(parse_system)
-            .transpose()?;
-        let kind = config.get("kind").map(parse_system).transpose()?;
+        let config = errors.keep(config)?;
+        let system = |value: Option<&Value>| value.map(parse_system).transpose();
+        let provider = errors.keep(system(self.get("ticketingProvider")))?;
+        let kind = errors.keep(system(config.get("kind")))?;
+        let mismatch = || Err(MappingError::Ticketing);
         match (provider, kind) {
-            (Some(provider), Some(kind)) if provider != kind => Err(MappingError::Ticketing),
-            (Some(System::Jira), _) | (None, Some(System::Jira)) => config.jira(),
+            (Some(provider), Some(kind)) if provider != kind => errors.keep(mismatch()),
+            (Some(System::Jira), _) | (None, Some(System::Jira)) => config.jira(errors),
             // Without a system, the query would be dropped.
-            (None, None) if config.get("jql").is_some() => Err(MappingError::Ticketing),
-            _ => Ok(TicketingConfig::Linear),
+            (None, None) if config.get("jql").is_some() => errors.keep(mismatch()),
+            _ => Some(TicketingConfig::Linear),
         }
     }
 
-    fn jira(&self) -> MappingResult<TicketingConfig> {
+    fn jira(&self, errors: &mut MappingErrors) -> Option<TicketingConfig> {
         let required = |name| {
             let text = self.text(name).map(str::to_owned);
-            text.ok_or(MappingError::MissingJiraQuery)
+            text.ok_or(MappingError::MissingJiraQuery(name))
         };
-        Ok(TicketingConfig::Jira {
-            jql: required("jql")?,
-            repo_field_value: required("repoFieldValue")?,
-            status_field_override: self.optional_override("statusFieldOverride")?,
-            repo_field_override: self.optional_override("repoFieldOverride")?,
+        let (jql, repo_field_value) = (
+            errors.keep(required("jql")),
+            errors.keep(required("repoFieldValue")),
+        );
+        let (status_field_override, repo_field_override) = (
+            errors.keep(self.optional_override("statusFieldOverride")),
+            errors.keep(self.optional_override("repoFieldOverride")),
+        );
+        Some(TicketingConfig::Jira {
+            jql: jql?,
+            repo_field_value: repo_field_value?,
+            status_field_override: status_field_override?,
+            repo_field_override: repo_field_override?,
         })
     }
 

@@ -5,27 +5,18 @@
 
 use serde_json::{Map, Value, json};
 
-use super::error::{MappingError, MappingResult};
-use super::fields::{MappingFields, is_name, is_repo_name};
-use super::{IMPLEMENT_WORKFLOW, Mapping, MappingView};
+use super::draft::{self, MappingDraft};
+use super::error::{MappingError, MappingErrors, MappingResult};
+use super::fields::MappingFields;
+use super::{Mapping, MappingView};
 use crate::ids::TeamKey;
-use crate::limits;
 use crate::time::Timestamp;
-
-/// Default CPUs of a session machine.
-const DEFAULT_CPUS: u32 = 2;
-/// Default memory of a session machine, in MB.
-const DEFAULT_MEMORY_MB: u32 = 4096;
-/// Minimum memory of a session machine, in MB.
-const MIN_MEMORY_MB: u32 = 256;
 
 /// Body with a valid team key, owner and repository. Other fields are not validated yet.
 #[derive(Debug, Clone)]
 pub struct MappingInput {
     /// Key of the mapping.
     pub team_key: TeamKey,
-    owner: String,
-    repo: String,
     fields: MappingFields,
 }
 
@@ -39,24 +30,14 @@ impl MappingInput {
             return Err(MappingError::InvalidBody);
         };
         let fields = MappingFields(fields);
-        let name = |field| fields.text(field).ok_or(MappingError::MissingIdentity);
-        let (team_key, owner, repo) = (name("teamKey")?, name("owner")?, name("repo")?);
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-        if !is_name(team_key, plain) {
-            return Err(MappingError::TeamKey);
+        let mut errors = MappingErrors::default();
+        let [team_key, _, _] = draft::identity(&fields, &mut errors);
+        if let Some(error) = errors.0.into_iter().next() {
+            return Err(error);
         }
-        if !is_name(owner, plain) {
-            return Err(MappingError::Owner);
-        }
-        if !is_repo_name(repo) {
-            return Err(MappingError::Repo);
-        }
-        Ok(Self {
-            team_key: TeamKey::from(team_key),
-            owner: owner.to_owned(),
-            repo: repo.to_owned(),
-            fields,
-        })
+        let team_key = team_key.ok_or(MappingError::MissingIdentity("teamKey"))?;
+        let team_key = TeamKey::new(team_key);
+        Ok(Self { team_key, fields })
     }
 
     /// Validates all fields. `stored` is the mapping to replace.
@@ -64,52 +45,14 @@ impl MappingInput {
     /// # Errors
     /// The first rule that is broken, in the documented order.
     pub fn validate(&self, stored: Option<&Mapping>, now: Timestamp) -> MappingResult<Mapping> {
-        let fields = &self.fields;
-        let default_branch = fields.default_branch(stored)?;
-        let provider = fields.provider()?;
-        let execution_mode = fields.execution_mode()?;
-        let machine_cpus = fields.count("machineCpus", 1, MappingError::Cpus)?;
-        let machine_memory_mb =
-            fields.count("machineMemoryMb", MIN_MEMORY_MB, MappingError::Memory)?;
-        let session_mode = fields.session_mode()?;
-        let branch_prefix = fields.branch_prefix()?;
-        let extra_env = fields.extra_env()?;
-        let max_in_progress = fields.max_in_progress()?;
-        let paused = fields.flag("paused")?;
-        let workflow_file = fields.workflow_file("workflowFile")?;
-        let (planning_enabled, planning_workflow_file) = fields.planning(stored)?;
-        let max_turns = fields.run_cap("maxTurns")?;
-        let max_iterations = fields.run_cap("maxIterations")?;
-        let max_job_minutes = fields.run_cap("maxJobMinutes")?;
-        let budget = fields.budget()?;
-        let resume_after_limit = fields.flag("resumeAfterLimit")?;
-        let ticketing = fields.ticketing()?;
-        Ok(Mapping {
-            team_key: self.team_key.clone(),
-            owner: self.owner.clone(),
-            repo: self.repo.clone(),
-            default_branch,
-            workflow_file: workflow_file.unwrap_or_else(|| IMPLEMENT_WORKFLOW.to_owned()),
-            ticketing,
-            provider,
-            execution_mode,
-            machine_cpus: machine_cpus.unwrap_or(DEFAULT_CPUS),
-            machine_memory_mb: machine_memory_mb.unwrap_or(DEFAULT_MEMORY_MB),
-            session_mode,
-            branch_prefix,
-            extra_env,
-            max_in_progress: max_in_progress.unwrap_or(limits::DEFAULT_MAX_IN_PROGRESS),
-            paused: paused.unwrap_or_else(|| stored.is_some_and(|stored| stored.paused)),
-            planning_enabled,
-            planning_workflow_file,
-            max_turns,
-            max_iterations,
-            max_job_minutes,
-            budget,
-            resume_after_limit: resume_after_limit.unwrap_or(true),
-            created_at: stored.map_or(now, |stored| stored.created_at),
-            updated_at: now,
-        })
+        let mut errors = MappingErrors::default();
+        let draft = MappingDraft::read(&self.fields, stored, &mut errors);
+        match errors.0.into_iter().next() {
+            Some(error) => Err(error),
+            None => draft
+                .into_mapping(stored, now)
+                .ok_or(MappingError::InvalidBody),
+        }
     }
 }
 

@@ -4,10 +4,14 @@
 //! A [`Mapping`] is always valid. [`MappingInput`] is the only way to create one from the fields
 //! that an operator sent.
 
+mod draft;
 mod error;
 pub mod extra_env;
 mod fields;
 mod input;
+mod precondition;
+mod problem;
+mod region;
 mod view;
 mod warning;
 
@@ -21,9 +25,13 @@ use super::issue::System;
 use super::time::Timestamp;
 use super::usage::MicroUsd;
 
+pub use draft::{MappingDraft, parse_repo};
 pub use error::MappingError;
 pub use fields::is_name as is_plain_name;
 pub use input::{MappingInput, MappingPatch, find_overlapping_key};
+pub use precondition::MappingPrecondition;
+pub use problem::MappingProblem;
+pub use region::region_warning;
 pub use view::MappingView;
 pub use warning::MappingWarning;
 

@@ -1,24 +1,310 @@
-//! Lookup of the team, repository and branch that a mapping names.
+//! Checks of a mapping at the vendors that it names.
 
 use std::time::Duration;
 
-use futures_util::future::join;
+use futures_util::future::{join, join4};
 
-use crate::app::Vendors;
-use domain::mapping::{Mapping, MappingWarning};
+use crate::app::{App, Vendors};
+use crate::budget;
+use crate::choices::failure_sentence;
+use crate::doctor::MODEL_SECRETS;
+use domain::ids::{Repo, TeamKey};
+use domain::issue::System;
+use domain::mapping::{
+    Mapping, MappingDraft, MappingError, MappingProblem, MappingWarning, ModelProvider,
+    TicketingConfig, region_warning,
+};
+use domain::runner_mode::{Placement, RunnerMode, choose_placement};
+use domain::session_secrets::{SecretScope, variable_from_stored_name};
+use serde_json::Value;
+use store::{StoreError, StoreResult, mappings, secrets};
 use vendors::http::VendorError;
 use vendors::ticketing::TicketingClient;
 
-/// Timeout of each lookup. The response to the write waits for it.
-const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
+/// Timeout of each lookup of a write, whose response waits for it.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Timeout of each lookup of a check. They run at the same time.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// Result of checking a mapping that is not stored yet.
+#[derive(Debug, Default)]
+pub struct MappingCheck {
+    /// What prevents the mapping from being saved or from working.
+    pub problems: Vec<MappingProblem>,
+    /// What should be known.
+    pub warnings: Vec<MappingWarning>,
+}
+
+/// Reason why a mapping was not checked.
+#[derive(Debug, thiserror::Error)]
+pub enum MappingCheckError {
+    /// The body is not an object.
+    #[error(transparent)]
+    Invalid(#[from] MappingError),
+    /// There were too many checks. Contains the time to wait.
+    #[error("too many checks")]
+    TooMany(Duration),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Checks a body that may become a mapping: every rule, and at the vendors what it names. A vendor that does not
+/// respond causes a warning. Stores nothing.
+///
+/// # Errors
+/// Fails if the body is not an object, there were too many checks, or the store cannot be read.
+pub async fn check(app: &App, body: Value) -> Result<MappingCheck, MappingCheckError> {
+    let now = app.core.now();
+    let existing = app.core.store.read(mappings::all)?;
+    let (draft, problems) = MappingDraft::check(body, &existing)?;
+    app.live
+        .form_lookups
+        .try_start(now)
+        .map_err(MappingCheckError::TooMany)?;
+    let mut found = MappingCheck {
+        problems,
+        warnings: Vec::new(),
+    };
+    let lookups = join4(
+        in_time(app, Lookup::TEAM, check_team(&app.vendors, &draft)),
+        in_time(
+            app,
+            Lookup::REPOSITORY,
+            check_repository(&app.vendors, &draft),
+        ),
+        in_time(app, Lookup::JIRA, check_jira(&app.vendors, &draft)),
+        in_time(app, Lookup::SECRETS, check_repo_secrets(app, &draft)),
+    );
+    let (team, repository, jira, secrets) = Box::pin(lookups).await;
+    [team, repository, jira, secrets]
+        .into_iter()
+        .for_each(|one| found.extend(one));
+    if let Some(ModelProvider::Cloud { region }) = &draft.provider {
+        found.warnings.extend(region_warning(region));
+    }
+    let stored = draft.team_key.as_ref();
+    let stored = stored.and_then(|key| existing.iter().find(|one| one.team_key == *key));
+    if let Some(mapping) = draft.into_mapping(stored, now) {
+        found.extend(check_runner(app, &mapping)?);
+        found.warnings.extend(mapping.warnings());
+        let budget = app
+            .core
+            .store
+            .read(|tx| budget::warning(tx, &app.core, &mapping, now))?;
+        found.warnings.extend(budget.map(|message| MappingWarning {
+            field: "budgetUsd",
+            message,
+        }));
+    }
+    Ok(found)
+}
+
+impl MappingCheck {
+    fn extend(&mut self, other: Self) {
+        self.problems.extend(other.problems);
+        self.warnings.extend(other.warnings);
+    }
+
+    fn problem(field: &'static str, message: String) -> Self {
+        Self {
+            problems: vec![MappingProblem { field, message }],
+            warnings: Vec::new(),
+        }
+    }
+
+    fn warning(field: &'static str, message: String) -> Self {
+        Self {
+            problems: Vec::new(),
+            warnings: vec![MappingWarning { field, message }],
+        }
+    }
+}
+
+/// What a lookup reads, for the warning that it failed.
+struct Lookup {
+    vendor: &'static str,
+    field: &'static str,
+    subject: &'static str,
+}
+
+impl Lookup {
+    const TEAM: Self = Self {
+        vendor: "Linear",
+        field: "teamKey",
+        subject: "The team",
+    };
+    const REPOSITORY: Self = Self {
+        vendor: "GitHub",
+        field: "repo",
+        subject: "The repository",
+    };
+    const JIRA: Self = Self {
+        vendor: "Jira",
+        field: "jql",
+        subject: "The query",
+    };
+    const SECRETS: Self = Self {
+        vendor: "GitHub",
+        field: "provider",
+        subject: "The secrets of the repository",
+    };
+}
+
+/// Runs a lookup. Without an answer in time, the result is a warning.
+async fn in_time(
+    app: &App,
+    about: Lookup,
+    lookup: impl Future<Output = Result<MappingCheck, VendorError>>,
+) -> MappingCheck {
+    let (vendor, subject) = (about.vendor, about.subject);
+    let sentence = match tokio::time::timeout(CHECK_TIMEOUT, lookup).await {
+        Ok(Ok(found)) => return found,
+        Ok(Err(error)) => failure_sentence(vendor, &app.secrets.redactor, &error),
+        Err(_) => format!("{vendor} did not answer in time."),
+    };
+    MappingCheck::warning(
+        about.field,
+        format!("{subject} could not be checked. {sentence}"),
+    )
+}
+
+async fn check_team(vendors: &Vendors, draft: &MappingDraft) -> Result<MappingCheck, VendorError> {
+    let (Some(TicketingConfig::Linear), Some(key)) = (&draft.ticketing, &draft.team_key) else {
+        return Ok(MappingCheck::default());
+    };
+    let Some(TicketingClient::Linear(linear)) = vendors.account(System::Linear) else {
+        return Ok(not_configured(
+            "ticketingProvider",
+            "Linear",
+            "no ticket is read",
+        ));
+    };
+    Ok(match linear.has_team(key.as_str()).await? {
+        true => MappingCheck::default(),
+        false => MappingCheck::problem("teamKey", missing_team_message(key)),
+    })
+}
+
+async fn check_jira(vendors: &Vendors, draft: &MappingDraft) -> Result<MappingCheck, VendorError> {
+    let Some(config @ TicketingConfig::Jira { .. }) = &draft.ticketing else {
+        return Ok(MappingCheck::default());
+    };
+    let Some(TicketingClient::Jira(jira)) = vendors.account(System::Jira) else {
+        return Ok(not_configured(
+            "ticketingProvider",
+            "Jira",
+            "no ticket is read",
+        ));
+    };
+    let problems = jira.validate_ticketing(config).await?.into_iter();
+    let problems = problems.map(|(field, message)| MappingProblem { field, message });
+    Ok(MappingCheck {
+        problems: problems.collect(),
+        warnings: Vec::new(),
+    })
+}
+
+async fn check_repository(
+    vendors: &Vendors,
+    draft: &MappingDraft,
+) -> Result<MappingCheck, VendorError> {
+    let Some(repo) = draft.target_repo() else {
+        return Ok(MappingCheck::default());
+    };
+    if vendors.github.is_none() {
+        return Ok(not_configured("repo", "GitHub", "no run can start"));
+    }
+    let missing = missing_repository(vendors, &repo, draft.default_branch.as_deref()).await?;
+    Ok(missing.map_or_else(MappingCheck::default, |missing| {
+        MappingCheck::problem(missing.field, missing.message)
+    }))
+}
+
+fn not_configured(field: &'static str, vendor: &str, impact: &str) -> MappingCheck {
+    let message = format!("{vendor} is not configured for this service: {impact}.");
+    MappingCheck::warning(field, message)
+}
+
+/// Checks whether the workflows of the repository have a model key.
+async fn check_repo_secrets(app: &App, draft: &MappingDraft) -> Result<MappingCheck, VendorError> {
+    let (Some(github), Some(repo)) = (&app.vendors.github, draft.target_repo()) else {
+        return Ok(MappingCheck::default());
+    };
+    if draft.provider != Some(ModelProvider::Direct) || !draft.is_for_ci() {
+        return Ok(MappingCheck::default());
+    }
+    let names = match github.secret_names(&repo).await {
+        // The check of the repository reports this.
+        Err(error) if error.is_not_found() => None,
+        names => names?,
+    };
+    let is_key = |name: &String| MODEL_SECRETS.contains(&name.as_str());
+    Ok(match names {
+        Some(names) if !names.iter().any(is_key) => MappingCheck::warning(
+            "provider",
+            format!(
+                "{repo} has no Actions secret ANTHROPIC_API_KEY. Add it, unless its organization shares the secret."
+            ),
+        ),
+        _ => MappingCheck::default(),
+    })
+}
+
+/// Checks whether the runner of the mapping is configured and has a model key.
+fn check_runner(app: &App, mapping: &Mapping) -> StoreResult<MappingCheck> {
+    let mode = app.core.store.read(|tx| app.core.runner_mode(tx))?;
+    let placement = match choose_placement(mode, mapping, app.available_runners()) {
+        Ok(placement) => placement,
+        // The form cannot change a mode that overrides it.
+        Err(reason) if mode == RunnerMode::Default => {
+            return Ok(MappingCheck::problem("executionMode", reason));
+        }
+        Err(reason) => return Ok(MappingCheck::warning("executionMode", reason)),
+    };
+    let uses_own_keys = matches!(placement, Placement::Vm | Placement::Local);
+    let is_direct = mapping.provider == ModelProvider::Direct;
+    if !uses_own_keys || !is_direct || has_model_key(app, &mapping.team_key)? {
+        return Ok(MappingCheck::default());
+    }
+    let message = "No model key is set for machines and containers. Set ANTHROPIC_API_KEY for the service, or the secret of another agent, such as OPENAI_API_KEY.";
+    Ok(MappingCheck::warning("provider", message.to_owned()))
+}
+
+fn has_model_key(app: &App, team: &TeamKey) -> StoreResult<bool> {
+    if !app.core.config.model_keys.is_empty() {
+        return Ok(true);
+    }
+    let scopes = [SecretScope::Global, SecretScope::Team(team.clone())];
+    app.core.store.read(|tx| {
+        for scope in &scopes {
+            let rows = secrets::of_scope(tx, scope)?;
+            let mut names = rows
+                .iter()
+                .filter_map(|row| variable_from_stored_name(scope, &row.stored_name));
+            if names.any(|name| MODEL_SECRETS.contains(&name)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    })
+}
 
 /// Returns a warning for each name that does not exist at its vendor, or that this service may not
 /// see. A vendor that does not respond in time causes no warning. Jira's queries are checked before
 /// a mapping is stored.
 pub(super) async fn warnings(vendors: &Vendors, mapping: &Mapping) -> Vec<MappingWarning> {
+    let repo = mapping.target_repo();
+    let repository = async {
+        match vendors.github {
+            Some(_) => missing_repository(vendors, &repo, Some(&mapping.default_branch)).await,
+            None => Ok(None),
+        }
+    };
     let lookups = join(
         with_timeout(missing_team(vendors, mapping)),
-        with_timeout(missing_repository(vendors, mapping)),
+        with_timeout(repository),
     );
     let (team, repository) = lookups.await;
     team.into_iter().chain(repository).collect()
@@ -27,7 +313,7 @@ pub(super) async fn warnings(vendors: &Vendors, mapping: &Mapping) -> Vec<Mappin
 async fn with_timeout(
     lookup: impl Future<Output = Result<Option<MappingWarning>, VendorError>>,
 ) -> Option<MappingWarning> {
-    match tokio::time::timeout(LOOKUP_TIMEOUT, lookup).await {
+    match tokio::time::timeout(WRITE_TIMEOUT, lookup).await {
         Ok(Ok(warning)) => warning,
         Ok(Err(error)) => {
             tracing::warn!(%error, "Failed to look up the names of a mapping.");
@@ -44,22 +330,31 @@ async fn missing_team(
     let Some(TicketingClient::Linear(linear)) = vendors.account(mapping.system()) else {
         return Ok(None);
     };
-    let key = mapping.team_key.as_str();
-    Ok((!linear.has_team(key).await?).then(|| MappingWarning {
-        field: "teamKey",
-        message: format!("Linear shows no team \"{key}\". Check the key, and that the account of the Linear key is a member of the team."),
-    }))
+    let key = &mapping.team_key;
+    Ok(
+        (!linear.has_team(key.as_str()).await?).then(|| MappingWarning {
+            field: "teamKey",
+            message: missing_team_message(key),
+        }),
+    )
 }
 
+fn missing_team_message(key: &TeamKey) -> String {
+    format!(
+        "Linear shows no team \"{key}\". Check the key, and that the account of the Linear key is a member of the team."
+    )
+}
+
+/// Returns what does not exist, or is not visible to the credentials: the repository, or the branch.
 async fn missing_repository(
     vendors: &Vendors,
-    mapping: &Mapping,
+    repo: &Repo,
+    branch: Option<&str>,
 ) -> Result<Option<MappingWarning>, VendorError> {
     let Some(github) = &vendors.github else {
         return Ok(None);
     };
-    let (repo, branch) = (mapping.target_repo(), &mapping.default_branch);
-    match github.default_branch(&repo).await {
+    match github.default_branch(repo).await {
         Err(error) if error.is_not_found() => {
             return Ok(Some(MappingWarning {
                 field: "repo",
@@ -70,9 +365,12 @@ async fn missing_repository(
         }
         found => found?,
     };
-    let found = github.branch_sha(&repo, branch).await?;
+    let Some(branch) = branch else {
+        return Ok(None);
+    };
+    let found = github.branch_sha(repo, branch).await?;
     Ok(found.is_none().then(|| MappingWarning {
         field: "defaultBranch",
-        message: format!("{repo} has no branch \"{branch}\". Check defaultBranch."),
+        message: format!("{repo} has no branch \"{branch}\". Check the default branch."),
     }))
 }

@@ -5,7 +5,8 @@ use crate::budget;
 use domain::audit::{Action, Actor};
 use domain::ids::TeamKey;
 use domain::mapping::{
-    Mapping, MappingError, MappingInput, MappingPatch, MappingWarning, find_overlapping_key,
+    Mapping, MappingError, MappingInput, MappingPatch, MappingPrecondition, MappingWarning,
+    find_overlapping_key,
 };
 use domain::time::Timestamp;
 use store::{StoreError, StoreResult, WriteTx, audit, mappings, secrets};
@@ -31,6 +32,9 @@ pub enum MappingChangeError {
     /// A rule is violated.
     #[error(transparent)]
     Invalid(#[from] MappingError),
+    /// The mapping was changed since it was read. Contains it as stored now; `None` if it was deleted.
+    #[error("the mapping was changed in the meantime")]
+    Outdated(Option<Box<Mapping>>),
     /// The ticketing system rejected the ticketing configuration, for these reasons.
     #[error("the ticketing system rejected the configuration")]
     TicketingRejected(Vec<String>),
@@ -42,15 +46,27 @@ pub enum MappingChangeError {
 /// Validates and stores a mapping. Omitted fields keep the stored values.
 ///
 /// # Errors
-/// Fails if a rule is violated, or if the ticketing system rejects its configuration.
+/// Fails if the precondition is not met, a rule is violated, or the ticketing system rejects its configuration.
 pub async fn save(
     app: &App,
     actor: Actor,
     input: MappingInput,
+    precondition: MappingPrecondition,
 ) -> Result<SavedMapping, MappingChangeError> {
     let now = app.core.now();
+    let stored = app
+        .core
+        .store
+        .read(|tx| mappings::get(tx, &input.team_key))?;
+    require(&precondition, stored.as_ref())?;
     check_ticketing(app, &input, now).await?;
-    let saved = app.core.store.write(move |tx| put(tx, &actor, &input, now));
+    let saved = app.core.store.write(move |tx| {
+        let stored = mappings::get(tx, &input.team_key)?;
+        match require(&precondition, stored.as_ref()) {
+            Ok(()) => Ok(put(tx, &actor, &input, now)?.map_err(MappingChangeError::from)),
+            Err(outdated) => Ok(Err(outdated)),
+        }
+    });
     let mapping = saved.await??;
     let checked = mapping_check::warnings(&app.vendors, &mapping).await;
     with_warnings(&app.core, mapping, checked)
@@ -59,18 +75,20 @@ pub async fn save(
 /// Applies a patch to a stored mapping.
 ///
 /// # Errors
-/// Fails if the mapping does not exist, a rule is violated, or the ticketing system rejects its
-/// configuration.
+/// Fails if the mapping does not exist, the precondition is not met, a rule is violated, or the ticketing system
+/// rejects its configuration.
 pub async fn change(
     app: &App,
     actor: Actor,
     key: TeamKey,
     patch: MappingPatch,
+    precondition: MappingPrecondition,
 ) -> Result<SavedMapping, MappingChangeError> {
     let now = app.core.now();
     if patch.has_ticketing_fields() {
         let stored = app.core.store.read(|tx| mappings::get(tx, &key))?;
         let stored = stored.ok_or(MappingChangeError::UnknownTeam)?;
+        require(&precondition, Some(&stored))?;
         check_ticketing(app, &patch.apply_to(&stored)?, now).await?;
     }
     let names_changed = ["owner", "repo", "defaultBranch"]
@@ -79,7 +97,7 @@ pub async fn change(
     let changed = app
         .core
         .store
-        .write(move |tx| apply(tx, &actor, &key, &patch, now));
+        .write(move |tx| apply(tx, &actor, &key, &patch, &precondition, now));
     let mapping = changed.await??;
     let checked = match names_changed {
         true => mapping_check::warnings(&app.vendors, &mapping).await,
@@ -93,19 +111,39 @@ pub async fn change(
 /// their end. Returns whether there was a mapping.
 ///
 /// # Errors
-/// Fails if the store cannot be written.
-pub async fn remove(core: &Core, actor: Actor, key: TeamKey) -> StoreResult<bool> {
+/// Fails if the precondition is not met, or if the store cannot be written.
+pub async fn remove(
+    core: &Core,
+    actor: Actor,
+    key: TeamKey,
+    precondition: MappingPrecondition,
+) -> Result<bool, MappingChangeError> {
     let now = core.now();
     let removed = core.store.write(move |tx| {
-        if !mappings::remove(tx, &key)? {
-            return Ok(false);
+        let Some(stored) = mappings::get(tx, &key)? else {
+            return Ok(Ok(false));
+        };
+        if let Err(outdated) = require(&precondition, Some(&stored)) {
+            return Ok(Err(outdated));
         }
+        mappings::remove(tx, &key)?;
         secrets::remove_team(tx, &key)?;
         let event = actor.audit_event(Action::MappingDeleted, &key);
         audit::append(tx, &event, now)?;
-        Ok(true)
+        Ok(Ok(true))
     });
-    removed.await
+    removed.await?
+}
+
+/// Fails if the stored mapping does not meet a precondition.
+fn require(
+    precondition: &MappingPrecondition,
+    stored: Option<&Mapping>,
+) -> Result<(), MappingChangeError> {
+    match precondition.is_met_by(stored) {
+        true => Ok(()),
+        false => Err(MappingChangeError::Outdated(stored.cloned().map(Box::new))),
+    }
 }
 
 /// Adds the warnings that need no vendor.
@@ -208,11 +246,15 @@ fn apply(
     actor: &Actor,
     key: &TeamKey,
     patch: &MappingPatch,
+    precondition: &MappingPrecondition,
     now: Timestamp,
 ) -> StoreResult<Result<Mapping, MappingChangeError>> {
     let Some(mut mapping) = mappings::get(tx, key)? else {
         return Ok(Err(MappingChangeError::UnknownTeam));
     };
+    if let Err(outdated) = require(precondition, Some(&mapping)) {
+        return Ok(Err(outdated));
+    }
     let event = match patch {
         MappingPatch::Paused(paused) => {
             mapping.paused = *paused;

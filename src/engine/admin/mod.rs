@@ -2,6 +2,7 @@
 
 pub mod dedup;
 pub mod downloads;
+pub mod mapping_check;
 pub mod mappings;
 pub mod outbox;
 pub mod parked;
@@ -10,5 +11,3 @@ pub mod runner_mode;
 pub mod secrets;
 pub mod settings;
 pub mod sign_in;
-
-mod mapping_check;

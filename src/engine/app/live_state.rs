@@ -5,8 +5,8 @@ use std::pin::pin;
 use tokio::sync::Notify;
 
 use super::{
-    Heartbeats, LogTails, Metrics, PermissionCache, PollSnapshots, ProbeCache, Reconciliation,
-    RunLogLimiter, SignInLimiter, StreamSubscribers,
+    FormLookups, Heartbeats, LogTails, Metrics, PermissionCache, PollSnapshots, ProbeCache,
+    Reconciliation, RunLogLimiter, SignInLimiter, StreamSubscribers,
 };
 use domain::time::Timestamp;
 
@@ -20,6 +20,8 @@ pub struct LiveState {
     pub poll_snapshots: PollSnapshots,
     /// Latest results of connection probes.
     pub probe_cache: ProbeCache,
+    /// Lookups at vendors for the forms of operators.
+    pub form_lookups: FormLookups,
     /// Repository permissions of commenters.
     pub permission_cache: PermissionCache,
     /// State of reconciliation sweeps.
@@ -44,6 +46,7 @@ impl LiveState {
             heartbeats: Heartbeats::default(),
             poll_snapshots: PollSnapshots::default(),
             probe_cache: ProbeCache::default(),
+            form_lookups: FormLookups::default(),
             permission_cache: PermissionCache::default(),
             reconciliation: Reconciliation::default(),
             log_tails: LogTails::default(),

@@ -3,6 +3,7 @@
 mod heartbeats;
 mod live_state;
 mod log_tails;
+mod lookups;
 mod metrics;
 mod permission_cache;
 mod poll_snapshots;
@@ -33,6 +34,7 @@ use vendors::http::Redactor;
 pub use heartbeats::{Heartbeat, Heartbeats};
 pub use live_state::{LiveState, Notifiers};
 pub use log_tails::LogTails;
+pub use lookups::FormLookups;
 pub use metrics::{HostMachineStats, Metrics, RouteMetrics, STATUSES};
 pub use permission_cache::PermissionCache;
 pub use poll_snapshots::{PollSnapshot, PollSnapshots, PolledIssue};

@@ -38,7 +38,7 @@ const REQUIRED_PERMISSIONS: [(&str, &str); 8] = [
 pub(super) const RUNS_IN_LOCAL_CONTAINERS: &str = "its runs execute in local containers";
 
 /// Repository secrets that hold a model key for CI runs.
-const MODEL_SECRETS: [&str; 4] = [
+pub(crate) const MODEL_SECRETS: [&str; 4] = [
     "ANTHROPIC_API_KEY",
     "CLAUDE_CODE_OAUTH_TOKEN",
     "OPENAI_API_KEY",

@@ -76,17 +76,27 @@ impl ApiCall<'_> {
     }
 
     pub(super) fn installation_repositories(&self) -> RestResult {
+        self.paginate(
+            self.visible_repositories()?,
+            |total, items| json!({"total_count": total, "repositories": items}),
+        )
+    }
+
+    pub(super) fn user_repositories(&self) -> RestResult {
+        if self.require_token()?.permissions.is_some() {
+            return Err(rest_error(403, "Resource not accessible by integration"));
+        }
+        self.paginate(self.visible_repositories()?, |_, items| items.into())
+    }
+
+    fn visible_repositories(&self) -> Result<Vec<Value>, RestError> {
         let token = self.require_token()?;
-        let items = self.host.model.read(|model| {
+        Ok(self.host.model.read(|model| {
             let repos = model
                 .repos
                 .iter()
                 .filter(|repo| token.can_access_repo(&repo.owner, &repo.name));
             repos.map(|repo| self.host.repo_json(repo)).collect()
-        });
-        self.paginate(
-            items,
-            |total, items| json!({"total_count": total, "repositories": items}),
-        )
+        }))
     }
 }

@@ -165,6 +165,18 @@ impl ApiCall<'_> {
         ))
     }
 
+    pub(super) fn list_branches(&self, repo_path: &RepoPath<'_>) -> RestResult {
+        self.require_permission(repo_path, "contents", "read")?;
+        let heads = self
+            .host
+            .git(repo_path.owner, repo_path.name)
+            .branch_heads();
+        let branches = heads
+            .iter()
+            .map(|(name, sha)| json!({"name": name, "commit": {"sha": sha}, "protected": false}));
+        self.paginate(branches.collect(), |_, items| items.into())
+    }
+
     pub(super) fn branch(&self, repo_path: &RepoPath<'_>, branch: &str) -> RestResult {
         self.require_permission(repo_path, "contents", "read")?;
         let sha = self

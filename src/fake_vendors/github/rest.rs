@@ -180,6 +180,7 @@ impl ApiCall<'_> {
             ("GET", ["rate_limit"]) => ok_json(json!({"resources": {}})),
             ("GET", ["app"]) => self.app(),
             ("GET", ["user"]) => self.user(),
+            ("GET", ["user", "repos"]) => self.user_repositories(),
             ("GET", ["app", "installations"]) => self.installations(),
             ("POST", ["app", "installations", id, "access_tokens"]) => {
                 self.create_installation_token(id)
@@ -199,6 +200,7 @@ impl ApiCall<'_> {
             ("GET", []) => self.repository(repo_path),
             ("GET", ["contents", path @ ..]) => self.contents(repo_path, &path.join("/")),
             ("PUT", ["contents", path @ ..]) => self.put_contents(repo_path, &path.join("/")),
+            ("GET", ["branches"]) => self.list_branches(repo_path),
             ("GET", ["branches", branch @ ..]) if !branch.is_empty() => {
                 self.branch(repo_path, &branch.join("/"))
             }

@@ -1,6 +1,7 @@
 //! Agent programs by name.
 
 use super::credentials;
+use domain::agent::{self, NamedAgent};
 
 /// Agent program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,10 +17,10 @@ pub enum AgentCli {
 }
 
 /// Agents by name. Repositories can choose among these.
-const NAMED_AGENTS: [(&str, AgentCli); 3] = [
-    ("claude", AgentCli::Claude),
-    ("codex", AgentCli::Codex),
-    ("gemini", AgentCli::Gemini),
+const NAMED_AGENTS: [(NamedAgent, AgentCli); 3] = [
+    (agent::CLAUDE, AgentCli::Claude),
+    (agent::CODEX, AgentCli::Codex),
+    (agent::GEMINI, AgentCli::Gemini),
 ];
 
 impl AgentCli {
@@ -28,9 +29,10 @@ impl AgentCli {
     /// # Errors
     /// If the name is unknown. The message lists the known names.
     pub fn from_name(name: &str) -> Result<Self, String> {
-        let found = NAMED_AGENTS.iter().find(|(known, _)| *known == name.trim());
+        let mut named = NAMED_AGENTS.iter();
+        let found = named.find(|(known, _)| known.name == name.trim());
         found.map(|(_, cli)| *cli).ok_or_else(|| {
-            let names = NAMED_AGENTS.map(|(name, _)| name).join(", ");
+            let names = NAMED_AGENTS.map(|(known, _)| known.name).join(", ");
             format!("unknown agent {:?}; known agents: {names}", name.trim())
         })
     }
@@ -38,7 +40,7 @@ impl AgentCli {
     /// Returns the name of the agent.
     pub(super) fn name(self) -> &'static str {
         let found = NAMED_AGENTS.iter().find(|(_, cli)| *cli == self);
-        found.map_or("command", |(name, _)| *name)
+        found.map_or("command", |(known, _)| known.name)
     }
 
     /// Returns the environment variables with credentials and address of the provider.

@@ -3,13 +3,21 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
+use warp::http::header::{ETAG, HeaderValue, IF_MATCH};
+use warp::reply::Response;
 
-use crate::error::AdminApiError;
-use crate::routing::{ApiResult, PathSegment, Route, ok, parse_json};
+use crate::error::{AdminApiError, ApiError};
+use crate::routing::{ApiResult, FromRequest, PathSegment, Request, Route, ok, parse_json};
 use domain::audit::Actor;
 use domain::ids::TeamKey;
-use domain::mapping::{MappingError, MappingInput, MappingPatch, MappingView};
+use domain::mapping::{
+    Mapping, MappingError, MappingInput, MappingPatch, MappingPrecondition, MappingProblem,
+    MappingView, MappingWarning,
+};
+use engine::admin::mapping_check;
 use engine::admin::mappings::{self, SavedMapping};
 use engine::app::App;
 
@@ -21,6 +29,10 @@ pub(super) fn routes() -> Vec<Route> {
         Route::post("/api/mappings", "saveMapping", save)
             .body()
             .returns::<MappingView<'_>>(),
+        Route::post("/api/mappings/check", "checkMapping", check)
+            .body()
+            .returns::<CheckView>(),
+        Route::get("/api/mappings/:teamKey", "showMapping", show).returns::<MappingView<'_>>(),
         Route::patch("/api/mappings/:teamKey", "changeMapping", change).body(),
         Route::delete("/api/mappings/:teamKey", "deleteMapping", remove),
     ]
@@ -40,11 +52,56 @@ async fn list(app: App) -> ApiResult {
     Ok(ok(&by_key))
 }
 
-async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
+/// Result of checking a mapping that is not stored.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "MappingCheck")]
+struct CheckView {
+    /// Whether there is no problem.
+    ok: bool,
+    problems: Vec<MappingProblem>,
+    warnings: Vec<MappingWarning>,
+}
+
+async fn check(body: Bytes, app: App) -> ApiResult {
     let body = parse_json(&body).ok_or(MappingError::InvalidBody)?;
-    let saved = mappings::save(&app, by, MappingInput::read(body)?).await?;
+    let found = mapping_check::check(&app, body).await?;
+    Ok(ok(&CheckView {
+        ok: found.problems.is_empty(),
+        problems: found.problems,
+        warnings: found.warnings,
+    }))
+}
+
+async fn show(PathSegment(key): PathSegment, app: App) -> ApiResult {
+    let key = TeamKey::new(key);
+    let stored = app.core.store().read(|tx| store::mappings::get(tx, &key))?;
+    let stored = stored.ok_or(AdminApiError::TeamNotFound)?;
+    Ok(with_etag(ok(&MappingView::from_mapping(&stored)), &stored))
+}
+
+/// The header `If-Match`.
+impl FromRequest for MappingPrecondition {
+    fn from_request(request: &mut Request) -> Result<Self, ApiError> {
+        let values = request.headers.get_all(IF_MATCH).iter();
+        let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+        Ok(MappingPrecondition::parse(values.map(text)))
+    }
+}
+
+/// Adds the version of the stored mapping.
+fn with_etag(mut response: Response, stored: &Mapping) -> Response {
+    if let Ok(etag) = HeaderValue::from_str(&stored.etag()) {
+        response.headers_mut().insert(ETAG, etag);
+    }
+    response
+}
+
+async fn save(by: Actor, precondition: MappingPrecondition, body: Bytes, app: App) -> ApiResult {
+    let body = parse_json(&body).ok_or(MappingError::InvalidBody)?;
+    let saved = mappings::save(&app, by, MappingInput::read(body)?, precondition).await?;
     let response = json!(MappingView::from_mapping(&saved.mapping));
-    Ok(ok(&with_warnings(&saved, response)))
+    let response = ok(&with_warnings(&saved, response));
+    Ok(with_etag(response, &saved.mapping))
 }
 
 /// Adds the warnings about a mapping to the response of a write.
@@ -55,11 +112,17 @@ fn with_warnings(saved: &SavedMapping, mut response: Value) -> Value {
     response
 }
 
-async fn change(PathSegment(key): PathSegment, by: Actor, body: Bytes, app: App) -> ApiResult {
+async fn change(
+    PathSegment(key): PathSegment,
+    by: Actor,
+    precondition: MappingPrecondition,
+    body: Bytes,
+    app: App,
+) -> ApiResult {
     let body = parse_json(&body).ok_or(MappingError::InvalidBody)?;
     let key = TeamKey::new(key);
     let patch = MappingPatch::read(body, &key)?;
-    let changed = mappings::change(&app, by, key, patch.clone()).await?;
+    let changed = mappings::change(&app, by, key, patch.clone(), precondition).await?;
     let mut response = json!({"updated": true});
     if patch.has_field("paused") {
         response["paused"] = json!(changed.mapping.paused);
@@ -67,11 +130,17 @@ async fn change(PathSegment(key): PathSegment, by: Actor, body: Bytes, app: App)
     if patch.has_field("maxInProgressAiIssues") {
         response["maxInProgressAiIssues"] = json!(changed.mapping.max_in_progress);
     }
-    Ok(ok(&with_warnings(&changed, response)))
+    let response = ok(&with_warnings(&changed, response));
+    Ok(with_etag(response, &changed.mapping))
 }
 
-async fn remove(PathSegment(key): PathSegment, by: Actor, app: App) -> ApiResult {
-    match mappings::remove(&app.core, by, TeamKey::new(key)).await? {
+async fn remove(
+    PathSegment(key): PathSegment,
+    by: Actor,
+    precondition: MappingPrecondition,
+    app: App,
+) -> ApiResult {
+    match mappings::remove(&app.core, by, TeamKey::new(key), precondition).await? {
         true => Ok(ok(&json!({"deleted": true}))),
         false => Err(AdminApiError::NothingDeleted.into()),
     }

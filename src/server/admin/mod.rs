@@ -7,6 +7,7 @@ mod access_code_throttle;
 mod audit;
 mod auth;
 mod blockers;
+mod choices;
 mod config_status;
 mod customizations;
 mod dedup;
@@ -44,6 +45,7 @@ pub(crate) fn routes() -> Vec<Route> {
         auth::routes(),
         audit::routes(),
         mappings::routes(),
+        choices::routes(),
         sync_workflows::routes(),
         log::routes(),
         jobs::routes(),

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use domain::mapping::Mapping;
 use domain::mapping::MappingError;
+use domain::mapping::MappingView;
 use domain::report::StepRecordError;
 use domain::runner_mode;
 use domain::runner_mode::RunnerMode;
 use domain::session_event::SessionEventError;
 use engine::admin::downloads::PatchError;
+use engine::admin::mapping_check::MappingCheckError;
 use engine::admin::mappings::MappingChangeError;
 use engine::admin::outbox::OutboxError;
 use engine::admin::secrets::SessionSecretError;
@@ -18,6 +21,7 @@ use serde_json::Map;
 use serde_json::Value;
 use serde_json::json;
 use warp::http::StatusCode;
+use warp::http::header::ETAG;
 use warp::http::header::HeaderValue;
 use warp::http::header::RETRY_AFTER;
 use warp::http::header::WWW_AUTHENTICATE;
@@ -120,13 +124,7 @@ impl From<AdminApiError> for ApiError {
             AdminApiError::InvalidBody => (S::BAD_REQUEST, "Invalid request body"),
             AdminApiError::InvalidAccessCode => (S::FORBIDDEN, "Invalid access code"),
             AdminApiError::TooManyAttempts(wait) => {
-                // Rounded up, so that a retry after this time succeeds.
-                let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-                return Self::new(
-                    S::TOO_MANY_REQUESTS,
-                    "Too many wrong access codes. Try again later.",
-                )
-                .with_header(RETRY_AFTER, seconds.max(1));
+                return retry_later("Too many wrong access codes. Try again later.", wait);
             }
             AdminApiError::TooManyEventStreams => {
                 return Self::new(S::TOO_MANY_REQUESTS, "Too many event streams are open")
@@ -300,12 +298,43 @@ impl From<MappingChangeError> for ApiError {
         match error {
             MappingChangeError::UnknownTeam => AdminApiError::TeamNotFound.into(),
             MappingChangeError::Invalid(error) => error.into(),
+            MappingChangeError::Outdated(stored) => outdated(stored.as_deref()),
             MappingChangeError::TicketingRejected(problems) => {
                 AdminApiError::TicketingRejected(problems).into()
             }
             MappingChangeError::Store(error) => error.into(),
         }
     }
+}
+
+/// 412 with the mapping as it is stored now.
+fn outdated(stored: Option<&Mapping>) -> ApiError {
+    let sentence = "The project was changed in the meantime";
+    let error = ApiError::new(StatusCode::PRECONDITION_FAILED, sentence)
+        .with("mapping", json!(stored.map(MappingView::from_mapping)));
+    match stored.and_then(|stored| HeaderValue::from_str(&stored.etag()).ok()) {
+        Some(etag) => error.with_header(ETAG, etag),
+        None => error,
+    }
+}
+
+impl From<MappingCheckError> for ApiError {
+    fn from(error: MappingCheckError) -> Self {
+        match error {
+            MappingCheckError::Invalid(error) => error.into(),
+            MappingCheckError::TooMany(wait) => {
+                retry_later("Too many checks. Try again later.", wait)
+            }
+            MappingCheckError::Store(error) => error.into(),
+        }
+    }
+}
+
+/// 429 with the time to wait.
+fn retry_later(sentence: &'static str, wait: Duration) -> ApiError {
+    // Rounded up, so that a retry after this time succeeds.
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    ApiError::new(StatusCode::TOO_MANY_REQUESTS, sentence).with_header(RETRY_AFTER, seconds.max(1))
 }
 
 impl From<MappingError> for ApiError {

@@ -26,11 +26,12 @@ use super::routing::{Access, ApiResult, PathPattern, Route};
 use super::static_file::StaticFile;
 
 /// Names and contents of the files, in the order in which they are merged.
-const FILES: [(&str, &str); 17] = [
+const FILES: [(&str, &str); 18] = [
     ("info.yml", include_str!("info.yml")),
     ("shared.yml", include_str!("shared.yml")),
     ("auth.yml", include_str!("auth.yml")),
     ("mappings.yml", include_str!("mappings.yml")),
+    ("choices.yml", include_str!("choices.yml")),
     ("tickets.yml", include_str!("tickets.yml")),
     ("jobs.yml", include_str!("jobs.yml")),
     ("sessions.yml", include_str!("sessions.yml")),

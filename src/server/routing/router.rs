@@ -37,6 +37,12 @@ struct RoutedPath {
     metrics: Arc<RouteMetrics>,
 }
 
+impl RoutedPath {
+    fn has(&self, method: &Method) -> bool {
+        self.routes.iter().any(|route| route.method == *method)
+    }
+}
+
 /// Number of a path in a router.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PathNumber(usize);
@@ -84,10 +90,19 @@ impl Router {
         &self.app
     }
 
-    /// Finds the path that a request matches.
-    pub(crate) fn find(&self, path: &str) -> Option<PathNumber> {
-        let number = self.paths.iter().position(|one| one.pattern.matches(path));
-        number.map(PathNumber)
+    /// Finds the path that a request matches: the one that supports the method, if several have the pattern. For
+    /// example, `/api/mappings/check` is a path of its own for `POST`, and a team key for other methods.
+    pub(crate) fn find(&self, method: &Method, path: &str) -> Option<PathNumber> {
+        let mut matching = self.matching(path);
+        let supports = |number: &usize| self.paths[*number].has(method);
+        let number = matching.clone().find(supports);
+        number.or_else(|| matching.next()).map(PathNumber)
+    }
+
+    fn matching(&self, path: &str) -> impl Iterator<Item = usize> + Clone {
+        let paths = self.paths.iter().enumerate();
+        let matching = paths.filter(move |(_, one)| one.pattern.matches(path));
+        matching.map(|(number, _)| number)
     }
 
     /// Returns the sender of the webhooks of a path.
@@ -163,11 +178,10 @@ impl Router {
         match routes.find(|route| route.method == request.method) {
             Some(route) => self.call(route, request).await,
             None => {
-                let allowed: Vec<Method> = found
-                    .routes
-                    .iter()
-                    .map(|route| route.method.clone())
-                    .collect();
+                let routes = self
+                    .matching(path)
+                    .flat_map(|number| &self.paths[number].routes);
+                let allowed: Vec<Method> = routes.map(|route| route.method.clone()).collect();
                 Err(ApiError::method_not_allowed(&allowed))
             }
         }

@@ -30,6 +30,15 @@ fn sanitized_title<'de, D: Deserializer<'de>>(title: D) -> Result<String, D::Err
     Ok(Redactor::default().sanitize(&title))
 }
 
+/// Team of Linear or project of Jira.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct TicketSource {
+    /// Key, which begins the keys of its issues.
+    pub key: String,
+    /// Display name.
+    pub name: String,
+}
+
 /// Client of a ticketing system.
 #[derive(Clone)]
 pub enum TicketingClient {

@@ -75,6 +75,13 @@ pub async fn read_repository_host(env: &TestEnv) {
         item.probe().await.unwrap();
         item.token_scopes().await.unwrap();
         assert_eq!(item.default_branch(&repo).await.unwrap(), "main");
+        let branches = item.branches(&repo, 100).await.unwrap();
+        assert!(
+            branches.iter().any(|branch| branch == "main"),
+            "{branches:?}"
+        );
+        let visible = item.repositories(10).await.unwrap();
+        assert!(visible.iter().any(|one| one.full_name == "acme/shop"));
         for purpose in [RepoTokenAccess::Read, RepoTokenAccess::Write] {
             item.repo_token(&repo, purpose).await.unwrap();
         }
@@ -320,6 +327,8 @@ pub async fn exercise_linear(env: &TestEnv) {
         panic!("Linear is not configured")
     };
     assert!(linear.has_team("OPS").await.unwrap());
+    let teams = linear.teams(10).await.unwrap();
+    assert!(teams.iter().any(|team| team.key == "OPS"), "{teams:?}");
     let found_state = account.snapshot(&[]).await.unwrap();
     assert!(
         found_state.issues.len() >= 260,
@@ -440,6 +449,9 @@ pub async fn exercise_jira(env: &TestEnv) {
         ..mapping()
     };
     assert!(jira.validate_mapping(&mapping).await.unwrap().is_empty());
+    let config = &mapping.ticketing;
+    assert!(jira.validate_ticketing(config).await.unwrap().is_empty());
+    assert!(!jira.projects(10).await.unwrap().is_empty());
     assert!(!jira.validate_jql("a = 1").await.unwrap().is_empty());
     let found_state = jira.snapshot(&[&mapping]).await.unwrap().issues;
     let issue = found_state[0].issue.clone();

@@ -43,16 +43,16 @@ impl CheckedRequest {
         if self.path == "/admin" || self.path.starts_with("/admin/") {
             return Ok(());
         }
-        let Some(item) = path_item(&self.path) else {
-            return ensure(
-                status == 404 && is_error(text, "Not found"),
-                "the path is not described",
-            );
-        };
         let method = if self.method == "head" {
             "get"
         } else {
             &self.method
+        };
+        let Some(item) = path_item(method, &self.path) else {
+            return ensure(
+                status == 404 && is_error(text, "Not found"),
+                "the path is not described",
+            );
         };
         let Some(operation) = item.get(method) else {
             // Without an admin API, its paths respond 404.
@@ -114,13 +114,15 @@ pub fn resolve_ref(node: &Value) -> &Value {
         .unwrap_or(node)
 }
 
-/// Documented operations of a path. A literal path takes precedence over one with parameters.
-fn path_item(path: &str) -> Option<&'static Value> {
+/// Documented operations of a path that has the method, if one does. A literal path takes precedence over one with
+/// parameters.
+fn path_item(method: &str, path: &str) -> Option<&'static Value> {
     let paths = DOCUMENT["paths"].as_object().unwrap();
     let matching = paths
         .iter()
         .filter(|(template, _)| path_matches(template, path));
-    let most_specific = matching.min_by_key(|(template, _)| template.matches('{').count());
+    let most_specific = matching
+        .min_by_key(|(template, item)| (item.get(method).is_none(), template.matches('{').count()));
     most_specific.map(|(_, item)| item)
 }
 

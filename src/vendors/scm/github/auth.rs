@@ -46,6 +46,14 @@ pub(super) struct AccessToken {
 }
 
 impl AccessToken {
+    /// Creates the token of an installation.
+    pub(super) fn of_installation(installation: u64, token: RepoToken) -> Self {
+        Self {
+            token: token.token,
+            installation: Some(installation),
+        }
+    }
+
     /// Adds the token to a REST request.
     pub(super) fn authorize(&self, request: Request) -> Request {
         let request = request.bearer(self.token.expose());
@@ -92,7 +100,7 @@ impl TokenCache {
         };
     }
 
-    fn token(&self, installation: u64) -> Option<RepoToken> {
+    pub(super) fn token(&self, installation: u64) -> Option<RepoToken> {
         let tokens = self.tokens.lock();
         tokens
             .unwrap_or_else(PoisonError::into_inner)
@@ -101,7 +109,7 @@ impl TokenCache {
             .cloned()
     }
 
-    fn set_token(&self, installation: u64, token: Option<RepoToken>) {
+    pub(super) fn set_token(&self, installation: u64, token: Option<RepoToken>) {
         let tokens = self.tokens.lock();
         let mut tokens = tokens.unwrap_or_else(PoisonError::into_inner);
         match token {
@@ -228,10 +236,7 @@ impl GitHub {
                 (id, token)
             }
         };
-        Ok(AccessToken {
-            token: token.token,
-            installation: Some(id),
-        })
+        Ok(AccessToken::of_installation(id, token))
     }
 
     /// Discards a token that the host rejected. Returns whether a new one can be requested.
@@ -287,7 +292,7 @@ impl GitHub {
         response.json()
     }
 
-    async fn mint_for(
+    pub(super) async fn mint_for(
         &self,
         installation: u64,
         action: &'static str,

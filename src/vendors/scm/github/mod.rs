@@ -6,6 +6,7 @@
 mod auth;
 mod cache;
 mod checks;
+mod choices;
 mod comments;
 mod contents;
 mod dispatch_errors;
@@ -30,6 +31,7 @@ use domain::secret::Secret;
 
 pub use auth::{RepoToken, RepoTokenAccess};
 pub use checks::CheckRun;
+pub use choices::ListedRepository;
 pub use comments::PullRequestComment;
 pub use contents::{FolderEntry, RepoFile};
 pub use git_data::{NewCommit, TreeContent, TreeFile};

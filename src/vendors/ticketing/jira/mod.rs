@@ -14,6 +14,7 @@ mod fields;
 mod find_issue;
 mod issue;
 mod jql;
+mod projects;
 mod siblings;
 mod snapshot;
 
@@ -195,15 +196,34 @@ impl Jira {
     /// # Errors
     /// Fails if Jira rejects the request or does not respond.
     pub async fn validate_mapping(&self, mapping: &Mapping) -> Result<Vec<String>, VendorError> {
-        let TicketingConfig::Jira { jql, .. } = &mapping.ticketing else {
+        let problems = self.validate_ticketing(&mapping.ticketing).await?;
+        Ok(problems.into_iter().map(|(_, problem)| problem).collect())
+    }
+
+    /// Validates a query and custom fields and returns the problems with the names of their fields. Empty if
+    /// there are none.
+    ///
+    /// # Errors
+    /// Fails if Jira rejects the request or does not respond.
+    pub async fn validate_ticketing(
+        &self,
+        ticketing: &TicketingConfig,
+    ) -> Result<Vec<(&'static str, String)>, VendorError> {
+        let TicketingConfig::Jira { jql, .. } = ticketing else {
             return Ok(Vec::new());
         };
-        let mut problems = self.validate_jql(jql).await?;
-        for name in snapshot::mapping_field_names(&mapping.ticketing) {
+        let invalid = self.validate_jql(jql).await?.into_iter();
+        let mut problems: Vec<(&'static str, String)> =
+            invalid.map(|problem| ("jql", problem)).collect();
+        let names = ["statusFieldOverride", "repoFieldOverride"];
+        for (field, name) in names
+            .into_iter()
+            .zip(snapshot::mapping_field_names(ticketing))
+        {
             match self.find_field("looking up the field", name).await {
                 Ok(_) => {}
                 Err(error) if error.status() == Some(fields::FIELD_NOT_FOUND_STATUS) => {
-                    problems.push(fields::missing_field_message(name));
+                    problems.push((field, fields::missing_field_message(name)));
                 }
                 Err(error) => return Err(error),
             }

@@ -12,6 +12,7 @@ mod context;
 mod find_issue;
 mod snapshot;
 mod stage_labels;
+mod teams;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

@@ -196,13 +196,14 @@ impl<T> Default for Connection<T> {
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
-struct PageInfo {
+pub(super) struct PageInfo {
     has_next_page: bool,
     end_cursor: Option<String>,
 }
 
 impl PageInfo {
-    fn next(&self) -> Option<String> {
+    /// Returns the cursor of the next page.
+    pub(super) fn next(&self) -> Option<String> {
         self.end_cursor.clone().filter(|_| self.has_next_page)
     }
 }

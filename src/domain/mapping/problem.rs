@@ -1,0 +1,236 @@
+//! Errors of mapping fields in the words of the panel.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::MappingError;
+
+/// Problem of a field that prevents a mapping from being saved or from working.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct MappingProblem {
+    /// Name of the field; for a field of `ticketingConfig`, its name there.
+    pub field: &'static str,
+    /// Sentence for operators, with the label of the field.
+    pub message: String,
+}
+
+impl MappingError {
+    /// Returns the error in plain words at its field.
+    pub fn problem(&self) -> MappingProblem {
+        let field = self.field();
+        let message = self.plain_message();
+        MappingProblem { field, message }
+    }
+
+    /// Returns the name of the field.
+    fn field(&self) -> &'static str {
+        match self {
+            Self::MissingIdentity(name)
+            | Self::MissingJiraQuery(name)
+            | Self::NotBoolean(name)
+            | Self::WorkflowFile(name)
+            | Self::RunCap(name)
+            | Self::Override(name) => name,
+            Self::InvalidBody
+            | Self::TeamKey
+            | Self::TeamKeyImmutable
+            | Self::OverlappingTeamKey(..) => "teamKey",
+            Self::Owner => "owner",
+            Self::Repo => "repo",
+            Self::MissingBranch | Self::InvalidBranch => "defaultBranch",
+            Self::MissingRegion | Self::InvalidRegion => "cloudRegion",
+            Self::CloudOnMachines | Self::Provider => "provider",
+            Self::ExecutionMode => "executionMode",
+            Self::Cpus => "machineCpus",
+            Self::Memory => "machineMemoryMb",
+            Self::SessionMode => "sessionMode",
+            Self::BranchPrefix(_) => "branchPrefix",
+            Self::Env | Self::EnvValues | Self::EnvNames | Self::ForbiddenEnv(_) => "extraEnv",
+            Self::MaxInProgress | Self::ConflictingChanges => "maxInProgressAiIssues",
+            Self::MissingPlanningFile => "planningWorkflowFile",
+            Self::Budget => "budgetUsd",
+            Self::System | Self::Ticketing => "ticketingProvider",
+        }
+    }
+
+    fn plain_message(&self) -> String {
+        let rule = match self {
+            Self::MissingIdentity(_) | Self::MissingBranch | Self::MissingJiraQuery(_) => {
+                "is required".to_owned()
+            }
+            Self::TeamKey => {
+                "must be letters, digits, _ and -, beginning with a letter or digit".to_owned()
+            }
+            Self::Owner => "must be the name of an account: letters, digits, _ and -".to_owned(),
+            Self::Repo => {
+                "must be the name of a repository: letters, digits, ., _ and -".to_owned()
+            }
+            Self::InvalidBranch => "is not a valid branch name".to_owned(),
+            Self::MissingRegion => "is required for Amazon Bedrock".to_owned(),
+            Self::InvalidRegion => "must be the name of a region, such as eu-central-1".to_owned(),
+            Self::CloudOnMachines => {
+                "Amazon Bedrock works only with the runner GitHub Actions".to_owned()
+            }
+            Self::Provider => "must be Anthropic or Amazon Bedrock".to_owned(),
+            Self::ExecutionMode => "must be GitHub Actions or Fly Machines".to_owned(),
+            Self::Cpus | Self::MaxInProgress | Self::RunCap(_) => "must be at least 1".to_owned(),
+            Self::Memory => "must be at least 256 MB".to_owned(),
+            Self::SessionMode => "must be autonomous, interactive or hybrid".to_owned(),
+            Self::BranchPrefix(reason) if reason.starts_with("must") => (*reason).to_owned(),
+            Self::BranchPrefix(reason) => format!("is invalid: {reason}"),
+            Self::Env | Self::EnvValues => "must be names with text values".to_owned(),
+            Self::EnvNames => {
+                "must have names of letters, digits and _, not beginning with a digit".to_owned()
+            }
+            Self::ForbiddenEnv(name) => {
+                format!("must not set {name}: it changes which programs a run executes")
+            }
+            Self::NotBoolean(_) => "must be on or off".to_owned(),
+            Self::MissingPlanningFile => "is required if runs are planned first".to_owned(),
+            Self::WorkflowFile(_) => {
+                "must be the name of a .yml or .yaml file in .github/workflows".to_owned()
+            }
+            Self::Budget => "must be more than 0".to_owned(),
+            Self::System => "must be Linear or Jira".to_owned(),
+            Self::Ticketing => "does not match the settings of the tickets".to_owned(),
+            Self::Override(_) => "must be the name or ID of a field".to_owned(),
+            Self::OverlappingTeamKey(key, other) => format!(
+                "{key} overlaps with the project {other}: their secrets could have the same names. Choose another key"
+            ),
+            Self::InvalidBody | Self::TeamKeyImmutable | Self::ConflictingChanges => {
+                return self.to_string();
+            }
+        };
+        match self {
+            Self::CloudOnMachines => rule,
+            _ => format!("{} {rule}", label(self.field())),
+        }
+    }
+}
+
+/// Returns the label of a field in the panel.
+fn label(field: &'static str) -> &'static str {
+    match field {
+        "teamKey" => "Team key",
+        "owner" => "Owner",
+        "repo" => "Repository",
+        "defaultBranch" => "Default branch",
+        "workflowFile" => "Workflow file",
+        "ticketingProvider" => "Ticketing system",
+        "jql" => "Query",
+        "repoFieldValue" => "Repository field value",
+        "statusFieldOverride" => "Status field",
+        "repoFieldOverride" => "Repository field",
+        "provider" => "Model provider",
+        "cloudRegion" => "Region",
+        "executionMode" => "Runner",
+        "machineCpus" => "CPUs",
+        "machineMemoryMb" => "Memory",
+        "sessionMode" => "Session mode",
+        "branchPrefix" => "Branch prefix",
+        "extraEnv" => "Environment variables",
+        "maxInProgressAiIssues" => "Max parallel issues",
+        "paused" => "Paused",
+        "planningEnabled" => "Plan before implementing",
+        "planningWorkflowFile" => "Planning workflow file",
+        "maxTurns" => "Model turns",
+        "maxIterations" => "Iterations",
+        "maxJobMinutes" => "Job timeout",
+        "budgetUsd" => "Monthly budget",
+        "resumeAfterLimit" => "Resume after a usage limit",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::mapping::{MappingDraft, example_mapping};
+
+    fn problems(body: Value) -> Vec<(&'static str, String)> {
+        let existing = [example_mapping(&json!({"teamKey": "OPS"}))];
+        let (_, problems) = MappingDraft::check(body, &existing).unwrap();
+        let pairs = problems.into_iter();
+        pairs.map(|one| (one.field, one.message)).collect()
+    }
+
+    #[test]
+    fn names_every_problem_at_its_field_in_plain_words() {
+        let body = json!({
+            "teamKey": "OPS_WEB", "repo": "a/b", "ticketingConfig": {"kind": "B", "statusFieldOverride": 7},
+            "provider": "cloud", "executionMode": "moon", "machineCpus": 0, "machineMemoryMb": 1,
+            "sessionMode": "x", "branchPrefix": "a..b", "extraEnv": {"PATH": "x"},
+            "maxInProgressAiIssues": 0, "paused": 1, "workflowFile": "x.sh", "planningEnabled": true,
+            "maxTurns": -1, "maxIterations": 1.5, "maxJobMinutes": "soon", "budgetUsd": 0,
+            "resumeAfterLimit": "yes",
+        });
+        let expected = [
+            ("owner", "Owner is required"),
+            (
+                "repo",
+                "Repository must be the name of a repository: letters, digits, ., _ and -",
+            ),
+            ("defaultBranch", "Default branch is required"),
+            ("cloudRegion", "Region is required for Amazon Bedrock"),
+            (
+                "executionMode",
+                "Runner must be GitHub Actions or Fly Machines",
+            ),
+            ("machineCpus", "CPUs must be at least 1"),
+            ("machineMemoryMb", "Memory must be at least 256 MB"),
+            (
+                "sessionMode",
+                "Session mode must be autonomous, interactive or hybrid",
+            ),
+            ("branchPrefix", "Branch prefix must not contain '..'"),
+            (
+                "extraEnv",
+                "Environment variables must not set PATH: it changes which programs a run executes",
+            ),
+            (
+                "maxInProgressAiIssues",
+                "Max parallel issues must be at least 1",
+            ),
+            ("paused", "Paused must be on or off"),
+            (
+                "workflowFile",
+                "Workflow file must be the name of a .yml or .yaml file in .github/workflows",
+            ),
+            (
+                "planningWorkflowFile",
+                "Planning workflow file is required if runs are planned first",
+            ),
+            ("maxTurns", "Model turns must be at least 1"),
+            ("maxIterations", "Iterations must be at least 1"),
+            ("maxJobMinutes", "Job timeout must be at least 1"),
+            ("budgetUsd", "Monthly budget must be more than 0"),
+            (
+                "resumeAfterLimit",
+                "Resume after a usage limit must be on or off",
+            ),
+            ("jql", "Query is required"),
+            ("repoFieldValue", "Repository field value is required"),
+            (
+                "statusFieldOverride",
+                "Status field must be the name or ID of a field",
+            ),
+            (
+                "teamKey",
+                "Team key OPS_WEB overlaps with the project OPS: their secrets could have the same names. Choose another key",
+            ),
+        ];
+        let expected = expected.map(|(field, message)| (field, message.to_owned()));
+        assert_eq!(problems(body), expected);
+    }
+
+    #[test]
+    fn a_body_that_would_be_saved_has_no_problem() {
+        let valid =
+            json!({"teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main"});
+        assert_eq!(problems(valid), []);
+        // The branch of the stored mapping is kept.
+        let stored = json!({"teamKey": "OPS", "owner": "acme", "repo": "shop"});
+        assert_eq!(problems(stored), []);
+    }
+}
