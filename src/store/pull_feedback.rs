@@ -129,8 +129,15 @@ pub fn remove_command(tx: &WriteTx<'_>, pull: &PullRequestId, key: &str) -> Stor
 
 /// Record of a pull request; empty if nothing is stored.
 pub fn get_pull(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<PullRequestRecord> {
-    let record = PULLS.get(tx, (pull.repo.to_string().as_str(), pull.number))?;
-    Ok(record.unwrap_or_default())
+    Ok(find_pull(tx, pull)?.unwrap_or_default())
+}
+
+/// Record of a pull request; `None` if nothing is stored.
+pub fn find_pull(
+    tx: &impl ReadableTx,
+    pull: &PullRequestId,
+) -> StoreResult<Option<PullRequestRecord>> {
+    PULLS.get(tx, (pull.repo.to_string().as_str(), pull.number))
 }
 
 /// Inserts or replaces the record of a pull request.

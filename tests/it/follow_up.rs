@@ -603,12 +603,13 @@ async fn reconciliation_finds_feedback_that_no_webhook_delivered() {
         (&json!(2), &json!("merged"))
     );
 
-    // Without changes, reconciliation sends a single conditional request.
+    // Without changes, reconciliation sends one conditional request, and one for all checks and reviews.
     let before = env.vendors.requests().len();
     reconcile::run_once(&env.app).await.unwrap();
     let requests = env.vendors.requests().all().split_off(before);
     let statuses: Vec<_> = requests.iter().map(|one| one.status.unwrap()).collect();
-    assert_eq!(statuses, [304], "one list that has not changed");
+    assert_eq!(statuses, [304, 200], "one list that has not changed");
+    assert!(requests[1].url.ends_with("/graphql"), "{}", requests[1].url);
 
     pass_quiet_period(&env).await;
     let findings = repo.runs()[0].inputs["findings"]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::ReviewComment;
+use super::{PullRequestReadiness, ReviewComment};
 use crate::ids::JobId;
 use crate::job::{AfterCancel, Job, JobKind, JobState};
 use crate::limits;
@@ -221,6 +221,12 @@ pub struct PullRequestRecord {
     /// End of the pause of automatic follow-up runs that was announced on the pull request.
     #[serde(rename = "toldUntil", default)]
     pub pause_notified_until: Option<Timestamp>,
+    /// Creation time, in the last report of the host.
+    #[serde(default)]
+    pub created_at: Option<Timestamp>,
+    /// Checks and reviews in the last report of the host; of a closed pull request, those before its end.
+    #[serde(default)]
+    pub readiness: PullRequestReadiness,
 }
 
 /// Status of a pull request.

@@ -6,6 +6,7 @@
 
 mod comment_parser;
 mod ledger;
+mod readiness;
 
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,7 @@ pub use ledger::{
     CommentCommand, CommentCommandState, FollowUpPolicy, NextPullRequestRun, PullRequestRecord,
     PullRequestStatus, ReviewFinding, ReviewFindingState, format_findings, next_pull_request_run,
 };
+pub use readiness::{ChecksState, PullRequestChecks, PullRequestReadiness, ReviewDecision};
 
 /// Pull request, by repository and number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -1,8 +1,10 @@
 //! Reconciliation of open pull requests with GitHub, for events that no webhook delivered.
 //!
 //! Each sweep lists the pull requests of a repository once, which does not count against the rate
-//! limit while nothing changes, and reads each pull request that was updated. It runs only if the
-//! repository webhook is configured; otherwise feedback does not start runs.
+//! limit while nothing changes, and reads each pull request that was updated, if the repository
+//! webhook is configured; otherwise feedback does not start runs. One more request per repository
+//! reads the checks and reviews of all our open pull requests for the panel: a check that ends
+//! does not count as an update.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
@@ -17,7 +19,7 @@ use domain::ids::Repo;
 use domain::job::JobKind;
 use domain::time::Timestamp;
 use store::{ReadableTx, StoreResult, WriteTx, jobs, mappings, pull_feedback};
-use vendors::scm::{FeedbackItem, GitHub, PullRequestFeedback, PullRequestState};
+use vendors::scm::{FeedbackItem, GitHub, OpenPullRequest, PullRequestFeedback, PullRequestState};
 
 use super::follow_up::MAX_CONCURRENT_PULLS;
 use super::ledger::{add_finding, close_pull, is_own_comment, own_job, record_command, withdraw};
@@ -39,12 +41,10 @@ const MAX_CLOSED_PER_SWEEP: usize = 20;
 /// # Errors
 /// Fails if the store cannot be read or written.
 pub async fn run_once(app: &App) -> StoreResult<()> {
-    let (Some(github), true) = (
-        &app.vendors.github,
-        app.core.config.scm_webhook_secret.is_some(),
-    ) else {
+    let Some(github) = &app.vendors.github else {
         return Ok(());
     };
+    let has_webhook = app.core.config.scm_webhook_secret.is_some();
     for (repo, ours) in tracked(&app.core).await? {
         let open = match github.open_pulls(&repo).await {
             Ok(open) => open,
@@ -59,7 +59,7 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
         };
         let due = open
             .iter()
-            .filter(|pull| ours.contains_key(&pull.number))
+            .filter(|pull| has_webhook && ours.contains_key(&pull.number))
             .map(|pull| (id(pull.number), pull.updated_at))
             .filter(|(id, updated_at)| app.live.reconciliation.is_due(id, *updated_at));
         stream::iter(due.map(Ok))
@@ -67,6 +67,8 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
                 check_pull(app, github, id, updated_at)
             })
             .await?;
+        let own_open = open.iter().filter(|pull| ours.contains_key(&pull.number));
+        update_readiness(app, github, &repo, own_open.collect()).await?;
         let numbers: HashSet<u64> = open.iter().map(|pull| pull.number).collect();
         let is_open = |number| numbers.contains(&number);
         app.live.reconciliation.retain_open(&repo, is_open);
@@ -110,6 +112,64 @@ async fn tracked(core: &Core) -> StoreResult<Tracked> {
             Ok(tracked)
         })
         .await
+}
+
+/// Reads the checks and reviews of our open pull requests of a repository, and stores those that changed. If
+/// they cannot be read, the stored ones stay.
+async fn update_readiness(
+    app: &App,
+    github: &GitHub,
+    repo: &Repo,
+    open: Vec<&OpenPullRequest>,
+) -> StoreResult<()> {
+    let numbers: Vec<u64> = open.iter().map(|pull| pull.number).collect();
+    let found = match github.pull_readiness(repo, &numbers).await {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::warn!(%repo, %error, "Failed to read the checks and reviews of pull requests.");
+            return Ok(());
+        }
+    };
+    let report = |pull: &OpenPullRequest| {
+        let id = PullRequestId {
+            repo: repo.clone(),
+            number: pull.number,
+        };
+        let readiness = *found.get(&pull.number)?;
+        Some((id, pull.created_at, pull.draft, readiness))
+    };
+    let reports: Vec<_> = open.into_iter().filter_map(report).collect();
+    let changes = app.core.store.read(|tx| {
+        let mut changes = Vec::new();
+        for (id, created_at, draft, readiness) in reports {
+            let row = pull_feedback::get_pull(tx, &id)?;
+            let change = move |row: PullRequestRecord| PullRequestRecord {
+                status: PullRequestStatus::Open,
+                created_at: Some(created_at),
+                draft: Some(draft),
+                readiness,
+                ..row
+            };
+            if change(row.clone()) != row {
+                changes.push((id, row.status, change));
+            }
+        }
+        Ok(changes)
+    })?;
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let write = app.core.store.write(move |tx| {
+        changes.iter().try_for_each(|(id, status, change)| {
+            let row = pull_feedback::get_pull(tx, id)?;
+            // A webhook may have reported its end after the list was read.
+            match row.status == *status {
+                true => pull_feedback::put_pull(tx, id, &change(row)),
+                false => Ok(()),
+            }
+        })
+    });
+    write.await
 }
 
 async fn check_pull(

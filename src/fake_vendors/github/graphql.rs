@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::GitHubInner;
+use super::check_rollup::{CheckRollup, latest_opinions};
 use super::model::{CommentRecord, PullRecord, RepoRecord, ReviewRecord, ReviewThreadRecord};
 use super::rest::{ApiCall, RepoPath, RestResult, ok_json};
 use crate::clock::iso_seconds as iso;
@@ -25,6 +26,10 @@ enum Node {
     Commit(String),
     /// Account by its login in the REST API.
     Actor(String),
+    Rollup(CheckRollup),
+    RollupContexts(CheckRollup),
+    /// Number of checks in a state, with its type.
+    StateCount(&'static str, String, u64),
 }
 
 struct Session<'a, 'b> {
@@ -225,6 +230,22 @@ impl Session<'_, '_> {
         })
     }
 
+    fn latest_opinions(&self, pull: &Node) -> Vec<Node> {
+        let reviews = self.with_pull(pull, |repo, pull| latest_opinions(repo, pull.number));
+        let reviews = reviews.unwrap_or_default().into_iter();
+        reviews
+            .map(|review| Node::Review(Box::new(review)))
+            .collect()
+    }
+
+    fn check_rollup(&self, pull: &Node) -> Resolved<Node> {
+        let rollup = self.with_pull(pull, |repo, pull| CheckRollup::of(repo, &pull.head_sha));
+        let rollup = rollup.flatten();
+        rollup.map_or(Resolved::Null, |rollup| {
+            Resolved::Node(Node::Rollup(rollup))
+        })
+    }
+
     fn pull_field(&self, node: &Node, name: &str) -> Resolved<Node> {
         let leaf = self.with_pull(node, |repo, pull| {
             let state = match (&pull.merged, pull.open) {
@@ -275,6 +296,9 @@ impl Resolver for Session<'_, '_> {
             Node::Comment(_) => "IssueComment",
             Node::Review(_) => "PullRequestReview",
             Node::Commit(_) => "Commit",
+            Node::Rollup(_) => "StatusCheckRollup",
+            Node::RollupContexts(_) => "StatusCheckRollupContextConnection",
+            Node::StateCount(name, ..) => name,
             Node::Actor(login) if login.ends_with("[bot]") => "Bot",
             Node::Actor(_) => "User",
         }
@@ -321,6 +345,26 @@ impl Resolver for Session<'_, '_> {
             (Node::Pull(..), "comments" | "reviews") => {
                 Resolved::Connection(self.comments_or_reviews(node, name))
             }
+            (Node::Pull(..), "latestOpinionatedReviews") => {
+                Resolved::Connection(self.latest_opinions(node))
+            }
+            (Node::Pull(..), "statusCheckRollup") => self.check_rollup(node),
+            // No branch of the fake requires reviews.
+            (Node::Pull(..), "reviewDecision") => Resolved::Null,
+            (Node::Rollup(rollup), "contexts") => {
+                Resolved::Node(Node::RollupContexts(rollup.clone()))
+            }
+            (Node::RollupContexts(rollup), "checkRunCountsByState") => {
+                state_counts("CheckRunStateCount", rollup, name)
+            }
+            (Node::RollupContexts(rollup), "statusContextCountsByState") => {
+                state_counts("StatusContextStateCount", rollup, name)
+            }
+            (Node::Rollup(rollup) | Node::RollupContexts(rollup), _) => {
+                Resolved::Leaf(rollup.field(name))
+            }
+            (Node::StateCount(_, state, _), "state") => Resolved::Leaf(json!(state)),
+            (Node::StateCount(_, _, count), _) => Resolved::Leaf(json!(count)),
             (Node::Pull(..), "author") => self.author(node),
             (Node::Pull(..), "mergeCommit") => self.merge_commit(node),
             (Node::Thread(thread), "comments") => {
@@ -368,6 +412,12 @@ impl Resolver for Session<'_, '_> {
             format!("Requesting more records exceeds the `first` limit of {max} records."),
         )
     }
+}
+
+fn state_counts(kind: &'static str, rollup: &CheckRollup, name: &str) -> Resolved<Node> {
+    let counts = rollup.counts(name).into_iter();
+    let counts = counts.map(|(state, count)| Node::StateCount(kind, state, count));
+    Resolved::Nodes(counts.collect())
 }
 
 fn comment_field(comment: &CommentRecord, name: &str) -> Value {

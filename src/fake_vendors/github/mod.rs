@@ -7,6 +7,7 @@ mod actions;
 mod api_json;
 mod apps;
 mod auth;
+mod check_rollup;
 mod checks;
 mod ci;
 mod comments;

@@ -4,7 +4,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::routing::{ApiResult, Route, ok};
-use domain::feedback::{PullRequestId, PullRequestRecord, ReviewFindingState};
+use domain::feedback::{
+    PullRequestChecks, PullRequestId, PullRequestRecord, ReviewDecision, ReviewFindingState,
+};
 use domain::ids::{IssueKey, JobId, TeamKey};
 use domain::job::{Job, JobState};
 use domain::time::Timestamp;
@@ -36,7 +38,8 @@ fn read(tx: &impl ReadableTx) -> StoreResult<Vec<PullView>> {
     Ok(views)
 }
 
-fn view(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<Option<PullView>> {
+/// Loads a pull request; `None` if no job knows it.
+pub(super) fn view(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<Option<PullView>> {
     let of_pull = jobs::of_pull(tx, &pull.repo, pull.number)?;
     let Some((job, pull_ref)) = of_pull
         .last()
@@ -44,7 +47,8 @@ fn view(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<Option<PullVi
     else {
         return Ok(None);
     };
-    let row = pull_feedback::get_pull(tx, pull)?;
+    let row = pull_feedback::find_pull(tx, pull)?;
+    let record = row.clone().unwrap_or_default();
     let waiting = pull_feedback::unresolved(tx, pull)?;
     let waiting = waiting
         .iter()
@@ -61,8 +65,14 @@ fn view(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<Option<PullVi
         iterations: of_pull.len(),
         last_dispatched_at: job.dispatched_at.unwrap_or(job.reserved_at),
         job_id: job.id.clone(),
-        draft: is_draft(&row, job),
-        state: row.status.as_str(),
+        draft: is_draft(&record, job),
+        pr_state: row.as_ref().map(|row| row.status.as_str()),
+        state: record.status.as_str(),
+        checks: record.readiness.checks,
+        review_decision: record.readiness.review_decision,
+        mergeable: record.readiness.mergeable,
+        taken_by: None,
+        created_at: record.created_at,
         findings_waiting: waiting.count(),
     }))
 }
@@ -100,7 +110,7 @@ struct PullsView {
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "Pull")]
-struct PullView {
+pub(super) struct PullView {
     pr_url: String,
     #[schemars(range(min = 1))]
     pr_number: u64,
@@ -119,9 +129,22 @@ struct PullView {
     /// Id of the last run.
     job_id: JobId,
     draft: bool,
-    /// `open`, `merged` or `closed`, as last reported by GitHub.
+    /// `open`, `merged` or `closed`, as last reported by GitHub. `None` if GitHub has not reported it yet.
+    #[schemars(extend("enum" = ["open", "merged", "closed", null]))]
+    pr_state: Option<&'static str>,
+    /// As `prState`; `open` if GitHub has not reported it yet.
     #[schemars(extend("enum" = ["open", "merged", "closed"]))]
     state: &'static str,
+    /// Checks of the last commit, as last reported by GitHub. `None` if it has none.
+    checks: Option<PullRequestChecks>,
+    /// Decision of the reviewers, as last reported by GitHub. `None` without a review and without required reviews.
+    review_decision: Option<ReviewDecision>,
+    /// Whether it has no merge conflict, as last reported by GitHub. `None` if that is not known.
+    mergeable: Option<bool>,
+    /// Person who took over the pull request.
+    taken_by: Option<String>,
+    /// Creation time. `None` if GitHub has not reported it yet.
+    created_at: Option<Timestamp>,
     /// Number of review findings that wait for a follow-up run.
     findings_waiting: usize,
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::effect::ChatMessage;
-use domain::feedback::{FeedbackSource, PullRequestId};
+use domain::feedback::{FeedbackSource, PullRequestId, ReviewDecision};
 use domain::ids::{JobId, Repo};
 use domain::issue::{IssueRef, System};
 use domain::machine::{HostKind, MachineLabels, MachineSpec, machine_name};
@@ -314,6 +314,17 @@ async fn read_review_feedback(env: &TestEnv, github: &GitHub, pull: &PullRequest
         open.iter()
             .any(|item| item.number == pull.number && item.draft)
     );
+    let readiness = github.pull_readiness(&repo, &[pull.number]).await.unwrap();
+    let readiness = readiness[&pull.number];
+    assert_eq!(
+        readiness.checks.map(|checks| (checks.failed, checks.total)),
+        Some((0, 240))
+    );
+    assert_eq!(
+        readiness.review_decision,
+        Some(ReviewDecision::ChangesRequested)
+    );
+    assert_eq!(readiness.mergeable, Some(true));
     let threads = github.review_threads(&repo, &pull.node_id).await.unwrap();
     assert_eq!((threads.len(), threads[119].line), (121, Some(119)));
     assert_eq!(threads[0].app_slug.as_deref(), Some("lint-app"));

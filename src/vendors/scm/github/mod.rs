@@ -15,6 +15,7 @@ mod graphql;
 mod logs;
 mod permissions;
 mod pull_feedback;
+mod pull_readiness;
 mod pull_requests;
 mod reviews;
 mod secrets;

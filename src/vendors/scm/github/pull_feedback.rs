@@ -62,6 +62,8 @@ pub struct OpenPullRequest {
     pub draft: bool,
     /// Time of the last update. Every new comment changes it.
     pub updated_at: Timestamp,
+    /// Creation time.
+    pub created_at: Timestamp,
 }
 
 impl GitHub {
@@ -112,6 +114,7 @@ struct WireOpenPull {
     #[serde(default)]
     draft: Option<bool>,
     updated_at: Timestamp,
+    created_at: Timestamp,
 }
 
 impl WireOpenPull {
@@ -121,6 +124,7 @@ impl WireOpenPull {
             body: self.body.unwrap_or_default(),
             draft: self.draft.unwrap_or_default(),
             updated_at: self.updated_at,
+            created_at: self.created_at,
         }
     }
 }

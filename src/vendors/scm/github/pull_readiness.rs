@@ -1,0 +1,243 @@
+//! Checks and reviews of many pull requests, read in one request.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::http::VendorError;
+use domain::feedback::{ChecksState, PullRequestChecks, PullRequestReadiness, ReviewDecision};
+use domain::ids::Repo;
+
+use super::GitHub;
+
+/// Maximum number of pull requests per request.
+const MAX_PULLS: usize = 50;
+
+/// Fields of one pull request. The counts cover all checks, whatever the page size is.
+const FIELDS: &str = "number mergeable reviewDecision \
+    latestOpinionatedReviews(first: 50) { nodes { state } } \
+    statusCheckRollup { contexts(first: 1) { \
+    checkRunCountsByState { state count } statusContextCountsByState { state count } } }";
+
+impl GitHub {
+    /// Returns the checks and reviews of pull requests by number. Takes one request per 50 pull requests.
+    ///
+    /// # Errors
+    /// `is_not_found()` if one of the pull requests does not exist.
+    pub async fn pull_readiness(
+        &self,
+        repo: &Repo,
+        numbers: &[u64],
+    ) -> Result<HashMap<u64, PullRequestReadiness>, VendorError> {
+        let mut found = HashMap::new();
+        for numbers in numbers.chunks(MAX_PULLS) {
+            let pulls: Vec<String> = numbers
+                .iter()
+                .map(|number| format!("p{number}: pullRequest(number: {number}) {{ {FIELDS} }}"))
+                .collect();
+            let query = format!(
+                "query($owner: String!, $name: String!) {{ \
+                 repository(owner: $owner, name: $name) {{ {} }} }}",
+                pulls.join(" ")
+            );
+            let variables = json!({"owner": repo.owner, "name": repo.name});
+            let action = "reading the checks and reviews of pull requests";
+            let data: QueryData = self.graphql(repo, action, &query, &variables).await?;
+            let pulls = data.repository.into_values();
+            found.extend(pulls.map(|pull| (pull.number, pull.translate())));
+        }
+        Ok(found)
+    }
+}
+
+#[derive(Deserialize)]
+struct QueryData {
+    repository: HashMap<String, PullNode>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PullNode {
+    number: u64,
+    mergeable: String,
+    review_decision: Option<String>,
+    latest_opinionated_reviews: Option<Reviews>,
+    status_check_rollup: Option<Rollup>,
+}
+
+#[derive(Deserialize)]
+struct Reviews {
+    nodes: Vec<Option<Review>>,
+}
+
+#[derive(Deserialize)]
+struct Review {
+    state: String,
+}
+
+#[derive(Deserialize)]
+struct Rollup {
+    contexts: Contexts,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Contexts {
+    check_run_counts_by_state: Option<Vec<StateCount>>,
+    status_context_counts_by_state: Option<Vec<StateCount>>,
+}
+
+#[derive(Deserialize)]
+struct StateCount {
+    state: String,
+    count: u64,
+}
+
+impl PullNode {
+    fn translate(self) -> PullRequestReadiness {
+        let decision = match self.review_decision.as_deref() {
+            Some("APPROVED") => Some(ReviewDecision::Approved),
+            Some("CHANGES_REQUESTED") => Some(ReviewDecision::ChangesRequested),
+            Some("REVIEW_REQUIRED") => Some(ReviewDecision::ReviewRequired),
+            // The host decides only if a rule of the branch requires reviews.
+            _ => self.latest_opinionated_reviews.and_then(Reviews::decision),
+        };
+        PullRequestReadiness {
+            checks: self
+                .status_check_rollup
+                .and_then(|rollup| rollup.contexts.translate()),
+            review_decision: decision,
+            mergeable: match self.mergeable.as_str() {
+                "MERGEABLE" => Some(true),
+                "CONFLICTING" => Some(false),
+                _ => None,
+            },
+        }
+    }
+}
+
+impl Reviews {
+    /// Returns the decision that the latest review of each reviewer amounts to.
+    fn decision(self) -> Option<ReviewDecision> {
+        let reviews: Vec<Review> = self.nodes.into_iter().flatten().collect();
+        let has = |state: &str| reviews.iter().any(|review| review.state == state);
+        match (has("CHANGES_REQUESTED"), has("APPROVED")) {
+            (true, _) => Some(ReviewDecision::ChangesRequested),
+            (false, true) => Some(ReviewDecision::Approved),
+            (false, false) => None,
+        }
+    }
+}
+
+impl Contexts {
+    fn translate(self) -> Option<PullRequestChecks> {
+        let counts = [
+            self.check_run_counts_by_state,
+            self.status_context_counts_by_state,
+        ];
+        let (mut failed, mut pending, mut total) = (0, 0, 0);
+        for StateCount { state, count } in counts.into_iter().flatten().flatten() {
+            total += count;
+            match state.as_str() {
+                "SUCCESS" | "NEUTRAL" | "SKIPPED" | "COMPLETED" | "STALE" => {}
+                "ACTION_REQUIRED" | "CANCELLED" | "ERROR" | "FAILURE" | "STARTUP_FAILURE"
+                | "TIMED_OUT" => failed += count,
+                // Queued, in progress, waiting, expected, and what the host may add.
+                _ => pending += count,
+            }
+        }
+        let state = match (failed, pending) {
+            (1.., _) => ChecksState::Failure,
+            (0, 1..) => ChecksState::Pending,
+            (0, 0) => ChecksState::Success,
+        };
+        let checks = PullRequestChecks {
+            state,
+            failed,
+            total,
+        };
+        (total > 0).then_some(checks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn readiness(fields: &Value) -> PullRequestReadiness {
+        let mut pull = json!({"number": 7, "mergeable": "UNKNOWN", "reviewDecision": null,
+            "latestOpinionatedReviews": {"nodes": []}, "statusCheckRollup": null});
+        for (name, value) in fields.as_object().unwrap() {
+            pull[name] = value.clone();
+        }
+        let pull: PullNode = serde_json::from_value(pull).unwrap();
+        pull.translate()
+    }
+
+    #[test]
+    fn summarizes_checks_by_their_states() {
+        let counts = |runs: Value, statuses: Value| {
+            let contexts = json!({
+                "checkRunCountsByState": runs, "statusContextCountsByState": statuses,
+            });
+            let rollup = json!({"statusCheckRollup": {"contexts": contexts}});
+            let checks = readiness(&rollup).checks;
+            checks.map(|checks| (checks.state, checks.failed, checks.total))
+        };
+        let count = |state: &str, count: u64| json!({"state": state, "count": count});
+        assert_eq!(counts(json!([]), Value::Null), None);
+        assert_eq!(
+            counts(json!([count("SUCCESS", 2), count("SKIPPED", 1)]), json!([])),
+            Some((ChecksState::Success, 0, 3))
+        );
+        assert_eq!(
+            counts(json!([count("SUCCESS", 2)]), json!([count("EXPECTED", 1)])),
+            Some((ChecksState::Pending, 0, 3))
+        );
+        assert_eq!(
+            counts(
+                json!([count("TIMED_OUT", 2), count("QUEUED", 4)]),
+                json!([count("ERROR", 1)])
+            ),
+            Some((ChecksState::Failure, 3, 7))
+        );
+    }
+
+    #[test]
+    fn decides_by_the_reviews_if_no_rule_requires_one() {
+        let decision = |decision: Value, states: &[&str]| {
+            let nodes: Vec<Value> = states.iter().map(|state| json!({"state": state})).collect();
+            readiness(&json!({
+                "reviewDecision": decision, "latestOpinionatedReviews": {"nodes": nodes},
+            }))
+            .review_decision
+        };
+        assert_eq!(decision(Value::Null, &[]), None);
+        assert_eq!(
+            decision(Value::Null, &["APPROVED"]),
+            Some(ReviewDecision::Approved)
+        );
+        assert_eq!(
+            decision(Value::Null, &["APPROVED", "CHANGES_REQUESTED"]),
+            Some(ReviewDecision::ChangesRequested)
+        );
+        assert_eq!(
+            decision(json!("REVIEW_REQUIRED"), &["APPROVED"]),
+            Some(ReviewDecision::ReviewRequired)
+        );
+    }
+
+    #[test]
+    fn reads_whether_it_can_be_merged() {
+        for (text, expected) in [
+            ("MERGEABLE", Some(true)),
+            ("CONFLICTING", Some(false)),
+            ("UNKNOWN", None),
+        ] {
+            assert_eq!(readiness(&json!({ "mergeable": text })).mergeable, expected);
+        }
+    }
+}
