@@ -5,6 +5,9 @@
 //! access to the file can recompute the whole chain. Only a head that was recorded elsewhere, such
 //! as in the daily log line, can prove that this did not happen.
 
+pub mod csv;
+mod filter;
+
 use std::fmt;
 
 use ring::digest::{Context, SHA256};
@@ -13,6 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use super::sanitize;
 use super::time::Timestamp;
+
+pub use filter::AuditFilter;
 
 /// Hash before the first entry.
 const GENESIS: [u8; 32] = [0; 32];
@@ -145,6 +150,8 @@ actions! {
     PollRequested = "poll-asked",
     /// The patch of a run was downloaded.
     PatchDownloaded = "patch-read",
+    /// The audit was exported.
+    AuditExported = "audit-exported",
     /// A backup was created.
     BackupTaken = "backup-taken",
     /// A run was reserved. Its start is an effect of the same commit.

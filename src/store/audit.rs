@@ -7,7 +7,9 @@ use std::ops::ControlFlow;
 
 use serde_json::json;
 
-use domain::audit::{AuditEntry, AuditEvent, AuditHead, AuditVerification, AuditVerifier};
+use domain::audit::{
+    AuditEntry, AuditEvent, AuditFilter, AuditHead, AuditVerification, AuditVerifier,
+};
 use domain::time::Timestamp;
 
 use super::table::{ReadableTx, ScanDirection, WriteTx};
@@ -39,13 +41,28 @@ pub fn latest(
     before: Option<u64>,
     limit: usize,
 ) -> StoreResult<Vec<AuditEntry>> {
+    latest_selected(tx, &AuditFilter::default(), before, limit)
+}
+
+/// Latest entries before a sequence number that a filter selects, newest first.
+pub fn latest_selected(
+    tx: &impl ReadableTx,
+    filter: &AuditFilter,
+    before: Option<u64>,
+    limit: usize,
+) -> StoreResult<Vec<AuditEntry>> {
     let mut entries = Vec::new();
     if limit == 0 {
         return Ok(entries);
     }
     let before = before.unwrap_or(u64::MAX);
     AUDIT.scan(tx, ..before, ScanDirection::Descending, |_, entry| {
-        entries.push(entry);
+        if filter.is_before_all(&entry) {
+            return ControlFlow::Break(());
+        }
+        if filter.selects(&entry) {
+            entries.push(entry);
+        }
         if entries.len() < limit {
             ControlFlow::Continue(())
         } else {
@@ -53,6 +70,28 @@ pub fn latest(
         }
     })?;
     Ok(entries)
+}
+
+/// Entries after a sequence number that a filter selects, oldest first. Reads at most `count` entries; returns
+/// the sequence number of the last one that was read, or `None` if there are no more.
+pub fn next_page(
+    tx: &impl ReadableTx,
+    filter: &AuditFilter,
+    after: u64,
+    count: usize,
+) -> StoreResult<(Vec<AuditEntry>, Option<u64>)> {
+    let (mut entries, mut read, mut last) = (Vec::new(), 0, None);
+    AUDIT.scan(tx, after + 1.., ScanDirection::Ascending, |seq, entry| {
+        if read == count {
+            return ControlFlow::Break(());
+        }
+        (read, last) = (read + 1, Some(seq));
+        if filter.selects(&entry) {
+            entries.push(entry);
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok((entries, last))
 }
 
 /// Verifies the whole chain. `anchor` is a hash that was noted elsewhere and must be in the chain.
@@ -117,6 +156,30 @@ mod tests {
         assert_eq!(page(Some(4), 9), [3, 2, 1]);
         assert_eq!(page(Some(1), 9), [0_u64; 0]);
         assert_eq!(page(None, 0), [0_u64; 0]);
+    }
+
+    #[tokio::test]
+    async fn returns_the_entries_that_a_filter_selects() {
+        let store = with_entries(25).await;
+        let filter = AuditFilter {
+            target: Some("eng-2".to_owned()),
+            ..AuditFilter::default()
+        };
+        let found = store
+            .read(|tx| latest_selected(tx, &filter, None, 3))
+            .unwrap();
+        let targets: Vec<String> = found.into_iter().map(|entry| entry.target).collect();
+        assert_eq!(targets, ["ENG-24", "ENG-23", "ENG-22"]);
+        let (mut after, mut pages) = (0, Vec::new());
+        loop {
+            let page = store.read(|tx| next_page(tx, &filter, after, 10)).unwrap();
+            pages.push(page.0.len());
+            match page.1 {
+                Some(last) => after = last,
+                None => break,
+            }
+        }
+        assert_eq!(pages, [1, 0, 5, 0], "ENG-2, then ENG-20 to ENG-24");
     }
 
     #[tokio::test]

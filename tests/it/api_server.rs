@@ -74,7 +74,9 @@ pub struct ApiServer {
 pub struct ApiResponse {
     pub status: u16,
     pub headers: HeaderMap,
+    /// Body, if it is JSON.
     pub body: Value,
+    pub text: String,
 }
 
 impl ApiResponse {
@@ -212,6 +214,7 @@ pub async fn send_checked(request: reqwest::RequestBuilder) -> ApiResponse {
         status,
         headers,
         body: serde_json::from_str(&text).unwrap_or(Value::Null),
+        text,
     }
 }
 

@@ -43,6 +43,15 @@ pub async fn record_backup(core: &Core, actor: Actor) -> StoreResult<()> {
     record(core, actor.audit_event(Action::BackupTaken, "store")).await
 }
 
+/// Records that the audit is exported. `selection` names the format and the filters.
+///
+/// # Errors
+/// Fails if the audit entry cannot be stored.
+pub async fn record_audit_export(core: &Core, actor: Actor, selection: &str) -> StoreResult<()> {
+    let event = actor.audit_event(Action::AuditExported, "audit");
+    record(core, event.with_detail(selection)).await
+}
+
 async fn record(core: &Core, event: AuditEvent) -> StoreResult<()> {
     let now = core.now();
     let recorded = core.store.write(move |tx| audit::append(tx, &event, now));

@@ -7,13 +7,12 @@ use warp::http::header::LINK;
 use warp::reply::Response;
 
 use super::jobs::{JobGroupStatus, JobView};
-use super::paging::{self, invalid};
+use super::paging::{self, given, invalid, parse_time};
 use crate::error::AdminApiError;
 use crate::routing::{ApiResult, QueryParams, Route, ok};
 use domain::ids::{IssueId, JobId, TeamKey};
 use domain::job::{Job, JobKind};
 use domain::job_filter::{JobFilter, StatusFilter};
-use domain::time::Timestamp;
 use engine::app::App;
 use store::job_index;
 use store::jobs::DISPATCH_LOG_SIZE;
@@ -95,12 +94,6 @@ fn parse_filter(query: &QueryParams) -> Result<JobFilter, AdminApiError> {
     })
 }
 
-/// Returns a parameter. An empty one counts as absent.
-fn given<'q>(query: &'q QueryParams, name: &str) -> Option<&'q str> {
-    let value = query.get(name).map(String::as_str);
-    value.filter(|value| !value.is_empty())
-}
-
 /// Parses values that are separated by commas.
 fn parse_list<T>(
     query: &QueryParams,
@@ -114,15 +107,6 @@ fn parse_list<T>(
         value.ok_or_else(|| AdminApiError::Invalid(rule()))
     });
     parsed.collect()
-}
-
-fn parse_time(query: &QueryParams, name: &str) -> Result<Option<Timestamp>, AdminApiError> {
-    let Some(text) = given(query, name) else {
-        return Ok(None);
-    };
-    let at = Timestamp::parse(text);
-    at.map(Some)
-        .ok_or_else(|| invalid(&format!("{name} must be an RFC 3339 time")))
 }
 
 /// Parses `before`. Rejects what cannot be an id: if the first page were returned instead, a client that reads

@@ -2,6 +2,7 @@
 
 use crate::error::AdminApiError;
 use crate::routing::QueryParams;
+use domain::time::Timestamp;
 
 /// Maximum number of entries per page.
 pub(super) const MAX_LIMIT: usize = 500;
@@ -19,6 +20,28 @@ pub(super) fn parse_limit(query: &QueryParams, default: usize) -> Result<usize, 
         .ok()
         .filter(|limit| (1..=MAX_LIMIT).contains(limit))
         .ok_or_else(|| invalid("limit must be a whole number from 1 to 500"))
+}
+
+/// Returns a parameter. An empty one counts as absent.
+pub(super) fn given<'q>(query: &'q QueryParams, name: &str) -> Option<&'q str> {
+    let value = query.get(name).map(String::as_str);
+    value.filter(|value| !value.is_empty())
+}
+
+/// Parses a time.
+///
+/// # Errors
+/// When it is not in the format of RFC 3339.
+pub(super) fn parse_time(
+    query: &QueryParams,
+    name: &str,
+) -> Result<Option<Timestamp>, AdminApiError> {
+    let Some(text) = given(query, name) else {
+        return Ok(None);
+    };
+    let at = Timestamp::parse(text);
+    at.map(Some)
+        .ok_or_else(|| invalid(&format!("{name} must be an RFC 3339 time")))
 }
 
 /// Builds the error for a violated rule.
