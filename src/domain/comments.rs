@@ -18,7 +18,9 @@ use super::time::Timestamp;
 pub(crate) use cancellation::{cancelled, cancelled_on_pull_request};
 pub use chat::{chat_budget, chat_parked, chat_reaped};
 pub(crate) use chat::{chat_dispatched, chat_ended};
-pub(crate) use failure::{GUARDRAIL_HEADING, failure_comment, failure_headline, next_step};
+pub(crate) use failure::{
+    GUARDRAIL_HEADING, failure_comment, failure_headline, next_step, retry_advice,
+};
 pub use failure::{log_excerpt, with_log_excerpt};
 pub use session::session_comment;
 pub(crate) use session::{

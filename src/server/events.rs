@@ -17,11 +17,13 @@ use warp::http::header::{HeaderName, HeaderValue};
 use warp::reply::Reply;
 use warp::sse::Event;
 
-use super::admin::jobs;
+use super::admin::{jobs, why};
 use super::error::AdminApiError;
 use super::routing::{AdminCredential, ApiResult, Route, is_admin};
+use domain::decision::Decision;
+use domain::ids::IssueKey;
 use engine::app::App;
-use store::{StoreChange, StoreResult, decisions};
+use store::{ReadTx, StoreChange, StoreResult, decisions};
 
 /// Maximum number of events queued for one client.
 const BACKLOG: usize = 64;
@@ -137,11 +139,17 @@ impl EventPublisher {
                 .app
                 .core
                 .store()
-                .read(|tx| decisions::get(tx, issue))?
-                .and_then(|row| event("decision", row.current()?).ok()),
+                .read(|tx| self.decision(tx, issue))?
+                .and_then(|decision| event("decision", &decision).ok()),
             StoreChange::Outbox => event("outbox", &json!({})).ok(),
         };
         Ok(loaded)
+    }
+
+    fn decision(&self, tx: &ReadTx, issue: &IssueKey) -> StoreResult<Option<Decision>> {
+        let history = decisions::get(tx, issue)?;
+        let jobs = why::jobs_of(tx, history.as_ref(), issue)?;
+        why::current_decision(tx, history.as_ref(), &jobs, self.app.core.now())
     }
 
     fn send(&self, event: Event) -> Result<(), StreamEnded> {

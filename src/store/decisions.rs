@@ -1,14 +1,16 @@
 //! Dispatch decisions about each issue.
 
+use std::ops::ControlFlow;
+
 use serde::{Deserialize, Serialize};
 
 use domain::decision::Decision;
-use domain::ids::IssueKey;
+use domain::ids::{IssueId, IssueKey};
 use domain::issue::IssueRef;
 
 use super::StoreResult;
 use super::change_feed::StoreChange;
-use super::table::{ReadableTx, WriteTx};
+use super::table::{ReadableTx, ScanDirection, WriteTx};
 use super::tables::DECISIONS;
 
 /// Maximum number of decisions kept per issue.
@@ -36,6 +38,27 @@ impl DecisionHistory {
 /// Decisions about an issue. The key is case-insensitive.
 pub fn get(tx: &impl ReadableTx, key: &IssueKey) -> StoreResult<Option<DecisionHistory>> {
     DECISIONS.get(tx, row_key(key).as_str())
+}
+
+/// Decisions about the issue with this id. Reads the rows one by one; for requests of people only.
+pub fn find_by_issue(
+    tx: &impl ReadableTx,
+    issue: &IssueId,
+) -> StoreResult<Option<DecisionHistory>> {
+    /// Part of a row that names the issue.
+    #[derive(Deserialize)]
+    struct Subject {
+        issue: IssueRef,
+    }
+    let mut key = None;
+    DECISIONS.scan_partial_with_size(tx, .., ScanDirection::Ascending, |_, row: Subject, _| {
+        if row.issue.id != *issue {
+            return ControlFlow::Continue(());
+        }
+        key = Some(row.issue.key);
+        ControlFlow::Break(())
+    })?;
+    key.map_or(Ok(None), |key| get(tx, &key))
 }
 
 /// Whether this decision differs from the current one.

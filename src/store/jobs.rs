@@ -13,7 +13,7 @@ use domain::job::{Job, JobKind, JobProgress, JobState, PullRequestRef};
 use super::change_feed::StoreChange;
 use super::table::{MAX_KEY_TEXT, ReadableTx, ScanDirection, WriteTx};
 use super::tables::{JOBS, JOBS_ACTIVE, JOBS_BY_ISSUE, JOBS_BY_NONCE, JOBS_BY_PULL, META};
-use super::{StoreResult, job_index};
+use super::{StoreResult, failed_runs, job_index};
 
 /// Number of entries in the dispatch log. See docs/behaviour.md#dispatch-log.
 pub const DISPATCH_LOG_SIZE: usize = 500;
@@ -75,6 +75,7 @@ pub fn put(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
     }
     if !job.is_active() && (was_active || is_new) {
         count_end(tx, job)?;
+        failed_runs::record_end(tx, job)?;
     }
     JOBS.put(tx, id, job)?;
     tx.publish(StoreChange::Job(job.id.clone()));

@@ -14,6 +14,7 @@ pub mod crash_injection;
 pub mod decisions;
 pub mod dedup;
 pub mod dispatch_breaker;
+pub mod failed_runs;
 pub mod instance;
 pub mod issue_contexts;
 pub mod issue_waits;

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::table::WriteTx;
 use super::tables::{self, META};
-use super::{StoreError, StoreResult, job_index, mappings, usage};
+use super::{StoreError, StoreResult, failed_runs, job_index, mappings, usage};
 
 /// Migration from one schema version to the next.
 type Migration = fn(&WriteTx<'_>) -> StoreResult<()>;
@@ -14,8 +14,13 @@ type Migration = fn(&WriteTx<'_>) -> StoreResult<()>;
 /// none.
 ///
 /// Version 2 adds usage sums; version 3 adds the index of mappings by repository; version 4 adds the indexes of
-/// the dispatch log.
-const MIGRATIONS: &[Migration] = &[usage::build_sums, mappings::build_index, job_index::build];
+/// the dispatch log; version 5 adds the index of failed runs.
+const MIGRATIONS: &[Migration] = &[
+    usage::build_sums,
+    mappings::build_index,
+    job_index::build,
+    failed_runs::build_index,
+];
 
 /// Key of the schema version in the meta table.
 const KEY: &str = "schema";

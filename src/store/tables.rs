@@ -54,6 +54,8 @@ pub(crate) const JOBS_BY_STATE: Table<(&str, &str), ()> = Table::new("jobs-by-st
 pub(crate) const JOBS_BY_TEAM: Table<(&str, &str, &str), ()> = Table::new("jobs-by-team-1");
 /// (Issue key in upper case, job id). Grows with the jobs.
 pub(crate) const JOBS_BY_ISSUE_KEY: Table<(&str, &str), ()> = Table::new("jobs-by-issue-key-1");
+/// (End in milliseconds, job id) of runs of issues that failed in the last week.
+pub(crate) const FAILED_RUNS: Table<(u64, &str), ()> = Table::new("failed-runs-1");
 /// Hash of a session's nonce -> job id. Written when a session starts; grows with the sessions.
 pub(crate) const JOBS_BY_NONCE: Table<&str, JobId> = Table::new("jobs-by-nonce-1");
 
@@ -176,6 +178,7 @@ pub(crate) fn visit_all(visitor: &mut impl TableVisitor) -> StoreResult<()> {
     visitor.visit(&JOBS_BY_STATE)?;
     visitor.visit(&JOBS_BY_TEAM)?;
     visitor.visit(&JOBS_BY_ISSUE_KEY)?;
+    visitor.visit(&FAILED_RUNS)?;
     visitor.visit(&JOBS_BY_NONCE)?;
     visitor.visit(&SESSION_EVENTS)?;
     visitor.visit(&PULLS)?;

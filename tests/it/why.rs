@@ -1,7 +1,11 @@
 //! `GET /api/why` and the `why` command for a ticket whose last run failed.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
+use domain::ids::JobId;
+use domain::issue::IssueRef;
+use domain::job::{Job, JobState, PullRequestRef};
 use domain::mapping::Mapping;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
 use serde_json::{Value, json};
@@ -12,8 +16,8 @@ use crate::test_env::{TestEnv, mapping};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-const NO_CHANGES: &str = "Implementation failed: Nothing to commit: no file changes in the working tree. \
-                          Describe in the ticket what to change. Then set ";
+const NO_CHANGES: &str = "Failed: Nothing to commit: no file changes in the working tree. \
+                          Describe in the ticket what to change. To retry, set ";
 
 fn idle() -> Script {
     Script::new().pass([ScriptStep::message("There is nothing to do.")])
@@ -51,8 +55,14 @@ async fn decision(env: &TestEnv, key: &str) -> Value {
 async fn a_failed_ticket_is_reported_as_failed_for_a_week_with_advice() {
     let env = env_with_failed_tickets().await;
     for (key, again) in [
-        ("ENG-1", "the label `Agent-Implement` again."),
-        ("OPS-1", "`Agent-Implement Status` to `Ready` again."),
+        (
+            "ENG-1",
+            "the label `Agent-Implement` again, press Retry, or run `agent-implement retry ENG-1`.",
+        ),
+        (
+            "OPS-1",
+            "`Agent-Implement Status` to `Ready` again, press Retry, or run `agent-implement retry OPS-1`.",
+        ),
     ] {
         let shown = decision(&env, key).await;
         assert_eq!(shown["outcome"], "failed", "{shown}");
@@ -64,6 +74,102 @@ async fn a_failed_ticket_is_reported_as_failed_for_a_week_with_advice() {
     assert_eq!(decision(&env, "ENG-1").await["outcome"], "failed");
     env.advance_clock(Duration::from_secs(2 * 60 * 60));
     assert_ne!(decision(&env, "ENG-1").await["outcome"], "failed");
+    env.finish().await;
+}
+
+/// Issues of `/api/issues` by identifier.
+async fn listed(env: &TestEnv) -> HashMap<String, Value> {
+    let issues = env.admin_get("/api/issues").await;
+    let issues = issues["issues"].as_array().unwrap().iter();
+    issues
+        .map(|issue| {
+            let key = issue["identifier"].as_str().unwrap();
+            (key.to_owned(), issue.clone())
+        })
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_list_of_issues_says_failed_and_never_in_progress() {
+    let env = env_with_failed_tickets().await;
+    // Somebody puts the progress label back, or it could not be removed: the poll takes it for a run.
+    let ticket = || env.vendors.linear().issue("ENG-1");
+    ticket().add_label("Agent-Working");
+    for is_marked in [true, false] {
+        env.advance_clock(Duration::from_secs(60));
+        env.tick().await;
+        let issues = listed(&env).await;
+        assert_eq!(issues.len(), 2, "{issues:?}");
+        for (key, issue) in &issues {
+            let job = env.jobs(key).pop().unwrap();
+            assert_eq!(issue["failedJobId"], json!(job.id), "{issue}");
+            assert_eq!(issue["decision"], decision(&env, key).await, "{key}");
+            assert_eq!(issue["decision"]["outcome"], "failed", "{issue}");
+            assert_eq!(issue["title"], "Add the feature", "{issue}");
+        }
+        let linear = &issues["ENG-1"];
+        let (marker, state) = match is_marked {
+            true => (json!("Agent-Working"), json!("started")),
+            false => (Value::Null, Value::Null),
+        };
+        assert_eq!(
+            (&linear["marker"], &linear["state"]),
+            (&marker, &state),
+            "{linear}"
+        );
+        ticket().remove_label("Agent-Working");
+    }
+    let counts = env.admin_get("/api/issues").await;
+    assert_eq!(counts["inProgressCountsByTeam"], json!({}));
+    env.advance_clock(7 * DAY);
+    env.tick().await;
+    assert_eq!(listed(&env).await, HashMap::new());
+    env.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issue_is_found_by_id_and_if_only_its_runs_are_known() {
+    let env = env_with_failed_tickets().await;
+    let by_key = env.admin_get("/api/why/ENG-1").await;
+    let job = env.jobs("ENG-1").pop().unwrap();
+    assert_eq!(by_key["jobs"].as_array().unwrap().len(), 1, "{by_key}");
+    assert_eq!(by_key["jobs"][0], by_key["job"]);
+    assert_eq!(by_key["jobs"][0]["id"], json!(job.id));
+    let by_id = env.admin_get(&format!("/api/why/{}", job.issue.id)).await;
+    assert_eq!(by_id, by_key);
+
+    let unknown = Job {
+        id: JobId::new("01ZZZZZZZZZZZZZZZZZZZZZZZZ"),
+        issue: IssueRef {
+            id: "elsewhere".into(),
+            key: "OLD-7".into(),
+            ..job.issue.clone()
+        },
+        state: JobState::Completed,
+        pull: Some(PullRequestRef {
+            number: 77,
+            url: "https://github.com/acme/shop/pull/77".to_owned(),
+        }),
+        ..job.clone()
+    };
+    let put = unknown.clone();
+    let put = env.store.write(move |tx| store::jobs::put(tx, &put));
+    put.await.unwrap();
+    for name in ["OLD-7", "old-7", "elsewhere"] {
+        let why = env.admin_get(&format!("/api/why/{name}")).await;
+        assert_eq!(why["identifier"], "OLD-7", "{name}");
+        assert_eq!(
+            (&why["decision"], &why["history"]),
+            (&Value::Null, &json!([]))
+        );
+        assert_eq!(why["jobs"][0]["id"], json!(unknown.id));
+        assert_eq!(why["pullRequests"][0]["prNumber"], 77, "{why}");
+        assert_eq!(
+            why["pullRequests"][0]["prState"],
+            Value::Null,
+            "not reported yet"
+        );
+    }
     env.finish().await;
 }
 
@@ -87,6 +193,7 @@ async fn a_later_decision_replaces_the_failure() {
         (&shown["outcome"], &shown["reason"]),
         (&json!("waiting"), &json!("paused"))
     );
+    assert_eq!(listed(&env).await["ENG-1"]["decision"], shown);
     env.finish().await;
 }
 

@@ -65,14 +65,30 @@ pub(crate) fn failure_comment(
 
 /// Returns what people can do about a failed run.
 pub(crate) fn next_step(job: &Job) -> String {
-    let retry = match (job.kind.phase(), job.issue.system) {
-        (None, _) => "comment `/agent-implement` on the pull request",
-        (Some(_), System::Linear) => "set the label `Agent-Implement` again",
-        (Some(_), System::Jira) => "set `Agent-Implement Status` to `Ready` again",
-    };
+    let retry = retry_in_ticket(job);
     match remedy(&job.state) {
         Some(remedy) => format!("{remedy} Then {retry}."),
         None => format!("To try again, {retry}."),
+    }
+}
+
+/// Returns what operators can do about a failed run of an issue.
+pub(crate) fn retry_advice(job: &Job) -> String {
+    let remedy = remedy(&job.state).map(|remedy| format!("{remedy} "));
+    format!(
+        "{}To retry, {}, press Retry, or run `agent-implement retry {}`.",
+        remedy.unwrap_or_default(),
+        retry_in_ticket(job),
+        job.issue.key
+    )
+}
+
+/// Returns how people retry a run in the ticket or the pull request.
+fn retry_in_ticket(job: &Job) -> &'static str {
+    match (job.kind.phase(), job.issue.system) {
+        (None, _) => "comment `/agent-implement` on the pull request",
+        (Some(_), System::Linear) => "set the label `Agent-Implement` again",
+        (Some(_), System::Jira) => "set `Agent-Implement Status` to `Ready` again",
     }
 }
 

@@ -11,7 +11,7 @@ use crate::job::{Job, JobState};
 use crate::time::Timestamp;
 
 /// Time after its end for which a failed run determines the decision.
-const FAILURE_VALIDITY: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+pub const FAILURE_VALIDITY: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// Returns the decision that follows from the jobs of an issue, oldest first. `None` if its last
 /// run did not fail, or if `last`, the latest decision of a poll, is newer than the failure.
@@ -38,7 +38,6 @@ pub fn decision_after_failure(
         return None;
     }
     let reason = failure_reason(job)?;
-    let (run, next_step) = (comments::run_kind_name(job.kind), comments::next_step(job));
     Some(Decision {
         at: ended_at,
         issue_identifier: job.issue.key.clone(),
@@ -46,8 +45,9 @@ pub fn decision_after_failure(
         outcome: DecisionOutcome::Failed,
         reason: is_parked.then_some(WaitReason::Parked),
         message: format!(
-            "{run} failed: {}. {next_step}",
-            reason.trim_end().trim_end_matches('.')
+            "Failed: {}. {}",
+            reason.trim_end().trim_end_matches('.'),
+            comments::retry_advice(job)
         ),
         phase: job.kind.phase(),
     })

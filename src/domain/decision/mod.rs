@@ -18,7 +18,7 @@ use super::stage::Stage;
 use super::time::Timestamp;
 
 pub use advice::advice;
-pub use failure::decision_after_failure;
+pub use failure::{FAILURE_VALIDITY, decision_after_failure};
 
 /// Decision about an issue in one poll.
 ///

@@ -1,17 +1,24 @@
-//! `/api/why/:issue`: current and earlier decisions about an issue.
+//! `/api/why/:issue`: current and earlier decisions about an issue, with its runs and pull requests.
+
+use std::collections::HashMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::jobs::JobView;
+use super::jobs::{JobGroupStatus, JobView};
+use super::pulls::{self, PullView};
 use crate::error::AdminApiError;
 use crate::routing::{ApiResult, PathSegment, Route, ok};
 use domain::decision::{self, Decision};
-use domain::ids::IssueKey;
+use domain::feedback::PullRequestId;
+use domain::ids::{IssueId, IssueKey};
+use domain::issue::IssueRef;
+use domain::job::Job;
 use domain::time::Timestamp;
 use engine::app::App;
-use store::{ReadTx, StoreResult, decisions, dispatch_breaker, jobs};
+use store::decisions::{self, DecisionHistory};
+use store::{ReadTx, ReadableTx, StoreResult, dispatch_breaker, job_index, jobs};
 
 /// Routes of `/api/why`.
 pub(super) fn routes() -> Vec<Route> {
@@ -19,15 +26,17 @@ pub(super) fn routes() -> Vec<Route> {
 }
 
 async fn show(PathSegment(key): PathSegment, app: App) -> ApiResult {
-    let now = app.core.now();
-    let view = app
+    let (now, key) = (app.core.now(), IssueKey::new(key));
+    let read = app
         .core
         .store()
-        .read(|tx| explain_issue(tx, &IssueKey::new(key), now))?;
+        .read_long(move |tx| explain_issue(tx, &key, now));
+    let view = read.await?;
     Ok(ok(&view.ok_or(AdminApiError::IssueNotFound)?))
 }
 
-/// Loads the decisions about an issue; `None` if no poll has ever seen it.
+/// Loads the decisions about an issue, its jobs and its pull requests. `key` is the key or the id of the issue.
+/// `None` if no poll has ever seen it and no job knows it.
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -36,29 +45,137 @@ pub fn explain_issue(
     key: &IssueKey,
     now: Timestamp,
 ) -> StoreResult<Option<IssueDecisionView>> {
-    let Some(mut row) = decisions::get(tx, key)? else {
+    let Some(KnownIssue {
+        issue,
+        history,
+        jobs,
+    }) = find(tx, key)?
+    else {
         return Ok(None);
     };
-    let jobs = jobs::of_issue(tx, &row.issue.id)?;
-    let is_parked = dispatch_breaker::get(tx, &row.issue.id)?.is_some();
-    let failed = decision::decision_after_failure(&jobs, row.current(), is_parked, now);
-    let decision = failed.or_else(|| row.decisions.pop());
-    row.decisions.reverse();
+    let decision = current_decision(tx, history.as_ref(), &jobs, now)?;
+    let mut earlier = history.map_or_else(Vec::new, |row| row.decisions);
+    if decision.as_ref() == earlier.last() {
+        earlier.pop();
+    }
+    earlier.reverse();
+    let jobs_view = job_views(tx, &jobs)?;
     Ok(Some(IssueDecisionView {
-        identifier: row.issue.key,
-        title: row.issue.title,
-        url: row.issue.url,
+        identifier: issue.key,
+        title: issue.title,
+        url: issue.url,
         decision,
-        history: row.decisions,
-        job: match jobs.last() {
-            Some(job) => super::jobs::job_json(tx, &job.id)?,
-            None => None,
-        },
+        history: earlier,
+        job: jobs_view.first().cloned(),
+        pull_requests: pull_views(tx, &jobs)?,
+        jobs: jobs_view,
     }))
 }
 
-/// JSON representation of the decisions about an issue, with its last job.
+/// Issue that decisions or jobs know.
+struct KnownIssue {
+    issue: IssueRef,
+    history: Option<DecisionHistory>,
+    /// Jobs, oldest first.
+    jobs: Vec<Job>,
+}
+
+/// Finds an issue by its key, else by its id.
+fn find(tx: &ReadTx, key: &IssueKey) -> StoreResult<Option<KnownIssue>> {
+    let id = IssueId::from(key.as_str());
+    let mut history = decisions::get(tx, key)?;
+    let jobs = jobs_of(tx, history.as_ref(), key)?;
+    if history.is_none() {
+        history = match jobs.last() {
+            // A team may have reused the key for another issue.
+            Some(job) => {
+                decisions::get(tx, &job.issue.key)?.filter(|row| row.issue.id == job.issue.id)
+            }
+            None => decisions::find_by_issue(tx, &id)?,
+        };
+    }
+    let of_history = history.as_ref().map(|row| row.issue.clone());
+    let issue = of_history.or_else(|| jobs.last().map(|job| job.issue.clone()));
+    Ok(issue.map(|issue| KnownIssue {
+        issue,
+        history,
+        jobs,
+    }))
+}
+
+/// Loads the jobs of an issue, oldest first: of the issue that the decisions are about, else of the issue with this
+/// key or id.
+///
+/// # Errors
+/// When the store cannot be read.
+pub(crate) fn jobs_of(
+    tx: &impl ReadableTx,
+    history: Option<&DecisionHistory>,
+    key: &IssueKey,
+) -> StoreResult<Vec<Job>> {
+    let id = match history {
+        Some(row) => Some(row.issue.id.clone()),
+        // Another issue may have had the key before.
+        None => job_index::of_issue_named(tx, key.as_str())?
+            .pop()
+            .map(|job| job.issue.id),
+    };
+    id.map_or(Ok(Vec::new()), |id| jobs::of_issue(tx, &id))
+}
+
+/// Returns the decision in force: that of the last poll, unless the last run failed after it.
+///
+/// # Errors
+/// When the store cannot be read.
+pub(crate) fn current_decision(
+    tx: &impl ReadableTx,
+    history: Option<&DecisionHistory>,
+    jobs: &[Job],
+    now: Timestamp,
+) -> StoreResult<Option<Decision>> {
+    let last = history.and_then(DecisionHistory::current);
+    let is_parked = match jobs.last() {
+        Some(job) => dispatch_breaker::get(tx, &job.issue.id)?.is_some(),
+        None => false,
+    };
+    let failed = decision::decision_after_failure(jobs, last, is_parked, now);
+    Ok(failed.or_else(|| last.cloned()))
+}
+
+/// Returns the jobs of one issue as JSON, newest first.
+fn job_views(tx: &impl ReadableTx, jobs: &[Job]) -> StoreResult<Vec<Value>> {
+    let mut groups = HashMap::new();
+    if let Some(job) = jobs.last() {
+        JobGroupStatus::of_issue(tx, &job.issue.id, &mut groups)?;
+    }
+    let view = |job: &Job| {
+        let group = groups.get(&job.group).copied().unwrap_or_default();
+        json!(JobView::of(job, group))
+    };
+    Ok(jobs.iter().rev().map(view).collect())
+}
+
+/// Returns the pull requests of jobs, newest first.
+fn pull_views(tx: &impl ReadableTx, jobs: &[Job]) -> StoreResult<Vec<PullView>> {
+    let mut ids: Vec<PullRequestId> = Vec::new();
+    for job in jobs.iter().rev() {
+        let id = job.pull.as_ref().map(|pull| PullRequestId {
+            repo: job.repo.clone(),
+            number: pull.number,
+        });
+        ids.extend(id.filter(|id| !ids.contains(id)));
+    }
+    let views = ids.iter().map(|id| pulls::view(tx, id));
+    Ok(views
+        .collect::<StoreResult<Vec<_>>>()?
+        .into_iter()
+        .flatten()
+        .collect())
+}
+
+/// JSON representation of the decisions about an issue, with its runs.
 #[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 #[schemars(rename = "IssueDecisions")]
 pub struct IssueDecisionView {
     identifier: IssueKey,
@@ -71,4 +188,9 @@ pub struct IssueDecisionView {
     /// Last job, if there is one.
     #[schemars(with = "Option<JobView<'_>>")]
     job: Option<Value>,
+    /// All jobs, newest first.
+    #[schemars(with = "Vec<JobView<'_>>")]
+    jobs: Vec<Value>,
+    /// All pull requests, newest first.
+    pull_requests: Vec<PullView>,
 }
