@@ -22,6 +22,8 @@
 //!   are written.
 //! - *chat*: A message whose response was lost may be posted twice. Nothing depends on it.
 
+mod description;
+
 use serde::{Deserialize, Serialize};
 
 use super::ids::{JobId, Repo, TeamKey};

@@ -13,6 +13,7 @@ pub mod crypto;
 pub mod issue;
 pub mod mapping;
 pub mod stage;
+pub mod vendor;
 
 pub mod decision;
 pub mod job;

@@ -50,6 +50,33 @@ impl Timestamp {
     }
 }
 
+impl Timestamp {
+    /// Returns the time as people read it: the time of day in UTC, with the date unless it is that of `now`.
+    pub fn clock_text(self, now: Self) -> String {
+        let (text, today) = (self.to_string(), now.to_string());
+        let (date, time) = text.split_once('T').unwrap_or_default();
+        let minutes = time.get(..5).unwrap_or(time);
+        match today.starts_with(date) {
+            true => format!("{minutes} UTC"),
+            false => format!("{date} {minutes} UTC"),
+        }
+    }
+}
+
+/// Returns a duration as people read it, such as `44 min`. Rounded up to minutes, above a day to hours.
+pub fn duration_text(duration: Duration) -> String {
+    let minutes = duration.as_secs().div_ceil(60);
+    match (minutes / 60, minutes % 60) {
+        (0, minutes) => format!("{minutes} min"),
+        (hours @ 1..24, 0) => format!("{hours} h"),
+        (hours @ 1..24, minutes) => format!("{hours} h {minutes} min"),
+        (hours, _) => match (hours / 24, hours % 24) {
+            (days, 0) => format!("{days} d"),
+            (days, hours) => format!("{days} d {hours} h"),
+        },
+    }
+}
+
 impl std::ops::Add<Duration> for Timestamp {
     type Output = Self;
 
@@ -130,6 +157,26 @@ mod tests {
             Some(Timestamp::from_millis(1_795_222_800_000))
         );
         assert_eq!(Timestamp::parse_http("yesterday"), None);
+    }
+
+    #[test]
+    fn texts_for_people_leave_out_what_is_clear() {
+        let now = Timestamp::parse("2026-11-23T20:15:59.999Z").unwrap();
+        let later = now + Duration::from_secs(44 * 60);
+        assert_eq!(later.clock_text(now), "20:59 UTC");
+        let tomorrow = now + Duration::from_secs(4 * 60 * 60);
+        assert_eq!(tomorrow.clock_text(now), "2026-11-24 00:15 UTC");
+        for (seconds, text) in [
+            (0, "0 min"),
+            (1, "1 min"),
+            (44 * 60, "44 min"),
+            (60 * 60, "1 h"),
+            (61 * 60, "1 h 1 min"),
+            (24 * 60 * 60, "1 d"),
+            (50 * 60 * 60 + 1, "2 d 2 h"),
+        ] {
+            assert_eq!(duration_text(Duration::from_secs(seconds)), text);
+        }
     }
 
     #[test]

@@ -49,6 +49,7 @@ pub mod control;
 pub mod dispatch;
 pub mod doctor;
 pub mod github_token;
+pub mod incidents;
 pub mod job_events;
 pub mod liveness;
 pub mod maintenance;

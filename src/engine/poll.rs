@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use futures_util::future::join_all;
 
-use crate::app::{App, LiveState, PolledIssue};
+use crate::app::{App, LiveState, PollFailure, PollOutcome, PolledIssue};
 use domain::decision::{self, Decision, DecisionOutcome, SchedulingState, WaitReason};
 use domain::effect::ticket_queue_key;
 use domain::ids::{IssueId, TeamKey};
@@ -15,6 +15,7 @@ use domain::job::Job;
 use domain::mapping::Mapping;
 use domain::runner_image::RequestedImage;
 use domain::time::Timestamp;
+use domain::vendor::Vendor;
 use store::crash_injection::CrashPoint;
 use store::issue_waits::IssueWait;
 use store::{ReadableTx, StoreResult, decisions, dedup, dispatch_breaker, jobs, mappings, outbox};
@@ -35,7 +36,29 @@ type SharedIssue = Arc<FlaggedIssue>;
 /// # Errors
 /// Fails if the store cannot be read or written.
 pub async fn run_once(app: &App) -> StoreResult<()> {
-    let (began, now) = (Instant::now(), app.core.now());
+    let began = Instant::now();
+    let in_progress = app.live.heartbeats.begin_poll();
+    let (dispatched, waiting) = poll_all(app).await?;
+    app.live.metrics.poll_duration.observe_time(began.elapsed());
+    drop(in_progress);
+    let (at, snapshots) = (app.core.now(), &app.live.poll_snapshots);
+    let has_systems = !app.vendors.ticketing.is_empty();
+    app.live.heartbeats.record_poll(PollOutcome {
+        at,
+        complete_at: if has_systems {
+            snapshots.complete_at()
+        } else {
+            Some(at)
+        },
+        dispatched,
+        waiting,
+    });
+    Ok(())
+}
+
+/// Polls once. Returns the number of runs that were reserved, and of issues that wait.
+async fn poll_all(app: &App) -> StoreResult<(usize, usize)> {
+    let now = app.core.now();
     if app
         .core
         .store
@@ -80,13 +103,13 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
     };
     let all = decided.iter().map(|(issue, decision)| (&**issue, decision));
     ticket_wait_comments::update(&app.core, all, is_unread, now).await?;
-    reserve_and_record(app, decided, images, now).await?;
+    let waits = |(_, decision): &&(_, Decision)| decision.outcome == DecisionOutcome::Waiting;
+    let waiting = decided.iter().filter(waits).count();
+    let dispatched = reserve_and_record(app, decided, images, now).await?;
     for poll in polls.iter().filter(|poll| poll.failure.is_none()) {
         closed_issues::cancel_runs(app, poll.system, &flagged).await?;
     }
-    app.live.metrics.poll_duration.observe_time(began.elapsed());
-    app.live.heartbeats.record_poll(app.core.now());
-    Ok(())
+    Ok((dispatched, waiting))
 }
 
 /// Updates the waiting times of issues. An issue keeps waiting while its start is pending or its
@@ -173,7 +196,7 @@ fn view(tx: &impl ReadableTx, app: &App, now: Timestamp) -> StoreResult<Scheduli
 /// Outcome of polling one ticketing account.
 struct AccountPoll {
     system: System,
-    failure: Option<String>,
+    failure: Option<PollFailure>,
     /// Mappings that could not be read.
     unread: Vec<TeamKey>,
 }
@@ -195,7 +218,13 @@ async fn poll_account(
     }
     let (snapshot, failure) = match answer {
         Ok(snapshot) => (snapshot, None),
-        Err(error) => (PollResult::default(), Some(error.to_string())),
+        Err(error) => {
+            let failure = PollFailure {
+                detail: error.to_string(),
+                sentence: error.sentence(Vendor::from(system).name()),
+            };
+            (PollResult::default(), Some(failure))
+        }
     };
     let poll = AccountPoll {
         system,
@@ -238,7 +267,7 @@ fn record_snapshots(
         match &poll.failure {
             Some(failure) => live
                 .poll_snapshots
-                .record_failure(poll.system, failure.clone()),
+                .record_failure(poll.system, failure.clone(), now),
             None => live
                 .poll_snapshots
                 .record(poll.system, polled.collect(), &poll.unread, now),
@@ -331,13 +360,14 @@ async fn resolve_images(
     images
 }
 
-/// Reserves runs and records changed decisions in the dispatch log, in one transaction.
+/// Reserves runs and records changed decisions in the dispatch log, in one transaction. Returns the number of
+/// reserved runs.
 async fn reserve_and_record(
     app: &App,
     decided: Vec<(SharedIssue, Decision)>,
     images: BTreeMap<TeamKey, RequestedImage>,
     now: Timestamp,
-) -> StoreResult<()> {
+) -> StoreResult<usize> {
     // Reads one row per issue, so it stays off the threads that serve requests.
     let changed = app.core.store.read_long(move |tx| {
         let mut changed = Vec::new();
@@ -352,7 +382,7 @@ async fn reserve_and_record(
     });
     let changed = changed.await?;
     if changed.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
     let handle = app.clone();
     let reserved = app
@@ -385,5 +415,5 @@ async fn reserve_and_record(
     if !reserved.is_empty() {
         app.core.crash_plan.crash_if_planned(CrashPoint::Reserved);
     }
-    Ok(())
+    Ok(reserved.len())
 }

@@ -1,10 +1,15 @@
-//! `GET /`: health check. Responds 503 with reasons if the service is degraded.
+//! `GET /`: health check. Responds 503 with reasons if the store cannot be written, and 200 with reasons if a
+//! ticketing system or GitHub does not answer.
+
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
 use super::error::ApiError;
 use super::routing::{Access, ApiResult, Route, ok};
+use domain::vendor::Vendor;
 use engine::app::App;
+use engine::incidents;
 
 /// Routes of `/`.
 pub(super) fn routes() -> Vec<Route> {
@@ -17,6 +22,8 @@ async fn show(app: App) -> ApiResult {
         reasons.push("the store cannot write".to_owned());
     }
     reasons.extend(app.core.store().disk_space().problem());
+    let is_broken = !reasons.is_empty();
+    reasons.extend(vendor_problems(&app));
     let mut state = Map::new();
     let status = if reasons.is_empty() { "ok" } else { "degraded" };
     state.insert("status".to_owned(), Value::from(status));
@@ -26,9 +33,30 @@ async fn show(app: App) -> ApiResult {
         json!(app.live.heartbeats.last_poll_at()),
     );
     state.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
-    if reasons.is_empty() {
-        return Ok(ok(&state));
+    if !reasons.is_empty() {
+        state.insert("reasons".to_owned(), json!(reasons));
     }
-    state.insert("reasons".to_owned(), json!(reasons));
-    Err(ApiError::degraded(state))
+    match is_broken {
+        true => Err(ApiError::degraded(state)),
+        false => Ok(ok(&state)),
+    }
+}
+
+/// Vendors that keep new runs from starting, without details: everybody can read this page. A ticketing system
+/// that rejects polls has no incident, but its issues are not read either.
+fn vendor_problems(app: &App) -> Vec<String> {
+    let incidents = incidents::current(&app.vendors);
+    let snapshots = app.live.poll_snapshots.all().into_iter();
+    let failed = snapshots.filter(|(_, snapshot)| snapshot.failure.is_some());
+    let mut affected: BTreeMap<Vendor, String> = failed
+        .map(|(system, _)| Vendor::from(system))
+        .map(|vendor| (vendor, format!("the last poll of {vendor} failed")))
+        .collect();
+    let vendors = [Vendor::Linear, Vendor::Jira, Vendor::GitHub].into_iter();
+    let headlines = vendors.filter_map(|vendor| {
+        let incident = incidents.get(&vendor)?;
+        Some((vendor, incident.headline()))
+    });
+    affected.extend(headlines);
+    affected.into_values().collect()
 }

@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use crate::http::{Client, Method, Quota, Request, VendorError};
+use crate::http::{Availability, Client, Method, Quota, Request, VendorError};
 use domain::effect::ChatMessage;
 use domain::sanitize::{ELLIPSIS, single_line, slack_text, teams_text, truncate_chars};
 use domain::secret::Secret;
@@ -48,6 +48,11 @@ impl ChatWebhook {
     /// Creates a client of the webhook at `url`.
     pub fn new(client: Client, url: Secret, kind: ChatKind) -> Self {
         Self { client, url, kind }
+    }
+
+    /// Returns what keeps the chat from answering at the moment.
+    pub fn availability(&self) -> Availability {
+        self.client.availability()
     }
 
     /// Returns the remaining rate limit of the webhook.

@@ -314,7 +314,11 @@ async fn lists_parked_issues_and_the_outbox_and_starts_a_poll() {
 #[tokio::test]
 async fn root_shows_the_health_of_the_service() {
     let server = ApiServer::start().await;
-    server.app.live.heartbeats.record_poll(CLOCK_START);
+    server
+        .app
+        .live
+        .heartbeats
+        .record_poll(engine::app::PollOutcome::nothing_to_do(CLOCK_START));
     let response = server.send("GET", "/", "", None).await;
     assert_eq!(response.status, 200);
     assert_eq!(
@@ -347,7 +351,7 @@ async fn unknown_path_gets_404_and_wrong_method_gets_405() {
         ("GET", "/runner/result", "POST"),
         ("DELETE", "/runner/progress", "POST"),
         ("POST", "/runner/planning-context", "GET"),
-        ("GET", "/api/auth", "POST"),
+        ("PUT", "/api/auth", "GET, POST"),
         ("GET", "/api/token", "POST"),
         ("PUT", "/api/mappings", "GET, POST"),
         ("GET", "/api/mappings/ENG", "PATCH, DELETE"),
@@ -356,7 +360,7 @@ async fn unknown_path_gets_404_and_wrong_method_gets_405() {
         ("POST", "/api/jobs/01A/steps", "GET"),
         ("POST", "/api/dedup", "GET"),
         ("GET", "/api/dedup/x", "DELETE"),
-        ("GET", "/api/poll", "POST"),
+        ("DELETE", "/api/poll", "GET, POST"),
     ] {
         let response = server.send(method, path, "", None).await;
         assert_eq!(

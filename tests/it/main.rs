@@ -47,6 +47,7 @@ mod guard_false_positives;
 mod guard_scan;
 mod hostile_repository;
 mod implementation;
+mod incidents;
 mod issue_lifecycle;
 mod jira;
 mod mappings_during_runs;
@@ -74,6 +75,7 @@ mod why;
 // The service's API, store, and process.
 mod admin_reads;
 mod audit;
+mod audit_export;
 mod auth;
 mod logs;
 mod machine_sizes;

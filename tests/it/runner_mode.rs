@@ -104,7 +104,10 @@ async fn environment_overrides_the_stored_mode() {
         (&shown["mode"], &shown["source"]),
         (&json!("ci"), &json!("env"))
     );
-    assert_eq!(shown["stored"], json!("shadow"));
+    assert_eq!(
+        (&shown["stored"], &shown["env"]),
+        (&json!("shadow"), &json!("ci"))
+    );
     assert_eq!(shown["ineligible"], json!([]));
 
     let (server, token) = server(&[], store).await;

@@ -31,13 +31,13 @@ use store::crash_injection::CrashPlan;
 use store::{ReadTx, ReadableTx, Store, StoreReader, StoreResult, settings};
 use vendors::http::Redactor;
 
-pub use heartbeats::{Heartbeat, Heartbeats};
+pub use heartbeats::{Heartbeat, Heartbeats, PollOutcome};
 pub use live_state::{LiveState, Notifiers};
 pub use log_tails::LogTails;
 pub use lookups::FormLookups;
 pub use metrics::{HostMachineStats, Metrics, RouteMetrics, STATUSES};
 pub use permission_cache::PermissionCache;
-pub use poll_snapshots::{PollSnapshot, PollSnapshots, PolledIssue};
+pub use poll_snapshots::{PollFailure, PollSnapshot, PollSnapshots, PolledIssue};
 pub use probe_cache::{Connection, ProbeCache, ProbeResult, ProbeStatus};
 pub use reconciliation::{Reconciliation, ReconciliationStats};
 pub use run_log_limiter::RunLogLimiter;

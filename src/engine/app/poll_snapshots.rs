@@ -23,6 +23,8 @@ pub struct PolledIssue {
 /// Result of the latest poll of one ticketing system.
 #[derive(Debug, Clone, Default)]
 pub struct PollSnapshot {
+    /// Time of the latest poll, whether the system responded or not.
+    pub attempted_at: Timestamp,
     /// Time of the last response; `None` if there was none.
     pub polled_at: Option<Timestamp>,
     /// Issues, shared by all readers because there may be thousands.
@@ -30,7 +32,16 @@ pub struct PollSnapshot {
     /// Mappings that could not be read, with the time of their last successful read.
     pub stale_since: BTreeMap<TeamKey, Option<Timestamp>>,
     /// Error of the latest poll, if it failed; `issues` are then as of `polled_at`.
-    pub failure: Option<String>,
+    pub failure: Option<PollFailure>,
+}
+
+/// Error of a poll.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PollFailure {
+    /// Error text with the request that failed.
+    pub detail: String,
+    /// Cause, as a sentence for operators.
+    pub sentence: String,
 }
 
 #[derive(Default)]
@@ -63,6 +74,7 @@ impl PollSnapshots {
         let is_unread = |polled: &PolledIssue| unread.contains(&polled.issue.team);
         issues.extend(before.issues.iter().filter(|one| is_unread(one)).cloned());
         let snapshot = PollSnapshot {
+            attempted_at: at,
             polled_at: Some(at),
             issues: issues.into(),
             stale_since,
@@ -72,8 +84,11 @@ impl PollSnapshots {
     }
 
     /// Records a failed poll; the issues of the previous snapshot are kept.
-    pub fn record_failure(&self, system: System, failure: String) {
-        self.lock().systems.entry(system).or_default().failure = Some(failure);
+    pub fn record_failure(&self, system: System, failure: PollFailure, at: Timestamp) {
+        let mut state = self.lock();
+        let snapshot = state.systems.entry(system).or_default();
+        snapshot.attempted_at = at;
+        snapshot.failure = Some(failure);
     }
 
     /// Counts the issues in progress, over the issues of all snapshots.
@@ -117,6 +132,14 @@ impl PollSnapshots {
         systems
             .map(|(system, one)| (*system, one.polled_at))
             .collect()
+    }
+
+    /// Time up to which the issues of all polled systems are known: the oldest of their last responses. `None`
+    /// if one of them never responded.
+    pub fn complete_at(&self) -> Option<Timestamp> {
+        let polled_at = self.polled_at();
+        let oldest = polled_at.values().copied().min();
+        oldest.flatten()
     }
 
     /// Number of issues in all snapshots, by outcome and reason.

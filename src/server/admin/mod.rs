@@ -11,6 +11,7 @@ mod choices;
 mod config_status;
 mod customizations;
 mod dedup;
+mod incidents;
 mod issues;
 mod job_control;
 pub(super) mod jobs;
@@ -54,6 +55,7 @@ pub(crate) fn routes() -> Vec<Route> {
         run_log::routes(),
         run_details::routes(),
         issues::routes(),
+        incidents::routes(),
         blockers::routes(),
         usage::routes(),
         why::routes(),

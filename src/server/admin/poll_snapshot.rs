@@ -39,7 +39,7 @@ pub(super) fn load_poll_snapshot(app: &App) -> Result<MergedPollSnapshot, ApiErr
     for (system, system_snapshot) in app.live.poll_snapshots.all() {
         if let Some(failure) = system_snapshot.failure {
             if system_snapshot.polled_at.is_none() {
-                return Err(ApiError::bad_gateway(failure));
+                return Err(ApiError::bad_gateway(failure.detail));
             }
             snapshot
                 .stale_since

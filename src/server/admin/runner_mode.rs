@@ -41,12 +41,17 @@ async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "RunnerMode")]
 struct ModeView {
+    /// Mode in effect.
     #[schemars(with = "RunnerMode")]
     mode: &'static str,
+    /// Where the mode in effect comes from.
     #[schemars(extend("enum" = ["env", "stored", "default"]))]
     source: &'static str,
     #[schemars(with = "Option<RunnerMode>")]
     stored: Option<&'static str>,
+    /// Mode from the environment, which takes precedence over the stored one.
+    #[schemars(with = "Option<RunnerMode>")]
+    env: Option<&'static str>,
     ineligible: Vec<Ineligible>,
 }
 
@@ -77,6 +82,7 @@ impl ModeView {
             mode: mode.as_str(),
             source,
             stored: stored.map(RunnerMode::as_str),
+            env: app.core.config.runner_mode.map(RunnerMode::as_str),
             ineligible: ineligible.collect(),
         })
     }

@@ -12,6 +12,7 @@ use bytes::BytesMut;
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap, LOCATION};
 
+use super::availability::{Availability, OutageTracker};
 use super::rate_limit::{DEFAULT_PAUSE, Quota, RateLimiter, is_rate_limit, retry_after_ms};
 use super::request::{RedirectAuthorization, RetryMode};
 use super::{Method, Redactor, Request, Response, VendorError, VendorErrorKind, now_millis};
@@ -53,6 +54,7 @@ struct Inner {
     http: reqwest::Client,
     total_timeout: Duration,
     rate_limiter: RateLimiter,
+    outage: OutageTracker,
     redactor: Redactor,
 }
 
@@ -78,6 +80,14 @@ impl Client {
         self.inner.rate_limiter.quotas()
     }
 
+    /// Returns what keeps the vendor from answering at the moment.
+    pub fn availability(&self) -> Availability {
+        Availability {
+            rate_limits: self.inner.rate_limiter.limits(),
+            outage: self.inner.outage.current(now_millis()),
+        }
+    }
+
     /// Sends a request and reads the whole response.
     ///
     /// # Errors
@@ -86,6 +96,11 @@ impl Client {
     pub async fn send(&self, request: &Request) -> Result<Response, VendorError> {
         let started = Instant::now();
         let outcome = self.send_with_retries(request, started).await;
+        if let Err(error) = &outcome
+            && request.build_error.is_none()
+        {
+            self.inner.outage.record_error(error, now_millis());
+        }
         let status = match &outcome {
             Ok(response) => Some(response.status),
             Err(error) => error.status(),
@@ -231,6 +246,9 @@ impl Client {
         self.inner
             .rate_limiter
             .record_headers(&request.account, &headers);
+        if status < 500 {
+            self.inner.outage.record_answer();
+        }
         if is_rate_limit(status, &headers, &body) {
             let until = self.inner.rate_limiter.set_limited(
                 &request.account,
@@ -250,6 +268,7 @@ impl Client {
             };
             return Err(self.error(request, kind));
         }
+        self.inner.rate_limiter.record_accepted(&request.account);
         Ok(Response {
             vendor: self.inner.vendor,
             action: request.action,

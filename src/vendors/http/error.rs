@@ -53,6 +53,31 @@ impl VendorError {
         }
     }
 
+    /// Returns the cause as a sentence about `vendor`, the name that people know. Without times, which the
+    /// reader shows in the own time zone.
+    pub fn sentence(&self, vendor: &str) -> String {
+        match &self.kind {
+            VendorErrorKind::Status {
+                status, message, ..
+            } if message.is_empty() => format!("{vendor} answered with status {status}."),
+            VendorErrorKind::Status {
+                status, message, ..
+            } => format!(
+                "{vendor} answered with status {status}: {}.",
+                message.trim_end_matches('.')
+            ),
+            VendorErrorKind::Timeout => format!("{vendor} did not answer in time."),
+            VendorErrorKind::Connect(cause) => format!("Cannot connect to {vendor}: {cause}."),
+            VendorErrorKind::Transport(cause) => {
+                format!("The connection to {vendor} failed: {cause}.")
+            }
+            VendorErrorKind::Decode(cause) => {
+                format!("The response of {vendor} is not readable: {cause}.")
+            }
+            VendorErrorKind::RateLimited { .. } => format!("{vendor} is rate limited."),
+        }
+    }
+
     /// Returns the status of the response, if there was one.
     pub fn status(&self) -> Option<u16> {
         match self.kind {

@@ -7,6 +7,7 @@
 //! Rightly ours: the limits of an account, the total time of a call with its retries, and redaction depend on
 //! each other. Middleware crates such as `reqwest-retry` handle one of them each.
 
+mod availability;
 mod client;
 mod error;
 mod json_fields;
@@ -15,6 +16,7 @@ mod redact;
 mod relay;
 mod request;
 
+pub use availability::{Availability, Outage, RateLimit};
 pub use client::{Client, DownloadError, Proxies, Timeouts};
 pub use error::{VendorError, VendorErrorKind};
 pub(crate) use json_fields::read_json_fields;

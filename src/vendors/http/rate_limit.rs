@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use reqwest::header::HeaderMap;
 
+use super::availability::{RateLimit, continues};
 use super::now_millis;
 
 /// Pause after a rate limit response without a reset time. A request may set another one.
@@ -32,6 +33,9 @@ pub struct Quota {
     pub reset_at: Option<u64>,
     /// End of the rate limit, in milliseconds since the epoch. No request is sent before it.
     pub limited_until: Option<u64>,
+    /// Time of the first rejected request since the account last accepted one, in milliseconds since the
+    /// epoch.
+    pub limited_since: Option<u64>,
 }
 
 impl Quota {
@@ -98,10 +102,40 @@ impl RateLimiter {
         let now = now_millis();
         let until = limit_end(headers, now, default_pause).clamp(now + 1, now + LONGEST_PAUSE_MS);
         self.with_quota(account, |quota| {
-            let later = quota.limited_until.unwrap_or_default().max(until);
+            let before = quota.limited_until.unwrap_or_default();
+            let ongoing = quota.limited_since.filter(|_| continues(before, now));
+            quota.limited_since = ongoing.or(Some(now));
+            let later = before.max(until);
             quota.limited_until = Some(later);
             later
         })
+    }
+
+    /// Records that the account accepted a request. A limit that is in force stays: the request may have been
+    /// sent before it.
+    pub(super) fn record_accepted(&self, account: &str) {
+        let now = now_millis();
+        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(quota) = accounts
+            .get_mut(account)
+            .filter(|quota| !quota.is_limited(now))
+        {
+            quota.limited_since = None;
+        }
+    }
+
+    /// Returns the limits that are in force.
+    pub(super) fn limits(&self) -> Vec<RateLimit> {
+        let now = now_millis();
+        let limit = |quota: Quota| {
+            let until = quota.limited_until.filter(|until| *until > now)?;
+            Some(RateLimit {
+                account: quota.account,
+                since: quota.limited_since.unwrap_or(now),
+                until,
+            })
+        };
+        self.quotas().into_iter().filter_map(limit).collect()
     }
 
     /// Returns the quota with the smallest share left. A limited account comes before all others.
@@ -320,6 +354,32 @@ mod tests {
                 "{pairs:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_repeated_limit_counts_from_its_first_rejection() {
+        let limiter = RateLimiter::default();
+        let short = headers(&[("retry-after", "0.001")]);
+        limiter.set_limited("a", &short, DEFAULT_PAUSE);
+        let since = limiter.quotas()[0].limited_since.unwrap();
+        while limiter.limited_until("a").is_some() || now_millis() == since {
+            std::thread::yield_now();
+        }
+        assert_eq!(limiter.limits(), []);
+        limiter.set_limited("a", &headers(&[]), DEFAULT_PAUSE);
+        assert_eq!(limiter.limits()[0].since, since);
+        // An answer to a request that was sent before the limit does not end it.
+        limiter.record_accepted("a");
+        assert_eq!(limiter.limits()[0].since, since);
+
+        limiter.set_limited("b", &short, DEFAULT_PAUSE);
+        let before = limiter.quotas()[1].limited_since.unwrap();
+        while limiter.limited_until("b").is_some() || now_millis() == before {
+            std::thread::yield_now();
+        }
+        limiter.record_accepted("b");
+        limiter.set_limited("b", &headers(&[]), DEFAULT_PAUSE);
+        assert!(limiter.limits()[1].since > before);
     }
 
     #[test]

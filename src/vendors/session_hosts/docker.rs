@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 use super::MachineStartOutcome;
 use crate::http::{
-    Client, Method, Request, Response, VendorError, percent_encode, run_blocking_if_large,
+    Availability, Client, Method, Request, Response, VendorError, percent_encode,
+    run_blocking_if_large,
 };
 use domain::machine::{EnvVarMap, Machine, MachineLabels, MachineSpec};
 use domain::sanitize::log_tail;
@@ -49,6 +50,11 @@ impl Docker {
             pull_client,
             base: base.trim_end_matches('/').to_owned(),
         }
+    }
+
+    /// Pulls of images are left out: they fail if a registry does not answer.
+    pub(super) fn availability(&self) -> Availability {
+        self.client.availability()
     }
 
     pub(super) async fn start(

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::MachineStartOutcome;
-use crate::http::{Client, Method, Request, Response, VendorError, percent_encode};
+use crate::http::{Availability, Client, Method, Request, Response, VendorError, percent_encode};
 use domain::machine::{
     EnvVarMap, HostKind, Machine, MachineExit, MachineLabels, MachineSpec, MachineState,
 };
@@ -64,6 +64,10 @@ impl FlyMachines {
             region: region.to_owned(),
             token,
         }
+    }
+
+    pub(super) fn availability(&self) -> Availability {
+        self.client.availability()
     }
 
     pub(super) async fn start(

@@ -9,7 +9,7 @@ mod fly_machines;
 
 use futures_util::future::join_all;
 
-use crate::http::VendorError;
+use crate::http::{Availability, VendorError};
 use domain::ids::JobId;
 use domain::machine::{EnvVarMap, HostKind, Machine, MachineRef, MachineSpec};
 
@@ -102,6 +102,14 @@ impl SessionHosts {
     /// Returns the kinds of the configured hosts.
     pub fn hosts(&self) -> impl Iterator<Item = HostKind> {
         self.hosts.iter().map(SessionHost::kind)
+    }
+
+    /// Returns what keeps each host from answering at the moment.
+    pub fn availability(&self) -> impl Iterator<Item = (HostKind, Availability)> {
+        self.hosts.iter().map(|host| match host {
+            SessionHost::Vm(vm) => (HostKind::Vm, vm.availability()),
+            SessionHost::Local(docker) => (HostKind::Local, docker.availability()),
+        })
     }
 
     /// Returns the instance id in the labels of every machine.

@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Deserializer};
 
-use crate::http::{Quota, Redactor, VendorError};
+use crate::http::{Availability, Quota, Redactor, VendorError};
 use domain::ids::{IssueId, IssueKey};
 use domain::issue::{IssueLookup, IssueRef, PollResult, System};
 use domain::mapping::Mapping;
@@ -245,6 +245,14 @@ impl TicketingClient {
         match self {
             TicketingClient::Linear(linear) => linear.link_pull_request(issue, title, url).await,
             TicketingClient::Jira(jira) => jira.link_pull_request(issue, title, url).await,
+        }
+    }
+
+    /// Returns what keeps the system from answering at the moment.
+    pub fn availability(&self) -> Availability {
+        match self {
+            TicketingClient::Linear(linear) => linear.availability(),
+            TicketingClient::Jira(jira) => jira.availability(),
         }
     }
 

@@ -119,7 +119,11 @@ async fn streams_each_change_as_an_event() {
         ("decision".to_owned(), json!(decision))
     );
 
-    server.app.live.heartbeats.record_poll(CLOCK_START);
+    server
+        .app
+        .live
+        .heartbeats
+        .record_poll(engine::app::PollOutcome::nothing_to_do(CLOCK_START));
     assert_eq!(
         reader.next().await,
         (

@@ -151,7 +151,10 @@ async fn empty_panels_show_the_next_action() {
 
     browser.eval(DEGRADED).await;
     browser.switch_panel("overview").await;
-    env.app.live.heartbeats.record_poll(env.app.core.now());
+    env.app
+        .live
+        .heartbeats
+        .record_poll(engine::app::PollOutcome::nothing_to_do(env.app.core.now()));
     browser.wait_for_text("The service is degraded:").await;
     browser.wait_for_text("the store cannot write").await;
     browser.eval("window.fetch = window.originalFetch").await;
@@ -170,7 +173,10 @@ async fn empty_panels_show_the_next_action() {
     browser
         .eval("window.fetch = () => Promise.reject(new TypeError('gone'))")
         .await;
-    env.app.live.heartbeats.record_poll(env.app.core.now());
+    env.app
+        .live
+        .heartbeats
+        .record_poll(engine::app::PollOutcome::nothing_to_do(env.app.core.now()));
     browser.wait_for_text("Showing data from").await;
     browser.wait_for_text("Nothing is blocked").await;
     browser.quit().await;

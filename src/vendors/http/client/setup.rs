@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::error_text::root_cause;
 use super::{Client, Inner, Proxies, TOTAL_TIMEOUT};
 use crate::http::Redactor;
+use crate::http::availability::OutageTracker;
 use crate::http::rate_limit::RateLimiter;
 
 /// Maximum duration of connecting.
@@ -125,6 +126,7 @@ impl Client {
                 http,
                 total_timeout: timeouts.total,
                 rate_limiter: RateLimiter::default(),
+                outage: OutageTracker::default(),
                 redactor,
             }),
         })
@@ -140,6 +142,7 @@ impl Client {
                 http: self.inner.http.clone(),
                 total_timeout: self.inner.total_timeout,
                 rate_limiter: RateLimiter::default(),
+                outage: OutageTracker::default(),
                 redactor,
             }),
         }

@@ -25,7 +25,9 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::http::{Client, Method, Quota, Request, Response, VendorError, percent_encode};
+use crate::http::{
+    Availability, Client, Method, Quota, Request, Response, VendorError, percent_encode,
+};
 use domain::crypto::app_jwt::AppKey;
 use domain::ids::Repo;
 use domain::secret::Secret;
@@ -103,6 +105,11 @@ impl GitHub {
                 page_cache: cache::PageCache::default(),
             }),
         }
+    }
+
+    /// Returns what keeps GitHub from answering at the moment.
+    pub fn availability(&self) -> Availability {
+        self.inner.client.availability()
     }
 
     /// Returns the rate limit with the least remaining requests.

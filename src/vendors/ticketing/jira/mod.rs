@@ -26,7 +26,7 @@ use data_encoding::BASE64;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::http::{Client, Method, Quota, Request, VendorError, percent_encode};
+use crate::http::{Availability, Client, Method, Quota, Request, VendorError, percent_encode};
 use domain::ids::IssueId;
 use domain::issue::IssueRef;
 use domain::mapping::{Mapping, TicketingConfig};
@@ -146,6 +146,11 @@ impl Jira {
             .send(&request.json(&body).safe())
             .await
             .map(drop)
+    }
+
+    /// Returns what keeps Jira from answering at the moment.
+    pub fn availability(&self) -> Availability {
+        self.client.availability()
     }
 
     /// Returns the remaining rate limit of the account.

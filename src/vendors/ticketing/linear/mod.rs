@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::http::{Client, Method, Quota, Request, Response, VendorError};
+use crate::http::{Availability, Client, Method, Quota, Request, Response, VendorError};
 use domain::crypto::deterministic_uuid;
 use domain::issue::IssueRef;
 
@@ -124,6 +124,11 @@ impl Linear {
         ))
         .await
         .map(drop)
+    }
+
+    /// Returns what keeps Linear from answering at the moment.
+    pub fn availability(&self) -> Availability {
+        self.client.availability()
     }
 
     /// Returns the remaining rate limit of the account.
