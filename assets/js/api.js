@@ -159,8 +159,13 @@ const errorOf = ({ status }, content) => new ApiError(status, content?.error ?? 
 export async function download(path, name) {
 	const response = await respond(path);
 	if (!response.ok) throw errorOf(response, await response.json().catch(() => null));
+	saveAs(name, await response.blob());
+}
+
+/** Saves a text or a blob as a file. @param {string} name @param {BlobPart} content */
+export function saveAs(name, content) {
 	const link = document.createElement("a");
-	link.href = URL.createObjectURL(await response.blob());
+	link.href = URL.createObjectURL(new Blob([content]));
 	link.download = name;
 	link.click();
 	URL.revokeObjectURL(link.href);

@@ -36,7 +36,7 @@ export function cancelRun(job, after = nothing) {
 	dialog.show([
 		h("p", {}, `Stops the run on ${labelOf(RUNNERS, job.runner)}${job.runner === "ci" ? "" : " and deletes its session"}. Unpushed changes are lost.`),
 		!job.shadow && h("fieldset", { class: "cards" }, h("legend", { class: "sr" }, `What happens to ${issue}`),
-			choice(false, "Cancel for good", `The label and all markers leave the ticket, with one comment. ${issue} waits until somebody labels it again or retries it.`),
+			choice(false, "Cancel for good", `The label and all markers leave the ticket, with one comment. ${issue} waits until somebody labels it again.`),
 			choice(true, "Cancel and start again", `${issue} keeps its label. A new run starts as soon as there is capacity.`)),
 	], [
 		h("button", { class: "button", onclick: dialog.close }, "Keep running"),
@@ -48,7 +48,7 @@ export function cancelRun(job, after = nothing) {
 /** Asks, and dispatches the issue of an ended run again. @param {any} job @param {() => any} [after] */
 export const retryRun = (job, after = nothing) => confirm({
 	title: `Retry ${job.issueIdentifier}?`,
-	text: `Starts a new run of ${job.issueIdentifier} as soon as there is capacity. Its dedup entry and its parking are cleared, and the label is put back on the ticket if it is gone.`,
+	text: `Starts a new run of ${job.issueIdentifier} as soon as there is capacity. Its dedup entry and parking are cleared, and its label is restored.`,
 	action: "Retry",
 	kind: "primary",
 	run: async () => {

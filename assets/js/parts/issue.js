@@ -1,28 +1,40 @@
-// Drawer of an issue: current and earlier decisions, and its runs.
+// Drawer of an issue: what happens to it next, and one time line of its runs, decisions and pull requests.
 
 import { get } from "../api.js";
 import { h } from "../dom.js";
 import { subscribe } from "../live.js";
+import { panelUrl } from "../router.js";
+import { pullState } from "../panels/runs.js";
+import { cancelButton, retryButton } from "./control.js";
 import { open } from "./dialog.js";
-import { runs, totalCost } from "./job.js";
-import { ago } from "./time.js";
-import { badge, button, empty, external, loading, messageOf, muted, section } from "./ui.js";
-import { REASONS, costText, labelOf } from "./words.js";
+import { runBadge, runName, totalCost } from "./job.js";
+import { ago, span } from "./time.js";
+import { badge, button, empty, external, loading, messageOf, muted, notice, section } from "./ui.js";
+import { REASONS, TIMEOUTS, costText, count, isActive, labelOf, money } from "./words.js";
+
+/** Minimum time between two reloads, in milliseconds. */
+const INTERVAL = 400;
 
 export function openAside(key, onClose) {
 	const dialog = open({ title: key, kind: "drawer", onClose: () => { unsubscribe(); onClose(); } });
+	/** @type {any} */
+	let shown = null;
+	/** @type {ReturnType<typeof setTimeout> | null} */
+	let timer = null;
 	const load = async () => {
 		try {
-			const [why, polled, log] = await Promise.all([get(`/api/why/${encodeURIComponent(key)}`), get("/api/issues").catch(() => null), get("/api/log")]);
-			const issue = polled?.issues.find((candidate) => candidate.identifier === why.identifier);
-			const jobs = log.filter((job) => job.issueIdentifier === why.identifier);
-			if (dialog.el.isConnected) dialog.show(view(why, issue, jobs), null, [h("span", { class: "key" }, why.identifier), " ", issue?.title ?? jobs[0]?.issueTitle ?? ""]);
+			shown = await get(`/api/why/${encodeURIComponent(key)}`);
+			if (dialog.el.isConnected) dialog.show(view(shown, load), null, [h("span", { class: "key" }, shown.identifier), " ", shown.title]);
 		} catch (error) {
-			if (dialog.el.isConnected) dialog.show(empty("Could not load this issue", messageOf(error), button("Retry", load)));
+			if (dialog.el.isConnected && !shown) dialog.show(empty("Could not load this issue", messageOf(error), button("Retry", load)));
 		}
 	};
 	const unsubscribe = subscribe(({ type, data }) => {
-		if (type === "all" || data?.issueIdentifier === key) load();
+		if (type !== "all" && data?.issueIdentifier !== (shown?.identifier ?? key)) return;
+		timer ??= setTimeout(() => {
+			timer = null;
+			load();
+		}, INTERVAL);
 	});
 	dialog.show(loading());
 	load();
@@ -31,14 +43,31 @@ export function openAside(key, onClose) {
 
 const decisionBadge = (decision) => decision.reason && decision.outcome !== "failed" ? badge(decision.reason, labelOf(REASONS, decision.reason)) : badge(decision.outcome);
 
-function view(why, issue, jobs) {
-	const url = issue?.url ?? jobs[0]?.issueUrl;
+function view({ decision, history, url, job, jobs = job ? [job] : [], pullRequests = [] }, reload) {
+	const last = jobs[0];
+	const failed = decision?.outcome === "failed";
 	return [
-		why.decision && h("div", { class: "run-line" }, decisionBadge(why.decision), h("span", {}, why.decision.message), muted(ago(why.decision.at))),
-		h("div", { class: "links" }, url && external(url, "Ticket"), issue?.marker && h("span", { class: "badge idle" }, issue.marker), issue && muted(issue.stateName)),
-		section("Runs", { note: jobs.length > 0 && costText(totalCost(jobs)) }, jobs.length ? runs(jobs) : h("p", { class: "muted" }, "No run has been dispatched yet.")),
-		section("Earlier decisions", { note: "newest first" }, why.history.length
-			? h("ol", { class: "entries" }, why.history.map((one) => h("li", {}, decisionBadge(one), h("span", {}, one.message), muted(ago(one.at)))))
-			: h("p", { class: "muted" }, "There are no earlier decisions.")),
+		decision && (failed ? notice("bad", h("strong", {}, decision.message), " ", muted(ago(decision.at)))
+			: h("div", { class: "run-line" }, decisionBadge(decision), h("span", {}, decision.message), muted(ago(decision.at)))),
+		h("div", { class: "links" }, external(url, "Ticket"), last && (cancelButton(last, reload) ?? (failed && retryButton(last, reload)))),
+		section("Time line", { note: jobs.length > 0 && `${count(jobs.length, "run")}, ${costText(totalCost(jobs))}` }, timeline({ decision, history, jobs, pullRequests }, failed)),
 	];
 }
+
+/** Runs, decisions and pull requests, newest first. */
+function timeline({ decision, history, jobs, pullRequests }, failed) {
+	const rows = [
+		...jobs.map((job) => ({ key: job.id, at: job.reservedAt, row: run(job) })),
+		// The headline says it already.
+		...[...(failed || !decision ? [] : [decision]), ...history].map((one) => ({ key: `${one.at} ${one.message}`, at: one.at, row: [decisionBadge(one), h("p", {}, one.message)] })),
+		...pullRequests.map((pull) => ({ key: pull.prUrl, at: pull.createdAt ?? pull.lastDispatchedAt, row: [h("b", {}, external(pull.prUrl, `Pull request #${pull.prNumber}`)), pullState(pull)] })),
+	].sort((a, b) => Date.parse(b.at) - Date.parse(a.at));
+	return rows.length ? h("ol", { class: "entries history" }, rows.map(({ key, at, row }) => h("li", { key }, row, muted(ago(at)))))
+		: h("p", { class: "muted" }, "No run has been dispatched, and nothing has been decided yet.");
+}
+
+const run = (job) => [
+	h("a", { href: `${panelUrl("runs")}/${encodeURIComponent(job.id)}` }, runName(job)), runBadge(job),
+	muted(isActive(job) ? "for " : "took ", span(job.startedAt ?? job.reservedAt, isActive(job) ? null : job.finishedAt)), h("span", { class: "num muted" }, money(job.usage?.costUsd)),
+	(job.failureReason || job.timeoutReason) && h("p", {}, job.failureReason?.split("\n")[0] ?? labelOf(TIMEOUTS, job.timeoutReason)),
+];

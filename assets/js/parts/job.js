@@ -1,36 +1,32 @@
-// Drawer of a run: status, steps, log and details.
+// Drawer of a run: status, steps, the end of the log, and details. The run page shows the rest.
 
 import { download, get } from "../api.js";
 import { $, h } from "../dom.js";
 import { subscribe } from "../live.js";
-import { asideUrl } from "../router.js";
-import { destroyButton } from "../panels/sessions.js";
+import { asideUrl, panelUrl } from "../router.js";
+import { cancelButton, retryButton } from "./control.js";
 import { open } from "./dialog.js";
-import { ago, duration, span } from "./time.js";
+import { ago, span } from "./time.js";
 import { badge, button, empty, external, facts, loading, messageOf, muted, notice, section } from "./ui.js";
-import { KINDS, RUNNERS, TIMEOUTS, costText, count, isActive, labelOf, money } from "./words.js";
+import { waterfall } from "./waterfall.js";
+import { KINDS, RUNNERS, TIMEOUTS, costText, count, displayText, isActive, labelOf, money } from "./words.js";
 
 export function openAside(id, onClose) {
 	const dialog = open({ title: "Run", kind: "drawer", onClose: () => { unsubscribe(); onClose(); } });
 	/** @type {any} */
 	let shown = null;
-	/** @type {any[]} */
-	let attempts = [];
 	/** @type {ReturnType<typeof setTimeout> | null} */
 	let reloadTimer = null;
-	let closed = false;
 	let pages = 1;
 
 	const load = async () => {
 		try {
 			const next = await read(id, pages);
-			if (!shown || shown.job.status !== next.job.status) {
-				attempts = (await get("/api/log")).filter((job) => job.issueId === next.job.issueId);
-			}
+			next.attempts = shown && shown.job.status === next.job.status ? shown.attempts : (await issueOf(next.job)).jobs;
 			shown = next;
-			if (!closed) draw();
+			if (dialog.el.isConnected) draw();
 		} catch (error) {
-			if (!closed && !shown) dialog.show(empty("Could not load this run", messageOf(error), button("Retry", load)));
+			if (dialog.el.isConnected && !shown) dialog.show(empty("Could not load this run", messageOf(error), button("Retry", load)));
 		}
 	};
 	const more = () => {
@@ -40,30 +36,32 @@ export function openAside(id, onClose) {
 	const draw = () => {
 		const log = $(dialog.el, ".log");
 		const atEnd = !log || log.scrollTop + log.clientHeight >= log.scrollHeight - 24;
-		dialog.show(view(shown, attempts, load, more), null, title(shown.job));
+		dialog.show(view(shown, load, more), null, issueTitle(shown.job));
 		const after = $(dialog.el, ".log");
 		if (after && atEnd) after.scrollTop = after.scrollHeight;
 	};
-	const unsubscribe = subscribe(({ type, data }) => {
-		const isAboutThisRun = type === "all" || (type === "step" && data?.jobId === id) || (type === "job" && (data?.id === id || data?.issueId === shown?.job.issueId));
-		if (!isAboutThisRun || reloadTimer) return;
+	const unsubscribe = subscribe((event) => {
+		if (!isAbout(event, shown?.job ?? { id }) || reloadTimer) return;
 		reloadTimer = setTimeout(() => {
 			reloadTimer = null;
 			load();
 		}, 200);
 	});
-	dialog.el.addEventListener("close", () => { closed = true; });
 	dialog.show(loading());
 	load();
 	return dialog;
 }
 
+/** Whether an event changes what is shown about a run. @param {import("../live.js").Event_} event @param {any} job */
+export const isAbout = ({ type, data }, { id, issueId }) =>
+	type === "all" || (type === "step" && data?.jobId === id) || (type === "job" && (data?.id === id || data?.issueId === issueId));
+
 /** Number of steps per page. */
 const PAGE_SIZE = 100;
 
 /** Loads a run with the first pages of its steps. @param {string} id @param {number} pages */
-async function read(id, pages) {
-	const path = `/api/jobs/${encodeURIComponent(id)}/steps?limit=${PAGE_SIZE}`;
+export async function read(id, pages, size = PAGE_SIZE) {
+	const path = `/api/jobs/${encodeURIComponent(id)}/steps?limit=${size}`;
 	const run = await get(path);
 	for (let page = 1; page < pages && run.next; page += 1) {
 		const more = await get(`${path}&after=${encodeURIComponent(run.next)}`);
@@ -73,33 +71,57 @@ async function read(id, pages) {
 	return run;
 }
 
-const title = (job) => [h("span", { class: "key" }, job.issueIdentifier), " ", job.issueTitle];
+/** Runs and pull requests of the issue of a run. @param {any} job @returns {Promise<{jobs: any[], pullRequests: any[]}>} */
+export const issueOf = async (job) => {
+	const { jobs = [job], pullRequests = [] } = await get(`/api/why/${encodeURIComponent(job.issueIdentifier)}`).catch(() => ({}));
+	return { jobs, pullRequests };
+};
 
-/** @param {{job: any, steps: any[], log?: string | null, dropped: number, next: string | null}} data */
-function view({ job, steps, log, dropped, next }, attempts, reload, more) {
-	const active = isActive(job);
-	const took = span(job.startedAt ?? job.dispatchedAt ?? job.reservedAt, active ? null : job.finishedAt);
+export const issueTitle = (job) => [h("span", { class: "key" }, job.issueIdentifier), " ", job.issueTitle];
+
+/** Badge with the status of a run. */
+export const runBadge = ({ status, failureCode }) => badge(failureCode === "CANCELLED" ? "cancelled" : status);
+/** Kind of a run and its number among the runs of the issue. */
+export const runName = (job) => `${labelOf(KINDS, job.kind)}, attempt ${job.attempt ?? job.dispatchNumber}`;
+
+/** Status, kind, attempt and duration. */
+export const runLine = (job) => h("div", { class: "run-line" }, runBadge(job), h("span", {}, runName(job)),
+	muted(isActive(job) ? "for " : "took ", span(job.startedAt ?? job.dispatchedAt ?? job.reservedAt, isActive(job) ? null : job.finishedAt)),
+	job.shadow && h("span", { class: "badge idle" }, "Shadow"));
+
+/** Reason of a failure; null for a run that did not fail. */
+export const failure = (job) => (job.failureReason || job.timeoutReason || job.failureCode) && notice(job.status === "review_failed" ? "warn" : "bad",
+	h("strong", {}, job.failureCode ? displayText(job.failureCode.toLowerCase()) : labelOf(TIMEOUTS, job.timeoutReason)), job.cancelledBy && ` by ${job.cancelledBy}`,
+	job.failureReason && h("pre", { class: "reason" }, job.failureReason));
+
+/** Links of a run, and buttons that control it. @param {any} job @param {() => any} after */
+export function runLinks(job, after, ...more) {
 	const savePatch = () => download(`/api/jobs/${encodeURIComponent(job.id)}/patch`, `${job.issueIdentifier}.patch`);
+	return h("div", { class: "links" }, more, external(job.issueUrl, "Ticket"),
+		job.prUrl && external(job.prUrl, `Pull request #${job.prNumber}`), job.runUrl && external(job.runUrl, "View on GitHub Actions"),
+		job.failureCode && button("Unpushed changes", savePatch, { kind: "small ghost", title: "Unpushed changes: download as a patch, if there are any" }),
+		cancelButton(job, after), retryButton(job, after));
+}
+
+/** @param {{job: any, steps: any[], log?: string | null, dropped: number, next: string | null, attempts: any[]}} data */
+function view({ job, steps, log, dropped, next, attempts }, reload, more) {
+	const active = isActive(job);
 	return [
-		h("div", { class: "run-line" }, badge(job.status), h("span", {}, labelOf(KINDS, job.kind)), muted(active ? "for " : "took ", took),
-			job.shadow && h("span", { class: "badge idle" }, "Shadow"), job.planningStatus && job.implementationStatus && muted("with planning")),
-		(job.failureReason || job.timeoutReason || job.failureCode) && notice(job.status === "review_failed" ? "warn" : "bad",
-			job.failureCode && h("strong", {}, job.failureCode), job.timeoutReason && h("strong", {}, labelOf(TIMEOUTS, job.timeoutReason)),
-			job.failureReason && h("pre", { class: "reason" }, job.failureReason)),
-		h("div", { class: "links" },
-			external(job.issueUrl, "Ticket"), job.prUrl && external(job.prUrl, `Pull request #${job.prNumber}`), job.runUrl && external(job.runUrl, "View on GitHub Actions"),
-			job.failureCode && button("Unpushed changes", savePatch, { kind: "small ghost", title: "Unpushed changes: download as a patch, if there are any" }),
-			job.machineId && active && destroyButton(job.machineId, job.machineId, job.issueIdentifier, reload)),
-		section("Steps", { note: next ? `first ${steps.length}` : steps.length ? count(steps.length, "step") : null },
-			steps.length ? timeline(steps) : h("p", { class: "muted" }, active ? "No step has been reported yet." : "The run reported no steps."),
-			next && button("More steps", more, { kind: "small" }),
-			dropped > 0 && notice("warn", `${count(dropped, "report")} of this run exceeded the limit of 500 steps and 4 MiB. These steps are missing, or shown without their output.`)),
+		runLine(job), failure(job),
+		runLinks(job, reload, h("a", { href: `${panelUrl("runs")}/${encodeURIComponent(job.id)}` }, "Open run page")),
+		stepsSection({ job, steps, dropped, next }, more),
 		(log || active) && section("Log", { note: active ? "live, last lines" : "last lines" },
 			h("pre", { class: "log", tabindex: "0", role: "log", "aria-label": "Log of the run" }, log || "No output yet.")),
-		section("Details", {}, facts(rows(job))),
+		section("Details", {}, facts(detailRows(job))),
 		attempts.length > 1 && section("All runs of this issue", { note: costText(totalCost(attempts)) }, runs(attempts, job.id)),
 	];
 }
+
+/** @param {{job: any, steps: any[], dropped: number, next: string | null, passes?: any[], linked?: boolean}} run @param {() => any} more */
+export const stepsSection = ({ dropped, next, ...run }, more) => section("Steps", { note: next ? `first ${run.steps.length}` : run.steps.length ? count(run.steps.length, "step") : null },
+	run.steps.length ? waterfall(run) : h("p", { class: "muted" }, isActive(run.job) ? "No step has been reported yet." : "The run reported no steps."),
+	next && button("More steps", more, { kind: "small" }),
+	dropped > 0 && notice("warn", `${count(dropped, "report")} of this run exceeded the limit of 500 steps and 4 MiB. These steps are missing, or shown without their output.`));
 
 /** Total cost of runs; null if some have ended and none reported a cost. */
 export const totalCost = (jobs) => {
@@ -110,20 +132,20 @@ export const totalCost = (jobs) => {
 /** List of runs, newest first, with links. */
 export const runs = (jobs, current) => h("ol", { class: "entries" }, jobs.map((one) =>
 	h("li", { key: one.id, "aria-current": one.id === current ? "true" : null },
-		h("a", { href: asideUrl("job", one.id) }, `${labelOf(KINDS, one.kind)} ${one.dispatchNumber}`), badge(one.status), muted(ago(one.reservedAt)), h("span", { class: "num muted" }, money(one.usage?.costUsd)))));
+		h("a", { href: asideUrl("job", one.id) }, runName(one)), runBadge(one), muted(ago(one.reservedAt)), h("span", { class: "num muted" }, money(one.usage?.costUsd)))));
 
 /** @returns {[string, any][]} */
-function rows(job) {
+export function detailRows(job) {
 	const { usage } = job;
 	return [
 		["Repository", job.repo],
-		["Project", h("a", { href: asideUrl("edit", job.teamKey) }, job.teamKey)],
+		["Project", h("a", { href: `${panelUrl("projects")}/${encodeURIComponent(job.teamKey)}` }, job.teamKey)],
 		["Runner", labelOf(RUNNERS, job.runner)],
+		["Agent", [job.agent, job.model].filter(Boolean).join(", ")],
 		["Image", job.sessionImage && h("code", {}, job.sessionImage)],
 		["Branch", job.branch && h("code", {}, job.branch)],
-		["Dispatch", `number ${job.dispatchNumber}`],
-		["Dispatch id", h("code", {}, job.dispatchId)],
-		["Run id", job.runId && h("code", {}, job.runId)],
+		["Run id", h("code", {}, job.dispatchId)],
+		["Actions run", job.runId && h("code", {}, job.runId)],
 		["Machine", job.machineId && h("code", {}, job.machineId)],
 		["Reserved", ago(job.reservedAt)],
 		["Ended", job.finishedAt && ago(job.finishedAt)],
@@ -132,21 +154,4 @@ function rows(job) {
 		["Turns", usage && usage.turns.toLocaleString("en")],
 		["Tokens", usage && `${usage.inputTokens.toLocaleString("en")} in, ${usage.outputTokens.toLocaleString("en")} out`],
 	];
-}
-
-const durationOf = (step) => step.elapsed_ms ?? (step.ended_at ? Date.parse(step.ended_at) - Date.parse(step.started_at) : step.status === "running" ? null : 0);
-
-function timeline(steps) {
-	const elapsed = (step) => durationOf(step) ?? Date.now() - Date.parse(step.started_at);
-	const longest = Math.max(1000, ...steps.map(elapsed));
-	return h("ol", { class: "timeline" }, steps.map((step) => {
-		const ms = durationOf(step);
-		const outputs = typeof step.outputs === "string" ? step.outputs : step.outputs && JSON.stringify(step.outputs, null, 2);
-		return h("li", { key: step.id },
-			h("span", { class: step.parent_step_id ? "step-name inner" : "step-name" }, step.id, step.type !== step.id && muted(` ${step.type}`)),
-			badge(step.status),
-			h("span", { class: "step-bar", "aria-hidden": "true" }, h("i", { style: { width: `${Math.max(1, (elapsed(step) / longest) * 100)}%` } })),
-			h("span", { class: "num step-time" }, ms === null ? span(step.started_at) : ms ? duration(ms) : "–"),
-			(outputs || step.logs_url) && h("details", {}, h("summary", {}, "Output"), outputs && h("pre", {}, outputs), step.logs_url && external(step.logs_url, "Log")));
-	}));
 }

@@ -112,10 +112,13 @@ export const ranges = (url, now, options = RANGES) => h("nav", { class: "segment
 	h("a", { href: range ? `${url}?range=${range}` : url, "aria-current": range === now ? "true" : null }, text)));
 
 /** Button that copies a text. @param {string} text @param {string} what What is copied, for the accessible name. */
-export const copyButton = (text, what) => h("button", { class: "button ghost icon-only copy", "aria-label": `Copy ${what}`, title: `Copy ${what}`, onclick: () => busy(async () => {
+export const copyButton = (text, what) => h("button", { class: "button ghost icon-only copy", "aria-label": `Copy ${what}`, title: `Copy ${what}`, onclick: () => busy(() => copy(text, what)) }, icon("copy"));
+
+/** Copies a text to the clipboard and says so. @param {string} text @param {string} what */
+export async function copy(text, what) {
 	await navigator.clipboard.writeText(text).catch(() => { throw new ApiError(0, "The browser did not allow copying."); });
 	toast(`Copied ${what}.`);
-}) }, icon("copy"));
+}
 
 /** Secondary text. */
 export const muted = (...text) => h("span", { class: "muted" }, text);

@@ -53,6 +53,7 @@ const TONES = {
 	started: "ok", starting: "run", created: "run", stopped: "idle", destroyed: "bad", "dry-run": "idle",
 	concurrency: "warn", dedup: "idle", "no-mapping": "bad", blocked: "idle", paused: "idle", parked: "bad", ineligible: "bad", quota: "warn", budget: "warn",
 	waiting: "warn", "in-progress": "run", done: "ok",
+	open: "run", merged: "mark", success: "ok", failure: "bad", pending: "run", approved: "ok", changes_requested: "warn", resolved: "ok", critical: "bad", high: "bad", medium: "warn",
 	override: "mark", additive: "ok", "built-in": "idle",
 };
 

@@ -14,10 +14,10 @@ use crate::test_env::{Gate, TestEnv};
 
 /// Maximum work from a click on a panel's link until the panel is shown, in milliseconds of the page's
 /// own processor time. Other tests on this machine do not count.
-const MAX_PANEL_WORK_MS: f64 = 200.0;
+pub(super) const MAX_PANEL_WORK_MS: f64 = 200.0;
 
 /// Maximum work for a letter in a filter or a jump of the scroll bar, in milliseconds.
-const MAX_INPUT_WORK_MS: f64 = 50.0;
+pub(super) const MAX_INPUT_WORK_MS: f64 = 50.0;
 
 /// Repetitions of each measurement. The first ones include compiling the page's scripts.
 const REPETITIONS: usize = 4;
@@ -77,7 +77,7 @@ async fn work(browser: &Browser) -> f64 {
 }
 
 /// Minimum work of several repetitions of an action.
-async fn min_work(browser: &Browser, before: &str, action: &str) -> f64 {
+pub(super) async fn min_work(browser: &Browser, before: &str, action: &str) -> f64 {
     let next_frame = "await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));";
     let mut min_work = f64::MAX;
     for _ in 0..REPETITIONS {
@@ -94,7 +94,7 @@ async fn min_work(browser: &Browser, before: &str, action: &str) -> f64 {
 }
 
 /// Script that opens a panel and waits until it is shown.
-fn open(panel: &str) -> String {
+pub(super) fn open(panel: &str) -> String {
     format!(
         "if (location.pathname === '/admin/{panel}') return; performance.clearMarks(); \
          document.querySelector(`nav.side a[href='/admin/{panel}']`).click(); \

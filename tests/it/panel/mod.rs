@@ -7,6 +7,7 @@ mod client;
 mod events;
 mod fixtures;
 mod live_updates;
+mod runs;
 mod screenshots;
 mod stepper;
 mod untrusted_text;

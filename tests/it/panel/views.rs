@@ -28,12 +28,12 @@ const DEGRADED: &str = r#"
 "#;
 
 /// Script of the accessibility checker.
-fn axe_script() -> String {
+pub(super) fn axe_script() -> String {
     std::fs::read_to_string(super::panel_tool("axe-core/axe.min.js")).unwrap()
 }
 
 /// Serious and critical accessibility violations of the page.
-async fn accessibility_violations(
+pub(super) async fn accessibility_violations(
     browser: &Browser,
     axe_script: &str,
     scheme: &str,
