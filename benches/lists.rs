@@ -32,6 +32,9 @@ use tokio::net::{TcpListener, TcpStream};
 /// Number of jobs in the small store. Larger than any page.
 const SMALL_STORE_JOBS: usize = 1_000;
 
+/// Minimum number of requests per summary and scoreboard, of which the 99th percentile is reported.
+const NUMBER_ROUNDS: usize = 200;
+
 #[derive(Parser)]
 struct Args {
     /// Number of jobs in the large store.
@@ -75,6 +78,16 @@ async fn main() -> Result<()> {
         format!("/api/jobs/{job}/steps"),
         "/metrics".to_owned(),
     ];
+    let numbers = [
+        "/api/summary?window=24h",
+        "/api/summary?window=30d",
+        "/api/summary?window=30d&team=ENG",
+        "/api/scoreboard",
+        "/api/scoreboard?by=model",
+        "/api/scoreboard?by=label",
+        "/api/log?status=failed",
+        "/api/log?team=ENG&kind=implementation&status=completed",
+    ];
     let mut table = Vec::new();
     for service in [&small_service, &large_service] {
         table.push(service.measure_direct_read(args.rounds)?);
@@ -91,8 +104,21 @@ async fn main() -> Result<()> {
         ratios.push((path, large.median(), small.median()));
         table.extend([small, large]);
     }
+    let mut slowest = Vec::new();
+    for path in numbers {
+        let mut samples = Vec::new();
+        for _ in 0..args.rounds.max(NUMBER_ROUNDS) {
+            samples.push(large_service.request_millis(path).await?);
+        }
+        let row = BenchRow::with_samples(format!("{path}, {} jobs", args.jobs), samples);
+        slowest.push((path, row.p99()));
+        table.push(row);
+    }
     let direct_read = table[1].median();
     table::print_table("one caller", "ms", &table);
+    for (path, p99) in slowest {
+        table::print_check(&format!("{path}: p99"), p99, Threshold::AtMost(20.0));
+    }
     for (path, large, small) in ratios {
         // Both stores are in the page cache, so the rest is noise of the machine.
         table::print_check(

@@ -1,7 +1,8 @@
 //! Data in the stores of the benchmarks.
 
 use std::path::Path;
-use std::time::Duration;
+use std::sync::LazyLock;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, anyhow};
 use domain::ids::Repo;
@@ -16,8 +17,14 @@ use store::{Store, jobs, steps};
 /// Id of the running job.
 pub const RUNNING_JOB_ID: &str = "01BENCH";
 
-/// Start of the first job in a store.
-const FIRST_START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+/// Start of the first job in a store: the last of 100,000 jobs started just now.
+static FIRST_START: LazyLock<Timestamp> = LazyLock::new(|| {
+    let since_epoch = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    Timestamp::EPOCH + since_epoch - Duration::from_secs(60) * 100_000
+});
+
+/// Number of projects that the jobs belong to.
+const PROJECTS: usize = 20;
 
 /// Number of jobs per commit while a store is filled.
 const BATCH: usize = 2_000;
@@ -37,7 +44,7 @@ pub fn running_job() -> Job {
 /// Builds the completed job with this number.
 pub fn ended_job(number: usize) -> Job {
     let id = format!("01BENCH{number:019}");
-    let began = FIRST_START + Duration::from_secs(60) * u32::try_from(number).unwrap_or(u32::MAX);
+    let began = *FIRST_START + Duration::from_secs(60) * u32::try_from(number).unwrap_or(u32::MAX);
     let pull = 1 + number as u64;
     Job {
         id: id.as_str().into(),
@@ -51,7 +58,10 @@ pub fn ended_job(number: usize) -> Job {
             url: format!("https://tickets.test/ENG-{number}"),
             marker_field: None,
         },
-        team: "ENG".into(),
+        team: match number % PROJECTS {
+            0 => "ENG".into(),
+            project => format!("T{project}").as_str().into(),
+        },
         repo: Repo::new("acme", "shop"),
         runner: RunnerKind::Ci,
         shadow: false,
@@ -73,10 +83,10 @@ pub fn ended_job(number: usize) -> Job {
         run_ended_at: None,
         finished_at: Some(began + Duration::from_secs(600)),
         usage: None,
-        agent: None,
-        model: None,
-        labels: Vec::new(),
-        triggered_at: None,
+        agent: Some(["claude", "codex"][number % 2].to_owned()),
+        model: Some(format!("model-{}", number % 7)),
+        labels: vec![format!("area-{}", number % 11)],
+        triggered_at: Some(began),
         nonce_hash: None,
         machine_destroyed_at: None,
         trigger_stage: None,

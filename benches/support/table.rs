@@ -45,6 +45,14 @@ impl BenchRow {
         sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
     }
 
+    /// Returns the 99th percentile of the rounds.
+    pub fn p99(&self) -> f64 {
+        let mut sorted = self.samples.clone();
+        sorted.sort_by(f64::total_cmp);
+        let rank = (sorted.len() * 99).div_ceil(100).max(1);
+        sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
+    }
+
     /// Returns the minimum and the maximum of the rounds.
     fn spread(&self) -> (f64, f64) {
         let min = self.samples.iter().copied().fold(f64::INFINITY, f64::min);

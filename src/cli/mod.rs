@@ -13,6 +13,7 @@ mod logging;
 mod man;
 mod mask;
 mod openapi;
+mod report;
 mod restore;
 mod run;
 mod serve;
@@ -70,6 +71,8 @@ enum Command {
     Cancel(control::CancelArgs),
     /// Try the work of an ended run again.
     Retry(control::RetryArgs),
+    /// Print the numbers of a month by project: runs, pull requests, time, cost, failures.
+    Report(report::ReportArgs),
     /// Copy the store to a file, while the service runs or is stopped.
     Backup(backup::BackupArgs),
     /// Replace the store of a stopped service with a backup.
@@ -147,6 +150,7 @@ impl Command {
             Command::Why(arguments) => &arguments.location.env_file,
             Command::Cancel(arguments) => &arguments.location.env_file,
             Command::Retry(arguments) => &arguments.location.env_file,
+            Command::Report(arguments) => &arguments.location.env_file,
             Command::Backup(arguments) => &arguments.location.env_file,
             Command::Restore(arguments) => &arguments.location.env_file,
             Command::Audit(arguments) => &arguments.location().env_file,
@@ -213,6 +217,7 @@ pub(crate) fn execute(line: CommandLine) -> ExitCode {
         Command::Why(arguments) => with_runtime(why::why(arguments)),
         Command::Cancel(arguments) => with_runtime(control::cancel(arguments)),
         Command::Retry(arguments) => with_runtime(control::retry(arguments)),
+        Command::Report(arguments) => with_runtime(report::report(arguments)),
         Command::Backup(arguments) => with_runtime(backup::backup(arguments)),
         Command::Restore(arguments) => with_runtime(restore::restore(arguments)),
         Command::Run(arguments) => run::run(&arguments),

@@ -48,6 +48,7 @@ pub mod limits;
 pub mod retry;
 pub mod runner_image;
 pub mod sanitize;
+pub mod scoreboard;
 pub mod secret;
 pub mod sensitive_files;
 pub mod session_secrets;

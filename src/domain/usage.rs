@@ -47,6 +47,11 @@ impl MicroUsd {
             .then(|| Self((usd * MICROS).round() as u64))
     }
 
+    /// Returns the amount in micro-dollars.
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
     /// Returns the amount in dollars.
     pub fn to_usd(self) -> f64 {
         self.0 as f64 / MICROS

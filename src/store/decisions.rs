@@ -8,10 +8,10 @@ use domain::decision::Decision;
 use domain::ids::{IssueId, IssueKey};
 use domain::issue::IssueRef;
 
-use super::StoreResult;
 use super::change_feed::StoreChange;
 use super::table::{ReadableTx, ScanDirection, WriteTx};
 use super::tables::DECISIONS;
+use super::{StoreResult, scoreboard};
 
 /// Maximum number of decisions kept per issue.
 const MAX_DECISIONS: usize = 50;
@@ -75,6 +75,7 @@ pub fn record(tx: &WriteTx<'_>, issue: &IssueRef, decision: &Decision) -> StoreR
     let mut decisions = get(tx, &issue.key)?
         .map(|row| row.decisions)
         .unwrap_or_default();
+    scoreboard::count_wait(tx, decisions.last(), decision)?;
     decisions.push(decision.clone());
     let surplus = decisions.len().saturating_sub(MAX_DECISIONS);
     decisions.drain(..surplus);

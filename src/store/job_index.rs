@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
+use serde::de::IgnoredAny;
 use ulid::Ulid;
 
 use domain::ids::JobId;
@@ -15,7 +16,7 @@ use domain::job_filter::{JobFilter, StateClass};
 use domain::time::Timestamp;
 
 use super::StoreResult;
-use super::jobs::{self, IndexedFields};
+use super::jobs;
 use super::table::{MAX_KEY_TEXT, ReadableTx, ScanDirection, WriteTx};
 use super::tables::{JOBS, JOBS_BY_ISSUE, JOBS_BY_ISSUE_KEY, JOBS_BY_STATE, JOBS_BY_TEAM};
 
@@ -66,15 +67,10 @@ pub(super) fn for_each_job(
     mut visit: impl FnMut(&Job) -> StoreResult<()>,
 ) -> StoreResult<()> {
     let mut ids = Vec::new();
-    JOBS.scan_partial_with_size(
-        tx,
-        ..,
-        ScanDirection::Ascending,
-        |id, _: IndexedFields, _| {
-            ids.push(id.to_owned());
-            ControlFlow::Continue(())
-        },
-    )?;
+    JOBS.scan_partial_with_size(tx, .., ScanDirection::Ascending, |id, _: IgnoredAny, _| {
+        ids.push(id.to_owned());
+        ControlFlow::Continue(())
+    })?;
     for id in ids {
         if let Some(job) = JOBS.get(tx, id.as_str())? {
             visit(&job)?;
@@ -183,7 +179,7 @@ impl<'f> Source<'f> {
         let descending = ScanDirection::Descending;
         match self {
             Source::All => {
-                let visit = |id: &str, _: IndexedFields, _| found.add(id, count);
+                let visit = |id: &str, _: IgnoredAny, _| found.add(id, count);
                 JOBS.scan_partial_with_size(tx, lower..upper, descending, visit)?;
             }
             Source::Issue(issue) => {

@@ -3,17 +3,16 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 
-use serde::Deserialize;
 use serde_json::json;
 
 use domain::feedback::PullRequestId;
 use domain::ids::{IssueId, JobId, Repo};
-use domain::job::{Job, JobKind, JobProgress, JobState, PullRequestRef};
+use domain::job::{Job, JobKind, JobProgress, PullRequestRef};
 
 use super::change_feed::StoreChange;
 use super::table::{MAX_KEY_TEXT, ReadableTx, ScanDirection, WriteTx};
 use super::tables::{JOBS, JOBS_ACTIVE, JOBS_BY_ISSUE, JOBS_BY_NONCE, JOBS_BY_PULL, META};
-use super::{StoreResult, failed_runs, job_index};
+use super::{StoreResult, failed_runs, job_counts, job_index, scoreboard};
 
 /// Number of entries in the dispatch log. See docs/behaviour.md#dispatch-log.
 pub const DISPATCH_LOG_SIZE: usize = 500;
@@ -31,25 +30,16 @@ pub fn run_state(tx: &impl ReadableTx, id: &JobId) -> StoreResult<Option<JobProg
     JOBS.get_partial(tx, id.as_str())
 }
 
-/// Indexed fields of a job.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct IndexedFields {
-    pub(super) state: JobState,
-    #[serde(default)]
-    pull: Option<PullRequestRef>,
-    #[serde(default)]
-    nonce_hash: Option<String>,
-}
-
 /// Inserts or replaces a job and updates the indexes.
 pub fn put(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
     let id = job.id.as_str();
-    let before: Option<IndexedFields> = JOBS.get_partial(tx, id)?;
+    let before = JOBS.get(tx, id)?;
     if before.is_none() {
         JOBS_BY_ISSUE.put(tx, (job.issue.id.as_str(), id), &())?;
     }
     job_index::update(tx, before.as_ref().map(|job| &job.state), job)?;
+    job_counts::update(tx, before.as_ref(), job)?;
+    scoreboard::update_job(tx, before.as_ref(), job)?;
     let is_new = before.is_none();
     let was_active = before.as_ref().is_some_and(|job| !job.state.is_terminal());
     if job.is_active() && !was_active {

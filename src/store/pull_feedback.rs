@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use domain::feedback::{CommentCommand, PullRequestId, PullRequestRecord, ReviewFinding};
 use domain::ids::Repo;
 
-use super::StoreResult;
 use super::table::{MAX_KEY_TEXT, ReadableTx, WriteTx};
 use super::tables::{
     COMMANDS, COMMANDS_WAITING, PULLS, REVIEW_FINDINGS, REVIEW_FINDINGS_UNRESOLVED,
 };
+use super::{StoreResult, scoreboard};
 
 /// Row with its key within the pull request.
 pub type KeyedRow<T> = (String, T);
@@ -140,11 +140,12 @@ pub fn find_pull(
     PULLS.get(tx, (pull.repo.to_string().as_str(), pull.number))
 }
 
-/// Inserts or replaces the record of a pull request.
+/// Inserts or replaces the record of a pull request, and updates the counters of the scoreboard.
 pub fn put_pull(
     tx: &WriteTx<'_>,
     pull: &PullRequestId,
     row: &PullRequestRecord,
 ) -> StoreResult<()> {
+    scoreboard::update_pull(tx, &get_pull(tx, pull)?, row)?;
     PULLS.put(tx, (pull.repo.to_string().as_str(), pull.number), row)
 }

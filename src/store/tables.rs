@@ -11,6 +11,7 @@ use domain::ids::{JobId, Repo};
 use domain::job::Job;
 use domain::mapping::Mapping;
 use domain::plan::IssueContext;
+use domain::scoreboard::{RunCounts, ScoreCounts};
 use domain::time::Timestamp;
 
 use super::StoreResult;
@@ -56,6 +57,16 @@ pub(crate) const JOBS_BY_TEAM: Table<(&str, &str, &str), ()> = Table::new("jobs-
 pub(crate) const JOBS_BY_ISSUE_KEY: Table<(&str, &str), ()> = Table::new("jobs-by-issue-key-1");
 /// (End in milliseconds, job id) of runs of issues that failed in the last week.
 pub(crate) const FAILED_RUNS: Table<(u64, &str), ()> = Table::new("failed-runs-1");
+
+/// (Real or shadow runs, hour, team key) -> counters. Written with the jobs; rows of 31 days.
+pub(crate) const RUN_HOURS: Table<(&str, u64, &str), RunCounts> = Table::new("run-hours-1");
+/// (Real or shadow runs, day, team key) -> counters. Written with the jobs; one row per day and team.
+pub(crate) const RUN_DAYS: Table<(&str, u64, &str), RunCounts> = Table::new("run-days-1");
+/// (Dimension, day, key) -> counters. Written with jobs, pull requests and decisions; a few rows per day.
+pub(crate) const SCORE_DAYS: Table<(&str, u64, &str), ScoreCounts> = Table::new("score-days-1");
+/// (Dimension, first day of a month, key) -> sum of its days. Written with the days.
+pub(crate) const SCORE_MONTHS: Table<(&str, u64, &str), ScoreCounts> = Table::new("score-months-1");
+
 /// Hash of a session's nonce -> job id. Written when a session starts; grows with the sessions.
 pub(crate) const JOBS_BY_NONCE: Table<&str, JobId> = Table::new("jobs-by-nonce-1");
 
@@ -179,6 +190,10 @@ pub(crate) fn visit_all(visitor: &mut impl TableVisitor) -> StoreResult<()> {
     visitor.visit(&JOBS_BY_TEAM)?;
     visitor.visit(&JOBS_BY_ISSUE_KEY)?;
     visitor.visit(&FAILED_RUNS)?;
+    visitor.visit(&RUN_HOURS)?;
+    visitor.visit(&RUN_DAYS)?;
+    visitor.visit(&SCORE_DAYS)?;
+    visitor.visit(&SCORE_MONTHS)?;
     visitor.visit(&JOBS_BY_NONCE)?;
     visitor.visit(&SESSION_EVENTS)?;
     visitor.visit(&PULLS)?;

@@ -55,7 +55,7 @@ fn set_collaborators(env: &TestEnv) {
         .set_collaborator_role("guest", "triage");
 }
 
-fn register_webhook(env: &TestEnv) {
+pub fn register_webhook(env: &TestEnv) {
     let url = format!("{}/api/repo-host/webhook", env.address);
     env.repo().set_webhook(&url, WEBHOOK_SECRET);
 }

@@ -52,6 +52,7 @@ mod issue_lifecycle;
 mod jira;
 mod mappings_during_runs;
 mod model_limit;
+mod numbers;
 mod outages;
 mod outbox;
 mod panel;

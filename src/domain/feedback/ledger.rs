@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{PullRequestReadiness, ReviewComment};
-use crate::ids::JobId;
+use crate::ids::{JobId, TeamKey};
 use crate::job::{AfterCancel, Job, JobKind, JobState};
 use crate::limits;
 use crate::sanitize;
@@ -227,6 +227,72 @@ pub struct PullRequestRecord {
     /// Checks and reviews in the last report of the host; of a closed pull request, those before its end.
     #[serde(default)]
     pub readiness: PullRequestReadiness,
+    /// Opening by a run of the service. `None` if no such run is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opening: Option<PullRequestOpening>,
+    /// Number of runs for feedback on the pull request.
+    #[serde(default)]
+    pub review_rounds: u32,
+    /// Number of commits of people after the first commit of a run, in the last report of the host.
+    #[serde(default)]
+    pub human_commits: Option<u32>,
+    /// Whether the commits were read after the pull request was merged. They cannot change any more.
+    #[serde(default)]
+    pub has_final_commits: bool,
+}
+
+/// Opening of a pull request by a run, with the facts about the run that the scoreboard needs.
+///
+/// Stored: fields may be added with a default, never renamed without a migration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PullRequestOpening {
+    /// Job of the first run that named the pull request.
+    pub job: JobId,
+    /// Time at which the run named it: stands for the opening until the host has reported that.
+    pub at: Timestamp,
+    /// Time of the request that the run answered.
+    #[serde(default)]
+    pub triggered_at: Option<Timestamp>,
+    /// Project.
+    pub team: TeamKey,
+    /// Kind of the run.
+    pub kind: JobKind,
+    /// Agent program.
+    #[serde(default)]
+    pub agent: Option<String>,
+    /// Model.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// Labels of the ticket.
+    #[serde(default)]
+    pub labels: Vec<String>,
+}
+
+impl PullRequestOpening {
+    /// Returns the opening by a job.
+    pub fn by(job: &Job) -> Self {
+        let known = [
+            job.finished_at,
+            job.run_ended_at,
+            job.started_at,
+            job.dispatched_at,
+        ];
+        Self {
+            job: job.id.clone(),
+            at: known
+                .into_iter()
+                .flatten()
+                .next()
+                .unwrap_or(job.reserved_at),
+            triggered_at: job.triggered_at,
+            team: job.team.clone(),
+            kind: job.kind,
+            agent: job.agent.clone(),
+            model: job.model.clone(),
+            labels: job.labels.clone(),
+        }
+    }
 }
 
 /// Status of a pull request.

@@ -15,10 +15,15 @@ use super::time::Timestamp;
 
 pub use comment_parser::{is_marked_blocking, parse_command};
 pub use ledger::{
-    CommentCommand, CommentCommandState, FollowUpPolicy, NextPullRequestRun, PullRequestRecord,
-    PullRequestStatus, ReviewFinding, ReviewFindingState, format_findings, next_pull_request_run,
+    CommentCommand, CommentCommandState, FollowUpPolicy, NextPullRequestRun, PullRequestOpening,
+    PullRequestRecord, PullRequestStatus, ReviewFinding, ReviewFindingState, format_findings,
+    next_pull_request_run,
 };
 pub use readiness::{ChecksState, PullRequestChecks, PullRequestReadiness, ReviewDecision};
+
+/// Email of author and committer of every commit of a run. No mailbox: it tells commits of runs from
+/// those of people.
+pub const COMMIT_EMAIL: &str = "agent-implement@noreply.invalid";
 
 /// Pull request, by repository and number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

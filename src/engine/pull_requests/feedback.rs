@@ -142,7 +142,7 @@ fn record_merge(
     }
     let status = PullRequestStatus::Merged {
         commit: merged.commit,
-        at: now,
+        at: merged.merged_at.unwrap_or(now),
     };
     close_pull(tx, &pull, status).map(queued_if_new)
 }

@@ -74,7 +74,7 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
         app.live.reconciliation.retain_open(&repo, is_open);
         let closed = ours
             .iter()
-            .filter(|(number, status)| **status == PullRequestStatus::Open && !is_open(**number))
+            .filter(|(number, status)| **status != PullRequestStatus::Closed && !is_open(**number))
             .rev()
             .take(MAX_CLOSED_PER_SWEEP);
         stream::iter(closed.map(|(number, _)| Ok(id(*number))))
@@ -102,11 +102,10 @@ async fn tracked(core: &Core) -> StoreResult<Tracked> {
                     // Sorted by job, latest first: all that follow are older.
                     break;
                 }
-                let status = pull_feedback::get_pull(tx, &pull)?.status;
-                let is_merged = matches!(status, PullRequestStatus::Merged { .. });
-                if !is_merged && targets.contains(&pull.repo) {
+                let row = pull_feedback::get_pull(tx, &pull)?;
+                if !row.has_final_commits && targets.contains(&pull.repo) {
                     let of_repo = tracked.entry(pull.repo).or_default();
-                    of_repo.insert(pull.number, status);
+                    of_repo.insert(pull.number, row.status);
                 }
             }
             Ok(tracked)
@@ -201,28 +200,23 @@ async fn check_pull(
     Ok(())
 }
 
-/// Records that a pull request was merged or closed. One that cannot be read does not change.
+/// Records that a pull request was merged or closed, and reads the commits of one whose merge a
+/// webhook has reported. One that cannot be read does not change.
 async fn record_close(app: &App, github: &GitHub, pull: PullRequestId) -> StoreResult<()> {
-    let status = match github.pull(&pull.repo, pull.number).await {
-        Ok(seen) => match seen.state {
-            PullRequestState::Open => return Ok(()),
-            PullRequestState::Closed => PullRequestStatus::Closed,
-            PullRequestState::Merged => PullRequestStatus::Merged {
-                commit: seen.merge_sha.unwrap_or_default(),
-                at: app.core.now(),
-            },
-        },
+    let seen = match github.pull_feedback(&pull).await {
+        Ok(seen) if seen.state == PullRequestState::Open => return Ok(()),
+        Ok(seen) => seen,
         Err(error) => {
             tracing::warn!(repo = %pull.repo, pull = pull.number, %error, "Failed to read a pull request.");
             return Ok(());
         }
     };
-    let pull_id = pull.clone();
+    let (pull_id, now) = (pull.clone(), app.core.now());
     let closed = app
         .core
         .store
-        .write(move |tx| close_pull(tx, &pull_id, status.clone()));
-    if closed.await? {
+        .write(move |tx| reconcile_feedback(tx, &pull_id, &seen, now));
+    if closed.await? > 0 {
         app.live.reconciliation.record_missed_close();
     }
     Ok(())
@@ -244,16 +238,25 @@ pub(super) fn reconcile_feedback(
         }
         (PullRequestState::Closed, _) => PullRequestStatus::Closed,
     };
+    let known = pull_feedback::get_pull(tx, pull)?;
+    let row = PullRequestRecord {
+        created_at: Some(seen.created_at),
+        human_commits: Some(seen.human_commits),
+        has_final_commits: matches!(status, PullRequestStatus::Merged { .. }),
+        ..known.clone()
+    };
     if status != PullRequestStatus::Open {
+        if row != known {
+            pull_feedback::put_pull(tx, pull, &row)?;
+        }
         return close_pull(tx, pull, status).map(u64::from);
     }
-    let row = pull_feedback::get_pull(tx, pull)?;
-    if row.status != status || row.draft != Some(seen.draft) {
-        let row = PullRequestRecord {
-            status,
-            draft: Some(seen.draft),
-            ..row
-        };
+    let row = PullRequestRecord {
+        status,
+        draft: Some(seen.draft),
+        ..row
+    };
+    if row != known {
         pull_feedback::put_pull(tx, pull, &row)?;
     }
     if own_job(tx, pull, &seen.body)?.is_none() {

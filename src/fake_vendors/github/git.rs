@@ -37,6 +37,8 @@ pub struct CommitSnapshot {
     pub email: String,
     /// Full message.
     pub message: String,
+    /// SHAs of the parents.
+    pub parents: Vec<String>,
 }
 
 /// Changed file of a diff.
@@ -253,15 +255,21 @@ impl BareRepository {
 
     /// Returns commits, newest first; `range` is a revision or `a..b`.
     pub(crate) fn log(&self, range: &str) -> Vec<CommitSnapshot> {
-        let out = self.output_text(&["log", "--format=%H%x1f%an%x1f%ae%x1f%B%x1e", range, "--"]);
+        let out = self.output_text(&[
+            "log",
+            "--format=%H%x1f%an%x1f%ae%x1f%P%x1f%B%x1e",
+            range,
+            "--",
+        ]);
         let out = out.unwrap_or_default();
         out.split('\u{1e}')
             .filter_map(|record| {
-                let mut parts = record.trim_start().splitn(4, '\u{1f}');
+                let mut parts = record.trim_start().splitn(5, '\u{1f}');
                 Some(CommitSnapshot {
                     sha: parts.next().filter(|sha| !sha.is_empty())?.to_owned(),
                     author: parts.next()?.to_owned(),
                     email: parts.next()?.to_owned(),
+                    parents: parts.next()?.split(' ').map(str::to_owned).collect(),
                     message: parts.next()?.trim_end().to_owned(),
                 })
             })

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::GitHubInner;
 use super::check_rollup::{CheckRollup, latest_opinions};
+use super::git::CommitSnapshot;
 use super::model::{CommentRecord, PullRecord, RepoRecord, ReviewRecord, ReviewThreadRecord};
 use super::rest::{ApiCall, RepoPath, RestResult, ok_json};
 use crate::clock::iso_seconds as iso;
@@ -24,6 +25,12 @@ enum Node {
     Review(Box<ReviewRecord>),
     /// Commit by its SHA.
     Commit(String),
+    /// Commit of a pull request, with its place in the list.
+    PullCommit(usize, CommitSnapshot),
+    /// The commit itself, of a commit of a pull request.
+    CommitOfPull(CommitSnapshot),
+    /// Author of a commit, by name and email.
+    GitActor(String, String),
     /// Account by its login in the REST API.
     Actor(String),
     Rollup(CheckRollup),
@@ -221,6 +228,30 @@ impl Session<'_, '_> {
         author.map_or(Resolved::Null, |login| Resolved::Node(Node::Actor(login)))
     }
 
+    /// Lists the commits of a pull request, oldest first.
+    fn commits(&self, node: &Node) -> Vec<Node> {
+        let Node::Pull(owner, name, _) = node else {
+            return Vec::new();
+        };
+        let range = self.with_pull(node, |_, pull| {
+            let base = pull.merged.as_ref().map(|merge| format!("{}^1", merge.sha));
+            format!(
+                "{}..{}",
+                base.unwrap_or_else(|| pull.base.clone()),
+                pull.head_sha
+            )
+        });
+        let log = self
+            .call
+            .host
+            .git(owner, name)
+            .log(&range.unwrap_or_default());
+        let commits = log.into_iter().rev().enumerate();
+        commits
+            .map(|(place, commit)| Node::PullCommit(place, commit))
+            .collect()
+    }
+
     fn merge_commit(&self, pull: &Node) -> Resolved<Node> {
         let merge = self
             .with_pull(pull, |_, pull| pull.merged.clone())
@@ -265,6 +296,7 @@ impl Session<'_, '_> {
                 "headRefName" => json!(pull.head),
                 "headRefOid" => json!(pull.head_sha),
                 "baseRefName" => json!(pull.base),
+                "createdAt" => json!(iso(pull.created_at)),
                 "mergedAt" => json!(pull.merged.as_ref().map(|merge| iso(merge.merged_at))),
                 _ => json!(format!(
                     "{}/pull/{}",
@@ -295,10 +327,12 @@ impl Resolver for Session<'_, '_> {
             Node::ReviewComment(_) => "PullRequestReviewComment",
             Node::Comment(_) => "IssueComment",
             Node::Review(_) => "PullRequestReview",
-            Node::Commit(_) => "Commit",
             Node::Rollup(_) => "StatusCheckRollup",
             Node::RollupContexts(_) => "StatusCheckRollupContextConnection",
             Node::StateCount(name, ..) => name,
+            Node::Commit(_) | Node::CommitOfPull(_) => "Commit",
+            Node::PullCommit(..) => "PullRequestCommit",
+            Node::GitActor(..) => "GitActor",
             Node::Actor(login) if login.ends_with("[bot]") => "Bot",
             Node::Actor(_) => "User",
         }
@@ -365,6 +399,25 @@ impl Resolver for Session<'_, '_> {
             }
             (Node::StateCount(_, state, _), "state") => Resolved::Leaf(json!(state)),
             (Node::StateCount(_, _, count), _) => Resolved::Leaf(json!(count)),
+            (Node::Pull(..), "commits") => Resolved::Connection(self.commits(node)),
+            (Node::PullCommit(_, commit), "commit") => {
+                Resolved::Node(Node::CommitOfPull(commit.clone()))
+            }
+            (Node::PullCommit(_, commit), _) => {
+                Resolved::Leaf(json!(format!("PURC_{}", commit.sha)))
+            }
+            (Node::CommitOfPull(commit), "author") => {
+                Resolved::Node(Node::GitActor(commit.author.clone(), commit.email.clone()))
+            }
+            (Node::CommitOfPull(commit), "parents") => {
+                let parents = commit.parents.iter().cloned().map(Node::Commit);
+                Resolved::Connection(parents.collect())
+            }
+            (Node::CommitOfPull(commit), _) => Resolved::Leaf(json!(commit.sha)),
+            (Node::GitActor(name, _), "name") => Resolved::Leaf(json!(name)),
+            (Node::GitActor(_, email), _) => Resolved::Leaf(json!(email)),
+            (Node::Commit(_), "author") => Resolved::Null,
+            (Node::Commit(_), "parents") => Resolved::Connection(Vec::new()),
             (Node::Pull(..), "author") => self.author(node),
             (Node::Pull(..), "mergeCommit") => self.merge_commit(node),
             (Node::Thread(thread), "comments") => {
@@ -401,6 +454,7 @@ impl Resolver for Session<'_, '_> {
             // Connections sort in descending order; negated IDs list the oldest first.
             Node::Thread(thread) => (0, -i64::try_from(thread.id).unwrap_or(0)),
             Node::Comment(comment) => (0, -i64::try_from(comment.id).unwrap_or(0)),
+            Node::PullCommit(place, _) => (0, -i64::try_from(*place).unwrap_or(0)),
             Node::Review(review) => (0, -i64::try_from(review.id).unwrap_or(0)),
             _ => (0, 0),
         }

@@ -1,6 +1,7 @@
 //! Commits: files, trees, ancestors, and the commit that is pushed.
 
 use super::{Git, GitError, parse_object_id};
+use domain::feedback::COMMIT_EMAIL;
 
 impl Git {
     /// Reads a file of a commit; `None` if it does not exist or is not a regular file.
@@ -36,7 +37,7 @@ impl Git {
         let action = "git commit";
         let mut spec = self.spec(["commit-tree", tree, "-p", parent, "-F", "-"]);
         spec.input = message.as_bytes().to_vec();
-        let (name, email) = ("Agent Implement", "agent-implement@noreply.invalid");
+        let (name, email) = ("Agent Implement", COMMIT_EMAIL);
         spec.env = spec
             .env
             .with("GIT_AUTHOR_NAME", name)

@@ -28,10 +28,12 @@ mod reaper;
 mod run_details;
 mod run_log;
 mod runner_mode;
+pub(super) mod scoreboard;
 mod secrets;
 mod sessions;
 mod settings;
 mod steps;
+mod summary;
 mod sync_workflows;
 mod template_status;
 mod ticketing_b;
@@ -58,6 +60,8 @@ pub(crate) fn routes() -> Vec<Route> {
         incidents::routes(),
         blockers::routes(),
         usage::routes(),
+        summary::routes(),
+        scoreboard::routes(),
         why::routes(),
         parked::routes(),
         dedup::routes(),

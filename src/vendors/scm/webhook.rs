@@ -27,6 +27,7 @@ const FIELDS: &[&str] = &[
     "login",
     "merge_commit_sha",
     "merged",
+    "merged_at",
     "number",
     "original_line",
     "path",
@@ -98,6 +99,8 @@ pub struct MergedPullRequest {
     pub branch: String,
     /// Id of the merge commit.
     pub commit: String,
+    /// Time of the merge.
+    pub merged_at: Option<Timestamp>,
 }
 
 /// Payload that is rejected.
@@ -168,6 +171,7 @@ fn merged(payload: &Value) -> Option<MergedPullRequest> {
         url: text(&pull["html_url"])?,
         branch: text(&pull["head"]["ref"])?,
         commit: text(&pull["merge_commit_sha"])?,
+        merged_at: pull["merged_at"].as_str().and_then(Timestamp::parse),
     })
 }
 
@@ -330,6 +334,7 @@ mod tests {
             "submitted_at": "2026-11-22T11:00:00Z", "reactions": {"+1": 1}});
         let opened = json!({"number": 7, "state": "open", "body": "text", "user": user, "merged": true,
             "html_url": "https://h/p/7", "head": {"ref": "b", "sha": "c"}, "merge_commit_sha": "abc",
+            "merged_at": "2026-11-22T12:00:00Z",
             "pull_request": {"url": "https://h/p/7"}, "labels": [user]});
         let rows = [
             ("pull_request", "closed", &["pull_request"][..]),

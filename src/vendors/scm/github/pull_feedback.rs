@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::http::VendorError;
-use domain::feedback::{FeedbackAuthor, FeedbackSource, PullRequestId, ReviewComment, ReviewState};
+use domain::feedback::{
+    COMMIT_EMAIL, FeedbackAuthor, FeedbackSource, PullRequestId, ReviewComment, ReviewState,
+};
 use domain::ids::Repo;
 use domain::time::Timestamp;
 
@@ -13,7 +15,9 @@ use super::{GitHub, PullRequestState};
 /// Query for a pull request with the last 100 items of each kind, the host's maximum per response.
 const QUERY: &str = "query($owner: String!, $name: String!, $number: Int!) { \
     repository(owner: $owner, name: $name) { pullRequest(number: $number) { \
-    state isDraft body mergedAt mergeCommit { oid } author { __typename login } \
+    state isDraft body createdAt mergedAt mergeCommit { oid } author { __typename login } \
+    commits(last: 100) { nodes { commit { \
+    author { email } parents(first: 2) { nodes { oid } } } } } \
     comments(last: 100) { nodes { \
     fullDatabaseId isMinimized body createdAt author { __typename login } } } \
     reviews(last: 100) { nodes { \
@@ -33,6 +37,11 @@ pub struct PullRequestFeedback {
     pub body: String,
     /// Id of the merge commit and time of the merge, once merged.
     pub merge: Option<(String, Timestamp)>,
+    /// Creation time.
+    pub created_at: Timestamp,
+    /// Number of commits of people after the first commit of a run, among the last 100 commits. Merge
+    /// commits do not count, and neither do commits of Apps.
+    pub human_commits: u32,
     /// Last 100 items of each kind, oldest first within each kind.
     pub items: Vec<FeedbackItem>,
 }
@@ -146,9 +155,11 @@ struct PullNode {
     state: String,
     is_draft: bool,
     body: String,
+    created_at: Timestamp,
     merged_at: Option<Timestamp>,
     merge_commit: Option<Commit>,
     author: Option<Actor>,
+    commits: Page<PullCommitNode>,
     comments: Page<CommentNode>,
     #[serde(default)]
     reviews: Option<Page<ReviewNode>>,
@@ -158,6 +169,48 @@ struct PullNode {
 #[derive(Deserialize)]
 struct Commit {
     oid: String,
+}
+
+#[derive(Deserialize)]
+struct PullCommitNode {
+    commit: CommitNode,
+}
+
+#[derive(Deserialize)]
+struct CommitNode {
+    author: Option<GitActor>,
+    parents: Page<Commit>,
+}
+
+#[derive(Deserialize)]
+struct GitActor {
+    email: Option<String>,
+}
+
+impl CommitNode {
+    fn email(&self) -> &str {
+        let author = self.author.as_ref();
+        author
+            .and_then(|author| author.email.as_deref())
+            .unwrap_or_default()
+    }
+
+    fn is_of_run(&self) -> bool {
+        self.email() == COMMIT_EMAIL
+    }
+
+    fn is_of_person(&self) -> bool {
+        let is_merge = self.parents.nodes.len() > 1;
+        !self.is_of_run() && !is_merge && !self.email().contains("[bot]@")
+    }
+}
+
+/// Counts the commits of people after the first commit of a run.
+fn human_commits(page: Page<PullCommitNode>) -> u32 {
+    let commits = page.into_nodes().map(|node| node.commit);
+    let after_run = commits.skip_while(|commit| !commit.is_of_run());
+    let count = after_run.filter(CommitNode::is_of_person).count();
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 #[derive(Deserialize)]
@@ -229,6 +282,8 @@ impl PullNode {
             },
             draft: self.is_draft,
             body: self.body,
+            created_at: self.created_at,
+            human_commits: human_commits(self.commits),
             merge: self
                 .merge_commit
                 .zip(self.merged_at)
