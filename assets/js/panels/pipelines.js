@@ -15,8 +15,8 @@ export const params = ["q", "status", "kind", "team", "range", "from", "to"];
 
 const PAGE = 100;
 const HOUR = 3_600_000;
-/** @type {Record<string, number>} */
-const HOURS = { "24h": 24, "7d": 168, "30d": 720 };
+/** Size and number of the hours or UTC days of each range, as the service counts them. @type {Record<string, [number, number]>} */
+const WINDOWS = { "24h": [HOUR, 24], "7d": [24 * HOUR, 7], "30d": [24 * HOUR, 30] };
 /** @type {Record<string, string>} */
 const STATUSES = { active: ACTIVE_STATUSES, failed: FAILED_STATUSES };
 
@@ -34,8 +34,8 @@ function pathOf(query) {
 	const status = query.get("status");
 	if (status) filter.set("status", STATUSES[status] ?? status);
 	if (status === "failed") filter.set("cancelled", "false");
-	const hours = HOURS[query.get("range") ?? ""];
-	if (hours) filter.set("from", new Date((Math.floor(Date.now() / HOUR) - hours + 1) * HOUR).toISOString());
+	const window = WINDOWS[query.get("range") ?? ""];
+	if (window) filter.set("from", new Date((Math.floor(Date.now() / window[0]) - window[1] + 1) * window[0]).toISOString());
 	return `/api/log?${filter}`;
 }
 

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 
-use crate::routing::{ApiResult, RawQuery, Route, ok};
+use super::paging;
+use crate::routing::{ApiResult, QueryParams, Route, ok};
 use domain::decision::{DecisionOutcome, WaitReason};
 use domain::ids::{IssueId, IssueKey, TeamKey};
 use domain::time::Timestamp;
@@ -19,8 +20,9 @@ pub(super) fn routes() -> Vec<Route> {
     vec![Route::get("/api/blockers", "listBlockers", list).returns::<BlockersView<'_>>()]
 }
 
-async fn list(RawQuery(query): RawQuery, app: App) -> ApiResult {
+async fn list(query: QueryParams, app: App) -> ApiResult {
     let filter = ReasonFilter::parse(&query);
+    let limit = paging::parse_limit(&query, usize::MAX)?;
     let snapshot = load_poll_snapshot(&app)?;
     // Reads a row per issue, so it must not block the threads that serve requests.
     let response = app.core.store().read_long(move |tx| {
@@ -29,11 +31,12 @@ async fn list(RawQuery(query): RawQuery, app: App) -> ApiResult {
             .filter(|polled| polled.decision.outcome == DecisionOutcome::Waiting)
             .partition(|polled| filter.includes(polled));
         let blockers = shown
-            .into_iter()
+            .iter()
+            .take(limit)
             .map(|polled| BlockerView::of(tx, polled))
             .collect::<StoreResult<Vec<_>>>()?;
         Ok(ok(&BlockersView {
-            totals: Totals::of(&blockers),
+            totals: Totals::of(&shown),
             blockers,
             others: Others::of(&others),
         }))
@@ -49,9 +52,8 @@ enum ReasonFilter {
 }
 
 impl ReasonFilter {
-    fn parse(query: &str) -> Self {
-        let all = query.split('&').any(|pair| pair == "all=true");
-        if all {
+    fn parse(query: &QueryParams) -> Self {
+        if query.get("all").is_some_and(|all| all == "true") {
             ReasonFilter::All
         } else {
             ReasonFilter::Default
@@ -162,12 +164,13 @@ struct Totals {
 }
 
 impl Totals {
-    fn of(blockers: &[BlockerView<'_>]) -> Self {
-        let teams: BTreeSet<&TeamKey> = blockers.iter().map(|blocker| blocker.team_key).collect();
+    /// Counts all waiting issues, also those that `limit` leaves out.
+    fn of(waiting: &[&PolledIssue]) -> Self {
+        let teams: BTreeSet<&TeamKey> = waiting.iter().map(|polled| &polled.issue.team).collect();
         Self {
-            issues: blockers.len(),
+            issues: waiting.len(),
             teams: teams.len(),
-            by_reason: by_reason(blockers.iter().filter_map(|blocker| blocker.reason)),
+            by_reason: by_reason(waiting.iter().filter_map(|polled| polled.decision.reason)),
         }
     }
 }

@@ -49,6 +49,11 @@ impl Browser {
         Self::start_with(json!({"browser": "ALL"})).await
     }
 
+    /// Starts the browser with a log of the network, for [`Browser::received_bytes`].
+    pub async fn start_with_network_log() -> Self {
+        Self::start_with(json!({"browser": "ALL", "performance": "ALL"})).await
+    }
+
     async fn start_with(logs: Value) -> Self {
         let started = start_driver().ok_or("chromium and chromedriver are not installed");
         let (driver, port) = require("browser", started);
@@ -274,6 +279,25 @@ impl Browser {
         lines
             .map(|line| line["message"].as_str().unwrap_or_default().to_owned())
             .collect()
+    }
+
+    /// Returns the number of bytes received from the network since the last call.
+    pub async fn received_bytes(&self) -> u64 {
+        let log = self.post("/se/log", json!({"type": "performance"})).await;
+        let lines = log.as_array().unwrap().iter();
+        let events = lines.filter_map(|line| {
+            let event: Value = serde_json::from_str(line["message"].as_str()?).ok()?;
+            let message = &event["message"];
+            // Headers arrive with a response, contents in parts.
+            match message["method"].as_str()? {
+                "Network.responseReceived" => {
+                    message["params"]["response"]["encodedDataLength"].as_f64()
+                }
+                "Network.dataReceived" => message["params"]["encodedDataLength"].as_f64(),
+                _ => None,
+            }
+        });
+        events.sum::<f64>() as u64
     }
 
     /// Handle of the current tab.

@@ -324,9 +324,12 @@ fn run(
     _: &dyn Fn(u64) -> Timestamp,
 ) -> Job {
     // Newer runs have greater IDs.
-    let id = format!("01M6{:04}", 9000 - n);
+    let id = format!("01M6{:04}", 9000_usize.abs_diff(n));
     let opened = matches!(state, JobState::Completed | JobState::ReviewFailed { .. });
-    let url = format!("https://github.test/acme/shop/pull/{}", 1000 - n);
+    let url = format!(
+        "https://github.test/acme/shop/pull/{}",
+        1000_usize.abs_diff(n)
+    );
     Job {
         group: id.as_str().into(),
         team: issue.key.as_str().split('-').next().unwrap().into(),
@@ -498,5 +501,39 @@ pub async fn large_env() -> TestEnv {
         .store
         .write(move |tx| runs.iter().try_for_each(|job| jobs::put(tx, job)));
     stored.await.unwrap();
+    env
+}
+
+/// Environment with 5,000 polled issues and 10,000 dispatches, of which the newest 100 are running.
+pub async fn busy_env() -> TestEnv {
+    let env = large_env().await;
+    let now = env.app.core.now();
+    let texts = UntrustedText::plain();
+    let ago = |seconds: usize| Timestamp::from_millis(now.as_millis() - seconds as u64 * 1000);
+    let runs: Vec<Job> = (0..10_000)
+        .map(|n| {
+            let is_active = n < 100;
+            let state = match n % 9 {
+                _ if is_active => JobState::Running,
+                2 => JobState::TimedOut {
+                    reason: TimeoutReason::RunNotFound,
+                },
+                _ => JobState::Completed,
+            };
+            let mut job = run(n, issue(n, (texts.title)(n)), ago(n * 60), state, &|_| now);
+            // Newer runs have greater IDs.
+            job.id = format!("01M8{:06}", 900_000 - n).as_str().into();
+            job.group = job.id.as_str().into();
+            job.finished_at = job.finished_at.filter(|_| !is_active);
+            job
+        })
+        .collect();
+    for part in runs.chunks(1000) {
+        let part = part.to_vec();
+        let stored = env
+            .store
+            .write(move |tx| part.iter().try_for_each(|job| jobs::put(tx, job)));
+        stored.await.unwrap();
+    }
     env
 }

@@ -126,7 +126,7 @@ async fn empty_panels_show_the_next_action() {
     let env = empty_env().await;
     let browser = signed_in(&env).await;
     let empty_states = [
-        ("overview", "Connect your first project"),
+        ("overview", "Create the first project"),
         ("issues", "No flagged issues"),
         ("pipelines", "No runs yet"),
         ("pulls", "No pull requests yet"),
