@@ -1,7 +1,7 @@
 import { loadAll } from "../api.js";
 import { h } from "../dom.js";
 import { clearAll, retryIssues, unparkAll } from "../parts/bulk.js";
-import { pollNow } from "../parts/poll.js";
+import { pollNow, pollTimes } from "../parts/poll.js";
 import { col, table } from "../parts/table.js";
 import { ago } from "../parts/time.js";
 import { badge, button, clamp, external, issueName, notice, twoLines } from "../parts/ui.js";
@@ -11,9 +11,9 @@ import { asideUrl } from "../router.js";
 export const about = "Issues labelled for the agent, and what happens to each next.";
 export const watch = ["decision", "poll"];
 
-export const load = () => loadAll("/api/issues", { mappings: "/api/mappings" });
+export const load = () => loadAll("/api/issues", { mappings: "/api/mappings", poll: "/api/poll" });
 
-export const actions = () => button("Poll now", pollNow, { icon: "refresh" });
+export const actions = ({ poll }) => [h("span", { class: "poll-times" }, pollTimes(poll)), button("Poll now", pollNow, { icon: "refresh" })];
 
 /** Outcomes in the order of their urgency. */
 const ORDER = ["failed", "waiting", "dispatched", "in-progress", "done"];

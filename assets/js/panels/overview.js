@@ -2,7 +2,7 @@ import { get, loadAll, post, remove } from "../api.js";
 import { h } from "../dom.js";
 import { barChart } from "../parts/chart.js";
 import { ask } from "../parts/dialog.js";
-import { pollNow } from "../parts/poll.js";
+import { pollNow, pollTimes } from "../parts/poll.js";
 import { ago, span, until } from "../parts/time.js";
 import { badge, button, connections, empty, meter, muted, notice, ranges, rows, section, tile, toast, twoLines } from "../parts/ui.js";
 import { ACTIVE_STATUSES, CONNECTIONS, FAILED_STATUSES, KINDS, REASONS, costText, count, displayText, failedOf, hasFailed, isActive, labelOf, money } from "../parts/words.js";
@@ -24,13 +24,13 @@ export async function load(_, query) {
 	const log = (filter) => `/api/log?limit=${MAX_ROWS}&status=${filter}`;
 	const data = await loadAll(`/api/summary?window=${rangeOf(query)}`, {
 		running: log(ACTIVE_STATUSES), bad: `${log(FAILED_STATUSES)}&cancelled=false`, blockers: `/api/blockers?all=true&limit=${MAX_ROWS}`, config: "/api/admin/config-status", outbox: "/api/outbox",
-		health: "/", mappings: "/api/mappings", recent: `/api/log?limit=${NEW_SERVICE_RUNS}`,
+		health: "/", poll: "/api/poll", mappings: "/api/mappings", recent: `/api/log?limit=${NEW_SERVICE_RUNS}`,
 	});
 	const isNew = data.mappings && data.recent && data.recent.length < NEW_SERVICE_RUNS;
 	return { ...data, setup: isNew ? await setupOf(data) : null };
 }
 
-export const actions = ({ health }, { query }) => [health?.lastPollAt && muted("Polled ", ago(health.lastPollAt)), button("Poll now", pollNow, { icon: "refresh" }), ranges(panelUrl("overview"), rangeOf(query))];
+export const actions = ({ poll }, { query }) => [h("span", { class: "poll-times" }, pollTimes(poll)), button("Poll now", pollNow, { icon: "refresh" }), ranges(panelUrl("overview"), rangeOf(query))];
 
 export function view({ main: summary, running, bad, blockers, config, outbox, health, setup, failed }, ctx) {
 	const range = rangeOf(ctx.query);

@@ -43,9 +43,10 @@ export function readStatus(done, event) {
 
 async function read(done) {
 	const before = JSON.stringify([incidents, running, failed]);
-	const [health, summary] = await Promise.all(["/", "/api/summary?window=24h"].map((path) => get(path).catch(() => null)));
+	const [health, open, summary] = await Promise.all(["/", "/api/incidents", "/api/summary?window=24h"].map((path) => get(path).catch(() => null)));
 	if (health) running = health.version;
 	loaded ??= running;
+	if (open) incidents = open.incidents;
 	if (summary) failed = failedOf(summary);
 	if (JSON.stringify([incidents, running, failed]) !== before) done();
 }
