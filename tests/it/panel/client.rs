@@ -414,7 +414,10 @@ async fn announces_a_new_version_and_failed_runs() {
             : send(path, how);
     "#;
     browser.eval(next).await;
-    env.app.live.heartbeats.record_poll(env.app.core.now());
+    env.app
+        .live
+        .heartbeats
+        .record_poll(engine::app::PollOutcome::nothing_to_do(env.app.core.now()));
     browser
         .wait_for_text("The service has been updated to version 99.0.0.")
         .await;
