@@ -23,6 +23,7 @@ mod listen;
 mod metrics;
 mod openapi;
 mod panel;
+mod panel_compaction;
 mod repo_host_webhook;
 mod routing;
 mod runner;

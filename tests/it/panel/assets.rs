@@ -131,19 +131,27 @@ fn panel_uses_no_other_origin_and_no_html_injection() {
     }
 }
 
-/// The service removes indentation from assets, so a string must not continue on a further line.
-#[test]
-fn no_string_of_the_panel_continues_on_a_further_line() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
-    for name in assets() {
-        let text = std::fs::read_to_string(root.join(&name)).unwrap();
-        for (number, line) in text.lines().enumerate() {
-            let quotes = line.matches('`').count();
-            let is_comment = line.trim_start().starts_with(['/', '*']);
-            let number = number + 1;
-            assert!(quotes % 2 == 0 || is_comment, "{name}:{number}: {line}");
-        }
+/// The service leaves out comments and spaces of scripts, and nothing else.
+#[requires("panel-tools")]
+#[tokio::test]
+async fn served_scripts_have_the_syntax_trees_of_their_sources() {
+    let server = ApiServer::start().await;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let served = tempfile::tempdir().unwrap();
+    let mut compare = std::process::Command::new("node");
+    compare.arg(root.join("tests/browser/same_syntax.cjs"));
+    compare.arg(super::panel_tool("typescript/lib/typescript.js"));
+    for name in assets().into_iter().filter(|name| name.ends_with(".js")) {
+        let path = format!("/admin/assets/{name}");
+        let script = server.request("GET", &path).send().await.unwrap();
+        let file = served.path().join(name.replace('/', "-"));
+        std::fs::write(&file, script.bytes().await.unwrap()).unwrap();
+        compare.arg(root.join("assets").join(&name)).arg(file);
     }
+    let output = compare.output().unwrap();
+    let differences = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{differences}");
+    server.stop().await.unwrap();
 }
 
 /// Type-checks the panel's modules.
