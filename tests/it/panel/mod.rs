@@ -6,6 +6,7 @@ mod browser;
 mod client;
 mod events;
 mod fixtures;
+mod issue_drawer;
 mod live_updates;
 mod runs;
 mod screenshots;
