@@ -9,6 +9,7 @@ mod fixtures;
 mod issue_drawer;
 mod live_updates;
 mod runs;
+mod scoreboard;
 mod screenshots;
 mod stepper;
 mod untrusted_text;
