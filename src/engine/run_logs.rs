@@ -266,7 +266,8 @@ mod tests {
     #[test]
     fn redacts_a_private_key_that_spans_parts() {
         let redactor = Redactor::default();
-        let body = "MIIEpAIBAAKCAQEA0Z3VS5JJcds3xfn/ygWyF8PbnGy0AHB7MhgHcTz6sE2I2yPB";
+        // Too short to be redacted as a token.
+        let body = "MIIEpAIBAA==";
         let first = sanitize_lines(
             &redactor,
             PrivateKeyTracker::default(),

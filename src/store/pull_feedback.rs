@@ -129,15 +129,8 @@ pub fn remove_command(tx: &WriteTx<'_>, pull: &PullRequestId, key: &str) -> Stor
 
 /// Record of a pull request; empty if nothing is stored.
 pub fn get_pull(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<PullRequestRecord> {
-    Ok(find_pull(tx, pull)?.unwrap_or_default())
-}
-
-/// Record of a pull request; `None` if nothing is stored.
-pub fn find_pull(
-    tx: &impl ReadableTx,
-    pull: &PullRequestId,
-) -> StoreResult<Option<PullRequestRecord>> {
-    PULLS.get(tx, (pull.repo.to_string().as_str(), pull.number))
+    let row = PULLS.get(tx, (pull.repo.to_string().as_str(), pull.number))?;
+    Ok(row.unwrap_or_default())
 }
 
 /// Inserts or replaces the record of a pull request, and updates the counters of the scoreboard.

@@ -241,6 +241,14 @@ pub struct PullRequestRecord {
     pub has_final_commits: bool,
 }
 
+impl PullRequestRecord {
+    /// Returns whether the host has reported the pull request, not only a run.
+    pub fn is_reported(&self) -> bool {
+        let is_open = self.status == PullRequestStatus::Open;
+        self.created_at.is_some() || self.draft.is_some() || !is_open
+    }
+}
+
 /// Opening of a pull request by a run, with the facts about the run that the scoreboard needs.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.

@@ -47,8 +47,7 @@ pub(super) fn view(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<Op
     else {
         return Ok(None);
     };
-    let row = pull_feedback::find_pull(tx, pull)?;
-    let record = row.clone().unwrap_or_default();
+    let record = pull_feedback::get_pull(tx, pull)?;
     let waiting = pull_feedback::unresolved(tx, pull)?;
     let waiting = waiting
         .iter()
@@ -66,7 +65,7 @@ pub(super) fn view(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<Op
         last_dispatched_at: job.dispatched_at.unwrap_or(job.reserved_at),
         job_id: job.id.clone(),
         draft: is_draft(&record, job),
-        pr_state: row.as_ref().map(|row| row.status.as_str()),
+        pr_state: record.is_reported().then(|| record.status.as_str()),
         state: record.status.as_str(),
         checks: record.readiness.checks,
         review_decision: record.readiness.review_decision,
