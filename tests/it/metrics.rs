@@ -211,7 +211,7 @@ async fn page_is_valid_and_counts_requests_jobs_and_commits() {
             1.0,
         ),
         (
-            r#"agent_implement_http_requests_total{route="/api/mappings/:teamKey",status="405"}"#,
+            r#"agent_implement_http_requests_total{route="/api/mappings/:teamKey",status="401"}"#,
             2.0,
         ),
         (

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::GitHubInner;
 use super::check_rollup::{CheckRollup, latest_opinions};
 use super::git::CommitSnapshot;
+use super::graphql_fields::{comment_field, review_field, thread_field};
 use super::model::{CommentRecord, PullRecord, RepoRecord, ReviewRecord, ReviewThreadRecord};
 use super::rest::{ApiCall, RepoPath, RestResult, ok_json};
 use crate::clock::iso_seconds as iso;
@@ -472,34 +473,4 @@ fn state_counts(kind: &'static str, rollup: &CheckRollup, name: &str) -> Resolve
     let counts = rollup.counts(name).into_iter();
     let counts = counts.map(|(state, count)| Node::StateCount(kind, state, count));
     Resolved::Nodes(counts.collect())
-}
-
-fn comment_field(comment: &CommentRecord, name: &str) -> Value {
-    match name {
-        "fullDatabaseId" => json!(comment.id.to_string()),
-        "isMinimized" => json!(false),
-        "body" => json!(comment.body),
-        "createdAt" => json!(iso(comment.created_at)),
-        _ => json!(format!("IC_{}", comment.id)),
-    }
-}
-
-fn review_field(review: &ReviewRecord, name: &str) -> Value {
-    match name {
-        "fullDatabaseId" => json!(review.id.to_string()),
-        "state" => json!(review.state),
-        "body" => json!(review.body),
-        "submittedAt" => json!(iso(review.submitted_at)),
-        _ => json!(format!("PRR_{}", review.id)),
-    }
-}
-
-fn thread_field(thread: &ReviewThreadRecord, name: &str) -> Value {
-    match name {
-        "isResolved" => json!(thread.resolved),
-        "isOutdated" => json!(thread.outdated),
-        "path" => json!(thread.path),
-        "line" | "originalLine" => json!(thread.line),
-        _ => json!(format!("PRRT_{}", thread.id)),
-    }
 }

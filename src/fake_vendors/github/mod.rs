@@ -18,6 +18,7 @@ mod git;
 mod git_data;
 mod git_http;
 mod graphql;
+mod graphql_fields;
 mod jobs;
 mod model;
 mod pulls;
