@@ -24,10 +24,10 @@ pub(super) fn routes() -> Vec<Route> {
         sign_in(from, cookie, body, Arc::clone(&throttle), app)
     };
     vec![
+        Route::get("/api/auth", "showSession", show),
         Route::post("/api/auth", "signIn", sign_in)
             .access(Access::Public)
             .body(),
-        Route::get("/api/auth", "showSession", show),
         Route::post("/api/auth/logout", "signOut", sign_out),
     ]
 }
