@@ -15,7 +15,7 @@ function outline(path) {
 		ts.forEachChild(node, visit);
 	};
 	ts.forEachChild(file, visit);
-	nodes.push(`${file.parseDiagnostics.length} errors`, `${file.getLineStarts().length} lines`);
+	nodes.push(`${file.parseDiagnostics.length} errors`);
 	return nodes;
 }
 
