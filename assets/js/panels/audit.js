@@ -1,51 +1,117 @@
-import { get, loadAll } from "../api.js";
+import { download, get } from "../api.js";
+import { h, island, render } from "../dom.js";
+import { plain } from "../parts/mapping.js";
 import { col, table } from "../parts/table.js";
 import { ago } from "../parts/time.js";
-import { button, clamp, issueName, issueText, section, toast } from "../parts/ui.js";
-import { asideUrl } from "../router.js";
+import { button, clamp, issueName, issueText, notice, tabs, twoLines } from "../parts/ui.js";
+import { actionText, count, displayText } from "../parts/words.js";
+import { asideUrl, navigate, panelUrl, withQuery } from "../router.js";
 import { clearDedup } from "./blockers.js";
 
-export const about = "Changes by people and by the service, and the dedup entries of dispatched issues.";
+export const about = "Who changed what, and recently dispatched issues.";
 export const watch = ["job"];
 
+const FILTERS = ["actor", "action", "q", "from", "to"];
+export const params = ["tab", ...FILTERS];
 const PAGE = 200;
-/** Entries loaded after the first page. @type {any[]} */
-let older = [];
 
-export const load = () => loadAll("/api/dedup", { audit: `/api/audit?limit=${PAGE}` });
+/** Entries loaded after the first page, and the filters they match. @type {{query: string, entries: any[]}} */
+let older = { query: "", entries: [] };
 
-const detailText = (detail) => (typeof detail === "string" ? detail : detail ? JSON.stringify(detail) : "");
+/** Filters as the API expects them. Days are those of this browser, the last one included. @param {URLSearchParams} query */
+function filtersOf(query) {
+	const filters = new URLSearchParams();
+	for (const name of FILTERS) {
+		const value = query.get(name);
+		const day = name === "from" || name === "to" ? new Date(`${value}T00:00`) : null;
+		if (day) day.setDate(day.getDate() + (name === "to" ? 1 : 0));
+		if (value && (!day || +day)) filters.set(name, day?.toISOString() ?? value);
+	}
+	return filters.toString();
+}
 
-export function view({ main: dedup, audit }, ctx) {
-	const oldest = audit?.at(-1)?.seq;
-	older = older.filter((entry) => entry.seq < oldest);
+const pageOf = (filters, before = "") => get(`/api/audit?limit=${PAGE}&${filters}${before && `&before=${before}`}`);
+
+export const load = async (_, query) => query.get("tab") === "dedup" ? { dedup: await get("/api/dedup") } : { entries: await pageOf(filtersOf(query)) };
+
+export const view = ({ dedup, entries }, ctx) => [
+	tabs("Audit log", panelUrl("audit"), ctx.query, [["log", "Audit log"], ["dedup", "Dedup entries"]]),
+	dedup ? dedupTable(dedup, ctx) : log(entries, ctx),
+];
+
+/** Who acted, as people say it: `admin@10.0.0.1` → `Operator at 10.0.0.1`. */
+const actorText = (actor) => displayText(actor.replace(/^admin@/, "operator at ").replace(/^webhook:/, "webhook: ").replace(/^owner$/, "owner of the host"));
+
+function log(entries, ctx) {
+	const filters = filtersOf(ctx.query);
+	if (older.query !== filters) older = { query: filters, entries: [] };
+	const oldest = entries.at(-1)?.seq;
+	older.entries = older.entries.filter((entry) => entry.seq < oldest);
+	const shown = [...entries, ...older.entries];
 	const more = async () => {
-		const page = await get(`/api/audit?limit=${PAGE}&before=${older.at(-1)?.seq ?? oldest}`);
-		if (!page.length) toast("There are no older entries.");
-		older.push(...page);
+		const page = await pageOf(filters, String(shown.at(-1)?.seq));
+		older.entries.push(...page);
+		if (!page.length) older.query = "end";
 		ctx.redraw();
 	};
 	return [
-		section("Dedup ledger", { note: "issues that are not dispatched again until their entry expires" }, table({
-			id: "dedup", label: "dedup entries", rows: dedup, key: (row) => row.issueId, filter: true, href: (row) => asideUrl("issue", row.issueIdentifier),
+		filterForm(ctx.query, shown),
+		h("div", { class: "actions filters" },
+			button("Export CSV", () => download(`/api/audit/export?format=csv&${filters}`, "audit.csv"), { kind: "small" }),
+			button("Export JSON Lines", () => download(`/api/audit/export?format=jsonl&${filters}`, "audit.jsonl"), { kind: "small" }),
+			island("verify", null, verification)),
+		table({
+			id: "audit", label: "audit entries", rows: shown, key: (row) => String(row.seq),
 			columns: [
-				col("Issue", "", issueText, issueName),
-				col("Dispatched", "s sm right", "dispatchedAt", (row) => ago(row.dispatchedAt)),
-				col("Expires", "s right", "expiresAt", (row) => (row.expiresAt ? ago(row.expiresAt) : "never")),
-			],
-			actions: (row) => clearDedup(row.issueId, row.issueIdentifier, ctx),
-			empty: ["No dedup entries", "An entry is added when an issue is dispatched. It is removed when the run fails or the dedup window ends."],
-		})),
-		section("Audit log", {}, audit && [table({
-			id: "audit", label: "audit entries", rows: [...audit, ...older], key: (row) => String(row.seq), filter: true,
-			columns: [
-				col("Action", "l", "action"),
-				col("Target", "", "target", (row) => clamp(row.target)),
-				col("Detail", "xl md", (row) => detailText(row.detail), (row) => clamp(detailText(row.detail))),
-				col("By", "m sm", "actor"),
+				col("Action", "", (row) => actionText(row.action), (row) => twoLines(actionText(row.action), row.target)),
+				col("Detail", "xl md", "detail", (row) => clamp(plain(row.detail))),
+				col("By", "l sm", (row) => actorText(row.actor), (row) => clamp(actorText(row.actor))),
 				col("When", "s right", "at", (row) => ago(row.at)),
 			],
-			empty: ["No audit entries yet", "Changes in this panel, dispatches, cancellations and destroyed sessions are recorded here."],
-		}), audit.length === PAGE && button("Older entries", more)]),
+			empty: filters ? ["No entries match", "Change or clear the filters."] : ["No audit entries yet", "Every change is recorded here."],
+		}),
+		shown.length >= PAGE && shown.length % PAGE === 0 && button("Older entries", more),
 	];
 }
+
+/** Filters of the log. Their values are in the URL. @param {URLSearchParams} query @param {any[]} entries */
+function filterForm(query, entries) {
+	const apply = (event) => {
+		event.preventDefault();
+		const values = new FormData(event.currentTarget.closest("form"));
+		navigate(location.pathname + withQuery(Object.fromEntries(FILTERS.map((name) => [name, String(values.get(name) ?? "").trim() || null]))), { replace: true });
+	};
+	const field = (name, label, props) => h("label", {}, label, h("input", { name, value: query.get(name) ?? "", onchange: apply, spellcheck: "false", ...props }));
+	const actions = [...new Set(entries.map((one) => one.action))].sort().map((action) => h("option", { value: action, selected: query.get("action") === action }, actionText(action)));
+	return h("form", { class: "filters", onsubmit: apply, role: "search", "aria-label": "Audit log", key: FILTERS.map((name) => query.get(name)).join("\n") },
+		h("label", {}, "Action", h("select", { name: "action", onchange: apply }, h("option", { value: "" }, "All"), actions)),
+		field("actor", "By", { type: "search", placeholder: "10.0.0.1" }), field("q", "Text", { type: "search", placeholder: "SHOP" }),
+		field("from", "From", { type: "date" }), field("to", "Until", { type: "date" }),
+		FILTERS.some((name) => query.get(name)) && h("a", { class: "button small", href: panelUrl("audit") }, "Clear"));
+}
+
+/** Button that verifies the log, with the result beside it. @param {HTMLElement} el */
+function verification(el) {
+	/** @type {any} */
+	let result = null;
+	const draw = () => render(el, button("Verify", verify, { kind: "small" }), result && h("div", { role: "status" }, result.ok
+		? notice("ok", h("b", {}, "The log is complete and unchanged: "), `${count(result.entries, "entry", "entries")}. `, result.head && ["Hash: ", h("code", {}, result.head)])
+		: notice("bad", h("b", {}, "The log was changed. "), `Entry ${result.brokenAt ?? "–"} is missing or differs from what was recorded.`)));
+	const verify = async () => {
+		result = await get("/api/audit/verify");
+		draw();
+	};
+	draw();
+	return () => {};
+}
+
+const dedupTable = (dedup, ctx) => table({
+	id: "dedup", label: "dedup entries", rows: dedup, key: (row) => row.issueId, filter: true, href: (row) => asideUrl("issue", row.issueIdentifier),
+	columns: [
+		col("Issue", "", issueText, issueName),
+		col("Dispatched", "s sm right", "dispatchedAt", (row) => ago(row.dispatchedAt)),
+		col("Expires", "s right", "expiresAt", (row) => (row.expiresAt ? ago(row.expiresAt) : "never")),
+	],
+	actions: (row) => clearDedup(row.issueId, row.issueIdentifier, ctx),
+	empty: ["No dedup entries", "An entry is added when an issue is dispatched."],
+});

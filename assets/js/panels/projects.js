@@ -1,7 +1,8 @@
 import { loadAll, patch, projectPath } from "../api.js";
 import { h } from "../dom.js";
 import { askToDelete, menu } from "../parts/dialog.js";
-import { stepper } from "../parts/stepper.js";
+import { plain } from "../parts/mapping.js";
+import { stepper, unfinished } from "../parts/stepper.js";
 import { syncWorkflows } from "../parts/sync.js";
 import { col, table } from "../parts/table.js";
 import { badge, button, meter, muted, newProject, notice, projectName, toast, twoLines } from "../parts/ui.js";
@@ -11,7 +12,9 @@ import { asideUrl, navigate, panelUrl } from "../router.js";
 export const about = "Ticket sources, and the repositories in which pull requests are opened.";
 export const watch = ["poll"];
 
-export const load = async ([page]) => page === "new" ? { isNew: true } : loadAll("/api/mappings", { issues: "/api/issues", templates: "/api/admin/template-status", usage: "/api/usage" });
+export const title = (_, [page]) => (page === "new" ? "New project" : "Projects");
+
+export const load = async ([page, step]) => page === "new" ? { isNew: true, step } : loadAll("/api/mappings", { issues: "/api/issues", templates: "/api/admin/template-status", usage: "/api/usage" });
 
 export const actions = ({ isNew }) => isNew ? h("a", { class: "button", href: panelUrl("projects") }, "Back to projects") : newProject();
 
@@ -45,16 +48,17 @@ function templateBadge(templates, row) {
 	return h("span", { title: found.error ?? "" }, badge(["error", "missing", "stale"].find((status) => parts.includes(status)) ?? "current"));
 }
 
-export function view({ isNew, main, issues, templates, usage, failed }, ctx) {
-	if (isNew) return stepper();
+export function view({ isNew, step, main, issues, templates, usage, failed }, ctx) {
+	if (isNew) return stepper(step);
 	const used = (row) => issues?.inProgressCountsByTeam[row.teamKey] ?? 0;
 	const slots = (row) => `${used(row)} of ${row.maxInProgressAiIssues}`;
 	const usageOf = (row) => usage?.mappings.find((one) => one.teamKey === row.teamKey);
 	const spent = (row) => usageOf(row)?.costUsd ?? null;
 	const budget = (row) => row.budgetUsd ? `${costText(spent(row))} of ${money(row.budgetUsd)}` : costText(spent(row));
 	return [
+		unfinished(ctx.redraw),
 		failed.map((text) => notice("warn", text)),
-		Object.values(main).flatMap((row) => (row.warnings ?? []).map(({ message }) => notice("warn", `${row.teamKey}: ${message}`))),
+		Object.values(main).flatMap((row) => (row.warnings ?? []).map(({ message }) => notice("warn", `${row.teamKey}: ${plain(message)}`))),
 		Object.values(main).filter((row) => usageOf(row)?.warning).map((row) => notice("warn", h("b", {}, row.teamKey), ": ", usageOf(row).warning.replace("budgetUsd", "a budget"))),
 		table({
 			id: "projects", label: "projects", rows: Object.values(main), key: (row) => row.teamKey, filter: true, href: (row) => asideUrl("edit", row.teamKey),

@@ -29,8 +29,8 @@ export const view = ({ pulls }) => table({
 	columns: [
 		col("Issue", "", issueText, issueName),
 		col("Pull request", "m sm", (row) => `${row.repo} ${row.prNumber}`, (row) => twoLines(external(row.prUrl, `#${row.prNumber}`), row.repo)),
-		col("State", "s", stateOf, (row) => twoLines(labelled(STATES[stateOf(row)]), row.draft && stateOf(row) === "open" && "Draft")),
-		col("Checks", "m", checksText, checks),
+		col("State", "s", stateOf, (row) => twoLines(labelled(STATES[stateOf(row)]), stateOf(row) === "open" && (row.checks?.state === "failure" ? "Red" : row.draft && "Draft"))),
+		col("Checks", "m sm", checksText, checks),
 		col("Review", "m md", "reviewDecision", (row) => labelled(REVIEWS[row.reviewDecision])),
 		col("Feedback", "s md", "findingsWaiting", (row) => (row.findingsWaiting ? `${row.findingsWaiting} waiting` : "–")),
 		col("Runs", "xs md right", "iterations"),

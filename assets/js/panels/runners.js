@@ -39,7 +39,7 @@ export function view({ main: mode, config, log }, ctx) {
 	const fromEnv = mode.source === "env";
 	/** Mode that takes effect when the variable is unset. */
 	const next = fromEnv ? mode.stored ?? "default" : null;
-	const decider = { env: "set by RUNNER_MODE in the environment of the service", stored: "chosen here", default: "the default" }[mode.source];
+	const decider = { env: "set by RUNNER_MODE", stored: "chosen here", default: "the default" }[mode.source];
 	const running = (log ?? []).filter(isActive);
 	return [
 		fromEnv && notice("warn", h("b", {}, "RUNNER_MODE is set in the environment. "), `“${modeName}” is in force. A mode chosen here is stored and takes effect when the variable is unset.`),

@@ -2,7 +2,6 @@
 
 import { h, island, render, s } from "../dom.js";
 import { navigate } from "../router.js";
-import { hasFailed, isActive } from "./words.js";
 
 const HOUR = 3_600_000;
 
@@ -17,8 +16,6 @@ const HOUR = 3_600_000;
 
 /** @param {Chart} chart */
 export const barChart = (chart) => island("chart", chart, mount);
-/** @param {Chart} chart */
-export const lineChart = (chart) => island("chart", { ...chart, line: true }, mount);
 
 /** Values of the axis: from 0 in steps of 1, 2 or 5 × 10ⁿ. @param {number} max @param {boolean} whole */
 function ticks(max, whole) {
@@ -114,17 +111,4 @@ function whenOf(interval) {
 	const text = (options) => new Intl.DateTimeFormat(undefined, options);
 	const [short, long] = interval < 24 * HOUR ? [text(time), text({ ...day, ...time })] : [text({ ...day, timeZone: "UTC" }), text({ ...day, weekday: "short", timeZone: "UTC" })];
 	return (at, full = false) => (full ? long : short).format(new Date(at));
-}
-
-export const RUN_PARTS = [{ key: "completed", label: "Completed", tone: "ok" }, { key: "failed", label: "Failed", tone: "bad" }, { key: "running", label: "Running", tone: "run" }];
-
-/** Chart of the last 24 hours, by the time of reservation. */
-export function runChart(jobs) {
-	const last = Math.floor(Date.now() / HOUR);
-	const series = Array.from({ length: 24 }, (_, at) => ({ at: new Date((last - 23 + at) * HOUR).toISOString(), completed: 0, failed: 0, running: 0 }));
-	for (const job of jobs) {
-		const slot = series[Math.floor(Date.parse(job.reservedAt) / HOUR) - last + 23];
-		if (slot) slot[isActive(job) ? "running" : hasFailed(job) ? "failed" : "completed"] += 1;
-	}
-	return barChart({ label: "Runs of the last 24 hours", series, parts: RUN_PARTS });
 }

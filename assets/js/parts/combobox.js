@@ -3,8 +3,7 @@
 import { get } from "../api.js";
 import { $, h, island, render } from "../dom.js";
 
-/** @typedef {{value: string, label: string, note?: string}} Choice */
-/** @typedef {{choices: Choice[], error: string | null, loaded?: boolean}} Choices */
+/** @typedef {{choices: {value: string, label: string, note?: string}[], error: string | null, note?: string | null}} Choices */
 /**
  * `choices` is the path of the choices, null without them; `named` shows the label of the chosen value instead of the
  * value, which nobody can read.
@@ -18,7 +17,7 @@ const MAX_SHOWN = 60;
 const CACHE = new Map();
 
 /** Loads choices. Those of the last minute are used again. @param {string} path @returns {Promise<Choices>} */
-export function loadChoices(path) {
+function loadChoices(path) {
 	const known = CACHE.get(path);
 	if (known && Date.now() - known.at < MAX_AGE) return known.choices;
 	const choices = get(path).then(toChoices, (error) => {
@@ -31,7 +30,7 @@ export function loadChoices(path) {
 
 /** The fields of Jira are a plain list of names and ids; the options of a field one of values. */
 const toChoices = (content) => Array.isArray(content)
-	? { choices: content.map(({ id, name, value }) => (name ? { value: id, label: name, note: id } : { value, label: value })), error: null }
+	? { choices: content.map(({ id, name, value }) => (name ? { value: id, label: name } : { value, label: value })), error: null }
 	: content;
 
 /** @param {Props} props */
@@ -39,21 +38,32 @@ export const combobox = (props) => island("combobox", props, mount);
 
 /** @param {HTMLElement} el @param {Props} props */
 function mount(el, props) {
-	/** @type {Choices} */
-	let loaded = { choices: [], error: null };
-	let path = /** @type {string | null} */ (null);
+	const NONE = /** @type {Choices} */ ({ choices: [], error: null });
+	let [loaded, path] = [NONE, /** @type {string | null} */ (null)];
 	let [isOpen, isFiltering, active] = [false, false, -1];
 	const list = `${props.attrs.id}-list`;
 	const textOf = (value) => (props.named && loaded.choices.find((one) => one.value === value)?.label) || value;
 	const input = () => /** @type {HTMLInputElement} */ ($(el, "input"));
 
+	/** Loads the choices once they are needed, because each list is a request to the vendor. */
+	const load = async () => {
+		const mine = props.choices;
+		if (path === mine) return;
+		path = mine;
+		const choices = mine ? await loadChoices(mine) : NONE;
+		if (path !== mine) return;
+		loaded = choices;
+		draw();
+	};
 	const shown = () => {
 		const words = isFiltering ? input().value.toLowerCase().trim() : "";
-		return loaded.choices.filter((one) => `${one.value} ${one.label} ${one.note ?? ""}`.toLowerCase().includes(words)).slice(0, MAX_SHOWN);
+		const found = isOpen ? loaded.choices.filter((one) => `${one.value} ${one.label}`.toLowerCase().includes(words)).slice(0, MAX_SHOWN) : [];
+		// What was typed in full needs no list over the rest of the form.
+		return isFiltering && found.length === 1 && found[0].value.toLowerCase() === words ? [] : found;
 	};
 	const toggle = (open) => {
-		[isOpen, active] = [open && loaded.choices.length > 0, -1];
-		if (!open) isFiltering = false;
+		[isOpen, active] = [open, -1];
+		isFiltering &&= open;
 		draw();
 	};
 	const choose = (choice) => {
@@ -63,52 +73,47 @@ function mount(el, props) {
 	};
 	const typed = () => {
 		const text = input().value;
-		const named = props.named && loaded.choices.find((one) => one.label === text.trim());
-		props.set(named ? named.value : text);
+		props.set((props.named && loaded.choices.find((one) => one.label === text.trim())?.value) || text);
 		isFiltering = true;
 		toggle(true);
 	};
 	const press = (event) => {
-		const choices = shown();
 		const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-		if (step && loaded.choices.length) {
-			if (!isOpen) toggle(true);
-			active = (active + step + choices.length + (active < 0 && step < 0 ? 1 : 0)) % Math.max(1, choices.length);
+		const wasOpen = shown().length > 0;
+		if (step) {
+			isOpen = true;
+			const count = shown().length;
+			active = count ? (active < 0 && step < 0 ? count - 1 : (active + step + count) % count) : -1;
 			draw();
 			$(el, "[aria-selected=true]")?.scrollIntoView({ block: "nearest" });
-		} else if (isOpen && event.key === "Enter" && choices[active]) choose(choices[active]);
-		else if (isOpen && event.key === "Escape") toggle(false);
+		} else if (event.key === "Enter" && shown()[active]) choose(shown()[active]);
+		else if (event.key === "Escape" && wasOpen) toggle(false);
 		else return;
 		event.preventDefault();
-		event.stopPropagation();
 	};
-	const option = (choice, at) => h("li", {
-		role: "option", id: `${list}-${at}`, key: choice.value, "aria-selected": String(at === active),
-		onpointerdown: (event) => event.preventDefault(), onclick: () => choose(choice),
-	}, h("span", {}, props.named ? choice.label : choice.value), (props.named || choice.label !== choice.value || choice.note) && h("span", { class: "sub" }, [!props.named && choice.label !== choice.value && choice.label, choice.note].filter(Boolean).join(" · ")));
-
+	const option = (choice, at) => {
+		const [text, more] = props.named ? [choice.label, choice.value] : [choice.value, choice.label];
+		const sub = [more !== text && more, choice.note].filter(Boolean).join(" · ");
+		return h("li", {
+			role: "option", id: `${list}-${at}`, key: choice.value, "aria-selected": String(at === active),
+			onpointerdown: (event) => event.preventDefault(), onclick: () => choose(choice),
+		}, h("span", {}, text), sub && h("span", { class: "sub" }, sub));
+	};
 	const draw = () => {
-		const choices = isOpen ? shown() : [];
+		const choices = shown();
 		render(el,
 			h("input", {
 				...props.attrs, value: textOf(props.value), role: "combobox", autocomplete: "off", spellcheck: "false", "aria-autocomplete": "list",
 				"aria-expanded": String(choices.length > 0), "aria-controls": choices.length ? list : null, "aria-activedescendant": choices[active] ? `${list}-${active}` : null,
-				oninput: typed, onkeydown: press, onclick: () => toggle(!isOpen), onblur: () => toggle(false),
+				oninput: typed, onkeydown: press, onfocus: load, onclick: () => toggle(!isOpen), onblur: () => toggle(false),
 			}),
 			choices.length > 0 && h("ul", { role: "listbox", id: list, "aria-label": props.label }, choices.map(option)),
-			loaded.error && h("p", { class: "hint warn-text", role: "status" }, `The choices could not be listed: ${loaded.error}`));
+			(loaded.error ?? loaded.note) && h("p", { class: "hint warn-text", role: "status" }, loaded.error ?? loaded.note));
 	};
 	const update = (next) => {
 		props = next;
-		if (path !== props.choices) {
-			[path, loaded] = [props.choices, { choices: [], error: null }];
-			const mine = path;
-			if (mine) loadChoices(mine).then((choices) => {
-				if (mine !== path) return;
-				loaded = choices;
-				draw();
-			});
-		}
+		if (path !== props.choices) [path, loaded] = [null, NONE];
+		if (props.named && props.value) load();
 		draw();
 	};
 	update(props);

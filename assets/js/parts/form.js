@@ -12,26 +12,26 @@ import { combobox } from "./combobox.js";
 let forms = 0;
 
 /**
- * Returns a function that renders a field bound to `values`, with an optional error or warning below it.
+ * Returns a function that renders a field bound to `values`, with an optional error below it.
  * @param {Record<string, any>} values @param {() => void} changed
  */
 export function fields(values, changed) {
 	const form = `f${(forms += 1)}`;
-	/** @param {Field} field @param {string} [error] @param {string} [warning] */
-	return (field, error, warning) => {
+	/** @param {Field} field @param {string} [error] */
+	return (field, error) => {
 		const { name, label, hint, type = "text", options = [], placeholder = field.preset, required } = field;
 		const id = `${form}-${name}`;
 		const set = (value) => {
 			values[name] = value;
 			changed();
 		};
-		const about = [hint && `${id}-hint`, error && `${id}-error`, warning && `${id}-warning`].filter(Boolean).join(" ") || null;
+		const about = [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(" ") || null;
 		const common = {
 			id, name, disabled: field.disabled, "aria-describedby": about, "aria-invalid": error ? "true" : null, "aria-required": required ? "true" : null,
 			oninput: (event) => set(type === "checkbox" ? event.target.checked : event.target.value),
 		};
 		const value = values[name] ?? "";
-		const notes = [hint && h("p", { class: "hint", id: `${id}-hint` }, hint), error && h("p", { class: "error", id: `${id}-error` }, error), warning && h("p", { class: "hint warn-text", id: `${id}-warning` }, warning)];
+		const notes = [hint && h("p", { class: "hint", id: `${id}-hint` }, hint), error && h("p", { class: "error", id: `${id}-error` }, error)];
 		if (type === "cards") {
 			const card = (/** @type {any} */ [option, text, description]) =>
 				h("label", { class: "card-choice" },

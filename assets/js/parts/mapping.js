@@ -1,44 +1,55 @@
-// Form of a project: its fields by section, and the conversion from and to the API.
+// Form of a project: its fields by section, their texts, and the conversion from and to the API.
 
+import { post } from "../api.js";
 import { number } from "./form.js";
+import { EXECUTION, PROVIDERS } from "./words.js";
 
 /** @typedef {import("./form.js").Field} Field */
+/** @typedef {Record<string, any>} Values */
 
 /** Initial values of a new project. */
 export const BLANK = {
 	ticketingProvider: "A", teamKey: "", jql: "", repoFieldValue: "", statusFieldOverride: "", repoFieldOverride: "",
-	owner: "", repo: "", defaultBranch: "main", branchPrefix: "",
+	repository: "", defaultBranch: "main", branchPrefix: "",
 	executionMode: "ci-workflow", sessionMode: "autonomous", machineCpus: "2", machineMemoryMb: "4096", workflowFile: "agent-implement.yml", planningEnabled: false, planningWorkflowFile: "agent-plan.yml",
 	provider: "direct", cloudRegion: "",
 	maxInProgressAiIssues: "3", maxTurns: "", maxIterations: "", maxJobMinutes: "", budgetUsd: "", resumeAfterLimit: true,
 	extraEnv: "",
 };
 
-/** @type {Record<string, (v: Record<string, any>) => Field[]>} */
+/** Sections of the form, in the order of the steps. @type {[string, string][]} */
+export const SECTIONS = [
+	["system", "Ticketing system"], ["source", "Source"], ["repository", "Repository"], ["runner", "Runner"],
+	["provider", "Provider"], ["capacity", "Capacity"], ["secrets", "Environment"],
+];
+
+const JIRA_FIELDS = "/api/ticketing-b/fields?name=";
+
+/** @type {Record<string, (v: Values) => Field[]>} */
 export const FIELDS = {
 	system: () => [{
 		name: "ticketingProvider", label: "Ticketing system", type: "cards",
 		options: [["A", "Linear", "Flagged with the label Agent-Implement."], ["B", "Jira", "Flagged with Agent-Implement Status = Ready."]],
 	}],
 	source: (v) => [
-		{ name: "teamKey", label: v.ticketingProvider === "A" ? "Team key" : "Project key", required: true, placeholder: "ENG",
+		{ name: "teamKey", label: v.ticketingProvider === "A" ? "Team" : "Project key", required: true, placeholder: "ENG", type: "combobox", choices: `/api/choices/teams?system=${v.ticketingProvider}`,
 			hint: v.ticketingProvider === "A" ? "The key of the Linear team, as in ENG-42." : "Key of this project in Agent Implement." },
 		...(v.ticketingProvider === "B" ? /** @type {Field[]} */ ([
 			{ name: "jql", label: "Query", type: "area", required: true, placeholder: "project = OPS", hint: "JQL that selects the issues of this project." },
-			{ name: "repoFieldValue", label: "Repository field value", required: true, placeholder: "shop", hint: "Value of the field Agent-Implement Repo." },
-			{ name: "statusFieldOverride", label: "Status field ID", placeholder: "customfield_10042", hint: "Only if the field has another name than Agent-Implement Status." },
-			{ name: "repoFieldOverride", label: "Repository field ID", placeholder: "customfield_10043", hint: "Only if the field has another name than Agent-Implement Repo." },
+			{ name: "repoFieldOverride", label: "Repository field", placeholder: "Agent-Implement Repo", type: "combobox", named: true, choices: JIRA_FIELDS, hint: "Only if the field has another name than Agent-Implement Repo." },
+			{ name: "repoFieldValue", label: "Repository field value", required: true, placeholder: "shop", type: "combobox",
+				choices: v.repoFieldOverride ? `/api/ticketing-b/field-options?fieldId=${encodeURIComponent(v.repoFieldOverride)}` : null },
+			{ name: "statusFieldOverride", label: "Status field", placeholder: "Agent-Implement Status", type: "combobox", named: true, choices: JIRA_FIELDS, hint: "Only if the field has another name than Agent-Implement Status." },
 		]) : []),
 	],
-	repository: () => [
-		{ name: "owner", label: "Owner", required: true, placeholder: "acme" },
-		{ name: "repo", label: "Repository", required: true, placeholder: "shop" },
-		{ name: "defaultBranch", label: "Default branch", required: true, placeholder: "main", hint: "Base branch of pull requests." },
-		{ name: "branchPrefix", label: "Branch prefix", placeholder: "bots", hint: "Prefix of agent-implement/… branches." },
+	repository: (v) => [
+		{ name: "repository", label: "Repository", required: true, placeholder: "acme/shop", type: "combobox", choices: "/api/choices/repositories" },
+		{ name: "defaultBranch", label: "Default branch", required: true, placeholder: "main", type: "combobox", choices: branchesOf(v), hint: "Base branch of pull requests." },
+		{ name: "branchPrefix", label: "Branch prefix", hint: "Prefix of agent-implement/… branches." },
 	],
 	runner: (v) => [
 		{ name: "executionMode", label: "Runner", type: "cards",
-			options: [["ci-workflow", "GitHub Actions", "Workflow runs in the target repository."], ["vm-machines", "Fly Machines", "One machine per run."]] },
+			options: [["ci-workflow", EXECUTION["ci-workflow"], "Workflow runs in the repository."], ["vm-machines", EXECUTION["vm-machines"], "One machine per run."]] },
 		...(v.executionMode === "vm-machines" ? /** @type {Field[]} */ ([
 			{ name: "machineCpus", label: "CPUs", type: "number", hint: "1, 2, 4, 6 or 8. Other numbers are rounded up." },
 			{ name: "machineMemoryMb", label: "Memory (MB)", type: "number", hint: "256 to 2048 per CPU, in steps of 256." },
@@ -49,58 +60,98 @@ export const FIELDS = {
 	],
 	provider: (v) => [
 		{ name: "provider", label: "Model provider", type: "cards",
-			options: [["direct", "Anthropic API", "Requires the secret ANTHROPIC_API_KEY in the repository."], ["cloud", "Amazon Bedrock", "Requires the secret CLOUD_ROLE_ARN and a model in WORKFLOW.md. Not available on Fly Machines."]] },
+			options: [["direct", PROVIDERS.direct, "Requires the secret ANTHROPIC_API_KEY in the repository."], ["cloud", PROVIDERS.cloud, "Requires the secret CLOUD_ROLE_ARN and a model in WORKFLOW.md. Not available on Fly Machines."]] },
 		...(v.provider === "cloud" ? /** @type {Field[]} */ ([{ name: "cloudRegion", label: "Region", required: true, placeholder: "eu-central-1" }]) : []),
 	],
 	capacity: (v) => [
-		{ name: "maxInProgressAiIssues", label: "Concurrent issues", type: "number", required: true, hint: "Further issues wait until one of these is done." },
-		{ name: "maxTurns", label: "Model turns", type: "number", placeholder: "50", hint: "Per implementation pass; default 50." },
-		{ name: "maxIterations", label: "Iterations", type: "number", placeholder: v.provider === "cloud" ? "2" : "3", hint: `Implementation and review cycles; default ${v.provider === "cloud" ? 2 : 3}.` },
-		{ name: "maxJobMinutes", label: "Job timeout (minutes)", type: "number", placeholder: "90", hint: "Default 90." },
+		{ name: "maxInProgressAiIssues", label: "Max parallel issues", type: "number", required: true },
+		{ name: "maxTurns", label: "Model turns", type: "number", preset: 50, hint: "Per implementation pass." },
+		{ name: "maxIterations", label: "Iterations", type: "number", preset: v.provider === "cloud" ? 2 : 3, hint: "Implementation and review cycles." },
+		{ name: "maxJobMinutes", label: "Job timeout (minutes)", type: "number", preset: 90 },
 		{ name: "budgetUsd", label: "Monthly budget (USD)", type: "number", placeholder: "none", hint: "When it is spent, no further runs start this month." },
-		{ name: "resumeAfterLimit", label: "Resume after a usage limit", type: "checkbox", hint: "Runs that reach the usage limit of the model provider resume when it is lifted." },
+		{ name: "resumeAfterLimit", label: "Resume after a usage limit", type: "checkbox" },
 	],
 	secrets: () => [
 		{ name: "extraEnv", label: "Environment variables", type: "area", placeholder: "NODE_ENV=test", hint: "One NAME=value per line, for session machines. Not for secrets." },
 	],
 };
 
-/**
- * Returns the step and field of a validation error: the first field that its text names.
- * @param {string} error @param {Record<string, any>} values
- * @returns {{step: string, field: string}}
- */
-export function fieldOfError(error, values) {
-	if (/teamKey, owner, and repo/.test(error)) {
-		const missing = ["teamKey", "owner", "repo"].find((name) => !String(values[name]).trim()) ?? "teamKey";
-		return { step: missing === "teamKey" ? "source" : "repository", field: missing };
-	}
-	// An error text of the service uses the AWS name of the field.
-	const words = error.replace("awsRegion", "cloudRegion").split(/[^A-Za-z]+/);
-	const allFields = { ...values, ticketingProvider: "B", executionMode: "vm-machines", provider: "cloud", planningEnabled: true };
-	const candidates = Object.entries(FIELDS).flatMap(([step, fields]) => fields(allFields).map(({ name }) => ({ step, field: name })));
-	candidates.push({ step: "runner", field: "workflowFile" }, { step: "secrets", field: "secretName" });
-	const found = words.map((word) => candidates.find(({ field }) => field === word)).find(Boolean);
-	return found ?? { step: /secret|^name |sessions config/i.test(error) ? "secrets" : "", field: "secretName" };
+/** Owner and name of the repository. The URL of a repository is accepted as well. @param {Values} v */
+const ownerAndName = ({ repository }) => {
+	const path = repository.trim().replace(/^https?:\/\/[^/]*\//, "").replace(/(\.git)?\/?$/, "");
+	const at = path.indexOf("/");
+	return at < 0 ? ["", path] : [path.slice(0, at), path.slice(at + 1)];
+};
+
+/** Path of the choices of branches. @param {Values} v */
+function branchesOf(v) {
+	const [owner, repo] = ownerAndName(v).map(encodeURIComponent);
+	return owner && repo ? `/api/choices/branches?owner=${owner}&repo=${repo}` : null;
 }
 
-/** Converts a stored mapping to form values. */
+/** Text of a field's value, as a person reads it. @param {Field} field @param {Values} values */
+export function textOf({ name, type, options, preset }, values) {
+	const value = values[name];
+	if (type === "checkbox") return value ? "Yes" : "No";
+	const text = options?.find(([option]) => option === value)?.[1] ?? String(value ?? "").trim();
+	return text || (preset ? `${preset} (default)` : "None");
+}
+
+/** Field of the form in which the field of a problem is shown. @type {Record<string, string>} */
+const SHOWN_IN = { owner: "repository", repo: "repository", awsRegion: "cloudRegion", ticketingConfig: "jql" };
+
+/** All fields, also those that the values hide. */
+const allFields = () => Object.entries(FIELDS).flatMap(([step, fields]) =>
+	fields({ ...BLANK, ticketingProvider: "B", executionMode: "vm-machines", provider: "cloud", planningEnabled: true }).map((field) => ({ step, ...field })))
+	.concat([{ step: "runner", name: "workflowFile", label: "Workflow file" }]);
+
+/** Replaces the names of API fields in a message by their labels. @param {string} message */
+export const plain = (message) => message.replace(/\b(?:ticketingConfig\.)?([a-z]+(?:[A-Z][a-z]*)+)\b/g, (name, field) =>
+	allFields().find((one) => one.name === (SHOWN_IN[field] ?? field))?.label ?? name);
+
+/**
+ * Checks form values without storing them. Returns the problems and the warnings by field; those that concern no field
+ * have the name "".
+ * @param {Values} values @returns {Promise<{problems: Record<string, string>, warnings: Record<string, string>}>}
+ */
+export async function check(values) {
+	const { problems, warnings } = await post("/api/mappings/check", toBody(values));
+	const byField = (list) => {
+		/** @type {Record<string, string>} */
+		const found = {};
+		for (const { field, message } of list) {
+			const name = SHOWN_IN[field] ?? field;
+			const known = allFields().some((one) => one.name === name) ? name : "";
+			found[known] = [found[known], plain(message)].filter(Boolean).join(" ");
+		}
+		return found;
+	};
+	const missing = Object.values(FIELDS).flatMap((fields) => fields(values)).filter(({ name, required }) => required && !String(values[name]).trim());
+	return { problems: { ...byField(problems), ...Object.fromEntries(missing.map(({ name, label }) => [name, `${label} is required.`])) }, warnings: byField(warnings) };
+}
+
+/** Section of a field. @param {string} name */
+export const sectionOf = (name) => allFields().find((one) => one.name === name)?.step;
+
+/** Converts a stored mapping to form values. @returns {Values} */
 export function toValues(mapping) {
-	const values = /** @type {Record<string, any>} */ ({ ...BLANK });
+	const values = /** @type {Values} */ ({ ...BLANK });
 	for (const name of Object.keys(BLANK)) {
 		const stored = mapping[name] ?? mapping.ticketingConfig?.[name];
 		if (name === "extraEnv") values[name] = Object.entries(mapping.extraEnv ?? {}).map(([key, value]) => `${key}=${value}`).join("\n");
 		else values[name] = typeof stored === "boolean" ? stored : stored === null || stored === undefined ? "" : String(stored);
 	}
+	values.repository = `${mapping.owner}/${mapping.repo}`;
 	values.planningWorkflowFile ||= BLANK.planningWorkflowFile;
 	return values;
 }
 
-/** Converts form values to a request body. Blank fields are null, so that the defaults of the service apply. @param {Record<string, any>} v */
+/** Converts form values to a request body. Blank fields are null, so that the defaults of the service apply. @param {Values} v */
 export function toBody(v) {
 	const text = (name) => String(v[name] ?? "").trim() || null;
-	const body = /** @type {Record<string, any>} */ ({});
-	for (const name of ["teamKey", "owner", "repo", "defaultBranch", "branchPrefix", "executionMode", "workflowFile", "provider", "ticketingProvider"]) body[name] = text(name);
+	const body = /** @type {Values} */ ({});
+	for (const name of ["teamKey", "defaultBranch", "branchPrefix", "executionMode", "workflowFile", "provider", "ticketingProvider"]) body[name] = text(name);
+	[body.owner, body.repo] = ownerAndName(v);
 	for (const name of ["maxInProgressAiIssues", "maxTurns", "maxIterations", "maxJobMinutes", "machineCpus", "machineMemoryMb", "budgetUsd"]) body[name] = number(v[name]);
 	body.sessionMode = text("sessionMode");
 	body.cloudRegion = v.provider === "cloud" ? text("cloudRegion") : null;
@@ -113,12 +164,15 @@ export function toBody(v) {
 	return body;
 }
 
-/** Returns the fields of a stored mapping that were changed in the form. @param {Record<string, any>} values */
+/** Returns the fields of a stored mapping that were changed in the form. @param {Values} values */
 export function changesOf(mapping, values) {
 	const [before, after] = [toBody(toValues(mapping)), toBody(values)];
 	const isChanged = ([name, value]) => JSON.stringify(value) !== JSON.stringify(before[name]);
 	return Object.fromEntries(Object.entries(after).filter(isChanged));
 }
+
+/** Names of the form fields whose values differ. @param {Values} before @param {Values} after */
+export const differences = (before, after) => Object.keys(BLANK).filter((name) => before[name] !== after[name]);
 
 /** @param {string} text */
 function environment(text) {

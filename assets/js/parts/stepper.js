@@ -1,177 +1,207 @@
-// New project in eight steps. Steps are validated by the service where possible. An error of the final request leads
-// back to the step of the field.
+// New project in eight steps, each with its own address. The service checks every step, so that the review shows only
+// what it accepts.
 
-import { ApiError, get, post, projectPath } from "../api.js";
+import { get, post, projectPath } from "../api.js";
 import { $, h, island, render } from "../dom.js";
-import { navigate, panelUrl } from "../router.js";
-import { fields } from "./form.js";
-import { BLANK, FIELDS, fieldOfError, toBody } from "./mapping.js";
-import { synced, syncing } from "./sync.js";
-import { busy, button, empty, facts, messageOf, rows } from "./ui.js";
-import { EXECUTION, PROVIDERS, RUNNERS, SYSTEMS, labelOf } from "./words.js";
+import { currentRoute, navigate, panelUrl } from "../router.js";
+import { loadDraft, saveDraft } from "./draft.js";
+import { fields, focusField } from "./form.js";
+import { BLANK, FIELDS, SECTIONS, check, sectionOf, textOf, toBody } from "./mapping.js";
+import { busy, button, messageOf, muted, notice, rows, toast } from "./ui.js";
 
-const STEPS = [
-	["system", "Ticketing system"], ["source", "Source"], ["repository", "Repository"], ["runner", "Runner"],
-	["provider", "Provider"], ["capacity", "Capacity"], ["secrets", "Secrets"], ["review", "Review"],
-];
-const DONE = STEPS.length;
+/** @type {[string, string][]} */
+const STEPS = [...SECTIONS.filter(([step]) => step !== "secrets"), ["secrets", "Secrets"], ["review", "Review"]];
+const REVIEW = STEPS.length - 1;
+const DRAFT = "new-project";
+const EMPTY = { secretName: "", secretValue: "" };
 
-/** Validation error of one field. */
-class FieldError extends ApiError {
-	constructor(text, field) {
-		super(0, text);
-		this.field = field;
-	}
+const addressOf = (at, query = "") => `${panelUrl("projects/new")}/${STEPS[at][0]}${query}`;
+
+/**
+ * Form as far as it has been filled in. `furthest` is the last step that was reached, `secrets` are names.
+ * @type {{values: Record<string, any>, secrets: string[], furthest: number}}
+ */
+let draft;
+/** Values of the secrets, which are not part of the draft. @type {Map<string, string>} */
+const secretValues = new Map();
+/** Fields of the current secret. */
+const entry = { ...EMPTY };
+
+function restore() {
+	const kept = loadDraft(DRAFT);
+	draft = { secrets: [], furthest: 0, ...kept, values: { ...BLANK, ...kept?.values } };
 }
 
-export const stepper = () => island("stepper", null, mount);
+function discard() {
+	saveDraft(DRAFT, null);
+	secretValues.clear();
+	Object.assign(entry, EMPTY);
+}
 
-function mount(el) {
-	/** @type {Record<string, any>} */
-	const values = { ...BLANK, secretName: "", secretValue: "" };
-	/** Secrets to store once the project is created. @type {{name: string, value: string}[]} */
-	const secrets = [];
-	let [at, furthest] = [0, 0];
-	let error = { step: "", field: "", text: "" };
-	/** @type {any} */
-	let [created, syncResult, config, mode] = [null, null, null, null];
-	const field = fields(values, () => draw());
+addEventListener("signed-out", discard);
+addEventListener("beforeunload", (event) => { if (secretValues.size || entry.secretValue) event.preventDefault(); });
 
-	const show = (next) => {
-		at = next;
-		furthest = Math.max(furthest, at);
-		draw();
-		$(el, ".step-panel h2")?.focus();
-	};
-	/** Shows an error at the step of its field. */
-	const showError = (thrown) => {
-		const text = messageOf(thrown);
-		const location = thrown instanceof FieldError ? { step: STEPS[at][0], field: thrown.field } : fieldOfError(text, values);
-		error = { ...location, step: location.step || STEPS[at][0], text };
-		at = STEPS.findIndex(([step]) => step === error.step);
-		draw();
-		($(el, "[aria-invalid=true]") ?? $(el, ".step-panel .error"))?.focus();
-	};
-	const attempt = (work) => busy(async () => {
-		error = { step: "", field: "", text: "" };
-		try {
-			await work();
-		} catch (thrown) {
-			showError(thrown);
-		}
-	});
+/** Notice about an unfinished form; null without one. @param {() => void} redraw */
+export function unfinished(redraw) {
+	restore();
+	if (!loadDraft(DRAFT)) return null;
+	const { teamKey, repository } = draft.values;
+	return notice("run", h("b", {}, "New project, not finished: "), `${teamKey} ${repository} `,
+		h("a", { href: addressOf(draft.furthest) }, "Continue"), " ", button("Discard", () => { discard(); redraw(); }, { kind: "small ghost", title: "Discard the unfinished project" }));
+}
 
-	const next = (event) => {
-		event.preventDefault();
-		attempt(async () => {
-			const [step] = STEPS[at];
-			const missing = FIELDS[step]?.(values).find((one) => one.required && !String(values[one.name] ?? "").trim());
-			if (missing) throw new FieldError(`${missing.label} is required.`, missing.name);
-			if (step === "source") await checkSource(values);
-			if (step === "secrets") addSecret();
-			if (step === "review") created = await post("/api/mappings", toBody(values));
-			if (created) await storeSecrets();
-			else show(at + 1);
-		});
-	};
-	const addSecret = () => {
-		if (!values.secretName && !values.secretValue) return;
-		if (!values.secretName.trim() || !values.secretValue) throw new FieldError("Enter both a name and a value, or neither.", "secretName");
-		secrets.push({ name: values.secretName.trim(), value: values.secretValue });
-		[values.secretName, values.secretValue] = ["", ""];
-	};
-	const storeSecrets = async () => {
-		while (secrets.length) {
-			try {
-				await post(projectPath(created.teamKey, "/secrets"), secrets[0]);
-			} catch (thrown) {
-				at = STEPS.findIndex(([step]) => step === "secrets");
-				const { name, value } = /** @type {any} */ (secrets.shift());
-				[values.secretName, values.secretValue] = [name, value];
-				throw new FieldError(`Created the project, but could not store the secret ${name}: ${messageOf(thrown)}`, "secretName");
-			}
-			secrets.shift();
-		}
-		show(DONE);
-	};
+/** @param {string | undefined} step */
+export const stepper = (step) => island("stepper", step, mount);
 
-	const draw = () => {
-		const [step, title] = STEPS[at] ?? ["done", "Created"];
-		const stepItem = (index) => h("li", { class: index === at ? "now" : index < at || created ? "past" : "", "aria-current": index === at ? "step" : null },
-			h("button", { disabled: created || index > furthest, onclick: () => show(index) }, h("span", { class: "step-number" }, index + 1), STEPS[index][1]));
-		const back = created ? ["Skip the secret", () => show(DONE)] : at > 0 && ["Back", () => show(at - 1)];
-		render(el, h("ol", { class: "rail" }, STEPS.map((_, index) => stepItem(index))),
-			h("form", { class: "step-panel", onsubmit: next, novalidate: true, key: step }, h("h2", { tabindex: "-1" }, title), at === DONE ? done() : [body(step), h("div", { class: "step-foot" },
-				back && h("button", { class: "button", onclick: back[1] }, back[0]),
-				h("button", { type: "submit", class: "button primary" }, created ? "Retry" : step === "review" ? "Create project" : "Continue"))]));
-	};
-
-	const body = (step) => {
-		const stepError = error.step === step ? error : null;
-		let isShownAtField = false;
-		const renderField = (description) => {
-			const mine = stepError?.field === description.name;
-			isShownAtField ||= mine;
-			return field(description, mine ? stepError?.text : undefined);
-		};
-		const drawn = step === "review" ? review() : [FIELDS[step](values).map(renderField), step === "secrets" ? secretPart(renderField) : connectionHints(step)];
-		return [stepError && !isShownAtField && h("p", { class: "error", role: "alert", tabindex: "-1" }, stepError.text), drawn];
-	};
-
-	/** Hints about the connection that the step needs. */
-	const connectionHints = (step) => {
-		const required = { system: `ticketing-${values.ticketingProvider.toLowerCase()}`, runner: values.executionMode === "vm-machines" ? "vm-sessions" : "repo-host" }[step];
-		const found = config?.checks.find((one) => one.name === required);
-		return [
-			found && found.status !== "ok" && h("p", { class: "hint warn-text", role: "status" }, `This connection is not ready: ${found.detail}`),
-			step === "runner" && mode && mode.mode !== "default" && h("p", { class: "hint" }, `The runner mode of the service is “${labelOf(RUNNERS, mode.mode)}” and overrides this choice.`),
-		];
-	};
-
-	const secretPart = (renderField) => h("fieldset", { class: "form-part" }, h("legend", {}, "Secrets of this project"),
-		secrets.length > 0 && rows(secrets, (secret) => h("li", {}, h("code", { class: "grow" }, secret.name), button("Remove", () => { secrets.splice(secrets.indexOf(secret), 1); draw(); }, { kind: "small", title: `Remove ${secret.name}` }))),
-		h("div", { class: "form-grid" }, renderField({ name: "secretName", label: "Name", placeholder: "NPM_TOKEN" }), renderField({ name: "secretValue", label: "Value", type: "password" })),
-		!created && button("Add another", () => attempt(async () => { addSecret(); draw(); }), { kind: "small" }),
-		h("p", { class: "hint" }, "For Fly Machines and local containers. Runs on GitHub Actions use the Actions secrets of the repository."));
-
-	const review = () => facts([
-		["Tickets", `${labelOf(SYSTEMS, values.ticketingProvider)}, ${values.teamKey}`],
-		["Query", values.ticketingProvider === "B" && h("code", {}, values.jql)],
-		["Repository", `${values.owner}/${values.repo}, ${values.defaultBranch}`],
-		["Runner", `${labelOf(EXECUTION, values.executionMode)}${values.planningEnabled ? ", with planning" : ""}`],
-		["Provider", `${labelOf(PROVIDERS, values.provider)} ${values.provider === "cloud" ? values.cloudRegion : ""}`],
-		["Concurrent issues", values.maxInProgressAiIssues],
-		["Run caps", `${values.maxTurns || 50} turns, ${values.maxIterations || (values.provider === "cloud" ? 2 : 3)} iterations, ${values.maxJobMinutes || 90} minutes`],
-		["Secrets", secrets.map((one) => one.name).join(", ") || "none"],
-	]);
-
-	const done = () => {
-		const sync = async () => {
-			syncResult = syncing();
-			draw();
-			syncResult = await synced(created.teamKey);
-			draw();
-		};
-		return [
-			empty(`${created.teamKey} is mapped to ${created.owner}/${created.repo}`, "Next, add the workflows to the repository. Syncing opens a pull request with them.",
-				h("div", { class: "actions" }, button("Sync workflows", sync, { kind: "primary" }), button("Go to projects", () => navigate(panelUrl("projects"))))),
-			syncResult,
-		];
-	};
-
-	draw();
-	const load = (path, store) => get(path).then((content) => { store(content); draw(); }, () => {});
-	load("/api/admin/config-status", (content) => { config = content; });
-	load("/api/runner-mode", (content) => { mode = content; });
+/** @param {HTMLElement} el @param {string | undefined} step */
+function mount(el, step) {
+	restore();
+	const wanted = STEPS.findIndex(([name]) => name === step);
+	const at = wanted < 0 || wanted > draft.furthest ? draft.furthest : wanted;
+	if (at !== wanted) queueMicrotask(() => navigate(addressOf(at), { replace: true }));
+	else run(el, at);
 	return () => {};
 }
 
-async function checkSource(values) {
-	if (values.ticketingProvider === "B") {
-		await post("/api/ticketing-b/validate-query", { jql: values.jql }).catch((error) => {
-			throw new FieldError(error.message, "jql");
+/** Runs one step. @param {HTMLElement} el @param {number} at */
+function run(el, at) {
+	const [step, title] = STEPS[at];
+	const { values } = draft;
+	const { query } = currentRoute();
+	const fromReview = query.get("then") === "review";
+	/** @type {Record<string, string>} */
+	let problems = {};
+	/** @type {Record<string, string>} */
+	let warnings = {};
+	let failure = "";
+
+	const changed = () => {
+		saveDraft(DRAFT, draft);
+		draw();
+	};
+	const field = fields(values, changed);
+	const secretField = fields(entry, () => draw());
+	const go = (next, suffix) => {
+		draft.furthest = Math.max(draft.furthest, next);
+		saveDraft(DRAFT, draft);
+		return navigate(addressOf(next, suffix));
+	};
+	const show = (found, text = "") => {
+		[problems, failure] = [found, text];
+		draw();
+		if (Object.keys(problems).length || text) focusField(el);
+	};
+	/** Checks the steps up to `last`. Returns whether they are valid; shows the problems of the first that is not. */
+	const isValid = async (last) => {
+		const found = await check(values);
+		const bad = STEPS.findIndex(([name], index) => index <= last && Object.keys(found.problems).some((one) => sectionOf(one) === name));
+		const general = last === REVIEW ? found.problems[""] ?? "" : "";
+		if (bad === at || (bad < 0 && general)) show(pick(found.problems, (name) => sectionOf(name) === step), general);
+		else if (bad >= 0) {
+			toast(`“${STEPS[bad][1]}” needs a correction.`, "bad");
+			await go(bad, fromReview || at === REVIEW ? "?then=review" : "");
+		} else return true;
+		return false;
+	};
+	const proceed = (event) => {
+		event.preventDefault();
+		busy(async () => {
+			try {
+				if (at >= REVIEW - 1 && !addSecret()) return;
+				if (step === "source" && !await isFree()) return;
+				if (!await isValid(at)) return;
+				if (step === "review") await create();
+				else await go(fromReview ? REVIEW : at + 1);
+			} catch (error) {
+				show({}, messageOf(error));
+			}
 		});
-	}
-	const existing = (await get("/api/mappings"))[values.teamKey.trim()];
-	if (existing) throw new FieldError(`${values.teamKey} is already mapped to ${existing.owner}/${existing.repo}. Edit that project instead.`, "teamKey");
+	};
+	const isFree = async () => {
+		const key = values.teamKey.trim();
+		const taken = key && (await get("/api/mappings"))[key];
+		if (taken) show({ teamKey: `${key} is already mapped to ${taken.owner}/${taken.repo}. Edit that project instead.` });
+		return !taken;
+	};
+	/** Takes over the secret that was entered. Returns whether the secrets are complete. */
+	const addSecret = () => {
+		const name = entry.secretName.trim();
+		if (name || entry.secretValue) {
+			if (!name || !entry.secretValue) return void show({ [name ? "secretValue" : "secretName"]: "Enter both a name and a value, or neither." });
+			if (!draft.secrets.includes(name)) draft.secrets.push(name);
+			secretValues.set(name, entry.secretValue);
+			Object.assign(entry, EMPTY);
+			saveDraft(DRAFT, draft);
+		}
+		const lost = draft.secrets.find((one) => !secretValues.has(one));
+		if (lost) return void show({}, `Enter the value of ${lost} again, or remove it. A reload does not keep it.`);
+		return true;
+	};
+	const create = async () => {
+		const { teamKey } = await post("/api/mappings", toBody(values));
+		try {
+			for (const [name, value] of secretValues) await post(projectPath(teamKey, "/secrets"), { name, value });
+			toast(`Created the project ${teamKey}. Sync its workflows next.`);
+		} catch (error) {
+			toast(`Created the project ${teamKey}, but not all of its secrets could be stored: ${messageOf(error)}`, "bad");
+		}
+		discard();
+		await navigate(panelUrl("projects"), { replace: true });
+	};
+
+	const draw = () => {
+		const item = ([name, text], index) => {
+			const state = index === at ? "now" : index < draft.furthest ? "past" : "";
+			const content = [h("span", { class: "step-number" }, index + 1), h("span", { class: "step-label" }, text)];
+			return h("li", { class: state, key: name, "aria-current": index === at ? "step" : null },
+				index <= draft.furthest ? h("a", { href: addressOf(index) }, content) : h("span", {}, content));
+		};
+		render(el, h("ol", { class: "rail", "aria-label": "Steps" }, STEPS.map(item)),
+			h("form", { class: "step-panel", onsubmit: proceed, novalidate: true, "aria-labelledby": "step-title" },
+				h("h2", { tabindex: "-1", id: "step-title" }, title),
+				failure && h("p", { class: "error", role: "alert", tabindex: "-1" }, failure),
+				step === "review" ? review() : [(FIELDS[step] ?? (() => []))(values).map((one) => field(one, problems[one.name])), step === "secrets" && secretPart()],
+				h("div", { class: "step-foot" },
+					at > 0 && !fromReview && h("a", { class: "button", href: addressOf(at - 1) }, "Back"),
+					h("button", { type: "submit", class: "button primary" }, step === "review" ? "Create project" : fromReview ? "Back to the review" : "Continue"))));
+	};
+
+	const secretPart = () => {
+		const drop = (name) => {
+			draft.secrets.splice(draft.secrets.indexOf(name), 1);
+			secretValues.delete(name);
+			failure = "";
+			changed();
+		};
+		const line = (name) => h("li", { key: name }, h("code", { class: "grow" }, name),
+			!secretValues.has(name) && muted("value needed"),
+			button("Remove", () => drop(name), { kind: "small", title: `Remove ${name}` }));
+		return h("fieldset", { class: "form-part" }, h("legend", {}, "Secrets of this project"),
+			draft.secrets.length > 0 && rows(draft.secrets, line),
+			h("div", { class: "form-grid" }, secretField({ name: "secretName", label: "Name", placeholder: "NPM_TOKEN" }, problems.secretName), secretField({ name: "secretValue", label: "Value", type: "password" }, problems.secretValue)),
+			button("Add another", () => { if (addSecret()) { show({}); focusField(el, "secretName"); } }, { kind: "small" }),
+			h("p", { class: "hint" }, "For Fly Machines and local containers. Runs on GitHub Actions use the Actions secrets of the repository."));
+	};
+
+	const review = () => STEPS.slice(0, REVIEW).map(([name, text], index) => {
+		const change = (target) => addressOf(index, `?then=review${target ? `&field=${target}` : ""}`);
+		const line = (label, value, target, warning) => h("div", {}, h("dt", {}, label), h("dd", {}, value, warning && h("p", { class: "hint warn-text" }, warning)),
+			h("dd", {}, h("a", { href: change(target), "aria-label": `Change ${label}` }, "Change")));
+		return h("section", { class: "review", "aria-label": text }, h("h3", {}, text), h("dl", {},
+			FIELDS[name](values).map((one) => line(one.label, textOf(one, values), one.name, warnings[one.name])),
+			name === "secrets" && line("Secrets", draft.secrets.join(", ") || "None", "secretName")));
+	});
+
+	draw();
+	if (query.get("field")) focusField(el, query.get("field") ?? "");
+	else if ([document.body, $(document, "h1")].includes(document.activeElement)) $(el, "h2").focus({ preventScroll: true });
+	// What was valid may have become invalid by a change of another step, or at the vendor.
+	if (at === draft.furthest && step !== "review") return;
+	check(values).then((found) => {
+		warnings = found.warnings;
+		show(pick(found.problems, (name) => sectionOf(name) === step));
+	}, () => {});
 }
+
+/** @param {Record<string, string>} texts @param {(name: string) => boolean} test */
+const pick = (texts, test) => Object.fromEntries(Object.entries(texts).filter(([name]) => test(name)));

@@ -13,7 +13,7 @@ const RESULTS = {
 	"pr-existing": "A pull request with these changes is already open. Merge it to enable runs.",
 };
 
-export const syncing = () => h("p", { role: "status" }, "Comparing the repository's workflows with this version's…");
+const syncing = () => h("p", { role: "status" }, "Comparing the repository's workflows with this version's…");
 
 /** Syncs the workflows and shows the result in a dialog. @param {string} team @param {() => any} [done] */
 export async function syncWorkflows(team, done) {
@@ -22,7 +22,7 @@ export async function syncWorkflows(team, done) {
 	dialog.show(await synced(team), h("button", { class: "button primary", onclick: dialog.close }, "Done"));
 }
 
-export async function synced(team) {
+async function synced(team) {
 	try {
 		const result = await post(projectPath(team, "/sync-workflows"));
 		return [

@@ -44,6 +44,10 @@ export const RULES = {
 	"issue-terminal": "Issue closed",
 };
 
+/** Text of an action of the audit log: `mapping-updated` → `Project updated`. */
+export const actionText = (action) => displayText(action.replace("mapping-capped", "max-parallel-issues-changed").replace("mapping", "project")
+	.replace("asked", "requested").replace("patch-read", "unpushed-changes-downloaded").replace("outbox", "update").replace("throttled", "blocked"));
+
 /** Badge tone by status word. @type {Record<string, string>} */
 const TONES = {
 	unknown: "idle", dispatched: "run", running: "run", completed: "ok", review_failed: "warn", failed: "bad", timed_out: "bad",

@@ -117,13 +117,13 @@ async fn edits_pauses_and_deletes_a_project() {
 
     browser.click("More for SHOP").await;
     browser.click("Edit").await;
-    browser.wait_for_text("Capacity and run caps").await;
-    browser.fill("Concurrent issues", "0").await;
+    browser.wait_for_text("Max parallel issues").await;
+    browser.fill("Max parallel issues", "0").await;
     browser.click("Save").await;
     browser
-        .wait_for_text("maxInProgressAiIssues must be a positive integer")
+        .wait_for_text("Max parallel issues must be at least 1")
         .await;
-    browser.fill("Concurrent issues", "7").await;
+    browser.fill("Max parallel issues", "7").await;
     browser.fill("Model turns", "").await;
     browser.fill("Iterations", "4").await;
     browser.fill("Job timeout (minutes)", "45").await;
@@ -206,10 +206,12 @@ async fn edits_pauses_and_deletes_a_project() {
             .unwrap()
             .is_none()
     );
-    // The browser logs the one rejected request that this test provoked.
+    // The browser logs the change that was based on a stale version.
     let errors = console_errors(browser.take_console_log().await);
     assert!(
-        errors.iter().all(|line| line.contains("400 (Bad Request)")),
+        errors
+            .iter()
+            .all(|line| line.contains("412 (Precondition Failed)")),
         "{errors:#?}"
     );
     browser.quit().await;
@@ -455,7 +457,7 @@ async fn panel_is_usable_by_keyboard() {
         .eval("document.querySelector('tbody a').focus()")
         .await;
     browser.press_keys(ENTER).await;
-    browser.wait_for_text("Capacity and run caps").await;
+    browser.wait_for_text("Max parallel issues").await;
     assert_eq!(
         browser.eval("return document.activeElement.name").await,
         json!("maxInProgressAiIssues")

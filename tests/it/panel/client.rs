@@ -300,8 +300,8 @@ async fn a_form_survives_the_end_of_the_session() {
     let env = plain_env().await;
     let browser = Browser::start().await;
     browser.open_view(&env.address, "projects?edit=SHOP").await;
-    browser.wait_for_text("Capacity and run caps").await;
-    browser.fill("Concurrent issues", "6").await;
+    browser.wait_for_text("Max parallel issues").await;
+    browser.fill("Max parallel issues", "6").await;
     env.advance_clock(Duration::from_secs(25 * 3600));
     browser.click("Save").await;
     browser.wait_for_text("Your session has ended").await;

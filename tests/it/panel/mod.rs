@@ -8,6 +8,7 @@ mod events;
 mod fixtures;
 mod issue_drawer;
 mod live_updates;
+mod projects;
 mod runs;
 mod scoreboard;
 mod screenshots;

@@ -57,7 +57,7 @@ pub(super) async fn accessibility_violations(
         .collect()
 }
 
-async fn overflow(browser: &Browser) -> i64 {
+pub(super) async fn overflow(browser: &Browser) -> i64 {
     let script =
         "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
     browser.eval(script).await.as_i64().unwrap()
@@ -139,7 +139,7 @@ async fn empty_panels_show_the_next_action() {
         ("reaper", "Nothing was destroyed"),
         ("secrets", "No projects yet"),
         ("settings", "Secrets cannot be managed here"),
-        ("audit", "No dedup entries"),
+        ("audit", "Export CSV"),
         ("customizations", "No customizations"),
     ];
     for (panel, expected) in empty_states {

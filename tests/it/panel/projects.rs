@@ -1,0 +1,171 @@
+//! Changes of a project, also by several people, and the looks of the forms.
+
+use requires::requires;
+use serde_json::json;
+use store::mappings;
+
+use super::browser::Browser;
+use super::console_errors;
+use super::fixtures::populated_env;
+use super::untrusted_text::UntrustedText;
+use super::views::{accessibility_violations, axe_script, overflow};
+use crate::test_env::TestEnv;
+
+const ESCAPE: &str = "\u{E00C}";
+
+/// Changes a stored project, as another operator would.
+async fn change(
+    env: &TestEnv,
+    mut change: impl FnMut(&mut domain::mapping::Mapping) + Send + 'static,
+) {
+    let written = env.store.write(move |tx| {
+        let mut mapping = mappings::get(tx, &"SHOP".into())?.unwrap();
+        change(&mut mapping);
+        mappings::put(tx, &mapping)
+    });
+    written.await.unwrap();
+}
+
+fn stored(env: &TestEnv) -> domain::mapping::Mapping {
+    let mapping = env.store.read(|tx| mappings::get(tx, &"SHOP".into()));
+    mapping.unwrap().unwrap()
+}
+
+async fn open_editor(browser: &Browser) {
+    browser.click_selector("tbody a[href='?edit=SHOP']").await;
+    browser
+        .wait_until("document.querySelector('dialog form')")
+        .await;
+}
+
+#[requires("browser", "panel-tools")]
+#[tokio::test]
+async fn forms_and_audit_are_accessible_and_fit_every_width() {
+    let env = populated_env(&UntrustedText::plain()).await;
+    let browser = Browser::start().await;
+    browser.resize(1440).await;
+    browser.open_view(&env.address, "projects").await;
+    let axe_script = axe_script();
+    for view in ["projects/new/source", "audit", "audit?tab=dedup"] {
+        browser.open_view(&env.address, view).await;
+        for width in [360, 768, 1440] {
+            browser.resize(width).await;
+            assert!(overflow(&browser).await <= 0, "{view} at {width}");
+        }
+        for scheme in ["light", "dark"] {
+            browser.set_color_scheme(scheme).await;
+            let found = accessibility_violations(&browser, &axe_script, scheme).await;
+            assert_eq!(found, [""; 0], "{view} {scheme}");
+        }
+    }
+    assert_eq!(console_errors(browser.take_console_log().await), [""; 0]);
+
+    browser.quit().await;
+    env.stop().await;
+}
+
+/// If two people change the same field, both values are shown and one is chosen. What only one of them has
+/// changed is kept.
+#[requires("browser")]
+#[tokio::test]
+async fn shows_both_values_of_a_lost_update() {
+    let env = populated_env(&UntrustedText::plain()).await;
+    let browser = Browser::start().await;
+    browser.open_view(&env.address, "projects?edit=SHOP").await;
+    browser.wait_for_text("Capacity").await;
+    browser.fill("Max parallel issues", "7").await;
+    browser.fill("Iterations", "4").await;
+    change(&env, |mapping| {
+        mapping.max_in_progress = 5;
+        mapping.branch_prefix = Some("bots".to_owned());
+    })
+    .await;
+    browser.click("Save").await;
+    browser
+        .wait_for_text("Somebody else changed this project in the meantime.")
+        .await;
+    let cards = "return [...document.querySelectorAll('.conflicts .card-text')].map((el) => el.innerText.replace(/\\s+/g, ' '))";
+    assert_eq!(
+        browser.eval(cards).await,
+        json!(["Your value 7", "Saved in the meantime 5"])
+    );
+    assert_eq!(stored(&env).max_in_progress, 5);
+    browser.click("Save").await;
+    browser.wait_for_text("Choose which values to keep.").await;
+    browser.click_selector(".conflicts input").await;
+    browser.click("Save").await;
+    browser.wait_for_text_anywhere("Saved SHOP.").await;
+    let mapping = stored(&env);
+    assert_eq!(
+        (mapping.max_in_progress, mapping.max_iterations),
+        (7, Some(4))
+    );
+    assert_eq!(mapping.branch_prefix.as_deref(), Some("bots"));
+    browser.quit().await;
+    env.stop().await;
+}
+
+/// All problems of the form are shown at their fields, the first has the focus, and nothing is saved.
+#[requires("browser")]
+#[tokio::test]
+async fn shows_all_problems_of_an_edit() {
+    let env = populated_env(&UntrustedText::plain()).await;
+    let browser = Browser::start().await;
+    browser.open_view(&env.address, "projects?edit=SHOP").await;
+    browser.wait_for_text("Capacity").await;
+    browser.fill("Max parallel issues", "0").await;
+    browser.fill("Branch prefix", "a..b").await;
+    browser.click("Save").await;
+    browser
+        .wait_for_text("Max parallel issues must be at least 1")
+        .await;
+    browser.wait_for_text("Branch prefix must not").await;
+    let field = "return document.activeElement.name";
+    assert_eq!(browser.eval(field).await, json!("maxInProgressAiIssues"));
+    assert_eq!(stored(&env).max_in_progress, 3);
+    browser.quit().await;
+    env.stop().await;
+}
+
+/// Unsaved changes are never dropped silently: closing asks, and Back keeps them for the next time.
+#[requires("browser")]
+#[tokio::test]
+async fn asks_before_it_drops_unsaved_changes() {
+    let env = populated_env(&UntrustedText::plain()).await;
+    let browser = Browser::start().await;
+    browser.open_view(&env.address, "projects").await;
+    open_editor(&browser).await;
+    browser.press_keys(ESCAPE).await;
+    browser
+        .wait_until("!document.querySelector('dialog')")
+        .await;
+
+    open_editor(&browser).await;
+    browser.fill("Iterations", "9").await;
+    for _ in 0..2 {
+        browser.press_keys(ESCAPE).await;
+        browser.wait_for_text("Discard the changes to SHOP?").await;
+        browser.click("Keep editing").await;
+        browser
+            .wait_until("document.querySelectorAll('dialog').length === 1")
+            .await;
+    }
+    browser.eval("history.back()").await;
+    browser.wait_for_text_anywhere("are kept in this tab").await;
+    open_editor(&browser).await;
+    browser
+        .wait_for_text("Your unsaved changes are back.")
+        .await;
+    let value = "return document.querySelector('[name=maxIterations]').value";
+    assert_eq!(browser.eval(value).await, json!("9"));
+    browser.click("Cancel").await;
+    browser.click("Discard").await;
+    browser
+        .wait_until("!document.querySelector('dialog')")
+        .await;
+    open_editor(&browser).await;
+    assert_eq!(browser.eval(value).await, json!(""));
+    assert_eq!(stored(&env).max_iterations, None);
+    browser.quit().await;
+    env.stop().await;
+}
