@@ -71,7 +71,10 @@ async fn the_list_is_filtered_by_each_field() {
     }
     let long = format!("/api/audit?q={}", "x".repeat(201));
     let response = server.send("GET", &long, &token, None).await;
-    assert_eq!(response.error(), (400, "q must have at most 200 bytes"));
+    assert_eq!(
+        response.error(),
+        (400, "q must have at most 200 characters")
+    );
 }
 
 #[tokio::test]

@@ -151,7 +151,7 @@ async fn invalid_parameters_are_named() {
         ("cancelled=no", "cancelled must be true or false"),
         ("from=yesterday", "from must be an RFC 3339 time"),
         ("to=2027-01-15", "to must be an RFC 3339 time"),
-        (long.as_str(), "q must have at most 200 bytes"),
+        (long.as_str(), "q must have at most 200 characters"),
     ];
     for (query, expected) in rows {
         let path = format!("/api/log?{query}");

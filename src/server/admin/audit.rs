@@ -7,7 +7,7 @@ use futures_util::stream;
 use warp::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, HeaderValue};
 use warp::reply::{Reply, Response};
 
-use super::paging::{self, given, invalid, parse_time};
+use super::paging::{self, given, invalid, parse_text, parse_time};
 use crate::error::AdminApiError;
 use crate::routing::{ApiResult, QueryParams, Route, ok};
 use domain::audit::{Actor, AuditEntry, AuditFilter, AuditVerification, csv};
@@ -20,9 +20,6 @@ const DEFAULT_LIMIT: usize = 100;
 
 /// Number of entries that an export reads at once.
 const EXPORT_PAGE: usize = 1_000;
-
-/// Maximum length of a text in a filter, in bytes.
-const MAX_TEXT: usize = 200;
 
 /// Routes of `/api/audit`.
 pub(super) fn routes() -> Vec<Route> {
@@ -56,12 +53,7 @@ fn parse_before(query: &QueryParams) -> Result<Option<u64>, AdminApiError> {
 }
 
 fn parse_filter(query: &QueryParams) -> Result<AuditFilter, AdminApiError> {
-    let text = |name: &str| match given(query, name) {
-        Some(text) if text.len() > MAX_TEXT => Err(invalid(&format!(
-            "{name} must have at most {MAX_TEXT} bytes"
-        ))),
-        text => Ok(text.map(str::to_owned)),
-    };
+    let text = |name: &str| Ok::<_, AdminApiError>(parse_text(query, name)?.map(str::to_owned));
     let actions = text("action")?.unwrap_or_default();
     let actions = actions.split(',').map(str::trim);
     Ok(AuditFilter {

@@ -7,7 +7,7 @@ use warp::http::header::LINK;
 use warp::reply::Response;
 
 use super::jobs::{JobGroupStatus, JobView};
-use super::paging::{self, given, invalid, parse_time};
+use super::paging::{self, given, invalid, parse_text, parse_time};
 use crate::error::AdminApiError;
 use crate::routing::{ApiResult, QueryParams, Route, ok};
 use domain::ids::{IssueId, JobId, TeamKey};
@@ -16,9 +16,6 @@ use domain::job_filter::{JobFilter, StatusFilter};
 use engine::app::App;
 use store::job_index;
 use store::jobs::DISPATCH_LOG_SIZE;
-
-/// Maximum length of a text that is searched, in bytes.
-const MAX_TEXT: usize = 200;
 
 /// Routes of `/api/log`.
 pub(super) fn routes() -> Vec<Route> {
@@ -78,10 +75,7 @@ fn parse_filter(query: &QueryParams) -> Result<JobFilter, AdminApiError> {
         Some("false") => true,
         Some(_) => return Err(invalid("cancelled must be true or false")),
     };
-    let text = given(query, "q").map(str::trim);
-    if text.is_some_and(|text| text.len() > MAX_TEXT) {
-        return Err(invalid("q must have at most 200 bytes"));
-    }
+    let text = parse_text(query, "q")?.map(str::trim);
     Ok(JobFilter {
         statuses,
         excludes_cancelled,
@@ -103,7 +97,7 @@ fn parse_list<T>(
 ) -> Result<Vec<T>, AdminApiError> {
     let values = given(query, name).into_iter();
     let parsed = values.flat_map(|list| list.split(',')).map(|value| {
-        let value = parse(value.trim());
+        let value = parse(value);
         value.ok_or_else(|| AdminApiError::Invalid(rule()))
     });
     parsed.collect()

@@ -7,6 +7,9 @@ use domain::time::Timestamp;
 /// Maximum number of entries per page.
 pub(super) const MAX_LIMIT: usize = 500;
 
+/// Maximum length of a text that is searched, in characters.
+const MAX_TEXT: usize = 200;
+
 /// Parses `limit`, or returns `default`. Rejects invalid values, because clients that read page by page
 /// rely on it.
 ///
@@ -26,6 +29,22 @@ pub(super) fn parse_limit(query: &QueryParams, default: usize) -> Result<usize, 
 pub(super) fn given<'q>(query: &'q QueryParams, name: &str) -> Option<&'q str> {
     let value = query.get(name).map(String::as_str);
     value.filter(|value| !value.is_empty())
+}
+
+/// Returns a text to search for.
+///
+/// # Errors
+/// When it is longer than [`MAX_TEXT`].
+pub(super) fn parse_text<'q>(
+    query: &'q QueryParams,
+    name: &str,
+) -> Result<Option<&'q str>, AdminApiError> {
+    match given(query, name) {
+        Some(text) if text.chars().count() > MAX_TEXT => Err(invalid(&format!(
+            "{name} must have at most {MAX_TEXT} characters"
+        ))),
+        text => Ok(text),
+    }
 }
 
 /// Parses a time.
