@@ -3,10 +3,15 @@
 //! [`JobFilter::classes`] and [`JobFilter::kinds`] select ranges of the index; [`JobFilter::matches`]
 //! decides about each job.
 
+use std::time::Duration;
+
 use super::ids::TeamKey;
 use super::job::{Job, JobKind, JobState};
 use super::report::FailureCode;
 use super::time::Timestamp;
+
+/// Longest time from the reservation of a job to its end. GitHub cancels a workflow run after 35 days.
+const MAX_RUN_TIME: Duration = Duration::from_secs(36 * 24 * 60 * 60);
 
 /// Class of a job's state, by which jobs are indexed and counted. Cancelled runs are apart from
 /// failed ones: nothing is wrong with them.
@@ -119,6 +124,8 @@ pub struct JobFilter {
     pub statuses: Vec<StatusFilter>,
     /// Whether cancelled jobs are left out.
     pub excludes_cancelled: bool,
+    /// Whether shadow runs are left out.
+    pub excludes_shadow: bool,
     /// Kinds.
     pub kinds: Vec<JobKind>,
     /// Key of the project.
@@ -131,6 +138,10 @@ pub struct JobFilter {
     pub from: Option<Timestamp>,
     /// End of the time of the reservation, exclusive.
     pub to: Option<Timestamp>,
+    /// Earliest time of the end. Jobs that have not ended do not match.
+    pub ended_from: Option<Timestamp>,
+    /// End of the time of the end, exclusive. Jobs that have not ended do not match.
+    pub ended_to: Option<Timestamp>,
 }
 
 impl JobFilter {
@@ -153,6 +164,17 @@ impl JobFilter {
         }
     }
 
+    /// Returns the earliest time at which a job that matches can have been reserved.
+    pub fn reserved_from(&self) -> Option<Timestamp> {
+        let by_end = self.ended_from.map(|from| from - MAX_RUN_TIME);
+        self.from.max(by_end)
+    }
+
+    /// Returns the end of the time at which a job that matches can have been reserved, exclusive.
+    pub fn reserved_to(&self) -> Option<Timestamp> {
+        [self.to, self.ended_to].into_iter().flatten().min()
+    }
+
     /// Returns whether status or kind is limited.
     pub fn is_limited_by_state_or_kind(&self) -> bool {
         !self.statuses.is_empty() || !self.kinds.is_empty() || self.excludes_cancelled
@@ -173,6 +195,13 @@ impl JobFilter {
                 .is_none_or(|issue| job.issue.matches_id_or_key(issue))
             && self.from.is_none_or(|from| job.reserved_at >= from)
             && self.to.is_none_or(|to| job.reserved_at < to)
+            && !(self.excludes_shadow && job.shadow)
+            && self
+                .ended_from
+                .is_none_or(|from| job.finished_at.is_some_and(|end| end >= from))
+            && self
+                .ended_to
+                .is_none_or(|to| job.finished_at.is_some_and(|end| end < to))
             && self.text.as_ref().is_none_or(|text| contains(job, text))
     }
 }

@@ -108,8 +108,8 @@ pub fn page(
     limit: usize,
 ) -> StoreResult<JobPage> {
     let source = Source::of(filter);
-    let lower = filter.from.map(first_id_at).unwrap_or_default();
-    let upper = filter.to.map(first_id_at);
+    let lower = filter.reserved_from().map(first_id_at).unwrap_or_default();
+    let upper = filter.reserved_to().map(first_id_at);
     let mut cursor = match (before.map(JobId::as_str), upper.as_deref()) {
         (Some(before), Some(upper)) => before.min(upper).to_owned(),
         (one, other) => one.or(other).unwrap_or(MAX_KEY_TEXT).to_owned(),

@@ -27,10 +27,12 @@ fn state(class: StateClass) -> Value {
     }
 }
 
-/// Job with this number, reserved one minute after the one before.
+/// Job with this number, reserved one minute after the one before. Every fourth is a shadow run.
 fn job(number: usize, class: StateClass, kind: JobKind, team: &str) -> Job {
     let at = Timestamp::from_millis(BEGIN + number as u64 * 60_000);
+    let end = at + Duration::from_secs(600) * (number % 5) as u32;
     let row = json!({
+        "finishedAt": (class != StateClass::Active).then_some(end), "shadow": number % 4 == 0,
         "id": id(number), "group": id(number), "kind": kind, "team": team, "runner": "ci",
         "issue": {"system": "A", "id": format!("issue-{}", number % 5), "key": format!("ENG-{}", number % 5),
             "title": format!("Title number {}", number % 7), "url": "u"},
@@ -80,6 +82,7 @@ fn filters() -> impl Strategy<Value = JobFilter> {
     let issue = prop::option::weighted(0.2, prop::sample::select(vec!["issue-2", "eng-3", "X-1"]));
     let text = prop::option::weighted(0.2, prop::sample::select(vec!["NUMBER 3", "shop", "zzz"]));
     let minute = prop::option::weighted(0.3, 0_u64..60);
+    let end = prop::option::weighted(0.2, 0_u64..100);
     let at = |minute: Option<u64>| {
         minute.map(|minute| Timestamp::from_millis(BEGIN) + Duration::from_secs(60) * minute as u32)
     };
@@ -90,19 +93,35 @@ fn filters() -> impl Strategy<Value = JobFilter> {
         team,
         issue,
         text,
-        minute.clone(),
-        minute,
+        (minute.clone(), minute),
+        (end.clone(), end),
+        any::<bool>(),
     )
         .prop_map(
-            move |(statuses, excludes_cancelled, kinds, team, issue, text, from, to)| JobFilter {
+            move |(
                 statuses,
                 excludes_cancelled,
                 kinds,
-                team: team.map(Into::into),
-                issue: issue.map(str::to_owned),
-                text: text.map(str::to_owned),
-                from: at(from),
-                to: at(to),
+                team,
+                issue,
+                text,
+                reserved,
+                ended,
+                excludes_shadow,
+            )| {
+                JobFilter {
+                    statuses,
+                    excludes_cancelled,
+                    excludes_shadow,
+                    kinds,
+                    team: team.map(Into::into),
+                    issue: issue.map(str::to_owned),
+                    text: text.map(str::to_owned),
+                    from: at(reserved.0),
+                    to: at(reserved.1),
+                    ended_from: at(ended.0),
+                    ended_to: at(ended.1),
+                }
             },
         )
 }

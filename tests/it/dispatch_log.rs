@@ -18,6 +18,8 @@ async fn put_jobs(server: &ApiServer, count: u32) {
         let id = Ulid::from_parts(at.as_millis(), u128::from(number)).to_string();
         let mut job = dispatched_job(&id, JobKind::ALL[number as usize % 4]);
         job.reserved_at = at;
+        job.finished_at = Some(at + Duration::from_secs(30 * 60));
+        job.shadow = number % 5 == 1;
         job.issue.id = format!("issue-{number}").as_str().into();
         job.issue.key = format!("ENG-{number}").as_str().into();
         job.issue.title = format!("Ticket of day {}", number % 7);
@@ -109,6 +111,18 @@ async fn pages_lead_through_all_jobs_and_filters_find_rare_ones() {
             "from=2027-01-15T08:10:00Z&to=2027-01-15T08:20:00Z",
             keys(10..20),
         ),
+        (
+            "endedFrom=2027-01-15T08:40:00Z&endedTo=2027-01-15T08:50:00Z",
+            keys(10..20),
+        ),
+        ("endedTo=2027-01-15T08:35:00Z&shadow=false", {
+            let found = [0, 2, 3, 4];
+            keys(found.into_iter())
+        }),
+        (
+            "endedFrom=2027-01-16T04:30:00Z&status=failed",
+            keys(1200..1201),
+        ),
         ("status=timed_out", vec![]),
         ("status=active", vec![]),
         ("team=NONE", vec![]),
@@ -151,6 +165,9 @@ async fn invalid_parameters_are_named() {
         ("cancelled=no", "cancelled must be true or false"),
         ("from=yesterday", "from must be an RFC 3339 time"),
         ("to=2027-01-15", "to must be an RFC 3339 time"),
+        ("shadow=0", "shadow must be true or false"),
+        ("endedFrom=now", "endedFrom must be an RFC 3339 time"),
+        ("endedTo=1", "endedTo must be an RFC 3339 time"),
         (long.as_str(), "q must have at most 200 characters"),
     ];
     for (query, expected) in rows {

@@ -10,6 +10,7 @@ use engine::pull_requests::reconcile;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
 use serde_json::{Value, json};
 use store::{jobs, pull_feedback};
+use ulid::Ulid;
 
 use crate::api_server::{ApiServer, CLOCK_START, dispatched_job};
 use crate::follow_up;
@@ -75,6 +76,10 @@ async fn the_summary_counts_every_run_of_its_window() {
     for number in 0..10 {
         let mut job = ended(&format!("01O{number}"), other_state(number), 3, None);
         job.team = "OPS".into();
+        if number == 9 {
+            // Reserved before the 24 hours in which it ended.
+            job.reserved_at = job.reserved_at - Duration::from_secs(30 * 60 * 60);
+        }
         all.push(job);
     }
     // Before the 24 hours, and a shadow run.
@@ -85,6 +90,12 @@ async fn the_summary_counts_every_run_of_its_window() {
     let mut running = dispatched_job("01Z", JobKind::Planning);
     running.state = JobState::Running;
     all.push(running);
+    for (number, job) in (0..).zip(&mut all) {
+        job.id = Ulid::from_parts(job.reserved_at.as_millis(), number)
+            .to_string()
+            .as_str()
+            .into();
+    }
     put_all(&server, all).await;
 
     let day = get(&server, "/api/summary?window=24h").await;
@@ -102,8 +113,23 @@ async fn the_summary_counts_every_run_of_its_window() {
             &json!("2027-01-15T09:00:00.000Z")
         )
     );
+    // The dispatch log lists what each number counts.
+    let listed = async |status: &str, from: &Value, to: &Value| {
+        let (from, to) = (from.as_str().unwrap(), to.as_str().unwrap());
+        let path = format!("/api/log?status={status}&shadow=false&endedFrom={from}&endedTo={to}");
+        get(&server, &path).await.as_array().unwrap().len()
+    };
+    for (status, count) in [("completed", 8), ("cancelled", 1), ("review_failed", 1)] {
+        assert_eq!(listed(status, &day["from"], &day["to"]).await, count);
+    }
     let series = day["series"].as_array().unwrap();
     assert_eq!(series.len(), 24);
+    let hour = listed(
+        "failed&cancelled=false",
+        &series[22]["at"],
+        &series[23]["at"],
+    );
+    assert_eq!(json!(hour.await), series[22]["failed"]);
     assert_eq!(series[0]["at"], "2027-01-14T09:00:00.000Z");
     assert_eq!(
         (&series[0]["failed"], &series[0]["costUsd"]),

@@ -70,22 +70,29 @@ fn parse_filter(query: &QueryParams) -> Result<JobFilter, AdminApiError> {
         let names = JobKind::ALL.map(JobKind::as_str).join(", ");
         format!("kind must be a list of {names}")
     })?;
-    let excludes_cancelled = match given(query, "cancelled") {
-        None | Some("true") => false,
-        Some("false") => true,
-        Some(_) => return Err(invalid("cancelled must be true or false")),
-    };
     let text = parse_text(query, "q")?.map(str::trim);
     Ok(JobFilter {
         statuses,
-        excludes_cancelled,
+        excludes_cancelled: !parse_bool(query, "cancelled")?,
+        excludes_shadow: !parse_bool(query, "shadow")?,
         kinds,
         team: given(query, "team").map(TeamKey::from),
         issue: given(query, "issue").map(str::to_owned),
         text: text.filter(|text| !text.is_empty()).map(str::to_owned),
         from: parse_time(query, "from")?,
         to: parse_time(query, "to")?,
+        ended_from: parse_time(query, "endedFrom")?,
+        ended_to: parse_time(query, "endedTo")?,
     })
+}
+
+/// Parses `true` or `false`. An absent one is true.
+fn parse_bool(query: &QueryParams, name: &str) -> Result<bool, AdminApiError> {
+    match given(query, name) {
+        None | Some("true") => Ok(true),
+        Some("false") => Ok(false),
+        Some(_) => Err(invalid(&format!("{name} must be true or false"))),
+    }
 }
 
 /// Parses values that are separated by commas.
