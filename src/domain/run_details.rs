@@ -36,6 +36,8 @@ pub struct RunDetails {
     pub guard_findings: Vec<RunGuardFinding>,
     /// What the run was started for.
     pub trigger: Option<RunTrigger>,
+    /// Size of the log in bytes, with what was cut from its begin; null if none is kept.
+    pub log_bytes: Option<u64>,
 }
 
 /// Size of the prompt of one pass.

@@ -272,6 +272,8 @@ async fn logs_are_removed_after_their_days() {
     // Admin tokens expire earlier than logs.
     log.admin_token = log.server.sign_in().await;
     assert_eq!(log.read("").await.text, line("old"));
+    let details = log.get("/api/jobs/01JOB/details").await;
+    assert_eq!(details.body["logBytes"], line("old").len());
     log.server.clock.advance(day);
     engine::maintenance::run_once(&log.server.app)
         .await
@@ -279,6 +281,10 @@ async fn logs_are_removed_after_their_days() {
     let token = log.server.sign_in().await;
     let gone = log.server.send("GET", "/api/jobs/01JOB/log", &token, None);
     assert_eq!(gone.await.error(), (404, "no log"));
+    let details = log
+        .server
+        .send("GET", "/api/jobs/01JOB/details", &token, None);
+    assert_eq!(details.await.body["logBytes"], Value::Null);
 }
 
 #[tokio::test]
@@ -324,6 +330,7 @@ async fn details_come_from_the_outputs_of_steps() {
         json!({
             "plan": null, "prompts": [], "passes": [], "reviewFindings": [], "guardFindings": [],
             "trigger": {"by": null, "source": "ticket", "at": "2027-01-15T08:00:00.000Z"},
+            "logBytes": null,
         })
     );
     let report = |id: &str, outputs: Value| {

@@ -7,7 +7,7 @@ use domain::ids::JobId;
 use domain::job::{Job, JobKind};
 use domain::run_details::{RunDetails, RunTrigger, RunTriggerSource};
 use engine::app::App;
-use store::{ReadableTx, StoreResult, issue_contexts, jobs, pull_feedback, steps};
+use store::{ReadableTx, StoreResult, issue_contexts, jobs, pull_feedback, run_logs, steps};
 
 /// Separator of the comments of a plan.
 const PLAN_SEPARATOR: &str = "\n\n---\n\n";
@@ -30,6 +30,7 @@ async fn show(PathSegment(id): PathSegment, app: App) -> ApiResult {
                 None => stored_plan(tx, &job)?,
             },
             trigger: trigger(tx, &job)?,
+            log_bytes: run_logs::get(tx, &job.id)?.map(|log| log.end),
             ..details
         }))
     });
