@@ -2,6 +2,7 @@
 // it serves all tabs of the browser.
 
 import { cached, clear, expire, isCached } from "./parts/lists.js";
+import { url } from "./router.js";
 
 /** Key under which the end of the session is stored, so that all tabs know whether they are signed in. */
 const SESSION = "agent-implement.session";
@@ -76,7 +77,7 @@ async function change(method, path, body = /** @type {any} */ (undefined), heade
 }
 
 /** API path of a project. @param {string} team @param {string} [suffix] */
-export const projectPath = (team, suffix = "") => `/api/mappings/${encodeURIComponent(team)}${suffix}`;
+export const projectPath = (team, suffix = "") => url`/api/mappings/${team}` + suffix;
 
 /**
  * Loads several paths in parallel. If `main` fails, the call fails. Another path that fails is null in the result,

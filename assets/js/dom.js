@@ -12,25 +12,26 @@ const SVG = "http://www.w3.org/2000/svg";
 const FORM_PROPS = ["value", "checked", "disabled"];
 
 /**
- * Creates an element. Props: `class`, `key`, `style` (object), `on<event>`, properties of form controls, and
- * attributes. False and null omit a prop. A button has type "button" unless `type` is given.
- * @param {string} tag @param {Props | null} [props] @param {...Child} children
+ * Creates an element. The tag may carry classes: `p.note.num`. Props may be left out: `key`, `style` (object), `on<event>`,
+ * properties of form controls, and attributes. False and null omit a prop. A button has type "button" unless `type` is
+ * given.
+ * @param {string} tag @param {...(Props | Child)} content Props, if any, and children.
  * @returns {any}
  */
-export function h(tag, props, ...children) {
-	return applyProps(document.createElement(tag), props, children);
-}
+export const h = (tag, ...content) => build((name) => document.createElement(name), tag, content);
 
-/** Creates an SVG element. @param {string} tag @param {Props | null} [props] @param {...Child} children @returns {any} */
-export function s(tag, props, ...children) {
-	return applyProps(document.createElementNS(SVG, tag), props, children);
-}
+/** Creates an SVG element. @param {string} tag @param {...(Props | Child)} content @returns {any} */
+export const s = (tag, ...content) => build((name) => document.createElementNS(SVG, name), tag, content);
 
-/** @param {Props | null | undefined} props @param {Child[]} children */
-function applyProps(el, props, children) {
-	add(el, children);
-	if (el.nodeName === "BUTTON") el.setAttribute("type", "button");
-	for (const [name, value] of Object.entries(props ?? {})) {
+/** @param {(name: string) => any} create @param {string} tag @param {(Props | Child)[]} content */
+function build(create, tag, content) {
+	const [name, ...classes] = tag.split(".");
+	const el = create(name);
+	const props = content[0]?.constructor === Object ? content.shift() : {};
+	add(el, content);
+	if (name === "button") el.type = "button";
+	if (classes.length) el.setAttribute("class", classes.join(" "));
+	for (const [name, value] of Object.entries(props)) {
 		if (value === null || value === undefined || value === false) continue;
 		if (name.startsWith("on")) {
 			(el.on ??= {})[name] = value;

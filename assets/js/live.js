@@ -27,6 +27,22 @@ export function subscribe(handler) {
 	return () => SUBSCRIBERS.delete(handler);
 }
 
+/**
+ * Calls `run` after events that `isWanted` accepts, once for all of an interval. Returns a function that ends this.
+ * @param {(event: Event_) => boolean} isWanted @param {() => any} run @param {number} interval Milliseconds.
+ */
+export function follow(isWanted, run, interval) {
+	/** @type {ReturnType<typeof setTimeout> | null} */
+	let timer = null;
+	return subscribe((event) => {
+		if (timer || !isWanted(event)) return;
+		timer = setTimeout(() => {
+			timer = null;
+			run();
+		}, interval);
+	});
+}
+
 function publish(type, data = null) {
 	apply(type, data);
 	for (const handler of [...SUBSCRIBERS]) handler({ type, data });

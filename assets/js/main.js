@@ -4,7 +4,7 @@ import { forgetSession, isSignedIn, onSession, signIn } from "./api.js";
 import { $, h, island, render } from "./dom.js";
 import { ask, open } from "./parts/dialog.js";
 import { logo } from "./parts/icons.js";
-import { messageOf } from "./parts/ui.js";
+import { messageOf, submitButton } from "./parts/ui.js";
 import { start } from "./router.js";
 import * as shell from "./shell.js";
 
@@ -17,10 +17,9 @@ const codeForm = (done) => island("code-form", done, (el) => {
 	const draw = () => render(el, h("form", { onsubmit: submit },
 		h("label", { for: "code" }, "Access code"),
 		h("input", { id: "code", name: "code", type: "password", autocomplete: "current-password", required: true, "aria-invalid": error ? "true" : null, "aria-describedby": error ? "code-error" : null }),
-		error && h("p", { class: "error", id: "code-error", role: "alert" }, error),
-		h("button", { type: "submit", class: "button primary", disabled: waiting }, waiting ? "Signing in…" : "Sign in")));
-	const submit = async (event) => {
-		event.preventDefault();
+		error && h("p.error", { id: "code-error", role: "alert" }, error),
+		submitButton(waiting ? "Signing in…" : "Sign in", undefined, { disabled: waiting })));
+	const submit = async () => {
 		const box = $(el, "#code");
 		[waiting, error] = [true, ""];
 		draw();
@@ -43,8 +42,8 @@ const codeForm = (done) => island("code-form", done, (el) => {
 function showSignIn(message = "Sign in with the access code of this service.") {
 	shell.close();
 	document.title = "Sign in · Agent Implement";
-	render(app, h("main", { class: "sign-in", key: "sign-in" }, h("div", { class: "sign-in-card" },
-		logo(), h("h1", {}, "Agent Implement"), h("p", { class: "muted" }, message), codeForm(enter))));
+	render(app, h("main.sign-in", { key: "sign-in" }, h("div.sign-in-card",
+		logo(), h("h1", "Agent Implement"), h("p.muted", message), codeForm(enter))));
 	$(app, "#code").focus();
 }
 
@@ -63,7 +62,7 @@ const signInAgain = () => new Promise((answer) => {
 		showSignIn("Your session has ended. Sign in again to continue.");
 	} });
 	closeRenewal = succeed;
-	dialog.show([h("p", { class: "muted" }, "Your session has ended. Sign in again to continue. What you have entered on this page is kept."), codeForm(succeed)]);
+	dialog.show([h("p.muted", "Your session has ended. Sign in again to continue. What you have entered on this page is kept."), codeForm(succeed)]);
 	$(dialog.el, "#code").focus();
 });
 let closeRenewal = () => {};

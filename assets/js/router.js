@@ -102,16 +102,18 @@ export function closeAside() {
 	history.go(-depth());
 }
 
-/** @param {string} panel */
-export const panelUrl = (panel) => `${BASE}/${panel}`;
+/** Template of a URL whose values are encoded. @param {TemplateStringsArray} texts @param {...any} values */
+export const url = (texts, ...values) => String.raw(texts, ...values.map(encodeURIComponent));
 /** @param {string} kind @param {string} id */
-export const asideUrl = (kind, id) => `?${kind}=${encodeURIComponent(id)}`;
+export const asideUrl = (kind, id) => url`?${kind}=${id}`;
 
 /** @param {() => void} handler Shows the current URL. @param {() => Promise<boolean>} ask Returns whether unsaved changes are dropped. */
 export function start(handler, ask) {
 	[onChange, askToLeave] = [handler, ask];
 	addEventListener("popstate", moved);
 	addEventListener("beforeunload", (event) => { if (isUnsaved()) event.preventDefault(); });
+	// Forms are handled by scripts. None may reload the page.
+	document.addEventListener("submit", (event) => event.preventDefault());
 	document.addEventListener("click", (event) => {
 		const link = /** @type {HTMLElement} */ (event.target).closest?.("a");
 		const isPlainClick = event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;

@@ -4,11 +4,12 @@ import { ApiError, get, signOut } from "./api.js";
 import { $, h, render } from "./dom.js";
 import { connect, disconnect, liveState, subscribe } from "./live.js";
 import { icon, logo } from "./parts/icons.js";
-import { MIN_INTERVAL, beginLoad, isOutdated } from "./parts/lists.js";
+import { beginLoad, staleDelay } from "./parts/lists.js";
 import { failures, readStatus, statusStrip, version } from "./parts/strip.js";
 import { clockTime } from "./parts/time.js";
-import { busy, button, empty, loading as skeleton, messageOf, notice, toast } from "./parts/ui.js";
-import { ASIDE_KINDS, closeAside, currentRoute, panelUrl } from "./router.js";
+import { button, empty, loading as skeleton, messageOf, notice, toast } from "./parts/ui.js";
+import { displayText } from "./parts/words.js";
+import { ASIDE_KINDS, closeAside, currentRoute } from "./router.js";
 
 /**
  * @typedef {object} Panel
@@ -22,17 +23,19 @@ import { ASIDE_KINDS, closeAside, currentRoute, panelUrl } from "./router.js";
  */
 /** @typedef {{reload: () => Promise<void>, rest: string[], query: URLSearchParams, redraw: () => void}} Context */
 
-/** @type {[string, [string, string][]][]} Navigation groups and panels. */
+/** @type {[string, string[]][]} Navigation groups and panels. */
 const GROUPS = [
-	["Work", [["overview", "Overview"], ["issues", "Issues"], ["pipelines", "Pipelines"], ["pulls", "Pull requests"], ["blockers", "Blockers"], ["scoreboard", "Scoreboard"]]],
-	["Configure", [["projects", "Projects"], ["steps", "Pipelines and steps"], ["models", "Models and providers"]]],
-	["Platform", [["runners", "Runners"], ["sessions", "Sessions"], ["reaper", "Reaper"], ["secrets", "Secrets"], ["settings", "Settings"]]],
-	["Developer", [["audit", "Audit log"], ["customizations", "Customizations"]]],
+	["Work", ["overview", "issues", "pipelines", "pulls", "blockers", "scoreboard"]],
+	["Configure", ["projects", "steps", "models"]],
+	["Platform", ["runners", "sessions", "reaper", "secrets", "settings"]],
+	["Developer", ["audit", "customizations"]],
 ];
-/** Pages outside the navigation: name, and the panel they belong to. @type {Record<string, [string, string]>} */
-const PAGES = { runs: ["Run", "pipelines"] };
-/** @type {Map<string, string>} */
-const NAMES = new Map([...GROUPS.flatMap(([, panels]) => panels), ...Object.entries(PAGES).map(([page, [name]]) => /** @type {[string, string]} */ ([page, name]))]);
+/** Panels of pages outside the navigation. @type {Record<string, string>} */
+const PAGES = { runs: "pipelines" };
+const PANELS = GROUPS.flatMap(([, panels]) => panels);
+/** @type {Record<string, string>} */
+const NAMES = { pulls: "Pull requests", steps: "Pipelines and steps", models: "Models and providers", audit: "Audit log", runs: "Run", missing: "Not found" };
+const nameOf = (panel) => NAMES[panel] ?? displayText(panel);
 
 /** Modules of dialogs and drawers over a panel, by query parameter. @type {Record<string, () => Promise<{openAside: (id: string, closed: () => void) => {close: () => void}}>>} */
 const ASIDES = {
@@ -42,10 +45,8 @@ const ASIDES = {
 	secrets: () => import("./parts/secrets.js"),
 };
 
-/** Time until each further attempt to load the module of a panel, in milliseconds. */
-const MODULE_RETRY_DELAYS = [500, 1500, 4000];
-/** Attempts to load modules again, of all panels. */
-let attempts = 0;
+/** Time until the page is loaded again because a module could not be loaded, and minimum time between two, in milliseconds. */
+const [RECOVERY_DELAY, RECOVERY_INTERVAL] = [3000, 60_000];
 
 /** Minimum time between two reloads caused by events, in milliseconds. */
 const RELOAD_INTERVAL = 400;
@@ -98,7 +99,7 @@ function onKey(event) {
 }
 
 const focusFilter = () => $(root, "[data-filter]")?.focus();
-const showPalette = async () => (await import("./parts/palette.js")).showPalette(GROUPS);
+const showPalette = async () => (await import("./parts/palette.js")).showPalette(PANELS.map((panel) => [panel, nameOf(panel)]));
 const showKeys = async () => (await import("./parts/palette.js")).showKeys();
 
 /** Closes the open menu of a narrow screen at a press outside of it. */
@@ -121,7 +122,7 @@ function closeOpenedAside() {
 /** Shows the panel and the dialog or drawer of the current URL. */
 export function route() {
 	const { panel, rest, query } = currentRoute();
-	const name = NAMES.has(panel) ? panel : "missing";
+	const name = PANELS.includes(panel) || PAGES[panel] ? panel : "missing";
 	if (current.name !== name || current.rest.join("/") !== rest.join("/")) enter(name, rest, query);
 	else if (paramsOf(query) !== current.params) reload();
 	else draw();
@@ -145,21 +146,27 @@ async function enter(name, rest, query) {
 
 /** Loads the module of a panel, and its data. */
 async function loadPanel(mine) {
-	[mine.loading, mine.error] = [true, null];
-	for (let attempt = 0; !mine.mod && mine === current; attempt += 1) {
-		try {
-			// A browser may remember that a module could not be loaded, so each attempt has its own URL.
-			mine.mod = await import(`./panels/${mine.name}.js${attempt ? `?attempt=${(attempts += 1)}` : ""}`);
-		} catch {
-			if (attempt < MODULE_RETRY_DELAYS.length) await new Promise((done) => setTimeout(done, MODULE_RETRY_DELAYS[attempt]));
-			else {
-				[mine.loading, mine.error] = [false, new ApiError(0, "A part of the panel could not be loaded from the service.")];
-				if (mine === current) draw();
-				return;
-			}
-		}
+	try {
+		mine.mod = await import(`./panels/${mine.name}.js`);
+	} catch {
+		await new Promise((done) => setTimeout(done, RECOVERY_DELAY));
+		[mine.loading, mine.error] = [false, new ApiError(0, "A part of the panel could not be loaded from the service.")];
+		if (mine === current) await recover();
+		return draw();
 	}
 	await reload(mine);
+}
+
+/** Loads the page again if the service can be reached, because the browser remembers which modules could not be loaded. */
+async function reloadPage() {
+	await get("/api/auth");
+	sessionStorage.setItem("recovered", String(Date.now()));
+	location.reload();
+}
+
+/** Loads the page again, unless that did not help a moment ago. */
+async function recover() {
+	if (Date.now() - Number(sessionStorage.getItem("recovered")) > RECOVERY_INTERVAL) await reloadPage().catch(() => {});
 }
 
 async function openAsideOf(query) {
@@ -179,8 +186,7 @@ async function openAsideOf(query) {
 			closeAside();
 		}).close;
 	} catch (error) {
-		console.error(error);
-		toast("A part of the panel could not be loaded from the service. Reload the page.", "bad");
+		toast(messageOf(error), "bad");
 		closeAside();
 	}
 }
@@ -202,14 +208,15 @@ async function reload(mine = current) {
 	}
 	draw();
 	performance.mark(`shown:${mine.name}`);
-	if (isOutdated()) reloadIn(MIN_INTERVAL);
+	const delay = staleDelay();
+	if (delay) reloadIn(delay);
 }
 
 /** @param {import("./live.js").Event_} event */
 function onEvent(event) {
 	if (event.type === "state") return draw();
 	readStatus(draw, event.type);
-	if (event.type === "all" && current.error && !current.mod && !current.loading) return loadPanel(current);
+	if (event.type === "all" && current.error && !current.mod) recover();
 	if (event.type === "all" || current.mod?.watch?.includes(event.type)) reloadIn(RELOAD_INTERVAL);
 }
 
@@ -233,7 +240,7 @@ function draw() {
 	const failed = failures();
 	document.title = `${failed ? `(${failed}) ` : ""}${titleOf(current)} · Agent Implement`;
 	$(document, "link[rel=icon]").href = `/admin/assets/${failed ? "icon-failed" : "icon"}.svg`;
-	render(root, h("a", { class: "skip", href: "#main", onclick: skip }, "Skip to the content"), sidebar(), h("div", { class: "page" }, topBar(), statusStrip(), main()));
+	render(root, h("a.skip", { href: "#main", onclick: skip }, "Skip to the content"), sidebar(), h("div.page", topBar(), statusStrip(), main()));
 }
 
 function skip(event) {
@@ -242,25 +249,25 @@ function skip(event) {
 }
 
 function sidebar() {
-	const link = (/** @type {[string, string]} */ [name, title]) =>
-		h("a", { href: panelUrl(name), class: "nav-link", "aria-current": (PAGES[current.name]?.[1] ?? current.name) === name ? "page" : null }, icon(name), title);
+	const link = (name) =>
+		h("a.nav-link", { href: `/admin/${name}`, "aria-current": (PAGES[current.name] ?? current.name) === name ? "page" : null }, icon(name), nameOf(name));
 	return h("nav", { class: menuIsOpen ? "side open" : "side", "aria-label": "Panels", id: "side" },
-		h("div", { class: "brand" }, logo(), h("span", {}, "Agent Implement")),
-		GROUPS.map(([group, panels]) => h("div", { class: "nav-group", role: "group", "aria-label": group }, h("p", { class: "nav-title", "aria-hidden": "true" }, group), panels.map(link))),
-		h("p", { class: "version" }, version() && `Version ${version()}`));
+		h("div.brand", logo(), h("span", "Agent Implement")),
+		GROUPS.map(([group, panels]) => h("div.nav-group", { role: "group", "aria-label": group }, h("p.nav-title", { "aria-hidden": "true" }, group), panels.map(link))),
+		h("p.version", version() && `Version ${version()}`));
 }
 
 const STATES = { live: ["ok", "Live", "Changes appear automatically."], connecting: ["warn", "Connecting", "Connecting to the service."], polling: ["warn", "Refreshes every 10 s", "The event stream is not available. The panel refreshes every 10 seconds."] };
 
 function topBar() {
 	const [tone, text, title] = STATES[liveState()];
-	return h("header", { class: "top" },
-		h("button", { class: "button ghost icon-only menu-toggle", "aria-label": "Panels", "aria-controls": "side", "aria-expanded": String(menuIsOpen), onclick: () => toggleMenu() }, icon("menu")),
+	return h("header.top",
+		h("button.button.ghost.icon-only.menu-toggle", { "aria-label": "Panels", "aria-controls": "side", "aria-expanded": String(menuIsOpen), onclick: () => toggleMenu() }, icon("menu")),
 		h("span", { class: `live ${tone}`, title, role: "status" }, text),
-		h("span", { class: "grow" }),
-		h("button", { class: "button ghost", "aria-label": "Search", "aria-keyshortcuts": "Control+K", title: "Go to an issue, run or project (Ctrl K)", onclick: showPalette }, icon("search"), h("kbd", { class: "wide-only" }, "Ctrl K")),
+		h("span.grow"),
+		h("button.button.ghost", { "aria-label": "Search", "aria-keyshortcuts": "Control+K", title: "Go to an issue, run or project (Ctrl K)", onclick: showPalette }, icon("search"), h("kbd.wide-only", "Ctrl K")),
 		themeSwitch(),
-		h("button", { class: "button ghost", onclick: () => busy(endSession) }, icon("leave"), h("span", { class: "wide-only" }, "Sign out")));
+		button([icon("leave"), h("span.wide-only", "Sign out")], endSession, "ghost"));
 }
 
 async function endSession() {
@@ -271,33 +278,35 @@ async function endSession() {
 const THEMES = /** @type {const} */ ({ auto: ["light", "Theme: system"], light: ["dark", "Theme: light"], dark: ["auto", "Theme: dark"] });
 
 function themeSwitch() {
-	const now = /** @type {keyof typeof THEMES} */ (document.documentElement.dataset.theme ?? "auto");
+	const { dataset } = document.documentElement;
+	const now = /** @type {keyof typeof THEMES} */ (dataset.theme ?? "auto");
 	const [next, title] = THEMES[now];
 	const change = () => {
-		if (next === "auto") delete document.documentElement.dataset.theme;
-		else document.documentElement.dataset.theme = next;
+		if (next === "auto") delete dataset.theme;
+		else dataset.theme = next;
 		localStorage.setItem("theme", next);
 		draw();
 	};
-	return h("button", { class: "button ghost icon-only", "aria-label": title, title, onclick: change }, icon({ auto: "auto", light: "sun", dark: "moon" }[now]));
+	return button(icon({ auto: "auto", light: "sun", dark: "moon" }[now]), change, "ghost icon-only", title);
 }
 
 const sentence = (text) => (/[.!?]$/.test(text) ? text : `${text}.`);
 
 /** Title of the current panel or page. */
-const titleOf = ({ mod, data, rest, name }) => (data !== null && mod?.title?.(data, rest)) || (NAMES.get(name) ?? "Not found");
+const titleOf = ({ mod, data, rest, name }) => (data !== null && mod?.title?.(data, rest)) || nameOf(name);
 
 function main() {
 	const { mod, data, error, failedSince, name, loading, rest, query } = current;
 	const ctx = { reload: () => reload(current), redraw: draw, rest, query };
-	const parent = PAGES[name]?.[1] ?? (rest.length ? name : null);
+	const parent = PAGES[name] ?? (rest.length ? name : null);
 	return h("main", { id: "main", key: `${name}/${rest.join("/")}` },
-		h("div", { class: "title-bar" },
-			h("div", {}, parent && h("a", { class: "crumb", href: panelUrl(parent) }, NAMES.get(parent)), h("h1", { tabindex: "-1" }, titleOf(current)), mod?.about && h("p", { class: "about" }, mod.about)),
-			h("div", { class: "actions" }, data !== null && mod?.actions?.(data, ctx))),
-		failedSince && data !== null && notice("warn", sentence(messageOf(error)), " Showing data from ", clockTime(failedSince), ". ", button("Retry", ctx.reload, { kind: "small" })),
-		name === "missing" ? empty("Page not found", "The link may be from an older version.", h("a", { class: "button", href: panelUrl("overview") }, "Go to the overview"))
+		h("div.title-bar",
+			h("div", parent && h("a.crumb", { href: `/admin/${parent}` }, nameOf(parent)), h("h1", { tabindex: "-1" }, titleOf(current)), !rest.length && mod?.about && h("p.about", mod.about)),
+			h("div.actions", data !== null && mod?.actions?.(data, ctx))),
+		failedSince && data !== null && notice("warn", sentence(messageOf(error)), " Showing data from ", clockTime(failedSince), ". ", button("Retry", ctx.reload, "small")),
+		/** @type {any} */ (data)?.failed?.map((text) => notice("warn", text)),
+		name === "missing" ? empty("Page not found", "The link may be from an older version.", h("a.button", { href: "/admin/overview" }, "Go to the overview"))
 			: data !== null && mod ? mod.view(data, ctx)
 				: loading ? skeleton()
-					: empty("Could not load this page", messageOf(error), button("Retry", mod ? ctx.reload : () => loadPanel(current))));
+					: empty("Could not load this page", messageOf(error), button("Retry", mod ? ctx.reload : reloadPage)));
 }

@@ -59,6 +59,14 @@ impl Compactor<'_> {
                 let (length, template) = compact_template(self.rest);
                 self.copy_as(length, &template);
             }
+            b']' => {
+                // The last comma of a list, unless an element is left out before it.
+                let is_element = |list: &str| !list.ends_with(['[', ',']);
+                if self.compact.strip_suffix(',').is_some_and(is_element) {
+                    self.compact.pop();
+                }
+                self.copy(1);
+            }
             b'}' => {
                 // A closing brace ends the statement before it as well.
                 if self.compact.ends_with([';', ',']) && !self.compact.ends_with("(;;") {
@@ -288,8 +296,9 @@ mod tests {
             ("const ä = é of x", "const ä=é of x"),
             (
                 "f((a) => b, (c, d) => e, async (f) => { g; }, () => 1, [(ä) => ä, ])",
-                "f(a=>b,(c,d)=>e,async(f)=>{g},()=>1,[ä=>ä,])",
+                "f(a=>b,(c,d)=>e,async(f)=>{g},()=>1,[ä=>ä])",
             ),
+            ("[a, , ]; [, ]; [b, ]", "[a,,];[,];[b]"),
             ("for (;;) { a; b(); } x = { c, };", "for(;;){a;b()}x={c};"),
             ("\"an unended string", "\"an unended string"),
             ("`${ unended", "`${ unended"),

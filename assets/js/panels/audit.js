@@ -1,11 +1,11 @@
 import { download, get } from "../api.js";
 import { h, island, render } from "../dom.js";
 import { plain } from "../parts/mapping.js";
-import { col, table } from "../parts/table.js";
+import { col, issueColumn, table } from "../parts/table.js";
 import { ago } from "../parts/time.js";
-import { button, clamp, issueName, issueText, notice, tabs, twoLines } from "../parts/ui.js";
+import { button, choices, clamp, linkButton, notice, optionsOf, twoLines } from "../parts/ui.js";
 import { actionText, count, displayText } from "../parts/words.js";
-import { asideUrl, navigate, panelUrl, withQuery } from "../router.js";
+import { asideUrl, navigate, withQuery } from "../router.js";
 import { clearDedup } from "./blockers.js";
 
 export const about = "Who changed what, and recently dispatched issues.";
@@ -35,7 +35,7 @@ const pageOf = (filters, before = "") => get(`/api/audit?limit=${PAGE}&${filters
 export const load = async (_, query) => query.get("tab") === "dedup" ? { dedup: await get("/api/dedup") } : { entries: await pageOf(filtersOf(query)) };
 
 export const view = ({ dedup, entries }, ctx) => [
-	tabs("Audit log", panelUrl("audit"), ctx.query, [["log", "Audit log"], ["dedup", "Dedup entries"]]),
+	choices("tabs", "Audit log", "/admin/audit", "tab", ctx.query.get("tab"), [["", "Audit log"], ["dedup", "Dedup entries"]]),
 	dedup ? dedupTable(dedup, ctx) : log(entries, ctx),
 ];
 
@@ -56,9 +56,9 @@ function log(entries, ctx) {
 	};
 	return [
 		filterForm(ctx.query, shown),
-		h("div", { class: "actions filters" },
-			button("Export CSV", () => download(`/api/audit/export?format=csv&${filters}`, "audit.csv"), { kind: "small" }),
-			button("Export JSON Lines", () => download(`/api/audit/export?format=jsonl&${filters}`, "audit.jsonl"), { kind: "small" }),
+		h("div.actions.filters",
+			button("Export CSV", () => download(`/api/audit/export?format=csv&${filters}`, "audit.csv"), "small"),
+			button("Export JSON Lines", () => download(`/api/audit/export?format=jsonl&${filters}`, "audit.jsonl"), "small"),
 			island("verify", null, verification)),
 		table({
 			id: "audit", label: "audit entries", rows: shown, key: (row) => String(row.seq),
@@ -81,22 +81,22 @@ function filterForm(query, entries) {
 		const values = new FormData(event.currentTarget.closest("form"));
 		navigate(location.pathname + withQuery(Object.fromEntries(FILTERS.map((name) => [name, String(values.get(name) ?? "").trim() || null]))), { replace: true });
 	};
-	const field = (name, label, props) => h("label", {}, label, h("input", { name, value: query.get(name) ?? "", onchange: apply, spellcheck: "false", ...props }));
-	const actions = [...new Set(entries.map((one) => one.action))].sort().map((action) => h("option", { value: action, selected: query.get("action") === action }, actionText(action)));
-	return h("form", { class: "filters", onsubmit: apply, role: "search", "aria-label": "Audit log", key: FILTERS.map((name) => query.get(name)).join("\n") },
-		h("label", {}, "Action", h("select", { name: "action", onchange: apply }, h("option", { value: "" }, "All"), actions)),
+	const field = (name, label, props) => h("label", label, h("input", { name, value: query.get(name) ?? "", onchange: apply, spellcheck: "false", ...props }));
+	const actions = [...new Set(entries.map((one) => one.action))].sort().map((action) => [action, actionText(action)]);
+	return h("form.filters", { onsubmit: apply, role: "search", "aria-label": "Audit log", key: FILTERS.map((name) => query.get(name)).join("\n") },
+		h("label", "Action", h("select", { name: "action", onchange: apply }, optionsOf([["", "All"], ...actions], query.get("action") ?? ""))),
 		field("actor", "By", { type: "search", placeholder: "10.0.0.1" }), field("q", "Text", { type: "search", placeholder: "SHOP" }),
 		field("from", "From", { type: "date" }), field("to", "Until", { type: "date" }),
-		FILTERS.some((name) => query.get(name)) && h("a", { class: "button small", href: panelUrl("audit") }, "Clear"));
+		FILTERS.some((name) => query.get(name)) && linkButton("/admin/audit", "Clear"));
 }
 
 /** Button that verifies the log, with the result beside it. @param {HTMLElement} el */
 function verification(el) {
 	/** @type {any} */
 	let result = null;
-	const draw = () => render(el, button("Verify", verify, { kind: "small" }), result && h("div", { role: "status" }, result.ok
-		? notice("ok", h("b", {}, "The log is complete and unchanged: "), `${count(result.entries, "entry", "entries")}. `, result.head && ["Hash: ", h("code", {}, result.head)])
-		: notice("bad", h("b", {}, "The log was changed. "), `Entry ${result.brokenAt ?? "–"} is missing or differs from what was recorded.`)));
+	const draw = () => render(el, button("Verify", verify, "small"), result && h("div", { role: "status" }, result.ok
+		? notice("ok", h("b", "The log is complete and unchanged: "), `${count(result.entries, "entry", "entries")}. `, result.head && ["Hash: ", h("code", result.head)])
+		: notice("bad", h("b", "The log was changed. "), `Entry ${result.brokenAt ?? "–"} is missing or differs from what was recorded.`)));
 	const verify = async () => {
 		result = await get("/api/audit/verify");
 		draw();
@@ -108,10 +108,10 @@ function verification(el) {
 const dedupTable = (dedup, ctx) => table({
 	id: "dedup", label: "dedup entries", rows: dedup, key: (row) => row.issueId, filter: true, href: (row) => asideUrl("issue", row.issueIdentifier),
 	columns: [
-		col("Issue", "", issueText, issueName),
+		issueColumn,
 		col("Dispatched", "s sm right", "dispatchedAt", (row) => ago(row.dispatchedAt)),
 		col("Expires", "s right", "expiresAt", (row) => (row.expiresAt ? ago(row.expiresAt) : "never")),
 	],
-	actions: (row) => clearDedup(row.issueId, row.issueIdentifier, ctx),
+	actions: (row) => clearDedup(row, ctx),
 	empty: ["No dedup entries", "An entry is added when an issue is dispatched."],
 });

@@ -1,12 +1,12 @@
-import { loadAll, patch, post, projectPath } from "../api.js";
+import { loadAll } from "../api.js";
 import { h } from "../dom.js";
 import { clearAll, unparkAll } from "../parts/bulk.js";
-import { deleteButton } from "../parts/dialog.js";
-import { col, slug, table } from "../parts/table.js";
+import { setPaused } from "../parts/sync.js";
+import { col, issueColumn, slug, table } from "../parts/table.js";
 import { ago } from "../parts/time.js";
-import { badge, button, clamp, issueName, issueText, rows, section, toast, twoLines } from "../parts/ui.js";
+import { badge, button, clamp, linkButton, rows, section, twoLines } from "../parts/ui.js";
 import { KINDS, REASONS, count, labelOf } from "../parts/words.js";
-import { asideUrl, panelUrl } from "../router.js";
+import { asideUrl, url } from "../router.js";
 
 export const about = "Waiting issues, the reasons, and how to release them.";
 export const watch = ["decision", "poll", "job"];
@@ -15,72 +15,54 @@ export const load = () => loadAll("/api/blockers?all=true", { parked: "/api/park
 
 /** Action of one issue. */
 function release(row, ctx) {
-	if (row.reason === "dedup") return clearDedup(row.issueId, row.issueIdentifier, ctx);
+	if (row.reason === "dedup") return clearDedup(row, ctx);
 	return row.reason === "parked" ? unpark(row, ctx) : null;
 }
 
 /** Action on all issues of a project that wait for the same reason. */
-function releaseAll({ reason, teamKey, issues }, ctx) {
-	const link = (href, text) => h("a", { class: "button small", href, "aria-label": `${text} of ${teamKey}` }, text);
+function releaseAll(issues, ctx) {
+	const [{ reason, teamKey }] = issues;
+	const edit = (text) => linkButton(asideUrl("edit", teamKey), text, `${text} of ${teamKey}`);
 	const title = (verb) => `${verb} ${count(issues.length, "issue")} of ${teamKey}`;
 	const resume = async () => {
-		await patch(projectPath(teamKey), { paused: false });
-		toast(`Resumed ${teamKey}.`);
+		await setPaused(teamKey, false);
 		await ctx.reload();
 	};
 	switch (reason) {
-		case "paused": return button("Resume", resume, { kind: "small", title: `Resume ${teamKey}` });
-		case "dedup": return button("Clear all", () => clearAll(issues, ctx.reload), { kind: "small", title: title("Clear the dedup entries of") });
-		case "parked": return button("Unpark all", () => unparkAll(issues, ctx.reload), { kind: "small", title: title("Unpark") });
-		case "no-mapping": return h("a", { class: "button small", href: panelUrl("projects/new"), "aria-label": `Add a project for ${teamKey}` }, "Add project");
-		case "concurrency": return link(asideUrl("edit", teamKey), "Raise cap");
-		case "budget": return link(asideUrl("edit", teamKey), "Raise budget");
+		case "paused": return button("Resume", resume, "small", `Resume ${teamKey}`);
+		case "dedup": return button("Clear all", () => clearAll(issues, ctx.reload), "small", title("Clear the dedup entries of"));
+		case "parked": return button("Unpark all", () => unparkAll(issues, ctx.reload), "small", title("Unpark"));
+		case "no-mapping": return linkButton("/admin/projects/new", "Add project", `Add a project for ${teamKey}`);
+		case "concurrency": return edit("Raise cap");
+		case "budget": return edit("Raise budget");
 		default: return null;
 	}
 }
 
-export const clearDedup = (id, key, ctx) => deleteButton("Clear", `dedup entry of ${key}`, {
-	title: `Clear the dedup entry of ${key}?`, text: "The issue can be dispatched again at the next poll, even if its last run succeeded.",
-	path: `/api/dedup/${encodeURIComponent(id)}`, done: `Cleared the dedup entry of ${key}.`, after: ctx.reload,
-});
-
-const unpark = ({ issueId, issueIdentifier: key }, ctx) => button("Unpark", async () => {
-	const { unparked } = await post("/api/parked/unpark", { issueId });
-	toast(unparked ? `Unparked ${key}.` : `${key} was no longer parked.`);
-	await ctx.reload();
-}, { kind: "small", title: `Unpark ${key}` });
+export const clearDedup = (row, ctx) => button("Clear", () => clearAll([row], ctx.reload), "small danger", `Clear dedup entry of ${row.issueIdentifier}`);
+const unpark = (row, ctx) => button("Unpark", () => unparkAll([row], ctx.reload), "small", `Unpark ${row.issueIdentifier}`);
 
 /** Issues by reason and project, most issues first. @param {any[]} blockers */
-function groupsOf(blockers) {
-	/** @type {Map<string, {reason: string, teamKey: string, issues: any[]}>} */
-	const groups = new Map();
-	for (const row of blockers) {
-		const key = `${row.reason} ${row.teamKey}`;
-		const group = groups.get(key);
-		if (group) group.issues.push(row);
-		else groups.set(key, { reason: row.reason, teamKey: row.teamKey, issues: [row] });
-	}
-	return [...groups.values()].sort((a, b) => b.issues.length - a.issues.length);
-}
+const groupsOf = (blockers) => [...Map.groupBy(blockers, ({ reason, teamKey }) => `${reason} ${teamKey}`).values()].sort((a, b) => b.length - a.length);
 
-function groupLine(group, ctx) {
-	const { reason, teamKey, issues } = group;
+function groupLine(issues, ctx) {
+	const [{ reason, teamKey }] = issues;
 	const label = labelOf(REASONS, reason);
 	const since = issues.reduce((first, row) => (row.since < first ? row.since : first), issues[0].since);
 	const message = issues.every((row) => row.message === issues[0].message) ? issues[0].message : null;
 	return h("li", { key: `${reason} ${teamKey}` },
-		h("a", { class: "row-link grow", href: `${panelUrl("blockers")}?reason=${slug(label)}&q=${encodeURIComponent(teamKey)}` }, twoLines([teamKey, ": ", count(issues.length, "issue")], message)),
-		badge(reason, label), h("span", { class: "muted num" }, ago(since)), h("span", { class: "row-actions" }, releaseAll(group, ctx)));
+		h("a.row-link.grow", { href: url`/admin/blockers?reason=${slug(label)}&q=${teamKey}` }, twoLines([teamKey, ": ", count(issues.length, "issue")], message)),
+		badge(reason, label), h("span.muted.num", ago(since)), h("span.row-actions", releaseAll(issues, ctx)));
 }
 
 export const view = ({ main: { blockers, totals }, parked }, ctx) => [
 	blockers.length > 0 && section("By reason and project", { note: `${count(totals.issues, "issue")} in ${count(totals.teams, "project")} ${totals.issues === 1 ? "is" : "are"} waiting` },
-		rows(groupsOf(blockers), (group) => groupLine(group, ctx))),
+		rows(groupsOf(blockers), (issues) => groupLine(issues, ctx))),
 	section("Waiting issues", {}, table({
 		id: "blockers", label: "blockers", rows: blockers, key: (row) => row.issueId, filter: true, param: "reason", href: (row) => asideUrl("issue", row.issueIdentifier),
 		chips: Object.keys(totals.byReason).map((reason) => [labelOf(REASONS, reason), (row) => row.reason === reason]),
 		columns: [
-			col("Issue", "", issueText, issueName),
+			issueColumn,
 			col("Project", "s sm", "teamKey"),
 			col("Reason", "n keep", "reason", (row) => badge(row.reason, labelOf(REASONS, row.reason))),
 			col("Message", "l md", "message", (row) => clamp(row.message)),
@@ -96,7 +78,7 @@ export const view = ({ main: { blockers, totals }, parked }, ctx) => [
 	parked && section("Parked", { note: "by the dispatch breaker, after repeated failures" }, table({
 		id: "parked", label: "parked issues", rows: parked, key: (row) => row.issueId,
 		columns: [
-			col("Issue", "", issueText, issueName),
+			issueColumn,
 			col("Repository", "m sm", "repo"),
 			col("Phase", "m md", "phase", (row) => labelOf(KINDS, row.phase)),
 			col("Failures", "xs right", "failures"),

@@ -12,11 +12,11 @@ export const load = () => get("/api/customizations");
 const size = (bytes) => (bytes < 1024 ? `${bytes} B` : `${(bytes / 1024).toFixed(1)} KiB`);
 
 export const view = ({ root, customizations }) => [
-	h("p", { class: "slots" }, "Read from ", h("code", {}, root)),
+	h("p.slots", "Read from ", h("code", root)),
 	table({
 		id: "customizations", label: "files", rows: customizations, key: (row) => row.path, filter: true,
 		columns: [
-			col("Path", "", (row) => `${row.path} ${row.upstreamPath ?? ""}`, (row) => twoLines(h("code", {}, row.path), row.upstreamPath && `overrides ${row.upstreamPath}`)),
+			col("Path", "", (row) => `${row.path} ${row.upstreamPath ?? ""}`, (row) => twoLines(h("code", row.path), row.upstreamPath && `overrides ${row.upstreamPath}`)),
 			col("Category", "m sm", (row) => displayText(row.category)),
 			col("Status", "s", "status", (row) => badge(row.status)),
 			col("Size", "s md right", "size", (row) => size(row.size)),

@@ -1,10 +1,10 @@
 import { loadAll } from "../api.js";
 import { h } from "../dom.js";
-import { clearAll, retryIssues, unparkAll } from "../parts/bulk.js";
-import { pollNow, pollTimes } from "../parts/poll.js";
+import { clearAll, retryAll, unparkAll } from "../parts/bulk.js";
+import { pollActions } from "../parts/poll.js";
 import { col, table } from "../parts/table.js";
 import { ago } from "../parts/time.js";
-import { badge, button, clamp, external, issueName, notice, twoLines } from "../parts/ui.js";
+import { badge, clamp, external, issueName, notice, twoLines } from "../parts/ui.js";
 import { REASONS, labelOf } from "../parts/words.js";
 import { asideUrl } from "../router.js";
 
@@ -13,7 +13,7 @@ export const watch = ["decision", "poll"];
 
 export const load = () => loadAll("/api/issues", { mappings: "/api/mappings", poll: "/api/poll" });
 
-export const actions = ({ poll }) => [h("span", { class: "poll-times" }, pollTimes(poll)), button("Poll now", pollNow, { icon: "refresh" })];
+export const actions = ({ poll }) => pollActions(poll);
 
 /** Outcomes in the order of their urgency. */
 const ORDER = ["failed", "waiting", "dispatched", "in-progress", "done"];
@@ -27,8 +27,8 @@ export function view({ main, mappings }, ctx) {
 	const withId = (rows) => rows.map((row) => ({ ...row, issueId: row.id, issueIdentifier: row.identifier }));
 	const reasonIs = (reason) => (row) => outcomeOf(row) === "waiting" && row.decision.reason === reason;
 	return [
-		main.stale.map((team) => notice("warn", h("b", {}, team), ": Can't reach the ticketing system. ", since[team] ? ["Showing data from ", ago(since[team]), "."] : "There is no data yet.")),
-		h("p", { class: "slots" }, Object.entries(main.inProgressCountsByTeam).map(([team, n]) => h("span", { class: "slot" }, h("b", {}, team), ` ${n}${mappings?.[team] ? ` of ${mappings[team].maxInProgressAiIssues}` : ""} in progress`))),
+		main.stale.map((team) => notice("warn", h("b", team), ": Can't reach the ticketing system. ", since[team] ? ["Showing data from ", ago(since[team]), "."] : "There is no data yet.")),
+		h("p.slots", Object.entries(main.inProgressCountsByTeam).map(([team, n]) => h("span.slot", h("b", team), ` ${n}${mappings?.[team] ? ` of ${mappings[team].maxInProgressAiIssues}` : ""} in progress`))),
 		table({
 			id: "issues", label: "issues", rows: sorted(main.issues), key: (row) => row.id, filter: true, href: (row) => asideUrl("issue", row.identifier),
 			chips: [
@@ -46,7 +46,7 @@ export function view({ main, mappings }, ctx) {
 				col("Ticket", "xs sm", null, (row) => external(row.url, "Open")),
 			],
 			bulk: [
-				{ label: "Retry", applies: (row) => outcomeOf(row) === "failed", run: (rows) => retryIssues(rows, ctx.reload) },
+				{ label: "Retry", applies: (row) => outcomeOf(row) === "failed", run: (rows) => retryAll(rows, ctx.reload) },
 				{ label: "Unpark", applies: reasonIs("parked"), run: (rows) => unparkAll(withId(rows), ctx.reload) },
 				{ label: "Clear", applies: reasonIs("dedup"), run: (rows) => clearAll(withId(rows), ctx.reload) },
 			],

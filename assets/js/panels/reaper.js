@@ -11,12 +11,12 @@ export const watch = ["poll"];
 export const load = () => loadAll("/api/reaper/summary", { recent: "/api/reaper/recent?limit=100" });
 
 export const view = ({ main, recent }) => [
-	main.dryRun && notice("run", h("b", {}, "Dry run. "), "The reaper records what it would destroy, but destroys nothing. Unset REAPER_DRY_RUN to enable it."),
-	h("div", { class: "tiles" }, Object.entries(main.byRule).map(([rule, n]) => tile(labelOf(RULES, rule), n, "in 24 hours"))),
+	main.dryRun && notice("run", h("b", "Dry run. "), "The reaper records what it would destroy, but destroys nothing. Unset REAPER_DRY_RUN to enable it."),
+	h("div.tiles", Object.entries(main.byRule).map(([rule, n]) => tile(labelOf(RULES, rule), n, "in 24 hours"))),
 	section("Recent actions", { note: main.lastSweepAt ? ["last sweep ", ago(main.lastSweepAt)] : "no sweep yet" }, table({
 		id: "reaper", label: "reaper actions", rows: recent ?? [], key: (row) => `${row.at} ${row.machineId} ${row.rule}`, filter: true,
 		columns: [
-			col("Machine", "", (row) => `${row.machineId} ${row.tenant ?? ""}`, (row) => twoLines(h("code", {}, row.machineId), row.tenant)),
+			col("Machine", "", (row) => `${row.machineId} ${row.tenant ?? ""}`, (row) => twoLines(h("code", row.machineId), row.tenant)),
 			col("Rule", "m sm", (row) => labelOf(RULES, row.rule)),
 			col("Issue", "s sm", "issueIdentifier"),
 			col("Age", "s md right", "ageSeconds", (row) => duration(row.ageSeconds * 1000)),

@@ -42,15 +42,15 @@ export function view({ main: mode, config, log }, ctx) {
 	const decider = { env: "set by RUNNER_MODE", stored: "chosen here", default: "the default" }[mode.source];
 	const running = (log ?? []).filter(isActive);
 	return [
-		fromEnv && notice("warn", h("b", {}, "RUNNER_MODE is set in the environment. "), `“${modeName}” is in force. A mode chosen here is stored and takes effect when the variable is unset.`),
-		section("Runner mode", { note: ["In force: ", h("b", {}, modeName), `, ${decider}`] },
-			h("div", { class: "cards", role: "group", "aria-label": "Runner mode" }, MODES.map(([value, label, text]) =>
-				h("button", { key: value, class: "card-choice", "aria-pressed": String(mode.mode === value), "data-mode": value, onclick: () => (next ?? mode.mode) !== value && choose(value, label, ctx) },
-					h("span", { class: "card-text" }, h("b", {}, label), h("span", {}, text), next && [mode.mode === value && badge("ok", "In force"), next === value && badge("stored", "Stored, not in force")]))))),
-		mode.ineligible?.length > 0 && section("Projects that cannot run in this mode", {}, rows(mode.ineligible, (one) => h("li", { key: one.teamKey }, h("b", {}, one.teamKey), h("span", { class: "muted grow" }, one.reason)))),
+		fromEnv && notice("warn", h("b", "RUNNER_MODE is set in the environment. "), `“${modeName}” is in force. A mode chosen here is stored and takes effect when the variable is unset.`),
+		section("Runner mode", { note: ["In force: ", h("b", modeName), `, ${decider}`] },
+			h("div.cards", { role: "group", "aria-label": "Runner mode" }, MODES.map(([value, label, text]) =>
+				h("button.card-choice", { key: value, "aria-pressed": String(mode.mode === value), "data-mode": value, onclick: () => (next ?? mode.mode) !== value && choose(value, label, ctx) },
+					h("span.card-text", h("b", label), h("span", text), next && [mode.mode === value && badge("ok", "In force"), next === value && badge("stored", "Stored, not in force")]))))),
+		mode.ineligible?.length > 0 && section("Projects that cannot run in this mode", {}, rows(mode.ineligible, (one) => h("li", { key: one.teamKey }, h("b", one.teamKey), h("span.muted.grow", one.reason)))),
 		section("Runners", {}, rows(Object.entries(RUNNERS), ([kind, label]) => {
 			const n = running.filter((job) => job.runner === kind).length;
-			return h("li", { key: kind }, h("span", { class: "grow" }, label), h("span", { class: "muted num" }, n ? count(n, "run") : "idle"));
+			return h("li", { key: kind }, h("span.grow", label), h("span.muted.num", n ? count(n, "run") : "idle"));
 		})),
 		config && section("Connections", {}, connections(config.checks.filter((one) => PROBES.includes(one.name)))),
 	];

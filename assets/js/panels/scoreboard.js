@@ -2,10 +2,11 @@
 
 import { get, saveAs } from "../api.js";
 import { h } from "../dom.js";
+import { runsUrl } from "../parts/numbers.js";
 import { duration } from "../parts/time.js";
-import { empty, section } from "../parts/ui.js";
-import { KINDS, REASONS, TIMEOUTS, count, displayText, labelOf, money } from "../parts/words.js";
-import { navigate, panelUrl, withQuery } from "../router.js";
+import { button, empty, section } from "../parts/ui.js";
+import { KINDS, REASONS, TIMEOUTS, count, displayText, labelOf, money, number, percent } from "../parts/words.js";
+import { navigate, withQuery } from "../router.js";
 
 export const about = "What came of the runs, by the day on which they ended.";
 export const watch = [];
@@ -32,13 +33,13 @@ export async function load(_, query) {
 	return { ...choice, board: await get(`/api/scoreboard?${new URLSearchParams({ by: choice.by, from: time(from), to: time(until) })}`) };
 }
 
-const url = (changes) => panelUrl("scoreboard") + withQuery(changes);
+const url = (changes) => "/admin/scoreboard" + withQuery(changes);
 
 export function actions({ board, by }) {
 	const name = `scoreboard-${by}-${board.from.slice(0, 10)}-${board.to.slice(0, 10)}`;
 	const csv = () => [[by, ...FIELDS], ...[...board.rows, { ...board.total, key: "Total" }].map((row) => [row.key, ...FIELDS.map((path) => path.split(".").reduce((at, name) => at?.[name], row))])]
 		.map((row) => row.map(csvField).join(",")).join("\r\n");
-	const link = (text, type, content) => h("button", { class: "button ghost", onclick: () => saveAs(`${name}.${type}`, content()) }, text);
+	const link = (text, type, content) => button(text, () => saveAs(`${name}.${type}`, content()), "ghost");
 	return [link("Download CSV", "csv", csv), link("Download JSON", "json", () => JSON.stringify(board, null, 2))];
 }
 
@@ -49,31 +50,33 @@ function csvField(value) {
 	return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
-const number = (value) => (typeof value === "number" ? value.toLocaleString("en", { maximumFractionDigits: 1 }) : "–");
 const hours = (value) => duration(value * 3_600_000);
 /** Column with a median, and the 95th percentile below it. @param {string} label @param {string} field @param {string} what */
 const timeColumn = (label, field, what) => ({
 	label, fields: [`${field}.p50`, `${field}.p95`],
-	show: (row) => (row[field] ? [hours(row[field].p50), h("span", { class: "sub" }, `p95 ${hours(row[field].p95)}`)] : "–"),
+	show: (row) => (row[field] ? [hours(row[field].p50), h("span.sub", `p95 ${hours(row[field].p95)}`)] : "–"),
 	explain: (row) => (row[field] ? `Time from the trigger until ${what}: half within ${hours(row[field].p50)}, 95% within ${hours(row[field].p95)}.` : `No pull request was ${what.split(" ").pop()}.`),
 });
 
-/** Columns: shown value, its explanation, fields in the downloaded file, and the list of what is counted. */
+/** Column of one field. @param {string} label @param {string} field @param {(row: any) => string} explain */
+const column = (label, field, explain, format = number, more = {}) => ({ label, fields: [field], show: (row) => format(row[field]), explain, ...more });
+
+/** Columns: shown value, its explanation, fields in the downloaded file, and the list of what is counted. @type {any[]} */
 const COLUMNS = [
-	{ label: "Runs", fields: ["runs"], show: (row) => number(row.runs), explain: (row) => `${count(row.runs, "run")} ended in this range.`, list: "pipelines" },
-	{ label: "Pull requests", fields: ["pullRequests", "merged", "closed", "open"], show: (row) => number(row.pullRequests), explain: (row) => `${count(row.pullRequests, "pull request")}: ${row.merged} merged, ${row.closed} closed, ${row.open} open.`, list: "pulls" },
-	{ label: "Merged", fields: ["mergedShare"], show: ({ mergedShare: share }) => (share === null ? "–" : `${Math.round(share * 100)}%`), explain: (row) => (row.mergedShare === null ? "No pull request was merged, closed or open for 7 days." : `${row.merged} merged, as a share of those merged, closed, or open for 7 days.`) },
-	{ label: "Review rounds", fields: ["reviewRounds"], show: (row) => number(row.reviewRounds), explain: () => "Average number of rounds of review per pull request." },
+	column("Runs", "runs", (row) => `${count(row.runs, "run")} ended in this range.`, number, { list: "pipelines" }),
+	column("Pull requests", "pullRequests", (row) => `${count(row.pullRequests, "pull request")}: ${row.merged} merged, ${row.closed} closed, ${row.open} open.`, number, { fields: ["pullRequests", "merged", "closed", "open"], list: "pulls" }),
+	column("Merged", "mergedShare", (row) => (row.mergedShare === null ? "No pull request was merged, closed or open for 7 days." : `${row.merged} merged, as a share of those merged, closed, or open for 7 days.`), percent),
+	column("Review rounds", "reviewRounds", () => "Average number of rounds of review per pull request."),
 	timeColumn("To pull request", "hoursToPullRequest", "a pull request was opened"),
 	timeColumn("To merge", "hoursToMerge", "a pull request was merged"),
-	{ label: "Cost", fields: ["costUsd"], show: (row) => money(row.costUsd), explain: (row) => (row.costUsd === null ? "No run reported its cost." : "Sum of the costs that the runs reported.") },
-	{ label: "Per merge", fields: ["costPerMergedUsd"], show: (row) => money(row.costPerMergedUsd), explain: () => "Cost of all runs, divided by the number of merged pull requests." },
-	{ label: "Commits after", fields: ["humanCommitsAfter"], show: (row) => number(row.humanCommitsAfter), explain: () => "Average number of commits by people on a pull request after the last one by the agent." },
+	column("Cost", "costUsd", (row) => (row.costUsd === null ? "No run reported its cost." : "Sum of the costs that the runs reported."), money),
+	column("Per merge", "costPerMergedUsd", () => "Cost of all runs, divided by the number of merged pull requests.", money),
+	column("Commits after", "humanCommitsAfter", () => "Average number of commits by people on a pull request after the last one by the agent."),
 ];
 const FIELDS = COLUMNS.flatMap(({ fields }) => fields);
 
 export function view({ board, by, range, from, to }) {
-	const chip = (on, href, text) => h("a", { class: "chip", href, "aria-current": on ? "true" : null }, text);
+	const chip = (on, href, text) => h("a.chip", { href, "aria-current": on ? "true" : null }, text);
 	const pick = (event) => {
 		const form = event.target.form;
 		if (form.from.value && form.to.value) navigate(url({ range: null, from: form.from.value, to: form.to.value }));
@@ -81,26 +84,26 @@ export function view({ board, by, range, from, to }) {
 	const day = (time, back = 0) => new Date(Date.parse(time) - back).toISOString().slice(0, 10);
 	const rowsBy = [...board.rows].sort((a, b) => b.runs - a.runs);
 	return [
-		h("div", { class: "table-bar" },
-			h("nav", { class: "chips", "aria-label": "Range" }, Object.entries(RANGES).map(([name, text]) => chip(range === name, url({ range: name, from: null, to: null }), text))),
-			h("form", { class: "dates", onsubmit: (event) => event.preventDefault() },
-				h("label", {}, "From ", h("input", { type: "date", name: "from", value: from || day(board.from), onchange: pick })), h("label", {}, "to ", h("input", { type: "date", name: "to", value: to || day(board.to, 1), onchange: pick }))),
-			h("nav", { class: "chips", "aria-label": "Group by" }, Object.entries(GROUPS).map(([name, text]) => chip(by === name, url({ by: name }), text)))),
-		board.rows.length ? h("table", { class: "plain board", "aria-label": `Scoreboard by ${GROUPS[by].toLowerCase()}` },
-			h("thead", {}, h("tr", {}, [GROUPS[by], ...COLUMNS.map(({ label }) => label)].map((label) => h("th", { scope: "col" }, label)))),
-			h("tbody", {}, rowsBy.map((row) => line(row, nameOf(by, row.key), by, board))),
-			h("tfoot", {}, line(board.total, "Total", "", board)))
+		h("div.table-bar",
+			h("nav.chips", { "aria-label": "Range" }, Object.entries(RANGES).map(([name, text]) => chip(range === name, url({ range: name, from: null, to: null }), text))),
+			h("form.dates",
+				h("label", "From ", h("input", { type: "date", name: "from", value: from || day(board.from), onchange: pick })), h("label", "to ", h("input", { type: "date", name: "to", value: to || day(board.to, 1), onchange: pick }))),
+			h("nav.chips", { "aria-label": "Group by" }, Object.entries(GROUPS).map(([name, text]) => chip(by === name, url({ by: name }), text)))),
+		board.rows.length ? h("table.plain.board", { "aria-label": `Scoreboard by ${GROUPS[by].toLowerCase()}` },
+			h("thead", h("tr", [GROUPS[by], ...COLUMNS.map(({ label }) => label)].map((label) => h("th", { scope: "col" }, label)))),
+			h("tbody", rowsBy.map((row) => line(row, nameOf(by, row.key), by, board))),
+			h("tfoot", line(board.total, "Total", "", board)))
 			: empty("No runs in this range", "Choose a longer range, or flag an issue. A run is counted when it ends."),
-		h("div", { class: "columns" },
-			reasons("Failures by reason", board.total.failuresByReason, (reason) => TIMEOUTS[reason] ?? displayText(reason.toLowerCase()), "No run failed.", listUrl("pipelines", board, { status: "failed,timed_out,review_failed" })),
-			reasons("Waits by reason", board.total.waitsByReason, (reason) => labelOf(REASONS, reason), "No issue waited.", panelUrl("blockers"))),
+		h("div.columns",
+			reasons("Failures by reason", board.total.failuresByReason, (reason) => TIMEOUTS[reason] ?? displayText(reason.toLowerCase()), "No run failed.", listUrl("pipelines", board, { status: "failed" })),
+			reasons("Waits by reason", board.total.waitsByReason, (reason) => labelOf(REASONS, reason), "No issue waited.", "/admin/blockers")),
 	];
 }
 
 const nameOf = (by, key) => (by === "kind" ? labelOf(KINDS, key) : key || "Unknown");
 
 /** List of what a number counts. */
-const listUrl = (panel, { from, to }, filter) => `${panelUrl(panel)}?${new URLSearchParams({ ...filter, ...(panel === "pipelines" ? { from, to } : {}) })}`;
+const listUrl = (panel, { from, to }, filter) => (panel === "pipelines" ? runsUrl({ status: "ended", from, to, ...filter }) : `/admin/${panel}?${new URLSearchParams(filter)}`);
 
 function line(row, name, by, board) {
 	const isListed = ["", "team", "kind"].includes(by);
@@ -108,7 +111,7 @@ function line(row, name, by, board) {
 		const text = explain(row);
 		const about = { class: "tip", "data-tip": text, "aria-label": `${label}: ${text}` };
 		const isLink = list && isListed && row.runs > 0 && (list === "pipelines" || by !== "kind");
-		return h("td", { "data-label": label, class: "num" }, isLink ? h("a", { ...about, href: listUrl(list, board, by ? { [by]: row.key } : {}) }, show(row)) : h("button", about, show(row)));
+		return h("td.num", { "data-label": label }, isLink ? h("a", { ...about, href: listUrl(list, board, by ? { [list === "pulls" ? "q" : by]: row.key } : {}) }, show(row)) : h("button", about, show(row)));
 	}));
 }
 
@@ -116,6 +119,6 @@ function line(row, name, by, board) {
 function reasons(title, counts = {}, nameOf, none, href) {
 	const all = Object.entries(counts).sort(([, a], [, b]) => b - a);
 	const most = Math.max(1, ...all.map(([, n]) => n));
-	return section(title, { actions: all.length > 0 && h("a", { href }, "Show the list") }, all.length ? h("ul", { class: "reasons" }, all.map(([reason, n]) =>
-		h("li", { key: reason }, h("span", {}, nameOf(reason)), h("span", { class: "reason-bar", "aria-hidden": "true" }, h("i", { style: { width: `${(n / most) * 100}%` } })), h("b", { class: "num" }, n.toLocaleString("en"))))) : h("p", { class: "muted" }, none));
+	return section(title, { actions: all.length > 0 && h("a", { href }, "Show the list") }, all.length ? h("ul.reasons", all.map(([reason, n]) =>
+		h("li", { key: reason }, h("span", nameOf(reason)), h("span.reason-bar", { "aria-hidden": "true" }, h("i", { style: { width: `${(n / most) * 100}%` } })), h("b.num", number(n))))) : h("p.muted", none));
 }

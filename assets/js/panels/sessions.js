@@ -5,7 +5,7 @@ import { col, table } from "../parts/table.js";
 import { duration } from "../parts/time.js";
 import { badge, notice, twoLines } from "../parts/ui.js";
 import { RUNNERS, labelOf } from "../parts/words.js";
-import { asideUrl } from "../router.js";
+import { asideUrl, url } from "../router.js";
 
 export const about = "Machines and containers of runs.";
 export const watch = ["job", "poll"];
@@ -13,21 +13,21 @@ export const watch = ["job", "poll"];
 /** If one host fails, the sessions of the other host are still shown. */
 export const load = async () => {
 	try {
-		return { rows: await get("/api/sessions"), failed: null };
+		return { rows: await get("/api/sessions"), problem: null };
 	} catch (thrown) {
 		if (!(thrown instanceof ApiError) || !Array.isArray(thrown.body?.sessions)) throw thrown;
-		return { rows: thrown.body.sessions, failed: thrown.message };
+		return { rows: thrown.body.sessions, problem: thrown.message };
 	}
 };
 
 /** Button that destroys a session after confirmation. */
-export const destroyButton = (id, label, issue, after) => deleteButton("Destroy", label, {
+const destroyButton = (id, label, issue, after) => deleteButton("Destroy", label, {
 	title: `Destroy ${label}?`,
 	text: `Stops the run and deletes the machine. Unpushed changes are lost.${issue ? ` ${issue} will be retried if it is still flagged.` : ""}`,
-	path: `/api/sessions/${encodeURIComponent(id)}`, done: `Destroyed ${label}.`, after,
+	path: url`/api/sessions/${id}`, done: `Destroyed ${label}.`, after,
 });
 
-export const view = ({ rows, failed }, ctx) => [failed && notice("warn", failed), table({
+export const view = ({ rows, problem }, ctx) => [problem && notice("warn", problem), table({
 	id: "sessions", label: "sessions", rows, key: (row) => row.machineId, filter: true,
 	columns: [
 		col("Session", "", (row) => `${row.name} ${row.machineId}`, (row) => twoLines(row.name, row.machineId)),

@@ -2,7 +2,7 @@ import { loadAll, post } from "../api.js";
 import { h, island, render } from "../dom.js";
 import { fields, focusField } from "../parts/form.js";
 import { secretsEditor } from "../parts/secrets.js";
-import { busy, connections, messageOf, notice, section, toast } from "../parts/ui.js";
+import { busy, connections, messageOf, notice, section, submitButton, toast } from "../parts/ui.js";
 
 export const about = "Connections, session settings and global secrets of the service.";
 
@@ -30,9 +30,8 @@ function form(el, props) {
 	const values = { vmSessionsApp: settings.vmSessionsApp.storedValue ?? "", vmSessionsRegion: settings.vmSessionsRegion.storedValue ?? "" };
 	/** @type {Record<string, string>} */
 	let errors = {};
-	const field = fields(values, () => {});
-	const save = (event) => {
-		event.preventDefault();
+	const field = fields(values);
+	const save = () => {
 		busy(async () => {
 			try {
 				settings = await post("/api/settings", values);
@@ -50,10 +49,10 @@ function form(el, props) {
 	const draw = () => render(el,
 		settings.restartRequired && notice("warn", "Saved changes take effect after a restart of the service."),
 		h("form", { onsubmit: save, novalidate: true },
-			h("div", { class: "form-grid" },
+			h("div.form-grid",
 				field({ name: "vmSessionsApp", label: "App", placeholder: "none", hint: hintOf("Fly app in which machines are created.", settings.vmSessionsApp, "VM_SESSIONS_APP") }, errors.vmSessionsApp),
 				field({ name: "vmSessionsRegion", label: "Region", placeholder: "none", hint: hintOf("Region in which machines are created.", settings.vmSessionsRegion, "VM_SESSIONS_REGION") }, errors.vmSessionsRegion)),
-			h("button", { type: "submit", class: "button primary" }, "Save settings")));
+			submitButton("Save settings")));
 	draw();
 	return (next) => {
 		props = next;

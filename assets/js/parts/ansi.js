@@ -1,5 +1,7 @@
 // Terminal colors of a log line, as classes. The text is untrusted: time and elements per line are limited.
 
+import { number } from "./words.js";
+
 const SGR = /\x1b\[([\d;:]*)m/g;
 /** Longest shown line, in characters, and most colored parts of it. */
 const [MAX_LINE, MAX_PARTS] = [8192, 48];
@@ -10,7 +12,7 @@ export const plain = (text) => text.replace(SGR, "");
 /** Parts of a line with their classes. @param {string} text @returns {{text: string, cls: string}[]} */
 export function colored(text) {
 	const cut = text.length - MAX_LINE;
-	if (cut > 0) text = `${text.slice(0, MAX_LINE)} … ${cut.toLocaleString("en")} more characters`;
+	if (cut > 0) text = `${text.slice(0, MAX_LINE)} … ${number(cut)} more characters`;
 	const parts = [];
 	let [style, from] = [/** @type {Record<string, string>} */ ({}), 0];
 	const push = (part) => part && parts.push({ text: part, cls: Object.values(style).join(" ") });

@@ -1,6 +1,7 @@
 // Actions on many issues or runs at once.
 
 import { get, post, remove } from "../api.js";
+import { url } from "../router.js";
 import { ask } from "./dialog.js";
 import { messageOf, toast } from "./ui.js";
 import { count, hasFailed, isActive } from "./words.js";
@@ -8,65 +9,60 @@ import { count, hasFailed, isActive } from "./words.js";
 /** Requests sent at the same time. */
 const PARALLEL = 4;
 
+/** Key of the only issue, or the number of issues. @param {any[]} rows Issues, or runs. */
+const subjectOf = (rows) => (rows.length === 1 ? rows[0].issueIdentifier ?? rows[0].identifier : count(rows.length, "issue"));
+
 /**
- * Acts on every row, and reports how many succeeded.
- * @template T @param {T[]} rows @param {string} done What has been done, such as `Unparked`. @param {string} noun @param {(row: T) => Promise<any>} act
+ * Acts on every row, and reports what has been done. With `about`, it asks first. Returns whether it has acted.
+ * @param {any[]} rows @param {string} done What has been done, such as `Unparked`. @param {(row: any) => Promise<any>} act @param {() => any} after
+ * @param {(subject: string) => {title: string, text: string, action: string, kind?: "danger" | "primary"}} [about]
  */
-async function onEach(rows, done, noun, act) {
+async function onEach(rows, done, act, after, about) {
+	if (about && !await ask(about(subjectOf(rows)))) return false;
 	const waiting = [...rows];
-	/** @type {string[]} */
-	const errors = [];
+	/** @type {any[]} */
+	const succeeded = [];
+	/** @type {Set<string>} */
+	const errors = new Set();
 	const work = async () => {
 		for (let row = waiting.shift(); row !== undefined; row = waiting.shift()) {
 			try {
 				await act(row);
+				succeeded.push(row);
 			} catch (error) {
-				errors.push(messageOf(error));
+				errors.add(messageOf(error));
 			}
 		}
 	};
 	await Promise.all(Array.from({ length: PARALLEL }, work));
-	const text = `${done} ${count(rows.length - errors.length, noun)}.`;
-	toast(errors.length ? `${text} ${count(errors.length, noun)} failed: ${[...new Set(errors)].join(" ")}` : text, errors.length ? "bad" : "ok");
+	const failed = rows.filter((row) => !succeeded.includes(row));
+	toast([succeeded.length && `${done} ${subjectOf(succeeded)}.`, failed.length && `${subjectOf(failed)} failed: ${[...errors].join(" ")}`].filter(Boolean).join(" "), failed.length ? "bad" : "ok");
+	await after();
+	return true;
 }
 
 /** @typedef {import("./table.js").BulkAction} BulkAction */
-/** Action with a confirmation. @param {(n: string) => {title: string, text: string, action: string, kind?: "danger" | "primary"}} about */
-const confirmed = (rows, noun, about, done, act, after) => async () => {
-	if (!await ask(about(count(rows.length, noun)))) return false;
-	await onEach(rows, done, noun, act);
-	await after();
-	return true;
-};
 
-/** Releases parked issues. @param {any[]} rows @param {() => Promise<any>} after */
-export async function unparkAll(rows, after) {
-	await onEach(rows, "Unparked", "issue", (row) => post("/api/parked/unpark", { issueId: row.issueId }));
-	await after();
-	return true;
-}
+/** Releases parked issues. @param {any[]} rows @param {() => any} after */
+export const unparkAll = (rows, after) => onEach(rows, "Unparked", (row) => post("/api/parked/unpark", { issueId: row.issueId }), after);
 
-/** Clears dedup entries, after a confirmation. @param {any[]} rows @param {() => Promise<any>} after */
-export const clearAll = (rows, after) => confirmed(rows, "issue", (n) => ({
-	title: `Clear the dedup entries of ${n}?`, text: "They can be dispatched again at the next poll, even if their last run succeeded.", action: "Clear",
-}), "Cleared", (row) => remove(`/api/dedup/${encodeURIComponent(row.issueId)}`), after)();
+/** Clears dedup entries. @param {any[]} rows @param {() => any} after */
+export const clearAll = (rows, after) => onEach(rows, "Cleared the dedup entry of", (row) => remove(url`/api/dedup/${row.issueId}`), after, (subject) => (
+	{ title: `Clear the dedup entry of ${subject}?`, text: `${subject} can be dispatched again at the next poll, even after a run that succeeded.`, action: "Clear" }));
 
-const jobPath = ({ id }, action) => `/api/jobs/${encodeURIComponent(id)}/${action}`;
+/** Retries issues by their latest runs. @param {any[]} rows Runs, or issues. @param {() => any} after */
+export const retryAll = (rows, after) => onEach(rows, "Retrying", async (row) => {
+	const job = row.groupId ? row : (await get(url`/api/log?limit=1&issue=${row.identifier}`))[0];
+	await post(url`/api/jobs/${job.id}/retry`);
+}, after, (subject) => ({
+	title: `Retry ${subject}?`, text: `Starts a new run of ${subject} as soon as there is capacity. Dedup entries and parking are cleared, and missing labels are restored.`, action: "Retry", kind: "primary",
+}));
 
-const retryAbout = (n) => ({ title: `Retry ${n}?`, text: "Starts new runs as soon as there is capacity. Dedup entries and parking are cleared, and labels are put back on tickets where they are gone.", action: "Retry", kind: /** @type {const} */ ("primary") });
+/** @param {() => any} after @returns {BulkAction} */
+export const retryRuns = (after) => ({ label: "Retry", applies: hasFailed, run: (rows) => retryAll(rows, after) });
 
-/** Retries the issues of runs. @param {() => Promise<any>} after @returns {BulkAction} */
-export const retryRuns = (after) => ({ label: "Retry", applies: hasFailed, run: (rows) => confirmed(rows, "run", retryAbout, "Retrying", (job) => post(jobPath(job, "retry")), after)() });
-
-/** Retries issues by their latest run. @param {any[]} rows @param {() => Promise<any>} after */
-export const retryIssues = (rows, after) => confirmed(rows, "issue", retryAbout, "Retrying", async (row) => {
-	const [job] = await get(`/api/log?limit=1&issue=${encodeURIComponent(row.identifier)}`);
-	await post(jobPath(job, "retry"));
-}, after)();
-
-/** Cancels active runs for good. @param {() => Promise<any>} after @returns {BulkAction} */
+/** Cancels active runs for good. @param {() => any} after @returns {BulkAction} */
 export const cancelRuns = (after) => ({
-	label: "Cancel", danger: true, applies: isActive, run: (rows) => confirmed(rows, "run", (n) => ({
-		title: `Cancel ${n}?`, text: "Stops the runs. Unpushed changes are lost. The labels and all markers leave the tickets, with one comment each.", action: "Cancel runs",
-	}), "Cancelled", (job) => post(jobPath(job, "cancel"), { retry: false }), after)(),
+	label: "Cancel", danger: true, applies: isActive, run: (rows) => onEach(rows, "Cancelled the run of", (job) => post(url`/api/jobs/${job.id}/cancel`, { retry: false }), after, (subject) => (
+		{ title: `Cancel the run of ${subject}?`, text: "Unpushed changes are lost. The label and all markers leave each ticket, with one comment.", action: "Cancel runs" })),
 });

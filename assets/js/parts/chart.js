@@ -2,6 +2,7 @@
 
 import { h, island, render, s } from "../dom.js";
 import { navigate } from "../router.js";
+import { number } from "./words.js";
 
 const HOUR = 3_600_000;
 
@@ -14,8 +15,8 @@ const HOUR = 3_600_000;
  * @typedef {{label: string, series: any[], parts: Part[], format?: (value: number) => string, href?: (row: any, until: string) => string | null, sums?: boolean, line?: boolean, limit?: {label: string, value: number}}} Chart
  */
 
-/** @param {Chart} chart */
-export const barChart = (chart) => island("chart", chart, mount);
+/** @param {Chart} about */
+export const chart = (about) => island("chart", about, mount);
 
 /** Values of the axis: from 0 in steps of 1, 2 or 5 × 10ⁿ. @param {number} max @param {boolean} whole */
 function ticks(max, whole) {
@@ -45,9 +46,9 @@ function mount(el, chart) {
 
 /** @param {Chart} chart @param {number} now @param {(at: number) => void} pick */
 function draw(chart, now, pick) {
-	const { label, series, parts, format = (value) => value.toLocaleString("en"), href, line, limit, sums = true } = chart;
+	const { label, series, parts, format = number, href, line, limit, sums = true } = chart;
 	const last = series.length - 1;
-	if (last < 0) return h("p", { class: "muted" }, "No data yet.");
+	if (last < 0) return h("p.muted", "No data yet.");
 	const interval = last ? Date.parse(series[1].at) - Date.parse(series[0].at) : 24 * HOUR;
 	const when = whenOf(interval);
 	const valueText = (value) => (typeof value === "number" ? format(value) : "–");
@@ -84,23 +85,23 @@ function draw(chart, now, pick) {
 	const sumOf = (key) => series.reduce((sum, row) => sum + (row[key] ?? 0), 0);
 	const every = Math.ceil(series.length / 6);
 	return [
-		h("div", { class: "axis-y num", "aria-hidden": "true" }, scale.map((value) => h("span", {}, format(value)))),
+		h("div.axis-y.num", { "aria-hidden": "true" }, scale.map((value) => h("span", format(value)))),
 		h("div", {
 			class: href ? "plot leads" : "plot", role: "slider", tabindex: "0", "aria-label": label, "aria-valuemin": 0, "aria-valuemax": last, "aria-valuenow": shown, "aria-valuetext": textOf(series[shown]),
 			onkeydown: keys, onpointermove: (event) => event.pointerType !== "touch" && pick(columnAt(event)), onclick: click, onfocus: () => now < 0 && pick(last),
 		},
-		scale.map((value) => h("i", { class: "rule", style: { bottom: percent(value) } })),
+		scale.map((value) => h("i.rule", { style: { bottom: percent(value) } })),
 		series.map((_, at) => h("span", { class: at === now ? "bar now" : "bar" }, !line && parts.map(({ tone }, part) => heights[at][part] > 0 && h("i", { class: tone, style: { height: percent(heights[at][part]) } })))),
 		line && s("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none" }, parts.map((part) => s("polyline", { class: part.tone, points: points(part) }))),
-		limit && h("i", { class: "limit", style: { bottom: percent(limit.value) } }, h("span", {}, `${limit.label} ${format(limit.value)}`))),
-		h("div", { class: "axis-x num", "aria-hidden": "true" }, series.map(({ at }, index) => index % every === Math.floor(every / 2) && h("span", { style: { left: `${((index + 0.5) / series.length) * 100}%` } }, when(at)))),
-		h("div", { class: "chart-foot" },
-			h("b", { class: "num" }, now < 0 && sums ? "Total" : when(series[shown].at, true)),
-			parts.map(({ key, label, tone }) => h("span", { class: `legend ${tone}` }, label, h("b", { class: "num" }, valueText(now < 0 && sums ? sumOf(key) : series[shown][key])))),
+		limit && h("i.limit", { style: { bottom: percent(limit.value) } }, h("span", `${limit.label} ${format(limit.value)}`))),
+		h("div.axis-x.num", { "aria-hidden": "true" }, series.map(({ at }, index) => index % every === Math.floor(every / 2) && h("span", { style: { left: `${((index + 0.5) / series.length) * 100}%` } }, when(at)))),
+		h("div.chart-foot",
+			h("b.num", now < 0 && sums ? "Total" : when(series[shown].at, true)),
+			parts.map(({ key, label, tone }) => h("span", { class: `legend ${tone}` }, label, h("b.num", valueText(now < 0 && sums ? sumOf(key) : series[shown][key])))),
 			now >= 0 && linkOf(now) && h("a", { href: linkOf(now) }, "Show these runs")),
-		h("details", { class: "as-table" }, h("summary", {}, "Table"),
-			h("table", { class: "plain", "aria-label": label }, h("thead", {}, h("tr", {}, ["Time", ...parts.map((part) => part.label)].map((text) => h("th", { scope: "col" }, text)))),
-				h("tbody", {}, series.map((row) => h("tr", {}, h("th", { scope: "row" }, when(row.at, true)), parts.map(({ key }) => h("td", { class: "num" }, valueText(row[key])))))))),
+		h("details.as-table", h("summary", "Table"),
+			h("table.plain", { "aria-label": label }, h("thead", h("tr", ["Time", ...parts.map((part) => part.label)].map((text) => h("th", { scope: "col" }, text)))),
+				h("tbody", series.map((row) => h("tr", h("th", { scope: "row" }, when(row.at, true)), parts.map(({ key }) => h("td.num", valueText(row[key])))))))),
 	];
 }
 

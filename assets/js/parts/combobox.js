@@ -97,7 +97,7 @@ function mount(el, props) {
 		return h("li", {
 			role: "option", id: `${list}-${at}`, key: choice.value, "aria-selected": String(at === active),
 			onpointerdown: (event) => event.preventDefault(), onclick: () => choose(choice),
-		}, h("span", {}, text), sub && h("span", { class: "sub" }, sub));
+		}, h("span", text), sub && h("span.sub", sub));
 	};
 	const draw = () => {
 		const choices = shown();
@@ -108,7 +108,7 @@ function mount(el, props) {
 				oninput: typed, onkeydown: press, onfocus: load, onclick: () => toggle(!isOpen), onblur: () => toggle(false),
 			}),
 			choices.length > 0 && h("ul", { role: "listbox", id: list, "aria-label": props.label }, choices.map(option)),
-			(loaded.error ?? loaded.note) && h("p", { class: "hint warn-text", role: "status" }, loaded.error ?? loaded.note));
+			(loaded.error ?? loaded.note) && h("p.hint.warn-text", { role: "status" }, loaded.error ?? loaded.note));
 	};
 	const update = (next) => {
 		props = next;

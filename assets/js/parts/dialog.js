@@ -16,10 +16,10 @@ export function open({ title, kind = "modal", mayClose = () => true, onClose }) 
 	const id = `dialog-${(count += 1)}`;
 	const el = /** @type {HTMLDialogElement} */ (h("dialog", { class: kind, "aria-labelledby": id }));
 	const head = h("h2", { id, tabindex: "-1", autofocus: kind === "drawer" });
-	const body = h("div", { class: "dialog-body" });
-	const foot = h("div", { class: "dialog-foot" });
-	const closeButton = h("button", { class: "button ghost icon-only", "aria-label": "Close", onclick: () => tryToClose() }, icon("close"));
-	el.append(h("div", { class: "dialog-head" }, head, closeButton), body, foot);
+	const body = h("div.dialog-body");
+	const foot = h("div.dialog-foot");
+	const closeButton = button(icon("close"), () => tryToClose(), "ghost icon-only", "Close");
+	el.append(h("div.dialog-head", head, closeButton), body, foot);
 	el.addEventListener("close", () => {
 		el.remove();
 		for (const toast of el.querySelectorAll(".toast")) placeToast(toast);
@@ -59,13 +59,13 @@ export function open({ title, kind = "modal", mayClose = () => true, onClose }) 
  */
 export function confirm({ title, text, action, kind = "danger", cancel = "Cancel", run, onClose }) {
 	const dialog = open({ title, onClose });
-	const go = () => busy(async () => {
+	const go = async () => {
 		await run();
 		dialog.close();
-	});
-	dialog.show(h("p", {}, text), [
-		h("button", { class: "button", autofocus: true, onclick: dialog.close }, cancel),
-		h("button", { class: `button ${kind}`, onclick: go }, action),
+	};
+	dialog.show(h("p", text), [
+		h("button.button", { autofocus: true, onclick: dialog.close }, cancel),
+		button(action, go, kind),
 	]);
 	$(dialog.el, "[autofocus]").focus();
 }
@@ -82,7 +82,7 @@ export const ask = (about) => new Promise((answer) => confirm({ ...about, run: a
  * @param {{title: string, text: any, path: string, done: string, after: () => Promise<any>}} about
  */
 export const deleteButton = (label, subject, about) =>
-	button(label, () => askToDelete({ ...about, action: `${label} ${subject}` }), { kind: "small danger", title: `${label} ${subject}` });
+	button(label, () => askToDelete({ ...about, action: `${label} ${subject}` }), "small danger", `${label} ${subject}`);
 
 /** @param {{title: string, text: any, action: string, path: string, done: string, after: () => Promise<any>}} about */
 export const askToDelete = ({ path, done, after, ...about }) => confirm({
@@ -101,7 +101,7 @@ export const askToDelete = ({ path, done, after, ...about }) => confirm({
 export function menu(label, items, picture = "more") {
 	const toggle = (event) => {
 		const opener = event.currentTarget;
-		const list = h("div", { class: "menu", role: "menu", popover: "auto", "aria-label": label });
+		const list = h("div.menu", { role: "menu", popover: "auto", "aria-label": label });
 		for (const item of items) {
 			const run = () => {
 				list.hidePopover();
@@ -123,7 +123,7 @@ export function menu(label, items, picture = "more") {
 		list.style.top = `${below ? box.bottom + 4 : box.top - 4 - list.offsetHeight}px`;
 		list.querySelector("button")?.focus();
 	};
-	return h("button", { class: "button ghost icon-only", "aria-haspopup": "menu", "aria-label": label, title: label, onclick: toggle }, icon(picture));
+	return h("button.button.ghost.icon-only", { "aria-haspopup": "menu", "aria-label": label, title: label, onclick: toggle }, icon(picture));
 }
 
 /** @param {KeyboardEvent} event */

@@ -8,7 +8,7 @@ import { confirm, open } from "./dialog.js";
 import { loadDraft, saveDraft } from "./draft.js";
 import { fields, focusField } from "./form.js";
 import { FIELDS, SECTIONS, changesOf, check, differences, plain, textOf, toValues } from "./mapping.js";
-import { busy, empty, loading, messageOf, notice, toast } from "./ui.js";
+import { busy, button, choiceCard, empty, loading, messageOf, notice, submitButton, toast } from "./ui.js";
 import { SYSTEMS, labelOf } from "./words.js";
 
 /** The system is fixed, and what is changed most often comes first. */
@@ -102,8 +102,7 @@ class Editor {
 		if (this.isDirty()) toast(`Your changes to ${this.team} are kept in this tab, not saved.`);
 	}
 
-	save = (event) => {
-		event.preventDefault();
+	save = () => {
 		busy(async () => {
 			const open = this.conflicts.find((one) => !one.chosen);
 			if (open) return this.fail({}, "Choose which values to keep.");
@@ -154,29 +153,29 @@ class Editor {
 		if (!this.conflicts.length) return null;
 		const part = (one) => {
 			const field = this.fieldOf(one.name);
-			const choice = (title, value) => h("label", { class: "card-choice" },
-				h("input", { type: "radio", name: `conflict-${one.name}`, checked: one.chosen && this.values[one.name] === value, onchange: () => {
+			const choice = (title, value) => choiceCard({
+				name: `conflict-${one.name}`, checked: one.chosen && this.values[one.name] === value, onchange: () => {
 					one.chosen = true;
 					this.values[one.name] = value;
 					this.changed();
-				} }),
-				h("span", { class: "card-text" }, h("span", {}, title), h("b", {}, textOf(field, { ...this.values, [one.name]: value }))));
-			return h("fieldset", { class: "field", key: `conflict-${one.name}` }, h("legend", {}, field.label), h("div", { class: "cards" }, choice("Your value", one.mine), choice("Saved in the meantime", one.theirs)));
+				},
+			}, h("span", title), h("b", textOf(field, { ...this.values, [one.name]: value })));
+			return h("fieldset.field", { key: `conflict-${one.name}` }, h("legend", field.label), h("div.cards", choice("Your value", one.mine), choice("Saved in the meantime", one.theirs)));
 		};
-		return h("div", { class: "conflicts", key: "conflicts" },
-			notice("warn", h("b", {}, "Somebody else changed this project in the meantime."), " Choose which values to keep, then save again."), this.conflicts.map(part));
+		return h("div.conflicts", { key: "conflicts" },
+			notice("warn", h("b", "Somebody else changed this project in the meantime."), " Choose which values to keep, then save again."), this.conflicts.map(part));
 	}
 
 	draw() {
 		const renderField = (about) => this.field(about.name === "teamKey"
 			? { ...about, type: "text", disabled: true, hint: `${labelOf(SYSTEMS, this.values.ticketingProvider)}. The key of a project cannot be changed.` } : about, this.problems[about.name]);
-		const parts = PARTS.map(([part, title]) => h("fieldset", { class: "form-part", key: part }, h("legend", {}, title), h("div", { class: "form-grid" }, FIELDS[part](this.values).map(renderField))));
+		const parts = PARTS.map(([part, title]) => h("fieldset.form-part", { key: part }, h("legend", title), h("div.form-grid", FIELDS[part](this.values).map(renderField))));
 		this.dialog.show(h("form", { id: "edit-form", onsubmit: this.save, novalidate: true },
-			this.failure && h("p", { class: "error", role: "alert", tabindex: "-1", key: "failure" }, this.failure),
+			this.failure && h("p.error", { role: "alert", tabindex: "-1", key: "failure" }, this.failure),
 			this.isRestored && h("div", { key: "restored" }, notice("run", "Your unsaved changes are back.")),
 			this.conflictPart(), parts), [
-			h("button", { class: "button", onclick: () => this.mayClose() && this.dialog.close() }, "Cancel"),
-			h("button", { type: "submit", form: "edit-form", class: "button primary" }, "Save"),
+			button("Cancel", () => this.mayClose() && this.dialog.close()),
+			submitButton("Save", "edit-form"),
 		]);
 	}
 }

@@ -2,6 +2,7 @@
 
 import { h } from "../dom.js";
 import { combobox } from "./combobox.js";
+import { choiceCard, optionsOf } from "./ui.js";
 
 /**
  * `choices` is the path of the choices of a combobox, null if there are none; `named` shows their labels instead of
@@ -13,9 +14,9 @@ let forms = 0;
 
 /**
  * Returns a function that renders a field bound to `values`, with an optional error below it.
- * @param {Record<string, any>} values @param {() => void} changed
+ * @param {Record<string, any>} values @param {() => void} [changed]
  */
-export function fields(values, changed) {
+export function fields(values, changed = () => {}) {
 	const form = `f${(forms += 1)}`;
 	/** @param {Field} field @param {string} [error] */
 	return (field, error) => {
@@ -31,37 +32,29 @@ export function fields(values, changed) {
 			oninput: (event) => set(type === "checkbox" ? event.target.checked : event.target.value),
 		};
 		const value = values[name] ?? "";
-		const notes = [hint && h("p", { class: "hint", id: `${id}-hint` }, hint), error && h("p", { class: "error", id: `${id}-error` }, error)];
+		const notes = [hint && h("p.hint", { id: `${id}-hint` }, hint), error && h("p.error", { id: `${id}-error` }, error)];
 		if (type === "cards") {
 			const card = (/** @type {any} */ [option, text, description]) =>
-				h("label", { class: "card-choice" },
-					h("input", { type: "radio", name: id, value: option, checked: value === option, onchange: () => set(option) }),
-					h("span", { class: "card-text" }, h("strong", {}, text), description && h("span", {}, description)));
-			return h("fieldset", { class: "field", key: name, "aria-describedby": about }, h("legend", {}, label), h("div", { class: "cards" }, options.map(card)), notes);
+				choiceCard({ name: id, value: option, checked: value === option, onchange: () => set(option) }, h("strong", text), description && h("span", description));
+			return h("fieldset.field", { key: name, "aria-describedby": about }, h("legend", label), h("div.cards", options.map(card)), notes);
 		}
 		if (type === "checkbox") {
-			return h("div", { class: "field check", key: name }, h("label", { for: id }, h("input", { ...common, type, checked: Boolean(value) }), label), notes);
+			return h("div.field.check", { key: name }, h("label", { for: id }, h("input", { ...common, type, checked: Boolean(value) }), label), notes);
 		}
 		const control = type === "area"
 			? h("textarea", { ...common, rows: 4, placeholder, spellcheck: "false", value })
 			: type === "select"
-				? withValue(h("select", common, options.map(([option, text]) => h("option", { value: option }, text))), value)
+				? h("select", { ...common, value }, optionsOf(options, value))
 				: type === "combobox" ? combobox({ attrs: { ...common, oninput: null, placeholder }, label, choices: field.choices ?? null, named: field.named, value, set })
 				: h("input", { ...common, type: type === "number" ? "text" : type, inputmode: type === "number" ? "numeric" : null, placeholder, value,
 					autocomplete: type === "password" ? "off" : null, spellcheck: "false" });
-		return h("div", { class: "field", key: name },
-			h("label", { for: id }, label, !required && type !== "select" && h("span", { class: "optional" }, "optional")), control, notes);
+		return h("div.field", { key: name },
+			h("label", { for: id }, label, !required && type !== "select" && h("span.optional", "optional")), control, notes);
 	};
 }
 
-/** @param {HTMLSelectElement} select @param {string} value */
-function withValue(select, value) {
-	select.value = value;
-	return select;
-}
-
 /** Parses the number in a field. Invalid text is returned unchanged, so that the service reports the error. */
-export function number(text) {
+export function parseNumber(text) {
 	const trimmed = String(text ?? "").trim();
 	if (trimmed === "") return null;
 	return /^-?\d+(\.\d+)?$/.test(trimmed) ? Number(trimmed) : trimmed;

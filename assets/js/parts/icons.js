@@ -31,16 +31,14 @@ const PATHS = {
 	moon: "M19 14.5A8 8 0 0 1 9.5 5 7.5 7.5 0 1 0 19 14.5z",
 	auto: "M12 20a8 8 0 1 0 0-16 8 8 0 0 0 0 16zM12 4v16",
 	refresh: "M19 8a8 8 0 1 0 1 4M20 4v4h-4",
-	check: "M5 12l5 5 9-10",
-	plus: "M12 5v14M5 12h14",
 	leave: "M10 4H5v16h5M14 8l4 4-4 4M18 12H9",
 };
 
 /** @param {string} name */
 export const icon = (name) =>
-	s("svg", { class: "icon", viewBox: "0 0 24 24", "aria-hidden": "true", focusable: "false" }, s("path", { d: PATHS[name] ?? "" }));
+	s("svg.icon", { viewBox: "0 0 24 24", "aria-hidden": "true", focusable: "false" }, s("path", { d: PATHS[name] ?? "" }));
 
 /** Logo of the product. */
 export const logo = () =>
-	s("svg", { class: "logo", viewBox: "0 0 32 32", "aria-hidden": "true" },
+	s("svg.logo", { viewBox: "0 0 32 32", "aria-hidden": "true" },
 		s("rect", { width: 32, height: 32, rx: 8 }), s("path", { d: "M9 22l7-13 7 13M12 18h8" }));

@@ -2,54 +2,36 @@
 
 import { download, get } from "../api.js";
 import { $, h } from "../dom.js";
-import { subscribe } from "../live.js";
-import { asideUrl, panelUrl } from "../router.js";
+import { asideUrl, url } from "../router.js";
 import { cancelButton, retryButton } from "./control.js";
-import { open } from "./dialog.js";
+import { openDrawer } from "./drawer.js";
 import { ago, span } from "./time.js";
-import { badge, button, empty, external, facts, loading, messageOf, muted, notice, section } from "./ui.js";
+import { badge, button, external, facts, muted, notice, section } from "./ui.js";
 import { waterfall } from "./waterfall.js";
-import { KINDS, RUNNERS, TIMEOUTS, costText, count, displayText, isActive, labelOf, money } from "./words.js";
+import { KINDS, RUNNERS, TIMEOUTS, costText, count, displayText, isActive, labelOf, money, number } from "./words.js";
 
 export function openAside(id, onClose) {
-	const dialog = open({ title: "Run", kind: "drawer", onClose: () => { unsubscribe(); onClose(); } });
-	/** @type {any} */
-	let shown = null;
-	/** @type {ReturnType<typeof setTimeout> | null} */
-	let reloadTimer = null;
 	let pages = 1;
-
-	const load = async () => {
-		try {
+	return openDrawer({
+		title: "Run", noun: "run", onClose,
+		load: async (shown) => {
 			const next = await read(id, pages);
 			next.attempts = shown && shown.job.status === next.job.status ? shown.attempts : (await issueOf(next.job)).jobs;
-			shown = next;
-			if (dialog.el.isConnected) draw();
-		} catch (error) {
-			if (dialog.el.isConnected && !shown) dialog.show(empty("Could not load this run", messageOf(error), button("Retry", load)));
-		}
-	};
-	const more = () => {
-		pages += 1;
-		return load();
-	};
-	const draw = () => {
-		const log = $(dialog.el, ".log");
-		const atEnd = !log || log.scrollTop + log.clientHeight >= log.scrollHeight - 24;
-		dialog.show(view(shown, load, more), null, issueTitle(shown.job));
-		const after = $(dialog.el, ".log");
-		if (after && atEnd) after.scrollTop = after.scrollHeight;
-	};
-	const unsubscribe = subscribe((event) => {
-		if (!isAbout(event, shown?.job ?? { id }) || reloadTimer) return;
-		reloadTimer = setTimeout(() => {
-			reloadTimer = null;
-			load();
-		}, 200);
+			return next;
+		},
+		isAbout: (event, shown) => isAbout(event, shown?.job ?? { id }),
+		draw: (dialog, shown, reload) => {
+			const more = () => {
+				pages += 1;
+				return reload();
+			};
+			const log = $(dialog.el, ".log");
+			const atEnd = !log || log.scrollTop + log.clientHeight >= log.scrollHeight - 24;
+			dialog.show(view(shown, reload, more), null, [h("span.key", shown.job.issueIdentifier), " ", shown.job.issueTitle]);
+			const after = $(dialog.el, ".log");
+			if (after && atEnd) after.scrollTop = after.scrollHeight;
+		},
 	});
-	dialog.show(loading());
-	load();
-	return dialog;
 }
 
 /** Whether an event changes what is shown about a run. @param {import("../live.js").Event_} event @param {any} job */
@@ -61,10 +43,10 @@ const PAGE_SIZE = 100;
 
 /** Loads a run with the first pages of its steps. @param {string} id @param {number} pages */
 export async function read(id, pages, size = PAGE_SIZE) {
-	const path = `/api/jobs/${encodeURIComponent(id)}/steps?limit=${size}`;
+	const path = url`/api/jobs/${id}/steps?limit=${size}`;
 	const run = await get(path);
 	for (let page = 1; page < pages && run.next; page += 1) {
-		const more = await get(`${path}&after=${encodeURIComponent(run.next)}`);
+		const more = await get(path + url`&after=${run.next}`);
 		run.steps.push(...more.steps);
 		run.next = more.next;
 	}
@@ -73,33 +55,33 @@ export async function read(id, pages, size = PAGE_SIZE) {
 
 /** Runs and pull requests of the issue of a run. @param {any} job @returns {Promise<{jobs: any[], pullRequests: any[]}>} */
 export const issueOf = async (job) => {
-	const { jobs = [job], pullRequests = [] } = await get(`/api/why/${encodeURIComponent(job.issueIdentifier)}`).catch(() => ({}));
+	const { jobs = [job], pullRequests = [] } = await get(url`/api/why/${job.issueIdentifier}`).catch(() => ({}));
 	return { jobs, pullRequests };
 };
-
-export const issueTitle = (job) => [h("span", { class: "key" }, job.issueIdentifier), " ", job.issueTitle];
 
 /** Badge with the status of a run. */
 export const runBadge = ({ status, failureCode }) => badge(failureCode === "CANCELLED" ? "cancelled" : status);
 /** Kind of a run and its number among the runs of the issue. */
 export const runName = (job) => `${labelOf(KINDS, job.kind)}, attempt ${job.attempt ?? job.dispatchNumber}`;
 
+export const runTime = (job) => muted(isActive(job) ? "for " : "took ", span(job.startedAt ?? job.dispatchedAt ?? job.reservedAt, isActive(job) ? null : job.finishedAt));
+
 /** Status, kind, attempt and duration. */
-export const runLine = (job) => h("div", { class: "run-line" }, runBadge(job), h("span", {}, runName(job)),
-	muted(isActive(job) ? "for " : "took ", span(job.startedAt ?? job.dispatchedAt ?? job.reservedAt, isActive(job) ? null : job.finishedAt)),
-	job.shadow && h("span", { class: "badge idle" }, "Shadow"));
+export const runLine = (job) => h("div.run-line", runBadge(job), h("span", runName(job)),
+	runTime(job),
+	job.shadow && h("span.badge.idle", "Shadow"));
 
 /** Reason of a failure; null for a run that did not fail. */
 export const failure = (job) => (job.failureReason || job.timeoutReason || job.failureCode) && notice(job.status === "review_failed" ? "warn" : "bad",
-	h("strong", {}, job.failureCode ? displayText(job.failureCode.toLowerCase()) : labelOf(TIMEOUTS, job.timeoutReason)), job.cancelledBy && ` by ${job.cancelledBy}`,
-	job.failureReason && h("pre", { class: "reason" }, job.failureReason));
+	h("strong", job.failureCode ? displayText(job.failureCode.toLowerCase()) : labelOf(TIMEOUTS, job.timeoutReason)), job.cancelledBy && ` by ${job.cancelledBy}`,
+	job.failureReason && h("pre.reason", job.failureReason));
 
 /** Links of a run, and buttons that control it. @param {any} job @param {() => any} after */
 export function runLinks(job, after, ...more) {
-	const savePatch = () => download(`/api/jobs/${encodeURIComponent(job.id)}/patch`, `${job.issueIdentifier}.patch`);
-	return h("div", { class: "links" }, more, external(job.issueUrl, "Ticket"),
+	const savePatch = () => download(url`/api/jobs/${job.id}/patch`, `${job.issueIdentifier}.patch`);
+	return h("div.links", more, external(job.issueUrl, "Ticket"),
 		job.prUrl && external(job.prUrl, `Pull request #${job.prNumber}`), job.runUrl && external(job.runUrl, "View on GitHub Actions"),
-		job.failureCode && button("Unpushed changes", savePatch, { kind: "small ghost", title: "Unpushed changes: download as a patch, if there are any" }),
+		job.failureCode && button("Unpushed changes", savePatch, "small ghost", "Unpushed changes: download as a patch, if there are any"),
 		cancelButton(job, after), retryButton(job, after));
 }
 
@@ -108,10 +90,10 @@ function view({ job, steps, log, dropped, next, attempts }, reload, more) {
 	const active = isActive(job);
 	return [
 		runLine(job), failure(job),
-		runLinks(job, reload, h("a", { href: `${panelUrl("runs")}/${encodeURIComponent(job.id)}` }, "Open run page")),
+		runLinks(job, reload, h("a", { href: url`/admin/runs/${job.id}` }, "Open run page")),
 		stepsSection({ job, steps, dropped, next }, more),
 		(log || active) && section("Log", { note: active ? "live, last lines" : "last lines" },
-			h("pre", { class: "log", tabindex: "0", role: "log", "aria-label": "Log of the run" }, log || "No output yet.")),
+			h("pre.log", { tabindex: "0", role: "log", "aria-label": "Log of the run" }, log || "No output yet.")),
 		section("Details", {}, facts(detailRows(job))),
 		attempts.length > 1 && section("All runs of this issue", { note: costText(totalCost(attempts)) }, runs(attempts, job.id)),
 	];
@@ -119,8 +101,8 @@ function view({ job, steps, log, dropped, next, attempts }, reload, more) {
 
 /** @param {{job: any, steps: any[], dropped: number, next: string | null, passes?: any[], linked?: boolean}} run @param {() => any} more */
 export const stepsSection = ({ dropped, next, ...run }, more) => section("Steps", { note: next ? `first ${run.steps.length}` : run.steps.length ? count(run.steps.length, "step") : null },
-	run.steps.length ? waterfall(run) : h("p", { class: "muted" }, isActive(run.job) ? "No step has been reported yet." : "The run reported no steps."),
-	next && button("More steps", more, { kind: "small" }),
+	run.steps.length ? waterfall(run) : h("p.muted", isActive(run.job) ? "No step has been reported yet." : "The run reported no steps."),
+	next && button("More steps", more, "small"),
 	dropped > 0 && notice("warn", `${count(dropped, "report")} of this run exceeded the limit of 500 steps and 4 MiB. These steps are missing, or shown without their output.`));
 
 /** Total cost of runs; null if some have ended and none reported a cost. */
@@ -130,28 +112,28 @@ export const totalCost = (jobs) => {
 };
 
 /** List of runs, newest first, with links. */
-export const runs = (jobs, current) => h("ol", { class: "entries" }, jobs.map((one) =>
+export const runs = (jobs, current) => h("ol.entries", jobs.map((one) =>
 	h("li", { key: one.id, "aria-current": one.id === current ? "true" : null },
-		h("a", { href: asideUrl("job", one.id) }, runName(one)), runBadge(one), muted(ago(one.reservedAt)), h("span", { class: "num muted" }, money(one.usage?.costUsd)))));
+		h("a", { href: asideUrl("job", one.id) }, runName(one)), runBadge(one), muted(ago(one.reservedAt)), h("span.num.muted", money(one.usage?.costUsd)))));
 
 /** @returns {[string, any][]} */
 export function detailRows(job) {
 	const { usage } = job;
 	return [
 		["Repository", job.repo],
-		["Project", h("a", { href: `${panelUrl("projects")}/${encodeURIComponent(job.teamKey)}` }, job.teamKey)],
+		["Project", h("a", { href: url`/admin/projects/${job.teamKey}` }, job.teamKey)],
 		["Runner", labelOf(RUNNERS, job.runner)],
 		["Agent", [job.agent, job.model].filter(Boolean).join(", ")],
-		["Image", job.sessionImage && h("code", {}, job.sessionImage)],
-		["Branch", job.branch && h("code", {}, job.branch)],
-		["Run id", h("code", {}, job.dispatchId)],
-		["Actions run", job.runId && h("code", {}, job.runId)],
-		["Machine", job.machineId && h("code", {}, job.machineId)],
+		["Image", job.sessionImage && h("code", job.sessionImage)],
+		["Branch", job.branch && h("code", job.branch)],
+		["Run id", h("code", job.dispatchId)],
+		["Actions run", job.runId && h("code", job.runId)],
+		["Machine", job.machineId && h("code", job.machineId)],
 		["Reserved", ago(job.reservedAt)],
 		["Ended", job.finishedAt && ago(job.finishedAt)],
 		["Conclusion", job.conclusion],
 		["Cost", usage && money(usage.costUsd)],
-		["Turns", usage && usage.turns.toLocaleString("en")],
-		["Tokens", usage && `${usage.inputTokens.toLocaleString("en")} in, ${usage.outputTokens.toLocaleString("en")} out`],
+		["Turns", usage && number(usage.turns)],
+		["Tokens", usage && `${number(usage.inputTokens)} in, ${number(usage.outputTokens)} out`],
 	];
 }

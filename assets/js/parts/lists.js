@@ -7,8 +7,8 @@ export const MIN_INTERVAL = 5000;
 const MAX_AGE = 60_000;
 const MAX_ENTRIES = 40;
 
-/** Paths that are always fetched: one run, one issue, one project, and forms. */
-const UNCACHED = /^\/api\/(jobs|why|auth|mappings\/|ticketing-b|events)/;
+/** Paths that are always fetched: one run, one issue, one project, and choices of forms. */
+const UNCACHED = /^\/api\/(jobs|why|auth|mappings\/[^/]+$|ticketing-b|events)/;
 
 /** Types of events after which a path has to be fetched again, unless the event carries the changed row. @type {[RegExp, string[]][]} */
 const AFFECTED = [
@@ -20,9 +20,9 @@ const AFFECTED = [
 ];
 
 /**
- * `at` is the time of the last fetch, `rows` the position of each row by its key, and `missed` are the events that
- * arrived during a fetch.
- * @typedef {{data: any, etag: string | null, at: number, stale: boolean, pending: Promise<any> | null, rows: Map<string, number> | null, missed: [string, any][]}} Entry
+ * `at` is the time of the last fetch, `retryIn` the time until a failed one is repeated, `rows` the position of each row
+ * by its key, and `missed` are the events that arrived during a fetch.
+ * @typedef {{data: any, etag: string | null, at: number, retryIn: number, stale: boolean, pending: Promise<any> | null, rows: Map<string, number> | null, missed: [string, any][]}} Entry
  */
 /** @type {Map<string, Entry>} */
 const entries = new Map();
@@ -51,7 +51,7 @@ const isDue = (path, entry) => {
  */
 export function cached(path, fetchIt) {
 	used.add(path);
-	const entry = entries.get(path) ?? { data: undefined, etag: null, at: -MAX_AGE, stale: true, pending: null, rows: null, missed: [] };
+	const entry = entries.get(path) ?? { data: undefined, etag: null, at: -MAX_AGE, retryIn: 0, stale: true, pending: null, rows: null, missed: [] };
 	entries.delete(path);
 	entries.set(path, entry);
 	if (entries.size > MAX_ENTRIES) entries.delete([...entries.keys()][0]);
@@ -62,10 +62,10 @@ export function cached(path, fetchIt) {
 		try {
 			const next = await fetchIt(entry.etag);
 			if (next) [entry.data, entry.etag, entry.rows] = [next.data, next.etag, null];
-			entry.at = Date.now();
+			[entry.at, entry.retryIn] = [Date.now(), 0];
 			return entry.data;
 		} catch (error) {
-			entry.stale = true;
+			[entry.stale, entry.retryIn] = [true, Math.min(entry.retryIn * 2 || MIN_INTERVAL, MAX_AGE)];
 			throw error;
 		} finally {
 			entry.pending = null;
@@ -83,8 +83,12 @@ export function expire() {
 
 /** Starts to note which paths a panel reads. */
 export const beginLoad = () => { used = new Set(); };
-/** Whether some of the paths read since `beginLoad` have to be fetched again. */
-export const isOutdated = () => [...used].some((path) => entries.get(path)?.stale);
+/** Time until some of the paths read since `beginLoad` have to be fetched again; null if all are current. */
+export function staleDelay() {
+	const delays = [...used].map((path) => entries.get(path)).map((entry) => (entry?.stale ? entry.retryIn || MIN_INTERVAL : Infinity));
+	const delay = Math.min(...delays);
+	return delay < Infinity ? delay : null;
+}
 
 /** Forgets everything, after signing out. */
 export const clear = () => entries.clear();

@@ -2,11 +2,11 @@
 
 import { ApiError, download, request } from "../api.js";
 import { h, island, render } from "../dom.js";
-import { subscribe } from "../live.js";
+import { follow } from "../live.js";
+import { url } from "../router.js";
 import { colored, plain } from "./ansi.js";
-import { icon } from "./icons.js";
-import { button, copy, messageOf } from "./ui.js";
-import { isActive } from "./words.js";
+import { button, copy, messageOf, optionsOf, searchBox } from "./ui.js";
+import { isActive, number } from "./words.js";
 
 /** Lines per chunk, the height of an unwrapped line in pixels, and lines added without a pause. */
 const [CHUNK, LINE, SLICE] = [100, 18, 1000];
@@ -19,23 +19,23 @@ const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hourCycl
 
 /** @typedef {{el: HTMLElement, from: number, until: number, step: string, isFilled: boolean}} Chunk */
 
-/** Whole log of a run. `failed` is the id of the step that failed, if one did. @param {any} job @param {string | null} failed */
-export const logView = (job, failed) => island("log-view", { job, failed }, mount);
+/** Whole log of a run. `failed` is the id of the step that failed, if one did; `bytes` is null if no log is kept. @param {{job: any, failed: string | null, bytes: number | null | undefined}} about */
+export const logView = (about) => island("log-view", about, mount);
 
-/** @param {HTMLElement} el @param {{job: any, failed: string | null}} props */
+/** @param {HTMLElement} el @param {{job: any, failed: string | null, bytes: number | null | undefined}} props */
 function mount(el, props) {
 	/** `found` is the text that is searched. @type {{at: number, text: string, found: string}[]} */
 	const lines = [];
 	/** @type {Chunk[]} */
 	const chunks = [];
 	let [offset, partial, first] = [0, "", 0];
-	let [loading, loaded, error, timer] = [false, false, /** @type {unknown} */ (null), 0];
+	let [loading, loaded, error] = [false, false, /** @type {unknown} */ (null)];
 	let [query, hits, hit, marked] = ["", /** @type {number[]} */ ([]), -1, -1];
 	let time = localStorage.getItem("log-time") ?? (innerWidth < 720 ? "none" : "elapsed");
 	let wraps = localStorage.getItem("log-wrap") !== "off";
 	let [follows, top] = [isActive(props.job) && !location.hash, 0];
-	const path = `/api/jobs/${encodeURIComponent(props.job.id)}/log`;
-	const [bar, note] = [h("div", { class: "log-bar" }), h("div", {})];
+	const path = url`/api/jobs/${props.job.id}/log`;
+	const [bar, note] = [h("div.log-bar"), h("div")];
 
 	/** Scrolling up ends following, and scrolling to the end resumes it. */
 	const scrolled = () => {
@@ -45,12 +45,13 @@ function mount(el, props) {
 		top = scrollTop;
 		if (follows !== was && isActive(props.job)) draw();
 	};
+	const toEnd = () => { if (follows) body.scrollTop = body.scrollHeight; };
 	const body = h("div", { tabindex: "0", role: "region", "aria-label": "Log lines", onscroll: scrolled });
 	el.append(bar, body, note);
 
 	/** Loads what was written since the last call. */
 	const load = async () => {
-		if (loading) return;
+		if (loading || props.bytes === null) return;
 		loading = true;
 		try {
 			const response = await request(`${path}?offset=${offset}`);
@@ -68,7 +69,7 @@ function mount(el, props) {
 		loaded = true;
 		draw();
 		if (isFirst && location.hash) followHash();
-		else if (follows) body.scrollTop = body.scrollHeight;
+		else toEnd();
 	};
 
 	const append = async (text) => {
@@ -91,7 +92,7 @@ function mount(el, props) {
 		if (matches(number)) hits.push(number);
 		let chunk = chunks[chunks.length - 1];
 		const isStep = mark === "step";
-		if (isStep || !chunk) body.append(h("details", { open: true }, h("summary", {}, isStep ? value : "Start")));
+		if (isStep || !chunk) body.append(h("details", { open: true }, h("summary", isStep ? value : "Start")));
 		if (isStep || !chunk || number - chunk.from >= CHUNK) {
 			chunk = { el: h("div"), from: number, until: number, step: isStep ? value : chunk?.step ?? "", isFilled: false };
 			chunks.push(chunk);
@@ -110,7 +111,7 @@ function mount(el, props) {
 		if (text.startsWith("##[step]")) return h("div", { hidden: true });
 		return h("div", { class: `line ${number === marked ? "marked" : ""} ${number === hits[hit] ? "now" : ""}` },
 			h("a", { href: `#L${number + 1}`, tabindex: "-1", title: at ? new Date(at).toString() : null, "data-elapsed": at ? elapsed(at - first) : "", "data-clock": at ? CLOCK.format(at) : "" }, number + 1),
-			h("span", {}, colored(text).map((part) => (part.cls ? h("span", { class: part.cls }, part.text) : part.text))));
+			h("span", colored(text).map((part) => (part.cls ? h("span", { class: part.cls }, part.text) : part.text))));
 	};
 	/** @param {Chunk} chunk */
 	const fill = (chunk) => {
@@ -137,7 +138,7 @@ function mount(el, props) {
 		}
 		if (query) refill();
 		// The height of wrapped lines is known only now.
-		if (follows) body.scrollTop = body.scrollHeight;
+		toEnd();
 	}, { root: body, rootMargin: "600px 0px" });
 
 	/** Scrolls to a line. @param {number} at */
@@ -196,38 +197,28 @@ function mount(el, props) {
 		const keys = (event) => { if (event.key === "Enter") go(event.shiftKey ? -1 : 1); };
 		const follow = () => {
 			follows = !follows;
-			if (follows) body.scrollTop = body.scrollHeight;
+			toEnd();
 			draw();
 		};
-		const chip = (text, on, click) => h("button", { class: "chip", "aria-pressed": String(on), onclick: click }, text);
-		const small = (text, title, run) => button(text, run, { kind: "small ghost", title });
+		const chip = (text, on, click) => h("button.chip", { "aria-pressed": String(on), onclick: click }, text);
+		const small = (text, title, run) => button(text, run, "small ghost", title);
 		body.className = `log-lines ${time} ${wraps ? "wrap" : ""}`;
 		body.hidden = !lines.length;
-		render(note, error ? h("p", { class: "error" }, messageOf(error), " ", button("Retry", load, { kind: "small" }))
-			: !lines.length && h("p", { class: "muted" }, !loaded ? "Loading the log…" : isActive(job) ? "No output yet." : "No log of this run is kept."));
+		render(note, error ? h("p.error", messageOf(error), " ", button("Retry", load, "small"))
+			: !lines.length && h("p.muted", !loaded && props.bytes !== null ? "Loading the log…" : isActive(job) ? "No output yet." : "No log of this run is kept."));
 		render(bar, lines.length > 0 && [
-			h("label", { class: "search" }, icon("search"), h("span", { class: "sr" }, "Search the log"),
-				h("input", { type: "search", placeholder: "Search the log", oninput: search, onkeydown: keys, spellcheck: "false", autocomplete: "off", "data-filter": "" })),
-			query && [h("span", { class: "note num", role: "status" }, hits.length ? `${hit + 1} of ${hits.length.toLocaleString("en")}` : "No matches"),
+			searchBox("Search the log", "Search the log", { oninput: search, onkeydown: keys }),
+			query && [h("span.note.num", { role: "status" }, hits.length ? `${hit + 1} of ${number(hits.length)}` : "No matches"),
 				small("↑", "Previous match", () => go(-1)), small("↓", "Next match", () => go(1))],
-			h("span", { class: "grow" }),
-			isActive(job) ? chip("Follow", follows, follow) : job.status !== "completed" && button("Jump to failure", toFailure, { kind: "small" }),
+			h("span.grow"),
+			isActive(job) ? chip("Follow", follows, follow) : job.status !== "completed" && button("Jump to failure", toFailure, "small"),
 			chip("Wrap lines", wraps, () => { wraps = !wraps; set("log-wrap", wraps ? "on" : "off"); }),
-			h("select", { "aria-label": "Times of the lines", onchange: (event) => { time = event.target.value; set("log-time", time); } }, TIMES.map(([value, text]) => h("option", { value, selected: time === value }, text))),
+			h("select", { "aria-label": "Times of the lines", onchange: (event) => { time = event.target.value; set("log-time", time); } }, optionsOf(TIMES, time)),
 			small("Copy", "Copy the log", () => copy(lines.map(({ text }) => plain(text)).join("\n"), "the log")),
 			small("Download", "Download the log", () => download(`${path}?download=1`, `${job.issueIdentifier}-${job.kind}-${job.attempt ?? job.dispatchNumber}.log`))]);
 	};
 
-	const schedule = () => {
-		timer ||= setTimeout(() => {
-			timer = 0;
-			load();
-		}, INTERVAL);
-	};
-	const stop = subscribe(({ type, data }) => {
-		if (!el.isConnected) close();
-		else if (type === "all" || data?.jobId === props.job.id || data?.id === props.job.id) schedule();
-	});
+	const stop = follow(({ type, data }) => type === "all" || data?.jobId === props.job.id || data?.id === props.job.id, () => (el.isConnected ? load() : close()), INTERVAL);
 	const close = () => {
 		stop();
 		observer.disconnect();
@@ -237,8 +228,10 @@ function mount(el, props) {
 	draw();
 	load();
 	return (next) => {
+		const isNew = props.bytes === null && next.bytes;
 		props = next;
 		draw();
+		if (isNew) load();
 	};
 }
 

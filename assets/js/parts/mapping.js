@@ -1,7 +1,8 @@
 // Form of a project: its fields by section, their texts, and the conversion from and to the API.
 
 import { post } from "../api.js";
-import { number } from "./form.js";
+import { url } from "../router.js";
+import { parseNumber } from "./form.js";
 import { EXECUTION, PROVIDERS } from "./words.js";
 
 /** @typedef {import("./form.js").Field} Field */
@@ -38,7 +39,7 @@ export const FIELDS = {
 			{ name: "jql", label: "Query", type: "area", required: true, placeholder: "project = OPS", hint: "JQL that selects the issues of this project." },
 			{ name: "repoFieldOverride", label: "Repository field", placeholder: "Agent-Implement Repo", type: "combobox", named: true, choices: JIRA_FIELDS, hint: "Only if the field has another name than Agent-Implement Repo." },
 			{ name: "repoFieldValue", label: "Repository field value", required: true, placeholder: "shop", type: "combobox",
-				choices: v.repoFieldOverride ? `/api/ticketing-b/field-options?fieldId=${encodeURIComponent(v.repoFieldOverride)}` : null },
+				choices: v.repoFieldOverride ? url`/api/ticketing-b/field-options?fieldId=${v.repoFieldOverride}` : null },
 			{ name: "statusFieldOverride", label: "Status field", placeholder: "Agent-Implement Status", type: "combobox", named: true, choices: JIRA_FIELDS, hint: "Only if the field has another name than Agent-Implement Status." },
 		]) : []),
 	],
@@ -76,8 +77,8 @@ export const FIELDS = {
 	],
 };
 
-/** Owner and name of the repository. The URL of a repository is accepted as well. @param {Values} v */
-const ownerAndName = ({ repository }) => {
+/** Owner and name of the repository. The URL of a repository is accepted as well. @param {string} repository */
+const ownerAndName = (repository) => {
 	const path = repository.trim().replace(/^https?:\/\/[^/]*\//, "").replace(/(\.git)?\/?$/, "");
 	const at = path.indexOf("/");
 	return at < 0 ? ["", path] : [path.slice(0, at), path.slice(at + 1)];
@@ -85,8 +86,8 @@ const ownerAndName = ({ repository }) => {
 
 /** Path of the choices of branches. @param {Values} v */
 function branchesOf(v) {
-	const [owner, repo] = ownerAndName(v).map(encodeURIComponent);
-	return owner && repo ? `/api/choices/branches?owner=${owner}&repo=${repo}` : null;
+	const [owner, repo] = ownerAndName(v.repository);
+	return owner && repo ? url`/api/choices/branches?owner=${owner}&repo=${repo}` : null;
 }
 
 /** Text of a field's value, as a person reads it. @param {Field} field @param {Values} values */
@@ -146,22 +147,23 @@ export function toValues(mapping) {
 	return values;
 }
 
+/** Fields whose values are numbers, and fields of Jira. */
+const NUMBERS = ["maxInProgressAiIssues", "maxTurns", "maxIterations", "maxJobMinutes", "machineCpus", "machineMemoryMb", "budgetUsd"];
+const JIRA = ["jql", "repoFieldValue", "statusFieldOverride", "repoFieldOverride"];
+
 /** Converts form values to a request body. Blank fields are null, so that the defaults of the service apply. @param {Values} v */
-export function toBody(v) {
-	const text = (name) => String(v[name] ?? "").trim() || null;
+export function toBody({ repository, extraEnv, ...v }) {
 	const body = /** @type {Values} */ ({});
-	for (const name of ["teamKey", "defaultBranch", "branchPrefix", "executionMode", "workflowFile", "provider", "ticketingProvider"]) body[name] = text(name);
-	[body.owner, body.repo] = ownerAndName(v);
-	for (const name of ["maxInProgressAiIssues", "maxTurns", "maxIterations", "maxJobMinutes", "machineCpus", "machineMemoryMb", "budgetUsd"]) body[name] = number(v[name]);
-	body.sessionMode = text("sessionMode");
-	body.cloudRegion = v.provider === "cloud" ? text("cloudRegion") : null;
-	for (const name of ["planningEnabled", "resumeAfterLimit"]) body[name] = Boolean(v[name]);
-	body.planningWorkflowFile = body.planningEnabled ? text("planningWorkflowFile") : null;
-	body.extraEnv = environment(String(v.extraEnv ?? ""));
-	body.ticketingConfig = v.ticketingProvider === "B"
-		? { kind: "B", jql: text("jql"), repoFieldValue: text("repoFieldValue"), statusFieldOverride: text("statusFieldOverride"), repoFieldOverride: text("repoFieldOverride") }
-		: { kind: "A" };
-	return body;
+	const ticketing = v.ticketingProvider === "B" ? { kind: "B" } : { kind: "A" };
+	for (const [name, value] of Object.entries(v)) {
+		const content = typeof value === "boolean" ? value : NUMBERS.includes(name) ? parseNumber(value) : String(value ?? "").trim() || null;
+		if (!JIRA.includes(name)) body[name] = content;
+		else if (ticketing.kind === "B") ticketing[name] = content;
+	}
+	[body.owner, body.repo] = ownerAndName(repository);
+	if (v.provider !== "cloud") body.cloudRegion = null;
+	if (!v.planningEnabled) body.planningWorkflowFile = null;
+	return { ...body, extraEnv: environment(extraEnv), ticketingConfig: ticketing };
 }
 
 /** Returns the fields of a stored mapping that were changed in the form. @param {Values} values */

@@ -1,12 +1,14 @@
 // Command palette: goes to an issue, run, project, panel or saved view, and acts. And the list of keys.
 
-import { get, patch, projectPath } from "../api.js";
+import { get } from "../api.js";
 import { $, h } from "../dom.js";
-import { asideUrl, navigate, panelUrl } from "../router.js";
-import { cancelRun, retryRun } from "./control.js";
+import { asideUrl, navigate, url } from "../router.js";
+import { retryAll } from "./bulk.js";
+import { cancelRun } from "./control.js";
 import { open } from "./dialog.js";
 import { pollNow } from "./poll.js";
-import { busy, facts, toast } from "./ui.js";
+import { setPaused } from "./sync.js";
+import { busy, facts } from "./ui.js";
 import { savedViews } from "./views.js";
 import { KINDS, displayText, hasFailed, isActive, labelOf } from "./words.js";
 
@@ -18,8 +20,8 @@ const ISSUE_KEY = /^[a-z][a-z0-9_]*-\d+$/i;
 
 let isShown = false;
 
-/** @param {[string, [string, string][]][]} groups Navigation of the panel. */
-export function showPalette(groups) {
+/** @param {[string, string][]} panels Names and titles. */
+export function showPalette(panels) {
 	if (isShown) return;
 	isShown = true;
 	const dialog = open({ title: "Go to or do", kind: "palette", onClose: () => { isShown = false; } });
@@ -44,7 +46,7 @@ export function showPalette(groups) {
 	const search = async () => {
 		const { query } = found;
 		if (query.length < 2) return;
-		const [issues, runs] = await Promise.all([get("/api/issues").catch(() => null), get(`/api/log?limit=${MAX_PER_GROUP}&q=${encodeURIComponent(query)}`).catch(() => [])]);
+		const [issues, runs] = await Promise.all([get("/api/issues").catch(() => null), get(url`/api/log?limit=${MAX_PER_GROUP}&q=${query}`).catch(() => [])]);
 		if (found.query !== query || !isShown) return;
 		[found.issues, found.runs] = [issues?.issues ?? [], runs];
 		draw();
@@ -59,20 +61,20 @@ export function showPalette(groups) {
 		$(dialog.el, "[aria-selected=true]")?.scrollIntoView({ block: "nearest" });
 	};
 	const draw = () => {
-		shown = commandsOf(groups, found);
+		shown = commandsOf(panels, found);
 		found.at = Math.min(found.at, Math.max(0, shown.length - 1));
 		const option = (command) => {
 			const at = shown.indexOf(command);
 			return h("div", { role: "option", id: `command-${at}`, key: `${command.group} ${command.label}`, "aria-selected": String(at === found.at), onclick: () => run(command) },
-				h("span", { class: "clamp" }, command.label), command.hint && h("span", { class: "sub clamp" }, command.hint));
+				h("span.clamp", command.label), command.hint && h("span.sub.clamp", command.hint));
 		};
 		dialog.show([
-			h("input", { type: "text", role: "combobox", class: "palette-box", "aria-label": "Issue, run, project, page or action", "aria-expanded": String(shown.length > 0), "aria-controls": "commands", "aria-autocomplete": "list",
+			h("input.palette-box", { type: "text", role: "combobox", "aria-label": "Issue, run, project, page or action", "aria-expanded": String(shown.length > 0), "aria-controls": "commands", "aria-autocomplete": "list",
 				"aria-activedescendant": shown.length ? `command-${found.at}` : null, placeholder: "Issue, run, project, page or action", autocomplete: "off", spellcheck: "false", oninput: typed, onkeydown: keys }),
-			h("div", { role: "listbox", id: "commands", class: "commands", "aria-label": "Results" },
+			h("div.commands", { role: "listbox", id: "commands", "aria-label": "Results" },
 				[...new Set(shown.map((command) => command.group))].map((group) => h("div", { role: "group", "aria-label": group, key: group },
-					h("p", { class: "nav-title", "aria-hidden": "true" }, group), shown.filter((command) => command.group === group).map(option)))),
-			h("p", { class: "muted", role: "status" }, shown.length ? null : "Nothing found."),
+					h("p.nav-title", { "aria-hidden": "true" }, group), shown.filter((command) => command.group === group).map(option)))),
+			h("p.muted", { role: "status" }, shown.length ? null : "Nothing found."),
 		]);
 	};
 	draw();
@@ -84,32 +86,26 @@ export function showPalette(groups) {
 }
 
 /** @returns {Command[]} */
-function commandsOf(groups, { query, projects, issues, runs }) {
+function commandsOf(panels, { query, projects, issues, runs }) {
 	const words = query.toLowerCase().split(/\s+/).filter(Boolean);
 	const matches = (...texts) => words.every((word) => texts.join(" ").toLowerCase().includes(word));
 	const goTo = (group, label, url, hint = "") => ({ group, label, hint, run: () => navigate(url) });
 	const issue = (key, title) => goTo("Issues", key, asideUrl("issue", key), title);
 	/** @type {Command[]} */
-	const all = [
-		...(words.length ? issues.filter((one) => matches(one.identifier, one.title)).slice(0, MAX_PER_GROUP).map((one) => issue(one.identifier, one.title)) : []),
-	];
+	const all = words.length ? issues.filter((one) => matches(one.identifier, one.title)).slice(0, MAX_PER_GROUP).map((one) => issue(one.identifier, one.title)) : [];
 	if (ISSUE_KEY.test(query) && !all.some(({ label }) => label.toLowerCase() === query.toLowerCase())) all.unshift(issue(query.toUpperCase(), "Open the issue"));
 	if (words.length) {
-		all.push(...runs.map((job) => goTo("Runs", `${job.issueIdentifier}: ${labelOf(KINDS, job.kind).toLowerCase()} ${job.dispatchNumber}`, panelUrl(`runs/${encodeURIComponent(job.id)}`), `${displayText(job.status)}. ${job.issueTitle}`)));
+		all.push(...runs.map((job) => goTo("Runs", `${job.issueIdentifier}: ${labelOf(KINDS, job.kind).toLowerCase()} ${job.dispatchNumber}`, url`/admin/runs/${job.id}`, `${displayText(job.status)}. ${job.issueTitle}`)));
 		all.push(...runs.filter(isActive).map((job) => ({ group: "Actions", label: `Cancel run of ${job.issueIdentifier}`, hint: job.issueTitle, run: () => cancelRun(job) })));
-		all.push(...runs.filter((job, at) => hasFailed(job) && runs.findIndex((one) => one.issueId === job.issueId) === at).map((job) => ({ group: "Actions", label: `Retry ${job.issueIdentifier}`, hint: job.issueTitle, run: () => retryRun(job) })));
+		all.push(...runs.filter((job, at) => hasFailed(job) && runs.findIndex((one) => one.issueId === job.issueId) === at).map((job) => ({ group: "Actions", label: `Retry ${job.issueIdentifier}`, hint: job.issueTitle, run: () => retryAll([job], () => {}) })));
 	}
-	const setPaused = (team, paused) => async () => {
-		await patch(projectPath(team), { paused });
-		toast(paused ? `Paused ${team}. Active runs continue.` : `Resumed ${team}.`);
-	};
 	const fixed = [
-		...projects.map((one) => goTo("Projects", one.teamKey, panelUrl(`projects/${encodeURIComponent(one.teamKey)}`), `${one.owner}/${one.repo}`)),
+		...projects.map((one) => goTo("Projects", one.teamKey, url`/admin/projects/${one.teamKey}`, `${one.owner}/${one.repo}`)),
 		...savedViews().map(({ name, url }) => goTo("Saved views", name, url)),
-		...groups.flatMap(([, panels]) => panels.map(([name, title]) => goTo("Pages", title, panelUrl(name)))),
+		...panels.map(([name, title]) => goTo("Pages", title, `/admin/${name}`)),
 		{ group: "Actions", label: "Poll now", hint: "Read the ticketing systems", run: pollNow },
-		goTo("Actions", "New project", panelUrl("projects/new")),
-		...projects.map((one) => ({ group: "Actions", label: `${one.paused ? "Resume" : "Pause"} project ${one.teamKey}`, hint: `${one.owner}/${one.repo}`, run: setPaused(one.teamKey, !one.paused) })),
+		goTo("Actions", "New project", "/admin/projects/new"),
+		...projects.map((one) => ({ group: "Actions", label: `${one.paused ? "Resume" : "Pause"} project ${one.teamKey}`, hint: `${one.owner}/${one.repo}`, run: () => setPaused(one.teamKey, !one.paused) })),
 	].filter((one) => matches(one.group, one.label, one.hint ?? ""));
 	/** @type {Map<string, number>} */
 	const counts = new Map();
@@ -125,5 +121,5 @@ const KEYS = [["Ctrl K", "Go to an issue, run, project or page, or act"], ["/", 
 
 /** Dialog that lists the keys. */
 export function showKeys() {
-	open({ title: "Keys" }).show(facts(KEYS.map(([key, text]) => [h("kbd", {}, key), text])));
+	open({ title: "Keys" }).show(facts(KEYS.map(([key, text]) => [h("kbd", key), text])));
 }

@@ -3,8 +3,9 @@
 import { get, post } from "../api.js";
 import { h } from "../dom.js";
 import { subscribe } from "../live.js";
+import { icon } from "./icons.js";
 import { ago } from "./time.js";
-import { muted, toast } from "./ui.js";
+import { button, toast } from "./ui.js";
 import { count } from "./words.js";
 
 /** Time after which a poll counts as slow, in milliseconds. */
@@ -33,6 +34,9 @@ export async function pollNow() {
 	}).catch(() => {});
 }
 
-/** Time of the last successful poll of each system. @param {{systems: any[]} | null} poll */
-export const pollTimes = (poll) => poll?.systems.map((one) => h("span", { class: one.error ? "warn-text" : "muted", title: one.error ?? null },
-	`${one.name}: `, one.lastSuccessAt ? ["polled ", ago(one.lastSuccessAt)] : "not polled yet", one.error && one.lastAttemptAt && [", failed ", ago(one.lastAttemptAt)])) ?? muted();
+/** Time of the last successful poll of each system, and a button that polls. @param {{systems: any[]} | null} poll */
+export const pollActions = (poll) => [
+	h("span.poll-times", poll?.systems.map((one) => h("span", { class: one.error ? "warn-text" : "muted", title: one.error },
+		`${one.name}: `, one.lastSuccessAt ? ["polled ", ago(one.lastSuccessAt)] : "not polled yet", one.error && one.lastAttemptAt && [", failed ", ago(one.lastAttemptAt)]))),
+	button([icon("refresh"), "Poll now"], pollNow),
+];

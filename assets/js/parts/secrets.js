@@ -2,6 +2,7 @@
 
 import { get, loadAll, post, projectPath } from "../api.js";
 import { h, render } from "../dom.js";
+import { url } from "../router.js";
 import { deleteButton, open } from "./dialog.js";
 import { fields, focusField } from "./form.js";
 import { ago } from "./time.js";
@@ -13,28 +14,31 @@ export function openAside(team, onClose) {
 	return dialog;
 }
 
+/** Names of stored secrets. `failure` says why there can be none. @param {string} path @returns {Promise<{names: any[], failure: string}>} */
+export async function loadSecrets(path) {
+	const { main, mode } = await loadAll("/api/admin/config-status", { mode: "/api/runner-mode" });
+	const isUnused = main.checks.some((one) => one.name === "vm-sessions" && one.status === "off") && mode?.mode !== "local";
+	return isUnused ? { names: [], failure: "Secrets are for Fly Machines and local containers. Neither is in use." } : { names: await get(path), failure: "" };
+}
+
 /** Element that lists and edits secrets. */
 export function secretsEditor(path, hint) {
-	const el = h("div", { class: "secrets" });
+	const el = h("div.secrets");
 	/** @type {any[] | null} */
 	let names = null;
 	let failure = "";
 	let error = "";
 	const values = { name: "", value: "" };
-	const field = fields(values, () => {});
+	const field = fields(values);
 	const load = async () => {
 		try {
-			const { main, mode } = await loadAll("/api/admin/config-status", { mode: "/api/runner-mode" });
-			const isUnused = main.checks.some((one) => one.name === "vm-sessions" && one.status === "off") && mode?.mode !== "local";
-			failure = isUnused ? "Secrets are for Fly Machines and local containers. Neither is in use." : "";
-			if (!isUnused) names = await get(path);
+			({ names, failure } = await loadSecrets(path));
 		} catch (thrown) {
 			failure = messageOf(thrown);
 		}
 		draw();
 	};
-	const save = (event) => {
-		event.preventDefault();
+	const save = () => {
 		busy(async () => {
 			try {
 				const { name } = await post(path, values);
@@ -52,19 +56,19 @@ export function secretsEditor(path, hint) {
 	};
 	const deleteSecret = (name) => deleteButton("Delete", name, {
 		title: `Delete ${name}?`, text: "New runs will not get it. The value cannot be restored.",
-		path: `${path}/${encodeURIComponent(name)}`, done: `Deleted ${name}.`, after: load,
+		path: path + url`/${name}`, done: `Deleted ${name}.`, after: load,
 	});
 	const draw = () => render(el,
 		failure ? empty("Secrets cannot be managed here", failure, button("Retry", load))
 			: [
 				// A list that appears must not move the form, which has the focus.
-				h("div", {}, names?.length
-					? rows(names, (one) => h("li", { key: one.name }, h("code", { class: "grow" }, one.name), muted(ago(one.updatedAt)), deleteSecret(one.name)))
-					: names && h("p", { class: "muted" }, "No secrets yet.")),
-				h("form", { class: "inline-form", onsubmit: save, novalidate: true },
+				h("div", names?.length
+					? rows(names, (one) => h("li", { key: one.name }, h("code.grow", one.name), muted(ago(one.updatedAt)), deleteSecret(one.name)))
+					: names && h("p.muted", "No secrets yet.")),
+				h("form.inline-form", { onsubmit: save, novalidate: true },
 					field({ name: "name", label: "Name", required: true, placeholder: "NPM_TOKEN" }, error), field({ name: "value", label: "Value", type: "password", required: true }),
-					h("button", { type: "submit", class: "button" }, "Set secret")),
-				h("p", { class: "hint" }, hint),
+					h("button.button", { type: "submit" }, "Set secret")),
+				h("p.hint", hint),
 			]);
 	draw();
 	load();

@@ -3,11 +3,12 @@
 
 import { get, post, projectPath } from "../api.js";
 import { $, h, island, render } from "../dom.js";
-import { currentRoute, navigate, panelUrl } from "../router.js";
+import { currentRoute, navigate, url } from "../router.js";
+import { ask } from "./dialog.js";
 import { loadDraft, saveDraft } from "./draft.js";
 import { fields, focusField } from "./form.js";
 import { BLANK, FIELDS, SECTIONS, check, sectionOf, textOf, toBody } from "./mapping.js";
-import { busy, button, messageOf, muted, notice, rows, toast } from "./ui.js";
+import { busy, button, connections, messageOf, muted, notice, rows, submitButton, toast } from "./ui.js";
 
 /** @type {[string, string][]} */
 const STEPS = [...SECTIONS.filter(([step]) => step !== "secrets"), ["secrets", "Secrets"], ["review", "Review"]];
@@ -15,7 +16,14 @@ const REVIEW = STEPS.length - 1;
 const DRAFT = "new-project";
 const EMPTY = { secretName: "", secretValue: "" };
 
-const addressOf = (at, query = "") => `${panelUrl("projects/new")}/${STEPS[at][0]}${query}`;
+/** Connection that a step depends on. @type {Record<string, (v: Record<string, any>) => string>} */
+const CONNECTION = {
+	system: (v) => `ticketing-${v.ticketingProvider.toLowerCase()}`,
+	repository: () => "repo-host",
+	runner: (v) => (v.executionMode === "vm-machines" ? "vm-sessions" : "runner-callback"),
+};
+
+const addressOf = (at, query = "") => `/admin/projects/new/${STEPS[at][0]}${query}`;
 
 /**
  * Form as far as it has been filled in. `furthest` is the last step that was reached, `secrets` are names.
@@ -46,8 +54,8 @@ export function unfinished(redraw) {
 	restore();
 	if (!loadDraft(DRAFT)) return null;
 	const { teamKey, repository } = draft.values;
-	return notice("run", h("b", {}, "New project, not finished: "), `${teamKey} ${repository} `,
-		h("a", { href: addressOf(draft.furthest) }, "Continue"), " ", button("Discard", () => { discard(); redraw(); }, { kind: "small ghost", title: "Discard the unfinished project" }));
+	return notice("run", h("b", "New project, not finished: "), `${teamKey} ${repository} `,
+		h("a", { href: addressOf(draft.furthest) }, "Continue"), " ", button("Discard", () => { discard(); redraw(); }, "small ghost", "Discard the unfinished project"));
 }
 
 /** @param {string | undefined} step */
@@ -74,6 +82,8 @@ function run(el, at) {
 	/** @type {Record<string, string>} */
 	let warnings = {};
 	let failure = "";
+	/** @type {any[]} */
+	let checks = [];
 
 	const changed = () => {
 		saveDraft(DRAFT, draft);
@@ -103,8 +113,7 @@ function run(el, at) {
 		} else return true;
 		return false;
 	};
-	const proceed = (event) => {
-		event.preventDefault();
+	const proceed = () => {
 		busy(async () => {
 			try {
 				if (at >= REVIEW - 1 && !addSecret()) return;
@@ -146,24 +155,32 @@ function run(el, at) {
 			toast(`Created the project ${teamKey}, but not all of its secrets could be stored: ${messageOf(error)}`, "bad");
 		}
 		discard();
-		await navigate(panelUrl("projects"), { replace: true });
+		await navigate(url`/admin/projects/${teamKey}`, { replace: true });
+	};
+
+	const drop = async () => {
+		if (!await ask({ title: "Discard the new project?", text: "What you have entered is deleted.", action: "Discard" })) return;
+		discard();
+		await navigate("/admin/projects");
 	};
 
 	const draw = () => {
 		const item = ([name, text], index) => {
 			const state = index === at ? "now" : index < draft.furthest ? "past" : "";
-			const content = [h("span", { class: "step-number" }, index + 1), h("span", { class: "step-label" }, text)];
+			const content = [h("span.step-number", index + 1), h("span.step-label", text)];
 			return h("li", { class: state, key: name, "aria-current": index === at ? "step" : null },
-				index <= draft.furthest ? h("a", { href: addressOf(index) }, content) : h("span", {}, content));
+				index <= draft.furthest ? h("a", { href: addressOf(index) }, content) : h("span", content));
 		};
-		render(el, h("ol", { class: "rail", "aria-label": "Steps" }, STEPS.map(item)),
-			h("form", { class: "step-panel", onsubmit: proceed, novalidate: true, "aria-labelledby": "step-title" },
+		render(el, h("ol.rail", { "aria-label": "Steps" }, STEPS.map(item)),
+			h("form.step-panel", { onsubmit: proceed, novalidate: true, "aria-labelledby": "step-title" },
 				h("h2", { tabindex: "-1", id: "step-title" }, title),
-				failure && h("p", { class: "error", role: "alert", tabindex: "-1" }, failure),
+				failure && h("p.error", { role: "alert", tabindex: "-1" }, failure),
 				step === "review" ? review() : [(FIELDS[step] ?? (() => []))(values).map((one) => field(one, problems[one.name])), step === "secrets" && secretPart()],
-				h("div", { class: "step-foot" },
-					at > 0 && !fromReview && h("a", { class: "button", href: addressOf(at - 1) }, "Back"),
-					h("button", { type: "submit", class: "button primary" }, step === "review" ? "Create project" : fromReview ? "Back to the review" : "Continue"))));
+				connections(checks.filter((one) => one.name === CONNECTION[step](values))),
+				h("div.step-foot",
+					loadDraft(DRAFT) && button("Discard", drop, "ghost", "Discard the unfinished project"),
+					at > 0 && !fromReview && h("a.button", { href: addressOf(at - 1) }, "Back"),
+					submitButton(step === "review" ? "Create project" : fromReview ? "Back to the review" : "Continue"))));
 	};
 
 	const secretPart = () => {
@@ -173,21 +190,21 @@ function run(el, at) {
 			failure = "";
 			changed();
 		};
-		const line = (name) => h("li", { key: name }, h("code", { class: "grow" }, name),
+		const line = (name) => h("li", { key: name }, h("code.grow", name),
 			!secretValues.has(name) && muted("value needed"),
-			button("Remove", () => drop(name), { kind: "small", title: `Remove ${name}` }));
-		return h("fieldset", { class: "form-part" }, h("legend", {}, "Secrets of this project"),
+			button("Remove", () => drop(name), "small", `Remove ${name}`));
+		return h("fieldset.form-part", h("legend", "Secrets of this project"),
 			draft.secrets.length > 0 && rows(draft.secrets, line),
-			h("div", { class: "form-grid" }, secretField({ name: "secretName", label: "Name", placeholder: "NPM_TOKEN" }, problems.secretName), secretField({ name: "secretValue", label: "Value", type: "password" }, problems.secretValue)),
-			button("Add another", () => { if (addSecret()) { show({}); focusField(el, "secretName"); } }, { kind: "small" }),
-			h("p", { class: "hint" }, "For Fly Machines and local containers. Runs on GitHub Actions use the Actions secrets of the repository."));
+			h("div.form-grid", secretField({ name: "secretName", label: "Name", placeholder: "NPM_TOKEN" }, problems.secretName), secretField({ name: "secretValue", label: "Value", type: "password" }, problems.secretValue)),
+			button("Add another", () => { if (addSecret()) { show({}); focusField(el, "secretName"); } }, "small"),
+			h("p.hint", "For Fly Machines and local containers. Runs on GitHub Actions use the Actions secrets of the repository."));
 	};
 
 	const review = () => STEPS.slice(0, REVIEW).map(([name, text], index) => {
 		const change = (target) => addressOf(index, `?then=review${target ? `&field=${target}` : ""}`);
-		const line = (label, value, target, warning) => h("div", {}, h("dt", {}, label), h("dd", {}, value, warning && h("p", { class: "hint warn-text" }, warning)),
-			h("dd", {}, h("a", { href: change(target), "aria-label": `Change ${label}` }, "Change")));
-		return h("section", { class: "review", "aria-label": text }, h("h3", {}, text), h("dl", {},
+		const line = (label, value, target, warning) => h("div", h("dt", label), h("dd", value, warning && h("p.hint.warn-text", warning)),
+			h("dd", h("a", { href: change(target), "aria-label": `Change ${label}` }, "Change")));
+		return h("section.review", { "aria-label": text }, h("h3", text), h("dl",
 			FIELDS[name](values).map((one) => line(one.label, textOf(one, values), one.name, warnings[one.name])),
 			name === "secrets" && line("Secrets", draft.secrets.join(", ") || "None", "secretName")));
 	});
@@ -195,6 +212,10 @@ function run(el, at) {
 	draw();
 	if (query.get("field")) focusField(el, query.get("field") ?? "");
 	else if ([document.body, $(document, "h1")].includes(document.activeElement)) $(el, "h2").focus({ preventScroll: true });
+	if (CONNECTION[step]) get("/api/admin/config-status").then((status) => {
+		({ checks } = status);
+		draw();
+	}, () => {});
 	// What was valid may have become invalid by a change of another step, or at the vendor.
 	if (at === draft.furthest && step !== "review") return;
 	check(values).then((found) => {

@@ -56,11 +56,11 @@ function sentences(one) {
 	const waiting = [one.issuesWaiting && count(one.issuesWaiting, "issue"), one.updatesWaiting && count(one.updatesWaiting, "update")].filter(Boolean);
 	const single = one.issuesWaiting + one.updatesWaiting === 1;
 	return [
-		h("b", {}, one.vendor, one.kind === "rate-limited" ? " is rate limited" : " cannot be reached"), one.until ? [" until ", until(one.until)] : [" since ", clockTime(one.since)], ". ",
+		h("b", one.vendor, one.kind === "rate-limited" ? " is rate limited" : " cannot be reached"), one.until ? [" until ", until(one.until)] : [" since ", clockTime(one.since)], ". ",
 		one.affects, waiting.length > 0 && ` ${waiting.join(" and ")} ${single ? "waits" : "wait"}.`, one.until && [" Since ", clockTime(one.since), "."],
 	];
 }
 
-export const statusStrip = () => h("div", { class: "strip", key: "strip" },
-	running !== loaded && notice("run", "The service has been updated to version ", h("b", {}, running), ". ", button("Reload", () => location.reload(), { kind: "small" })),
-	h("div", { role: "status" }, incidents.map((one) => h("div", { class: `notice ${one.kind === "unreachable" ? "bad" : "warn"}`, key: one.id }, h("div", {}, sentences(one))))));
+export const statusStrip = () => h("div.strip", { key: "strip" },
+	running !== loaded && notice("run", "The service has been updated to version ", h("b", running), ". ", button("Reload", () => location.reload(), "small")),
+	h("div", { role: "status" }, incidents.map((one) => h("div", { class: `notice ${one.kind === "unreachable" ? "bad" : "warn"}`, key: one.id }, h("div", sentences(one))))));

@@ -1,9 +1,15 @@
-// Sync of the workflow files of a target repository.
+// Actions on a project: pause, and sync of the workflow files of its repository.
 
-import { post, projectPath } from "../api.js";
+import { patch, post, projectPath } from "../api.js";
 import { h } from "../dom.js";
 import { open } from "./dialog.js";
-import { external, messageOf } from "./ui.js";
+import { button, external, messageOf, toast } from "./ui.js";
+
+/** Pauses or resumes a project. @param {string} team @param {boolean} paused */
+export async function setPaused(team, paused) {
+	await patch(projectPath(team), { paused });
+	toast(paused ? `Paused ${team}. Active runs continue.` : `Resumed ${team}.`);
+}
 
 /** @type {Record<string, string>} */
 const RESULTS = {
@@ -19,7 +25,7 @@ const syncing = () => h("p", { role: "status" }, "Comparing the repository's wor
 export async function syncWorkflows(team, done) {
 	const dialog = open({ title: `Sync workflows of ${team}`, onClose: done });
 	dialog.show(syncing());
-	dialog.show(await synced(team), h("button", { class: "button primary", onclick: dialog.close }, "Done"));
+	dialog.show(await synced(team), button("Done", dialog.close, "primary"));
 }
 
 async function synced(team) {
@@ -27,10 +33,10 @@ async function synced(team) {
 		const result = await post(projectPath(team, "/sync-workflows"));
 		return [
 			h("p", { role: "status" }, RESULTS[result.status] ?? result.status),
-			result.changedFiles?.length > 0 && h("ul", {}, result.changedFiles.map((file) => h("li", {}, h("code", {}, file)))),
-			result.prUrl && h("p", {}, external(result.prUrl, `Pull request #${result.prNumber} of ${result.targetRepo}`)),
+			result.changedFiles?.length > 0 && h("ul", result.changedFiles.map((file) => h("li", h("code", file)))),
+			result.prUrl && h("p", external(result.prUrl, `Pull request #${result.prNumber} of ${result.targetRepo}`)),
 		];
 	} catch (error) {
-		return h("p", { class: "error", role: "alert" }, messageOf(error));
+		return h("p.error", { role: "alert" }, messageOf(error));
 	}
 }

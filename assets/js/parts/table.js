@@ -3,9 +3,9 @@
 
 import { $, h, island, render } from "../dom.js";
 import { currentRoute, setQuery } from "../router.js";
-import { icon } from "./icons.js";
-import { busy, empty } from "./ui.js";
+import { button, empty, issueName, issueText, optionsOf, searchBox } from "./ui.js";
 import { viewsMenu } from "./views.js";
+import { number } from "./words.js";
 
 /** @typedef {{label: string, look: string, by: ((row: any) => any) | null, cell: (row: any) => any}} Column */
 /** Action on the selected rows to which it applies. `run` returns false if the user did not confirm it. @typedef {{label: string, applies: (row: any) => boolean, run: (rows: any[]) => Promise<boolean>, danger?: boolean}} BulkAction */
@@ -31,6 +31,9 @@ export function col(label, look, by, cell) {
 	const value = typeof by === "string" ? (row) => row[by] : by;
 	return { label, look, by: value, cell: cell ?? ((row) => value?.(row) ?? "–") };
 }
+
+/** Column of the issue that a row is about. */
+export const issueColumn = col("Issue", "", issueText, issueName);
 
 /** Longer tables render only the visible rows. */
 const MAX_UNVIRTUALIZED_ROWS = 40;
@@ -104,7 +107,7 @@ class TableView {
 		const isSame = ({ by, look, cell }, at) => {
 			if (!at || !by || rows.length < 3 || look.split(" ").includes("keep")) return false;
 			const first = by(rows[0]) ?? "";
-			const textOf = (row) => h("i", {}, cell(row)).textContent;
+			const textOf = (row) => h("i", cell(row)).textContent;
 			return rows.every((row) => (by(row) ?? "") === first) && rows.slice(1, 9).every((row) => textOf(row) === textOf(rows[0]));
 		};
 		this.same = columns.filter(isSame);
@@ -194,23 +197,23 @@ class TableView {
 		const hasNoMatch = !shown.length && (spec.remote ? query || chip || spec.remote.isFiltered : spec.rows.length > 0);
 		const more = spec.remote?.more;
 		render(this.el, this.bar(), this.sameValues(),
-			hasNoMatch ? empty("No matches", "Change or clear the filter.", h("button", { class: "button", onclick: this.clear }, "Clear the filter"))
+			hasNoMatch ? empty("No matches", "Change or clear the filter.", button("Clear the filter", this.clear))
 				: spec.rows.length ? this.grid() : empty(...spec.empty),
-			more && h("button", { class: "button more", onclick: () => busy(more) }, "Load more"), this.bulkBar());
+			more && button("Load more", more, "more"), this.bulkBar());
 	}
 
 	sameValues() {
-		const texts = this.same.map((column) => [column.label, h("span", {}, column.cell(this.spec.rows[0])).textContent]).filter(([, text]) => text && text !== "–");
-		return texts.length > 0 && h("p", { class: "note same" }, "All rows: ", texts.map(([label, text], at) => [at > 0 && ", ", label ? `${label.toLowerCase()} ` : "", h("b", {}, text)]));
+		const texts = this.same.map((column) => [column.label, h("span", column.cell(this.spec.rows[0])).textContent]).filter(([, text]) => text && text !== "–");
+		return texts.length > 0 && h("p.note.same", "All rows: ", texts.map(([label, text], at) => [at > 0 && ", ", label ? `${label.toLowerCase()} ` : "", h("b", text)]));
 	}
 
 	grid() {
 		const { spec, shown, from, until, columns } = this;
-		const actions = spec.actions && h("th", { class: "c-actions", role: "columnheader" }, h("span", { class: "sr" }, "Actions"));
+		const actions = spec.actions && h("th.c-actions", { role: "columnheader" }, h("span.sr", "Actions"));
 		const rows = shown.slice(from, until).map((row, at) => this.line(row, from + at));
 		const isAll = shown.length > 0 && shown.every((row) => this.selected.has(spec.key(row)));
-		return h("table", { class: "table", role: "table", "aria-label": spec.label, "aria-rowcount": shown.length + 1 },
-			h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, spec.bulk && h("th", { class: "c-select", role: "columnheader" }, h("input", { type: "checkbox", "aria-label": "Select all", checked: isAll, onchange: () => this.select(isAll ? [] : shown) })),
+		return h("table.table", { role: "table", "aria-label": spec.label, "aria-rowcount": shown.length + 1 },
+			h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, spec.bulk && h("th.c-select", { role: "columnheader" }, h("input", { type: "checkbox", "aria-label": "Select all", checked: isAll, onchange: () => this.select(isAll ? [] : shown) })),
 				columns.map((column) => this.head(column, spec.columns.indexOf(column))), actions)),
 			h("tbody", { role: "rowgroup", onkeydown: this.keys }, this.gap("above", from), rows, this.gap("below", shown.length - until)));
 	}
@@ -227,36 +230,27 @@ class TableView {
 		const rows = spec.rows.filter((row) => selected.has(spec.key(row)));
 		const action = (/** @type {BulkAction} */ { label, applies, run, danger }) => {
 			const mine = rows.filter(applies);
-			const go = () => busy(async () => {
+			const go = async () => {
 				if (await run(mine) !== false) this.select([]);
-			});
-			return mine.length > 0 && h("button", { class: `button small ${danger ? "danger" : ""}`, onclick: go }, label, " ", h("span", { class: "num" }, mine.length));
+			};
+			return mine.length > 0 && button([label, " ", h("span.num", mine.length)], go, danger ? "small danger" : "small");
 		};
-		return h("div", { class: "bulk", role: "region", "aria-label": "Selection" }, h("b", { class: "num", role: "status" }, `${selected.size} selected`), spec.bulk.map(action),
-			h("button", { class: "button small ghost", onclick: () => this.select([]) }, "Clear selection"));
+		return h("div.bulk", { role: "region", "aria-label": "Selection" }, h("b.num", { role: "status" }, `${selected.size} selected`), spec.bulk.map(action),
+			button("Clear selection", () => this.select([]), "small ghost"));
 	}
 
 	gap(key, rows) {
 		const style = { height: `${rows * this.height}px` };
-		return rows > 0 && h("tr", { class: "gap", key, "aria-hidden": "true", style }, h("td"));
+		return rows > 0 && h("tr.gap", { key, "aria-hidden": "true", style }, h("td"));
 	}
 
 	bar() {
 		const { spec, shown, settings } = this;
 		const isFiltered = settings.query || settings.chip || spec.remote?.isFiltered;
 		if ((!spec.rows.length && !isFiltered) || (!spec.filter && !spec.chips)) return null;
-		const number = (value) => value.toLocaleString("en");
 		const count = spec.remote ? `${number(shown.length)}${spec.remote.more ? " loaded" : ""}` : shown.length === spec.rows.length ? number(shown.length) : `${number(shown.length)} of ${number(spec.rows.length)}`;
-		return h("div", { class: "table-bar" }, spec.filter && this.searchBox(), this.chips(), spec.remote?.selects.map(this.filterBox), this.sortBox(),
-			h("span", { class: "note num", role: "status" }, count), spec.filter && viewsMenu());
-	}
-
-	searchBox() {
-		return h("label", { class: "search" }, icon("search"), h("span", { class: "sr" }, `Filter ${this.spec.label}`),
-			h("input", {
-				type: "search", placeholder: "Filter", value: this.settings.query, oninput: this.typed,
-				spellcheck: "false", autocomplete: "off", "data-filter": "", "aria-keyshortcuts": "/",
-			}));
+		return h("div.table-bar", spec.filter && searchBox(`Filter ${spec.label}`, "Filter", { value: settings.query, oninput: this.typed }), this.chips(), spec.remote?.selects.map(this.filterBox), this.sortBox(),
+			h("span.note.num", { role: "status" }, count), spec.filter && viewsMenu());
 	}
 
 	chips() {
@@ -265,9 +259,9 @@ class TableView {
 		/** @type {[string, string, number | undefined][]} */
 		const all = remote ? remote.chips.map(([name, value, count]) => [name, value, count]) : (chips ?? []).map(([name], at) => [name, name, this.counts[at]]);
 		const chip = ([name, value, count]) =>
-			h("button", { class: "chip", "aria-pressed": String(settings.chip === value), onclick: () => this.change({ chip: settings.chip === value ? "" : value }) }, name,
-				count !== undefined && h("span", { class: "num" }, count.toLocaleString("en")));
-		return h("div", { class: "chips", role: "group", "aria-label": "Filters" }, all.map(chip));
+			h("button.chip", { "aria-pressed": String(settings.chip === value), onclick: () => this.change({ chip: settings.chip === value ? "" : value }) }, name,
+				count !== undefined && h("span.num", number(count)));
+		return h("div.chips", { role: "group", "aria-label": "Filters" }, all.map(chip));
 	}
 
 	/** Filter by one of several values. */
@@ -277,7 +271,7 @@ class TableView {
 			setQuery({ [param]: target.value });
 			this.spec.remote?.load();
 		};
-		return h("select", { class: "filter-box", "aria-label": label, onchange: change }, [["", label], ...options].map(([value, text]) => h("option", { value, selected: value === now }, text)));
+		return h("select.filter-box", { "aria-label": label, onchange: change }, optionsOf([["", label], ...options], now));
 	};
 
 	/** Order of the cards of a narrow screen, which have no column headers. */
@@ -289,9 +283,8 @@ class TableView {
 			this.change({ by: Math.abs(at) - 1, down: at < 0 });
 		};
 		const now = settings.by < 0 ? 0 : (settings.by + 1) * (settings.down ? -1 : 1);
-		const option = (value, text) => h("option", { value: String(value), selected: value === now }, text);
-		return h("select", { class: "sort-box", "aria-label": "Order", onchange: change }, option(0, "Default order"),
-			spec.columns.flatMap((column, at) => (column.by ? [option(at + 1, `${column.label} ↑`), option(-at - 1, `${column.label} ↓`)] : [])));
+		const orders = spec.columns.flatMap(({ by, label }, at) => (by ? [[String(at + 1), `${label} ↑`], [String(-at - 1), `${label} ↓`]] : []));
+		return h("select.sort-box", { "aria-label": "Order", onchange: change }, optionsOf([["0", "Default order"], ...orders], String(now)));
 	}
 
 	head(column, at) {
@@ -299,7 +292,7 @@ class TableView {
 		const sorted = settings.by === at ? (settings.down ? "descending" : "ascending") : null;
 		const sort = () => this.change(sorted === "descending" ? { by: -1 } : { by: at, down: sorted === "ascending" });
 		return h("th", { class: column.look, scope: "col", role: "columnheader", "aria-sort": sorted },
-			column.by && !this.spec.remote ? h("button", { class: "sort", onclick: sort }, column.label) : column.label);
+			column.by && !this.spec.remote ? h("button.sort", { onclick: sort }, column.label) : column.label);
 	}
 
 	line(row, index) {
@@ -309,7 +302,7 @@ class TableView {
 			const content = column.cell(row);
 			const href = at === 0 && spec.href?.(row);
 			return h("td", { class: column.look, role: "cell", "data-label": column.label },
-				href ? h("a", { class: "row-link", href }, content) : h("div", { class: "cell" }, content));
+				href ? h("a.row-link", { href }, content) : h("div.cell", content));
 		};
 		const toggle = ({ target }) => {
 			if (target.checked) this.selected.add(key);
@@ -317,9 +310,9 @@ class TableView {
 			this.draw();
 		};
 		return h("tr", { key, role: "row", "aria-rowindex": index + 2, class: spec.href ? "leads" : "" },
-			spec.bulk && h("td", { class: "c-select", role: "cell" }, h("input", { type: "checkbox", "aria-label": `Select ${row.issueIdentifier ?? row.identifier ?? key}`, checked: this.selected.has(key), onchange: toggle })),
+			spec.bulk && h("td.c-select", { role: "cell" }, h("input", { type: "checkbox", "aria-label": `Select ${row.issueIdentifier ?? row.identifier ?? key}`, checked: this.selected.has(key), onchange: toggle })),
 			this.columns.map(cell),
-			spec.actions && h("td", { class: "c-actions", role: "cell" }, h("div", { class: "row-actions" }, spec.actions(row))));
+			spec.actions && h("td.c-actions", { role: "cell" }, h("div.row-actions", spec.actions(row))));
 	}
 
 	typed = (event) => this.change({ query: event.target.value }, TYPING_PAUSE);

@@ -27,8 +27,8 @@ function relative(at) {
 	return ms < 0 ? `in ${text}` : `${text} ago`;
 }
 
-const FULL = /** @type {const} */ ({ year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZoneName: "short" });
 const CLOCK = /** @type {const} */ ({ hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const FULL = /** @type {const} */ ({ ...CLOCK, year: "numeric", month: "short", day: "numeric", timeZoneName: "short" });
 
 /** Date and time with the time zone: the format of every exact time. */
 export function exact(at) {
@@ -36,20 +36,23 @@ export function exact(at) {
 	return Number.isNaN(+date) ? at : date.toLocaleString(undefined, FULL);
 }
 
+/** Day of a time, in UTC. */
+export const day = (at) => new Date(at).toLocaleDateString("en", { month: "short", day: "numeric", timeZone: "UTC" });
+
 /** Relative time, with the exact time as tooltip. */
 export const ago = (at) => (at ? h("time", { datetime: at, title: exact(at), "data-ago": at }, relative(at)) : "–");
 
 /** Time of day, with the exact time as tooltip. */
-export const clockTime = (at) => h("time", { datetime: at, title: exact(at) }, new Date(at).toLocaleTimeString(undefined, CLOCK));
+export const clockTime = (at, format = {}) => h("time", { datetime: at, title: exact(at) }, new Date(at).toLocaleTimeString(undefined, { ...CLOCK, ...format }));
 
 /** Time of day in the future, and the time until then. */
-export const until = (at) => [h("time", { datetime: at, title: exact(at) }, new Date(at).toLocaleTimeString(undefined, { ...CLOCK, second: undefined })), " (", ago(at), ")"];
+export const until = (at) => [clockTime(at, { second: undefined }), " (", ago(at), ")"];
 
 /** Duration between two times, or the elapsed time since `from`. */
 export function span(from, until) {
 	if (!from) return "–";
-	if (until) return h("span", { class: "num" }, duration(Date.parse(until) - Date.parse(from)));
-	return h("time", { class: "num", datetime: from, title: `since ${exact(from)}`, "data-since": from }, duration(Date.now() - Date.parse(from)));
+	if (until) return h("span.num", duration(Date.parse(until) - Date.parse(from)));
+	return h("time.num", { datetime: from, title: `since ${exact(from)}`, "data-since": from }, duration(Date.now() - Date.parse(from)));
 }
 
 setInterval(() => {

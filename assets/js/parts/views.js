@@ -4,7 +4,7 @@ import { $, h } from "../dom.js";
 import { currentRoute, navigate, viewUrl } from "../router.js";
 import { menu, open } from "./dialog.js";
 import { fields } from "./form.js";
-import { button, muted, rows, toast } from "./ui.js";
+import { button, muted, rows, submitButton, toast } from "./ui.js";
 
 const KEY = "agent-implement.views";
 
@@ -36,9 +36,8 @@ function save() {
 	const dialog = open({ title: "Save this view" });
 	const values = { name: "" };
 	let error = "";
-	const field = fields(values, () => {});
-	const submit = (event) => {
-		event.preventDefault();
+	const field = fields(values);
+	const submit = () => {
 		const name = values.name.trim();
 		if (!name) {
 			error = "Enter a name.";
@@ -51,7 +50,7 @@ function save() {
 	};
 	const draw = () => dialog.show(h("form", { id: "view-form", onsubmit: submit, novalidate: true },
 		field({ name: "name", label: "Name", required: true, hint: "Keeps the filter and the order of this page in this browser. A view of the same name is replaced." }, error)),
-	[h("button", { class: "button", onclick: dialog.close }, "Cancel"), h("button", { class: "button primary", type: "submit", form: "view-form" }, "Save")]);
+	[button("Cancel", dialog.close), submitButton("Save", "view-form")]);
 	draw();
 	$(dialog.el, "input").focus();
 }
@@ -68,8 +67,8 @@ function manage() {
 			store(views.filter((view) => view !== gone));
 			draw();
 		};
-		dialog.show(views.length ? rows(views, (view) => h("li", { key: view.name }, h("b", { class: "grow" }, view.name),
-			button("Open", () => go(view.url), { kind: "small", title: `Open ${view.name}` }), button("Delete", () => remove(view), { kind: "small danger", title: `Delete ${view.name}` })))
+		dialog.show(views.length ? rows(views, (view) => h("li", { key: view.name }, h("b.grow", view.name),
+			button("Open", () => go(view.url), "small", `Open ${view.name}`), button("Delete", () => remove(view), "small danger", `Delete ${view.name}`)))
 			: muted("No saved views."));
 	};
 	draw();

@@ -1,6 +1,7 @@
 // Steps of a run on one time axis.
 
 import { h, island, render } from "../dom.js";
+import { url } from "../router.js";
 import { duration } from "./time.js";
 import { badge, external, muted } from "./ui.js";
 import { count, isActive, money } from "./words.js";
@@ -23,7 +24,7 @@ export const waterfall = (run) => island("waterfall", run, (el, run) => {
 });
 
 /** Status of a step. A step of an ended run does not run, even if the run reported no end of it. */
-export const statusOf = (job, { status }) => (status === "running" && !isActive(job) ? "cancelled" : status);
+const statusOf = (job, { status }) => (status === "running" && !isActive(job) ? "cancelled" : status);
 
 /** Start and end of each step, and of the axis. The times are those that the run reports, so they are limited to its time at the service. */
 function layout(job, steps) {
@@ -47,8 +48,8 @@ function view({ job, steps, passes = [], linked = false }) {
 	const size = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400].find((seconds) => length / seconds / 1000 <= 4) ?? 28_800;
 	const marks = Array.from({ length: Math.floor(length / size / 1000) + 1 }, (_, at) => at * size * 1000);
 	return [
-		h("div", { class: "axis num", "aria-hidden": "true" }, h("span", { class: "track" }, marks.map((ms) => h("span", { style: { left: percent(ms) } }, ms ? duration(ms) : "0")))),
-		h("ol", { class: "timeline" }, steps.map((step, at) => {
+		h("div.axis.num", { "aria-hidden": "true" }, h("span.track", marks.map((ms) => h("span", { style: { left: percent(ms) } }, ms ? duration(ms) : "0")))),
+		h("ol.timeline", steps.map((step, at) => {
 			const span = spans[at];
 			const status = statusOf(job, step);
 			const { outputs } = step;
@@ -57,14 +58,14 @@ function view({ job, steps, passes = [], linked = false }) {
 			const used = passes.filter((pass) => pass.step === step.id);
 			const sum = (field) => used.reduce((sum, pass) => sum + (pass[field] ?? 0), 0);
 			return h("li", { key: step.id, class: status },
-				h("span", { class: step.parent_step_id ? "step-name inner" : "step-name" }, linked ? h("a", { href: `#step-${encodeURIComponent(step.id)}` }, step.id) : step.id,
+				h("span", { class: step.parent_step_id ? "step-name inner" : "step-name" }, linked ? h("a", { href: url`#step-${step.id}` }, step.id) : step.id,
 					used.length > 0 ? muted(` ${count(sum("turns"), "turn")}, ${money(sum("costUsd"))}`) : step.type !== step.id && muted(` ${step.type}`)),
 				badge(status),
-				status === "skipped" ? h("span", { class: "track muted" }, reason || "An earlier step failed.")
-					: h("span", { class: "track", "aria-hidden": "true" }, span && h("i", { style: { left: percent(span.from - start), width: percent(span.until - span.from) } })),
-				h("span", { class: "num step-time" }, span ? duration(span.until - span.from) : "–"),
-				status === "failed" && reason && h("span", { class: "error" }, reason),
-				(text || step.logs_url) && h("details", {}, h("summary", {}, "Output"), text && h("pre", {}, text), step.logs_url && external(step.logs_url, "Log")));
+				status === "skipped" ? h("span.track.muted", reason || "An earlier step failed.")
+					: h("span.track", { "aria-hidden": "true" }, span && h("i", { style: { left: percent(span.from - start), width: percent(span.until - span.from) } })),
+				h("span.num.step-time", span ? duration(span.until - span.from) : "–"),
+				status === "failed" && reason && h("span.error", reason),
+				(text || step.logs_url) && h("details", h("summary", "Output"), text && h("pre", text), step.logs_url && external(step.logs_url, "Log")));
 		})),
 	];
 }

@@ -48,20 +48,16 @@ export const RULES = {
 export const actionText = (action) => displayText(action.replace("mapping-capped", "max-parallel-issues-changed").replace("mapping", "project")
 	.replace("asked", "requested").replace("patch-read", "unpushed-changes-downloaded").replace("outbox", "update").replace("throttled", "blocked"));
 
-/** Badge tone by status word. @type {Record<string, string>} */
+/** Status words by the tone of their badges; others are idle. */
 const TONES = {
-	unknown: "idle", dispatched: "run", running: "run", completed: "ok", review_failed: "warn", failed: "bad", timed_out: "bad",
-	passed: "ok", skipped: "idle", cancelled: "idle",
-	ok: "ok", off: "idle", error: "bad", limited: "warn",
-	current: "ok", stale: "warn", missing: "warn",
-	started: "ok", starting: "run", created: "run", stopped: "idle", destroyed: "bad", "dry-run": "idle",
-	concurrency: "warn", dedup: "idle", "no-mapping": "bad", blocked: "idle", paused: "idle", parked: "bad", ineligible: "bad", quota: "warn", budget: "warn",
-	waiting: "warn", "in-progress": "run", done: "ok",
-	open: "run", merged: "mark", success: "ok", failure: "bad", pending: "run", approved: "ok", changes_requested: "warn", resolved: "ok", critical: "bad", high: "bad", medium: "warn",
-	override: "mark", additive: "ok", "built-in": "idle",
+	ok: "completed passed ok current started done success approved resolved additive",
+	run: "dispatched running starting created in-progress open pending",
+	warn: "review_failed limited stale missing concurrency quota budget waiting changes_requested medium",
+	bad: "failed timed_out error destroyed no-mapping parked ineligible failure critical high",
+	mark: "merged override",
 };
 
-export const toneOf = (word) => TONES[word] ?? "idle";
+export const toneOf = (word) => Object.keys(TONES).find((tone) => TONES[tone].split(" ").includes(word)) ?? "idle";
 
 /** @type {Record<string, string>} */
 const LABELS = { unknown: "Reserved", review_failed: "Review failed", timed_out: "Timed out", "in-progress": "In progress", "dry-run": "Dry run", "built-in": "Built-in", ok: "OK" };
@@ -76,9 +72,15 @@ export function displayText(word) {
 /** @param {Record<string, string>} names @param {string} word */
 export const labelOf = (names, word) => names[word] ?? word;
 
-export const count = (count, one, more = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : more}`;
+/** Number with separators, rounded to one digit; a dash if it is unknown. */
+export const number = (value) => (typeof value === "number" ? value.toLocaleString("en", { maximumFractionDigits: 1 }) : "–");
+
+export const count = (count, one, more = `${one}s`) => `${number(count)} ${count === 1 ? one : more}`;
 
 export const money = (usd) => (typeof usd === "number" ? `$${usd.toFixed(2)}` : "–");
+
+/** Share in percent; a dash if it is unknown. */
+export const percent = (share) => (typeof share === "number" ? `${Math.round(share * 100)}%` : "–");
 
 /** Text of a total cost. @param {number|null} usd Null if no run reported its cost. */
 export const costText = (usd) => (usd === null ? "unknown cost" : money(usd));

@@ -232,9 +232,9 @@ async fn releases_waiting_issues_and_destroys_sessions() {
     browser.wait_for_text("Resumed SHOP.").await;
     browser.click("Clear dedup entry of OPS-103").await;
     browser.wait_for_text("can be dispatched again").await;
-    browser.click("Clear dedup entry of OPS-103").await;
+    browser.click_selector("dialog .button.danger").await;
     browser
-        .wait_until("!document.querySelector('dialog')")
+        .wait_for_text_anywhere("Cleared the dedup entry of OPS-103.")
         .await;
     assert!(env.store.read(dedup::all).unwrap().is_empty());
 
@@ -452,12 +452,21 @@ async fn panel_is_usable_by_keyboard() {
         .wait_until("!document.querySelector('dialog')")
         .await;
     assert_eq!(focused(&browser).await, "More for PAY");
-    // A dialog opened by its URL returns the focus to the page as well.
+    // The row leads to the page of the project. A dialog opened by its URL returns the focus to the page as well.
     browser
         .eval("document.querySelector('tbody a').focus()")
         .await;
     browser.press_keys(ENTER).await;
-    browser.wait_for_text("Max parallel issues").await;
+    browser.wait_for_text("Latest runs").await;
+    assert_eq!(
+        browser.eval("return document.activeElement.tagName").await,
+        json!("H1")
+    );
+    browser
+        .eval("document.querySelector('main a[href^=\"?edit=\"]').focus()")
+        .await;
+    browser.press_keys(ENTER).await;
+    browser.wait_for_text("Capacity").await;
     assert_eq!(
         browser.eval("return document.activeElement.name").await,
         json!("maxInProgressAiIssues")
@@ -466,6 +475,7 @@ async fn panel_is_usable_by_keyboard() {
     browser
         .wait_until("!document.querySelector('dialog') && location.search === ''")
         .await;
+    assert_eq!(focused(&browser).await, "Edit");
     browser.quit().await;
     env.stop().await;
 }

@@ -77,7 +77,7 @@ async fn a_linked_drawer_opens_before_its_panel() {
     env.stop().await;
 }
 
-/// A module that cannot be loaded once is loaded again. If it stays away, the page says so and offers a retry.
+/// If a module cannot be loaded, the page is loaded again. If that does not help, it says so and offers a retry.
 #[requires("browser")]
 #[tokio::test]
 async fn recovers_from_a_module_that_fails_to_load() {
@@ -92,7 +92,7 @@ async fn recovers_from_a_module_that_fails_to_load() {
     block_files(&browser, &[]).await;
     browser.wait_for_text("Waiting issues, the reasons").await;
 
-    // A module below the panel's own.
+    // The page was loaded again a moment ago. It is not loaded again and again.
     block_files(&browser, &["*panels/reaper.js*"]).await;
     browser.click("Reaper").await;
     browser.wait_for_text("Could not load this page").await;
@@ -100,6 +100,27 @@ async fn recovers_from_a_module_that_fails_to_load() {
     block_files(&browser, &[]).await;
     browser.click("Retry").await;
     browser.wait_for_text("Cleans up leftover machines").await;
+    browser.quit().await;
+    env.stop().await;
+}
+
+/// A module that another one imports is loaded again as well. The view is the same as before.
+#[requires("browser")]
+#[tokio::test]
+async fn recovers_from_an_imported_module_that_fails_to_load() {
+    let env = plain_env().await;
+    let browser = Browser::start().await;
+    browser.open_view(&env.address, "settings").await;
+    block_files(&browser, &["*parts/bulk.js*"]).await;
+    browser
+        .eval("const link = document.querySelector('nav.side a[href$=blockers]'); link.href += '?q=OPS'; link.click()")
+        .await;
+    browser
+        .wait_until("document.querySelector('main .loading')")
+        .await;
+    block_files(&browser, &[]).await;
+    browser.wait_for_text("Waiting issues, the reasons").await;
+    assert_eq!(location(&browser).await, "/admin/blockers?q=OPS");
     browser.quit().await;
     env.stop().await;
 }
@@ -335,7 +356,7 @@ async fn releases_selected_issues_and_keeps_the_focus() {
         .await;
     browser.wait_for_text("2 selected").await;
     browser.click("Unpark 1").await;
-    browser.wait_for_text("Unparked 1 issue.").await;
+    browser.wait_for_text("Unparked OPS-107.").await;
     assert!(env.store.read(dispatch_breaker::all).unwrap().is_empty());
     browser.wait_until("!document.querySelector('.bulk')").await;
     browser

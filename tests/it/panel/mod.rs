@@ -8,6 +8,7 @@ mod events;
 mod fixtures;
 mod issue_drawer;
 mod live_updates;
+mod numbers;
 mod projects;
 mod runs;
 mod scoreboard;

@@ -1,4 +1,4 @@
-//! Changes of a project, also by several people, and the looks of the forms.
+//! Page of a project, and changes of a project by several people.
 
 use requires::requires;
 use serde_json::json;
@@ -32,7 +32,7 @@ fn stored(env: &TestEnv) -> domain::mapping::Mapping {
 }
 
 async fn open_editor(browser: &Browser) {
-    browser.click_selector("tbody a[href='?edit=SHOP']").await;
+    browser.click("Edit").await;
     browser
         .wait_until("document.querySelector('dialog form')")
         .await;
@@ -40,13 +40,54 @@ async fn open_editor(browser: &Browser) {
 
 #[requires("browser", "panel-tools")]
 #[tokio::test]
-async fn forms_and_audit_are_accessible_and_fit_every_width() {
+async fn page_shows_the_state_of_one_project() {
     let env = populated_env(&UntrustedText::plain()).await;
     let browser = Browser::start().await;
     browser.resize(1440).await;
     browser.open_view(&env.address, "projects").await;
+    browser.click_selector("tbody a[href$='/SHOP']").await;
+    browser.wait_for_text("Latest runs").await;
+    let path = "return location.pathname";
+    assert_eq!(browser.eval(path).await, json!("/admin/projects/SHOP"));
+    for text in [
+        "Linear",
+        "Last success:",
+        "Sync workflows",
+        ".github/workflows/agent-implement.yml",
+        "STRIPE_KEY",
+        "for this project",
+        "ANTHROPIC_API_KEY",
+        "Max parallel issues",
+        "80",
+    ] {
+        browser.wait_for_text(text).await;
+    }
+    let runs = "return [...document.querySelectorAll('section[aria-label=\"Latest runs\"] .key')].map((el) => el.innerText.split('-')[0])";
+    let teams = browser.eval(runs).await;
+    let teams = teams.as_array().unwrap();
+    assert!(
+        !teams.is_empty() && teams.iter().all(|team| team == "SHOP"),
+        "{teams:?}"
+    );
+    let all =
+        "return document.querySelector('section[aria-label=\"Latest runs\"] .actions a').search";
+    assert_eq!(browser.eval(all).await, json!("?team=SHOP"));
+
+    browser.click("Pause SHOP").await;
+    browser.wait_for_text("Nothing new starts.").await;
+    assert!(stored(&env).paused);
+    browser
+        .goto(&format!("{}/admin/projects/SHOP", env.address))
+        .await;
+    browser.wait_for_text("Nothing new starts.").await;
+
     let axe_script = axe_script();
-    for view in ["projects/new/source", "audit", "audit?tab=dedup"] {
+    for view in [
+        "projects/SHOP",
+        "projects/new/source",
+        "audit",
+        "audit?tab=dedup",
+    ] {
         browser.open_view(&env.address, view).await;
         for width in [360, 768, 1440] {
             browser.resize(width).await;
@@ -60,6 +101,10 @@ async fn forms_and_audit_are_accessible_and_fit_every_width() {
     }
     assert_eq!(console_errors(browser.take_console_log().await), [""; 0]);
 
+    browser
+        .goto(&format!("{}/admin/projects/NONE", env.address))
+        .await;
+    browser.wait_for_text("Project not found").await;
     browser.quit().await;
     env.stop().await;
 }
@@ -71,7 +116,9 @@ async fn forms_and_audit_are_accessible_and_fit_every_width() {
 async fn shows_both_values_of_a_lost_update() {
     let env = populated_env(&UntrustedText::plain()).await;
     let browser = Browser::start().await;
-    browser.open_view(&env.address, "projects?edit=SHOP").await;
+    browser
+        .open_view(&env.address, "projects/SHOP?edit=SHOP")
+        .await;
     browser.wait_for_text("Capacity").await;
     browser.fill("Max parallel issues", "7").await;
     browser.fill("Iterations", "4").await;
@@ -133,7 +180,7 @@ async fn shows_all_problems_of_an_edit() {
 async fn asks_before_it_drops_unsaved_changes() {
     let env = populated_env(&UntrustedText::plain()).await;
     let browser = Browser::start().await;
-    browser.open_view(&env.address, "projects").await;
+    browser.open_view(&env.address, "projects/SHOP").await;
     open_editor(&browser).await;
     browser.press_keys(ESCAPE).await;
     browser
@@ -152,7 +199,7 @@ async fn asks_before_it_drops_unsaved_changes() {
     }
     browser.eval("history.back()").await;
     browser.wait_for_text_anywhere("are kept in this tab").await;
-    open_editor(&browser).await;
+    browser.click("Edit").await;
     browser
         .wait_for_text("Your unsaved changes are back.")
         .await;
