@@ -1,6 +1,7 @@
 //! Page of a project, and changes of a project by several people.
 
 use requires::requires;
+use reqwest::Method;
 use serde_json::json;
 use store::mappings;
 
@@ -72,6 +73,25 @@ async fn page_shows_the_state_of_one_project() {
     let all =
         "return document.querySelector('section[aria-label=\"Latest runs\"] .actions a').search";
     assert_eq!(browser.eval(all).await, json!("?team=SHOP"));
+
+    // Range and budget.
+    browser.wait_for_text("Runs per day").await;
+    browser.click("24 h").await;
+    browser.wait_for_text("Runs per hour").await;
+    let range = "return location.pathname + location.search";
+    assert_eq!(
+        browser.eval(range).await,
+        json!("/admin/projects/SHOP?range=24h")
+    );
+    let budget = Some(json!({"budgetUsd": 50}));
+    let path = "/api/mappings/SHOP";
+    assert_eq!(env.admin_request(Method::PATCH, path, budget).await.0, 200);
+    browser
+        .goto(&format!("{}/admin/projects/SHOP?range=7d", env.address))
+        .await;
+    browser.wait_for_text("of $50.00 spent this month").await;
+    let line = "document.querySelector('section[aria-label=Budget] polyline').points.length";
+    browser.wait_until(&format!("{line} > 0")).await;
 
     browser.click("Pause SHOP").await;
     browser.wait_for_text("Nothing new starts.").await;

@@ -185,6 +185,43 @@ async fn creates_a_project_in_eight_steps() {
     env.stop().await;
 }
 
+/// A step shows whether the connection that it depends on works, and an unfinished project can be discarded from
+/// every step.
+#[requires("browser")]
+#[tokio::test]
+async fn shows_connections_and_discards_the_draft() {
+    let env = empty_env().await;
+    let browser = begin(&env).await;
+    let connection = "return document.querySelector('.step-panel .rows .badge')?.dataset.word";
+    browser
+        .wait_until("document.querySelector('.step-panel .rows .badge')")
+        .await;
+    assert_eq!(browser.eval(connection).await, json!("ok"));
+    let discard = "return document.querySelectorAll('.step-foot .ghost').length";
+    assert_eq!(browser.eval(discard).await, json!(0), "nothing is entered");
+    continue_to(&browser, "source").await;
+    browser.fill("Team", "ENG").await;
+    continue_to(&browser, "repository").await;
+    browser.fill("Repository", "acme/shop").await;
+    continue_to(&browser, "runner").await;
+    browser.click_selector("input[value=vm-machines]").await;
+    browser
+        .wait_until("document.querySelector('.step-panel .rows .badge')?.dataset.word === 'off'")
+        .await;
+    browser.click("Discard the unfinished project").await;
+    browser.wait_for_text("Discard the new project?").await;
+    browser.click_selector("dialog .button.danger").await;
+    browser
+        .wait_until("location.pathname === '/admin/projects' && document.querySelector('main h1')")
+        .await;
+    let drafts =
+        "return Object.keys(sessionStorage).filter((key) => key.startsWith('draft.')).length";
+    assert_eq!(browser.eval(drafts).await, json!(0));
+    assert!(!browser.text().await.contains("not finished"));
+    browser.quit().await;
+    env.stop().await;
+}
+
 /// The draft survives a reload, Back and the end of the session. The value of a secret is never stored.
 #[requires("browser")]
 #[tokio::test]
