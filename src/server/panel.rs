@@ -62,10 +62,39 @@ fn asset(name: &str, contents: &'static [u8]) -> Option<StaticFile> {
         "svg" => "image/svg+xml",
         _ => return None,
     };
-    let contents = match std::str::from_utf8(contents) {
-        Ok(text) if name.ends_with(".js") => compact_script(text).into(),
-        Ok(text) if name.ends_with(".css") => compact_styles(text).into(),
-        _ => Bytes::from_static(contents),
-    };
+    let text = std::str::from_utf8(contents).ok();
+    let compact = text.and_then(|text| compacted(name, text)).map(Bytes::from);
+    let contents = compact.unwrap_or(Bytes::from_static(contents));
     StaticFile::new(content_type, contents)
+}
+
+/// Returns the contents of a script or a style sheet in short; `None` if they are served as they are.
+fn compacted(name: &str, contents: &str) -> Option<String> {
+    match name.rsplit_once('.')?.1 {
+        "css" => compact_styles(contents),
+        "js" => compact_script(contents),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assert_compacted(dir: &Dir<'_>) {
+        for file in dir.files() {
+            let name = file.path().to_string_lossy();
+            if name.ends_with(".js") || name.ends_with(".css") {
+                let text = file.contents_utf8().expect("text");
+                assert!(compacted(&name, text).is_some(), "{name}");
+            }
+        }
+        dir.dirs().for_each(assert_compacted);
+    }
+
+    /// No script has a token that the compaction does not know.
+    #[test]
+    fn every_script_and_style_sheet_is_compacted() {
+        assert_compacted(&FILES);
+    }
 }

@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use requires::requires;
+use serde_json::json;
 use store::Store;
 
+use super::browser::Browser;
 use crate::api_server::ApiServer;
 
 /// Maximum size of the whole panel, in bytes.
@@ -151,6 +153,38 @@ async fn served_scripts_have_the_syntax_trees_of_their_sources() {
     let output = compare.output().unwrap();
     let differences = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{differences}");
+    server.stop().await.unwrap();
+}
+
+/// The service leaves out comments and spaces of style sheets. The browser reads the same rules from both.
+#[requires("browser")]
+#[tokio::test]
+async fn served_style_sheets_have_the_rules_of_their_sources() {
+    let server = ApiServer::start().await;
+    let browser = Browser::start().await;
+    browser.goto("about:blank").await;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
+    for name in assets().into_iter().filter(|name| name.ends_with(".css")) {
+        let source = std::fs::read_to_string(root.join(&name)).unwrap();
+        let path = format!("/admin/assets/{name}");
+        let served = server.request("GET", &path).send().await.unwrap();
+        let served = served.text().await.unwrap();
+        assert!(served.len() < source.len(), "{name}");
+        // Custom properties keep their spaces, which mean nothing outside of strings.
+        let rules = r#"
+            const plain = (text) => text.replace(/"(?:[^"\\]|\\.)*"|, /g, (part) => (part === ", " ? "," : part));
+            return [...arguments].map((text) => {
+                const sheet = new CSSStyleSheet();
+                sheet.replaceSync(text);
+                return [...sheet.cssRules].map((rule) => plain(rule.cssText));
+            });
+        "#;
+        let rules = browser.eval_with(rules, json!([source, served])).await;
+        let [source, served] = [0, 1].map(|side| rules[side].as_array().unwrap());
+        assert!(!source.is_empty(), "{name}");
+        assert_eq!(source, served, "{name}");
+    }
+    browser.quit().await;
     server.stop().await.unwrap();
 }
 
