@@ -5,11 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 
+use domain::csv::cell;
 use domain::sanitize::single_line;
 use domain::scoreboard::{Day, Dimension};
 use domain::usage::Month;
 use engine::clock::Clock;
-use server::{HoursView, ScoreView, ScoreboardView};
+use server::{ScoreView, ScoreboardView};
 
 use super::ignore_broken_pipe;
 use super::local_service::{ServiceLocation, ServiceOrStore, connect_or_open};
@@ -87,81 +88,16 @@ pub(super) async fn report(arguments: ReportArgs) -> anyhow::Result<ExitCode> {
     ))
 }
 
-/// Columns of the table, in both text formats.
-const COLUMNS: [&str; 15] = [
-    "Runs",
-    "Pull requests",
-    "Merged",
-    "Closed",
-    "Open",
-    "Merged share",
-    "Review rounds",
-    "Hours to pull request p50",
-    "Hours to pull request p95",
-    "Hours to merge p50",
-    "Hours to merge p95",
-    "Cost",
-    "Cost per merged",
-    "Commits by people",
-    "Failed runs",
-];
-
-/// Values of [`COLUMNS`]. Unknown values are empty.
-fn values(row: &ScoreView) -> [String; COLUMNS.len()] {
-    let number = |value: Option<f64>, decimals: usize| {
-        value.map_or_else(String::new, |value| format!("{value:.decimals$}"))
-    };
-    let hours = |hours: Option<HoursView>| {
-        let [p50, p95] = [hours.map(|hours| hours.p50), hours.map(|hours| hours.p95)];
-        [number(p50, 1), number(p95, 1)]
-    };
-    let [pull_p50, pull_p95] = hours(row.hours_to_pull_request);
-    let [merge_p50, merge_p95] = hours(row.hours_to_merge);
-    let share = row.merged_share.map(|share| share * 100.0);
-    let failed: u64 = row.failures_by_reason.values().sum();
-    [
-        row.runs.to_string(),
-        row.pull_requests.to_string(),
-        row.merged.to_string(),
-        row.closed.to_string(),
-        row.open.to_string(),
-        number(share, 0),
-        number(row.review_rounds, 1),
-        pull_p50,
-        pull_p95,
-        merge_p50,
-        merge_p95,
-        number(row.cost_usd, 2),
-        number(row.cost_per_merged_usd, 2),
-        number(row.human_commits_after, 1),
-        failed.to_string(),
-    ]
-}
-
 fn csv(month: Month, board: &ScoreboardView) -> String {
-    let mut lines = vec![format!("Month,Project,{}", COLUMNS.join(","))];
-    for (name, row) in named_rows(board) {
+    let mut lines = vec![format!("Month,Project,{}", ScoreView::COLUMNS.join(","))];
+    for (name, row) in board.named_rows() {
         lines.push(format!(
             "{month},{},{}",
-            csv_text(&name),
-            values(row).join(",")
+            cell(&single_line(&name)),
+            row.values().join(",")
         ));
     }
     lines.join("\r\n") + "\r\n"
-}
-
-/// Returns a text as a field that no spreadsheet reads as a formula.
-fn csv_text(text: &str) -> String {
-    let text = single_line(text);
-    let is_formula = text.starts_with(['=', '+', '-', '@', '\t']);
-    let prefix = if is_formula { "'" } else { "" };
-    format!("\"{prefix}{}\"", text.replace('"', "\"\""))
-}
-
-/// Rows with their names, the total last.
-fn named_rows(board: &ScoreboardView) -> impl Iterator<Item = (String, &ScoreView)> {
-    let rows = board.rows.iter().map(|row| (row.key.clone(), row));
-    rows.chain([("Total".to_owned(), &board.total)])
 }
 
 struct Markdown<'b> {
@@ -177,7 +113,7 @@ impl fmt::Display for Markdown<'_> {
         writeln!(f, "{}\n", summary(total))?;
         writeln!(f, "| Project | {} |", heads().join(" | "))?;
         writeln!(f, "|---|{}", "---:|".repeat(heads().len()))?;
-        for (name, row) in named_rows(self.board) {
+        for (name, row) in self.board.named_rows() {
             let name = single_line(&name).replace('|', "\\|");
             writeln!(f, "| {name} | {} |", cells(row).join(" | "))?;
         }
@@ -262,7 +198,7 @@ fn cells(row: &ScoreView) -> [String; 13] {
         per_merged,
         commits,
         failed,
-    ] = values(row);
+    ] = row.values();
     let or_dash = |text: String, prefix: &str, suffix: &str| match text.is_empty() {
         true => "–".to_owned(),
         false => format!("{prefix}{text}{suffix}"),
@@ -371,7 +307,7 @@ mod tests {
         let text = csv(Month::parse("2026-11").unwrap(), &board());
         let lines: Vec<&str> = text.split_terminator("\r\n").collect();
         assert_eq!(lines.len(), 4);
-        assert_eq!(lines[0].split(',').count(), COLUMNS.len() + 2);
+        assert_eq!(lines[0].split(',').count(), ScoreView::COLUMNS.len() + 2);
         assert_eq!(
             lines[1],
             "2026-11,\"ENG\",12,5,3,1,1,75,1.2,0.5,3.2,20.0,70.0,12.50,4.17,0.4,4"

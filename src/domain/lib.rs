@@ -40,6 +40,7 @@ pub mod run_log;
 pub mod session_event;
 
 pub mod branch;
+pub mod csv;
 pub mod edit_distance;
 pub mod external_reviewers;
 pub mod feedback;

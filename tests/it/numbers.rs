@@ -148,7 +148,7 @@ async fn the_summary_counts_every_run_of_its_window() {
             sum("failed"),
             sum("completed"),
             sum("cancelled"),
-            sum("reviewFailed")
+            sum("review_failed")
         ),
         (511, 8, 1, 1)
     );

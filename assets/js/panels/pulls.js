@@ -1,7 +1,8 @@
 import { get } from "../api.js";
+import { h } from "../dom.js";
 import { checksText, stateOf } from "../parts/pull.js";
 import { col, issueColumn, table } from "../parts/table.js";
-import { ago } from "../parts/time.js";
+import { ago, exact } from "../parts/time.js";
 import { badge, external, twoLines } from "../parts/ui.js";
 import { asideUrl } from "../router.js";
 
@@ -10,8 +11,19 @@ export const watch = ["job"];
 
 export const load = () => get("/api/pulls");
 
-export const view = ({ pulls }) => table({
-	id: "pulls", label: "pull requests", rows: pulls, key: (row) => row.prUrl, filter: true, href: (row) => asideUrl("job", row.jobId),
+const openedAt = (row) => row.createdAt ?? row.lastDispatchedAt;
+
+export function view({ pulls }, { query }) {
+	const [team, from, to] = ["team", "from", "to"].map((name) => query.get(name));
+	const rows = pulls.filter((row) => (!team || row.teamKey === team) && (!from || openedAt(row) >= from) && (!to || openedAt(row) < to));
+	return [
+		(team || from || to) && h("p.slots", h("span", "Pull requests", team && [" of ", h("b", team)], from && [" opened from ", h("b", exact(from))], to && [" to ", h("b", exact(to))], "."), h("a", { href: "/admin/pulls" }, "Show all pull requests")),
+		pullTable(rows),
+	];
+}
+
+const pullTable = (rows) => table({
+	id: "pulls", label: "pull requests", rows, key: (row) => row.prUrl, filter: true, href: (row) => asideUrl("job", row.jobId),
 	chips: [
 		["Open", (row) => stateOf(row) === "open"], ["Merged", (row) => stateOf(row) === "merged"], ["Closed", (row) => stateOf(row) === "closed"],
 		["Red", (row) => row.checks?.state === "failure"],
@@ -24,7 +36,7 @@ export const view = ({ pulls }) => table({
 		col("Review", "m md", "reviewDecision", (row) => badge(row.reviewDecision)),
 		col("Feedback", "s md", "findingsWaiting", (row) => (row.findingsWaiting ? `${row.findingsWaiting} waiting` : "–")),
 		col("Runs", "xs md right", "iterations"),
-		col("Age", "s sm right", (row) => row.createdAt ?? row.lastDispatchedAt, (row) => ago(row.createdAt ?? row.lastDispatchedAt)),
+		col("Age", "s sm right", openedAt, (row) => ago(openedAt(row))),
 	],
 	empty: ["No pull requests yet", "Pull requests appear here when runs open them."],
 });

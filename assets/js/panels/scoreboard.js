@@ -1,6 +1,6 @@
 // Results of runs over time: what was merged, how fast, at what cost, and why runs failed or waited.
 
-import { get, saveAs } from "../api.js";
+import { download, get, saveAs } from "../api.js";
 import { h } from "../dom.js";
 import { runsUrl } from "../parts/numbers.js";
 import { duration } from "../parts/time.js";
@@ -37,43 +37,36 @@ const url = (changes) => "/admin/scoreboard" + withQuery(changes);
 
 export function actions({ board, by }) {
 	const name = `scoreboard-${by}-${board.from.slice(0, 10)}-${board.to.slice(0, 10)}`;
-	const csv = () => [[by, ...FIELDS], ...[...board.rows, { ...board.total, key: "Total" }].map((row) => [row.key, ...FIELDS.map((path) => path.split(".").reduce((at, name) => at?.[name], row))])]
-		.map((row) => row.map(csvField).join(",")).join("\r\n");
-	const link = (text, type, content) => button(text, () => saveAs(`${name}.${type}`, content()), "ghost");
-	return [link("Download CSV", "csv", csv), link("Download JSON", "json", () => JSON.stringify(board, null, 2))];
-}
-
-/** Field of a CSV file. Spreadsheets do not take it for a formula. */
-function csvField(value) {
-	const text = String(value ?? "");
-	const safe = /^[=+\-@\t\r]/.test(text) && typeof value === "string" ? `'${text}` : text;
-	return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+	const query = new URLSearchParams({ by, from: board.from, to: board.to });
+	return [
+		button("Download CSV", () => download(`/api/scoreboard/export?${query}`, `${name}.csv`), "ghost"),
+		button("Download JSON", () => saveAs(`${name}.json`, JSON.stringify(board, null, 2)), "ghost"),
+	];
 }
 
 const hours = (value) => duration(value * 3_600_000);
 /** Column with a median, and the 95th percentile below it. @param {string} label @param {string} field @param {string} what */
 const timeColumn = (label, field, what) => ({
-	label, fields: [`${field}.p50`, `${field}.p95`],
+	label,
 	show: (row) => (row[field] ? [hours(row[field].p50), h("span.sub", `p95 ${hours(row[field].p95)}`)] : "–"),
 	explain: (row) => (row[field] ? `Time from the trigger until ${what}: half within ${hours(row[field].p50)}, 95% within ${hours(row[field].p95)}.` : `No pull request was ${what.split(" ").pop()}.`),
 });
 
 /** Column of one field. @param {string} label @param {string} field @param {(row: any) => string} explain */
-const column = (label, field, explain, format = number, more = {}) => ({ label, fields: [field], show: (row) => format(row[field]), explain, ...more });
+const column = (label, field, explain, format = number, list = "") => ({ label, show: (row) => format(row[field]), explain, list });
 
-/** Columns: shown value, its explanation, fields in the downloaded file, and the list of what is counted. @type {any[]} */
+/** Columns: shown value, its explanation, and the list of what is counted. @type {any[]} */
 const COLUMNS = [
-	column("Runs", "runs", (row) => `${count(row.runs, "run")} ended in this range.`, number, { list: "pipelines" }),
-	column("Pull requests", "pullRequests", (row) => `${count(row.pullRequests, "pull request")}: ${row.merged} merged, ${row.closed} closed, ${row.open} open.`, number, { fields: ["pullRequests", "merged", "closed", "open"], list: "pulls" }),
+	column("Runs", "runs", (row) => `${count(row.runs, "run")} ended in this range.`, number, "pipelines"),
+	column("Pull requests", "pullRequests", (row) => `${count(row.pullRequests, "pull request")}: ${row.merged} merged, ${row.closed} closed, ${row.open} open.`, number, "pulls"),
 	column("Merged", "mergedShare", (row) => (row.mergedShare === null ? "No pull request was merged, closed or open for 7 days." : `${row.merged} merged, as a share of those merged, closed, or open for 7 days.`), percent),
 	column("Review rounds", "reviewRounds", () => "Average number of rounds of review per pull request."),
 	timeColumn("To pull request", "hoursToPullRequest", "a pull request was opened"),
 	timeColumn("To merge", "hoursToMerge", "a pull request was merged"),
 	column("Cost", "costUsd", (row) => (row.costUsd === null ? "No run reported its cost." : "Sum of the costs that the runs reported."), money),
 	column("Per merge", "costPerMergedUsd", () => "Cost of all runs, divided by the number of merged pull requests.", money),
-	column("Commits after", "humanCommitsAfter", () => "Average number of commits by people on a pull request after the last one by the agent."),
+	column("Commits after", "humanCommitsAfter", () => "Average number of commits by people on a pull request, after the first commit of a run."),
 ];
-const FIELDS = COLUMNS.flatMap(({ fields }) => fields);
 
 export function view({ board, by, range, from, to }) {
 	const chip = (on, href, text) => h("a.chip", { href, "aria-current": on ? "true" : null }, text);
@@ -95,7 +88,7 @@ export function view({ board, by, range, from, to }) {
 			h("tfoot", line(board.total, "Total", "", board)))
 			: empty("No runs in this range", "Choose a longer range, or flag an issue. A run is counted when it ends."),
 		h("div.columns",
-			reasons("Failures by reason", board.total.failuresByReason, (reason) => TIMEOUTS[reason] ?? displayText(reason.toLowerCase()), "No run failed.", listUrl("pipelines", board, { status: "failed" })),
+			reasons("Failures by reason", board.total.failuresByReason, (reason) => TIMEOUTS[reason.toLowerCase()] ?? displayText(reason.toLowerCase()), "No run failed.", listUrl("pipelines", board, { status: "failed" })),
 			reasons("Waits by reason", board.total.waitsByReason, (reason) => labelOf(REASONS, reason), "No issue waited.", "/admin/blockers")),
 	];
 }
@@ -103,7 +96,7 @@ export function view({ board, by, range, from, to }) {
 const nameOf = (by, key) => (by === "kind" ? labelOf(KINDS, key) : key || "Unknown");
 
 /** List of what a number counts. */
-const listUrl = (panel, { from, to }, filter) => (panel === "pipelines" ? runsUrl({ status: "ended", from, to, ...filter }) : `/admin/${panel}?${new URLSearchParams(filter)}`);
+const listUrl = (panel, { from, to }, filter) => (panel === "pipelines" ? runsUrl({ status: "ended", from, to, ...filter }) : `/admin/${panel}?${new URLSearchParams({ from, to, ...filter })}`);
 
 function line(row, name, by, board) {
 	const isListed = ["", "team", "kind"].includes(by);
@@ -111,7 +104,7 @@ function line(row, name, by, board) {
 		const text = explain(row);
 		const about = { class: "tip", "data-tip": text, "aria-label": `${label}: ${text}` };
 		const isLink = list && isListed && row.runs > 0 && (list === "pipelines" || by !== "kind");
-		return h("td.num", { "data-label": label }, isLink ? h("a", { ...about, href: listUrl(list, board, by ? { [list === "pulls" ? "q" : by]: row.key } : {}) }, show(row)) : h("button", about, show(row)));
+		return h("td.num", { "data-label": label }, isLink ? h("a", { ...about, href: listUrl(list, board, by ? { [by]: row.key } : {}) }, show(row)) : h("button", about, show(row)));
 	}));
 }
 

@@ -44,7 +44,7 @@ export function summaryCharts(summary, { range, ...filter }) {
 	const [text, size] = RANGES[range];
 	const unit = size === HOUR ? "hour" : "day";
 	const draw = (title, parts, format) => section(`${title} per ${unit}`, {}, chart({
-		label: `${title} per ${unit}, last ${text}`, series: summary.series.map((row) => ({ ...row, failed: row.failed + row.reviewFailed + row.timedOut })), parts, format,
+		label: `${title} per ${unit}, last ${text}`, series: summary.series.map((row) => ({ ...row, failed: failedOf({ ended: row }) })), parts, format,
 		href: (row, to) => runsUrl({ ...filter, status: "ended", from: row.at, to }),
 	}));
 	return [

@@ -1,14 +1,12 @@
 //! Audit entries as lines of a CSV file.
 
 use super::AuditEntry;
+use crate::csv::cell;
 
 /// First line of the file.
 pub const HEADER: &str = "seq,at,actor,action,target,detail,hash\r\n";
 
-/// Returns the line of an entry.
-///
-/// Parts of an entry are text of strangers, such as the title of a ticket. A spreadsheet executes a cell that
-/// begins like a formula, so such a cell gets an apostrophe in front of it.
+/// Returns the line of an entry. Its parts are text of strangers.
 pub fn line(entry: &AuditEntry) -> String {
     let (seq, at) = (entry.seq.to_string(), entry.at.to_string());
     let cells = [
@@ -22,46 +20,4 @@ pub fn line(entry: &AuditEntry) -> String {
     ];
     let cells = cells.map(|text| cell(text));
     format!("{}\r\n", cells.join(","))
-}
-
-fn cell(text: &str) -> String {
-    let is_formula = |first: char| {
-        matches!(
-            first,
-            '=' | '+' | '-' | '@' | '|' | '%' | '＝' | '＋' | '－' | '＠'
-        )
-    };
-    // Spreadsheets skip white space and invisible characters in front of a formula.
-    let visible = text.trim_start_matches(|ch: char| ch.is_whitespace() || ch.is_control());
-    let is_indented = text.starts_with(['\t', '\r', '\n']);
-    let prefix = match is_indented || visible.starts_with(is_formula) {
-        true => "'",
-        false => "",
-    };
-    format!("\"{prefix}{}\"", text.replace('"', "\"\""))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cell_is_quoted_and_no_formula() {
-        for (text, expected) in [
-            ("ENG-1", "\"ENG-1\""),
-            ("", "\"\""),
-            ("a \"b\", c", "\"a \"\"b\"\", c\""),
-            ("=1+1", "\"'=1+1\""),
-            ("+49", "\"'+49\""),
-            ("-2", "\"'-2\""),
-            ("@SUM(A1)", "\"'@SUM(A1)\""),
-            ("  =1", "\"'  =1\""),
-            ("\t=1", "\"'\t=1\""),
-            ("\rx", "\"'\rx\""),
-            ("＝1", "\"'＝1\""),
-            ("=cmd|' /C calc'!A0", "\"'=cmd|' /C calc'!A0\""),
-        ] {
-            assert_eq!(cell(text), expected);
-        }
-    }
 }

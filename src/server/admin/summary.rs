@@ -215,11 +215,9 @@ struct BucketView {
     at: Timestamp,
     /// Runs whose start a host accepted.
     started: u64,
-    completed: u64,
-    review_failed: u64,
-    failed: u64,
-    timed_out: u64,
-    cancelled: u64,
+    /// Numbers of ended runs, by status as in `ended`.
+    #[serde(flatten)]
+    ended: EndedView,
     /// Null if runs ended and none reported a cost.
     #[schemars(range(min = 0))]
     cost_usd: Option<f64>,
@@ -230,11 +228,7 @@ impl BucketView {
         Self {
             at,
             started: counts.started,
-            completed: counts.completed,
-            review_failed: counts.review_failed,
-            failed: counts.failed,
-            timed_out: counts.timed_out,
-            cancelled: counts.cancelled,
+            ended: EndedView::of(counts),
             cost_usd: counts.cost_usd(),
         }
     }
