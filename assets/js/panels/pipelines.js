@@ -6,7 +6,7 @@ import { startOf } from "../parts/numbers.js";
 import { col, table } from "../parts/table.js";
 import { ago, exact, span } from "../parts/time.js";
 import { badge, external, issueName, issueText, muted, ranges, twoLines } from "../parts/ui.js";
-import { ACTIVE_STATUSES, FAILED_STATUSES, KINDS, RUNNERS, displayText, isActive, labelOf, money } from "../parts/words.js";
+import { ACTIVE_STATUSES, FAILED_STATUSES, KINDS, RUNNERS, displayText, isActive, labelOf, money, statusOf } from "../parts/words.js";
 import { h } from "../dom.js";
 import { asideUrl } from "../router.js";
 
@@ -58,10 +58,10 @@ async function more(ctx) {
 	ctx.redraw();
 }
 
-/** Rows: one per group of runs, with the newest run; with a filter by status, one per run. @param {boolean} isFiltered */
+/** Rows: one per group of runs, with the newest run; with a filter by status, one per run. A shadow run has its own. @param {boolean} isFiltered */
 function groups(isFiltered) {
 	const newest = [...loaded.runs.values()].sort((a, b) => (a.id < b.id ? 1 : -1));
-	return [...Map.groupBy(newest, (job) => (isFiltered ? job.id : job.groupId))].map(([key, jobs]) => ({ ...jobs[0], key, jobs }));
+	return [...Map.groupBy(newest, (job) => (isFiltered || job.shadow ? job.id : job.groupId))].map(([key, jobs]) => ({ ...jobs[0], key, jobs }));
 }
 
 /** Kind of a run; for a run with planning, the status of both phases. */
@@ -69,7 +69,6 @@ const phases = ({ planningStatus, implementationStatus, kind }) => (planningStat
 	? twoLines(`Planning ${displayText(planningStatus).toLowerCase()}`, implementationStatus && `Implementation ${displayText(implementationStatus).toLowerCase()}`)
 	: labelOf(KINDS, kind));
 const cost = (usd) => (usd === null ? muted("–") : money(usd));
-const statusOf = (job) => (job.conclusion === "cancelled" ? "cancelled" : job.status);
 
 export const actions = (_, { query }) => ranges("/admin/pipelines", query.get("range"), [["", "All"]]);
 

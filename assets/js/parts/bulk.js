@@ -1,10 +1,10 @@
 // Actions on many issues or runs at once.
 
-import { get, post, remove } from "../api.js";
+import { post, remove } from "../api.js";
 import { url } from "../router.js";
 import { ask } from "./dialog.js";
 import { messageOf, toast } from "./ui.js";
-import { count, hasFailed, isActive } from "./words.js";
+import { count, isActive, isRetryable } from "./words.js";
 
 /** Requests sent at the same time. */
 const PARALLEL = 4;
@@ -51,15 +51,12 @@ export const clearAll = (rows, after) => onEach(rows, "Cleared the dedup entry o
 	{ title: `Clear the dedup entry of ${subject}?`, text: `${subject} can be dispatched again at the next poll, even after a run that succeeded.`, action: "Clear" }));
 
 /** Retries issues by their latest runs. @param {any[]} rows Runs, or issues. @param {() => any} after */
-export const retryAll = (rows, after) => onEach(rows, "Retrying", async (row) => {
-	const job = row.groupId ? row : (await get(url`/api/log?limit=1&issue=${row.identifier}`))[0];
-	await post(url`/api/jobs/${job.id}/retry`);
-}, after, (subject) => ({
+export const retryAll = (rows, after) => onEach(rows, "Retrying", (row) => post(url`/api/jobs/${row.groupId ? row.id : row.identifier}/retry`), after, (subject) => ({
 	title: `Retry ${subject}?`, text: `Starts a new run of ${subject} as soon as there is capacity. Dedup entries and parking are cleared, and missing labels are restored.`, action: "Retry", kind: "primary",
 }));
 
 /** @param {() => any} after @returns {BulkAction} */
-export const retryRuns = (after) => ({ label: "Retry", applies: hasFailed, run: (rows) => retryAll(rows, after) });
+export const retryRuns = (after) => ({ label: "Retry", applies: isRetryable, run: (rows) => retryAll(rows, after) });
 
 /** Cancels active runs for good. @param {() => any} after @returns {BulkAction} */
 export const cancelRuns = (after) => ({

@@ -6,7 +6,7 @@ import { url } from "../router.js";
 import { retryAll } from "./bulk.js";
 import { open } from "./dialog.js";
 import { button, choiceCard, toast } from "./ui.js";
-import { RUNNERS, isActive, labelOf } from "./words.js";
+import { RUNNERS, isActive, isRetryable, labelOf } from "./words.js";
 
 const nothing = async () => {};
 
@@ -16,7 +16,7 @@ export const cancelButton = (job, after = nothing) =>
 
 /** Button that retries the issue of a failed run; null if the run is active or has succeeded. @param {any} job @param {() => any} [after] */
 export const retryButton = (job, after = nothing) =>
-	isActive(job) || job.status === "completed" || job.shadow ? null : button("Retry", () => retryAll([job], after), "small", `Retry ${job.issueIdentifier}`);
+	isRetryable(job) ? button("Retry", () => retryAll([job], after), "small", `Retry ${job.issueIdentifier}`) : null;
 
 /** Asks whether an active run is cancelled for good or started again, and cancels it. @param {any} job @param {() => any} [after] */
 export function cancelRun(job, after = nothing) {

@@ -21,7 +21,7 @@ export const openAside = (key, onClose) => openDrawer({
 const decisionBadge = (decision) => decision.reason && decision.outcome !== "failed" ? badge(decision.reason, labelOf(REASONS, decision.reason)) : badge(decision.outcome);
 
 function view({ decision, history, url, job, jobs = job ? [job] : [], pullRequests = [] }, reload) {
-	const last = jobs[0];
+	const last = jobs.find((one) => !one.shadow);
 	const failed = decision?.outcome === "failed";
 	return [
 		decision && (failed ? notice("bad", h("strong", decision.message), " ", muted(ago(decision.at)))

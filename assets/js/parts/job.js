@@ -8,7 +8,7 @@ import { openDrawer } from "./drawer.js";
 import { ago, span } from "./time.js";
 import { badge, button, external, facts, muted, notice, section } from "./ui.js";
 import { waterfall } from "./waterfall.js";
-import { KINDS, RUNNERS, TIMEOUTS, costText, count, displayText, isActive, labelOf, money, number } from "./words.js";
+import { KINDS, RUNNERS, TIMEOUTS, costText, count, displayText, isActive, labelOf, money, number, statusOf } from "./words.js";
 
 export function openAside(id, onClose) {
 	let pages = 1;
@@ -60,16 +60,14 @@ export const issueOf = async (job) => {
 };
 
 /** Badge with the status of a run. */
-export const runBadge = ({ status, failureCode }) => badge(failureCode === "CANCELLED" ? "cancelled" : status);
+export const runBadge = (job) => badge(statusOf(job));
 /** Kind of a run and its number among the runs of the issue. */
-export const runName = (job) => `${labelOf(KINDS, job.kind)}, attempt ${job.attempt ?? job.dispatchNumber}`;
+export const runName = (job) => `${labelOf(KINDS, job.kind)}, attempt ${job.attempt ?? job.dispatchNumber}${job.shadow ? ", shadow" : ""}`;
 
 export const runTime = (job) => muted(isActive(job) ? "for " : "took ", span(job.startedAt ?? job.dispatchedAt ?? job.reservedAt, isActive(job) ? null : job.finishedAt));
 
 /** Status, kind, attempt and duration. */
-export const runLine = (job) => h("div.run-line", runBadge(job), h("span", runName(job)),
-	runTime(job),
-	job.shadow && h("span.badge.idle", "Shadow"));
+export const runLine = (job) => h("div.run-line", runBadge(job), h("span", runName(job)), runTime(job));
 
 /** Reason of a failure; null for a run that did not fail. */
 export const failure = (job) => (job.failureReason || job.timeoutReason || job.failureCode) && notice(job.status === "review_failed" ? "warn" : "bad",

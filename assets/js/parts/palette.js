@@ -97,7 +97,7 @@ function commandsOf(panels, { query, projects, issues, runs }) {
 	if (words.length) {
 		all.push(...runs.map((job) => goTo("Runs", `${job.issueIdentifier}: ${labelOf(KINDS, job.kind).toLowerCase()} ${job.dispatchNumber}`, url`/admin/runs/${job.id}`, `${displayText(job.status)}. ${job.issueTitle}`)));
 		all.push(...runs.filter(isActive).map((job) => ({ group: "Actions", label: `Cancel run of ${job.issueIdentifier}`, hint: job.issueTitle, run: () => cancelRun(job) })));
-		all.push(...runs.filter((job, at) => hasFailed(job) && runs.findIndex((one) => one.issueId === job.issueId) === at).map((job) => ({ group: "Actions", label: `Retry ${job.issueIdentifier}`, hint: job.issueTitle, run: () => retryAll([job], () => {}) })));
+		all.push(...runs.filter((job) => hasFailed(job) && runs.find((one) => one.issueId === job.issueId && !one.shadow) === job).map((job) => ({ group: "Actions", label: `Retry ${job.issueIdentifier}`, hint: job.issueTitle, run: () => retryAll([job], () => {}) })));
 	}
 	const fixed = [
 		...projects.map((one) => goTo("Projects", one.teamKey, url`/admin/projects/${one.teamKey}`, `${one.owner}/${one.repo}`)),

@@ -89,8 +89,12 @@ const ACTIVE = ["unknown", "dispatched", "running"];
 /** @param {{status: string}} job */
 export const isActive = (job) => ACTIVE.includes(job.status);
 const FAILED = ["failed", "timed_out", "review_failed"];
-/** Whether a run has failed: it failed, timed out, or its review failed. A cancelled run has not failed. @param {{status: string, conclusion?: string | null}} job */
-export const hasFailed = (job) => FAILED.includes(job.status) && job.conclusion !== "cancelled";
+/** Status of a run. A cancelled run has not failed; one that GitHub has stopped at its time limit is not cancelled. @param {{status: string, failureCode?: string | null}} job */
+export const statusOf = (job) => (job.failureCode === "CANCELLED" ? "cancelled" : job.status);
+/** Whether a run has failed: it failed, timed out, or its review failed. */
+export const hasFailed = (job) => FAILED.includes(statusOf(job));
+/** Whether the work of a run can be started again. */
+export const isRetryable = (job) => !isActive(job) && job.status !== "completed" && !job.shadow;
 /** Filter of the same runs, for `/api/log`. */
 export const FAILED_STATUSES = FAILED.join();
 export const ACTIVE_STATUSES = ACTIVE.join();

@@ -1,0 +1,264 @@
+//! Runs beside each other: what lists, drawers, actions and charts make of shadow, cancelled and timed-out runs.
+
+use std::time::Duration;
+
+use domain::decision::DecisionOutcome;
+use domain::issue::{IssueRef, System};
+use domain::job::{Job, JobKind, JobState, RunnerKind, TimeoutReason};
+use domain::report::FailureCode;
+use domain::stage::Stage;
+use domain::time::Timestamp;
+use requires::requires;
+use serde_json::json;
+use store::{dedup, jobs};
+
+use super::browser::Browser;
+use super::console_errors;
+use super::fixtures::{empty_env, populated_env, snapshot_issue};
+use super::untrusted_text::UntrustedText;
+use crate::api_server::dispatched_job;
+use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping};
+
+fn failed(code: Option<FailureCode>) -> JobState {
+    JobState::Failed {
+        code,
+        reason: "The tests fail".into(),
+    }
+}
+
+/// Run of an issue that was reserved some seconds ago, with an id that follows from that time.
+fn run(env: &TestEnv, issue: &IssueRef, state: JobState, seconds_ago: u64) -> Job {
+    let now = env.app.core.now();
+    let at = Timestamp::from_millis(now.as_millis() - seconds_ago * 1000);
+    let id = ulid::Ulid::from_parts(at.as_millis(), 7).to_string();
+    let mut job = Job {
+        issue: issue.clone(),
+        state,
+        reserved_at: at,
+        dispatched_at: Some(at),
+        started_at: Some(at),
+        ..dispatched_job(&id, JobKind::Implementation)
+    };
+    job.finished_at = (!job.is_active()).then(|| at + Duration::from_secs(30));
+    job
+}
+
+/// Shadow run of a job: of the same millisecond, with a greater id.
+fn shadow_of(job: &Job) -> Job {
+    Job {
+        id: format!("{}Z", &job.id.as_str()[..25]).as_str().into(),
+        runner: RunnerKind::Vm,
+        shadow: true,
+        ..job.clone()
+    }
+}
+
+async fn put(env: &TestEnv, runs: Vec<Job>) {
+    let stored = env
+        .store
+        .write(move |tx| runs.iter().try_for_each(|job| jobs::put(tx, job)));
+    stored.await.unwrap();
+}
+
+fn is_active(env: &TestEnv, job: &Job) -> bool {
+    let stored = env.store.read(|tx| jobs::get(tx, &job.id));
+    stored.unwrap().unwrap().is_active()
+}
+
+fn issue(key: &str) -> IssueRef {
+    IssueRef {
+        id: format!("id-of-{key}").as_str().into(),
+        key: key.into(),
+        ..dispatched_job("0", JobKind::Implementation).issue
+    }
+}
+
+/// Whether the bar of the selection begins with a text.
+fn selection(text: &str) -> String {
+    format!(
+        "document.querySelector('.bulk')?.innerText.replace(/\\s+/g, ' ').startsWith({})",
+        json!(text)
+    )
+}
+
+/// The drawer of an issue cancels and retries the run that counts, and not the shadow run beside it.
+#[requires("browser")]
+#[tokio::test]
+async fn the_drawer_acts_on_the_run_beside_a_shadow_run() {
+    let env = populated_env(&UntrustedText::plain()).await;
+    let active = run(&env, &issue("SHOP-300"), JobState::Running, 60);
+    let ended = run(&env, &issue("SHOP-301"), failed(None), 90);
+    let shadow = shadow_of(&active);
+    let all = vec![
+        active.clone(),
+        shadow.clone(),
+        ended.clone(),
+        shadow_of(&ended),
+    ];
+    put(&env, all).await;
+    let browser = Browser::start().await;
+    browser
+        .open_view(&env.address, "issues?issue=SHOP-300")
+        .await;
+    browser.wait_for_text(", shadow").await;
+    browser.click("Cancel run of SHOP-300").await;
+    browser.wait_for_text("Cancel for good").await;
+    browser.click("Cancel run").await;
+    browser
+        .wait_for_text_anywhere("Cancelled the run of SHOP-300.")
+        .await;
+    assert!(!is_active(&env, &active) && is_active(&env, &shadow));
+
+    browser
+        .open_view(&env.address, "issues?issue=SHOP-301")
+        .await;
+    browser
+        .wait_until("document.querySelector('dialog [aria-label=\"Retry SHOP-301\"]')")
+        .await;
+
+    // Shadow runs have rows of their own, which offer no retry.
+    browser
+        .open_view(&env.address, "pipelines?q=SHOP-301")
+        .await;
+    let rows = "document.querySelectorAll('[aria-label=\"Select SHOP-301\"]')";
+    browser.wait_until(&format!("{rows}.length === 2")).await;
+    browser
+        .eval(&format!("for (const box of {rows}) box.click()"))
+        .await;
+    browser
+        .wait_until(&selection("2 selected Retry 1 Clear"))
+        .await;
+    assert_eq!(console_errors(browser.take_console_log().await), [""; 0]);
+    browser.quit().await;
+    env.stop().await;
+}
+
+/// A selected issue is retried by its key, also if its latest run is a shadow run or unknown.
+#[requires("browser")]
+#[tokio::test]
+async fn a_selected_issue_is_retried_beside_a_shadow_run() {
+    let env = TestEnv::with_options(TestEnvOptions {
+        mappings: vec![mapping()],
+        engine: EngineMode::manual(),
+        ..TestEnvOptions::default()
+    })
+    .await;
+    env.create_labelled_issue("ENG-1", "Keep the cart");
+    engine::poll::run_once(&env.app).await.unwrap();
+    let mut job = env.jobs("ENG-1")[0].clone();
+    job.state = failed(None);
+    job.finished_at = Some(env.app.core.now());
+    put(&env, vec![job.clone(), shadow_of(&job)]).await;
+    let decision = (DecisionOutcome::Failed, None, "Failed: the tests fail.");
+    let now = env.app.core.now();
+    let row = |issue: IssueRef| snapshot_issue(issue, Stage::Triggered, decision, now);
+    let snapshots = &env.app.live.poll_snapshots;
+    let unknown = IssueRef {
+        id: "no-run".into(),
+        key: "ENG-2".into(),
+        ..job.issue.clone()
+    };
+    let rows = vec![row(job.issue.clone()), row(unknown)];
+    snapshots.record(System::Linear, rows, &[], now);
+    assert_eq!(env.store.read(dedup::all).unwrap().len(), 1);
+
+    let browser = Browser::start().await;
+    browser.open_view(&env.address, "issues").await;
+    for key in ["ENG-1", "ENG-2"] {
+        browser
+            .click_selector(&format!("[aria-label='Select {key}']"))
+            .await;
+    }
+    browser.click("Retry 2").await;
+    browser.wait_for_text("as soon as there is capacity").await;
+    browser.click("Retry").await;
+    browser.wait_for_text_anywhere("Job not found").await;
+    assert!(env.store.read(dedup::all).unwrap().is_empty());
+    let mut errors = console_errors(browser.take_console_log().await);
+    errors.retain(|line| !line.contains("404 (Not Found)"));
+    assert_eq!(errors, [""; 0]);
+    browser.quit().await;
+    env.stop().await;
+}
+
+/// A run is cancelled by its failure code. GitHub also ends a workflow run at its time limit as `cancelled`.
+#[requires("browser")]
+#[tokio::test]
+async fn a_run_at_its_time_limit_is_not_cancelled() {
+    let env = populated_env(&UntrustedText::plain()).await;
+    let cut_off = Job {
+        conclusion: Some("cancelled".into()),
+        ..run(
+            &env,
+            &issue("SHOP-310"),
+            JobState::TimedOut {
+                reason: TimeoutReason::TimedOut,
+            },
+            50,
+        )
+    };
+    // A machine has no conclusion.
+    let stopped = run(
+        &env,
+        &issue("SHOP-311"),
+        failed(Some(FailureCode::Cancelled)),
+        60,
+    );
+    put(&env, vec![cut_off, stopped]).await;
+    let browser = Browser::start().await;
+    browser.open_view(&env.address, "pipelines?q=SHOP-31").await;
+    let words = "return [...document.querySelectorAll('tbody tr')].map((row) => [row.querySelector('.key').innerText, row.querySelector('.badge').dataset.word])";
+    let expected = json!([["SHOP-310", "timed_out"], ["SHOP-311", "cancelled"]]);
+    assert_eq!(browser.eval(words).await, expected);
+    browser
+        .click_selector("[aria-label='Select SHOP-310']")
+        .await;
+    browser
+        .wait_until(&selection("1 selected Retry 1 Clear"))
+        .await;
+
+    browser.open_view(&env.address, "overview").await;
+    browser.wait_for_text("Last failed runs").await;
+    browser.wait_for_text("SHOP-310").await;
+    let lists = "return [...document.querySelectorAll('[aria-label=\"Last failed runs\"] li')].some((row) => row.innerText.includes('SHOP-311'))";
+    assert_eq!(browser.eval(lists).await, json!(false));
+    browser.quit().await;
+    env.stop().await;
+}
+
+/// The chart of the overview counts as failed what its tile does.
+#[requires("browser")]
+#[tokio::test]
+async fn the_chart_of_the_overview_equals_its_tile() {
+    let env = empty_env().await;
+    let timed_out = JobState::TimedOut {
+        reason: TimeoutReason::RunNotFound,
+    };
+    let review_failed = JobState::ReviewFailed {
+        unresolved: Vec::new(),
+    };
+    let states = [
+        failed(None),
+        timed_out,
+        review_failed,
+        failed(Some(FailureCode::Cancelled)),
+        JobState::Completed,
+    ];
+    let runs = (0..).zip(states);
+    let runs = runs.map(|(n, state)| run(&env, &issue(&format!("ENG-{n}")), state, 60 + n));
+    let runs: Vec<Job> = runs.collect();
+    put(&env, runs).await;
+    let browser = Browser::start().await;
+    browser.open_view(&env.address, "overview").await;
+    browser
+        .wait_until("document.querySelector('.tile.bad .tile-value')?.innerText === '3'")
+        .await;
+    let legend = "return [...document.querySelector('.chart-foot').querySelectorAll('.legend')].map((el) => [el.firstChild.textContent, el.querySelector('b').innerText])";
+    let legend = browser.eval(legend).await;
+    let legend = legend.as_array().unwrap();
+    for part in [json!(["Completed", "1"]), json!(["Failed", "3"])] {
+        assert!(legend.contains(&part), "{part} in {legend:?}");
+    }
+    browser.quit().await;
+    env.stop().await;
+}
