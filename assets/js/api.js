@@ -64,6 +64,8 @@ export const renewSession = () => (renewal ??= renew().finally(() => { renewal =
 
 export const get = (path) => (isCached(path) ? cached(path, (etag) => sendFor(path, etag)) : send("GET", path));
 export const post = (path, body = {}) => change("POST", path, body);
+/** Asks about a body. Nothing is changed. */
+export const check = (path, body) => send("POST", path, body);
 /** @param {string} [etag] Version that the change is based on. */
 export const patch = (path, body, etag) => change("PATCH", path, body, etag ? { "if-match": etag } : {});
 export const remove = (path) => change("DELETE", path);
@@ -156,12 +158,15 @@ async function contentOf(response) {
 
 const errorOf = ({ status }, content) => new ApiError(status, content?.error ?? `The service responded with status ${status}.`, content);
 
-/** Downloads a response as a file. @param {string} path @param {string} name */
-export async function download(path, name) {
+/** Requests a file. @param {string} path */
+export async function requestFile(path) {
 	const response = await respond(path);
 	if (!response.ok) throw errorOf(response, await response.json().catch(() => null));
-	saveAs(name, await response.blob());
+	return response;
 }
+
+/** Downloads a file. @param {string} path @param {string} name */
+export const download = async (path, name) => saveAs(name, await (await requestFile(path)).blob());
 
 /** Saves a text or a blob as a file. @param {string} name @param {BlobPart} content */
 export function saveAs(name, content) {

@@ -1,5 +1,6 @@
 import { download, get } from "../api.js";
 import { h, island, render } from "../dom.js";
+import { withOlder } from "../parts/lists.js";
 import { plain } from "../parts/mapping.js";
 import { col, issueColumn, table } from "../parts/table.js";
 import { ago } from "../parts/time.js";
@@ -15,8 +16,8 @@ const FILTERS = ["actor", "action", "q", "from", "to"];
 export const params = ["tab", ...FILTERS];
 const PAGE = 200;
 
-/** Entries loaded after the first page, and the filters they match. @type {{query: string, entries: any[]}} */
-let older = { query: "", entries: [] };
+/** Loaded entries that match the filters, newest first, and whether the oldest is among them. @type {{filters: string, entries: any[], isEnd: boolean}} */
+let loaded = { filters: "", entries: [], isEnd: false };
 
 /** Filters as the API expects them. Days are those of this browser, the last one included. @param {URLSearchParams} query */
 function filtersOf(query) {
@@ -32,36 +33,40 @@ function filtersOf(query) {
 
 const pageOf = (filters, before = "") => get(`/api/audit?limit=${PAGE}&${filters}${before && `&before=${before}`}`);
 
-export const load = async (_, query) => query.get("tab") === "dedup" ? { dedup: await get("/api/dedup") } : { entries: await pageOf(filtersOf(query)) };
+export async function load(_, query) {
+	if (query.get("tab") === "dedup") return { dedup: await get("/api/dedup") };
+	const filters = filtersOf(query);
+	const page = await pageOf(filters);
+	const entries = withOlder(page, loaded.filters === filters ? loaded.entries : [], "seq");
+	loaded = { filters, entries, isEnd: entries.length > page.length ? loaded.isEnd : page.length < PAGE };
+	return { shown: loaded };
+}
 
-export const view = ({ dedup, entries }, ctx) => [
+export const view = ({ dedup, shown }, ctx) => [
 	choices("tabs", "Audit log", "/admin/audit", "tab", ctx.query.get("tab"), [["", "Audit log"], ["dedup", "Dedup entries"]]),
-	dedup ? dedupTable(dedup, ctx) : log(entries, ctx),
+	dedup ? dedupTable(dedup, ctx) : log(shown, ctx),
 ];
 
 /** Who acted, as people say it: `admin@10.0.0.1` → `Operator at 10.0.0.1`. */
 const actorText = (actor) => displayText(actor.replace(/^admin@/, "operator at ").replace(/^webhook:/, "webhook: ").replace(/^owner$/, "owner of the host"));
 
-function log(entries, ctx) {
-	const filters = filtersOf(ctx.query);
-	if (older.query !== filters) older = { query: filters, entries: [] };
-	const oldest = entries.at(-1)?.seq;
-	older.entries = older.entries.filter((entry) => entry.seq < oldest);
-	const shown = [...entries, ...older.entries];
+/** @param {typeof loaded} shown @param {import("../shell.js").Context} ctx */
+function log(shown, ctx) {
+	const { filters, entries } = shown;
 	const more = async () => {
-		const page = await pageOf(filters, String(shown.at(-1)?.seq));
-		older.entries.push(...page);
-		if (!page.length) older.query = "end";
+		const page = await pageOf(filters, String(entries.at(-1).seq));
+		entries.push(...page);
+		shown.isEnd = page.length < PAGE;
 		ctx.redraw();
 	};
 	return [
-		filterForm(ctx.query, shown),
+		filterForm(ctx.query, entries),
 		h("div.actions.filters",
 			button("Export CSV", () => download(`/api/audit/export?format=csv&${filters}`, "audit.csv"), "small"),
 			button("Export JSON Lines", () => download(`/api/audit/export?format=jsonl&${filters}`, "audit.jsonl"), "small"),
 			island("verify", null, verification)),
 		table({
-			id: "audit", label: "audit entries", rows: shown, key: (row) => String(row.seq),
+			id: "audit", label: "audit entries", rows: entries, key: (row) => String(row.seq),
 			columns: [
 				col("Action", "", (row) => actionText(row.action), (row) => twoLines(actionText(row.action), row.target)),
 				col("Detail", "xl md", "detail", (row) => clamp(plain(row.detail))),
@@ -70,7 +75,7 @@ function log(entries, ctx) {
 			],
 			empty: filters ? ["No entries match", "Change or clear the filters."] : ["No audit entries yet", "Every change is recorded here."],
 		}),
-		shown.length >= PAGE && shown.length % PAGE === 0 && button("Older entries", more),
+		!shown.isEnd && button("Older entries", more),
 	];
 }
 

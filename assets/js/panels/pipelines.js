@@ -2,6 +2,7 @@ import { get, loadAll, nextPage } from "../api.js";
 import { subscribe } from "../live.js";
 import { cancelRuns, retryRuns } from "../parts/bulk.js";
 import { totalCost } from "../parts/job.js";
+import { withOlder } from "../parts/lists.js";
 import { startOf } from "../parts/numbers.js";
 import { col, table } from "../parts/table.js";
 import { ago, exact, span } from "../parts/time.js";
@@ -45,9 +46,8 @@ export async function load(_, query) {
 	const path = pathOf(query);
 	const { main: page, mappings, failed } = await loadAll(path, { mappings: "/api/mappings" });
 	const next = nextPage(page);
-	const oldest = page.at(-1)?.id ?? "";
-	const older = path === loaded.path && next ? [...loaded.runs].filter(([id]) => id < oldest) : [];
-	loaded = { path, runs: new Map([...page.map((job) => [job.id, job]), ...older]), next: older.length ? loaded.next : next };
+	const runs = withOlder(page, path === loaded.path && next ? [...loaded.runs.values()] : [], "id");
+	loaded = { path, runs: new Map(runs.map((job) => [job.id, job])), next: runs.length > page.length ? loaded.next : next };
 	return { mappings, failed };
 }
 

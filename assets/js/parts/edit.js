@@ -119,7 +119,7 @@ class Editor {
 	};
 
 	/** Sends the changes. If only other fields were changed in the meantime, it sends them once more. */
-	async send() {
+	async send(isRepeated = false) {
 		const changes = changesOf(this.base, this.values);
 		try {
 			const saved = Object.keys(changes).length ? await patch(projectPath(this.team), changes, etagOf(this.base)) : {};
@@ -131,7 +131,11 @@ class Editor {
 		} catch (error) {
 			if (!(error instanceof ApiError) || error.status !== 412) throw error;
 			this.rebase(error.body.mapping);
-			if (!this.conflicts.length) return this.send();
+			if (!this.conflicts.length) {
+				// A proxy may change ETags, so that no version is ever current.
+				if (isRepeated) throw error;
+				return this.send(true);
+			}
 			this.changed();
 			$(this.dialog.el, ".conflicts input").focus();
 		}

@@ -76,6 +76,12 @@ export function cached(path, fetchIt) {
 	return entry.pending;
 }
 
+/** First page of a list with the older rows that were loaded before, newest first; without them if rows between are missing. @param {any[]} page @param {any[]} before @param {string} key */
+export function withOlder(page, before, key) {
+	const oldest = page.at(-1)?.[key];
+	return oldest <= before[0]?.[key] ? [...page, ...before.filter((row) => row[key] < oldest)] : [...page];
+}
+
 /** Makes the next reads fetch again: the user has changed something. */
 export function expire() {
 	for (const entry of entries.values()) [entry.at, entry.stale] = [-MAX_AGE, true];

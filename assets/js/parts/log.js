@@ -1,6 +1,6 @@
 // Log of a run: loaded by offset, appended while the run is active. Only the chunks of lines near the view are elements.
 
-import { ApiError, download, request } from "../api.js";
+import { ApiError, download, requestFile } from "../api.js";
 import { h, island, render } from "../dom.js";
 import { follow } from "../live.js";
 import { url } from "../router.js";
@@ -54,15 +54,13 @@ function mount(el, props) {
 		if (loading || props.bytes === null) return;
 		loading = true;
 		try {
-			const response = await request(`${path}?offset=${offset}`);
-			if (response.ok) {
-				const text = await response.text();
-				offset = Number(response.headers.get("x-log-size") ?? 0);
-				await append(text);
-			} else if (response.status !== 404) throw new ApiError(response.status, `The log could not be loaded (status ${response.status}).`);
+			const response = await requestFile(`${path}?offset=${offset}`);
+			const text = await response.text();
+			offset = Number(response.headers.get("x-log-size") ?? 0);
+			await append(text);
 			error = null;
 		} catch (thrown) {
-			error = thrown instanceof ApiError ? thrown : new ApiError(0, "Can't reach the service.");
+			error = !(thrown instanceof ApiError) ? new ApiError(0, "Can't reach the service.") : thrown.status === 404 ? null : thrown;
 		}
 		loading = false;
 		const isFirst = !loaded;

@@ -1,6 +1,6 @@
 // Form of a project: its fields by section, their texts, and the conversion from and to the API.
 
-import { post } from "../api.js";
+import { check as ask } from "../api.js";
 import { url } from "../router.js";
 import { parseNumber } from "./form.js";
 import { EXECUTION, PROVIDERS } from "./words.js";
@@ -116,7 +116,7 @@ export const plain = (message) => message.replace(/\b(?:ticketingConfig\.)?([a-z
  * @param {Values} values @returns {Promise<{problems: Record<string, string>, warnings: Record<string, string>}>}
  */
 export async function check(values) {
-	const { problems, warnings } = await post("/api/mappings/check", toBody(values));
+	const { problems, warnings } = await ask("/api/mappings/check", toBody(values));
 	const byField = (list) => {
 		/** @type {Record<string, string>} */
 		const found = {};

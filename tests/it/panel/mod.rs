@@ -10,6 +10,7 @@ mod issue_drawer;
 mod live_updates;
 mod numbers;
 mod projects;
+mod requests;
 mod run_states;
 mod runs;
 mod scoreboard;

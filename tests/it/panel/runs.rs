@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use domain::ids::JobId;
 use domain::job::Job;
 use domain::report::StepRecord;
+use domain::sensitive_files::PrivateKeyTracker;
 use domain::time::Timestamp;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
 use requires::requires;
 use serde_json::{Value, json};
-use store::{jobs, steps};
+use store::run_logs::NewLines;
+use store::{jobs, run_logs, steps};
 
 use super::browser::Browser;
 use super::console_errors;
@@ -21,19 +24,15 @@ use crate::test_env::{Gate, TestEnv};
 /// ID of a job that failed, and its issue.
 const FAILED_JOB_ID: &str = "01M68989";
 
-/// Script that answers requests for a log with `window.logText`, from the requested offset on, and adds its size to the
-/// details.
+/// Script that answers requests for a log with `window.logText`, and adds its size to the details.
 const SERVE_LOG: &str = r#"
     window.originalFetch ??= window.fetch;
-    window.offsets = [];
     window.fetch = (path, how) => {
         const sized = (details) => new Response(JSON.stringify({ ...details, logBytes: window.logText.length }));
         if (path.endsWith("/details")) return window.originalFetch(path, how).then((response) => response.json()).then(sized);
-        const offset = /\/log\?offset=(\d+)$/.exec(path)?.[1];
-        if (offset === undefined) return window.originalFetch(path, how);
-        window.offsets.push(Number(offset));
+        if (!/\/log\?offset=\d+$/.test(path)) return window.originalFetch(path, how);
         const bytes = new TextEncoder().encode(window.logText);
-        return Promise.resolve(new Response(bytes.slice(Number(offset)), { headers: { "x-log-size": bytes.length, "x-log-start": "0" } }));
+        return Promise.resolve(new Response(bytes, { headers: { "x-log-size": bytes.length, "x-log-start": "0" } }));
     };
 "#;
 
@@ -45,20 +44,58 @@ const WRITE_LOG: &str = r#"
         lines.push(line(lines.length, `##[step] ${step}`));
         while (lines.length < (at + 1) * 5000) lines.push(line(lines.length, `test cart::keeps_items_${lines.length + 1} ... ok`));
     });
-    lines[4] = line(4, "\x1b[31mred\x1b[0m \x1b[1;42mgreen ground\x1b[0m <img src=x onerror=\"window.hacked=1\"> \x1b[");
-    lines[6] = line(6, "\x1b[31m".repeat(5000) + "after the colors" + "x".repeat(20000));
     lines[12000] = line(12000, "a needle in the haystack");
-    lines[17000] = line(17000, "another NEEDLE");
-    lines[19990] = line(19990, "Error: the push was rejected");
     window.logText = lines.join("");
 "#;
 
-/// Opens the page of a run whose log is served by the scripts above.
+/// Log of 20,000 lines and four steps. It is longer than what the service keeps.
+fn log_text() -> String {
+    let begin = Timestamp::from_millis(1_800_000_000_000);
+    let line = |n: u64| {
+        let text = match n {
+            0 => "##[step] clone".to_owned(),
+            5_000 => "##[step] install".to_owned(),
+            6_000 => "\x1b[31mred\x1b[0m \x1b[1;42mgreen ground\x1b[0m <img src=x onerror=\"window.hacked=1\"> \x1b[".to_owned(),
+            6_001 => format!("{}after the colors{}", "\x1b[31m".repeat(5000), "x".repeat(20_000)),
+            10_000 => "##[step] implement.1".to_owned(),
+            12_000 => "a needle in the haystack".to_owned(),
+            15_000 => "##[step] push".to_owned(),
+            17_000 => "another NEEDLE".to_owned(),
+            19_990 => "Error: the push was rejected".to_owned(),
+            _ => format!("test cart::keeps_items_{n} ... ok"),
+        };
+        format!("{} {text}\n", begin + Duration::from_millis(n * 50))
+    };
+    (0..20_000).map(line).collect()
+}
+
+/// Appends lines to the stored log of a run.
+pub(super) async fn append_log(env: &TestEnv, job: &str, text: &str) {
+    let job = JobId::from(job);
+    let prepared = env.store.read(|tx| {
+        let before = run_logs::get(tx, &job)?;
+        let received = before.as_ref().map_or(0, |log| log.received) + text.len() as u64;
+        let new = NewLines {
+            text,
+            received,
+            private_key: PrivateKeyTracker::default(),
+            now: env.app.core.now(),
+        };
+        run_logs::prepare(tx, &job, before, new)
+    });
+    let prepared = prepared.unwrap();
+    let written = env
+        .store
+        .write(move |tx| run_logs::append(tx, &job, &prepared));
+    assert!(written.await.unwrap());
+}
+
+/// Opens the page of a run whose log was cut.
 async fn open_page(env: &TestEnv, browser: &Browser, job: &str) {
-    let drawer = format!("pipelines?job={job}");
-    browser.open_view(&env.address, &drawer).await;
-    browser.eval(SERVE_LOG).await;
-    browser.eval(WRITE_LOG).await;
+    append_log(env, job, &log_text()).await;
+    browser
+        .open_view(&env.address, &format!("pipelines?job={job}"))
+        .await;
     browser.click("Open run page").await;
     browser
         .wait_until("document.querySelectorAll('.log-lines .line').length")
@@ -175,10 +212,29 @@ async fn reads_searches_and_links_the_whole_log() {
         "return [...document.querySelectorAll('.log-lines summary')].map((el) => el.innerText)";
     assert_eq!(
         browser.eval(sections).await,
-        json!(["clone", "install", "implement.1", "push"])
+        json!(["Start", "install", "implement.1", "push"])
     );
+    let facts = r#"
+        const lines = (await (await fetch(arguments[0])).text()).split("\n");
+        const at = (part) => lines.findIndex((line) => line.includes(part)) + 1;
+        const time = (line) => Date.parse(lines[line - 1].slice(0, 24));
+        const elapsed = new Date(time(at("the push was rejected")) - time(1)).toISOString().slice(11, 19);
+        return { cut: lines[0].slice(25), elapsed, red: at("green ground"), first: at("a needle"), second: at("another NEEDLE"), failure: at("the push was rejected") };
+    "#;
+    let path = format!("/api/jobs/{FAILED_JOB_ID}/log");
+    let facts = browser.eval_async(facts, json!([path])).await;
+    let cut = facts["cut"].as_str().unwrap();
+    let removed = cut.strip_prefix("##[cut] ").unwrap();
+    let first = format!("1 The oldest {removed} of this log were removed.");
+    let shown = "return document.querySelector('.log-lines .line').innerText.replace(/\\s+/g, ' ')";
+    assert_eq!(browser.eval(shown).await, json!(first));
 
     // Colors, and text that is no markup.
+    let go_to = |line: &Value| format!("location.hash = '#L{line}'");
+    browser.eval(&go_to(&facts["red"])).await;
+    browser
+        .wait_until("document.querySelector('.line.marked span span')")
+        .await;
     let colors = "return [...document.querySelectorAll('.line span span')].slice(0, 2).map((el) => [el.className, el.innerText])";
     assert_eq!(
         browser.eval(colors).await,
@@ -196,11 +252,12 @@ async fn reads_searches_and_links_the_whole_log() {
     let current = "return document.querySelector('.line.now').innerText.replace(/\\s+/g, ' ')";
     assert_eq!(
         browser.eval(current).await,
-        json!("12001 a needle in the haystack")
+        json!(format!("{} a needle in the haystack", facts["first"]))
     );
     browser.press_keys("\u{E007}").await;
     browser.wait_for_text("2 of 2").await;
-    assert_eq!(browser.eval(current).await, json!("17001 another NEEDLE"));
+    let second = format!("{} another NEEDLE", facts["second"]);
+    assert_eq!(browser.eval(current).await, json!(second));
     browser.click("Next match").await;
     browser.wait_for_text("1 of 2").await;
     browser.click("Previous match").await;
@@ -211,20 +268,24 @@ async fn reads_searches_and_links_the_whole_log() {
     browser.wait_for_text("No matches").await;
 
     browser.click("Jump to failure").await;
-    browser.wait_until("location.hash === '#L19991'").await;
+    let failure = &facts["failure"];
+    browser
+        .wait_until(&format!("location.hash === '#L{failure}'"))
+        .await;
     let marked = "return document.querySelector('.line.marked').innerText.replace(/\\s+/g, ' ')";
     browser
         .wait_until("document.querySelector('.line.marked')")
         .await;
     assert_eq!(
         browser.eval(marked).await,
-        json!("19991 Error: the push was rejected")
+        json!(format!("{failure} Error: the push was rejected"))
     );
 
     // Times, wrapping and folding.
     let content = "getComputedStyle(document.querySelector('.line.marked a'), '::after').content";
     let elapsed = browser.eval(&format!("return {content}")).await;
-    assert_eq!(elapsed, json!("\"00:16:39\""));
+    let expected = format!("\"{}\"", facts["elapsed"].as_str().unwrap());
+    assert_eq!(elapsed, json!(expected));
     browser
         .eval("const times = document.querySelector('.log-bar select'); times.value = 'none'; times.dispatchEvent(new Event('change', { bubbles: true }))")
         .await;
@@ -239,7 +300,7 @@ async fn reads_searches_and_links_the_whole_log() {
         .await;
 
     // A link to a line opens its section, also after a reload.
-    browser.eval("location.hash = '#L17001'").await;
+    browser.eval(&go_to(&facts["second"])).await;
     browser
         .wait_until("document.querySelector('.line.marked')?.innerText.includes('another NEEDLE')")
         .await;
@@ -301,17 +362,14 @@ async fn appends_the_log_of_a_running_run() {
     open_page(&env, &browser, RUNNING_JOB_ID).await;
     let at_end = "(() => { const el = document.querySelector('.log-lines'); return el.scrollTop + el.clientHeight >= el.scrollHeight - 24; })()";
     browser.wait_until(at_end).await;
-    let append = |text: &str| {
-        format!(
-            "window.logText += `${{new Date().toISOString()}} {text}\\n`; window.size = new TextEncoder().encode(window.logText).length"
-        )
-    };
-    browser.eval(&append("the first new line")).await;
+    browser.eval("window.offsets = []; const send = window.fetch; window.fetch = (path, how) => { const offset = /\\/log\\?offset=(\\d+)$/.exec(path)?.[1]; if (offset) window.offsets.push(Number(offset)); return send(path, how); }").await;
+    let line = |text: &str| format!("{} {text}\n", env.app.core.now());
+    append_log(&env, RUNNING_JOB_ID, &line("the first new line")).await;
     let step = json!({"id": "implement.1", "type": "implement", "status": "running", "started_at": env.app.core.now()});
     put_steps(&env, RUNNING_JOB_ID, vec![step]).await;
     browser.wait_for_text("the first new line").await;
     browser.wait_until(at_end).await;
-    let offsets = "return window.offsets.every((offset, at, all) => at === 0 || offset > 0) && window.offsets.length < 10";
+    let offsets = "return window.offsets.length > 0 && window.offsets.every((offset) => offset > 1_000_000) && window.offsets.length < 10";
     assert_eq!(browser.eval(offsets).await, json!(true));
 
     browser
@@ -320,12 +378,13 @@ async fn appends_the_log_of_a_running_run() {
     browser
         .wait_until("document.querySelector('.log-bar .chip').ariaPressed === 'false'")
         .await;
-    browser.eval(&append("the second new line")).await;
+    append_log(&env, RUNNING_JOB_ID, &line("the second new line")).await;
+    let loads = browser.eval("return window.offsets.length").await;
     let step = json!({"id": "review.1", "type": "review", "status": "running", "started_at": env.app.core.now()});
     put_steps(&env, RUNNING_JOB_ID, vec![step]).await;
     browser.wait_for_text("review.1").await;
     browser
-        .wait_until("window.offsets.at(-1) > 0 && window.offsets.length > 2")
+        .wait_until(&format!("window.offsets.length > {loads}"))
         .await;
     assert_eq!(
         browser
