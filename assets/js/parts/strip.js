@@ -7,7 +7,7 @@ import { clockTime, until } from "./time.js";
 import { button, notice } from "./ui.js";
 import { count, failedOf } from "./words.js";
 
-/** @typedef {{id: string, vendor: string, kind: "rate-limited" | "unreachable", affects: string, since: string, until: string | null, issuesWaiting: number, updatesWaiting: number}} Incident */
+/** @typedef {{id: string, vendor: string, kind: "rate-limited" | "unreachable", headline: string, affects: string, since: string, until: string | null, issuesWaiting: number, updatesWaiting: number}} Incident */
 
 /** @type {Incident[]} */
 let incidents = [];
@@ -56,7 +56,7 @@ function sentences(one) {
 	const waiting = [one.issuesWaiting && count(one.issuesWaiting, "issue"), one.updatesWaiting && count(one.updatesWaiting, "update")].filter(Boolean);
 	const single = one.issuesWaiting + one.updatesWaiting === 1;
 	return [
-		h("b", one.vendor, one.kind === "rate-limited" ? " is rate limited" : " cannot be reached"), one.until ? [" until ", until(one.until)] : [" since ", clockTime(one.since)], ". ",
+		h("b", one.headline), one.until ? [" until ", until(one.until)] : [" since ", clockTime(one.since)], ". ",
 		one.affects, waiting.length > 0 && ` ${waiting.join(" and ")} ${single ? "waits" : "wait"}.`, one.until && [" Since ", clockTime(one.since), "."],
 	];
 }

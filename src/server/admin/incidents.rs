@@ -47,6 +47,9 @@ struct IncidentView {
     vendor: &'static str,
     #[schemars(extend("enum" = ["rate-limited", "unreachable"]))]
     kind: &'static str,
+    /// What the vendor is, without a period.
+    #[schemars(example = "Linear is rate limited")]
+    headline: String,
     /// Consequence, as a sentence.
     affects: &'static str,
     /// Time of the first request that failed.
@@ -70,6 +73,7 @@ impl IncidentView {
             id: incident.vendor.slug(),
             vendor: incident.vendor.name(),
             kind: incident.kind.as_str(),
+            headline: incident.headline(),
             affects: incident.affects(),
             since: incident.since,
             until: incident.until,
