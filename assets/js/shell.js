@@ -267,7 +267,7 @@ function topBar() {
 		h("span.grow"),
 		h("button.button.ghost", { "aria-label": "Search", "aria-keyshortcuts": "Control+K", title: "Go to an issue, run or project (Ctrl K)", onclick: showPalette }, icon("search"), h("kbd.wide-only", "Ctrl K")),
 		themeSwitch(),
-		button([icon("leave"), h("span.wide-only", "Sign out")], endSession, "ghost"));
+		button([icon("leave"), h("span.wide-only", "Sign out")], endSession, "ghost", "Sign out"));
 }
 
 async function endSession() {

@@ -63,7 +63,7 @@ export const view = ({ main: { blockers, totals }, parked }, ctx) => [
 		chips: Object.keys(totals.byReason).map((reason) => [labelOf(REASONS, reason), (row) => row.reason === reason]),
 		columns: [
 			issueColumn,
-			col("Project", "s sm", "teamKey"),
+			col("Project", "s md", "teamKey"),
 			col("Reason", "n keep", "reason", (row) => badge(row.reason, labelOf(REASONS, row.reason))),
 			col("Message", "l md", "message", (row) => clamp(row.message)),
 			col("Since", "s sm right keep", "since", (row) => ago(row.since)),

@@ -39,7 +39,7 @@ export function view({ main, mappings }, ctx) {
 			],
 			columns: [
 				col("Issue", "", (row) => `${row.identifier} ${row.title}`, (row) => issueName({ issueIdentifier: row.identifier, issueTitle: row.title })),
-				col("Project", "s sm", "teamKey"),
+				col("Project", "s md", "teamKey"),
 				col("State", "m md", (row) => `${row.stateName ?? ""} ${row.marker ?? ""}`, (row) => twoLines(row.stateName ?? "–", row.marker)),
 				col("Decision", "n keep", (row) => decisionText(row) ?? outcomeOf(row), (row) => badge(decisionText(row) ? row.decision.reason : outcomeOf(row), decisionText(row) ?? undefined)),
 				col("Details", "l md", (row) => row.decision?.message, (row) => clamp(row.decision?.message)),

@@ -88,7 +88,7 @@ export function view({ mappings }, ctx) {
 				col("Issue", "", (row) => `${issueText(row)} ${row.branch ?? ""}`, issueName),
 				col("Status", "m keep", statusOf, (row) => twoLines(badge(statusOf(row)), row.dispatchNumber > 1 && `Attempt ${row.attempt ?? row.dispatchNumber}`)),
 				col("Kind", "m md", (row) => (row.planningStatus ? `Planning ${row.planningStatus} ${row.implementationStatus ?? ""}` : labelOf(KINDS, row.kind)), phases),
-				col("Repository", "s sm", (row) => `${row.repo} ${row.teamKey}`, (row) => twoLines(row.repo, row.teamKey)),
+				col("Repository", "m md", (row) => `${row.repo} ${row.teamKey}`, (row) => twoLines(row.repo, row.teamKey)),
 				col("Runner", "s md", (row) => `${labelOf(RUNNERS, row.runner)}${row.shadow ? ", shadow" : ""} ${row.sessionImage ?? ""}`, (row) => twoLines(`${labelOf(RUNNERS, row.runner)}${row.shadow ? ", shadow" : ""}`, row.sessionImage)),
 				col("PR", "xs sm", (row) => row.prNumber, (row) => (row.prUrl ? external(row.prUrl, `#${row.prNumber}`) : muted("–"))),
 				col("Cost", "xs md right", (row) => totalCost(row.jobs), (row) => cost(totalCost(row.jobs))),

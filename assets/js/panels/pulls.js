@@ -33,7 +33,7 @@ const pullTable = (rows) => table({
 		col("Pull request", "m sm", (row) => `${row.repo} ${row.prNumber}`, (row) => twoLines(external(row.prUrl, `#${row.prNumber}`), row.repo)),
 		col("State", "s", stateOf, (row) => twoLines(badge(stateOf(row)), stateOf(row) === "open" && (row.checks?.state === "failure" ? "Red" : row.draft && "Draft"))),
 		col("Checks", "m sm", checksText, (row) => badge(row.checks?.state, checksText(row))),
-		col("Review", "m md", "reviewDecision", (row) => badge(row.reviewDecision)),
+		col("Review", "n md", "reviewDecision", (row) => badge(row.reviewDecision)),
 		col("Feedback", "s md", "findingsWaiting", (row) => (row.findingsWaiting ? `${row.findingsWaiting} waiting` : "–")),
 		col("Runs", "xs md right", "iterations"),
 		col("Age", "s sm right", openedAt, (row) => ago(openedAt(row))),

@@ -95,8 +95,8 @@ export const askToDelete = ({ path, done, after, ...about }) => confirm({
 });
 
 /**
- * Button that opens a menu of actions.
- * @param {string} label @param {{label: string, run: () => any, danger?: boolean}[]} items
+ * Button that opens a menu of actions. They are iterated when it opens.
+ * @param {string} label @param {Iterable<{label: string, run: () => any, danger?: boolean}>} items
  */
 export function menu(label, items, picture = "more") {
 	const toggle = (event) => {

@@ -2,7 +2,7 @@
 
 import { ApiError } from "../api.js";
 import { $, h } from "../dom.js";
-import { asideUrl } from "../router.js";
+import { asideUrl, withQuery } from "../router.js";
 import { icon } from "./icons.js";
 import { CONNECTIONS, KINDS, displayText, labelOf, toneOf } from "./words.js";
 
@@ -20,21 +20,22 @@ export const linkButton = (href, text, title) => h("a.button.small", { href, "ar
 export const submitButton = (label, form, props) => h("button.button.primary", { type: "submit", form, ...props }, label);
 
 /**
- * Runs the action of a button. Ignores further clicks until it is done, and shows errors.
+ * Runs the action of a button or a form. Ignores further clicks, and Enter in the form, until it is done, and shows errors.
  * @param {() => any} run
  */
 export async function busy(run) {
 	const el = /** @type {any} */ (document.activeElement);
-	if (el?.ariaBusy === "true") return;
+	const marked = [el, el.form ?? el];
+	if (marked.some((one) => one.ariaBusy === "true")) return;
 	try {
 		const pending = run();
 		if (!(pending instanceof Promise)) return;
-		if (el) el.ariaBusy = "true";
+		for (const one of marked) one.ariaBusy = "true";
 		await pending;
 	} catch (error) {
 		toast(messageOf(error), "bad");
 	} finally {
-		if (el) el.ariaBusy = null;
+		for (const one of marked) one.ariaBusy = null;
 	}
 }
 
@@ -120,11 +121,11 @@ export const issueLine = (key, href, issue, sub, mark, time) =>
 export const jobLine = (job, time, sub) => issueLine(job.id, asideUrl("job", job.id), job, sub ?? `${labelOf(KINDS, job.kind)} in ${job.repo}`, badge(job.status), time);
 
 /**
- * Links that choose a value of a query parameter.
+ * Links that choose a value of a query parameter, and keep the other filters, except a range of times.
  * @param {"tabs" | "segments"} look @param {string} label @param {string} url URL of the panel. @param {string} param @param {string | null} now @param {[string, string][]} values Values and texts; the value "" has no parameter.
  */
 export const choices = (look, label, url, param, now, values) => h("nav", { class: look, "aria-label": label }, values.map(([value, text]) =>
-	h("a", { href: value ? `${url}?${param}=${value}` : url, "aria-current": value === (now ?? "") ? "page" : null }, text)));
+	h("a", { href: url + withQuery({ [param]: value, from: null, to: null }), "aria-current": value === (now ?? "") ? "page" : null }, text)));
 
 /** Links that choose a range of time. @param {string} url URL of the panel. @param {string | null} now @param {[string, string][]} more */
 export const ranges = (url, now, more = []) => choices("segments", "Range", url, "range", now, [["24h", "24 h"], ["7d", "7 d"], ["30d", "30 d"], ...more]);

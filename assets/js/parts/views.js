@@ -21,16 +21,19 @@ export function savedViews() {
 /** @param {{name: string, url: string}[]} views */
 const store = (views) => localStorage.setItem(KEY, JSON.stringify(views));
 
+/** Items of the menu, as the views are when it opens. */
+const items = {
+	*[Symbol.iterator]() {
+		const views = savedViews();
+		const { panel } = currentRoute();
+		yield* views.filter(({ url }) => url.split(/[/?]/)[2] === panel).map(({ name, url }) => ({ label: name, run: () => navigate(url) }));
+		yield { label: "Save this view", run: save };
+		if (views.length) yield { label: "Manage views", run: manage };
+	},
+};
+
 /** Menu of a table with the saved views of the current panel. */
-export function viewsMenu() {
-	const { panel } = currentRoute();
-	const mine = savedViews().filter(({ url }) => url.split(/[/?]/)[2] === panel);
-	return menu("Saved views", [
-		...mine.map(({ name, url }) => ({ label: name, run: () => navigate(url) })),
-		{ label: "Save this view", run: save },
-		...(savedViews().length ? [{ label: "Manage views", run: manage }] : []),
-	], "views");
-}
+export const viewsMenu = () => menu("Saved views", items, "views");
 
 function save() {
 	const dialog = open({ title: "Save this view" });

@@ -61,7 +61,7 @@ function view({ job, steps, passes = [], linked = false }) {
 				h("span", { class: step.parent_step_id ? "step-name inner" : "step-name" }, linked ? h("a", { href: url`#step-${step.id}` }, step.id) : step.id,
 					used.length > 0 ? muted(` ${count(sum("turns"), "turn")}, ${money(sum("costUsd"))}`) : step.type !== step.id && muted(` ${step.type}`)),
 				badge(status),
-				status === "skipped" ? h("span.track.muted", reason || "An earlier step failed.")
+				status === "skipped" ? h("span.track.muted", reason || "The run gave no reason.")
 					: h("span.track", { "aria-hidden": "true" }, span && h("i", { style: { left: percent(span.from - start), width: percent(span.until - span.from) } })),
 				h("span.num.step-time", span ? duration(span.until - span.from) : "–"),
 				status === "failed" && reason && h("span.error", reason),
