@@ -48,7 +48,15 @@ impl ServiceProcess {
     /// # Panics
     /// If the service exits before it is ready.
     pub fn start(dir: &Path, flags: &[&str]) -> Self {
-        let mut child = command(&["serve", "--port", "0", "--data-dir"])
+        Self::start_on(0, dir, flags)
+    }
+
+    /// Starts the service on a port. 0 stands for any free one.
+    ///
+    /// # Panics
+    /// If the service exits before it is ready.
+    pub fn start_on(port: u16, dir: &Path, flags: &[&str]) -> Self {
+        let mut child = command(&["serve", "--port", &port.to_string(), "--data-dir"])
             .arg(dir)
             .args(flags)
             .stderr(Stdio::piped())

@@ -498,9 +498,14 @@ impl StoppedEnv {
 
     /// Starts the service in a separate process. Its callback address is unreachable for runs.
     pub fn start_process(&self, options: &TestEnvOptions) -> ServiceProcess {
+        self.start_process_on(0, options)
+    }
+
+    /// Starts the service in a separate process on a port. 0 stands for any free one.
+    pub fn start_process_on(&self, port: u16, options: &TestEnvOptions) -> ServiceProcess {
         let flags = flags(&self.vendors, "http://127.0.0.1:9", options);
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        ServiceProcess::start(&self.dir.path().join("data"), &flags)
+        ServiceProcess::start_on(port, &self.dir.path().join("data"), &flags)
     }
 
     /// Starts the service in this process.

@@ -20,7 +20,7 @@ const ESCAPE: &str = "\u{E00C}";
 const TAB: &str = "\u{E004}";
 const DOWN: &str = "\u{E015}";
 
-async fn focused(browser: &Browser) -> String {
+pub(super) async fn focused(browser: &Browser) -> String {
     let script =
         "const el = document.activeElement; return el.getAttribute('aria-label') ?? el.innerText";
     let name = browser.eval(script).await;
@@ -151,7 +151,7 @@ async fn edits_pauses_and_deletes_a_project() {
         (7, None, Some(4), Some(45))
     );
     assert_eq!(saved.branch_prefix.as_deref(), Some("bots"));
-    browser.wait_for_text("2 of 7").await;
+    browser.wait_for_text("3 of 7").await;
     browser.wait_for_text("$0.00 of $50.50").await;
     let mappings_json = env.admin_get("/api/mappings").await;
     assert_eq!(mappings_json["SHOP"]["budgetUsd"], json!(50.5));
@@ -228,8 +228,8 @@ async fn releases_waiting_issues_and_destroys_sessions() {
     browser.click("Unpark OPS-107").await;
     browser.wait_for_text("Unparked OPS-107.").await;
     assert!(env.store.read(dispatch_breaker::all).unwrap().is_empty());
-    browser.click("Resume SHOP").await;
-    browser.wait_for_text("Resumed SHOP.").await;
+    browser.click("Resume OPS").await;
+    browser.wait_for_text("Resumed OPS.").await;
     browser.click("Clear dedup entry of OPS-103").await;
     browser.wait_for_text("can be dispatched again").await;
     browser.click_selector("dialog .button.danger").await;

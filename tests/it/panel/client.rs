@@ -1,15 +1,14 @@
-//! The panel as a client: sessions, URLs, history, focus, lost connections, and traffic.
+//! The panel as a client: sessions, URLs, history, focus and lost connections.
 
 use std::time::Duration;
 
-use domain::job::JobState;
 use requires::requires;
-use serde_json::{Value, json};
-use store::{dispatch_breaker, jobs};
+use serde_json::json;
+use store::dispatch_breaker;
 
 use super::browser::Browser;
 use super::console_errors;
-use super::fixtures::{busy_env, populated_env};
+use super::fixtures::populated_env;
 use super::untrusted_text::UntrustedText;
 use crate::api_server::ACCESS_CODE;
 use crate::test_env::TestEnv;
@@ -50,7 +49,7 @@ async fn block_files(browser: &Browser, files: &[&str]) {
     browser.devtools("Network.setBlockedURLs", urls).await;
 }
 
-async fn open_palette(browser: &Browser) {
+pub(super) async fn open_palette(browser: &Browser) {
     browser.press_control("k").await;
     browser
         .wait_until("document.activeElement.role === 'combobox'")
@@ -450,86 +449,4 @@ async fn announces_a_new_version_and_failed_runs() {
         .await;
     browser.quit().await;
     env.stop().await;
-}
-
-/// Time of each measurement.
-const MEASURED: Duration = Duration::from_secs(15);
-/// Maximum traffic of a measurement when nothing happens, in bytes: 100 kB a minute.
-const MAX_QUIET_BYTES: u64 = 25_000;
-/// Maximum traffic of a measurement when 100 runs report, in bytes: 1 MB a minute.
-const MAX_BUSY_BYTES: u64 = 250_000;
-/// Maximum length of a task of the page, in milliseconds. It is 100 on an idle machine; others use this one, too.
-const MAX_TASK_MS: u64 = 250;
-/// Maximum time until the overview is shown after a cold start, in milliseconds. It is 1000 on an idle machine.
-const MAX_FIRST_PAINT_MS: f64 = 3000.0;
-
-/// Observes long tasks from the next page on.
-const OBSERVE_TASKS: &str = "window.tasks = []; new PerformanceObserver((list) => window.tasks.push(...list.getEntries().map((one) => Math.round(one.duration)))).observe({ type: 'longtask', buffered: true });";
-
-/// With 10,000 runs and 5,000 issues, views are shown quickly, and cost little traffic while nothing happens and
-/// while 100 runs report.
-#[requires("browser")]
-#[tokio::test]
-async fn large_services_cost_little_traffic() {
-    let env = busy_env().await;
-    let browser = Browser::start_with_network_log().await;
-    browser.open_view(&env.address, "settings").await;
-    let script = json!({ "source": OBSERVE_TASKS });
-    browser
-        .devtools("Page.addScriptToEvaluateOnNewDocument", script)
-        .await;
-    for panel in ["overview", "pipelines", "issues"] {
-        browser
-            .goto(&format!("{}/admin/{panel}", env.address))
-            .await;
-        browser.wait_for_view().await;
-        let mark = format!("return performance.getEntriesByName('shown:{panel}')[0].startTime");
-        let shown = browser.eval(&mark).await.as_f64().unwrap();
-        assert!(shown <= MAX_FIRST_PAINT_MS, "{panel} after {shown} ms");
-        browser
-            .wait_until("document.querySelector('.live.ok')")
-            .await;
-        // What the opened stream may have missed is fetched once more.
-        tokio::time::sleep(Duration::from_secs(7)).await;
-        browser.received_bytes().await;
-        browser.eval("window.tasks.length = 0").await;
-        tokio::time::sleep(MEASURED).await;
-        let quiet = browser.received_bytes().await;
-        assert!(
-            quiet <= MAX_QUIET_BYTES,
-            "{panel}: {quiet} bytes while quiet"
-        );
-
-        let reports = report(&env, MEASURED);
-        reports.await;
-        let busy = browser.received_bytes().await;
-        assert!(busy <= MAX_BUSY_BYTES, "{panel}: {busy} bytes while busy");
-        let tasks: Value = browser.eval("return window.tasks").await;
-        let longest = tasks
-            .as_array()
-            .unwrap()
-            .iter()
-            .filter_map(Value::as_u64)
-            .max();
-        assert!(longest.unwrap_or(0) <= MAX_TASK_MS, "{panel}: {tasks}");
-    }
-    assert_eq!(console_errors(browser.take_console_log().await), [""; 0]);
-    browser.quit().await;
-    env.stop().await;
-}
-
-/// Lets 100 active runs report one after the other for a time.
-async fn report(env: &TestEnv, time: Duration) {
-    let started = std::time::Instant::now();
-    let active = env.store.read(|tx| jobs::latest(tx, 100)).unwrap();
-    for job in active.iter().cycle() {
-        if started.elapsed() >= time {
-            break;
-        }
-        let mut job = job.clone();
-        job.state = JobState::Running;
-        let stored = env.store.write(move |tx| jobs::put(tx, &job));
-        stored.await.unwrap();
-        tokio::time::sleep(Duration::from_millis(150)).await;
-    }
 }

@@ -28,6 +28,7 @@ use store::{
     steps,
 };
 
+use super::run_records;
 use super::untrusted_text::UntrustedText;
 use crate::api_server::dispatched_job;
 use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping_with};
@@ -118,7 +119,7 @@ fn machines(env: &TestEnv, texts: &UntrustedText) {
                 env.app.vendors.sessions.instance(),
             ),
             ("agent_implement_dispatch", job),
-            ("agent_implement_issue", "OPS-103"),
+            ("agent_implement_issue", "OPS-143"),
             ("agent_implement_team", "OPS"),
             ("agent_implement_repo", "acme/infrastructure"),
         ]
@@ -162,7 +163,7 @@ async fn insert_records(env: &TestEnv, texts: &UntrustedText) {
     env.app
         .live
         .poll_snapshots
-        .count_in_progress(|_| [("SHOP".into(), 2), ("PAY".into(), 5)].into());
+        .count_in_progress(|_| [("SHOP".into(), 3), ("PAY".into(), 1), ("OPS".into(), 1)].into());
     let steps = steps_of(&ago, texts);
     let reaper_actions = reaper_actions(&ago, texts);
     let dedup_entry = DedupEntry {
@@ -171,7 +172,7 @@ async fn insert_records(env: &TestEnv, texts: &UntrustedText) {
     };
     let parked = ParkedIssue {
         issue: issue(7),
-        repo: Repo::new("acme", "shop"),
+        repo: Repo::new("acme", "infrastructure"),
         phase: Phase::Implementation,
         failures: 3,
         last_conclusion: "Nothing to commit: no file changes in the working tree".into(),
@@ -196,7 +197,8 @@ async fn insert_records(env: &TestEnv, texts: &UntrustedText) {
         dedup::put(tx, &dedup_entry)?;
         dispatch_breaker::park(tx, &parked)?;
         push_dead_entry(tx, "Implementation finished", now)?;
-        push_dead_entry(tx, "Planning finished", now)
+        push_dead_entry(tx, "Planning finished", now)?;
+        run_records::insert(tx, &jobs, now)
     });
     stored.await.unwrap();
     env.app
@@ -274,11 +276,11 @@ fn issue(n: usize, title: String) -> IssueRef {
 
 /// Two days of runs; the latest are active.
 fn history(issue: &dyn Fn(usize) -> IssueRef, ago: &dyn Fn(u64) -> Timestamp) -> Vec<Job> {
-    let mut jobs = vec![run(0, issue(0), ago(4 * MINUTE), JobState::Running, ago)];
+    let mut jobs = vec![run(0, issue(0), ago(4 * MINUTE), JobState::Running)];
     jobs[0].id = RUNNING_JOB_ID.into();
     jobs[0].group = RUNNING_JOB_ID.into();
     jobs[0].finished_at = None;
-    let mut dispatched = run(1, issue(1), ago(MINUTE), JobState::Dispatched, ago);
+    let mut dispatched = run(1, issue(1), ago(MINUTE), JobState::Dispatched);
     dispatched.kind = JobKind::Planning;
     dispatched.finished_at = None;
     jobs.push(dispatched);
@@ -291,9 +293,9 @@ fn history(issue: &dyn Fn(usize) -> IssueRef, ago: &dyn Fn(u64) -> Timestamp) ->
         runner: RunnerKind::Vm,
         run: Some(machine),
         finished_at: None,
-        ..run(3, issue(3), ago(38 * MINUTE), JobState::Running, ago)
+        ..run(3, issue(43), ago(38 * MINUTE), JobState::Running)
     });
-    for n in 4..40 {
+    for n in 9..43 {
         let state = match n % 9 {
             2 => JobState::Failed {
                 code: Some(FailureCode::SensitiveFilesBlocked),
@@ -310,40 +312,45 @@ fn history(issue: &dyn Fn(usize) -> IssueRef, ago: &dyn Fn(u64) -> Timestamp) ->
             },
             _ => JobState::Completed,
         };
-        let started = ago(n as u64 * 37 * MINUTE + 11 * MINUTE);
-        jobs.push(run(n, issue(n), started, state, ago));
+        let started = ago((n as u64 - 5) * 37 * MINUTE + 11 * MINUTE);
+        jobs.push(run(n, issue(n), started, state));
     }
     jobs
 }
 
-fn run(
-    n: usize,
-    issue: IssueRef,
-    started: Timestamp,
-    state: JobState,
-    _: &dyn Fn(u64) -> Timestamp,
-) -> Job {
+fn run(n: usize, issue: IssueRef, started: Timestamp, state: JobState) -> Job {
     // Newer runs have greater IDs.
     let id = format!("01M6{:04}", 9000_usize.abs_diff(n));
     let opened = matches!(state, JobState::Completed | JobState::ReviewFailed { .. });
-    let url = format!(
-        "https://github.test/acme/shop/pull/{}",
-        1000_usize.abs_diff(n)
-    );
+    let team = issue.key.as_str().split('-').next().unwrap().to_owned();
+    let name = match team.as_str() {
+        "PAY" => "payments",
+        "OPS" => "infrastructure",
+        _ => "shop",
+    };
+    let url = |path: String| format!("https://github.test/acme/{name}/{path}");
+    let pull_url = url(format!("pull/{}", 1000_usize.abs_diff(n)));
+    let run_url = url(format!("actions/runs/{}", 7000 + n));
+    let model = ["claude-sonnet-4-5", "claude-opus-4-1"][n % 3 % 2];
     Job {
         group: id.as_str().into(),
-        team: issue.key.as_str().split('-').next().unwrap().into(),
+        team: team.as_str().into(),
+        repo: Repo::new("acme", name),
+        branch: format!("agent-implement/{}", issue.key.as_str().to_lowercase()),
         issue,
         state,
         run: Some(RunHandle::Ci {
             id: 7000 + n as u64,
-            url: format!("https://github.test/acme/shop/actions/runs/{}", 7000 + n),
+            url: run_url,
         }),
-        pull: PullRequestRef::from_url(&url).filter(|_| opened),
+        pull: PullRequestRef::from_url(&pull_url).filter(|_| opened),
+        triggered_at: Some(started),
         reserved_at: started,
         dispatched_at: Some(started),
         started_at: Some(started + Duration::from_secs(9)),
         finished_at: Some(started + Duration::from_secs(240 + 13 * n as u64)),
+        agent: Some("claude".to_owned()),
+        model: Some(model.to_owned()),
         usage: Some(Usage {
             turns: 12 + n as u64,
             input_tokens: 48_000,
@@ -356,8 +363,13 @@ fn run(
 
 fn steps_of(ago: &dyn Fn(u64) -> Timestamp, texts: &UntrustedText) -> Vec<StepRecord> {
     let row = |id: &str, status: &str, from: u64, took: Option<u64>| {
+        let name = if status == "skipped" {
+            "reason"
+        } else {
+            "note"
+        };
         let step = json!({"id": id, "type": id, "status": status, "started_at": ago(from), "elapsed_ms": took,
-            "outputs": {"note": texts.log.lines().next()}});
+            "outputs": {name: texts.log.lines().next()}});
         StepRecord::parse(Some(step)).unwrap()
     };
     vec![
@@ -370,68 +382,71 @@ fn steps_of(ago: &dyn Fn(u64) -> Timestamp, texts: &UntrustedText) -> Vec<StepRe
 
 /// Issues of the latest poll, each with a different decision.
 fn polled_issues(issue: &dyn Fn(usize) -> IssueRef, now: Timestamp) -> Vec<PolledIssue> {
-    let rows: [(DecisionOutcome, Option<WaitReason>, &str, Stage); 9] = [
+    use DecisionOutcome::{Dispatched, Done, InProgress, Waiting};
+    let decided = |outcome, reason, message, stage| (outcome, Some(reason), message, stage);
+    let waiting = |reason, message| decided(Waiting, reason, message, Stage::Triggered);
+    let rows = [
         (
-            DecisionOutcome::InProgress,
-            None,
-            "A run is at work.",
-            Stage::Implementing,
+            0,
+            (InProgress, None, "A run is at work.", Stage::Implementing),
+        ),
+        (1, (Dispatched, None, "Dispatched.", Stage::Planning)),
+        (
+            2,
+            waiting(
+                WaitReason::Concurrency,
+                "SHOP at concurrency cap (3/3). Waiting for a slot.",
+            ),
         ),
         (
-            DecisionOutcome::Dispatched,
-            None,
-            "Dispatched.",
-            Stage::Planning,
+            3,
+            waiting(
+                WaitReason::Dedup,
+                "Already dispatched recently. Waiting for the in-flight job.",
+            ),
         ),
         (
-            DecisionOutcome::Waiting,
-            Some(WaitReason::Concurrency),
-            "SHOP at concurrency cap (3/3). Waiting for a slot.",
-            Stage::Triggered,
+            4,
+            waiting(WaitReason::Blocked, "Blocked by SHOP-99, still open."),
         ),
         (
-            DecisionOutcome::Waiting,
-            Some(WaitReason::Dedup),
-            "Already dispatched recently. Waiting for the in-flight job.",
-            Stage::Triggered,
+            5,
+            waiting(
+                WaitReason::NoMapping,
+                "No mapping for team WEB. Add one in Projects.",
+            ),
         ),
         (
-            DecisionOutcome::Waiting,
-            Some(WaitReason::Blocked),
-            "Blocked by SHOP-99, still open.",
-            Stage::Triggered,
+            47,
+            decided(
+                Waiting,
+                WaitReason::Paused,
+                "The project is paused.",
+                Stage::PlanComplete,
+            ),
         ),
         (
-            DecisionOutcome::Waiting,
-            Some(WaitReason::NoMapping),
-            "No mapping for team WEB. Add one in Projects.",
-            Stage::Triggered,
+            7,
+            waiting(WaitReason::Parked, "Parked after 3 failures in a row."),
         ),
         (
-            DecisionOutcome::Waiting,
-            Some(WaitReason::Paused),
-            "The project is paused.",
-            Stage::PlanComplete,
+            9,
+            (Done, None, "The pull request is open.", Stage::PrOpened),
         ),
         (
-            DecisionOutcome::Waiting,
-            Some(WaitReason::Parked),
-            "Parked after 3 failures in a row.",
-            Stage::Triggered,
-        ),
-        (
-            DecisionOutcome::Done,
-            None,
-            "The pull request is open.",
-            Stage::PrOpened,
+            43,
+            (InProgress, None, "A run is at work.", Stage::Implementing),
         ),
     ];
-    let to_polled_issue =
-        |(n, (outcome, reason, message, stage)): (
-            usize,
-            &(DecisionOutcome, Option<WaitReason>, &str, Stage),
-        )| { snapshot_issue(issue(n), *stage, (*outcome, *reason, *message), now) };
-    rows.iter().enumerate().map(to_polled_issue).collect()
+    let to_polled_issue = |(n, (outcome, reason, message, stage))| {
+        let mut issue: IssueRef = issue(n);
+        if reason == Some(WaitReason::NoMapping) {
+            issue.key = "WEB-105".into();
+            issue.url = issue.url.replace("PAY-", "WEB-");
+        }
+        snapshot_issue(issue, stage, (outcome, reason, message), now)
+    };
+    rows.into_iter().map(to_polled_issue).collect()
 }
 
 /// Polled issue with its decision.
@@ -487,15 +502,7 @@ pub async fn large_env() -> TestEnv {
         .poll_snapshots
         .record(System::Linear, issues.collect(), &[], now);
     let runs: Vec<Job> = (0..500)
-        .map(|n| {
-            run(
-                n,
-                issue(n, (texts.title)(n)),
-                now,
-                JobState::Completed,
-                &|_| now,
-            )
-        })
+        .map(|n| run(n, issue(n, (texts.title)(n)), now, JobState::Completed))
         .collect();
     let stored = env
         .store
@@ -520,7 +527,7 @@ pub async fn busy_env() -> TestEnv {
                 },
                 _ => JobState::Completed,
             };
-            let mut job = run(n, issue(n, (texts.title)(n)), ago(n * 60), state, &|_| now);
+            let mut job = run(n, issue(n, (texts.title)(n)), ago(n * 60), state);
             // Newer runs have greater IDs.
             job.id = format!("01M8{:06}", 900_000 - n).as_str().into();
             job.group = job.id.as_str().into();

@@ -11,11 +11,15 @@ mod live_updates;
 mod numbers;
 mod projects;
 mod requests;
+mod resilience;
+mod run_records;
 mod run_states;
 mod runs;
 mod scoreboard;
 mod screenshots;
+mod speed;
 mod stepper;
+mod truth;
 mod untrusted_text;
 mod views;
 
@@ -32,12 +36,13 @@ use crate::test_env::TestEnv;
 use browser::Browser;
 
 /// Path and title of every panel.
-const PANELS: [(&str, &str); 15] = [
+const PANELS: [(&str, &str); 16] = [
     ("overview", "Overview"),
     ("issues", "Issues"),
     ("pipelines", "Pipelines"),
     ("pulls", "Pull requests"),
     ("blockers", "Blockers"),
+    ("scoreboard", "Scoreboard"),
     ("projects", "Projects"),
     ("steps", "Pipelines and steps"),
     ("models", "Models and providers"),

@@ -15,7 +15,7 @@ const ENTER: &str = "\u{E007}";
 const ESCAPE: &str = "\u{E00C}";
 const DOWN: &str = "\u{E015}";
 
-async fn step_is(browser: &Browser, step: &str) {
+pub(super) async fn step_is(browser: &Browser, step: &str) {
     browser
         .wait_until(&format!(
             "location.pathname === '/admin/projects/new/{step}' && document.querySelector('.step-panel')"
@@ -45,7 +45,7 @@ async fn continue_to(browser: &Browser, step: &str) {
     step_is(browser, step).await;
 }
 
-async fn begin(env: &TestEnv) -> Browser {
+pub(super) async fn begin(env: &TestEnv) -> Browser {
     let browser = Browser::start().await;
     browser.resize(1440).await;
     browser.open_view(&env.address, "projects").await;
@@ -55,7 +55,7 @@ async fn begin(env: &TestEnv) -> Browser {
 }
 
 /// Fills in the steps up to the review for the Linear team ENG and acme/shop.
-async fn fill_in(browser: &Browser) {
+pub(super) async fn fill_in(browser: &Browser) {
     continue_to(browser, "source").await;
     browser.fill("Team", "ENG").await;
     continue_to(browser, "repository").await;
