@@ -6,7 +6,7 @@ import { withOlder } from "../parts/lists.js";
 import { startOf } from "../parts/numbers.js";
 import { col, table } from "../parts/table.js";
 import { ago, exact, span } from "../parts/time.js";
-import { badge, external, issueName, issueText, muted, ranges, twoLines } from "../parts/ui.js";
+import { badge, external, issueName, muted, ranges, twoLines } from "../parts/ui.js";
 import { ACTIVE_STATUSES, FAILED_STATUSES, KINDS, RUNNERS, displayText, isActive, labelOf, money, statusOf } from "../parts/words.js";
 import { h } from "../dom.js";
 import { asideUrl } from "../router.js";
@@ -70,6 +70,8 @@ const phases = ({ planningStatus, implementationStatus, kind }) => (planningStat
 	: labelOf(KINDS, kind));
 const cost = (usd) => (usd === null ? muted("–") : money(usd));
 
+const runnerOf = (job) => `${labelOf(RUNNERS, job.runner)}${job.shadow ? ", shadow" : ""}`;
+
 export const actions = (_, { query }) => ranges("/admin/pipelines", query.get("range"), [["", "All"]]);
 
 export function view({ mappings }, ctx) {
@@ -85,11 +87,11 @@ export function view({ mappings }, ctx) {
 				isFiltered: params.some((name) => query.has(name)), more: loaded.next ? () => more(ctx) : null, load: ctx.reload,
 			},
 			columns: [
-				col("Issue", "", (row) => `${issueText(row)} ${row.branch ?? ""}`, issueName),
+				col("Issue", "", null, issueName),
 				col("Status", "m keep", statusOf, (row) => twoLines(badge(statusOf(row)), row.dispatchNumber > 1 && `Attempt ${row.attempt ?? row.dispatchNumber}`)),
 				col("Kind", "m md", (row) => (row.planningStatus ? `Planning ${row.planningStatus} ${row.implementationStatus ?? ""}` : labelOf(KINDS, row.kind)), phases),
 				col("Repository", "m md", (row) => `${row.repo} ${row.teamKey}`, (row) => twoLines(row.repo, row.teamKey)),
-				col("Runner", "s md", (row) => `${labelOf(RUNNERS, row.runner)}${row.shadow ? ", shadow" : ""} ${row.sessionImage ?? ""}`, (row) => twoLines(`${labelOf(RUNNERS, row.runner)}${row.shadow ? ", shadow" : ""}`, row.sessionImage)),
+				col("Runner", "s md", runnerOf, (row) => twoLines(runnerOf(row), row.sessionImage)),
 				col("PR", "xs sm", (row) => row.prNumber, (row) => (row.prUrl ? external(row.prUrl, `#${row.prNumber}`) : muted("–"))),
 				col("Cost", "xs md right", (row) => totalCost(row.jobs), (row) => cost(totalCost(row.jobs))),
 				col("Time", "s right keep", (row) => row.reservedAt, (row) => twoLines(isActive(row) ? span(row.reservedAt) : span(row.startedAt ?? row.reservedAt, row.finishedAt), ago(row.reservedAt))),

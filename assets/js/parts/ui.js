@@ -25,17 +25,17 @@ export const submitButton = (label, form, props) => h("button.button.primary", {
  */
 export async function busy(run) {
 	const el = /** @type {any} */ (document.activeElement);
-	const marked = [el, el.form ?? el];
-	if (marked.some((one) => one.ariaBusy === "true")) return;
+	const subject = el.form ?? el;
+	if (subject.ariaBusy === "true") return;
 	try {
 		const pending = run();
 		if (!(pending instanceof Promise)) return;
-		for (const one of marked) one.ariaBusy = "true";
+		subject.ariaBusy = el.ariaBusy = "true";
 		await pending;
 	} catch (error) {
 		toast(messageOf(error), "bad");
 	} finally {
-		for (const one of marked) one.ariaBusy = null;
+		subject.ariaBusy = el.ariaBusy = null;
 	}
 }
 
