@@ -48,9 +48,7 @@ async fn incidents_are_shown_on_every_panel() {
 
     let browser = Browser::start().await;
     browser.open_view(&env.address, "overview").await;
-    browser
-        .wait_for_text("Linear cannot be reached since")
-        .await;
+    browser.wait_for_text("Linear is unreachable since").await;
     let times = text_of(&browser, ".poll-times").await;
     assert!(
         times.starts_with("Linear: polled ") && times.contains(", failed "),
