@@ -1,20 +1,20 @@
 //! Jobs: one run each, from its reservation to its end. See docs/behaviour.md#job-status.
 
 mod end;
+mod kind;
+mod time_limits;
 
-use std::time::Duration;
-
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ids::{JobId, Repo, TeamKey};
-use super::issue::{IssueRef, Phase};
-use super::limits;
-use super::report::{FailureCode, ResultReport, RunPhase, Usage};
+use super::issue::IssueRef;
+use super::report::{FailureCode, ResultReport, Usage};
 use super::stage::Stage;
 use super::time::Timestamp;
 
 pub use end::{AfterCancel, Cancellation};
+pub use kind::{JobKind, RunnerKind};
+pub use time_limits::TimeoutReason;
 
 /// Job: one dispatched run and its state.
 ///
@@ -162,100 +162,6 @@ pub struct JobProgress {
     pub model: Option<String>,
 }
 
-/// Kind of a job.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum JobKind {
-    /// Writes a plan on the ticket.
-    Planning,
-    /// Implements the ticket and opens a pull request.
-    Implementation,
-    /// Works on an open pull request on request of a person.
-    GapFill,
-    /// Works on an open pull request because of review feedback.
-    FollowUp,
-}
-
-impl JobKind {
-    /// All kinds.
-    pub const ALL: [Self; 4] = [
-        JobKind::Planning,
-        JobKind::Implementation,
-        JobKind::GapFill,
-        JobKind::FollowUp,
-    ];
-
-    /// Returns the name in the API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            JobKind::Planning => "planning",
-            JobKind::Implementation => "implementation",
-            JobKind::GapFill => "gap-fill",
-            JobKind::FollowUp => "follow-up",
-        }
-    }
-
-    /// Parses the name in the API.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
-    }
-
-    /// Returns the phase in the tokens and reports of the run.
-    pub fn run_phase(self) -> RunPhase {
-        match self {
-            JobKind::Planning => RunPhase::Planning,
-            JobKind::Implementation => RunPhase::Implementation,
-            JobKind::GapFill | JobKind::FollowUp => RunPhase::GapAnalysis,
-        }
-    }
-
-    /// Returns the phase of the issue that this job advances. `None` for work on an open pull
-    /// request.
-    pub fn phase(self) -> Option<Phase> {
-        match self {
-            JobKind::Planning => Some(Phase::Planning),
-            JobKind::Implementation => Some(Phase::Implementation),
-            JobKind::GapFill | JobKind::FollowUp => None,
-        }
-    }
-}
-
-impl From<Phase> for JobKind {
-    fn from(phase: Phase) -> Self {
-        match phase {
-            Phase::Planning => JobKind::Planning,
-            Phase::Implementation => JobKind::Implementation,
-        }
-    }
-}
-
-/// Runner of a job.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum RunnerKind {
-    /// CI workflow of the repository host.
-    Ci,
-    /// Virtual machine.
-    Vm,
-    /// Local container.
-    Local,
-}
-
-impl RunnerKind {
-    /// Returns the name in the API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            RunnerKind::Ci => "ci",
-            RunnerKind::Vm => "vm",
-            RunnerKind::Local => "local",
-        }
-    }
-}
-
 /// State of a job, with the data that belongs to the state. Terminal states never change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
@@ -310,48 +216,6 @@ impl JobState {
             | JobState::ReviewFailed { .. }
             | JobState::Failed { .. }
             | JobState::TimedOut { .. } => true,
-        }
-    }
-}
-
-/// Reason of a timeout. See docs/behaviour.md#job-status.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum TimeoutReason {
-    /// Local container exceeded the time budget.
-    ContainerTimeout,
-    /// Machine exceeded the time budget.
-    MachineTimeout,
-    /// No run was found after the dispatch.
-    RunNotFound,
-    /// CI run exceeded the time budget.
-    TimedOut,
-}
-
-impl TimeoutReason {
-    /// Returns the text for people, for a time budget of `minutes`.
-    pub fn message(self, minutes: u32) -> String {
-        match self {
-            TimeoutReason::RunNotFound => {
-                "no run was found within 10 minutes of the dispatch".to_owned()
-            }
-            TimeoutReason::TimedOut
-            | TimeoutReason::MachineTimeout
-            | TimeoutReason::ContainerTimeout => {
-                format!("the run exceeded its time budget of {minutes} minutes")
-            }
-        }
-    }
-
-    /// Returns the name in the API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            TimeoutReason::ContainerTimeout => "container_timeout",
-            TimeoutReason::MachineTimeout => "machine_timeout",
-            TimeoutReason::RunNotFound => "run_not_found",
-            TimeoutReason::TimedOut => "timed_out",
         }
     }
 }
@@ -431,68 +295,9 @@ impl Job {
         !self.state.is_terminal()
     }
 
-    /// Returns the time budget of the run since its dispatch. CI runs get
-    /// 5 minutes in addition.
-    pub fn timeout(&self) -> Duration {
-        let budget = Duration::from_secs(u64::from(self.timeout_minutes) * 60);
-        match self.runner {
-            RunnerKind::Ci => budget + limits::JOB_TIMEOUT_GRACE,
-            RunnerKind::Vm | RunnerKind::Local => budget,
-        }
-    }
-
-    /// Returns whether no run was found within [`limits::RUN_LOOKUP_TIMEOUT`]. Always false for a
-    /// reserved job: its start is an effect, which has its own retries and limits.
-    pub fn is_lost(&self, now: Timestamp) -> bool {
-        self.state == JobState::Dispatched
-            && self.run.is_none()
-            && self.age(now) >= Some(limits::RUN_LOOKUP_TIMEOUT)
-    }
-
-    /// Returns the timeout reason if the run is still in progress and its time budget is used up.
-    pub fn exceeded_timeout(&self, now: Timestamp) -> Option<TimeoutReason> {
-        let in_progress =
-            self.is_active() && self.run_ended_at.is_none() && self.unconfirmed_result.is_none();
-        let is_over = in_progress && self.age(now) >= Some(self.timeout());
-        is_over.then(|| self.timeout_reason())
-    }
-
-    /// Returns whether the run ended longer than [`limits::OUTCOME_LOOKUP_TIMEOUT`] ago. The job
-    /// then ends without the outcome that its host does not return.
-    pub fn is_outcome_lookup_expired(&self, now: Timestamp) -> bool {
-        self.run_ended_at
-            .is_some_and(|ended_at| now.since(ended_at) >= limits::OUTCOME_LOOKUP_TIMEOUT)
-    }
-
     /// Returns whether a result of the run may name a pull request for its ticket. False for
     /// planning and shadow runs, and for work on an existing pull request.
     pub fn may_open_pull_request(&self) -> bool {
         self.kind == JobKind::Implementation && !self.shadow && self.pull.is_none()
-    }
-
-    /// Returns the timeout reason of this job's runner.
-    pub fn timeout_reason(&self) -> TimeoutReason {
-        match self.runner {
-            RunnerKind::Ci => TimeoutReason::TimedOut,
-            RunnerKind::Vm => TimeoutReason::MachineTimeout,
-            RunnerKind::Local => TimeoutReason::ContainerTimeout,
-        }
-    }
-
-    /// Returns whether the run had used about all of its time budget when it ended. A host that
-    /// stops such a run reports it as cancelled only.
-    pub(crate) fn has_reached_host_timeout(&self, now: Timestamp) -> bool {
-        let budget = Duration::from_secs(u64::from(self.timeout_minutes) * 60);
-        let tolerance = limits::MAX_START_DETECTION_DELAY.min(budget / 10);
-        let ended_at = self.run_ended_at.unwrap_or(now);
-        self.runner == RunnerKind::Ci
-            && self
-                .started_at
-                .is_some_and(|started_at| ended_at.since(started_at) + tolerance >= budget)
-    }
-
-    /// Returns the time since the dispatch.
-    fn age(&self, now: Timestamp) -> Option<Duration> {
-        Some(now.since(self.dispatched_at?))
     }
 }
