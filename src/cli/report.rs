@@ -10,7 +10,7 @@ use domain::sanitize::single_line;
 use domain::scoreboard::{Day, Dimension};
 use domain::usage::Month;
 use engine::clock::Clock;
-use server::{ScoreView, ScoreboardView};
+use server::{ScoreColumn, ScoreView, ScoreboardView};
 
 use super::ignore_broken_pipe;
 use super::local_service::{ServiceLocation, ServiceOrStore, connect_or_open};
@@ -89,13 +89,10 @@ pub(super) async fn report(arguments: ReportArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn csv(month: Month, board: &ScoreboardView) -> String {
-    let mut lines = vec![format!("Month,Project,{}", ScoreView::COLUMNS.join(","))];
+    let mut lines = vec![format!("Month,Project,{}", ScoreColumn::csv_heads())];
     for (name, row) in board.named_rows() {
-        lines.push(format!(
-            "{month},{},{}",
-            cell(&single_line(&name)),
-            row.values().join(",")
-        ));
+        let (name, values) = (cell(&single_line(&name)), ScoreColumn::csv_values(row));
+        lines.push(format!("{month},{name},{values}"));
     }
     lines.join("\r\n") + "\r\n"
 }
@@ -111,11 +108,13 @@ impl fmt::Display for Markdown<'_> {
         let (month, total) = (self.month, &self.board.total);
         writeln!(f, "# Agent Implement in {month}\n")?;
         writeln!(f, "{}\n", summary(total))?;
-        writeln!(f, "| Project | {} |", heads().join(" | "))?;
-        writeln!(f, "|---|{}", "---:|".repeat(heads().len()))?;
+        let heads = ScoreColumn::ALL.map(|column| column.head());
+        writeln!(f, "| Project | {} |", heads.join(" | "))?;
+        writeln!(f, "|---|{}", "---:|".repeat(heads.len()))?;
         for (name, row) in self.board.named_rows() {
             let name = single_line(&name).replace('|', "\\|");
-            writeln!(f, "| {name} | {} |", cells(row).join(" | "))?;
+            let cells = ScoreColumn::ALL.map(|column| column.cell(row));
+            writeln!(f, "| {name} | {} |", cells.join(" | "))?;
         }
         if self.board.rows_left_out > 0 {
             writeln!(
@@ -160,68 +159,6 @@ fn summary(total: &ScoreView) -> String {
         text.push('.');
     }
     text
-}
-
-/// Heads of the Markdown table: percentiles share a column.
-fn heads() -> [&'static str; 13] {
-    [
-        "Runs",
-        "Pull requests",
-        "Merged",
-        "Closed",
-        "Open",
-        "Merged share",
-        "Review rounds",
-        "Hours to pull request (p50 / p95)",
-        "Hours to merge (p50 / p95)",
-        "Cost",
-        "Cost per merged",
-        "Commits by people",
-        "Failed runs",
-    ]
-}
-
-fn cells(row: &ScoreView) -> [String; 13] {
-    let [
-        runs,
-        pulls,
-        merged,
-        closed,
-        open,
-        share,
-        rounds,
-        pull_p50,
-        pull_p95,
-        merge_p50,
-        merge_p95,
-        cost,
-        per_merged,
-        commits,
-        failed,
-    ] = row.values();
-    let or_dash = |text: String, prefix: &str, suffix: &str| match text.is_empty() {
-        true => "–".to_owned(),
-        false => format!("{prefix}{text}{suffix}"),
-    };
-    let pair = |low: String, high: String| match low.is_empty() {
-        true => "–".to_owned(),
-        false => format!("{low} / {high}"),
-    };
-    [
-        runs,
-        pulls,
-        merged,
-        closed,
-        open,
-        or_dash(share, "", " %"),
-        or_dash(rounds, "", ""),
-        pair(pull_p50, pull_p95),
-        pair(merge_p50, merge_p95),
-        or_dash(cost, "$", ""),
-        or_dash(per_merged, "$", ""),
-        or_dash(commits, "", ""),
-        failed,
-    ]
 }
 
 /// Writes a table of counts, highest first. Nothing if there are none.
@@ -280,6 +217,8 @@ mod tests {
         let text = markdown.to_string();
         let lines = [
             "# Agent Implement in 2026-11",
+            "| Project | Runs | Pull requests | Merged | Closed | Open | Merged share | Review rounds | Hours to pull \
+             request (p50 / p95) | Hours to merge (p50 / p95) | Cost | Cost per merged | Commits by people | Failed runs |",
             "12 runs ended. 5 pull requests were opened, 3 of them are merged (75 % of the settled ones). The runs cost \
              $12.50, $4.17 per merged pull request.",
             "| ENG | 12 | 5 | 3 | 1 | 1 | 75 % | 1.2 | 0.5 / 3.2 | 20.0 / 70.0 | $12.50 | $4.17 | 0.4 | 4 |",
@@ -307,7 +246,12 @@ mod tests {
         let text = csv(Month::parse("2026-11").unwrap(), &board());
         let lines: Vec<&str> = text.split_terminator("\r\n").collect();
         assert_eq!(lines.len(), 4);
-        assert_eq!(lines[0].split(',').count(), ScoreView::COLUMNS.len() + 2);
+        assert_eq!(
+            lines[0],
+            "Month,Project,Runs,Pull requests,Merged,Closed,Open,Merged share,Review rounds,Hours to pull request p50,\
+             Hours to pull request p95,Hours to merge p50,Hours to merge p95,Cost,Cost per merged,Commits by people,\
+             Failed runs"
+        );
         assert_eq!(
             lines[1],
             "2026-11,\"ENG\",12,5,3,1,1,75,1.2,0.5,3.2,20.0,70.0,12.50,4.17,0.4,4"

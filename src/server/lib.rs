@@ -39,6 +39,7 @@ mod webhook_source;
 use engine::app::App;
 use routing::{Exposure, Route, Router};
 
+pub use admin::score_columns::ScoreColumn;
 pub use admin::scoreboard::{HoursView, ScoreView, ScoreboardView, load as scoreboard};
 pub use admin::why::{IssueDecisionView, explain_issue as why};
 pub use control_socket::{ControlSocket, control_socket_path as control_socket};

@@ -28,6 +28,7 @@ mod reaper;
 mod run_details;
 mod run_log;
 mod runner_mode;
+pub(super) mod score_columns;
 pub(super) mod scoreboard;
 mod secrets;
 mod sessions;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use warp::http::header::{CONTENT_TYPE, HeaderValue};
 
 use super::paging::invalid;
+use super::score_columns::ScoreColumn;
 use crate::error::{AdminApiError, ApiError};
 use crate::routing::{ApiResult, QueryParams, Route, attachment, ok};
 use domain::csv;
@@ -42,9 +43,10 @@ async fn show(query: QueryParams, app: App) -> ApiResult {
 /// Returns the scoreboard as a CSV file: a line per row, the total last.
 async fn export(query: QueryParams, app: App) -> ApiResult {
     let board = requested(&query, &app).await?;
-    let mut lines = vec![format!("{},{}", board.by, ScoreView::COLUMNS.join(","))];
+    let mut lines = vec![format!("{},{}", board.by, ScoreColumn::csv_heads())];
     for (name, row) in board.named_rows() {
-        lines.push(format!("{},{}", csv::cell(&name), row.values().join(",")));
+        let values = ScoreColumn::csv_values(row);
+        lines.push(format!("{},{values}", csv::cell(&name)));
     }
     let mut response = attachment("scoreboard.csv", lines.join("\r\n") + "\r\n");
     let content_type = HeaderValue::from_static("text/csv; charset=utf-8");
@@ -231,57 +233,6 @@ impl ScoreboardView {
 }
 
 impl ScoreView {
-    /// Heads of [`ScoreView::values`].
-    pub const COLUMNS: [&str; 15] = [
-        "Runs",
-        "Pull requests",
-        "Merged",
-        "Closed",
-        "Open",
-        "Merged share",
-        "Review rounds",
-        "Hours to pull request p50",
-        "Hours to pull request p95",
-        "Hours to merge p50",
-        "Hours to merge p95",
-        "Cost",
-        "Cost per merged",
-        "Commits by people",
-        "Failed runs",
-    ];
-
-    /// Returns the numbers as texts. Unknown ones are empty.
-    pub fn values(&self) -> [String; Self::COLUMNS.len()] {
-        let number = |value: Option<f64>, decimals: usize| {
-            value.map_or_else(String::new, |value| format!("{value:.decimals$}"))
-        };
-        let hours = |hours: Option<HoursView>| {
-            let [p50, p95] = [hours.map(|hours| hours.p50), hours.map(|hours| hours.p95)];
-            [number(p50, 1), number(p95, 1)]
-        };
-        let [pull_p50, pull_p95] = hours(self.hours_to_pull_request);
-        let [merge_p50, merge_p95] = hours(self.hours_to_merge);
-        let share = self.merged_share.map(|share| share * 100.0);
-        let failed: u64 = self.failures_by_reason.values().sum();
-        [
-            self.runs.to_string(),
-            self.pull_requests.to_string(),
-            self.merged.to_string(),
-            self.closed.to_string(),
-            self.open.to_string(),
-            number(share, 0),
-            number(self.review_rounds, 1),
-            pull_p50,
-            pull_p95,
-            merge_p50,
-            merge_p95,
-            number(self.cost_usd, 2),
-            number(self.cost_per_merged_usd, 2),
-            number(self.human_commits_after, 1),
-            failed.to_string(),
-        ]
-    }
-
     fn of(key: String, row: ScoreTotals) -> Self {
         let counts = &row.counts;
         Self {
