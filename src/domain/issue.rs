@@ -1,10 +1,13 @@
 //! Tickets, independent of the ticketing system.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ids::{IssueId, IssueKey, TeamKey};
-use super::stage::Stage;
+use super::sanitize;
+use super::stage::{ALL_LABELS, Stage};
 use super::string_arena::ArenaStr;
 use super::time::Timestamp;
 
@@ -116,6 +119,8 @@ pub struct FlaggedIssue {
     pub open_blockers: Vec<OpenBlocker>,
     /// Related issues.
     pub related: RelatedIssues,
+    /// Names of its labels. `None` if they are read just before a run starts.
+    pub labels: Option<Vec<String>>,
 }
 
 impl FlaggedIssue {
@@ -125,9 +130,45 @@ impl FlaggedIssue {
         Self {
             description: ArenaStr::default(),
             related: RelatedIssues::default(),
+            labels: None,
             ..self
         }
     }
+}
+
+/// Part of an issue that only a run needs, read just before the run starts.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RunContext {
+    /// Other children of the same parent, one line of text each.
+    pub siblings: Vec<String>,
+    /// Names of its labels. `None` if the poll has returned them.
+    pub labels: Option<Vec<String>>,
+}
+
+/// Maximum number of labels of an issue that are stored.
+const MAX_LABELS: usize = 20;
+
+/// Maximum length of a stored label, in bytes.
+const MAX_LABEL: usize = 80;
+
+/// Maximum number of bytes of a label that are sanitized. No ticketing system allows longer labels.
+const MAX_RAW_LABEL: usize = 1024;
+
+/// Returns the labels of an issue in the form in which its jobs store them: without the labels of the
+/// service, as one sanitized and bounded line each, in alphabetical order. Labels are untrusted.
+pub fn stored_labels(names: &[String], sanitize: impl Fn(&str) -> String) -> Vec<String> {
+    let own = names
+        .iter()
+        .filter(|name| !ALL_LABELS.contains(&name.trim()))
+        .map(|name| {
+            let text = sanitize(&sanitize::truncate(name.as_str(), MAX_RAW_LABEL, ""));
+            let line = sanitize::single_line(&text);
+            let kept = sanitize::truncate(line.trim(), MAX_LABEL, "…");
+            kept.trim().to_owned()
+        })
+        .filter(|label| !label.is_empty());
+    let labels: BTreeSet<String> = own.take(MAX_LABELS).collect();
+    labels.into_iter().collect()
 }
 
 /// Issue looked up by id or key, in any state.
@@ -141,6 +182,8 @@ pub struct IssueLookup {
     pub description: String,
     /// Related issues.
     pub related: RelatedIssues,
+    /// Names of its labels.
+    pub labels: Vec<String>,
 }
 
 /// Category of a workflow state at the ticketing system.
@@ -164,4 +207,41 @@ pub struct PollResult {
     pub issues: Vec<FlaggedIssue>,
     /// Mappings whose issues could not be read. Their last decisions stay in force.
     pub failed_teams: Vec<TeamKey>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(names: &[&str]) -> Vec<String> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        stored_labels(&names, |text| text.replace("hunter2", "***"))
+    }
+
+    #[test]
+    fn stored_labels_are_those_of_people() {
+        let labels = stored(&[
+            "ui",
+            "Agent-Implement",
+            "bug",
+            "Ready for Review",
+            " ui ",
+            "",
+        ]);
+        assert_eq!(labels, ["bug", "ui"]);
+        let unsafe_labels = ["a\nb", "\u{202e}evil\u{7}", "\u{200b}", "key hunter2"];
+        assert_eq!(stored(&unsafe_labels), ["a b", "evil", "key ***"]);
+    }
+
+    #[test]
+    fn stored_labels_are_bounded_in_number_and_length() {
+        let many: Vec<String> = (0..10_000)
+            .map(|number| format!("label-{number}"))
+            .collect();
+        let huge = ["x".repeat(1 << 20), "ä".repeat(1 << 20)];
+        let labels = stored_labels(&[&huge[..], &many].concat(), str::to_owned);
+        assert_eq!(labels.len(), MAX_LABELS);
+        assert!(labels.iter().all(|label| label.len() <= MAX_LABEL));
+        assert!(labels[19].starts_with("ää") && labels[19].ends_with('…'));
+    }
 }

@@ -15,7 +15,7 @@ use domain::branch::branch_name;
 use domain::decision::DecisionOutcome;
 use domain::effect::{Effect, RunSpec, ticket_queue_key};
 use domain::ids::{IssueId, JobId, Repo};
-use domain::issue::{FlaggedIssue, IssueRef, Phase, RelatedIssues};
+use domain::issue::{FlaggedIssue, IssueRef, Phase, RelatedIssues, stored_labels};
 use domain::job::{Job, JobKind, JobState, RunnerKind};
 use domain::limits::{DEFAULT_JOB_MINUTES, DEFAULT_SESSION_MINUTES, MAX_SESSION_MINUTES};
 use domain::machine::SessionSpec;
@@ -169,6 +169,7 @@ pub fn reserve(
         assignment.is_image_unresolved,
     );
     let job = Job {
+        labels: issue_labels(app, request.issue.labels.as_deref().unwrap_or_default()),
         trigger_stage: Some(request.issue.stage),
         triggered_at: Some(trigger_time(tx, issue, &earlier, now)?),
         ..new_job(config, &mapping, assignment, kind, issue, &earlier, now)
@@ -194,6 +195,11 @@ pub fn reserve(
     )?;
     issue_contexts::put_related(tx, &issue.id, related)?;
     Ok(Some(job.id))
+}
+
+/// Labels of an issue as its jobs store them.
+pub(super) fn issue_labels(app: &App, names: &[String]) -> Vec<String> {
+    stored_labels(names, |text| app.secrets.redactor.sanitize(text))
 }
 
 /// Time of the request that a new run of an issue answers: the first decision of the wait that ends

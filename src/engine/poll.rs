@@ -92,7 +92,7 @@ async fn poll_all(app: &App) -> StoreResult<(usize, usize)> {
         .poll_snapshots
         .count_in_progress(|issues| decision::in_progress_counts(&view, issues));
     for account in &app.vendors.ticketing {
-        add_siblings(account, &mut decided).await;
+        add_run_contexts(account, &mut decided).await;
     }
     let images = resolve_images(app, &view, &mut decided).await;
     let is_incomplete = polls.iter().any(|poll| poll.failure.is_some());
@@ -300,29 +300,35 @@ fn share_issue(
     known.unwrap_or_else(|| Arc::new(issue))
 }
 
-/// Adds the siblings of issues that are about to run, with one request for all of them. The poll
-/// query omits siblings because twenty per issue would exceed the vendor's query cost limit.
-async fn add_siblings(account: &TicketingClient, decided: &mut [(SharedIssue, Decision)]) {
-    let mut children: Vec<&mut SharedIssue> = decided
+/// Adds siblings and missing labels to issues that are about to run, with one request for all of
+/// them. The poll query omits both because twenty per issue would exceed the vendor's query cost
+/// limit.
+async fn add_run_contexts(account: &TicketingClient, decided: &mut [(SharedIssue, Decision)]) {
+    let mut incomplete: Vec<&mut SharedIssue> = decided
         .iter_mut()
         .filter(|(_, decision)| decision.outcome == DecisionOutcome::Dispatched)
         .map(|(issue, _)| issue)
-        .filter(|issue| issue.issue.system == account.system() && issue.related.parent.is_some())
+        .filter(|issue| issue.issue.system == account.system())
+        .filter(|issue| issue.related.parent.is_some() || issue.labels.is_none())
         .collect();
-    if children.is_empty() {
+    if incomplete.is_empty() {
         return;
     }
-    let issues: Vec<IssueRef> = children.iter().map(|child| child.issue.clone()).collect();
-    match account.siblings(&issues).await {
-        Ok(mut siblings) => {
-            for child in &mut children {
-                let siblings = siblings.remove(&child.issue.id).unwrap_or_default();
-                Arc::make_mut(child).related.siblings = siblings;
+    let issues: Vec<IssueRef> = incomplete.iter().map(|one| one.issue.clone()).collect();
+    match account.run_contexts(&issues).await {
+        Ok(mut contexts) => {
+            for issue in &mut incomplete {
+                let Some(context) = contexts.remove(&issue.issue.id) else {
+                    continue;
+                };
+                let issue = Arc::make_mut(issue);
+                issue.related.siblings = context.siblings;
+                issue.labels = context.labels.or_else(|| issue.labels.take());
             }
         }
-        // Siblings are optional context; the run does not wait for them.
+        // The context is optional; the run does not wait for it.
         Err(error) => {
-            tracing::warn!(account = account.name(), %error, "Failed to read sibling issues.");
+            tracing::warn!(account = account.name(), %error, "Failed to read siblings and labels of issues.");
         }
     }
 }

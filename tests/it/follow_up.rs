@@ -198,6 +198,7 @@ async fn only_feedback_of_a_maintainer_becomes_a_commit_on_the_same_branch() {
             ),
     );
     env.create_labelled_issue("ENG-1", "Add the feature");
+    env.vendors.linear().issue("ENG-1").add_label("ui");
     let job_ended = |count: usize| {
         let jobs = env.jobs("ENG-1");
         jobs.len() == count && !jobs[count - 1].is_active()
@@ -255,6 +256,7 @@ async fn only_feedback_of_a_maintainer_becomes_a_commit_on_the_same_branch() {
         (JobKind::FollowUp, &JobState::Completed),
         "{log}"
     );
+    assert_eq!(job.labels, ["ui"], "those of the ticket");
     let inputs = &runs[1].inputs;
     assert_eq!(inputs["findings"], "1. By mia:\nHandle the empty list.");
     assert_eq!(

@@ -339,12 +339,14 @@ async fn a_real_run_counts_with_its_agent_its_commits_and_its_merge() {
     ];
     env.set_agent_script("ENG-1", Script::new().pass(steps));
     env.create_labelled_issue("ENG-1", "Add the feature");
+    env.vendors.linear().issue("ENG-1").add_label("checkout");
     let has_ended = || env.jobs("ENG-1").last().is_some_and(|job| !job.is_active());
     env.tick_until("the pull request is open", has_ended).await;
     env.tick().await;
     let job = env.jobs("ENG-1").pop().unwrap();
     let names = (job.agent.as_deref(), job.model.as_deref());
     assert_eq!(names, (Some("claude"), Some("claude-opus-4-8")));
+    assert_eq!(job.labels, ["checkout"], "without those of the service");
 
     let repo = env.repo();
     let (number, branch) = (repo.pulls()[0].number, job.branch);

@@ -31,6 +31,7 @@ fn issue(number: u32, stage: Stage) -> FlaggedIssue {
         status_category: StatusCategory::Unstarted,
         open_blockers: vec![],
         related: RelatedIssues::default(),
+        labels: None,
     }
 }
 

@@ -270,5 +270,6 @@ async fn ticket(vendors: &Vendors, stored: &StoredPull) -> Result<IssueLookup, S
         team: stored.mapping.team_key.clone(),
         description: String::new(),
         related: RelatedIssues::default(),
+        labels: stored.last_job.labels.clone(),
     }))
 }

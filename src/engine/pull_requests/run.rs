@@ -66,6 +66,7 @@ pub(super) fn reserve(
     let job = Job {
         branch: last_job.branch.clone(),
         pull: last_job.pull.clone(),
+        labels: dispatch::issue_labels(app, &lookup.labels),
         ..dispatch::new_job(
             &app.core.config,
             mapping,

@@ -165,7 +165,12 @@ impl JiraTicket {
 
     /// Adds a label.
     pub fn label(self, name: &str) -> Self {
-        self.edit(|model, at| model.issues[at].labels.push(name.to_owned()))
+        self.labels([name.to_owned()])
+    }
+
+    /// Adds labels.
+    pub fn labels(self, names: impl IntoIterator<Item = String>) -> Self {
+        self.edit(|model, at| model.issues[at].labels.extend(names))
     }
 
     /// Adds a link: another ticket blocks this one.

@@ -18,7 +18,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::http::{Availability, Quota, Redactor, VendorError};
 use domain::ids::{IssueId, IssueKey};
-use domain::issue::{IssueLookup, IssueRef, PollResult, System};
+use domain::issue::{IssueLookup, IssueRef, PollResult, RunContext, System};
 use domain::mapping::Mapping;
 use domain::stage::Stage;
 use domain::time::Timestamp;
@@ -202,18 +202,25 @@ impl TicketingClient {
         }
     }
 
-    /// Returns the siblings (other children of the same parent) of each issue, at most 20 per issue, as one
-    /// line of text each. Takes one or two requests per 100 issues.
+    /// Returns the siblings (other children of the same parent) of each issue, at most 20 per issue, and the
+    /// labels if the poll does not return them. Takes one or two requests per 100 issues.
     ///
     /// # Errors
     /// Fails if any of the issues cannot be read.
-    pub async fn siblings(
+    pub async fn run_contexts(
         &self,
         issues: &[IssueRef],
-    ) -> Result<HashMap<IssueId, Vec<String>>, VendorError> {
+    ) -> Result<HashMap<IssueId, RunContext>, VendorError> {
         match self {
-            TicketingClient::Linear(linear) => linear.siblings(issues).await,
-            TicketingClient::Jira(jira) => jira.siblings(issues).await,
+            TicketingClient::Linear(linear) => linear.run_contexts(issues).await,
+            TicketingClient::Jira(jira) => {
+                let siblings = jira.siblings(issues).await?.into_iter();
+                let context = |siblings| RunContext {
+                    siblings,
+                    labels: None,
+                };
+                Ok(siblings.map(|(id, lines)| (id, context(lines))).collect())
+            }
         }
     }
 

@@ -426,8 +426,8 @@ pub async fn exercise_linear(env: &TestEnv) {
     env.vendors.linear().issue("OPS-259").child_of("OPS-1");
     env.vendors.linear().issue("OPS-260").child_of("OPS-1");
     let issues = [issue.clone()];
-    let siblings = account.siblings(&issues).await.unwrap();
-    assert_eq!(siblings[&issue.id].len(), 1);
+    let contexts = account.run_contexts(&issues).await.unwrap();
+    assert_eq!(contexts[&issue.id].siblings.len(), 1);
     assert!(account.closed_issues(&issues).await.unwrap().is_empty());
     env.vendors.linear().issue("OPS-260").complete();
     assert!(

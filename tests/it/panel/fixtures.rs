@@ -477,6 +477,7 @@ pub fn snapshot_issue(
         status_category: StatusCategory::Started,
         open_blockers: Vec::new(),
         related: RelatedIssues::default(),
+        labels: None,
     };
     PolledIssue {
         issue: issue.into(),

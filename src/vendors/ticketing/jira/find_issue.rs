@@ -177,6 +177,7 @@ impl Candidate<'_> {
             team: self.mapping.team_key.clone(),
             description: issue.fields.description_markdown(),
             related: issue.fields.related(),
+            labels: issue.fields.labels.clone(),
         }
     }
 }

@@ -23,6 +23,7 @@ pub(super) fn requested_fields(custom: impl IntoIterator<Item = FieldId>) -> Vec
         "created",
         "issuelinks",
         "parent",
+        "labels",
     ];
     let custom = custom.into_iter().map(FieldId::id);
     plain.map(str::to_owned).into_iter().chain(custom).collect()
@@ -56,6 +57,8 @@ pub(super) struct Fields {
     #[serde(default)]
     issuelinks: Vec<Link>,
     pub parent: Option<RelatedIssue>,
+    #[serde(default)]
+    pub labels: Vec<String>,
     #[serde(flatten)]
     pub custom: HashMap<String, Value>,
 }

@@ -250,6 +250,7 @@ impl Scope<'_> {
             state_name: fields.status.name.clone(),
             open_blockers: fields.open_blockers(),
             related: fields.related(),
+            labels: Some(fields.labels.clone()),
         })
     }
 }

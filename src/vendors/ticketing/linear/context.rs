@@ -1,4 +1,4 @@
-//! Context of an issue for a run: the comments of effects, and sibling issues.
+//! Context of an issue for a run: the comments of effects, sibling issues, and labels.
 
 use std::collections::HashMap;
 
@@ -8,15 +8,15 @@ use serde_json::{Map, Value, json};
 use crate::http::VendorError;
 use domain::crypto::deterministic_uuid;
 use domain::ids::IssueId;
-use domain::issue::IssueRef;
+use domain::issue::{IssueRef, RunContext};
 
 use super::Linear;
-use super::snapshot::{Connection, RelatedIssue};
+use super::snapshot::{Connection, Label, RelatedIssue};
 
 /// Maximum number of siblings returned per issue.
 const SIBLINGS: usize = 20;
 
-/// Maximum number of issues per request. Each takes 52 of the 10,000 complexity points of a query.
+/// Maximum number of issues per request. Each takes 80 of the 10,000 complexity points of a query.
 const BATCH: usize = 100;
 
 const COMMENTS: &str = "\
@@ -24,9 +24,10 @@ query($id: String!, $first: Int!, $ids: [ID!]!) {
   issue(id: $id) { comments(first: $first, filter: { id: { in: $ids } }) { nodes { id body } } }
 }";
 
-/// Fields of one issue. Requests one child more than `SIBLINGS`, because the issue itself is among them.
-const CHILDREN: &str =
-    "{ parent { children(first: 21) { nodes { id identifier title state { name } } } } }";
+/// Fields of one issue. Requests one child more than `SIBLINGS`, because the issue itself is among them, and
+/// some labels more than a job stores, because labels of the service may be among them.
+const CONTEXT: &str = "{ labels(first: 25) { nodes { name } } \
+    parent { children(first: 21) { nodes { id identifier title state { name } } } } }";
 
 impl Linear {
     /// Returns the current texts of the comments that [`create_comment`](Self::create_comment) created for
@@ -57,43 +58,39 @@ impl Linear {
         Ok(ids.iter().filter_map(|id| bodies.remove(id)).collect())
     }
 
-    /// Returns the siblings of each issue, as one line of text each.
+    /// Returns the siblings of each issue, as one line of text each, and its labels.
     ///
     /// # Errors
     /// Fails if any of the issues cannot be read.
-    pub async fn siblings(
+    pub async fn run_contexts(
         &self,
         issues: &[IssueRef],
-    ) -> Result<HashMap<IssueId, Vec<String>>, VendorError> {
-        let mut siblings = HashMap::new();
+    ) -> Result<HashMap<IssueId, RunContext>, VendorError> {
+        let mut contexts = HashMap::new();
         for batch in issues.chunks(BATCH) {
             let mut parameters = Vec::new();
             let mut fields = String::new();
             let mut variables = Map::new();
             for (at, issue) in batch.iter().enumerate() {
                 parameters.push(format!("$i{at}: String!"));
-                fields += &format!("s{at}: issue(id: $i{at}) {CHILDREN}\n");
+                fields += &format!("s{at}: issue(id: $i{at}) {CONTEXT}\n");
                 variables.insert(format!("i{at}"), issue.id.as_str().into());
             }
             let query = format!("query({}) {{ {fields} }}", parameters.join(", "));
-            let request = self.query("reading sibling issues", &query, Value::Object(variables));
-            let mut found: HashMap<String, Child> = self.execute(request).await?;
+            let request = self.query(
+                "reading siblings and labels",
+                &query,
+                Value::Object(variables),
+            );
+            let mut found: HashMap<String, ContextIssue> = self.execute(request).await?;
             for (at, issue) in batch.iter().enumerate() {
-                let parent = found
-                    .remove(&format!("s{at}"))
-                    .and_then(|child| child.parent);
-                let children = parent
-                    .map(|parent| parent.children.nodes)
-                    .unwrap_or_default();
-                let lines = children
-                    .iter()
-                    .filter(|child| child.id != issue.id.as_str())
-                    .take(SIBLINGS)
-                    .map(|child| child.issue.summary_line());
-                siblings.insert(issue.id.clone(), lines.collect());
+                let Some(context) = found.remove(&format!("s{at}")) else {
+                    continue;
+                };
+                contexts.insert(issue.id.clone(), context.translate(issue));
             }
         }
-        Ok(siblings)
+        Ok(contexts)
     }
 }
 
@@ -114,8 +111,26 @@ struct Comment {
 }
 
 #[derive(Deserialize)]
-struct Child {
+struct ContextIssue {
+    labels: Connection<Label>,
     parent: Option<Parent>,
+}
+
+impl ContextIssue {
+    fn translate(self, issue: &IssueRef) -> RunContext {
+        let labels = self.labels.nodes.into_iter().map(|label| label.name);
+        let children = self.parent.map(|parent| parent.children.nodes);
+        let siblings = children
+            .iter()
+            .flatten()
+            .filter(|child| child.id != issue.id.as_str())
+            .take(SIBLINGS)
+            .map(|child| child.issue.summary_line());
+        RunContext {
+            siblings: siblings.collect(),
+            labels: Some(labels.collect()),
+        }
+    }
 }
 
 #[derive(Deserialize)]

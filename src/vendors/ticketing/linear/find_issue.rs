@@ -9,7 +9,7 @@ use domain::issue::{IssueLookup, IssueRef, System};
 use domain::mapping::Mapping;
 
 use super::Linear;
-use super::snapshot::{IssueRelations, Team};
+use super::snapshot::{Connection, IssueRelations, Label, Team};
 use crate::ticketing::sanitized_title;
 
 const QUERY: &str = "\
@@ -17,6 +17,7 @@ query($key: String!) {
   issue(id: $key) {
     id identifier title url description
     team { key }
+    labels(first: 25) { nodes { name } }
     parent { identifier title state { name } }
     relations(first: 20) { nodes { type relatedIssue { identifier title state { name } } } }
     inverseRelations(first: 20) { nodes { type issue { identifier title state { name } } } }
@@ -62,6 +63,7 @@ struct Issue {
     url: String,
     description: Option<String>,
     team: Team,
+    labels: Connection<Label>,
     #[serde(flatten)]
     relations: IssueRelations,
 }
@@ -70,6 +72,12 @@ impl Issue {
     fn into_lookup(self, team: TeamKey) -> IssueLookup {
         IssueLookup {
             related: self.relations.related(),
+            labels: self
+                .labels
+                .nodes
+                .into_iter()
+                .map(|label| label.name)
+                .collect(),
             issue: IssueRef {
                 system: System::Linear,
                 id: IssueId::new(self.id),

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use crate::http::VendorError;
@@ -45,6 +46,7 @@ query($first: Int!, $after: String, $flags: [String!]!, $ours: [String!]!, $clos
       team { key }
       state { name type }
       parent { identifier title state { name } }
+      labelIds
       labels(first: 5, filter: { name: { in: $ours } }) { nodes { name } }
       relations(first: 3) { nodes { type relatedIssue { identifier title state { name } } } }
       inverseRelations(first: 4) {
@@ -221,6 +223,9 @@ struct Issue {
     created_at: Timestamp,
     team: Team,
     state: State,
+    /// Ids of all labels, also of those that `labels` leaves out.
+    label_ids: Vec<IgnoredAny>,
+    /// Labels of the service.
     labels: Connection<Label>,
     #[serde(flatten)]
     relations: IssueRelations,
@@ -263,8 +268,8 @@ impl State {
 }
 
 #[derive(Deserialize)]
-struct Label {
-    name: String,
+pub(super) struct Label {
+    pub(super) name: String,
 }
 
 /// Parent, sibling or related issue.
@@ -313,11 +318,14 @@ impl Issue {
     fn translate(self, description: ArenaStr) -> Option<FlaggedIssue> {
         let labels = self.labels.nodes.iter().map(|label| label.name.as_str());
         let stage = Stage::from_linear_labels(labels)?;
+        // The names of other labels would cost several points per issue, so only runs read them.
+        let has_others = self.label_ids.len() > self.labels.nodes.len();
         Some(FlaggedIssue {
             stage,
             priority: priority(self.priority),
             open_blockers: self.relations.open_blockers(),
             related: self.relations.related(),
+            labels: (!has_others).then(Vec::new),
             issue: IssueRef {
                 system: System::Linear,
                 id: IssueId::new(self.id),

@@ -47,14 +47,16 @@ fn blocker(number: u64, kind: &str, state: &str) -> Value {
     }})
 }
 
+/// Issue with these labels of the service and one of people.
 fn wire_issue(number: u64, labels: &[&str], blockers: Value, more: bool) -> Value {
+    let ids: Vec<_> = labels.iter().chain(&["bug"]).collect();
     let labels: Vec<_> = labels.iter().map(|name| json!({ "name": name })).collect();
     json!({
         "id": format!("uuid-{number}"), "identifier": format!("ENG-{number}"), "title": "t",
         "url": "u", "description": null, "priority": 0, "createdAt": "2026-11-21T01:00:00.000Z",
         "team": {"key": "ENG"}, "state": {"name": "Todo"},
         "parent": {"identifier": "ENG-1", "title": "big", "state": {"name": "Doing"}},
-        "labels": {"nodes": labels},
+        "labelIds": ids, "labels": {"nodes": labels},
         "relations": {"nodes": [{"type": "blocks", "relatedIssue": {
             "identifier": "OPS-2", "title": "next", "state": {"name": "Todo"}}}]},
         "inverseRelations": {"nodes": blockers, "pageInfo": {"hasNextPage": more, "endCursor": "c1"}},
@@ -346,13 +348,14 @@ async fn returns_comments_by_id_in_the_given_order() {
 }
 
 #[tokio::test]
-async fn reads_at_most_twenty_siblings_per_issue_in_one_request() {
+async fn reads_labels_and_at_most_twenty_siblings_per_issue_in_one_request() {
     let server = TestServer::start(|_, _| {
         let child = |number: usize| json!({"id": format!("uuid-{number}"), "identifier": format!("ENG-{number}"), "title": "t", "state": {"name": "Todo"}});
         let children: Vec<Value> = (1..=21).map(child).collect();
         data(json!({
-            "s0": {"parent": {"children": {"nodes": children}}},
-            "s1": {"parent": null},
+            "s0": {"labels": {"nodes": [{"name": "bug"}, {"name": "Agent-Implement"}]},
+                "parent": {"children": {"nodes": children}}},
+            "s1": {"labels": {"nodes": []}, "parent": null},
         }))
     })
     .await;
@@ -360,15 +363,18 @@ async fn reads_at_most_twenty_siblings_per_issue_in_one_request() {
         id: IssueId::from("uuid-99"),
         ..issue_ref()
     };
-    let siblings = client(&server)
-        .siblings(&[issue_ref(), orphan.clone()])
+    let contexts = client(&server)
+        .run_contexts(&[issue_ref(), orphan.clone()])
         .await
         .unwrap();
-    let lines = &siblings[&issue_ref().id];
+    let context = &contexts[&issue_ref().id];
+    let labels = ["bug", "Agent-Implement"].map(str::to_owned);
+    assert_eq!(context.labels, Some(labels.to_vec()));
+    let lines = &context.siblings;
     assert_eq!(lines.len(), 20);
     assert!(!lines.iter().any(|line| line.starts_with("ENG-7:")));
     assert_eq!(lines[0], "ENG-1: t (Todo)");
-    assert!(siblings[&orphan.id].is_empty());
+    assert!(contexts[&orphan.id].siblings.is_empty());
     assert_eq!(server.requests().len(), 1);
 }
 
