@@ -15,7 +15,7 @@ use super::table::{MAX_KEY_TEXT, ReadableTx, ScanDirection, Table, WriteTx};
 use super::tables::{RUN_DAYS, RUN_HOURS};
 
 /// Number of hours for which hourly counters are kept, up to the latest hour with a run.
-const HOURS_KEPT: u64 = 31 * 24;
+pub(super) const HOURS_KEPT: u64 = 31 * 24;
 
 /// Maximum number of old rows that one update removes.
 const MAX_REMOVED: usize = 64;

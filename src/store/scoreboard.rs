@@ -2,21 +2,28 @@
 //!
 //! They are updated in the commits that store jobs, records of pull requests and decisions. Months are sums of
 //! their days, so a range of a year reads few rows.
+//!
+//! A dimension has at most [`MAX_KEYS`] rows of its own in a month. Keys that appear later count in the row
+//! [`OTHER_KEY`]. Rows of a month stay when their counters return to zero, so it never changes in which row a
+//! key counts, and what was added to a row is later subtracted from the same row.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::ops::ControlFlow;
+
+use serde::de::IgnoredAny;
 
 use domain::decision::{Decision, DecisionOutcome};
 use domain::feedback::{PullRequestId, PullRequestOpening, PullRequestRecord};
 use domain::job::{Job, JobKind};
 use domain::scoreboard::{
-    Day, Dimension, SETTLED_AFTER_DAYS, ScoreContribution, ScoreCounts, ScoreTotals,
-    pull_contribution, score_contribution,
+    Day, Dimension, MAX_KEYS, OTHER_KEY, RunAttributes, SETTLED_AFTER_DAYS, ScoreContribution,
+    ScoreCounts, ScoreTotals, pull_contribution, score_contribution,
 };
 use domain::time::Timestamp;
 
 use super::table::{ReadableTx, ScanDirection, Table, WriteTx};
-use super::tables::{DECISIONS, PULLS, SCORE_DAYS, SCORE_MONTHS};
+use super::tables::{DECISIONS, PULLS, SCORE_DAYS, SCORE_KEYS, SCORE_MONTHS};
 use super::{StoreResult, job_counts, job_index, pull_feedback};
 
 /// Rows of a dimension by key.
@@ -50,6 +57,9 @@ pub fn rows(
             range,
             ScanDirection::Ascending,
             |(_, at, key), counts| {
+                if counts == ScoreCounts::default() {
+                    return ControlFlow::Continue(());
+                }
                 let is_settled = is_month || at < first_unsettled;
                 let row = rows.entry(key.to_owned()).or_default();
                 row.stale_open += if is_settled { counts.open() } else { 0 };
@@ -142,20 +152,70 @@ fn apply(
     change: impl Fn(&mut ScoreCounts, &ScoreCounts),
 ) -> StoreResult<()> {
     let (day, month) = (contribution.day, contribution.day.month_start());
-    for (dimension, key) in &contribution.rows {
-        let change_row = |table: &ScoreTable, day: Day| {
-            let key = (dimension.as_str(), day.0, key.as_str());
+    let claim_row = |dimension, key: &str| claim_row(tx, dimension, month, key);
+    for (dimension, key) in counted_rows(contribution, claim_row)? {
+        let changed_row = |table: &ScoreTable, key| {
             let mut row = table.get(tx, key)?.unwrap_or_default();
             change(&mut row, &contribution.counts);
-            match row == ScoreCounts::default() {
-                true => table.remove(tx, key).map(drop),
-                false => table.put(tx, key, &row),
-            }
+            StoreResult::Ok(row)
         };
-        change_row(&SCORE_DAYS, day)?;
-        change_row(&SCORE_MONTHS, month)?;
+        let of_day = (dimension.as_str(), day.0, key);
+        let row = changed_row(&SCORE_DAYS, of_day)?;
+        match row == ScoreCounts::default() {
+            true => drop(SCORE_DAYS.remove(tx, of_day)?),
+            false => SCORE_DAYS.put(tx, of_day, &row)?,
+        }
+        let of_month = (dimension.as_str(), month.0, key);
+        SCORE_MONTHS.put(tx, of_month, &changed_row(&SCORE_MONTHS, of_month)?)?;
     }
     Ok(())
+}
+
+/// Rows that a contribution counts in, each once: several of its keys may share the row of further keys.
+/// `claim_row` returns whether a key has a row of its own, and claims one for a new key while there is room.
+fn counted_rows<E>(
+    contribution: &ScoreContribution,
+    mut claim_row: impl FnMut(Dimension, &str) -> Result<bool, E>,
+) -> Result<BTreeSet<(Dimension, &str)>, E> {
+    let mut rows = BTreeSet::new();
+    for (dimension, key) in &contribution.rows {
+        let key = match claim_row(*dimension, key)? {
+            true => key.as_str(),
+            false => OTHER_KEY,
+        };
+        rows.insert((*dimension, key));
+    }
+    Ok(rows)
+}
+
+/// Whether a key has a row of its own in a month. Adds an empty row for a new key while there is room.
+fn claim_row(tx: &WriteTx<'_>, dimension: Dimension, month: Day, key: &str) -> StoreResult<bool> {
+    let row_key = (dimension.as_str(), month.0, key);
+    if SCORE_MONTHS
+        .get_partial::<IgnoredAny>(tx, row_key)?
+        .is_some()
+    {
+        return Ok(true);
+    }
+    let month_key = (dimension.as_str(), month.0);
+    let known = match SCORE_KEYS.get(tx, month_key)? {
+        Some(known) => known,
+        None => count_keys(tx, dimension, month)?,
+    };
+    let has_room = known < MAX_KEYS as u64;
+    if has_room {
+        SCORE_MONTHS.put(tx, row_key, &ScoreCounts::default())?;
+        SCORE_KEYS.put(tx, month_key, &(known + 1))?;
+    }
+    Ok(has_room)
+}
+
+/// Number of rows of a dimension in a month, for months that were begun before keys were counted.
+fn count_keys(tx: &WriteTx<'_>, dimension: Dimension, month: Day) -> StoreResult<u64> {
+    let dimension = dimension.as_str();
+    let of_month = (dimension, month.0, "")..(dimension, month.0 + 1, "");
+    let rows = SCORE_MONTHS.collect(tx, of_month, |_, _| ())?;
+    Ok(rows.len() as u64)
 }
 
 /// Records in its pull request that a job opened it, or that it worked on feedback.
@@ -192,8 +252,7 @@ fn with_job(mut record: PullRequestRecord, job: &Job, is_new_round: bool) -> Pul
     record.review_rounds += u32::from(is_new_round);
     match &mut record.opening {
         Some(opening) if opening.job == job.id => {
-            opening.agent.clone_from(&job.agent);
-            opening.model.clone_from(&job.model);
+            opening.run = RunAttributes::of(job);
         }
         // The first run that named the pull request has opened it.
         Some(opening) if opening.job < job.id => {}
@@ -237,25 +296,40 @@ pub(super) fn build(tx: &WriteTx<'_>) -> StoreResult<()> {
 
 /// Sums of many rows, for a migration: one write per counter instead of one per row.
 #[derive(Default)]
-struct Sums(BTreeMap<(Dimension, Day, String), ScoreCounts>);
+struct Sums {
+    days: BTreeMap<(Dimension, Day, String), ScoreCounts>,
+    /// Keys with a row of their own, by dimension and month.
+    keys: BTreeMap<(Dimension, Day), BTreeSet<String>>,
+}
 
 impl Sums {
     fn add(&mut self, contribution: Option<ScoreContribution>) {
-        let Some(ScoreContribution { day, rows, counts }) = contribution else {
+        let Some(contribution) = contribution else {
             return;
         };
+        let (day, month) = (contribution.day, contribution.day.month_start());
+        let claim_row = |dimension, key: &str| {
+            let keys = self.keys.entry((dimension, month)).or_default();
+            let has_room = keys.len() < MAX_KEYS;
+            Ok::<_, Infallible>(keys.contains(key) || has_room && keys.insert(key.to_owned()))
+        };
+        let Ok(rows) = counted_rows(&contribution, claim_row);
         for (dimension, key) in rows {
-            *self.0.entry((dimension, day, key)).or_default() += &counts;
+            let row = self.days.entry((dimension, day, key.to_owned()));
+            *row.or_default() += &contribution.counts;
         }
     }
 
     /// Stores the sums in empty tables.
     fn store(self, tx: &WriteTx<'_>) -> StoreResult<()> {
         let mut months: BTreeMap<(Dimension, Day, &str), ScoreCounts> = BTreeMap::new();
-        for ((dimension, day, key), row) in &self.0 {
+        for ((dimension, day, key), row) in &self.days {
             SCORE_DAYS.put(tx, (dimension.as_str(), day.0, key.as_str()), row)?;
             let month = (*dimension, day.month_start(), key.as_str());
             *months.entry(month).or_default() += row;
+        }
+        for ((dimension, month), keys) in &self.keys {
+            SCORE_KEYS.put(tx, (dimension.as_str(), month.0), &(keys.len() as u64))?;
         }
         for ((dimension, month, key), row) in &months {
             SCORE_MONTHS.put(tx, (dimension.as_str(), month.0, *key), row)?;

@@ -66,6 +66,8 @@ pub(crate) const RUN_DAYS: Table<(&str, u64, &str), RunCounts> = Table::new("run
 pub(crate) const SCORE_DAYS: Table<(&str, u64, &str), ScoreCounts> = Table::new("score-days-1");
 /// (Dimension, first day of a month, key) -> sum of its days. Written with the days.
 pub(crate) const SCORE_MONTHS: Table<(&str, u64, &str), ScoreCounts> = Table::new("score-months-1");
+/// (Dimension, first day of a month) -> number of keys with a row of their own in the month.
+pub(crate) const SCORE_KEYS: Table<(&str, u64), u64> = Table::new("score-keys-1");
 
 /// Hash of a session's nonce -> job id. Written when a session starts; grows with the sessions.
 pub(crate) const JOBS_BY_NONCE: Table<&str, JobId> = Table::new("jobs-by-nonce-1");
@@ -194,6 +196,7 @@ pub(crate) fn visit_all(visitor: &mut impl TableVisitor) -> StoreResult<()> {
     visitor.visit(&RUN_DAYS)?;
     visitor.visit(&SCORE_DAYS)?;
     visitor.visit(&SCORE_MONTHS)?;
+    visitor.visit(&SCORE_KEYS)?;
     visitor.visit(&JOBS_BY_NONCE)?;
     visitor.visit(&SESSION_EVENTS)?;
     visitor.visit(&PULLS)?;

@@ -88,6 +88,7 @@ mod response_compression;
 mod run_log;
 mod runner_api;
 mod runner_mode;
+mod scoreboard_rows;
 mod secrets;
 mod service_manager;
 mod session_api;

@@ -5,10 +5,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{PullRequestReadiness, ReviewComment};
-use crate::ids::{JobId, TeamKey};
+use crate::ids::JobId;
 use crate::job::{AfterCancel, Job, JobKind, JobState};
 use crate::limits;
 use crate::sanitize;
+use crate::scoreboard::RunAttributes;
 use crate::time::Timestamp;
 
 /// End of a truncated finding.
@@ -262,19 +263,9 @@ pub struct PullRequestOpening {
     /// Time of the request that the run answered.
     #[serde(default)]
     pub triggered_at: Option<Timestamp>,
-    /// Project.
-    pub team: TeamKey,
-    /// Kind of the run.
-    pub kind: JobKind,
-    /// Agent program.
-    #[serde(default)]
-    pub agent: Option<String>,
-    /// Model.
-    #[serde(default)]
-    pub model: Option<String>,
-    /// Labels of the ticket.
-    #[serde(default)]
-    pub labels: Vec<String>,
+    /// Rows of the scoreboard that the pull request counts in.
+    #[serde(flatten)]
+    pub run: RunAttributes,
 }
 
 impl PullRequestOpening {
@@ -294,11 +285,7 @@ impl PullRequestOpening {
                 .next()
                 .unwrap_or(job.reserved_at),
             triggered_at: job.triggered_at,
-            team: job.team.clone(),
-            kind: job.kind,
-            agent: job.agent.clone(),
-            model: job.model.clone(),
-            labels: job.labels.clone(),
+            run: RunAttributes::of(job),
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Day, Dimension, DurationHistogram, RunCounts, ScoreCounts};
 use crate::feedback::{PullRequestRecord, PullRequestStatus};
 use crate::ids::TeamKey;
@@ -61,12 +63,63 @@ pub fn run_contributions(job: &Job) -> Vec<RunContribution> {
     started.into_iter().chain(ended).collect()
 }
 
+/// Attributes of a run by which the scoreboard groups it and the pull request that it opened.
+///
+/// Stored: fields may be added with a default, never renamed without a migration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunAttributes {
+    /// Project.
+    pub team: TeamKey,
+    /// Kind of the run.
+    pub kind: JobKind,
+    /// Agent program.
+    #[serde(default)]
+    pub agent: Option<String>,
+    /// Model.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// Labels of the ticket.
+    #[serde(default)]
+    pub labels: Vec<String>,
+}
+
+impl RunAttributes {
+    /// Returns the attributes of a job's run.
+    pub fn of(job: &Job) -> Self {
+        Self {
+            team: job.team.clone(),
+            kind: job.kind,
+            agent: job.agent.clone(),
+            model: job.model.clone(),
+            labels: job.labels.clone(),
+        }
+    }
+
+    fn rows(&self) -> Vec<(Dimension, String)> {
+        let or_unknown = |name: &Option<String>| name.as_deref().unwrap_or(UNKNOWN).to_owned();
+        let mut rows = vec![
+            (Dimension::Total, String::new()),
+            (Dimension::Team, self.team.to_string()),
+            (Dimension::Kind, self.kind.as_str().to_owned()),
+            (Dimension::Agent, or_unknown(&self.agent)),
+            (Dimension::Model, or_unknown(&self.model)),
+        ];
+        let labels = self.labels.iter().cloned();
+        rows.extend(labels.map(|label| (Dimension::Label, label)));
+        if self.labels.is_empty() {
+            rows.push((Dimension::Label, NO_LABEL.to_owned()));
+        }
+        rows
+    }
+}
+
 /// Contribution to the rows of the scoreboard on one day.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScoreContribution {
     /// Day.
     pub day: Day,
-    /// Rows that it counts in.
+    /// Rows that it counts in. The store folds rare keys of a dimension into one row.
     pub rows: Vec<(Dimension, String)>,
     /// Counters.
     pub counts: ScoreCounts,
@@ -80,13 +133,7 @@ pub fn score_contribution(job: &Job) -> Option<ScoreContribution> {
     let (cost, priced) = cost(job);
     Some(ScoreContribution {
         day: Day::of(ended_at(job)),
-        rows: rows(
-            &job.team,
-            job.kind,
-            job.agent.as_deref(),
-            job.model.as_deref(),
-            &job.labels,
-        ),
+        rows: RunAttributes::of(job).rows(),
         counts: ScoreCounts {
             runs: 1,
             cost,
@@ -114,13 +161,7 @@ pub fn pull_contribution(record: &PullRequestRecord) -> Option<ScoreContribution
     };
     Some(ScoreContribution {
         day: Day::of(opened_at),
-        rows: rows(
-            &opening.team,
-            opening.kind,
-            opening.agent.as_deref(),
-            opening.model.as_deref(),
-            &opening.labels,
-        ),
+        rows: opening.run.rows(),
         counts: ScoreCounts {
             pulls: 1,
             merged: u64::from(merged_at.is_some()),
@@ -133,28 +174,6 @@ pub fn pull_contribution(record: &PullRequestRecord) -> Option<ScoreContribution
             ..ScoreCounts::default()
         },
     })
-}
-
-fn rows(
-    team: &TeamKey,
-    kind: JobKind,
-    agent: Option<&str>,
-    model: Option<&str>,
-    labels: &[String],
-) -> Vec<(Dimension, String)> {
-    let mut rows = vec![
-        (Dimension::Total, String::new()),
-        (Dimension::Team, team.to_string()),
-        (Dimension::Kind, kind.as_str().to_owned()),
-        (Dimension::Agent, agent.unwrap_or(UNKNOWN).to_owned()),
-        (Dimension::Model, model.unwrap_or(UNKNOWN).to_owned()),
-    ];
-    let own = labels.iter().map(|label| (Dimension::Label, label.clone()));
-    rows.extend(own);
-    if labels.is_empty() {
-        rows.push((Dimension::Label, NO_LABEL.to_owned()));
-    }
-    rows
 }
 
 /// Time of the end. Jobs that ended before the field existed count at their reservation.

@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 use super::time::Timestamp;
 
 pub use contribution::{
-    RunContribution, ScoreContribution, pull_contribution, run_contributions, score_contribution,
+    RunAttributes, RunContribution, ScoreContribution, pull_contribution, run_contributions,
+    score_contribution,
 };
 pub use counts::{RunCounts, ScoreCounts, ScoreTotals};
 pub use histogram::DurationHistogram;
@@ -31,6 +32,13 @@ const DAY_MILLIS: u64 = 24 * HOUR_MILLIS;
 
 /// Days after which a pull request that is still open counts against the share of merged ones.
 pub const SETTLED_AFTER_DAYS: u64 = 7;
+
+/// Maximum number of rows per dimension and month, beside the row of all further keys. Labels, and the names
+/// of agents and models, are chosen by others.
+pub const MAX_KEYS: usize = 500;
+
+/// Key of the row that counts all keys beyond [`MAX_KEYS`].
+pub const OTHER_KEY: &str = "other";
 
 /// Hour in UTC, in hours since the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
