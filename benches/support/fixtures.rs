@@ -5,14 +5,16 @@ use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, anyhow};
+use domain::effect::Effect;
 use domain::ids::Repo;
 use domain::issue::{IssueRef, System};
 use domain::job::{Job, JobKind, JobState, PullRequestRef, RunnerKind};
 use domain::mapping::{Mapping, MappingInput};
 use domain::report::StepRecord;
+use domain::stage::Stage;
 use domain::time::Timestamp;
 use serde_json::json;
-use store::{Store, jobs, steps};
+use store::{Store, jobs, outbox, steps};
 
 /// Id of the running job.
 pub const RUNNING_JOB_ID: &str = "01BENCH";
@@ -95,6 +97,41 @@ pub fn ended_job(number: usize) -> Job {
         result_accepted: true,
         unconfirmed_result: None,
     }
+}
+
+/// Key of the issue with many runs.
+pub const BUSY_ISSUE: &str = "BUSY-1";
+
+/// Adds runs of one issue. They are older than all others.
+pub async fn add_busy_issue(store: &Store, runs: usize) -> Result<()> {
+    let put = move |tx: &store::WriteTx<'_>| {
+        let group = busy_id(0);
+        (0..runs).try_for_each(|number| {
+            let mut job = ended_job(0);
+            (job.id, job.group) = (busy_id(number).as_str().into(), group.as_str().into());
+            (job.issue.id, job.issue.key) = ("issue-busy".into(), BUSY_ISSUE.into());
+            jobs::put(tx, &job)
+        })
+    };
+    Ok(store.write(put).await?)
+}
+
+fn busy_id(number: usize) -> String {
+    format!("00BUSY{number:020}")
+}
+
+/// Adds updates of the status labels of 1,000 issues to the outbox.
+pub async fn add_updates(store: &Store, updates: usize) -> Result<()> {
+    let put = move |tx: &store::WriteTx<'_>| {
+        (0..updates).try_for_each(|number| {
+            let effect = Effect::SetMarker {
+                issue: ended_job(number % 1_000).issue,
+                stage: Stage::Implementing,
+            };
+            outbox::push(tx, &effect, *FIRST_START).map(drop)
+        })
+    };
+    Ok(store.write(put).await?)
 }
 
 /// Builds a step as runs report it.
