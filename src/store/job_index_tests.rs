@@ -32,7 +32,7 @@ fn job(number: usize, class: StateClass, kind: JobKind, team: &str) -> Job {
     let at = Timestamp::from_millis(BEGIN + number as u64 * 60_000);
     let end = at + Duration::from_secs(600) * (number % 5) as u32;
     let row = json!({
-        "finishedAt": (class != StateClass::Active).then_some(end), "shadow": number % 4 == 0,
+        "finishedAt": (class != StateClass::Active).then_some(end), "shadow": number.is_multiple_of(4),
         "id": id(number), "group": id(number), "kind": kind, "team": team, "runner": "ci",
         "issue": {"system": "A", "id": format!("issue-{}", number % 5), "key": format!("ENG-{}", number % 5),
             "title": format!("Title number {}", number % 7), "url": "u"},
