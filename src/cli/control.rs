@@ -19,10 +19,12 @@ const UNKNOWN: u8 = 4;
 #[derive(Debug, clap::Args)]
 #[command(after_help = CANCEL_HELP)]
 pub(super) struct CancelArgs {
-    /// Key of an issue, for example ENG-123, whose active run is cancelled; or the id of a run.
+    /// Key of an issue, for example ENG-123: its active run is cancelled. Or the id of a run, as agent-implement
+    /// why prints it.
     #[arg(value_name = "ISSUE-OR-JOB")]
     named: String,
-    /// Dispatch the work again. Without this flag it is given up: all markers and the trigger leave the ticket.
+    /// Dispatch the work again. Without this flag it is given up: the ticket loses all labels of the service, or in
+    /// Jira its Agent-Implement Status.
     #[arg(long)]
     retry: bool,
     #[command(flatten)]
@@ -33,7 +35,8 @@ pub(super) struct CancelArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = RETRY_HELP)]
 pub(super) struct RetryArgs {
-    /// Key of an issue, for example ENG-123, whose latest run is tried again; or the id of a run.
+    /// Key of an issue, for example ENG-123: the work of its latest run is tried again. Or the id of a run, as
+    /// agent-implement why prints it.
     #[arg(value_name = "ISSUE-OR-JOB")]
     named: String,
     #[command(flatten)]
@@ -41,6 +44,8 @@ pub(super) struct RetryArgs {
 }
 
 const CANCEL_HELP: &str = "\
+The run ends at once and stops as soon as its host answers. Unpushed changes are lost.
+
 Exit codes: 0 the run is cancelled; 3 it has ended before; 4 there is no such run; 1 the service could not be \
 reached; 2 the command line is wrong.
 
@@ -48,7 +53,10 @@ Needs a running service (over DATA_DIR/control.sock, as its user or root). While
 their hosts: start the service and cancel then.";
 
 const RETRY_HELP: &str = "\
-Exit codes: 0 another run starts when nothing keeps it waiting (see agent-implement why); 3 a run of the issue is \
+Clears what keeps the issue from being dispatched (dedup entry, parking, count of failures) and sets its trigger \
+again. Another run starts when no other reason keeps it waiting.
+
+Exit codes: 0 the retry is requested (see agent-implement why); 3 a run of the issue is \
 active, or its ticket or pull request is closed; 4 there is no such run; 1 the service or the vendor could not be \
 reached; 2 the command line is wrong.
 
@@ -62,11 +70,12 @@ pub(super) async fn cancel(arguments: CancelArgs) -> anyhow::Result<ExitCode> {
     let (status, answer) = service.post(&path, &body).await?;
     if status == 200 {
         let then = match arguments.retry {
-            true => "Its work is dispatched again.",
-            false => "Its work is given up.",
+            true => "dispatched again",
+            false => "given up",
         };
         let id = answer["jobId"].as_str().unwrap_or_default();
-        println!("Cancelled run {}. {then}", single_line(id));
+        let id = single_line(id);
+        println!("Cancelled run {id}. Its work is {then}. It stops as soon as its host answers.");
         return Ok(ExitCode::SUCCESS);
     }
     refusal(&arguments.named, status, &answer)

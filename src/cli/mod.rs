@@ -65,13 +65,13 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Check the setup and print how to fix each problem.
     Doctor(Box<doctor::DoctorArgs>),
-    /// Show why an issue waits, runs or failed, and what to do next.
+    /// Show why an issue waits or failed, its runs and pull requests, and what to do next.
     Why(why::WhyArgs),
-    /// Cancel a run of the running service.
+    /// Cancel an active run, and give up its work or dispatch it again.
     Cancel(control::CancelArgs),
-    /// Try the work of an ended run again.
+    /// Retry the work of an ended run.
     Retry(control::RetryArgs),
-    /// Print the numbers of a month by project: runs, pull requests, time, cost, failures.
+    /// Print the numbers of a month by project: runs, pull requests, lead times, cost and failures.
     Report(report::ReportArgs),
     /// Copy the store to a file, while the service runs or is stopped.
     Backup(backup::BackupArgs),

@@ -30,8 +30,8 @@ pub(super) struct ReportArgs {
 }
 
 const HELP: &str = "\
-A pull request counts in the month in which it was opened, with its state of today; a run counts in the month in \
-which it ended. json is the response of GET /api/scoreboard.
+A pull request counts in the month in which it was opened, with its current state; a run counts in the month in \
+which it ended. The JSON is the response of GET /api/scoreboard.
 
 Works while the service runs (over DATA_DIR/control.sock, as its user or root) and while it is stopped.";
 

@@ -63,7 +63,7 @@ pub fn waiting(decision: &Decision) -> String {
     );
     if let Some(advice) = advice(decision) {
         body.push_str("\n\n**What to do:** ");
-        body.push_str(advice);
+        body.push_str(&advice);
     }
     body.push_str("\n\nThis comment is removed when the ticket no longer waits.");
     body
@@ -79,7 +79,8 @@ pub fn parked(failures: u32) -> String {
 /// Returns the pull request comment about the limit of automatic follow-up runs.
 pub fn follow_up_limit_reached(limit: usize, until: Timestamp) -> String {
     format!(
-        "Reached the limit of {limit} automatic follow-ups per day. New feedback will be processed after {until}. To start a run at once, comment `/agent-implement`."
+        "Reached the limit of {limit} automatic follow-ups per day. New feedback will be processed after {}. To start a run at once, comment `/agent-implement`.",
+        until.date_text()
     )
 }
 
@@ -97,23 +98,26 @@ pub fn feedback_abandoned(count: usize) -> String {
 /// Returns the failure reason of a run whose work is dispatched again at `until`.
 pub(crate) fn paused_failure_reason(reason: &str, until: Timestamp) -> String {
     format!(
-        "{}. It resumes automatically at {until}.",
-        reason.trim_end_matches('.')
+        "{}. It resumes automatically at {}.",
+        reason.trim_end_matches('.'),
+        until.date_text()
     )
 }
 
 /// Returns the comment about a run that reached the usage limit of the model provider.
 pub fn paused(kind: JobKind, until: Timestamp) -> String {
     format!(
-        "{} paused: the usage limit of the model provider is reached. It resumes automatically at {until}.",
-        run_kind_name(kind)
+        "{} paused: the usage limit of the model provider is reached. It resumes automatically at {}.",
+        run_kind_name(kind),
+        until.date_text()
     )
 }
 
 /// Returns the reply to a command while the usage limit of the model provider is reached.
 pub fn command_delayed(until: Timestamp) -> String {
     format!(
-        "The usage limit of the model provider is reached. The requested run starts automatically at {until}."
+        "The usage limit of the model provider is reached. The requested run starts automatically at {}.",
+        until.date_text()
     )
 }
 
@@ -142,7 +146,7 @@ pub(crate) fn reason_or_default(reason: Option<&str>) -> String {
 }
 
 /// Returns the name of a kind of run, as used at the start of a sentence.
-pub(crate) fn run_kind_name(kind: JobKind) -> &'static str {
+pub fn run_kind_name(kind: JobKind) -> &'static str {
     match kind {
         JobKind::Planning => "Planning",
         JobKind::Implementation => "Implementation",

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ids::{JobId, Repo, TeamKey};
 use super::issue::{IssueRef, RelatedIssues};
-use super::job::RunHandle;
+use super::job::{Job, RunHandle};
 use super::machine::{HostKind, MachineRef, SessionSpec};
 use super::mapping::ModelProvider;
 use super::plan::PostedComment;
@@ -277,11 +277,7 @@ impl Effect {
             | Effect::TicketComment { issue, .. } => ticket_queue_key(issue),
             // A log may be late by minutes. It shares a queue with the machine, which is destroyed after
             // its log was read.
-            Effect::LogExcerpt { repo, run, .. } => match run {
-                RunHandle::Ci { id, .. } => format!("cleanup:{repo}#{id}"),
-                RunHandle::Machine { id, .. } => cleanup_queue_key(HostKind::Vm, id),
-                RunHandle::Container { id } => cleanup_queue_key(HostKind::Local, id),
-            },
+            Effect::LogExcerpt { repo, run, .. } => cleanup_queue_key_of(repo, run),
             // A notice delays no effect that the next run of the ticket waits for.
             Effect::WaitingComment { issue, .. } => format!("waiting:{}", issue.id),
             Effect::PullComment { repo, number, .. } | Effect::SetDraft { repo, number, .. } => {
@@ -352,6 +348,22 @@ impl Effect {
 /// Returns the queue key of a run's start and cancellation.
 fn run_queue_key(job: &JobId) -> String {
     format!("run:{job}")
+}
+
+/// Returns the queue keys of the effects on the run of a job: start, cancellation, and what follows
+/// its end.
+pub fn queue_keys_of_run(job: &Job) -> Vec<String> {
+    let cleanup = job.run.iter();
+    let cleanup = cleanup.map(|run| cleanup_queue_key_of(&job.repo, run));
+    { cleanup }.chain([run_queue_key(&job.id)]).collect()
+}
+
+fn cleanup_queue_key_of(repo: &Repo, run: &RunHandle) -> String {
+    match run {
+        RunHandle::Ci { id, .. } => format!("cleanup:{repo}#{id}"),
+        RunHandle::Machine { id, .. } => cleanup_queue_key(HostKind::Vm, id),
+        RunHandle::Container { id } => cleanup_queue_key(HostKind::Local, id),
+    }
 }
 
 /// Returns the queue key of the effects after the end of a run in a machine: log excerpt, then

@@ -55,6 +55,16 @@ impl ReaperRule {
             ReaperRule::IssueTerminal => "issue-terminal",
         }
     }
+
+    /// Returns the text for people, as in the panel.
+    pub fn label(self) -> &'static str {
+        match self {
+            ReaperRule::Orphan => "Orphaned",
+            ReaperRule::StaleTerminalJob => "Run ended long ago",
+            ReaperRule::MaxAgeExceeded => "Older than 4 hours",
+            ReaperRule::IssueTerminal => "Issue closed",
+        }
+    }
 }
 
 /// Status of the issue of a machine's job.

@@ -118,10 +118,10 @@ pub fn choose_placement(
             Some("Local containers are not configured: no container engine is set up.")
         }
         Placement::Vm if is_cloud => Some(
-            "provider 'bedrock' is not supported with executionMode 'fly-machines': its role trusts only CI runs.",
+            "Amazon Bedrock works only on GitHub Actions, not on Fly Machines: its role trusts only CI runs.",
         ),
         Placement::Local if is_cloud => Some(
-            "provider 'bedrock' is not supported with local containers: its role trusts only CI runs.",
+            "Amazon Bedrock works only on GitHub Actions, not in local containers: its role trusts only CI runs.",
         ),
         _ if !available.callbacks => Some(
             "Sessions require run callbacks: set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET.",

@@ -51,17 +51,37 @@ impl Timestamp {
 }
 
 impl Timestamp {
-    /// Returns the time as people read it: the time of day in UTC, with the date unless it is that of `now`.
+    /// Returns the time as people read it on the same day: `03:34 UTC`. On another day than `now` with the
+    /// date, in another year with the year: `24 Nov 2025 03:34 UTC`.
     pub fn clock_text(self, now: Self) -> String {
-        let (text, today) = (self.to_string(), now.to_string());
-        let (date, time) = text.split_once('T').unwrap_or_default();
-        let minutes = time.get(..5).unwrap_or(time);
-        match today.starts_with(date) {
-            true => format!("{minutes} UTC"),
-            false => format!("{date} {minutes} UTC"),
-        }
+        let is_same = |format| self.formatted(format) == now.formatted(format);
+        let format = match (is_same("%F"), is_same("%Y")) {
+            (true, _) => "%H:%M UTC",
+            (false, true) => DAY_AND_TIME,
+            (false, false) => "%-d %b %Y %H:%M UTC",
+        };
+        self.formatted(format)
+    }
+
+    /// Returns the time as people read it on any day: `24 Nov 03:34 UTC`. For texts that are stored or posted.
+    pub fn date_text(self) -> String {
+        self.formatted(DAY_AND_TIME)
+    }
+
+    fn formatted(self, format: &str) -> String {
+        self.moment().strftime(format).to_string()
+    }
+
+    fn moment(self) -> jiff::Timestamp {
+        i64::try_from(self.0)
+            .ok()
+            .and_then(|millis| jiff::Timestamp::from_millisecond(millis).ok())
+            .unwrap_or(jiff::Timestamp::MAX)
     }
 }
+
+/// Format of a day of this year and a time of day.
+const DAY_AND_TIME: &str = "%-d %b %H:%M UTC";
 
 /// Returns a duration as people read it, such as `44 min`. Rounded up to minutes, above a day to hours.
 pub fn duration_text(duration: Duration) -> String {
@@ -101,11 +121,7 @@ impl std::ops::Sub<Duration> for Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let moment = i64::try_from(self.0)
-            .ok()
-            .and_then(|millis| jiff::Timestamp::from_millisecond(millis).ok())
-            .unwrap_or(jiff::Timestamp::MAX);
-        write!(f, "{moment:.3}")
+        write!(f, "{:.3}", self.moment())
     }
 }
 
@@ -165,7 +181,14 @@ mod tests {
         let later = now + Duration::from_secs(44 * 60);
         assert_eq!(later.clock_text(now), "20:59 UTC");
         let tomorrow = now + Duration::from_secs(4 * 60 * 60);
-        assert_eq!(tomorrow.clock_text(now), "2026-11-24 00:15 UTC");
+        assert_eq!(tomorrow.clock_text(now), "24 Nov 00:15 UTC");
+        let last_year = Timestamp::parse("2025-11-03T20:15:59.999Z").unwrap();
+        assert_eq!(last_year.clock_text(now), "3 Nov 2025 20:15 UTC");
+        assert_eq!(later.date_text(), "23 Nov 20:59 UTC");
+        assert_eq!(
+            Timestamp::from_millis(u64::MAX).date_text(),
+            "30 Dec 22:00 UTC"
+        );
         for (seconds, text) in [
             (0, "0 min"),
             (1, "1 min"),

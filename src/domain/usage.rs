@@ -276,7 +276,7 @@ impl BudgetUsage {
             self.spent,
             self.budget,
             self.month,
-            self.month.end()
+            self.month.end().date_text()
         )
     }
 }
@@ -433,7 +433,7 @@ mod tests {
         assert_eq!(
             usage(12_340_000, 10_000_000).exhausted_message(&"ENG"),
             "ENG has used $12.34 of its budget of $10.00 for 2026-11. Runs resume at \
-             2026-12-01T00:00:00.000Z, or when the budget is raised."
+             1 Dec 00:00 UTC, or when the budget is raised."
         );
     }
 

@@ -61,13 +61,13 @@ pub fn missing_cost_warning(core: &Core, sum: &UsageTotals) -> Option<String> {
         format!("none of {} runs this month did", sum.runs)
     } else {
         return Some(format!(
-            "budgetUsd is set, but {unpriced} of {} runs of this project this month reported no cost. The budget does not \
+            "A monthly budget is set, but {unpriced} of {} runs of this project this month reported no cost. The budget does not \
              count them.",
             sum.runs
         ));
     };
     Some(format!(
-        "budgetUsd is set, but runs of this project report no cost: {why}. The budget never takes effect."
+        "A monthly budget is set, but runs of this project report no cost: {why}. The budget never takes effect."
     ))
 }
 

@@ -54,10 +54,8 @@ pub async fn examine(app: &App, service_state: ServiceState) -> StoreResult<Vec<
     if all.is_empty() {
         found.push(
             CheckResult::warning("projects", "no project is mapped")
-                .with_impact("Tickets of a team without a mapping wait for one.")
-                .with_remedy(
-                    "Map a team to its repository in the panel (Projects) or with POST /api/mappings.",
-                ),
+                .with_impact("Tickets of a team without a project wait for one.")
+                .with_remedy("Add a project for each team in the panel (Projects, New project)."),
         );
     }
     found.extend(github_token::examine(app).await);

@@ -15,6 +15,7 @@ use crate::config::is_loopback;
 use domain::issue::System;
 use domain::machine::HostKind;
 use domain::time::Timestamp;
+use domain::vendor::Vendor;
 use vendors::chat::ChatWebhook;
 use vendors::http::{Client, Method, Quota, Request, VendorError, now_millis};
 use vendors::session_hosts::SessionHostError;
@@ -53,10 +54,28 @@ pub struct ConnectionStatus {
 /// Remaining request quota at a vendor.
 #[derive(Debug, Clone)]
 pub struct VendorQuota {
-    /// Vendor, followed by the name of the account if the vendor has several.
-    pub account: String,
+    /// Vendor.
+    pub vendor: Vendor,
     /// Quota as of the vendor's last response.
     pub quota: Quota,
+}
+
+impl VendorQuota {
+    /// Returns the name of the vendor, followed by the name of the account if the vendor has several.
+    pub fn name(&self) -> String {
+        self.with_account(self.vendor.name())
+    }
+
+    /// Returns the same as [`VendorQuota::name`] with the name of the vendor in ids and metrics.
+    pub fn id(&self) -> String {
+        self.with_account(self.vendor.slug())
+    }
+
+    fn with_account(&self, vendor: &str) -> String {
+        format!("{vendor} {}", self.quota.account)
+            .trim_end()
+            .to_owned()
+    }
 }
 
 /// Probes all connections.
@@ -69,15 +88,12 @@ pub fn quotas(vendors: &Vendors) -> Vec<VendorQuota> {
     let ticketing = vendors
         .ticketing
         .iter()
-        .map(|account| (account.name(), account.quota()));
+        .map(|account| (Vendor::from(account.system()), account.quota()));
     let github = vendors.github.iter().flat_map(|github| github.quotas());
     ticketing
-        .chain(github.map(|quota| ("github", quota)))
+        .chain(github.map(|quota| (Vendor::GitHub, quota)))
         .filter(|(_, quota)| quota.remaining.is_some() || quota.limited_until.is_some())
-        .map(|(vendor, quota)| VendorQuota {
-            account: format!("{vendor} {}", quota.account).trim_end().to_owned(),
-            quota,
-        })
+        .map(|(vendor, quota)| VendorQuota { vendor, quota })
         .collect()
 }
 
@@ -139,7 +155,8 @@ fn limit(quota: &Quota) -> Option<ProbeResult> {
         account => format!(" of {account}"),
     };
     let detail = format!(
-        "Rate limited: no requests{whose} before {until}. Pending updates are kept and sent then."
+        "Rate limited: no requests{whose} before {}. Pending updates are kept and sent then.",
+        until.date_text()
     );
     Some(ProbeResult::new(ProbeStatus::Limited, detail))
 }

@@ -55,14 +55,14 @@ pub async fn run(environment: Environment) -> ExitCode {
     };
     let secrets = secrets(&environment, callback.as_ref());
     let redactor = Redactor::new(secrets.iter().map(Secret::expose));
-    let client = match Client::with_proxies(&environment.proxies, "orchestrator", redactor.clone())
-    {
-        Ok(client) => client,
-        Err(error) => {
-            print_line(&error.to_string());
-            return ExitCode::FAILURE;
-        }
-    };
+    let client =
+        match Client::with_proxies(&environment.proxies, "the orchestrator", redactor.clone()) {
+            Ok(client) => client,
+            Err(error) => {
+                print_line(&error.to_string());
+                return ExitCode::FAILURE;
+            }
+        };
     let (reporting, outbound) = start_reporting(&environment, redactor, client.clone(), callback);
     let run_id = environment.run_id;
     let mut report = match config {
@@ -128,7 +128,7 @@ fn start_reporting(
     if let Some(callback) = &callback {
         progress.start(client.clone(), callback, environment.run_id);
         // A second client, so that a rate limit of the log does not delay reports.
-        match Client::with_proxies(&environment.proxies, "orchestrator", redactor.clone()) {
+        match Client::with_proxies(&environment.proxies, "the orchestrator", redactor.clone()) {
             Ok(client) => drop(log.start(client, callback)),
             Err(error) => print_line(&error.to_string()),
         }

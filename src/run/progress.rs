@@ -164,7 +164,7 @@ mod tests {
             run_token: Secret::new("r"),
             progress_token: Secret::new("p"),
         };
-        let client = Client::new("orchestrator", Redactor::default()).unwrap();
+        let client = Client::new("the orchestrator", Redactor::default()).unwrap();
         let sending = progress.start(client, &callback, Some(7));
         let statuses = ["running", "passed"];
         for status in statuses {

@@ -109,7 +109,7 @@ mod tests {
             message: String::new(),
             retry_after: None,
         };
-        VendorError::new("github", "opening the pull request", kind)
+        VendorError::new("GitHub", "opening the pull request", kind)
     }
 
     /// Fails with each status in turn, then succeeds. Returns the result and the number of attempts.

@@ -259,7 +259,7 @@ mod tests {
             run_token: Secret::new("r"),
             progress_token: Secret::new("p"),
         };
-        let client = Client::new("orchestrator", Redactor::default()).unwrap();
+        let client = Client::new("the orchestrator", Redactor::default()).unwrap();
         log.start(client, &callback)
     }
 

@@ -103,7 +103,7 @@ mod tests {
         let server = TestServer::start(|_, _| StubReply::json(200, &json!({}))).await;
         let nonce = Some(Secret::new("the-nonce"));
         let (reporter, task) = StatusReporter::start(
-            Client::new("orchestrator", Redactor::default()).unwrap(),
+            Client::new("the orchestrator", Redactor::default()).unwrap(),
             Some(&server.url),
             nonce,
         );
@@ -131,7 +131,7 @@ mod tests {
     async fn sends_nothing_without_a_nonce() {
         let server = TestServer::start(|_, _| StubReply::json(200, &json!({}))).await;
         let (reporter, task) = StatusReporter::start(
-            Client::new("orchestrator", Redactor::default()).unwrap(),
+            Client::new("the orchestrator", Redactor::default()).unwrap(),
             Some(&server.url),
             None,
         );

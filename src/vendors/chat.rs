@@ -196,7 +196,7 @@ mod tests {
             TestServer::start(move |_, _| StubReply::Response(status, vec![], body.to_owned()))
                 .await;
         let url = Secret::new(format!("{}/services/SECRET", server.url));
-        let outcome = ChatWebhook::new(test_client("chat"), url, kind)
+        let outcome = ChatWebhook::new(test_client("the chat"), url, kind)
             .post(&message())
             .await;
         (server, outcome)
@@ -217,7 +217,7 @@ mod tests {
         let error = not_found.unwrap_err();
         assert_eq!(
             error.to_string(),
-            "posting to the chat: chat answered 404: channel_not_found"
+            "posting to the chat: the chat answered 404: channel_not_found"
         );
         assert_eq!(
             server.requests().len(),

@@ -127,7 +127,7 @@ async fn warns_at_eighty_and_a_hundred_percent_and_stops_new_runs() {
     let month = Month::of(env.app.core.now());
     let message = format!(
         "ENG has used $12.34 of its budget of $10.00 for {month}. Runs resume at {}, or when the budget is raised.",
-        month.end()
+        month.end().date_text()
     );
     assert_eq!(
         waiting_reason(&env, "ENG-2").await,

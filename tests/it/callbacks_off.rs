@@ -284,7 +284,7 @@ async fn cost_is_unknown_without_callbacks_and_a_budget_causes_a_warning() {
     let body = json!({"teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main",
         "ticketingProvider": "A", "budgetUsd": 5});
     let saved = env.admin_post("/api/mappings", body).await;
-    let warning = "budgetUsd is set, but runs of this project report no cost: runs cannot report to this service. \
+    let warning = "A monthly budget is set, but runs of this project report no cost: runs cannot report to this service. \
                 Set RUNNER_TOKEN_SECRET and RUNNER_CALLBACK_BASE_URL. The budget never takes effect.";
     assert_eq!(
         saved["warnings"],

@@ -148,7 +148,7 @@ async fn a_working_connection_is_ok_and_names_the_account() {
         .iter()
         .map(|quota| quota["account"].as_str().unwrap())
         .collect();
-    assert_eq!(accounts, ["linear", "jira", "github app"]);
+    assert_eq!(accounts, ["Linear", "Jira", "GitHub app"]);
     let linear = &status["quota"][0];
     assert_eq!(linear["limit"], 5000);
     assert!(linear["remaining"].as_u64().unwrap() < 5000, "{linear}");
@@ -178,7 +178,7 @@ async fn a_wrong_key_is_reported_with_the_vendors_error_and_redacted() {
     assert_eq!(condition, "error");
     assert_eq!(
         detail,
-        "checking the Linear credentials: linear answered 401: Authentication required, not authenticated"
+        "checking the Linear credentials: Linear answered 401: Authentication required, not authenticated"
     );
     assert_eq!(
         check(&status, "ticketing-b").0,
@@ -203,7 +203,7 @@ async fn a_wrong_key_is_reported_with_the_vendors_error_and_redacted() {
         check(&status, "ticketing-a"),
         (
             "error",
-            "checking the Linear credentials: linear answered 401: Unknown key [redacted]"
+            "checking the Linear credentials: Linear answered 401: Unknown key [redacted]"
         )
     );
     server.stop().await.unwrap();

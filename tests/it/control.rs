@@ -186,6 +186,18 @@ async fn a_cancelled_run_is_given_up_in_every_state() {
                 drain(&env).await;
                 assert_eq!(ticket.markers(), [""; 0], "{system:?}");
                 assert_eq!(accepted_cancellations(&env), 0);
+                let why = env.admin_get(&format!("/api/why/{key}")).await;
+                let message = why["decision"]["message"].as_str().unwrap();
+                assert!(
+                    message.starts_with("Cancelled by an operator. To retry, "),
+                    "{message}"
+                );
+                let [update] = why["pendingUpdates"].as_array().unwrap().as_slice() else {
+                    panic!("{why:#}");
+                };
+                assert_eq!(update["description"], "cancel run");
+                let error = update["lastError"].as_str().unwrap();
+                assert!(error.contains("GitHub"), "{error}");
                 env.advance_clock(MINUTE);
                 drain(&env).await;
                 env.vendors.faults(FakeService::GitHub).set_outage(false);
@@ -537,7 +549,10 @@ async fn the_commands_cancel_and_retry_runs_of_the_running_service() {
     );
     let cancelled = call(&["cancel", "issue-1"]);
     assert_eq!(cancelled.0, 0, "{cancelled:?}");
-    assert_eq!(cancelled.1, "Cancelled run 01A. Its work is given up.\n");
+    assert_eq!(
+        cancelled.1,
+        "Cancelled run 01A. Its work is given up. It stops as soon as its host answers.\n"
+    );
     let again = call(&["cancel", "01A", "--retry"]);
     assert_eq!(again.0, 3, "{again:?}");
     assert!(again.2.contains("Job already ended."), "{again:?}");

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use domain::decision::{Decision, DecisionOutcome, WaitReason};
 use domain::issue::{IssueRef, System};
+use engine::clock::Clock;
 use reqwest::Method;
 use serde_json::{Value, json};
 use store::{Store, decisions};
@@ -231,16 +232,18 @@ async fn why_prints_the_same_with_and_without_a_running_service() {
 
     let [waiting, as_json, done, unknown] = stopped;
     assert_eq!((waiting.0, as_json.0, done.0, unknown.0), (3, 3, 0, 4));
-    let text = "ENG-1  Make it work\nhttps://tickets.test/ENG-1\n\n\
-        waiting (paused) since 2027-01-15T08:00:00.000Z\n  ENG is paused.\n  What to do: Resume the project: in the \
-        panel under Projects, or with PATCH /api/mappings/<team> and paused false.\n\nEarlier decisions:\n  2027-01-15T08:00:00.000Z  \
-        dispatched: Dispatched for planning.\n";
+    let at = CLOCK_START.clock_text(Clock::System.now());
+    let text = format!(
+        "ENG-1  Make it work\nhttps://tickets.test/ENG-1\n\n\
+         Waiting (paused) since {at}\n  ENG is paused.\n  What to do: Resume project ENG in the panel (Projects).\n\n\
+         Earlier decisions:\n  {at}  Dispatched: Dispatched for planning.\n"
+    );
     assert_eq!(waiting.1, text);
     let body: Value = serde_json::from_str(&as_json.1).unwrap();
     assert_eq!(body["decision"]["reason"], "paused");
     assert_eq!(body["history"][0]["outcome"], "dispatched");
     assert_eq!(body["job"], Value::Null);
-    assert!(done.1.contains("done since"), "{}", done.1);
+    assert!(done.1.contains("Done since"), "{}", done.1);
     assert!(
         unknown.2.contains("no poll has seen ENG-3"),
         "{}",

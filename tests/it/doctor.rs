@@ -179,7 +179,7 @@ async fn passes_a_correct_setup_and_names_each_vendor_problem() {
         (
             "project-workflows",
             "missing on the default branch: .github/workflows/agent-implement.yml",
-            "sync-workflows",
+            "Sync workflows of project",
         ),
     ];
     for (check, what, remedy) in rows {
@@ -234,7 +234,7 @@ async fn names_each_configuration_problem() {
         (
             "project-runner",
             "VM sessions are not configured",
-            "/api/runner-mode",
+            "another runner in the panel",
         ),
         ("custom-dir", "cannot read", "CUSTOM_DIR"),
         ("port", "cannot listen on", "Set PORT"),

@@ -349,7 +349,7 @@ async fn the_mapping_form_reads_queries_and_fields_from_jira() {
         answer["error"]
             .as_str()
             .unwrap()
-            .contains("jira answered 503"),
+            .contains("Jira answered 503"),
         "{answer}"
     );
     env.vendors.faults(FakeService::Jira).set_outage(false);

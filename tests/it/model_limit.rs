@@ -60,7 +60,10 @@ async fn a_run_at_the_usage_limit_resumes_after_the_reset() {
     };
     assert_eq!(*code, Some(FailureCode::ProviderLimit));
     assert!(
-        reason.ends_with(&format!("It resumes automatically at {until}.")),
+        reason.ends_with(&format!(
+            "It resumes automatically at {}.",
+            until.date_text()
+        )),
         "{reason}"
     );
     assert!(reason.contains("You've hit your session limit"), "{reason}");
@@ -71,7 +74,8 @@ async fn a_run_at_the_usage_limit_resumes_after_the_reset() {
         "the trigger is kept"
     );
     let expected = format!(
-        "Implementation paused: the usage limit of the model provider is reached. It resumes automatically at {until}."
+        "Implementation paused: the usage limit of the model provider is reached. It resumes automatically at {}.",
+        until.date_text()
     );
     assert_eq!(env.comments("ENG-1"), [expected.as_str()]);
     let stored = env
@@ -98,8 +102,10 @@ async fn a_run_at_the_usage_limit_resumes_after_the_reset() {
             (&decision["outcome"], &decision["reason"]),
             (&json!("waiting"), &json!("quota"))
         );
-        let expected =
-            format!("The model provider's usage limit is reached. Runs resume at {until}.");
+        let expected = format!(
+            "The model provider's usage limit is reached. Runs resume at {}.",
+            until.date_text()
+        );
         assert_eq!(decision["message"], expected);
     }
     let blockers = env.admin_get("/api/blockers?all=true").await;

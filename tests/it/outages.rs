@@ -204,6 +204,7 @@ async fn wait_for_refusal(env: &TestEnv, vendor: FakeService) {
 /// The rate-limited ticketing system and the other one.
 struct SystemPair {
     vendor: FakeService,
+    name: &'static str,
     check: &'static str,
     team: &'static str,
     other_check: &'static str,
@@ -239,14 +240,11 @@ async fn assert_no_requests_until_reset(pair: SystemPair) {
     wait_for_refusal(&env, vendor).await;
     create_labelled(&env, &new);
     create_labelled(&env, &others);
-    let (status, detail, reset) = connection(&env, check, vendor.name()).await;
+    let (status, detail, reset) = connection(&env, check, pair.name).await;
     assert_eq!(status, "limited");
-    let reset_at = reset.as_str().unwrap();
-    assert!(
-        detail.contains(&format!("no requests before {reset_at}")),
-        "{detail}"
-    );
-    let named = Timestamp::parse(reset_at).unwrap();
+    let named = Timestamp::parse(reset.as_str().unwrap()).unwrap();
+    let message = format!("no requests before {}.", named.date_text());
+    assert!(detail.contains(&message), "{detail}");
     let actual = until.duration_since(SystemTime::UNIX_EPOCH).unwrap();
     assert!(
         named + Duration::from_millis(1) >= Timestamp::EPOCH + actual,
@@ -292,6 +290,7 @@ async fn assert_no_requests_until_reset(pair: SystemPair) {
 async fn a_rate_limited_linear_gets_no_requests_until_its_reset() {
     assert_no_requests_until_reset(SystemPair {
         vendor: FakeService::Linear,
+        name: "Linear",
         check: "ticketing-a",
         team: "ENG",
         other_check: "ticketing-b",
@@ -304,6 +303,7 @@ async fn a_rate_limited_linear_gets_no_requests_until_its_reset() {
 async fn a_rate_limited_jira_gets_no_requests_until_its_reset() {
     assert_no_requests_until_reset(SystemPair {
         vendor: FakeService::Jira,
+        name: "Jira",
         check: "ticketing-b",
         team: "OPS",
         other_check: "ticketing-a",
@@ -325,9 +325,11 @@ async fn a_rate_limited_github_delays_only_runs() {
     create_labelled(&env, "ENG-1");
     wait_for_refusal(&env, FakeService::GitHub).await;
     create_labelled(&env, "OPS-1");
-    let (status, detail, reset) = connection(&env, "repo-host", "github installation 5000").await;
+    let (status, detail, reset) = connection(&env, "repo-host", "GitHub installation 5000").await;
     assert_eq!(status, "limited");
-    let reset = reset.as_str().unwrap();
+    let reset = Timestamp::parse(reset.as_str().unwrap())
+        .unwrap()
+        .date_text();
     let message = format!("no requests of installation 5000 before {reset}");
     assert!(detail.contains(&message), "{detail}");
     for _ in 0..2 {

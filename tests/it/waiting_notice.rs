@@ -15,7 +15,7 @@ use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping};
 const MINUTE: Duration = Duration::from_secs(60);
 
 const NO_MAPPING: &str = "Not started yet: No mapping for team NEW. Add one in Projects.\n\n\
-     **What to do:** Map its team to a repository: in the panel under Projects, or with POST /api/mappings.\n\n\
+     **What to do:** Add a project for team NEW in the panel (Projects, New project).\n\n\
      This comment is removed when the ticket no longer waits.";
 
 fn manual_options() -> TestEnvOptions {

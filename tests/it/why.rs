@@ -57,11 +57,11 @@ async fn a_failed_ticket_is_reported_as_failed_for_a_week_with_advice() {
     for (key, again) in [
         (
             "ENG-1",
-            "the label `Agent-Implement` again, press Retry, or run `agent-implement retry ENG-1`.",
+            "the label `Agent-Implement` again, select Retry in the panel, or run `agent-implement retry ENG-1`.",
         ),
         (
             "OPS-1",
-            "`Agent-Implement Status` to `Ready` again, press Retry, or run `agent-implement retry OPS-1`.",
+            "`Agent-Implement Status` to `Ready` again, select Retry in the panel, or run `agent-implement retry OPS-1`.",
         ),
     ] {
         let shown = decision(&env, key).await;
@@ -209,8 +209,13 @@ async fn the_why_command_exits_with_5_for_a_failed_run() {
         data.to_str().unwrap(),
     ]));
     assert_eq!(output.0, 5, "{output:?}");
-    assert!(output.1.contains("failed since "), "{}", output.1);
-    assert!(output.1.contains(NO_CHANGES), "{}", output.1);
+    for shown in [
+        format!("\n\n{NO_CHANGES}the label `Agent-Implement` again, "),
+        "\nRuns:\n".to_owned(),
+        "  Implementation, attempt 1: failed".to_owned(),
+    ] {
+        assert!(output.1.contains(&shown), "{}", output.1);
+    }
     let help = exit_and_output(&run(&["why", "--help"]));
     assert!(help.1.contains("5 its last run failed"), "{}", help.1);
     stopped.vendors.stop_and_kill_runs().await;

@@ -123,7 +123,7 @@ export async function check(values) {
 		for (const { field, message } of list) {
 			const name = SHOWN_IN[field] ?? field;
 			const known = allFields().some((one) => one.name === name) ? name : "";
-			found[known] = [found[known], plain(message)].filter(Boolean).join(" ");
+			found[known] = [found[known], plain(message)].filter(Boolean).join(" · ");
 		}
 		return found;
 	};

@@ -39,7 +39,7 @@ export const TIMEOUTS = {
 
 export const RULES = {
 	orphan: "Orphaned",
-	"stale-terminal-job": "Job ended long ago",
+	"stale-terminal-job": "Run ended long ago",
 	"max-age-exceeded": "Older than 4 hours",
 	"issue-terminal": "Issue closed",
 };

@@ -51,7 +51,7 @@ pub(crate) fn chat_ended(job: &Job) -> ChatMessage {
         JobState::Failed { reason, .. } => {
             sanitize::truncate_chars(reason, MAX_REASON, sanitize::ELLIPSIS).into_owned()
         }
-        JobState::TimedOut { reason } => reason.as_str().to_owned(),
+        JobState::TimedOut { reason } => reason.message(job.timeout_minutes),
         JobState::ReviewFailed { unresolved } => unresolved.join("\n"),
         JobState::Completed | JobState::Reserved | JobState::Dispatched | JobState::Running => {
             String::new()
@@ -86,7 +86,7 @@ pub fn chat_budget(mapping: &Mapping, usage: &BudgetUsage) -> ChatMessage {
     let text = match is_exhausted {
         true => format!(
             "No new runs start until {}, or until the budget is raised. Active runs continue.",
-            usage.month.end()
+            usage.month.end().date_text()
         ),
         false => "At 100%, no new runs start.".to_owned(),
     };
@@ -105,7 +105,7 @@ pub fn chat_budget(mapping: &Mapping, usage: &BudgetUsage) -> ChatMessage {
 /// Returns the notification about a sweep that destroyed many machines.
 pub fn chat_reaped(counts: &BTreeMap<ReaperRule, usize>) -> ChatMessage {
     let total: usize = counts.values().sum();
-    let fact = |(rule, count): (&ReaperRule, &usize)| (rule.as_str().to_owned(), count.to_string());
+    let fact = |(rule, count): (&ReaperRule, &usize)| (rule.label().to_owned(), count.to_string());
     ChatMessage {
         title: format!("The reaper destroyed {total} machines in one sweep"),
         facts: counts.iter().map(fact).collect(),

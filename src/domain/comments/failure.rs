@@ -1,6 +1,8 @@
 //! Comment about a failed run: what happened, what to do next, the last message of the agent,
 //! links, and the end of the log.
 
+use std::borrow::Cow;
+
 use super::{fenced, run_kind_name};
 use crate::effect::LogLabel;
 use crate::issue::System;
@@ -66,7 +68,7 @@ pub(crate) fn failure_comment(
 /// Returns what people can do about a failed run.
 pub(crate) fn next_step(job: &Job) -> String {
     let retry = retry_in_ticket(job);
-    match remedy(&job.state) {
+    match remedy(job) {
         Some(remedy) => format!("{remedy} Then {retry}."),
         None => format!("To try again, {retry}."),
     }
@@ -74,9 +76,9 @@ pub(crate) fn next_step(job: &Job) -> String {
 
 /// Returns what operators can do about a failed run of an issue.
 pub(crate) fn retry_advice(job: &Job) -> String {
-    let remedy = remedy(&job.state).map(|remedy| format!("{remedy} "));
+    let remedy = remedy(job).map(|remedy| format!("{remedy} "));
     format!(
-        "{}To retry, {}, press Retry, or run `agent-implement retry {}`.",
+        "{}To retry, {}, select Retry in the panel, or run `agent-implement retry {}`.",
         remedy.unwrap_or_default(),
         retry_in_ticket(job),
         job.issue.key
@@ -92,44 +94,49 @@ fn retry_in_ticket(job: &Job) -> &'static str {
     }
 }
 
-fn remedy(state: &JobState) -> Option<&'static str> {
-    let code = match state {
+fn remedy(job: &Job) -> Option<Cow<'static, str>> {
+    let code = match &job.state {
         JobState::Failed { code, .. } => (*code)?,
         JobState::TimedOut {
             reason: TimeoutReason::RunNotFound,
         } => {
             return Some(
-                "Check that GitHub Actions is enabled and that the workflow is on the default branch.",
+                "Check that GitHub Actions is enabled and that the workflow is on the default branch.".into(),
             );
         }
         JobState::TimedOut { .. } => FailureCode::TimedOut,
         _ => return None,
     };
-    match code {
-        FailureCode::MaxTurnsExhausted => {
-            Some("Raise `maxTurns` of the project, or split the ticket.")
-        }
-        FailureCode::NoChanges => Some("Describe in the ticket what to change."),
-        FailureCode::SensitiveFilesBlocked => Some(
+    let raise = |field| {
+        format!(
+            "Raise \"{field}\" of project {} in the panel (Projects, Edit), or split the ticket.",
+            job.team
+        )
+    };
+    let remedy = match code {
+        FailureCode::MaxTurnsExhausted => return Some(raise("Model turns").into()),
+        FailureCode::TimedOut => return Some(raise("Job timeout").into()),
+        FailureCode::NoChanges => "Describe in the ticket what to change.",
+        FailureCode::SensitiveFilesBlocked => {
             "Nothing was pushed. Keep secrets out of these files, or allow the files in \
-             `.agent-implement/config.yml` of the repository.",
-        ),
-        FailureCode::InstallFailed => Some("Fix the installation of dependencies."),
-        FailureCode::SetupFailed => Some("Fix the repository's settings or its `setup` script."),
-        FailureCode::VerifyFailed => Some(
-            "Check the pull request: the `verify` script fails on it. Fix the script, or add details to the ticket.",
-        ),
+             `.agent-implement/config.yml` of the repository."
+        }
+        FailureCode::InstallFailed => "Fix the installation of dependencies.",
+        FailureCode::SetupFailed => "Fix the repository's settings or its `setup` script.",
+        FailureCode::VerifyFailed => {
+            "Check the pull request: the `verify` script fails on it. Fix the script, or add details to the ticket."
+        }
         FailureCode::CloneFailed => {
-            Some("Check the name of the repository, and that the GitHub App may read it.")
+            "Check the name of the repository, and that the GitHub App may read it."
         }
         FailureCode::PushRejected => {
-            Some("Check branch protection and the permissions of the GitHub App.")
+            "Check branch protection and the permissions of the GitHub App."
         }
-        FailureCode::ProviderUnavailable => Some("Wait until the model provider responds again."),
-        FailureCode::ProviderLimit => Some("Wait until the usage limit of the model is reset."),
-        FailureCode::TimedOut => Some("Raise `maxJobMinutes` of the project, or split the ticket."),
-        FailureCode::ReviewUnapproved | FailureCode::Cancelled => None,
-    }
+        FailureCode::ProviderUnavailable => "Wait until the model provider responds again.",
+        FailureCode::ProviderLimit => "Wait until the usage limit of the model is reset.",
+        FailureCode::ReviewUnapproved | FailureCode::Cancelled => return None,
+    };
+    Some(remedy.into())
 }
 
 /// Returns the comment with the log excerpt in a collapsed section below it.

@@ -7,6 +7,7 @@ use crate::time::Timestamp;
 
 /// Returns a progress comment of a session: a sentence, its time and a link to the log.
 pub fn session_comment(sentence: &str, at: Timestamp, log_url: Option<&str>) -> String {
+    let at = at.date_text();
     match log_url {
         Some(url) => format!("{sentence}\n\n{at} · [log]({url})"),
         None => format!("{sentence}\n\n{at}"),
@@ -113,7 +114,7 @@ mod tests {
         let at = Timestamp::parse("2026-11-21T16:00:00Z").unwrap();
         assert_eq!(
             session_comment(SESSION_CREATED, at, Some("https://log")),
-            "Session machine created. Cloning repo and running setup...\n\n2026-11-21T16:00:00.000Z · [log](https://log)"
+            "Session machine created. Cloning repo and running setup...\n\n21 Nov 16:00 UTC · [log](https://log)"
         );
     }
 }

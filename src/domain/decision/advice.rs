@@ -1,10 +1,10 @@
 //! Advice for operators about a decision.
 
-use super::{Decision, DecisionOutcome, WaitReason};
+use super::{Decision, DecisionOutcome, TRIGGER_NOT_REMOVED, WaitReason};
 
-/// Returns how an operator can help a waiting or failed issue, in one or two sentences. `None` if
-/// nothing needs to be done.
-pub fn advice(decision: &Decision) -> Option<&'static str> {
+/// Returns how an operator can help a waiting or failed issue, in one or two sentences. Names what
+/// the panel shows, and the command if there is one. `None` if nothing needs to be done.
+pub fn advice(decision: &Decision) -> Option<String> {
     let reason = match (decision.outcome, decision.reason) {
         (DecisionOutcome::Waiting | DecisionOutcome::Failed, Some(reason)) => reason,
         (
@@ -18,37 +18,43 @@ pub fn advice(decision: &Decision) -> Option<&'static str> {
             return None;
         }
     };
+    let (team, issue) = (&decision.team_key, &decision.issue_identifier);
     Some(match reason {
-        WaitReason::Concurrency => {
-            "It starts when another run of the team ends. To run more at once, raise maxInProgressAiIssues of the \
-             project. Remove the progress marker from tickets that no run works on."
-        }
-        WaitReason::Dedup => {
-            "It was dispatched within the dedup window. If no run works on it, delete its dedup entry: in the panel, or \
-             with DELETE /api/dedup/<issue>."
-        }
+        WaitReason::Concurrency => format!(
+            "It starts when another run of {team} ends. To run more at once, raise \"Max parallel issues\" of \
+             project {team} in the panel (Projects, Edit). If no run works on a ticket that is marked as in \
+             progress, remove the mark: the label `Agent-Working` or `Agent-Planning` (Linear), or the status \
+             `Implementing` or `Planning` (Jira)."
+        ),
+        WaitReason::Dedup => format!(
+            "It was dispatched recently. If no run works on it, clear its dedup entry in the panel (Blockers), or run \
+             `agent-implement retry {issue}`."
+        ),
         WaitReason::NoMapping => {
-            "Map its team to a repository: in the panel under Projects, or with POST /api/mappings."
+            format!("Add a project for team {team} in the panel (Projects, New project).")
         }
-        WaitReason::Blocked => "Close the ticket that blocks it, or remove the link.",
-        WaitReason::Paused => {
-            "Resume the project: in the panel under Projects, or with PATCH /api/mappings/<team> and paused false."
-        }
-        WaitReason::Parked => {
-            "Its runs failed several times in a row. Fix the cause (see the reason of the last run), then unpark it: in \
-             the panel, or with POST /api/parked/unpark."
-        }
+        WaitReason::Blocked => "Close the ticket that blocks it, or remove the link.".to_owned(),
+        WaitReason::Paused => format!("Resume project {team} in the panel (Projects)."),
+        WaitReason::Parked => format!(
+            "Its runs failed several times in a row. Fix the cause (see the reason of the last run). Then unpark it \
+             in the panel (Blockers), or run `agent-implement retry {issue}`."
+        ),
+        WaitReason::Ineligible if decision.message == TRIGGER_NOT_REMOVED => format!(
+            "To run it again, run `agent-implement retry {issue}`. To leave it cancelled, remove its trigger in the \
+             ticket, and drop the failed update in the panel (Overview)."
+        ),
         WaitReason::Ineligible => {
             "Its runs cannot start on the configured runner. Run `agent-implement doctor` to see what is missing and \
              how to fix it."
+                .to_owned()
         }
         WaitReason::Quota => {
-            "A rate limit or usage limit of a vendor is reached. The ticket resumes automatically when the limit resets."
+            "Nothing needs to be done. It starts when the limit resets.".to_owned()
         }
-        WaitReason::Budget => {
-            "The budget of the project is used up. Runs resume when the period ends. To continue earlier, raise the \
-             budget of the project."
-        }
+        WaitReason::Budget => format!(
+            "It starts when the month ends. To continue earlier, raise \"Monthly budget\" of project {team} in the \
+             panel (Projects, Edit)."
+        ),
     })
 }
 
@@ -57,38 +63,55 @@ mod tests {
     use super::*;
     use crate::time::Timestamp;
 
-    #[test]
-    fn advises_only_on_waiting_issues() {
-        let decision = |outcome, reason| Decision {
+    fn decision(outcome: DecisionOutcome, reason: Option<WaitReason>, message: &str) -> Decision {
+        Decision {
             at: Timestamp::EPOCH,
             issue_identifier: "ENG-1".into(),
             team_key: "ENG".into(),
             outcome,
             reason,
-            message: String::new(),
+            message: message.to_owned(),
             phase: None,
-        };
-        for (reason, word) in [
-            (WaitReason::Concurrency, "maxInProgressAiIssues"),
-            (WaitReason::Dedup, "/api/dedup/"),
-            (WaitReason::NoMapping, "/api/mappings"),
-            (WaitReason::Blocked, "blocks it"),
-            (WaitReason::Paused, "paused false"),
-            (WaitReason::Parked, "/api/parked/unpark"),
-            (WaitReason::Ineligible, "doctor"),
-            (WaitReason::Quota, "automatically"),
-            (WaitReason::Budget, "budget"),
-        ] {
-            let text = advice(&decision(DecisionOutcome::Waiting, Some(reason)));
-            assert!(text.is_some_and(|text| text.contains(word)), "{reason:?}");
         }
+    }
+
+    #[test]
+    fn names_what_the_panel_shows_and_the_command() {
+        for (reason, message, word) in [
+            (
+                WaitReason::Concurrency,
+                "",
+                "\"Max parallel issues\" of project ENG",
+            ),
+            (WaitReason::Dedup, "", "`agent-implement retry ENG-1`"),
+            (WaitReason::NoMapping, "", "(Projects, New project)"),
+            (WaitReason::Blocked, "", "blocks it"),
+            (WaitReason::Paused, "", "Resume project ENG"),
+            (WaitReason::Parked, "", "`agent-implement retry ENG-1`"),
+            (WaitReason::Ineligible, "", "`agent-implement doctor`"),
+            (
+                WaitReason::Ineligible,
+                TRIGGER_NOT_REMOVED,
+                "drop the failed update",
+            ),
+            (WaitReason::Quota, "", "when the limit resets"),
+            (WaitReason::Budget, "", "\"Monthly budget\" of project ENG"),
+        ] {
+            let text = advice(&decision(DecisionOutcome::Waiting, Some(reason), message)).unwrap();
+            assert!(text.contains(word), "{reason:?}: {text}");
+            assert!(!text.contains("/api/"), "{reason:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn advises_only_on_waiting_and_parked_issues() {
         for outcome in [
             DecisionOutcome::Dispatched,
             DecisionOutcome::InProgress,
             DecisionOutcome::Done,
             DecisionOutcome::Failed,
         ] {
-            assert_eq!(advice(&decision(outcome, None)), None);
+            assert_eq!(advice(&decision(outcome, None, "")), None);
         }
     }
 }

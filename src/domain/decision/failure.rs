@@ -38,6 +38,10 @@ pub fn decision_after_failure(
         return None;
     }
     let reason = failure_reason(job)?;
+    let headline = match job.cancellation {
+        Some(_) => sentence_case(&reason),
+        None => format!("Failed: {reason}"),
+    };
     Some(Decision {
         at: ended_at,
         issue_identifier: job.issue.key.clone(),
@@ -45,12 +49,18 @@ pub fn decision_after_failure(
         outcome: DecisionOutcome::Failed,
         reason: is_parked.then_some(WaitReason::Parked),
         message: format!(
-            "Failed: {}. {}",
-            reason.trim_end().trim_end_matches('.'),
+            "{}. {}",
+            headline.trim_end().trim_end_matches('.'),
             comments::retry_advice(job)
         ),
         phase: job.kind.phase(),
     })
+}
+
+fn sentence_case(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().into_iter().flat_map(char::to_uppercase);
+    first.chain(letters).collect()
 }
 
 /// Returns the reason of a failed run. `None` if its work is dispatched again automatically.

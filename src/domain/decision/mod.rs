@@ -218,6 +218,10 @@ pub fn in_progress_counts<'i>(
     Slots::count(state, issues).0
 }
 
+/// Message about an issue whose trigger could not be removed after a cancellation.
+const TRIGGER_NOT_REMOVED: &str =
+    "Its last run was cancelled, but its trigger could not be removed from the ticket.";
+
 /// Decision without the data of its issue.
 struct DecisionDraft {
     outcome: DecisionOutcome,
@@ -305,12 +309,7 @@ fn decide_issue(state: &SchedulingState, slots: &mut Slots, issue: &FlaggedIssue
         );
     }
     if state.uncleared_issues.contains(id) {
-        return wait(
-            WaitReason::Ineligible,
-            "Its last run was cancelled, but its trigger could not be removed. Retry the run, or \
-             retry or drop the failed update in the panel."
-                .to_owned(),
-        );
+        return wait(WaitReason::Ineligible, TRIGGER_NOT_REMOVED.to_owned());
     }
     if state.deduped_issues.contains(id) {
         return wait(
@@ -344,12 +343,14 @@ fn exhausted_limit(state: &SchedulingState, team: &TeamKey) -> Option<(WaitReaso
         return Some((WaitReason::Budget, message.clone()));
     }
     if let Some(until) = state.model_limited_until.get(team) {
-        let message =
-            format!("The model provider's usage limit is reached. Runs resume at {until}.");
+        let message = format!(
+            "The model provider's usage limit is reached. Runs resume at {}.",
+            until.date_text()
+        );
         return Some((WaitReason::Quota, message));
     }
     let until = state.host_limited_until.get(team)?;
-    let message = format!("GitHub is rate limited until {until}.");
+    let message = format!("GitHub is rate limited until {}.", until.date_text());
     Some((WaitReason::Quota, message))
 }
 

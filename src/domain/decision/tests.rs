@@ -91,8 +91,7 @@ fn budget_and_provider_limits_only_affect_issues_that_would_run() {
         ..limited.clone()
     };
     let issues = [issue(1, Stage::Triggered), issue(2, Stage::PrOpened)];
-    let quota =
-        "The model provider's usage limit is reached. Runs resume at 2026-12-01T00:00:00.000Z.";
+    let quota = "The model provider's usage limit is reached. Runs resume at 1 Dec 00:00 UTC.";
     // The budget has precedence, because it lasts longer.
     for (state, reason, message) in [
         (spent, WaitReason::Budget, budget_message.as_str()),
@@ -136,7 +135,7 @@ fn every_reason_has_its_message() {
             },
             plain(),
             WaitReason::Quota,
-            "GitHub is rate limited until 2027-01-15T08:00:00.000Z.",
+            "GitHub is rate limited until 15 Jan 08:00 UTC.",
         ),
         (
             state(3),

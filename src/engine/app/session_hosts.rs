@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::config::{Config, ContainerEngine};
+use domain::vendor::Vendor;
 use store::{StoreReader, instance};
 use vendors::http::{Client, Proxies, Redactor, Timeouts};
 use vendors::session_hosts::{Docker, FlyMachines, SessionHost, SessionHosts};
@@ -39,7 +40,7 @@ pub(super) fn build(
             .as_deref()
             .or(stored.vm_sessions_region.as_deref());
         let region = region.unwrap_or(DEFAULT_REGION);
-        let client = Client::with_proxies(proxies, "fly", redactor.clone())?;
+        let client = Client::with_proxies(proxies, Vendor::FlyMachines.name(), redactor.clone())?;
         let machines = FlyMachines::new(client, &vm.api_url, app, region, token.clone());
         hosts.push(SessionHost::Vm(machines));
     }
@@ -59,9 +60,11 @@ fn docker(engine: &ContainerEngine, redactor: &Redactor) -> Result<Docker, Strin
     };
     let client = |timeouts| match engine {
         ContainerEngine::Socket(path) => {
-            Client::with_unix_socket("docker", redactor.clone(), timeouts, path)
+            Client::with_unix_socket("the container engine", redactor.clone(), timeouts, path)
         }
-        ContainerEngine::Http(_) => Client::with_timeouts("docker", redactor.clone(), timeouts),
+        ContainerEngine::Http(_) => {
+            Client::with_timeouts("the container engine", redactor.clone(), timeouts)
+        }
     };
     let base = match engine {
         ContainerEngine::Socket(_) => SOCKET_BASE_URL,

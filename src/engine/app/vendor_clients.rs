@@ -4,6 +4,7 @@ use crate::config::{self, Config, GitHubAuthConfig};
 use domain::crypto::app_jwt::AppKey;
 use domain::ids::Repo;
 use domain::issue::System;
+use domain::vendor::Vendor;
 use store::StoreReader;
 use vendors::chat::ChatWebhook;
 use vendors::http::{Client, Proxies, Redactor};
@@ -43,26 +44,26 @@ impl Vendors {
         let mut ticketing = Vec::new();
         if let Some(config) = &config.linear {
             ticketing.push(TicketingClient::Linear(Linear::new(
-                client("linear")?,
+                client(Vendor::Linear.name())?,
                 &config.api_url,
                 config.credentials.clone(),
             )));
         }
         if let Some(config) = &config.jira {
             ticketing.push(TicketingClient::Jira(Jira::new(
-                client("jira")?,
+                client(Vendor::Jira.name())?,
                 &config.api_url,
                 config.site_url.as_deref(),
                 &config.credentials,
             )));
         }
         let github = match &config.github {
-            Some(config) => Some(github(client("github")?, config)?),
+            Some(config) => Some(github(client(Vendor::GitHub.name())?, config)?),
             None => None,
         };
         let chat = match &config.chat {
             Some(chat) => Some(ChatWebhook::new(
-                client("chat")?,
+                client("the chat")?,
                 chat.url.clone(),
                 chat.kind,
             )),

@@ -133,7 +133,7 @@ async fn linear_tickets(
     Ok(vec![
         CheckResult::error("project-tickets", format!("Linear shows no team {key} to this account"))
             .with_impact("The service sees none of its tickets.")
-            .with_remedy("Correct the team key of the mapping, or add the account of the API key to the (private) team."),
+            .with_remedy("Correct the team key of the project, or add the account of the API key to the (private) team."),
     ])
 }
 
@@ -143,7 +143,7 @@ async fn jira_tickets(jira: &Jira, mapping: &Mapping) -> Result<Vec<CheckResult>
     let result = |problem: String| {
         CheckResult::error("project-tickets", problem)
             .with_impact("Its tickets are neither found nor moved.")
-            .with_remedy("Correct the query or the fields in the project's mapping, or create the fields in Jira.")
+            .with_remedy("Correct the query or the fields of the project in the panel (Projects, Edit), or create the fields in Jira.")
     };
     let mut found: Vec<CheckResult> = problems.into_iter().map(result).collect();
     if let (
@@ -222,7 +222,7 @@ async fn permissions(app: &App, mapping: &Mapping) -> Option<CheckResult> {
             CheckResult::error(check, format!("the App is not installed on {repo}"))
                 .with_impact("No run of the project can start.")
                 .with_remedy(
-                    "Install the App on the repository, or correct owner and repo of the mapping.",
+                    "Install the App on the repository, or correct the repository of the project in the panel (Projects, Edit).",
                 )
         }
         Err(error) => CheckResult::error(check, app.secrets.redactor.redact(&error.to_string()))
@@ -278,13 +278,13 @@ async fn workflows(vendors: &Vendors, project: &ProjectTemplateStatus) -> CheckR
     let remedy = match open_sync {
         Some(url) => format!("Merge the pull request that syncs them: {url}"),
         None => format!(
-            "Sync them in the panel (Sync workflows) or with POST /api/mappings/{}/sync-workflows, then merge the pull request.",
+            "Select Sync workflows of project {} in the panel (Projects), then merge the pull request.",
             project.mapping.team_key
         ),
     };
     let result = if let Some(error) = &project.error {
         CheckResult::error(check, error.clone()).with_impact(impact).with_remedy(
-            "Check that branch and repository of the mapping are correct and that the App may read them.",
+            "Check that branch and repository of the project are correct and that the App may read them.",
         )
     } else {
         let with = |wanted| {
@@ -322,7 +322,7 @@ fn runner(core: &Core, mapping: &Mapping, placed: Result<Placement, String>) -> 
         Err(why) => found.push(
             CheckResult::error(check, why)
                 .with_impact("None of its tickets is dispatched; they wait as ineligible.")
-                .with_remedy("Set the missing values, or select another runner: POST /api/runner-mode, or executionMode of the mapping."),
+                .with_remedy("Set the missing values, or select another runner in the panel (Runners for all projects, or Projects, Edit)."),
         ),
         Ok(Placement::Ci) => found.push(CheckResult::ok(check, placement_text(Placement::Ci))),
         Ok(placement) => {

@@ -27,6 +27,7 @@ use tokio::time::timeout;
 use domain::ids::IssueKey;
 use domain::issue::IssueLookup;
 use domain::mapping::Mapping;
+use domain::vendor::Vendor;
 use vendors::ticketing::TicketingClient;
 
 /// Timeout of an issue lookup.
@@ -40,6 +41,9 @@ async fn find_issue(
 ) -> Result<Vec<IssueLookup>, String> {
     match timeout(LOOKUP_TIMEOUT, account.find_issue(mappings, key)).await {
         Ok(found) => found.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("{} did not respond in time", account.name())),
+        Err(_) => Err(format!(
+            "{} did not answer in time",
+            Vendor::from(account.system())
+        )),
     }
 }

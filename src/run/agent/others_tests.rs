@@ -138,7 +138,7 @@ async fn distinguishes_provider_errors_from_other_failures() {
         // The message holds a time of day, so the reset time differs every day.
         let reset = failure
             .retry_at
-            .map(|until| format!("; the limit resets at {until}"));
+            .map(|until| format!("; the limit resets at {}", until.date_text()));
         let reason = format!(
             "model invocation failed with exit code {exit}: {message}{}",
             reset.unwrap_or_default()

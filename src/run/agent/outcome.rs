@@ -52,8 +52,11 @@ pub(super) fn evaluate(
         } => (
             Some(FailureCode::ProviderLimit),
             match is_reset_known {
-                true => format!("{message}; the limit resets at {until}"),
-                false => format!("{message}; reset time unknown, next attempt at {until}"),
+                true => format!("{message}; the limit resets at {}", until.date_text()),
+                false => format!(
+                    "{message}; reset time unknown, next attempt at {}",
+                    until.date_text()
+                ),
             },
         ),
         PassError::TimedOut => (Some(FailureCode::TimedOut), OUT_OF_TIME.to_owned()),

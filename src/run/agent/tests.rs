@@ -181,7 +181,7 @@ async fn evaluates_result_and_exit_code_together() {
             Err((
                 Some(FailureCode::ProviderLimit),
                 "model invocation failed with exit code 1: You've hit your session limit; \
-                 the limit resets at 2026-11-21T22:26:40.000Z",
+                 the limit resets at 21 Nov 22:26 UTC",
             )),
         ),
         (
@@ -190,7 +190,7 @@ async fn evaluates_result_and_exit_code_together() {
             Err((
                 Some(FailureCode::ProviderLimit),
                 "model invocation failed with exit code 1: Claude AI usage limit reached; \
-                 the limit resets at 2026-11-21T22:26:40.000Z",
+                 the limit resets at 21 Nov 22:26 UTC",
             )),
         ),
         (

@@ -69,7 +69,7 @@ impl Connections {
         let client = self
             .orchestrator
             .client
-            .for_vendor("github", Redactor::new(secrets));
+            .for_vendor("GitHub", Redactor::new(secrets));
         Ok(GitHub::new(
             client,
             &self.api_url,

@@ -56,6 +56,7 @@ impl From<ConnectionStatus> for CheckView {
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "VendorQuota")]
 struct QuotaView {
+    /// Name of the vendor, and of the account if the vendor has several.
     account: String,
     remaining: Option<u64>,
     limit: Option<u64>,
@@ -64,7 +65,8 @@ struct QuotaView {
 }
 
 impl From<VendorQuota> for QuotaView {
-    fn from(VendorQuota { account, quota }: VendorQuota) -> Self {
+    fn from(vendor_quota: VendorQuota) -> Self {
+        let (account, quota) = (vendor_quota.name(), vendor_quota.quota);
         let limited_until = quota
             .limited_until
             .filter(|_| quota.is_limited(now_millis()));

@@ -1,6 +1,6 @@
 //! `/api/why/:issue`: current and earlier decisions about an issue, with its runs and pull requests.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -11,6 +11,7 @@ use super::pulls::{self, PullView};
 use crate::error::AdminApiError;
 use crate::routing::{ApiResult, PathSegment, Route, ok};
 use domain::decision::{self, Decision};
+use domain::effect::{queue_keys_of_run, ticket_queue_key};
 use domain::feedback::PullRequestId;
 use domain::ids::{IssueId, IssueKey};
 use domain::issue::IssueRef;
@@ -18,7 +19,8 @@ use domain::job::Job;
 use domain::time::Timestamp;
 use engine::app::App;
 use store::decisions::{self, DecisionHistory};
-use store::{ReadTx, ReadableTx, StoreResult, dispatch_breaker, job_index, jobs};
+use store::outbox::OutboxEntry;
+use store::{ReadTx, ReadableTx, StoreResult, dispatch_breaker, job_index, jobs, outbox};
 
 /// Routes of `/api/why`.
 pub(super) fn routes() -> Vec<Route> {
@@ -60,7 +62,9 @@ pub fn explain_issue(
     }
     earlier.reverse();
     let jobs_view = job_views(tx, &jobs)?;
+    let pending_updates = pending_updates(tx, &issue, &jobs)?;
     Ok(Some(IssueDecisionView {
+        pending_updates,
         identifier: issue.key,
         title: issue.title,
         url: issue.url,
@@ -173,6 +177,30 @@ fn pull_views(tx: &impl ReadableTx, jobs: &[Job]) -> StoreResult<Vec<PullView>> 
         .collect())
 }
 
+/// Returns the updates of an issue and its runs that are not made yet, those that were given up first.
+fn pending_updates(
+    tx: &impl ReadableTx,
+    issue: &IssueRef,
+    jobs: &[Job],
+) -> StoreResult<Vec<PendingUpdateView>> {
+    let of_jobs = jobs.iter().flat_map(queue_keys_of_run);
+    let queue_keys: BTreeSet<String> = of_jobs.chain([ticket_queue_key(issue)]).collect();
+    let view = |entry: OutboxEntry, given_up| PendingUpdateView {
+        description: entry.effect.description(),
+        attempts: entry.attempts,
+        last_error: entry.last_error,
+        given_up,
+    };
+    let dead = outbox::dead(tx)?.into_iter();
+    let dead = dead.filter(|entry| queue_keys.contains(&entry.queue_key));
+    let mut views: Vec<_> = dead.map(|entry| view(entry, true)).collect();
+    for queue_key in &queue_keys {
+        let entries = outbox::of_queue_key(tx, queue_key)?.into_iter();
+        views.extend(entries.map(|entry| view(entry, false)));
+    }
+    Ok(views)
+}
+
 /// JSON representation of the decisions about an issue, with its runs.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -193,4 +221,20 @@ pub struct IssueDecisionView {
     jobs: Vec<Value>,
     /// All pull requests, newest first.
     pull_requests: Vec<PullView>,
+    /// Updates at vendors that are not made yet, among them cancellations of its runs.
+    pending_updates: Vec<PendingUpdateView>,
+}
+
+/// Update at a vendor that is not made yet.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "PendingUpdate")]
+struct PendingUpdateView {
+    /// What the update does, for operators.
+    #[schemars(example = "cancel run")]
+    description: String,
+    attempts: u32,
+    last_error: Option<String>,
+    /// Whether it is no longer retried, until an operator retries or drops it.
+    given_up: bool,
 }

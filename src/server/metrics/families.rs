@@ -189,7 +189,7 @@ fn vendors(page: &mut Exposition, app: &App) {
     );
     for account in &quotas {
         if let Some(remaining) = account.quota.remaining {
-            family.count(&[("account", &account.account)], remaining);
+            family.count(&[("account", &account.id())], remaining);
         }
     }
     let mut family = page.gauge(
@@ -198,7 +198,7 @@ fn vendors(page: &mut Exposition, app: &App) {
     );
     for account in &quotas {
         if let Some(limit) = account.quota.limit {
-            family.count(&[("account", &account.account)], limit);
+            family.count(&[("account", &account.id())], limit);
         }
     }
     let mut family = page.gauge(
@@ -207,7 +207,7 @@ fn vendors(page: &mut Exposition, app: &App) {
     );
     for account in &quotas {
         let is_limited = account.quota.is_limited(now_millis());
-        family.count(&[("account", &account.account)], is_limited.into());
+        family.count(&[("account", &account.id())], is_limited.into());
     }
 }
 

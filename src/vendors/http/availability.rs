@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     fn error(kind: VendorErrorKind) -> VendorError {
-        VendorError::new("linear", "reading issues", kind)
+        VendorError::new("Linear", "reading issues", kind)
     }
 
     fn status(status: u16) -> VendorErrorKind {

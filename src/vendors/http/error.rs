@@ -3,12 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
+use domain::time::Timestamp;
+
 use super::now_millis;
 
 /// Error of a call to a vendor. Contains no secret and no response body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VendorError {
-    /// Name of the vendor, such as `github`.
+    /// Name of the vendor as people know it, such as `GitHub`.
     pub vendor: &'static str,
     /// Description of the call, such as `dispatching the workflow`.
     pub action: &'static str,
@@ -163,11 +165,8 @@ impl fmt::Display for VendorError {
                 )
             }
             VendorErrorKind::RateLimited { until } => {
-                let moment = i64::try_from(*until)
-                    .ok()
-                    .and_then(|millis| jiff::Timestamp::from_millisecond(millis).ok())
-                    .unwrap_or(jiff::Timestamp::MAX);
-                write!(f, "{action}: {vendor} is rate limited until {moment:.0}")
+                let until = Timestamp::from_millis(*until).date_text();
+                write!(f, "{action}: {vendor} is rate limited until {until}")
             }
         }
     }
@@ -181,7 +180,7 @@ mod tests {
 
     fn status_error(status: u16) -> VendorError {
         VendorError::new(
-            "github",
+            "GitHub",
             "reading the run",
             VendorErrorKind::Status {
                 status,
@@ -193,7 +192,7 @@ mod tests {
 
     #[test]
     fn classifies_failures_as_permanent_and_ambiguous() {
-        let kind = |kind| VendorError::new("github", "reading the run", kind);
+        let kind = |kind| VendorError::new("GitHub", "reading the run", kind);
         let limited = kind(VendorErrorKind::RateLimited { until: 0 });
         let rows = [
             (status_error(401), true, false),
@@ -229,11 +228,11 @@ mod tests {
         assert_eq!(limited.retry_after(), Some(Duration::ZERO));
         assert_eq!(
             limited.to_string(),
-            "reading the run: github is rate limited until 1970-01-01T00:00:00Z"
+            "reading the run: GitHub is rate limited until 1 Jan 00:00 UTC"
         );
         assert_eq!(
             status_error(404).to_string(),
-            "reading the run: github answered 404: no"
+            "reading the run: GitHub answered 404: no"
         );
     }
 }

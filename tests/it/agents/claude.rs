@@ -162,7 +162,7 @@ async fn reports_the_reset_time_of_a_subscription_limit() {
     let (code, reason) = outcome.failure();
     assert_eq!(code, Some(FailureCode::ProviderLimit));
     assert!(
-        reason.ends_with("; the limit resets at 2026-11-21T22:26:40.000Z"),
+        reason.ends_with("; the limit resets at 21 Nov 22:26 UTC"),
         "{reason}"
     );
 }

@@ -70,7 +70,7 @@ fn client(vendor: &'static str) -> Client {
 pub async fn read_repository_host(env: &TestEnv) {
     let (github, repo) = (app_client(env), shop());
     let token = ScmCredentials::Token(Secret::new(env.vendors.github().personal_token()));
-    let plain = GitHub::new(client("github"), &env.vendors.github_api_url(), token);
+    let plain = GitHub::new(client("GitHub"), &env.vendors.github_api_url(), token);
     for item in [&github, &plain] {
         item.probe().await.unwrap();
         item.token_scopes().await.unwrap();
@@ -546,7 +546,7 @@ pub async fn post_to_both_chats(env: &TestEnv) {
         (env.vendors.slack_url(), ChatKind::Slack),
         (env.vendors.teams_url(), ChatKind::Teams),
     ] {
-        let chat = ChatWebhook::new(client("chat"), Secret::new(url), kind);
+        let chat = ChatWebhook::new(client("the chat"), Secret::new(url), kind);
         for message in [&message, &bare] {
             chat.post(message).await.unwrap();
         }

@@ -264,7 +264,7 @@ async fn releases_waiting_issues_and_destroys_sessions() {
         .await;
     // The provider of one project is not supported in machines.
     browser
-        .wait_for_text("provider 'bedrock' is not supported")
+        .wait_for_text("Amazon Bedrock works only on GitHub Actions")
         .await;
     assert_eq!(env.admin_get("/api/runner-mode").await["mode"], "vm");
 

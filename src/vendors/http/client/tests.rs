@@ -14,7 +14,7 @@ async fn retries_safe_calls_only() {
         _ => StubReply::json(200, &json!({"ok": true})),
     })
     .await;
-    let client = test_client("github");
+    let client = test_client("GitHub");
     let response = client.send(&Request::get(ACTION, &server.url)).await;
     assert_eq!(
         response.unwrap().json::<serde_json::Value>().unwrap()["ok"],
@@ -36,7 +36,7 @@ async fn sends_no_request_to_a_limited_account() {
         _ => StubReply::json(429, &json!({})).header("retry-after", 60),
     })
     .await;
-    let client = test_client("github");
+    let client = test_client("GitHub");
     let request = Request::get(ACTION, &server.url).account("a");
     for _ in 0..3 {
         let error = client.send(&request).await.err().unwrap();
@@ -59,7 +59,7 @@ async fn caps_the_requested_delay() {
             })
             .await;
             let request = Request::get(ACTION, &server.url);
-            let error = test_client("github").send(&request).await.err().unwrap();
+            let error = test_client("GitHub").send(&request).await.err().unwrap();
             let wait = error.retry_after().unwrap();
             let min = LONGEST_PAUSE - Duration::from_secs(5);
             assert!(
@@ -77,7 +77,7 @@ async fn distinguishes_timeouts_from_connect_errors() {
         total: Duration::from_millis(300),
         connect: Duration::from_millis(200),
     };
-    let client = Client::with_timeouts("github", Redactor::default(), timeouts).unwrap();
+    let client = Client::with_timeouts("GitHub", Redactor::default(), timeouts).unwrap();
     let server = TestServer::start(|_, _| StubReply::NoResponse).await;
     let silent = client.send(&Request::get(ACTION, &server.url)).await;
     assert_eq!(silent.err().unwrap().kind, VendorErrorKind::Timeout);
@@ -104,12 +104,12 @@ async fn redacts_secrets_in_errors() {
         ),
     })
     .await;
-    let client = test_client("github");
+    let client = test_client("GitHub");
     let request = Request::get(ACTION, &server.url);
     let error = client.send(&request).await.err().unwrap();
     assert_eq!(
         error.to_string(),
-        "testing: github answered 422: Validation Failed: [redacted]; bad [redacted]; custom"
+        "testing: GitHub answered 422: Validation Failed: [redacted]; bad [redacted]; custom"
     );
     let request = Request::get(ACTION, format!("{}/decode", server.url));
     #[derive(serde::Deserialize, Debug)]
@@ -136,7 +136,7 @@ async fn keeps_credentials_on_redirects_within_the_host_only() {
         _ => StubReply::json(200, &json!({})),
     })
     .await;
-    let client = test_client("github");
+    let client = test_client("GitHub");
     let request_to = |path: &str| Request::get(ACTION, format!("{}{path}", server.url)).bearer("t");
     client.send(&request_to("/away")).await.unwrap();
     assert_eq!(elsewhere.requests()[0].header("authorization"), None);
@@ -162,7 +162,7 @@ async fn keeps_credentials_on_redirects_within_the_host_only() {
 async fn rejects_a_body_over_the_limit() {
     let server = TestServer::start(|_, _| StubReply::Response(200, vec![], "x".repeat(2000))).await;
     let request = Request::get(ACTION, &server.url).max_body(1000);
-    let error = test_client("github").send(&request).await.err().unwrap();
+    let error = test_client("GitHub").send(&request).await.err().unwrap();
     assert!(matches!(error.kind, VendorErrorKind::Decode(_)), "{error}");
 }
 
@@ -176,7 +176,7 @@ async fn uses_the_proxy_of_the_scheme() {
     .await;
     let address = proxy.url.replace("http://", "http://us:proxy-word@");
     let proxies = Proxies::new(Some(&address), Some(&address), "kept.invalid").unwrap();
-    let client = Client::with_proxies(&proxies, "github", Redactor::default()).unwrap();
+    let client = Client::with_proxies(&proxies, "GitHub", Redactor::default()).unwrap();
 
     let plain = Request::get(ACTION, "http://vendor.invalid/plain");
     let response: serde_json::Value = client.send(&plain).await.unwrap().json().unwrap();

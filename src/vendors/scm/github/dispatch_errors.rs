@@ -131,7 +131,7 @@ mod tests {
         let repo = Repo::new("acme", "shop");
         let dispatch = (&repo, "agent-implement.yml", "main");
         for (status, host_message, remedy) in rows {
-            let error = format!("github answered {status}: {host_message}");
+            let error = format!("GitHub answered {status}: {host_message}");
             let (message, actual) = explain(status, host_message, &error, dispatch);
             assert_eq!(actual, remedy, "{host_message}");
             assert!(!message.ends_with('.'), "{message}");

@@ -20,7 +20,7 @@ fn repo() -> Repo {
 fn with_token(server: &TestServer) -> GitHub {
     let token = Secret::new("plain-token");
     GitHub::new(
-        test_client("github"),
+        test_client("GitHub"),
         &server.url,
         ScmCredentials::Token(token),
     )
@@ -30,7 +30,7 @@ fn with_app(server: &TestServer) -> GitHub {
     let key = AppKey::from_pem(&test_support::app_key()).unwrap();
     let id = "42".to_owned();
     GitHub::new(
-        test_client("github"),
+        test_client("GitHub"),
         &server.url,
         ScmCredentials::App { id, key },
     )

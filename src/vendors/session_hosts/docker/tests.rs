@@ -55,7 +55,11 @@ async fn retries_without_the_host_gateway_if_the_engine_rejects_it() {
         StubReply::json(404, &json!({"message": "no such container"}))
     })
     .await;
-    let docker = Docker::new(test_client("docker"), test_client("docker"), &server.url);
+    let docker = Docker::new(
+        test_client("the container engine"),
+        test_client("the container engine"),
+        &server.url,
+    );
     let spec = MachineSpec {
         name: "run".into(),
         image: "acme/runner:1".into(),

@@ -15,7 +15,7 @@ fn client(server: &TestServer) -> Jira {
         token: Secret::new("t"),
     };
     Jira::new(
-        test_client("jira"),
+        test_client("Jira"),
         &server.url,
         Some("https://site.test/"),
         &credentials,
@@ -340,7 +340,7 @@ async fn sends_the_bearer_token_and_respects_a_rate_limit() {
     .await;
     let api = format!("{}/ex/jira/c1", server.url);
     let bearer = JiraCredentials::Bearer(Secret::new("tok"));
-    let client = Jira::new(test_client("jira"), &api, None, &bearer);
+    let client = Jira::new(test_client("Jira"), &api, None, &bearer);
     assert_eq!(client.probe().await.unwrap(), "Robot at https://site.test");
     assert_eq!(
         server.requests()[0].header("authorization"),

@@ -148,7 +148,7 @@ mod tests {
             id: "us".into(),
             secret: Secret::new("s&t"),
         };
-        let linear = Linear::new(test_client("linear"), &server.url, credentials);
+        let linear = Linear::new(test_client("Linear"), &server.url, credentials);
         for _ in 0..3 {
             assert_eq!(linear.probe().await.unwrap(), "us in Acme");
         }

@@ -10,7 +10,7 @@ use test_support::{RecordedRequest, StubReply, TestServer};
 
 fn client(server: &TestServer) -> Linear {
     let key = LinearCredentials::ApiKey(Secret::new("lin_api_key"));
-    Linear::new(test_client("linear"), &server.url, key)
+    Linear::new(test_client("Linear"), &server.url, key)
 }
 
 fn issue_ref() -> IssueRef {
