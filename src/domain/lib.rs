@@ -10,6 +10,7 @@ pub mod ids;
 pub mod time;
 
 pub mod crypto;
+pub mod csv;
 pub mod issue;
 pub mod mapping;
 pub mod stage;
@@ -40,7 +41,6 @@ pub mod run_log;
 pub mod session_event;
 
 pub mod branch;
-pub mod csv;
 pub mod edit_distance;
 pub mod external_reviewers;
 pub mod feedback;
