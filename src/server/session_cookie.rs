@@ -3,14 +3,15 @@
 //! Scripts cannot read it (`HttpOnly`), and browsers send it with requests of this site only
 //! (`SameSite=Strict`). Other origins of the same site remain: another port of the host, or a sibling domain.
 //! They cannot set the header [`REQUESTED_WITH`] without a preflight request, which the service does not
-//! answer, so a request that changes something needs that header.
+//! answer, so a request that changes something needs that header. Their requests that read are refused too, where
+//! the browser says who sends them: some are recorded, and some cause requests to vendors.
 
 use warp::http::header::{COOKIE, HeaderMap, HeaderName, HeaderValue, ORIGIN, SET_COOKIE};
 use warp::http::{Method, Uri};
 use warp::reply::Response;
 
 use crate::client_identity;
-use crate::error::ApiError;
+use crate::error::{AdminApiError, ApiError};
 use crate::routing::{FromRequest, Peer, Request};
 use domain::secret::Secret;
 use engine::admin::sign_in::TOKEN_LIFETIME;
@@ -40,18 +41,41 @@ pub(crate) fn values(headers: &HeaderMap) -> Vec<String> {
         .collect()
 }
 
-/// Whether a request that carries the cookie reads only, or was sent by a script of the panel.
+/// Whether a request that carries the cookie may be from the panel: a request that changes something must be sent by
+/// one of its scripts, and any other must not be sent by another origin.
 pub(crate) fn is_from_panel(method: &Method, headers: &HeaderMap) -> bool {
-    if [Method::GET, Method::HEAD].contains(method) {
-        return true;
-    }
-    let all_are = |name: &HeaderName, expected: &str| {
+    let all_are_of = |name: &HeaderName, allowed: &[&str]| {
         let mut values = headers.get_all(name).iter();
-        values.all(|value| value.as_bytes() == expected.as_bytes())
+        values.all(|value| allowed.iter().any(|one| value.as_bytes() == one.as_bytes()))
     };
-    headers.contains_key(REQUESTED_WITH)
-        && all_are(&REQUESTED_WITH, "agent-implement")
-        && all_are(&FETCH_SITE, "same-origin")
+    match [Method::GET, Method::HEAD].contains(method) {
+        // `none`: the address was typed, or is a bookmark.
+        true => all_are_of(&FETCH_SITE, &["same-origin", "none"]),
+        false => {
+            headers.contains_key(REQUESTED_WITH)
+                && all_are_of(&REQUESTED_WITH, &["agent-implement"])
+                && is_same_origin(headers)
+        }
+    }
+}
+
+/// Whether no other origin sent the request, as far as the browser says.
+fn is_same_origin(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(FETCH_SITE).iter();
+    values.all(|value| value.as_bytes() == b"same-origin")
+}
+
+/// Request that no other origin sent. Any page can send a sign-in with a wrong code, which would count as an attempt of
+/// the operator.
+pub(crate) struct SameOrigin;
+
+impl FromRequest for SameOrigin {
+    fn from_request(request: &mut Request) -> Result<Self, ApiError> {
+        match is_same_origin(&request.headers) {
+            true => Ok(Self),
+            false => Err(AdminApiError::CrossSiteRequest.into()),
+        }
+    }
 }
 
 /// Writer of the cookie for the client of one request.
@@ -161,7 +185,19 @@ mod tests {
             for method in [Method::POST, Method::PATCH, Method::DELETE] {
                 assert_eq!(is_from_panel(&method, &headers), allowed, "{sent:?}");
             }
-            assert!(is_from_panel(&Method::GET, &headers));
+        }
+        for (site, allowed) in [
+            (None, true),
+            (Some("same-origin"), true),
+            (Some("none"), true),
+            (Some("same-site"), false),
+            (Some("cross-site"), false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.extend(site.map(|site| (FETCH_SITE, HeaderValue::from_static(site))));
+            for method in [Method::GET, Method::HEAD] {
+                assert_eq!(is_from_panel(&method, &headers), allowed, "{site:?}");
+            }
         }
     }
 }

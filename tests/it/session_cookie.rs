@@ -79,6 +79,18 @@ async fn sign_in_sets_a_cookie_that_scripts_and_other_sites_cannot_use() {
     let wrong = json!({"code": "wrong"}).to_string();
     let refused = server.send("POST", AUTH, "", wrong).await;
     assert_eq!((refused.status, refused.header("set-cookie")), (403, ""));
+    // Attempts of other sites do not count as those of the operator, whose address they come from.
+    for site in ["cross-site", "same-site", "none"]
+        .into_iter()
+        .cycle()
+        .take(30)
+    {
+        let read = [("sec-fetch-site", site), ("content-type", "text/plain")];
+        let response = server.send_with("POST", AUTH, "", &read).await;
+        assert_eq!(response.error(), REFUSED, "{site}");
+    }
+    let again = json!({"code": ACCESS_CODE}).to_string();
+    assert_eq!(server.send("POST", AUTH, "", again).await.status, 200);
     server.stop().await.unwrap();
 }
 
@@ -183,9 +195,24 @@ async fn a_change_by_cookie_must_come_from_the_panel() {
             assert_eq!(response.error(), REFUSED, "{method} {path} {headers:?}");
         }
     }
-    let read = [("sec-fetch-site", "cross-site")];
-    let listed = server.send_with("GET", MAPPINGS, &cookie, &read).await;
+    let listed = server.send_with("GET", MAPPINGS, &cookie, &[]).await;
     assert_eq!(listed.body, json!({}), "nothing was stored");
+    // Reading from another origin: an export is recorded, and a list may ask a vendor.
+    for site in ["cross-site", "same-site"] {
+        for (method, path) in [
+            ("GET", "/api/audit/export?format=csv"),
+            ("HEAD", "/api/audit/export?format=csv"),
+            ("GET", "/api/events"),
+            ("GET", "/api/choices/teams?system=A"),
+        ] {
+            let read = [("sec-fetch-site", site)];
+            let response = server.send_with(method, path, &cookie, &read).await;
+            assert_eq!(response.status, 403, "{method} {path} {site}");
+        }
+    }
+    let typed = [("sec-fetch-site", "none")];
+    let listed = server.send_with("GET", MAPPINGS, &cookie, &typed).await;
+    assert_eq!(listed.status, 200);
     // A preflight request gets no permission, so that other origins cannot send the header.
     let preflight = server.send_with(
         "OPTIONS",

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::access_code_throttle::{AccessCodeCheck, AccessCodeThrottle};
 use crate::error::AdminApiError;
 use crate::routing::{Access, AdminCredential, ApiResult, Route, ok, parse_json};
-use crate::session_cookie::CookieWriter;
+use crate::session_cookie::{CookieWriter, SameOrigin};
 use domain::audit::Actor;
 use domain::crypto::admin_token::constant_time_eq;
 use engine::admin::sign_in::{self, SignInFailure};
@@ -20,8 +20,12 @@ use engine::app::App;
 /// Routes of `/api/auth`.
 pub(super) fn routes() -> Vec<Route> {
     let throttle = Arc::new(AccessCodeThrottle::default());
-    let sign_in = move |from: IpAddr, cookie: CookieWriter, body: Bytes, app: App| {
-        sign_in(from, cookie, body, Arc::clone(&throttle), app)
+    let sign_in = move |same_origin: SameOrigin,
+                        from: IpAddr,
+                        cookie: CookieWriter,
+                        body: Bytes,
+                        app: App| {
+        sign_in(same_origin, from, cookie, body, Arc::clone(&throttle), app)
     };
     vec![
         Route::get("/api/auth", "showSession", show),
@@ -38,6 +42,7 @@ async fn show(credential: AdminCredential, app: App) -> ApiResult {
 }
 
 async fn sign_in(
+    _: SameOrigin,
     from: IpAddr,
     cookie: CookieWriter,
     body: Bytes,

@@ -17,7 +17,7 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
-use warp::http::{HeaderMap, Method};
+use warp::http::HeaderMap;
 
 use self::schemas::DerivedSchemas;
 use super::all_routes;
@@ -199,7 +199,7 @@ fn add_shared_responses(operation: &mut Value, route: &Route, shared: &Value) {
     let is_admin = route.access == Access::Admin;
     let kinds = [
         ("admin", is_admin),
-        ("change", is_admin && route.method != Method::GET),
+        ("session-cookie", is_admin),
         ("body", route.body_limit.is_some()),
         ("every", true),
     ];
