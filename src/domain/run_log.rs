@@ -13,6 +13,18 @@ use super::time::Timestamp;
 /// Maximum size of the kept text of one run, in bytes. Above it, the oldest lines are cut.
 pub const MAX_BYTES: u64 = 1 << 20;
 
+/// Maximum size of the text of one part, in bytes.
+pub const MAX_PART: usize = 48 << 10;
+
+/// Maximum number of bytes that a run may leave out between two parts.
+pub const MAX_GAP: u64 = 1 << 32;
+
+/// Maximum number of marks of steps in one log.
+pub const MAX_STEP_MARKS: u64 = 1_000;
+
+/// Size that each line gains when it is stored, at most: its time and a space.
+pub const LINE_OVERHEAD: usize = TIME_LEN + 1;
+
 /// Start of every mark.
 const MARK: &str = "##[";
 
@@ -29,7 +41,7 @@ const MAX_STEP_ID: usize = 200;
 const TIME_LEN: usize = "2027-01-15T08:00:00.000Z".len();
 
 /// Maximum offset of a report: the largest integer that every JSON parser reads exactly.
-const MAX_OFFSET: u64 = (1 << 53) - 1;
+pub const MAX_OFFSET: u64 = (1 << 53) - 1;
 
 /// Part of the log of a run: the body of `POST /runner/log`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +59,7 @@ pub enum LogReportError {
     InvalidBody,
     /// `offset` is missing or not a whole number below 2^53.
     InvalidOffset,
-    /// `text` is missing or not a string.
+    /// `text` is missing, not a string or longer than [`MAX_PART`].
     InvalidText,
 }
 
@@ -76,9 +88,15 @@ impl LogReport {
             .filter(|offset| *offset <= MAX_OFFSET)
             .ok_or(LogReportError::InvalidOffset)?;
         match body["text"].take() {
-            Value::String(text) => Ok(Self { offset, text }),
+            Value::String(text) if text.len() <= MAX_PART => Ok(Self { offset, text }),
             _ => Err(LogReportError::InvalidText),
         }
+    }
+
+    /// Size of the part when it is stored, in bytes.
+    pub fn stored_size(&self) -> usize {
+        let lines = self.text.bytes().filter(|byte| *byte == b'\n').count();
+        self.text.len() + lines * LINE_OVERHEAD
     }
 
     /// Offset after this part.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::app::App;
 use crate::run_reports::ReportError;
 use domain::ids::JobId;
-use domain::run_log::{self, LogReceipt, LogReport};
+use domain::run_log::{self, LogReceipt, LogReport, MAX_GAP, MAX_STEP_MARKS};
 use domain::sensitive_files::PrivateKeyTracker;
 use domain::time::Timestamp;
 use store::run_logs::{self, LogText, NewLines, PreparedAppend, RunLog};
@@ -24,25 +24,30 @@ const MAX_ALL_BYTES_IF_SHORT: u64 = 16 << 20;
 /// Number of attempts if a concurrent part of the same run was faster.
 const MAX_ATTEMPTS: usize = 3;
 
+/// Time after the end of a run for which the rest of its log is accepted. Later, somebody else has its token.
+const GRACE_AFTER_END: Duration = Duration::from_secs(5 * 60);
+
 /// Duration of a day.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Appends a part to the log of a run, whose request body had this many bytes.
+/// Appends a part to the log of a run.
 ///
 /// # Errors
 /// Fails if the job does not exist, or if the store cannot be written.
-pub async fn append(
-    app: &App,
-    job: &JobId,
-    report: LogReport,
-    bytes: usize,
-) -> Result<LogReceipt, ReportError> {
+pub async fn append(app: &App, job: &JobId, report: LogReport) -> Result<LogReceipt, ReportError> {
     let found = app.core.store.read(|tx| {
-        let is_known = jobs::run_state(tx, job)?.is_some();
-        Ok(is_known.then_some(run_logs::get(tx, job)?))
+        let Some(found) = jobs::get(tx, job)? else {
+            return Ok(None);
+        };
+        Ok(Some((found.finished_at, run_logs::get(tx, job)?)))
     })?;
-    let mut log = found.ok_or(ReportError::UnknownJob)?;
-    if let Err(wait) = app.live.run_log_limiter.admit(job, bytes, app.core.now()) {
+    let (finished_at, mut log) = found.ok_or(ReportError::UnknownJob)?;
+    let now = app.core.now();
+    if finished_at.is_some_and(|at| now.since(at) > GRACE_AFTER_END) {
+        return Ok(receipt(report.end(), false, 0));
+    }
+    let bytes = report.stored_size();
+    if let Err(wait) = app.live.run_log_limiter.admit(job, bytes, now) {
         let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         return Ok(receipt(received(&log), false, wait));
     }
@@ -53,7 +58,9 @@ pub async fn append(
         }
         let lines = sanitize(app, &log, &report).await;
         let (end, tail) = (report.end(), lines.tail.clone());
-        if !is_kept || store_lines(app, job, log, lines, end).await? {
+        // A run that sends an offset far ahead keeps no later part from being stored.
+        let received = end.min(received(&log).saturating_add(MAX_GAP + report.text.len() as u64));
+        if !is_kept || store_lines(app, job, log, lines, received).await? {
             app.live.log_tails.append(job, &tail);
             app.core.store.publish(StoreChange::Step(job.clone()));
             return Ok(receipt(end, is_kept, 0));
@@ -84,19 +91,24 @@ struct SanitizedLines {
     /// Lines without times, colors and marks.
     tail: String,
     private_key: PrivateKeyTracker,
+    /// Number of marks of steps in the log, with these lines.
+    step_marks: u64,
 }
 
 /// Sanitizes what a report adds to a log.
 async fn sanitize(app: &App, log: &Option<RunLog>, report: &LogReport) -> SanitizedLines {
     let (received, now) = (received(log), app.core.now());
-    let private_key = log.as_ref().map(|log| log.private_key).unwrap_or_default();
+    let (private_key, step_marks) = log
+        .as_ref()
+        .map(|log| (log.private_key, log.step_marks))
+        .unwrap_or_default();
     let known = usize::try_from(received.saturating_sub(report.offset)).unwrap_or(usize::MAX);
     let known = report.text.ceil_char_boundary(known);
     let missing = report.offset.saturating_sub(received);
     let redactor = app.secrets.redactor.clone();
     let new = report.text[known..].to_owned();
     run_blocking_if_large(new.len(), move || {
-        let mut lines = sanitize_lines(&redactor, private_key, &new, now);
+        let mut lines = sanitize_lines(&redactor, private_key, step_marks, &new, now);
         if missing > 0 {
             let mark = run_log::format_line(now, &run_log::cut_mark(missing));
             lines.text.insert_str(0, &format!("{mark}\n"));
@@ -110,15 +122,20 @@ async fn sanitize(app: &App, log: &Option<RunLog>, report: &LogReport) -> Saniti
 fn sanitize_lines(
     redactor: &Redactor,
     private_key: PrivateKeyTracker,
+    step_marks: u64,
     text: &str,
     now: Timestamp,
 ) -> SanitizedLines {
     let mut lines = LineRedactor::resume(redactor, private_key);
-    let mut sanitized = SanitizedLines::default();
+    let mut sanitized = SanitizedLines {
+        step_marks,
+        ..SanitizedLines::default()
+    };
     for line in text.strip_suffix('\n').unwrap_or(text).split('\n') {
         let (at, text) = run_log::parse_line(line);
         let line = lines.redact_output(text);
-        let is_step = run_log::is_step_mark(&line.plain);
+        let is_step = sanitized.step_marks < MAX_STEP_MARKS && run_log::is_step_mark(&line.plain);
+        sanitized.step_marks += u64::from(is_step);
         let escaped = run_log::escape_marks(&line.plain);
         let shown = match (is_step, escaped == line.plain) {
             (true, _) => &line.plain,
@@ -153,6 +170,7 @@ async fn store_lines(
                 text: &lines.text,
                 received,
                 private_key: lines.private_key,
+                step_marks: lines.step_marks,
                 now,
             };
             store.read(|tx| run_logs::prepare(tx, &id, before, new))
@@ -217,7 +235,7 @@ mod tests {
 
     fn sanitized(text: &str) -> String {
         let redactor = Redactor::new(["the-secret-value"]);
-        sanitize_lines(&redactor, PrivateKeyTracker::default(), text, NOW).text
+        sanitize_lines(&redactor, PrivateKeyTracker::default(), 0, text, NOW).text
     }
 
     #[test]
@@ -271,18 +289,36 @@ mod tests {
         let first = sanitize_lines(
             &redactor,
             PrivateKeyTracker::default(),
+            0,
             &format!("-----BEGIN RSA PRIVATE KEY-----\n{body}\n"),
             NOW,
         );
-        let second = sanitize_lines(&redactor, first.private_key, &format!("{body}\nend"), NOW);
+        let second = sanitize_lines(
+            &redactor,
+            first.private_key,
+            0,
+            &format!("{body}\nend"),
+            NOW,
+        );
         for text in [first.text, second.text] {
             assert!(!text.contains("MIIE"), "{text}");
         }
-        let fresh = sanitize_lines(&redactor, PrivateKeyTracker::default(), body, NOW);
+        let fresh = sanitize_lines(&redactor, PrivateKeyTracker::default(), 0, body, NOW);
         assert!(
             fresh.text.contains("MIIE"),
             "the state of the key is what redacts"
         );
+    }
+
+    #[test]
+    fn bounds_marks_of_steps() {
+        let forged = "##[step] x\n".repeat(MAX_STEP_MARKS as usize + 10);
+        let text = sanitized(&forged);
+        assert_eq!(
+            text.matches("##[step] x\n").count(),
+            MAX_STEP_MARKS as usize
+        );
+        assert_eq!(text.matches("## [step] x\n").count(), 10);
     }
 
     #[test]

@@ -16,14 +16,11 @@ use super::clock;
 use super::print::print_line;
 use domain::retry::RetryPolicy;
 use domain::run_config::RunCallback;
-use domain::run_log::{self, LogReceipt, LogReport};
+use domain::run_log::{self, LogReceipt, LogReport, MAX_PART};
 use vendors::http::{Client, Method, Request, VendorError};
 
 /// Minimum interval between parts, unless a whole part is queued.
 const PERIOD: Duration = Duration::from_secs(1);
-
-/// Maximum size of a part, in bytes.
-const MAX_PART: usize = 48 << 10;
 
 /// Maximum size of the queued lines, in bytes. The orchestrator keeps no more.
 const MAX_QUEUED: usize = run_log::MAX_BYTES as usize;
@@ -115,6 +112,8 @@ impl Queue {
     fn acknowledge(&mut self, offset: u64) {
         let received = usize::try_from(offset.saturating_sub(self.start)).unwrap_or(usize::MAX);
         self.drop_first(received.min(self.lines.len()));
+        // Code of the repository may have read the token and sent more than this run.
+        self.start = self.start.max(offset.min(run_log::MAX_OFFSET));
     }
 
     fn close(&mut self) {
@@ -341,7 +340,8 @@ mod tests {
         for (offset, start) in [
             (5, part.offset),
             (part.end(), part.end()),
-            (u64::MAX, written),
+            (written + 1, written + 1),
+            (u64::MAX, run_log::MAX_OFFSET),
         ] {
             queue.acknowledge(offset);
             assert_eq!(queue.start, start);

@@ -60,12 +60,9 @@ async fn report_progress(claims: RunClaims, body: Bytes, app: App) -> ApiResult 
 }
 
 async fn report_log(claims: RunClaims, body: Bytes, app: App) -> ApiResult {
-    let bytes = body.len();
     let report = LogReport::parse(parse_json(&body).unwrap_or(Value::Null));
     let report = report.map_err(RunnerApiError::Log)?;
-    Ok(ok(
-        &run_logs::append(&app, &claims.job, report, bytes).await?
-    ))
+    Ok(ok(&run_logs::append(&app, &claims.job, report).await?))
 }
 
 async fn report_result(claims: RunClaims, body: Bytes, app: App) -> ApiResult {

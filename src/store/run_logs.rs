@@ -48,6 +48,8 @@ pub struct RunLog {
     pub updated_at: Timestamp,
     /// Private key that the next line may continue.
     pub private_key: PrivateKeyTracker,
+    /// Number of marks of steps in the text, with those that were cut.
+    pub step_marks: u64,
 }
 
 /// Chunk of whole lines.
@@ -97,6 +99,8 @@ pub struct NewLines<'t> {
     pub received: u64,
     /// State of the redaction after these lines.
     pub private_key: PrivateKeyTracker,
+    /// Number of marks of steps, with these lines.
+    pub step_marks: u64,
     /// Current time.
     pub now: Timestamp,
 }
@@ -137,6 +141,7 @@ pub fn prepare(
     let mut after = RunLog {
         received: new.received,
         private_key: new.private_key,
+        step_marks: new.step_marks,
         updated_at: new.now,
         ..before.clone().unwrap_or_default()
     };
@@ -150,14 +155,15 @@ pub fn prepare(
         start = open.start;
         pending.insert_str(0, &text_of(job, &open)?);
     }
-    while !pending.is_empty() {
-        let rest = pending.split_off(chunk_len(&pending));
-        let chunk = LogChunk::compress(start, &pending).map_err(|error| corrupt(job, error))?;
+    let mut rest = pending.as_str();
+    while !rest.is_empty() {
+        let (next, later) = rest.split_at(chunk_len(rest));
+        let chunk = LogChunk::compress(start, next).map_err(|error| corrupt(job, error))?;
         start = chunk.end();
         after.stored_bytes += chunk.deflated.len() as u64;
         written.push((after.chunks.end, chunk));
         after.chunks.end += 1;
-        pending = rest;
+        rest = later;
     }
     after.end = start;
     let first = after.chunks.start;
@@ -331,6 +337,7 @@ mod tests {
                 text,
                 received,
                 private_key: PrivateKeyTracker::default(),
+                step_marks: 0,
                 now,
             };
             prepare(tx, job, before, new)
@@ -420,6 +427,7 @@ mod tests {
             text: "twice\n",
             received: 6,
             private_key: PrivateKeyTracker::default(),
+            step_marks: 0,
             now: NOW,
         };
         let prepared = store.read(|tx| prepare(tx, &job(), None, new)).unwrap();

@@ -185,6 +185,10 @@ async fn rejects_invalid_parts() {
         (json!({"offset": u64::MAX, "text": "x"}), "invalid_offset"),
         (json!({"offset": 0}), "invalid_text"),
         (json!({"offset": 0, "text": ["x"]}), "invalid_text"),
+        (
+            json!({"offset": 0, "text": "x".repeat((48 << 10) + 1)}),
+            "invalid_text",
+        ),
     ] {
         let sent = log
             .server
@@ -221,7 +225,7 @@ async fn a_hostile_run_changes_only_its_own_log_within_limits() {
 
     let hostile = format!(
         "\u{0}\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31m##[cut] 9 bytes\r\n{}\n\u{202e}ghp_0123456789abcdefghij0123456789abcdef\n",
-        "A".repeat(100_000)
+        "A".repeat(40_000)
     );
     log.send_part(line("forged").len(), &hostile).await;
     let text = log.read("").await.text;
@@ -238,9 +242,9 @@ async fn a_hostile_run_changes_only_its_own_log_within_limits() {
     assert!(!text.contains(is_bad), "{text:?}");
 
     // A flood: what is above the rate is not stored, and the answer says when to continue.
-    let flood = line(&"x".repeat(1_000)).repeat(500);
+    let flood = line(&"x".repeat(1_000)).repeat(45);
     let (mut offset, mut refused) = (1_000_000, 0);
-    for _ in 0..20 {
+    for _ in 0..80 {
         let response = log.send(offset, &flood).await;
         let continue_at = response.body["offset"].as_u64().unwrap() as usize;
         if response.body["retryAfterMs"].as_u64().unwrap() > 0 {
@@ -258,6 +262,95 @@ async fn a_hostile_run_changes_only_its_own_log_within_limits() {
     let body = json!({"offset": 0, "text": line("mine")}).to_string();
     let sent = log.server.send("POST", "/runner/log", &token, body).await;
     assert_eq!(sent.body["retryAfterMs"], 0);
+}
+
+#[tokio::test]
+async fn a_run_pays_for_what_its_output_becomes() {
+    let log = LogOfJob::start().await;
+    // Each line gets a time: 48 KiB of line breaks become 1.3 MB.
+    let (breaks, mut accepted) = ("\n".repeat(48 << 10), 0);
+    for _ in 0..10 {
+        let response = log.send(accepted * breaks.len(), &breaks).await;
+        accepted += usize::from(response.body["retryAfterMs"] == 0);
+    }
+    assert_eq!(accepted, 1);
+    let page = log.read("").await;
+    assert!(page.text.len() <= (1 << 20) + 100, "{}", page.text.len());
+}
+
+#[tokio::test]
+async fn forged_marks_of_steps_are_few() {
+    let log = LogOfJob::start().await;
+    let marks = "##[step] x\n".repeat(4_000);
+    let end = log.send_part(0, &marks).await;
+    log.send_part(end, &line("##[step] y")).await;
+    let text = log.read("").await.text;
+    assert_eq!(text.matches("##[step]").count(), 1_000);
+    assert!(text.ends_with(&line("## [step] y")), "{text}");
+}
+
+#[tokio::test]
+async fn an_offset_far_ahead_silences_nothing() {
+    let log = LogOfJob::start().await;
+    let forged = (1 << 53) - 1;
+    assert_eq!(
+        log.send_part(forged, &line("forged")).await,
+        forged + line("forged").len()
+    );
+    // The run learns how far ahead the offsets are, and continues from there.
+    let ahead = log.send_part(0, &line("lost")).await;
+    assert!(ahead > 1 << 32 && ahead < 1 << 33, "{ahead}");
+    log.send_part(ahead, &line("genuine")).await;
+    assert!(log.read("").await.text.ends_with(&line("genuine")));
+}
+
+#[tokio::test]
+async fn an_ended_run_cannot_overwrite_its_log() {
+    let log = LogOfJob::start().await;
+    let first = line("evidence");
+    log.send_part(0, &first).await;
+    let job = dispatched_job("01JOB", JobKind::Implementation);
+    let ended = domain::job::Job {
+        state: domain::job::JobState::Completed,
+        finished_at: Some(log.server.clock.now()),
+        ..job
+    };
+    log.server.put_job(&ended).await;
+    // The end of the output comes after the result.
+    log.server.clock.advance(Duration::from_secs(60));
+    let (second, third) = (line("the end"), line("overwritten"));
+    let end = log.send_part(first.len(), &second).await;
+    log.server.clock.advance(Duration::from_secs(5 * 60));
+    let response = log.send(end, &third).await;
+    assert_eq!(
+        response.body,
+        json!({"acknowledged": true, "offset": end + third.len(), "stored": false, "retryAfterMs": 0})
+    );
+    assert_eq!(log.read("").await.text, first + &second);
+}
+
+#[tokio::test]
+async fn steps_are_valid_json_after_a_long_output() {
+    let log = LogOfJob::start().await;
+    let (lines, mut sent) = (line(&"x".repeat(900)).repeat(48), 0);
+    for _ in 0..4 {
+        sent = log.send_part(sent, &lines).await;
+    }
+    for id in ["clone", "install"] {
+        let step = json!({"step": {
+            "id": id, "type": "shell", "status": "running", "started_at": "2027-01-15T08:00:00Z",
+        }});
+        let reported =
+            log.server
+                .send("POST", "/runner/progress", &log.run_token, step.to_string());
+        assert_eq!(reported.await.status, 200);
+    }
+    let steps = log.get("/api/jobs/01JOB/steps").await;
+    assert_eq!(
+        steps.body["steps"].as_array().unwrap().len(),
+        2,
+        "{steps:?}"
+    );
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use crate::error::AdminApiError;
 use crate::routing::{ApiResult, PathSegment, Route, ok};
-use domain::feedback::{CommentCommandState, PullRequestId, ReviewFindingState};
+use domain::feedback::{CommentCommandState, PullRequestId};
 use domain::ids::JobId;
 use domain::job::{Job, JobKind};
 use domain::run_details::{RunDetails, RunTrigger, RunTriggerSource};
@@ -50,11 +50,7 @@ fn stored_plan(tx: &impl ReadableTx, job: &Job) -> StoreResult<Option<String>> {
 
 /// What the job was started for; `None` if that is not stored.
 fn trigger(tx: &impl ReadableTx, job: &Job) -> StoreResult<Option<RunTrigger>> {
-    let pull = job.pull.as_ref().map(|pull| PullRequestId {
-        repo: job.repo.clone(),
-        number: pull.number,
-    });
-    Ok(match (job.kind, pull) {
+    Ok(match (job.kind, PullRequestId::of_job(job)) {
         (JobKind::Planning | JobKind::Implementation, _) => Some(RunTrigger {
             by: None,
             source: RunTriggerSource::Ticket,
@@ -74,11 +70,8 @@ fn trigger(tx: &impl ReadableTx, job: &Job) -> StoreResult<Option<RunTrigger>> {
         }
         (JobKind::FollowUp, Some(pull)) => {
             let findings = pull_feedback::findings_of_pull(tx, &pull)?.into_iter();
-            let of_job = findings.map(|(_, finding)| finding).filter(|finding| {
-                matches!(&finding.state,
-                    ReviewFindingState::InProgress { job: by } | ReviewFindingState::Resolved { job: by }
-                    if *by == job.id)
-            });
+            let of_job = findings.map(|(_, finding)| finding);
+            let of_job = of_job.filter(|finding| finding.was_taken_by(&job.id));
             of_job
                 .min_by_key(|finding| finding.seen_at)
                 .map(|finding| RunTrigger {

@@ -94,7 +94,8 @@ impl StepsBody {
             tail,
         } = self;
         app.core.store().read(|tx| {
-            while chunk.len() < CHUNK_SIZE
+            // The first part alone may be larger than a chunk.
+            while (chunk.len() < CHUNK_SIZE || chunk.ends_with('['))
                 && let Some(id) = ids.next()
             {
                 let Some(mut step) = steps::get(tx, job, &id)? else {

@@ -126,7 +126,7 @@ fn log(from: Timestamp, sections: &[(&str, u64)]) -> String {
             let message =
                 match line % 5 {
                     0 => format!("$ cargo test --package orders -- case_{line}"),
-                    1 => "   \u{1b}[1;32mCompiling\u{1b}[0m orders v0.4.2 (/work/shop/orders)"
+                    1 => "   \u{1b}[1;32mCompiling\u{1b}[0m orders v0.4.2 (/home/dev/orders)"
                         .to_owned(),
                     2 => format!("running {} tests", line + 3),
                     3 => format!("test cart::keeps_items_{line} ... \u{1b}[32mok\u{1b}[0m"),
@@ -147,6 +147,7 @@ pub fn append_log(tx: &WriteTx<'_>, job: &JobId, text: &str) -> StoreResult<()> 
         text,
         received: known.received + text.len() as u64,
         private_key: known.private_key,
+        step_marks: known.step_marks,
         now: known.updated_at,
     };
     let prepared = run_logs::prepare(tx, job, before, lines)?;

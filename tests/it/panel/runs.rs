@@ -79,6 +79,7 @@ pub(super) async fn append_log(env: &TestEnv, job: &str, text: &str) {
             text,
             received,
             private_key: PrivateKeyTracker::default(),
+            step_marks: 0,
             now: env.app.core.now(),
         };
         run_logs::prepare(tx, &job, before, new)
