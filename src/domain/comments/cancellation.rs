@@ -31,12 +31,8 @@ fn headline(job: &Job) -> String {
     let Some(cancellation) = &job.cancellation else {
         return format!("{run} cancelled");
     };
-    let (actor, by) = (cancellation.actor(), cancellation.by.as_str());
-    if actor == by {
-        return format!("{run} cancelled by {actor}");
-    }
-    // In a code span, `@` mentions nobody.
-    format!("{run} cancelled by {actor} (`{}`)", by.replace('`', "'"))
+    // Without the address of the operator, which only the audit log names.
+    format!("{run} cancelled by {}", cancellation.actor())
 }
 
 fn reason(job: &Job) -> &str {

@@ -643,7 +643,7 @@ fn a_cancellation_sets_the_markers_that_its_consequence_requires() {
     assert_eq!(
         comment,
         Some(
-            "Implementation cancelled by an operator (`admin@10.0.0.7`).\n\n**What to do:** To try \
+            "Implementation cancelled by an operator.\n\n**What to do:** To try \
              again, set the label `Agent-Implement` again. Or select **Retry** in the panel."
         )
     );
@@ -707,12 +707,12 @@ fn a_cancelled_run_on_a_pull_request_comments_there_and_changes_no_ticket() {
     for (then, expected) in [
         (
             AfterCancel::Stop,
-            "Follow-up cancelled by an operator (`admin@10.0.0.7`). The feedback that it worked on is \
+            "Follow-up cancelled by an operator. The feedback that it worked on is \
              given up.",
         ),
         (
             AfterCancel::Retry,
-            "Follow-up cancelled by an operator (`admin@10.0.0.7`). It starts again.",
+            "Follow-up cancelled by an operator. It starts again.",
         ),
         (
             AfterCancel::Release,

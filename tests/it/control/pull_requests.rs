@@ -51,7 +51,7 @@ async fn work_of_a_cancelled_run_is_given_up_until_it_is_retried() {
             env.tick().await;
         }
         assert_eq!(follow_up_jobs(&env, "ENG-1").len(), 1, "{comment}");
-        let given_up = format!("{name} cancelled by an operator (`admin@");
+        let given_up = format!("{name} cancelled by an operator. The feedback");
         assert_eq!(comments_about(&env, number, &given_up), 1, "{comment}");
         assert_eq!(comments_about(&env, number, "is given up"), 1, "{comment}");
         assert_eq!(comments_about(&env, number, "could not be resolved"), 0);
