@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::app::App;
 use domain::ids::Repo;
 use domain::issue::System;
+use domain::vendor::Vendor;
 use vendors::http::{Redactor, VendorError, VendorErrorKind};
 use vendors::ticketing::{TicketSource, TicketingClient};
 
@@ -106,11 +107,10 @@ pub async fn vendor_list(app: &App, wanted: VendorList) -> ChoiceList {
 }
 
 impl VendorList {
-    fn vendor(&self) -> &'static str {
+    fn vendor(&self) -> Vendor {
         match self {
-            Self::Teams(System::Linear) => "Linear",
-            Self::Teams(System::Jira) => "Jira",
-            Self::Repositories | Self::Branches(_) => "GitHub",
+            Self::Teams(system) => (*system).into(),
+            Self::Repositories | Self::Branches(_) => Vendor::GitHub,
         }
     }
 }
@@ -160,7 +160,7 @@ async fn read(app: &App, wanted: &VendorList) -> Result<Vec<Choice>, String> {
 }
 
 /// Returns a sentence for operators about a failed request to a vendor.
-pub(crate) fn failure_sentence(vendor: &str, redactor: &Redactor, error: &VendorError) -> String {
+pub(crate) fn failure_sentence(vendor: Vendor, redactor: &Redactor, error: &VendorError) -> String {
     let sentence = match &error.kind {
         VendorErrorKind::RateLimited { .. } => format!("{vendor} is rate limited."),
         VendorErrorKind::Timeout => format!("{vendor} did not answer in time."),

@@ -21,10 +21,11 @@ use crate::app::App;
 use domain::audit::{Action, Actor};
 use domain::feedback::{PullRequestId, PullRequestStatus};
 use domain::ids::{IssueId, IssueKey, JobId};
-use domain::issue::{Phase, System};
+use domain::issue::Phase;
 use domain::job::{AfterCancel, Job};
 use domain::time::Timestamp;
 use domain::transition::{JobEvent, retry_markers};
+use domain::vendor::Vendor;
 use store::crash_injection::CrashPoint;
 use store::{
     ReadableTx, StoreError, StoreResult, WriteTx, audit, decisions, dedup, dispatch_breaker, jobs,
@@ -111,8 +112,11 @@ pub async fn cancel(
         let outcome = cancel_run(tx, policy, &job.id, &actor, then, now)?;
         if let EventOutcome::Advanced(_) = outcome {
             let event = actor.audit_event(Action::RunCancelled, &job.issue.key);
-            let retry = if is_retry { "with" } else { "without" };
-            let details = format!("{retry} retry; {}", dispatch::audit_details(&job));
+            let retry = match then {
+                AfterCancel::Retry => "with retry",
+                _ => "without retry",
+            };
+            let details = format!("{retry}; {}", dispatch::audit_details(&job));
             audit::append(tx, &event.with_detail(details), now)?;
         }
         Ok(outcome)
@@ -164,7 +168,7 @@ pub async fn retry(app: &App, actor: Actor, named: &str) -> Result<(), ControlEr
         if has_active_run(tx, &job.issue.id)? {
             return Ok(Err(ControlError::ActiveRun));
         }
-        match ledger::pull_id(&job).filter(|_| !is_on_ticket) {
+        match PullRequestId::of_job(&job).filter(|_| !is_on_ticket) {
             Some(pull) => {
                 if let Err(refusal) = retry_on_pull(tx, &pull, &job)? {
                     return Ok(Err(refusal));
@@ -217,10 +221,7 @@ fn has_active_run(tx: &impl ReadableTx, issue: &IssueId) -> StoreResult<bool> {
 }
 
 async fn check_ticket_open(app: &App, job: &Job) -> Result<(), ControlError> {
-    let system = match job.issue.system {
-        System::Linear => "Linear",
-        System::Jira => "Jira",
-    };
+    let system = Vendor::from(job.issue.system);
     let unanswered = |why: String| {
         let sentence =
             format!("Cannot ask {system} whether the ticket is open: {why}. Try again later.");
@@ -244,7 +245,7 @@ async fn check_pull_open(app: &App, job: &Job) -> Result<(), ControlError> {
             format!("Cannot ask GitHub whether the pull request is open: {why}. Try again later.");
         ControlError::Unanswered(sentence)
     };
-    let pull = ledger::pull_id(job).ok_or(NOT_OPEN)?;
+    let pull = PullRequestId::of_job(job).ok_or(NOT_OPEN)?;
     let github = app.vendors.github.as_ref();
     let github = github.ok_or_else(|| unanswered("GitHub is not configured".to_owned()))?;
     match timeout(LOOKUP_TIMEOUT, github.pull(&pull.repo, pull.number)).await {

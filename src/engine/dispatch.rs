@@ -152,10 +152,10 @@ pub fn reserve(
     if deduped
         || earlier.iter().any(Job::is_active)
         || !has_slot(tx, &mapping)?
-        || has_pending_effects(tx, request)?
-        || uncleared_issues(tx)?.contains(&issue.id)
+        || outbox::has_queue(tx, &ticket_queue_key(issue))?
         || budget::exhausted(tx, &mapping, now)?.is_some()
         || provider_limit::limited_until(tx, app, &mapping, now)?.is_some()
+        || uncleared_issues(tx)?.contains(&issue.id)
     {
         return Ok(None);
     }
@@ -299,10 +299,6 @@ fn has_slot(tx: &WriteTx<'_>, mapping: &Mapping) -> StoreResult<bool> {
         .filter(|job| job.team == mapping.team_key && job.kind.phase().is_some() && !job.shadow)
         .count();
     Ok(used_slots < mapping.max_in_progress as usize)
-}
-
-fn has_pending_effects(tx: &WriteTx<'_>, request: &DispatchRequest) -> StoreResult<bool> {
-    Ok(outbox::queue_keys(tx)?.contains(&ticket_queue_key(&request.issue.issue)))
 }
 
 /// Issues whose trigger could not be removed after a cancellation: the update was given up. They

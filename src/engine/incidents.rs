@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, HashSet};
 use crate::app::{App, PolledIssue, Vendors};
 use domain::decision::{DecisionOutcome, WaitReason};
 use domain::effect::Effect;
-use domain::ids::{IssueId, TeamKey};
-use domain::mapping::Mapping;
+use domain::ids::{IssueId, Repo, TeamKey};
 use domain::time::{Timestamp, duration_text};
 use domain::vendor::Vendor;
 use store::outbox::OutboxEntry;
 use store::{ReadableTx, StoreResult, jobs, mappings, outbox};
 use vendors::http::{Availability, now_millis};
+use vendors::scm::{GitHub, RateLimitScope};
 
 /// Kind of an incident.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub struct Incident {
     pub since: Timestamp,
     /// End of the rate limit. `None` for a vendor that does not answer.
     pub until: Option<Timestamp>,
+    /// Requests that are rejected.
+    pub scope: RateLimitScope,
 }
 
 /// Work that an incident delays.
@@ -59,11 +61,28 @@ pub struct WaitingWork {
 }
 
 impl Incident {
-    /// Returns what the vendor is and until when, without a period: `Linear is rate limited`.
+    /// Returns what the vendor is, without a period: `Linear is rate limited`.
     pub fn headline(&self) -> String {
-        match self.kind {
-            IncidentKind::RateLimited => format!("{} is rate limited", self.vendor),
-            IncidentKind::Unreachable => format!("{} is unreachable", self.vendor),
+        let vendor = self.vendor;
+        match (self.kind, self.scope) {
+            (IncidentKind::Unreachable, _) => format!("{vendor} is unreachable"),
+            (IncidentKind::RateLimited, RateLimitScope::AllRepositories) => {
+                format!("{vendor} is rate limited")
+            }
+            (IncidentKind::RateLimited, RateLimitScope::SomeRepositories) => {
+                format!("{vendor} is rate limited for some repositories")
+            }
+            (IncidentKind::RateLimited, RateLimitScope::GraphQl) => {
+                format!("{vendor} is rate limited for GraphQL requests")
+            }
+        }
+    }
+
+    /// Whether new runs wait for the end of the incident.
+    pub fn stops_dispatch(&self) -> bool {
+        match self.vendor {
+            Vendor::Linear | Vendor::Jira | Vendor::GitHub => self.scope != RateLimitScope::GraphQl,
+            Vendor::FlyMachines | Vendor::ContainerEngine | Vendor::Chat => false,
         }
     }
 
@@ -73,9 +92,17 @@ impl Incident {
             Vendor::Linear | Vendor::Jira => {
                 "Nothing new starts for its issues. Status and comments there are updated later."
             }
-            Vendor::GitHub => {
-                "No CI runs start. Pull requests and their comments are updated later."
-            }
+            Vendor::GitHub => match self.scope {
+                RateLimitScope::AllRepositories => {
+                    "No CI runs start. Pull requests and their comments are updated later."
+                }
+                RateLimitScope::SomeRepositories => {
+                    "No CI runs start there. Pull requests and their comments are updated later."
+                }
+                RateLimitScope::GraphQl => {
+                    "Reviews are read and pull requests marked as drafts later. Runs start."
+                }
+            },
             Vendor::FlyMachines => "No machines start or stop.",
             Vendor::ContainerEngine => "No containers start or stop.",
             Vendor::Chat => "Chat messages arrive later.",
@@ -104,7 +131,11 @@ impl Incident {
         };
         let consequence = match self.vendor {
             Vendor::Linear | Vendor::Jira => "Nothing new starts",
-            Vendor::GitHub => "No CI runs start",
+            Vendor::GitHub => match self.scope {
+                RateLimitScope::AllRepositories => "No CI runs start",
+                RateLimitScope::SomeRepositories => "No CI runs start there",
+                RateLimitScope::GraphQl => "Reviews are read later",
+            },
             Vendor::FlyMachines => "No machines start",
             Vendor::ContainerEngine => "No containers start",
             Vendor::Chat => "Chat messages arrive later",
@@ -150,7 +181,19 @@ pub fn current(vendors: &Vendors) -> BTreeMap<Vendor, Incident> {
         .chain(hosts)
         .chain(chat)
         .filter_map(|(vendor, availability)| Some((vendor, incident(vendor, &availability)?)))
+        .map(|(vendor, incident)| (vendor, scoped(incident, vendors)))
         .collect()
+}
+
+/// Adds the scope of the rate limits of GitHub, the only vendor with several accounts.
+fn scoped(incident: Incident, vendors: &Vendors) -> Incident {
+    let github = vendors.github.as_ref();
+    let github = github.filter(|_| incident.vendor == Vendor::GitHub);
+    let scope = github.and_then(GitHub::rate_limit_scope);
+    Incident {
+        scope: scope.unwrap_or(incident.scope),
+        ..incident
+    }
 }
 
 /// Incident of a vendor; `None` if it answers. A rate limit comes first, because nothing is sent before its end.
@@ -168,7 +211,44 @@ fn incident(vendor: Vendor, availability: &Availability) -> Option<Incident> {
         kind,
         since: Timestamp::from_millis(since),
         until: until.map(Timestamp::from_millis),
+        scope: RateLimitScope::AllRepositories,
     })
+}
+
+/// Returns the incident that delays an effect, if one does.
+///
+/// # Errors
+/// Fails if the store cannot be read.
+pub fn delaying<'i>(
+    tx: &impl ReadableTx,
+    vendors: &Vendors,
+    effect: &Effect,
+    incidents: &'i BTreeMap<Vendor, Incident>,
+) -> StoreResult<Option<&'i Incident>> {
+    for vendor in vendors_of(tx, effect)? {
+        let Some(incident) = incidents.get(&vendor) else {
+            continue;
+        };
+        let delays = match (incident.scope, effect) {
+            (RateLimitScope::AllRepositories, _) => true,
+            (RateLimitScope::GraphQl, _) => matches!(effect, Effect::SetDraft { .. }),
+            (RateLimitScope::SomeRepositories, Effect::StartRun { job, .. }) => {
+                jobs::get(tx, job)?.is_some_and(|job| is_limited(vendors, &job.repo))
+            }
+            (RateLimitScope::SomeRepositories, _) => {
+                effect.repo().is_some_and(|repo| is_limited(vendors, repo))
+            }
+        };
+        if delays {
+            return Ok(Some(incident));
+        }
+    }
+    Ok(None)
+}
+
+fn is_limited(vendors: &Vendors, repo: &Repo) -> bool {
+    let github = vendors.github.as_ref();
+    github.is_some_and(|github| github.limited_until(repo).is_some())
 }
 
 /// Vendors without which an effect cannot be performed, the first request first.
@@ -200,17 +280,17 @@ pub fn waiting_work(
     }
     let mut issues: BTreeMap<Vendor, HashSet<IssueId>> = BTreeMap::new();
     for OutboxEntry { effect, .. } in outbox::pending(tx)? {
-        for vendor in vendors_of(tx, &effect)? {
-            match &effect {
-                Effect::StartRun { issue, .. } => {
-                    issues.entry(vendor).or_default().insert(issue.id.clone());
-                }
-                _ => {
-                    waiting
-                        .entry(vendor)
-                        .or_insert_with(WaitingWork::default)
-                        .updates += 1
-                }
+        let Some(incident) = delaying(tx, &app.vendors, &effect, incidents)? else {
+            continue;
+        };
+        match &effect {
+            Effect::StartRun { issue, .. } => {
+                let of_vendor = issues.entry(incident.vendor).or_default();
+                of_vendor.insert(issue.id.clone());
+            }
+            _ => {
+                let of_vendor = waiting.entry(incident.vendor);
+                of_vendor.or_insert_with(WaitingWork::default).updates += 1;
             }
         }
     }
@@ -237,11 +317,9 @@ pub fn waiting_work(
 
 /// Teams whose repository is behind a rate limit of GitHub.
 fn limited_teams(tx: &impl ReadableTx, app: &App) -> StoreResult<HashSet<TeamKey>> {
-    let Some(github) = &app.vendors.github else {
-        return Ok(HashSet::new());
-    };
-    let is_limited = |mapping: &Mapping| github.limited_until(&mapping.target_repo()).is_some();
-    let limited = mappings::all(tx)?.into_iter().filter(is_limited);
+    let limited = mappings::all(tx)?
+        .into_iter()
+        .filter(|mapping| is_limited(&app.vendors, &mapping.target_repo()));
     Ok(limited.map(|mapping| mapping.team_key).collect())
 }
 
@@ -262,6 +340,7 @@ mod tests {
             },
             since: NOW - Duration::from_secs(5 * 60),
             until: until.map(|wait| NOW + wait),
+            scope: RateLimitScope::AllRepositories,
         }
     }
 

@@ -137,8 +137,7 @@ fn apply(tx: &WriteTx<'_>, update: &WaitUpdate, now: Timestamp) -> StoreResult<(
 /// Ends the wait of an issue and removes its comment. The next poll begins another wait if the
 /// issue still waits.
 pub(super) fn end_wait(tx: &WriteTx<'_>, issue: &IssueId, now: Timestamp) -> StoreResult<()> {
-    let mut waits = issue_waits::all(tx)?.into_iter();
-    match waits.find(|wait| wait.issue.id == *issue) {
+    match issue_waits::get(tx, issue)? {
         Some(wait) => apply(tx, &WaitUpdate::End(wait), now),
         None => Ok(()),
     }

@@ -54,7 +54,7 @@ fn vendor_problems(app: &App) -> Vec<String> {
         .collect();
     let vendors = [Vendor::Linear, Vendor::Jira, Vendor::GitHub].into_iter();
     let headlines = vendors.filter_map(|vendor| {
-        let incident = incidents.get(&vendor)?;
+        let incident = incidents.get(&vendor).filter(|one| one.stops_dispatch())?;
         Some((vendor, incident.headline()))
     });
     affected.extend(headlines);

@@ -42,6 +42,11 @@ pub fn all(tx: &impl ReadableTx) -> StoreResult<Vec<IssueWait>> {
     ISSUE_WAITS.collect(tx, .., |_, wait| wait)
 }
 
+/// Wait of an issue.
+pub fn get(tx: &impl ReadableTx, issue: &IssueId) -> StoreResult<Option<IssueWait>> {
+    ISSUE_WAITS.get(tx, issue.as_str())
+}
+
 /// Inserts or replaces the wait of an issue.
 pub fn put(tx: &WriteTx<'_>, wait: &IssueWait) -> StoreResult<()> {
     ISSUE_WAITS.put(tx, wait.issue.id.as_str(), wait)

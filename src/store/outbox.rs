@@ -191,6 +191,22 @@ pub fn queue_keys(tx: &impl ReadableTx) -> StoreResult<Vec<String>> {
     OUTBOX_HEADS.collect(tx, .., |(_, queue_key), _| queue_key.to_owned())
 }
 
+/// Whether a queue has entries.
+pub fn has_queue(tx: &impl ReadableTx, queue_key: &str) -> StoreResult<bool> {
+    let mut is_found = false;
+    let of_queue = (queue_key, 0)..=(queue_key, u64::MAX);
+    OUTBOX.scan(
+        tx,
+        of_queue,
+        ScanDirection::Ascending,
+        |_, _: OutboxEntry| {
+            is_found = true;
+            ControlFlow::Break(())
+        },
+    )?;
+    Ok(is_found)
+}
+
 /// Records the start of an attempt. Returns `None` if the entry no longer exists.
 pub fn claim(
     tx: &WriteTx<'_>,

@@ -220,7 +220,7 @@ fn count_keys(tx: &WriteTx<'_>, dimension: Dimension, month: Day) -> StoreResult
 
 /// Records in its pull request that a job opened it, or that it worked on feedback.
 fn link_pull(tx: &WriteTx<'_>, before: Option<&Job>, job: &Job) -> StoreResult<()> {
-    let Some(pull) = job.pull.as_ref().filter(|_| !job.shadow) else {
+    let Some(pull) = PullRequestId::of_job(job).filter(|_| !job.shadow) else {
         return Ok(());
     };
     let is_new_round = is_round(job) && !before.is_some_and(is_round);
@@ -230,10 +230,6 @@ fn link_pull(tx: &WriteTx<'_>, before: Option<&Job>, job: &Job) -> StoreResult<(
     if is_known && !is_new_round {
         return Ok(());
     }
-    let pull = PullRequestId {
-        repo: job.repo.clone(),
-        number: pull.number,
-    };
     let known = pull_feedback::get_pull(tx, &pull)?;
     let record = with_job(known.clone(), job, is_new_round);
     match record == known {

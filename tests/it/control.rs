@@ -389,6 +389,36 @@ async fn a_failed_run_is_retried_although_its_issue_is_parked() {
     }
 }
 
+/// The outcomes of the decisions about an issue in the list of issues.
+async fn listed_outcomes(env: &TestEnv, key: &str) -> Vec<String> {
+    let list = env.admin_get("/api/issues").await;
+    let issues = list["issues"].as_array().unwrap().iter();
+    let of_key = issues.filter(|issue| issue["identifier"] == key);
+    of_key
+        .map(|issue| issue["decision"]["outcome"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issue_whose_retry_was_cancelled_is_not_listed_as_failed() {
+    let env = manual_env().await;
+    start_run(&env, System::Linear, CiState::Running).await;
+    env.repo().complete_run(env.repo().runs()[0].id, "failure");
+    settle(&env).await;
+    // Its report may follow within two minutes.
+    settle(&env).await;
+    assert_eq!(listed_outcomes(&env, "ENG-1").await, ["failed"]);
+    let failed = env.jobs("ENG-1").pop().unwrap();
+    assert_eq!(retry(&env, &failed).await.0, 202);
+    env.tick_until("it runs again", || env.jobs("ENG-1").len() == 2)
+        .await;
+    let again = env.jobs("ENG-1").pop().unwrap();
+    assert_eq!(cancel(&env, &again, json!({})).await.0, 200);
+    settle(&env).await;
+    assert_eq!(listed_outcomes(&env, "ENG-1").await, [""; 0]);
+    finish(env).await;
+}
+
 async fn finish_run_and_close(env: &TestEnv, ticket: &TestTicket, key: &str) {
     let active = env.jobs(key).pop().unwrap();
     assert_eq!(cancel(env, &active, json!({})).await.0, 200);

@@ -1,6 +1,7 @@
 //! Effects in words, and the vendors that they need.
 
 use super::{DraftState, Effect, PullCommentStyle};
+use crate::ids::Repo;
 use crate::issue::System;
 use crate::job::{RunHandle, RunnerKind};
 use crate::machine::HostKind;
@@ -41,6 +42,23 @@ impl Effect {
             },
             Effect::Chat { .. } => "post chat message".to_owned(),
             Effect::SyncWorkflows { repo, .. } => format!("update workflow files of {repo}"),
+        }
+    }
+
+    /// Returns the repository that the effect changes or reads, if the effect names it.
+    pub fn repo(&self) -> Option<&Repo> {
+        match self {
+            Effect::StopRun { repo, .. }
+            | Effect::LogExcerpt { repo, .. }
+            | Effect::PullComment { repo, .. }
+            | Effect::SetDraft { repo, .. }
+            | Effect::SyncWorkflows { repo, .. } => Some(repo),
+            Effect::StartRun { .. }
+            | Effect::DestroyMachine { .. }
+            | Effect::SetMarker { .. }
+            | Effect::TicketComment { .. }
+            | Effect::WaitingComment { .. }
+            | Effect::Chat { .. } => None,
         }
     }
 

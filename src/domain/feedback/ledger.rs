@@ -83,6 +83,18 @@ impl ReviewFinding {
         }
     }
 
+    /// Returns whether a follow-up was the last that got this finding.
+    pub fn was_taken_by(&self, job: &JobId) -> bool {
+        // Findings of older versions name only the follow-up that works on them or resolved them.
+        let by = match &self.state {
+            ReviewFindingState::InProgress { job } | ReviewFindingState::Resolved { job } => {
+                Some(job)
+            }
+            _ => None,
+        };
+        self.last_job.as_ref().or(by) == Some(job)
+    }
+
     /// Returns whether the finding is new, open or in progress.
     pub fn is_unresolved(&self) -> bool {
         match self.state {

@@ -11,6 +11,7 @@ mod readiness;
 use serde::{Deserialize, Serialize};
 
 use super::ids::{IssueId, JobId, Repo};
+use super::job::Job;
 use super::time::Timestamp;
 
 pub use comment_parser::{is_marked_blocking, parse_command};
@@ -32,6 +33,16 @@ pub struct PullRequestId {
     pub repo: Repo,
     /// Number of the pull request.
     pub number: u64,
+}
+
+impl PullRequestId {
+    /// Returns the pull request that a job opened or works on.
+    pub fn of_job(job: &Job) -> Option<Self> {
+        Some(Self {
+            repo: job.repo.clone(),
+            number: job.pull.as_ref()?.number,
+        })
+    }
 }
 
 /// Place of a review comment.

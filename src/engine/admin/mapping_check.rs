@@ -16,6 +16,7 @@ use domain::mapping::{
 };
 use domain::runner_mode::{Placement, RunnerMode, choose_placement};
 use domain::session_secrets::{SecretScope, variable_from_stored_name};
+use domain::vendor::Vendor;
 use serde_json::Value;
 use store::{StoreError, StoreResult, mappings, secrets};
 use vendors::http::VendorError;
@@ -124,29 +125,29 @@ impl MappingCheck {
 
 /// What a lookup reads, for the warning that it failed.
 struct Lookup {
-    vendor: &'static str,
+    vendor: Vendor,
     field: &'static str,
     subject: &'static str,
 }
 
 impl Lookup {
     const TEAM: Self = Self {
-        vendor: "Linear",
+        vendor: Vendor::Linear,
         field: "teamKey",
         subject: "The team",
     };
     const REPOSITORY: Self = Self {
-        vendor: "GitHub",
+        vendor: Vendor::GitHub,
         field: "repo",
         subject: "The repository",
     };
     const JIRA: Self = Self {
-        vendor: "Jira",
+        vendor: Vendor::Jira,
         field: "jql",
         subject: "The query",
     };
     const SECRETS: Self = Self {
-        vendor: "GitHub",
+        vendor: Vendor::GitHub,
         field: "provider",
         subject: "The secrets of the repository",
     };
@@ -177,7 +178,7 @@ async fn check_team(vendors: &Vendors, draft: &MappingDraft) -> Result<MappingCh
     let Some(TicketingClient::Linear(linear)) = vendors.account(System::Linear) else {
         return Ok(not_configured(
             "ticketingProvider",
-            "Linear",
+            Vendor::Linear,
             "no ticket is read",
         ));
     };
@@ -194,7 +195,7 @@ async fn check_jira(vendors: &Vendors, draft: &MappingDraft) -> Result<MappingCh
     let Some(TicketingClient::Jira(jira)) = vendors.account(System::Jira) else {
         return Ok(not_configured(
             "ticketingProvider",
-            "Jira",
+            Vendor::Jira,
             "no ticket is read",
         ));
     };
@@ -214,7 +215,7 @@ async fn check_repository(
         return Ok(MappingCheck::default());
     };
     if vendors.github.is_none() {
-        return Ok(not_configured("repo", "GitHub", "no run can start"));
+        return Ok(not_configured("repo", Vendor::GitHub, "no run can start"));
     }
     let missing = missing_repository(vendors, &repo, draft.default_branch.as_deref()).await?;
     Ok(missing.map_or_else(MappingCheck::default, |missing| {
@@ -222,7 +223,7 @@ async fn check_repository(
     }))
 }
 
-fn not_configured(field: &'static str, vendor: &str, impact: &str) -> MappingCheck {
+fn not_configured(field: &'static str, vendor: Vendor, impact: &str) -> MappingCheck {
     let message = format!("{vendor} is not configured for this service: {impact}.");
     MappingCheck::warning(field, message)
 }

@@ -196,18 +196,10 @@ pub(super) fn close_pull(
 /// operator cancelled with a retry.
 pub(crate) fn requeue_command(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
     let is_requeued = job.resumes_at.is_some() || job.after_cancel() == Some(AfterCancel::Retry);
-    match (pull_id(job), job.kind) {
+    match (PullRequestId::of_job(job), job.kind) {
         (Some(pull), JobKind::GapFill) if is_requeued => retry_command(tx, &pull, job).map(drop),
         _ => Ok(()),
     }
-}
-
-/// Returns the pull request that a job works on.
-pub(crate) fn pull_id(job: &Job) -> Option<PullRequestId> {
-    Some(PullRequestId {
-        repo: job.repo.clone(),
-        number: job.pull.as_ref()?.number,
-    })
 }
 
 /// Makes the work of an ended run on a pull request wait for another run. Returns `false` if
@@ -241,8 +233,7 @@ fn retry_command(tx: &WriteTx<'_>, pull: &PullRequestId, job: &Job) -> StoreResu
 fn retry_findings(tx: &WriteTx<'_>, pull: &PullRequestId, job: &Job) -> StoreResult<bool> {
     let mut is_found = false;
     for (key, finding) in pull_feedback::findings_of_pull(tx, pull)? {
-        let is_of_job = finding.last_job.as_ref() == Some(&job.id);
-        if is_of_job && finding.state != ReviewFindingState::Withdrawn {
+        if finding.was_taken_by(&job.id) && finding.state != ReviewFindingState::Withdrawn {
             pull_feedback::put_finding(tx, pull, &key, &finding.retried())?;
             is_found = true;
         }
@@ -253,7 +244,7 @@ fn retry_findings(tx: &WriteTx<'_>, pull: &PullRequestId, job: &Job) -> StoreRes
 /// Settles the findings of an ended follow-up: each is resolved, or waits for the next run. Returns
 /// the number of findings that are abandoned.
 pub(crate) fn settle_findings(tx: &WriteTx<'_>, job: &Job) -> StoreResult<usize> {
-    let Some(pull) = pull_id(job).filter(|_| job.kind == JobKind::FollowUp) else {
+    let Some(pull) = PullRequestId::of_job(job).filter(|_| job.kind == JobKind::FollowUp) else {
         return Ok(0);
     };
     let mut abandoned = 0;

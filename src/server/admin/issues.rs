@@ -9,9 +9,9 @@ use crate::routing::{ApiResult, Route, ok};
 use domain::decision::{Decision, DecisionOutcome, FAILURE_VALIDITY};
 use domain::ids::{IssueId, IssueKey, JobId, TeamKey};
 use domain::issue::{Phase, StatusCategory, System};
-use domain::job::{Job, JobState};
+use domain::job::Job;
+use domain::job_filter::StateClass;
 use domain::mapping::Mapping;
-use domain::report::FailureCode;
 use domain::stage::Stage;
 use domain::time::Timestamp;
 use engine::app::{App, PolledIssue};
@@ -53,10 +53,11 @@ struct FailedIssue {
 fn failures(tx: &impl ReadableTx, now: Timestamp) -> StoreResult<Vec<FailedIssue>> {
     let (mut seen, mut failed) = (HashSet::new(), Vec::new());
     for id in failed_runs::since(tx, now - FAILURE_VALIDITY, MAX_FAILURES)? {
-        let Some(job) = jobs::get(tx, &id)?.filter(|job| !is_cancelled(job)) else {
+        let Some(job) = jobs::get(tx, &id)? else {
             continue;
         };
-        if !seen.insert(job.issue.id.clone()) {
+        let is_latest = seen.insert(job.issue.id.clone());
+        if !is_latest || StateClass::of(&job.state) == StateClass::Cancelled {
             continue;
         }
         let of_issue = jobs::of_issue(tx, &job.issue.id)?;
@@ -70,11 +71,6 @@ fn failures(tx: &impl ReadableTx, now: Timestamp) -> StoreResult<Vec<FailedIssue
         }
     }
     Ok(failed)
-}
-
-fn is_cancelled(job: &Job) -> bool {
-    let cancelled = Some(FailureCode::Cancelled);
-    matches!(job.state, JobState::Failed { code, .. } if code == cancelled)
 }
 
 #[derive(Serialize, JsonSchema)]

@@ -14,7 +14,7 @@ use domain::ids::IssueKey;
 use domain::time::Timestamp;
 use domain::vendor::Vendor;
 use engine::admin::outbox::{self, OutboxError};
-use engine::app::App;
+use engine::app::{App, Vendors};
 use engine::incidents::{self, Incident};
 use store::outbox::OutboxEntry;
 use store::{ReadableTx, StoreResult, jobs};
@@ -29,11 +29,11 @@ pub(super) fn routes() -> Vec<Route> {
 }
 
 async fn list(app: App) -> ApiResult {
-    let incidents = incidents::current(&app.vendors);
+    let (handle, incidents) = (app.clone(), incidents::current(&app.vendors));
     let read = app.core.store().read_long(move |tx| {
         let pending = store::outbox::pending(tx)?.into_iter();
         let pending = pending.map(|entry| {
-            let wait = Wait::of(tx, &entry, &incidents)?;
+            let wait = Wait::of(tx, &handle.vendors, &entry, &incidents)?;
             EntryView::of(tx, entry, wait)
         });
         let pending = pending.collect::<StoreResult<Vec<_>>>()?;
@@ -153,12 +153,15 @@ impl Wait {
     /// next.
     fn of(
         tx: &impl ReadableTx,
+        vendors: &Vendors,
         entry: &OutboxEntry,
         incidents: &BTreeMap<Vendor, Incident>,
     ) -> StoreResult<Self> {
-        let vendors = incidents::vendors_of(tx, &entry.effect)?;
-        let blocking = vendors.iter().find_map(|vendor| incidents.get(vendor));
-        let failed = entry.last_error.as_ref().and(vendors.first()).copied();
+        let blocking = incidents::delaying(tx, vendors, &entry.effect, incidents)?;
+        let failed = match &entry.last_error {
+            Some(_) => incidents::vendors_of(tx, &entry.effect)?.first().copied(),
+            None => None,
+        };
         Ok(Self {
             vendor: blocking.map(|incident| incident.vendor).or(failed),
             until: blocking.and_then(|incident| incident.until),

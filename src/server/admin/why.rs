@@ -163,11 +163,7 @@ fn job_views(tx: &impl ReadableTx, jobs: &[Job]) -> StoreResult<Vec<Value>> {
 fn pull_views(tx: &impl ReadableTx, jobs: &[Job]) -> StoreResult<Vec<PullView>> {
     let mut ids: Vec<PullRequestId> = Vec::new();
     for job in jobs.iter().rev() {
-        let id = job.pull.as_ref().map(|pull| PullRequestId {
-            repo: job.repo.clone(),
-            number: pull.number,
-        });
-        ids.extend(id.filter(|id| !ids.contains(id)));
+        ids.extend(PullRequestId::of_job(job).filter(|id| !ids.contains(id)));
     }
     let views = ids.iter().map(|id| pulls::view(tx, id));
     Ok(views

@@ -9,7 +9,7 @@ pub mod webhook;
 pub use github::{
     CheckRun, DispatchError, FeedbackItem, FolderEntry, GitHub, LOG_READ_TIMEOUT, ListedRepository,
     NewCommit, NewPullRequest, OpenPullRequest, PullRequest, PullRequestComment,
-    PullRequestFeedback, PullRequestReview, PullRequestState, RepoFile, RepoPermission, RepoToken,
-    RepoTokenAccess, ReviewThread, ScmCredentials, TreeContent, TreeFile, WorkflowRun,
-    WorkflowRunLog, WorkflowRunRef,
+    PullRequestFeedback, PullRequestReview, PullRequestState, RateLimitScope, RepoFile,
+    RepoPermission, RepoToken, RepoTokenAccess, ReviewThread, ScmCredentials, TreeContent,
+    TreeFile, WorkflowRun, WorkflowRunLog, WorkflowRunRef,
 };

@@ -13,7 +13,7 @@ use domain::ids::Repo;
 use domain::secret::Secret;
 use domain::time::Timestamp;
 
-use super::{GitHub, ScmCredentials, with_api_headers};
+use super::{GitHub, ScmCredentials, accounts, with_api_headers};
 
 /// Time before its expiry from which a token is no longer used.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(5 * 60);
@@ -57,22 +57,14 @@ impl AccessToken {
     /// Adds the token to a REST request.
     pub(super) fn authorize(&self, request: Request) -> Request {
         let request = request.bearer(self.token.expose());
-        request.account(account(self.installation))
+        request.account(accounts::rest(self.installation))
     }
 
     /// Adds the token to a GraphQL request. The GraphQL API has its own rate limit.
     pub(super) fn authorize_graphql(&self, request: Request) -> Request {
         let request = self.authorize(request);
-        match self.installation {
-            Some(id) => request.account(format!("installation {id} graphql")),
-            None => request.account("graphql"),
-        }
+        request.account(accounts::graphql(self.installation))
     }
-}
-
-/// Returns the name of the rate limit account of REST requests. Empty for a plain token.
-fn account(installation: Option<u64>) -> String {
-    installation.map_or_else(String::new, |id| format!("installation {id}"))
 }
 
 /// Cache of installation ids by repository and of tokens by installation.
@@ -122,7 +114,7 @@ impl TokenCache {
 impl GitHub {
     /// Returns the end of the current rate limit for requests about this repository. `None` if not limited.
     pub fn limited_until(&self, repo: &Repo) -> Option<Timestamp> {
-        let account = account(self.inner.token_cache.installation(repo));
+        let account = accounts::rest(self.inner.token_cache.installation(repo));
         let until = self.inner.client.limited_until(&account)?;
         Some(Timestamp::from_millis(until))
     }

@@ -3,6 +3,7 @@
 //! Rightly ours: `octocrab` retries all methods or none, also a dispatch whose workflow may have started. Its
 //! conditional requests are for events only. It adds 16 packages.
 
+mod accounts;
 mod auth;
 mod cache;
 mod checks;
@@ -32,6 +33,7 @@ use domain::crypto::app_jwt::AppKey;
 use domain::ids::Repo;
 use domain::secret::Secret;
 
+pub use accounts::RateLimitScope;
 pub use auth::{RepoToken, RepoTokenAccess};
 pub use checks::CheckRun;
 pub use choices::ListedRepository;
