@@ -17,7 +17,7 @@ use crate::program::{KillOnDrop, check_audit};
 use crate::tickets::{TicketKind, ended_as_expected};
 
 /// Duration without remaining work that counts as idle: two polls and one check of the runs.
-const IDLE_DURATION: Duration = Duration::from_millis(2_500);
+pub const IDLE_DURATION: Duration = Duration::from_millis(2_500);
 
 /// Numbers of checked items.
 #[derive(Default)]

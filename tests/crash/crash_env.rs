@@ -62,6 +62,8 @@ pub struct CrashEnv {
     pub dir: PathBuf,
     pub vendors: FakeVendors,
     pub seed: u64,
+    /// Flags of the service in addition to those of every environment.
+    extra_flags: Vec<(&'static str, String)>,
     port: u16,
     record: Arc<Mutex<CrashRecord>>,
 }
@@ -69,6 +71,15 @@ pub struct CrashEnv {
 impl CrashEnv {
     /// Creates the vendors and a service with its mappings, which is then stopped. No tickets exist yet.
     pub async fn create(dir: &Path, seed: u64) -> Self {
+        Self::create_with_flags(dir, seed, Vec::new()).await
+    }
+
+    /// Like [`CrashEnv::create`], with further flags of the service.
+    pub async fn create_with_flags(
+        dir: &Path,
+        seed: u64,
+        extra_flags: Vec<(&'static str, String)>,
+    ) -> Self {
         // Fails only if a provider is already installed, which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = dir.canonicalize().unwrap();
@@ -80,6 +91,7 @@ impl CrashEnv {
             record: Arc::default(),
             dir,
             seed,
+            extra_flags,
         };
         env.seed_vendors();
         let service = env.start_service(None);
@@ -236,9 +248,15 @@ impl CrashEnv {
             ("--github-api-url", vendors.github_api_url()),
             ("--scm-webhook-secret", WEBHOOK_SECRET.to_owned()),
             ("--notify-webhook-url", vendors.slack_url()),
+            ("--vm-sessions-token", vendors.fly().token().to_owned()),
+            ("--vm-sessions-app", vendors.fly().app().to_owned()),
+            ("--vm-api-url", vendors.fly_url()),
+            ("--docker-host", vendors.docker_socket()),
+            ("--anthropic-api-key", "sk-ant-sandbox-only".to_owned()),
         ];
         let pair = |(flag, value): (&str, String)| [flag.to_owned(), value];
-        flags.into_iter().flat_map(pair).collect()
+        let flags = flags.into_iter().chain(self.extra_flags.clone());
+        flags.flat_map(pair).collect()
     }
 
     /// Client of the control socket. It keeps no connections, because the service is killed often.

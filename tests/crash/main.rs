@@ -10,6 +10,7 @@
 )]
 #![allow(clippy::unwrap_used)]
 
+mod cancellation;
 mod checks;
 mod clients;
 mod crash_env;

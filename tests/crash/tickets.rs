@@ -279,6 +279,11 @@ impl ExpectedTicket {
             .any(|change| markers.contains(&change.as_str()))
     }
 
+    /// Comments on the ticket, oldest first.
+    pub fn comments(&self, env: &CrashEnv) -> Vec<String> {
+        VisibleState::of(self, &env.vendors).comments
+    }
+
     /// Difference between the visible and the expected state, if any.
     pub fn mismatch(&self, env: &CrashEnv) -> Option<String> {
         let state = VisibleState::of(self, &env.vendors);
