@@ -59,7 +59,7 @@ pub enum LogReportError {
     InvalidBody,
     /// `offset` is missing or not a whole number below 2^53.
     InvalidOffset,
-    /// `text` is missing, not a string or longer than [`MAX_PART`].
+    /// `text` is missing, not a string, longer than [`MAX_PART`], or does not end with a line break.
     InvalidText,
 }
 
@@ -88,7 +88,12 @@ impl LogReport {
             .filter(|offset| *offset <= MAX_OFFSET)
             .ok_or(LogReportError::InvalidOffset)?;
         match body["text"].take() {
-            Value::String(text) if text.len() <= MAX_PART => Ok(Self { offset, text }),
+            // A secret that spans two parts could not be redacted.
+            Value::String(text)
+                if text.len() <= MAX_PART && (text.is_empty() || text.ends_with('\n')) =>
+            {
+                Ok(Self { offset, text })
+            }
             _ => Err(LogReportError::InvalidText),
         }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::app::App;
 use crate::run_reports::ReportError;
 use domain::ids::JobId;
+use domain::job::Job;
 use domain::run_log::{self, LogReceipt, LogReport, MAX_GAP, MAX_STEP_MARKS};
 use domain::sensitive_files::PrivateKeyTracker;
 use domain::time::Timestamp;
@@ -39,35 +40,42 @@ pub async fn append(app: &App, job: &JobId, report: LogReport) -> Result<LogRece
         let Some(found) = jobs::get(tx, job)? else {
             return Ok(None);
         };
-        Ok(Some((found.finished_at, run_logs::get(tx, job)?)))
+        let log = state_of(tx, &found)?;
+        Ok(Some((found, log)))
     })?;
-    let (finished_at, mut log) = found.ok_or(ReportError::UnknownJob)?;
+    let (found, mut log) = found.ok_or(ReportError::UnknownJob)?;
     let now = app.core.now();
-    if finished_at.is_some_and(|at| now.since(at) > GRACE_AFTER_END) {
+    if found
+        .finished_at
+        .is_some_and(|at| now.since(at) > GRACE_AFTER_END)
+    {
         return Ok(receipt(report.end(), false, 0));
     }
     let bytes = report.stored_size();
     if let Err(wait) = app.live.run_log_limiter.admit(job, bytes, now) {
         let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-        return Ok(receipt(received(&log), false, wait));
+        return Ok(receipt(log.received(), false, wait));
     }
     let is_kept = app.core.config.log_keep_days > 0 && app.core.store.has_room_for_logs();
     for _ in 0..MAX_ATTEMPTS {
-        if report.end() <= received(&log) {
-            return Ok(receipt(received(&log), true, 0));
+        if report.end() <= log.received() {
+            return Ok(receipt(log.received(), true, 0));
         }
         let lines = sanitize(app, &log, &report).await;
         let (end, tail) = (report.end(), lines.tail.clone());
         // A run that sends an offset far ahead keeps no later part from being stored.
-        let received = end.min(received(&log).saturating_add(MAX_GAP + report.text.len() as u64));
-        if !is_kept || store_lines(app, job, log, lines, received).await? {
+        let received = end.min(
+            log.received()
+                .saturating_add(MAX_GAP + report.text.len() as u64),
+        );
+        if !is_kept || store_lines(app, job, log.stored, lines, received).await? {
             app.live.log_tails.append(job, &tail);
             app.core.store.publish(StoreChange::Step(job.clone()));
             return Ok(receipt(end, is_kept, 0));
         }
-        log = app.core.store.read(|tx| run_logs::get(tx, job))?;
+        log = app.core.store.read(|tx| state_of(tx, &found))?;
     }
-    Ok(receipt(received(&log), true, 0))
+    Ok(receipt(log.received(), true, 0))
 }
 
 fn receipt(offset: u64, stored: bool, retry_after_ms: u64) -> LogReceipt {
@@ -79,8 +87,44 @@ fn receipt(offset: u64, stored: bool, retry_after_ms: u64) -> LogReceipt {
     }
 }
 
-fn received(log: &Option<RunLog>) -> u64 {
-    log.as_ref().map_or(0, |log| log.received)
+/// State of a log that an append continues.
+struct LogState {
+    stored: Option<RunLog>,
+    continues: LineState,
+}
+
+impl LogState {
+    /// Offset up to which the log was received.
+    fn received(&self) -> u64 {
+        self.stored.as_ref().map_or(0, |log| log.received)
+    }
+}
+
+/// What a line depends on besides its text.
+#[derive(Debug, Clone, Copy, Default)]
+struct LineState {
+    private_key: PrivateKeyTracker,
+    /// Time of the line before.
+    last_line_at: Timestamp,
+    /// Number of marks of steps before the line.
+    step_marks: u64,
+}
+
+/// State of the log of a job. A log begins when its run was reserved.
+fn state_of(tx: &impl ReadableTx, job: &Job) -> StoreResult<LogState> {
+    let stored = run_logs::get(tx, &job.id)?;
+    let continues = match &stored {
+        Some(log) => LineState {
+            private_key: log.private_key,
+            last_line_at: log.last_line_at,
+            step_marks: log.step_marks,
+        },
+        None => LineState {
+            last_line_at: job.reserved_at,
+            ..LineState::default()
+        },
+    };
+    Ok(LogState { stored, continues })
 }
 
 /// Lines that are ready to be stored and shown.
@@ -90,27 +134,22 @@ struct SanitizedLines {
     text: String,
     /// Lines without times, colors and marks.
     tail: String,
-    private_key: PrivateKeyTracker,
-    /// Number of marks of steps in the log, with these lines.
-    step_marks: u64,
+    /// State after these lines.
+    state: LineState,
 }
 
 /// Sanitizes what a report adds to a log.
-async fn sanitize(app: &App, log: &Option<RunLog>, report: &LogReport) -> SanitizedLines {
-    let (received, now) = (received(log), app.core.now());
-    let (private_key, step_marks) = log
-        .as_ref()
-        .map(|log| (log.private_key, log.step_marks))
-        .unwrap_or_default();
+async fn sanitize(app: &App, log: &LogState, report: &LogReport) -> SanitizedLines {
+    let (received, now, before) = (log.received(), app.core.now(), log.continues);
     let known = usize::try_from(received.saturating_sub(report.offset)).unwrap_or(usize::MAX);
     let known = report.text.ceil_char_boundary(known);
     let missing = report.offset.saturating_sub(received);
     let redactor = app.secrets.redactor.clone();
     let new = report.text[known..].to_owned();
     run_blocking_if_large(new.len(), move || {
-        let mut lines = sanitize_lines(&redactor, private_key, step_marks, &new, now);
+        let mut lines = sanitize_lines(&redactor, before, &new, now);
         if missing > 0 {
-            let mark = run_log::format_line(now, &run_log::cut_mark(missing));
+            let mark = run_log::format_line(before.last_line_at, &run_log::cut_mark(missing));
             lines.text.insert_str(0, &format!("{mark}\n"));
         }
         lines
@@ -118,31 +157,35 @@ async fn sanitize(app: &App, log: &Option<RunLog>, report: &LogReport) -> Saniti
     .await
 }
 
-/// Redacts and sanitizes lines of a run. A line without a time gets the current one, and no line can forge a mark.
+/// Redacts and sanitizes lines of a run. No line can forge a mark. A line gets the current time if it has none, or one
+/// that cannot be true: before the line before, or in the future.
 fn sanitize_lines(
     redactor: &Redactor,
-    private_key: PrivateKeyTracker,
-    step_marks: u64,
+    before: LineState,
     text: &str,
     now: Timestamp,
 ) -> SanitizedLines {
-    let mut lines = LineRedactor::resume(redactor, private_key);
+    let mut lines = LineRedactor::resume(redactor, before.private_key);
     let mut sanitized = SanitizedLines {
-        step_marks,
+        state: before,
         ..SanitizedLines::default()
     };
     for line in text.strip_suffix('\n').unwrap_or(text).split('\n') {
         let (at, text) = run_log::parse_line(line);
         let line = lines.redact_output(text);
-        let is_step = sanitized.step_marks < MAX_STEP_MARKS && run_log::is_step_mark(&line.plain);
-        sanitized.step_marks += u64::from(is_step);
+        let is_step =
+            sanitized.state.step_marks < MAX_STEP_MARKS && run_log::is_step_mark(&line.plain);
+        sanitized.state.step_marks += u64::from(is_step);
         let escaped = run_log::escape_marks(&line.plain);
         let shown = match (is_step, escaped == line.plain) {
             (true, _) => &line.plain,
             (false, true) => &line.styled,
             (false, false) => &escaped,
         };
-        let at = at.unwrap_or(now);
+        let last_line_at = sanitized.state.last_line_at;
+        let at = at.filter(|at| (last_line_at..=now).contains(at));
+        let at = at.unwrap_or(now.max(last_line_at));
+        sanitized.state.last_line_at = at;
         sanitized.text.push_str(&run_log::format_line(at, shown));
         sanitized.text.push('\n');
         if !is_step {
@@ -150,7 +193,7 @@ fn sanitize_lines(
             sanitized.tail.push('\n');
         }
     }
-    sanitized.private_key = lines.private_key();
+    sanitized.state.private_key = lines.private_key();
     sanitized
 }
 
@@ -169,8 +212,9 @@ async fn store_lines(
             let new = NewLines {
                 text: &lines.text,
                 received,
-                private_key: lines.private_key,
-                step_marks: lines.step_marks,
+                private_key: lines.state.private_key,
+                last_line_at: lines.state.last_line_at,
+                step_marks: lines.state.step_marks,
                 now,
             };
             store.read(|tx| run_logs::prepare(tx, &id, before, new))
@@ -235,7 +279,29 @@ mod tests {
 
     fn sanitized(text: &str) -> String {
         let redactor = Redactor::new(["the-secret-value"]);
-        sanitize_lines(&redactor, PrivateKeyTracker::default(), 0, text, NOW).text
+        sanitize_lines(&redactor, LineState::default(), text, NOW).text
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_true_is_replaced_by_that_of_arrival() {
+        let text = "1970-01-01T00:00:00.000Z a\n2027-01-15T07:59:00.000Z b\n2027-01-15T07:58:59.999Z c\n\
+            2027-01-15T08:00:00.001Z d\n9999-12-31T23:59:59.999Z e\n2027-01-15T07:59:30.000Z f\n";
+        let before = LineState {
+            last_line_at: Timestamp::from_millis(NOW.as_millis() - 120_000),
+            ..LineState::default()
+        };
+        let lines = sanitize_lines(&Redactor::default(), before, text, NOW);
+        let expected = "2027-01-15T08:00:00.000Z a\n2027-01-15T08:00:00.000Z b\n2027-01-15T08:00:00.000Z c\n\
+            2027-01-15T08:00:00.000Z d\n2027-01-15T08:00:00.000Z e\n2027-01-15T08:00:00.000Z f\n";
+        assert_eq!(lines.text, expected);
+        // Neither does the clock of the service go back in a log.
+        let earlier = Timestamp::from_millis(NOW.as_millis() - 60_000);
+        let next = sanitize_lines(&Redactor::default(), lines.state, "g\n", earlier);
+        assert_eq!(next.text, "2027-01-15T08:00:00.000Z g\n");
+        let plausible =
+            "2027-01-15T07:58:30.000Z a\n2027-01-15T07:58:30.000Z b\n2027-01-15T08:00:00.000Z c\n";
+        let lines = sanitize_lines(&Redactor::default(), before, plausible, NOW);
+        assert_eq!(lines.text, plausible);
     }
 
     #[test]
@@ -288,22 +354,15 @@ mod tests {
         let body = "MIIEpAIBAA==";
         let first = sanitize_lines(
             &redactor,
-            PrivateKeyTracker::default(),
-            0,
+            LineState::default(),
             &format!("-----BEGIN RSA PRIVATE KEY-----\n{body}\n"),
             NOW,
         );
-        let second = sanitize_lines(
-            &redactor,
-            first.private_key,
-            0,
-            &format!("{body}\nend"),
-            NOW,
-        );
+        let second = sanitize_lines(&redactor, first.state, &format!("{body}\nend"), NOW);
         for text in [first.text, second.text] {
             assert!(!text.contains("MIIE"), "{text}");
         }
-        let fresh = sanitize_lines(&redactor, PrivateKeyTracker::default(), 0, body, NOW);
+        let fresh = sanitize_lines(&redactor, LineState::default(), body, NOW);
         assert!(
             fresh.text.contains("MIIE"),
             "the state of the key is what redacts"

@@ -46,6 +46,8 @@ pub struct RunLog {
     pub stored_bytes: u64,
     /// Time of the last append.
     pub updated_at: Timestamp,
+    /// Time of the last line.
+    pub last_line_at: Timestamp,
     /// Private key that the next line may continue.
     pub private_key: PrivateKeyTracker,
     /// Number of marks of steps in the text, with those that were cut.
@@ -101,6 +103,8 @@ pub struct NewLines<'t> {
     pub private_key: PrivateKeyTracker,
     /// Number of marks of steps, with these lines.
     pub step_marks: u64,
+    /// Time of the last of these lines.
+    pub last_line_at: Timestamp,
     /// Current time.
     pub now: Timestamp,
 }
@@ -142,10 +146,11 @@ pub fn prepare(
         received: new.received,
         private_key: new.private_key,
         step_marks: new.step_marks,
+        last_line_at: new.last_line_at,
         updated_at: new.now,
         ..before.clone().unwrap_or_default()
     };
-    let mut written = Vec::new();
+    let (first, mut written) = (after.chunks.start, Vec::new());
     let (mut start, mut pending) = (after.end, new.text.to_owned());
     if let Some(open) = open_chunk(tx, job, &after)? {
         after.chunks.end -= 1;
@@ -155,18 +160,23 @@ pub fn prepare(
         start = open.start;
         pending.insert_str(0, &text_of(job, &open)?);
     }
-    let mut rest = pending.as_str();
+    let mut rest = latest_lines(&pending);
+    if rest.len() < pending.len() {
+        // Nothing older is kept either, so that it is not worth compressing.
+        start += (pending.len() - rest.len()) as u64;
+        after.chunks.start = after.chunks.end;
+        (after.start, after.stored_bytes) = (start, 0);
+    }
     while !rest.is_empty() {
-        let (next, later) = rest.split_at(chunk_len(rest));
-        let chunk = LogChunk::compress(start, next).map_err(|error| corrupt(job, error))?;
+        let (text, next) = rest.split_at(chunk_len(rest));
+        let chunk = LogChunk::compress(start, text).map_err(|error| corrupt(job, error))?;
         start = chunk.end();
         after.stored_bytes += chunk.deflated.len() as u64;
         written.push((after.chunks.end, chunk));
         after.chunks.end += 1;
-        rest = later;
+        rest = next;
     }
     after.end = start;
-    let first = after.chunks.start;
     cut(tx, job, &mut after, &mut written)?;
     Ok(PreparedAppend {
         removed: first..after.chunks.start,
@@ -183,6 +193,20 @@ fn open_chunk(tx: &impl ReadableTx, job: &JobId, log: &RunLog) -> StoreResult<Op
     };
     let chunk = RUN_LOG_CHUNKS.get(tx, (job.as_str(), last))?;
     Ok(chunk.filter(|chunk| chunk.bytes < CHUNK_BYTES))
+}
+
+/// Latest whole lines of a text within [`MAX_BYTES`].
+fn latest_lines(text: &str) -> &str {
+    let surplus = text.len().saturating_sub(MAX_BYTES as usize);
+    let from = match surplus.checked_sub(1) {
+        // From the first line that begins at or after the surplus.
+        Some(last) => text.as_bytes()[last..]
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .map_or(0, |at| last + at + 1),
+        None => 0,
+    };
+    &text[from..]
 }
 
 /// Length of the next chunk of a text: up to the first line that reaches [`CHUNK_BYTES`].
@@ -338,6 +362,7 @@ mod tests {
                 received,
                 private_key: PrivateKeyTracker::default(),
                 step_marks: 0,
+                last_line_at: now,
                 now,
             };
             prepare(tx, job, before, new)
@@ -414,10 +439,22 @@ mod tests {
         assert_eq!(stored, log.log.stored_bytes);
 
         // One append can be larger than what is kept.
-        append_to(&store, &job(), &block(30).repeat(30), NOW).await;
+        let large: String = (30..60).map(block).collect();
+        append_to(&store, &job(), &large, NOW).await;
+        whole.push_str(&large);
         let log = read_from(&store, 0);
-        assert!(log.log.end - log.log.start <= MAX_BYTES);
-        assert_eq!(chunks(&store).1, log.log.stored_bytes);
+        let kept = log.log.end - log.log.start;
+        assert!(
+            kept <= MAX_BYTES && kept > MAX_BYTES - 2 * CHUNK_BYTES,
+            "{kept}"
+        );
+        assert_eq!(log.text, whole[log.log.start as usize..]);
+        assert!(whole[..log.log.start as usize].ends_with('\n'));
+        let (count, stored) = chunks(&store);
+        assert_eq!(stored, log.log.stored_bytes);
+        assert_eq!(count as u64, log.log.chunks.end - log.log.chunks.start);
+        append_to(&store, &job(), "end\n", NOW).await;
+        assert!(read_from(&store, 0).text.ends_with("x\nend\n"));
     }
 
     #[tokio::test]
@@ -428,6 +465,7 @@ mod tests {
             received: 6,
             private_key: PrivateKeyTracker::default(),
             step_marks: 0,
+            last_line_at: NOW,
             now: NOW,
         };
         let prepared = store.read(|tx| prepare(tx, &job(), None, new)).unwrap();

@@ -176,6 +176,53 @@ async fn backup_contains_all_steps_acknowledged_before_it() {
     assert_eq!(service.stop(), 0);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn backup_leaves_out_logs_and_a_run_continues_its_log_after_a_restore() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, restored) = (dir.path().join("data"), dir.path().join("restored"));
+    let file = dir.path().join("backup");
+    let path = file.to_str().unwrap();
+    let job = create_store_with_jobs(&data, 1).await;
+    let tokens = RunTokenIssuer::new(&Secret::new(TOKEN_SECRET));
+    let now = Clock::System.now();
+    let until = now + Duration::from_secs(3600);
+    let phase = job.kind.run_phase();
+    let token = tokens.issue(&job.id, TokenAudience::Progress, phase, now, until);
+    let send = async |service: &ServiceProcess, offset: usize, text: &str| {
+        let client = client_builder().build().unwrap();
+        let request = client.post(format!("{}/runner/log", service.address));
+        let request = request.bearer_auth(token.expose());
+        let body = json!({"offset": offset, "text": text});
+        let response = request.json(&body).send().await.unwrap();
+        response.json::<serde_json::Value>().await.unwrap()
+    };
+    let service = ServiceProcess::start(&data, &report_flags());
+    let receipt = send(&service, 0, "canary-of-the-log\n").await;
+    assert_eq!(
+        (&receipt["offset"], &receipt["stored"]),
+        (&json!(18), &json!(true))
+    );
+    assert_eq!(run_on(&data, &["backup", path]).0, 0);
+    service.kill();
+    assert_eq!(run_on(&restored, &["restore", path]).0, 0);
+
+    let service = ServiceProcess::start(&restored, &report_flags());
+    let log = format!("/api/jobs/{}/log", job.id);
+    let (status, _) = control_request(&restored, Method::GET, &log, None).await;
+    assert_eq!(status, 404, "no log is restored");
+    let receipt = send(&service, 18, "after\n").await;
+    assert_eq!(
+        (&receipt["offset"], &receipt["stored"]),
+        (&json!(24), &json!(true))
+    );
+    assert_eq!(service.stop(), 0);
+    let store = open_store(&restored).await;
+    let log = store.read(|tx| store::run_logs::read(tx, &job.id, 0));
+    let text = log.unwrap().unwrap().text;
+    let lines = text.lines().map(|line| domain::run_log::parse_line(line).1);
+    assert_eq!(lines.collect::<Vec<_>>(), ["##[cut] 18 bytes", "after"]);
+}
+
 #[tokio::test]
 async fn overwrites_files_and_stores_only_with_a_flag() {
     let dir = tempfile::tempdir().unwrap();

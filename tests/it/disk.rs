@@ -149,6 +149,16 @@ impl Reporter {
         ))
     }
 
+    /// Sends a line of the log. Returns the answer.
+    async fn send_log(&self, offset: usize, text: &str) -> Value {
+        let request = self.client.post(format!("{}/runner/log", self.url));
+        let request = request.bearer_auth(&self.token);
+        let body = json!({"offset": offset, "text": text});
+        let response = request.json(&body).send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        response.json().await.unwrap()
+    }
+
     /// Returns status and body of the health check.
     async fn health(&self) -> (u16, String) {
         let response = self.client.get(&self.url).send().await.unwrap();
@@ -246,6 +256,36 @@ async fn full_disk_rejects_writes_allows_reads_and_recovers() {
     assert_eq!(reporter.health().await.0, 200);
     assert_eq!(service.stop(), 0);
     assert_eq!(stored_steps(data).await, ["again", "ample", "low"]);
+}
+
+/// Logs of runs are refused long before anything else, and the runs continue.
+#[requires("mount")]
+#[tokio::test]
+async fn short_disk_drops_logs_and_runs_continue() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Disk::mount(&dir.path().join("data"), 300);
+    let data = disk.0.as_path();
+    let job = create_store_with_job(data).await;
+    let service = ServiceProcess::start(data, &report_flags());
+    let reporter = Reporter::new(&job, &service);
+    let answer = |offset: usize, stored: bool| json!({"acknowledged": true, "offset": offset, "stored": stored, "retryAfterMs": 0});
+    assert_eq!(reporter.send_log(0, "first\n").await, answer(6, true));
+    disk.fill_except(100 * MIB);
+    let dropped = reporter.send_log(6, "dropped\n").await;
+    assert_eq!(dropped, answer(14, false), "the run continues behind it");
+    let ok = Some((200, String::new()));
+    assert_eq!(reporter.report("while short", 10).await, ok);
+    let (status, body) = reporter.health().await;
+    assert_eq!(status, 200, "new runs start: {body}");
+    fs::remove_file(data.join("filler")).unwrap();
+    assert_eq!(reporter.send_log(14, "last\n").await, answer(19, true));
+    assert_eq!(service.stop(), 0);
+    let store = open_store(data).await;
+    let log = store.read(|tx| store::run_logs::read(tx, &job.id, 0));
+    let text = log.unwrap().unwrap().text;
+    let lines = text.lines().map(|line| domain::run_log::parse_line(line).1);
+    let lines: Vec<&str> = lines.collect();
+    assert_eq!(lines, ["first", "##[cut] 8 bytes", "last"]);
 }
 
 fn run_on(arguments: &[&str], dir: &str) -> std::process::Output {

@@ -1,5 +1,7 @@
 //! Logs of runs: sent by whole runs and by hand with a run token, and read by the admin API.
 
+mod hostile;
+
 use std::time::Duration;
 
 use domain::crypto::run_token::RunTokenIssuer;
@@ -186,7 +188,15 @@ async fn rejects_invalid_parts() {
         (json!({"offset": 0}), "invalid_text"),
         (json!({"offset": 0, "text": ["x"]}), "invalid_text"),
         (
-            json!({"offset": 0, "text": "x".repeat((48 << 10) + 1)}),
+            json!({"offset": 0, "text": format!("{}\n", "x".repeat(48 << 10))}),
+            "invalid_text",
+        ),
+        (
+            json!({"offset": 0, "text": "no line break"}),
+            "invalid_text",
+        ),
+        (
+            json!({"offset": 0, "text": "a line\nand a half"}),
             "invalid_text",
         ),
     ] {
@@ -197,7 +207,7 @@ async fn rejects_invalid_parts() {
     }
     let job = dispatched_job("01JOB", JobKind::Implementation);
     let result_token = log.server.run_token(&job, TokenAudience::Result);
-    let body = json!({"offset": 0, "text": "x"}).to_string();
+    let body = json!({"offset": 0, "text": "x\n"}).to_string();
     let sent = log
         .server
         .send("POST", "/runner/log", &result_token, body.clone());

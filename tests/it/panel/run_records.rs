@@ -148,6 +148,7 @@ pub fn append_log(tx: &WriteTx<'_>, job: &JobId, text: &str) -> StoreResult<()> 
         received: known.received + text.len() as u64,
         private_key: known.private_key,
         step_marks: known.step_marks,
+        last_line_at: known.updated_at,
         now: known.updated_at,
     };
     let prepared = run_logs::prepare(tx, job, before, lines)?;

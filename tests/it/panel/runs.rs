@@ -80,6 +80,7 @@ pub(super) async fn append_log(env: &TestEnv, job: &str, text: &str) {
             received,
             private_key: PrivateKeyTracker::default(),
             step_marks: 0,
+            last_line_at: env.app.core.now(),
             now: env.app.core.now(),
         };
         run_logs::prepare(tx, &job, before, new)
