@@ -196,4 +196,6 @@ fn engine_matches_its_reference_model_for_long() {
     // A model that never parks a ticket proves nothing about parking.
     let parked = stats.milestones.get("parked").copied().unwrap_or_default();
     assert!(parked > 0, "no ticket was ever parked");
+    let missing = control::missing_coverage(&stats.milestones);
+    assert!(missing.is_empty(), "never exercised: {missing:?}");
 }

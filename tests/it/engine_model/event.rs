@@ -77,6 +77,10 @@ pub enum ModelFault {
     TicketLost,
     PollFails,
     ListFails,
+    /// The host fails to cancel a run.
+    CancelFails,
+    /// The host cancels a run, and the response is lost.
+    CancelLost,
 }
 
 /// Final result of a run.
@@ -168,7 +172,45 @@ fn model_fault() -> impl Strategy<Value = ModelFault> {
         2 => Just(TicketLost),
         1 => Just(PollFails),
         1 => Just(ListFails),
+        1 => Just(CancelFails),
+        1 => Just(CancelLost),
     ]
+}
+
+/// Faults that bring the start or the end of a run into a state of its own.
+fn control_fault() -> impl Strategy<Value = ModelFault> {
+    use ModelFault::*;
+    prop_oneof![
+        Just(DispatchFails),
+        Just(DispatchLost),
+        Just(DispatchNameless),
+        Just(CancelFails),
+        Just(CancelLost),
+    ]
+}
+
+/// A run that an operator controls in one of its first states. Separate random events seldom meet there.
+fn controlled_start() -> impl Strategy<Value = Vec<ModelEvent>> {
+    let fault = prop::option::of(control_fault());
+    (slot(), fault, 0..4_usize, any::<bool>(), any::<bool>()).prop_map(
+        |(slot, fault, progress, with_retry, then_retry)| {
+            let mut events = vec![
+                ModelEvent::Unpark(slot),
+                ModelEvent::ClearDedup(slot),
+                ModelEvent::Flag(slot),
+            ];
+            events.extend(fault.map(ModelEvent::Fault));
+            events.push(ModelEvent::Poll);
+            let advance = [ModelEvent::ProcessOutbox, ModelEvent::Watch];
+            events.extend(advance.into_iter().take(progress));
+            if progress > 2 {
+                events.extend([ModelEvent::Begin(RunSelector::Live(0)), ModelEvent::Watch]);
+            }
+            events.push(ModelEvent::Cancel(slot, with_retry));
+            events.extend(then_retry.then_some(ModelEvent::Retry(slot)));
+            events
+        },
+    )
 }
 
 fn user_event() -> impl Strategy<Value = ModelEvent> {
@@ -244,7 +286,7 @@ fn environment_event() -> impl Strategy<Value = ModelEvent> {
     ]
 }
 
-/// Sequence of this many events.
+/// Sequence of about this many events.
 pub fn event_sequence(events: usize) -> impl Strategy<Value = Vec<ModelEvent>> {
     let event = prop_oneof![
         5 => user_event(),
@@ -253,5 +295,9 @@ pub fn event_sequence(events: usize) -> impl Strategy<Value = Vec<ModelEvent>> {
         8 => engine_event(),
         4 => environment_event(),
     ];
-    prop::collection::vec(event, events)
+    let group = prop_oneof![
+        28 => event.prop_map(|event| vec![event]),
+        1 => controlled_start(),
+    ];
+    prop::collection::vec(group, events).prop_map(|groups| groups.concat())
 }

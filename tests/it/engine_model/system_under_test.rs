@@ -291,6 +291,12 @@ impl SystemUnderTest {
             ModelFault::ListFails => {
                 github.inject_on_match("/actions/runs?", InjectedFault::ErrorStatus(500))
             }
+            ModelFault::CancelFails => {
+                github.inject_on_match("/cancel", InjectedFault::ErrorStatus(500))
+            }
+            ModelFault::CancelLost => {
+                github.inject_on_match("/cancel", InjectedFault::DropResponse)
+            }
         }
     }
 
