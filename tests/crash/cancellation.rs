@@ -460,8 +460,10 @@ fn cancels_once_after_a_crash() {
 #[test]
 #[ignore = "takes minutes"]
 fn cancels_once_after_a_crash_at_each_point_on_every_host_and_system() {
-    let cases = RUNNERS
-        .into_iter()
-        .flat_map(|runner| SYSTEMS.into_iter().flat_map(move |system| cases_of(runner, system)));
+    let cases = RUNNERS.into_iter().flat_map(|runner| {
+        SYSTEMS
+            .into_iter()
+            .flat_map(move |system| cases_of(runner, system))
+    });
     run_all(cases.collect());
 }

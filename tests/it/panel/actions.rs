@@ -374,6 +374,26 @@ async fn names_the_origin_of_each_setting() {
     env.stop().await;
 }
 
+/// The region of the environment is in force, whatever is stored. A restart would not change that.
+#[requires("browser")]
+#[tokio::test]
+async fn names_the_region_that_the_environment_sets() {
+    // Its environment sets `iad`, and `fra` is stored.
+    let env = populated_env(&UntrustedText::plain()).await;
+    let browser = Browser::start().await;
+    browser.open_view(&env.address, "settings").await;
+    browser
+        .wait_for_text("In force: iad, set by VM_SESSIONS_REGION in the environment")
+        .await;
+    let text = browser.text().await;
+    assert!(
+        !text.contains("In force: fra") && !text.contains("restart"),
+        "{text}"
+    );
+    browser.quit().await;
+    env.stop().await;
+}
+
 /// After a secret was set by keyboard, the focus is in the form, ready for the next one.
 #[requires("browser")]
 #[tokio::test]
