@@ -47,7 +47,7 @@ fn scope<'n>(accounts: impl Iterator<Item = (&'n str, bool)> + Clone) -> Option<
         .clone()
         .any(|(name, _)| name.starts_with(INSTALLATION));
     // Requests of an App about itself count against an account without a name.
-    let is_rest = |name: &str| !name.ends_with(GRAPHQL) && !(is_app && name.is_empty());
+    let is_rest = |name: &str| !(name.ends_with(GRAPHQL) || is_app && name.is_empty());
     let rest = accounts.filter(|(name, _)| is_rest(name));
     let (limited, free): (Vec<_>, Vec<_>) = rest.partition(|(_, is_limited)| *is_limited);
     is_any_limited.then_some(match (limited.is_empty(), free.is_empty()) {
