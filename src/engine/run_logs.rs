@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn a_time_that_cannot_be_true_is_replaced_by_that_of_arrival() {
         let text = "1970-01-01T00:00:00.000Z a\n2027-01-15T07:59:00.000Z b\n2027-01-15T07:58:59.999Z c\n\
-            2027-01-15T08:00:00.001Z d\n9999-12-31T23:59:59.999Z e\n2027-01-15T07:59:30.000Z f\n";
+            2027-01-15T08:00:00.001Z d\n9999-12-30T00:00:00.000Z e\n2027-01-15T07:59:30.000Z f\n";
         let before = LineState {
             last_line_at: Timestamp::from_millis(NOW.as_millis() - 120_000),
             ..LineState::default()

@@ -84,14 +84,16 @@ async fn empty_and_endless_lines_are_bounded_in_time_and_space() {
     let mut offset = 0;
     // Each line grows by its time.
     for (what, text) in [
-        ("empty lines", "\n".repeat(500_000)),
-        ("one line", format!("{}\n", "x".repeat(900_000))),
-        ("marks", "##[step] x\n".repeat(40_000)),
+        ("empty lines", "\n".repeat(48 << 10)),
+        ("one line", format!("{}\n", "x".repeat((48 << 10) - 1))),
+        ("marks", "##[step] x\n".repeat(4_000)),
     ] {
-        // More than the rate allows was sent.
-        log.server.clock.advance(Duration::from_secs(60));
         let started = Instant::now();
-        offset = log.send_part(offset, &text).await;
+        for _ in 0..3 {
+            // More than the rate allows was sent.
+            log.server.clock.advance(Duration::from_secs(60));
+            offset = log.send_part(offset, &text).await;
+        }
         assert!(
             started.elapsed() < TIMEOUT,
             "{what}: {:?}",
