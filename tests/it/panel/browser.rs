@@ -15,6 +15,9 @@ use crate::requirements::require;
 /// Maximum wait for any expected state of a page.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Maximum number of attempts to start the driver.
+const MAX_STARTS: usize = 5;
+
 /// Key under which WebDriver passes an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
@@ -55,7 +58,9 @@ impl Browser {
     }
 
     async fn start_with(logs: Value) -> Self {
-        let started = start_driver().ok_or("chromium and chromedriver are not installed");
+        // The driver exits if another process takes its port between two of its own requests for it.
+        let started = (0..MAX_STARTS).find_map(|_| start_driver());
+        let started = started.ok_or("chromium and chromedriver are not installed");
         let (driver, port) = require("browser", started);
         let client = Client::builder().timeout(TIMEOUT).build().unwrap();
         let mut browser = Self {
