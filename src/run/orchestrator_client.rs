@@ -16,8 +16,9 @@ use vendors::http::{Client, Method, Request};
 /// Maximum time to retry a request for repository access before the workflow token is used.
 const ACCESS_RETRY_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
-/// Maximum time to retry a request for the planning context, which is optional.
-const PLAN_RETRY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum time to retry a request for the planning context, before the agent works without a plan. Longer than an
+/// upgrade of the service takes.
+const PLAN_RETRY_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
 /// Origin of a repository token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
