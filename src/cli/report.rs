@@ -124,12 +124,10 @@ impl fmt::Display for Markdown<'_> {
             )?;
         }
         let failures = total.failures_by_reason.iter();
-        let failures = failures.map(|(reason, count)| (reason.clone(), *count));
+        let failures = failures.map(|(reason, count)| (failure_title(reason), *count));
         write_counts(f, "Failed runs by reason", "Runs", failures.collect())?;
-        let waits = total.waits_by_reason.iter().map(|(reason, count)| {
-            let reason = serde_json::to_value(reason).unwrap_or_default();
-            (reason.as_str().unwrap_or_default().to_owned(), *count)
-        });
+        let waits = total.waits_by_reason.iter();
+        let waits = waits.map(|(reason, count)| (reason.title().to_owned(), *count));
         write_counts(f, "Waits by reason", "Times", waits.collect())?;
         writeln!(
             f,
@@ -159,6 +157,15 @@ fn summary(total: &ScoreView) -> String {
         text.push('.');
     }
     text
+}
+
+/// Returns the name of a failure code or timeout reason in texts for people: `VERIFY_FAILED` becomes `Verify failed`.
+fn failure_title(reason: &str) -> String {
+    let mut title = reason.replace(['_', '-'], " ").to_lowercase();
+    if let Some(first) = title.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    title
 }
 
 /// Writes a table of counts, highest first. Nothing if there are none.
@@ -224,8 +231,8 @@ mod tests {
             "| ENG | 12 | 5 | 3 | 1 | 1 | 75 % | 1.2 | 0.5 / 3.2 | 20.0 / 70.0 | $12.50 | $4.17 | 0.4 | 4 |",
             "| =A\\|\"B\" | 1 | 0 | 0 | 0 | 0 | – | – | – | – | – | – | – | 0 |",
             "| Total | 12 | 5 | 3 | 1 | 1 | 75 % | 1.2 | 0.5 / 3.2 | 20.0 / 70.0 | $12.50 | $4.17 | 0.4 | 4 |",
-            "| VERIFY_FAILED | 3 |\n| NO_CHANGES | 1 |",
-            "## Waits by reason\n\n| Reason | Times |\n|---|---:|\n| concurrency | 9 |",
+            "| Verify failed | 3 |\n| No changes | 1 |",
+            "## Waits by reason\n\n| Reason | Times |\n|---|---:|\n| At capacity | 9 |",
             "with their state of 2026-12-03.",
         ];
         for line in lines {

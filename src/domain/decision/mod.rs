@@ -127,6 +127,21 @@ impl WaitReason {
         WaitReason::Budget,
     ];
 
+    /// Returns the name in texts for people.
+    pub fn title(self) -> &'static str {
+        match self {
+            WaitReason::Concurrency => "At capacity",
+            WaitReason::Dedup => "Dispatched recently",
+            WaitReason::NoMapping => "No project",
+            WaitReason::Blocked => "Blocked",
+            WaitReason::Paused => "Paused",
+            WaitReason::Parked => "Parked",
+            WaitReason::Ineligible => "Cannot run",
+            WaitReason::Quota => "Rate limited",
+            WaitReason::Budget => "Budget spent",
+        }
+    }
+
     /// Returns the name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
