@@ -93,14 +93,20 @@ async fn load(env: &TestEnv, browser: &Browser, panel: &str) -> (f64, f64) {
     (shown, longest_task(browser).await)
 }
 
-/// Measures a panel, with the shortest of some loads.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[(values.len() - 1) / 2]
+}
+
+/// Measures a panel, with the medians of some loads.
 async fn measure(env: &TestEnv, browser: &Browser, panel: &str, loads: usize) -> Figures {
-    let (mut shown, mut loading_task) = (f64::MAX, f64::MAX);
+    let (mut shown, mut loading_tasks) = (Vec::new(), Vec::new());
     for _ in 0..loads {
         let figures = load(env, browser, panel).await;
-        shown = shown.min(figures.0);
-        loading_task = loading_task.min(figures.1);
+        shown.push(figures.0);
+        loading_tasks.push(figures.1);
     }
+    let (shown, loading_task) = (median(shown), median(loading_tasks));
     browser
         .wait_until("document.querySelector('.live.ok')")
         .await;
