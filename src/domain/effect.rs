@@ -26,7 +26,7 @@ mod description;
 
 use serde::{Deserialize, Serialize};
 
-use super::ids::{JobId, Repo, TeamKey};
+use super::ids::{IssueId, JobId, Repo, TeamKey};
 use super::issue::{IssueRef, RelatedIssues};
 use super::job::{Job, RunHandle};
 use super::machine::{HostKind, MachineRef, SessionSpec};
@@ -263,6 +263,14 @@ pub struct ChatMessage {
 }
 
 impl Effect {
+    /// Returns the issue whose trigger the effect removes, if it does.
+    pub fn removes_trigger_of(&self) -> Option<&IssueId> {
+        match self {
+            Effect::SetMarker { issue, stage } if stage.removes_trigger() => Some(&issue.id),
+            _ => None,
+        }
+    }
+
     /// Returns the queue key. Effects with the same queue key are performed strictly in order,
     /// effects with different keys concurrently.
     pub fn queue_key(&self) -> String {

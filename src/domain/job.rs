@@ -12,6 +12,7 @@ use super::report::{FailureCode, ResultReport, Usage};
 use super::stage::Stage;
 use super::time::Timestamp;
 
+pub(crate) use end::ISSUE_CLOSED;
 pub use end::{AfterCancel, Cancellation};
 pub use kind::{JobKind, RunnerKind};
 pub use time_limits::TimeoutReason;

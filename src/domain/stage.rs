@@ -124,7 +124,7 @@ impl Stage {
     }
 
     /// Returns whether the trigger is removed with the other markers.
-    fn removes_trigger(self) -> bool {
+    pub(crate) fn removes_trigger(self) -> bool {
         matches!(
             self,
             Stage::PlanningFailed | Stage::ImplementationFailed | Stage::Cancelled

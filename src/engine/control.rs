@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use crate::app::App;
 use domain::audit::{Action, Actor};
 use domain::feedback::{PullRequestId, PullRequestStatus};
-use domain::ids::{IssueId, IssueKey, JobId};
+use domain::ids::{IssueId, JobId};
 use domain::issue::Phase;
 use domain::job::{AfterCancel, Job};
 use domain::time::Timestamp;
@@ -28,7 +28,7 @@ use domain::transition::{JobEvent, retry_markers};
 use domain::vendor::Vendor;
 use store::crash_injection::CrashPoint;
 use store::{
-    ReadableTx, StoreError, StoreResult, WriteTx, audit, decisions, dedup, dispatch_breaker, jobs,
+    ReadableTx, StoreError, StoreResult, WriteTx, audit, dedup, dispatch_breaker, job_index, jobs,
     mappings, outbox, pull_feedback,
 };
 use vendors::scm::PullRequestState;
@@ -201,12 +201,10 @@ fn find_run(
     if let Some(job) = jobs::get(tx, &JobId::from(named))? {
         return Ok(Some(job));
     }
-    let mut of_issue = dispatch::non_shadow_jobs(tx, &IssueId::from(named))?;
-    if of_issue.is_empty()
-        && let Some(known) = decisions::get(tx, &IssueKey::from(named))?
-    {
-        of_issue = dispatch::non_shadow_jobs(tx, &known.issue.id)?;
-    }
+    let Some(issue) = job_index::issue_named(tx, named)? else {
+        return Ok(None);
+    };
+    let mut of_issue = dispatch::non_shadow_jobs(tx, &issue)?;
     let latest = of_issue.iter().rposition(matches);
     Ok(match latest {
         Some(at) => Some(of_issue.swap_remove(at)),
@@ -267,8 +265,8 @@ fn retry_ticket(tx: &WriteTx<'_>, job: &Job, now: Timestamp) -> StoreResult<()> 
     }
     ticket_wait_comments::end_wait(tx, issue, now)?;
     for entry in outbox::dead(tx)? {
-        // Performed later, it would remove the trigger again.
-        if dispatch::cleared_issue(&entry.effect) == Some(issue) {
+        // Retried later, it would remove the trigger again.
+        if entry.effect.removes_trigger_of() == Some(issue) {
             outbox::remove_dead(tx, &entry)?;
         }
     }

@@ -148,7 +148,7 @@ impl EventPublisher {
 
     fn decision(&self, tx: &ReadTx, issue: &IssueKey) -> StoreResult<Option<Decision>> {
         let history = decisions::get(tx, issue)?;
-        let jobs = why::jobs_of(tx, history.as_ref(), issue)?;
+        let jobs = why::jobs_of(tx, issue)?;
         why::current_decision(tx, history.as_ref(), &jobs, self.app.core.now())
     }
 

@@ -10,15 +10,15 @@ use std::ops::ControlFlow;
 use serde::de::IgnoredAny;
 use ulid::Ulid;
 
-use domain::ids::JobId;
+use domain::ids::{IssueId, IssueKey, JobId};
 use domain::job::{Job, JobState};
 use domain::job_filter::{JobFilter, StateClass};
 use domain::time::Timestamp;
 
 use super::StoreResult;
-use super::jobs;
 use super::table::{MAX_KEY_TEXT, ReadableTx, ScanDirection, WriteTx};
 use super::tables::{JOBS, JOBS_BY_ISSUE, JOBS_BY_ISSUE_KEY, JOBS_BY_STATE, JOBS_BY_TEAM};
+use super::{decisions, jobs};
 
 /// Maximum number of jobs that one page reads.
 pub const MAX_SCANNED: usize = 2_000;
@@ -97,6 +97,17 @@ pub fn of_issue_named(tx: &impl ReadableTx, issue: &str) -> StoreResult<Vec<Job>
         found.extend(jobs::get(tx, &JobId::new(id))?);
     }
     Ok(found)
+}
+
+/// Issue with this id or key: the one that the decisions are about, else that of the latest job. `None` if neither knows
+/// it.
+pub fn issue_named(tx: &impl ReadableTx, named: &str) -> StoreResult<Option<IssueId>> {
+    if let Some(row) = decisions::get(tx, &IssueKey::from(named))? {
+        return Ok(Some(row.issue.id));
+    }
+    // A team may have reused the key for another issue.
+    let latest = of_issue_named(tx, named)?.pop();
+    Ok(latest.map(|job| job.issue.id))
 }
 
 /// Page of the jobs that match, newest first, from the newest one before `before`. A page may have fewer than

@@ -273,6 +273,8 @@ async fn a_run_cancelled_with_retry_is_dispatched_again_without_its_trigger() {
         env.advance_clock(MINUTE);
         let answer = cancel(&env, &job, json!({"retry": true})).await;
         assert_eq!(answer.0, 200, "{answer:?}");
+        let why = env.admin_get(&format!("/api/why/{key}")).await;
+        assert_ne!(why["decision"]["outcome"], "failed", "{why}");
         env.tick_until("it runs again", || {
             env.jobs(key).len() == 2 && env.jobs(key)[1].state == JobState::Dispatched
         })
@@ -329,6 +331,27 @@ async fn an_issue_whose_trigger_cannot_be_removed_waits_until_it_is_retried() {
         "{why}"
     );
     assert_eq!(retry(&env, &job).await, (202, json!({"retrying": true})));
+    env.tick_until("it runs again", || env.jobs("ENG-1").len() == 2)
+        .await;
+    finish(env).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_drops_the_failed_update_that_would_remove_its_trigger() {
+    let env = manual_env().await;
+    start_run(&env, System::Linear, CiState::Running).await;
+    env.repo().complete_run(env.repo().runs()[0].id, "failure");
+    for _ in 0..2 {
+        let linear = env.vendors.faults(FakeService::Linear);
+        linear.inject_on_match("issueRemoveLabel", InjectedFault::ErrorStatus(403));
+    }
+    settle(&env).await;
+    settle(&env).await;
+    let failed = env.jobs("ENG-1").pop().unwrap();
+    assert!(!failed.is_active());
+    assert_eq!(env.store.read(store::outbox::dead).unwrap().len(), 1);
+    assert_eq!(retry(&env, &failed).await.0, 202);
+    assert!(env.store.read(store::outbox::dead).unwrap().is_empty());
     env.tick_until("it runs again", || env.jobs("ENG-1").len() == 2)
         .await;
     finish(env).await;
@@ -449,6 +472,19 @@ async fn rejects_wrong_requests() {
         (cancel, "retry=true", 400, "Invalid request body"),
         ("/api/jobs/01B/cancel", "", 404, "Job not found"),
         ("/api/jobs/01B/retry", "", 404, "Job not found"),
+        // No decision knows the issue.
+        (
+            "/api/jobs/eng-1/retry",
+            "",
+            409,
+            "A run of this issue is active",
+        ),
+        (
+            "/api/jobs/issue-1/retry",
+            "",
+            409,
+            "A run of this issue is active",
+        ),
         (
             "/api/jobs/01A/retry",
             "nonsense",

@@ -438,6 +438,8 @@ async fn the_run_of_a_closed_or_deleted_ticket_is_cancelled_without_a_comment() 
                 if reason == "the issue was closed")
         );
         assert!(env.comments("ENG-1").is_empty());
+        let why = env.admin_get("/api/why/ENG-1").await;
+        assert_ne!(why["decision"]["outcome"], "failed", "{why}");
         // If the issue is reopened, it must not look busy.
         if let Some(left) = env.vendors.linear().issue("ENG-1").snapshot() {
             assert_eq!(left.labels, ["Agent-Implement"]);

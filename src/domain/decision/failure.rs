@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::{Decision, DecisionOutcome, WaitReason};
 use crate::comments;
-use crate::job::{Job, JobState};
+use crate::job::{AfterCancel, ISSUE_CLOSED, Job, JobState};
+use crate::report::FailureCode;
 use crate::time::Timestamp;
 
 /// Time after its end for which a failed run determines the decision.
@@ -63,10 +64,22 @@ fn sentence_case(text: &str) -> String {
     first.chain(letters).collect()
 }
 
-/// Returns the reason of a failed run. `None` if its work is dispatched again automatically.
+/// Returns the reason of a failed run. `None` if nobody has to act: its work is dispatched again automatically, or its
+/// issue was closed.
 fn failure_reason(job: &Job) -> Option<String> {
+    let is_released = matches!(
+        job.after_cancel(),
+        Some(AfterCancel::Retry | AfterCancel::Release)
+    );
+    if is_released || job.resumes_at.is_some() {
+        return None;
+    }
     match &job.state {
-        JobState::Failed { reason, .. } if job.resumes_at.is_none() => Some(reason.clone()),
+        JobState::Failed {
+            code: Some(FailureCode::Cancelled),
+            reason,
+        } if reason == ISSUE_CLOSED => None,
+        JobState::Failed { reason, .. } => Some(reason.clone()),
         JobState::TimedOut { reason } => Some(reason.message(job.timeout_minutes)),
         _ => None,
     }

@@ -24,6 +24,9 @@ impl Cancellation {
     }
 }
 
+/// Reason of a run that was cancelled because its issue was closed.
+pub(crate) const ISSUE_CLOSED: &str = "the issue was closed";
+
 /// Consequence of a cancellation for the work of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -4,7 +4,8 @@ use crate::comments;
 use crate::effect::{DraftState, Effect, LogLabel, PullCommentStyle};
 use crate::issue::Phase;
 use crate::job::{
-    AfterCancel, Cancellation, Job, JobKind, JobState, RunHandle, RunnerKind, TimeoutReason,
+    AfterCancel, Cancellation, ISSUE_CLOSED, Job, JobKind, JobState, RunHandle, RunnerKind,
+    TimeoutReason,
 };
 use crate::report::FailureCode;
 use crate::stage::Stage;
@@ -304,7 +305,7 @@ pub(super) fn cancel(
     let reason = match &cancellation {
         Some(one) if one.then == AfterCancel::Release => format!("stopped by {}", one.actor()),
         Some(one) => format!("cancelled by {}", one.actor()),
-        None => "the issue was closed".to_owned(),
+        None => ISSUE_CLOSED.to_owned(),
     };
     job.conclusion = Some(CANCELLED.to_owned());
     job.cancellation = cancellation;

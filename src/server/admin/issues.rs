@@ -20,8 +20,8 @@ use store::{ReadableTx, StoreResult, decisions, failed_runs, jobs, mappings};
 use super::poll_snapshot::{MergedPollSnapshot, load_poll_snapshot};
 use super::why;
 
-/// Maximum number of failed runs that are considered.
-const MAX_FAILURES: usize = 1_000;
+/// Maximum number of failed runs that are considered. More in [`FAILURE_VALIDITY`] mean that nothing works.
+const MAX_FAILURES: usize = 5_000;
 
 /// Routes of `/api/issues`.
 pub(super) fn routes() -> Vec<Route> {

@@ -88,7 +88,7 @@ struct KnownIssue {
 fn find(tx: &ReadTx, key: &IssueKey) -> StoreResult<Option<KnownIssue>> {
     let id = IssueId::from(key.as_str());
     let mut history = decisions::get(tx, key)?;
-    let jobs = jobs_of(tx, history.as_ref(), key)?;
+    let jobs = jobs_of(tx, key)?;
     if history.is_none() {
         history = match jobs.last() {
             // A team may have reused the key for another issue.
@@ -107,23 +107,12 @@ fn find(tx: &ReadTx, key: &IssueKey) -> StoreResult<Option<KnownIssue>> {
     }))
 }
 
-/// Loads the jobs of an issue, oldest first: of the issue that the decisions are about, else of the issue with this
-/// key or id.
+/// Loads the jobs of the issue with this key or id, oldest first.
 ///
 /// # Errors
 /// When the store cannot be read.
-pub(crate) fn jobs_of(
-    tx: &impl ReadableTx,
-    history: Option<&DecisionHistory>,
-    key: &IssueKey,
-) -> StoreResult<Vec<Job>> {
-    let id = match history {
-        Some(row) => Some(row.issue.id.clone()),
-        // Another issue may have had the key before.
-        None => job_index::of_issue_named(tx, key.as_str())?
-            .pop()
-            .map(|job| job.issue.id),
-    };
+pub(crate) fn jobs_of(tx: &impl ReadableTx, key: &IssueKey) -> StoreResult<Vec<Job>> {
+    let id = job_index::issue_named(tx, key.as_str())?;
     id.map_or(Ok(Vec::new()), |id| jobs::of_issue(tx, &id))
 }
 
