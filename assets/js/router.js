@@ -2,7 +2,7 @@
 // (`?job=…`). Every view can be linked to and is restored after signing in.
 
 const BASE = "/admin";
-/** Query parameters of dialogs and drawers over a panel. */
+/** Query parameters of dialogs and drawers over a panel, and names of their modules. */
 export const ASIDE_KINDS = ["job", "issue", "edit", "secrets"];
 
 /** @type {() => void} */

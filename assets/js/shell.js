@@ -37,14 +37,6 @@ const PANELS = GROUPS.flatMap(([, panels]) => panels);
 const NAMES = { pulls: "Pull requests", steps: "Pipelines and steps", models: "Models and providers", audit: "Audit log", runs: "Run", missing: "Not found" };
 const nameOf = (panel) => NAMES[panel] ?? displayText(panel);
 
-/** Modules of dialogs and drawers over a panel, by query parameter. @type {Record<string, () => Promise<{openAside: (id: string, closed: () => void) => {close: () => void}}>>} */
-const ASIDES = {
-	job: () => import("./parts/job.js"),
-	issue: () => import("./parts/issue.js"),
-	edit: () => import("./parts/edit.js"),
-	secrets: () => import("./parts/secrets.js"),
-};
-
 /** Time until the page is loaded again because a module could not be loaded, and minimum time between two, in milliseconds. */
 const [RECOVERY_DELAY, RECOVERY_INTERVAL] = [3000, 60_000];
 
@@ -176,7 +168,7 @@ async function openAsideOf(query) {
 	closeOpenedAside();
 	if (!kind) return;
 	try {
-		const { openAside } = await ASIDES[kind]();
+		const { openAside } = await import(`./parts/${kind}.js`);
 		if (currentRoute().query.get(kind) !== query.get(kind) || openedAside) return;
 		const mine = { at, close: () => {} };
 		openedAside = mine;
@@ -257,7 +249,7 @@ function sidebar() {
 		h("p.version", version() && `Version ${version()}`));
 }
 
-const STATES = { live: ["ok", "Live", "Changes appear automatically."], connecting: ["warn", "Connecting", "Connecting to the service."], polling: ["warn", "Refreshes every 10 s", "The event stream is not available. The panel refreshes every 10 seconds."] };
+const STATES = { live: ["ok", "Live", "Changes appear automatically."], connecting: ["warn", "Connecting", ""], polling: ["warn", "Refreshes every 10 s", "The event stream is not available."] };
 
 function topBar() {
 	const [tone, text, title] = STATES[liveState()];

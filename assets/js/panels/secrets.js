@@ -12,5 +12,5 @@ export const view = (mappings) => [
 		mappings.length ? rows(mappings, ({ teamKey, owner, repo }) => h("li", { key: teamKey }, h("span.grow", h("b", teamKey), ` ${owner}/${repo}`), linkButton(asideUrl("secrets", teamKey), "Manage", `Manage the secrets of ${teamKey}`)))
 			: empty("No projects yet", "Secrets belong to one project or to all projects.")),
 	section("Global secrets", {}, h("p.muted", "Available to every session. Manage them in the ", h("a", { href: "/admin/settings" }, "settings"), ".")),
-	section("Runs on GitHub Actions", {}, h("p.muted", "These runs use the Actions secrets of their repository: ANTHROPIC_API_KEY for the Anthropic API, CLOUD_ROLE_ARN for Amazon Bedrock.")),
+	section("Runs on GitHub Actions", {}, h("p.muted", "These runs use the Actions secrets of their repository.")),
 ];

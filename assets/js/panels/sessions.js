@@ -22,7 +22,6 @@ export const load = async () => {
 
 /** Button that destroys a session after confirmation. */
 const destroyButton = (id, label, issue, after) => deleteButton("Destroy", label, {
-	title: `Destroy ${label}?`,
 	text: `Stops the run and deletes the machine. Unpushed changes are lost.${issue ? ` ${issue} will be retried if it is still flagged.` : ""}`,
 	path: url`/api/sessions/${id}`, done: `Destroyed ${label}.`, after,
 });

@@ -79,10 +79,10 @@ export const ask = (about) => new Promise((answer) => confirm({ ...about, run: a
 /**
  * Button that deletes a resource after confirmation, shows a message and reloads.
  * @param {string} label @param {string} subject Object of the action, for the accessible name.
- * @param {{title: string, text: any, path: string, done: string, after: () => Promise<any>}} about
+ * @param {{text: any, path: string, done: string, after: () => Promise<any>}} about
  */
 export const deleteButton = (label, subject, about) =>
-	button(label, () => askToDelete({ ...about, action: `${label} ${subject}` }), "small danger", `${label} ${subject}`);
+	button(label, () => askToDelete({ title: `${label} ${subject}?`, action: `${label} ${subject}`, ...about }), "small danger", `${label} ${subject}`);
 
 /** @param {{title: string, text: any, action: string, path: string, done: string, after: () => Promise<any>}} about */
 export const askToDelete = ({ path, done, after, ...about }) => confirm({

@@ -36,7 +36,7 @@ const PATHS = {
 
 /** @param {string} name */
 export const icon = (name) =>
-	s("svg.icon", { viewBox: "0 0 24 24", "aria-hidden": "true", focusable: "false" }, s("path", { d: PATHS[name] ?? "" }));
+	s("svg.icon", { viewBox: "0 0 24 24", "aria-hidden": "true" }, s("path", { d: PATHS[name] ?? "" }));
 
 /** Logo of the product. */
 export const logo = () =>

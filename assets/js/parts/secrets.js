@@ -55,7 +55,7 @@ export function secretsEditor(path, hint) {
 		});
 	};
 	const deleteSecret = (name) => deleteButton("Delete", name, {
-		title: `Delete ${name}?`, text: "New runs will not get it. The value cannot be restored.",
+		text: "New runs will not get it. The value cannot be restored.",
 		path: path + url`/${name}`, done: `Deleted ${name}.`, after: load,
 	});
 	const draw = () => render(el,

@@ -14,9 +14,9 @@ export async function setPaused(team, paused) {
 /** @type {Record<string, string>} */
 const RESULTS = {
 	"up-to-date": "The workflows are up to date.",
-	"pr-opened": "A pull request with the workflows is open. Merge it to enable runs.",
-	"pr-updated": "Updated the open pull request. Merge it to enable runs.",
-	"pr-existing": "A pull request with these changes is already open. Merge it to enable runs.",
+	"pr-opened": "A pull request with the workflows is open.",
+	"pr-updated": "Updated the open pull request.",
+	"pr-existing": "A pull request with these changes is already open.",
 };
 
 const syncing = () => h("p", { role: "status" }, "Comparing the repository's workflows with this version's…");
@@ -32,7 +32,7 @@ async function synced(team) {
 	try {
 		const result = await post(projectPath(team, "/sync-workflows"));
 		return [
-			h("p", { role: "status" }, RESULTS[result.status] ?? result.status),
+			h("p", { role: "status" }, RESULTS[result.status] ?? result.status, result.prUrl && " Merge it to enable runs."),
 			result.changedFiles?.length > 0 && h("ul", result.changedFiles.map((file) => h("li", h("code", file)))),
 			result.prUrl && h("p", external(result.prUrl, `Pull request #${result.prNumber} of ${result.targetRepo}`)),
 		];
