@@ -64,6 +64,8 @@ export const renewSession = () => (renewal ??= renew().finally(() => { renewal =
 
 export const get = (path) => (isCached(path) ? cached(path, (etag) => sendFor(path, etag)) : send("GET", path));
 export const post = (path, body = {}) => change("POST", path, body);
+/** Reads a path past the cache. */
+export const getNow = (path) => send("GET", path);
 /** Asks about a body. Nothing is changed. */
 export const check = (path, body) => send("POST", path, body);
 /** @param {string} [etag] Version that the change is based on. */

@@ -109,7 +109,8 @@ function draw(chart, now, pick) {
 function whenOf(interval) {
 	const day = /** @type {const} */ ({ month: "short", day: "numeric" });
 	const time = /** @type {const} */ ({ hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+	const [timeZone, timeZoneName] = /** @type {const} */ (["UTC", "short"]);
 	const text = (options) => new Intl.DateTimeFormat(undefined, options);
-	const [short, long] = interval < 24 * HOUR ? [text(time), text({ ...day, ...time })] : [text({ ...day, timeZone: "UTC" }), text({ ...day, weekday: "short", timeZone: "UTC" })];
+	const [short, long] = interval < 24 * HOUR ? [text(time), text({ ...day, ...time, timeZoneName })] : [text({ ...day, timeZone }), text({ ...day, weekday: "short", timeZone, timeZoneName })];
 	return (at, full = false) => (full ? long : short).format(new Date(at));
 }

@@ -61,6 +61,8 @@ export function cached(path, fetchIt) {
 	const load = async () => {
 		try {
 			const next = await fetchIt(entry.etag);
+			// The user has changed something since.
+			if (entry.pending !== mine) return cached(path, fetchIt);
 			if (next) [entry.data, entry.etag, entry.rows] = [next.data, next.etag, null];
 			[entry.at, entry.retryIn] = [Date.now(), 0];
 			return entry.data;
@@ -68,12 +70,14 @@ export function cached(path, fetchIt) {
 			[entry.stale, entry.retryIn] = [true, Math.min(entry.retryIn * 2 || MIN_INTERVAL, MAX_AGE)];
 			throw error;
 		} finally {
-			entry.pending = null;
-			for (const [type, data] of entry.missed.splice(0)) applyTo(path, entry, type, data);
+			if (entry.pending === mine) {
+				entry.pending = null;
+				for (const [type, data] of entry.missed.splice(0)) applyTo(path, entry, type, data);
+			}
 		}
 	};
-	entry.pending = load();
-	return entry.pending;
+	const mine = load();
+	return (entry.pending = mine);
 }
 
 /** First page of a list with the older rows that were loaded before, newest first; without them if rows between are missing. @param {any[]} page @param {any[]} before @param {string} key */
@@ -84,7 +88,7 @@ export function withOlder(page, before, key) {
 
 /** Makes the next reads fetch again: the user has changed something. */
 export function expire() {
-	for (const entry of entries.values()) [entry.at, entry.stale] = [-MAX_AGE, true];
+	for (const entry of entries.values()) [entry.at, entry.stale, entry.pending] = [-MAX_AGE, true, null];
 }
 
 /** Starts to note which paths a panel reads. */
@@ -133,9 +137,9 @@ const UPDATES = {
 			return !changesFilter;
 		}
 		if (isFiltered) return false;
-		if (rows.length && job.id < rows[0].id) return true;
+		if (rows.length && job.id < rows[0].id) return job.id < rows.at(-1).id;
+		// The last row stays: the next page follows it.
 		rows.unshift(job);
-		rows.length = Math.min(rows.length, Number(query.get("limit") ?? 500));
 		entry.rows = null;
 		return true;
 	},

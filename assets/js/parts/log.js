@@ -5,16 +5,19 @@ import { h, island, render } from "../dom.js";
 import { follow } from "../live.js";
 import { url } from "../router.js";
 import { colored, plain } from "./ansi.js";
+import { exact, zone } from "./time.js";
 import { button, copy, messageOf, optionsOf, searchBox } from "./ui.js";
-import { isActive, number } from "./words.js";
+import { hasFailed, isActive, number } from "./words.js";
 
 /** Lines per chunk, the height of an unwrapped line in pixels, and lines added without a pause. */
 const [CHUNK, LINE, SLICE] = [100, 18, 1000];
 /** Minimum time between two requests for new lines, in milliseconds. */
 const INTERVAL = 1000;
+/** Length of a log above which the page begins anew. The service keeps 1 MiB. */
+const MAX_HELD = 4 << 20;
 const MARK = /^##\[(step|cut)\] (.*)/;
 const FAILURE = /\b(error|failed|failure|fatal|panicked|blocked|denied)\b/;
-const TIMES = [["elapsed", "Elapsed time"], ["clock", "Time of day"], ["none", "No times"]];
+const TIMES = [["elapsed", "Elapsed time"], ["clock", `Time of day (${zone})`], ["none", "No times"]];
 const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hourCycle: "h23" });
 
 /** @typedef {{el: HTMLElement, from: number, until: number, step: string, isFilled: boolean}} Chunk */
@@ -29,7 +32,8 @@ function mount(el, props) {
 	/** @type {Chunk[]} */
 	const chunks = [];
 	let [offset, partial, first] = [0, "", 0];
-	let [loading, loaded, error] = [false, false, /** @type {unknown} */ (null)];
+	/** `isMissed`: more was asked for during a request. `held` is the length of the lines. */
+	let [loading, loaded, isMissed, held, error] = [false, false, false, 0, /** @type {unknown} */ (null)];
 	let [query, hits, hit, marked] = ["", /** @type {number[]} */ ([]), -1, -1];
 	let time = localStorage.getItem("log-time") ?? (innerWidth < 720 ? "none" : "elapsed");
 	let wraps = localStorage.getItem("log-wrap") !== "off";
@@ -51,8 +55,10 @@ function mount(el, props) {
 
 	/** Loads what was written since the last call. */
 	const load = async () => {
-		if (loading || props.bytes === null) return;
+		if (props.bytes === null) return;
+		if (loading) return void (isMissed = true);
 		loading = true;
+		if (held > MAX_HELD && follows) clear();
 		try {
 			const response = await requestFile(`${path}?offset=${offset}`);
 			const text = await response.text();
@@ -68,9 +74,21 @@ function mount(el, props) {
 		draw();
 		if (isFirst && location.hash) followHash();
 		else toEnd();
+		if (!isMissed) return;
+		isMissed = false;
+		load();
+	};
+
+	/** Begins anew with what the service keeps, which is less. */
+	const clear = () => {
+		observer.disconnect();
+		body.replaceChildren();
+		lines.length = chunks.length = offset = first = held = 0;
+		[partial, hits, hit, marked] = ["", [], -1, -1];
 	};
 
 	const append = async (text) => {
+		held += text.length;
 		const rows = (partial + text).split("\n");
 		partial = rows.pop() ?? "";
 		for (let at = 0; at < rows.length; at += SLICE) {
@@ -84,7 +102,7 @@ function mount(el, props) {
 		const at = row[24] === " " ? Date.parse(row.slice(0, 24)) : NaN;
 		let text = at ? row.slice(25) : row;
 		const [, mark, value] = MARK.exec(text) ?? [];
-		if (mark === "cut") text = `The oldest ${value} of this log were removed.`;
+		if (mark === "cut") text = lines.length ? `${value} of this log are missing here.` : `The oldest ${value} of this log were removed.`;
 		first ||= at || 0;
 		const number = lines.push({ at, text, found: plain(text).toLowerCase() }) - 1;
 		if (matches(number)) hits.push(number);
@@ -108,7 +126,7 @@ function mount(el, props) {
 		// The heading of its section shows the step.
 		if (text.startsWith("##[step]")) return h("div", { hidden: true });
 		return h("div", { class: `line ${number === marked ? "marked" : ""} ${number === hits[hit] ? "now" : ""}` },
-			h("a", { href: `#L${number + 1}`, tabindex: "-1", title: at ? new Date(at).toString() : null, "data-elapsed": at ? elapsed(at - first) : "", "data-clock": at ? CLOCK.format(at) : "" }, number + 1),
+			h("a", { href: `#L${number + 1}`, tabindex: "-1", title: at ? exact(at) : null, "data-elapsed": at ? elapsed(at - first) : "", "data-clock": at ? CLOCK.format(at) : "" }, number + 1),
 			h("span", colored(text).map((part) => (part.cls ? h("span", { class: part.cls }, part.text) : part.text))));
 	};
 	/** @param {Chunk} chunk */
@@ -209,7 +227,7 @@ function mount(el, props) {
 			query && [h("span.note.num", { role: "status" }, hits.length ? `${hit + 1} of ${number(hits.length)}` : "No matches"),
 				small("↑", "Previous match", () => go(-1)), small("↓", "Next match", () => go(1))],
 			h("span.grow"),
-			isActive(job) ? chip("Follow", follows, follow) : job.status !== "completed" && button("Jump to failure", toFailure, "small"),
+			isActive(job) ? chip("Follow", follows, follow) : hasFailed(job) && button("Jump to failure", toFailure, "small"),
 			chip("Wrap lines", wraps, () => { wraps = !wraps; set("log-wrap", wraps ? "on" : "off"); }),
 			h("select", { "aria-label": "Times of the lines", onchange: (event) => { time = event.target.value; set("log-time", time); } }, optionsOf(TIMES, time)),
 			small("Copy", "Copy the log", () => copy(lines.map(({ text }) => plain(text)).join("\n"), "the log")),

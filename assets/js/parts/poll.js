@@ -1,6 +1,6 @@
 // Polling the ticketing systems at once, and what came of it.
 
-import { get, post } from "../api.js";
+import { getNow, post } from "../api.js";
 import { h } from "../dom.js";
 import { subscribe } from "../live.js";
 import { icon } from "./icons.js";
@@ -8,30 +8,37 @@ import { ago } from "./time.js";
 import { button, toast } from "./ui.js";
 import { count } from "./words.js";
 
+const PATH = "/api/poll";
 /** Time after which a poll counts as slow, in milliseconds. */
 const SLOW = 60_000;
 
 /** Starts a poll. Reports its result when it has ended. */
 export async function pollNow() {
+	const before = await getNow(PATH);
+	// A poll that runs already ends before the requested one.
+	let awaited = before.running ? 2 : 1;
 	const ended = new Promise((done) => {
-		const timer = setTimeout(() => finish(false), SLOW);
-		const unsubscribe = subscribe(({ type }) => { if (type === "poll") finish(true); });
-		const finish = (isEnded) => {
+		const timer = setTimeout(() => finish(null), SLOW);
+		const unsubscribe = subscribe(async ({ type }) => {
+			if (type !== "poll" || (awaited -= 1) > 0) return;
+			const now = await getNow(PATH).catch(() => before);
+			if (now.last?.at !== before.last?.at) finish(now);
+		});
+		const finish = (poll) => {
 			clearTimeout(timer);
 			unsubscribe();
-			done(isEnded);
+			done(poll);
 		};
 	});
-	await post("/api/poll");
+	await post(PATH);
 	toast("Started a poll of the ticketing systems.");
-	ended.then(async (isEnded) => {
-		if (!isEnded) return toast("The poll takes longer than a minute. Its result appears in the overview.");
-		const { systems, last } = await get("/api/poll");
+	ended.then((poll) => {
+		if (!poll) return toast("The poll takes longer than a minute. Its result appears in the overview.");
+		const { systems, last } = poll;
 		const failed = systems.filter((one) => one.error);
 		const read = systems.filter((one) => !one.error).map((one) => `${one.name}: ${count(one.issues, "issue")}.`);
-		const result = last ? `${count(last.dispatched, "run")} started, ${count(last.waiting, "issue")} waiting.` : "";
-		toast([...failed.map((one) => `${one.name} could not be polled: ${one.error}`), ...read, result].join(" "), failed.length ? "bad" : "ok");
-	}).catch(() => {});
+		toast([...failed.map((one) => `${one.name} could not be polled: ${one.error}`), ...read, `${count(last.dispatched, "run")} started, ${count(last.waiting, "issue")} waiting.`].join(" "), failed.length ? "bad" : "ok");
+	});
 }
 
 /** Time of the last successful poll of each system, and a button that polls. @param {{systems: any[]} | null} poll */

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use domain::audit::{Action, Actor};
-use domain::job::JobKind;
+use domain::job::{Job, JobKind, JobState};
+use engine::app::PollOutcome;
 use requires::requires;
 use serde_json::{Value, json};
 use store::{audit, jobs, mappings};
 
 use super::browser::Browser;
-use super::fixtures::{RUNNING_JOB_ID, populated_env};
-use super::runs::append_log;
+use super::fixtures::{RUNNING_JOB_ID, empty_env, populated_env};
+use super::runs::{append_log, put_steps};
 use super::untrusted_text::UntrustedText;
 use crate::api_server::{ACCESS_CODE, dispatched_job};
 use crate::test_env::TestEnv;
@@ -200,6 +201,199 @@ async fn checks_of_a_form_expire_no_list() {
         .collect();
     assert!(paths.contains(&"POST /api/mappings/check"), "{paths:?}");
     assert!(!paths.contains(&"GET /api/mappings"), "{paths:?}");
+    browser.quit().await;
+    env.stop().await;
+}
+
+/// A change shows at once, although the list was being fetched when it was made.
+#[requires("browser")]
+#[tokio::test]
+async fn a_change_shows_during_a_slow_request() {
+    let env = plain_env().await;
+    let browser = Browser::start().await;
+    browser.open_view(&env.address, "projects").await;
+    browser
+        .wait_until("document.querySelector('.live.ok')")
+        .await;
+    browser
+        .eval("const send = window.fetch; window.fetch = async (path, how) => { const response = await send(path, how); if (path === '/api/mappings' && !window.release) await new Promise((done) => { window.release = done; }); return response; }")
+        .await;
+    reload(&env, &browser).await;
+    browser.wait_until("window.release").await;
+    browser.click("Pause SHOP").await;
+    let is_paused = "document.querySelector('[aria-label=\"Resume SHOP\"]')";
+    browser.wait_until(is_paused).await;
+    let shown = "performance.getEntriesByName('shown:projects').length";
+    let before = browser
+        .eval(&format!(
+            "const before = {shown}; window.release(); return before"
+        ))
+        .await;
+    browser.wait_until(&format!("{shown} > {before}")).await;
+    assert_eq!(
+        browser.eval(&format!("return Boolean({is_paused})")).await,
+        json!(true)
+    );
+    browser.quit().await;
+    env.stop().await;
+}
+
+/// Stores runs of issues of their own, with increasing ids.
+async fn put_runs(env: &TestEnv, numbers: std::ops::Range<u32>) {
+    let runs = numbers.map(|number| {
+        let mut job = dispatched_job(&format!("01M8{number:06}"), JobKind::Implementation);
+        job.issue.id = format!("issue-{number}").as_str().into();
+        job.issue.key = format!("ENG-{number}").as_str().into();
+        job
+    });
+    let runs: Vec<Job> = runs.collect();
+    let stored = env
+        .store
+        .write(move |tx| runs.iter().try_for_each(|job| jobs::put(tx, job)));
+    stored.await.unwrap();
+}
+
+/// Runs that start while another filter is shown move no run out of the list: each is on the page or on the next one.
+#[requires("browser")]
+#[tokio::test]
+async fn no_run_is_missing_between_two_pages() {
+    let env = empty_env().await;
+    put_runs(&env, 100..220).await;
+    let browser = Browser::start().await;
+    browser.open_view(&env.address, "pipelines").await;
+    browser.wait_for_text("100 loaded").await;
+    browser
+        .wait_until("document.querySelector('.live.ok')")
+        .await;
+    browser.click("Failed").await;
+    browser.wait_for_text("No matches").await;
+    // The filtered list is due now, and the other one is still current.
+    browser
+        .eval("const now = Date.now; Date.now = () => now() + 10_000")
+        .await;
+    put_runs(&env, 300..303).await;
+    let mut shown = dispatched_job("01M8000299", JobKind::Implementation);
+    shown.state = JobState::Failed {
+        code: None,
+        reason: "The tests fail".into(),
+    };
+    shown.finished_at = Some(shown.reserved_at);
+    let stored = env.store.write(move |tx| jobs::put(tx, &shown));
+    stored.await.unwrap();
+    let key = |key: &str| {
+        format!(
+            "[...document.querySelectorAll('tbody .key')].some((el) => el.innerText === '{key}')"
+        )
+    };
+    browser.wait_until(&key("ENG-1")).await;
+    browser.click("Failed").await;
+    browser.wait_until(&key("ENG-302")).await;
+    browser.click("Load more").await;
+    browser
+        .wait_until(
+            "![...document.querySelectorAll('button')].some((el) => el.innerText === 'Load more')",
+        )
+        .await;
+    let rows = "return document.querySelector('main table').getAttribute('aria-rowcount')";
+    // The head is a row as well.
+    assert_eq!(browser.eval(rows).await, json!("125"));
+    browser.quit().await;
+    env.stop().await;
+}
+
+/// What is appended to a log during a request for it is requested afterwards.
+#[requires("browser")]
+#[tokio::test]
+async fn the_end_of_a_log_is_loaded_after_a_slow_request() {
+    let env = plain_env().await;
+    let line = |text: &str| format!("2027-01-15T08:00:00.000Z {text}\n");
+    append_log(&env, RUNNING_JOB_ID, &line("the first line")).await;
+    let browser = Browser::start().await;
+    browser
+        .open_view(&env.address, &format!("runs/{RUNNING_JOB_ID}"))
+        .await;
+    browser.wait_for_text("the first line").await;
+    browser
+        .wait_until("document.querySelector('.live.ok')")
+        .await;
+    // The next response with a part of the log waits until it is released.
+    browser
+        .eval("const send = window.fetch; window.fetch = async (path, how) => { const response = await send(path, how); if (String(path).includes('/log?') && !window.release) await new Promise((done) => { window.release = done; }); return response; }")
+        .await;
+    let step = |id: &str| json!({"id": id, "type": "implement", "status": "running", "started_at": env.app.core.now()});
+    put_steps(&env, RUNNING_JOB_ID, vec![step("implement.8")]).await;
+    browser.wait_until("window.release").await;
+    append_log(&env, RUNNING_JOB_ID, &line("the last line")).await;
+    put_steps(&env, RUNNING_JOB_ID, vec![step("implement.9")]).await;
+    browser.wait_for_text("implement.9").await;
+    browser.eval("window.release()").await;
+    browser.wait_for_text("the last line").await;
+    browser.quit().await;
+    env.stop().await;
+}
+
+/// The result of a requested poll is that of a poll that began after the request, not one that was read or running before.
+#[requires("browser")]
+#[tokio::test]
+async fn a_requested_poll_reports_its_own_result() {
+    let env = plain_env().await;
+    let heartbeats = &env.app.live.heartbeats;
+    let record = |dispatched: usize, seconds: u64| {
+        let at = env.app.core.now() + Duration::from_secs(seconds);
+        heartbeats.record_poll(PollOutcome {
+            dispatched,
+            ..PollOutcome::nothing_to_do(at)
+        });
+    };
+    record(1, 0);
+    let browser = Browser::start().await;
+    browser.open_view(&env.address, "overview").await;
+    browser
+        .wait_until("document.querySelector('.live.ok')")
+        .await;
+    browser
+        .eval("window.reads = 0; const send = window.fetch; window.fetch = (path, how) => { if (path === '/api/poll' && how?.method !== 'POST') window.reads += 1; return send(path, how); }")
+        .await;
+    let reported = |count: &str| {
+        format!(
+            "[...document.querySelectorAll('.toast')].some((el) => el.innerText.includes('{count} started'))"
+        )
+    };
+    browser.click("Poll now").await;
+    browser
+        .wait_for_text("Started a poll of the ticketing systems.")
+        .await;
+    // The overview reads the state during the poll, so that the cache has the previous result.
+    let reads = browser.eval("return window.reads").await;
+    put_runs(&env, 100..101).await;
+    browser.wait_until(&format!("window.reads > {reads}")).await;
+    record(2, 1);
+    browser.wait_until(&reported("2 runs")).await;
+
+    // A poll that runs already ends first.
+    let count = "window.polls = 0; return import('/admin/assets/js/live.js').then((live) => live.subscribe(({ type }) => { if (type === 'poll') window.polls += 1; }))";
+    browser
+        .eval_async(&format!("{count}.then(() => null)"), json!([]))
+        .await;
+    let running = heartbeats.begin_poll();
+    browser
+        .wait_until("!document.querySelector('.toast')")
+        .await;
+    browser.click("Poll now").await;
+    browser
+        .wait_for_text("Started a poll of the ticketing systems.")
+        .await;
+    drop(running);
+    record(3, 2);
+    browser.wait_until("window.polls === 1").await;
+    record(4, 3);
+    browser.wait_until(&reported("4 runs")).await;
+    assert_eq!(
+        browser
+            .eval(&format!("return {}", reported("3 runs")))
+            .await,
+        json!(false)
+    );
     browser.quit().await;
     env.stop().await;
 }

@@ -104,7 +104,7 @@ async fn open_page(env: &TestEnv, browser: &Browser, job: &str) {
         .await;
 }
 
-async fn put_steps(env: &TestEnv, job: &'static str, rows: Vec<Value>) {
+pub(super) async fn put_steps(env: &TestEnv, job: &'static str, rows: Vec<Value>) {
     let stored = env.store.write(move |tx| {
         for (order, row) in (100..).zip(&rows) {
             let step = StepRecord::parse(Some(row.clone())).unwrap();
