@@ -5,7 +5,7 @@ import { plain } from "../parts/mapping.js";
 import { col, issueColumn, table } from "../parts/table.js";
 import { ago } from "../parts/time.js";
 import { button, choices, clamp, linkButton, notice, optionsOf, twoLines } from "../parts/ui.js";
-import { actionText, count, displayText } from "../parts/words.js";
+import { ACTIONS, actionText, actorText, count, displayText } from "../parts/words.js";
 import { asideUrl, navigate, withQuery } from "../router.js";
 import { clearDedup } from "./blockers.js";
 
@@ -47,8 +47,7 @@ export const view = ({ dedup, shown }, ctx) => [
 	dedup ? dedupTable(dedup, ctx) : log(shown, ctx),
 ];
 
-/** Who acted, as people say it: `admin@10.0.0.1` → `Operator at 10.0.0.1`. */
-const actorText = (actor) => displayText(actor.replace(/^admin@/, "operator at ").replace(/^webhook:/, "webhook: ").replace(/^owner$/, "owner of the host"));
+const actorOf = ({ actor }) => displayText(actorText(actor));
 
 /** @param {typeof loaded} shown @param {import("../shell.js").Context} ctx */
 function log(shown, ctx) {
@@ -60,7 +59,7 @@ function log(shown, ctx) {
 		ctx.redraw();
 	};
 	return [
-		filterForm(ctx.query, entries),
+		filterForm(ctx.query),
 		h("div.actions.filters",
 			button("Export CSV", () => download(`/api/audit/export?format=csv&${filters}`, "audit.csv"), "small"),
 			button("Export JSON Lines", () => download(`/api/audit/export?format=jsonl&${filters}`, "audit.jsonl"), "small"),
@@ -70,7 +69,7 @@ function log(shown, ctx) {
 			columns: [
 				col("Action", "", (row) => actionText(row.action), (row) => twoLines(actionText(row.action), row.target)),
 				col("Detail", "xl md", "detail", (row) => clamp(plain(row.detail))),
-				col("By", "l sm", (row) => actorText(row.actor), (row) => clamp(actorText(row.actor))),
+				col("By", "l sm", actorOf, (row) => clamp(actorOf(row))),
 				col("When", "s right", "at", (row) => ago(row.at)),
 			],
 			empty: filters ? ["No entries match", "Change or clear the filters."] : ["No audit entries yet", "Every change is recorded here."],
@@ -79,17 +78,16 @@ function log(shown, ctx) {
 	];
 }
 
-/** Filters of the log. Their values are in the URL. @param {URLSearchParams} query @param {any[]} entries */
-function filterForm(query, entries) {
+/** Filters of the log. Their values are in the URL. @param {URLSearchParams} query */
+function filterForm(query) {
 	const apply = (event) => {
 		event.preventDefault();
 		const values = new FormData(event.currentTarget.closest("form"));
 		navigate(location.pathname + withQuery(Object.fromEntries(FILTERS.map((name) => [name, String(values.get(name) ?? "").trim() || null]))), { replace: true });
 	};
 	const field = (name, label, props) => h("label", label, h("input", { name, value: query.get(name) ?? "", onchange: apply, spellcheck: "false", ...props }));
-	const actions = [...new Set(entries.map((one) => one.action))].sort().map((action) => [action, actionText(action)]);
 	return h("form.filters", { onsubmit: apply, role: "search", "aria-label": "Audit log", key: FILTERS.map((name) => query.get(name)).join("\n") },
-		h("label", "Action", h("select", { name: "action", onchange: apply }, optionsOf([["", "All"], ...actions], query.get("action") ?? ""))),
+		h("label", "Action", h("select", { name: "action", onchange: apply }, optionsOf([["", "All"], ...ACTIONS.map((action) => [action, actionText(action)])], query.get("action") ?? ""))),
 		field("actor", "By", { type: "search", placeholder: "10.0.0.1" }), field("q", "Text", { type: "search", placeholder: "SHOP" }),
 		field("from", "From", { type: "date" }), field("to", "Until", { type: "date" }),
 		FILTERS.some((name) => query.get(name)) && linkButton("/admin/audit", "Clear"));

@@ -1,6 +1,6 @@
 import { loadAll } from "../api.js";
 import { h } from "../dom.js";
-import { clearAll, unparkAll } from "../parts/bulk.js";
+import { bulk, clearAll, unparkAll } from "../parts/bulk.js";
 import { setPaused } from "../parts/sync.js";
 import { col, issueColumn, slug, table } from "../parts/table.js";
 import { ago } from "../parts/time.js";
@@ -34,6 +34,8 @@ function releaseAll(issues, ctx) {
 		case "parked": return button("Unpark all", () => unparkAll(issues, ctx.reload), "small", title("Unpark"));
 		case "no-mapping": return linkButton("/admin/projects/new", "Add project", `Add a project for ${teamKey}`);
 		case "concurrency": return edit("Raise cap");
+		case "ineligible": return linkButton(url`/admin/projects/${teamKey}`, "Show project", `Show project ${teamKey}`);
+		case "quota": return linkButton("/admin/settings", "Connections");
 		case "budget": return edit("Raise budget");
 		default: return null;
 	}
@@ -70,8 +72,8 @@ export const view = ({ main: { blockers, totals }, parked }, ctx) => [
 		],
 		actions: (row) => release(row, ctx),
 		bulk: [
-			{ label: "Unpark", applies: (row) => row.reason === "parked", run: (issues) => unparkAll(issues, ctx.reload) },
-			{ label: "Clear", applies: (row) => row.reason === "dedup", run: (issues) => clearAll(issues, ctx.reload) },
+			bulk("Unpark", (row) => row.reason === "parked", unparkAll, ctx.reload),
+			bulk("Clear", (row) => row.reason === "dedup", clearAll, ctx.reload),
 		],
 		empty: ["Nothing is blocked", "All flagged issues are running or done."],
 	})),
@@ -86,7 +88,7 @@ export const view = ({ main: { blockers, totals }, parked }, ctx) => [
 			col("Parked", "s sm right keep", "parkedAt", (row) => ago(row.parkedAt)),
 		],
 		actions: (row) => unpark(row, ctx),
-		bulk: [{ label: "Unpark", applies: () => true, run: (issues) => unparkAll(issues, ctx.reload) }],
+		bulk: [bulk("Unpark", () => true, unparkAll, ctx.reload)],
 		empty: ["No issue is parked", "An issue whose runs fail repeatedly is parked until you unpark it."],
 	})),
 ];

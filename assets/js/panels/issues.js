@@ -1,6 +1,6 @@
 import { loadAll } from "../api.js";
 import { h } from "../dom.js";
-import { clearAll, retryAll, unparkAll } from "../parts/bulk.js";
+import { bulk, clearAll, retryAll, unparkAll } from "../parts/bulk.js";
 import { pollActions } from "../parts/poll.js";
 import { col, table } from "../parts/table.js";
 import { ago } from "../parts/time.js";
@@ -19,12 +19,12 @@ export const actions = ({ poll }) => pollActions(poll);
 const ORDER = ["failed", "waiting", "dispatched", "in-progress", "done"];
 const outcomeOf = (row) => row.decision?.outcome;
 const rankOf = (row) => (ORDER.indexOf(outcomeOf(row)) + ORDER.length + 1) % (ORDER.length + 1);
+const isFailed = (row) => outcomeOf(row) === "failed";
 const isRunning = (row) => ["in-progress", "dispatched"].includes(outcomeOf(row));
 const decisionText = (row) => (outcomeOf(row) === "waiting" && row.decision.reason ? labelOf(REASONS, row.decision.reason) : null);
 
 export function view({ main, mappings }, ctx) {
 	const since = main.staleSince ?? {};
-	const withId = (rows) => rows.map((row) => ({ ...row, issueId: row.id, issueIdentifier: row.identifier }));
 	const reasonIs = (reason) => (row) => outcomeOf(row) === "waiting" && row.decision.reason === reason;
 	return [
 		main.stale.map((team) => notice("warn", h("b", team), ": Can't reach the ticketing system. ", since[team] ? ["Showing data from ", ago(since[team]), "."] : "There is no data yet.")),
@@ -32,7 +32,7 @@ export function view({ main, mappings }, ctx) {
 		table({
 			id: "issues", label: "issues", rows: sorted(main.issues), key: (row) => row.id, filter: true, href: (row) => asideUrl("issue", row.identifier),
 			chips: [
-				["Failed", (row) => outcomeOf(row) === "failed"],
+				["Failed", isFailed],
 				["Waiting", (row) => outcomeOf(row) === "waiting"],
 				["Running", isRunning],
 				["Done", (row) => outcomeOf(row) === "done"],
@@ -46,9 +46,9 @@ export function view({ main, mappings }, ctx) {
 				col("Ticket", "xs sm", null, (row) => external(row.url, "Open")),
 			],
 			bulk: [
-				{ label: "Retry", applies: (row) => outcomeOf(row) === "failed", run: (rows) => retryAll(rows, ctx.reload) },
-				{ label: "Unpark", applies: reasonIs("parked"), run: (rows) => unparkAll(withId(rows), ctx.reload) },
-				{ label: "Clear", applies: reasonIs("dedup"), run: (rows) => clearAll(withId(rows), ctx.reload) },
+				bulk("Retry", isFailed, retryAll, ctx.reload),
+				bulk("Unpark", reasonIs("parked"), unparkAll, ctx.reload),
+				bulk("Clear", reasonIs("dedup"), clearAll, ctx.reload),
 			],
 			empty: ["No flagged issues", "Add the label Agent-Implement to a Linear issue, or set Agent-Implement Status to Ready in Jira. The issue appears here after the next poll."],
 		}),

@@ -1,7 +1,7 @@
 import { get, loadAll, post, remove } from "../api.js";
 import { h } from "../dom.js";
 import { ask } from "../parts/dialog.js";
-import { rangeOf, runsUrl, summaryCharts, summaryTiles } from "../parts/numbers.js";
+import { rangeOf, runsUrl, startOf, summaryCharts, summaryTiles } from "../parts/numbers.js";
 import { pollActions } from "../parts/poll.js";
 import { ago, span, until } from "../parts/time.js";
 import { badge, button, connections, empty, issueLine, jobLine, linkButton, meter, muted, notice, ranges, rows, section, tile, toast, twoLines } from "../parts/ui.js";
@@ -19,7 +19,7 @@ const rangeFrom = (query) => rangeOf(query, "24h");
 export async function load(_, query) {
 	const log = (filter) => `/api/log?limit=${MAX_ROWS}&status=${filter}`;
 	const data = await loadAll(`/api/summary?window=${rangeFrom(query)}`, {
-		running: log(ACTIVE_STATUSES), bad: `${log(FAILED_STATUSES)}&cancelled=false`, blockers: `/api/blockers?all=true&limit=${MAX_ROWS}`, config: "/api/admin/config-status", outbox: "/api/outbox",
+		running: log(ACTIVE_STATUSES), bad: `${log(FAILED_STATUSES)}&cancelled=false&shadow=false&endedFrom=${startOf(rangeFrom(query))}`, blockers: `/api/blockers?all=true&limit=${MAX_ROWS}`, config: "/api/admin/config-status", outbox: "/api/outbox",
 		health: "/", poll: "/api/poll", mappings: "/api/mappings", recent: `/api/log?limit=${NEW_SERVICE_RUNS}`,
 	});
 	const isNew = data.mappings && data.recent && data.recent.length < NEW_SERVICE_RUNS;
@@ -42,7 +42,7 @@ export function view({ main: summary, running, bad, blockers, config, outbox, he
 		outbox && updates(outbox, ctx),
 		h("div.columns", summaryCharts(summary, filter)),
 		h("div.columns",
-			part("Last failed runs", (bad ?? []).filter(hasFailed), runsUrl({ ...filter, status: "failed" }), null, ["No failed runs", "No run has failed."], (job) => jobLine(job, ago(job.finishedAt), job.failureReason)),
+			part("Last failed runs", (bad ?? []).filter(hasFailed), runsUrl({ ...filter, status: "failed" }), null, ["No run failed in this range", ""], (job) => jobLine(job, ago(job.finishedAt), job.failureReason)),
 			part("Waiting issues", (blockers?.blockers ?? []).slice(0, MAX_ROWS), "/admin/blockers", waiting.total, ["No waiting issues", "All flagged issues are running or done."], (one) =>
 				issueLine(one.issueId, asideUrl("issue", one.issueIdentifier), one, one.message, badge(one.reason, labelOf(REASONS, one.reason)), ago(one.since))),
 			part("Running now", (running ?? []).filter(isActive), runsUrl({ status: "active" }), summary.running, ["No active runs", "Runs appear here as soon as an issue is dispatched."], (job) => jobLine(job, span(job.reservedAt))),
@@ -82,9 +82,10 @@ const checklist = (steps) => section("Set up", { note: `${steps.filter(([, done]
 function updates({ pending, dead }, ctx) {
 	if (!dead.length && !pending.length) return null;
 	const groups = Map.groupBy(pending, (entry) => `${subjectOf(entry)} ${entry.waitsFor ?? ""} ${entry.waitsUntil ?? ""}`);
-	const shown = [...dead.slice(0, MAX_UPDATES).map((entry) => [`dead ${entry.id}`, [entry]]), ...groups];
+	const shown = [...dead.map((entry) => [`dead ${entry.id}`, [entry]]), ...groups];
 	return section("Pending updates", { note: `${pending.length} queued, ${dead.length} failed`, key: "updates" },
-		rows(shown.slice(0, MAX_UPDATES), ([key, entries]) => updateLine(key, entries, dead.includes(entries[0]), ctx)));
+		rows(shown.slice(0, MAX_UPDATES), ([key, entries]) => updateLine(key, entries, dead.includes(entries[0]), ctx)),
+		shown.length > MAX_UPDATES && h("p.note", `and ${number(shown.length - MAX_UPDATES)} more`));
 }
 
 const MAX_UPDATES = 50;

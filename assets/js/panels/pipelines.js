@@ -1,13 +1,12 @@
 import { get, loadAll, nextPage } from "../api.js";
 import { subscribe } from "../live.js";
-import { cancelRuns, retryRuns } from "../parts/bulk.js";
-import { totalCost } from "../parts/job.js";
+import { bulk, cancelRuns, retryAll } from "../parts/bulk.js";
 import { withOlder } from "../parts/lists.js";
 import { startOf } from "../parts/numbers.js";
 import { col, table } from "../parts/table.js";
 import { ago, exact, span } from "../parts/time.js";
 import { badge, external, issueName, muted, ranges, twoLines } from "../parts/ui.js";
-import { ACTIVE_STATUSES, FAILED_STATUSES, KINDS, RUNNERS, displayText, isActive, labelOf, money, statusOf } from "../parts/words.js";
+import { ACTIVE_STATUSES, FAILED_STATUSES, KINDS, RUNNERS, displayText, isActive, isRetryable, labelOf, money, statusOf } from "../parts/words.js";
 import { h } from "../dom.js";
 import { asideUrl } from "../router.js";
 
@@ -47,12 +46,18 @@ export async function load(_, query) {
 	const { main: page, mappings, failed } = await loadAll(path, { mappings: "/api/mappings" });
 	const next = nextPage(page);
 	const runs = withOlder(page, path === loaded.path && next ? [...loaded.runs.values()] : [], "id");
-	loaded = { path, runs: new Map(runs.map((job) => [job.id, job])), next: runs.length > page.length ? loaded.next : next };
+	// Runs that have ended since are not active any more.
+	const listed = new URLSearchParams(path).get("status");
+	const isListed = ({ status }) => isOfEnded(query) || !listed || listed.includes(status);
+	loaded = { path, runs: new Map(runs.filter(isListed).map((job) => [job.id, job])), next: runs.length > page.length ? loaded.next : next };
 	return { mappings, failed };
 }
 
 async function more(ctx) {
-	const page = await get(loaded.next);
+	const { next } = loaded;
+	const page = await get(next);
+	// The filter was changed.
+	if (loaded.next !== next) return;
 	for (const job of page) loaded.runs.set(job.id, job);
 	loaded.next = nextPage(page);
 	ctx.redraw();
@@ -61,14 +66,13 @@ async function more(ctx) {
 /** Rows: one per group of runs, with the newest run; with a filter by status, one per run. A shadow run has its own. @param {boolean} isFiltered */
 function groups(isFiltered) {
 	const newest = [...loaded.runs.values()].sort((a, b) => (a.id < b.id ? 1 : -1));
-	return [...Map.groupBy(newest, (job) => (isFiltered || job.shadow ? job.id : job.groupId))].map(([key, jobs]) => ({ ...jobs[0], key, jobs }));
+	return [...Map.groupBy(newest, (job) => (isFiltered || job.shadow ? job.id : job.groupId))].map(([key, [job]]) => ({ ...job, key }));
 }
 
 /** Kind of a run; for a run with planning, the status of both phases. */
 const phases = ({ planningStatus, implementationStatus, kind }) => (planningStatus
 	? twoLines(`Planning ${displayText(planningStatus).toLowerCase()}`, implementationStatus && `Implementation ${displayText(implementationStatus).toLowerCase()}`)
 	: labelOf(KINDS, kind));
-const cost = (usd) => (usd === null ? muted("–") : money(usd));
 
 const runnerOf = (job) => `${labelOf(RUNNERS, job.runner)}${job.shadow ? ", shadow" : ""}`;
 
@@ -93,10 +97,10 @@ export function view({ mappings }, ctx) {
 				col("Repository", "m md", (row) => `${row.repo} ${row.teamKey}`, (row) => twoLines(row.repo, row.teamKey)),
 				col("Runner", "s md", runnerOf, (row) => twoLines(runnerOf(row), row.sessionImage)),
 				col("PR", "xs sm", (row) => row.prNumber, (row) => (row.prUrl ? external(row.prUrl, `#${row.prNumber}`) : muted("–"))),
-				col("Cost", "xs md right", (row) => totalCost(row.jobs), (row) => cost(totalCost(row.jobs))),
+				col("Cost", "xs md right", (row) => row.usage?.costUsd, (row) => money(row.usage?.costUsd)),
 				col("Time", "s right keep", (row) => row.reservedAt, (row) => twoLines(isActive(row) ? span(row.reservedAt) : span(row.startedAt ?? row.reservedAt, row.finishedAt), ago(row.reservedAt))),
 			],
-			bulk: [retryRuns(ctx.reload), cancelRuns(ctx.reload)],
+			bulk: [bulk("Retry", isRetryable, retryAll, ctx.reload), cancelRuns(ctx.reload)],
 			empty: ["No runs yet", "Flag an issue. Its run appears here as soon as it is dispatched."],
 		}),
 	];

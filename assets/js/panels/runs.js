@@ -24,7 +24,7 @@ export async function load([id]) {
 	return { ...run, ...issue, details };
 }
 
-export const actions = ({ job }, ctx) => runLinks(job, ctx.reload);
+export const actions = ({ job, jobs }, ctx) => runLinks(job, jobs, ctx.reload);
 
 /** Reloads the page after events about its run. */
 const refresher = (job, ctx) => island("refresher", { job, ctx }, (el, props) => {

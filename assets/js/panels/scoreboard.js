@@ -22,13 +22,13 @@ function choiceOf(query) {
 	const by = query.get("by") ?? "";
 	const isCustom = /^\d{4}-\d\d-\d\d$/.test(from) && /^\d{4}-\d\d-\d\d$/.test(to);
 	const named = query.get("range") ?? "";
-	return { by: by in GROUPS ? by : "team", range: isCustom ? "custom" : named in RANGES ? named : "30d", from, to };
+	return { by: Object.hasOwn(GROUPS, by) ? by : "team", range: isCustom ? "custom" : Object.hasOwn(RANGES, named) ? named : "30d", from, to };
 }
 
 export async function load(_, query) {
 	const choice = choiceOf(query);
 	const until = choice.range === "custom" ? Date.parse(choice.to) + DAY : Date.now();
-	const from = choice.range === "custom" ? Date.parse(choice.from) : until - Number.parseInt(choice.range, 10) * DAY;
+	const from = choice.range === "custom" ? Date.parse(choice.from) : (Math.floor(until / DAY) - Number.parseInt(choice.range, 10) + 1) * DAY;
 	const time = (ms) => new Date(ms).toISOString();
 	return { ...choice, board: await get(`/api/scoreboard?${new URLSearchParams({ by: choice.by, from: time(from), to: time(until) })}`) };
 }
@@ -89,7 +89,7 @@ export function view({ board, by, range, from, to }) {
 			: empty("No runs in this range", "Choose a longer range, or flag an issue. A run is counted when it ends."),
 		h("div.columns",
 			reasons("Failures by reason", board.total.failuresByReason, (reason) => TIMEOUTS[reason.toLowerCase()] ?? displayText(reason.toLowerCase()), "No run failed.", listUrl("pipelines", board, { status: "failed" })),
-			reasons("Waits by reason", board.total.waitsByReason, (reason) => labelOf(REASONS, reason), "No issue waited.", "/admin/blockers")),
+			reasons("Waits by reason", board.total.waitsByReason, (reason) => labelOf(REASONS, reason), "No issue waited.", null)),
 	];
 }
 
@@ -112,6 +112,6 @@ function line(row, name, by, board) {
 function reasons(title, counts = {}, nameOf, none, href) {
 	const all = Object.entries(counts).sort(([, a], [, b]) => b - a);
 	const most = Math.max(1, ...all.map(([, n]) => n));
-	return section(title, { actions: all.length > 0 && h("a", { href }, "Show the list") }, all.length ? h("ul.reasons", all.map(([reason, n]) =>
+	return section(title, { actions: href && all.length > 0 && h("a", { href }, "Show the list") }, all.length ? h("ul.reasons", all.map(([reason, n]) =>
 		h("li", { key: reason }, h("span", nameOf(reason)), h("span.reason-bar", { "aria-hidden": "true" }, h("i", { style: { width: `${(n / most) * 100}%` } })), h("b.num", number(n))))) : h("p.muted", none));
 }

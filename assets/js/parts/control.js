@@ -3,7 +3,7 @@
 import { post } from "../api.js";
 import { $, h } from "../dom.js";
 import { url } from "../router.js";
-import { retryAll } from "./bulk.js";
+import { effectOf, retryAll } from "./bulk.js";
 import { open } from "./dialog.js";
 import { button, choiceCard, toast } from "./ui.js";
 import { RUNNERS, isActive, isRetryable, labelOf } from "./words.js";
@@ -36,8 +36,8 @@ export function cancelRun(job, after = nothing) {
 	dialog.show([
 		h("p", `Stops the run on ${labelOf(RUNNERS, job.runner)}${job.runner === "ci" ? "" : " and deletes its session"}. Unpushed changes are lost.`),
 		!job.shadow && h("fieldset.cards", h("legend.sr", `What happens to ${issue}`),
-			choice(false, "Cancel for good", `The label and all markers leave the ticket, with one comment. ${issue} waits until somebody labels it again.`),
-			choice(true, "Cancel and start again", `${issue} keeps its label. A new run starts as soon as there is capacity.`)),
+			choice(false, "Cancel for good", effectOf(job)),
+			choice(true, "Cancel and start again", "A new run for the same work starts as soon as there is capacity.")),
 	], [
 		button("Keep running", dialog.close),
 		button("Cancel run", go, "danger"),

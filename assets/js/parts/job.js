@@ -8,7 +8,7 @@ import { openDrawer } from "./drawer.js";
 import { ago, span } from "./time.js";
 import { badge, button, external, facts, muted, notice, section } from "./ui.js";
 import { waterfall } from "./waterfall.js";
-import { KINDS, RUNNERS, TIMEOUTS, costText, count, displayText, isActive, labelOf, money, number, statusOf } from "./words.js";
+import { KINDS, RUNNERS, TIMEOUTS, actorText, costText, count, displayText, isActive, labelOf, money, number, statusOf } from "./words.js";
 
 export function openAside(id, onClose) {
 	let pages = 1;
@@ -71,16 +71,16 @@ export const runLine = (job) => h("div.run-line", runBadge(job), h("span", runNa
 
 /** Reason of a failure; null for a run that did not fail. */
 export const failure = (job) => (job.failureReason || job.timeoutReason || job.failureCode) && notice(job.status === "review_failed" ? "warn" : "bad",
-	h("strong", job.failureCode ? displayText(job.failureCode.toLowerCase()) : labelOf(TIMEOUTS, job.timeoutReason)), job.cancelledBy && ` by ${job.cancelledBy}`,
-	job.failureReason && h("pre.reason", job.failureReason));
+	h("strong", job.failureCode ? displayText(job.failureCode.toLowerCase()) : labelOf(TIMEOUTS, job.timeoutReason)), job.cancelledBy ? ` by ${actorText(job.cancelledBy)}` : job.failureReason && h("pre.reason", job.failureReason));
 
-/** Links of a run, and buttons that control it. @param {any} job @param {() => any} after */
-export function runLinks(job, after, ...more) {
+/** Links of a run, and buttons that control it. Only the latest run of an issue is retried. @param {any} job @param {any[]} attempts Runs of the issue, newest first. @param {() => any} after */
+export function runLinks(job, attempts, after, ...more) {
+	const isLatest = attempts.find((one) => !one.shadow)?.id === job.id;
 	const savePatch = () => download(url`/api/jobs/${job.id}/patch`, `${job.issueIdentifier}.patch`);
 	return h("div.links", more, external(job.issueUrl, "Ticket"),
 		job.prUrl && external(job.prUrl, `Pull request #${job.prNumber}`), job.runUrl && external(job.runUrl, "View on GitHub Actions"),
 		job.failureCode && button("Unpushed changes", savePatch, "small ghost", "Unpushed changes: download as a patch, if there are any"),
-		cancelButton(job, after), retryButton(job, after));
+		cancelButton(job, after), isLatest && retryButton(job, after));
 }
 
 /** @param {{job: any, steps: any[], log?: string | null, dropped: number, next: string | null, attempts: any[]}} data */
@@ -88,7 +88,7 @@ function view({ job, steps, log, dropped, next, attempts }, reload, more) {
 	const active = isActive(job);
 	return [
 		runLine(job), failure(job),
-		runLinks(job, reload, h("a", { href: url`/admin/runs/${job.id}` }, "Open run page")),
+		runLinks(job, attempts, reload, h("a", { href: url`/admin/runs/${job.id}` }, "Open run page")),
 		stepsSection({ job, steps, dropped, next }, more),
 		(log || active) && section("Log", { note: active ? "live, last lines" : "last lines" },
 			h("pre.log", { tabindex: "0", role: "log", "aria-label": "Log of the run" }, log || "No output yet.")),

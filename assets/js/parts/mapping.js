@@ -24,6 +24,10 @@ export const SECTIONS = [
 	["provider", "Provider"], ["capacity", "Capacity"], ["secrets", "Environment"],
 ];
 
+/** Line break in the value of an environment variable, as the form shows it. */
+const BREAK = "↵";
+/** Custom field of Jira. @param {string} name @param {string} label @param {string} preset */
+const jiraField = (name, label, preset) => /** @type {Field} */ ({ name, label, placeholder: preset, type: "combobox", named: true, choices: JIRA_FIELDS, hint: `Only if the field has another name than ${preset}.` });
 const JIRA_FIELDS = "/api/ticketing-b/fields?name=";
 
 /** @type {Record<string, (v: Values) => Field[]>} */
@@ -37,10 +41,10 @@ export const FIELDS = {
 			hint: v.ticketingProvider === "A" ? "The key of the Linear team, as in ENG-42." : "Key of this project in Agent Implement." },
 		...(v.ticketingProvider === "B" ? /** @type {Field[]} */ ([
 			{ name: "jql", label: "Query", type: "area", required: true, placeholder: "project = OPS", hint: "JQL that selects the issues of this project." },
-			{ name: "repoFieldOverride", label: "Repository field", placeholder: "Agent-Implement Repo", type: "combobox", named: true, choices: JIRA_FIELDS, hint: "Only if the field has another name than Agent-Implement Repo." },
+			jiraField("repoFieldOverride", "Repository field", "Agent-Implement Repo"),
 			{ name: "repoFieldValue", label: "Repository field value", required: true, placeholder: "shop", type: "combobox",
 				choices: v.repoFieldOverride ? url`/api/ticketing-b/field-options?fieldId=${v.repoFieldOverride}` : null },
-			{ name: "statusFieldOverride", label: "Status field", placeholder: "Agent-Implement Status", type: "combobox", named: true, choices: JIRA_FIELDS, hint: "Only if the field has another name than Agent-Implement Status." },
+			jiraField("statusFieldOverride", "Status field", "Agent-Implement Status"),
 		]) : []),
 	],
 	repository: (v) => [
@@ -73,7 +77,7 @@ export const FIELDS = {
 		{ name: "resumeAfterLimit", label: "Resume after a usage limit", type: "checkbox" },
 	],
 	secrets: () => [
-		{ name: "extraEnv", label: "Environment variables", type: "area", placeholder: "NODE_ENV=test", hint: "One NAME=value per line, for session machines. Not for secrets." },
+		{ name: "extraEnv", label: "Environment variables", type: "area", placeholder: "NODE_ENV=test", hint: `One NAME=value per line, for session machines, with ${BREAK} for a line break in a value. Not for secrets.` },
 	],
 };
 
@@ -139,7 +143,7 @@ export function toValues(mapping) {
 	const values = /** @type {Values} */ ({ ...BLANK });
 	for (const name of Object.keys(BLANK)) {
 		const stored = mapping[name] ?? mapping.ticketingConfig?.[name];
-		if (name === "extraEnv") values[name] = Object.entries(mapping.extraEnv ?? {}).map(([key, value]) => `${key}=${value}`).join("\n");
+		if (name === "extraEnv") values[name] = Object.entries(mapping.extraEnv ?? {}).map(([key, value]) => `${key}=${value.replace(/\r\n?|\n/g, BREAK)}`).join("\n");
 		else values[name] = typeof stored === "boolean" ? stored : stored === null || stored === undefined ? "" : String(stored);
 	}
 	values.repository = `${mapping.owner}/${mapping.repo}`;
@@ -180,7 +184,7 @@ export const differences = (before, after) => Object.keys(BLANK).filter((name) =
 function environment(text) {
 	const pairs = text.split("\n").filter((line) => line.trim()).map((line) => {
 		const at = line.indexOf("=");
-		return at < 0 ? [line.trim(), null] : [line.slice(0, at).trim(), line.slice(at + 1)];
+		return at < 0 ? [line.trim(), null] : [line.slice(0, at).trim(), line.slice(at + 1).replaceAll(BREAK, "\n")];
 	});
 	return Object.fromEntries(pairs);
 }

@@ -6,7 +6,7 @@ import { FAILED_STATUSES, REASONS, costText, count, displayText, failedOf, label
 
 const HOUR = 3_600_000;
 /** Name, and size and number of the hours or UTC days of each range, as the service counts them. @type {Record<string, [string, number, number]>} */
-const RANGES = { "24h": ["24 hours", HOUR, 24], "7d": ["7 days", 24 * HOUR, 7], "30d": ["30 days", 24 * HOUR, 30] };
+const RANGES = /** @type {any} */ ({ __proto__: null, "24h": ["24 hours", HOUR, 24], "7d": ["7 days", 24 * HOUR, 7], "30d": ["30 days", 24 * HOUR, 30] });
 
 /** Range in the URL. @param {URLSearchParams} query @param {string} preset @returns {string} */
 export function rangeOf(query, preset) {

@@ -6,13 +6,14 @@ import { asideUrl, navigate, url } from "../router.js";
 import { retryAll } from "./bulk.js";
 import { cancelRun } from "./control.js";
 import { open } from "./dialog.js";
+import { runName } from "./job.js";
 import { pollNow } from "./poll.js";
 import { setPaused } from "./sync.js";
 import { busy, facts } from "./ui.js";
 import { savedViews } from "./views.js";
-import { KINDS, displayText, hasFailed, isActive, labelOf } from "./words.js";
+import { displayText, hasFailed, isActive, statusOf } from "./words.js";
 
-/** @typedef {{group: string, label: string, hint?: string, run: () => any}} Command */
+/** @typedef {{group: string, label: string, hint?: string, key?: string, run: () => any}} Command */
 
 const MAX_PER_GROUP = 7;
 const TYPING_PAUSE = 200;
@@ -65,7 +66,7 @@ export function showPalette(panels) {
 		found.at = Math.min(found.at, Math.max(0, shown.length - 1));
 		const option = (command) => {
 			const at = shown.indexOf(command);
-			return h("div", { role: "option", id: `command-${at}`, key: `${command.group} ${command.label}`, "aria-selected": String(at === found.at), onclick: () => run(command) },
+			return h("div", { role: "option", id: `command-${at}`, key: command.key ?? command.label, "aria-selected": String(at === found.at), onclick: () => run(command) },
 				h("span.clamp", command.label), command.hint && h("span.sub.clamp", command.hint));
 		};
 		dialog.show([
@@ -89,14 +90,14 @@ export function showPalette(panels) {
 function commandsOf(panels, { query, projects, issues, runs }) {
 	const words = query.toLowerCase().split(/\s+/).filter(Boolean);
 	const matches = (...texts) => words.every((word) => texts.join(" ").toLowerCase().includes(word));
-	const goTo = (group, label, url, hint = "") => ({ group, label, hint, run: () => navigate(url) });
+	const goTo = (group, label, url, hint = "") => ({ group, label, hint, key: url, run: () => navigate(url) });
 	const issue = (key, title) => goTo("Issues", key, asideUrl("issue", key), title);
 	/** @type {Command[]} */
 	const all = words.length ? issues.filter((one) => matches(one.identifier, one.title)).slice(0, MAX_PER_GROUP).map((one) => issue(one.identifier, one.title)) : [];
 	if (ISSUE_KEY.test(query) && !all.some(({ label }) => label.toLowerCase() === query.toLowerCase())) all.unshift(issue(query.toUpperCase(), "Open the issue"));
 	if (words.length) {
-		all.push(...runs.map((job) => goTo("Runs", `${job.issueIdentifier}: ${labelOf(KINDS, job.kind).toLowerCase()} ${job.dispatchNumber}`, url`/admin/runs/${job.id}`, `${displayText(job.status)}. ${job.issueTitle}`)));
-		all.push(...runs.filter(isActive).map((job) => ({ group: "Actions", label: `Cancel run of ${job.issueIdentifier}`, hint: job.issueTitle, run: () => cancelRun(job) })));
+		all.push(...runs.map((job) => goTo("Runs", `${job.issueIdentifier}: ${runName(job)}`, url`/admin/runs/${job.id}`, `${displayText(statusOf(job))}. ${job.issueTitle}`)));
+		all.push(...runs.filter(isActive).map((job) => ({ group: "Actions", key: job.id, label: `Cancel ${job.shadow ? "shadow " : ""}run of ${job.issueIdentifier}`, hint: job.issueTitle, run: () => cancelRun(job) })));
 		all.push(...runs.filter((job) => hasFailed(job) && runs.find((one) => one.issueId === job.issueId && !one.shadow) === job).map((job) => ({ group: "Actions", label: `Retry ${job.issueIdentifier}`, hint: job.issueTitle, run: () => retryAll([job], () => {}) })));
 	}
 	const fixed = [

@@ -4,7 +4,7 @@ import { ApiError } from "../api.js";
 import { $, h } from "../dom.js";
 import { asideUrl, withQuery } from "../router.js";
 import { icon } from "./icons.js";
-import { CONNECTIONS, KINDS, displayText, labelOf, toneOf } from "./words.js";
+import { CONNECTIONS, KINDS, displayText, labelOf, statusOf, toneOf } from "./words.js";
 
 /** Colored badge of a status word. @param {string | null | undefined} word @param {string} [text] */
 export const badge = (word, text) =>
@@ -75,7 +75,7 @@ export const loading = () => h("div.loading", { role: "status" }, h("span.sr", "
 
 /** Placeholder for empty content. @param {string} title */
 export const empty = (title, text, action = null) =>
-	h("div.empty", h("p.empty-title", title), h("p", text), action);
+	h("div.empty", h("p.empty-title", title), text && h("p", text), action);
 
 export const newProject = () => h("a.button.primary", { href: "/admin/projects/new" }, "New project");
 
@@ -118,7 +118,7 @@ export const issueLine = (key, href, issue, sub, mark, time) =>
 	h("li", { key }, h("a.row-link.grow", { href }, twoLines([h("span.key", issue.issueIdentifier), " ", issue.issueTitle], sub)), mark, h("span.muted.num", time));
 
 /** Row of a list about a run. */
-export const jobLine = (job, time, sub) => issueLine(job.id, asideUrl("job", job.id), job, sub ?? `${labelOf(KINDS, job.kind)} in ${job.repo}`, badge(job.status), time);
+export const jobLine = (job, time, sub) => issueLine(job.id, asideUrl("job", job.id), job, sub ?? `${labelOf(KINDS, job.kind)} in ${job.repo}`, badge(statusOf(job)), time);
 
 /**
  * Links that choose a value of a query parameter, and keep the other filters, except a range of times.

@@ -2,7 +2,7 @@
 
 export const SYSTEMS = { A: "Linear", B: "Jira" };
 export const RUNNERS = { ci: "GitHub Actions", vm: "Fly Machines", local: "Local container" };
-export const EXECUTION = { "ci-workflow": "GitHub Actions", "vm-machines": "Fly Machines" };
+export const EXECUTION = { "ci-workflow": RUNNERS.ci, "vm-machines": RUNNERS.vm };
 export const PROVIDERS = { direct: "Anthropic API", cloud: "Amazon Bedrock" };
 export const KINDS = { planning: "Planning", implementation: "Implementation", "gap-fill": "Gap fill", "follow-up": "Follow-up" };
 
@@ -44,9 +44,15 @@ export const RULES = {
 	"issue-terminal": "Issue closed",
 };
 
+/** Actions of the audit log. */
+export const ACTIONS = "audit-exported backup-taken dedup-deleted machine-destroyed mapping-capped mapping-created mapping-deleted mapping-paused mapping-resumed mapping-updated outbox-dropped outbox-retried patch-read poll-asked run-cancelled run-dispatched run-retried run-started runner-mode-set secret-deleted secret-set session-destroyed settings-changed sign-in sign-in-refused sign-in-throttled sign-out sync-asked unparked".split(" ");
+
 /** Text of an action of the audit log: `mapping-updated` → `Project updated`. */
 export const actionText = (action) => displayText(action.replace("mapping-capped", "max-parallel-issues-changed").replace("mapping", "project")
 	.replace("asked", "requested").replace("patch-read", "unpushed-changes-downloaded").replace("outbox", "update").replace("throttled", "blocked"));
+
+/** Who acted, as people say it: `admin@10.0.0.1` → `operator at 10.0.0.1`. */
+export const actorText = (actor) => actor.replace(/^admin@/, "operator at ").replace(/^webhook:/, "webhook: ").replace(/^owner$/, "owner of the host");
 
 /** Status words by the tone of their badges; others are idle. */
 const TONES = {
@@ -60,7 +66,7 @@ const TONES = {
 export const toneOf = (word) => Object.keys(TONES).find((tone) => TONES[tone].split(" ").includes(word)) ?? "idle";
 
 /** @type {Record<string, string>} */
-const LABELS = { unknown: "Reserved", review_failed: "Review failed", timed_out: "Timed out", "in-progress": "In progress", "dry-run": "Dry run", "built-in": "Built-in", ok: "OK" };
+const LABELS = { unknown: "Reserved", "built-in": "Built-in", ok: "OK" };
 
 /** Display text of a status word: `review_failed` → `Review failed`. */
 export function displayText(word) {

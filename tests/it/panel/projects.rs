@@ -175,6 +175,34 @@ async fn shows_all_problems_of_an_edit() {
     env.stop().await;
 }
 
+/// A change of one environment variable keeps the line breaks in the values of the others.
+#[requires("browser")]
+#[tokio::test]
+async fn keeps_line_breaks_of_environment_variables() {
+    let env = populated_env(&UntrustedText::plain()).await;
+    let key = ("KEY".to_owned(), "begin\nA=1\nend".to_owned());
+    let before = [key.clone(), ("MODE".to_owned(), "test".to_owned())];
+    change(&env, move |mapping| {
+        mapping.extra_env = before.clone().into();
+    })
+    .await;
+    let browser = Browser::start().await;
+    browser.open_view(&env.address, "projects?edit=SHOP").await;
+    browser.wait_for_text("Capacity").await;
+    let value = "return document.querySelector('[name=extraEnv]').value";
+    let shown = browser.eval(value).await;
+    assert_eq!(shown, json!("KEY=begin↵A=1↵end\nMODE=test"));
+    let changed = shown.as_str().unwrap().replace("test", "production");
+    let change_to = "const area = document.querySelector('[name=extraEnv]'); area.value = arguments[0]; area.dispatchEvent(new Event('input', { bubbles: true }))";
+    browser.eval_with(change_to, json!([changed])).await;
+    browser.click("Save").await;
+    browser.wait_for_text_anywhere("Saved SHOP.").await;
+    let after = [key, ("MODE".to_owned(), "production".to_owned())];
+    assert_eq!(stored(&env).extra_env, after.into());
+    browser.quit().await;
+    env.stop().await;
+}
+
 /// Unsaved changes are never dropped silently: closing asks, and Back keeps them for the next time.
 #[requires("browser")]
 #[tokio::test]

@@ -301,6 +301,36 @@ async fn no_run_is_missing_between_two_pages() {
     env.stop().await;
 }
 
+/// A run that has ended leaves the list of active runs, also beyond its first page.
+#[requires("browser")]
+#[tokio::test]
+async fn an_ended_run_leaves_the_list_of_active_runs() {
+    let env = empty_env().await;
+    put_runs(&env, 100..220).await;
+    let browser = Browser::start().await;
+    browser
+        .open_view(&env.address, "pipelines?status=active")
+        .await;
+    let rows = |count: u32| {
+        let rows = count + 1;
+        format!("document.querySelector('main table')?.getAttribute('aria-rowcount') === '{rows}'")
+    };
+    browser.wait_until(&rows(100)).await;
+    browser
+        .wait_until("document.querySelector('.live.ok')")
+        .await;
+    browser.click("Load more").await;
+    browser.wait_until(&rows(120)).await;
+    let mut oldest = dispatched_job("01M8000100", JobKind::Implementation);
+    oldest.state = JobState::Completed;
+    oldest.finished_at = Some(oldest.reserved_at);
+    let stored = env.store.write(move |tx| jobs::put(tx, &oldest));
+    stored.await.unwrap();
+    browser.wait_until(&rows(119)).await;
+    browser.quit().await;
+    env.stop().await;
+}
+
 /// What is appended to a log during a request for it is requested afterwards.
 #[requires("browser")]
 #[tokio::test]

@@ -226,6 +226,57 @@ async fn a_run_at_its_time_limit_is_not_cancelled() {
     env.stop().await;
 }
 
+/// A cancellation says what it changes: a run on a pull request gives up its feedback and leaves the ticket as it is. Runs
+/// of one issue are retried by one request.
+#[requires("browser")]
+#[tokio::test]
+async fn actions_say_what_they_change() {
+    const TICKET: &str = "The trigger and all markers leave the ticket";
+    const PULL: &str = "The feedback that the run worked on is given up";
+    let env = populated_env(&UntrustedText::plain()).await;
+    let on_ticket = run(&env, &issue("SHOP-320"), JobState::Running, 60);
+    let on_pull = Job {
+        kind: JobKind::FollowUp,
+        ..run(&env, &issue("SHOP-321"), JobState::Running, 70)
+    };
+    let retried = [80, 90, 100].map(|ago| run(&env, &issue("SHOP-332"), failed(None), ago));
+    let mut all = vec![on_ticket.clone(), on_pull.clone()];
+    all.extend(retried);
+    put(&env, all).await;
+    let browser = Browser::start().await;
+    let text = "return document.querySelector('dialog[open]:last-of-type').innerText";
+    for (job, said, unsaid) in [(&on_ticket, TICKET, PULL), (&on_pull, PULL, TICKET)] {
+        let view = format!("pipelines?job={}", job.id.as_str());
+        browser.open_view(&env.address, &view).await;
+        let cancel = format!("Cancel run of {}", job.issue.key.as_str());
+        browser.click(&cancel).await;
+        browser.wait_for_text("Cancel and start again").await;
+        let text = browser.eval(text).await;
+        let text = text.as_str().unwrap();
+        assert!(text.contains(said) && !text.contains(unsaid), "{text}");
+    }
+
+    let select = |keys: &str| {
+        format!(
+            "for (const box of document.querySelectorAll('[aria-label^=\"Select {keys}\"]')) box.click()"
+        )
+    };
+    browser.open_view(&env.address, "pipelines?q=SHOP-32").await;
+    browser.eval(&select("SHOP-32")).await;
+    browser.click("Cancel 2").await;
+    for said in ["Cancel 2 runs?", TICKET, PULL] {
+        browser.wait_for_text(said).await;
+    }
+    browser
+        .open_view(&env.address, "pipelines?q=SHOP-332&status=failed")
+        .await;
+    browser.eval(&select("SHOP-332")).await;
+    browser.click("Retry 3").await;
+    browser.wait_for_text("Retry SHOP-332?").await;
+    browser.quit().await;
+    env.stop().await;
+}
+
 /// The chart of the overview counts as failed what its tile does.
 #[requires("browser")]
 #[tokio::test]

@@ -428,7 +428,7 @@ async fn cancels_and_retries_a_run() {
 
     browser.click("Cancel run of ENG-1").await;
     browser
-        .wait_for_text("waits until somebody labels it again")
+        .wait_for_text("The issue waits until somebody triggers it again.")
         .await;
     browser.click("Cancel run").await;
     browser.wait_for_text("Cancelled the run of ENG-1.").await;
@@ -436,6 +436,10 @@ async fn cancels_and_retries_a_run() {
         .wait_until("document.querySelector('.run-line [data-word=cancelled]')")
         .await;
     assert!(!env.jobs("ENG-1")[0].is_active());
+    // Who cancelled is said once, as in the audit.
+    let notice = "return document.querySelector('dialog .notice').innerText";
+    let notice = browser.eval(notice).await;
+    assert_eq!(notice, json!("Cancelled by operator at 127.0.0.1"));
     gate.open();
 
     browser.click("Open run page").await;
@@ -449,6 +453,10 @@ async fn cancels_and_retries_a_run() {
     env.wait_until("it runs again", || env.jobs("ENG-1").len() == 2)
         .await;
     env.wait_for_job_end("ENG-1").await;
+    // Another run of the issue is the latest now.
+    browser
+        .wait_until("!document.querySelector('[aria-label=\"Retry ENG-1\"]')")
+        .await;
     assert_eq!(errors(&browser).await, [""; 0]);
     browser.quit().await;
     env.finish().await;

@@ -277,7 +277,7 @@ async fn leads_to_what_it_counts() {
 async fn keeps_its_range_in_the_url() {
     let env = score_env().await;
     let browser = open_scoreboard(&env).await;
-    let days = "const [from, to] = ['from', 'to'].map((name) => Date.parse(window.asked.at(-1)[name])); return Math.round((to - from) / 86_400_000)";
+    let days = "const [from, to] = ['from', 'to'].map((name) => Date.parse(window.asked.at(-1)[name])); return from % 86_400_000 === 0 ? Math.ceil((to - from) / 86_400_000) : from";
     assert_eq!(browser.eval(days).await, json!(30));
     assert_eq!(last_query(&browser).await["by"], "team");
     browser.click("7 d").await;
@@ -314,6 +314,13 @@ async fn keeps_its_range_in_the_url() {
     );
     browser.click("Label").await;
     browser.wait_for_text("No runs in this range").await;
+    // Unknown values in the URL are those that are preset.
+    browser
+        .open_view(&env.address, "scoreboard?by=constructor&range=constructor")
+        .await;
+    browser
+        .wait_until("document.querySelector('.chip[aria-current]').innerText === '30 d'")
+        .await;
     browser.quit().await;
     env.stop().await;
 }

@@ -270,6 +270,17 @@ async fn the_scoreboard_shows_the_counted_runs() {
     env.stop().await;
 }
 
+/// Names of all actions, as their declaration has them.
+fn audited_actions() -> Vec<&'static str> {
+    let source = include_str!("../../../src/domain/audit.rs");
+    let (_, declared) = source.split_once("\nactions! {").unwrap();
+    let (declared, _) = declared.split_once("\n}").unwrap();
+    let lines = declared.lines();
+    lines
+        .filter_map(|line| line.split_once(" = \"")?.1.strip_suffix("\","))
+        .collect()
+}
+
 /// Filters of the audit log narrow the entries, and the export has the same ones.
 #[requires("browser")]
 #[tokio::test]
@@ -279,6 +290,18 @@ async fn the_audit_log_is_filtered_and_exported() {
     browser.open_view(&env.address, "audit").await;
     let rows = "document.querySelectorAll('tbody tr').length";
     let all = browser.eval(&format!("return {rows}")).await;
+    // Actions of entries that are not loaded can be chosen as well.
+    let choices =
+        "return [...document.querySelectorAll('[name=action] option')].map((el) => el.value)";
+    let choices = browser.eval(choices).await;
+    let mut choices: Vec<&str> = choices.as_array().unwrap()[1..]
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    let mut actions = audited_actions();
+    choices.sort_unstable();
+    actions.sort_unstable();
+    assert_eq!(choices, actions);
     let entries = env
         .admin_get("/api/audit?action=secret-set&limit=200")
         .await;
