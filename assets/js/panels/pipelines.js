@@ -41,9 +41,13 @@ function pathOf(query) {
 	return `/api/log?${filter}`;
 }
 
+/** Number of the latest call of `load`. An earlier one that ends later changes nothing. */
+let calls = 0;
+
 export async function load(_, query) {
-	const path = pathOf(query);
+	const [path, call] = [pathOf(query), calls += 1];
 	const { main: page, mappings, failed } = await loadAll(path, { mappings: "/api/mappings" });
+	if (call !== calls) return { mappings, failed };
 	const next = nextPage(page);
 	const runs = withOlder(page, path === loaded.path && next ? [...loaded.runs.values()] : [], "id");
 	// Runs that have ended since are not active any more.

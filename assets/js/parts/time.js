@@ -30,13 +30,15 @@ function relative(at) {
 const CLOCK = /** @type {const} */ ({ hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 const FULL = /** @type {const} */ ({ ...CLOCK, year: "numeric", month: "short", day: "numeric", timeZoneName: "short" });
 
+const EXACT = new Intl.DateTimeFormat(undefined, FULL);
+
 /** Name of the time zone. */
-export const zone = new Intl.DateTimeFormat(undefined, FULL).formatToParts().find(({ type }) => type === "timeZoneName")?.value;
+export const zone = EXACT.formatToParts().find(({ type }) => type === "timeZoneName")?.value;
 
 /** Date and time with the time zone: the format of every exact time. */
 export function exact(at) {
 	const date = new Date(at);
-	return Number.isNaN(+date) ? at : date.toLocaleString(undefined, FULL);
+	return Number.isNaN(+date) ? at : EXACT.format(date);
 }
 
 /** Day of a time, in UTC. */

@@ -331,6 +331,30 @@ async fn an_ended_run_leaves_the_list_of_active_runs() {
     env.stop().await;
 }
 
+/// The list of a filter that was left before it arrived is not shown for the next filter.
+#[requires("browser")]
+#[tokio::test]
+async fn a_late_list_does_not_replace_the_one_of_the_next_filter() {
+    let env = plain_env().await;
+    let browser = Browser::start().await;
+    browser.open_view(&env.address, "pipelines").await;
+    browser
+        .eval("const send = window.fetch; window.fetch = async (path, how) => { const response = await send(path, how); if (String(path).includes('status=completed')) await new Promise((done) => { window.release = done; }); return response; }")
+        .await;
+    browser.click("Completed").await;
+    browser.wait_until("window.release").await;
+    browser.click("Failed").await;
+    let words = "[...document.querySelectorAll('tbody .badge')].map((el) => el.dataset.word)";
+    let all_failed = format!("{words}.length && !{words}.includes('completed')");
+    browser.wait_until(&all_failed).await;
+    let release = "window.release(); await new Promise((done) => setTimeout(done, 200)); document.querySelector('[title^=\"Theme\"]').click()";
+    browser.eval_async(release, json!([])).await;
+    let all_failed = format!("return Boolean({all_failed})");
+    assert_eq!(browser.eval(&all_failed).await, json!(true));
+    browser.quit().await;
+    env.stop().await;
+}
+
 /// What is appended to a log during a request for it is requested afterwards.
 #[requires("browser")]
 #[tokio::test]
