@@ -68,6 +68,14 @@ export function disconnect() {
 	stream = null;
 }
 
+// The browser keeps a page that was left, with its connections, and permits only six of them.
+addEventListener("pagehide", disconnect);
+addEventListener("pageshow", ({ persisted }) => {
+	if (!persisted) return;
+	setState("connecting");
+	connect();
+});
+
 /** @param {AbortController} mine */
 async function keepConnected(mine) {
 	let delay = MIN_RETRY_DELAY;

@@ -249,7 +249,7 @@ function sidebar() {
 		h("p.version", version() && `Version ${version()}`));
 }
 
-const STATES = { live: ["ok", "Live", "Changes appear automatically."], connecting: ["warn", "Connecting", ""], polling: ["warn", "Refreshes every 10 s", "The event stream is not available."] };
+const STATES = { live: ["ok", "Live", "Changes appear automatically."], connecting: ["warn", "Connecting"], polling: ["warn", "Refreshes every 10 s", "The event stream is not available."] };
 
 function topBar() {
 	const [tone, text, title] = STATES[liveState()];

@@ -16,7 +16,8 @@ export function openAside(id, onClose) {
 		title: "Run", noun: "run", onClose,
 		load: async (shown) => {
 			const next = await read(id, pages);
-			next.attempts = shown && shown.job.status === next.job.status ? shown.attempts : (await issueOf(next.job)).jobs;
+			// While a run is active, its issue has no newer one.
+			next.attempts = isActive(next.job) && shown?.job.status === next.job.status ? shown.attempts : (await issueOf(next.job)).jobs;
 			return next;
 		},
 		isAbout: (event, shown) => isAbout(event, shown?.job ?? { id }),

@@ -1,6 +1,6 @@
 //! The panel as a client: sessions, URLs, history, focus and lost connections.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use requires::requires;
 use serde_json::json;
@@ -399,6 +399,27 @@ async fn the_menu_closes_by_escape_and_outside() {
     browser.wait_until(is_open).await;
     browser.click_selector(".live").await;
     browser.wait_until(&format!("!({is_open})")).await;
+    browser.quit().await;
+    env.stop().await;
+}
+
+/// A browser has six connections to a service. Pages that were left keep none, and Back connects them again.
+#[requires("browser")]
+#[tokio::test]
+async fn pages_that_were_left_hold_no_connection() {
+    let env = plain_env().await;
+    let browser = Browser::start().await;
+    let started = Instant::now();
+    let is_live = "document.querySelector('.live.ok')";
+    for team in 0..8 {
+        let view = format!("pipelines?q=T{team}");
+        browser.open_view(&env.address, &view).await;
+        browser.wait_until(is_live).await;
+    }
+    assert!(started.elapsed() < Duration::from_secs(40));
+    browser.eval("history.back()").await;
+    browser.wait_until("location.search === '?q=T6'").await;
+    browser.wait_until(is_live).await;
     browser.quit().await;
     env.stop().await;
 }

@@ -241,7 +241,7 @@ async fn actions_say_what_they_change() {
     };
     let retried = [80, 90, 100].map(|ago| run(&env, &issue("SHOP-332"), failed(None), ago));
     let mut all = vec![on_ticket.clone(), on_pull.clone()];
-    all.extend(retried);
+    all.extend(retried.clone());
     put(&env, all).await;
     let browser = Browser::start().await;
     let text = "return document.querySelector('dialog[open]:last-of-type').innerText";
@@ -273,6 +273,22 @@ async fn actions_say_what_they_change() {
     browser.eval(&select("SHOP-332")).await;
     browser.click("Retry 3").await;
     browser.wait_for_text("Retry SHOP-332?").await;
+
+    // Only the latest run of the issue is retried, and none while another one is active.
+    let drawer = |job: &Job| format!("pipelines?job={}", job.id.as_str());
+    let offers_retry = "document.querySelector('dialog [aria-label=\"Retry SHOP-332\"]')";
+    browser.open_view(&env.address, &drawer(&retried[1])).await;
+    browser.wait_for_text("All runs of this issue").await;
+    let offered = browser.eval(&format!("return {offers_retry}")).await;
+    assert_eq!(offered, json!(null));
+    browser.open_view(&env.address, &drawer(&retried[0])).await;
+    browser.wait_until(offers_retry).await;
+    browser
+        .wait_until("document.querySelector('.live.ok')")
+        .await;
+    let next = run(&env, &issue("SHOP-332"), JobState::Running, 10);
+    put(&env, vec![next]).await;
+    browser.wait_until(&format!("!{offers_retry}")).await;
     browser.quit().await;
     env.stop().await;
 }
