@@ -309,9 +309,14 @@ impl CancelCase {
         };
         let (stop, faulted) = (self.stop_path(), self.answer != StopAnswer::Accepted);
         let stops = count(&|_, path, _| path.ends_with(stop));
-        let expected = 1 + usize::from(self.point == CrashPoint::Stopped);
-        ensure(stops == expected, || {
-            format!("{stops} requests to stop the run, not {expected}")
+        let expected = match self.point {
+            CrashPoint::Stopped => 2..=2,
+            // The request may be under way when the service is killed.
+            CrashPoint::RetryStored => 1..=2,
+            _ => 1..=1,
+        };
+        ensure(expected.contains(&stops), || {
+            format!("{stops} requests to stop the run, not {expected:?}")
         })?;
         let started = match self.machines(env) {
             None => {
@@ -323,7 +328,8 @@ impl CancelCase {
             }
             Some(host) => {
                 let destroyed = count(&|method, _, status| method == "DELETE" && status < 300);
-                ensure(destroyed == 1, || {
+                // The fake reports no request whose connection the kill has cut.
+                ensure(destroyed <= 1, || {
                     format!("the host destroyed {destroyed} machines: {requests:#?}")
                 })?;
                 let remaining = host.snapshots().len();
