@@ -346,10 +346,13 @@ pub(crate) fn install_tools(
     Ok(std::fs::rename(temporary, dir.join("claude"))?)
 }
 
-/// Creates a symbolic link, or replaces an existing one.
+/// Creates a symbolic link, or replaces an existing one. It is never missing, because a job of an earlier start may be
+/// about to execute it.
 fn link(file: &Path, link: &Path) -> anyhow::Result<()> {
-    if link.symlink_metadata().is_ok() {
-        std::fs::remove_file(link)?;
+    let temporary = link.with_extension("tmp");
+    if temporary.symlink_metadata().is_ok() {
+        std::fs::remove_file(&temporary)?;
     }
-    Ok(std::os::unix::fs::symlink(file, link)?)
+    std::os::unix::fs::symlink(file, &temporary)?;
+    Ok(std::fs::rename(temporary, link)?)
 }
