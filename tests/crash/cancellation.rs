@@ -311,9 +311,9 @@ impl CancelCase {
         let stops = count(&|_, path, _| path.ends_with(stop));
         let expected = match self.point {
             CrashPoint::Stopped => 2..=2,
+            CrashPoint::CancelStored | CrashPoint::StopClaimed | CrashPoint::StopRecorded => 1..=1,
             // The request may be under way when the service is killed.
-            CrashPoint::RetryStored => 1..=2,
-            _ => 1..=1,
+            _ => 1..=2,
         };
         ensure(expected.contains(&stops), || {
             format!("{stops} requests to stop the run, not {expected:?}")
