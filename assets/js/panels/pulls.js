@@ -6,7 +6,7 @@ import { ago, exact } from "../parts/time.js";
 import { badge, external, twoLines } from "../parts/ui.js";
 import { asideUrl } from "../router.js";
 
-export const about = "Pull requests opened by runs. Reviews and comments on them start follow-up runs.";
+export const about = "Pull requests of the latest runs, at most 500. Reviews and comments start follow-up runs.";
 export const watch = ["job"];
 
 export const load = () => get("/api/pulls");
