@@ -13,6 +13,7 @@ mod logging;
 mod man;
 mod mask;
 mod openapi;
+mod projects_file;
 mod report;
 mod restore;
 mod run;
@@ -73,6 +74,10 @@ enum Command {
     Retry(control::RetryArgs),
     /// Print the numbers of a month by project: runs, pull requests, lead times, cost and failures.
     Report(report::ReportArgs),
+    /// Print projects, settings and the runner mode as a file that apply reads.
+    Export(projects_file::ExportArgs),
+    /// Make projects, settings and the runner mode match a file.
+    Apply(projects_file::ApplyArgs),
     /// Copy the store to a file, while the service runs or is stopped.
     Backup(backup::BackupArgs),
     /// Replace the store of a stopped service with a backup.
@@ -151,6 +156,8 @@ impl Command {
             Command::Cancel(arguments) => &arguments.location.env_file,
             Command::Retry(arguments) => &arguments.location.env_file,
             Command::Report(arguments) => &arguments.location.env_file,
+            Command::Export(arguments) => &arguments.location.env_file,
+            Command::Apply(arguments) => &arguments.location.env_file,
             Command::Backup(arguments) => &arguments.location.env_file,
             Command::Restore(arguments) => &arguments.location.env_file,
             Command::Audit(arguments) => &arguments.location().env_file,
@@ -218,6 +225,8 @@ pub(crate) fn execute(line: CommandLine) -> ExitCode {
         Command::Cancel(arguments) => with_runtime(control::cancel(arguments)),
         Command::Retry(arguments) => with_runtime(control::retry(arguments)),
         Command::Report(arguments) => with_runtime(report::report(arguments)),
+        Command::Export(arguments) => with_runtime(projects_file::export(arguments)),
+        Command::Apply(arguments) => with_runtime(projects_file::apply(arguments)),
         Command::Backup(arguments) => with_runtime(backup::backup(arguments)),
         Command::Restore(arguments) => with_runtime(restore::restore(arguments)),
         Command::Run(arguments) => run::run(&arguments),

@@ -19,6 +19,9 @@ pub enum OperatorSetting {
 }
 
 impl OperatorSetting {
+    /// All settings.
+    pub const ALL: [Self; 2] = [Self::VmSessionsApp, Self::VmSessionsRegion];
+
     /// Name in the API, also the key of the stored row.
     pub fn name(self) -> &'static str {
         match self {

@@ -83,6 +83,7 @@ mod machine_sizes;
 mod mappings;
 mod metrics;
 mod progress_load;
+mod projects_file;
 mod reaper;
 mod response_compression;
 mod run_log;

@@ -17,6 +17,17 @@ const MAX_NAME: usize = 100;
 /// Maximum length of a branch name.
 const MAX_BRANCH: usize = 255;
 
+/// Names of the fields of `ticketingConfig`.
+pub fn ticketing_fields() -> [&'static str; 5] {
+    [
+        "kind",
+        "jql",
+        "repoFieldValue",
+        "statusFieldOverride",
+        "repoFieldOverride",
+    ]
+}
+
 /// Fields of a mapping body.
 #[derive(Debug, Clone)]
 pub(super) struct MappingFields(pub(super) Map<String, Value>);

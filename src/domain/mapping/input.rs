@@ -84,6 +84,13 @@ const MUTABLE_FIELDS: [&str; 24] = [
     "resumeAfterLimit",
 ];
 
+/// Names of the fields that operators set, for suggestions and the detection of misspelt names.
+pub fn mapping_fields() -> Vec<&'static str> {
+    let mut names = vec!["teamKey"];
+    names.extend(MUTABLE_FIELDS);
+    names
+}
+
 /// Field of the concurrency cap.
 const MAX_IN_PROGRESS: &str = "maxInProgressAiIssues";
 /// Field that pauses dispatch.

@@ -27,8 +27,8 @@ use super::usage::MicroUsd;
 
 pub use draft::{MappingDraft, parse_repo};
 pub use error::MappingError;
-pub use fields::is_name as is_plain_name;
-pub use input::{MappingInput, MappingPatch, find_overlapping_key};
+pub use fields::{is_name as is_plain_name, ticketing_fields};
+pub use input::{MappingInput, MappingPatch, find_overlapping_key, mapping_fields};
 pub use precondition::MappingPrecondition;
 pub use problem::MappingProblem;
 pub use region::region_warning;

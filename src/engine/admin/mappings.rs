@@ -126,13 +126,22 @@ pub async fn remove(
         if let Err(outdated) = require(&precondition, Some(&stored)) {
             return Ok(Err(outdated));
         }
-        mappings::remove(tx, &key)?;
-        secrets::remove_team(tx, &key)?;
-        let event = actor.audit_event(Action::MappingDeleted, &key);
-        audit::append(tx, &event, now)?;
+        remove_mapping(tx, &actor, &key, now)?;
         Ok(Ok(true))
     });
     removed.await?
+}
+
+/// Removes a stored mapping with the secrets of its team and records it in the audit log.
+pub(super) fn remove_mapping(
+    tx: &WriteTx<'_>,
+    actor: &Actor,
+    key: &TeamKey,
+    now: Timestamp,
+) -> StoreResult<()> {
+    mappings::remove(tx, key)?;
+    secrets::remove_team(tx, key)?;
+    audit::append(tx, &actor.audit_event(Action::MappingDeleted, key), now)
 }
 
 /// Fails if the stored mapping does not meet a precondition.
@@ -165,9 +174,7 @@ fn with_warnings(
     Ok(SavedMapping { mapping, warnings })
 }
 
-/// Validates the ticketing configuration of a valid mapping with the ticketing system. If the
-/// system cannot be reached or rejects the credential, the mapping is accepted unchecked: every
-/// poll reports an invalid query.
+/// Validates the ticketing configuration of a valid mapping with the ticketing system.
 async fn check_ticketing(
     app: &App,
     input: &MappingInput,
@@ -181,10 +188,21 @@ async fn check_ticketing(
         // The transaction that stores the mapping reports the violated rule.
         return Ok(());
     };
+    let problems = ticketing_problems(app, &mapping).await;
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(MappingChangeError::TicketingRejected(problems))
+    }
+}
+
+/// Returns what the ticketing system rejects about the ticketing configuration of a valid mapping. Nothing if the
+/// system cannot be reached or rejects the credential: every poll reports an invalid query.
+pub(super) async fn ticketing_problems(app: &App, mapping: &Mapping) -> Vec<String> {
     let Some(TicketingClient::Jira(jira)) = app.vendors.account(mapping.system()) else {
-        return Ok(());
+        return Vec::new();
     };
-    let problems = match jira.validate_mapping(&mapping).await {
+    match jira.validate_mapping(mapping).await {
         Ok(problems) => problems,
         Err(error) if error.is_permanent() && !matches!(error.status(), Some(401 | 403)) => {
             vec![error.to_string()]
@@ -193,11 +211,6 @@ async fn check_ticketing(
             tracing::warn!(team = %mapping.team_key, %error, "Could not validate the ticketing configuration of a mapping; saving it unchecked.");
             Vec::new()
         }
-    };
-    if problems.is_empty() {
-        Ok(())
-    } else {
-        Err(MappingChangeError::TicketingRejected(problems))
     }
 }
 
@@ -227,16 +240,25 @@ fn put(
     if let Some(canonical) = mappings::canonical_repo(tx, &mapping.target_repo())? {
         (mapping.owner, mapping.repo) = (canonical.owner, canonical.name);
     }
-    mappings::put(tx, &mapping)?;
-    let action = match stored {
-        Some(_) => Action::MappingUpdated,
-        None => Action::MappingCreated,
-    };
-    let event = actor
-        .audit_event(action, &mapping.team_key)
-        .with_detail(mapping.target_repo());
-    audit::append(tx, &event, now)?;
+    put_mapping(tx, actor, &mapping, stored.is_none(), now)?;
     Ok(Ok(mapping))
+}
+
+/// Stores a valid mapping and records it in the audit log.
+pub(super) fn put_mapping(
+    tx: &WriteTx<'_>,
+    actor: &Actor,
+    mapping: &Mapping,
+    is_new: bool,
+    now: Timestamp,
+) -> StoreResult<()> {
+    mappings::put(tx, mapping)?;
+    let action = match is_new {
+        true => Action::MappingCreated,
+        false => Action::MappingUpdated,
+    };
+    let event = actor.audit_event(action, &mapping.team_key);
+    audit::append(tx, &event.with_detail(mapping.target_repo()), now)
 }
 
 /// Applies a patch to the mapping as stored at the time of the commit, so that concurrent patches

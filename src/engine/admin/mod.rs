@@ -7,6 +7,7 @@ pub mod mappings;
 pub mod outbox;
 pub mod parked;
 pub mod poll;
+pub mod projects_file;
 pub mod runner_mode;
 pub mod secrets;
 pub mod settings;

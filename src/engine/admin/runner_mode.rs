@@ -3,7 +3,8 @@
 use crate::app::App;
 use domain::audit::{Action, Actor};
 use domain::runner_mode::RunnerMode;
-use store::{StoreResult, audit, settings};
+use domain::time::Timestamp;
+use store::{StoreResult, WriteTx, audit, settings};
 
 /// Stores the runner mode, even if the environment overrides it, and requests a poll: issues that
 /// could not run in the previous mode may be eligible now.
@@ -11,13 +12,24 @@ use store::{StoreResult, audit, settings};
 /// # Errors
 /// Fails if the store cannot be written.
 pub async fn set(app: &App, actor: Actor, mode: RunnerMode) -> StoreResult<()> {
-    let event = actor.audit_event(Action::RunnerModeSet, mode.as_str());
     let now = app.core.now();
-    let put = app.core.store.write(move |tx| {
-        settings::put_runner_mode(tx, mode)?;
-        audit::append(tx, &event, now)
-    });
+    let put = app
+        .core
+        .store
+        .write(move |tx| put_runner_mode(tx, &actor, mode, now));
     put.await?;
     app.live.notifiers.poll.notify_one();
     Ok(())
+}
+
+/// Stores the runner mode and records it in the audit log.
+pub(super) fn put_runner_mode(
+    tx: &WriteTx<'_>,
+    actor: &Actor,
+    mode: RunnerMode,
+    now: Timestamp,
+) -> StoreResult<()> {
+    settings::put_runner_mode(tx, mode)?;
+    let event = actor.audit_event(Action::RunnerModeSet, mode.as_str());
+    audit::append(tx, &event, now)
 }

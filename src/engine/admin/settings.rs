@@ -3,8 +3,9 @@
 use crate::app::Core;
 use domain::audit::{Action, Actor};
 use domain::mapping::is_plain_name;
+use domain::time::Timestamp;
 use store::settings::{self, OperatorSetting};
-use store::{StoreResult, audit};
+use store::{StoreResult, WriteTx, audit};
 
 /// Valid value of a setting; an empty value clears it.
 #[derive(Debug, Clone)]
@@ -28,6 +29,16 @@ impl SettingChange {
         }
     }
 
+    /// Setting that is changed.
+    pub(super) fn setting(&self) -> OperatorSetting {
+        self.setting
+    }
+
+    /// New value. Empty if the setting is cleared.
+    pub(super) fn value(&self) -> &str {
+        &self.value
+    }
+
     /// Rule for the values of a setting.
     pub fn rule(setting: OperatorSetting) -> String {
         let name = setting.name();
@@ -40,18 +51,28 @@ impl SettingChange {
 /// # Errors
 /// Fails if the store cannot be written.
 pub async fn change(core: &Core, actor: Actor, changes: Vec<SettingChange>) -> StoreResult<()> {
+    let now = core.now();
+    let put = core
+        .store
+        .write(move |tx| put_settings(tx, &actor, &changes, now));
+    put.await
+}
+
+/// Stores settings and records them in the audit log.
+pub(super) fn put_settings(
+    tx: &WriteTx<'_>,
+    actor: &Actor,
+    changes: &[SettingChange],
+    now: Timestamp,
+) -> StoreResult<()> {
     if changes.is_empty() {
         return Ok(());
     }
-    let now = core.now();
-    let put = core.store.write(move |tx| {
-        let mut details = Vec::new();
-        for SettingChange { setting, value } in &changes {
-            settings::put(tx, *setting, value)?;
-            details.push(format!("{}={value}", setting.name()));
-        }
-        let event = actor.audit_event(Action::SettingsChanged, "");
-        audit::append(tx, &event.with_detail(details.join(" ")), now)
-    });
-    put.await
+    let mut details = Vec::new();
+    for SettingChange { setting, value } in changes {
+        settings::put(tx, *setting, value)?;
+        details.push(format!("{}={value}", setting.name()));
+    }
+    let event = actor.audit_event(Action::SettingsChanged, "");
+    audit::append(tx, &event.with_detail(details.join(" ")), now)
 }

@@ -23,6 +23,7 @@ mod parked;
 mod pipelines_steps;
 mod poll;
 mod poll_snapshot;
+mod projects_file;
 mod pulls;
 mod reaper;
 mod run_details;
@@ -74,6 +75,7 @@ pub(crate) fn routes() -> Vec<Route> {
         runner_mode::routes(),
         secrets::routes(),
         settings::routes(),
+        projects_file::routes(),
         sessions::routes(),
         reaper::routes(),
         customizations::routes(),

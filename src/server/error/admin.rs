@@ -13,6 +13,7 @@ use engine::admin::downloads::PatchError;
 use engine::admin::mapping_check::MappingCheckError;
 use engine::admin::mappings::MappingChangeError;
 use engine::admin::outbox::OutboxError;
+use engine::admin::projects_file::ApplyError;
 use engine::admin::secrets::SessionSecretError;
 use engine::admin::sign_in::SignInError;
 use engine::control::ControlError;
@@ -303,6 +304,18 @@ impl From<MappingChangeError> for ApiError {
                 AdminApiError::TicketingRejected(problems).into()
             }
             MappingChangeError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<ApplyError> for ApiError {
+    fn from(error: ApplyError) -> Self {
+        match error {
+            ApplyError::Invalid(problems) => {
+                let error = Self::new(StatusCode::BAD_REQUEST, "The file is invalid");
+                error.with("problems", json!(problems))
+            }
+            ApplyError::Store(error) => error.into(),
         }
     }
 }
