@@ -35,11 +35,19 @@ impl HtmlPage {
             .push_str(&format!("<p><a href=\"{url}\">{text}</a></p>"));
     }
 
+    /// Button that posts to an address.
+    pub(crate) fn button(&mut self, text: &str, url: &str) {
+        let (text, url) = (escape(text), escape(url));
+        self.body.push_str(&format!(
+            "<form method=post action=\"{url}\"><button>{text}</button></form>"
+        ));
+    }
+
     pub(crate) fn into_response(self) -> HttpResponse {
         let Self { title, body } = self;
         let style = "body{font:16px/1.5 system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere}\
             pre{white-space:pre-wrap;background:#8881;padding:.7rem;border-radius:.4rem}\
-            :root{color-scheme:light dark}";
+            button{font:inherit;padding:.4rem 1rem}:root{color-scheme:light dark}";
         let html = format!(
             "<!doctype html><html lang=en><meta charset=utf-8>\
              <meta name=viewport content=\"width=device-width\"><title>{title}</title>\

@@ -1,13 +1,22 @@
 //! Output and exit code of the demo.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 use fake_vendors::demo::{self, Tracker};
 use fake_vendors::scripted_agent::{Script, ScriptStep};
 use fake_vendors::{FakeVendors, FakeVendorsOptions};
 
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::process::client_builder;
 use crate::test_env::{IMPLEMENTATION_WORKFLOW, PLANNING_WORKFLOW};
+
+/// Maximum wait for a line of a demo.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-implement");
 
@@ -204,5 +213,111 @@ fn folder_stays_with_its_first_ticketing_system() {
         text(&other.stderr).contains(reason),
         "{}",
         text(&other.stderr)
+    );
+}
+
+/// A demo that goes on until it is stopped.
+struct EndlessDemo {
+    child: Child,
+    lines: Receiver<String>,
+    /// What was printed so far.
+    output: String,
+}
+
+impl EndlessDemo {
+    fn start(folder: &str) -> Self {
+        let mut command = Command::new(PROGRAM);
+        command.args(["demo", "--data-dir", folder]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let lines = stdout.lines().map_while(Result::ok);
+            lines.for_each(|line| drop(sender.send(line)));
+        });
+        Self {
+            child,
+            lines,
+            output: String::new(),
+        }
+    }
+
+    /// Waits for a line with this text, and returns it.
+    fn wait_for(&mut self, text: &str) -> String {
+        loop {
+            let line = self.lines.recv_timeout(TIMEOUT);
+            let line = line.unwrap_or_else(|_| panic!("no '{text}' in\n{}", self.output));
+            self.output.push_str(&line);
+            self.output.push('\n');
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    fn stop(mut self) -> String {
+        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
+        self.child.wait().unwrap();
+        self.output.extend(self.lines.iter());
+        self.output
+    }
+}
+
+/// The story goes on: a person merges the pull request, and the blocked ticket starts. A demo that is started again in
+/// its folder prints only what is new.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_merge_on_the_page_of_the_pull_request_starts_the_blocked_ticket() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().to_str().unwrap();
+    let mut demo = EndlessDemo::start(folder);
+    let panel = demo.wait_for("/admin   (access code ");
+    assert!(
+        panel.starts_with("  panel        http://127.0.0.1:"),
+        "{panel}"
+    );
+    let next = demo.wait_for("Next: open http://127.0.0.1:");
+    assert!(next.ends_with("and select Merge pull request. DEMO-2 starts then."));
+    for line in ["DEMO-1 has its pull request", "    +++ b/greet.sh"] {
+        assert!(demo.output.contains(line), "{line}\n{}", demo.output);
+    }
+    let url = next.split(' ').nth(2).unwrap();
+    let client = client_builder().build().unwrap();
+    let page = client.get(url).send().await.unwrap().text().await.unwrap();
+    assert!(
+        page.contains("<button>Merge pull request</button>"),
+        "{page}"
+    );
+    let merged = client.post(format!("{url}/merge")).send().await.unwrap();
+    let page = merged.text().await.unwrap();
+    assert!(page.contains("merged: "), "{page}");
+    assert!(!page.contains("<button>"), "{page}");
+    demo.wait_for("DEMO-1 is completed: its pull request was merged");
+    demo.wait_for("DEMO-2 run 1: completed");
+    demo.wait_for("DEMO-2 has its pull request");
+    let output = demo.stop();
+    assert_eq!(output.matches("DEMO-1 run 1: reserved").count(), 1);
+
+    let mut resumed = EndlessDemo::start(folder);
+    resumed.wait_for("Resuming. What was printed before is left out.");
+    resumed.wait_for("Press Ctrl-C to stop.");
+    std::thread::sleep(Duration::from_secs(3));
+    let output = resumed.stop();
+    assert!(!output.contains("DEMO-1 run 1"), "{output}");
+}
+
+#[test]
+fn a_missing_git_is_named() {
+    let empty = tempfile::tempdir().unwrap();
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(["demo", "--exit-when-idle"])
+        .env("PATH", empty.path());
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let error = text(&output.stderr);
+    assert!(
+        error.contains("the demo needs git, which was not found in PATH"),
+        "{error}"
     );
 }

@@ -4,6 +4,7 @@
 //! same folder, it resumes where it stopped.
 
 mod outcomes;
+mod printed;
 mod progress;
 mod saved_state;
 mod tickets;
@@ -11,10 +12,10 @@ mod tickets;
 use std::fmt;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -40,6 +41,7 @@ use vendors::http::Redactor;
 use vendors::ticketing::{JiraCredentials, LinearCredentials};
 
 use super::{logging, serve};
+use printed::PrintedEvents;
 use progress::{DemoProgress, DemoResult};
 use saved_state::DemoState;
 use tickets::DemoTickets;
@@ -101,6 +103,7 @@ impl Runner {
 pub(super) async fn demo(arguments: DemoArgs) -> anyhow::Result<ExitCode> {
     // First, so that a signal leaves no temporary folder behind.
     let stop = StopSignal::listen()?;
+    check_git()?;
     let demo_dir = DemoDir::open(arguments.data_dir.as_deref())?;
     let result = run_demo(arguments, &demo_dir, &stop).await;
     demo_dir.clear().await;
@@ -143,7 +146,8 @@ async fn run_demo(
     let app = App::new(config, store, options).map_err(anyhow::Error::msg)?;
 
     let tickets = DemoTickets::new(vendors.clone(), state.tracker);
-    let progress = DemoProgress::new(app.clone(), vendors.clone(), tickets);
+    let printed = PrintedEvents::open(dir)?;
+    let progress = DemoProgress::new(app.clone(), vendors.clone(), tickets, printed);
     progress.print_introduction(port, &state.access_code, demo_dir);
     let finished = async {
         let followed = async {
@@ -176,6 +180,17 @@ async fn run_demo(
         Ok(result) => result.report(),
         Err(_) => code,
     })
+}
+
+/// Checks that git is there: the fake repositories and the runs execute it.
+fn check_git() -> anyhow::Result<()> {
+    match Command::new("git").arg("--version").output() {
+        Ok(output) if output.status.success() => Ok(()),
+        _ => bail!(
+            "the demo needs git, which was not found in PATH. Install it (apt-get install git, dnf install git or \
+             brew install git) and start the demo again"
+        ),
+    }
 }
 
 /// Folder with all data of the demo.

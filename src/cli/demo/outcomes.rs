@@ -6,8 +6,13 @@ use domain::job::{Job, JobState, PullRequestRef};
 use domain::report::FailureCode;
 use engine::app::App;
 use fake_vendors::FakeVendors;
-use fake_vendors::demo::{DEMO_BLOCKED, DEMO_PLAIN, DEMO_PLANNED, DEMO_SECRET_LEAK};
+use fake_vendors::demo::{
+    DEMO_BLOCKED, DEMO_PLAIN, DEMO_PLANNED, DEMO_SECRET_LEAK, merged_tickets,
+};
 use store::{ReadableTx, StoreResult, decisions, jobs};
+
+/// Maximum number of lines of a diff in a summary.
+const MAX_DIFF_LINES: usize = 60;
 
 /// Final state of a ticket.
 struct Outcome {
@@ -16,21 +21,42 @@ struct Outcome {
     decision: Option<Decision>,
 }
 
-/// Returns one summary per ticket.
+/// Expected outcomes of all tickets.
+pub(super) struct DemoOutcomes {
+    /// One summary per ticket.
+    pub summaries: Vec<String>,
+    /// What the person can do next. `None` if everything is done.
+    pub next: Option<String>,
+}
+
+/// Compares each ticket with its expected outcome.
 ///
 /// # Errors
 /// Names the first ticket with an unexpected outcome, and that outcome.
-pub(super) fn check(app: &App, vendors: &FakeVendors) -> Result<Vec<String>, String> {
+pub(super) fn check(app: &App, vendors: &FakeVendors) -> Result<DemoOutcomes, String> {
     let outcome = |key| {
         let read = app.core.store().read(|tx| outcome(tx, key));
         read.map_err(|error| error.to_string())
     };
-    Ok(vec![
-        pull_request(vendors, DEMO_PLAIN, &outcome(DEMO_PLAIN)?)?,
+    let (plain, blocked) = (outcome(DEMO_PLAIN)?, outcome(DEMO_BLOCKED)?);
+    let is_unblocked = merged_tickets(vendors).contains(&DEMO_PLAIN);
+    let summaries = vec![
+        pull_request(vendors, DEMO_PLAIN, &plain)?,
         pull_request(vendors, DEMO_PLANNED, &outcome(DEMO_PLANNED)?)?,
         blocked_by_guard(vendors, DEMO_SECRET_LEAK, &outcome(DEMO_SECRET_LEAK)?)?,
-        waiting(DEMO_BLOCKED, &outcome(DEMO_BLOCKED)?)?,
-    ])
+        match is_unblocked {
+            true => pull_request(vendors, DEMO_BLOCKED, &blocked)?,
+            false => waiting(DEMO_BLOCKED, &blocked)?,
+        },
+    ];
+    let pull = plain.job.as_ref().and_then(|job| job.pull.as_ref());
+    let next = pull.filter(|_| !is_unblocked).map(|pull| {
+        format!(
+            "open {} and select Merge pull request. {DEMO_BLOCKED} starts then.",
+            pull.url
+        )
+    });
+    Ok(DemoOutcomes { summaries, next })
 }
 
 fn outcome(tx: &impl ReadableTx, key: &str) -> StoreResult<Outcome> {
@@ -63,7 +89,26 @@ fn pull_request_summary(vendors: &FakeVendors, job: &Job, pull: &PullRequestRef)
         let subject = commit.message.lines().next().unwrap_or_default();
         summary.push_str(&format!("\n  commit {sha} {subject}"));
     }
+    let pulls = repo.pulls();
+    if let Some(pull) = pulls
+        .iter()
+        .find(|one| one.number == pull.number && one.open)
+    {
+        summary.push_str(&excerpt(&repo.diff(pull)));
+    }
     summary
+}
+
+/// Beginning of a diff, indented.
+fn excerpt(diff: &str) -> String {
+    let lines: Vec<&str> = diff.lines().collect();
+    let shown = lines.iter().take(MAX_DIFF_LINES);
+    let mut text: String = shown.map(|line| format!("\n    {line}")).collect();
+    let left = lines.len().saturating_sub(MAX_DIFF_LINES);
+    if left > 0 {
+        text.push_str(&format!("\n    ({left} more lines)"));
+    }
+    text
 }
 
 fn blocked_by_guard(vendors: &FakeVendors, key: &str, outcome: &Outcome) -> Result<String, String> {

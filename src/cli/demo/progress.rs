@@ -1,7 +1,6 @@
 //! Progress output of the demo, each event once, and detection of the idle state.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
 use std::fmt::Display;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -16,6 +15,7 @@ use store::{decisions, jobs, outbox, steps};
 
 use super::DemoDir;
 use super::outcomes;
+use super::printed::PrintedEvents;
 use super::tickets::{DemoTickets, TicketView};
 
 /// Interval between two checks for progress.
@@ -23,6 +23,24 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Number of polls without new work after which the demo counts as idle.
 const IDLE_POLLS: u64 = 2;
+
+/// Detection of the idle state: nothing to do for some polls.
+#[derive(Default)]
+struct IdleWatch {
+    /// Number of the poll since which nothing was to do.
+    since: Option<u64>,
+}
+
+impl IdleWatch {
+    fn is_idle_now(&mut self, progress: &DemoProgress) -> bool {
+        let polls = progress.app.live.heartbeats.polls();
+        self.since = match progress.is_idle() {
+            true => self.since.or(Some(polls)),
+            false => None,
+        };
+        self.since.is_some_and(|since| polls >= since + IDLE_POLLS)
+    }
+}
 
 /// Result of the demo.
 pub(super) enum DemoResult {
@@ -42,20 +60,27 @@ pub(super) struct DemoProgress {
     vendors: FakeVendors,
     tickets: DemoTickets,
     started: Instant,
-    /// Keys of the events that were printed.
-    printed: RefCell<HashSet<String>>,
+    printed: RefCell<PrintedEvents>,
+    /// Number of the events that were printed since the last summary.
+    news: Cell<usize>,
     is_output_closed: Cell<bool>,
 }
 
 impl DemoProgress {
     /// Creates the printer; nothing is printed yet.
-    pub(super) fn new(app: App, vendors: FakeVendors, tickets: DemoTickets) -> Self {
+    pub(super) fn new(
+        app: App,
+        vendors: FakeVendors,
+        tickets: DemoTickets,
+        printed: PrintedEvents,
+    ) -> Self {
         Self {
             app,
             vendors,
             tickets,
             started: Instant::now(),
-            printed: RefCell::default(),
+            printed: RefCell::new(printed),
+            news: Cell::new(0),
             is_output_closed: Cell::new(false),
         }
     }
@@ -67,7 +92,7 @@ impl DemoProgress {
         let version = env!("CARGO_PKG_VERSION");
         self.print(format_args!("Agent Implement {version}: the demo"));
         self.print(format_args!(
-            "  service      http://127.0.0.1:{port}   (access code {access_code})"
+            "  panel        http://127.0.0.1:{port}/admin   (access code {access_code})"
         ));
         self.print(format_args!(
             "  vendors      fake {system}, GitHub and Slack on http://127.0.0.1:{}",
@@ -84,16 +109,40 @@ impl DemoProgress {
             self.print(format_args!("  {key}  {title:<27} {outcome}"));
         }
         self.print("");
+        if !self.printed.borrow().is_empty() {
+            self.print("Resuming. What was printed before is left out.\n");
+        }
     }
 
-    /// Prints progress until standard output is closed.
+    /// Prints progress, and a summary whenever nothing is left to do, until standard output is closed.
     pub(super) async fn follow(&self) -> DemoResult {
         self.print("Press Ctrl-C to stop.\n");
+        let mut idle = IdleWatch::default();
         while !self.is_output_closed.get() {
             self.print_news();
+            if idle.is_idle_now(self) && self.news.take() > 0 {
+                self.print_summary();
+            }
             tokio::time::sleep(CHECK_INTERVAL).await;
         }
         DemoResult::OutputClosed
+    }
+
+    fn print_summary(&self) {
+        match outcomes::check(&self.app, &self.vendors) {
+            Ok(outcomes) => {
+                self.print_summaries(&outcomes.summaries);
+                let next = outcomes.next.map(|next| format!("Next: {next}\n"));
+                self.print(format_args!("\n{}", next.unwrap_or_default()));
+            }
+            Err(reason) => self.print(format_args!("\nNot as expected: {reason}\n")),
+        }
+    }
+
+    fn print_summaries(&self, summaries: &[String]) {
+        for summary in summaries {
+            self.print(format_args!("\n{summary}"));
+        }
     }
 
     /// Prints a line; records whether standard output is closed.
@@ -106,19 +155,13 @@ impl DemoProgress {
     /// Prints progress until the outbox is empty, no run is active and polls find no new work; at most for
     /// `timeout`.
     pub(super) async fn follow_until_idle(&self, timeout: Duration) -> DemoResult {
-        let mut idle_since_poll = None;
+        let mut idle = IdleWatch::default();
         while self.started.elapsed() < timeout {
             self.print_news();
             if self.is_output_closed.get() {
                 return DemoResult::OutputClosed;
             }
-            let polls = self.app.live.heartbeats.polls();
-            idle_since_poll = if self.is_idle() {
-                idle_since_poll.or(Some(polls))
-            } else {
-                None
-            };
-            if idle_since_poll.is_some_and(|since| polls >= since + IDLE_POLLS) {
+            if idle.is_idle_now(self) {
                 return self.summarize();
             }
             tokio::time::sleep(CHECK_INTERVAL).await;
@@ -153,6 +196,11 @@ impl DemoProgress {
         }
         for ticket in self.tickets.views() {
             self.print_ticket(&ticket);
+        }
+        let merged = |key: &str| format!("{key} is completed: its pull request was merged");
+        let is_new = |key: &str| !self.printed.borrow().contains(&merged(key));
+        for key in self.tickets.complete_merged(is_new) {
+            self.print_once(merged(key));
         }
         for (number, message) in self.vendors.chat().messages().iter().enumerate() {
             let text = message
@@ -211,18 +259,19 @@ impl DemoProgress {
 
     /// Prints a line unless a line with this key was printed before.
     fn print_event_once(&self, key: String, line: &str) {
-        if self.printed.borrow_mut().insert(key) {
-            let seconds = self.started.elapsed().as_secs_f64();
-            self.print(format_args!("{seconds:6.1}s  {line}"));
+        if self.printed.borrow().contains(&key) {
+            return;
         }
+        let seconds = self.started.elapsed().as_secs_f64();
+        self.print(format_args!("{seconds:6.1}s  {line}"));
+        self.printed.borrow_mut().insert(key);
+        self.news.set(self.news.get() + 1);
     }
 
     fn summarize(&self) -> DemoResult {
         match outcomes::check(&self.app, &self.vendors) {
-            Ok(summaries) => {
-                for summary in &summaries {
-                    self.print(format_args!("\n{summary}"));
-                }
+            Ok(outcomes) => {
+                self.print_summaries(&outcomes.summaries);
                 DemoResult::Expected
             }
             Err(reason) => DemoResult::Unexpected(reason),

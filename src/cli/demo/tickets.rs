@@ -1,7 +1,7 @@
 //! Tickets of the demo, described in the terms of their ticketing system.
 
 use fake_vendors::FakeVendors;
-use fake_vendors::demo::{DEMO_TICKETS, Tracker};
+use fake_vendors::demo::{self, DEMO_TICKETS, Tracker};
 
 /// Reader of the demo's tickets in the fake ticketing system.
 pub(super) struct DemoTickets {
@@ -23,6 +23,16 @@ impl DemoTickets {
     /// Creates a reader for this ticketing system.
     pub(super) fn new(vendors: FakeVendors, tracker: Tracker) -> Self {
         Self { vendors, tracker }
+    }
+
+    /// Completes a ticket, and returns its key, for each pull request that was merged and is new.
+    pub(super) fn complete_merged(&self, is_new: impl Fn(&str) -> bool) -> Vec<&'static str> {
+        let mut merged = demo::merged_tickets(&self.vendors);
+        merged.retain(|key| is_new(key));
+        for key in &merged {
+            demo::complete_ticket(&self.vendors, self.tracker, key);
+        }
+        merged
     }
 
     /// Name of the ticketing system.

@@ -146,6 +146,24 @@ pub fn seed_demo(
     Ok(repo)
 }
 
+/// Keys of the tickets whose pull requests are merged.
+pub fn merged_tickets(vendors: &FakeVendors) -> Vec<&'static str> {
+    let pulls = vendors.github().repo(DEMO_OWNER, DEMO_REPO).pulls();
+    let merged = pulls.iter().filter(|pull| pull.merged);
+    let ticket = |branch: &str| DEMO_TICKETS.iter().find(|ticket| ticket.owns(branch));
+    merged
+        .filter_map(|pull| Some(ticket(&pull.head)?.key))
+        .collect()
+}
+
+/// Completes a ticket, as both ticketing systems do after a merge if they are connected to GitHub.
+pub fn complete_ticket(vendors: &FakeVendors, tracker: Tracker, key: &str) {
+    match tracker {
+        Tracker::Linear => drop(vendors.linear().issue(key).complete()),
+        Tracker::Jira => drop(vendors.jira().issue(key).complete()),
+    }
+}
+
 fn seed_repo(repo: &FakeRepo, workflows: &[(&str, &str)]) -> anyhow::Result<()> {
     if repo.branch_head("main").is_none() {
         repo.seed(
@@ -164,6 +182,11 @@ fn seed_repo(repo: &FakeRepo, workflows: &[(&str, &str)]) -> anyhow::Result<()> 
 }
 
 impl DemoTicket {
+    /// Whether a branch is that of the ticket's runs: `agent-implement/demo-1-greet-people-by-name` of `DEMO-1`.
+    fn owns(&self, branch: &str) -> bool {
+        branch.contains(&format!("/{}-", self.key.to_lowercase()))
+    }
+
     /// Returns the key and the name of the ticket's team or project.
     fn team(&self) -> (&'static str, &'static str) {
         match self.key.rsplit_once('-') {

@@ -290,6 +290,14 @@ impl FakeRepo {
         pulls.unwrap_or_default()
     }
 
+    /// Returns the changes of a pull request as a diff. Empty if there are none, or no such pull request.
+    pub fn diff(&self, pull: &PullSnapshot) -> String {
+        let diff = self
+            .host
+            .pull_diff(&self.path(), &pull.base, &pull.head_sha);
+        diff.unwrap_or_default()
+    }
+
     /// Returns the comments of a pull request, oldest first.
     pub fn comments(&self, number: u64) -> Vec<PullCommentSnapshot> {
         let comments = self.read(|repo| {

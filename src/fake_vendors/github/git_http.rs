@@ -171,12 +171,7 @@ impl GitHubInner {
                 comments.cloned().collect::<Vec<_>>(),
             ))
         })?;
-        let git = self.git(repo_path.owner, repo_path.name);
-        let base = git.branch_head(&pull.base)?;
-        let from = git.merge_base(&base, &pull.head_sha).unwrap_or(base);
-        let diff = git
-            .output_text(&["diff", &from, &pull.head_sha, "--"])
-            .unwrap_or_default();
+        let diff = self.pull_diff(repo_path, &pull.base, &pull.head_sha)?;
         let mut page = HtmlPage::new(&format!("{} #{number}", pull.title));
         let state = match (&pull.merged, pull.open, pull.draft) {
             (Some(_), _, _) => "merged",
@@ -188,12 +183,35 @@ impl GitHubInner {
             "{state}: {} → {} by {}",
             pull.head, pull.base, pull.author
         ));
+        if pull.open && !pull.draft {
+            let url = format!("{}/pull/{number}/merge", self.site_url(repo_path));
+            page.button("Merge pull request", &url);
+        }
         page.preformatted(&pull.body);
         page.preformatted(&diff);
         for comment in &comments {
             page.section(&comment.author, &comment.body);
         }
         Some(page.into_response())
+    }
+
+    /// Changes of a head commit since it left its base branch. `None` if the branch does not exist.
+    pub(super) fn pull_diff(
+        &self,
+        repo_path: &RepoPath<'_>,
+        base: &str,
+        head_sha: &str,
+    ) -> Option<String> {
+        let git = self.git(repo_path.owner, repo_path.name);
+        let base = git.branch_head(base)?;
+        let from = git.merge_base(&base, head_sha).unwrap_or(base);
+        let diff = git.output_text(&["diff", &from, head_sha, "--"]);
+        Some(diff.unwrap_or_default())
+    }
+
+    /// Address of the page of a repository.
+    pub(super) fn site_url(&self, repo_path: &RepoPath<'_>) -> String {
+        format!("{}/{}/{}", self.server_url, repo_path.owner, repo_path.name)
     }
 
     fn run_page(&self, repo_path: &RepoPath<'_>, id: &str) -> Option<HttpResponse> {
@@ -230,10 +248,7 @@ impl GitHubInner {
                 .unwrap_or_default(),
         );
         for pull in pulls {
-            let url = format!(
-                "{}/{}/{}/pull/{}",
-                self.server_url, repo_path.owner, repo_path.name, pull.number
-            );
+            let url = format!("{}/pull/{}", self.site_url(repo_path), pull.number);
             page.link(&format!("#{} {}", pull.number, pull.title), &url);
         }
         Some(page.into_response())

@@ -277,7 +277,28 @@ impl FakeGitHub {
 
     /// Handles everything outside the API: git, log downloads, pages.
     pub(crate) fn handle_site(&self, request: &HttpRequest) -> HttpResponse {
-        self.inner.handle_site(request)
+        let segments = request.segments();
+        let path: Vec<&str> = segments.iter().map(String::as_str).collect();
+        match (request.method.as_str(), path.as_slice()) {
+            ("POST", [owner, name, "pull", number, "merge"]) => {
+                self.merge_from_page(owner, name, number)
+            }
+            _ => self.inner.handle_site(request),
+        }
+    }
+
+    /// Merges a pull request for the person who looks at its page, and shows the page again.
+    fn merge_from_page(&self, owner: &str, name: &str, number: &str) -> HttpResponse {
+        let repo = self.repo(owner, name);
+        let merged = number.parse().map(|number| repo.merge_pull(number));
+        match merged {
+            Ok(Ok(_)) => {
+                let page = self.inner.site_url(&repo.path());
+                HttpResponse::empty(303).header("location", format!("{page}/pull/{number}"))
+            }
+            Ok(Err(error)) => HttpResponse::text(409, error.to_string()),
+            Err(_) => HttpResponse::text(404, "Not Found"),
+        }
     }
 
     pub(crate) fn rate_limited_response(&self, left: Duration) -> HttpResponse {
