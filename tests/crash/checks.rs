@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use domain::job::{Job, JobKind};
@@ -187,6 +188,34 @@ pub async fn check_all(env: &CrashEnv, mut service: KillOnDrop) -> Result<Verifi
 
 pub fn ensure(holds: bool, message: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(message()) }
+}
+
+/// Runs cases three at a time, because they wait more than they compute.
+///
+/// # Panics
+/// If a case fails.
+pub fn run_cases<C: Send>(cases: Vec<C>, run: impl Fn(C) -> Result<(), String> + Sync) {
+    let count = cases.len();
+    let (queue, faults) = (Mutex::new(cases.into_iter()), Mutex::new(Vec::new()));
+    let next = || queue.lock().unwrap().next();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while let Some(case) = next() {
+                    if let Err(fault) = run(case) {
+                        faults.lock().unwrap().push(fault);
+                    }
+                }
+            });
+        }
+    });
+    let faults = faults.into_inner().unwrap();
+    assert!(
+        faults.is_empty(),
+        "{} of {count} recoveries failed:\n{}",
+        faults.len(),
+        faults.join("\n=====\n")
+    );
 }
 
 /// Opens the store once its previous process has released it.

@@ -5,13 +5,13 @@
 use std::fmt;
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use domain::limits;
 use fake_vendors::demo::Tracker;
 use store::crash_injection::CrashPoint;
 
+use crate::checks::run_cases;
 use crate::demo_outcome::DemoOutcome;
 use crate::program::{check_audit, command, is_sigkilled, kill_processes_in};
 
@@ -197,32 +197,9 @@ fn wait_for_end(child: &mut Child, timeout: Duration) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs cases three at a time, because they wait more than they compute.
 fn run_all(cases: Vec<CrashCase>) {
     let count = cases.len();
-    let queue = Mutex::new(cases.into_iter());
-    let faults = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                loop {
-                    let Some(case) = queue.lock().unwrap().next() else {
-                        break;
-                    };
-                    if let Err(fault) = case.run() {
-                        faults.lock().unwrap().push(fault);
-                    }
-                }
-            });
-        }
-    });
-    let faults = faults.into_inner().unwrap();
-    assert!(
-        faults.is_empty(),
-        "{} recoveries failed:\n{}",
-        faults.len(),
-        faults.join("\n=====\n")
-    );
+    run_cases(cases, CrashCase::run);
     println!("demos killed and restarted: {count}");
 }
 
