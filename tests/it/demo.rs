@@ -300,8 +300,7 @@ async fn a_merge_on_the_page_of_the_pull_request_starts_the_blocked_ticket() {
 
     let mut resumed = EndlessDemo::start(folder);
     resumed.wait_for("Resuming. What was printed before is left out.");
-    resumed.wait_for("Press Ctrl-C to stop.");
-    std::thread::sleep(Duration::from_secs(3));
+    resumed.wait_for("DEMO-2 has its pull request");
     let output = resumed.stop();
     assert!(!output.contains("DEMO-1 run 1"), "{output}");
 }

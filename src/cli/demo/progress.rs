@@ -61,8 +61,8 @@ pub(super) struct DemoProgress {
     tickets: DemoTickets,
     started: Instant,
     printed: RefCell<PrintedEvents>,
-    /// Number of the events that were printed since the last summary.
-    news: Cell<usize>,
+    /// Whether something was printed since the last summary. True at the start, so that a resumed demo ends with one.
+    is_summary_due: Cell<bool>,
     is_output_closed: Cell<bool>,
 }
 
@@ -80,7 +80,7 @@ impl DemoProgress {
             tickets,
             started: Instant::now(),
             printed: RefCell::new(printed),
-            news: Cell::new(0),
+            is_summary_due: Cell::new(true),
             is_output_closed: Cell::new(false),
         }
     }
@@ -120,7 +120,7 @@ impl DemoProgress {
         let mut idle = IdleWatch::default();
         while !self.is_output_closed.get() {
             self.print_news();
-            if idle.is_idle_now(self) && self.news.take() > 0 {
+            if idle.is_idle_now(self) && self.is_summary_due.take() {
                 self.print_summary();
             }
             tokio::time::sleep(CHECK_INTERVAL).await;
@@ -265,7 +265,7 @@ impl DemoProgress {
         let seconds = self.started.elapsed().as_secs_f64();
         self.print(format_args!("{seconds:6.1}s  {line}"));
         self.printed.borrow_mut().insert(key);
-        self.news.set(self.news.get() + 1);
+        self.is_summary_due.set(true);
     }
 
     fn summarize(&self) -> DemoResult {
