@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use store::Store;
 
 use crate::api_server::{ACCESS_CODE, ApiServer};
@@ -162,6 +162,20 @@ async fn an_invalid_file_changes_nothing_and_all_its_problems_are_named() {
     assert_eq!(problems, expected);
     let empty = json!({"mappings": {}});
     assert_eq!(server.send("GET", PATH, &token, None).await.body, empty);
+
+    let project = json!({"owner": "acme", "repo": "shop", "defaultBranch": "main"});
+    let many: Map<String, Value> = (0..=1_000)
+        .map(|number| (format!("P{number}"), project.clone()))
+        .collect();
+    let (status, refused) = apply(&server, &token, json!({"file": {"mappings": many}})).await;
+    let problems = json!([{"place": "mappings", "message": "must be at most 1000 projects"}]);
+    assert_eq!((status, &refused["problems"]), (400, &problems));
+    let misspelt: Map<String, Value> = (0..10_000)
+        .map(|number| (format!("field{number}"), json!(number)))
+        .collect();
+    let file = json!({"mappings": {"ENG": misspelt}});
+    let (_, refused) = apply(&server, &token, json!({"file": file})).await;
+    assert_eq!(refused["problems"].as_array().unwrap().len(), 100);
 
     for (body, error) in [
         (json!([]), "Invalid request body"),

@@ -24,7 +24,7 @@ const DEFAULT_MEMORY_MB: u32 = 4096;
 const MIN_MEMORY_MB: u32 = 256;
 
 /// Fields of a mapping body. A field is `None` if it is invalid.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct MappingDraft {
     /// Key of the mapping.
     pub team_key: Option<TeamKey>,

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use domain::ids::TeamKey;
-use domain::mapping::{Mapping, MappingDraft, MappingView, find_overlapping_key};
+use domain::mapping::{Mapping, MappingView, find_overlapping_key};
 use domain::runner_mode::RunnerMode;
 use domain::session_secrets::SecretScope;
 use domain::time::Timestamp;
@@ -108,17 +108,22 @@ impl ProjectsFile {
         let mut plan = Plan::default();
         let kept = |mapping: &&Mapping| !prune || self.mappings.contains_key(&mapping.team_key);
         let mut problems = Vec::new();
-        for (key, fields) in &self.mappings {
+        for (key, draft) in &self.mappings {
+            let place = format!("{MAPPINGS}.{key}");
             let others = stored.iter().filter(kept).map(|mapping| &mapping.team_key);
             if let Some(other) = find_overlapping_key(key, others) {
                 let message = format!(
                     "overlaps with the stored project {other}: their secrets could have the same stored names"
                 );
-                problems.push(FileProblem::new(format!("{MAPPINGS}.{key}"), message));
+                problems.push(FileProblem::new(place, message));
                 continue;
             }
             let before = stored.iter().find(|mapping| mapping.team_key == *key);
-            plan.save(tx, before, fields, now)?;
+            // Omitted fields have their defaults. Only the pause of an operator is kept.
+            match draft.clone().into_mapping(before, now) {
+                Some(mapping) => plan.save(tx, before, mapping)?,
+                None => problems.push(FileProblem::new(place, "is not valid")),
+            }
         }
         for mapping in stored.iter().filter(|mapping| !kept(mapping)) {
             plan.remove(tx, &mapping.team_key)?;
@@ -142,14 +147,8 @@ impl Plan {
         &mut self,
         tx: &impl ReadableTx,
         before: Option<&Mapping>,
-        fields: &Value,
-        now: Timestamp,
+        mut mapping: Mapping,
     ) -> StoreResult<()> {
-        // Omitted fields have their defaults. Only the pause of an operator is kept.
-        let draft = MappingDraft::check(fields.clone(), &[]).ok();
-        let Some(mut mapping) = draft.and_then(|(draft, _)| draft.into_mapping(before, now)) else {
-            return Ok(());
-        };
         if let Some(canonical) = mappings::canonical_repo(tx, &mapping.target_repo())? {
             (mapping.owner, mapping.repo) = (canonical.owner, canonical.name);
         }

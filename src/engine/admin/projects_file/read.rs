@@ -20,6 +20,12 @@ pub(super) const MAPPINGS: &str = "mappings";
 pub(super) const SETTINGS: &str = "settings";
 pub(super) const RUNNER_MODE: &str = "runnerMode";
 
+/// Maximum number of projects in a file. Each is compared with all others.
+const MAX_PROJECTS: usize = 1_000;
+
+/// Maximum number of problems that are reported.
+const MAX_PROBLEMS: usize = 100;
+
 /// Problem of a projects file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FileProblem {
@@ -41,8 +47,8 @@ impl FileProblem {
 /// Valid projects file.
 #[derive(Debug, Default)]
 pub struct ProjectsFile {
-    /// Fields of the projects, each valid by itself.
-    pub(super) mappings: BTreeMap<TeamKey, Value>,
+    /// Projects, each valid by itself.
+    pub(super) mappings: BTreeMap<TeamKey, MappingDraft>,
     pub(super) settings: Vec<SettingChange>,
     pub(super) runner_mode: Option<RunnerMode>,
 }
@@ -51,7 +57,7 @@ impl ProjectsFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// All problems, in the order of the file.
+    /// All problems, in the order of the file; at most [`MAX_PROBLEMS`].
     pub fn read(body: Value) -> Result<Self, Vec<FileProblem>> {
         let mut reader = Reader::default();
         match body {
@@ -63,6 +69,7 @@ impl ProjectsFile {
                 "must be an object with mappings, settings and runnerMode",
             ),
         }
+        reader.problems.truncate(MAX_PROBLEMS);
         match reader.problems.is_empty() {
             true => Ok(reader.file),
             false => Err(reader.problems),
@@ -103,7 +110,9 @@ impl Reader {
         names: impl Iterator<Item = &'n String>,
         known: &[&str],
     ) {
-        for name in names.filter(|name| !known.contains(&name.as_str())) {
+        let left = MAX_PROBLEMS.saturating_sub(self.problems.len());
+        let unknown = names.filter(|name| !known.contains(&name.as_str()));
+        for name in unknown.take(left) {
             let suggestion = closest_name(name, known.iter().copied());
             let suggestion = suggestion.map(|known| format!("; did you mean {known}?"));
             let message = format!("unknown field{}", suggestion.unwrap_or_default());
@@ -112,6 +121,10 @@ impl Reader {
     }
 
     fn read_mappings(&mut self, mappings: Map<String, Value>) {
+        if mappings.len() > MAX_PROJECTS {
+            let message = format!("must be at most {MAX_PROJECTS} projects");
+            return self.reject(MAPPINGS, message);
+        }
         for (key, fields) in mappings {
             let place = format!("{MAPPINGS}.{key}");
             let Value::Object(mut fields) = fields else {
@@ -122,7 +135,7 @@ impl Reader {
             if given.is_some_and(|given| given.as_str() != Some(&key)) {
                 self.reject(format!("{place}.teamKey"), "must be the key of the project");
             }
-            self.check_mapping(&place, &fields);
+            let draft = self.check_mapping(&place, fields);
             let key = TeamKey::new(key);
             if let Some(other) = find_overlapping_key(&key, self.file.mappings.keys()) {
                 let message = format!(
@@ -130,20 +143,18 @@ impl Reader {
                 );
                 self.problems.push(FileProblem::new(&place, message));
             }
-            self.file.mappings.insert(key, Value::Object(fields));
+            self.file.mappings.extend(draft.map(|draft| (key, draft)));
         }
     }
 
-    fn check_mapping(&mut self, place: &str, fields: &Map<String, Value>) {
+    fn check_mapping(&mut self, place: &str, fields: Map<String, Value>) -> Option<MappingDraft> {
         let below = format!("{place}.");
         self.reject_unknown(&below, fields.keys(), &mapping_fields());
         if let Some(Value::Object(ticketing)) = fields.get("ticketingConfig") {
             let below = format!("{place}.ticketingConfig.");
             self.reject_unknown(&below, ticketing.keys(), &ticketing_fields());
         }
-        let Ok((_, problems)) = MappingDraft::check(Value::Object(fields.clone()), &[]) else {
-            return;
-        };
+        let (draft, problems) = MappingDraft::check(Value::Object(fields), &[]).ok()?;
         for problem in problems {
             let parent = match ticketing_fields().contains(&problem.field) {
                 true => "ticketingConfig.",
@@ -152,6 +163,7 @@ impl Reader {
             let place = format!("{below}{parent}{}", problem.field);
             self.reject(place, problem.message);
         }
+        Some(draft)
     }
 
     fn read_settings(&mut self, settings: &Map<String, Value>) {
