@@ -25,7 +25,8 @@ const MAX_ALL_BYTES_IF_SHORT: u64 = 16 << 20;
 /// Number of attempts if a concurrent part of the same run was faster.
 const MAX_ATTEMPTS: usize = 3;
 
-/// Time after the end of a run for which the rest of its log is accepted. Later, somebody else has its token.
+/// Time after the end of a run for which the rest of its log is accepted. A later part comes from somebody who kept its
+/// token.
 const GRACE_AFTER_END: Duration = Duration::from_secs(5 * 60);
 
 /// Duration of a day.

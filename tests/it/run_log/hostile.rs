@@ -1,4 +1,4 @@
-//! Hostile log uploads and readers, and logs of machines. Whoever holds the token of a run may send
+//! Hostile log uploads and readers, and logs of machines. A client with the token of a run may send
 //! anything to its log.
 
 use std::io::Write;
