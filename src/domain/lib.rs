@@ -38,6 +38,7 @@ pub mod report;
 pub mod run_config;
 pub mod run_details;
 pub mod run_log;
+pub mod run_options;
 pub mod session_event;
 
 pub mod branch;

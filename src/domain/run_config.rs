@@ -6,10 +6,13 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::json;
+
 use super::ids::{IssueId, IssueKey, JobId};
 use super::issue::RelatedIssues;
 use super::mapping::{ModelProvider, SessionMode};
 use super::report::RunPhase;
+use super::run_options::RunOptions;
 use super::secret::Secret;
 
 /// Inputs of a run, by name.
@@ -65,6 +68,11 @@ pub struct RunConfig {
     pub session_mode: Option<SessionMode>,
     /// Whether the run is a shadow run. It pushes its branch and opens no pull request.
     pub shadow: bool,
+    /// Options without an input of their own.
+    pub options: RunOptions,
+    /// Labels of the GitHub Actions runner that executes the job. Empty for the default of the
+    /// workflow.
+    pub runs_on: Vec<String>,
     /// Callback settings. `None` if the run cannot report.
     pub callback: Option<RunCallback>,
 }
@@ -143,6 +151,11 @@ impl RunConfig {
                 self.session_mode.map(|mode| mode.as_str().to_owned()),
             ),
             ("shadow", self.shadow.then(|| "true".to_owned())),
+            ("options", self.options.to_input()),
+            (
+                "runs_on",
+                (!self.runs_on.is_empty()).then(|| json!(self.runs_on).to_string()),
+            ),
             (
                 "callback_url",
                 callback.map(|callback| callback.url.clone()),
@@ -241,6 +254,17 @@ impl RunConfig {
                 ),
             },
             shadow: value("shadow").as_deref() == Some("true"),
+            options: match value("options") {
+                None => RunOptions::default(),
+                Some(text) => {
+                    RunOptions::from_input(&text).ok_or(RunConfigError::Invalid("options", text))?
+                }
+            },
+            runs_on: match value("runs_on") {
+                None => Vec::new(),
+                Some(text) => serde_json::from_str(&text)
+                    .map_err(|_| RunConfigError::Invalid("runs_on", text))?,
+            },
             callback,
         })
     }
@@ -321,6 +345,11 @@ mod tests {
             job_timeout_minutes: None,
             session_mode: None,
             shadow: false,
+            options: RunOptions {
+                agent: Some("codex".into()),
+                model: None,
+            },
+            runs_on: vec!["self-hosted".into(), "linux".into()],
             callback: Some(RunCallback {
                 url: "http://here".into(),
                 run_token: Secret::new("a.b.c"),

@@ -6,6 +6,7 @@ use domain::issue::RelatedIssues;
 use domain::mapping::{Mapping, ModelProvider};
 use domain::report::RunPhase;
 use domain::run_config::{RunCallback, RunConfig};
+use domain::run_options::RunOptions;
 use domain::secret::Secret;
 use domain::templates;
 use serde_json::{Value, json};
@@ -39,6 +40,11 @@ fn full_config(phase: RunPhase) -> RunConfig {
         job_timeout_minutes: Some(1),
         session_mode: None,
         shadow: false,
+        options: RunOptions {
+            agent: Some("codex".into()),
+            model: Some("m".into()),
+        },
+        runs_on: vec!["self-hosted".into()],
         callback: Some(RunCallback {
             url: "http://here".into(),
             run_token: Secret::new("a"),

@@ -9,6 +9,7 @@ use domain::limits;
 use domain::mapping::SessionMode;
 use domain::run_config::RunCallback;
 use domain::run_config::RunConfig;
+use domain::run_options::RunOptions;
 use domain::runner_image::RequestedImage;
 use domain::time::Timestamp;
 use domain::transition::FailureKind;
@@ -186,6 +187,8 @@ pub(super) fn run_config(app: &App, job: &Job, spec: &RunSpec) -> RunConfig {
             None => None,
         },
         shadow: job.shadow,
+        options: RunOptions::default(),
+        runs_on: Vec::new(),
         callback: callback(app, job),
     }
 }

@@ -1,0 +1,30 @@
+//! Options of a run that have no workflow input of their own.
+//!
+//! They travel as one JSON object in the input `options`, because GitHub accepts 25 inputs at most.
+//! Unknown fields are ignored, so that an older program accepts the dispatch of a newer service.
+
+use serde::{Deserialize, Serialize};
+
+/// Options of a run. An absent field keeps the default of the run.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RunOptions {
+    /// Agent program, in place of the one that the workflow names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Model of the agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+}
+
+impl RunOptions {
+    /// Returns the value of the input; `None` if no option is set.
+    pub(crate) fn to_input(&self) -> Option<String> {
+        (*self != Self::default()).then(|| serde_json::to_string(self).unwrap_or_default())
+    }
+
+    /// Parses the value of the input; `None` if it is not valid.
+    pub(crate) fn from_input(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+}
