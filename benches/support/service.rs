@@ -57,7 +57,7 @@ pub fn build_app(store: Store, more: &[String]) -> Result<App> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let flags = FLAGS.iter().map(|flag| (*flag).to_owned());
     let line = Service::parse_from(flags.chain(more.iter().cloned()));
-    let config = Config::from_options(line.options)?;
+    let config = Config::from_options(line.options, None)?;
     App::new(config, store, AppOptions::default()).map_err(|error| anyhow!(error))
 }
 

@@ -151,6 +151,9 @@ impl Command {
     /// Environment file named by the user, if any. `None` for a command without `--env-file`.
     fn env_file(&self) -> Option<Option<&Path>> {
         let named = match self {
+            // The service manager passes the variables of an installed service.
+            Command::Serve(arguments) if arguments.env_file.is_none() => return None,
+            Command::Serve(arguments) => &arguments.env_file,
             Command::Doctor(arguments) => &arguments.env_file,
             Command::Why(arguments) => &arguments.location.env_file,
             Command::Cancel(arguments) => &arguments.location.env_file,

@@ -1,5 +1,6 @@
 //! `agent-implement serve`: runs the service.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use tokio::task::{JoinError, JoinHandle};
 
 use domain::machine::HostKind;
 use engine::app::{App, AppOptions, Timings};
-use engine::config::{Config, ConfigError, Options};
+use engine::config::{Config, ConfigError, EnvFile, Options};
 use engine::{ShutdownSignal, github_token};
 use server::ControlSocket;
 use store::Store;
@@ -38,6 +39,10 @@ const HELP: &str = "A flag overrides its variable. A secret can also be read fro
 pub(super) struct ServeArgs {
     #[command(flatten)]
     options: Options,
+    /// File with the service's variables, in the format of systemd's EnvironmentFile=. Secrets are read from the
+    /// folder credentials beside it. It overrides the environment of this shell; flags override the file.
+    #[arg(long, value_name = "FILE")]
+    pub(super) env_file: Option<PathBuf>,
     /// Print the effective configuration with secrets masked, and exit.
     #[arg(long)]
     print_config: bool,
@@ -71,7 +76,10 @@ impl TestOptions {
 
 /// Runs the service until it receives SIGTERM or SIGINT.
 pub(super) async fn serve(arguments: ServeArgs) -> anyhow::Result<ExitCode> {
-    let config = Config::from_options(arguments.options)?;
+    // The file could be read when the command line was parsed.
+    let file = arguments.env_file.as_deref();
+    let variables = file.and_then(|file| EnvFile::read(file).ok());
+    let config = Config::from_options(arguments.options, variables.as_ref())?;
     if arguments.print_config {
         for (name, value) in config.effective() {
             println!("{name}={value}");

@@ -40,7 +40,7 @@ struct CommandLine {
 /// Builds a configuration from flags.
 pub fn config(flags: &[&str]) -> Config {
     let arguments = std::iter::once("test").chain(flags.iter().copied());
-    Config::from_options(CommandLine::parse_from(arguments).options).unwrap()
+    Config::from_options(CommandLine::parse_from(arguments).options, None).unwrap()
 }
 
 /// Flags that enable the admin API and the callbacks of runs.

@@ -29,7 +29,7 @@ fn app() -> App {
 fn app_with(store: Store) -> App {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let options = CommandLine::parse_from(["serve"]).options;
-    let config = Config::from_options(options).unwrap();
+    let config = Config::from_options(options, None).unwrap();
     App::new(config, store, AppOptions::default()).unwrap()
 }
 

@@ -1,8 +1,9 @@
-//! Parser of environment files, with the rules of systemd's `EnvironmentFile=`. See
+//! Parser and editor of environment files, with the rules of systemd's `EnvironmentFile=`. See
 //! systemd.exec(5).
 
 use std::collections::BTreeMap;
 use std::iter::Peekable;
+use std::ops::Range;
 use std::path::Path;
 use std::str::Chars;
 
@@ -47,37 +48,110 @@ impl EnvFile {
         self.0.keys().map(String::as_str)
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
-        let mut values = BTreeMap::new();
-        let mut reader = Reader {
-            rest: text.chars().peekable(),
-            line: 1,
+    /// Returns the text of a file with another value of one variable. The rest stays as it is. A line
+    /// that only comments the variable out is replaced.
+    ///
+    /// # Errors
+    /// Fails if the text cannot be parsed.
+    pub fn with_value(text: &str, name: &str, value: &str) -> Result<String, String> {
+        let line = format!("{name}={}\n", quoted(value));
+        let assignments = assignments(text)?;
+        let mut own = assignments.iter().filter(|one| one.name == name);
+        let span = match own.next_back() {
+            Some(last) => last.span.clone(),
+            None => commented_out(text, name).unwrap_or(text.len()..text.len()),
         };
-        while let Some(first) = reader.rest.peek().copied() {
-            match first {
-                '#' | ';' => reader.skip_comment(),
-                _ if first.is_whitespace() => {
-                    reader.next();
-                }
-                _ => {
-                    let name = reader.name()?;
-                    values.insert(name, reader.value()?);
-                }
+        let separator = match text[..span.start].ends_with('\n') || span.start == 0 {
+            true => "",
+            false => "\n",
+        };
+        let (before, after) = (&text[..span.start], &text[span.end..]);
+        Ok(format!("{before}{separator}{line}{after}"))
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let values = assignments(text)?.into_iter();
+        Ok(Self(values.map(|one| (one.name, one.value)).collect()))
+    }
+}
+
+/// Assignment in a file.
+struct Assignment {
+    name: String,
+    value: String,
+    /// Bytes of the assignment, with the line break at its end.
+    span: Range<usize>,
+}
+
+fn assignments(text: &str) -> Result<Vec<Assignment>, String> {
+    let mut found = Vec::new();
+    let mut reader = Reader {
+        rest: text.chars().peekable(),
+        line: 1,
+        offset: 0,
+    };
+    while let Some(first) = reader.rest.peek().copied() {
+        match first {
+            '#' | ';' => reader.skip_comment(),
+            _ if first.is_whitespace() => {
+                reader.next();
+            }
+            _ => {
+                let start = reader.offset;
+                let (name, value) = (reader.name()?, reader.value()?);
+                found.push(Assignment {
+                    name,
+                    value,
+                    span: start..reader.offset,
+                });
             }
         }
-        Ok(Self(values))
     }
+    Ok(found)
+}
+
+/// Returns the bytes of a line `#NAME=…`, with its line break.
+fn commented_out(text: &str, name: &str) -> Option<Range<usize>> {
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let assignment = line
+            .strip_prefix('#')
+            .and_then(|rest| rest.strip_prefix(name));
+        let is_whole = !text[..start].ends_with("\\\n") && !line.trim_end().ends_with('\\');
+        if is_whole && assignment.is_some_and(|rest| rest.starts_with('=')) {
+            return Some(start..start + line.len());
+        }
+        start += line.len();
+    }
+    None
+}
+
+/// Returns a value as it is written in a file: in quotes if it has other than plain characters.
+fn quoted(value: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.,:/@%+=".contains(c);
+    if value.chars().all(is_plain) {
+        return value.to_owned();
+    }
+    let escape = |c: char| match c {
+        '"' | '\\' | '`' | '$' => vec!['\\', c],
+        other => vec![other],
+    };
+    let escaped: String = value.chars().flat_map(escape).collect();
+    format!("\"{escaped}\"")
 }
 
 struct Reader<'t> {
     rest: Peekable<Chars<'t>>,
     line: usize,
+    /// Number of bytes that were read.
+    offset: usize,
 }
 
 impl Reader<'_> {
     fn next(&mut self) -> Option<char> {
         let next = self.rest.next();
         self.line += usize::from(next == Some('\n'));
+        self.offset += next.map_or(0, char::len_utf8);
         next
     }
 
@@ -185,6 +259,39 @@ mod tests {
             assert_eq!(read.get(name), Some(value), "{name}");
         }
         assert_eq!(read.get("that goes on"), None);
+    }
+
+    #[test]
+    fn a_changed_value_is_read_back_and_the_rest_stays() {
+        let text = "# comment\nA=1\n#B=example\nC='x\ny' \nA=2\n# B=prose";
+        let changed = |name, value| EnvFile::with_value(text, name, value).unwrap();
+        assert_eq!(changed("A", "3"), text.replace("A=2", "A=3"));
+        assert_eq!(changed("B", "b"), text.replace("#B=example", "B=b"));
+        assert_eq!(changed("C", "z"), text.replace("C='x\ny' ", "C=z"));
+        assert_eq!(changed("NEW", "n"), format!("{text}\nNEW=n\n"));
+        assert_eq!(EnvFile::with_value("", "A", "1").unwrap(), "A=1\n");
+        assert!(EnvFile::with_value("A='1", "A", "2").is_err());
+        let values = [
+            "",
+            " a b ",
+            "a\"b\\c$d`e",
+            "l1\nl2\n",
+            "#x",
+            "'q'",
+            "ä€",
+            "a\\",
+            "=;=",
+            "\t",
+            "-----BEGIN X-----\nab+/=\n",
+        ];
+        for value in values {
+            let once = EnvFile::with_value(text, "C", value).unwrap();
+            let twice = EnvFile::with_value(&once, "C", value).unwrap();
+            assert_eq!(once, twice);
+            let read = EnvFile::parse(&once).unwrap();
+            assert_eq!(read.get("C"), Some(value), "{once}");
+            assert_eq!((read.get("A"), read.get("B")), (Some("2"), None));
+        }
     }
 
     #[test]

@@ -199,26 +199,22 @@ impl ConfigError {
 }
 
 impl Config {
-    /// Validates the options; secrets are read from files and credentials.
+    /// Validates the options; secrets are read from files and credentials. `file` names the variables of the
+    /// service, if they are in a file.
     ///
     /// # Errors
     /// Returns all problems together.
-    pub fn from_options(options: Options) -> Result<Self, ConfigError> {
-        Self::without_problems(Self::build(options, &mut Sources::from_process()))
+    pub fn from_options(options: Options, file: Option<&EnvFile>) -> Result<Self, ConfigError> {
+        Self::without_problems(Self::build(options, &mut sources_of(file)))
     }
 
     /// Validates the options and returns the usable part of the configuration, with the problems of
-    /// the rest. If `file` is set, it holds the variables of the service; a variable that it does
-    /// not name is read from the environment of this process.
+    /// the rest.
     pub fn from_options_lenient(
         options: Options,
         file: Option<&EnvFile>,
     ) -> (Self, Result<(), ConfigError>) {
-        let mut sources = match file {
-            Some(file) => Sources::from_env_file(file.clone()),
-            None => Sources::from_process(),
-        };
-        let (mut config, problems) = Self::build(options, &mut sources);
+        let (mut config, problems) = Self::build(options, &mut sources_of(file));
         let is_invalid = |name: &str| problems.iter().any(|problem| problem.starts_with(name));
         let keep = |name: &str| !is_invalid(name);
         config.linear = config.linear.filter(|_| keep("LINEAR_"));
@@ -326,6 +322,15 @@ impl Config {
     /// Whether runs can report to this service.
     pub fn has_callbacks(&self) -> bool {
         self.callback_base_url.is_some() && self.runner_token_secret.is_some()
+    }
+}
+
+/// Sources of the values. If `file` is set, it holds the variables of the service; a variable that it
+/// does not name is read from the environment of this process.
+fn sources_of(file: Option<&EnvFile>) -> Sources {
+    match file {
+        Some(file) => Sources::from_env_file(file.clone()),
+        None => Sources::from_process(),
     }
 }
 
