@@ -82,7 +82,7 @@ pub(super) async fn doctor(arguments: DoctorArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Runs every check except those of the values themselves.
-async fn check(config: Config, problems: &[String]) -> anyhow::Result<Vec<CheckResult>> {
+pub(super) async fn check(config: Config, problems: &[String]) -> anyhow::Result<Vec<CheckResult>> {
     let mut findings = local_host::check_data_dir(&config);
     let (setup, service_state, store_findings) = stored_setup::load(&config).await;
     findings.extend(store_findings);

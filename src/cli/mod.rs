@@ -8,6 +8,7 @@ mod control;
 mod demo;
 mod doctor;
 mod guard;
+mod init;
 mod local_service;
 mod logging;
 mod man;
@@ -64,6 +65,8 @@ enum Command {
     /// account and no configuration.
     #[cfg(feature = "demo")]
     Demo(demo::DemoArgs),
+    /// Set up a service and its first project: credentials, settings, image or workflows.
+    Init(Box<init::InitArgs>),
     /// Check the setup and print how to fix each problem.
     Doctor(Box<doctor::DoctorArgs>),
     /// Show why an issue waits or failed, its runs and pull requests, and what to do next.
@@ -154,6 +157,7 @@ impl Command {
             // The service manager passes the variables of an installed service.
             Command::Serve(arguments) if arguments.env_file.is_none() => return None,
             Command::Serve(arguments) => &arguments.env_file,
+            Command::Init(arguments) => return arguments.existing_env_file().map(Some),
             Command::Doctor(arguments) => &arguments.env_file,
             Command::Why(arguments) => &arguments.location.env_file,
             Command::Cancel(arguments) => &arguments.location.env_file,
@@ -171,7 +175,7 @@ impl Command {
 
     /// Whether the command may create files of the service: store, logs, backups.
     fn creates_service_files(&self) -> bool {
-        matches!(self, Command::Serve(_)) || self.env_file().is_some()
+        matches!(self, Command::Serve(_) | Command::Init(_)) || self.env_file().is_some()
     }
 }
 
@@ -223,6 +227,7 @@ pub(crate) fn execute(line: CommandLine) -> ExitCode {
         Command::Serve(arguments) => with_runtime(serve::serve(*arguments)),
         #[cfg(feature = "demo")]
         Command::Demo(arguments) => with_runtime(demo::demo(arguments)),
+        Command::Init(arguments) => with_runtime(init::init(*arguments)),
         Command::Doctor(arguments) => with_runtime(doctor::doctor(*arguments)),
         Command::Why(arguments) => with_runtime(why::why(arguments)),
         Command::Cancel(arguments) => with_runtime(control::cancel(arguments)),

@@ -6,6 +6,7 @@ mod local_image;
 mod projects;
 
 pub(crate) use projects::MODEL_SECRETS;
+pub use projects::repository_rights;
 
 use std::time::Duration;
 

@@ -80,7 +80,7 @@ impl VendorQuota {
 
 /// Probes all connections.
 pub async fn probe_all(app: &App) -> Vec<ConnectionStatus> {
-    join_all(ALL.map(|connection| check(app, connection))).await
+    join_all(ALL.map(|connection| probe(app, connection))).await
 }
 
 /// Quotas of all vendors that have reported one.
@@ -112,7 +112,8 @@ impl ProbePlan {
     }
 }
 
-async fn check(app: &App, connection: Connection) -> ConnectionStatus {
+/// Probes one connection.
+pub async fn probe(app: &App, connection: Connection) -> ConnectionStatus {
     let result = match plan(app, connection) {
         ProbePlan::Known(result) => result,
         ProbePlan::Probe { quota, probe } => match limit(&quota) {

@@ -8,6 +8,7 @@ mod printed;
 mod progress;
 mod saved_state;
 mod tickets;
+mod vendors_only;
 
 use std::fmt;
 use std::io::Write;
@@ -54,6 +55,9 @@ const CLEANUP_ATTEMPTS: u32 = 40;
 /// Pause between two attempts to remove the temporary folder.
 const CLEANUP_PAUSE: Duration = Duration::from_millis(50);
 
+/// Model key of the runs. The scripted agent calls no model.
+const MODEL_KEY: &str = "sk-ant-sandbox-only";
+
 /// Arguments of `demo`.
 #[derive(Debug, clap::Args)]
 pub(super) struct DemoArgs {
@@ -72,6 +76,10 @@ pub(super) struct DemoArgs {
     /// and the reason is printed.
     #[arg(long)]
     exit_when_idle: bool,
+    /// Start only the fake vendors, and print the variables that make a service use them, to try agent-implement
+    /// init and serve.
+    #[arg(long, conflicts_with_all = ["exit_when_idle", "runner"])]
+    vendors_only: bool,
     /// Level of the log on standard error: error, warn, info, debug or trace.
     #[arg(long, default_value = "warn")]
     log_level: String,
@@ -105,7 +113,10 @@ pub(super) async fn demo(arguments: DemoArgs) -> anyhow::Result<ExitCode> {
     let stop = StopSignal::listen()?;
     check_git()?;
     let demo_dir = DemoDir::open(arguments.data_dir.as_deref())?;
-    let result = run_demo(arguments, &demo_dir, &stop).await;
+    let result = match arguments.vendors_only {
+        true => vendors_only::run(&demo_dir.dir, arguments.system, &stop).await,
+        false => run_demo(arguments, &demo_dir, &stop).await,
+    };
     demo_dir.clear().await;
     result
 }
@@ -245,10 +256,14 @@ impl fmt::Display for DemoDir {
     }
 }
 
-async fn start_vendors(dir: &Path, tracker: Tracker) -> anyhow::Result<FakeVendors> {
+async fn start(dir: &Path) -> anyhow::Result<FakeVendors> {
     let program = std::env::current_exe().context("finding the path of this program")?;
     let options = FakeVendorsOptions::new(dir.join("vendors"), program);
-    let vendors = FakeVendors::start(options).await?;
+    FakeVendors::start(options).await
+}
+
+async fn start_vendors(dir: &Path, tracker: Tracker) -> anyhow::Result<FakeVendors> {
+    let vendors = start(dir).await?;
     let workflows = workflows(tracker)?;
     let workflows: Vec<(&str, &str)> = workflows
         .iter()
@@ -301,7 +316,7 @@ fn config(dir: &Path, vendors: &FakeVendors, state: &DemoState, port: u16) -> Co
             is_explicit: true,
             image: vendors.docker().image().to_owned(),
         },
-        model_keys: vec![("ANTHROPIC_API_KEY", Secret::new("sk-ant-sandbox-only"))],
+        model_keys: vec![("ANTHROPIC_API_KEY", Secret::new(MODEL_KEY))],
         chat: Some(ChatConfig {
             url: Secret::new(vendors.slack_url()),
             kind: ChatKind::Slack,

@@ -32,7 +32,7 @@ pub use address::is_loopback;
 pub use env_file::EnvFile;
 pub use notices::Notices;
 pub use observability::MetricsConfig;
-pub use options::Options;
+pub use options::{Options, default_of};
 pub use proxy::{ProxyAddress, ProxyConfig};
 use secrets::OptionSecrets;
 pub use session_hosts::{ContainerEngine, ContainersConfig, VmSessionsConfig};

@@ -2,6 +2,15 @@
 
 use std::path::PathBuf;
 
+/// Returns the default of a variable. `None` if it has none.
+pub fn default_of(variable: &str) -> Option<String> {
+    let command = <Options as clap::Args>::augment_args(clap::Command::new("serve"));
+    let mut options = command.get_arguments();
+    let option = options.find(|option| option.get_env().is_some_and(|name| name == variable))?;
+    let default = option.get_default_values().first()?;
+    Some(default.to_string_lossy().into_owned())
+}
+
 /// Options of `serve`, not validated yet.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {

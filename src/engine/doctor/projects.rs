@@ -9,6 +9,7 @@ use crate::app::{App, Core, Vendors};
 use crate::budget;
 use crate::template_status::{self, ProjectTemplateStatus};
 use domain::check_result::CheckResult;
+use domain::ids::Repo;
 use domain::machine_size::MachineSize;
 use domain::mapping::{Mapping, ModelProvider, TicketingConfig};
 use domain::runner_mode::{Placement, choose_placement};
@@ -54,7 +55,8 @@ pub(super) async fn examine(app: &App, all: &[Mapping]) -> StoreResult<Vec<Check
     };
     let checks = all.iter().map(|mapping| async move {
         let mut found = tickets(app, mapping).await;
-        found.extend(permissions(app, mapping).await);
+        let rights = repository_rights(app, &mapping.target_repo()).await;
+        found.extend(rights.map(|one| one.for_subject(mapping.team_key.as_str())));
         found.extend(model_secret(&app.vendors, mapping).await);
         found
     });
@@ -187,11 +189,12 @@ fn missing_options(
     })
 }
 
-async fn permissions(app: &App, mapping: &Mapping) -> Option<CheckResult> {
+/// Checks what the credentials of GitHub may do in a repository. `None` if GitHub is not configured.
+pub async fn repository_rights(app: &App, repo: &Repo) -> Option<CheckResult> {
     let github = app.vendors.github.as_ref()?;
-    let (check, repo) = ("project-rights", mapping.target_repo());
-    let found = match github
-        .missing_permissions(&repo, &REQUIRED_PERMISSIONS)
+    let check = "project-rights";
+    Some(match github
+        .missing_permissions(repo, &REQUIRED_PERMISSIONS)
         .await
     {
         Ok(None) => CheckResult::not_configured(
@@ -228,8 +231,7 @@ async fn permissions(app: &App, mapping: &Mapping) -> Option<CheckResult> {
         Err(error) => CheckResult::error(check, app.secrets.redactor.redact(&error.to_string()))
             .with_impact("The permissions could not be checked.")
             .with_remedy("See the check of the repository host above."),
-    };
-    Some(found.for_subject(mapping.team_key.as_str()))
+    })
 }
 
 /// Checks whether the repository has a model key for its workflows.

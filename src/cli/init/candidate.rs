@@ -1,0 +1,103 @@
+//! Setup that is being collected: what is stored, with the answers that are being checked.
+
+use domain::crypto::admin_token::generate_token;
+use domain::secret::Secret;
+use engine::app::{App, AppOptions, Connection, ProbeResult, ProbeStatus};
+use engine::config::{Config, Options};
+use engine::probe;
+use store::Store;
+
+use super::setup_files::SetupFiles;
+
+/// Length of a generated access code.
+const ACCESS_CODE_LENGTH: usize = 20;
+
+/// Settings that are being collected, and the files that they are stored in.
+pub(super) struct Candidate {
+    /// Options with the answers.
+    pub(super) options: Options,
+    /// Files of the setup.
+    pub(super) files: SetupFiles,
+    /// Whether a file has been changed.
+    pub(super) has_changed: bool,
+}
+
+impl Candidate {
+    /// Starts with what is stored, given by flags and set in the environment.
+    ///
+    /// # Errors
+    /// Fails if one of these values is not valid.
+    pub(super) fn new(options: Options, files: SetupFiles) -> anyhow::Result<Self> {
+        let mut candidate = Self {
+            options,
+            files,
+            has_changed: false,
+        };
+        candidate.config()?;
+        let stored = candidate.files.variables()?;
+        // A new file has been written since the command line was read.
+        if let Some(folder) = stored.get("DATA_DIR") {
+            candidate.options.data_dir = folder.into();
+        }
+        Ok(candidate)
+    }
+
+    /// Configuration of the service with these values.
+    ///
+    /// # Errors
+    /// Fails if a value is not valid.
+    pub(super) fn config(&self) -> anyhow::Result<Config> {
+        let variables = self.files.variables()?;
+        Ok(Config::from_options(
+            self.options.clone(),
+            Some(&variables),
+        )?)
+    }
+
+    /// Clients of the vendors with these values, on a store in memory.
+    pub(super) fn app(&self) -> anyhow::Result<App> {
+        let app = App::new(self.config()?, Store::in_memory()?, AppOptions::default());
+        app.map_err(anyhow::Error::msg)
+    }
+
+    /// Checks a connection. `None` if it is not configured.
+    pub(super) async fn probe(
+        &self,
+        connection: Connection,
+    ) -> anyhow::Result<Option<ProbeResult>> {
+        let result = probe::probe(&self.app()?, connection).await.result;
+        Ok((result.status != ProbeStatus::Off).then_some(result))
+    }
+
+    /// Stores a setting in the environment file.
+    pub(super) fn store(&mut self, name: &str, value: &str) -> anyhow::Result<()> {
+        if self.files.set(name, value)? {
+            self.has_changed = true;
+            println!("Stored {name} in {}.", self.files.env_file().display());
+        }
+        Ok(())
+    }
+
+    /// Stores a secret in a file of its own.
+    pub(super) fn store_secret(&mut self, name: &str, secret: &Secret) -> anyhow::Result<()> {
+        if self.files.store_secret(name, secret)? {
+            self.has_changed = true;
+            println!(
+                "Stored {name} in {}.",
+                self.files.secret_path(name).display()
+            );
+        }
+        Ok(())
+    }
+
+    /// Generates the access code of the panel, unless there is one. Returns whether it is new.
+    pub(super) fn ensure_access_code(&mut self) -> anyhow::Result<bool> {
+        if self.config()?.admin_access_code.is_some() {
+            return Ok(false);
+        }
+        let code = generate_token().map_err(anyhow::Error::msg)?;
+        let code: String = code.expose().chars().take(ACCESS_CODE_LENGTH).collect();
+        self.store_secret("ADMIN_ACCESS_CODE", &Secret::new(code))?;
+        Ok(true)
+    }
+}

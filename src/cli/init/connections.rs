@@ -1,0 +1,332 @@
+//! Credentials: each is asked for until its vendor accepts it, then stored.
+
+use anyhow::bail;
+
+use domain::crypto::admin_token::generate_token;
+use domain::sanitize::single_line;
+use engine::app::{Connection, ProbeStatus};
+use engine::config::{GitHubAuthConfig, default_of};
+use engine::github_token;
+use vendors::ticketing::{JiraCredentials, LinearCredentials};
+
+use super::Runner;
+use super::candidate::Candidate;
+use super::questions::Questions;
+
+/// Prefix of the OAuth tokens of Claude Code.
+const CLAUDE_OAUTH_PREFIX: &str = "sk-ant-oat";
+
+/// Stores the address of the service and the proxies, if they are set.
+pub(super) fn store_network(candidate: &mut Candidate) -> anyhow::Result<()> {
+    let config = candidate.config()?;
+    if let Some(address) = &config.callback_base_url {
+        candidate.store("RUNNER_CALLBACK_BASE_URL", address)?;
+        let secret = match config.runner_token_secret {
+            Some(secret) => secret,
+            None => generate_token().map_err(anyhow::Error::msg)?,
+        };
+        candidate.store_secret("RUNNER_TOKEN_SECRET", &secret)?;
+    }
+    for (name, proxy) in [
+        ("HTTPS_PROXY", &config.proxy.https_proxy),
+        ("HTTP_PROXY", &config.proxy.http_proxy),
+    ] {
+        if let Some(proxy) = proxy {
+            candidate.store_secret(name, &proxy.address)?;
+        }
+    }
+    match candidate.options.no_proxy.clone() {
+        Some(hosts) => candidate.store("NO_PROXY", &hosts),
+        None => Ok(()),
+    }
+}
+
+/// Checks where runs execute.
+pub(super) async fn connect_runner(
+    candidate: &mut Candidate,
+    questions: &Questions,
+    runner: Runner,
+) -> anyhow::Result<()> {
+    match runner {
+        Runner::Ci => Ok(()),
+        Runner::Local => {
+            let step = Step {
+                vendor: "Container engine",
+                connection: Connection::LocalContainers,
+                help: "Docker or Podman is needed on this machine: apt-get install docker.io, or set DOCKER_HOST to its \
+                       address, for example unix:///run/user/1000/podman/podman.sock.",
+            };
+            let ask = |candidate: &mut Candidate, questions: &Questions| {
+                let address = questions.text(
+                    "Address of the container engine",
+                    "DOCKER_HOST",
+                    Some("unix:///var/run/docker.sock"),
+                )?;
+                candidate.options.docker_host = Some(address);
+                Ok(())
+            };
+            step.connect(candidate, questions, ask).await?;
+            if let Some(address) = candidate.options.docker_host.clone() {
+                candidate.store("DOCKER_HOST", &address)?;
+            }
+            let image = candidate.options.local_runner_image.clone();
+            store_unless_default(candidate, "LOCAL_RUNNER_IMAGE", &image)
+        }
+        Runner::Vm => {
+            let step = Step {
+                vendor: "Fly Machines",
+                connection: Connection::VmSessions,
+                help: "Create a deploy token of the app: fly tokens create deploy --app APP",
+            };
+            step.connect(candidate, questions, ask_fly).await?;
+            let config = candidate.config()?;
+            if let Some(token) = &config.vm_sessions.token {
+                candidate.store_secret("VM_SESSIONS_TOKEN", token)?;
+            }
+            if let Some(app) = &config.vm_sessions.app {
+                candidate.store("VM_SESSIONS_APP", app)?;
+            }
+            store_unless_default(candidate, "VM_API_URL", &config.vm_sessions.api_url)
+        }
+    }
+}
+
+fn ask_fly(candidate: &mut Candidate, questions: &Questions) -> anyhow::Result<()> {
+    let app = candidate.options.vm_sessions_app.clone();
+    let app = questions.text(
+        "Fly app of the machines",
+        "--vm-sessions-app",
+        app.as_deref(),
+    )?;
+    candidate.options.vm_sessions_app = Some(app);
+    let token = questions.secret("Token of Fly", "VM_SESSIONS_TOKEN")?;
+    candidate.options.vm_sessions_token = token.map(|token| token.expose().to_owned());
+    if candidate.options.runner_callback_base_url.is_none() {
+        let address = questions.text(
+            "Public https address of this service, which machines report to",
+            "--runner-callback-base-url",
+            None,
+        )?;
+        candidate.options.runner_callback_base_url = Some(address);
+    }
+    Ok(())
+}
+
+/// Connects GitHub with a token.
+pub(super) async fn connect_github(
+    candidate: &mut Candidate,
+    questions: &Questions,
+    runner: Runner,
+) -> anyhow::Result<()> {
+    let step = Step {
+        vendor: "GitHub",
+        connection: Connection::RepoHost,
+        help: match runner {
+            Runner::Ci => {
+                "Create a fine-grained token for the one repository (https://github.com/settings/personal-access-tokens/new) \
+                 with Actions, Contents, Issues, Pull requests and Workflows: read and write."
+            }
+            Runner::Local | Runner::Vm => {
+                "Create a fine-grained token for the one repository (https://github.com/settings/personal-access-tokens/new) \
+                 with Contents, Issues and Pull requests: read and write; Checks and Commit statuses: read."
+            }
+        },
+    };
+    loop {
+        step.connect(candidate, questions, |candidate, questions| {
+            let token = questions.secret("GitHub token", "GITHUB_TOKEN")?;
+            candidate.options.github_token = token.map(|token| token.expose().to_owned());
+            Ok(())
+        })
+        .await?;
+        match github_token::is_refused(&candidate.app()?).await {
+            Ok(true) if questions.can_ask() => {
+                println!("{}.", github_token::REFUSAL_MESSAGE);
+                candidate.options.github_token = None;
+            }
+            Ok(true) => bail!("{}", github_token::REFUSAL_MESSAGE),
+            Ok(false) => break,
+            Err(error) => bail!("{error}"),
+        }
+    }
+    let Some(github) = candidate.config()?.github else {
+        return Ok(());
+    };
+    match &github.credentials {
+        GitHubAuthConfig::Token(token) => candidate.store_secret("GITHUB_TOKEN", token)?,
+        GitHubAuthConfig::App { id, private_key } => {
+            candidate.store("GITHUB_APP_ID", id)?;
+            candidate.store_secret("GITHUB_APP_PRIVATE_KEY", private_key)?;
+        }
+    }
+    store_unless_default(candidate, "GITHUB_API_URL", &github.api_url)
+}
+
+/// Connects Linear with an API key.
+pub(super) async fn connect_linear(
+    candidate: &mut Candidate,
+    questions: &Questions,
+) -> anyhow::Result<()> {
+    let step = Step {
+        vendor: "Linear",
+        connection: Connection::Linear,
+        help: "Create an API key in Linear: Settings, Security & access, Personal API keys.",
+    };
+    step.connect(candidate, questions, |candidate, questions| {
+        let key = questions.secret("Linear API key", "LINEAR_API_KEY")?;
+        candidate.options.linear_api_key = key.map(|key| key.expose().to_owned());
+        Ok(())
+    })
+    .await?;
+    let Some(linear) = candidate.config()?.linear else {
+        return Ok(());
+    };
+    match &linear.credentials {
+        LinearCredentials::ApiKey(key) => candidate.store_secret("LINEAR_API_KEY", key)?,
+        LinearCredentials::OAuthClient { id, secret } => {
+            candidate.store("LINEAR_CLIENT_ID", id)?;
+            candidate.store_secret("LINEAR_CLIENT_SECRET", secret)?;
+        }
+    }
+    store_unless_default(candidate, "LINEAR_API_URL", &linear.api_url)
+}
+
+/// Connects Jira with the API token of a person.
+pub(super) async fn connect_jira(
+    candidate: &mut Candidate,
+    questions: &Questions,
+) -> anyhow::Result<()> {
+    let step = Step {
+        vendor: "Jira",
+        connection: Connection::Jira,
+        help: "Create an API token for your account: https://id.atlassian.com/manage-profile/security/api-tokens",
+    };
+    step.connect(candidate, questions, |candidate, questions| {
+        let options = &mut candidate.options;
+        let site = options.jira_site_url.clone();
+        let site = questions.text(
+            "Address of the Jira site, such as https://example.atlassian.net",
+            "--jira-site-url",
+            site.as_deref(),
+        )?;
+        let email = options.jira_email.clone();
+        let email = questions.text(
+            "Email address of your account",
+            "--jira-email",
+            email.as_deref(),
+        )?;
+        let token = questions.secret("Jira API token", "JIRA_API_TOKEN")?;
+        (options.jira_site_url, options.jira_email) = (Some(site), Some(email));
+        options.jira_api_token = token.map(|token| token.expose().to_owned());
+        Ok(())
+    })
+    .await?;
+    let config = candidate.config()?;
+    let Some(jira) = &config.jira else {
+        return Ok(());
+    };
+    if let Some(site) = &jira.site_url {
+        candidate.store("JIRA_SITE_URL", site)?;
+    }
+    match &jira.credentials {
+        JiraCredentials::Basic { email, token } => {
+            candidate.store("JIRA_EMAIL", email)?;
+            candidate.store_secret("JIRA_API_TOKEN", token)?;
+        }
+        JiraCredentials::Bearer(token) => candidate.store_secret("JIRA_API_TOKEN", token)?,
+    }
+    match candidate.options.jira_cloud_id.clone() {
+        Some(cloud) => candidate.store("JIRA_CLOUD_ID", &cloud),
+        None if Some(&jira.api_url) != jira.site_url.as_ref() => {
+            candidate.store("JIRA_API_URL", &jira.api_url)
+        }
+        None => Ok(()),
+    }
+}
+
+/// Takes the model key that runs in machines and containers use. Workflows use a secret of the repository.
+pub(super) fn connect_model(
+    candidate: &mut Candidate,
+    questions: &Questions,
+    runner: Runner,
+) -> anyhow::Result<()> {
+    if runner == Runner::Ci {
+        return Ok(());
+    }
+    if candidate.config()?.model_keys.is_empty() {
+        println!("\nCreate a model key: https://console.anthropic.com/settings/keys");
+        let key = loop {
+            let question = "Anthropic API key, or OAuth token of Claude Code";
+            match questions.secret(question, "ANTHROPIC_API_KEY")? {
+                Some(key) => break key,
+                None => println!("A model key is needed: runs call the model with it."),
+            }
+        };
+        let text = Some(key.expose().to_owned());
+        match key.expose().starts_with(CLAUDE_OAUTH_PREFIX) {
+            true => candidate.options.claude_code_oauth_token = text,
+            false => candidate.options.anthropic_api_key = text,
+        }
+    }
+    for (name, key) in &candidate.config()?.model_keys {
+        candidate.store_secret(name, key)?;
+    }
+    Ok(())
+}
+
+/// Builds the image of local containers, unless it exists.
+pub(super) async fn ensure_image(_candidate: &Candidate) -> anyhow::Result<()> {
+    Ok(())
+}
+
+/// Connection that needs a credential.
+struct Step {
+    vendor: &'static str,
+    connection: Connection,
+    help: &'static str,
+}
+
+impl Step {
+    /// Checks the credential; asks for another until the vendor accepts it.
+    async fn connect(
+        &self,
+        candidate: &mut Candidate,
+        questions: &Questions,
+        ask: impl Fn(&mut Candidate, &Questions) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        println!();
+        loop {
+            let problem = match candidate.probe(self.connection).await {
+                Ok(Some(result)) if result.status == ProbeStatus::Ok => {
+                    println!("{}: {}", self.vendor, single_line(&result.detail));
+                    return Ok(());
+                }
+                Ok(Some(result)) => Some(result.detail),
+                Ok(None) => None,
+                Err(error) => Some(format!("{error:#}")),
+            };
+            if let Some(problem) = &problem {
+                println!("{}: {}", self.vendor, single_line(problem));
+            }
+            if !questions.can_ask() {
+                let what = problem.as_deref().unwrap_or("no credential is set");
+                bail!(
+                    "{}: {}. {}",
+                    self.vendor,
+                    single_line(what).trim_end_matches('.'),
+                    self.help
+                );
+            }
+            println!("{}", self.help);
+            ask(candidate, questions)?;
+        }
+    }
+}
+
+/// Stores a setting, if it differs from its default.
+fn store_unless_default(candidate: &mut Candidate, name: &str, value: &str) -> anyhow::Result<()> {
+    match default_of(name).as_deref() == Some(value) {
+        true => Ok(()),
+        false => candidate.store(name, value),
+    }
+}

@@ -1,0 +1,198 @@
+//! `agent-implement init`: sets up a service and its first project.
+//!
+//! Each step checks what it got at the vendor and stores it at once. A command that is stopped and started again
+//! continues with what is stored.
+
+mod candidate;
+mod connections;
+mod next_steps;
+mod project;
+mod questions;
+mod setup_files;
+mod temporary_service;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+
+use domain::ids::Repo;
+use engine::config::Options;
+
+use candidate::Candidate;
+use questions::{Choice, Questions, TerminalState};
+use setup_files::SetupFiles;
+use temporary_service::TemporaryService;
+
+/// Exit code after SIGINT, as shells report it.
+const INTERRUPTED: i32 = 130;
+
+const HELP: &str = "\
+Asks where runs execute and where tickets are, takes each credential and checks it, writes the settings and \
+credential files, maps the first project, and prepares what its runs need: the container image, or the pull request \
+with the workflows. What a flag or a variable sets is not asked. With --yes nothing is asked.
+
+Safe to stop and to repeat: each step stores what it has checked, and another start continues with it.
+
+Exit codes: 0 the setup is complete; 1 a step failed, and the message names what is missing; 2 the command line is \
+wrong.";
+
+/// Arguments of `init`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub(super) struct InitArgs {
+    /// Where runs execute.
+    #[arg(long, value_enum)]
+    runner: Option<Runner>,
+    /// Where tickets are.
+    #[arg(long, value_enum)]
+    system: Option<TicketSystem>,
+    /// Repository that tickets change, as OWNER/NAME.
+    #[arg(long, value_name = "OWNER/NAME", value_parser = parse_repo)]
+    repo: Option<Repo>,
+    /// Branch that pull requests are opened against; default: the default branch of the repository.
+    #[arg(long)]
+    branch: Option<String>,
+    /// Key of the Linear team or the Jira project.
+    #[arg(long, value_name = "KEY")]
+    team: Option<String>,
+    /// Key of the project in the service; default: the team's key, or the name of the repository.
+    #[arg(long, value_name = "KEY")]
+    project: Option<String>,
+    /// Plan each ticket before it is implemented.
+    #[arg(long)]
+    planning: bool,
+    /// Ask nothing: take answers from flags, variables and what is stored, and defaults otherwise.
+    #[arg(long)]
+    yes: bool,
+    /// File for the settings, in the format of systemd's EnvironmentFile=; secrets go to the folder credentials beside
+    /// it. Default: the file of the installed package, else agent-implement/agent-implement.env.
+    #[arg(long, value_name = "FILE")]
+    env_file: Option<PathBuf>,
+    #[command(flatten)]
+    options: Options,
+}
+
+impl InitArgs {
+    /// Environment file of an earlier start, if there is one.
+    pub(super) fn existing_env_file(&self) -> Option<&Path> {
+        let named = self.env_file.as_deref();
+        named
+            .or_else(SetupFiles::existing)
+            .filter(|file| file.exists())
+    }
+}
+
+/// Where runs execute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Runner {
+    /// Containers on this machine.
+    Local,
+    /// Workflows of GitHub Actions.
+    Ci,
+    /// Fly Machines.
+    Vm,
+}
+
+impl Runner {
+    /// Name of the runner mode in the API.
+    fn mode(self) -> &'static str {
+        match self {
+            Runner::Local => "local",
+            Runner::Ci => "ci",
+            Runner::Vm => "vm",
+        }
+    }
+}
+
+/// Where tickets are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum TicketSystem {
+    /// Issues of the repository.
+    Github,
+    /// Linear.
+    Linear,
+    /// Jira Cloud.
+    Jira,
+}
+
+fn parse_repo(text: &str) -> Result<Repo, String> {
+    Repo::parse(text.trim()).ok_or_else(|| "expected OWNER/NAME".to_owned())
+}
+
+/// Sets up a service and its first project.
+pub(super) async fn init(arguments: InitArgs) -> anyhow::Result<ExitCode> {
+    restore_terminal_on_interrupt();
+    let questions = Questions::new(arguments.yes);
+    let files = SetupFiles::locate(arguments.env_file.as_deref());
+    files.create()?;
+    println!("Settings: {}", files.env_file().display());
+    let runner = match arguments.runner {
+        Some(runner) => runner,
+        None => questions.choose("Where do runs execute?", "--runner", runners())?,
+    };
+    let system = match arguments.system {
+        Some(system) => system,
+        None => questions.choose("Where are the tickets?", "--system", systems())?,
+    };
+    let mut candidate = Candidate::new(arguments.options.clone(), files)?;
+    connections::connect_runner(&mut candidate, &questions, runner).await?;
+    connections::connect_github(&mut candidate, &questions, runner).await?;
+    let target = project::choose_repository(&candidate, &questions, &arguments).await?;
+    let source = match system {
+        TicketSystem::Github => project::issues_of(&target),
+        TicketSystem::Linear => {
+            connections::connect_linear(&mut candidate, &questions).await?;
+            project::choose_team(&candidate, &questions, &arguments).await?
+        }
+        TicketSystem::Jira => {
+            connections::connect_jira(&mut candidate, &questions).await?;
+            project::choose_jira_project(&candidate, &questions, &arguments, &target).await?
+        }
+    };
+    connections::store_network(&mut candidate)?;
+    connections::connect_model(&mut candidate, &questions, runner)?;
+    candidate.ensure_access_code()?;
+    temporary_service::restart_if_outdated(&candidate, &questions).await?;
+    let service = TemporaryService::start(candidate.config()?).await?;
+    let set_up = project::set_up(&service, &arguments, runner, &target, &source).await;
+    service.stop().await;
+    let outcome = set_up?;
+    if runner == Runner::Local {
+        connections::ensure_image(&candidate).await?;
+    }
+    next_steps::print(&candidate, &outcome).await
+}
+
+fn runners() -> Vec<Choice<Runner>> {
+    vec![
+        Choice::new(
+            Runner::Local,
+            "Containers on this machine (Docker or Podman)",
+        ),
+        Choice::new(Runner::Ci, "GitHub Actions of the repository"),
+        Choice::new(Runner::Vm, "Fly Machines"),
+    ]
+}
+
+fn systems() -> Vec<Choice<TicketSystem>> {
+    vec![
+        Choice::new(TicketSystem::Github, "Issues of the GitHub repository"),
+        Choice::new(TicketSystem::Linear, "Linear"),
+        Choice::new(TicketSystem::Jira, "Jira Cloud"),
+    ]
+}
+
+/// Restores the terminal if the command is interrupted while it does not show what is typed.
+fn restore_terminal_on_interrupt() {
+    let state = TerminalState::read();
+    tokio::spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            state.restore();
+            eprintln!(
+                "\nInterrupted. What was checked is stored: run the command again to continue."
+            );
+            std::process::exit(INTERRUPTED);
+        }
+    });
+}
