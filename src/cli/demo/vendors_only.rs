@@ -9,7 +9,8 @@ use run::StopSignal;
 
 use super::{MODEL_KEY, start};
 
-/// Starts the fake vendors with the demo's tickets and a repository without workflows, prints the variables that
+/// Starts the fake vendors with the demo's tickets, a repository without workflows and a Jira site without
+/// custom fields, prints the variables that
 /// make a service use them, and runs until it is stopped.
 pub(super) async fn run(
     dir: &Path,
@@ -18,6 +19,10 @@ pub(super) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let vendors = start(dir).await?;
     demo::seed_demo(&vendors, tracker, &[])?;
+    if tracker == Tracker::Jira {
+        vendors.jira().remove_custom_fields();
+        vendors.jira().grant_admin();
+    }
     println!(
         "# Fake vendors for the repository {DEMO_OWNER}/{DEMO_REPO}, with tickets in {}.",
         tracker.name()

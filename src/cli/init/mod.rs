@@ -5,6 +5,7 @@
 
 mod candidate;
 mod connections;
+mod jira_fields;
 mod next_steps;
 mod project;
 mod questions;
@@ -147,7 +148,10 @@ pub(super) async fn init(arguments: InitArgs) -> anyhow::Result<ExitCode> {
         }
         TicketSystem::Jira => {
             connections::connect_jira(&mut candidate, &questions).await?;
-            project::choose_jira_project(&candidate, &questions, &arguments, &target).await?
+            let source =
+                project::choose_jira_project(&candidate, &questions, &arguments, &target).await?;
+            jira_fields::ensure(&candidate, &questions, &target.repo).await?;
+            source
         }
     };
     connections::store_network(&mut candidate)?;

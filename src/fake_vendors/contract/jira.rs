@@ -59,6 +59,25 @@ const EDIT: Kind = Record(&[(
         &Kind::OrNull(&Record(&[("value", REQUIRED, Text(255))])),
     ),
 )]);
+const NEW_FIELD: Kind = Record(&[
+    ("name", REQUIRED, Text(255)),
+    ("description", OPTIONAL, Text(UNLIMITED)),
+    (
+        "type",
+        REQUIRED,
+        OneOf(&["com.atlassian.jira.plugin.system.customfieldtypes:select"]),
+    ),
+    (
+        "searcherKey",
+        OPTIONAL,
+        OneOf(&["com.atlassian.jira.plugin.system.customfieldtypes:multiselectsearcher"]),
+    ),
+]);
+const NEW_OPTIONS: Kind = Record(&[(
+    "options",
+    REQUIRED,
+    List(1_000, &Record(&[("value", REQUIRED, Text(255))])),
+)]);
 const REMOTE_LINK: Kind = Record(&[
     ("globalId", OPTIONAL, Text(255)),
     (
@@ -76,7 +95,10 @@ pub(super) const CALLS: &[CallRule] = &[
     CallRule::get("/myself", NO_QUERY),
     CallRule::get("/serverInfo", NO_QUERY),
     CallRule::get("/field", NO_QUERY),
+    CallRule::send("POST", "/field", NEW_FIELD),
+    CallRule::send("POST", "/screens/addToDefault/*", Record(&[])),
     CallRule::get("/field/*/context", PAGED),
+    CallRule::send("POST", "/field/*/context/*/option", NEW_OPTIONS),
     CallRule::get("/field/*/context/*/option", PAGED),
     CallRule {
         method: "POST",

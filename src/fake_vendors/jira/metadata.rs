@@ -14,10 +14,13 @@ const SYSTEM_FIELDS: [(&str, &str); 4] = [
     ("labels", "Labels"),
 ];
 
+/// Type of a select list with a single choice.
+const SELECT_TYPE: &str = "com.atlassian.jira.plugin.system.customfieldtypes:select";
+
 fn schema(field: &CustomField) -> Value {
     json!({
         "type": "option",
-        "custom": "com.atlassian.jira.plugin.system.customfieldtypes:select",
+        "custom": SELECT_TYPE,
         "customId": field.number,
     })
 }
@@ -75,6 +78,50 @@ pub(super) fn list_field_options(model: &Model, id: &str) -> HttpResponse {
         )
         .collect();
     page_response(&options)
+}
+
+/// Creates a select field. Jira gives it a context for all projects.
+pub(super) fn create_field(model: &mut Model, body: &Value) -> HttpResponse {
+    let (Some(name), Some(kind)) = (body["name"].as_str(), body["type"].as_str()) else {
+        return error_response(400, "The name and the type of the field are required.");
+    };
+    if kind != SELECT_TYPE {
+        return error_response(400, "The type of the custom field is not supported here.");
+    }
+    let at = model.add_field(name);
+    let field = &model.fields[at];
+    let created = json!({"id": field.id(), "key": field.id(), "name": field.name, "custom": true});
+    HttpResponse::json(201, &created)
+}
+
+pub(super) fn add_to_default_screen(model: &Model, id: &str) -> HttpResponse {
+    match model.find_field(id) {
+        None => field_not_found(),
+        Some(_) => HttpResponse::json(200, &json!({})),
+    }
+}
+
+pub(super) fn create_options(model: &mut Model, id: &str, body: &Value) -> HttpResponse {
+    let Some(at) = model.find_field(id) else {
+        return field_not_found();
+    };
+    let given = body["options"].as_array().cloned().unwrap_or_default();
+    let values: Vec<&str> = given
+        .iter()
+        .filter_map(|one| one["value"].as_str())
+        .collect();
+    if values.is_empty() || values.len() != given.len() {
+        return error_response(400, "Each option must have a value.");
+    }
+    if let Some(known) = values
+        .iter()
+        .find(|value| model.fields[at].option(value).is_some())
+    {
+        return error_response(400, &format!("The option {known} exists already."));
+    }
+    let name = model.fields[at].name.clone();
+    model.ensure_field(&name, &values);
+    list_field_options(model, id)
 }
 
 pub(super) fn list_projects(model: &Model) -> HttpResponse {

@@ -88,6 +88,17 @@ impl FakeJira {
         lock(&self.0.behavior).index_lags = true;
     }
 
+    /// Removes all custom fields with their values, as on a site that was never set up.
+    pub fn remove_custom_fields(&self) {
+        self.0.model.update(|model| {
+            model.fields.clear();
+            for issue in &mut model.issues {
+                issue.fields.clear();
+                issue.indexed_fields.clear();
+            }
+        });
+    }
+
     /// Gives the API token's owner administrator permissions.
     pub fn grant_admin(&self) {
         lock(&self.0.behavior).is_admin = true;
@@ -185,6 +196,15 @@ impl FakeJira {
             ("POST", ["issue", "bulkfetch"]) => self.bulk_fetch(&body),
             ("POST", ["jql", "parse"]) => self.parse_queries(request, &body),
             ("GET", ["field"]) => store.read(metadata::list_fields),
+            ("POST", ["field"]) => {
+                self.update_as_admin(|model| metadata::create_field(model, &body))
+            }
+            ("POST", ["screens", "addToDefault", id]) => {
+                self.update_as_admin(|model| metadata::add_to_default_screen(model, id))
+            }
+            ("POST", ["field", id, "context", _, "option"]) => {
+                self.update_as_admin(|model| metadata::create_options(model, id, &body))
+            }
             ("GET", ["field", id, "context"]) => {
                 self.read_as_admin(|model| metadata::list_field_contexts(model, id))
             }
@@ -207,10 +227,16 @@ impl FakeJira {
     }
 
     fn read_as_admin(&self, read: impl FnOnce(&Model) -> HttpResponse) -> HttpResponse {
-        if self.behavior().is_admin {
-            self.0.model.read(read)
-        } else {
-            error_response(403, "Only Jira administrators can access this resource.")
+        match self.behavior().is_admin {
+            true => self.0.model.read(read),
+            false => not_admin_response(),
+        }
+    }
+
+    fn update_as_admin(&self, update: impl FnOnce(&mut Model) -> HttpResponse) -> HttpResponse {
+        match self.behavior().is_admin {
+            true => self.0.model.update(update),
+            false => not_admin_response(),
         }
     }
 
@@ -220,6 +246,10 @@ impl FakeJira {
             &json!({"accountId": "sandbox", "displayName": "Agent Implement", "emailAddress": self.0.email, "active": true}),
         )
     }
+}
+
+fn not_admin_response() -> HttpResponse {
+    error_response(403, "Only Jira administrators can access this resource.")
 }
 
 /// Returns an error response in Jira's format.

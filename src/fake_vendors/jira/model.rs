@@ -173,15 +173,7 @@ impl Model {
     /// Returns the field with this name. Creates the field and missing options.
     pub(super) fn ensure_field(&mut self, name: &str, options: &[&str]) -> usize {
         let existing = self.fields.iter().position(|field| field.name == name);
-        let at = existing.unwrap_or_else(|| {
-            let number = self.next_id();
-            self.fields.push(CustomField {
-                number,
-                name: name.to_owned(),
-                options: Vec::new(),
-            });
-            self.fields.len() - 1
-        });
+        let at = existing.unwrap_or_else(|| self.add_field(name));
         for value in options {
             if self.fields[at].option(value).is_none() {
                 let option = FieldOption {
@@ -192,6 +184,17 @@ impl Model {
             }
         }
         at
+    }
+
+    /// Adds a field without options.
+    pub(super) fn add_field(&mut self, name: &str) -> usize {
+        let number = self.next_id();
+        self.fields.push(CustomField {
+            number,
+            name: name.to_owned(),
+            options: Vec::new(),
+        });
+        self.fields.len() - 1
     }
 
     /// Finds a field by `customfield_N` or by name.

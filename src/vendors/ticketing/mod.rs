@@ -7,7 +7,7 @@ mod jira;
 mod linear;
 mod webhook_filter;
 
-pub use jira::{FieldOption, Jira, JiraCredentials, JiraField};
+pub use jira::{FieldOption, Jira, JiraCredentials, JiraField, SelectField, SelectFieldGap};
 pub use jira::{adf_to_markdown, markdown_to_adf};
 pub use linear::{Linear, LinearCredentials};
 pub use webhook_filter::is_relevant_event;

@@ -158,15 +158,15 @@ async fn pages<T: DeserializeOwned>(jira: &Jira, path: &str) -> Result<Vec<T>, V
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct List<T> {
-    values: Vec<T>,
+pub(super) struct List<T> {
+    pub(super) values: Vec<T>,
     #[serde(default)]
     is_last: bool,
 }
 
 #[derive(Deserialize)]
-struct Id {
-    id: String,
+pub(super) struct Id {
+    pub(super) id: String,
 }
 
 #[derive(Deserialize)]

@@ -15,6 +15,7 @@ mod find_issue;
 mod issue;
 mod jql;
 mod projects;
+mod select_fields;
 mod siblings;
 mod snapshot;
 
@@ -37,6 +38,7 @@ pub use field_options::FieldOption;
 use fields::CachedFields;
 pub use fields::JiraField;
 use fields::STATUS_FIELD;
+pub use select_fields::{SelectField, SelectFieldGap};
 
 /// Maximum size of a response, in bytes. A page of issues contains their descriptions.
 const MAX_BODY: usize = 64 << 20;

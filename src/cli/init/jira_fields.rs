@@ -1,0 +1,109 @@
+//! Select fields of Jira that the service needs: created if the account may do that, else described.
+
+use anyhow::{Context, bail};
+
+use domain::ids::Repo;
+use domain::issue::System;
+use engine::app::App;
+use vendors::ticketing::{Jira, SelectField, SelectFieldGap, TicketingClient};
+
+use super::candidate::Candidate;
+use super::questions::Questions;
+
+/// Makes sure that the fields for the stage and the repository exist, with the options that they need.
+pub(super) async fn ensure(
+    candidate: &Candidate,
+    questions: &Questions,
+    repo: &Repo,
+) -> anyhow::Result<()> {
+    let app = candidate.app()?;
+    let jira = client(&app)?;
+    for field in SelectField::required(&repo.name) {
+        loop {
+            let Some(gap) = jira.select_field_gap(&field).await? else {
+                println!("Jira field {}: exists with all options.", field.name);
+                break;
+            };
+            if questions.confirm(&offer(&field, &gap))? {
+                match jira.fill_select_field_gap(&field, &gap).await {
+                    Ok(()) => {
+                        println!("{}", done(&field, &gap));
+                        break;
+                    }
+                    Err(error) if matches!(error.status(), Some(401 | 403 | 404)) => {
+                        println!(
+                            "Jira does not allow it to this account, which is not an administrator."
+                        );
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            let instruction = instruction(&field, &gap);
+            if !questions.can_ask() {
+                bail!("{instruction}");
+            }
+            println!("{instruction}");
+            questions
+                .confirm("Is it done? Then it is checked again.")?
+                .then_some(())
+                .context("stopped; run the command again when the field exists")?;
+        }
+    }
+    Ok(())
+}
+
+fn client(app: &App) -> anyhow::Result<&Jira> {
+    match app.vendors.account(System::Jira) {
+        Some(TicketingClient::Jira(jira)) => Ok(jira),
+        _ => bail!("Jira is not configured"),
+    }
+}
+
+fn offer(field: &SelectField, gap: &SelectFieldGap) -> String {
+    match gap {
+        SelectFieldGap::Field => format!(
+            "Create the Jira select field {} (options: {})?",
+            field.name,
+            field.options.join(", ")
+        ),
+        SelectFieldGap::Options(missing) => format!(
+            "Add these options to the Jira field {}: {}?",
+            field.name,
+            missing.join(", ")
+        ),
+    }
+}
+
+fn done(field: &SelectField, gap: &SelectFieldGap) -> String {
+    match gap {
+        SelectFieldGap::Field => format!(
+            "Created the Jira field {} and added it to the default screen. Projects with screens of their own need it \
+             there, too.",
+            field.name
+        ),
+        SelectFieldGap::Options(missing) => {
+            format!(
+                "Added to the Jira field {}: {}.",
+                field.name,
+                missing.join(", ")
+            )
+        }
+    }
+}
+
+/// What an administrator of Jira must do.
+fn instruction(field: &SelectField, gap: &SelectFieldGap) -> String {
+    let name = field.name;
+    match gap {
+        SelectFieldGap::Field => format!(
+            "An administrator of Jira must create the field {name}: Settings, Work items, Fields, Create new field, type \
+             \"Select list (single choice)\", with the options {}. Then add it to the screens of the project.",
+            field.options.join(", ")
+        ),
+        SelectFieldGap::Options(missing) => format!(
+            "An administrator of Jira must add options to the field {name} in every context that the project uses: \
+             Settings, Work items, Fields, {name}, Contexts, Edit options: {}.",
+            missing.join(", ")
+        ),
+    }
+}
