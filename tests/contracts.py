@@ -71,6 +71,8 @@ def fly(check, request, headers):
 def docker(check, request, headers):
     """Checks strictly: the engine ignores unknown fields, so a misspelt limit would have no effect."""
     url, headers = request["url"], dict(request["headers"])
+    if (request["method"], url.split("?")[0]) == ("POST", "http://docker/build"):
+        return []  # The copy of the contract has no builds; src/fake_vendors/contract/machines.rs checks them.
     return check.validate_request("docker", request["method"], url, headers, request["body"], strict=True)
 
 

@@ -8,6 +8,7 @@ mod control;
 mod demo;
 mod doctor;
 mod guard;
+mod image;
 mod init;
 mod local_service;
 mod logging;
@@ -92,6 +93,8 @@ enum Command {
     Mask,
     /// Scan files for secrets with the rules that a run applies before it pushes.
     Guard(guard::GuardArgs),
+    /// Build the image of runs in local containers.
+    Image(image::ImageArgs),
     /// Verify the audit log.
     Audit(audit::AuditArgs),
     /// Print the OpenAPI 3.1 description of the HTTP API as JSON.
@@ -168,6 +171,7 @@ impl Command {
             Command::Backup(arguments) => &arguments.location.env_file,
             Command::Restore(arguments) => &arguments.location.env_file,
             Command::Audit(arguments) => &arguments.location().env_file,
+            Command::Image(arguments) => arguments.env_file(),
             _ => return None,
         };
         Some(named.as_deref())
@@ -241,6 +245,7 @@ pub(crate) fn execute(line: CommandLine) -> ExitCode {
         Command::Mask => Ok(mask::mask()),
         Command::Guard(arguments) => with_runtime(guard::guard(arguments)),
         Command::Audit(arguments) => with_runtime(audit::audit(arguments)),
+        Command::Image(arguments) => with_runtime(image::image(arguments)),
         Command::Openapi => openapi::openapi(),
         Command::Completions(arguments) => completions::completions(&arguments),
         Command::Man(arguments) => man::man(&arguments),

@@ -30,6 +30,8 @@
 //! [`template_status`] update the workflows of a repository, [`maintenance`] records refused
 //! sign-ins and daily facts in the audit, and [`liveness`] finds what blocks the service.
 //!
+//! [`runner_image`] builds the image of local containers.
+//!
 //! [`budget`] enforces the monthly budget of a mapping, and [`provider_limit`] the usage limit of a
 //! model provider. The poll and every reservation check both.
 //!
@@ -52,6 +54,7 @@ pub mod github_token;
 pub mod incidents;
 pub mod job_events;
 pub mod liveness;
+mod local_image;
 pub mod maintenance;
 pub mod outbox_worker;
 pub mod planning_context;
@@ -63,6 +66,7 @@ pub mod reap;
 pub mod run_logs;
 pub mod run_monitor;
 pub mod run_reports;
+pub mod runner_image;
 pub mod session_events;
 pub mod template_status;
 pub mod ticket_webhooks;

@@ -24,6 +24,7 @@ use vendors::ticketing::TicketingClient;
 use super::budget;
 use super::closed_issues;
 use super::dispatch::{self, DispatchRequest};
+use super::local_image;
 use super::provider_limit;
 use super::repo_image;
 use super::ticket_wait_comments;
@@ -94,6 +95,8 @@ async fn poll_all(app: &App) -> StoreResult<(usize, usize)> {
     for account in &app.vendors.ticketing {
         add_run_contexts(account, &mut decided).await;
     }
+    let mode = app.core.store.read(|tx| app.core.runner_mode(tx))?;
+    local_image::hold_back_without_image(app, mode, &mut decided).await;
     let images = resolve_images(app, &view, &mut decided).await;
     let is_incomplete = polls.iter().any(|poll| poll.failure.is_some());
     observe_waiting(&app.live, &decided, is_incomplete, now);

@@ -185,7 +185,7 @@ fn is_docker_path(path: &str) -> bool {
         true => segments.next().unwrap_or_default(),
         false => first,
     };
-    matches!(first, "containers" | "images" | "_ping")
+    matches!(first, "containers" | "images" | "build" | "_ping")
 }
 
 /// Handles a request with its injected fault. Returns `None` to drop the connection.

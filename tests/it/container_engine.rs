@@ -24,13 +24,13 @@ const PROGRAMS: [&str; 12] = [
 ];
 
 /// Client of a real container engine.
-struct RealEngine {
+pub struct RealEngine {
     host: String,
     client: reqwest::Client,
 }
 
 impl RealEngine {
-    fn require() -> Self {
+    pub fn require() -> Self {
         let value = std::env::var("AGENT_IMPLEMENT_ENGINE").ok();
         let host = value.filter(|host| !host.is_empty());
         let host = require("engine", host.ok_or("AGENT_IMPLEMENT_ENGINE is not set"));
@@ -43,7 +43,7 @@ impl RealEngine {
         }
     }
 
-    async fn request(&self, method: Method, path: &str) -> Value {
+    pub async fn request(&self, method: Method, path: &str) -> Value {
         let url = format!("http://engine{path}");
         let response = self.client.request(method, url).send().await.unwrap();
         let status = response.status();
@@ -64,8 +64,14 @@ impl RealEngine {
         Ipv4Addr::from(u32::from(first) + 1).into()
     }
 
-    async fn import(&self, tar: PathBuf) {
-        let (name, tag) = IMAGE.split_once(':').unwrap();
+    /// Returns the address of the engine.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Imports a root file system as an image.
+    pub async fn import(&self, tar: PathBuf, image: &str) {
+        let (name, tag) = image.split_once(':').unwrap();
         let url = format!("http://engine/images/create?fromSrc=-&repo={name}&tag={tag}");
         let body = std::fs::read(tar).unwrap();
         let response = self.client.post(url).body(body).send().await.unwrap();
@@ -93,7 +99,7 @@ impl RealEngine {
 }
 
 /// Builds a root file system from this machine's programs, with an agent that plays scripts.
-fn root_file_system(dir: &Path) -> PathBuf {
+pub fn root_file_system(dir: &Path) -> PathBuf {
     let root = dir.join("root");
     for folder in [
         "tmp",
@@ -160,7 +166,7 @@ fn root_file_system(dir: &Path) -> PathBuf {
 async fn runs_sessions_in_real_containers() {
     let engine = RealEngine::require();
     let image = tempfile::tempdir().unwrap();
-    engine.import(root_file_system(image.path())).await;
+    engine.import(root_file_system(image.path()), IMAGE).await;
     let gateway = engine.gateway().await;
     let options = || TestEnvOptions {
         session_hosts: true,

@@ -46,6 +46,7 @@ mod guard;
 mod guard_false_positives;
 mod guard_scan;
 mod hostile_repository;
+mod image_build;
 mod implementation;
 mod incidents;
 mod issue_lifecycle;

@@ -42,6 +42,7 @@ pub use probe_cache::{Connection, ProbeCache, ProbeResult, ProbeStatus};
 pub use reconciliation::{Reconciliation, ReconciliationStats};
 pub use run_log_limiter::RunLogLimiter;
 pub use session_hosts::DEFAULT_REGION;
+pub(crate) use session_hosts::docker as docker_client;
 pub use sign_in_limiter::SignInLimiter;
 pub use stream_subscribers::StreamSubscribers;
 pub use vault::{Vault, VaultError};

@@ -53,7 +53,11 @@ pub(super) fn build(
     Ok(SessionHosts::new(hosts, instance))
 }
 
-fn docker(engine: &ContainerEngine, redactor: &Redactor) -> Result<Docker, String> {
+/// Creates the client of a container engine.
+///
+/// # Errors
+/// Returns an error if HTTP cannot be set up.
+pub(crate) fn docker(engine: &ContainerEngine, redactor: &Redactor) -> Result<Docker, String> {
     let image_pull_timeouts = Timeouts {
         total: IMAGE_PULL_TIMEOUT,
         ..Timeouts::default()

@@ -44,6 +44,20 @@ pub enum ContainerEngine {
 }
 
 impl ContainerEngine {
+    /// Returns the engine that a value of DOCKER_HOST names, else the default socket.
+    ///
+    /// # Errors
+    /// Returns a sentence for operators if the value is invalid.
+    pub(crate) fn from_docker_host(docker_host: Option<&str>) -> Result<Self, String> {
+        let named = docker_host.map(str::trim).filter(|text| !text.is_empty());
+        let Some(text) = named else {
+            return Ok(ContainerEngine::Socket(DEFAULT_SOCKET.into()));
+        };
+        Self::parse(text).ok_or_else(|| {
+            format!("DOCKER_HOST must be unix:///path, tcp://host:port or http://host:port, not '{text}'")
+        })
+    }
+
     fn parse(text: &str) -> Option<Self> {
         if let Some(path) = text.strip_prefix("unix://") {
             return path
@@ -102,25 +116,16 @@ impl Validator {
         image: String,
     ) -> ContainersConfig {
         let docker_host = docker_host.filter(|text| !text.trim().is_empty());
-        let is_explicit = docker_host.is_some();
-        let engine = match docker_host {
-            Some(text) => {
-                let engine = ContainerEngine::parse(text.trim());
-                self.require(engine.is_some(), || {
-                    format!(
-                        "DOCKER_HOST must be unix:///path, tcp://host:port or http://host:port, not '{text}'"
-                    )
-                });
-                engine
-            }
-            None => None,
-        };
+        let engine = ContainerEngine::from_docker_host(docker_host.as_deref());
+        if let Err(problem) = &engine {
+            self.require(false, || problem.clone());
+        }
         self.require(!image.trim().is_empty(), || {
             "LOCAL_RUNNER_IMAGE must name an image".to_owned()
         });
         ContainersConfig {
-            engine: engine.unwrap_or_else(|| ContainerEngine::Socket(DEFAULT_SOCKET.into())),
-            is_explicit,
+            engine: engine.unwrap_or_else(|_| ContainerEngine::Socket(DEFAULT_SOCKET.into())),
+            is_explicit: docker_host.is_some(),
             image: image.trim().to_owned(),
         }
     }

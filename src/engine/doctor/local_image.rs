@@ -1,8 +1,11 @@
 //! Check of the image of local containers.
 
 use crate::app::App;
+use crate::local_image::BUILD_COMMAND;
+use crate::runner_image::{VERSION, VERSION_LABEL};
 use domain::check_result::CheckResult;
-use domain::machine::HostKind;
+use domain::machine::{EnvVarMap, HostKind};
+use domain::sanitize::single_line;
 
 /// Label of images that contain this program. See packaging/docker/Dockerfile.runner.
 const LABEL: &str = "agent_implement_runner";
@@ -15,23 +18,53 @@ pub(super) async fn examine(app: &App, is_needed: bool) -> Option<CheckResult> {
     if !app.vendors.sessions.has_host(HostKind::Local) || !(is_needed || containers.is_explicit) {
         return None;
     }
-    let (check, image) = ("local-image", containers.image.as_str());
+    let image = containers.image.as_str();
     let labels = app.vendors.sessions.image_labels(image).await.ok()?;
-    let build = "docker build -f packaging/docker/Dockerfile.runner -t";
     Some(match labels {
-        None => {
-            let what = format!("the image {image} is not on this machine");
-            let missing = match is_needed {
-                true => CheckResult::error(check, what),
-                false => CheckResult::warning(check, what),
-            };
-            missing
-                .with_impact("Runs in containers fail unless a registry provides the image.")
-                .with_remedy(format!("Build it ({build} {image} .), or set LOCAL_RUNNER_IMAGE."))
-        }
-        Some(labels) if labels.contains_key(LABEL) => CheckResult::ok(check, format!("the image {image} is available")),
-        Some(_) => CheckResult::warning(check, format!("{image} has no label {LABEL}"))
-            .with_impact("It may lack agent-implement, git or an agent; runs fail without them.")
-            .with_remedy(format!("Build it from packaging/docker/Dockerfile.runner ({build} {image} .), or build yours on top of that image.")),
+        None => missing(image, is_needed),
+        Some(labels) => present(image, &labels),
     })
+}
+
+const CHECK: &str = "local-image";
+
+fn missing(image: &str, is_needed: bool) -> CheckResult {
+    let what = format!("the image {image} is not on this machine");
+    let missing = match is_needed {
+        true => CheckResult::error(CHECK, what),
+        false => CheckResult::warning(CHECK, what),
+    };
+    missing
+        .with_impact("Runs in containers fail unless a registry provides the image.")
+        .with_remedy(format!(
+            "Build it ({BUILD_COMMAND} --tag {image}), or set LOCAL_RUNNER_IMAGE."
+        ))
+}
+
+fn present(image: &str, labels: &EnvVarMap) -> CheckResult {
+    if !labels.contains_key(LABEL) {
+        return CheckResult::warning(CHECK, format!("{image} has no label {LABEL}"))
+            .with_impact("It may lack agent-implement, git or an agent; runs fail without them.")
+            .with_remedy(format!(
+                "Build it ({BUILD_COMMAND} --tag {image}), or build yours on top of that image."
+            ));
+    }
+    let version = labels
+        .get(VERSION_LABEL)
+        .map(|version| single_line(version));
+    let what = match version.as_deref() {
+        Some(VERSION) => {
+            return CheckResult::ok(
+                CHECK,
+                format!("the image {image} is available, with version {VERSION}"),
+            );
+        }
+        Some(other) => {
+            format!("{image} contains version {other:.40}, and the service is version {VERSION}")
+        }
+        None => format!("{image} does not state its version, and the service is version {VERSION}"),
+    };
+    CheckResult::warning(CHECK, what)
+        .with_impact("Runs use another version of this program than the service.")
+        .with_remedy(format!("Build it again: {BUILD_COMMAND} --tag {image}."))
 }

@@ -144,6 +144,18 @@ pub(super) const DOCKER_CALLS: &[CallRule] = &[
     CallRule::get("/images/**/json", NO_QUERY),
     CallRule {
         method: "POST",
+        path: "/build",
+        query: &[
+            ("t", REQUIRED, Text(UNLIMITED)),
+            ("rm", OPTIONAL, Bool),
+            ("forcerm", OPTIONAL, Bool),
+            // A JSON text, such as {"NAME":"value"}; see `check_docker`.
+            ("buildargs", OPTIONAL, StartsWith("{")),
+        ],
+        body: Some(StartsWith("tar archive of ")),
+    },
+    CallRule {
+        method: "POST",
         path: "/containers/*/start",
         query: NO_QUERY,
         body: None,
@@ -170,10 +182,24 @@ pub(super) const DOCKER_CALLS: &[CallRule] = &[
 ];
 
 pub(super) fn check_docker(request: &LoggedRequest) -> Vec<String> {
-    let mut violations = request.content_type_violations();
+    let mut violations = match request.path() {
+        "/build" if request.header("content-type") == "application/x-tar" => Vec::new(),
+        "/build" => {
+            vec!["headers: Content-Type of a build context must be application/x-tar".to_owned()]
+        }
+        _ => request.content_type_violations(),
+    };
     for (name, value) in request.query_pairs() {
         if name == "name" && !is_container_name(&value) {
             violations.push(format!("query.name: {value} is not a name of a container"));
+        }
+        if name == "buildargs" {
+            let arguments = serde_json::from_str(&value).unwrap_or_default();
+            Map(UNLIMITED, &MaybeEmpty(UNLIMITED)).check(
+                "query.buildargs",
+                &arguments,
+                &mut violations,
+            );
         }
         if name == "filters" {
             let filters = serde_json::from_str(&value).unwrap_or_default();

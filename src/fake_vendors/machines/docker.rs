@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
+use super::image_build::{self, BuiltImage};
 use super::{FakeMachine, FakeMachineState, MachineHost, string_list, string_map};
 use crate::clock;
 use crate::http::{HttpRequest, HttpResponse};
@@ -21,21 +22,35 @@ pub struct FakeDockerEngine {
     images: Arc<Mutex<Images>>,
 }
 
-/// Local images, and images that a pull can fetch.
+/// Public image that a build can be based on.
+const PUBLIC_IMAGE: &str = "node:22-bookworm-slim";
+
+/// Local images with their labels, and images that a pull can fetch.
 #[derive(Default)]
 struct Images {
-    local: Vec<String>,
+    local: BTreeMap<String, BTreeMap<String, String>>,
     registry: Vec<String>,
-    /// Local images without the label of a runner image.
-    foreign: Vec<String>,
+    built: Vec<BuiltImage>,
+    /// Output of the next build that fails, by the instruction that fails.
+    failing_instruction: Option<(String, String)>,
+}
+
+/// Labels of a runner image of this version.
+fn runner_labels() -> BTreeMap<String, String> {
+    [
+        ("agent_implement_runner", "1"),
+        ("agent_implement_version", env!("CARGO_PKG_VERSION")),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .into()
 }
 
 impl FakeDockerEngine {
     pub(crate) fn open(dir: &Path) -> anyhow::Result<Self> {
         let images = Images {
-            local: vec![IMAGE.to_owned()],
-            registry: Vec::new(),
-            foreign: Vec::new(),
+            local: [(IMAGE.to_owned(), runner_labels())].into(),
+            registry: vec![PUBLIC_IMAGE.to_owned()],
+            ..Images::default()
         };
         Ok(Self {
             host: Arc::new(MachineHost::open(dir, "docker")?),
@@ -55,9 +70,31 @@ impl FakeDockerEngine {
 
     /// Adds a local image without the label of a runner image.
     pub fn add_unrelated_image(&self, image: &str) {
-        let mut images = lock(&self.images);
-        images.local.push(image.to_owned());
-        images.foreign.push(image.to_owned());
+        self.add_image(image, &[]);
+    }
+
+    /// Adds a local image with labels.
+    pub fn add_image(&self, image: &str, labels: &[(&str, &str)]) {
+        let labels = labels.iter();
+        let labels = labels.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        lock(&self.images)
+            .local
+            .insert(image.to_owned(), labels.collect());
+    }
+
+    /// Removes a local image.
+    pub fn remove_image(&self, image: &str) {
+        lock(&self.images).local.remove(image);
+    }
+
+    /// Returns the images that were built.
+    pub fn built_images(&self) -> Vec<BuiltImage> {
+        lock(&self.images).built.clone()
+    }
+
+    /// Makes the next build fail at an instruction, with this output.
+    pub fn fail_build_at(&self, instruction: &str, output: &str) {
+        lock(&self.images).failing_instruction = Some((instruction.to_owned(), output.to_owned()));
     }
 
     /// Returns the containers.
@@ -79,6 +116,7 @@ impl FakeDockerEngine {
             ("GET", ["containers", "json"]) => self.list(request),
             ("POST", ["containers", "create"]) => self.create(request),
             ("POST", ["images", "create"]) => self.pull(request),
+            ("POST", ["build"]) => self.build(request),
             ("GET", ["images", name @ .., "json"]) => self.image_json(&name.join("/")),
             (method, ["containers", id, rest @ ..]) => match self.host.find(id) {
                 Some(container) => self.container_request(method, rest, &container, request),
@@ -144,7 +182,7 @@ impl FakeDockerEngine {
         } else {
             format!("{image}:latest")
         };
-        if !lock(&self.images).local.contains(&full_name) {
+        if !lock(&self.images).local.contains_key(&full_name) {
             return error_response(404, &format!("No such image: {image}"));
         }
         let name = request.query_param("name").unwrap_or_default();
@@ -194,7 +232,7 @@ impl FakeDockerEngine {
         let mut images = lock(&self.images);
         let mut lines = vec![json!({"status": format!("Pulling from {image}")})];
         if images.registry.contains(&image) {
-            images.local.push(image);
+            images.local.insert(image, runner_labels());
             lines.push(json!({"status": "Download complete"}));
         } else {
             let error = format!("pull access denied for {image}, repository does not exist");
@@ -204,14 +242,29 @@ impl FakeDockerEngine {
         HttpResponse::new(200, "application/json", lines)
     }
 
+    /// Builds an image. Like the real engine, it reports a failed step inside a 200 response.
+    fn build(&self, request: &HttpRequest) -> HttpResponse {
+        let mut images = lock(&self.images);
+        let failing = images.failing_instruction.take();
+        let is_known = |image: &str| {
+            images.local.contains_key(image) || images.registry.iter().any(|known| known == image)
+        };
+        match image_build::build(request, is_known, failing.as_ref()) {
+            Ok((output, built)) => {
+                if let Some(built) = built {
+                    images.local.insert(built.tag.clone(), built.labels.clone());
+                    images.built.push(built);
+                }
+                HttpResponse::new(200, "application/json", output)
+            }
+            Err((status, message)) => error_response(status, &message),
+        }
+    }
+
     fn image_json(&self, name: &str) -> HttpResponse {
         let images = lock(&self.images);
-        if !images.local.iter().any(|image| image == name) {
+        let Some(labels) = images.local.get(name) else {
             return error_response(404, &format!("No such image: {name}"));
-        }
-        let labels = match images.foreign.iter().any(|image| image == name) {
-            true => json!({}),
-            false => json!({"agent_implement_runner": "1"}),
         };
         let body = json!({"Id": "sha256:0", "RepoTags": [name], "Config": {"Labels": labels}});
         HttpResponse::json(200, &body)

@@ -5,6 +5,7 @@
 
 pub(crate) mod docker;
 pub(crate) mod fly;
+pub(crate) mod image_build;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

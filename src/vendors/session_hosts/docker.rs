@@ -1,11 +1,14 @@
 //! Containers of a Docker engine, or of Podman through its Docker-compatible API.
 //!
-//! Rightly ours: `bollard` has its own HTTP stack and 15,000 lines of generated models. These are nine requests
+//! Rightly ours: `bollard` has its own HTTP stack and 15,000 lines of generated models. These are ten requests
 //! over [`Client`], with its limits on time and size and its redaction of secrets.
 
+mod build;
+mod build_progress;
 mod container;
 mod log_frames;
 mod new_container;
+mod tar;
 
 use std::borrow::Cow;
 
@@ -24,6 +27,7 @@ use container::{ContainerDetails, ContainerSummary};
 use log_frames::strip_log_frames;
 use new_container::{HOST_GATEWAY_IP, body, without_host_gateway};
 
+pub use build::{ImageBuild, ImageBuildError};
 pub use log_frames::container_log_tail;
 
 /// Number of lines requested for a log tail. Larger than the tail, because some lines may be dropped.
@@ -166,7 +170,10 @@ impl Docker {
     }
 
     /// Returns the labels of a local image. `None` if the engine does not have the image.
-    pub(super) async fn image_labels(&self, image: &str) -> Result<Option<EnvVarMap>, VendorError> {
+    ///
+    /// # Errors
+    /// Fails if the engine rejects the request or does not respond.
+    pub async fn image_labels(&self, image: &str) -> Result<Option<EnvVarMap>, VendorError> {
         let name: Vec<_> = image.split('/').map(percent_encode).collect();
         let url = self.url(&format!("/images/{}/json", name.join("/")));
         let request = Request::get("inspecting the image", url).accept_status(404);

@@ -13,8 +13,8 @@ use crate::http::{Availability, VendorError};
 use domain::ids::JobId;
 use domain::machine::{EnvVarMap, HostKind, Machine, MachineRef, MachineSpec};
 
-pub use docker::Docker;
 pub use docker::container_log_tail;
+pub use docker::{Docker, ImageBuild, ImageBuildError};
 pub use fly_machines::FlyMachines;
 
 /// Command of every session. It replaces the command of the image.

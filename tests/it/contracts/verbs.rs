@@ -12,6 +12,7 @@ use domain::run_config::RunInputs;
 use domain::secret::Secret;
 use domain::stage::Stage;
 use domain::time::Timestamp;
+use engine::runner_image::{self, AgentVersions, RunnerImage};
 use fake_vendors::{CheckKind, CheckReport, FakeService, FaultRates, InjectedFault};
 use vendors::chat::{ChatKind, ChatWebhook};
 use vendors::http::{Client, Redactor};
@@ -599,4 +600,11 @@ pub async fn create_and_destroy_machines(env: &TestEnv) {
     }
     let labels = sessions.image_labels("acme/runner:1").await.unwrap();
     assert!(labels.is_some(), "the image was fetched for the container");
+    let image = RunnerImage {
+        docker_host: Some(env.vendors.docker_socket()),
+        tag: "acme/runner:2".to_owned(),
+        base: runner_image::default_base().to_owned(),
+        versions: AgentVersions::default(),
+    };
+    image.build(&Redactor::default(), |_| {}).await.unwrap();
 }

@@ -65,6 +65,15 @@ async fn checks_the_image_of_local_containers() {
         .vendors
         .docker()
         .add_unrelated_image("registry.example/odd:1");
+    let docker = stopped.vendors.docker();
+    docker.add_image(
+        "acme/runner:old",
+        &[
+            ("agent_implement_runner", "1"),
+            ("agent_implement_version", "0.0.9"),
+        ],
+    );
+    docker.add_image("acme/runner:older", &[("agent_implement_runner", "1")]);
     let socket = stopped.vendors.docker_socket();
     let rows = [
         ("agent-implement-runner:local", "ok", "is available", ""),
@@ -72,13 +81,25 @@ async fn checks_the_image_of_local_containers() {
             "nowhere/runner:1",
             "error",
             "is not on this machine",
-            "docker build",
+            "agent-implement image build --tag nowhere/runner:1",
         ),
         (
             "registry.example/odd:1",
             "warning",
             "has no label",
-            "Dockerfile.runner",
+            "agent-implement image build",
+        ),
+        (
+            "acme/runner:old",
+            "warning",
+            "contains version 0.0.9",
+            "agent-implement image build --tag acme/runner:old",
+        ),
+        (
+            "acme/runner:older",
+            "warning",
+            "does not state its version",
+            "agent-implement image build",
         ),
     ];
     for (image, level, what, remedy) in rows {

@@ -1,4 +1,4 @@
-//! Streaming download of responses that are too large to hold in memory.
+//! Streaming of bodies that are too large to hold in memory.
 
 use std::io;
 use std::time::Duration;
@@ -31,14 +31,43 @@ impl Client {
     pub async fn download(
         &self,
         request: &Request,
+        write: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<(), DownloadError> {
+        self.stream(request, None, IDLE_TIMEOUT, write).await
+    }
+
+    /// Sends a request with a streamed body once, and passes every chunk of the response to `write`.
+    /// Sending the body, and every pause of the response, may take `idle_timeout`.
+    ///
+    /// # Errors
+    /// Same as [`Client::download`].
+    pub(crate) async fn upload(
+        &self,
+        request: &Request,
+        body: reqwest::Body,
+        idle_timeout: Duration,
+        write: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<(), DownloadError> {
+        self.stream(request, Some(body), idle_timeout, write).await
+    }
+
+    async fn stream(
+        &self,
+        request: &Request,
+        body: Option<reqwest::Body>,
+        idle_timeout: Duration,
         mut write: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), DownloadError> {
         let url = Url::parse(&request.url)
             .map_err(|_| self.error(request, VendorErrorKind::Connect("invalid URL".into())))?;
         let call = self.inner.http.request(request.method.clone(), url);
-        let sent = call.headers(request.headers.clone()).send();
+        let call = call.headers(request.headers.clone());
+        let sent = match body {
+            Some(body) => call.body(body).send(),
+            None => call.send(),
+        };
         let timeout_error = |_| self.error(request, VendorErrorKind::Timeout);
-        let sent = tokio::time::timeout(IDLE_TIMEOUT, sent)
+        let sent = tokio::time::timeout(idle_timeout, sent)
             .await
             .map_err(timeout_error)?;
         let mut response = sent.map_err(|error| self.transport_error(request, &error))?;
@@ -52,7 +81,7 @@ impl Client {
             });
         }
         loop {
-            let next = tokio::time::timeout(IDLE_TIMEOUT, response.chunk()).await;
+            let next = tokio::time::timeout(idle_timeout, response.chunk()).await;
             let chunk = next.map_err(timeout_error)?.map_err(|error| {
                 self.error(request, VendorErrorKind::Transport(root_cause(&error)))
             })?;
