@@ -54,7 +54,7 @@ pub mod github_token;
 pub mod incidents;
 pub mod job_events;
 pub mod liveness;
-mod local_image;
+pub mod local_image;
 pub mod maintenance;
 pub mod outbox_worker;
 pub mod planning_context;

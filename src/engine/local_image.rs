@@ -1,12 +1,29 @@
 //! Image of local containers: whether the engine has it.
 
 use crate::app::App;
+use crate::runner_image::{VERSION, VERSION_LABEL};
 use domain::decision::{Decision, DecisionOutcome, WaitReason};
 use domain::machine::HostKind;
 use domain::runner_mode::RunnerMode;
+use vendors::session_hosts::SessionHostError;
 
 /// Command that builds the image.
 pub(crate) const BUILD_COMMAND: &str = "agent-implement image build";
+
+/// Returns whether the image of local containers must be built: no registry can have it, and the engine does not
+/// have it in this version.
+///
+/// # Errors
+/// Fails if the engine rejects the request or does not respond.
+pub async fn must_be_built(app: &App) -> Result<bool, SessionHostError> {
+    let image = &app.core.config.containers.image;
+    if !is_only_local(image) {
+        return Ok(false);
+    }
+    let labels = app.vendors.sessions.image_labels(image).await?;
+    let version = labels.as_ref().and_then(|labels| labels.get(VERSION_LABEL));
+    Ok(version.is_none_or(|version| version != VERSION))
+}
 
 /// Makes issues that are about to run in local containers wait if their image is missing and no registry
 /// can have it.

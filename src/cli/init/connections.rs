@@ -6,7 +6,8 @@ use domain::crypto::admin_token::generate_token;
 use domain::sanitize::single_line;
 use engine::app::{Connection, ProbeStatus};
 use engine::config::{GitHubAuthConfig, default_of};
-use engine::github_token;
+use engine::runner_image::{self, AgentVersions, RunnerImage};
+use engine::{github_token, local_image};
 use vendors::ticketing::{JiraCredentials, LinearCredentials};
 
 use super::Runner;
@@ -274,8 +275,24 @@ pub(super) fn connect_model(
     Ok(())
 }
 
-/// Builds the image of local containers, unless it exists.
-pub(super) async fn ensure_image(_candidate: &Candidate) -> anyhow::Result<()> {
+/// Builds the image of local containers, unless the engine has it in this version.
+pub(super) async fn ensure_image(candidate: &Candidate, base: Option<&str>) -> anyhow::Result<()> {
+    let app = candidate.app()?;
+    let tag = app.core.config.containers.image.clone();
+    if !local_image::must_be_built(&app).await? {
+        println!("Image of the containers: {tag}");
+        return Ok(());
+    }
+    println!("\nBuilding the image {tag}. It takes some minutes.");
+    let image = RunnerImage {
+        docker_host: candidate.options.docker_host.clone(),
+        tag,
+        base: base.unwrap_or(runner_image::default_base()).to_owned(),
+        versions: AgentVersions::default(),
+    };
+    let built = image.build(&app.secrets.redactor, |line| println!("  {line}"));
+    built.await?;
+    println!("Built the image.");
     Ok(())
 }
 

@@ -63,6 +63,9 @@ pub(super) struct InitArgs {
     /// Plan each ticket before it is implemented.
     #[arg(long)]
     planning: bool,
+    /// Image that the image of local containers is built on: Debian or Ubuntu with Node.js and npm.
+    #[arg(long, value_name = "IMAGE")]
+    image_from: Option<String>,
     /// Ask nothing: take answers from flags, variables and what is stored, and defaults otherwise.
     #[arg(long)]
     yes: bool,
@@ -163,7 +166,7 @@ pub(super) async fn init(arguments: InitArgs) -> anyhow::Result<ExitCode> {
     service.stop().await;
     let outcome = set_up?;
     if runner == Runner::Local {
-        connections::ensure_image(&candidate).await?;
+        connections::ensure_image(&candidate, arguments.image_from.as_deref()).await?;
     }
     next_steps::print(&candidate, &outcome).await
 }
