@@ -49,6 +49,7 @@ mod hostile_repository;
 mod image_build;
 mod implementation;
 mod incidents;
+mod init;
 mod issue_lifecycle;
 mod jira;
 mod mappings_during_runs;
