@@ -99,7 +99,8 @@ pub(super) async fn check(config: Config, problems: &[String]) -> anyhow::Result
 }
 
 /// Engine with this configuration and these projects, on a temporary store in memory.
-async fn temporary_app(config: Config, setup: StoredSetup) -> anyhow::Result<App> {
+async fn temporary_app(config: Config, mut setup: StoredSetup) -> anyhow::Result<App> {
+    let config = setup.with_key(config);
     let store = setup.into_memory_store().await?;
     App::new(config, store, AppOptions::default()).map_err(anyhow::Error::msg)
 }

@@ -86,9 +86,12 @@ pub(super) async fn serve(arguments: ServeArgs) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let options = arguments.test_options.into_app_options();
-    let store = Store::open_when_released(&config.data_dir, options.crash_plan.clone()).await?;
     let redactor = Redactor::new(config.secrets());
+    let options = AppOptions {
+        redactor: redactor.clone(),
+        ..arguments.test_options.into_app_options()
+    };
+    let store = Store::open_when_released(&config.data_dir, options.crash_plan.clone()).await?;
     let _logging = logging::start(&config, &config.log_level, &redactor)?;
     for notice in &config.notices.unknown_names {
         tracing::warn!(notice, "Unknown setting.");
@@ -206,21 +209,21 @@ fn log_startup(app: &App, listener: &TcpListener) {
         .map(|address| address.to_string())
         .unwrap_or_default();
     let on = |is_set: bool, off: &'static str| if is_set { "on" } else { off };
-    let config = &app.core.config;
+    let (config, credentials) = (&app.core.config, &app.vendors.credentials);
     tracing::info!(
         address,
         data_dir = %config.data_dir.display(),
         admin = on(config.admin_access_code.is_some(), "off (set ADMIN_ACCESS_CODE)"),
-        linear = on(config.linear.is_some(), "off (set LINEAR_API_KEY)"),
-        jira = on(config.jira.is_some(), "off (set JIRA_SITE_URL, JIRA_EMAIL and JIRA_API_TOKEN)"),
-        github = on(config.github.is_some(), "off (set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY)"),
+        linear = on(credentials.linear.is_some(), "off (set LINEAR_API_KEY)"),
+        jira = on(credentials.jira.is_some(), "off (set JIRA_SITE_URL, JIRA_EMAIL and JIRA_API_TOKEN)"),
+        github = on(credentials.github.is_some(), "off (set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY)"),
         callbacks = on(config.has_callbacks(), "off (set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET)"),
-        webhook = on(config.scm_webhook_secret.is_some(), "off (set SCM_WEBHOOK_SECRET)"),
-        linear_webhook = on(config.linear_webhook_secret.is_some(), "off (set LINEAR_WEBHOOK_SECRET)"),
-        jira_webhook = on(config.jira_webhook_secret.is_some(), "off (set JIRA_WEBHOOK_SECRET)"),
+        webhook = on(credentials.scm_webhook_secret.is_some(), "off (set SCM_WEBHOOK_SECRET)"),
+        linear_webhook = on(credentials.linear_webhook_secret.is_some(), "off (set LINEAR_WEBHOOK_SECRET)"),
+        jira_webhook = on(credentials.jira_webhook_secret.is_some(), "off (set JIRA_WEBHOOK_SECRET)"),
         vm_sessions = on(app.vendors.sessions.has_host(HostKind::Vm), "off (set VM_SESSIONS_TOKEN and VM_SESSIONS_APP)"),
         local_containers = on(app.vendors.sessions.has_host(HostKind::Local), "off (set DOCKER_HOST)"),
-        chat = on(config.chat.is_some(), "off (set NOTIFY_WEBHOOK_URL)"),
+        chat = on(credentials.chat.is_some(), "off (set NOTIFY_WEBHOOK_URL)"),
         version = env!("CARGO_PKG_VERSION"),
         "Agent Implement is running."
     );

@@ -132,6 +132,12 @@ actions! {
     SecretSet = "secret-set",
     /// A secret was deleted.
     SecretDeleted = "secret-deleted",
+    /// Credentials of a vendor were stored.
+    ConnectionSet = "connection-set",
+    /// Stored credentials of a vendor were deleted.
+    ConnectionDeleted = "connection-deleted",
+    /// The creation of a GitHub App was begun.
+    GitHubAppRequested = "github-app-asked",
     /// The runner mode was changed.
     RunnerModeSet = "runner-mode-set",
     /// The settings were changed.

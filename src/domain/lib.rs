@@ -9,6 +9,7 @@
 pub mod ids;
 pub mod time;
 
+pub mod connection;
 pub mod crypto;
 pub mod csv;
 pub mod issue;

@@ -114,7 +114,7 @@ pub(crate) fn ineligible_reason(
     if let Some(trouble) = app.core.store.disk_space().problem() {
         return Some(format!("The service's disk: {trouble}."));
     }
-    if config.github.is_none() {
+    if app.vendors.github.is_none() {
         return Some(
             "The repository host is not configured: set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY."
                 .to_owned(),

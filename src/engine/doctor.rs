@@ -18,6 +18,7 @@ use domain::time::Timestamp;
 use store::{StoreResult, mappings};
 use vendors::http::{Client, Request, now_millis};
 
+use super::admin::connections;
 use super::{github_token, probe};
 
 /// Clock skew above which vendors reject requests. The token request of a GitHub App is dated one
@@ -50,8 +51,10 @@ pub async fn examine(app: &App, service_state: ServiceState) -> StoreResult<Vec<
             .into_iter()
             .map(|check| connection(check, service_state)),
     );
-    found.extend(address::check_callback_url(&app.core));
-    found.extend(address::check_chat_webhook(&app.core));
+    let sources = connections::sources_sentence(app)?;
+    found.push(CheckResult::ok("credentials", sources));
+    found.extend(address::check_callback_url(app));
+    found.extend(address::check_chat_webhook(app));
     if all.is_empty() {
         found.push(
             CheckResult::warning("projects", "no project is mapped")
@@ -121,7 +124,9 @@ fn connection(check: probe::ConnectionStatus, service_state: ServiceState) -> Ch
 }
 
 /// Name of a connection, the impact of its failure, and the remedy.
-fn connection_texts(connection: Connection) -> (&'static str, &'static str, &'static str) {
+pub(crate) fn connection_texts(
+    connection: Connection,
+) -> (&'static str, &'static str, &'static str) {
     match connection {
         Connection::Linear => (
             "ticketing-a",
@@ -188,7 +193,7 @@ fn address_variable(connection: Connection) -> Option<&'static str> {
 
 /// Checks the clock of this machine against those of the vendors.
 async fn clock(app: &App) -> Option<CheckResult> {
-    let config = &app.core.config;
+    let config = &app.vendors.credentials;
     let bases = [
         config.github.as_ref().map(|github| &github.api_url),
         config.linear.as_ref().map(|linear| &linear.api_url),

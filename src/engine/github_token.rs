@@ -33,8 +33,8 @@ async fn may_change_workflows(vendors: &Vendors) -> Result<bool, VendorError> {
 /// connection check reports.
 pub(super) async fn examine(app: &App) -> Option<CheckResult> {
     let credentials = app
-        .core
-        .config
+        .vendors
+        .credentials
         .github
         .as_ref()
         .map(|github| &github.credentials);

@@ -175,7 +175,7 @@ impl Tasks {
         F: Future<Output = StoreResult<()>> + Send + 'static,
     {
         self.spawn(|app, stop| async move {
-            let cycle = || work(app.clone());
+            let cycle = || work(app.latest());
             let notify = notify(&app.live.notifiers);
             periodic_task::run_periodic(name, period, notify, &app.live.heartbeats, stop, cycle)
                 .await;

@@ -88,7 +88,7 @@ pub async fn drain(app: &App) -> StoreResult<()> {
             return Ok(());
         }
         for (queue_key, seq) in due {
-            attempt(app, &queue_key, seq).await?;
+            attempt(&app.latest(), &queue_key, seq).await?;
         }
     }
 }
@@ -127,7 +127,7 @@ fn start_due(
     })?;
     for (queue_key, seq) in due {
         busy.insert(queue_key.clone());
-        let app = app.clone();
+        let app = app.latest();
         attempts.spawn(async move {
             let result = attempt(&app, &queue_key, seq).await;
             (queue_key, result)

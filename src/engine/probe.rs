@@ -134,6 +134,14 @@ pub async fn probe(app: &App, connection: Connection) -> ConnectionStatus {
     ConnectionStatus { connection, result }
 }
 
+/// Probes one connection of a handle whose credentials are not in force, past the cache.
+pub(crate) async fn check_candidate(app: &App, connection: Connection) -> ProbeResult {
+    match plan(app, connection) {
+        ProbePlan::Known(result) => result,
+        ProbePlan::Probe { probe, .. } => with_timeout(probe).await,
+    }
+}
+
 async fn with_timeout(probe: BoxFuture<'static, ProbeResult>) -> ProbeResult {
     let timed_out = |_| {
         ProbeResult::unanswered(format!(
@@ -179,10 +187,10 @@ fn plan(app: &App, connection: Connection) -> ProbePlan {
         Connection::RunnerCallback => runner_callback(app),
         Connection::GapFillTrigger => gap_fill_trigger(
             config.gap_fill_trigger_secret.is_some(),
-            config.scm_webhook_secret.is_some(),
+            app.vendors.credentials.scm_webhook_secret.is_some(),
         ),
         Connection::Webhook => secret(
-            config.scm_webhook_secret.is_some(),
+            app.vendors.credentials.scm_webhook_secret.is_some(),
             "SCM_WEBHOOK_SECRET",
             "reviews and merges arrive late",
         ),

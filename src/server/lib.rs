@@ -73,6 +73,7 @@ fn all_routes() -> Vec<Route> {
         (Exposure::Metrics, metrics::routes()),
         (Exposure::AdminApi, admin_routes()),
         (Exposure::ControlSocket, backup::routes()),
+        (Exposure::ControlSocket, admin::connections::sealed_routes()),
     ];
     let exposed = groups.into_iter().flat_map(|(exposure, routes)| {
         routes
@@ -109,13 +110,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_openapi_document_describes_all_routes_but_the_panel_and_the_backup() {
+    fn the_openapi_document_describes_all_routes_but_the_panel_and_those_of_the_control_socket() {
         let undescribed: Vec<&str> = all_routes()
             .iter()
             .filter(|route| route.operation.is_none())
             .map(|route| route.pattern.label())
             .collect();
-        assert_eq!(undescribed, ["/admin", "/api/backup"]);
+        assert_eq!(
+            undescribed,
+            ["/admin", "/api/backup", "/api/sealed-connections"]
+        );
     }
 
     /// Without this rule, the answer to a request would depend on the order of the routes.

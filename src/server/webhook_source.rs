@@ -50,9 +50,9 @@ impl WebhookSource {
 
     fn secret(self, app: &App) -> Result<&Secret, WebhookApiError> {
         let secret = match self {
-            Self::GitHub => &app.core.config.scm_webhook_secret,
-            Self::Linear => &app.core.config.linear_webhook_secret,
-            Self::Jira => &app.core.config.jira_webhook_secret,
+            Self::GitHub => &app.vendors.credentials.scm_webhook_secret,
+            Self::Linear => &app.vendors.credentials.linear_webhook_secret,
+            Self::Jira => &app.vendors.credentials.jira_webhook_secret,
         };
         secret.as_ref().ok_or(WebhookApiError::NotConfigured)
     }

@@ -18,8 +18,8 @@ use domain::time::Timestamp;
 
 use super::open_tables::TableKey;
 use super::table::{ReadTx, Table};
-use super::tables::{self, META, RUN_LOG_CHUNKS, RUN_LOGS, SECRETS, TableVisitor};
-use super::{StoreError, StoreReader, StoreResult, instance};
+use super::tables::{self, META, RUN_LOG_CHUNKS, RUN_LOGS, TableVisitor};
+use super::{StoreError, StoreReader, StoreResult, instance, secrets};
 
 /// First bytes of a backup, with the version of the format.
 const MAGIC: &[u8] = b"agent-implement backup 1\n";
@@ -101,7 +101,7 @@ fn copy(tx: &ReadTx, now: Timestamp, out: impl Write) -> Result<BackupHeader, Ba
             .unwrap_or_default(),
         taken_at: now,
         instance: instance::id(tx)?,
-        sealed_secrets: SECRETS.collect(tx, .., |_, _| ())?.len() as u64,
+        sealed_secrets: secrets::all(tx)?.len() as u64,
     };
     let mut dump = BackupDump {
         tx,

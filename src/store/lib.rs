@@ -10,6 +10,7 @@
 
 pub mod admin_tokens;
 pub mod audit;
+pub mod connections;
 pub mod crash_injection;
 pub mod decisions;
 pub mod dedup;

@@ -19,7 +19,7 @@ use super::key_file::{self, SECRETS_KEY_FILE};
 use super::open_tables::TableKey;
 use super::outbox::OutboxEntry;
 use super::table::{ReadTx, ScanDirection, Table, WriteTx};
-use super::tables::{self, OUTBOX, OUTBOX_DEAD, SECRETS, TableVisitor};
+use super::tables::{self, CONNECTIONS, OUTBOX, OUTBOX_DEAD, SECRETS, TableVisitor};
 use super::{CACHE_BYTES, STORE_FILE, StoreResult, migrations, secrets};
 
 /// Folder in the data directory in which the new store is created.
@@ -244,7 +244,8 @@ impl Filler<'_> {
             .tx
             .open_table(definition)
             .map_err(super::StoreError::from)?;
-        let is_included = self.secrets == RestoredSecrets::Included || name != SECRETS.name();
+        let is_secret = name == SECRETS.name() || name == CONNECTIONS.name();
+        let is_included = self.secrets == RestoredSecrets::Included || !is_secret;
         loop {
             match self.backup.read_record()? {
                 BackupRecord::Row { key, value } => {

@@ -7,6 +7,7 @@ use domain::session_secrets::{SecretName, SecretScope};
 use domain::time::Timestamp;
 
 use super::StoreResult;
+use super::connections;
 use super::table::{ReadableTx, WriteTx};
 use super::tables::SECRETS;
 
@@ -25,7 +26,7 @@ pub struct SealedSecret {
 /// Stored secret with its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedSecretRow {
-    /// Team key in upper case; empty for a global secret.
+    /// Team key in upper case; empty for a global secret; `connection:` and a name for a credential.
     pub owner: String,
     /// Name with the prefix of the team.
     pub stored_name: String,
@@ -52,9 +53,11 @@ pub fn of_scope(tx: &impl ReadableTx, scope: &SecretScope) -> StoreResult<Vec<Se
     SECRETS.collect(tx, range, row)
 }
 
-/// All secrets.
+/// Everything that is encrypted: secrets of sessions, and credentials of vendors.
 pub fn all(tx: &impl ReadableTx) -> StoreResult<Vec<SealedSecretRow>> {
-    SECRETS.collect(tx, .., row)
+    let mut rows = SECRETS.collect(tx, .., row)?;
+    rows.extend(connections::all(tx)?.into_iter().map(|(_, row)| row));
+    Ok(rows)
 }
 
 /// Removes the secrets of a team.

@@ -164,6 +164,8 @@ pub(crate) const REAPER_RECORDED: Table<(&str, &str), Timestamp> = Table::new("r
 /// (Team key in upper case or empty, stored name) -> encrypted value. Written by operators; a few rows per
 /// team, removed with its mapping.
 pub(crate) const SECRETS: Table<(&str, &str), SealedSecret> = Table::new("secrets-1");
+/// (Connection, variable) -> encrypted value of a vendor's credential. Written by operators; a few rows.
+pub(crate) const CONNECTIONS: Table<(&str, &str), SealedSecret> = Table::new("connections-1");
 /// Name -> value of a setting that operators changed. A few rows.
 pub(crate) const SETTINGS: Table<&str, String> = Table::new("settings-1");
 
@@ -229,6 +231,7 @@ pub(crate) fn visit_all(visitor: &mut impl TableVisitor) -> StoreResult<()> {
     visitor.visit(&REAPER_ACTIONS)?;
     visitor.visit(&REAPER_RECORDED)?;
     visitor.visit(&SECRETS)?;
+    visitor.visit(&CONNECTIONS)?;
     visitor.visit(&SETTINGS)?;
     visitor.visit(&AUDIT)
 }

@@ -29,6 +29,7 @@ mod canaries;
 mod choices;
 mod command_line;
 mod config_status;
+mod connections;
 mod container_engine;
 mod contracts;
 mod control;

@@ -269,13 +269,14 @@ impl TestEnv {
 
     /// Runs one tick of a manual engine: poll, follow-ups, outbox, run monitor, outbox.
     pub async fn tick(&self) {
-        engine::poll::run_once(&self.app).await.unwrap();
-        engine::pull_requests::follow_up::run_once(&self.app)
+        let app = &self.app.latest();
+        engine::poll::run_once(app).await.unwrap();
+        engine::pull_requests::follow_up::run_once(app)
             .await
             .unwrap();
-        engine::outbox_worker::drain(&self.app).await.unwrap();
-        engine::run_monitor::run_once(&self.app).await.unwrap();
-        engine::outbox_worker::drain(&self.app).await.unwrap();
+        engine::outbox_worker::drain(app).await.unwrap();
+        engine::run_monitor::run_once(app).await.unwrap();
+        engine::outbox_worker::drain(app).await.unwrap();
     }
 
     /// Runs ticks of a manual engine until the outbox is empty. Advances the clock by a minute before each

@@ -45,7 +45,7 @@ export const RULES = {
 };
 
 /** Actions of the audit log. */
-export const ACTIONS = "audit-exported backup-taken dedup-deleted machine-destroyed mapping-capped mapping-created mapping-deleted mapping-paused mapping-resumed mapping-updated outbox-dropped outbox-retried patch-read poll-asked run-cancelled run-dispatched run-retried run-started runner-mode-set secret-deleted secret-set session-destroyed settings-changed sign-in sign-in-refused sign-in-throttled sign-out sync-asked unparked".split(" ");
+export const ACTIONS = "audit-exported backup-taken connection-deleted connection-set dedup-deleted github-app-asked machine-destroyed mapping-capped mapping-created mapping-deleted mapping-paused mapping-resumed mapping-updated outbox-dropped outbox-retried patch-read poll-asked run-cancelled run-dispatched run-retried run-started runner-mode-set secret-deleted secret-set session-destroyed settings-changed sign-in sign-in-refused sign-in-throttled sign-out sync-asked unparked".split(" ");
 
 /** Text of an action of the audit log: `mapping-updated` → `Project updated`. */
 export const actionText = (action) => displayText(action.replace("mapping-capped", "max-parallel-issues-changed").replace("mapping", "project")

@@ -28,9 +28,9 @@ use domain::templates::{self, SyncPolicy, Template};
 use domain::time::Timestamp;
 use engine::app::{App, AppOptions, Timings};
 use engine::config::{
-    ChatConfig, Config, ContainerEngine, ContainersConfig, GitHubAuthConfig, GitHubConfig,
-    JiraConfig, LinearConfig, LogFormat, MetricsConfig, Notices, ProxyConfig, ReaperConfig,
-    VmSessionsConfig,
+    ChatConfig, Config, ContainerEngine, ContainersConfig, Credentials, GitHubAuthConfig,
+    GitHubConfig, JiraConfig, LinearConfig, LogFormat, MetricsConfig, Notices, ProxyConfig,
+    ReaperConfig, VendorAddresses, VmSessionsConfig,
 };
 use fake_vendors::demo::{self, Tracker};
 use fake_vendors::{FakeVendors, FakeVendorsOptions};
@@ -151,6 +151,7 @@ async fn run_demo(
     let options = AppOptions {
         timings: Timings::for_fake_vendors(),
         crash_plan: crash,
+        redactor,
         ..AppOptions::default()
     };
     map_project(&store, state.tracker, options.clock.now()).await?;
@@ -294,19 +295,33 @@ fn config(dir: &Path, vendors: &FakeVendors, state: &DemoState, port: u16) -> Co
         poll_interval: Duration::from_secs(1),
         callback_base_url: Some(address),
         runner_token_secret: Some(Secret::new(&state.token_secret)),
-        scm_webhook_secret: webhook_secret.clone(),
-        linear_webhook_secret: webhook_secret.clone(),
-        jira_webhook_secret: webhook_secret.clone(),
-        gap_fill_trigger_secret: webhook_secret,
-        linear: (state.tracker == Tracker::Linear).then(|| linear(vendors)),
-        jira: (state.tracker == Tracker::Jira).then(|| jira(vendors)),
-        github: Some(GitHubConfig {
-            credentials: GitHubAuthConfig::Token(Secret::new(vendors.github().personal_token())),
-            api_url: vendors.github_api_url(),
-        }),
+        gap_fill_trigger_secret: webhook_secret.clone(),
+        credentials: Credentials {
+            linear: (state.tracker == Tracker::Linear).then(|| linear(vendors)),
+            jira: (state.tracker == Tracker::Jira).then(|| jira(vendors)),
+            github: Some(GitHubConfig {
+                credentials: GitHubAuthConfig::Token(Secret::new(
+                    vendors.github().personal_token(),
+                )),
+                api_url: vendors.github_api_url(),
+            }),
+            scm_webhook_secret: webhook_secret.clone(),
+            linear_webhook_secret: webhook_secret.clone(),
+            jira_webhook_secret: webhook_secret,
+            model_keys: vec![("ANTHROPIC_API_KEY", Secret::new(MODEL_KEY))],
+            chat: Some(ChatConfig {
+                url: Secret::new(vendors.slack_url()),
+                kind: ChatKind::Slack,
+            }),
+            vm_token: Some(Secret::new(vendors.fly().token())),
+        },
+        vendor_addresses: VendorAddresses {
+            linear_api_url: vendors.linear_url(),
+            jira_api_url: None,
+            github_api_url: vendors.github_api_url(),
+        },
         session_image: None,
         vm_sessions: VmSessionsConfig {
-            token: Some(Secret::new(vendors.fly().token())),
             app: Some(vendors.fly().app().to_owned()),
             region: None,
             api_url: vendors.fly_url(),
@@ -316,11 +331,6 @@ fn config(dir: &Path, vendors: &FakeVendors, state: &DemoState, port: u16) -> Co
             is_explicit: true,
             image: vendors.docker().image().to_owned(),
         },
-        model_keys: vec![("ANTHROPIC_API_KEY", Secret::new(MODEL_KEY))],
-        chat: Some(ChatConfig {
-            url: Secret::new(vendors.slack_url()),
-            kind: ChatKind::Slack,
-        }),
         dedup_window: Some(Duration::from_secs(24 * 60 * 60)),
         breaker_threshold: Some(3),
         secrets_key: None,

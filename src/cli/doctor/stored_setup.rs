@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::cli::local_service::{ControlClient, ServiceOrStore, connect_or_open};
 use domain::check_result::CheckResult;
+use domain::connection::CredentialField;
 use domain::mapping::{Mapping, MappingInput};
 use domain::runner_mode::RunnerMode;
 use domain::secret::Secret;
@@ -11,8 +12,9 @@ use engine::app::Vault;
 use engine::clock::Clock;
 use engine::config::Config;
 use engine::doctor::ServiceState;
+use store::secrets::SealedSecretRow;
 use store::settings::{self, OperatorSetting};
-use store::{SECRETS_KEY_FILE, STORE_FILE, Store, StoreResult, mappings, secrets};
+use store::{SECRETS_KEY_FILE, STORE_FILE, Store, StoreResult, connections, mappings, secrets};
 
 use super::callback_identity;
 
@@ -22,6 +24,8 @@ pub(super) struct StoredSetup {
     mappings: Vec<Mapping>,
     mode: Option<RunnerMode>,
     settings: Vec<(OperatorSetting, String)>,
+    /// Encrypted credentials of vendors.
+    connections: Vec<(CredentialField, SealedSecretRow)>,
 }
 
 const SETTINGS: [OperatorSetting; 2] = [
@@ -76,12 +80,7 @@ fn check_stored_secrets(config: &Config, store: &Store) -> CheckResult {
             return CheckResult::error(check, error.to_string()).with_remedy("Restore a backup.");
         }
     };
-    let key_from_file = || {
-        let text = std::fs::read_to_string(config.data_dir.join(SECRETS_KEY_FILE)).ok()?;
-        Some(Secret::new(text.trim()))
-    };
-    let key = config.secrets_key.clone().or_else(key_from_file);
-    if key.is_some_and(|key| Vault::can_open(&key, &rows)) {
+    if vault_key(config).is_some_and(|key| Vault::can_open(&key, &rows)) {
         return CheckResult::ok(
             check,
             format!("the key decrypts all {} stored secrets", rows.len()),
@@ -95,7 +94,34 @@ fn check_stored_secrets(config: &Config, store: &Store) -> CheckResult {
     .with_remedy("Put secrets.key back into DATA_DIR, or set SECRETS_KEY to its content.")
 }
 
+/// Key of the stored secrets: configured, else in the data directory.
+fn vault_key(config: &Config) -> Option<Secret> {
+    let from_file = || {
+        let text = std::fs::read_to_string(config.data_dir.join(SECRETS_KEY_FILE)).ok()?;
+        Some(Secret::new(text.trim()))
+    };
+    config.secrets_key.clone().or_else(from_file)
+}
+
 impl StoredSetup {
+    /// Returns the configuration with the key of the stored credentials. Without the right key they are left
+    /// out.
+    pub(super) fn with_key(&mut self, config: Config) -> Config {
+        let rows: Vec<_> = self
+            .connections
+            .iter()
+            .map(|(_, row)| row.clone())
+            .collect();
+        let key = vault_key(&config).filter(|key| Vault::can_open(key, &rows));
+        if key.is_none() {
+            self.connections.clear();
+        }
+        Config {
+            secrets_key: key,
+            ..config
+        }
+    }
+
     async fn from_service(service: &ControlClient) -> anyhow::Result<Self> {
         let body = |response: Option<Value>| response.unwrap_or(Value::Null);
         let mapped = body(service.get("/api/mappings").await?);
@@ -113,6 +139,7 @@ impl StoredSetup {
             mappings,
             mode: mode["stored"].as_str().and_then(RunnerMode::parse),
             settings: SETTINGS.into_iter().filter_map(stored_value).collect(),
+            connections: read_sealed(&body(service.get("/api/sealed-connections").await?)),
         })
     }
 
@@ -126,6 +153,7 @@ impl StoredSetup {
                 mappings: mappings::all(tx)?,
                 mode: settings::runner_mode(tx)?,
                 settings: values,
+                connections: connections::all(tx)?,
             })
         })
     }
@@ -136,6 +164,9 @@ impl StoredSetup {
         let written = store.write(move |tx| {
             for mapping in &self.mappings {
                 mappings::put(tx, mapping)?;
+            }
+            for (field, row) in &self.connections {
+                connections::put(tx, *field, &row.secret)?;
             }
             for (setting, value) in &self.settings {
                 settings::put(tx, *setting, value)?;
@@ -148,4 +179,16 @@ impl StoredSetup {
         written.await?;
         Ok(store)
     }
+}
+
+/// Reads the encrypted credentials in a response of the service. Fields that this version does not know are left
+/// out.
+fn read_sealed(response: &Value) -> Vec<(CredentialField, SealedSecretRow)> {
+    let fields = response.as_object().into_iter().flatten();
+    let read = fields.filter_map(|(variable, sealed)| {
+        let field = CredentialField::parse(variable)?;
+        let sealed = serde_json::from_value(sealed.clone()).ok()?;
+        Some((field, connections::row(field, sealed)))
+    });
+    read.collect()
 }

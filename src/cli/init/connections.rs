@@ -81,7 +81,7 @@ pub(super) async fn connect_runner(
             };
             step.connect(candidate, questions, ask_fly).await?;
             let config = candidate.config()?;
-            if let Some(token) = &config.vm_sessions.token {
+            if let Some(token) = &config.credentials.vm_token {
                 candidate.store_secret("VM_SESSIONS_TOKEN", token)?;
             }
             if let Some(app) = &config.vm_sessions.app {
@@ -150,7 +150,7 @@ pub(super) async fn connect_github(
             Err(error) => bail!("{error}"),
         }
     }
-    let Some(github) = candidate.config()?.github else {
+    let Some(github) = candidate.config()?.credentials.github else {
         return Ok(());
     };
     match &github.credentials {
@@ -179,7 +179,7 @@ pub(super) async fn connect_linear(
         Ok(())
     })
     .await?;
-    let Some(linear) = candidate.config()?.linear else {
+    let Some(linear) = candidate.config()?.credentials.linear else {
         return Ok(());
     };
     match &linear.credentials {
@@ -223,7 +223,7 @@ pub(super) async fn connect_jira(
     })
     .await?;
     let config = candidate.config()?;
-    let Some(jira) = &config.jira else {
+    let Some(jira) = &config.credentials.jira else {
         return Ok(());
     };
     if let Some(site) = &jira.site_url {
@@ -254,7 +254,7 @@ pub(super) fn connect_model(
     if runner == Runner::Ci {
         return Ok(());
     }
-    if candidate.config()?.model_keys.is_empty() {
+    if candidate.config()?.credentials.model_keys.is_empty() {
         println!("\nCreate a model key: https://console.anthropic.com/settings/keys");
         let key = loop {
             let question = "Anthropic API key, or OAuth token of Claude Code";
@@ -269,7 +269,7 @@ pub(super) fn connect_model(
             false => candidate.options.anthropic_api_key = text,
         }
     }
-    for (name, key) in &candidate.config()?.model_keys {
+    for (name, key) in &candidate.config()?.credentials.model_keys {
         candidate.store_secret(name, key)?;
     }
     Ok(())

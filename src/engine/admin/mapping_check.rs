@@ -274,7 +274,7 @@ fn check_runner(app: &App, mapping: &Mapping) -> StoreResult<MappingCheck> {
 }
 
 fn has_model_key(app: &App, team: &TeamKey) -> StoreResult<bool> {
-    if !app.core.config.model_keys.is_empty() {
+    if !app.vendors.credentials.model_keys.is_empty() {
         return Ok(true);
     }
     let scopes = [SecretScope::Global, SecretScope::Team(team.clone())];

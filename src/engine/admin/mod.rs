@@ -1,5 +1,6 @@
 //! Changes by operators. Each function stores a change together with its audit entry.
 
+pub mod connections;
 pub mod dedup;
 pub mod downloads;
 pub mod mapping_check;

@@ -62,6 +62,12 @@ impl FormLookups {
         self.outcome(wanted, now, read).await
     }
 
+    /// Discards all cached lists.
+    pub(crate) fn clear(&self) {
+        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        lists.clear();
+    }
+
     fn outcome(
         &self,
         wanted: VendorList,

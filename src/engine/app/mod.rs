@@ -17,15 +17,17 @@ mod vault;
 mod vendor_clients;
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, Credentials};
+use domain::connection::CredentialValues;
 use domain::crypto::run_token::RunTokenIssuer;
 use domain::machine::HostKind;
 use domain::retry::RetryPolicy;
 use domain::runner_mode::{RunnerAvailability, RunnerMode};
+use domain::secret::Secret;
 use domain::time::Timestamp;
 use store::crash_injection::CrashPlan;
 use store::{ReadTx, ReadableTx, Store, StoreReader, StoreResult, settings};
@@ -46,22 +48,31 @@ pub(crate) use session_hosts::docker as docker_client;
 pub use sign_in_limiter::SignInLimiter;
 pub use stream_subscribers::StreamSubscribers;
 pub use vault::{Vault, VaultError};
+use vendor_clients::VendorSetup;
 pub use vendor_clients::Vendors;
 
 /// Handle of the engine's shared state; cheap to clone.
+///
+/// A handle and its clones keep the vendor clients of the time of [`App::latest`], so that one request, cycle
+/// or effect ends with the clients it began with.
 #[derive(Clone)]
-pub struct App(Arc<AppInner>);
+pub struct App {
+    inner: Arc<AppInner>,
+    /// Clients of the vendors.
+    pub vendors: Arc<Vendors>,
+}
 
 /// Shared state behind [`App`], in groups: a function that needs one group takes that group.
 pub struct AppInner {
     /// Configuration, store and time.
     pub core: Core,
-    /// Clients of the vendors.
-    pub vendors: Vendors,
     /// Secrets and what keeps them out of logs.
     pub secrets: Secrets,
     /// State of this process, which a restart loses.
     pub live: LiveState,
+    current_vendors: RwLock<Arc<Vendors>>,
+    /// Held while clients are replaced, so that the last replacement sees the last change.
+    replacement: Mutex<()>,
 }
 
 /// Configuration, store and time.
@@ -133,7 +144,7 @@ impl Deref for App {
     type Target = AppInner;
 
     fn deref(&self) -> &AppInner {
-        &self.0
+        &self.inner
     }
 }
 
@@ -205,6 +216,8 @@ pub struct AppOptions {
     pub timings: Timings,
     /// Crash injection, for tests.
     pub crash_plan: CrashPlan,
+    /// Redactor of logs, which learns all secrets of the service.
+    pub redactor: Redactor,
 }
 
 impl App {
@@ -217,9 +230,23 @@ impl App {
             Vault::open(config.secrets_key.as_ref(), &store).map_err(|error| error.to_string())?;
         let startup_settings = store.read(StartupSettings::read);
         let startup_settings = startup_settings.map_err(|error| error.to_string())?;
-        let redactor = Redactor::new(config.secrets());
-        Ok(Self(Arc::new(AppInner {
-            vendors: Vendors::new(&config, &store, &startup_settings, &redactor)?,
+        let redactor = options.redactor;
+        redactor.learn(config.secrets());
+        let stored = store.read(|tx| Ok(vault.credentials(tx)));
+        let stored = stored.map_err(|error| error.to_string())?;
+        let stored = stored.map_err(|error| error.to_string())?;
+        let credentials = in_force(&config, &stored);
+        redactor.learn(credentials.secrets().map(Secret::expose));
+        let setup = VendorSetup {
+            config: &config,
+            store: &store,
+            startup_settings: &startup_settings,
+            redactor: &redactor,
+        };
+        let vendors = Arc::new(setup.build(credentials, None)?);
+        let inner = AppInner {
+            current_vendors: RwLock::new(Arc::clone(&vendors)),
+            replacement: Mutex::new(()),
             secrets: Secrets {
                 run_tokens: config.runner_token_secret.as_ref().map(RunTokenIssuer::new),
                 vault,
@@ -234,7 +261,72 @@ impl App {
                 timings: options.timings,
                 crash_plan: options.crash_plan,
             },
-        })))
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+            vendors,
+        })
+    }
+
+    /// Returns a handle with the vendor clients in force now.
+    pub fn latest(&self) -> Self {
+        let current = self.inner.current_vendors.read();
+        Self {
+            inner: Arc::clone(&self.inner),
+            vendors: Arc::clone(&current.unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+
+    /// Returns a handle with clients for these values, which replace the stored ones of their connection. Its
+    /// redactor knows them, and that of the service does not.
+    ///
+    /// # Errors
+    /// Fails if an HTTP client cannot be created.
+    pub(crate) fn with_candidate(&self, credentials: Credentials) -> Result<Self, String> {
+        let secrets = credentials.secrets().map(Secret::expose);
+        let redactor = self.secrets.redactor.with(secrets);
+        let vendors = self
+            .vendor_setup(&redactor)
+            .build(credentials, Some(&self.vendors))?;
+        Ok(Self {
+            inner: Arc::clone(&self.inner),
+            vendors: Arc::new(vendors),
+        })
+    }
+
+    /// Replaces the vendor clients by those of the credentials that are stored now. Returns the new handle.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be read, a row was altered, or an HTTP client cannot be created.
+    pub(crate) fn replace_vendors(&self) -> Result<Self, String> {
+        let _replacing = self.inner.replacement.lock();
+        let stored = self
+            .core
+            .store
+            .read(|tx| Ok(self.secrets.vault.credentials(tx)));
+        let stored = stored.map_err(|error| error.to_string())?;
+        let credentials = in_force(
+            &self.core.config,
+            &stored.map_err(|error| error.to_string())?,
+        );
+        let redactor = &self.secrets.redactor;
+        redactor.learn(credentials.secrets().map(Secret::expose));
+        let previous = self.latest().vendors;
+        let vendors = self
+            .vendor_setup(redactor)
+            .build(credentials, Some(&previous))?;
+        let current = self.inner.current_vendors.write();
+        *current.unwrap_or_else(PoisonError::into_inner) = Arc::new(vendors);
+        Ok(self.latest())
+    }
+
+    fn vendor_setup<'a>(&'a self, redactor: &'a Redactor) -> VendorSetup<'a> {
+        VendorSetup {
+            config: &self.core.config,
+            store: &self.core.store,
+            startup_settings: &self.core.startup_settings,
+            redactor,
+        }
     }
 
     /// Runners that are configured.
@@ -245,4 +337,15 @@ impl App {
             callbacks: self.core.config.has_callbacks(),
         }
     }
+}
+
+/// Returns the credentials in force: those of the environment, completed by stored ones. A stored set that is
+/// invalid, such as with an address that the configuration no longer allows, is left out.
+fn in_force(config: &Config, stored: &CredentialValues) -> Credentials {
+    let (stored, problems) =
+        Credentials::from_values(stored, &config.vendor_addresses, config.allow_plain_http);
+    for problem in problems {
+        tracing::warn!(problem, "A stored credential cannot be used.");
+    }
+    config.credentials.clone().or(stored)
 }

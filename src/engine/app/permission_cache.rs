@@ -27,6 +27,12 @@ impl PermissionCache {
         (now.since(*cached_at) < TTL).then_some(*permission)
     }
 
+    /// Discards all cached permissions.
+    pub fn clear(&self) {
+        let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.clear();
+    }
+
     /// Caches the permission of a login.
     pub fn insert(&self, repo: &Repo, login: &str, permission: RepoPermission, now: Timestamp) {
         let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -105,6 +105,13 @@ impl PollSnapshots {
         state.in_progress = in_progress;
     }
 
+    /// Removes the snapshots of systems that are not connected any more.
+    pub fn retain(&self, is_connected: impl Fn(System) -> bool) {
+        self.lock()
+            .systems
+            .retain(|system, _| is_connected(*system));
+    }
+
     /// Latest snapshot of each system that was polled.
     pub fn all(&self) -> BTreeMap<System, PollSnapshot> {
         self.lock().systems.clone()

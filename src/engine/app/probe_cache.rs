@@ -110,6 +110,12 @@ impl ProbeCache {
         self.outcome(connection, now, probe).await
     }
 
+    /// Discards the results of these connections. A probe in progress does not count any more.
+    pub fn forget(&self, connections: &[Connection]) {
+        let mut probes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        probes.retain(|connection, _| !connections.contains(connection));
+    }
+
     fn outcome(
         &self,
         connection: Connection,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::config::{Config, ContainerEngine};
+use domain::secret::Secret;
 use domain::vendor::Vendor;
 use store::{StoreReader, instance};
 use vendors::http::{Client, Proxies, Redactor, Timeouts};
@@ -23,6 +24,7 @@ const SOCKET_BASE_URL: &str = "http://docker";
 /// the container engine bypass the proxy, because it runs on this machine or in its network.
 pub(super) fn build(
     config: &Config,
+    vm_token: Option<&Secret>,
     stored: &StartupSettings,
     store: &StoreReader,
     redactor: &Redactor,
@@ -34,7 +36,7 @@ pub(super) fn build(
     let mut hosts = Vec::new();
     let vm = &config.vm_sessions;
     let app = vm.app.as_ref().or(stored.vm_sessions_app.as_ref());
-    if let (Some(token), Some(app)) = (&vm.token, app) {
+    if let (Some(token), Some(app)) = (vm_token, app) {
         let region = vm
             .region
             .as_deref()

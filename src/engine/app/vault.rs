@@ -1,14 +1,16 @@
-//! Operators' secrets: encrypted in the store, decrypted only for the environment of a session.
+//! Encrypted values in the store: secrets of sessions, decrypted only for the environment of a session, and
+//! credentials of vendors, decrypted for their clients.
 
 use std::collections::BTreeMap;
 
+use domain::connection::{CredentialField, CredentialValues};
 use domain::crypto::sealing::{SealError, SealingKey};
 use domain::ids::TeamKey;
 use domain::secret::Secret;
 use domain::session_secrets::{SecretName, SecretScope, variable_from_stored_name};
 use domain::time::Timestamp;
 use store::secrets::{self, SealedSecret, SealedSecretRow};
-use store::{ReadableTx, Store, StoreError};
+use store::{ReadableTx, Store, StoreError, connections};
 
 /// Error of the vault. No variant contains a secret value.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +79,34 @@ impl Vault {
         })
     }
 
+    /// Encrypts a credential of a vendor, bound to its name.
+    ///
+    /// # Errors
+    /// Fails if the operating system provides no random bytes.
+    pub(crate) fn seal_credential(
+        &self,
+        field: CredentialField,
+        value: &Secret,
+        now: Timestamp,
+    ) -> Result<SealedSecret, SealError> {
+        let owner = connections::owner(field.set().connection());
+        let associated = associated_data(&owner, field.variable());
+        Ok(SealedSecret {
+            sealed: self.key.seal(&associated, value)?,
+            updated_at: now,
+        })
+    }
+
+    /// Decrypts all stored credentials of vendors.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be read or a row was altered.
+    pub(crate) fn credentials(&self, tx: &impl ReadableTx) -> Result<CredentialValues, VaultError> {
+        let rows = connections::all(tx)?.into_iter();
+        let opened = rows.map(|(field, row)| Ok((field, self.value(&row)?)));
+        opened.collect()
+    }
+
     /// Decrypts the secrets for a session of this team, by variable: the global secrets and those
     /// of the team, which take precedence.
     ///
@@ -105,7 +135,7 @@ impl Vault {
     }
 }
 
-/// Associated data of a sealed value. Neither half can contain a slash.
+/// Associated data of a sealed value. Neither half contains a slash.
 fn associated_data(owner: &str, stored: &str) -> String {
     format!("{owner}/{stored}")
 }

@@ -1,6 +1,6 @@
 //! Clients of the configured vendors.
 
-use crate::config::{self, Config, GitHubAuthConfig};
+use crate::config::{self, Config, Credentials, GitHubAuthConfig};
 use domain::crypto::app_jwt::AppKey;
 use domain::ids::Repo;
 use domain::issue::System;
@@ -14,8 +14,10 @@ use vendors::ticketing::{Jira, Linear, TicketingClient};
 
 use super::{StartupSettings, session_hosts};
 
-/// Clients of the configured vendors.
+/// Clients of the configured vendors, with the credentials that they were made from.
 pub struct Vendors {
+    /// Credentials in force: from the environment, else stored.
+    pub credentials: Credentials,
     /// Clients of the configured ticketing accounts.
     pub ticketing: Vec<TicketingClient>,
     /// GitHub client; `None` if GitHub is not configured.
@@ -28,56 +30,96 @@ pub struct Vendors {
     pub sessions: SessionHosts,
 }
 
-impl Vendors {
-    /// Creates the clients.
+/// Parts of the service from which clients are made.
+pub(super) struct VendorSetup<'a> {
+    pub config: &'a Config,
+    pub store: &'a StoreReader,
+    pub startup_settings: &'a StartupSettings,
+    pub redactor: &'a Redactor,
+}
+
+impl VendorSetup<'_> {
+    /// Creates the clients for these credentials. A client of `previous` is kept, with its caches and its rate
+    /// limit, if its credentials are the same.
     ///
     /// # Errors
     /// Fails if an HTTP client cannot be created.
-    pub(super) fn new(
-        config: &Config,
-        store: &StoreReader,
-        startup_settings: &StartupSettings,
-        redactor: &Redactor,
-    ) -> Result<Self, String> {
-        let proxies = proxies(&config.proxy)?;
-        let client = |vendor| Client::with_proxies(&proxies, vendor, redactor.clone());
+    pub(super) fn build(
+        &self,
+        credentials: Credentials,
+        previous: Option<&Vendors>,
+    ) -> Result<Vendors, String> {
+        let proxies = proxies(&self.config.proxy)?;
+        let client = |vendor| Client::with_proxies(&proxies, vendor, self.redactor.clone());
+        let kept = |is_same: fn(&Credentials, &Credentials) -> bool| {
+            previous.filter(|previous| is_same(&previous.credentials, &credentials))
+        };
         let mut ticketing = Vec::new();
-        if let Some(config) = &config.linear {
-            ticketing.push(TicketingClient::Linear(Linear::new(
-                client(Vendor::Linear.name())?,
-                &config.api_url,
-                config.credentials.clone(),
-            )));
+        if let Some(config) = &credentials.linear {
+            let same = kept(|old, new| old.linear == new.linear);
+            ticketing.push(match same.and_then(|old| old.account(System::Linear)) {
+                Some(account) => account.clone(),
+                None => TicketingClient::Linear(Linear::new(
+                    client(Vendor::Linear.name())?,
+                    &config.api_url,
+                    config.credentials.clone(),
+                )),
+            });
         }
-        if let Some(config) = &config.jira {
-            ticketing.push(TicketingClient::Jira(Jira::new(
-                client(Vendor::Jira.name())?,
-                &config.api_url,
-                config.site_url.as_deref(),
-                &config.credentials,
-            )));
+        if let Some(config) = &credentials.jira {
+            let same = kept(|old, new| old.jira == new.jira);
+            ticketing.push(match same.and_then(|old| old.account(System::Jira)) {
+                Some(account) => account.clone(),
+                None => TicketingClient::Jira(Jira::new(
+                    client(Vendor::Jira.name())?,
+                    &config.api_url,
+                    config.site_url.as_deref(),
+                    &config.credentials,
+                )),
+            });
         }
-        let github = match &config.github {
-            Some(config) => Some(github(client(Vendor::GitHub.name())?, config)?),
-            None => None,
+        let github = match (
+            &credentials.github,
+            kept(|old, new| old.github == new.github),
+        ) {
+            (_, Some(same)) => same.github.clone(),
+            (Some(config), None) => Some(github(client(Vendor::GitHub.name())?, config)?),
+            (None, None) => None,
         };
-        let chat = match &config.chat {
-            Some(chat) => Some(ChatWebhook::new(
-                client("the chat")?,
-                chat.url.clone(),
-                chat.kind,
-            )),
-            None => None,
+        let chat = match (&credentials.chat, kept(|old, new| old.chat == new.chat)) {
+            (_, Some(same)) => same.chat.clone(),
+            (Some(chat), None) => {
+                let client = client("the chat")?;
+                Some(ChatWebhook::new(client, chat.url.clone(), chat.kind))
+            }
+            (None, None) => None,
         };
-        Ok(Self {
+        let sessions = match kept(|old, new| old.vm_token == new.vm_token) {
+            Some(same) => same.sessions.clone(),
+            None => session_hosts::build(
+                self.config,
+                credentials.vm_token.as_ref(),
+                self.startup_settings,
+                self.store,
+                self.redactor,
+                &proxies,
+            )?,
+        };
+        Ok(Vendors {
             ticketing,
             github,
             chat,
-            callback_client: client("the callback address")?,
-            sessions: session_hosts::build(config, startup_settings, store, redactor, &proxies)?,
+            callback_client: match previous {
+                Some(previous) => previous.callback_client.clone(),
+                None => client("the callback address")?,
+            },
+            sessions,
+            credentials,
         })
     }
+}
 
+impl Vendors {
     /// Client of a ticketing system; `None` if the system is not configured.
     pub fn account(&self, system: System) -> Option<&TicketingClient> {
         self.ticketing

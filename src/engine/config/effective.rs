@@ -2,9 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{
-    Config, GitHubAuthConfig, JiraConfig, LinearConfig, LogFormat, session_hosts, ticketing,
-};
+use super::{Config, GitHubAuthConfig, LogFormat, session_hosts, ticketing};
 use domain::runner_mode::RunnerMode;
 use domain::secret::Secret;
 use vendors::chat::ChatKind;
@@ -20,7 +18,8 @@ impl Config {
             }
         };
         let plain = |value: Option<&str>| value.map_or_else(|| "<unset>".to_owned(), str::to_owned);
-        let app = self
+        let credentials = &self.credentials;
+        let app = credentials
             .github
             .as_ref()
             .and_then(|github| match &github.credentials {
@@ -48,15 +47,15 @@ impl Config {
             ),
             (
                 "SCM_WEBHOOK_SECRET",
-                mask(self.scm_webhook_secret.is_some()),
+                mask(credentials.scm_webhook_secret.is_some()),
             ),
             (
                 "LINEAR_WEBHOOK_SECRET",
-                mask(self.linear_webhook_secret.is_some()),
+                mask(credentials.linear_webhook_secret.is_some()),
             ),
             (
                 "JIRA_WEBHOOK_SECRET",
-                mask(self.jira_webhook_secret.is_some()),
+                mask(credentials.jira_webhook_secret.is_some()),
             ),
             (
                 "GAP_FILL_TRIGGER_SECRET",
@@ -64,16 +63,24 @@ impl Config {
             ),
             ("GITHUB_APP_ID", plain(app)),
             ("GITHUB_APP_PRIVATE_KEY", mask(app.is_some())),
-            ("GITHUB_TOKEN", mask(self.github.is_some() && app.is_none())),
+            (
+                "GITHUB_TOKEN",
+                mask(credentials.github.is_some() && app.is_none()),
+            ),
             (
                 "GITHUB_API_URL",
-                plain(self.github.as_ref().map(|github| github.api_url.as_str())),
+                plain(
+                    credentials
+                        .github
+                        .as_ref()
+                        .map(|github| github.api_url.as_str()),
+                ),
             ),
             ("SESSION_IMAGE", plain(self.session_image.as_deref())),
-            ("NOTIFY_WEBHOOK_URL", mask(self.chat.is_some())),
+            ("NOTIFY_WEBHOOK_URL", mask(credentials.chat.is_some())),
             (
                 "NOTIFY_TYPE",
-                plain(self.chat.as_ref().map(|notify| match notify.kind {
+                plain(credentials.chat.as_ref().map(|notify| match notify.kind {
                     ChatKind::Slack => "channel-a",
                     ChatKind::Teams => "channel-b",
                 })),
@@ -119,43 +126,28 @@ impl Config {
         values.extend(session_hosts::effective(
             &self.vm_sessions,
             &self.containers,
-            &self.model_keys,
+            credentials,
         ));
         values.extend(self.proxy.effective());
         values.extend(ticketing::effective(
-            self.linear.as_ref(),
-            self.jira.as_ref(),
+            credentials.linear.as_ref(),
+            credentials.jira.as_ref(),
         ));
         values
     }
 
     /// All secret values, for redaction in logs and errors.
     pub fn secrets(&self) -> Vec<&str> {
-        let github = self
-            .github
-            .as_ref()
-            .map(|github| match &github.credentials {
-                GitHubAuthConfig::Token(token) => token,
-                GitHubAuthConfig::App { private_key, .. } => private_key,
-            });
         [
             self.admin_access_code.as_ref(),
             self.runner_token_secret.as_ref(),
-            self.scm_webhook_secret.as_ref(),
-            self.linear_webhook_secret.as_ref(),
-            self.jira_webhook_secret.as_ref(),
             self.gap_fill_trigger_secret.as_ref(),
-            self.linear.as_ref().map(LinearConfig::secret),
-            self.jira.as_ref().map(JiraConfig::secret),
-            github,
-            self.chat.as_ref().map(|notify| &notify.url),
             self.secrets_key.as_ref(),
-            self.vm_sessions.token.as_ref(),
             self.metrics.token.as_ref(),
         ]
         .into_iter()
         .flatten()
-        .chain(self.model_keys.iter().map(|(_, key)| key))
+        .chain(self.credentials.secrets())
         .chain(self.proxy.passwords())
         .map(Secret::expose)
         .collect()

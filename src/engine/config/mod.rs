@@ -5,6 +5,7 @@
 //! value disables its feature.
 
 mod address;
+mod credentials;
 mod dispatch;
 mod effective;
 mod env_file;
@@ -29,6 +30,7 @@ use domain::secret::Secret;
 use vendors::chat::ChatKind;
 
 pub use address::is_loopback;
+pub use credentials::{Credentials, VendorAddresses};
 pub use env_file::EnvFile;
 pub use notices::Notices;
 pub use observability::MetricsConfig;
@@ -62,30 +64,18 @@ pub struct Config {
     pub callback_base_url: Option<String>,
     /// Secret that signs run tokens; `None` disables callbacks.
     pub runner_token_secret: Option<Secret>,
-    /// Secret of the repository webhook; `None` disables it.
-    pub scm_webhook_secret: Option<Secret>,
-    /// Secret of Linear's webhook; `None` disables it.
-    pub linear_webhook_secret: Option<Secret>,
-    /// Secret of Jira's webhook; `None` disables it.
-    pub jira_webhook_secret: Option<Secret>,
     /// Secret of the gap-fill trigger; `None` disables it.
     pub gap_fill_trigger_secret: Option<Secret>,
-    /// Linear account.
-    pub linear: Option<LinearConfig>,
-    /// Jira account.
-    pub jira: Option<JiraConfig>,
-    /// GitHub account.
-    pub github: Option<GitHubConfig>,
+    /// Credentials of the vendors. They take precedence over the stored ones.
+    pub credentials: Credentials,
+    /// Addresses of the vendors' APIs.
+    pub vendor_addresses: VendorAddresses,
     /// Image of runs whose repository names none.
     pub session_image: Option<String>,
     /// Fly Machines.
     pub vm_sessions: VmSessionsConfig,
     /// Local container engine.
     pub containers: ContainersConfig,
-    /// Model credentials of sessions, by the variable that agents read.
-    pub model_keys: Vec<(&'static str, Secret)>,
-    /// Chat webhook.
-    pub chat: Option<ChatConfig>,
     /// Age after which a dedup entry expires; `None` means never.
     pub dedup_window: Option<Duration>,
     /// Consecutive failures after which an issue is parked; `None` means never.
@@ -122,7 +112,7 @@ pub struct Config {
 }
 
 /// GitHub account.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitHubConfig {
     /// Credentials.
     pub credentials: GitHubAuthConfig,
@@ -131,7 +121,7 @@ pub struct GitHubConfig {
 }
 
 /// Credentials of GitHub.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GitHubAuthConfig {
     /// Plain token.
     Token(Secret),
@@ -145,7 +135,7 @@ pub enum GitHubAuthConfig {
 }
 
 /// Chat webhook.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatConfig {
     /// Webhook URL, which is a credential.
     pub url: Secret,
@@ -217,15 +207,10 @@ impl Config {
         let (mut config, problems) = Self::build(options, &mut sources_of(file));
         let is_invalid = |name: &str| problems.iter().any(|problem| problem.starts_with(name));
         let keep = |name: &str| !is_invalid(name);
-        config.linear = config.linear.filter(|_| keep("LINEAR_"));
-        config.jira = config.jira.filter(|_| keep("JIRA_"));
-        config.github = config.github.filter(|_| keep("GITHUB_"));
-        config.chat = config.chat.filter(|_| keep("NOTIFY_"));
+        config.credentials.remove_invalid(&problems);
         config.secrets_key = config.secrets_key.filter(|_| keep("SECRETS_KEY"));
         let callback = config.callback_base_url;
         config.callback_base_url = callback.filter(|_| keep("RUNNER_CALLBACK_BASE_URL"));
-        let token = config.vm_sessions.token;
-        config.vm_sessions.token = token.filter(|_| keep("VM_"));
         (config, Self::check_problems(problems))
     }
 
@@ -244,8 +229,12 @@ impl Config {
     fn build(mut options: Options, sources: &mut Sources) -> (Self, Vec<String>) {
         let (secrets, problems) = OptionSecrets::take(&mut options, sources);
         let mut check = Validator::new(problems, &options.allow_plain_http);
-        let linear = check.linear(&options, &secrets.ticketing);
-        let jira = check.jira(&options, &secrets.ticketing);
+        let vendor_addresses = VendorAddresses {
+            linear_api_url: options.linear_api_url,
+            jira_api_url: options.jira_api_url,
+            github_api_url: options.github_api_url,
+        };
+        let credentials = check.credentials(&secrets.credentials, &vendor_addresses);
         let listen = check.listen(&options.listen_addr, &options.port);
         let poll_interval = check.milliseconds(
             "POLL_INTERVAL_MS",
@@ -264,28 +253,16 @@ impl Config {
             callback_base_url: check
                 .optional_url("RUNNER_CALLBACK_BASE_URL", options.runner_callback_base_url),
             runner_token_secret: secrets.runner_token_secret,
-            scm_webhook_secret: secrets.scm_webhook_secret,
-            linear_webhook_secret: secrets.linear_webhook_secret,
-            jira_webhook_secret: secrets.jira_webhook_secret,
             gap_fill_trigger_secret: secrets.gap_fill_trigger_secret,
-            linear,
-            jira,
-            github: check.github(
-                options.github_app_id,
-                secrets.github_app_key,
-                secrets.github_token,
-                options.github_api_url,
-            ),
+            credentials,
+            vendor_addresses,
             session_image: check.image("SESSION_IMAGE", options.session_image),
             vm_sessions: check.vm_sessions(
-                secrets.vm_token,
                 options.vm_sessions_app,
                 options.vm_sessions_region,
                 options.vm_api_url,
             ),
             containers: check.containers(options.docker_host, options.local_runner_image),
-            model_keys: secrets.model_keys,
-            chat: check.chat(secrets.notify_url, &options.notify_type),
             dedup_window,
             breaker_threshold,
             secrets_key: check.secrets_key(secrets.secrets_key),

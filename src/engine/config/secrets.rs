@@ -1,10 +1,11 @@
 //! Secrets of the configuration, read from their sources.
 
+use domain::connection::{CredentialField, CredentialValues};
 use domain::secret::Secret;
 
+use super::credentials::credential_options;
 use super::options::Options;
 use super::sources::Sources;
-use super::ticketing::TicketingSecrets;
 use super::validator::Validator;
 
 /// Minimum length of the secret that signs run tokens, in bytes.
@@ -21,17 +22,9 @@ const MIN_SHARED_SECRET_LENGTH: usize = 8;
 pub(super) struct OptionSecrets {
     pub admin_access_code: Option<Secret>,
     pub runner_token_secret: Option<Secret>,
-    pub scm_webhook_secret: Option<Secret>,
-    pub linear_webhook_secret: Option<Secret>,
-    pub jira_webhook_secret: Option<Secret>,
     pub gap_fill_trigger_secret: Option<Secret>,
-    pub ticketing: TicketingSecrets,
-    pub github_app_key: Option<Secret>,
-    pub github_token: Option<Secret>,
-    pub notify_url: Option<Secret>,
-    pub vm_token: Option<Secret>,
-    /// Keys of model providers, by the name of their variable.
-    pub model_keys: Vec<(&'static str, Secret)>,
+    /// Credentials of the vendors, with their plain fields.
+    pub credentials: CredentialValues,
     pub secrets_key: Option<Secret>,
     pub metrics_token: Option<Secret>,
     pub https_proxy: Option<Secret>,
@@ -50,44 +43,26 @@ impl OptionSecrets {
                 None
             })
         };
+        let notify_type = Some((
+            CredentialField::NotifyType,
+            Secret::new(&options.notify_type),
+        ));
+        let credentials = credential_options(options)
+            .into_iter()
+            .filter_map(|(field, value)| match field.is_secret() {
+                true => Some((field, secret(field.variable(), value)?)),
+                false => Some((field, Secret::new(value.take()?))),
+            })
+            .chain(notify_type)
+            .collect();
         let secrets = Self {
             admin_access_code: secret("ADMIN_ACCESS_CODE", &mut options.admin_access_code),
             runner_token_secret: secret("RUNNER_TOKEN_SECRET", &mut options.runner_token_secret),
-            scm_webhook_secret: secret("SCM_WEBHOOK_SECRET", &mut options.scm_webhook_secret),
-            linear_webhook_secret: secret(
-                "LINEAR_WEBHOOK_SECRET",
-                &mut options.linear_webhook_secret,
-            ),
-            jira_webhook_secret: secret("JIRA_WEBHOOK_SECRET", &mut options.jira_webhook_secret),
             gap_fill_trigger_secret: secret(
                 "GAP_FILL_TRIGGER_SECRET",
                 &mut options.gap_fill_trigger_secret,
             ),
-            ticketing: TicketingSecrets {
-                linear_key: secret("LINEAR_API_KEY", &mut options.linear_api_key),
-                linear_client_secret: secret(
-                    "LINEAR_CLIENT_SECRET",
-                    &mut options.linear_client_secret,
-                ),
-                jira_token: secret("JIRA_API_TOKEN", &mut options.jira_api_token),
-            },
-            github_app_key: secret(
-                "GITHUB_APP_PRIVATE_KEY",
-                &mut options.github_app_private_key,
-            ),
-            github_token: secret("GITHUB_TOKEN", &mut options.github_token),
-            notify_url: secret("NOTIFY_WEBHOOK_URL", &mut options.notify_webhook_url),
-            vm_token: secret("VM_SESSIONS_TOKEN", &mut options.vm_sessions_token),
-            model_keys: [
-                ("ANTHROPIC_API_KEY", &mut options.anthropic_api_key),
-                (
-                    "CLAUDE_CODE_OAUTH_TOKEN",
-                    &mut options.claude_code_oauth_token,
-                ),
-            ]
-            .into_iter()
-            .filter_map(|(name, value)| Some((name, secret(name, value)?)))
-            .collect(),
+            credentials,
             secrets_key: secret("SECRETS_KEY", &mut options.secrets_key),
             metrics_token: secret("METRICS_TOKEN", &mut options.metrics_token),
             https_proxy: secret("HTTPS_PROXY", &mut options.https_proxy),
@@ -108,11 +83,6 @@ impl OptionSecrets {
                 "RUNNER_TOKEN_SECRET",
                 &self.runner_token_secret,
                 MIN_TOKEN_SECRET_LENGTH,
-            ),
-            (
-                "SCM_WEBHOOK_SECRET",
-                &self.scm_webhook_secret,
-                MIN_SHARED_SECRET_LENGTH,
             ),
             (
                 "GAP_FILL_TRIGGER_SECRET",

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use domain::secret::Secret;
+use domain::connection::CredentialSet;
 
+use super::Credentials;
 use super::validator::Validator;
 
 /// Socket of the container engine if `DOCKER_HOST` is unset.
@@ -13,8 +14,6 @@ const DEFAULT_SOCKET: &str = "/var/run/docker.sock";
 /// Configuration of Fly Machines.
 #[derive(Debug, Clone)]
 pub struct VmSessionsConfig {
-    /// API token; `None` disables Fly Machines.
-    pub token: Option<Secret>,
     /// Fly app; takes precedence over the stored one.
     pub app: Option<String>,
     /// Fly region; takes precedence over the stored one.
@@ -96,14 +95,12 @@ impl ContainersConfig {
 impl Validator {
     pub(super) fn vm_sessions(
         &mut self,
-        token: Option<Secret>,
         app: Option<String>,
         region: Option<String>,
         api_url: String,
     ) -> VmSessionsConfig {
         let non_blank = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
         VmSessionsConfig {
-            token,
             app: non_blank(app),
             region: non_blank(region),
             api_url: self.base_url("VM_API_URL", &api_url),
@@ -135,22 +132,24 @@ impl Validator {
 pub(super) fn effective(
     vm: &VmSessionsConfig,
     containers: &ContainersConfig,
-    model_keys: &[(&'static str, Secret)],
+    credentials: &Credentials,
 ) -> Vec<(&'static str, String)> {
     let mask = |set: bool| if set { "<set>" } else { "<unset>" }.to_owned();
     let plain = |value: &Option<String>| value.clone().unwrap_or_else(|| "<unset>".to_owned());
-    let has = |name| model_keys.iter().any(|(known, _)| *known == name);
     vec![
-        ("VM_SESSIONS_TOKEN", mask(vm.token.is_some())),
+        ("VM_SESSIONS_TOKEN", mask(credentials.vm_token.is_some())),
         ("VM_SESSIONS_APP", plain(&vm.app)),
         ("VM_SESSIONS_REGION", plain(&vm.region)),
         ("VM_API_URL", vm.api_url.clone()),
         ("LOCAL_RUNNER_IMAGE", containers.image.clone()),
         ("DOCKER_HOST", containers.engine.to_string()),
-        ("ANTHROPIC_API_KEY", mask(has("ANTHROPIC_API_KEY"))),
+        (
+            "ANTHROPIC_API_KEY",
+            mask(credentials.has(CredentialSet::AnthropicKey)),
+        ),
         (
             "CLAUDE_CODE_OAUTH_TOKEN",
-            mask(has("CLAUDE_CODE_OAUTH_TOKEN")),
+            mask(credentials.has(CredentialSet::ClaudeCodeToken)),
         ),
     ]
 }

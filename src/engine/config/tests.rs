@@ -31,7 +31,9 @@ fn an_empty_configuration_is_valid_and_disables_all_features() {
     let config = read(&[], &[]).unwrap();
     assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
     assert!(
-        config.admin_access_code.is_none() && config.github.is_none() && !config.has_callbacks()
+        config.admin_access_code.is_none()
+            && config.credentials.github.is_none()
+            && !config.has_callbacks()
     );
     assert_eq!(config.dedup_window, Some(Duration::from_secs(24 * 3600)));
 }
@@ -194,8 +196,8 @@ fn leaves_out_invalid_values_and_keeps_the_rest() {
     ];
     let (config, values) = Config::from_options_lenient(Line::parse_from(line).options, None);
     assert_eq!(values.unwrap_err().problems().len(), 3);
-    assert!(config.github.is_none() && config.linear.is_none());
-    assert!(config.jira.is_some());
+    assert!(config.credentials.github.is_none() && config.credentials.linear.is_none());
+    assert!(config.credentials.jira.is_some());
 }
 
 #[test]
@@ -227,7 +229,10 @@ fn a_secret_comes_from_a_file_but_not_from_two_sources() {
         &[("CREDENTIALS_DIRECTORY", dir.path().to_str().unwrap())],
     )
     .unwrap();
-    assert_eq!(config.linear.unwrap().secret().expose(), "open sesame");
+    assert_eq!(
+        config.credentials.linear.unwrap().secret().expose(),
+        "open sesame"
+    );
 }
 
 #[test]
@@ -282,7 +287,7 @@ fn a_ticketing_account_must_be_complete() {
     ];
     for (flags, api_url) in complete {
         let config = read(flags, &[]).unwrap();
-        assert_eq!(config.jira.as_ref().unwrap().api_url, api_url);
+        assert_eq!(config.credentials.jira.as_ref().unwrap().api_url, api_url);
         assert_eq!(config.secrets(), ["t"]);
     }
     let incomplete: [(&[&str], &str); 7] = [
@@ -340,12 +345,12 @@ fn trims_blanks_around_an_address() {
     let config = read(&flags, &[]).unwrap();
     let callback = config.callback_base_url.as_deref();
     assert_eq!(callback, Some("https://agents.example.com"));
-    let api_url = config.github.map(|github| github.api_url);
+    let api_url = config.credentials.github.map(|github| github.api_url);
     assert_eq!(
         api_url.as_deref(),
         Some("https://github.example.com/api/v3")
     );
-    assert!(config.jira.is_none());
+    assert!(config.credentials.jira.is_none());
 }
 
 #[test]
@@ -407,9 +412,9 @@ fn finds_a_credential_by_its_name_with_or_without_prefix() {
     let found = |secret: Option<&Secret>| secret.map(|secret| secret.expose().to_owned());
     let access_code = found(config.admin_access_code.as_ref());
     assert_eq!(access_code.as_deref(), Some("by its name"));
-    let webhook_secret = found(config.scm_webhook_secret.as_ref());
+    let webhook_secret = found(config.credentials.scm_webhook_secret.as_ref());
     assert_eq!(webhook_secret.as_deref(), Some("found in the folder"));
-    let linear = config.linear.as_ref().map(LinearConfig::secret);
+    let linear = config.credentials.linear.as_ref().map(LinearConfig::secret);
     assert_eq!(found(linear).as_deref(), Some("given"));
     assert!(config.secrets().contains(&"proxy-word"));
     assert!(config.runner_token_secret.is_none());

@@ -1,16 +1,16 @@
 //! Configuration of the ticketing systems: groups of values that must be set together.
 
+use domain::connection::{CredentialField, CredentialValues};
 use domain::secret::Secret;
 use vendors::ticketing::{JiraCredentials, LinearCredentials};
 
-use super::options::Options;
 use super::validator::Validator;
 
 /// Base URL for OAuth bearer tokens, followed by the ID of the Jira cloud.
 const JIRA_GATEWAY: &str = "https://api.atlassian.com/ex/jira";
 
 /// Linear account.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinearConfig {
     /// Credentials.
     pub credentials: LinearCredentials,
@@ -19,7 +19,7 @@ pub struct LinearConfig {
 }
 
 /// Jira Cloud account.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JiraConfig {
     /// Credentials.
     pub credentials: JiraCredentials,
@@ -29,21 +29,19 @@ pub struct JiraConfig {
     pub api_url: String,
 }
 
-/// Secrets of both systems, not validated yet.
-pub(super) struct TicketingSecrets {
-    pub linear_key: Option<Secret>,
-    pub linear_client_secret: Option<Secret>,
-    pub jira_token: Option<Secret>,
-}
-
 impl Validator {
     pub(super) fn linear(
         &mut self,
-        options: &Options,
-        secrets: &TicketingSecrets,
+        values: &CredentialValues,
+        api_url: &str,
     ) -> Option<LinearConfig> {
-        let id = non_blank(&options.linear_client_id);
-        let credentials = match (&secrets.linear_key, id, &secrets.linear_client_secret) {
+        let id = non_blank(values, CredentialField::LinearClientId);
+        let secret = |field| values.get(&field);
+        let credentials = match (
+            secret(CredentialField::LinearApiKey),
+            id,
+            secret(CredentialField::LinearClientSecret),
+        ) {
             (None, None, None) => return None,
             (Some(key), None, None) => LinearCredentials::ApiKey(key.clone()),
             (None, Some(id), Some(secret)) => LinearCredentials::OAuthClient {
@@ -63,22 +61,23 @@ impl Validator {
         };
         Some(LinearConfig {
             credentials,
-            api_url: self.base_url("LINEAR_API_URL", &options.linear_api_url),
+            api_url: self.base_url("LINEAR_API_URL", api_url),
         })
     }
 
     pub(super) fn jira(
         &mut self,
-        options: &Options,
-        secrets: &TicketingSecrets,
+        values: &CredentialValues,
+        api_url: Option<String>,
     ) -> Option<JiraConfig> {
         let (email, cloud) = (
-            non_blank(&options.jira_email),
-            non_blank(&options.jira_cloud_id),
+            non_blank(values, CredentialField::JiraEmail),
+            non_blank(values, CredentialField::JiraCloudId),
         );
-        let site_url = self.optional_url("JIRA_SITE_URL", options.jira_site_url.clone());
-        let api_url = self.optional_url("JIRA_API_URL", options.jira_api_url.clone());
-        let Some(token) = secrets.jira_token.clone() else {
+        let site_url = non_blank(values, CredentialField::JiraSiteUrl);
+        let site_url = self.optional_url("JIRA_SITE_URL", site_url);
+        let api_url = self.optional_url("JIRA_API_URL", api_url);
+        let Some(token) = values.get(&CredentialField::JiraApiToken).cloned() else {
             if site_url.is_some() || email.is_some() || cloud.is_some() {
                 return self.reject("Jira is configured without JIRA_API_TOKEN");
             }
@@ -123,8 +122,8 @@ impl Validator {
     }
 }
 
-fn non_blank(value: &Option<String>) -> Option<String> {
-    let text = value.as_deref()?.trim();
+fn non_blank(values: &CredentialValues, field: CredentialField) -> Option<String> {
+    let text = values.get(&field)?.expose().trim();
     (!text.is_empty()).then(|| text.to_owned())
 }
 

@@ -110,9 +110,9 @@ impl Validator {
         app: Option<String>,
         key: Option<Secret>,
         token: Option<Secret>,
-        url: String,
+        url: &str,
     ) -> Option<GitHubConfig> {
-        let credentials = match (app.filter(|id| !id.is_empty()), key, token) {
+        let credentials = match (app, key, token) {
             (Some(id), Some(private_key), None) => {
                 if let Err(cause) = AppKey::from_pem(private_key.expose()) {
                     self.problems
@@ -136,7 +136,7 @@ impl Validator {
         };
         Some(GitHubConfig {
             credentials,
-            api_url: self.base_url("GITHUB_API_URL", &url),
+            api_url: self.base_url("GITHUB_API_URL", url),
         })
     }
 

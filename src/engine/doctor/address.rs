@@ -2,16 +2,16 @@
 
 use reqwest::Url;
 
-use crate::app::Core;
+use crate::app::App;
 use crate::config::is_loopback;
 use domain::check_result::CheckResult;
 use vendors::chat::ChatKind;
 
 /// Checks the callback URL of runs.
-pub(super) fn check_callback_url(core: &Core) -> Option<CheckResult> {
-    let base = core.config.callback_base_url.as_ref()?;
+pub(super) fn check_callback_url(app: &App) -> Option<CheckResult> {
+    let base = app.core.config.callback_base_url.as_ref()?;
     // In a trial GitHub's API is on this machine too, so a loopback address is correct.
-    let github = core.config.github.as_ref()?;
+    let github = app.vendors.credentials.github.as_ref()?;
     if is_loopback(&github.api_url) {
         return None;
     }
@@ -33,8 +33,8 @@ pub(super) fn check_callback_url(core: &Core) -> Option<CheckResult> {
 
 /// Checks that the chat webhook matches its type. The address is a credential, so only its host is
 /// shown.
-pub(super) fn check_chat_webhook(core: &Core) -> Option<CheckResult> {
-    let notify = core.config.chat.as_ref()?;
+pub(super) fn check_chat_webhook(app: &App) -> Option<CheckResult> {
+    let notify = app.vendors.credentials.chat.as_ref()?;
     let url = Url::parse(notify.url.expose()).ok()?;
     let host = url.host_str().unwrap_or_default();
     let is_slack = host == "hooks.slack.com";

@@ -75,7 +75,7 @@ pub(super) async fn examine(app: &App, all: &[Mapping]) -> StoreResult<Vec<Check
         }
         found.extend(budget_warning(&app.core, mapping)?);
         found.extend(runner(
-            &app.core,
+            app,
             mapping,
             choose_placement(mode, mapping, app.available_runners()),
         ));
@@ -317,7 +317,7 @@ async fn workflows(vendors: &Vendors, project: &ProjectTemplateStatus) -> CheckR
     result.for_subject(project.mapping.team_key.as_str())
 }
 
-fn runner(core: &Core, mapping: &Mapping, placed: Result<Placement, String>) -> Vec<CheckResult> {
+fn runner(app: &App, mapping: &Mapping, placed: Result<Placement, String>) -> Vec<CheckResult> {
     let check = "project-runner";
     let mut found = Vec::new();
     match placed {
@@ -332,7 +332,7 @@ fn runner(core: &Core, mapping: &Mapping, placed: Result<Placement, String>) -> 
             if placement != Placement::Local {
                 found.extend(machine_size(mapping));
             }
-            if mapping.provider == ModelProvider::Direct && core.config.model_keys.is_empty() {
+            if mapping.provider == ModelProvider::Direct && app.vendors.credentials.model_keys.is_empty() {
                 found.push(
                     CheckResult::error("model-key", "no model key is configured for machines and containers")
                         .with_impact("The agent on them cannot call its model.")

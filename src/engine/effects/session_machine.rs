@@ -139,7 +139,7 @@ async fn required_environment(
         ("GITHUB_API_URL", github.api_url().to_owned()),
         ("GITHUB_SERVER_URL", github.server_url()),
     ];
-    let keys = app.core.config.model_keys.iter();
+    let keys = app.vendors.credentials.model_keys.iter();
     let keys = keys.map(|(name, key)| (*name, key.expose().to_owned()));
     Ok(variables
         .into_iter()

@@ -44,7 +44,7 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
     let Some(github) = &app.vendors.github else {
         return Ok(());
     };
-    let has_webhook = app.core.config.scm_webhook_secret.is_some();
+    let has_webhook = app.vendors.credentials.scm_webhook_secret.is_some();
     for (repo, ours) in tracked(&app.core).await? {
         let open = match github.open_pulls(&repo).await {
             Ok(open) => open,

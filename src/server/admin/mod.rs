@@ -9,6 +9,7 @@ mod auth;
 mod blockers;
 mod choices;
 mod config_status;
+pub(super) mod connections;
 mod customizations;
 mod dedup;
 mod incidents;
@@ -72,6 +73,7 @@ pub(crate) fn routes() -> Vec<Route> {
         pulls::routes(),
         ticketing_b::routes(),
         config_status::routes(),
+        connections::routes(),
         runner_mode::routes(),
         secrets::routes(),
         settings::routes(),

@@ -9,6 +9,7 @@ use domain::report::StepRecordError;
 use domain::runner_mode;
 use domain::runner_mode::RunnerMode;
 use domain::session_event::SessionEventError;
+use engine::admin::connections::ConnectionError;
 use engine::admin::downloads::PatchError;
 use engine::admin::mapping_check::MappingCheckError;
 use engine::admin::mappings::MappingChangeError;
@@ -109,6 +110,8 @@ pub(crate) enum AdminApiError {
     Invalid(String),
     /// No secret has this name.
     SecretNotFound,
+    /// No connection has this name.
+    ConnectionNotFound,
     /// Error text about customization files that cannot be read.
     FilesUnreadable(String),
 }
@@ -206,6 +209,7 @@ impl From<AdminApiError> for ApiError {
             AdminApiError::NameAndValueRequired => (S::BAD_REQUEST, "name and value are required"),
             AdminApiError::Invalid(rule) => return Self::new(S::BAD_REQUEST, rule),
             AdminApiError::SecretNotFound => (S::NOT_FOUND, "Secret not found"),
+            AdminApiError::ConnectionNotFound => (S::NOT_FOUND, "Connection not found"),
         };
         Self::new(status, sentence)
     }
@@ -221,6 +225,28 @@ impl From<SessionSecretError> for ApiError {
             SessionSecretError::Seal(error) => AdminApiError::Vendor(error.to_string()).into(),
             SessionSecretError::UnknownSecret => AdminApiError::SecretNotFound.into(),
             SessionSecretError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<ConnectionError> for ApiError {
+    fn from(error: ConnectionError) -> Self {
+        use StatusCode as S;
+        match error {
+            ConnectionError::Rejected(sentence) => Self::new(S::BAD_REQUEST, sentence),
+            ConnectionError::Unanswered(sentence) => Self::new(S::SERVICE_UNAVAILABLE, sentence),
+            ConnectionError::Overridden(variable) => Self::new(
+                S::CONFLICT,
+                format!(
+                    "{variable} is set in the environment, which takes precedence: unset it and restart the service to store credentials here"
+                ),
+            ),
+            ConnectionError::NotStored => {
+                Self::new(S::NOT_FOUND, "Nothing is stored for this connection")
+            }
+            ConnectionError::Seal(error) => AdminApiError::Vendor(error.to_string()).into(),
+            ConnectionError::Clients(sentence) => AdminApiError::Vendor(sentence).into(),
+            ConnectionError::Store(error) => error.into(),
         }
     }
 }

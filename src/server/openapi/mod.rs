@@ -26,7 +26,7 @@ use super::routing::{Access, ApiResult, PathPattern, Route};
 use super::static_file::StaticFile;
 
 /// Names and contents of the files, in the order in which they are merged.
-const FILES: [(&str, &str); 18] = [
+const FILES: [(&str, &str); 19] = [
     ("info.yml", include_str!("info.yml")),
     ("shared.yml", include_str!("shared.yml")),
     ("auth.yml", include_str!("auth.yml")),
@@ -37,6 +37,7 @@ const FILES: [(&str, &str); 18] = [
     ("sessions.yml", include_str!("sessions.yml")),
     ("secrets.yml", include_str!("secrets.yml")),
     ("configuration.yml", include_str!("configuration.yml")),
+    ("connections.yml", include_str!("connections.yml")),
     ("operation.yml", include_str!("operation.yml")),
     ("ticketing_b.yml", include_str!("ticketing_b.yml")),
     ("runs.yml", include_str!("runs.yml")),

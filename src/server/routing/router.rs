@@ -141,7 +141,7 @@ impl Router {
                     let accepts_gzip = gzip::is_accepted(&headers);
                     let condition = Condition::of(&method, &headers);
                     let request = Request {
-                        app: router.app.clone(),
+                        app: router.app.latest(),
                         peer: origin.peer,
                         client: origin.client,
                         method,

@@ -5,8 +5,9 @@
 //! and [`LineRedactor`] for a stream of lines, because a private key may span several lines.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use data_encoding::{BASE64, BASE64URL, HEXLOWER};
@@ -27,41 +28,73 @@ const MIN_SECRET_LEN: usize = 6;
 /// Minimum length, in bytes, of a line of a multi-line value that is redacted by itself.
 const MIN_LINE_LEN: usize = 16;
 
-/// Redactor of known values and detected secrets. Clones share the known values.
+/// Redactor of known values and detected secrets. Clones share the known values, also those learned later.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    known: Option<Arc<AhoCorasick>>,
+    known: Arc<RwLock<KnownValues>>,
+}
+
+/// Known values in all encodings.
+#[derive(Clone, Default)]
+struct KnownValues {
+    forms: BTreeSet<String>,
+    matcher: Option<Arc<AhoCorasick>>,
+}
+
+impl KnownValues {
+    fn add<'a>(&mut self, secrets: impl IntoIterator<Item = &'a str>) {
+        let forms = secrets
+            .into_iter()
+            .map(str::trim)
+            .filter(|secret| secret.len() >= MIN_SECRET_LEN)
+            .flat_map(|secret| encoded_forms(secret).into_iter().chain(long_lines(secret)));
+        let count = self.forms.len();
+        self.forms.extend(forms);
+        if self.forms.len() == count {
+            return;
+        }
+        let built = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            // A DFA for one private key would take 11 MB.
+            .kind(Some(AhoCorasickKind::ContiguousNFA))
+            .build(&self.forms);
+        self.matcher = built.ok().map(Arc::new);
+    }
 }
 
 impl Redactor {
     /// Creates a redactor for these values, also in base64, hexadecimal, percent-encoding and JSON escapes.
     /// Each line of a multi-line value is redacted as well. Values of fewer than 6 bytes are ignored.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut forms: Vec<String> = secrets
-            .into_iter()
-            .map(str::trim)
-            .filter(|secret| secret.len() >= MIN_SECRET_LEN)
-            .flat_map(|secret| encoded_forms(secret).into_iter().chain(long_lines(secret)))
-            .collect();
-        forms.sort();
-        forms.dedup();
-        let values = AhoCorasick::builder()
-            .match_kind(MatchKind::LeftmostLongest)
-            // A DFA for one private key would take 11 MB.
-            .kind(Some(AhoCorasickKind::ContiguousNFA))
-            .build(&forms);
-        match values {
-            Ok(values) if !forms.is_empty() => Self {
-                known: Some(Arc::new(values)),
-            },
-            _ => Self::default(),
+        let redactor = Self::default();
+        redactor.learn(secrets);
+        redactor
+    }
+
+    /// Adds known values to this redactor and all its clones. Values are never removed.
+    pub fn learn<'a>(&self, secrets: impl IntoIterator<Item = &'a str>) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.add(secrets);
+    }
+
+    /// Creates a separate redactor for the values of this one and for further ones.
+    pub fn with<'a>(&self, secrets: impl IntoIterator<Item = &'a str>) -> Self {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let mut known = KnownValues::clone(&known);
+        known.add(secrets);
+        Self {
+            known: Arc::new(RwLock::new(known)),
         }
+    }
+
+    fn matcher(&self) -> Option<Arc<AhoCorasick>> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.matcher.clone()
     }
 
     /// Returns whether the text contains a known value in any of its encodings.
     pub fn contains_known_secret(&self, text: &[u8]) -> bool {
-        let known = self.known.as_ref();
-        known.is_some_and(|known| known.is_match(text))
+        self.matcher().is_some_and(|known| known.is_match(text))
     }
 
     /// Returns whether the text contains no secret.
@@ -117,8 +150,9 @@ impl Redactor {
             return Vec::new();
         }
         let mut spans = find_secrets(text);
-        let known = self.known.iter().flat_map(|known| known.find_iter(text));
-        spans.extend(known.map(|found| found.range()));
+        if let Some(known) = self.matcher() {
+            spans.extend(known.find_iter(text).map(|found| found.range()));
+        }
         spans.sort_by_key(|span| span.start);
         let mut merged: Vec<Range<usize>> = Vec::with_capacity(spans.len());
         for span in spans {

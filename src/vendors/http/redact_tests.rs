@@ -57,6 +57,22 @@ fn redacts_known_values_in_every_encoding() {
 }
 
 #[test]
+fn clones_share_learned_values_and_a_separate_redactor_does_not() {
+    let redactor = Redactor::new(["first-secret"]);
+    let (clone, separate) = (redactor.clone(), redactor.with(["second-secret"]));
+    clone.learn(["third-secret"]);
+    let text = "first-secret second-secret third-secret";
+    assert_eq!(
+        redactor.redact(text),
+        format!("{REDACTED} second-secret {REDACTED}")
+    );
+    assert_eq!(
+        separate.redact(text),
+        format!("{REDACTED} {REDACTED} third-secret")
+    );
+}
+
+#[test]
 fn redacts_an_excerpt_before_cutting_it() {
     let long = format!("{}\n  ghs_0123456789abcdefghij0123 tail", "x".repeat(480));
     let excerpt = Redactor::default().excerpt(&long);

@@ -22,7 +22,7 @@ mod reviews;
 mod secrets;
 mod workflow_runs;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::Deserialize;
 
@@ -78,6 +78,8 @@ struct Inner {
     api_url: String,
     credentials: ScmCredentials,
     token_cache: auth::TokenCache,
+    /// Name of the App in addresses, as of the first probe.
+    app_slug: OnceLock<String>,
     page_cache: cache::PageCache,
 }
 
@@ -96,6 +98,19 @@ impl GitHub {
         own.or_else(hosted).unwrap_or_else(|| api.to_owned())
     }
 
+    /// Returns the page on which the App is installed; `None` for a plain token, and before the first
+    /// successful [`probe`](Self::probe).
+    pub fn install_url(&self) -> Option<String> {
+        let slug = percent_encode(self.inner.app_slug.get()?);
+        let server = self.server_url();
+        // Enterprise servers have another path.
+        let apps = match self.api_url().ends_with("/api/v3") {
+            true => "github-apps",
+            false => "apps",
+        };
+        Some(format!("{server}/{apps}/{slug}/installations/new"))
+    }
+
     /// Creates a client of the host with the REST API at `api_url`.
     pub fn new(client: Client, api_url: &str, credentials: ScmCredentials) -> Self {
         Self {
@@ -104,6 +119,7 @@ impl GitHub {
                 api_url: api_url.trim_end_matches('/').to_owned(),
                 credentials,
                 token_cache: auth::TokenCache::default(),
+                app_slug: OnceLock::new(),
                 page_cache: cache::PageCache::default(),
             }),
         }
@@ -152,6 +168,9 @@ impl GitHub {
                     Some(1) => ", 1 installation".to_owned(),
                     Some(many) => format!(", {many} installations"),
                 };
+                if let Some(slug) = &app.slug {
+                    let _ = self.inner.app_slug.set(slug.clone());
+                }
                 let name = app.slug.or(app.name).unwrap_or_default();
                 Ok(format!("App {name}{installed}"))
             }

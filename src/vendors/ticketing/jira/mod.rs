@@ -50,7 +50,7 @@ const INDEX_LAG: Duration = Duration::from_secs(120);
 const MAX_RECONCILED: usize = 50;
 
 /// Credentials for Jira.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JiraCredentials {
     /// API token of an account.
     Basic {

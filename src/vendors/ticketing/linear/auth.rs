@@ -12,7 +12,7 @@ use domain::secret::Secret;
 const MARGIN: Duration = Duration::from_secs(60);
 
 /// Credentials for Linear.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinearCredentials {
     /// Personal API key, sent unchanged in the Authorization header.
     ApiKey(Secret),
