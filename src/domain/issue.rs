@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ids::{IssueId, IssueKey, TeamKey};
+use super::mapping::ticket_match::TicketFacts;
 use super::sanitize;
 use super::stage::{ALL_LABELS, Stage};
 use super::string_arena::ArenaStr;
@@ -101,8 +102,10 @@ pub struct RelatedIssues {
 pub struct FlaggedIssue {
     /// Reference to the issue.
     pub issue: IssueRef,
-    /// Team or scope that the issue was found in. A mapping with this key may not exist.
+    /// Key of the mapping that takes the issue, once one is chosen; else the team or scope that it was found in.
     pub team: TeamKey,
+    /// What decides which mapping of the team takes the issue. `None` once a mapping is chosen.
+    pub facts: Option<Box<TicketFacts>>,
     /// Stage that its marker shows.
     pub stage: Stage,
     /// Priority: 1 is the most urgent. Issues without priority sort last.

@@ -1,5 +1,6 @@
 //! Lists to choose from in forms: teams, repositories and branches, read at the vendors.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -7,8 +8,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::app::App;
-use domain::ids::Repo;
+use domain::ids::{Repo, TeamKey};
 use domain::issue::System;
+use domain::stage::ALL_LABELS;
 use domain::vendor::Vendor;
 use vendors::http::{Redactor, VendorError, VendorErrorKind};
 use vendors::ticketing::{TicketSource, TicketingClient};
@@ -83,6 +85,10 @@ impl ChoiceList {
 pub enum VendorList {
     /// Teams of Linear, or projects of Jira.
     Teams(System),
+    /// Labels that tickets of a team of Linear can have.
+    Labels(TeamKey),
+    /// Projects of a team of Linear.
+    TeamProjects(TeamKey),
     /// Repositories that the credentials of GitHub can access.
     Repositories,
     /// Branches of a repository.
@@ -110,6 +116,7 @@ impl VendorList {
     fn vendor(&self) -> Vendor {
         match self {
             Self::Teams(system) => (*system).into(),
+            Self::Labels(_) | Self::TeamProjects(_) => Vendor::Linear,
             Self::Repositories | Self::Branches(_) => Vendor::GitHub,
         }
     }
@@ -129,6 +136,20 @@ async fn read(app: &App, wanted: &VendorList) -> Result<Vec<Choice>, String> {
             };
             let choice = |team: TicketSource| Choice::new(team.key, team.name);
             Ok(teams.map_err(sentence)?.into_iter().map(choice).collect())
+        }
+        VendorList::Labels(team) | VendorList::TeamProjects(team) => {
+            let Some(TicketingClient::Linear(linear)) = app.vendors.account(System::Linear) else {
+                return Err(not_configured());
+            };
+            let names = match wanted {
+                VendorList::Labels(_) => linear.label_names(team.as_str(), MAX_CHOICES).await,
+                _ => linear.project_names(team.as_str(), MAX_CHOICES).await,
+            };
+            let names: BTreeSet<String> = names.map_err(sentence)?.into_iter().collect();
+            let names = names
+                .into_iter()
+                .filter(|name| !ALL_LABELS.contains(&name.as_str()));
+            Ok(names.map(|name| Choice::new(name.clone(), name)).collect())
         }
         VendorList::Repositories => {
             let github = app.vendors.github.as_ref().ok_or_else(not_configured)?;

@@ -19,7 +19,7 @@ use domain::issue::{FlaggedIssue, IssueRef, Phase, RelatedIssues, stored_labels}
 use domain::job::{Job, JobKind, JobState, RunnerKind};
 use domain::limits::{DEFAULT_JOB_MINUTES, DEFAULT_SESSION_MINUTES, MAX_SESSION_MINUTES};
 use domain::machine::SessionSpec;
-use domain::mapping::{Mapping, PLAN_WORKFLOW};
+use domain::mapping::{Mapping, PLAN_WORKFLOW, TicketingConfig};
 use domain::runner_image::{self, RequestedImage};
 use domain::runner_mode::{self, Placement, RunnerMode};
 use domain::stage::Stage;
@@ -41,6 +41,8 @@ pub struct DispatchRequest {
     pub phase: Phase,
     /// Image named by the repository.
     pub image: RequestedImage,
+    /// Ticketing configuration of the mapping at the time of the decision.
+    pub ticketing: Option<TicketingConfig>,
 }
 
 /// Runner and images of a new run.
@@ -142,7 +144,9 @@ pub fn reserve(
     now: Timestamp,
 ) -> StoreResult<Option<JobId>> {
     let (issue, config) = (&request.issue.issue, &app.core.config);
-    let accepts_runs = |mapping: &Mapping| mapping.system() == issue.system && !mapping.paused;
+    let accepts_runs = |mapping: &Mapping| {
+        Some(&mapping.ticketing) == request.ticketing.as_ref() && !mapping.paused
+    };
     let Some(mapping) = mappings::get(tx, &request.issue.team)?.filter(accepts_runs) else {
         return Ok(None);
     };

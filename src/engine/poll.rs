@@ -12,7 +12,7 @@ use domain::effect::ticket_queue_key;
 use domain::ids::{IssueId, TeamKey};
 use domain::issue::{FlaggedIssue, IssueRef, Phase, PollResult, System};
 use domain::job::Job;
-use domain::mapping::Mapping;
+use domain::mapping::{Mapping, TicketingConfig};
 use domain::runner_image::RequestedImage;
 use domain::time::Timestamp;
 use domain::vendor::Vendor;
@@ -108,7 +108,11 @@ async fn poll_all(app: &App) -> StoreResult<(usize, usize)> {
     ticket_wait_comments::update(&app.core, all, is_unread, now).await?;
     let waits = |(_, decision): &&(_, Decision)| decision.outcome == DecisionOutcome::Waiting;
     let waiting = decided.iter().filter(waits).count();
-    let dispatched = reserve_and_record(app, decided, images, now).await?;
+    let sources = view.mappings.into_iter();
+    let sources = sources
+        .map(|(key, mapping)| (key, mapping.ticketing))
+        .collect();
+    let dispatched = reserve_and_record(app, decided, images, sources, now).await?;
     for poll in polls.iter().filter(|poll| poll.failure.is_none()) {
         closed_issues::cancel_runs(app, poll.system, &flagged).await?;
     }
@@ -375,6 +379,7 @@ async fn reserve_and_record(
     app: &App,
     decided: Vec<(SharedIssue, Decision)>,
     images: BTreeMap<TeamKey, RequestedImage>,
+    sources: BTreeMap<TeamKey, TicketingConfig>,
     now: Timestamp,
 ) -> StoreResult<usize> {
     // Reads one row per issue, so it stays off the threads that serve requests.
@@ -407,6 +412,7 @@ async fn reserve_and_record(
                         issue: FlaggedIssue::clone(issue),
                         phase,
                         image: images.get(&issue.team).cloned().unwrap_or_default(),
+                        ticketing: sources.get(&issue.team).cloned(),
                     };
                     let Some(job) = dispatch::reserve(tx, &handle, &request, now)? else {
                         continue;

@@ -1,6 +1,6 @@
 //! Comments on tickets about why they wait.
 //!
-//! Most waits end without intervention. One that does not (`no-mapping`, `ineligible`, `parked`) is
+//! Most waits end without intervention. One that does not (`no-mapping`, `ambiguous`, `ineligible`, `parked`) is
 //! reported on the ticket after five minutes, once per wait, with the message of the decision. The
 //! comment is deleted when the wait ends. The number of comments per poll is limited, because the
 //! removal of a project makes all its tickets wait at once.
@@ -104,7 +104,10 @@ fn lasting_reason(decision: &Decision) -> Option<WaitReason> {
         .filter(|reason| {
             matches!(
                 reason,
-                WaitReason::NoMapping | WaitReason::Ineligible | WaitReason::Parked
+                WaitReason::NoMapping
+                    | WaitReason::Ambiguous
+                    | WaitReason::Ineligible
+                    | WaitReason::Parked
             )
         })
 }

@@ -204,6 +204,7 @@ async fn a_reservation_checks_the_budget_in_its_transaction() {
                 issue: issue.clone(),
                 phase: Phase::Implementation,
                 image: Default::default(),
+                ticketing: Some(mapping_with_budget(10.0).ticketing),
             };
             dispatch::reserve(tx, &app, &plan, now)
         });

@@ -64,6 +64,7 @@ mod poll_requests;
 mod pull_ownership;
 mod pull_request;
 mod review;
+mod routing;
 mod run_customization;
 mod run_failures;
 mod run_watch;

@@ -12,7 +12,7 @@ use fake_vendors::{FakeService, LoggedRequest};
 use store::mappings;
 
 use crate::jira::{create_ticket, mapping_for_repo, mapping_with_query};
-use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping};
+use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping, mapping_with};
 
 /// Hourly quota larger than the requests of any test.
 const LARGE_QUOTA: u64 = 1_000_000;
@@ -85,6 +85,40 @@ async fn linear_gets_one_request_per_page_for_any_number_of_mappings() {
     }
     let shown = env.admin_get("/api/issues").await;
     assert_eq!(shown["issues"].as_array().unwrap().len(), 500);
+    env.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_mappings_of_one_team_take_as_many_requests_as_one() {
+    let of_label = |number| {
+        let matching = serde_json::json!({"label": format!("repo:{number}")});
+        let config = serde_json::json!({"kind": "A", "teamKey": "ENG", "match": matching});
+        let key = format!("m{number}");
+        mapping_with(&serde_json::json!({"teamKey": key, "ticketingConfig": config}))
+    };
+    let env = start_env(vec![mapping()]).await;
+    let linear = env.vendors.linear();
+    linear.issue("ENG-900").title("Blocker");
+    for number in 1..=260 {
+        let issue = linear.issue(&format!("ENG-{number}")).title("Do it");
+        let issue = issue.blocked_by("ENG-900");
+        let issue = issue.add_label(&format!("repo:{}", number % 50));
+        issue.add_label("Agent-Implement");
+    }
+    let before = requests_of_poll(&env, FakeService::Linear).await;
+    for number in 0..50 {
+        let mapping = of_label(number);
+        let put = env.store.write(move |tx| mappings::put(tx, &mapping));
+        put.await.unwrap();
+    }
+    let after = requests_of_poll(&env, FakeService::Linear).await;
+    assert_eq!((before.len(), after.len()), (2, 2), "{after:#?}");
+    let issues = env.admin_get("/api/issues").await;
+    let teams = issues["issues"].as_array().unwrap().iter();
+    let teams: std::collections::BTreeSet<&str> = teams
+        .map(|issue| issue["teamKey"].as_str().unwrap())
+        .collect();
+    assert_eq!(teams.len(), 50, "{teams:?}");
     env.stop().await;
 }
 

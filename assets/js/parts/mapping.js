@@ -10,7 +10,7 @@ import { EXECUTION, PROVIDERS } from "./words.js";
 
 /** Initial values of a new project. */
 export const BLANK = {
-	ticketingProvider: "A", teamKey: "", jql: "", repoFieldValue: "", statusFieldOverride: "", repoFieldOverride: "",
+	ticketingProvider: "A", teamKey: "", sourceTeamKey: "", match: "", matchName: "", jql: "", repoFieldValue: "", statusFieldOverride: "", repoFieldOverride: "",
 	repository: "", defaultBranch: "main", branchPrefix: "",
 	executionMode: "ci-workflow", sessionMode: "autonomous", machineCpus: "2", machineMemoryMb: "4096", workflowFile: "agent-implement.yml", planningEnabled: false, planningWorkflowFile: "agent-plan.yml",
 	provider: "direct", cloudRegion: "",
@@ -39,6 +39,12 @@ export const FIELDS = {
 	source: (v) => [
 		{ name: "teamKey", label: v.ticketingProvider === "A" ? "Team" : "Project key", required: true, placeholder: "ENG", type: "combobox", choices: `/api/choices/teams?system=${v.ticketingProvider}`,
 			hint: v.ticketingProvider === "A" ? "The key of the Linear team, as in ENG-42." : "Key of this project in Agent Implement." },
+		...(v.ticketingProvider === "A" ? /** @type {Field[]} */ ([
+			{ name: "sourceTeamKey", label: "Linear team", type: "combobox", choices: "/api/choices/teams?system=A", hint: "Only if the key above is not that of the team." },
+			{ name: "match", label: "Tickets", type: "select", options: [["", "All that match no other project"], ["label", "With a label"], ["project", "Of a Linear project"]] },
+			...(v.match ? /** @type {Field[]} */ ([{ name: "matchName", label: v.match === "label" ? "Label" : "Linear project", required: true, type: "combobox",
+				choices: url`/api/choices/${v.match}s?team=${v.sourceTeamKey || v.teamKey}` }]) : []),
+		]) : []),
 		...(v.ticketingProvider === "B" ? /** @type {Field[]} */ ([
 			{ name: "jql", label: "Query", type: "area", required: true, placeholder: "project = OPS", hint: "JQL that selects the issues of this project." },
 			jiraField("repoFieldOverride", "Repository field", "Agent-Implement Repo"),
@@ -108,7 +114,7 @@ const SHOWN_IN = { owner: "repository", repo: "repository", awsRegion: "cloudReg
 /** All fields, also those that the values hide. */
 const allFields = () => Object.entries(FIELDS).flatMap(([step, fields]) =>
 	fields({ ...BLANK, ticketingProvider: "B", executionMode: "vm-machines", provider: "cloud", planningEnabled: true }).map((field) => ({ step, ...field })))
-	.concat([{ step: "runner", name: "workflowFile", label: "Workflow file" }]);
+	.concat([{ step: "runner", name: "workflowFile", label: "Workflow file" }], FIELDS.source({ ...BLANK, match: "label" }).map((field) => ({ step: "source", ...field })));
 
 /** Replaces the names of API fields in a message by their labels. @param {string} message */
 export const plain = (message) => message.replace(/\b(?:ticketingConfig\.)?([a-z]+(?:[A-Z][a-z]*)+)\b/g, (name, field) =>
@@ -146,6 +152,9 @@ export function toValues(mapping) {
 		if (name === "extraEnv") values[name] = Object.entries(mapping.extraEnv ?? {}).map(([key, value]) => `${key}=${value.replace(/\r\n?|\n/g, BREAK)}`).join("\n");
 		else values[name] = typeof stored === "boolean" ? stored : stored === null || stored === undefined ? "" : String(stored);
 	}
+	const { teamKey, match } = mapping.ticketingConfig ?? {};
+	values.sourceTeamKey = teamKey ?? "";
+	[values.match, values.matchName] = Object.entries(match ?? {}).find(([by]) => by !== "default") ?? ["", ""];
 	values.repository = `${mapping.owner}/${mapping.repo}`;
 	values.planningWorkflowFile ||= BLANK.planningWorkflowFile;
 	return values;
@@ -156,14 +165,16 @@ const NUMBERS = ["maxInProgressAiIssues", "maxTurns", "maxIterations", "maxJobMi
 const JIRA = ["jql", "repoFieldValue", "statusFieldOverride", "repoFieldOverride"];
 
 /** Converts form values to a request body. Blank fields are null, so that the defaults of the service apply. @param {Values} v */
-export function toBody({ repository, extraEnv, ...v }) {
+export function toBody({ repository, extraEnv, sourceTeamKey, match, matchName, ...v }) {
 	const body = /** @type {Values} */ ({});
-	const ticketing = v.ticketingProvider === "B" ? { kind: "B" } : { kind: "A" };
+	const ticketing = /** @type {Values} */ (v.ticketingProvider === "B" ? { kind: "B" } : { kind: "A" });
 	for (const [name, value] of Object.entries(v)) {
 		const content = typeof value === "boolean" ? value : NUMBERS.includes(name) ? parseNumber(value) : String(value ?? "").trim() || null;
 		if (!JIRA.includes(name)) body[name] = content;
 		else if (ticketing.kind === "B") ticketing[name] = content;
 	}
+	if (ticketing.kind === "A" && sourceTeamKey.trim()) ticketing.teamKey = sourceTeamKey.trim();
+	if (ticketing.kind === "A" && match) ticketing.match = { [match]: matchName.trim() };
 	[body.owner, body.repo] = ownerAndName(repository);
 	if (v.provider !== "cloud") body.cloudRegion = null;
 	if (!v.planningEnabled) body.planningWorkflowFile = null;

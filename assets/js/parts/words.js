@@ -22,6 +22,7 @@ export const REASONS = {
 	concurrency: "At capacity",
 	dedup: "Dispatched recently",
 	"no-mapping": "No project",
+	ambiguous: "Several projects",
 	blocked: "Blocked",
 	paused: "Paused",
 	parked: "Parked",
@@ -59,7 +60,7 @@ const TONES = {
 	ok: "completed passed ok current started done success approved resolved additive",
 	run: "dispatched running starting created in-progress open pending",
 	warn: "review_failed limited stale missing concurrency quota budget waiting changes_requested medium",
-	bad: "failed timed_out error destroyed no-mapping parked ineligible failure critical high",
+	bad: "failed timed_out error destroyed no-mapping ambiguous parked ineligible failure critical high",
 	mark: "merged override",
 };
 

@@ -31,7 +31,12 @@ pub fn advice(decision: &Decision) -> Option<String> {
              `agent-implement retry {issue}`."
         ),
         WaitReason::NoMapping => {
-            format!("Add a project for team {team} in the panel (Projects, New project).")
+            format!("Add a project for team {team} in the panel (Projects, New project), or set what its message names.")
+        }
+        WaitReason::Ambiguous => {
+            "Remove a label from the ticket, or change which tickets one of the projects takes in the panel \
+             (Projects, Edit)."
+                .to_owned()
         }
         WaitReason::Blocked => "Close the ticket that blocks it, or remove the link.".to_owned(),
         WaitReason::Paused => format!("Resume project {team} in the panel (Projects)."),
@@ -85,6 +90,7 @@ mod tests {
             ),
             (WaitReason::Dedup, "", "`agent-implement retry ENG-1`"),
             (WaitReason::NoMapping, "", "(Projects, New project)"),
+            (WaitReason::Ambiguous, "", "Remove a label"),
             (WaitReason::Blocked, "", "blocks it"),
             (WaitReason::Paused, "", "Resume project ENG"),
             (WaitReason::Parked, "", "`agent-implement retry ENG-1`"),

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::ids::{IssueId, IssueKey, TeamKey};
 use super::issue::{FlaggedIssue, Phase};
 use super::mapping::Mapping;
+use super::mapping::ticket_match::{Unmatched, choose_mapping};
 use super::stage::Stage;
 use super::time::Timestamp;
 
@@ -97,8 +98,10 @@ pub enum WaitReason {
     Concurrency,
     /// The issue is in the dedup window.
     Dedup,
-    /// No mapping exists for the team.
+    /// No mapping takes the tickets of the team, or this one of them.
     NoMapping,
+    /// Several mappings of the team match the issue.
+    Ambiguous,
     /// An open issue blocks the issue.
     Blocked,
     /// The mapping is paused.
@@ -115,10 +118,11 @@ pub enum WaitReason {
 
 impl WaitReason {
     /// All reasons.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         WaitReason::Concurrency,
         WaitReason::Dedup,
         WaitReason::NoMapping,
+        WaitReason::Ambiguous,
         WaitReason::Blocked,
         WaitReason::Paused,
         WaitReason::Parked,
@@ -133,6 +137,7 @@ impl WaitReason {
             WaitReason::Concurrency => "At capacity",
             WaitReason::Dedup => "Dispatched recently",
             WaitReason::NoMapping => "No project",
+            WaitReason::Ambiguous => "Several projects",
             WaitReason::Blocked => "Blocked",
             WaitReason::Paused => "Paused",
             WaitReason::Parked => "Parked",
@@ -148,6 +153,7 @@ impl WaitReason {
             WaitReason::Concurrency => "concurrency",
             WaitReason::Dedup => "dedup",
             WaitReason::NoMapping => "no-mapping",
+            WaitReason::Ambiguous => "ambiguous",
             WaitReason::Blocked => "blocked",
             WaitReason::Paused => "paused",
             WaitReason::Parked => "parked",
@@ -189,11 +195,40 @@ pub struct SchedulingState {
 }
 
 impl SchedulingState {
-    /// Returns the mapping of an issue: the mapping of its team, if it is for the ticketing system
-    /// of the issue. Linear and Jira may have teams with the same key.
-    fn mapping_of(&self, issue: &FlaggedIssue) -> Option<&Mapping> {
-        let mapping = self.mappings.get(&issue.team);
-        mapping.filter(|mapping| mapping.system() == issue.issue.system)
+    /// Returns the mapping of an issue: the chosen one, else the one of its team that matches. It must be for the
+    /// ticketing system of the issue: Linear and Jira may have teams with the same key.
+    fn mapping_of(&self, issue: &FlaggedIssue) -> Result<&Mapping, Unmatched> {
+        let is_of_system = |mapping: &&Mapping| mapping.system() == issue.issue.system;
+        let found = match &issue.facts {
+            None => {
+                let chosen = self.mappings.get(&issue.team);
+                chosen.filter(is_of_system).ok_or(None)
+            }
+            Some(facts) => {
+                let of_system = self.mappings.values().filter(is_of_system);
+                let of_team = of_system.filter(|mapping| *mapping.source_team() == issue.team);
+                choose_mapping(of_team, facts)
+            }
+        };
+        found.map_err(|unmatched| {
+            unmatched.unwrap_or_else(|| Unmatched {
+                reason: WaitReason::NoMapping,
+                message: format!("No mapping for team {}. Add one in Projects.", issue.team),
+            })
+        })
+    }
+
+    /// Sets the mapping of an issue. The mapping of an active job stays in force if the labels or the project of the
+    /// issue have changed since.
+    fn set_mapping(&self, issue: &mut FlaggedIssue) {
+        let chosen = match self.active_issues.get(&issue.issue.id) {
+            Some(team) => Some(team),
+            None => self.mapping_of(issue).ok().map(|mapping| &mapping.team_key),
+        };
+        if let Some(team) = chosen {
+            issue.team = team.clone();
+            issue.facts = None;
+        }
     }
 }
 
@@ -206,6 +241,7 @@ pub fn decide(
 ) -> Vec<(FlaggedIssue, Decision)> {
     issues.sort_by(|left, right| sort_key(left).cmp(&sort_key(right)));
     issues.dedup_by(|left, right| left.issue.id == right.issue.id);
+    issues.iter_mut().for_each(|issue| state.set_mapping(issue));
     let mut slots = Slots::count(state, issues.iter());
     let with_decision = |issue: FlaggedIssue| {
         let decision = decide_issue(state, &mut slots, &issue).into_decision(&issue, now);
@@ -280,7 +316,7 @@ impl DecisionDraft {
 fn decide_issue(state: &SchedulingState, slots: &mut Slots, issue: &FlaggedIssue) -> DecisionDraft {
     let (id, team) = (&issue.issue.id, &issue.team);
     let mapping = state.mapping_of(issue);
-    let planning = mapping.is_some_and(|mapping| mapping.planning_enabled);
+    let planning = matches!(&mapping, Ok(mapping) if mapping.planning_enabled);
     if state.active_issues.contains_key(id) || state.active_pull_request_issues.contains(id) {
         return DecisionDraft::without_phase(DecisionOutcome::InProgress, "A run is in progress.");
     }
@@ -288,11 +324,9 @@ fn decide_issue(state: &SchedulingState, slots: &mut Slots, issue: &FlaggedIssue
         return without_run(issue.stage);
     };
     let wait = |reason, message| DecisionDraft::waiting(reason, Some(phase), message);
-    let Some(mapping) = mapping else {
-        return wait(
-            WaitReason::NoMapping,
-            format!("No mapping for team {team}. Add one in Projects."),
-        );
+    let mapping = match mapping {
+        Ok(mapping) => mapping,
+        Err(unmatched) => return wait(unmatched.reason, unmatched.message),
     };
     if mapping.paused {
         return wait(WaitReason::Paused, format!("{team} is paused."));
@@ -402,9 +436,9 @@ impl Slots {
     fn count<'i>(state: &SchedulingState, issues: impl Iterator<Item = &'i FlaggedIssue>) -> Self {
         let marked = issues
             .filter(|issue| issue.stage.is_in_progress())
-            .filter(|issue| state.mapping_of(issue).is_some())
             .filter(|issue| !state.active_issues.contains_key(&issue.issue.id))
-            .map(|issue| &issue.team);
+            .filter_map(|issue| state.mapping_of(issue).ok())
+            .map(|mapping| &mapping.team_key);
         let mut in_use = BTreeMap::new();
         for team in state.active_issues.values().chain(marked) {
             *in_use.entry(team.clone()).or_insert(0) += 1;

@@ -23,6 +23,7 @@ fn issue(number: u32, stage: Stage) -> FlaggedIssue {
             marker_field: None,
         },
         team: "ENG".into(),
+        facts: None,
         stage,
         priority: 3,
         created_at: Timestamp::from_millis(u64::from(number)),

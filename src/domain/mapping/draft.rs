@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::error::{MappingError, MappingErrors, MappingResult};
-use super::fields::{MappingFields, is_name, is_repo_name};
-use super::input::find_overlapping_key;
+use super::fields::{MappingFields, is_plain, is_repo_name};
+use super::input::{find_equal_match, find_overlapping_key};
 use super::{
     ExecutionMode, IMPLEMENT_WORKFLOW, Mapping, MappingProblem, ModelProvider, SessionMode,
     TicketingConfig,
@@ -77,6 +77,13 @@ impl MappingDraft {
         {
             let error = MappingError::OverlappingTeamKey(key.clone(), other.clone());
             errors.0.push(error);
+        }
+        let ticketing = draft.ticketing.as_ref();
+        if let Some(key) = key
+            && let Some(other) =
+                ticketing.and_then(|ticketing| find_equal_match(key, ticketing, existing.iter()))
+        {
+            errors.0.push(MappingError::SameMatch(other.clone()));
         }
         let problems = errors.0.iter().map(MappingError::problem);
         Ok((draft, problems.collect()))
@@ -200,8 +207,4 @@ pub fn parse_repo(owner: &str, name: &str) -> MappingResult<Repo> {
         true => Ok(Repo::new(owner, name)),
         false => Err(MappingError::Repo),
     }
-}
-
-fn is_plain(text: &str) -> bool {
-    is_name(text, |c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
 }

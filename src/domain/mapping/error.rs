@@ -97,6 +97,29 @@ pub enum MappingError {
     /// This field is not a string.
     #[error("ticketingConfig.{0} must be a string")]
     Override(&'static str),
+    /// The key of the Linear team is invalid.
+    #[error("ticketingConfig.teamKey must be the key of a Linear team, such as ENG")]
+    SourceTeamKey,
+    /// The match does not have exactly one known field.
+    #[error(
+        "ticketingConfig.match must have exactly one of label, project and default, such as {{\"label\": \"repo:web\"}} or {{\"default\": true}}"
+    )]
+    Match,
+    /// The name in the match is invalid.
+    #[error(
+        "ticketingConfig.match must name a label or project: 1 to 255 bytes without control characters"
+    )]
+    MatchName,
+    /// The match is for a system whose tickets are selected by a query.
+    #[error(
+        "ticketingConfig.match is not available for Jira: jql and repoFieldValue select the tickets"
+    )]
+    MatchOfQuery,
+    /// This mapping takes the same tickets.
+    #[error(
+        "ticketingConfig selects the same tickets as the mapping {0}; give one of them another match"
+    )]
+    SameMatch(TeamKey),
     /// The change contains another team key.
     #[error("teamKey cannot be changed; delete the mapping and create another")]
     TeamKeyImmutable,

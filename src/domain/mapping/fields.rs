@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 
 use super::error::{MappingError, MappingErrors, MappingResult};
 use super::extra_env;
-use super::{ExecutionMode, Mapping, ModelProvider, SessionMode, TicketingConfig};
+use super::{ExecutionMode, Mapping, ModelProvider, SessionMode, TicketMatch, TicketingConfig};
+use crate::ids::TeamKey;
 use crate::issue::System;
 use crate::usage::MicroUsd;
 use crate::{branch, json_number};
@@ -17,10 +18,15 @@ const MAX_NAME: usize = 100;
 /// Maximum length of a branch name.
 const MAX_BRANCH: usize = 255;
 
+/// Field of the tickets of a team that a mapping takes.
+const MATCH: &str = "match";
+
 /// Names of the fields of `ticketingConfig`.
-pub fn ticketing_fields() -> [&'static str; 5] {
+pub fn ticketing_fields() -> [&'static str; 7] {
     [
         "kind",
+        "teamKey",
+        MATCH,
         "jql",
         "repoFieldValue",
         "statusFieldOverride",
@@ -249,11 +255,47 @@ impl MappingFields {
             (Some(System::Jira), _) | (None, Some(System::Jira)) => config.jira(errors),
             // Without a system, the query would be dropped.
             (None, None) if config.get("jql").is_some() => errors.keep(mismatch()),
-            _ => Some(TicketingConfig::Linear),
+            _ => config.linear(errors),
+        }
+    }
+
+    fn linear(&self, errors: &mut MappingErrors) -> Option<TicketingConfig> {
+        let team_key = errors.keep(self.source_team_key());
+        let matching = errors.keep(self.ticket_match());
+        Some(TicketingConfig::Linear {
+            team_key: team_key?,
+            matching: matching?,
+        })
+    }
+
+    fn source_team_key(&self) -> MappingResult<Option<TeamKey>> {
+        let text = self.optional_text("teamKey", MappingError::SourceTeamKey)?;
+        match text {
+            Some(text) if !is_plain(text) => Err(MappingError::SourceTeamKey),
+            text => Ok(text.map(TeamKey::new)),
+        }
+    }
+
+    /// Returns the match, with its name as given.
+    fn ticket_match(&self) -> MappingResult<Option<TicketMatch>> {
+        let Some(value) = self.get(MATCH) else {
+            return Ok(None);
+        };
+        let matching = serde_json::from_value(value.clone()).map_err(|_| MappingError::Match)?;
+        match &matching {
+            TicketMatch::Label(name) | TicketMatch::Project(name)
+                if !TicketMatch::is_valid_name(name) =>
+            {
+                Err(MappingError::MatchName)
+            }
+            _ => Ok(Some(matching)),
         }
     }
 
     fn jira(&self, errors: &mut MappingErrors) -> Option<TicketingConfig> {
+        if self.get(MATCH).is_some() {
+            return errors.keep(Err(MappingError::MatchOfQuery));
+        }
         let required = |name| {
             let text = self.text(name).map(str::to_owned);
             text.ok_or(MappingError::MissingJiraQuery(name))
@@ -304,6 +346,11 @@ pub fn is_name(text: &str, allowed: impl Fn(char) -> bool) -> bool {
     text.len() <= MAX_NAME
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.chars().all(allowed)
+}
+
+/// Returns whether text is the name of an account, or the key of a team.
+pub fn is_plain(text: &str) -> bool {
+    is_name(text, |c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
 }
 
 /// Returns whether text is a valid repository name.

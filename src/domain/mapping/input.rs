@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::draft::{self, MappingDraft};
 use super::error::{MappingError, MappingErrors, MappingResult};
 use super::fields::MappingFields;
-use super::{Mapping, MappingView};
+use super::{Mapping, MappingView, TicketMatch, TicketingConfig};
 use crate::ids::TeamKey;
 use crate::time::Timestamp;
 
@@ -212,6 +212,28 @@ pub fn find_overlapping_key<'a>(
         let differs_in_case = key == other_key && *other != team_key;
         differs_in_case || is_prefix(&key, &other_key) || is_prefix(&other_key, &key)
     })
+}
+
+/// Returns an existing mapping that takes the same tickets of a team as a mapping with this key and configuration.
+/// A mapping without a match takes all tickets that match no other mapping.
+pub fn find_equal_match<'a>(
+    key: &TeamKey,
+    ticketing: &TicketingConfig,
+    existing: impl Iterator<Item = &'a Mapping>,
+) -> Option<&'a TeamKey> {
+    let TicketingConfig::Linear { matching, .. } = ticketing else {
+        return None;
+    };
+    let matching = matching.as_ref().unwrap_or(&TicketMatch::Default);
+    let is_equal = |other: &&Mapping| {
+        let other_match = other.ticket_match().unwrap_or(&TicketMatch::Default);
+        other.team_key != *key
+            && matches!(other.ticketing, TicketingConfig::Linear { .. })
+            && other.source_team() == ticketing.source_team(key)
+            && other_match == matching
+    };
+    let mut existing = existing;
+    existing.find(is_equal).map(|other| &other.team_key)
 }
 
 #[cfg(test)]

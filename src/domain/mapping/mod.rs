@@ -12,6 +12,7 @@ mod input;
 mod precondition;
 mod problem;
 mod region;
+pub mod ticket_match;
 mod view;
 mod warning;
 
@@ -27,11 +28,14 @@ use super::usage::MicroUsd;
 
 pub use draft::{MappingDraft, parse_repo};
 pub use error::MappingError;
-pub use fields::{is_name as is_plain_name, ticketing_fields};
-pub use input::{MappingInput, MappingPatch, find_overlapping_key, mapping_fields};
+pub use fields::{is_name as is_plain_name, is_plain as is_team_key, ticketing_fields};
+pub use input::{
+    MappingInput, MappingPatch, find_equal_match, find_overlapping_key, mapping_fields,
+};
 pub use precondition::MappingPrecondition;
-pub use problem::MappingProblem;
+pub use problem::{MappingProblem, SOURCE_TEAM_KEY};
 pub use region::region_warning;
+pub use ticket_match::TicketMatch;
 pub use view::MappingView;
 pub use warning::MappingWarning;
 
@@ -114,8 +118,22 @@ impl Mapping {
     /// Returns the ticketing system.
     pub fn system(&self) -> System {
         match self.ticketing {
-            TicketingConfig::Linear => System::Linear,
+            TicketingConfig::Linear { .. } => System::Linear,
             TicketingConfig::Jira { .. } => System::Jira,
+        }
+    }
+
+    /// Returns the key of the team or scope whose tickets the mapping takes: that of the ticketing configuration,
+    /// else the key of the mapping.
+    pub fn source_team(&self) -> &TeamKey {
+        self.ticketing.source_team(&self.team_key)
+    }
+
+    /// Returns which tickets of the team the mapping takes; `None` for all that match no other mapping.
+    pub fn ticket_match(&self) -> Option<&TicketMatch> {
+        match &self.ticketing {
+            TicketingConfig::Linear { matching, .. } => matching.as_ref(),
+            TicketingConfig::Jira { .. } => None,
         }
     }
 }
@@ -124,10 +142,17 @@ impl Mapping {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all_fields = "camelCase")]
 pub enum TicketingConfig {
-    /// Linear: the team whose key is the mapping's.
+    /// Linear: the tickets of a team, or those of them that match.
     #[serde(rename = "A")]
     #[schemars(title = "Linear")]
-    Linear,
+    Linear {
+        /// Key of the team. Omitted if it is the key of the mapping.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        team_key: Option<TeamKey>,
+        /// Tickets of the team that the mapping takes. Omitted for all that match no other mapping.
+        #[serde(rename = "match", default, skip_serializing_if = "Option::is_none")]
+        matching: Option<TicketMatch>,
+    },
     /// Jira: the results of a query clause, restricted to one value of the repo field.
     #[serde(rename = "B")]
     #[schemars(title = "Jira")]
@@ -141,6 +166,16 @@ pub enum TicketingConfig {
         /// Id of the repo field. `None` for the field of the default name.
         repo_field_override: Option<String>,
     },
+}
+
+impl TicketingConfig {
+    /// Returns the key of the team or scope whose tickets a mapping with this key takes.
+    pub fn source_team<'a>(&'a self, key: &'a TeamKey) -> &'a TeamKey {
+        match self {
+            Self::Linear { team_key, .. } => team_key.as_ref().unwrap_or(key),
+            Self::Jira { .. } => key,
+        }
+    }
 }
 
 /// Model provider.

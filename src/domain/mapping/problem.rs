@@ -3,15 +3,30 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::MappingError;
+use super::{MappingError, ticketing_fields};
+
+/// Name of the field `ticketingConfig.teamKey` in problems. The mapping has a field `teamKey`, too.
+pub const SOURCE_TEAM_KEY: &str = "sourceTeamKey";
 
 /// Problem of a field that prevents a mapping from being saved or from working.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct MappingProblem {
-    /// Name of the field; for a field of `ticketingConfig`, its name there.
+    /// Name of the field; for a field of `ticketingConfig`, its name there, and `sourceTeamKey` for its `teamKey`.
     pub field: &'static str,
     /// Sentence for operators, with the label of the field.
     pub message: String,
+}
+
+impl MappingProblem {
+    /// Returns the place of the field in a mapping, such as `ticketingConfig.jql`.
+    pub fn path(&self) -> String {
+        match self.field {
+            "teamKey" => self.field.to_owned(),
+            SOURCE_TEAM_KEY => "ticketingConfig.teamKey".to_owned(),
+            name if ticketing_fields().contains(&name) => format!("ticketingConfig.{name}"),
+            name => name.to_owned(),
+        }
+    }
 }
 
 impl MappingError {
@@ -50,6 +65,8 @@ impl MappingError {
             Self::MissingPlanningFile => "planningWorkflowFile",
             Self::Budget => "budgetUsd",
             Self::System | Self::Ticketing => "ticketingProvider",
+            Self::SourceTeamKey => SOURCE_TEAM_KEY,
+            Self::Match | Self::MatchName | Self::MatchOfQuery | Self::SameMatch(_) => "match",
         }
     }
 
@@ -97,6 +114,15 @@ impl MappingError {
             Self::OverlappingTeamKey(key, other) => format!(
                 "{key} overlaps with the project {other}: their secrets could have the same names. Choose another key"
             ),
+            Self::SourceTeamKey => "must be the key of a Linear team, such as ENG".to_owned(),
+            Self::Match => "must be a label, a project or all other tickets".to_owned(),
+            Self::MatchName => "must name a label or project".to_owned(),
+            Self::MatchOfQuery => {
+                "is not available for Jira: the query selects the tickets".to_owned()
+            }
+            Self::SameMatch(other) => {
+                format!("are those of the project {other}. Choose other tickets")
+            }
             Self::InvalidBody | Self::TeamKeyImmutable | Self::ConflictingChanges => {
                 return self.to_string();
             }
@@ -117,6 +143,8 @@ fn label(field: &'static str) -> &'static str {
         "defaultBranch" => "Default branch",
         "workflowFile" => "Workflow file",
         "ticketingProvider" => "Ticketing system",
+        SOURCE_TEAM_KEY => "Linear team",
+        "match" => "Tickets",
         "jql" => "Query",
         "repoFieldValue" => "Repository field value",
         "statusFieldOverride" => "Status field",

@@ -12,7 +12,7 @@ use domain::ids::{Repo, TeamKey};
 use domain::issue::System;
 use domain::mapping::{
     Mapping, MappingDraft, MappingError, MappingProblem, MappingWarning, ModelProvider,
-    TicketingConfig, region_warning,
+    SOURCE_TEAM_KEY, TicketMatch, TicketingConfig, region_warning,
 };
 use domain::runner_mode::{Placement, RunnerMode, choose_placement};
 use domain::session_secrets::{SecretScope, variable_from_stored_name};
@@ -20,10 +20,13 @@ use domain::vendor::Vendor;
 use serde_json::Value;
 use store::{StoreError, StoreResult, mappings, secrets};
 use vendors::http::VendorError;
-use vendors::ticketing::TicketingClient;
+use vendors::ticketing::{Linear, TicketingClient};
 
 /// Timeout of each lookup of a write, whose response waits for it.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Maximum number of labels or projects of a team that are compared with a match.
+const MAX_NAMES: usize = 1_000;
 
 /// Timeout of each lookup of a check. They run at the same time.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(8);
@@ -172,7 +175,9 @@ async fn in_time(
 }
 
 async fn check_team(vendors: &Vendors, draft: &MappingDraft) -> Result<MappingCheck, VendorError> {
-    let (Some(TicketingConfig::Linear), Some(key)) = (&draft.ticketing, &draft.team_key) else {
+    let (Some(ticketing @ TicketingConfig::Linear { .. }), Some(key)) =
+        (&draft.ticketing, &draft.team_key)
+    else {
         return Ok(MappingCheck::default());
     };
     let Some(TicketingClient::Linear(linear)) = vendors.account(System::Linear) else {
@@ -182,9 +187,12 @@ async fn check_team(vendors: &Vendors, draft: &MappingDraft) -> Result<MappingCh
             "no ticket is read",
         ));
     };
-    Ok(match linear.has_team(key.as_str()).await? {
-        true => MappingCheck::default(),
-        false => MappingCheck::problem("teamKey", missing_team_message(key)),
+    Ok(match missing_source(linear, key, ticketing).await? {
+        None => MappingCheck::default(),
+        Some(missing) if missing.field == MATCH => {
+            MappingCheck::warning(missing.field, missing.message)
+        }
+        Some(missing) => MappingCheck::problem(missing.field, missing.message),
     })
 }
 
@@ -307,7 +315,7 @@ pub(super) async fn warnings(vendors: &Vendors, mapping: &Mapping) -> Vec<Mappin
         with_timeout(missing_team(vendors, mapping)),
         with_timeout(repository),
     );
-    let (team, repository) = lookups.await;
+    let (team, repository) = Box::pin(lookups).await;
     team.into_iter().chain(repository).collect()
 }
 
@@ -331,13 +339,51 @@ async fn missing_team(
     let Some(TicketingClient::Linear(linear)) = vendors.account(mapping.system()) else {
         return Ok(None);
     };
-    let key = &mapping.team_key;
-    Ok(
-        (!linear.has_team(key.as_str()).await?).then(|| MappingWarning {
-            field: "teamKey",
-            message: missing_team_message(key),
-        }),
-    )
+    missing_source(linear, &mapping.team_key, &mapping.ticketing).await
+}
+
+/// Field of the tickets of a team that a mapping takes.
+const MATCH: &str = "match";
+
+/// Returns what Linear does not have, or does not show to this account: the team, or the label or project that the
+/// mapping with this key matches.
+pub(crate) async fn missing_source(
+    linear: &Linear,
+    key: &TeamKey,
+    ticketing: &TicketingConfig,
+) -> Result<Option<MappingWarning>, VendorError> {
+    let team = ticketing.source_team(key);
+    if !linear.has_team(team.as_str()).await? {
+        let field = if team == key {
+            "teamKey"
+        } else {
+            SOURCE_TEAM_KEY
+        };
+        let message = missing_team_message(team);
+        return Ok(Some(MappingWarning { field, message }));
+    }
+    let TicketingConfig::Linear { matching, .. } = ticketing else {
+        return Ok(None);
+    };
+    let (what, name, known) = match matching {
+        Some(TicketMatch::Label(name)) => {
+            let known = linear.label_names(team.as_str(), MAX_NAMES).await?;
+            ("label", name, known)
+        }
+        Some(TicketMatch::Project(name)) => {
+            let known = linear.project_names(team.as_str(), MAX_NAMES).await?;
+            ("project", name, known)
+        }
+        Some(TicketMatch::Default) | None => return Ok(None),
+    };
+    let is_missing = known.len() < MAX_NAMES && !known.contains(name);
+    let message = format!(
+        "Linear shows no {what} \"{name}\" in team {team}. Upper and lower case matter. No ticket matches until it exists."
+    );
+    Ok(is_missing.then_some(MappingWarning {
+        field: MATCH,
+        message,
+    }))
 }
 
 fn missing_team_message(key: &TeamKey) -> String {

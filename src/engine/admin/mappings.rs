@@ -6,7 +6,7 @@ use domain::audit::{Action, Actor};
 use domain::ids::TeamKey;
 use domain::mapping::{
     Mapping, MappingError, MappingInput, MappingPatch, MappingPrecondition, MappingWarning,
-    find_overlapping_key,
+    find_equal_match, find_overlapping_key,
 };
 use domain::time::Timestamp;
 use store::{StoreError, StoreResult, WriteTx, audit, mappings, secrets};
@@ -91,7 +91,7 @@ pub async fn change(
         require(&precondition, Some(&stored))?;
         check_ticketing(app, &patch.apply_to(&stored)?, now).await?;
     }
-    let names_changed = ["owner", "repo", "defaultBranch"]
+    let names_changed = ["owner", "repo", "defaultBranch", "ticketingConfig"]
         .into_iter()
         .any(|name| patch.has_field(name));
     let changed = app
@@ -234,6 +234,9 @@ fn put(
     if let Some(other) = find_overlapping_key(&mapping.team_key, keys) {
         let error = MappingError::OverlappingTeamKey(mapping.team_key.clone(), other.clone());
         return Ok(Err(error));
+    }
+    if let Some(other) = find_equal_match(&mapping.team_key, &mapping.ticketing, existing.iter()) {
+        return Ok(Err(MappingError::SameMatch(other.clone())));
     }
     // Repository names are case-insensitive on GitHub, but stored pull requests are found by the
     // exact name.

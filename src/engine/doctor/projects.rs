@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use futures_util::StreamExt;
 use futures_util::stream;
 
+use crate::admin::mapping_check::missing_source;
 use crate::app::{App, Core, Vendors};
 use crate::budget;
 use crate::template_status::{self, ProjectTemplateStatus};
@@ -128,15 +129,25 @@ async fn linear_tickets(
     linear: &Linear,
     mapping: &Mapping,
 ) -> Result<Vec<CheckResult>, VendorError> {
-    let key = mapping.team_key.as_str();
-    if linear.has_team(key).await? {
-        return Ok(Vec::new());
+    let team = mapping.source_team();
+    if !linear.has_team(team.as_str()).await? {
+        return Ok(vec![
+            CheckResult::error("project-tickets", format!("Linear shows no team {team} to this account"))
+                .with_impact("The service sees none of its tickets.")
+                .with_remedy("Correct the team key of the project, or add the account of the API key to the (private) team."),
+        ]);
     }
-    Ok(vec![
-        CheckResult::error("project-tickets", format!("Linear shows no team {key} to this account"))
-            .with_impact("The service sees none of its tickets.")
-            .with_remedy("Correct the team key of the project, or add the account of the API key to the (private) team."),
-    ])
+    let missing = missing_source(linear, &mapping.team_key, &mapping.ticketing).await?;
+    Ok(missing
+        .map(|missing| {
+            CheckResult::warning("project-tickets", missing.message)
+                .with_impact("The service starts no run for its tickets.")
+                .with_remedy(
+                    "Create the label or project in Linear, or correct the match of the project.",
+                )
+        })
+        .into_iter()
+        .collect())
 }
 
 async fn jira_tickets(jira: &Jira, mapping: &Mapping) -> Result<Vec<CheckResult>, VendorError> {

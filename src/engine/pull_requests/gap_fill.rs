@@ -105,7 +105,7 @@ impl GapFillError {
 pub async fn trigger(app: &App, request: GapFillRequest) -> Result<GapFillOutcome, GapFillError> {
     let key = IssueKey::parse(&request.issue).ok_or(GapFillError::NotFound)?;
     let (owners, lookup_failure) = owners(app, &key).await?;
-    let images = images(app, &owners).await?;
+    let images = images(app, &owners, request.pull_number).await?;
     let request = GapFillRequest {
         instruction: sanitize_instruction(request.instruction),
         ..request
@@ -180,10 +180,17 @@ async fn look_up(
 /// Image named by the repository of each owner, or the reason why it is invalid.
 type Images = BTreeMap<TeamKey, Result<RequestedImage, String>>;
 
-async fn images(app: &App, owners: &[IssueLookup]) -> StoreResult<Images> {
+async fn images(app: &App, owners: &[IssueLookup], pull: u64) -> StoreResult<Images> {
     let mut images = Images::new();
     for lookup in owners {
-        if let Some(mapping) = app.core.store.read(|tx| mappings::get(tx, &lookup.team))? {
+        let owner = app
+            .core
+            .store
+            .read(|tx| match mappings::get(tx, &lookup.team)? {
+                Some(mapping) => Ok(last_job_on(tx, &mapping, lookup, pull)?.map(|_| mapping)),
+                None => Ok(None),
+            });
+        if let Some(mapping) = owner? {
             images.insert(
                 lookup.team.clone(),
                 repo_image::fetch(app, &mapping.target_repo(), &mapping.default_branch).await,
@@ -309,22 +316,40 @@ fn find_owned_pull<'a>(
     owners: &'a [IssueLookup],
     pull: u64,
 ) -> Result<(&'a IssueLookup, Mapping, Job), GapFillError> {
-    // Several mappings can own the issue; the one with a job of the issue on the pull request
-    // counts.
-    let mut error = GapFillError::NotFound;
+    // Several mappings can own the issue: the one of its last job on the pull request counts, else one whose
+    // repository has that job.
+    let (mut error, mut of_repo) = (GapFillError::NotFound, None);
     for lookup in owners {
         let Some(mapping) = mappings::get(tx, &lookup.team)? else {
             continue;
         };
-        let of_pull = jobs::of_pull(tx, &mapping.target_repo(), pull)?;
-        let of_issue = |job: &Job| job.issue.id == lookup.issue.id;
-        match of_pull.into_iter().rfind(of_issue) {
-            Some(last_job) if !mapping.paused => return Ok((lookup, mapping, last_job)),
+        let last_job = last_job_on(tx, &mapping, lookup, pull)?;
+        let is_its_own = last_job
+            .as_ref()
+            .is_some_and(|job| job.team == mapping.team_key);
+        match last_job {
+            _ if mapping.paused && is_its_own => {
+                return Err(GapFillError::Paused(mapping.team_key));
+            }
             _ if mapping.paused => error = GapFillError::Paused(mapping.team_key),
-            _ => {}
+            Some(last_job) if is_its_own => return Ok((lookup, mapping, last_job)),
+            Some(last_job) => of_repo = of_repo.or(Some((lookup, mapping, last_job))),
+            None => {}
         }
     }
-    Err(error)
+    of_repo.ok_or(error)
+}
+
+/// Last job of the issue on a pull request of the mapping's repository.
+fn last_job_on(
+    tx: &impl ReadableTx,
+    mapping: &Mapping,
+    lookup: &IssueLookup,
+    pull: u64,
+) -> StoreResult<Option<Job>> {
+    let of_pull = jobs::of_pull(tx, &mapping.target_repo(), pull)?;
+    let of_issue = |job: &Job| job.issue.id == lookup.issue.id;
+    Ok(of_pull.into_iter().rfind(of_issue))
 }
 
 /// Waits until the start has succeeded or failed, or `START_WAIT` has passed.

@@ -15,6 +15,7 @@ pub(crate) struct Model {
     pub teams: Vec<Team>,
     pub states: Vec<WorkflowState>,
     pub labels: Vec<Label>,
+    pub projects: Vec<Project>,
     pub issues: Vec<Issue>,
     pub comments: Vec<Comment>,
     pub relations: Vec<Relation>,
@@ -55,6 +56,16 @@ pub(crate) struct Label {
     pub created_at: i64,
 }
 
+/// Project of a team.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Project {
+    pub id: String,
+    pub name: String,
+    pub team: usize,
+    #[serde(rename = "at")]
+    pub created_at: i64,
+}
+
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Issue {
     pub id: String,
@@ -65,6 +76,8 @@ pub(crate) struct Issue {
     pub priority: u8,
     pub state: usize,
     pub labels: Vec<usize>,
+    #[serde(default)]
+    pub project: Option<usize>,
     pub parent: Option<usize>,
     #[serde(rename = "at")]
     pub created_at: i64,
@@ -221,6 +234,7 @@ impl Model {
             priority: 0,
             state,
             labels: Vec::new(),
+            project: None,
             parent: None,
             created_at: now,
             updated_at: now,
@@ -253,6 +267,21 @@ impl Model {
             created_at: clock::now_ms(),
         });
         self.labels.len() - 1
+    }
+
+    /// Returns the project of a team with this name. Creates it if it does not exist.
+    pub(super) fn ensure_project(&mut self, team: usize, name: &str) -> usize {
+        let is_same = |project: &Project| project.team == team && project.name == name;
+        if let Some(at) = self.projects.iter().position(is_same) {
+            return at;
+        }
+        self.projects.push(Project {
+            id: clock::uuid(),
+            name: name.to_owned(),
+            team,
+            created_at: clock::now_ms(),
+        });
+        self.projects.len() - 1
     }
 
     /// Adds or removes a label. A call without effect adds no history.

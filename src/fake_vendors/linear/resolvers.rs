@@ -18,6 +18,7 @@ pub(crate) enum Node {
     Team(usize),
     State(usize),
     Label(usize),
+    Project(usize),
     Issue(usize),
     Comment(usize),
     Relation(usize),
@@ -44,6 +45,7 @@ impl Node {
             Self::Team(_) => "Team",
             Self::State(_) => "WorkflowState",
             Self::Label(_) => "IssueLabel",
+            Self::Project(_) => "Project",
             Self::Issue(_) => "Issue",
             Self::Comment(_) => "Comment",
             Self::Relation(_) => "IssueRelation",
@@ -85,6 +87,7 @@ impl Node {
             Self::Team(at) => (model.teams[at].created_at, at),
             Self::State(at) => (model.states[at].created_at, at),
             Self::Label(at) => (model.labels[at].created_at, at),
+            Self::Project(at) => (model.projects[at].created_at, at),
             _ => (0, 0),
         };
         (time, row as i64)
@@ -104,6 +107,7 @@ impl ModelView<'_> {
             Node::Team(at) => self.team(at, name),
             Node::State(at) => self.state(at, name),
             Node::Label(at) => self.label(at, name),
+            Node::Project(at) => self.project(at, name),
             Node::Issue(at) => self.issue(at, name),
             Node::Comment(at) => self.comment(at, name),
             Node::Relation(at) => self.relation(at, name),
@@ -173,6 +177,11 @@ impl ModelView<'_> {
                 |label| label.team == Some(at),
                 Node::Label,
             )),
+            "projects" => Resolved::Connection(nodes_where(
+                &model.projects,
+                |project| project.team == at,
+                Node::Project,
+            )),
             "issues" => Resolved::Connection(nodes_where(
                 &model.issues,
                 |issue| issue.team == at && !issue.deleted,
@@ -213,6 +222,16 @@ impl ModelView<'_> {
         }
     }
 
+    fn project(&self, at: usize, name: &str) -> Field {
+        let project = &self.model.projects[at];
+        match name {
+            "id" => leaf(&project.id),
+            "name" => leaf(&project.name),
+            "createdAt" | "updatedAt" => leaf(iso(project.created_at)),
+            _ => leaf(Value::Null),
+        }
+    }
+
     fn issue(&self, at: usize, name: &str) -> Field {
         let model = self.model;
         let issue = &model.issues[at];
@@ -245,6 +264,9 @@ impl ModelView<'_> {
             ),
             "state" => Resolved::Node(Node::State(issue.state)),
             "team" => Resolved::Node(Node::Team(issue.team)),
+            "project" => issue.project.map_or(Resolved::Null, |project| {
+                Resolved::Node(Node::Project(project))
+            }),
             "creator" => Resolved::Node(Node::User { api: false }),
             "assignee" => Resolved::Null,
             "parent" => issue

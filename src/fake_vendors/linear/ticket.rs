@@ -200,6 +200,14 @@ impl LinearTicket {
         })
     }
 
+    /// Moves the ticket to a project of its team. Creates the project if it does not exist.
+    pub fn project(self, name: &str) -> Self {
+        self.edit(|model, at| {
+            let project = model.ensure_project(model.issues[at].team, name);
+            model.issues[at].project = Some(project);
+        })
+    }
+
     /// Adds a relation: another ticket blocks this one.
     pub fn blocked_by(self, blocker: &str) -> Self {
         self.edit(|model, at| {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::error::AdminApiError;
 use crate::routing::{ApiResult, QueryParams, Route, ok};
 use domain::agent::{self, NAMED_AGENTS};
+use domain::ids::TeamKey;
 use domain::issue::System;
 use domain::mapping;
 use engine::app::App;
@@ -15,6 +16,8 @@ use store::jobs::{self, DISPATCH_LOG_SIZE};
 pub(super) fn routes() -> Vec<Route> {
     vec![
         Route::get("/api/choices/teams", "chooseTeam", teams).returns::<ChoiceList>(),
+        Route::get("/api/choices/labels", "chooseLabel", labels).returns::<ChoiceList>(),
+        Route::get("/api/choices/projects", "chooseProject", projects).returns::<ChoiceList>(),
         Route::get(
             "/api/choices/repositories",
             "chooseRepository",
@@ -34,6 +37,23 @@ async fn teams(query: QueryParams, app: App) -> ApiResult {
         _ => return Err(AdminApiError::Invalid("system must be A or B".to_owned()).into()),
     };
     Ok(ok(&vendor_list(&app, VendorList::Teams(system)).await))
+}
+
+async fn labels(query: QueryParams, app: App) -> ApiResult {
+    let team = linear_team(&query)?;
+    Ok(ok(&vendor_list(&app, VendorList::Labels(team)).await))
+}
+
+async fn projects(query: QueryParams, app: App) -> ApiResult {
+    let team = linear_team(&query)?;
+    Ok(ok(&vendor_list(&app, VendorList::TeamProjects(team)).await))
+}
+
+fn linear_team(query: &QueryParams) -> Result<TeamKey, AdminApiError> {
+    let team = query.get("team").map(|team| team.trim());
+    let team = team.filter(|team| mapping::is_team_key(team));
+    team.map(TeamKey::new)
+        .ok_or_else(|| AdminApiError::Invalid("team must be the key of a team".to_owned()))
 }
 
 async fn repositories(app: App) -> ApiResult {

@@ -83,7 +83,7 @@ impl TicketingClient {
     /// Fails if a page cannot be read. An incomplete list would make the missing issues look closed.
     pub async fn snapshot(&self, mappings: &[&Mapping]) -> Result<PollResult, VendorError> {
         match self {
-            TicketingClient::Linear(linear) => linear.snapshot().await,
+            TicketingClient::Linear(linear) => linear.snapshot(mappings).await,
             TicketingClient::Jira(jira) => jira.snapshot(mappings).await,
         }
     }

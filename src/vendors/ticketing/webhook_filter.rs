@@ -31,7 +31,7 @@ fn linear<'m>(payload: &Value, mut own: impl Iterator<Item = &'m Mapping>) -> bo
         return false;
     }
     match payload["data"]["team"]["key"].as_str() {
-        Some(team) => own.any(|mapping| mapping.team_key.as_str().eq_ignore_ascii_case(team)),
+        Some(team) => own.any(|mapping| mapping.source_team().as_str().eq_ignore_ascii_case(team)),
         None => true,
     }
 }
@@ -52,7 +52,7 @@ fn jira<'m>(payload: &Value, mut own: impl Iterator<Item = &'m Mapping>) -> bool
         .filter_map(|(_, value)| value["value"].as_str())
         .collect();
     own.any(|mapping| match &mapping.ticketing {
-        TicketingConfig::Linear => false,
+        TicketingConfig::Linear { .. } => false,
         TicketingConfig::Jira {
             repo_field_value, ..
         } => field_values.contains(&repo_field_value.as_str()),
@@ -67,6 +67,8 @@ mod tests {
     fn mappings() -> Vec<Mapping> {
         let rows = [
             json!({"teamKey": "ENG", "ticketingProvider": "A"}),
+            json!({"teamKey": "web", "ticketingConfig":
+                {"kind": "A", "teamKey": "APP", "match": {"label": "repo:web"}}}),
             json!({"teamKey": "OPS", "ticketingProvider": "B",
                 "ticketingConfig": {"jql": "project = OPS", "repoFieldValue": "shop"}}),
         ];
@@ -83,6 +85,7 @@ mod tests {
             (Linear, of_team("Issue", "ENG"), true),
             (Linear, of_team("Issue", "eng"), true),
             (Linear, of_team("Issue", "WEB"), false),
+            (Linear, of_team("Issue", "APP"), true),
             (
                 Linear,
                 json!({"type": "IssueLabel", "data": {"name": "Agent-Implement"}}),

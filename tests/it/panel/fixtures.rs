@@ -469,6 +469,7 @@ pub fn snapshot_issue(
     let issue = FlaggedIssue {
         issue,
         team,
+        facts: None,
         stage,
         priority: 2,
         created_at: at,

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use domain::ids::TeamKey;
-use domain::mapping::{Mapping, MappingView, find_overlapping_key};
+use domain::mapping::{Mapping, MappingView, find_equal_match, find_overlapping_key};
 use domain::runner_mode::RunnerMode;
 use domain::session_secrets::SecretScope;
 use domain::time::Timestamp;
@@ -108,6 +108,8 @@ impl ProjectsFile {
         let mut plan = Plan::default();
         let kept = |mapping: &&Mapping| !prune || self.mappings.contains_key(&mapping.team_key);
         let mut problems = Vec::new();
+        let mut remaining: Vec<Mapping> = stored.iter().filter(kept).cloned().collect();
+        remaining.retain(|mapping| !self.mappings.contains_key(&mapping.team_key));
         for (key, draft) in &self.mappings {
             let place = format!("{MAPPINGS}.{key}");
             let others = stored.iter().filter(kept).map(|mapping| &mapping.team_key);
@@ -121,7 +123,18 @@ impl ProjectsFile {
             let before = stored.iter().find(|mapping| mapping.team_key == *key);
             // Omitted fields have their defaults. Only the pause of an operator is kept.
             match draft.clone().into_mapping(before, now) {
-                Some(mapping) => plan.save(tx, before, mapping)?,
+                Some(mapping) => {
+                    let (ticketing, others) = (&mapping.ticketing, remaining.iter());
+                    if let Some(other) = find_equal_match(key, ticketing, others) {
+                        let message = format!("selects the same tickets as {other}");
+                        problems.push(FileProblem::new(
+                            format!("{place}.ticketingConfig"),
+                            message,
+                        ));
+                    }
+                    remaining.push(mapping.clone());
+                    plan.save(tx, before, mapping)?;
+                }
                 None => problems.push(FileProblem::new(place, "is not valid")),
             }
         }

@@ -156,12 +156,7 @@ impl Reader {
         }
         let (draft, problems) = MappingDraft::check(Value::Object(fields), &[]).ok()?;
         for problem in problems {
-            let parent = match ticketing_fields().contains(&problem.field) {
-                true => "ticketingConfig.",
-                false => "",
-            };
-            let place = format!("{below}{parent}{}", problem.field);
-            self.reject(place, problem.message);
+            self.reject(format!("{below}{}", problem.path()), problem.message);
         }
         Some(draft)
     }

@@ -38,7 +38,7 @@ struct Scope<'a> {
 /// Returns the ids or names of a mapping's status field and repo field.
 pub(super) fn mapping_field_names(ticketing: &TicketingConfig) -> Vec<&str> {
     match ticketing {
-        TicketingConfig::Linear => Vec::new(),
+        TicketingConfig::Linear { .. } => Vec::new(),
         TicketingConfig::Jira {
             status_field_override,
             repo_field_override,
@@ -242,6 +242,7 @@ impl Scope<'_> {
         Some(FlaggedIssue {
             issue: issue.issue_ref(site, self.status),
             team: mapping.team_key.clone(),
+            facts: None,
             stage,
             priority: priority(fields.priority.as_ref()),
             created_at: fields.created,

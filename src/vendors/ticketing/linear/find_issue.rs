@@ -25,7 +25,8 @@ query($key: String!) {
 }";
 
 impl Linear {
-    /// Finds an issue by its key, if its team has one of these mappings.
+    /// Finds an issue by its key. Returns one entry for each mapping of its team, whatever the mappings match: the
+    /// labels of the issue may have changed since its runs.
     ///
     /// # Errors
     /// Fails if the issue cannot be read.
@@ -41,10 +42,15 @@ impl Linear {
         };
         // The team decides, not the requested key: a moved issue is found by its old and its new key.
         let team = TeamKey::new(&found.issue.team.key);
-        let is_mapped = mappings.iter().any(|mapping| mapping.team_key == team);
-        Ok(is_mapped
-            .then(|| found.issue.into_lookup(team))
-            .into_iter()
+        let of_team = mappings
+            .iter()
+            .filter(|mapping| *mapping.source_team() == team);
+        let lookup = found.issue.into_lookup(team.clone());
+        Ok(of_team
+            .map(|mapping| IssueLookup {
+                team: mapping.team_key.clone(),
+                ..lookup.clone()
+            })
             .collect())
     }
 }

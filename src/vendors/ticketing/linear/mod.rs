@@ -10,6 +10,8 @@ mod auth;
 mod closed_issues;
 mod context;
 mod find_issue;
+mod match_names;
+mod matched_labels;
 mod snapshot;
 mod stage_labels;
 mod teams;

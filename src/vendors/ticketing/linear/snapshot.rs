@@ -1,9 +1,8 @@
 //! Poll of all flagged issues: one request per page, independent of the number of mappings.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use crate::http::VendorError;
@@ -11,11 +10,14 @@ use domain::ids::{IssueId, IssueKey, TeamKey};
 use domain::issue::{
     FlaggedIssue, IssueRef, OpenBlocker, PollResult, RelatedIssues, StatusCategory, System,
 };
+use domain::mapping::Mapping;
+use domain::mapping::ticket_match::TicketFacts;
 use domain::stage::{ALL_LABELS, Stage};
 use domain::string_arena::{ArenaStr, pack_strings};
 use domain::time::Timestamp;
 
 use super::Linear;
+use super::matched_labels::{self, LabelRow, MatchedLabels};
 use crate::ticketing::sanitized_title;
 
 /// Number of issues per page. With the fields of [`PAGE`], more would exceed the limit of 10,000
@@ -27,7 +29,7 @@ const PAGE_SIZE: usize = 250;
 const MIN_PAGE_SIZE: usize = 25;
 
 /// Maximum number of pages. Guards against an endless list.
-const MAX_PAGES: usize = 200;
+pub(super) const MAX_PAGES: usize = 200;
 
 /// Maximum number of issues per request for further relations. Each takes 176 complexity points.
 const BLOCKER_BATCH: usize = 40;
@@ -36,7 +38,8 @@ const BLOCKER_BATCH: usize = 40;
 const CLOSED: [&str; 3] = ["completed", "canceled", "duplicate"];
 
 const PAGE: &str = "\
-query($first: Int!, $after: String, $flags: [String!]!, $ours: [String!]!, $closed: [String!]!) {
+query($first: Int!, $after: String, $flags: [String!]!, $ours: [String!]!, $closed: [String!]! PARAMETERS) {
+  LABELS
   issues(
     first: $first, after: $after, orderBy: createdAt,
     filter: { labels: { some: { name: { in: $flags } } }, state: { type: { nin: $closed } } }
@@ -44,6 +47,7 @@ query($first: Int!, $after: String, $flags: [String!]!, $ours: [String!]!, $clos
     nodes {
       id identifier title url description priority createdAt
       team { key }
+      project { name }
       state { name type }
       parent { identifier title state { name } }
       labelIds
@@ -65,24 +69,31 @@ const MORE_RELATIONS: &str = "{ inverseRelations(first: 50, after: $CURSOR) {
 
 impl Linear {
     /// Lists all open issues with a marker, in any team. Issues outside of the mappings are included, because
-    /// the service explains why they wait; they take no additional requests.
+    /// the service explains why they wait; they take no additional requests. The first page also returns the labels
+    /// that the mappings match.
     ///
     /// # Errors
     /// Fails if a page cannot be read.
-    pub async fn snapshot(&self) -> Result<PollResult, VendorError> {
+    pub async fn snapshot(&self, mappings: &[&Mapping]) -> Result<PollResult, VendorError> {
+        let wanted = MatchedLabels::wanted(mappings);
+        let mut labels = MatchedLabels::default();
         let (mut found, mut incomplete) = (Vec::new(), Vec::new());
         // An issue may move to a later page between two requests.
         let mut seen = HashSet::new();
         let mut after: Option<String> = None;
         let mut page_size = PAGE_SIZE;
         for _ in 0..MAX_PAGES {
-            let mut page = match page(self, page_size, after.as_deref()).await {
+            let read = match page(self, page_size, after.as_deref(), &wanted).await {
                 Err(error) if is_too_complex(&error) && page_size > MIN_PAGE_SIZE => {
                     page_size /= 2;
                     continue;
                 }
-                page => page?,
+                read => read?,
             };
+            if let Some(first) = read.issue_labels {
+                labels = MatchedLabels::read(self, &wanted, first).await?;
+            }
+            let mut page = read.issues;
             let texts = page.nodes.iter_mut().map(Issue::take_description);
             let texts: Vec<String> = texts.collect();
             let described_issues = page.nodes.into_iter().zip(pack_strings(&texts));
@@ -91,7 +102,7 @@ impl Linear {
             {
                 match issue.relations.inverse_relations.page_info.next() {
                     Some(_) => incomplete.push((issue, description)),
-                    None => found.extend(issue.translate(description)),
+                    None => found.extend(issue.translate(description, &labels)),
                 }
             }
             after = page.page_info.next();
@@ -101,7 +112,8 @@ impl Linear {
         }
         complete_relations(self, &mut incomplete).await?;
         let completed = incomplete.into_iter();
-        let completed = completed.filter_map(|(issue, description)| issue.translate(description));
+        let completed =
+            completed.filter_map(|(issue, description)| issue.translate(description, &labels));
         Ok(PollResult {
             issues: completed.chain(found).collect(),
             failed_teams: Vec::new(),
@@ -113,20 +125,27 @@ async fn page(
     linear: &Linear,
     first: usize,
     after: Option<&str>,
-) -> Result<Connection<Issue>, VendorError> {
+    matched: &BTreeSet<&str>,
+) -> Result<Page, VendorError> {
     // The label for an opened pull request is a common phrase. Alone it does not flag an issue.
     let flags: Vec<&str> = ALL_LABELS
         .into_iter()
         .filter(|label| Some(*label) != Stage::PrOpened.linear_label())
         .collect();
-    let variables = json!({
-        "first": first, "after": after,
-        "flags": flags, "ours": ALL_LABELS, "closed": CLOSED,
+    let mut variables = json!({
+        "first": first, "after": after, "flags": flags, "ours": ALL_LABELS, "closed": CLOSED,
     });
-    let page: Issues = linear
-        .execute(linear.query("reading flagged issues", PAGE, variables))
-        .await?;
-    Ok(page.issues)
+    let (mut parameters, mut labels) = ("", "");
+    if after.is_none() && !matched.is_empty() {
+        (parameters, labels) = (matched_labels::PARAMETERS, matched_labels::FIRST);
+        variables["names"] = json!(matched);
+    }
+    let query = PAGE
+        .replace("PARAMETERS", parameters)
+        .replace("LABELS", labels);
+    linear
+        .execute(linear.query("reading flagged issues", &query, variables))
+        .await
 }
 
 /// Reads the relations that did not fit into the page, for several issues per request.
@@ -175,8 +194,10 @@ fn is_too_complex(error: &VendorError) -> bool {
 }
 
 #[derive(Deserialize)]
-struct Issues {
+#[serde(rename_all = "camelCase")]
+struct Page {
     issues: Connection<Issue>,
+    issue_labels: Option<Connection<LabelRow>>,
 }
 
 #[derive(Deserialize)]
@@ -184,7 +205,7 @@ struct Issues {
 pub(super) struct Connection<T> {
     pub(super) nodes: Vec<T>,
     #[serde(default)]
-    page_info: PageInfo,
+    pub(super) page_info: PageInfo,
 }
 
 impl<T> Default for Connection<T> {
@@ -222,9 +243,10 @@ struct Issue {
     priority: f64,
     created_at: Timestamp,
     team: Team,
+    project: Option<Project>,
     state: State,
     /// Ids of all labels, also of those that `labels` leaves out.
-    label_ids: Vec<IgnoredAny>,
+    label_ids: Vec<String>,
     /// Labels of the service.
     labels: Connection<Label>,
     #[serde(flatten)]
@@ -243,6 +265,11 @@ pub(super) struct IssueRelations {
 #[derive(Deserialize)]
 pub(super) struct Team {
     pub(super) key: String,
+}
+
+#[derive(Deserialize)]
+struct Project {
+    name: String,
 }
 
 #[derive(Deserialize)]
@@ -315,11 +342,15 @@ impl Issue {
 
     /// Converts an issue. `None` if it has no marker label, which is possible if the label was removed during
     /// the poll.
-    fn translate(self, description: ArenaStr) -> Option<FlaggedIssue> {
+    fn translate(self, description: ArenaStr, matched: &MatchedLabels) -> Option<FlaggedIssue> {
         let labels = self.labels.nodes.iter().map(|label| label.name.as_str());
         let stage = Stage::from_linear_labels(labels)?;
         // The names of other labels would cost several points per issue, so only runs read them.
         let has_others = self.label_ids.len() > self.labels.nodes.len();
+        let facts = TicketFacts {
+            labels: matched.names(&self.label_ids),
+            project: self.project.map(|project| project.name),
+        };
         Some(FlaggedIssue {
             stage,
             priority: priority(self.priority),
@@ -335,6 +366,7 @@ impl Issue {
                 marker_field: None,
             },
             team: TeamKey::new(self.team.key),
+            facts: Some(Box::new(facts)),
             created_at: self.created_at,
             description,
             status_category: self.state.status_category(),

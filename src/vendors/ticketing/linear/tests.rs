@@ -92,7 +92,7 @@ async fn polls_with_one_request_per_page_and_reads_all_blockers() {
         data(json!({"issues": {"nodes": nodes, "pageInfo": {"hasNextPage": next, "endCursor": "p1"}}}))
     })
     .await;
-    let snapshot = client(&server).snapshot().await.unwrap();
+    let snapshot = client(&server).snapshot(&[]).await.unwrap();
     assert_eq!(server.requests().len(), 3);
     assert_eq!(
         server.requests()[0].header("authorization"),
@@ -123,7 +123,14 @@ async fn halves_the_page_size_after_a_complexity_error() {
         }
     })
     .await;
-    assert!(client(&server).snapshot().await.unwrap().issues.is_empty());
+    assert!(
+        client(&server)
+            .snapshot(&[])
+            .await
+            .unwrap()
+            .issues
+            .is_empty()
+    );
 }
 
 #[tokio::test]
@@ -138,7 +145,7 @@ async fn sends_no_request_until_a_rate_limit_resets() {
     .await;
     let linear = client(&server);
     for _ in 0..2 {
-        let error = linear.snapshot().await.unwrap_err();
+        let error = linear.snapshot(&[]).await.unwrap_err();
         assert!(error.is_rate_limited(), "{error}");
         assert!(error.retry_after().unwrap().as_secs() >= 85);
     }
