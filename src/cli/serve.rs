@@ -13,7 +13,7 @@ use domain::machine::HostKind;
 use engine::app::{App, AppOptions, Timings};
 use engine::config::{Config, ConfigError, EnvFile, Options};
 use engine::{ShutdownSignal, github_token};
-use server::ControlSocket;
+use server::{ControlSocket, RunSocket};
 use store::Store;
 use store::crash_injection::{CrashPlan, CrashTrigger};
 use vendors::http::Redactor;
@@ -118,12 +118,14 @@ pub(super) async fn run(
     let service_manager = ServiceManagerNotifier::connect(app.core.config.supervisor.as_ref());
     let (shutdown, signal) = ShutdownSignal::new();
     let control = open_control(&app);
+    let run_socket = open_run_socket(&app);
     let mut engine = tokio::spawn(engine::run(app.clone(), signal.clone()));
     let http_signal = signal.clone();
     let mut http_server = tokio::spawn(server::serve(app.clone(), listener, async move {
         http_signal.requested().await
     }));
-    let control_server = tokio::spawn(serve_control(app.clone(), control, signal));
+    let control_server = tokio::spawn(serve_control(app.clone(), control, signal.clone()));
+    let run_server = tokio::spawn(serve_runs(app.clone(), run_socket, signal));
     service_manager.notify_ready();
     let code = tokio::select! {
         () = stop => ExitCode::SUCCESS,
@@ -141,7 +143,8 @@ pub(super) async fn run(
         tokio::join!(
             join_unless_finished(engine),
             join_unless_finished(http_server),
-            join_unless_finished(control_server)
+            join_unless_finished(control_server),
+            join_unless_finished(run_server)
         )
     };
     let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, finished).await;
@@ -190,6 +193,24 @@ async fn serve_control(app: App, control: Option<ControlSocket>, stop: ShutdownS
     }
 }
 
+/// Opens the socket of runs in the data directory. Without it, the service still runs.
+fn open_run_socket(app: &App) -> Option<RunSocket> {
+    let dir = &app.core.config.data_dir;
+    RunSocket::open(dir)
+        .inspect_err(|error| {
+            tracing::error!(dir = %dir.display(), %error, "Failed to open the socket of runs; runs in local containers cannot report unless RUNNER_CALLBACK_BASE_URL is set.");
+        })
+        .ok()
+}
+
+/// Serves the socket of runs, if it is open.
+async fn serve_runs(app: App, socket: Option<RunSocket>, stop: ShutdownSignal) {
+    if let Some(socket) = socket {
+        // Runs repeat requests that the shutdown interrupted.
+        let _ = server::serve_runs(app, socket, async move { stop.requested().await }).await;
+    }
+}
+
 /// Future that resolves on SIGTERM or SIGINT.
 fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
@@ -217,7 +238,7 @@ fn log_startup(app: &App, listener: &TcpListener) {
         linear = on(credentials.linear.is_some(), "off (set LINEAR_API_KEY)"),
         jira = on(credentials.jira.is_some(), "off (set JIRA_SITE_URL, JIRA_EMAIL and JIRA_API_TOKEN)"),
         github = on(credentials.github.is_some(), "off (set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY)"),
-        callbacks = on(config.has_callbacks(), "off (set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET)"),
+        callbacks = on(config.has_callbacks(), "off (without an address; set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET)"),
         webhook = on(credentials.scm_webhook_secret.is_some(), "off (set SCM_WEBHOOK_SECRET)"),
         linear_webhook = on(credentials.linear_webhook_secret.is_some(), "off (set LINEAR_WEBHOOK_SECRET)"),
         jira_webhook = on(credentials.jira_webhook_secret.is_some(), "off (set JIRA_WEBHOOK_SECRET)"),

@@ -40,6 +40,7 @@ pub mod run_config;
 pub mod run_details;
 pub mod run_log;
 pub mod run_options;
+pub mod run_socket;
 pub mod session_event;
 
 pub mod branch;

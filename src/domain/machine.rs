@@ -310,6 +310,9 @@ pub struct MachineSpec {
     pub memory_mb: u32,
     /// Environment variables. They contain secrets and are only sent to the host.
     pub environment: EnvVarMap,
+    /// Folder on the host with the socket of the service, for a container that reports through it. Mounted
+    /// read-only at [`run_socket::MOUNT_POINT`](crate::run_socket::MOUNT_POINT).
+    pub socket_folder: Option<String>,
     /// Labels.
     pub labels: MachineLabels,
 }

@@ -5,6 +5,7 @@
 //! with empty strings, so an empty string always means absent.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde_json::json;
 
@@ -13,6 +14,7 @@ use super::issue::RelatedIssues;
 use super::mapping::{ModelProvider, SessionMode};
 use super::report::RunPhase;
 use super::run_options::RunOptions;
+use super::run_socket;
 use super::secret::Secret;
 
 /// Inputs of a run, by name.
@@ -77,15 +79,34 @@ pub struct RunConfig {
     pub callback: Option<RunCallback>,
 }
 
+/// Base URL of requests through a socket. Its host name is never resolved.
+const SOCKET_BASE_URL: &str = "http://agent-implement";
+
 /// Callback address and tokens of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunCallback {
-    /// Base URL of the service.
+    /// Base URL of the service, or `unix:` and the path of its socket.
     pub url: String,
     /// Token for one result.
     pub run_token: Secret,
     /// Token for any number of progress reports.
     pub progress_token: Secret,
+}
+
+impl RunCallback {
+    /// Returns the URL of a route of the service. Through a socket, its host name has no meaning.
+    pub fn route(&self, path: &str) -> String {
+        let base = match self.socket() {
+            Some(_) => SOCKET_BASE_URL,
+            None => self.url.trim_end_matches('/'),
+        };
+        format!("{base}{path}")
+    }
+
+    /// Returns the path of the socket of the service; `None` if the URL is a network address.
+    pub fn socket(&self) -> Option<&Path> {
+        run_socket::socket_path(&self.url)
+    }
 }
 
 /// Error in the inputs of a run.
@@ -393,6 +414,21 @@ mod tests {
             assert!(inputs["issue_description"].ends_with(TRUNCATION_MARK));
             assert_eq!(inputs["run_token"], "a.b.c");
         }
+    }
+
+    #[test]
+    fn a_callback_goes_to_an_address_or_through_a_socket() {
+        let callback = |url: &str| RunCallback {
+            url: url.to_owned(),
+            ..config().callback.unwrap()
+        };
+        let network = callback("https://agents.example.com/");
+        assert_eq!(network.route("/a"), "https://agents.example.com/a");
+        assert_eq!(network.socket(), None);
+        let socket = callback(&run_socket::callback_url());
+        assert_eq!(socket.route("/a"), "http://agent-implement/a");
+        let path = Path::new("/run/agent-implement/service.sock");
+        assert_eq!(socket.socket(), Some(path));
     }
 
     #[test]

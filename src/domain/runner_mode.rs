@@ -61,8 +61,10 @@ pub struct RunnerAvailability {
     pub vm: bool,
     /// Whether a container engine is configured.
     pub local: bool,
-    /// Whether runs can report to the service.
+    /// Whether runs on other machines can report to the service at its address.
     pub callbacks: bool,
+    /// Whether containers can report to the service, at its address or through its socket.
+    pub container_reports: bool,
 }
 
 /// Placement of a job.
@@ -123,7 +125,10 @@ pub fn choose_placement(
         Placement::Local if is_cloud => Some(
             "Amazon Bedrock works only on GitHub Actions, not in local containers: its role trusts only CI runs.",
         ),
-        _ if !available.callbacks => Some(
+        Placement::Local if !available.container_reports => Some(
+            "The container engine runs on another machine, so containers cannot reach this service through a socket: set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET.",
+        ),
+        Placement::Vm | Placement::Shadow if !available.callbacks => Some(
             "Sessions require run callbacks: set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET.",
         ),
         Placement::Vm | Placement::Local | Placement::Shadow => None,
@@ -149,6 +154,7 @@ mod tests {
         vm: true,
         local: true,
         callbacks: true,
+        container_reports: true,
     };
 
     fn mapping(provider: &str, execution: &str) -> Mapping {
@@ -211,7 +217,7 @@ mod tests {
             ),
             (
                 RunnerMode::Local,
-                without(|a| a.callbacks = false),
+                without(|a| a.container_reports = false),
                 "RUNNER_CALLBACK_BASE_URL",
             ),
             (
@@ -227,6 +233,10 @@ mod tests {
         assert_eq!(
             choose_placement(RunnerMode::Ci, &ci, RunnerAvailability::default()),
             Ok(Placement::Ci)
+        );
+        assert_eq!(
+            choose_placement(RunnerMode::Local, &ci, without(|a| a.callbacks = false)),
+            Ok(Placement::Local)
         );
     }
 

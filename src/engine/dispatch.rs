@@ -105,14 +105,8 @@ pub(super) fn resolve_image(
     runner_image::resolve_image(runner, repo, requested.into_image(), configured)
 }
 
-/// Returns the reason why no run of this mapping and phase can start, independent of the issue.
-pub(crate) fn ineligible_reason(
-    app: &App,
-    mode: RunnerMode,
-    mapping: &Mapping,
-    phase: Phase,
-) -> Option<String> {
-    let config = &app.core.config;
+/// Returns the reason why no run of this mapping can start, independent of the issue.
+pub(crate) fn ineligible_reason(app: &App, mode: RunnerMode, mapping: &Mapping) -> Option<String> {
     if let Some(trouble) = app.core.store.disk_space().problem() {
         return Some(format!("The service's disk: {trouble}."));
     }
@@ -122,14 +116,7 @@ pub(crate) fn ineligible_reason(
                 .to_owned(),
         );
     }
-    if let Err(why) = runner_mode::choose_placement(mode, mapping, app.available_runners()) {
-        return Some(why);
-    }
-    let lacks_callbacks = phase == Phase::Planning && !config.has_callbacks();
-    lacks_callbacks.then(|| {
-        "Planning needs runs that report: set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET."
-            .to_owned()
-    })
+    runner_mode::choose_placement(mode, mapping, app.available_runners()).err()
 }
 
 /// Reserves a run: job, dedup entry, related issues, and the effect that starts it. Returns `None`
@@ -361,7 +348,10 @@ pub(super) fn new_job(
         attempt: Some(next_number(
             earlier.iter().filter(|job| job.kind == kind).count(),
         )),
-        has_callbacks: config.has_callbacks(),
+        has_callbacks: match assignment.runner {
+            RunnerKind::Local => config.containers_can_report(),
+            RunnerKind::Ci | RunnerKind::Vm => config.has_callbacks(),
+        },
         timeout_minutes: timeout_minutes(mapping, assignment.runner),
         state: JobState::Reserved,
         run: None,

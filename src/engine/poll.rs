@@ -144,9 +144,9 @@ fn view(tx: &impl ReadableTx, app: &App, now: Timestamp) -> StoreResult<Scheduli
     let phases = [Phase::Planning, Phase::Implementation];
     let mode = app.core.runner_mode(tx)?;
     let ineligible = mappings.iter().flat_map(|mapping| {
-        phases.into_iter().filter_map(|phase| {
-            let why = dispatch::ineligible_reason(app, mode, mapping, phase)?;
-            Some(((mapping.team_key.clone(), phase), why))
+        let why = dispatch::ineligible_reason(app, mode, mapping);
+        why.into_iter().flat_map(move |why| {
+            phases.map(|phase| ((mapping.team_key.clone(), phase), why.clone()))
         })
     });
     let limited = mappings.iter().filter_map(|mapping| {

@@ -34,7 +34,7 @@ use domain::run_config::{RunCallback, RunConfig, RunInputs};
 use domain::secret::Secret;
 use domain::session_event::SessionEvent;
 use pipeline::PipelineDefinition;
-use vendors::http::{Client, Redactor};
+use vendors::http::{Client, Redactor, Timeouts};
 
 /// Executes a run and reports its result. The exit code is 0 on success, and 128 plus the signal number
 /// after a stop signal.
@@ -55,20 +55,27 @@ pub async fn run(environment: Environment) -> ExitCode {
     };
     let secrets = secrets(&environment, callback.as_ref());
     let redactor = Redactor::new(secrets.iter().map(Secret::expose));
-    let client =
-        match Client::with_proxies(&environment.proxies, "the orchestrator", redactor.clone()) {
-            Ok(client) => client,
-            Err(error) => {
-                print_line(&error.to_string());
-                return ExitCode::FAILURE;
-            }
-        };
+    let clients =
+        Client::with_proxies(&environment.proxies, "the web", redactor.clone()).and_then(|web| {
+            Ok((
+                web,
+                service_client(&environment, &redactor, callback.as_ref())?,
+            ))
+        });
+    let (web_client, client) = match clients {
+        Ok(clients) => clients,
+        Err(error) => {
+            print_line(&error.to_string());
+            return ExitCode::FAILURE;
+        }
+    };
     let (reporting, outbound) = start_reporting(&environment, redactor, client.clone(), callback);
     let run_id = environment.run_id;
     let mut report = match config {
         Ok(config) => {
             let services = RunServices {
                 client,
+                web_client,
                 reporting,
                 secrets,
                 stop_signal: stop.clone(),
@@ -93,6 +100,19 @@ pub async fn run(environment: Environment) -> ExitCode {
         (Some(code), _) => ExitCode::from(code),
         (None, RunOutcome::Success) => ExitCode::SUCCESS,
         (None, RunOutcome::Failure) => ExitCode::FAILURE,
+    }
+}
+
+/// Creates a client of the orchestrator, at its address or through its socket.
+fn service_client(
+    environment: &Environment,
+    redactor: &Redactor,
+    callback: Option<&RunCallback>,
+) -> Result<Client, String> {
+    let (vendor, redactor) = ("the orchestrator", redactor.clone());
+    match callback.and_then(RunCallback::socket) {
+        Some(socket) => Client::with_unix_socket(vendor, redactor, Timeouts::default(), socket),
+        None => Client::with_proxies(&environment.proxies, vendor, redactor),
     }
 }
 
@@ -128,7 +148,7 @@ fn start_reporting(
     if let Some(callback) = &callback {
         progress.start(client.clone(), callback, environment.run_id);
         // A second client, so that a rate limit of the log does not delay reports.
-        match Client::with_proxies(&environment.proxies, "the orchestrator", redactor.clone()) {
+        match service_client(environment, &redactor, Some(callback)) {
             Ok(client) => drop(log.start(client, callback)),
             Err(error) => print_line(&error.to_string()),
         }
@@ -138,7 +158,9 @@ fn start_reporting(
     } else {
         Console::plain(redactor, log.clone())
     };
-    let url = callback.as_ref().map(|callback| callback.url.as_str());
+    let url = callback
+        .as_ref()
+        .map(|callback| callback.route("/api/status"));
     let (status_reporter, status_task) =
         StatusReporter::start(client.clone(), url, environment.nonce.clone());
     let reporting = Reporting::new(console.clone(), progress.clone(), status_reporter);

@@ -106,10 +106,7 @@ impl OrchestratorClient {
         let Some(callback) = &self.callback else {
             return Ok(String::new());
         };
-        let url = format!(
-            "{}/runner/planning-context",
-            callback.url.trim_end_matches('/')
-        );
+        let url = callback.route("/runner/planning-context");
         let request = Request::new("fetching the planning context", Method::GET, url)
             .bearer(callback.progress_token.expose());
         let log = |text: &str| print_line(&format!("Planning context: {text}"));
@@ -122,7 +119,7 @@ impl OrchestratorClient {
 
     async fn request_token(&self) -> Option<Result<Secret, vendors::http::VendorError>> {
         let callback = self.callback.as_ref()?;
-        let url = format!("{}/api/token", callback.url.trim_end_matches('/'));
+        let url = callback.route("/api/token");
         let request = Request::new("requesting repository access", Method::POST, url).safe();
         let request = match &self.nonce {
             Some(nonce) => request.json(&json!({ "nonce": nonce.expose(), "owner": self.owner })),
@@ -152,7 +149,7 @@ pub(crate) async fn report_result(
     callback: &RunCallback,
     report: &ResultReport,
 ) -> Result<(), String> {
-    let url = format!("{}/runner/result", callback.url.trim_end_matches('/'));
+    let url = callback.route("/runner/result");
     let request = Request::new("reporting the result", Method::POST, url)
         .bearer(callback.run_token.expose())
         .json(report)

@@ -36,6 +36,8 @@ const REPORT_RESERVE: Duration = Duration::from_secs(3 * 60);
 pub(crate) struct RunServices {
     /// HTTP client of the orchestrator.
     pub client: Client,
+    /// HTTP client for other hosts.
+    pub web_client: Client,
     /// Log, progress and session events.
     pub reporting: Reporting,
     /// Values to redact.
@@ -89,7 +91,12 @@ pub(crate) fn prepare(
     let run = RunContext {
         limits: time_limits(&config, services.stop_signal),
         reporting: services.reporting,
-        connections: Connections::new(orchestrator, environment.api_url, services.secrets),
+        connections: Connections::new(
+            orchestrator,
+            services.web_client,
+            environment.api_url,
+            services.secrets,
+        ),
         workspace,
         agent,
         dispatch: Dispatch {

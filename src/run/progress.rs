@@ -63,7 +63,7 @@ impl ProgressReporter {
         let sender = Sender {
             progress: self.clone(),
             client,
-            url: format!("{}/runner/progress", callback.url.trim_end_matches('/')),
+            url: callback.route("/runner/progress"),
             token: callback.progress_token.expose().to_owned(),
             run_id,
         };

@@ -145,7 +145,7 @@ impl RunLog {
         let sender = Sender {
             log: self.clone(),
             client,
-            url: format!("{}/runner/log", callback.url.trim_end_matches('/')),
+            url: callback.route("/runner/log"),
             token: callback.progress_token.expose().to_owned(),
         };
         tokio::spawn(sender.run())

@@ -30,16 +30,15 @@ pub(crate) struct StatusReporter {
 pub(crate) struct StatusReporterTask(Option<JoinHandle<()>>);
 
 impl StatusReporter {
-    /// Starts the reporter of a session. Without URL or nonce, events are ignored.
+    /// Starts the reporter of a session, which posts to this URL. Without URL or nonce, events are ignored.
     pub(crate) fn start(
         client: Client,
-        url: Option<&str>,
+        url: Option<String>,
         nonce: Option<Secret>,
     ) -> (Self, StatusReporterTask) {
         let (Some(url), Some(nonce)) = (url, nonce) else {
             return (Self::default(), StatusReporterTask(None));
         };
-        let url = format!("{}/api/status", url.trim_end_matches('/'));
         let (queue, events) = unbounded_channel();
         let task = tokio::spawn(send_all(client, url, nonce, events));
         (Self { queue: Some(queue) }, StatusReporterTask(Some(task)))
@@ -104,7 +103,7 @@ mod tests {
         let nonce = Some(Secret::new("the-nonce"));
         let (reporter, task) = StatusReporter::start(
             Client::new("the orchestrator", Redactor::default()).unwrap(),
-            Some(&server.url),
+            Some(format!("{}/api/status", server.url)),
             nonce,
         );
         reporter.report(&SessionEvent::SetupComplete);
@@ -132,7 +131,7 @@ mod tests {
         let server = TestServer::start(|_, _| StubReply::json(200, &json!({}))).await;
         let (reporter, task) = StatusReporter::start(
             Client::new("the orchestrator", Redactor::default()).unwrap(),
-            Some(&server.url),
+            Some(format!("{}/api/status", server.url)),
             None,
         );
         reporter.report(&SessionEvent::SetupComplete);

@@ -31,15 +31,19 @@ pub(crate) fn identify(
     headers: &HeaderMap,
 ) -> ClientIdentity {
     let trusted = &app.core.config.trusted_proxies;
-    let Peer::Network(address) = peer else {
-        return ClientIdentity {
+    match peer {
+        Peer::Network(address) => ClientIdentity {
+            trust: trust_level(app, peer, webhook, headers),
+            key: key_of(client_address(address.ip(), headers, trusted), trusted),
+        },
+        Peer::RunSocket => ClientIdentity {
+            trust: trust_level(app, peer, webhook, headers),
+            key: ClientKey::RunSocket,
+        },
+        Peer::ControlSocket => ClientIdentity {
             trust: TrustLevel::Authenticated,
             key: ClientKey::Trusted,
-        };
-    };
-    ClientIdentity {
-        trust: trust_level(app, peer, webhook, headers),
-        key: key_of(client_address(address.ip(), headers, trusted), trusted),
+        },
     }
 }
 
@@ -48,6 +52,7 @@ pub(crate) fn peer_key(app: &App, peer: Peer) -> ClientKey {
     match peer {
         Peer::Network(address) => key_of(address.ip(), &app.core.config.trusted_proxies),
         Peer::ControlSocket => ClientKey::Trusted,
+        Peer::RunSocket => ClientKey::RunSocket,
     }
 }
 
@@ -86,10 +91,9 @@ fn is_authenticated(app: &App, peer: Peer, headers: &HeaderMap) -> bool {
     if secret.is_some_and(|secret| bearer_token_matches(authorization, secret)) {
         return true;
     }
-    let run = app.secrets.run_tokens.as_ref();
-    let run = run.zip(bearer_token(authorization));
-    let run =
-        run.map(|(tokens, token)| tokens.verify(token, TokenAudience::Progress, app.core.now()));
+    let (tokens, now) = (&app.secrets.run_tokens, app.core.now());
+    let run = bearer_token(authorization);
+    let run = run.map(|token| tokens.verify(token, TokenAudience::Progress, now));
     match run {
         Some(Ok(_) | Err(RunTokenError::WrongAudience)) => true,
         // A token that is not a run token may be an admin token.
@@ -110,13 +114,13 @@ pub(crate) fn client_network(address: IpAddr) -> IpAddr {
 }
 
 /// Returns the IP address of the client: the peer, or behind trusted proxies the last untrusted hop.
-/// Unspecified for the control socket.
+/// Unspecified for a socket.
 pub(crate) fn client_ip(app: &App, peer: Peer, headers: &HeaderMap) -> IpAddr {
     match peer {
         Peer::Network(address) => {
             client_address(address.ip(), headers, &app.core.config.trusted_proxies)
         }
-        Peer::ControlSocket => Ipv4Addr::UNSPECIFIED.into(),
+        Peer::ControlSocket | Peer::RunSocket => Ipv4Addr::UNSPECIFIED.into(),
     }
 }
 
@@ -152,7 +156,7 @@ pub(crate) fn is_trusted_proxy(app: &App, peer: Peer) -> bool {
             &address.ip().to_canonical(),
             &app.core.config.trusted_proxies,
         ),
-        Peer::ControlSocket => false,
+        Peer::ControlSocket | Peer::RunSocket => false,
     }
 }
 

@@ -42,6 +42,8 @@ pub(crate) enum ClientKey {
     Network(IpAddr),
     /// Trusted proxy between two requests, or the owner of the control socket. Evicted last.
     Trusted,
+    /// All clients of the socket of runs together.
+    RunSocket,
 }
 
 /// Connection limiter of one listener.

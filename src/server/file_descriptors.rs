@@ -11,8 +11,13 @@ const MAX_CONNECTIONS: usize = 1024;
 /// Maximum number of sockets in the tarpit.
 const MAX_TARPIT: usize = 8192;
 
-/// File descriptors reserved for files, vendor connections and runs.
-const RESERVED: usize = 256;
+/// File descriptors reserved for files and vendor connections, besides those of the socket of runs.
+const RESERVED_FOR_FILES: usize = 256;
+
+/// File descriptors reserved.
+const RESERVED: usize = RESERVED_FOR_FILES
+    + descriptors_for(SocketCapacity::RUN_SOCKET.connections)
+    + SocketCapacity::RUN_SOCKET.tarpit;
 
 /// File descriptors per connection. The socket is duplicated, so that it can outlive the connection in
 /// the tarpit.
@@ -31,6 +36,13 @@ impl SocketCapacity {
     const MAX: Self = Self {
         connections: MAX_CONNECTIONS,
         tarpit: MAX_TARPIT,
+    };
+
+    /// Capacity of the socket of runs. A run has at most a few connections. Small, so that a hostile run
+    /// cannot use up the file descriptors of the network.
+    pub(crate) const RUN_SOCKET: Self = Self {
+        connections: 128,
+        tarpit: 128,
     };
 
     /// Returns the capacity that the soft limit of this process allows.
@@ -97,8 +109,8 @@ mod tests {
     fn a_low_limit_allows_fewer_connections_and_no_tarpit() {
         let rows = [
             (16, 8, 0),
-            (1024, 320, 0),
-            (4096, MAX_CONNECTIONS, 1664),
+            (1024, 192, 0),
+            (4096, MAX_CONNECTIONS, 1152),
             (65536, MAX_CONNECTIONS, MAX_TARPIT),
         ];
         for (limit, connections, tarpit) in rows {

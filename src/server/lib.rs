@@ -26,9 +26,11 @@ mod panel;
 mod panel_compaction;
 mod repo_host_webhook;
 mod routing;
+mod run_socket;
 mod runner;
 mod session;
 mod session_cookie;
+mod socket_file;
 mod static_file;
 mod tarpit;
 mod ticketing_webhooks;
@@ -44,13 +46,14 @@ pub use admin::scoreboard::{HoursView, ScoreView, ScoreboardView, load as scoreb
 pub use admin::why::{IssueDecisionView, explain_issue as why};
 pub use control_socket::{ControlSocket, control_socket_path as control_socket};
 pub use file_descriptors::raise_descriptor_limit;
-pub use listen::{bind, serve, serve_control};
+pub use listen::{bind, serve, serve_control, serve_runs};
 pub use openapi::document;
+pub use run_socket::RunSocket;
 
 /// Builds the router of the network listener. The admin API exists only if an access code is set.
 fn network_router(app: &App) -> Router {
     Router::new(app, all_routes(), |exposure| match exposure {
-        Exposure::Always => true,
+        Exposure::Runs | Exposure::Always => true,
         Exposure::AdminApi => app.core.config.admin_access_code.is_some(),
         Exposure::Metrics => app.core.config.metrics.enabled,
         Exposure::ControlSocket => false,
@@ -61,14 +64,20 @@ fn network_router(app: &App) -> Router {
 /// is set, and the backup.
 fn control_router(app: &App) -> Router {
     Router::new(app, all_routes(), |exposure| match exposure {
-        Exposure::Always | Exposure::AdminApi | Exposure::ControlSocket => true,
+        Exposure::Runs | Exposure::Always | Exposure::AdminApi | Exposure::ControlSocket => true,
         Exposure::Metrics => app.core.config.metrics.enabled,
     })
+}
+
+/// Builds the router of the socket of runs.
+fn run_socket_router(app: &App) -> Router {
+    Router::new(app, all_routes(), |exposure| exposure == Exposure::Runs)
 }
 
 /// All routes, the busiest first.
 fn all_routes() -> Vec<Route> {
     let groups = [
+        (Exposure::Runs, run_routes()),
         (Exposure::Always, public_routes()),
         (Exposure::Metrics, metrics::routes()),
         (Exposure::AdminApi, admin_routes()),
@@ -83,13 +92,16 @@ fn all_routes() -> Vec<Route> {
     exposed.collect()
 }
 
+fn run_routes() -> Vec<Route> {
+    let groups = [runner::routes(), session::routes()];
+    groups.into_iter().flatten().collect()
+}
+
 fn public_routes() -> Vec<Route> {
     let groups = [
-        runner::routes(),
         repo_host_webhook::routes(),
         ticketing_webhooks::routes(),
         health::routes(),
-        session::routes(),
         trigger::routes(),
     ];
     groups.into_iter().flatten().collect()
@@ -162,10 +174,32 @@ mod tests {
     }
 
     #[test]
+    fn the_socket_of_runs_offers_only_these_routes() {
+        let routes = all_routes();
+        let offered = routes
+            .iter()
+            .filter(|route| route.exposure == Exposure::Runs);
+        let offered: Vec<&str> = offered.map(|route| route.pattern.label()).collect();
+        assert_eq!(
+            offered,
+            [
+                "/runner/progress",
+                "/runner/log",
+                "/runner/result",
+                "/runner/planning-context",
+                "/api/token",
+                "/api/status",
+                "/api/step-report",
+            ]
+        );
+    }
+
+    #[test]
     fn only_these_admin_routes_need_no_admin_token() {
         let routes = all_routes();
         let public = routes.iter().filter(|route| {
-            route.exposure != Exposure::Always && route.access != routing::Access::Admin
+            let is_open = matches!(route.exposure, Exposure::Runs | Exposure::Always);
+            !is_open && route.access != routing::Access::Admin
         });
         let public: Vec<&str> = public.map(|route| route.pattern.label()).collect();
         assert_eq!(

@@ -34,6 +34,7 @@ use super::control_socket::ControlSocket;
 use super::error::ApiError;
 use super::file_descriptors::SocketCapacity;
 use super::routing::{self, Peer, RequestOrigin, Router};
+use super::run_socket::RunSocket;
 use super::tarpit::Tarpit;
 use super::verified_senders::VerifiedSenders;
 use engine::app::App;
@@ -72,6 +73,7 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 enum Listener {
     Network(TcpListener),
     Control(ControlSocket),
+    Runs(RunSocket),
 }
 
 /// Serves the network until `stop` resolves, then finishes open requests.
@@ -100,13 +102,29 @@ pub async fn serve_control(
     serve_listener(&app, Listener::Control(control), router, stop).await
 }
 
+/// Serves the socket of runs in the same way.
+///
+/// # Errors
+/// Same as [`serve`].
+pub async fn serve_runs(
+    app: App,
+    socket: RunSocket,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let router = super::run_socket_router(&app);
+    serve_listener(&app, Listener::Runs(socket), router, stop).await
+}
+
 async fn serve_listener(
     app: &App,
     listener: Listener,
     router: Router,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let capacity = SocketCapacity::current();
+    let capacity = match listener {
+        Listener::Network(_) | Listener::Control(_) => SocketCapacity::current(),
+        Listener::Runs(_) => SocketCapacity::RUN_SOCKET,
+    };
     let router = Arc::new(router);
     let server = Server {
         app,
@@ -163,6 +181,10 @@ impl Server<'_> {
                 if let Some(stream) = control.accept().await? {
                     self.connect(stream, Peer::ControlSocket).await?;
                 }
+            }
+            Listener::Runs(socket) => {
+                self.connect(socket.accept().await?, Peer::RunSocket)
+                    .await?
             }
         }
         Ok(())

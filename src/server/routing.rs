@@ -39,11 +39,13 @@ pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 /// Condition under which a listener offers a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exposure {
-    /// Every listener offers it.
+    /// Every listener offers it: the routes of runs.
+    Runs,
+    /// Every listener but the socket of runs offers it.
     Always,
     /// The network offers it if an access code is set; the control socket always does.
     AdminApi,
-    /// Every listener offers it if metrics are enabled.
+    /// Every listener but the socket of runs offers it if metrics are enabled.
     Metrics,
     /// Only the control socket offers it.
     ControlSocket,

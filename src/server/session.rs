@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::error::{AdminApiError, ApiError};
 use super::routing::{
-    Access, ApiResult, Authorization, Route, ok, parse_json, record_job_id, verify_run_token,
+    Access, ApiResult, Authorization, Peer, Route, ok, parse_json, record_job_id, verify_run_token,
 };
 use domain::crypto::run_token::{RunClaims, TokenAudience};
 use domain::job::{Job, JobKind};
@@ -37,10 +37,16 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-async fn issue_token(Authorization(header): Authorization, body: Bytes, app: App) -> ApiResult {
+async fn issue_token(
+    Authorization(header): Authorization,
+    peer: Peer,
+    body: Bytes,
+    app: App,
+) -> ApiResult {
     let claims = match &header {
         Some(header) => Some(verify_run_token(
             &app,
+            peer,
             Some(header),
             TokenAudience::Progress,
         )?),

@@ -196,7 +196,7 @@ impl ApiServer {
 
     /// Issues a run token for a job with this time to live.
     pub fn run_token_with_ttl(&self, job: &Job, audience: TokenAudience, ttl: Duration) -> String {
-        let tokens = self.app.secrets.run_tokens.as_ref().unwrap();
+        let tokens = &self.app.secrets.run_tokens;
         let now = self.app.core.now();
         let token = tokens.issue(&job.id, audience, job.kind.run_phase(), now, now + ttl);
         token.expose().to_owned()

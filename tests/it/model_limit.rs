@@ -302,7 +302,7 @@ async fn a_limit_applies_to_machines_with_the_same_credentials() {
     let (now, id, phase) = (env.app.core.now(), job.id.clone(), job.kind.run_phase());
     let put = env.store.write(move |tx| jobs::put(tx, &job));
     put.await.unwrap();
-    let tokens = env.app.secrets.run_tokens.as_ref().unwrap();
+    let tokens = &env.app.secrets.run_tokens;
     let token = tokens.issue(&id, TokenAudience::Result, phase, now, now + TWO_HOURS);
     let request = reqwest::Client::new().post(format!("{}/runner/result", env.address));
     let request = request.bearer_auth(token.expose());
@@ -369,7 +369,7 @@ async fn a_gap_fill_at_the_limit_resumes_after_the_reset() {
     env.tick().await;
     let first = follow_up_jobs(&env, "ENG-1").pop().unwrap();
     let until = env.app.core.now() + TWO_HOURS;
-    let tokens = env.app.secrets.run_tokens.as_ref().unwrap();
+    let tokens = &env.app.secrets.run_tokens;
     let (now, life) = (env.app.core.now(), Duration::from_secs(3600));
     let phase = first.kind.run_phase();
     let token = tokens.issue(&first.id, TokenAudience::Result, phase, now, now + life);

@@ -38,7 +38,7 @@ fn job(env: &TestEnv) -> Job {
 
 /// Posts a result with the job's own token. Returns the warnings of the response.
 async fn report(env: &TestEnv, result: Value) -> Vec<String> {
-    let (job, tokens) = (job(env), env.app.secrets.run_tokens.as_ref().unwrap());
+    let (job, tokens) = (job(env), &env.app.secrets.run_tokens);
     let (now, phase) = (env.app.core.now(), job.kind.run_phase());
     let token = tokens.issue(&job.id, TokenAudience::Result, phase, now, now + MINUTE);
     let mut body = json!({"phase": "implementation", "outcome": "success", "comments": []});

@@ -69,7 +69,7 @@ impl TestEnv {
 
     /// Posts a result with the job's own token. Returns the status of the response.
     async fn report(&self, mut result: Value) -> u16 {
-        let (job, tokens) = (self.job(), self.app.secrets.run_tokens.as_ref().unwrap());
+        let (job, tokens) = (self.job(), &self.app.secrets.run_tokens);
         let (now, phase) = (self.app.core.now(), job.kind.run_phase());
         let token = tokens.issue(
             &job.id,

@@ -21,6 +21,7 @@ use fake_vendors::scripted_agent::{Script, ScriptStep};
 use fake_vendors::{FakeRepo, FakeService, FakeVendors, FakeVendorsOptions, FaultRates};
 use reqwest::Method;
 use serde_json::{Value, json};
+use server::RunSocket;
 use store::crash_injection::CrashPlan;
 use store::{Store, jobs, mappings, outbox};
 use tokio::io::copy_bidirectional;
@@ -82,6 +83,9 @@ pub struct TestEnvOptions {
     pub agents_dir: Option<PathBuf>,
     /// Whether workflow runs are only recorded and not executed.
     pub fake_runs: bool,
+    /// Whether nothing can connect to the service over the network: it does not listen, and has neither a
+    /// callback address nor a token secret.
+    pub behind_nat: bool,
 }
 
 /// Trigger and clock of the engine.
@@ -105,6 +109,7 @@ impl Default for TestEnvOptions {
             engine: EngineMode::Running,
             agents_dir: None,
             fake_runs: false,
+            behind_nat: false,
         }
     }
 }
@@ -240,18 +245,24 @@ impl TestEnv {
             timings: short_timings(),
             ..AppOptions::default()
         };
-        let config = service_config(&vendors, &address, &options);
+        let data_dir = dir.path().join("data");
+        let config = Config {
+            data_dir: data_dir.clone(),
+            ..service_config(&vendors, &address, &options)
+        };
         let app = App::new(config, store.clone(), app_options).unwrap();
         for mapping in options.mappings {
             let put = store.write(move |tx| mappings::put(tx, &mapping));
             put.await.unwrap();
         }
         let (stop, signal) = ShutdownSignal::new();
-        let shutdown = signal.clone();
-        let served = server::serve(app.clone(), listener, async move {
-            shutdown.requested().await;
-        });
+        let run_socket = RunSocket::open(&data_dir).unwrap();
+        let served = server::serve_runs(app.clone(), run_socket, until_requested(&signal));
         let mut tasks = vec![tokio::spawn(async { served.await.unwrap() })];
+        if !options.behind_nat {
+            let served = server::serve(app.clone(), listener, until_requested(&signal));
+            tasks.push(tokio::spawn(async { served.await.unwrap() }));
+        }
         if let EngineMode::Running = options.engine {
             tasks.push(tokio::spawn(engine::run(app.clone(), signal)));
         }
@@ -568,6 +579,11 @@ async fn forward_port(from: SocketAddr, to: SocketAddr) -> PortForward {
     }))
 }
 
+fn until_requested(signal: &ShutdownSignal) -> impl Future<Output = ()> + use<> {
+    let signal = signal.clone();
+    async move { signal.requested().await }
+}
+
 async fn stop_tasks(stop: &watch::Sender<bool>, tasks: Vec<JoinHandle<()>>) {
     let _ = stop.send(true);
     for task in tasks {
@@ -583,6 +599,9 @@ pub async fn open_store(dir: &Path) -> Store {
     let opened = Store::open_when_released(dir, CrashPlan::default()).await;
     opened.unwrap()
 }
+
+/// Flags by which runs on other machines can report.
+const REPORT_FLAGS: [&str; 2] = ["--runner-callback-base-url", "--runner-token-secret"];
 
 fn service_config(vendors: &FakeVendors, address: &str, options: &TestEnvOptions) -> Config {
     let flags = flags(vendors, address, options);
@@ -627,7 +646,8 @@ fn flags(vendors: &FakeVendors, address: &str, options: &TestEnvOptions) -> Vec<
         .iter()
         .chain(hosts)
         .chain(plain_http)
-        .filter(|(flag, _)| !options.omitted_flags.contains(flag));
+        .filter(|(flag, _)| !options.omitted_flags.contains(flag))
+        .filter(|(flag, _)| !(options.behind_nat && REPORT_FLAGS.contains(flag)));
     flags
         .chain(&options.extra_flags)
         .flat_map(|(flag, value)| [(*flag).to_owned(), value.clone()])

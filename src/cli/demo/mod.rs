@@ -330,6 +330,7 @@ fn config(dir: &Path, vendors: &FakeVendors, state: &DemoState, port: u16) -> Co
             engine: ContainerEngine::Http(vendors.docker_url()),
             is_explicit: true,
             image: vendors.docker().image().to_owned(),
+            data_dir_on_host: None,
         },
         dedup_window: Some(Duration::from_secs(24 * 60 * 60)),
         breaker_threshold: Some(3),

@@ -123,6 +123,13 @@ impl RunTokenIssuer {
         Secret::new(data_encoding::HEXLOWER.encode(tag.as_ref()))
     }
 
+    /// Returns the key with which the run of a job signs its [report
+    /// artifact](crate::report_artifact). It is always the same for a job, so it is not stored.
+    pub fn report_key(&self, job: &JobId) -> Secret {
+        let tag = hmac::sign(&self.key, format!("report-artifact:{job}").as_bytes());
+        Secret::new(data_encoding::HEXLOWER.encode(tag.as_ref()))
+    }
+
     /// Verifies a token and returns its claims.
     ///
     /// # Errors

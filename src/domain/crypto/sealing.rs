@@ -5,12 +5,16 @@
 
 use data_encoding::{BASE64, BASE64_NOPAD};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::hkdf;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::secret::Secret;
 
 /// Length of a key, in bytes.
 const KEY_LEN: usize = 32;
+
+/// Salt of derived keys. Changing it invalidates the tokens and reports of open runs.
+const DERIVATION_SALT: &[u8] = b"agent-implement derived keys";
 
 /// Error of encryption or decryption. Contains no values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -28,7 +32,11 @@ pub enum SealError {
 
 /// Encryption key of stored secrets. Its `Debug` output does not contain the key.
 #[derive(Clone)]
-pub struct SealingKey(LessSafeKey);
+pub struct SealingKey {
+    aead: LessSafeKey,
+    /// Source of keys for other purposes.
+    extracted: hkdf::Prk,
+}
 
 impl SealingKey {
     /// Parses a key: 32 bytes in base64, with or without padding.
@@ -39,11 +47,28 @@ impl SealingKey {
         let text = text.expose().trim().trim_end_matches('=');
         let bytes = BASE64_NOPAD.decode(text.as_bytes());
         let bytes = bytes.map_err(|_| SealError::InvalidKey)?;
-        let key = Some(bytes).filter(|bytes| bytes.len() == KEY_LEN);
-        let key = UnboundKey::new(&AES_256_GCM, &key.ok_or(SealError::InvalidKey)?);
-        Ok(Self(LessSafeKey::new(
-            key.map_err(|_| SealError::InvalidKey)?,
-        )))
+        let bytes = Some(bytes).filter(|bytes| bytes.len() == KEY_LEN);
+        let bytes = bytes.ok_or(SealError::InvalidKey)?;
+        let key = UnboundKey::new(&AES_256_GCM, &bytes).map_err(|_| SealError::InvalidKey)?;
+        Ok(Self {
+            aead: LessSafeKey::new(key),
+            extracted: hkdf::Salt::new(hkdf::HKDF_SHA256, DERIVATION_SALT).extract(&bytes),
+        })
+    }
+
+    /// Derives a key for another purpose (HKDF-SHA256) and returns its text. It discloses neither this
+    /// key nor a key of another purpose.
+    ///
+    /// # Errors
+    /// [`SealError::InvalidKey`] if the key cannot be derived, which its fixed length rules out.
+    pub fn derive(&self, purpose: &str) -> Result<Secret, SealError> {
+        let mut derived = [0; KEY_LEN];
+        let purpose = [purpose.as_bytes()];
+        let expanded = self.extracted.expand(&purpose, hkdf::HKDF_SHA256);
+        expanded
+            .and_then(|key| key.fill(&mut derived))
+            .map_err(|_| SealError::InvalidKey)?;
+        Ok(Secret::new(BASE64.encode(&derived)))
     }
 
     /// Generates a key and returns its text.
@@ -61,7 +86,7 @@ impl SealingKey {
     pub fn seal(&self, name: &str, value: &Secret) -> Result<String, SealError> {
         let nonce = random::<NONCE_LEN>()?;
         let mut sealed = value.expose().as_bytes().to_vec();
-        self.0
+        self.aead
             .seal_in_place_append_tag(
                 Nonce::assume_unique_for_key(nonce),
                 Aad::from(name.as_bytes()),
@@ -80,7 +105,7 @@ impl SealingKey {
         let bytes = BASE64.decode(sealed.as_bytes()).map_err(|_| failed)?;
         let (nonce, sealed) = bytes.split_first_chunk::<NONCE_LEN>().ok_or(failed)?;
         let mut sealed = sealed.to_vec();
-        let opened = self.0.open_in_place(
+        let opened = self.aead.open_in_place(
             Nonce::assume_unique_for_key(*nonce),
             Aad::from(name.as_bytes()),
             &mut sealed,
@@ -137,6 +162,18 @@ mod tests {
         for invalid in ["", "AAAA", "not base64!"] {
             assert_eq!(key.open("N", invalid), Err(SealError::DecryptionFailed));
         }
+    }
+
+    #[test]
+    fn derives_one_key_per_purpose() {
+        let key = SealingKey::parse(&Secret::new(BASE64.encode(&[7; 32]))).unwrap();
+        let (one, other) = (key.derive("one").unwrap(), key.derive("other").unwrap());
+        assert_eq!(key.derive("one"), Ok(one.clone()));
+        assert_ne!(one, other);
+        assert_ne!(super::tests::key().derive("one"), Ok(one.clone()));
+        assert_eq!(BASE64.decode(one.expose().as_bytes()).unwrap().len(), 32);
+        // Fixed: after an upgrade, open runs still have valid tokens.
+        assert_eq!(one.expose(), "7Tax14cp/btkfHUAfBTL5cl59ACaiCPJJWPnj2jydyI=");
     }
 
     #[test]

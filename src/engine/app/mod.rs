@@ -134,8 +134,8 @@ impl StartupSettings {
 pub struct Secrets {
     /// Stored secrets for sessions.
     pub vault: Vault,
-    /// Issuer of run tokens; `None` without a signing secret.
-    pub run_tokens: Option<RunTokenIssuer>,
+    /// Issuer of run tokens.
+    pub run_tokens: RunTokenIssuer,
     /// Redactor of secrets in logs and error messages.
     pub redactor: Redactor,
 }
@@ -244,11 +244,17 @@ impl App {
             redactor: &redactor,
         };
         let vendors = Arc::new(setup.build(credentials, None)?);
+        let signing_secret = match &config.runner_token_secret {
+            Some(secret) => secret.clone(),
+            None => vault
+                .run_token_secret()
+                .map_err(|error| error.to_string())?,
+        };
         let inner = AppInner {
             current_vendors: RwLock::new(Arc::clone(&vendors)),
             replacement: Mutex::new(()),
             secrets: Secrets {
-                run_tokens: config.runner_token_secret.as_ref().map(RunTokenIssuer::new),
+                run_tokens: RunTokenIssuer::new(&signing_secret),
                 vault,
                 redactor,
             },
@@ -335,6 +341,7 @@ impl App {
             vm: self.vendors.sessions.has_host(HostKind::Vm),
             local: self.vendors.sessions.has_host(HostKind::Local),
             callbacks: self.core.config.has_callbacks(),
+            container_reports: self.core.config.containers_can_report(),
         }
     }
 }

@@ -62,6 +62,14 @@ impl Vault {
         rows.iter().all(|row| vault.value(row).is_ok())
     }
 
+    /// Derives the secret that signs run tokens if none is configured.
+    ///
+    /// # Errors
+    /// See [`SealingKey::derive`].
+    pub(super) fn run_token_secret(&self) -> Result<Secret, SealError> {
+        self.key.derive("run tokens")
+    }
+
     /// Encrypts a value, bound to its name.
     ///
     /// # Errors

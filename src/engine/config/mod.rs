@@ -62,7 +62,8 @@ pub struct Config {
     pub poll_interval: Duration,
     /// URL at which runs reach this service, without a trailing slash.
     pub callback_base_url: Option<String>,
-    /// Secret that signs run tokens; `None` disables callbacks.
+    /// Secret that signs run tokens; `None` disables reports over the network, and a key derived from
+    /// the key of the stored secrets signs the tokens.
     pub runner_token_secret: Option<Secret>,
     /// Secret of the gap-fill trigger; `None` disables it.
     pub gap_fill_trigger_secret: Option<Secret>,
@@ -262,7 +263,11 @@ impl Config {
                 options.vm_sessions_region,
                 options.vm_api_url,
             ),
-            containers: check.containers(options.docker_host, options.local_runner_image),
+            containers: check.containers(
+                options.docker_host,
+                options.local_runner_image,
+                options.data_dir_on_host,
+            ),
             dedup_window,
             breaker_threshold,
             secrets_key: check.secrets_key(secrets.secrets_key),
@@ -296,7 +301,7 @@ impl Config {
         (Self { notices, ..config }, check.problems)
     }
 
-    /// Whether runs can report to this service.
+    /// Whether runs can report to this service over the network.
     pub fn has_callbacks(&self) -> bool {
         self.callback_base_url.is_some() && self.runner_token_secret.is_some()
     }

@@ -37,11 +37,13 @@ pub struct Options {
     /// Milliseconds between two polls of the ticketing systems; at least 1000.
     #[arg(long, env = "POLL_INTERVAL_MS", default_value = "60000")]
     pub poll_interval_ms: String,
-    /// URL at which runs reach this service, such as `https://agents.example.com`. If unset, runs
-    /// cannot report.
+    /// URL at which runs reach this service, such as `https://agents.example.com`. If unset, local
+    /// containers report through a socket, CI runs leave their result as an artifact, and machines
+    /// do not start.
     #[arg(long, env = "RUNNER_CALLBACK_BASE_URL")]
     pub runner_callback_base_url: Option<String>,
-    /// Secret that signs run tokens; at least 32 bytes. If unset, runs cannot report.
+    /// Secret that signs run tokens; at least 32 bytes. Needed together with
+    /// RUNNER_CALLBACK_BASE_URL. If unset, the key of the stored secrets signs them.
     #[arg(
         long,
         env = "RUNNER_TOKEN_SECRET",
@@ -185,6 +187,10 @@ pub struct Options {
     /// `unix:///var/run/docker.sock`, if it exists.
     #[arg(long, env = "DOCKER_HOST")]
     pub docker_host: Option<String>,
+    /// Path of DATA_DIR on the machine of the container engine. Set it if the service itself runs in
+    /// a container; needed only without RUNNER_CALLBACK_BASE_URL.
+    #[arg(long, env = "DATA_DIR_ON_HOST")]
+    pub data_dir_on_host: Option<PathBuf>,
     /// Anthropic API key for runs in machines and containers; workflows use the secrets of their
     /// repository.
     #[arg(

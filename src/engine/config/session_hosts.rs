@@ -1,12 +1,14 @@
 //! Configuration of session hosts and of the model credentials for sessions.
 
-use std::fmt;
 use std::path::PathBuf;
+use std::{fmt, io};
 
 use domain::connection::CredentialSet;
+use domain::run_socket;
 
 use super::Credentials;
 use super::validator::Validator;
+use super::{Config, is_loopback};
 
 /// Socket of the container engine if `DOCKER_HOST` is unset.
 const DEFAULT_SOCKET: &str = "/var/run/docker.sock";
@@ -31,6 +33,8 @@ pub struct ContainersConfig {
     pub is_explicit: bool,
     /// Image of runs in local containers.
     pub image: String,
+    /// Path of the data directory on the engine's machine, if it differs.
+    pub data_dir_on_host: Option<PathBuf>,
 }
 
 /// Address of a container engine.
@@ -90,6 +94,36 @@ impl ContainersConfig {
             ContainerEngine::Socket(_) | ContainerEngine::Http(_) => true,
         }
     }
+
+    /// Whether the engine can mount folders of this service: it runs on this machine, or the path of
+    /// the data directory on its machine is known.
+    fn can_mount_data_dir(&self) -> bool {
+        match &self.engine {
+            ContainerEngine::Socket(_) => true,
+            ContainerEngine::Http(address) => {
+                self.data_dir_on_host.is_some() || is_loopback(address)
+            }
+        }
+    }
+}
+
+impl Config {
+    /// Whether runs in containers can report: at the address of the service, or through its socket.
+    pub fn containers_can_report(&self) -> bool {
+        self.has_callbacks() || self.containers.can_mount_data_dir()
+    }
+
+    /// Returns the folder with the socket of runs, as the container engine sees it.
+    ///
+    /// # Errors
+    /// If the data directory cannot be resolved.
+    pub(crate) fn socket_folder_on_host(&self) -> io::Result<PathBuf> {
+        let data_dir = match &self.containers.data_dir_on_host {
+            Some(known) => known.clone(),
+            None => self.data_dir.canonicalize()?,
+        };
+        Ok(data_dir.join(run_socket::FOLDER))
+    }
 }
 
 impl Validator {
@@ -111,6 +145,7 @@ impl Validator {
         &mut self,
         docker_host: Option<String>,
         image: String,
+        data_dir_on_host: Option<PathBuf>,
     ) -> ContainersConfig {
         let docker_host = docker_host.filter(|text| !text.trim().is_empty());
         let engine = ContainerEngine::from_docker_host(docker_host.as_deref());
@@ -120,10 +155,18 @@ impl Validator {
         self.require(!image.trim().is_empty(), || {
             "LOCAL_RUNNER_IMAGE must name an image".to_owned()
         });
+        let data_dir_on_host = data_dir_on_host.filter(|path| !path.as_os_str().is_empty());
+        self.require(
+            data_dir_on_host
+                .as_ref()
+                .is_none_or(|path| path.is_absolute()),
+            || "DATA_DIR_ON_HOST must be an absolute path".to_owned(),
+        );
         ContainersConfig {
             engine: engine.unwrap_or_else(|_| ContainerEngine::Socket(DEFAULT_SOCKET.into())),
             is_explicit: docker_host.is_some(),
             image: image.trim().to_owned(),
+            data_dir_on_host,
         }
     }
 }
@@ -143,6 +186,15 @@ pub(super) fn effective(
         ("VM_API_URL", vm.api_url.clone()),
         ("LOCAL_RUNNER_IMAGE", containers.image.clone()),
         ("DOCKER_HOST", containers.engine.to_string()),
+        (
+            "DATA_DIR_ON_HOST",
+            plain(
+                &containers
+                    .data_dir_on_host
+                    .as_ref()
+                    .map(|path| path.display().to_string()),
+            ),
+        ),
         (
             "ANTHROPIC_API_KEY",
             mask(credentials.has(CredentialSet::AnthropicKey)),

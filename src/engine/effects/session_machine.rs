@@ -49,7 +49,7 @@ pub(super) async fn start(
     {
         return Ok(started_outcome(job, &machine));
     }
-    let spec = spec(app, job, run_spec).await?;
+    let spec = spec(app, job, run_spec, host).await?;
     let refused = |cause, status, why: &str| {
         let event = start_refused_event(cause, status, why);
         Ok(EffectOutcome::JobEvent(job.id.clone(), event))
@@ -90,7 +90,12 @@ fn started_outcome(job: &Job, machine: &Machine) -> EffectOutcome {
 
 /// Specification of the machine of a job. The hash of its nonce is stored before the machine can
 /// present it.
-async fn spec(app: &App, job: &Job, run_spec: &RunSpec) -> Result<MachineSpec, EffectFailure> {
+async fn spec(
+    app: &App,
+    job: &Job,
+    run_spec: &RunSpec,
+    host: HostKind,
+) -> Result<MachineSpec, EffectFailure> {
     let session = run_spec
         .session
         .as_ref()
@@ -111,7 +116,26 @@ async fn spec(app: &App, job: &Job, run_spec: &RunSpec) -> Result<MachineSpec, E
         cpus: session.cpus,
         memory_mb: session.memory_mb,
         environment: session_environment(required, &extra_env, secrets),
+        socket_folder: socket_folder(app, host)?,
         labels: MachineLabels::for_job(job, app.vendors.sessions.instance(), app.core.now()),
+    })
+}
+
+/// Folder with the socket that a container reports through. `None` if it reports to the address of the
+/// service.
+fn socket_folder(app: &App, host: HostKind) -> Result<Option<String>, EffectFailure> {
+    let config = &app.core.config;
+    if host != HostKind::Local || config.has_callbacks() {
+        return Ok(None);
+    }
+    let folder = config.socket_folder_on_host().map_err(|error| {
+        EffectFailure::transient(&format!("resolving the data directory: {error}"))
+    })?;
+    let folder = folder.into_os_string().into_string();
+    folder.map(Some).map_err(|_| {
+        EffectFailure::permanent(
+            "the path of DATA_DIR is not UTF-8, so that no container can mount its socket",
+        )
     })
 }
 
@@ -122,10 +146,7 @@ async fn required_environment(
     job: &Job,
     run_spec: &RunSpec,
 ) -> Result<EnvVarMap, EffectFailure> {
-    let tokens = app.secrets.run_tokens.as_ref().ok_or_else(|| {
-        EffectFailure::permanent("sessions need RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET")
-    })?;
-    let nonce = tokens.session_nonce(&job.id);
+    let nonce = app.secrets.run_tokens.session_nonce(&job.id);
     store_nonce_hash(&app.core, job, sha256_hex(nonce.expose())).await?;
     let github = github(&app.vendors)?;
     let inputs = run_config(app, job, run_spec).to_inputs();

@@ -5,11 +5,13 @@ use domain::effect::RunSpec;
 use domain::ids::JobId;
 use domain::job::Job;
 use domain::job::RunHandle;
+use domain::job::RunnerKind;
 use domain::limits;
 use domain::mapping::SessionMode;
 use domain::run_config::RunCallback;
 use domain::run_config::RunConfig;
 use domain::run_options::RunOptions;
+use domain::run_socket;
 use domain::runner_image::RequestedImage;
 use domain::time::Timestamp;
 use domain::transition::FailureKind;
@@ -196,10 +198,7 @@ pub(super) fn run_config(app: &App, job: &Job, spec: &RunSpec) -> RunConfig {
 /// Credentials for the run's requests to this service. Tokens expire after the last possible
 /// report, counted from this start, because an effect may have waited out a long outage.
 fn callback(app: &App, job: &Job) -> Option<RunCallback> {
-    let (tokens, url) = (
-        app.secrets.run_tokens.as_ref()?,
-        app.core.config.callback_base_url.clone()?,
-    );
+    let (tokens, url) = (&app.secrets.run_tokens, callback_url(app, job)?);
     let now: Timestamp = app.core.now();
     let expires = now + job.timeout() + limits::RUN_LOOKUP_TIMEOUT + limits::TOKEN_GRACE;
     let token = |audience| tokens.issue(&job.id, audience, job.kind.run_phase(), now, expires);
@@ -208,4 +207,15 @@ fn callback(app: &App, job: &Job) -> Option<RunCallback> {
         run_token: token(TokenAudience::Result),
         progress_token: token(TokenAudience::Progress),
     })
+}
+
+/// Returns the address that a run reports to: that of the service, else its socket for a container.
+/// `None` for a CI run without an address, which leaves its report as an artifact.
+fn callback_url(app: &App, job: &Job) -> Option<String> {
+    let config = &app.core.config;
+    match job.runner {
+        _ if config.has_callbacks() => config.callback_base_url.clone(),
+        RunnerKind::Local => Some(run_socket::callback_url()),
+        RunnerKind::Ci | RunnerKind::Vm => None,
+    }
 }

@@ -20,7 +20,7 @@ use domain::feedback::{
     self, CommentCommand, FeedbackAuthor, FollowUpPolicy, NextPullRequestRun, PullRequestId,
     ReviewFinding, ReviewFindingState,
 };
-use domain::issue::{IssueLookup, Phase, RelatedIssues};
+use domain::issue::{IssueLookup, RelatedIssues};
 use domain::job::Job;
 use domain::limits;
 use domain::mapping::Mapping;
@@ -105,9 +105,7 @@ impl StoredPull {
         let mode = app.core.runner_mode(tx)?;
         let mapping = mappings::get(tx, &last_job.team)?
             .filter(|mapping| !mapping.paused && mapping.target_repo() == pull.repo)
-            .filter(|mapping| {
-                dispatch::ineligible_reason(app, mode, mapping, Phase::Implementation).is_none()
-            });
+            .filter(|mapping| dispatch::ineligible_reason(app, mode, mapping).is_none());
         let Some(mapping) = mapping else {
             return Ok(None);
         };

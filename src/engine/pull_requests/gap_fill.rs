@@ -19,7 +19,7 @@ use crate::app::App;
 use domain::audit::Actor;
 use domain::feedback::{CommentCommand, CommentCommandState, PullRequestId, PullRequestStatus};
 use domain::ids::{IssueKey, JobId, TeamKey};
-use domain::issue::{IssueLookup, Phase, System};
+use domain::issue::{IssueLookup, System};
 use domain::job::{Job, JobKind, JobState};
 use domain::limits;
 use domain::mapping::Mapping;
@@ -211,7 +211,7 @@ fn reserve(
 ) -> Result<GapFillOutcome, GapFillError> {
     let (lookup, mapping, last_job) = find_owned_pull(tx, owners, request.pull_number)?;
     let mode = app.core.runner_mode(tx)?;
-    if let Some(why) = dispatch::ineligible_reason(app, mode, &mapping, Phase::Implementation) {
+    if let Some(why) = dispatch::ineligible_reason(app, mode, &mapping) {
         return Err(GapFillError::not_dispatched(why));
     }
     let image = match images.get(&mapping.team_key) {

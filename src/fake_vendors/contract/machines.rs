@@ -95,6 +95,7 @@ const CONTAINER: Kind = Record(&[
 const HOST_CONFIG: Kind = Record(&[
     ("ReadonlyRootfs", OPTIONAL, Bool),
     ("Tmpfs", OPTIONAL, Map(UNLIMITED, &MaybeEmpty(UNLIMITED))),
+    ("Mounts", OPTIONAL, List(UNLIMITED, &MOUNT)),
     ("CapDrop", OPTIONAL, List(UNLIMITED, &Text(UNLIMITED))),
     ("SecurityOpt", OPTIONAL, List(UNLIMITED, &Text(UNLIMITED))),
     ("Privileged", OPTIONAL, Bool),
@@ -115,6 +116,14 @@ const HOST_CONFIG: Kind = Record(&[
         )]),
     ),
     ("AutoRemove", OPTIONAL, Bool),
+]);
+
+/// The engine refuses a bind of a path that does not exist, or that is not absolute.
+const MOUNT: Kind = Record(&[
+    ("Type", REQUIRED, OneOf(&["bind", "volume", "tmpfs"])),
+    ("Source", REQUIRED, StartsWith("/")),
+    ("Target", REQUIRED, StartsWith("/")),
+    ("ReadOnly", OPTIONAL, Bool),
 ]);
 
 pub(super) const DOCKER_CALLS: &[CallRule] = &[

@@ -199,11 +199,16 @@ impl FakeDockerEngine {
                 ),
             );
         }
+        let mounts = match Mount::read_all(&body["HostConfig"]["Mounts"]) {
+            Ok(mounts) => mounts,
+            Err(message) => return error_response(400, &message),
+        };
         let env = string_list(&body["Env"]).into_iter();
         let env: BTreeMap<String, String> = env
             .filter_map(|pair| {
                 let (name, value) = pair.split_once('=')?;
-                Some((name.to_owned(), value.to_owned()))
+                let value = mounts.iter().fold(value.to_owned(), Mount::resolve_in);
+                Some((name.to_owned(), value))
             })
             .collect();
         let container = FakeMachine {
@@ -321,6 +326,35 @@ impl FakeDockerEngine {
             "Config": {"Image": container.image, "Labels": container.labels},
             "HostConfig": container.create_request["HostConfig"],
         })
+    }
+}
+
+/// Bind mount of a container.
+struct Mount {
+    source: String,
+    target: String,
+}
+
+impl Mount {
+    /// Reads the mounts of a new container. Like the real engine, refuses a source that does not exist.
+    fn read_all(list: &Value) -> Result<Vec<Self>, String> {
+        let mounts = list.as_array().into_iter().flatten().map(|mount| {
+            let text = |name: &str| mount[name].as_str().unwrap_or_default().to_owned();
+            let (source, target) = (text("Source"), text("Target"));
+            match Path::new(&source).is_dir() {
+                true => Ok(Self { source, target }),
+                false => Err(format!(
+                    "invalid mount config for type \"bind\": bind source path does not exist: {source}"
+                )),
+            }
+        });
+        mounts.collect()
+    }
+
+    /// Replaces the path of the mount in a variable: a container here is a process that sees the files of
+    /// its host.
+    fn resolve_in(value: String, mount: &Self) -> String {
+        value.replace(&mount.target, &mount.source)
     }
 }
 

@@ -6,13 +6,15 @@ use crate::failure::RunFailure;
 use crate::orchestrator_client::{OrchestratorClient, RepoAccess, TokenSource};
 use domain::job::PullRequestRef;
 use domain::secret::Secret;
-use vendors::http::Redactor;
+use vendors::http::{Client, Redactor};
 use vendors::scm::{GitHub, ScmCredentials};
 
 /// Clients of the orchestrator and of GitHub.
 pub(crate) struct Connections {
     /// Client of the orchestrator.
     pub orchestrator: OrchestratorClient,
+    /// Client for GitHub. Its certificates were read before repository code ran.
+    web_client: Client,
     /// Base URL of the GitHub API.
     api_url: String,
     /// Values to redact, except the current repository token.
@@ -25,11 +27,13 @@ impl Connections {
     /// Creates the clients. `secrets` are redacted in errors of GitHub.
     pub(crate) fn new(
         orchestrator: OrchestratorClient,
+        web_client: Client,
         api_url: String,
         secrets: Vec<Secret>,
     ) -> Self {
         Self {
             orchestrator,
+            web_client,
             api_url,
             secrets,
             workflow_token_used: false,
@@ -66,10 +70,7 @@ impl Connections {
             .ok_or_else(|| RunFailure::other("the run has no access to its repository"))?;
         let secrets = self.secrets.iter().chain([&token]).map(Secret::expose);
         // A new client would read certificates again, which the agent may have replaced.
-        let client = self
-            .orchestrator
-            .client
-            .for_vendor("GitHub", Redactor::new(secrets));
+        let client = self.web_client.for_vendor("GitHub", Redactor::new(secrets));
         Ok(GitHub::new(
             client,
             &self.api_url,

@@ -101,7 +101,7 @@ impl Pool {
             let (is_busy, id) = connections.oldest(except, with_busy)?;
             let weight = match client {
                 ClientKey::Trusted => 0,
-                ClientKey::Network(_) => connections.count(),
+                ClientKey::Network(_) | ClientKey::RunSocket => connections.count(),
             };
             Some((weight, !is_busy, Reverse(id), *client))
         });

@@ -40,6 +40,7 @@ fn is_local(peer: Peer, headers: &HeaderMap) -> bool {
     let is_loopback = match peer {
         Peer::Network(address) => address.ip().to_canonical().is_loopback(),
         Peer::ControlSocket => true,
+        Peer::RunSocket => false,
     };
     is_loopback
         && !FORWARDED_HEADERS

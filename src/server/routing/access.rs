@@ -39,7 +39,8 @@ impl Access {
         match self {
             Self::Admin => check_admin(request),
             Self::Run(audience) => {
-                let claims = verify_run_token(app, request.authorization(), audience)?;
+                let claims =
+                    verify_run_token(app, request.peer, request.authorization(), audience)?;
                 record_job_id(&claims.job);
                 request.claims = Some(claims);
                 Ok(())
@@ -148,21 +149,22 @@ pub(crate) fn is_admin(app: &App, credential: &AdminCredential) -> StoreResult<b
 /// Verifies the Authorization header of a run.
 ///
 /// # Errors
-/// In this order: `RUNNER_TOKEN_SECRET` not set, no bearer token, invalid token.
+/// In this order: not the socket of runs and `RUNNER_TOKEN_SECRET` not set, no bearer token, invalid token.
 pub(crate) fn verify_run_token(
     app: &App,
+    peer: Peer,
     header: Option<&str>,
     audience: TokenAudience,
 ) -> Result<RunClaims, RunnerApiError> {
-    let tokens = app
-        .secrets
-        .run_tokens
-        .as_ref()
-        .ok_or(RunnerApiError::NotConfigured)?;
+    let is_run_socket = matches!(peer, Peer::RunSocket);
+    if !is_run_socket && app.core.config.runner_token_secret.is_none() {
+        return Err(RunnerApiError::NotConfigured);
+    }
     let token = header
         .and_then(bearer_token)
         .ok_or(RunnerApiError::MissingBearer)?;
-    tokens
+    app.secrets
+        .run_tokens
         .verify(token, audience, app.core.now())
         .map_err(RunnerApiError::Token)
 }

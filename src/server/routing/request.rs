@@ -26,6 +26,8 @@ pub(crate) enum Peer {
     Network(SocketAddr),
     /// Client of the control socket: the user of the service, or root.
     ControlSocket,
+    /// Client of the socket of runs: any user of this machine or of a container, who must authenticate.
+    RunSocket,
 }
 
 /// Request of a route.
@@ -133,7 +135,7 @@ impl FromRequest for Authorization {
     }
 }
 
-/// Address of the client; unspecified for the control socket.
+/// Address of the client; unspecified for a socket.
 impl FromRequest for IpAddr {
     fn from_request(request: &mut Request) -> Result<Self, ApiError> {
         Ok(client_ip(&request.app, request.peer, &request.headers))
@@ -145,7 +147,7 @@ impl FromRequest for Actor {
     fn from_request(request: &mut Request) -> Result<Self, ApiError> {
         Ok(match request.peer {
             Peer::ControlSocket => Actor::owner(),
-            Peer::Network(_) => Actor::admin(IpAddr::from_request(request)?),
+            Peer::Network(_) | Peer::RunSocket => Actor::admin(IpAddr::from_request(request)?),
         })
     }
 }

@@ -53,7 +53,7 @@ async fn sanitizes_a_hostile_failure_reason() {
     })
     .await;
     let running = env.jobs("ENG-1").remove(0);
-    let tokens = env.app.secrets.run_tokens.as_ref().unwrap();
+    let tokens = &env.app.secrets.run_tokens;
     let (now, hour) = (env.app.core.now(), Duration::from_secs(3_600));
     let phase = running.kind.run_phase();
     let token = tokens.issue(&running.id, TokenAudience::Result, phase, now, now + hour);

@@ -565,6 +565,7 @@ pub async fn create_and_destroy_machines(env: &TestEnv) {
             image: "acme/runner:1".to_owned(),
             cpus: 2,
             memory_mb: 512,
+            socket_folder: None,
             environment: [("GREETING".to_owned(), "hello".to_owned())].into(),
             labels: MachineLabels {
                 instance: sessions.instance().to_owned(),

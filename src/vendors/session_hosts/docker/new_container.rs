@@ -1,7 +1,8 @@
 //! Request for a new container, and its isolation: read-only root file system, home and temporary directory on tmpfs, an
 //! unprivileged user without a way to gain privileges, no capabilities, and limits on memory, processes
-//! and CPUs. No host directory is mounted, and never the engine's socket, because access to the socket
-//! is root access to the host. See docs/behaviour.md#container-isolation.
+//! and CPUs. The only host directory that may be mounted, read-only, is the folder with the socket of the
+//! service. The engine's socket never is, because access to it is root access to the host. See
+//! docs/behaviour.md#container-isolation.
 //!
 //! The run is process 1 of the container. An init process or an image entrypoint before it would run as
 //! the same user and keep the original environment, where the agent could read the credentials that the
@@ -10,6 +11,7 @@
 use serde_json::{Value, json};
 
 use domain::machine::MachineSpec;
+use domain::run_socket::MOUNT_POINT;
 
 /// User and group id of the run. They need not exist in the image.
 const USER: &str = "1000:1000";
@@ -43,6 +45,10 @@ pub(super) fn body(spec: &MachineSpec) -> Value {
         .chain([format!("HOME={HOME}")])
         .collect();
     let memory = i64::from(spec.memory_mb) << 20;
+    let mounts = spec.socket_folder.iter().map(
+        |folder| json!({"Type": "bind", "Source": folder, "Target": MOUNT_POINT, "ReadOnly": true}),
+    );
+    let mounts: Vec<Value> = mounts.collect();
     json!({
         "Image": spec.image,
         "Entrypoint": [],
@@ -54,6 +60,8 @@ pub(super) fn body(spec: &MachineSpec) -> Value {
         "HostConfig": {
             "ReadonlyRootfs": true,
             "Tmpfs": {"/tmp": TMP_OPTIONS, HOME: HOME_OPTIONS},
+            // Unlike `Binds`, a mount is refused if its source does not exist.
+            "Mounts": mounts,
             "CapDrop": ["ALL"],
             "SecurityOpt": ["no-new-privileges"],
             "Privileged": false,

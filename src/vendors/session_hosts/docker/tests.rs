@@ -65,6 +65,7 @@ async fn retries_without_the_host_gateway_if_the_engine_rejects_it() {
         image: "acme/runner:1".into(),
         cpus: 1,
         memory_mb: 256,
+        socket_folder: None,
         environment: [].into(),
         labels: MachineLabels {
             instance: "here".into(),
