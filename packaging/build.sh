@@ -6,10 +6,14 @@
 #
 # PROFILE is a Cargo profile, default dist. VERSION is the version of the Debian package, default the
 # version of Cargo.toml.
+#
+# The program is linked against the C library of Debian 11 (packaging/sysroot.sh), so it runs on every later system.
+# The build fails if the program needs a newer C library.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 cargo_deb_version=3.8.0
+newest_glibc=2.31
 profile=dist
 deb_options=()
 while [ $# -gt 0 ]; do
@@ -19,12 +23,17 @@ while [ $# -gt 0 ]; do
     *) echo "usage: packaging/build.sh [--profile PROFILE] [--deb-version VERSION]" >&2 && exit 2 ;;
     esac
 done
+fail() {
+    echo "build.sh: $*" >&2
+    exit 1
+}
 tools=target/package-tools
+target=$(rustc --print host-tuple)
 case $profile in
 dev) folder=debug ;;
 *) folder=$profile ;;
 esac
-program=${CARGO_TARGET_DIR:-target}/$folder/agent-implement
+program=${CARGO_TARGET_DIR:-target}/$target/$folder/agent-implement
 share=target/package/share
 packages=target/packages
 
@@ -32,9 +41,16 @@ if [ "$("$tools/bin/cargo-deb" --version 2>/dev/null)" != "$cargo_deb_version" ]
     cargo install --quiet --locked --root "$tools" --version "$cargo_deb_version" cargo-deb
 fi
 
-cargo build --locked --quiet --profile "$profile" --bin agent-implement
+# With --target, programs that only run during the build are linked against this system's library.
+compiler=$(packaging/sysroot.sh target/sysroot)
+variable=${target//-/_}
+env "CC_$variable=$compiler" "CARGO_TARGET_${variable^^}_LINKER=$compiler" \
+    cargo build --locked --quiet --profile "$profile" --target "$target" --bin agent-implement
 
 version=$("$program" --version | cut -d' ' -f2)
+needed_glibc=$(objdump -T "$program" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
+[ "$(printf '%s\n' "$needed_glibc" "GLIBC_$newest_glibc" | sort -V | tail -n 1)" = "GLIBC_$newest_glibc" ] ||
+    fail "the program needs $needed_glibc, which is newer than $newest_glibc: $program"
 
 # Manual pages: one per command if the program can write them, else one page made from its help.
 manual() { # manual FOLDER
@@ -57,22 +73,32 @@ completions() { # completions SHELL FILE; skipped for a version without the comm
     fi
 }
 rm -rf target/package && mkdir -p "$share/man/man1" "$packages"
+stripped=target/package/agent-implement
+strip -o "$stripped" "$program"
 manual "$share/man/man1"
 completions bash bash-completion/completions/agent-implement
 completions zsh zsh/vendor-completions/_agent-implement
 completions fish fish/vendor_completions.d/agent-implement.fish
 rm -f target/package/completions
 
+# Documents with the pictures that they show, templates of workflows, dashboard and alert rules.
+documents=$share/doc/agent-implement
+mkdir -p "$documents/docs" "$share/agent-implement"
+cp README.md CHANGELOG.md SECURITY.md CONTRIBUTING.md "$documents/"
+cp docs/*.md docs/*.png docs/*.svg "$documents/docs/"
+cp -r templates packaging/prometheus packaging/next-steps.txt packaging/systemd/older-systemd.conf \
+    "$share/agent-implement/"
+chmod -R u=rwX,go=rX "$share"
+
 # Test builds need not be small.
 [ "$profile" = dist ] || deb_options+=(--fast)
-deb=$("$tools/bin/cargo-deb" --quiet --no-build --strip --no-dbgsym --profile "$profile" --output "$packages/" "${deb_options[@]}")
+deb=$("$tools/bin/cargo-deb" --quiet --no-build --strip --no-dbgsym --profile "$profile" --target "$target" --output "$packages/" "${deb_options[@]}")
 
 # Archive for other distributions with systemd: the program, its unit and the install script.
 name=agent-implement-$version-$(uname -m)
 tree=target/package/$name
 mkdir -p "$tree"
-install -m 755 "$program" "$tree/agent-implement"
-strip "$tree/agent-implement"
+install -m 755 "$stripped" "$tree/agent-implement"
 install -m 755 packaging/install.sh "$tree/install.sh"
 cp -r packaging/systemd packaging/caddy "$share" LICENSE "$tree/"
 (cd "$tree" && sha256sum agent-implement >SHA256SUMS)

@@ -5,13 +5,16 @@
 #   install.sh --uninstall             removes the program and keeps settings, credentials and data
 #
 # FILE must have the checksum in SHA256SUMS beside it, or SUM. The program is installed with the unit in systemd/
-# beside this script. A second run with the same file changes nothing.
+# and the files in share/ (manual pages, completions, documents, templates) beside this script. A second run with the
+# same file changes nothing.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 program=/usr/local/bin/agent-implement
 unit=/etc/systemd/system/agent-implement.service
+drop_in=$unit.d/older-systemd.conf
 users=/etc/sysusers.d/agent-implement.conf
+share=/usr/local/share
 settings=/etc/agent-implement
 data=/var/lib/agent-implement
 
@@ -48,7 +51,6 @@ put() {
         rm -f "$3.new"
         fail "cannot install $3; it was not changed"
     }
-    say "Installed $3."
 }
 
 make_secret() { # make_secret NAME LENGTH: creates a random secret if the file does not exist
@@ -59,16 +61,47 @@ make_secret() { # make_secret NAME LENGTH: creates a random secret if the file d
     fi
 }
 
+installed() { # installed PATH
+    say "Installed $1."
+    changed=yes
+}
+
+install_shared_files() {
+    cp -r "$here/share" "$work/share"
+    # The folder from which zsh reads completions that are not of a package.
+    mv "$work/share/zsh/vendor-completions" "$work/share/zsh/site-functions"
+    (cd "$work/share" && find . -type f) >"$work/shared-files"
+    count=0
+    while read -r path; do
+        if put 644 "$work/share/$path" "$share/${path#./}"; then count=$((count + 1)); fi
+    done <"$work/shared-files"
+    [ "$count" = 0 ] || say "Installed $count files in $share."
+}
+
+remove_shared_files() {
+    rm -rf "$share/agent-implement" "$share/doc/agent-implement"
+    rm -f "$share/man/man1/agent-implement.1" "$share"/man/man1/agent-implement-*.1 \
+        "$share/bash-completion/completions/agent-implement" "$share/zsh/site-functions/_agent-implement" \
+        "$share/fish/vendor_completions.d/agent-implement.fish"
+}
+
 install_program() {
     ! is_packaged || fail "the Debian package is installed; upgrade it with a newer Debian package"
-    [ -f "$here/systemd/agent-implement.service" ] || fail "systemd/agent-implement.service is missing beside this script"
-    first=no
+    for needed in systemd/agent-implement.service share/agent-implement/next-steps.txt; do
+        [ -f "$here/$needed" ] || fail "$needed is missing beside this script; unpack the whole archive"
+    done
     [ -e "$unit" ] || first=yes
     changed=no
     sed "s|^ExecStart=/usr/bin/|ExecStart=/usr/local/bin/|" "$here/systemd/agent-implement.service" >"$work/unit"
-    if put 755 "$1" "$program"; then changed=yes; fi
-    if put 644 "$work/unit" "$unit"; then changed=yes; fi
-    if put 644 "$here/systemd/agent-implement.sysusers" "$users"; then changed=yes; fi
+    if put 755 "$1" "$program"; then installed "$program"; fi
+    if put 644 "$work/unit" "$unit"; then installed "$unit"; fi
+    if put 644 "$here/systemd/agent-implement.sysusers" "$users"; then installed "$users"; fi
+    if [ "$(systemctl --version | awk 'NR == 1 { print $2 }')" -lt 252 ]; then
+        if put 644 "$here/systemd/older-systemd.conf" "$drop_in"; then installed "$drop_in"; fi
+    else
+        rm -f "$drop_in"
+    fi
+    install_shared_files
     systemd-sysusers "$users"
     install -d -m 755 "$settings"
     install -d -m 700 -o root -g root "$settings/credentials"
@@ -96,7 +129,8 @@ uninstall() {
         DEBIAN_FRONTEND=noninteractive apt-get remove -y agent-implement
     else
         if [ -e "$unit" ]; then systemctl disable --now --quiet agent-implement; fi
-        rm -f "$program" "$unit" "$users"
+        rm -f "$program" "$unit" "$drop_in" "$users"
+        remove_shared_files
         systemctl daemon-reload
     fi
     say "Kept $settings (settings and credentials), $data (data) and the user agent-implement."
@@ -105,6 +139,7 @@ uninstall() {
 sum=
 file=
 remove=no
+first=no
 while [ $# -gt 0 ]; do
     case $1 in
     --sha256) [ $# -ge 2 ] || usage && sum=$2 && shift 2 ;;
@@ -138,4 +173,4 @@ esac
 if ! systemctl is-active --quiet agent-implement; then
     fail "the service is not running; see: journalctl -u agent-implement"
 fi
-say "Agent Implement is running. To show the access code of the panel: cat $settings/credentials/ADMIN_ACCESS_CODE"
+if [ "$first" = yes ]; then cat "$here/share/agent-implement/next-steps.txt"; else say "Agent Implement is running."; fi
