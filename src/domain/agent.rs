@@ -1,5 +1,8 @@
 //! Coding agents by name.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 /// Agent that repositories can choose by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamedAgent {
@@ -45,6 +48,50 @@ pub const GEMINI: NamedAgent = NamedAgent {
 
 /// All agents that repositories can choose by name.
 pub const NAMED_AGENTS: [NamedAgent; 3] = [CLAUDE, CODEX, GEMINI];
+
+/// Agent that a mapping or a label can choose.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum AgentName {
+    /// Claude Code.
+    Claude,
+    /// OpenAI Codex.
+    Codex,
+    /// Gemini CLI.
+    Gemini,
+}
+
+impl AgentName {
+    /// All agents.
+    pub const ALL: [Self; 3] = [Self::Claude, Self::Codex, Self::Gemini];
+
+    /// Returns the agent with its names.
+    pub fn named(self) -> NamedAgent {
+        match self {
+            Self::Claude => CLAUDE,
+            Self::Codex => CODEX,
+            Self::Gemini => GEMINI,
+        }
+    }
+
+    /// Returns the name in the API and in the configuration of repositories.
+    pub fn as_str(self) -> &'static str {
+        self.named().name
+    }
+
+    /// Parses the name in the API.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|agent| agent.as_str() == text)
+    }
+
+    /// Returns whether the agent can use a cloud provider.
+    pub fn supports_cloud_provider(self) -> bool {
+        self == Self::Claude
+    }
+}
 
 /// Agent of repositories that name none.
 pub const DEFAULT: NamedAgent = CLAUDE;

@@ -32,6 +32,7 @@ use super::job::{Job, RunHandle};
 use super::machine::{HostKind, MachineRef, SessionSpec};
 use super::mapping::ModelProvider;
 use super::plan::PostedComment;
+use super::run_options::RunOptions;
 use super::stage::Stage;
 
 /// Change of the outside world, performed by the outbox worker.
@@ -186,6 +187,12 @@ pub struct RunSpec {
     /// Whether the run is a shadow run, which changes nothing outside its branch.
     #[serde(default)]
     pub shadow: bool,
+    /// Labels of the GitHub Actions runner.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs_on: Vec<String>,
+    /// Agent and model.
+    #[serde(default)]
+    pub options: RunOptions,
 }
 
 /// Relation of a pull request comment to earlier comments.

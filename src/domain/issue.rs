@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::agent_choice::AgentChoice;
 use super::ids::{IssueId, IssueKey, TeamKey};
 use super::mapping::ticket_match::TicketFacts;
 use super::sanitize;
@@ -124,6 +125,8 @@ pub struct FlaggedIssue {
     pub related: RelatedIssues,
     /// Names of its labels. `None` if they are read just before a run starts.
     pub labels: Option<Vec<String>>,
+    /// Agent and model that its labels choose.
+    pub agent_choice: AgentChoice,
 }
 
 impl FlaggedIssue {

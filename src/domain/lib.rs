@@ -27,6 +27,7 @@ pub mod runner_mode;
 pub mod transition;
 
 pub mod agent;
+pub mod agent_choice;
 pub mod agent_identity;
 pub mod audit;
 pub mod check_result;
@@ -41,6 +42,7 @@ pub mod run_details;
 pub mod run_log;
 pub mod run_options;
 pub mod run_socket;
+pub mod runner_labels;
 pub mod session_event;
 
 pub mod branch;

@@ -10,6 +10,7 @@ use ulid::Ulid;
 
 use crate::app::{App, Core};
 use crate::config::Config;
+use domain::agent_choice::AgentChoice;
 use domain::audit::{Action, Actor};
 use domain::branch::branch_name;
 use domain::decision::DecisionOutcome;
@@ -165,10 +166,11 @@ pub fn reserve(
         triggered_at: Some(trigger_time(tx, issue, &earlier, now)?),
         ..new_job(config, &mapping, assignment, kind, issue, &earlier, now)
     };
+    let choice = request.issue.agent_choice.for_mapping(&mapping);
     let (description, related) = (&request.issue.description, &request.issue.related);
     let spec_for = |job: &Job| RunSpec {
         image_lookup_failed,
-        ..run_spec(&mapping, job, description, related)
+        ..run_spec(&mapping, job, description, related, &choice)
     };
     let actor = Actor::service();
     enqueue_start(tx, &actor, &job, spec_for(&job), now)?;
@@ -389,6 +391,7 @@ pub(super) fn run_spec(
     job: &Job,
     description: &str,
     related: &RelatedIssues,
+    choice: &AgentChoice,
 ) -> RunSpec {
     let workflow_file = match (job.kind, &mapping.planning_workflow_file) {
         (JobKind::Planning, Some(file)) => file.clone(),
@@ -420,5 +423,10 @@ pub(super) fn run_spec(
             .runner
             .host()
             .map(|_| SessionSpec::from_mapping(mapping)),
+        runs_on: match job.runner {
+            RunnerKind::Ci => mapping.runs_on.clone(),
+            RunnerKind::Vm | RunnerKind::Local => Vec::new(),
+        },
+        options: choice.to_options(),
     }
 }

@@ -66,6 +66,7 @@ mod pull_ownership;
 mod pull_request;
 mod review;
 mod routing;
+mod run_choices;
 mod run_customization;
 mod run_failures;
 mod run_watch;

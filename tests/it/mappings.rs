@@ -97,6 +97,9 @@ async fn a_minimal_mapping_gets_the_defaults() {
         "maxJobMinutes": null,
         "budgetUsd": null,
         "resumeAfterLimit": true,
+        "runsOn": [],
+        "agent": null,
+        "model": null,
         "createdAt": "2027-01-15T08:00:00.000Z",
         "updatedAt": "2027-01-15T08:00:00.000Z",
     });

@@ -13,7 +13,7 @@ export const BLANK = {
 	ticketingProvider: "A", teamKey: "", sourceTeamKey: "", match: "", matchName: "", jql: "", repoFieldValue: "", statusFieldOverride: "", repoFieldOverride: "",
 	repository: "", defaultBranch: "main", branchPrefix: "",
 	executionMode: "ci-workflow", sessionMode: "autonomous", machineCpus: "2", machineMemoryMb: "4096", workflowFile: "agent-implement.yml", planningEnabled: false, planningWorkflowFile: "agent-plan.yml",
-	provider: "direct", cloudRegion: "",
+	provider: "direct", cloudRegion: "", agent: "", model: "", runsOn: "",
 	maxInProgressAiIssues: "3", maxTurns: "", maxIterations: "", maxJobMinutes: "", budgetUsd: "", resumeAfterLimit: true,
 	extraEnv: "",
 };
@@ -29,6 +29,9 @@ const BREAK = "↵";
 /** Custom field of Jira. @param {string} name @param {string} label @param {string} preset */
 const jiraField = (name, label, preset) => /** @type {Field} */ ({ name, label, placeholder: preset, type: "combobox", named: true, choices: JIRA_FIELDS, hint: `Only if the field has another name than ${preset}.` });
 const JIRA_FIELDS = "/api/ticketing-b/fields?name=";
+
+/** @type {[string, string][]} */
+const AGENTS = [["", "Choice of the repository"], ["claude", "Claude Code"], ["codex", "OpenAI Codex"], ["gemini", "Gemini CLI"]];
 
 /** @type {Record<string, (v: Values) => Field[]>} */
 export const FIELDS = {
@@ -65,7 +68,10 @@ export const FIELDS = {
 			{ name: "machineCpus", label: "CPUs", type: "number", hint: "1, 2, 4, 6 or 8. Other numbers are rounded up." },
 			{ name: "machineMemoryMb", label: "Memory (MB)", type: "number", hint: "256 to 2048 per CPU, in steps of 256." },
 			{ name: "sessionMode", label: "Session mode", type: "select", options: [["autonomous", "Autonomous: run and end"], ["interactive", "Interactive: prepare and keep for a person"], ["hybrid", "Hybrid: run, and keep if it fails"]] },
-		]) : [{ name: "workflowFile", label: "Workflow file", required: true }]),
+		]) : /** @type {Field[]} */ ([
+			{ name: "workflowFile", label: "Workflow file", required: true },
+			{ name: "runsOn", label: "Runner labels", placeholder: "ubuntu-latest", hint: "Separated by commas." },
+		])),
 		{ name: "planningEnabled", label: "Plan before implementing", type: "checkbox", hint: "A planning run first posts its plan on the ticket." },
 		...(v.planningEnabled ? /** @type {Field[]} */ ([{ name: "planningWorkflowFile", label: "Planning workflow file", required: true }]) : []),
 	],
@@ -73,6 +79,8 @@ export const FIELDS = {
 		{ name: "provider", label: "Model provider", type: "cards",
 			options: [["direct", PROVIDERS.direct, "Requires the secret ANTHROPIC_API_KEY in the repository."], ["cloud", PROVIDERS.cloud, "Requires the secret CLOUD_ROLE_ARN and a model in WORKFLOW.md. Not available on Fly Machines."]] },
 		...(v.provider === "cloud" ? /** @type {Field[]} */ ([{ name: "cloudRegion", label: "Region", required: true, placeholder: "eu-central-1" }]) : []),
+		{ name: "agent", label: "Agent", type: "select", options: AGENTS },
+		{ name: "model", label: "Model", type: "combobox", choices: url`/api/choices/models?agent=${v.agent}` },
 	],
 	capacity: (v) => [
 		{ name: "maxInProgressAiIssues", label: "Max parallel issues", type: "number", required: true },
@@ -114,7 +122,7 @@ const SHOWN_IN = { owner: "repository", repo: "repository", awsRegion: "cloudReg
 /** All fields, also those that the values hide. */
 const allFields = () => Object.entries(FIELDS).flatMap(([step, fields]) =>
 	fields({ ...BLANK, ticketingProvider: "B", executionMode: "vm-machines", provider: "cloud", planningEnabled: true }).map((field) => ({ step, ...field })))
-	.concat([{ step: "runner", name: "workflowFile", label: "Workflow file" }], FIELDS.source({ ...BLANK, match: "label" }).map((field) => ({ step: "source", ...field })));
+	.concat([{ step: "runner", name: "workflowFile", label: "Workflow file" }, { step: "runner", name: "runsOn", label: "Runner labels" }], FIELDS.source({ ...BLANK, match: "label" }).map((field) => ({ step: "source", ...field })));
 
 /** Replaces the names of API fields in a message by their labels. @param {string} message */
 export const plain = (message) => message.replace(/\b(?:ticketingConfig\.)?([a-z]+(?:[A-Z][a-z]*)+)\b/g, (name, field) =>
@@ -160,8 +168,9 @@ export function toValues(mapping) {
 	return values;
 }
 
-/** Fields whose values are numbers, and fields of Jira. */
+/** Fields whose values are numbers or lists, and fields of Jira. */
 const NUMBERS = ["maxInProgressAiIssues", "maxTurns", "maxIterations", "maxJobMinutes", "machineCpus", "machineMemoryMb", "budgetUsd"];
+const LISTS = ["runsOn"];
 const JIRA = ["jql", "repoFieldValue", "statusFieldOverride", "repoFieldOverride"];
 
 /** Converts form values to a request body. Blank fields are null, so that the defaults of the service apply. @param {Values} v */
@@ -169,7 +178,7 @@ export function toBody({ repository, extraEnv, sourceTeamKey, match, matchName, 
 	const body = /** @type {Values} */ ({});
 	const ticketing = /** @type {Values} */ (v.ticketingProvider === "B" ? { kind: "B" } : { kind: "A" });
 	for (const [name, value] of Object.entries(v)) {
-		const content = typeof value === "boolean" ? value : NUMBERS.includes(name) ? parseNumber(value) : String(value ?? "").trim() || null;
+		const content = typeof value === "boolean" ? value : NUMBERS.includes(name) ? parseNumber(value) : LISTS.includes(name) ? value.split(",").map((one) => one.trim()).filter(Boolean) : String(value ?? "").trim() || null;
 		if (!JIRA.includes(name)) body[name] = content;
 		else if (ticketing.kind === "B") ticketing[name] = content;
 	}

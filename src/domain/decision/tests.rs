@@ -33,6 +33,7 @@ fn issue(number: u32, stage: Stage) -> FlaggedIssue {
         open_blockers: vec![],
         related: RelatedIssues::default(),
         labels: None,
+        agent_choice: Default::default(),
     }
 }
 

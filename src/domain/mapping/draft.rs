@@ -11,6 +11,7 @@ use super::{
     ExecutionMode, IMPLEMENT_WORKFLOW, Mapping, MappingProblem, ModelProvider, SessionMode,
     TicketingConfig,
 };
+use crate::agent::AgentName;
 use crate::ids::{Repo, TeamKey};
 use crate::limits;
 use crate::time::Timestamp;
@@ -51,6 +52,9 @@ pub struct MappingDraft {
     max_job_minutes: Option<Option<u32>>,
     budget: Option<Option<MicroUsd>>,
     resume_after_limit: Option<Option<bool>>,
+    runs_on: Option<Vec<String>>,
+    agent: Option<Option<AgentName>>,
+    model: Option<Option<String>>,
 }
 
 impl MappingDraft {
@@ -121,6 +125,9 @@ impl MappingDraft {
             max_job_minutes: errors.keep(fields.run_cap("maxJobMinutes")),
             budget: errors.keep(fields.budget()),
             resume_after_limit: errors.keep(fields.flag("resumeAfterLimit")),
+            runs_on: errors.keep(fields.runs_on()),
+            agent: errors.keep(fields.agent()),
+            model: errors.keep(fields.model()),
             ticketing: fields.ticketing(errors),
         }
     }
@@ -165,6 +172,9 @@ impl MappingDraft {
             max_job_minutes: self.max_job_minutes?,
             budget: self.budget?,
             resume_after_limit: self.resume_after_limit?.unwrap_or(true),
+            runs_on: self.runs_on?,
+            agent: self.agent?,
+            model: self.model?,
             created_at: stored.map_or(now, |stored| stored.created_at),
             updated_at: now,
         })

@@ -85,6 +85,22 @@ pub enum MappingError {
     /// The budget is invalid.
     #[error("budgetUsd must be a positive number")]
     Budget,
+    /// The labels of the runner are invalid.
+    #[error(
+        "runsOn must be a list of at most 10 labels of a runner, each 1 to 100 printable characters, without expressions"
+    )]
+    RunsOn,
+    /// The agent is unknown.
+    #[error("agent must be 'claude', 'codex' or 'gemini'")]
+    Agent,
+    /// The agent does not support the provider.
+    #[error("agent must be 'claude' with provider 'bedrock'")]
+    CloudAgent,
+    /// The name of the model is invalid.
+    #[error(
+        "model must be the name of a model: letters, digits and . _ : / @ + - [ ], beginning with a letter or digit, at most 100"
+    )]
+    Model,
     /// The ticketing system is unknown.
     #[error("ticketingProvider must be 'A' or 'B'")]
     System,

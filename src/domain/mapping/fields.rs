@@ -7,10 +7,12 @@ use serde_json::{Map, Value};
 use super::error::{MappingError, MappingErrors, MappingResult};
 use super::extra_env;
 use super::{ExecutionMode, Mapping, ModelProvider, SessionMode, TicketMatch, TicketingConfig};
+use crate::agent::AgentName;
+use crate::agent_choice::is_model_name;
 use crate::ids::TeamKey;
 use crate::issue::System;
 use crate::usage::MicroUsd;
-use crate::{branch, json_number};
+use crate::{branch, json_number, runner_labels};
 
 /// Maximum length of names. GitHub allows 39 characters for accounts and 100 for repositories.
 const MAX_NAME: usize = 100;
@@ -236,6 +238,47 @@ impl MappingFields {
         let amount = value.as_f64().and_then(MicroUsd::from_usd);
         let positive = amount.filter(|amount| *amount > MicroUsd::default());
         positive.map(Some).ok_or(MappingError::Budget)
+    }
+
+    /// Returns the labels of the runner.
+    pub(super) fn runs_on(&self) -> MappingResult<Vec<String>> {
+        let Some(value) = self.get("runsOn") else {
+            return Ok(Vec::new());
+        };
+        let labels = value.as_array().ok_or(MappingError::RunsOn)?;
+        let labels: Vec<String> = labels
+            .iter()
+            .map(|label| label.as_str().map(|label| label.trim().to_owned()))
+            .collect::<Option<_>>()
+            .ok_or(MappingError::RunsOn)?;
+        match runner_labels::are_valid(&labels) {
+            true => Ok(labels),
+            false => Err(MappingError::RunsOn),
+        }
+    }
+
+    /// Returns the agent.
+    pub(super) fn agent(&self) -> MappingResult<Option<AgentName>> {
+        let agent = match self.optional_text("agent", MappingError::Agent)? {
+            None => return Ok(None),
+            Some(text) => AgentName::parse(text).ok_or(MappingError::Agent)?,
+        };
+        match self.uses_cloud() && !agent.supports_cloud_provider() {
+            true => Err(MappingError::CloudAgent),
+            false => Ok(Some(agent)),
+        }
+    }
+
+    fn uses_cloud(&self) -> bool {
+        matches!(self.provider(), Ok(ModelProvider::Cloud { .. }))
+    }
+
+    /// Returns the model.
+    pub(super) fn model(&self) -> MappingResult<Option<String>> {
+        match self.optional_text("model", MappingError::Model)? {
+            Some(text) if !is_model_name(text) => Err(MappingError::Model),
+            text => Ok(text.map(str::to_owned)),
+        }
     }
 
     /// Returns the ticketing configuration; `None` if it has errors.

@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::agent::AgentName;
 use super::ids::{Repo, TeamKey};
 use super::issue::System;
 use super::time::Timestamp;
@@ -98,6 +99,15 @@ pub struct Mapping {
     /// resets.
     #[serde(default = "default_resume_after_limit")]
     pub resume_after_limit: bool,
+    /// Labels of the GitHub Actions runner. Empty for the default of the workflow.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs_on: Vec<String>,
+    /// Agent of runs. `None` for the repository's choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentName>,
+    /// Model of runs. `None` for the choice of the repository or of the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// Creation time.
     pub created_at: Timestamp,
     /// Time of the last change.

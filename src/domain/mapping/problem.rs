@@ -65,6 +65,9 @@ impl MappingError {
             Self::MissingPlanningFile => "planningWorkflowFile",
             Self::Budget => "budgetUsd",
             Self::System | Self::Ticketing => "ticketingProvider",
+            Self::RunsOn => "runsOn",
+            Self::Agent | Self::CloudAgent => "agent",
+            Self::Model => "model",
             Self::SourceTeamKey => SOURCE_TEAM_KEY,
             Self::Match | Self::MatchName | Self::MatchOfQuery | Self::SameMatch(_) => "match",
         }
@@ -114,6 +117,13 @@ impl MappingError {
             Self::OverlappingTeamKey(key, other) => format!(
                 "{key} overlaps with the project {other}: their secrets could have the same names. Choose another key"
             ),
+            Self::RunsOn => {
+                "must be at most 10 labels of 1 to 100 printable characters, without expressions"
+                    .to_owned()
+            }
+            Self::Agent => "must be Claude Code, Codex or Gemini".to_owned(),
+            Self::CloudAgent => "must be Claude Code for Amazon Bedrock".to_owned(),
+            Self::Model => "must be the name of a model, such as opus".to_owned(),
             Self::SourceTeamKey => "must be the key of a Linear team, such as ENG".to_owned(),
             Self::Match => "must be a label, a project or all other tickets".to_owned(),
             Self::MatchName => "must name a label or project".to_owned(),
@@ -165,6 +175,9 @@ fn label(field: &'static str) -> &'static str {
         "maxIterations" => "Iterations",
         "maxJobMinutes" => "Job timeout",
         "budgetUsd" => "Monthly budget",
+        "runsOn" => "Runner labels",
+        "agent" => "Agent",
+        "model" => "Model",
         "resumeAfterLimit" => "Resume after a usage limit",
         other => other,
     }
@@ -191,7 +204,7 @@ mod tests {
             "sessionMode": "x", "branchPrefix": "a..b", "extraEnv": {"PATH": "x"},
             "maxInProgressAiIssues": 0, "paused": 1, "workflowFile": "x.sh", "planningEnabled": true,
             "maxTurns": -1, "maxIterations": 1.5, "maxJobMinutes": "soon", "budgetUsd": 0,
-            "resumeAfterLimit": "yes",
+            "resumeAfterLimit": "yes", "runsOn": "ubuntu", "agent": "copilot", "model": "--x",
         });
         let expected = [
             ("owner", "Owner is required"),
@@ -237,6 +250,12 @@ mod tests {
                 "resumeAfterLimit",
                 "Resume after a usage limit must be on or off",
             ),
+            (
+                "runsOn",
+                "Runner labels must be at most 10 labels of 1 to 100 printable characters, without expressions",
+            ),
+            ("agent", "Agent must be Claude Code, Codex or Gemini"),
+            ("model", "Model must be the name of a model, such as opus"),
             ("jql", "Query is required"),
             ("repoFieldValue", "Repository field value is required"),
             (

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{ExecutionMode, Mapping, MappingWarning, ModelProvider, SessionMode, TicketingConfig};
+use crate::agent::AgentName;
 use crate::ids::TeamKey;
 use crate::issue::System;
 use crate::time::Timestamp;
@@ -50,6 +51,11 @@ pub struct MappingView<'a> {
     #[schemars(extend("exclusiveMinimum" = 0))]
     budget_usd: Option<f64>,
     resume_after_limit: bool,
+    #[schemars(length(max = 10), inner(length(min = 1, max = 100)))]
+    runs_on: &'a [String],
+    agent: Option<AgentName>,
+    #[schemars(length(max = 100))]
+    model: Option<&'a str>,
     created_at: Timestamp,
     updated_at: Timestamp,
     /// Settings that do not take effect as given. The response to a change also warns about a team, repository
@@ -91,6 +97,9 @@ impl<'a> MappingView<'a> {
             max_job_minutes: mapping.max_job_minutes,
             budget_usd: mapping.budget.map(MicroUsd::to_usd),
             resume_after_limit: mapping.resume_after_limit,
+            runs_on: &mapping.runs_on,
+            agent: mapping.agent,
+            model: mapping.model.as_deref(),
             created_at: mapping.created_at,
             updated_at: mapping.updated_at,
             warnings: mapping.warnings(),

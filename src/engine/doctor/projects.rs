@@ -13,6 +13,7 @@ use domain::check_result::CheckResult;
 use domain::ids::Repo;
 use domain::machine_size::MachineSize;
 use domain::mapping::{Mapping, ModelProvider, TicketingConfig};
+use domain::runner_labels;
 use domain::runner_mode::{Placement, choose_placement};
 use domain::stage::Stage;
 use domain::templates::{SYNC_BRANCH, TemplateFileStatus};
@@ -337,7 +338,10 @@ fn runner(app: &App, mapping: &Mapping, placed: Result<Placement, String>) -> Ve
                 .with_impact("None of its tickets is dispatched; they wait as ineligible.")
                 .with_remedy("Set the missing values, or select another runner in the panel (Runners for all projects, or Projects, Edit)."),
         ),
-        Ok(Placement::Ci) => found.push(CheckResult::ok(check, placement_text(Placement::Ci))),
+        Ok(Placement::Ci) => {
+            found.push(CheckResult::ok(check, placement_text(Placement::Ci)));
+            found.extend(self_hosted_runner(mapping));
+        }
         Ok(placement) => {
             found.push(CheckResult::ok(check, placement_text(placement)));
             if placement != Placement::Local {
@@ -354,6 +358,17 @@ fn runner(app: &App, mapping: &Mapping, placed: Result<Placement, String>) -> Ve
     }
     let team = mapping.team_key.as_str();
     found.into_iter().map(|one| one.for_subject(team)).collect()
+}
+
+/// Requirements of self-hosted runners, which the service cannot check.
+fn self_hosted_runner(mapping: &Mapping) -> Option<CheckResult> {
+    let labels = &mapping.runs_on;
+    runner_labels::are_self_hosted(labels).then(|| {
+        let found = format!("its runs need a runner with the labels {}", labels.join(", "));
+        CheckResult::warning("project-runner", found)
+            .with_impact("The service cannot see these runners. Without one, a run is not picked up and fails after 10 minutes.")
+            .with_remedy("Run Linux runners with Docker, because the job runs in a container. In Actions Runner Controller, set containerMode to dind, or to kubernetes with an image whose user is not root.")
+    })
 }
 
 fn machine_size(mapping: &Mapping) -> Option<CheckResult> {

@@ -10,7 +10,6 @@ use domain::limits;
 use domain::mapping::SessionMode;
 use domain::run_config::RunCallback;
 use domain::run_config::RunConfig;
-use domain::run_options::RunOptions;
 use domain::run_socket;
 use domain::runner_image::RequestedImage;
 use domain::time::Timestamp;
@@ -189,8 +188,8 @@ pub(super) fn run_config(app: &App, job: &Job, spec: &RunSpec) -> RunConfig {
             None => None,
         },
         shadow: job.shadow,
-        options: RunOptions::default(),
-        runs_on: Vec::new(),
+        options: spec.options.clone(),
+        runs_on: spec.runs_on.clone(),
         callback: callback(app, job),
     }
 }

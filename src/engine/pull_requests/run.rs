@@ -1,6 +1,7 @@
 //! Runs on the branch of an open pull request: at most one at a time.
 
 use crate::app::App;
+use domain::agent_choice::AgentChoice;
 use domain::audit::Actor;
 use domain::effect::RunSpec;
 use domain::ids::JobId;
@@ -82,12 +83,14 @@ pub(super) fn reserve(
         siblings: issue_contexts::get(tx, &issue.id)?.related.siblings,
         ..lookup.related.clone()
     };
+    let choice = AgentChoice::from_labels(lookup.labels.iter().map(String::as_str));
+    let choice = choice.for_mapping(mapping);
     let spec = RunSpec {
         pr_number: last_job.pull.as_ref().map(|pull| pull.number),
         instruction,
         findings,
         image_lookup_failed,
-        ..dispatch::run_spec(mapping, &job, &lookup.description, &related)
+        ..dispatch::run_spec(mapping, &job, &lookup.description, &related, &choice)
     };
     dispatch::enqueue_start(tx, &actor, &job, spec, now)?;
     Ok(Some(job.id))

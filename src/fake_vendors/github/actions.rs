@@ -368,9 +368,11 @@ impl GitHubInner {
                 listed_from: now + timing.listing_delay.as_millis() as i64,
                 started_at: None,
                 timeout_ms: 0,
+                runner_labels: Vec::new(),
                 cancel_requested_at: None,
             };
             run.title = run_attempt::run_title(workflow, repo, &run);
+            run.runner_labels = run_attempt::runner_labels(workflow, repo, &run);
             run.timeout_ms = (run_attempt::timeout_minutes(workflow, repo, &run) * 60_000.0) as i64;
             repo.runs.push(run);
             id

@@ -41,6 +41,8 @@ pub struct RunSnapshot {
     pub inputs: Map<String, Value>,
     /// Branch of the dispatch.
     pub branch: String,
+    /// Labels of the runner of the first job.
+    pub runner_labels: Vec<String>,
 }
 
 /// State of a pull request.
@@ -465,5 +467,6 @@ pub(super) fn run_snapshot(run: &RunRecord) -> RunSnapshot {
         attempt: run.attempt,
         inputs: run.inputs.clone(),
         branch: run.branch.clone(),
+        runner_labels: run.runner_labels.clone(),
     }
 }

@@ -193,6 +193,8 @@ pub(crate) struct RunRecord {
     #[serde(rename = "started")]
     pub started_at: Option<i64>,
     pub timeout_ms: i64,
+    #[serde(default)]
+    pub runner_labels: Vec<String>,
     #[serde(rename = "cancelled")]
     pub cancel_requested_at: Option<i64>,
 }

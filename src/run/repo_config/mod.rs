@@ -142,6 +142,13 @@ impl RepoConfig {
         choices.iter().find_map(|choice| (*choice).clone())
     }
 
+    /// Removes all models.
+    pub(crate) fn clear_models(&mut self) {
+        self.model = None;
+        self.gap_analysis_model = None;
+        self.settings.models = settings::ModelSettings::default();
+    }
+
     async fn read_one(
         git: &Git,
         commit: &str,

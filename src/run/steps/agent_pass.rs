@@ -29,7 +29,8 @@ pub(super) async fn run_agent_pass(
         system: prompts::system(&run.dispatch, &run.repo_config),
         prompt,
     };
-    run.agent.model = run.repo_config.model(role);
+    let of_dispatch = run.dispatch.config.options.model.clone();
+    run.agent.model = of_dispatch.or_else(|| run.repo_config.model(role));
     let latest = run.limits.deadline_before(PUSH_RESERVE);
     let deadline = latest.max(Instant::now());
     run.reporting.begin_pass(pass.prompt.len());

@@ -189,20 +189,31 @@ async fn check_pull(run: &RunContext, access: &RepoAccess, number: u64) -> Resul
 /// Reads the configuration of the repository and applies it to the agent.
 async fn read_config(run: &mut RunContext, base_commit: &str) -> Result<(), RunFailure> {
     let dispatch = &run.dispatch.config;
-    let config = RepoConfig::read(&run.workspace.git, base_commit, dispatch.phase)
+    let mut config = RepoConfig::read(&run.workspace.git, base_commit, dispatch.phase)
         .await
         .map_err(|error| match error {
             RepoConfigError::Git(error) => clone_failed(error),
             RepoConfigError::Unreadable(..) => RunFailure::new(FailureCode::SetupFailed, error),
         })?;
     let setup_failed = |cause: String| RunFailure::new(FailureCode::SetupFailed, cause);
-    if let Some(name) = &config.settings.agent {
-        run.agent.cli = AgentCli::from_name(name)
-            .map_err(|cause| setup_failed(format!(".agent-implement/config.yml: {cause}")))?;
-    }
+    let of_repo = match &config.settings.agent {
+        Some(name) => AgentCli::from_name(name)
+            .map_err(|cause| setup_failed(format!(".agent-implement/config.yml: {cause}")))?,
+        None => run.agent.cli,
+    };
+    let options = &dispatch.options;
+    run.agent.cli = match &options.agent {
+        Some(name) => AgentCli::from_name(name)
+            .map_err(|cause| setup_failed(format!("the dispatch names an {cause}")))?,
+        None => of_repo,
+    };
+    let has_other_agent = run.agent.cli != of_repo;
     run.agent.validate().map_err(setup_failed)?;
     run.agent.pin_program();
-    if matches!(dispatch.provider, ModelProvider::Cloud { .. }) && config.model.is_none() {
+    if matches!(dispatch.provider, ModelProvider::Cloud { .. })
+        && config.model.is_none()
+        && options.model.is_none()
+    {
         return Err(RunFailure::new(
             FailureCode::SetupFailed,
             format!(
@@ -213,6 +224,10 @@ async fn read_config(run: &mut RunContext, base_commit: &str) -> Result<(), RunF
     }
     for message in &config.unknown_settings {
         run.reporting.log(&format!("{message} (ignored)"));
+    }
+    if has_other_agent {
+        // The repository names models of its own agent.
+        config.clear_models();
     }
     run.repo_config = config;
     Ok(())

@@ -479,6 +479,7 @@ pub fn snapshot_issue(
         open_blockers: Vec::new(),
         related: RelatedIssues::default(),
         labels: None,
+        agent_choice: Default::default(),
     };
     PolledIssue {
         issue: issue.into(),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use serde_json::{Map, Value, json};
 
-use super::expression::ExprContexts;
+use super::expression::{ExprContexts, ExprValue};
 use super::workflow::{Workflow, WorkflowJob, WorkflowStep, plain_text};
 use crate::github::model::{RepoRecord, RunRecord};
 
@@ -308,13 +308,7 @@ pub(crate) fn run_title(workflow: &Workflow, repo: &RepoRecord, run: &RunRecord)
 
 /// Returns the timeout of all jobs in minutes. The default per job is 360, GitHub's limit.
 pub(crate) fn timeout_minutes(workflow: &Workflow, repo: &RepoRecord, run: &RunRecord) -> f64 {
-    let mut contexts = Map::new();
-    contexts.insert(
-        "inputs".into(),
-        Value::Object(workflow.typed_inputs(&run.inputs)),
-    );
-    contexts.insert("vars".into(), json!(repo.variables));
-    let contexts = ExprContexts(contexts);
+    let contexts = job_contexts(workflow, repo, run);
     let minutes = |value: &Value| match value {
         Value::String(text) => contexts.interpolate(text).ok()?.parse().ok(),
         number => number.as_f64(),
@@ -327,6 +321,41 @@ pub(crate) fn timeout_minutes(workflow: &Workflow, repo: &RepoRecord, run: &RunR
             .unwrap_or(360.0)
     });
     limits.sum()
+}
+
+/// Returns the runner labels of the first job. Empty if its expression is invalid.
+pub(crate) fn runner_labels(
+    workflow: &Workflow,
+    repo: &RepoRecord,
+    run: &RunRecord,
+) -> Vec<String> {
+    let contexts = job_contexts(workflow, repo, run);
+    let declared = workflow.jobs.first().and_then(|job| job.runs_on.clone());
+    let expression = declared.as_ref().and_then(Value::as_str);
+    let expression = expression
+        .and_then(|text| text.trim().strip_prefix("${{"))
+        .and_then(|text| text.strip_suffix("}}"));
+    let labels = match expression.map(|text| contexts.eval(text)) {
+        None => declared,
+        Some(Ok(ExprValue::Known(labels))) => Some(labels),
+        Some(_) => None,
+    };
+    match labels {
+        Some(Value::Array(labels)) => labels.iter().map(plain_text).collect(),
+        Some(Value::String(label)) => vec![label],
+        _ => Vec::new(),
+    }
+}
+
+/// Contexts of the expressions that are evaluated before a job starts.
+fn job_contexts(workflow: &Workflow, repo: &RepoRecord, run: &RunRecord) -> ExprContexts {
+    let mut contexts = Map::new();
+    contexts.insert(
+        "inputs".into(),
+        Value::Object(workflow.typed_inputs(&run.inputs)),
+    );
+    contexts.insert("vars".into(), json!(repo.variables));
+    ExprContexts(contexts)
 }
 
 fn step_name(step: &WorkflowStep, contexts: &ExprContexts) -> Result<String, String> {

@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use crate::http::{Method, VendorError};
+use domain::agent_choice::AgentChoice;
 use domain::issue::{FlaggedIssue, PollResult};
 use domain::mapping::{Mapping, TicketingConfig};
 use domain::stage::Stage;
@@ -252,6 +253,7 @@ impl Scope<'_> {
             open_blockers: fields.open_blockers(),
             related: fields.related(),
             labels: Some(fields.labels.clone()),
+            agent_choice: AgentChoice::from_labels(fields.labels.iter().map(String::as_str)),
         })
     }
 }

@@ -62,6 +62,9 @@ fn mapping(team: &str, clause: &str, repo: &str, status: Option<&str>) -> Mappin
         max_job_minutes: None,
         budget: None,
         resume_after_limit: true,
+        runs_on: Vec::new(),
+        agent: None,
+        model: None,
         created_at: Timestamp::EPOCH,
         updated_at: Timestamp::EPOCH,
     }

@@ -1,5 +1,5 @@
-//! Labels that mappings match. The poll returns the ids of all labels of an issue at little cost; these labels give
-//! the names that mappings match.
+//! Labels with a meaning: those that mappings match, and those that choose an agent or a model. The poll returns the
+//! ids of all labels of an issue at little cost; this list gives their names.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,14 +16,18 @@ pub(super) const PARAMETERS: &str = ", $names: [String!]!";
 
 /// First page of the labels, as a part of the query of issues.
 pub(super) const FIRST: &str = "\
-issueLabels(first: 250, filter: { name: { in: $names } }) {
+issueLabels(first: 250, filter: { or: [
+    { name: { in: $names } }, { name: { startsWith: \"agent:\" } }, { name: { startsWith: \"model:\" } }
+  ] }) {
     nodes { id name }
     pageInfo { hasNextPage endCursor }
   }";
 
 const MORE: &str = "\
 query($after: String, $names: [String!]!) {
-  issueLabels(first: 250, after: $after, filter: { name: { in: $names } }) {
+  issueLabels(first: 250, after: $after, filter: { or: [
+    { name: { in: $names } }, { name: { startsWith: \"agent:\" } }, { name: { startsWith: \"model:\" } }
+  ] }) {
     nodes { id name }
     pageInfo { hasNextPage endCursor }
   }

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::http::VendorError;
+use domain::agent_choice::AgentChoice;
 use domain::ids::{IssueId, IssueKey, TeamKey};
 use domain::issue::{
     FlaggedIssue, IssueRef, OpenBlocker, PollResult, RelatedIssues, StatusCategory, System,
@@ -70,7 +71,7 @@ const MORE_RELATIONS: &str = "{ inverseRelations(first: 50, after: $CURSOR) {
 impl Linear {
     /// Lists all open issues with a marker, in any team. Issues outside of the mappings are included, because
     /// the service explains why they wait; they take no additional requests. The first page also returns the labels
-    /// that the mappings match.
+    /// that the mappings match or that choose an agent.
     ///
     /// # Errors
     /// Fails if a page cannot be read.
@@ -136,7 +137,7 @@ async fn page(
         "first": first, "after": after, "flags": flags, "ours": ALL_LABELS, "closed": CLOSED,
     });
     let (mut parameters, mut labels) = ("", "");
-    if after.is_none() && !matched.is_empty() {
+    if after.is_none() {
         (parameters, labels) = (matched_labels::PARAMETERS, matched_labels::FIRST);
         variables["names"] = json!(matched);
     }
@@ -347,8 +348,10 @@ impl Issue {
         let stage = Stage::from_linear_labels(labels)?;
         // The names of other labels would cost several points per issue, so only runs read them.
         let has_others = self.label_ids.len() > self.labels.nodes.len();
+        let labels = matched.names(&self.label_ids);
+        let agent_choice = AgentChoice::from_labels(labels.iter().map(String::as_str));
         let facts = TicketFacts {
-            labels: matched.names(&self.label_ids),
+            labels,
             project: self.project.map(|project| project.name),
         };
         Some(FlaggedIssue {
@@ -357,6 +360,7 @@ impl Issue {
             open_blockers: self.relations.open_blockers(),
             related: self.relations.related(),
             labels: (!has_others).then(Vec::new),
+            agent_choice,
             issue: IssueRef {
                 system: System::Linear,
                 id: IssueId::new(self.id),
