@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::agent_choice::AgentChoice;
-use super::ids::{IssueId, IssueKey, TeamKey};
+use super::ids::{IssueId, IssueKey, Repo, TeamKey};
 use super::mapping::ticket_match::TicketFacts;
 use super::sanitize;
 use super::stage::{ALL_LABELS, Stage};
@@ -24,6 +24,24 @@ pub enum System {
     /// Jira: status-field-based, scoped by a query clause and a repo-field value.
     #[serde(rename = "B", alias = "jira")]
     Jira,
+    /// GitHub Issues: label-based, scoped by the repository of the mapping.
+    #[serde(rename = "C", alias = "github")]
+    GitHub,
+}
+
+/// Account that set the trigger label of an issue last. On repositories in which strangers may file
+/// issues, it decides whether a run may start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum TriggerAuthor {
+    /// Not checked: only people of the organization can set the trigger.
+    #[default]
+    Trusted,
+    /// Person with this login. Its permission decides.
+    Person(String),
+    /// App or bot with this name.
+    App(String),
+    /// The trigger label is not set, or the vendor does not return who set it.
+    Unknown,
 }
 
 /// Reference to an issue, with enough data to name it, link to it and change it.
@@ -52,6 +70,15 @@ impl IssueRef {
     /// Returns whether `named` is the id of the issue, or its key in any case.
     pub fn matches_id_or_key(&self, named: &str) -> bool {
         self.id.as_str() == named || self.key.as_str().eq_ignore_ascii_case(named)
+    }
+
+    /// Returns the repository and the number of an issue of GitHub, from the address of its page.
+    pub fn repo_and_number(&self) -> Option<(Repo, u64)> {
+        let (repo, number) = self.url.trim_end_matches('/').rsplit_once("/issues/")?;
+        let mut parts = repo.rsplit('/');
+        let (name, owner) = (parts.next()?, parts.next()?);
+        let repo = Repo::parse(&format!("{owner}/{name}"))?;
+        Some((repo, number.parse().ok()?))
     }
 }
 
@@ -127,6 +154,8 @@ pub struct FlaggedIssue {
     pub labels: Option<Vec<String>>,
     /// Agent and model that its labels choose.
     pub agent_choice: AgentChoice,
+    /// Account that set its trigger.
+    pub trigger_author: TriggerAuthor,
 }
 
 impl FlaggedIssue {
@@ -149,6 +178,8 @@ pub struct RunContext {
     pub siblings: Vec<String>,
     /// Names of its labels. `None` if the poll has returned them.
     pub labels: Option<Vec<String>>,
+    /// Description. `None` if the poll has returned it.
+    pub description: Option<String>,
 }
 
 /// Maximum number of labels of an issue that are stored.

@@ -30,10 +30,10 @@ pub enum Stage {
     Retriggered,
 }
 
-/// Label that triggers a run in Linear.
+/// Label that triggers a run in Linear and GitHub.
 pub const TRIGGER_LABEL: &str = "Agent-Implement";
 
-/// All labels of the service in Linear. A failure and a cancellation remove them.
+/// All labels of the service in Linear and GitHub. A failure and a cancellation remove them.
 pub const ALL_LABELS: [&str; 5] = [
     TRIGGER_LABEL,
     "Agent-Planning",
@@ -43,9 +43,9 @@ pub const ALL_LABELS: [&str; 5] = [
 ];
 
 impl Stage {
-    /// Returns the label of this stage in Linear. `None` after a failure or a cancellation: all
+    /// Returns the label of this stage in Linear and GitHub. `None` after a failure or a cancellation: all
     /// labels are removed, so that applying the trigger again is a new request.
-    pub fn linear_label(self) -> Option<&'static str> {
+    pub fn label(self) -> Option<&'static str> {
         match self {
             Stage::Triggered | Stage::Retriggered => Some(TRIGGER_LABEL),
             Stage::Planning => Some("Agent-Planning"),
@@ -87,10 +87,10 @@ impl Stage {
         all.find(|stage| stage.jira_status() == Some(value))
     }
 
-    /// Returns the stage of a set of labels in Linear. `None` if no label belongs to the service.
+    /// Returns the stage of a set of labels. `None` if no label belongs to the service.
     ///
     /// The most advanced stage wins, so that a leftover label never starts another run.
-    pub fn from_linear_labels<'a>(labels: impl IntoIterator<Item = &'a str>) -> Option<Self> {
+    pub fn from_labels<'a>(labels: impl IntoIterator<Item = &'a str>) -> Option<Self> {
         let furthest_first = [
             Stage::PrOpened,
             Stage::Implementing,
@@ -99,21 +99,19 @@ impl Stage {
             Stage::Triggered,
         ];
         let labels: Vec<&str> = labels.into_iter().collect();
-        furthest_first.into_iter().find(|stage| {
-            stage
-                .linear_label()
-                .is_some_and(|label| labels.contains(&label))
-        })
+        furthest_first
+            .into_iter()
+            .find(|stage| stage.label().is_some_and(|label| labels.contains(&label)))
     }
 
-    /// Returns the labels to add and to remove in Linear for this stage.
+    /// Returns the labels to add and to remove for this stage.
     ///
     /// A person sets the trigger label. Only a failure or a cancellation removes it, and only a
     /// retry by an operator adds it again. Of the other labels, an issue has one at a time.
     pub fn label_change(self) -> LabelChange {
         let sets_trigger = self == Stage::Retriggered;
         let add = self
-            .linear_label()
+            .label()
             .filter(|label| *label != TRIGGER_LABEL || sets_trigger);
         let remove = ALL_LABELS
             .into_iter()
@@ -174,17 +172,17 @@ mod tests {
 
     #[test]
     fn the_most_advanced_label_wins() {
-        assert_eq!(Stage::from_linear_labels(["bug"]), None);
+        assert_eq!(Stage::from_labels(["bug"]), None);
         assert_eq!(
-            Stage::from_linear_labels(["Agent-Implement"]),
+            Stage::from_labels(["Agent-Implement"]),
             Some(Stage::Triggered)
         );
         assert_eq!(
-            Stage::from_linear_labels(["Agent-Implement", "Plan-Complete"]),
+            Stage::from_labels(["Agent-Implement", "Plan-Complete"]),
             Some(Stage::PlanComplete)
         );
         assert_eq!(
-            Stage::from_linear_labels(["Agent-Working", "Ready for Review"]),
+            Stage::from_labels(["Agent-Working", "Ready for Review"]),
             Some(Stage::PrOpened)
         );
     }
@@ -232,7 +230,7 @@ mod tests {
             Stage::PrOpened,
         ] {
             let change = stage.label_change();
-            assert_eq!(change.add, stage.linear_label());
+            assert_eq!(change.add, stage.label());
             assert!(!change.remove.contains(&TRIGGER_LABEL), "{stage:?}");
             assert_eq!(change.remove.len(), 3, "{stage:?}");
         }

@@ -31,6 +31,16 @@ pub fn pack_strings(texts: &[String]) -> impl Iterator<Item = ArenaStr> {
     })
 }
 
+impl From<String> for ArenaStr {
+    /// Puts one string into a block of its own, for the few strings that are kept.
+    fn from(text: String) -> Self {
+        Self {
+            range: 0..text.len(),
+            block: Some(Arc::new(text)),
+        }
+    }
+}
+
 impl Deref for ArenaStr {
     type Target = str;
 

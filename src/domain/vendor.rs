@@ -60,6 +60,7 @@ impl From<System> for Vendor {
         match system {
             System::Linear => Vendor::Linear,
             System::Jira => Vendor::Jira,
+            System::GitHub => Vendor::GitHub,
         }
     }
 }

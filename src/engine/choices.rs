@@ -132,6 +132,8 @@ async fn read(app: &App, wanted: &VendorList) -> Result<Vec<Choice>, String> {
             let teams = match app.vendors.account(*system) {
                 Some(TicketingClient::Linear(linear)) => linear.teams(MAX_CHOICES).await,
                 Some(TicketingClient::Jira(jira)) => jira.projects(MAX_CHOICES).await,
+                // Tickets are the issues of the repository, which is chosen itself.
+                Some(TicketingClient::GitHub(_)) => Ok(Vec::new()),
                 None => return Err(not_configured()),
             };
             let choice = |team: TicketSource| Choice::new(team.key, team.name);

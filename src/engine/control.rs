@@ -29,7 +29,7 @@ use domain::vendor::Vendor;
 use store::crash_injection::CrashPoint;
 use store::{
     ReadableTx, StoreError, StoreResult, WriteTx, audit, dedup, dispatch_breaker, job_index, jobs,
-    mappings, outbox, pull_feedback,
+    mappings, operator_retries, outbox, pull_feedback,
 };
 use vendors::scm::PullRequestState;
 
@@ -111,6 +111,10 @@ pub async fn cancel(
         };
         let outcome = cancel_run(tx, policy, &job.id, &actor, then, now)?;
         if let EventOutcome::Advanced(_) = outcome {
+            match then {
+                AfterCancel::Retry => operator_retries::record(tx, &job.issue.id, now)?,
+                _ => operator_retries::remove(tx, &job.issue.id)?,
+            }
             let event = actor.audit_event(Action::RunCancelled, &job.issue.key);
             let retry = match then {
                 AfterCancel::Retry => "with retry",
@@ -258,6 +262,7 @@ async fn check_pull_open(app: &App, job: &Job) -> Result<(), ControlError> {
 /// Removes what keeps the issue from being dispatched, and puts its trigger back.
 fn retry_ticket(tx: &WriteTx<'_>, job: &Job, now: Timestamp) -> StoreResult<()> {
     let issue = &job.issue.id;
+    operator_retries::record(tx, issue, now)?;
     dedup::remove(tx, issue)?;
     dispatch_breaker::unpark(tx, issue)?;
     for phase in [Phase::Planning, Phase::Implementation] {

@@ -28,7 +28,7 @@ use domain::time::Timestamp;
 use store::dedup::DedupEntry;
 use store::{
     ReadableTx, StoreResult, WriteTx, audit, decisions, dedup, issue_contexts, jobs, mappings,
-    outbox,
+    operator_retries, outbox,
 };
 
 use super::{budget, provider_limit};
@@ -155,6 +155,9 @@ pub fn reserve(
     else {
         return Ok(None);
     };
+    if request.phase == Phase::Implementation {
+        operator_retries::remove(tx, &issue.id)?;
+    }
     let kind = request.phase.into();
     let (shadow, image_lookup_failed) = (
         assignment.shadow_image.clone(),

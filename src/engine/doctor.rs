@@ -14,6 +14,7 @@ use futures_util::future::{join, join_all};
 
 use crate::app::{App, Connection, ProbeStatus, Vendors};
 use domain::check_result::{CheckLevel, CheckResult};
+use domain::mapping::Mapping;
 use domain::time::Timestamp;
 use store::{StoreResult, mappings};
 use vendors::http::{Client, Request, now_millis};
@@ -45,7 +46,7 @@ pub async fn examine(app: &App, service_state: ServiceState) -> StoreResult<Vec<
     let (checks, skew) = join(probe::probe_all(app), clock(app)).await;
     let mut found = Vec::new();
     found.extend(skew);
-    found.extend(missing_ticketing(&app.vendors));
+    found.extend(missing_ticketing(&app.vendors, &all));
     found.extend(
         checks
             .into_iter()
@@ -73,12 +74,13 @@ pub async fn examine(app: &App, service_state: ServiceState) -> StoreResult<Vec<
     Ok(found)
 }
 
-fn missing_ticketing(vendors: &Vendors) -> Option<CheckResult> {
-    let none = vendors.ticketing.is_empty();
+fn missing_ticketing(vendors: &Vendors, all: &[Mapping]) -> Option<CheckResult> {
+    let is_mapped = |system| all.iter().any(|mapping| mapping.system() == system);
+    let none = vendors.ticketing_in_use(is_mapped).next().is_none();
     none.then(|| {
         CheckResult::error("ticketing", "no ticketing system is connected")
             .with_impact("The service sees no tickets.")
-            .with_remedy("Set LINEAR_API_KEY, or JIRA_SITE_URL, JIRA_EMAIL and JIRA_API_TOKEN.")
+            .with_remedy("Set LINEAR_API_KEY, or JIRA_SITE_URL, JIRA_EMAIL and JIRA_API_TOKEN, or map a project to GitHub Issues.")
     })
 }
 

@@ -100,7 +100,7 @@ impl Incident {
                     "No CI runs start there. Pull requests and their comments are updated later."
                 }
                 RateLimitScope::GraphQl => {
-                    "Reviews are read and pull requests marked as drafts later. Runs start."
+                    "GitHub Issues and reviews are read, and pull requests marked as drafts, later. Other runs start."
                 }
             },
             Vendor::FlyMachines => "No machines start or stop.",
@@ -134,7 +134,7 @@ impl Incident {
             Vendor::GitHub => match self.scope {
                 RateLimitScope::AllRepositories => "No CI runs start",
                 RateLimitScope::SomeRepositories => "No CI runs start there",
-                RateLimitScope::GraphQl => "Reviews are read later",
+                RateLimitScope::GraphQl => "GitHub Issues and reviews are read later",
             },
             Vendor::FlyMachines => "No machines start",
             Vendor::ContainerEngine => "No containers start",

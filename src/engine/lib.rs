@@ -74,8 +74,11 @@ pub mod workflow_sync;
 
 mod effects;
 mod periodic_task;
+mod permissions;
 mod repo_image;
+mod run_contexts;
 mod ticket_wait_comments;
+mod trigger_trust;
 
 pub use periodic_task::ShutdownSignal;
 

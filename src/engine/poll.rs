@@ -10,7 +10,7 @@ use crate::app::{App, LiveState, PollFailure, PollOutcome, PolledIssue};
 use domain::decision::{self, Decision, DecisionOutcome, SchedulingState, WaitReason};
 use domain::effect::ticket_queue_key;
 use domain::ids::{IssueId, TeamKey};
-use domain::issue::{FlaggedIssue, IssueRef, Phase, PollResult, System};
+use domain::issue::{FlaggedIssue, Phase, PollResult, System};
 use domain::job::Job;
 use domain::mapping::{Mapping, TicketingConfig};
 use domain::runner_image::RequestedImage;
@@ -27,10 +27,12 @@ use super::dispatch::{self, DispatchRequest};
 use super::local_image;
 use super::provider_limit;
 use super::repo_image;
+use super::run_contexts;
 use super::ticket_wait_comments;
+use super::trigger_trust;
 
 /// Issue shared by all its holders; with thousands of issues, copies would dominate memory use.
-type SharedIssue = Arc<FlaggedIssue>;
+pub(super) type SharedIssue = Arc<FlaggedIssue>;
 
 /// Polls once: reads the store, requests the flagged issues, decides, and reserves runs.
 ///
@@ -43,7 +45,8 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
     app.live.metrics.poll_duration.observe_time(began.elapsed());
     drop(in_progress);
     let (at, snapshots) = (app.core.now(), &app.live.poll_snapshots);
-    let has_systems = !app.vendors.ticketing.is_empty();
+    let is_polled = |system| snapshots.is_polled(system);
+    let has_systems = app.vendors.ticketing_in_use(is_polled).next().is_some();
     app.live.heartbeats.record_poll(PollOutcome {
         at,
         complete_at: if has_systems {
@@ -73,9 +76,14 @@ async fn poll_all(app: &App) -> StoreResult<(usize, usize)> {
     let mut view = app.core.store.read(|tx| view(tx, app, now))?;
     let queue_keys = app.core.store.read(outbox::queue_keys)?;
     let mapped: Vec<&Mapping> = view.mappings.values().collect();
-    let requests = app
-        .vendors
-        .ticketing
+    let snapshots = &app.live.poll_snapshots;
+    // After the last project of a system is removed, its snapshot becomes empty.
+    let is_used = |system| {
+        let mut mapped = mapped.iter();
+        mapped.any(|mapping| mapping.system() == system) || snapshots.is_polled(system)
+    };
+    let accounts: Vec<&TicketingClient> = app.vendors.ticketing_in_use(is_used).collect();
+    let requests = accounts
         .iter()
         .map(|account| poll_account(account, &mapped));
     let responses = join_all(requests).await;
@@ -86,14 +94,15 @@ async fn poll_all(app: &App) -> StoreResult<(usize, usize)> {
         .iter()
         .filter(|issue| queue_keys.contains(&ticket_queue_key(&issue.issue)));
     view.issues_with_pending_effects = pending.map(|issue| issue.issue.id.clone()).collect();
+    view.untrusted_issues = trigger_trust::untrusted_issues(app, &view, &issues).await?;
     let decided = decision::decide(&view, issues, now);
     let mut decided = record_snapshots(&app.live, &polls, decided, now);
     // Counts the last snapshot of a system that did not respond.
     app.live
         .poll_snapshots
         .count_in_progress(|issues| decision::in_progress_counts(&view, issues));
-    for account in &app.vendors.ticketing {
-        add_run_contexts(account, &mut decided).await;
+    for account in accounts {
+        run_contexts::add(account, &mut decided).await;
     }
     let mode = app.core.store.read(|tx| app.core.runner_mode(tx))?;
     local_image::hold_back_without_image(app, mode, &mut decided).await;
@@ -192,6 +201,7 @@ fn view(tx: &impl ReadableTx, app: &App, now: Timestamp) -> StoreResult<Scheduli
             .map(|parked| parked.issue.id)
             .collect(),
         issues_with_pending_effects: Default::default(),
+        untrusted_issues: BTreeMap::new(),
         uncleared_issues: dispatch::uncleared_issues(tx)?,
         mappings: mappings
             .into_iter()
@@ -305,39 +315,6 @@ fn share_issue(
     let known = known.map(|known| &known.issue);
     let known = known.filter(|known| ***known == issue).cloned();
     known.unwrap_or_else(|| Arc::new(issue))
-}
-
-/// Adds siblings and missing labels to issues that are about to run, with one request for all of
-/// them. The poll query omits both because twenty per issue would exceed the vendor's query cost
-/// limit.
-async fn add_run_contexts(account: &TicketingClient, decided: &mut [(SharedIssue, Decision)]) {
-    let mut incomplete: Vec<&mut SharedIssue> = decided
-        .iter_mut()
-        .filter(|(_, decision)| decision.outcome == DecisionOutcome::Dispatched)
-        .map(|(issue, _)| issue)
-        .filter(|issue| issue.issue.system == account.system())
-        .filter(|issue| issue.related.parent.is_some() || issue.labels.is_none())
-        .collect();
-    if incomplete.is_empty() {
-        return;
-    }
-    let issues: Vec<IssueRef> = incomplete.iter().map(|one| one.issue.clone()).collect();
-    match account.run_contexts(&issues).await {
-        Ok(mut contexts) => {
-            for issue in &mut incomplete {
-                let Some(context) = contexts.remove(&issue.issue.id) else {
-                    continue;
-                };
-                let issue = Arc::make_mut(issue);
-                issue.related.siblings = context.siblings;
-                issue.labels = context.labels.or_else(|| issue.labels.take());
-            }
-        }
-        // The context is optional; the run does not wait for it.
-        Err(error) => {
-            tracing::warn!(account = account.name(), %error, "Failed to read siblings and labels of issues.");
-        }
-    }
 }
 
 /// Reads the images named by the repositories of issues that are about to run, with one request per

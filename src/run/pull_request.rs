@@ -10,6 +10,7 @@ use crate::context::{Dispatch, PreflightCheck, PreflightOutcome, Reporting, RunC
 use crate::git::changes::TreeChange;
 use crate::guard;
 use crate::headings;
+use domain::ids::IssueKey;
 use domain::report::Usage;
 use domain::sanitize::{ELLIPSIS, markdown, single_line, strip_invisible};
 
@@ -53,10 +54,22 @@ pub(crate) fn trailer(dispatch: &Dispatch) -> String {
 /// Key of the trailer that marks commits of the service.
 pub(crate) const TRAILER: &str = "Agent-Implement-Dispatch:";
 
+/// Returns the line that closes the issue when the pull request is merged. An issue of GitHub is in the
+/// repository of the pull request.
+fn closing_line(key: &IssueKey) -> String {
+    match key.repo_and_number() {
+        Some((_, _, number)) => format!("Fixes #{number}"),
+        None => format!("Fixes {key}"),
+    }
+}
+
 /// Returns the body of an issue's pull request.
 pub(crate) fn body(run: &RunContext, changes: &[TreeChange]) -> String {
     let mut body = sections(run, changes);
-    body.push_str(&format!("\nFixes {}\n", run.dispatch.config.issue_key));
+    body.push_str(&format!(
+        "\n{}\n",
+        closing_line(&run.dispatch.config.issue_key)
+    ));
     body.push_str(&closing_lines(run));
     body.push_str(&format!("\n{}\n", meta(&run.dispatch)));
     run.reporting.console.redact(&body)

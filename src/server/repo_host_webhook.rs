@@ -1,6 +1,7 @@
 //! `POST /api/repo-host/webhook`: webhooks of GitHub. See docs/behaviour.md#repository-webhook.
 //!
-//! A delivery is stored before the response is sent, because GitHub does not redeliver automatically.
+//! A delivery is stored before the response is sent, because GitHub does not redeliver automatically. Events of
+//! issues are treated like those of the ticketing systems: a relevant one only starts a poll at once.
 
 use bytes::Bytes;
 use serde_json::json;
@@ -9,10 +10,15 @@ use warp::http::header::CONTENT_TYPE;
 
 use super::error::WebhookApiError;
 use super::routing::{Access, ApiResult, MAX_WEBHOOK_BODY, Route, ok};
+use super::ticketing_webhooks;
 use super::webhook_source::{WebhookSource, header};
+use domain::issue::System;
 use engine::app::App;
 use engine::pull_requests::feedback::{self, WebhookOutcome};
-use vendors::scm::webhook;
+use vendors::scm::webhook::{self, WebhookEvent};
+
+/// Reason for ignoring an event of an issue that no project takes as a ticket.
+const NOT_ON_PULL: &str = "not on a pull request";
 
 /// Routes of `/api/repo-host`.
 pub(super) fn routes() -> Vec<Route> {
@@ -35,6 +41,12 @@ async fn receive(headers: HeaderMap, body: Bytes, app: App) -> ApiResult {
     let payload = payload.ok_or(WebhookApiError::InvalidPayload)?;
     let event = webhook::parse_event(header(&headers, "x-github-event"), &payload)?;
     let delivery = WebhookSource::GitHub.delivery_id(&headers, &body);
+    if event == WebhookEvent::IssueChanged {
+        return match ticketing_webhooks::is_relevant(&app, System::GitHub, &payload)? {
+            true => ticketing_webhooks::start_poll(&app, System::GitHub, &delivery).await,
+            false => Ok(ok(&json!({"ignored": true, "reason": NOT_ON_PULL}))),
+        };
+    }
     Ok(ok(
         &match feedback::receive(&app, &delivery, event).await? {
             WebhookOutcome::Queued => json!({"queued": true}),

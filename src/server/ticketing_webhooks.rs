@@ -16,9 +16,10 @@ use super::routing::{Access, ApiResult, MAX_WEBHOOK_BODY, Route, ok, parse_json}
 use super::webhook_source::WebhookSource;
 use domain::issue::System;
 use domain::time::Timestamp;
+use domain::vendor::Vendor;
 use engine::app::App;
 use engine::ticket_webhooks;
-use store::mappings;
+use store::{StoreResult, mappings};
 use vendors::ticketing::is_relevant_event;
 
 /// Maximum difference between the timestamp of a Linear delivery and our clock, as recommended by Linear.
@@ -26,10 +27,12 @@ const LINEAR_MAX_SKEW: Duration = Duration::from_secs(60);
 
 /// Routes of both ticketing webhooks.
 pub(crate) fn routes() -> Vec<Route> {
-    let from_linear =
-        |headers: HeaderMap, body: Bytes, app: App| receive(System::Linear, headers, body, app);
-    let from_jira =
-        |headers: HeaderMap, body: Bytes, app: App| receive(System::Jira, headers, body, app);
+    let from_linear = |headers: HeaderMap, body: Bytes, app: App| {
+        receive(System::Linear, WebhookSource::Linear, headers, body, app)
+    };
+    let from_jira = |headers: HeaderMap, body: Bytes, app: App| {
+        receive(System::Jira, WebhookSource::Jira, headers, body, app)
+    };
     vec![
         Route::post("/api/ticketing-a/webhook", "linearWebhook", from_linear)
             .access(Access::Webhook(WebhookSource::Linear))
@@ -40,11 +43,13 @@ pub(crate) fn routes() -> Vec<Route> {
     ]
 }
 
-async fn receive(system: System, headers: HeaderMap, body: Bytes, app: App) -> ApiResult {
-    let (source, prefix) = match system {
-        System::Linear => (WebhookSource::Linear, "linear"),
-        System::Jira => (WebhookSource::Jira, "jira"),
-    };
+async fn receive(
+    system: System,
+    source: WebhookSource,
+    headers: HeaderMap,
+    body: Bytes,
+    app: App,
+) -> ApiResult {
     let payload = parse_json(&body)
         .filter(Value::is_object)
         .ok_or(WebhookApiError::InvalidPayload)?;
@@ -52,12 +57,23 @@ async fn receive(system: System, headers: HeaderMap, body: Bytes, app: App) -> A
     if system == System::Linear && !is_fresh(&payload, app.core.now()) {
         return Err(WebhookApiError::InvalidSignature.into());
     }
-    let mapped = app.core.store().read(mappings::all)?;
-    if !is_relevant_event(system, &payload, &mapped) {
+    if !is_relevant(&app, system, &payload)? {
         return Ok(ok(&json!({"ignored": true})));
     }
+    let prefix = Vendor::from(system).slug();
     let delivery = format!("{prefix}:{}", source.delivery_id(&headers, &body));
-    let is_new = ticket_webhooks::receive(&app, system, &delivery).await?;
+    start_poll(&app, system, &delivery).await
+}
+
+/// Whether an event may change the result of the next poll.
+pub(crate) fn is_relevant(app: &App, system: System, payload: &Value) -> StoreResult<bool> {
+    let mapped = app.core.store().read(mappings::all)?;
+    Ok(is_relevant_event(system, payload, &mapped))
+}
+
+/// Starts a poll at once, unless the delivery is a repetition.
+pub(crate) async fn start_poll(app: &App, system: System, delivery: &str) -> ApiResult {
+    let is_new = ticket_webhooks::receive(app, system, delivery).await?;
     Ok(ok(&match is_new {
         true => json!({"queued": true}),
         false => json!({"ignored": true, "reason": "duplicate"}),

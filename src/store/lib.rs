@@ -24,6 +24,7 @@ pub mod job_index;
 pub mod jobs;
 pub mod mappings;
 pub mod metrics;
+pub mod operator_retries;
 pub mod outbox;
 pub mod patches;
 pub mod provider_limits;

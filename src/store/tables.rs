@@ -120,6 +120,9 @@ pub(crate) const BREAKER_FAILURES: Table<(&str, &str), u32> = Table::new("breake
 /// Issue id -> parked issue. Removed by an operator.
 pub(crate) const PARKED_ISSUES: Table<&str, ParkedIssue> = Table::new("parked-1");
 
+/// Issue id -> time at which an operator requested another run. Removed by the dispatch of the implementation.
+pub(crate) const OPERATOR_RETRIES: Table<&str, Timestamp> = Table::new("operator-retries-1");
+
 /// Name of model credentials -> end of their usage limit. Written by runs that hit the limit; one row per
 /// repository, team or service with credentials.
 pub(crate) const PROVIDER_LIMITS: Table<&str, ProviderLimit> = Table::new("limits-1");
@@ -216,6 +219,7 @@ pub(crate) fn visit_all(visitor: &mut impl TableVisitor) -> StoreResult<()> {
     visitor.visit(&DEDUP)?;
     visitor.visit(&BREAKER_FAILURES)?;
     visitor.visit(&PARKED_ISSUES)?;
+    visitor.visit(&OPERATOR_RETRIES)?;
     visitor.visit(&PROVIDER_LIMITS)?;
     visitor.visit(&PROVIDER_LIMIT_HITS)?;
     visitor.visit(&USAGE_BY_MAPPING)?;

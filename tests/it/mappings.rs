@@ -313,7 +313,7 @@ async fn additional_validation_rules_have_their_error_text() {
     let region = "cloudRegion must be the name of a region, such as eu-central-1";
     let query = "ticketingConfig.jql and ticketingConfig.repoFieldValue are required for Jira";
     let config = "ticketingConfig must be a plain object of the kind that ticketingProvider names";
-    let system = "ticketingProvider must be 'A' or 'B'";
+    let system = "ticketingProvider must be 'A', 'B' or 'C'";
     let rows = [
         (json!({"teamKey": "a/b"}), team),
         (json!({"teamKey": "-a"}), team),
@@ -471,7 +471,7 @@ async fn the_first_error_in_a_fixed_order_is_returned() {
         (
             "ticketingProvider",
             Value::Null,
-            "ticketingProvider must be 'A' or 'B'",
+            "ticketingProvider must be 'A', 'B' or 'C'",
         ),
     ];
     for (field, value, text) in order {

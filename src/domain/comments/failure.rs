@@ -89,7 +89,7 @@ pub(crate) fn retry_advice(job: &Job) -> String {
 fn retry_in_ticket(job: &Job) -> &'static str {
     match (job.kind.phase(), job.issue.system) {
         (None, _) => "comment `/agent-implement` on the pull request",
-        (Some(_), System::Linear) => "set the label `Agent-Implement` again",
+        (Some(_), System::Linear | System::GitHub) => "set the label `Agent-Implement` again",
         (Some(_), System::Jira) => "set `Agent-Implement Status` to `Ready` again",
     }
 }

@@ -1,5 +1,6 @@
 //! Advice for operators about a decision.
 
+use super::trigger_trust::is_about_trigger;
 use super::{Decision, DecisionOutcome, TRIGGER_NOT_REMOVED, WaitReason};
 
 /// Returns how an operator can help a waiting or failed issue, in one or two sentences. Names what
@@ -23,7 +24,7 @@ pub fn advice(decision: &Decision) -> Option<String> {
         WaitReason::Concurrency => format!(
             "It starts when another run of {team} ends. To run more at once, raise \"Max parallel issues\" of \
              project {team} in the panel (Projects, Edit). If no run works on a ticket that is marked as in \
-             progress, remove the mark: the label `Agent-Working` or `Agent-Planning` (Linear), or the status \
+             progress, remove the mark: the label `Agent-Working` or `Agent-Planning` (Linear, GitHub), or the status \
              `Implementing` or `Planning` (Jira)."
         ),
         WaitReason::Dedup => format!(
@@ -47,6 +48,10 @@ pub fn advice(decision: &Decision) -> Option<String> {
         WaitReason::Ineligible if decision.message == TRIGGER_NOT_REMOVED => format!(
             "To run it again, run `agent-implement retry {issue}`. To leave it cancelled, remove its trigger in the \
              ticket, and drop the failed update in the panel (Overview)."
+        ),
+        WaitReason::Ineligible if is_about_trigger(&decision.message) => format!(
+            "Remove the label and set it again as somebody with write access to the repository. If a run has worked \
+             on it before, `agent-implement retry {issue}` starts it, too."
         ),
         WaitReason::Ineligible => {
             "Its runs cannot start on the configured runner. Run `agent-implement doctor` to see what is missing and \
@@ -99,6 +104,11 @@ mod tests {
                 WaitReason::Ineligible,
                 TRIGGER_NOT_REMOVED,
                 "drop the failed update",
+            ),
+            (
+                WaitReason::Ineligible,
+                "mallory set the label, but has no write access to acme/shop.",
+                "somebody with write access",
             ),
             (WaitReason::Quota, "", "when the limit resets"),
             (WaitReason::Budget, "", "\"Monthly budget\" of project ENG"),

@@ -5,6 +5,7 @@
 
 mod advice;
 mod failure;
+mod trigger_trust;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,6 +21,7 @@ use super::time::Timestamp;
 
 pub use advice::advice;
 pub use failure::{FAILURE_VALIDITY, decision_after_failure};
+pub use trigger_trust::{trigger_refusal, unchecked_trigger};
 
 /// Decision about an issue in one poll.
 ///
@@ -190,6 +192,8 @@ pub struct SchedulingState {
     pub host_limited_until: BTreeMap<TeamKey, Timestamp>,
     /// Message about the used-up monthly budget, by mapping.
     pub over_budget: BTreeMap<TeamKey, String>,
+    /// Issues whose trigger was set by an account that may not start runs, with the reason.
+    pub untrusted_issues: BTreeMap<IssueId, String>,
     /// End of the model provider's usage limit, by mapping.
     pub model_limited_until: BTreeMap<TeamKey, Timestamp>,
 }
@@ -348,7 +352,8 @@ fn decide_issue(state: &SchedulingState, slots: &mut Slots, issue: &FlaggedIssue
             "Parked after repeated failures. Unpark it to try again.".to_owned(),
         );
     }
-    if let Some(message) = state.ineligible.get(&(team.clone(), phase)) {
+    let by_mapping = state.ineligible.get(&(team.clone(), phase));
+    if let Some(message) = by_mapping.or_else(|| state.untrusted_issues.get(id)) {
         return wait(WaitReason::Ineligible, message.clone());
     }
     if state.issues_with_pending_effects.contains(id) {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::issue::{IssueRef, OpenBlocker, RelatedIssues, StatusCategory, System};
+use crate::issue::{IssueRef, OpenBlocker, RelatedIssues, StatusCategory, System, TriggerAuthor};
 use crate::mapping;
 use crate::string_arena::ArenaStr;
 use proptest::prelude::*;
@@ -34,6 +34,7 @@ fn issue(number: u32, stage: Stage) -> FlaggedIssue {
         related: RelatedIssues::default(),
         labels: None,
         agent_choice: Default::default(),
+        trigger_author: TriggerAuthor::Trusted,
     }
 }
 

@@ -21,7 +21,7 @@ impl Effect {
                 HostKind::Local => "delete container".to_owned(),
             },
             Effect::SetMarker { issue, .. } => match issue.system {
-                System::Linear => "update status label".to_owned(),
+                System::Linear | System::GitHub => "update status label".to_owned(),
                 System::Jira => "update status field".to_owned(),
             },
             Effect::TicketComment { .. } => "post comment".to_owned(),

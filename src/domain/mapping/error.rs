@@ -102,7 +102,7 @@ pub enum MappingError {
     )]
     Model,
     /// The ticketing system is unknown.
-    #[error("ticketingProvider must be 'A' or 'B'")]
+    #[error("ticketingProvider must be 'A', 'B' or 'C'")]
     System,
     /// The ticketing configuration does not match the ticketing system.
     #[error("ticketingConfig must be a plain object of the kind that ticketingProvider names")]

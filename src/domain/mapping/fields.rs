@@ -296,6 +296,9 @@ impl MappingFields {
         match (provider, kind) {
             (Some(provider), Some(kind)) if provider != kind => errors.keep(mismatch()),
             (Some(System::Jira), _) | (None, Some(System::Jira)) => config.jira(errors),
+            (Some(System::GitHub), _) | (None, Some(System::GitHub)) => {
+                Some(TicketingConfig::GitHub {})
+            }
             // Without a system, the query would be dropped.
             (None, None) if config.get("jql").is_some() => errors.keep(mismatch()),
             _ => config.linear(errors),
@@ -372,6 +375,7 @@ fn parse_system(value: &Value) -> MappingResult<System> {
     match value.as_str() {
         Some("A" | "linear") => Ok(System::Linear),
         Some("B" | "jira") => Ok(System::Jira),
+        Some("C" | "github") => Ok(System::GitHub),
         _ => Err(MappingError::System),
     }
 }

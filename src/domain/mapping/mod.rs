@@ -130,6 +130,7 @@ impl Mapping {
         match self.ticketing {
             TicketingConfig::Linear { .. } => System::Linear,
             TicketingConfig::Jira { .. } => System::Jira,
+            TicketingConfig::GitHub {} => System::GitHub,
         }
     }
 
@@ -143,7 +144,7 @@ impl Mapping {
     pub fn ticket_match(&self) -> Option<&TicketMatch> {
         match &self.ticketing {
             TicketingConfig::Linear { matching, .. } => matching.as_ref(),
-            TicketingConfig::Jira { .. } => None,
+            TicketingConfig::Jira { .. } | TicketingConfig::GitHub {} => None,
         }
     }
 }
@@ -176,6 +177,10 @@ pub enum TicketingConfig {
         /// Id of the repo field. `None` for the field of the default name.
         repo_field_override: Option<String>,
     },
+    /// GitHub Issues: the issues of the mapping's repository.
+    #[serde(rename = "C")]
+    #[schemars(title = "GitHub Issues")]
+    GitHub {},
 }
 
 impl TicketingConfig {
@@ -183,7 +188,7 @@ impl TicketingConfig {
     pub fn source_team<'a>(&'a self, key: &'a TeamKey) -> &'a TeamKey {
         match self {
             Self::Linear { team_key, .. } => team_key.as_ref().unwrap_or(key),
-            Self::Jira { .. } => key,
+            Self::Jira { .. } | Self::GitHub {} => key,
         }
     }
 }

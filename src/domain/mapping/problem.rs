@@ -111,7 +111,7 @@ impl MappingError {
                 "must be the name of a .yml or .yaml file in .github/workflows".to_owned()
             }
             Self::Budget => "must be more than 0".to_owned(),
-            Self::System => "must be Linear or Jira".to_owned(),
+            Self::System => "must be Linear, Jira or GitHub Issues".to_owned(),
             Self::Ticketing => "does not match the settings of the tickets".to_owned(),
             Self::Override(_) => "must be the name or ID of a field".to_owned(),
             Self::OverlappingTeamKey(key, other) => format!(

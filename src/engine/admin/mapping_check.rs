@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::future::{join, join4};
+use futures_util::future::{join, join5};
 
 use crate::app::{App, Vendors};
 use crate::budget;
@@ -20,7 +20,7 @@ use domain::vendor::Vendor;
 use serde_json::Value;
 use store::{StoreError, StoreResult, mappings, secrets};
 use vendors::http::VendorError;
-use vendors::ticketing::{Linear, TicketingClient};
+use vendors::ticketing::{IssueTracker, Linear, TicketingClient};
 
 /// Timeout of each lookup of a write, whose response waits for it.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -71,7 +71,7 @@ pub async fn check(app: &App, body: Value) -> Result<MappingCheck, MappingCheckE
         problems,
         warnings: Vec::new(),
     };
-    let lookups = join4(
+    let lookups = join5(
         in_time(app, Lookup::TEAM, check_team(&app.vendors, &draft)),
         in_time(
             app,
@@ -79,10 +79,11 @@ pub async fn check(app: &App, body: Value) -> Result<MappingCheck, MappingCheckE
             check_repository(&app.vendors, &draft),
         ),
         in_time(app, Lookup::JIRA, check_jira(&app.vendors, &draft)),
+        in_time(app, Lookup::ISSUES, check_issues(&app.vendors, &draft)),
         in_time(app, Lookup::SECRETS, check_repo_secrets(app, &draft)),
     );
-    let (team, repository, jira, secrets) = Box::pin(lookups).await;
-    [team, repository, jira, secrets]
+    let (team, repository, jira, issues, secrets) = Box::pin(lookups).await;
+    [team, repository, jira, issues, secrets]
         .into_iter()
         .for_each(|one| found.extend(one));
     if let Some(ModelProvider::Cloud { region }) = &draft.provider {
@@ -149,6 +150,11 @@ impl Lookup {
         field: "jql",
         subject: "The query",
     };
+    const ISSUES: Self = Self {
+        vendor: Vendor::GitHub,
+        field: "ticketingProvider",
+        subject: "The issue tracker",
+    };
     const SECRETS: Self = Self {
         vendor: Vendor::GitHub,
         field: "provider",
@@ -212,6 +218,27 @@ async fn check_jira(vendors: &Vendors, draft: &MappingDraft) -> Result<MappingCh
     Ok(MappingCheck {
         problems: problems.collect(),
         warnings: Vec::new(),
+    })
+}
+
+/// Checks whether the repository holds tickets. Another lookup reports that it does not exist.
+async fn check_issues(
+    vendors: &Vendors,
+    draft: &MappingDraft,
+) -> Result<MappingCheck, VendorError> {
+    let (Some(TicketingConfig::GitHub {}), Some(repo)) = (&draft.ticketing, draft.target_repo())
+    else {
+        return Ok(MappingCheck::default());
+    };
+    let Some(TicketingClient::GitHub(github)) = vendors.account(System::GitHub) else {
+        return Ok(MappingCheck::default());
+    };
+    Ok(match github.issue_tracker(&repo).await? {
+        IssueTracker::Enabled | IssueTracker::Invisible => MappingCheck::default(),
+        IssueTracker::Disabled => MappingCheck::problem(
+            "ticketingProvider",
+            format!("Issues are turned off in {repo}. Turn them on in its settings on GitHub."),
+        ),
     })
 }
 

@@ -117,6 +117,11 @@ impl PollSnapshots {
         self.lock().systems.clone()
     }
 
+    /// Whether a system was polled since the start.
+    pub fn is_polled(&self, system: System) -> bool {
+        self.lock().systems.contains_key(&system)
+    }
+
     /// Number of issues in all snapshots.
     pub fn issue_count(&self) -> usize {
         let state = self.lock();

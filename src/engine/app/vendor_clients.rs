@@ -10,7 +10,7 @@ use vendors::chat::ChatWebhook;
 use vendors::http::{Client, Proxies, Redactor};
 use vendors::scm::{GitHub, ScmCredentials};
 use vendors::session_hosts::SessionHosts;
-use vendors::ticketing::{Jira, Linear, TicketingClient};
+use vendors::ticketing::{GitHubIssues, Jira, Linear, TicketingClient};
 
 use super::{StartupSettings, session_hosts};
 
@@ -86,6 +86,9 @@ impl VendorSetup<'_> {
             (Some(config), None) => Some(github(client(Vendor::GitHub.name())?, config)?),
             (None, None) => None,
         };
+        if let Some(github) = &github {
+            ticketing.push(TicketingClient::GitHub(GitHubIssues::new(github.clone())));
+        }
         let chat = match (&credentials.chat, kept(|old, new| old.chat == new.chat)) {
             (_, Some(same)) => same.chat.clone(),
             (Some(chat), None) => {
@@ -125,6 +128,19 @@ impl Vendors {
         self.ticketing
             .iter()
             .find(|account| account.system() == system)
+    }
+
+    /// Clients of the ticketing systems in use. GitHub is configured for its repositories; its issues are
+    /// in use only if a mapping takes them, as `is_used` says.
+    pub fn ticketing_in_use(
+        &self,
+        is_used: impl Fn(System) -> bool,
+    ) -> impl Iterator<Item = &TicketingClient> {
+        let accounts = self.ticketing.iter();
+        accounts.filter(move |account| match account.system() {
+            System::Linear | System::Jira => true,
+            System::GitHub => is_used(System::GitHub),
+        })
     }
 
     /// URL of a pull request on GitHub.

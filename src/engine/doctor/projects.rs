@@ -19,7 +19,7 @@ use domain::stage::Stage;
 use domain::templates::{SYNC_BRANCH, TemplateFileStatus};
 use store::StoreResult;
 use vendors::http::VendorError;
-use vendors::ticketing::{Jira, Linear, TicketingClient};
+use vendors::ticketing::{GitHubIssues, IssueTracker, Jira, Linear, TicketingClient};
 
 /// Maximum number of projects checked concurrently.
 const MAX_CONCURRENT_PROJECTS: usize = 8;
@@ -104,6 +104,7 @@ async fn tickets(app: &App, mapping: &Mapping) -> Vec<CheckResult> {
     let checked = match app.vendors.account(mapping.system()) {
         Some(TicketingClient::Linear(linear)) => linear_tickets(linear, mapping).await,
         Some(TicketingClient::Jira(jira)) => jira_tickets(jira, mapping).await,
+        Some(TicketingClient::GitHub(github)) => github_tickets(github, mapping).await,
         None => Ok(vec![
             CheckResult::error(check, "its ticketing system is not connected")
                 .with_impact("The service sees none of its tickets.")
@@ -149,6 +150,26 @@ async fn linear_tickets(
         })
         .into_iter()
         .collect())
+}
+
+async fn github_tickets(
+    github: &GitHubIssues,
+    mapping: &Mapping,
+) -> Result<Vec<CheckResult>, VendorError> {
+    let repo = mapping.target_repo();
+    Ok(match github.issue_tracker(&repo).await? {
+        IssueTracker::Enabled => Vec::new(),
+        IssueTracker::Invisible => vec![
+            CheckResult::error("project-tickets", format!("GitHub shows no repository {repo}"))
+                .with_impact("The service sees none of its issues.")
+                .with_remedy("Check owner and name, and that the GitHub App is installed on the repository."),
+        ],
+        IssueTracker::Disabled => vec![
+            CheckResult::error("project-tickets", format!("issues are turned off in {repo}"))
+                .with_impact("The project has no tickets.")
+                .with_remedy("Turn on Issues in the settings of the repository, or map the project to another ticketing system."),
+        ],
+    })
 }
 
 async fn jira_tickets(jira: &Jira, mapping: &Mapping) -> Result<Vec<CheckResult>, VendorError> {

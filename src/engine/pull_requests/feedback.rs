@@ -79,7 +79,7 @@ fn process(tx: &WriteTx<'_>, event: WebhookEvent, now: Timestamp) -> StoreResult
             })
         }
         WebhookEvent::Merged(merged) => record_merge(tx, merged, now),
-        WebhookEvent::Synchronized => Ok(WebhookOutcome::Acknowledged),
+        WebhookEvent::Synchronized | WebhookEvent::IssueChanged => Ok(WebhookOutcome::Acknowledged),
         WebhookEvent::Ignored(why) => Ok(WebhookOutcome::Ignored(why)),
     }
 }

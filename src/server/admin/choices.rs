@@ -34,7 +34,8 @@ async fn teams(query: QueryParams, app: App) -> ApiResult {
     let system = match query.get("system").map(String::as_str) {
         Some("A") => System::Linear,
         Some("B") => System::Jira,
-        _ => return Err(AdminApiError::Invalid("system must be A or B".to_owned()).into()),
+        Some("C") => System::GitHub,
+        _ => return Err(AdminApiError::Invalid("system must be A, B or C".to_owned()).into()),
     };
     Ok(ok(&vendor_list(&app, VendorList::Teams(system)).await))
 }

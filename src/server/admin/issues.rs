@@ -203,7 +203,7 @@ impl<'a> IssueView<'a> {
 
 fn marker(system: System, stage: Stage) -> Option<&'static str> {
     match system {
-        System::Linear => stage.linear_label(),
+        System::Linear | System::GitHub => stage.label(),
         System::Jira => stage.jira_status(),
     }
 }

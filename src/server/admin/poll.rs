@@ -22,7 +22,9 @@ pub(super) fn routes() -> Vec<Route> {
 
 async fn show(app: App) -> ApiResult {
     let mut snapshots = app.live.poll_snapshots.all();
-    let systems = app.vendors.ticketing.iter().map(|account| {
+    let is_polled = |system| app.live.poll_snapshots.is_polled(system);
+    let accounts = app.vendors.ticketing_in_use(is_polled);
+    let systems = accounts.map(|account| {
         let system = account.system();
         SystemView::of(system, snapshots.remove(&system))
     });

@@ -129,7 +129,10 @@ fn polls(page: &mut Exposition, app: &App) {
         "Seconds since a ticketing system last answered a poll, or since the start if it never did.",
     );
     let polled_at = app.live.poll_snapshots.polled_at();
-    for account in &app.vendors.ticketing {
+    for account in app
+        .vendors
+        .ticketing_in_use(|system| polled_at.contains_key(&system))
+    {
         let last_polled_at = polled_at.get(&account.system()).copied().flatten();
         let age = app
             .core

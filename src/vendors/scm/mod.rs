@@ -13,3 +13,4 @@ pub use github::{
     RepoPermission, RepoToken, RepoTokenAccess, ReviewThread, ScmCredentials, TreeContent,
     TreeFile, WorkflowRun, WorkflowRunLog, WorkflowRunRef,
 };
+pub(crate) use github::{NewLabel, PartialError};

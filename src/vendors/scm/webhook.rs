@@ -67,6 +67,8 @@ pub enum WebhookEvent {
     Merged(MergedPullRequest),
     /// New commits on the branch of a pull request.
     Synchronized,
+    /// Change of an issue, of its comments, or of a label, which the next poll of issues reads.
+    IssueChanged,
     /// Event without effect on the service. Holds the reason.
     Ignored(&'static str),
 }
@@ -140,8 +142,11 @@ pub fn parse_event(event: Option<&str>, payload: &Value) -> Result<WebhookEvent,
             withdrawn(payload, FeedbackSource::ReviewComment, &payload["comment"])
         }
         ("pull_request_review_thread", "resolved" | "unresolved") => thread(payload, action),
+        ("issues" | "label" | "issue_dependencies" | "sub_issues", _) => {
+            return Ok(WebhookEvent::IssueChanged);
+        }
         ("issue_comment", _) if !payload["issue"]["pull_request"].is_object() => {
-            return Ok(WebhookEvent::Ignored("not on a pull request"));
+            return Ok(WebhookEvent::IssueChanged);
         }
         ("issue_comment", "created" | "edited") => issue_comment(payload, action),
         ("issue_comment", "deleted") => {
@@ -160,6 +165,7 @@ fn infer_event(payload: &Value) -> &'static str {
         () if has("comment") && has("pull_request") => "pull_request_review_comment",
         () if has("comment") && has("issue") => "issue_comment",
         () if has("pull_request") => "pull_request",
+        () if has("issue") => "issues",
         () => "",
     }
 }

@@ -3,10 +3,12 @@
 //! [`TicketingClient`] has one method for each operation of the service and forwards it to the client of
 //! the system. Callers use stages; labels and custom fields are internal to the system's module.
 
+mod github_issues;
 mod jira;
 mod linear;
 mod webhook_filter;
 
+pub use github_issues::{GitHubIssues, IssueTracker};
 pub use jira::{FieldOption, Jira, JiraCredentials, JiraField, SelectField, SelectFieldGap};
 pub use jira::{adf_to_markdown, markdown_to_adf};
 pub use linear::{Linear, LinearCredentials};
@@ -46,6 +48,8 @@ pub enum TicketingClient {
     Linear(Linear),
     /// Jira Cloud.
     Jira(Jira),
+    /// GitHub Issues.
+    GitHub(GitHubIssues),
 }
 
 /// Result of looking up the comment of an earlier attempt whose response was lost.
@@ -65,6 +69,7 @@ impl TicketingClient {
         match self {
             TicketingClient::Linear(_) => System::Linear,
             TicketingClient::Jira(_) => System::Jira,
+            TicketingClient::GitHub(_) => System::GitHub,
         }
     }
 
@@ -73,6 +78,7 @@ impl TicketingClient {
         match self {
             TicketingClient::Linear(_) => "linear",
             TicketingClient::Jira(_) => "jira",
+            TicketingClient::GitHub(_) => "github",
         }
     }
 
@@ -85,6 +91,7 @@ impl TicketingClient {
         match self {
             TicketingClient::Linear(linear) => linear.snapshot(mappings).await,
             TicketingClient::Jira(jira) => jira.snapshot(mappings).await,
+            TicketingClient::GitHub(github) => github.snapshot(mappings).await,
         }
     }
 
@@ -101,6 +108,7 @@ impl TicketingClient {
         match self {
             TicketingClient::Linear(linear) => linear.find_issue(mappings, key).await,
             TicketingClient::Jira(jira) => jira.find_issue(mappings, key).await,
+            TicketingClient::GitHub(github) => github.find_issue(mappings, key).await,
         }
     }
 
@@ -112,6 +120,7 @@ impl TicketingClient {
         match self {
             TicketingClient::Linear(linear) => linear.set_stage(issue, stage).await,
             TicketingClient::Jira(jira) => jira.set_stage(issue, stage).await,
+            TicketingClient::GitHub(github) => github.set_stage(issue, stage).await,
         }
     }
 
@@ -129,6 +138,7 @@ impl TicketingClient {
         match self {
             TicketingClient::Linear(linear) => linear.create_comment(issue, effect_id, body).await,
             TicketingClient::Jira(jira) => jira.create_comment(issue, effect_id, body).await,
+            TicketingClient::GitHub(github) => github.create_comment(issue, effect_id, body).await,
         }
     }
 
@@ -152,6 +162,10 @@ impl TicketingClient {
                     false => Ok(CommentLookup::NotFound),
                 }
             }
+            TicketingClient::GitHub(github) => match github.has_comment(issue, effect_id).await? {
+                true => Ok(CommentLookup::Found),
+                false => Ok(CommentLookup::NotFound),
+            },
         }
     }
 
@@ -167,6 +181,7 @@ impl TicketingClient {
         match self {
             TicketingClient::Linear(linear) => linear.delete_comment(effect_id).await,
             TicketingClient::Jira(jira) => jira.delete_comment(issue, effect_id).await,
+            TicketingClient::GitHub(github) => github.delete_comment(issue, effect_id).await,
         }
     }
 
@@ -183,6 +198,7 @@ impl TicketingClient {
         match self {
             TicketingClient::Linear(linear) => linear.edit_comment(effect_id, body).await,
             TicketingClient::Jira(jira) => jira.edit_comment(issue, effect_id, body).await,
+            TicketingClient::GitHub(github) => github.edit_comment(issue, effect_id, body).await,
         }
     }
 
@@ -199,11 +215,21 @@ impl TicketingClient {
         match self {
             TicketingClient::Linear(linear) => linear.comments(issue, effect_ids).await,
             TicketingClient::Jira(jira) => jira.comments(issue, effect_ids).await,
+            TicketingClient::GitHub(github) => github.comments(issue, effect_ids).await,
+        }
+    }
+
+    /// Returns whether the poll returns the descriptions of issues. Otherwise
+    /// [`run_contexts`](Self::run_contexts) does, and no run may start without it.
+    pub fn polls_descriptions(&self) -> bool {
+        match self {
+            TicketingClient::Linear(_) | TicketingClient::Jira(_) => true,
+            TicketingClient::GitHub(_) => false,
         }
     }
 
     /// Returns the siblings (other children of the same parent) of each issue, at most 20 per issue, and the
-    /// labels if the poll does not return them. Takes one or two requests per 100 issues.
+    /// labels and the description if the poll does not return them. Takes one or two requests per 50 issues.
     ///
     /// # Errors
     /// Fails if any of the issues cannot be read.
@@ -218,9 +244,11 @@ impl TicketingClient {
                 let context = |siblings| RunContext {
                     siblings,
                     labels: None,
+                    description: None,
                 };
                 Ok(siblings.map(|(id, lines)| (id, context(lines))).collect())
             }
+            TicketingClient::GitHub(github) => github.run_contexts(issues).await,
         }
     }
 
@@ -236,6 +264,7 @@ impl TicketingClient {
         match self {
             TicketingClient::Linear(linear) => linear.closed_issues(issues).await,
             TicketingClient::Jira(jira) => jira.closed_issues(issues).await,
+            TicketingClient::GitHub(github) => github.closed_issues(issues).await,
         }
     }
 
@@ -252,6 +281,8 @@ impl TicketingClient {
         match self {
             TicketingClient::Linear(linear) => linear.link_pull_request(issue, title, url).await,
             TicketingClient::Jira(jira) => jira.link_pull_request(issue, title, url).await,
+            // The pull request names the issue with a closing keyword, which links them.
+            TicketingClient::GitHub(_) => Ok(()),
         }
     }
 
@@ -260,6 +291,7 @@ impl TicketingClient {
         match self {
             TicketingClient::Linear(linear) => linear.availability(),
             TicketingClient::Jira(jira) => jira.availability(),
+            TicketingClient::GitHub(github) => github.availability(),
         }
     }
 
@@ -268,6 +300,7 @@ impl TicketingClient {
         match self {
             TicketingClient::Linear(linear) => linear.quota(),
             TicketingClient::Jira(jira) => jira.quota(),
+            TicketingClient::GitHub(github) => github.quota(),
         }
     }
 
@@ -279,6 +312,7 @@ impl TicketingClient {
         match self {
             TicketingClient::Linear(linear) => linear.probe().await,
             TicketingClient::Jira(jira) => jira.probe().await,
+            TicketingClient::GitHub(github) => github.probe().await,
         }
     }
 }

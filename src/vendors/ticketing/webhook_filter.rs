@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use domain::ids::Repo;
 use domain::issue::System;
 use domain::mapping::{Mapping, TicketingConfig};
 
@@ -18,6 +19,7 @@ pub fn is_relevant_event(system: System, payload: &Value, mappings: &[Mapping]) 
     match system {
         System::Linear => linear(payload, own),
         System::Jira => jira(payload, own),
+        System::GitHub => github(payload, own),
     }
 }
 
@@ -52,10 +54,23 @@ fn jira<'m>(payload: &Value, mut own: impl Iterator<Item = &'m Mapping>) -> bool
         .filter_map(|(_, value)| value["value"].as_str())
         .collect();
     own.any(|mapping| match &mapping.ticketing {
-        TicketingConfig::Linear { .. } => false,
+        TicketingConfig::Linear { .. } | TicketingConfig::GitHub {} => false,
         TicketingConfig::Jira {
             repo_field_value, ..
         } => field_values.contains(&repo_field_value.as_str()),
+    })
+}
+
+/// Returns whether an event of GitHub is about a repository of a mapping. The kind of the event is checked
+/// by the parser of the repository host's webhooks.
+fn github<'m>(payload: &Value, mut own: impl Iterator<Item = &'m Mapping>) -> bool {
+    let name = payload["repository"]["full_name"].as_str();
+    let Some(repo) = name.and_then(Repo::parse) else {
+        return false;
+    };
+    own.any(|mapping| {
+        mapping.owner.eq_ignore_ascii_case(&repo.owner)
+            && mapping.repo.eq_ignore_ascii_case(&repo.name)
     })
 }
 

@@ -12,9 +12,9 @@ use domain::mapping::Mapping;
 use serde::Deserialize;
 use vendors::scm::GitHub;
 use vendors::scm::PullRequestFeedback;
-use vendors::scm::RepoPermission;
 
 use crate::app::App;
+use crate::permissions;
 
 /// Settings file of a repository, which names its reviewers.
 const SETTINGS_FILE: &str = ".agent-implement/config.yml";
@@ -46,7 +46,7 @@ pub(super) async fn check_authors(
     for author in authors {
         let checked = match &author {
             FeedbackAuthor::Person { login } => {
-                has_write_permission(app, github, pull, login).await
+                permissions::has_write_permission(app, github, &pull.repo, login).await
             }
             FeedbackAuthor::App { slug } => {
                 if reviewers.is_none() {
@@ -70,28 +70,6 @@ pub(super) async fn check_authors(
         }
     }
     permitted
-}
-
-async fn has_write_permission(
-    app: &App,
-    github: &GitHub,
-    pull: &PullRequestId,
-    login: &str,
-) -> Result<bool, String> {
-    let now = app.core.now();
-    let cached = app.live.permission_cache.get(&pull.repo, login, now);
-    let permission = match cached {
-        Some(permission) => permission,
-        None => {
-            let fetched = github.permission(&pull.repo, login).await;
-            let permission = fetched.map_err(|error| error.to_string())?;
-            app.live
-                .permission_cache
-                .insert(&pull.repo, login, permission, now);
-            permission
-        }
-    };
-    Ok(permission >= RepoPermission::Write)
 }
 
 /// Reviewers named on the default branch. An invalid file names none.

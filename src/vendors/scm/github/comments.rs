@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::http::{Method, VendorError};
+use crate::http::{Method, Request, VendorError};
 use domain::ids::Repo;
 use domain::sanitize::truncate_chars;
 
@@ -39,6 +39,22 @@ impl GitHub {
         number: u64,
         marker: &str,
     ) -> Result<Option<PullRequestComment>, VendorError> {
+        let comments = self.own_comments(repo, number).await?;
+        Ok(comments
+            .into_iter()
+            .find(|comment| comment.body.contains(marker)))
+    }
+
+    /// Lists the service's comments on a pull request or an issue, oldest first. With a plain token, whose
+    /// account people share, lists all comments.
+    ///
+    /// # Errors
+    /// `is_not_found()` if the pull request or the issue does not exist.
+    pub async fn own_comments(
+        &self,
+        repo: &Repo,
+        number: u64,
+    ) -> Result<Vec<PullRequestComment>, VendorError> {
         let url = self.repo_url(repo, &format!("/issues/{number}/comments?per_page=100"));
         let comments = self
             .read_all(repo, "listing comments", url, |page: Vec<Comment>| page)
@@ -47,12 +63,20 @@ impl GitHub {
             ScmCredentials::App { .. } => true,
             ScmCredentials::Token(token) => token.expose().starts_with(APP_TOKEN),
         };
-        let found = comments
+        let own = comments
             .into_iter()
-            .filter(|comment| !is_bot || comment.is_by_bot())
-            .map(Comment::translate)
-            .find(|comment| comment.body.contains(marker));
-        Ok(found)
+            .filter(|comment| !is_bot || comment.is_by_bot());
+        Ok(own.map(Comment::translate).collect())
+    }
+
+    /// Deletes a comment.
+    ///
+    /// # Errors
+    /// `is_not_found()` if the comment does not exist.
+    pub async fn delete_comment(&self, repo: &Repo, id: u64) -> Result<(), VendorError> {
+        let url = self.repo_url(repo, &format!("/issues/comments/{id}"));
+        let request = Request::new("deleting a comment", Method::DELETE, url);
+        self.send(repo, request).await.map(drop)
     }
 
     /// Creates a comment. Call [`GitHub::find_comment`] before repeating a call whose response was lost.

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::http::{Method, Request, VendorError};
+use crate::http::{Method, Request, Response, VendorError};
 use domain::ids::Repo;
 
 use super::GitHub;
@@ -13,30 +13,93 @@ use super::auth::AccessToken;
 impl GitHub {
     /// Sends a GraphQL request. All queries and mutations of this client are idempotent, so a request may be
     /// repeated.
-    pub(super) async fn graphql<T: DeserializeOwned>(
+    pub(crate) async fn graphql<T: DeserializeOwned>(
         &self,
         repo: &Repo,
         action: &'static str,
         query: &str,
         variables: &Value,
     ) -> Result<T, VendorError> {
+        let (response, body) = self.post_graphql(repo, action, query, variables).await?;
+        match body.errors.first() {
+            None => serde_json::from_value(body.data).map_err(|error| response.decode_error(error)),
+            Some(error) => Err(response.status_error(error.status(), &error.message)),
+        }
+    }
+
+    /// Sends a query about several objects, some of which the credentials may not see. Returns the data, in
+    /// which those are null, with the errors.
+    ///
+    /// # Errors
+    /// Fails if there is no data.
+    pub(crate) async fn graphql_partial<T: DeserializeOwned>(
+        &self,
+        repo: &Repo,
+        action: &'static str,
+        query: &str,
+        variables: &Value,
+    ) -> Result<(T, Vec<PartialError>), VendorError> {
+        let (response, body) = self.post_graphql(repo, action, query, variables).await?;
+        if let (true, Some(error)) = (body.data.is_null(), body.errors.first()) {
+            return Err(response.status_error(error.status(), &error.message));
+        }
+        let data =
+            serde_json::from_value(body.data).map_err(|error| response.decode_error(error))?;
+        let errors = body.errors.into_iter().map(|error| PartialError {
+            path: error.path(),
+            status: error.status(),
+            message: error.message,
+        });
+        Ok((data, errors.collect()))
+    }
+
+    /// Returns whether the credentials can read a repository, as far as known without reading it: an App
+    /// must be installed on it.
+    pub(crate) async fn check_access(
+        &self,
+        repo: &Repo,
+        action: &'static str,
+    ) -> Result<(), VendorError> {
+        self.access_token(repo, action).await.map(drop)
+    }
+
+    /// Sends a GraphQL request.
+    async fn post_graphql(
+        &self,
+        repo: &Repo,
+        action: &'static str,
+        query: &str,
+        variables: &Value,
+    ) -> Result<(Response, GraphQlAnswer), VendorError> {
         // Enterprise servers have the REST API at /api/v3 and GraphQL at /api/graphql.
         let base = self.inner.api_url.trim_end_matches("/v3");
         let request = Request::new(action, Method::POST, format!("{base}/graphql"))
             .json(&json!({ "query": query, "variables": variables }))
+            .max_body(MAX_BODY)
             .safe();
         let response = self
             .send_authorized(repo, request, AccessToken::authorize_graphql)
             .await?;
         let body: GraphQlAnswer = response.json()?;
-        match body.errors.first() {
-            None => serde_json::from_value(body.data).map_err(|error| response.decode_error(error)),
-            Some(error) if error.kind.as_deref() == Some("RATE_LIMITED") => {
-                Err(self.inner.client.record_rate_limit(&response))
-            }
-            Some(error) => Err(response.status_error(error.status(), &error.message)),
+        let is_limit = |error: &GraphQlError| error.kind.as_deref() == Some("RATE_LIMITED");
+        if body.errors.iter().any(is_limit) {
+            return Err(self.inner.client.record_rate_limit(&response));
         }
+        Ok((response, body))
     }
+}
+
+/// Maximum size of a response, in bytes. A page of issues of many repositories contains their titles.
+const MAX_BODY: usize = 64 << 20;
+
+/// Error about one part of a response.
+#[derive(Debug)]
+pub(crate) struct PartialError {
+    /// Response keys from the root to the field that is null, joined by dots.
+    pub(crate) path: String,
+    /// Equivalent HTTP status.
+    pub(crate) status: u16,
+    pub(crate) message: String,
 }
 
 #[derive(Deserialize)]
@@ -53,10 +116,20 @@ struct GraphQlError {
     kind: Option<String>,
     message: String,
     #[serde(default)]
+    path: Vec<Value>,
+    #[serde(default)]
     extensions: Value,
 }
 
 impl GraphQlError {
+    fn path(&self) -> String {
+        let keys = self.path.iter().map(|key| match key {
+            Value::String(name) => name.clone(),
+            position => position.to_string(),
+        });
+        keys.collect::<Vec<_>>().join(".")
+    }
+
     /// Returns the equivalent HTTP status. An error without a type is an internal failure of the host.
     fn status(&self) -> u16 {
         match (self.kind.as_deref(), self.extensions["code"].as_str()) {

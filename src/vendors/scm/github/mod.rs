@@ -13,6 +13,7 @@ mod contents;
 mod dispatch_errors;
 mod git_data;
 mod graphql;
+mod labels;
 mod logs;
 mod permissions;
 mod pull_feedback;
@@ -40,6 +41,8 @@ pub use choices::ListedRepository;
 pub use comments::PullRequestComment;
 pub use contents::{FolderEntry, RepoFile};
 pub use git_data::{NewCommit, TreeContent, TreeFile};
+pub(crate) use graphql::PartialError;
+pub(crate) use labels::NewLabel;
 pub use logs::{LOG_READ_TIMEOUT, WorkflowRunLog};
 pub use permissions::RepoPermission;
 pub use pull_feedback::{FeedbackItem, OpenPullRequest, PullRequestFeedback};
@@ -123,6 +126,11 @@ impl GitHub {
                 page_cache: cache::PageCache::default(),
             }),
         }
+    }
+
+    /// Returns whether the credentials are those of a GitHub App.
+    pub(crate) fn is_app(&self) -> bool {
+        matches!(self.inner.credentials, ScmCredentials::App { .. })
     }
 
     /// Returns what keeps GitHub from answering at the moment.

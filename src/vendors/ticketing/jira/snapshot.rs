@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::http::{Method, VendorError};
 use domain::agent_choice::AgentChoice;
-use domain::issue::{FlaggedIssue, PollResult};
+use domain::issue::{FlaggedIssue, PollResult, TriggerAuthor};
 use domain::mapping::{Mapping, TicketingConfig};
 use domain::stage::Stage;
 use domain::string_arena::{ArenaStr, pack_strings};
@@ -39,7 +39,7 @@ struct Scope<'a> {
 /// Returns the ids or names of a mapping's status field and repo field.
 pub(super) fn mapping_field_names(ticketing: &TicketingConfig) -> Vec<&str> {
     match ticketing {
-        TicketingConfig::Linear { .. } => Vec::new(),
+        TicketingConfig::Linear { .. } | TicketingConfig::GitHub {} => Vec::new(),
         TicketingConfig::Jira {
             status_field_override,
             repo_field_override,
@@ -241,6 +241,7 @@ impl Scope<'_> {
             |(value, _): &&(&str, &Mapping)| repos.iter().any(|repo| repo == value);
         let (_, mapping) = self.mappings.iter().find(has_repo_value)?;
         Some(FlaggedIssue {
+            trigger_author: TriggerAuthor::Trusted,
             issue: issue.issue_ref(site, self.status),
             team: mapping.team_key.clone(),
             facts: None,

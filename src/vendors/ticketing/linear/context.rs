@@ -129,6 +129,7 @@ impl ContextIssue {
         RunContext {
             siblings: siblings.collect(),
             labels: Some(labels.collect()),
+            description: None,
         }
     }
 }

@@ -10,6 +10,7 @@ use domain::agent_choice::AgentChoice;
 use domain::ids::{IssueId, IssueKey, TeamKey};
 use domain::issue::{
     FlaggedIssue, IssueRef, OpenBlocker, PollResult, RelatedIssues, StatusCategory, System,
+    TriggerAuthor,
 };
 use domain::mapping::Mapping;
 use domain::mapping::ticket_match::TicketFacts;
@@ -131,7 +132,7 @@ async fn page(
     // The label for an opened pull request is a common phrase. Alone it does not flag an issue.
     let flags: Vec<&str> = ALL_LABELS
         .into_iter()
-        .filter(|label| Some(*label) != Stage::PrOpened.linear_label())
+        .filter(|label| Some(*label) != Stage::PrOpened.label())
         .collect();
     let mut variables = json!({
         "first": first, "after": after, "flags": flags, "ours": ALL_LABELS, "closed": CLOSED,
@@ -345,7 +346,7 @@ impl Issue {
     /// the poll.
     fn translate(self, description: ArenaStr, matched: &MatchedLabels) -> Option<FlaggedIssue> {
         let labels = self.labels.nodes.iter().map(|label| label.name.as_str());
-        let stage = Stage::from_linear_labels(labels)?;
+        let stage = Stage::from_labels(labels)?;
         // The names of other labels would cost several points per issue, so only runs read them.
         let has_others = self.label_ids.len() > self.labels.nodes.len();
         let labels = matched.names(&self.label_ids);
@@ -355,6 +356,7 @@ impl Issue {
             project: self.project.map(|project| project.name),
         };
         Some(FlaggedIssue {
+            trigger_author: TriggerAuthor::Trusted,
             stage,
             priority: priority(self.priority),
             open_blockers: self.relations.open_blockers(),
