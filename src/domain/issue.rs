@@ -67,9 +67,25 @@ pub struct IssueRef {
 }
 
 impl IssueRef {
-    /// Returns whether `named` is the id of the issue, or its key in any case.
+    /// Returns whether `named` is the id of the issue, or its key in any case. The key of an issue of
+    /// GitHub may name the owner of the repository: `acme/shop#12`.
     pub fn matches_id_or_key(&self, named: &str) -> bool {
-        self.id.as_str() == named || self.key.as_str().eq_ignore_ascii_case(named)
+        self.id.as_str() == named
+            || self.key.as_str().eq_ignore_ascii_case(named)
+            || self.is_repo_issue(&IssueKey::from(named))
+    }
+
+    /// Returns whether a key that names the owner of a repository is that of this issue.
+    fn is_repo_issue(&self, key: &IssueKey) -> bool {
+        let Some((Some(owner), name, number)) = key.repo_and_number() else {
+            return false;
+        };
+        self.system == System::GitHub
+            && self.repo_and_number().is_some_and(|(repo, own_number)| {
+                own_number == number
+                    && repo.owner.eq_ignore_ascii_case(owner)
+                    && repo.name.eq_ignore_ascii_case(name)
+            })
     }
 
     /// Returns the repository and the number of an issue of GitHub, from the address of its page.

@@ -35,6 +35,18 @@ impl DecisionHistory {
     }
 }
 
+/// Decisions about an issue. The key is case-insensitive, and may name the owner of the repository.
+pub fn get_named(tx: &impl ReadableTx, key: &IssueKey) -> StoreResult<Option<DecisionHistory>> {
+    if let Some(row) = get(tx, key)? {
+        return Ok(Some(row));
+    }
+    let Some(short) = key.without_owner() else {
+        return Ok(None);
+    };
+    let row = get(tx, &short)?;
+    Ok(row.filter(|row| row.issue.matches_id_or_key(key.as_str())))
+}
+
 /// Decisions about an issue. The key is case-insensitive.
 pub fn get(tx: &impl ReadableTx, key: &IssueKey) -> StoreResult<Option<DecisionHistory>> {
     DECISIONS.get(tx, row_key(key).as_str())

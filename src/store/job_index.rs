@@ -102,11 +102,17 @@ pub fn of_issue_named(tx: &impl ReadableTx, issue: &str) -> StoreResult<Vec<Job>
 /// Issue with this id or key: the one that the decisions are about, else that of the latest job. `None` if neither knows
 /// it.
 pub fn issue_named(tx: &impl ReadableTx, named: &str) -> StoreResult<Option<IssueId>> {
-    if let Some(row) = decisions::get(tx, &IssueKey::from(named))? {
+    let key = IssueKey::from(named);
+    if let Some(row) = decisions::get_named(tx, &key)? {
         return Ok(Some(row.issue.id));
     }
+    let mut found = of_issue_named(tx, named)?;
+    if let (true, Some(short)) = (found.is_empty(), key.without_owner()) {
+        found = of_issue_named(tx, short.as_str())?;
+        found.retain(|job| job.issue.matches_id_or_key(named));
+    }
     // A team may have reused the key for another issue.
-    let latest = of_issue_named(tx, named)?.pop();
+    let latest = found.pop();
     Ok(latest.map(|job| job.issue.id))
 }
 

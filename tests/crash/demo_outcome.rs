@@ -111,7 +111,7 @@ fn expected_tickets(
     const READY: &str = "Environment ready";
     const FINISHED: &str = "Finished. PR #";
     let [waiting, opened, failed]: [&[&str]; 3] = match tracker {
-        Tracker::Linear => [
+        Tracker::Linear | Tracker::GitHub => [
             &["Agent-Implement"],
             &["Agent-Implement", "Ready for Review"],
             &[],

@@ -10,9 +10,10 @@ use fake_vendors::FakeService;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
 use reqwest::Method;
 use serde_json::{Value, json};
+use vendors::http::percent_encode;
 
 use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, planning_mapping};
-use crate::test_ticket::{SYSTEMS, TestTicket, mapping_for};
+use crate::test_ticket::{SYSTEMS, TestTicket, key_in, mapping_for};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -55,11 +56,18 @@ const WAITING: [Row; 7] = [
 #[tokio::test(flavor = "multi_thread")]
 async fn every_reason_for_waiting_has_its_message() {
     for system in SYSTEMS {
-        // A Jira ticket is found by the query of its mapping, so it cannot lack a mapping.
-        let expected: Vec<Row> = WAITING
+        // A ticket of Jira or GitHub is found through its mapping, so it cannot lack one.
+        let leaked = |text: String| -> &'static str { text.leak() };
+        let mut expected: Vec<Row> = WAITING
             .into_iter()
             .filter(|row| system == System::Linear || row.2 != "no-mapping")
+            .map(|(key, team, reason, message)| {
+                let blocker = key_in(system, "ENG-9");
+                let message = leaked(message.replace("ENG-9", &blocker));
+                (leaked(key_in(system, key)), team, reason, message)
+            })
             .collect();
+        expected.sort_unstable();
         let env = env_with_all_reasons(system).await;
         assert_eq!(blocker_rows(&env, "/api/blockers?all=true").await, expected);
         let is_default_reason = |row: &Row| ["concurrency", "dedup", "no-mapping"].contains(&row.2);
@@ -116,20 +124,25 @@ async fn env_with_all_reasons(system: System) -> TestEnv {
         &[("--dispatch-breaker-threshold", "1")],
     )
     .await;
+    if system == System::GitHub {
+        for name in ["done", "eng", "full", "rest", "vm"] {
+            env.seed_repo(name);
+        }
+    }
     let bare = env.vendors.github().repo("acme", "bare");
     bare.seed(&[("README.md", "# Without workflows\n")], "Begin")
         .unwrap();
-    let file = |key| TestTicket::create(&env, system, key, "Wait");
+    let file = |key| TestTicket::create(&env, system, &key_in(system, key), "Wait");
     for key in ["BARE-1", "DONE-1", "VM-1", "REST-1", "WEB-1"] {
         file(key).trigger();
     }
     file("ENG-9");
     let blocked = file("ENG-1");
-    blocked.add_blocker("ENG-9");
+    blocked.add_blocker(&key_in(system, "ENG-9"));
     blocked.trigger();
     file("FULL-1").mark_in_progress();
     file("FULL-2").trigger();
-    run_until_ended(&env, &["DONE-1"]).await;
+    run_until_ended(&env, &[&key_in(system, "DONE-1")]).await;
     // BARE-1 was parked by its first failure; DONE-1 loses its final marker.
     file("BARE-1").trigger();
     file("DONE-1").reset_to_trigger();
@@ -141,10 +154,9 @@ async fn env_with_all_reasons(system: System) -> TestEnv {
         let since: Timestamp = serde_json::from_value(blocker["since"].clone()).unwrap();
         assert!(since <= at, "{blocker}");
         let url = blocker["ticketUrl"].as_str().unwrap();
-        assert!(
-            url.contains(blocker["issueIdentifier"].as_str().unwrap()),
-            "{url}"
-        );
+        let key = blocker["issueIdentifier"].as_str().unwrap();
+        let address = key.replace('#', "/issues/");
+        assert!(url.contains(&address), "{url}");
     }
     env
 }
@@ -230,7 +242,7 @@ async fn missing_configuration_is_named_as_the_reason() {
     }
 }
 
-const KEYS: [&str; 2] = ["ENG-1", "OPS-1"];
+const KEYS: [&str; 3] = ["ENG-1", "OPS-1", "shop#1"];
 
 /// Environment with a ticket on each system that has an open pull request and is triggered again.
 /// Also returns the time of the dispatches.
@@ -239,6 +251,7 @@ async fn env_with_retriggered_tickets(flags: &[(&'static str, &str)]) -> (TestEn
         [
             mapping_for(System::Linear, "ENG"),
             mapping_for(System::Jira, "OPS"),
+            mapping_for(System::GitHub, "SHOP"),
         ],
         flags,
     )
@@ -268,9 +281,10 @@ async fn assert_held_by_dedup(env: &TestEnv) {
     let expected = [
         ("ENG-1", "ENG", "dedup", DEDUP),
         ("OPS-1", "OPS", "dedup", DEDUP),
+        ("shop#1", "SHOP", "dedup", DEDUP),
     ];
     assert_eq!(blocker_rows(env, "/api/blockers").await, expected);
-    assert_eq!(env.repo().runs().len(), 2);
+    assert_eq!(env.repo().runs().len(), 3);
 }
 
 /// Ticks the engine and checks that both tickets run a second time.
@@ -280,7 +294,7 @@ async fn assert_runs_again(env: TestEnv) {
         let states: Vec<&str> = env.jobs(key).iter().map(|job| job.state.status()).collect();
         assert_eq!(states, ["completed", "completed"], "{key}");
     }
-    assert_eq!(env.repo().pulls().len(), 2);
+    assert_eq!(env.repo().pulls().len(), 3);
     env.finish().await;
 }
 
@@ -348,6 +362,7 @@ async fn an_active_run_prevents_a_second_after_the_dedup_window() {
         [
             long_running(System::Linear, "ENG"),
             long_running(System::Jira, "OPS"),
+            long_running(System::GitHub, "SHOP"),
         ],
         &[],
     )
@@ -361,9 +376,11 @@ async fn an_active_run_prevents_a_second_after_the_dedup_window() {
     tickets.iter().for_each(TestTicket::reset_to_trigger);
     env.advance_clock(25 * HOUR);
     env.tick().await;
-    assert_eq!(env.repo().runs().len(), 2);
+    assert_eq!(env.repo().runs().len(), 3);
     for key in KEYS {
-        let why = env.admin_get(&format!("/api/why/{key}")).await;
+        let why = env
+            .admin_get(&format!("/api/why/{}", percent_encode(key)))
+            .await;
         let decision = (&why["decision"]["outcome"], &why["decision"]["message"]);
         assert_eq!(
             decision,

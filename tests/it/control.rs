@@ -15,6 +15,8 @@ use serde_json::{Value, json};
 use store::dispatch_breaker::{self, ParkedIssue};
 use store::{dedup, jobs, steps};
 
+use vendors::http::percent_encode;
+
 use crate::api_server::{ApiServer, dispatched_job, send_checked};
 use crate::process::{ServiceProcess, exit_and_output, run};
 use crate::test_env::{EngineMode, TestEnv, TestEnvOptions};
@@ -47,12 +49,14 @@ const CI_STATES: [CiState; 6] = [
     CiState::HostDown,
 ];
 
-/// Environment with a manual engine and fake CI runs, with team `ENG` of Linear and project `OPS` of Jira.
+/// Environment with a manual engine and fake CI runs, with team `ENG` of Linear, project `OPS` of Jira and
+/// the issues of `acme/shop`.
 async fn manual_env() -> TestEnv {
     TestEnv::with_options(TestEnvOptions {
         mappings: vec![
             mapping_for(System::Linear, "ENG"),
             mapping_for(System::Jira, "OPS"),
+            mapping_for(System::GitHub, "SHOP"),
         ],
         engine: EngineMode::manual(),
         fake_runs: true,
@@ -65,6 +69,7 @@ fn key_on(system: System) -> &'static str {
     match system {
         System::Linear => "ENG-1",
         System::Jira => "OPS-1",
+        System::GitHub => "shop#1",
     }
 }
 
@@ -72,6 +77,7 @@ fn faults_of(env: &TestEnv, system: System) -> &fake_vendors::FaultInjector {
     env.vendors.faults(match system {
         System::Linear => FakeService::Linear,
         System::Jira => FakeService::Jira,
+        System::GitHub => FakeService::GitHub,
     })
 }
 
@@ -182,12 +188,19 @@ async fn a_cancelled_run_is_given_up_in_every_state() {
             let by = shown["cancelledBy"].as_str().unwrap();
             assert!(by.starts_with("admin@"), "{by}");
 
-            if state == CiState::HostDown {
+            if state == CiState::HostDown && system == System::GitHub {
+                // Its ticket is there, too.
+                drain(&env).await;
+                env.advance_clock(MINUTE);
+                env.vendors.faults(FakeService::GitHub).set_outage(false);
+            } else if state == CiState::HostDown {
                 // The ticket does not wait for the host.
                 drain(&env).await;
                 assert_eq!(ticket.markers(), [""; 0], "{system:?}");
                 assert_eq!(accepted_cancellations(&env), 0);
-                let why = env.admin_get(&format!("/api/why/{key}")).await;
+                let why = env
+                    .admin_get(&format!("/api/why/{}", percent_encode(key)))
+                    .await;
                 let message = why["decision"]["message"].as_str().unwrap();
                 assert!(
                     message.starts_with("Cancelled by an operator. To retry, "),
@@ -267,13 +280,16 @@ async fn a_run_cancelled_with_retry_is_dispatched_again_without_its_trigger() {
         match &ticket {
             TestTicket::Linear(ticket) => drop(ticket.clone().remove_label("Agent-Implement")),
             TestTicket::Jira(_) => {}
+            TestTicket::GitHub(issue) => drop(issue.clone().remove_label("Agent-Implement")),
         }
         let job = env.jobs(key).pop().unwrap();
         // Ids of one millisecond have no order.
         env.advance_clock(MINUTE);
         let answer = cancel(&env, &job, json!({"retry": true})).await;
         assert_eq!(answer.0, 200, "{answer:?}");
-        let why = env.admin_get(&format!("/api/why/{key}")).await;
+        let why = env
+            .admin_get(&format!("/api/why/{}", percent_encode(key)))
+            .await;
         assert_ne!(why["decision"]["outcome"], "failed", "{why}");
         env.tick_until("it runs again", || {
             env.jobs(key).len() == 2 && env.jobs(key)[1].state == JobState::Dispatched
@@ -450,6 +466,7 @@ async fn finish_run_and_close(env: &TestEnv, ticket: &TestTicket, key: &str) {
     match ticket {
         TestTicket::Linear(ticket) => drop(ticket.clone().complete()),
         TestTicket::Jira(ticket) => drop(ticket.clone().complete()),
+        TestTicket::GitHub(issue) => drop(issue.clone().complete()),
     }
 }
 

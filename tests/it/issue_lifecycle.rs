@@ -11,10 +11,11 @@ use domain::mapping::Mapping;
 use fake_vendors::scripted_agent::{Script, ScriptStep, ScriptedReview};
 use futures_util::{StreamExt, stream};
 use reqwest::Method;
+use vendors::http::percent_encode;
 
 use crate::planning::{PLANNING_PROMPT, planning_script, write_steps};
 use crate::test_env::{Gate, TestEnv};
-use crate::test_ticket::{SYSTEMS, TestTicket, mapping_for, with_planning};
+use crate::test_ticket::{SYSTEMS, TestTicket, github_mapping, mapping_for, with_planning};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -236,6 +237,7 @@ async fn check_row(system: System, row: &Row) {
     let (team, key) = match system {
         System::Linear => ("ENG", "ENG-1"),
         System::Jira => ("OPS", "OPS-1"),
+        System::GitHub => ("SHOP", "shop#1"),
     };
     let mut mapping = mapping_for(system, team);
     if row.planning {
@@ -253,11 +255,14 @@ async fn check_row(system: System, row: &Row) {
     if let TestTicket::Linear(ticket) = &ticket {
         ticket.clone().add_label("bug");
     }
+    if let TestTicket::GitHub(issue) = &ticket {
+        issue.clone().add_label("bug");
+    }
     ticket.trigger();
     advance_to(&env, &gate, key, row.to).await;
 
     let shown = match system {
-        System::Linear => [&["bug"], row.labels].concat(),
+        System::Linear | System::GitHub => [&["bug"], row.labels].concat(),
         System::Jira => vec![row.status],
     };
     assert_eq!(ticket.markers(), shown, "{name}");
@@ -300,11 +305,11 @@ async fn advance_to(env: &TestEnv, gate: &Gate, key: &str, to: Stop) {
 async fn wait_for_ends(env: &TestEnv, keys: &[&str]) {
     let has_ended = |key: &&str| env.jobs(key).iter().all(|job| !job.is_active());
     let has_left = |key: &str| {
-        let runs = env.repo().runs();
+        let runs = env.vendors.github().runs_after(0);
         let mut own = runs
             .iter()
-            .filter(|run| run.inputs["issue_identifier"] == key);
-        own.all(|run| run.status == "completed")
+            .filter(|(_, run)| run.inputs["issue_identifier"] == key);
+        own.all(|(_, run)| run.status == "completed")
     };
     env.wait_until(&format!("{keys:?} have ended"), || {
         keys.iter().all(|key| has_ended(key) && has_left(key))
@@ -354,9 +359,11 @@ impl ExpectedComment {
         let repo = env.repo();
         Some(match (self, system) {
             (ExpectedComment::Text(text), _) => (*text).to_owned(),
-            (ExpectedComment::Formatted { linear, .. }, System::Linear) => (*linear).to_owned(),
+            (ExpectedComment::Formatted { linear, .. }, System::Linear | System::GitHub) => {
+                (*linear).to_owned()
+            }
             (ExpectedComment::Formatted { jira, .. }, System::Jira) => (*jira).to_owned(),
-            (ExpectedComment::PullRequest, System::Linear) => {
+            (ExpectedComment::PullRequest, System::Linear | System::GitHub) => {
                 let number = repo.pulls()[0].number;
                 format!(
                     "Pull request opened: [#{number}]({})",
@@ -381,8 +388,8 @@ struct FinishedTicket {
     first_comment: &'static str,
 }
 
-/// Tickets of both systems with failed planning, failed implementation, a timeout and an opened pull
-/// request. The teams `PLAN` and `PLANS` have planning enabled.
+/// Tickets of all systems with failed planning, failed implementation, a timeout and an opened pull
+/// request. The projects `PLAN`, `PLANS` and `REPO` have planning enabled.
 fn finished_tickets() -> Vec<FinishedTicket> {
     let idle = || Script::new().pass([ScriptStep::message("There is nothing to do.")]);
     let no_plan = || Script::new().pass([ScriptStep::Exit { code: 3 }]);
@@ -409,6 +416,10 @@ fn finished_tickets() -> Vec<FinishedTicket> {
         finished("OPS-1", System::Jira, idle(), "failed", without_change),
         finished("OPS-2", System::Jira, hangs(), "timed_out", too_long),
         finished("OPS-3", System::Jira, write_script(), "completed", ""),
+        finished("plan#1", System::GitHub, no_plan(), "failed", without_plan),
+        finished("shop#1", System::GitHub, idle(), "failed", without_change),
+        finished("shop#2", System::GitHub, hangs(), "timed_out", too_long),
+        finished("shop#3", System::GitHub, write_script(), "completed", ""),
     ]
 }
 
@@ -429,8 +440,11 @@ async fn a_finished_ticket_runs_again_only_when_triggered_again() {
         with_planning(mapping_for(System::Linear, "PLAN")),
         with_high_cap(System::Jira, "OPS"),
         with_planning(mapping_for(System::Jira, "PLANS")),
+        with_high_cap(System::GitHub, "SHOP"),
+        with_planning(github_mapping("REPO", "acme", "plan")),
     ])
     .await;
+    env.seed_repo("plan");
     let finished_tickets = finished_tickets();
     let tickets: Vec<TestTicket> = finished_tickets
         .iter()
@@ -485,7 +499,7 @@ async fn a_finished_ticket_runs_again_only_when_triggered_again() {
             .collect();
         // Jira has a single status field: setting it to `Ready` removes `PR Ready`.
         let expected: &[u32] = match (finished.is_final(), finished.system) {
-            (true, System::Linear) => &[1],
+            (true, System::Linear | System::GitHub) => &[1],
             _ => &[1, 2],
         };
         assert_eq!(numbers, expected, "{}", finished.key);
@@ -511,15 +525,20 @@ async fn clear_dedup(env: &TestEnv, finished_tickets: &[FinishedTicket]) {
         .filter_map(|entry| entry["issueIdentifier"].as_str())
         .collect();
     held.sort_unstable();
-    let finals: Vec<&str> = finished_tickets
+    let mut finals: Vec<&str> = finished_tickets
         .iter()
         .filter(|finished| finished.is_final())
         .map(|finished| finished.key)
         .collect();
+    finals.sort_unstable();
     assert_eq!(held, finals);
     for key in finals {
         let (status, _) = env
-            .admin_request(Method::DELETE, &format!("/api/dedup/{key}"), None)
+            .admin_request(
+                Method::DELETE,
+                &format!("/api/dedup/{}", percent_encode(key)),
+                None,
+            )
             .await;
         assert_eq!(status, 200);
     }

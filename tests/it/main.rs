@@ -43,6 +43,7 @@ mod doctor;
 mod engine_model;
 mod follow_up;
 mod gap_fill;
+mod github_issues;
 mod guard;
 mod guard_false_positives;
 mod guard_scan;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
-use domain::ids::IssueId;
+use domain::ids::{IssueId, IssueKey};
 use domain::job::Job;
 use domain::mapping::{Mapping, MappingInput, PLAN_WORKFLOW};
 use domain::retry::RetryPolicy;
@@ -18,7 +18,7 @@ use engine::app::{App, AppOptions, Timings};
 use engine::clock::Clock;
 use engine::config::Config;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
-use fake_vendors::{FakeRepo, FakeService, FakeVendors, FakeVendorsOptions, FaultRates};
+use fake_vendors::{FakeIssue, FakeRepo, FakeService, FakeVendors, FakeVendorsOptions, FaultRates};
 use reqwest::Method;
 use serde_json::{Value, json};
 use server::RunSocket;
@@ -173,23 +173,7 @@ impl TestEnv {
         let vendors = FakeVendors::start(vendors_options).await.unwrap();
         vendors.linear().ensure_team("ENG", "Engineering");
         vendors.jira().ensure_project("OPS", "Operations");
-        let files = [
-            ("README.md", "# Shop\n"),
-            (
-                ".github/workflows/agent-implement.yml",
-                IMPLEMENTATION_WORKFLOW,
-            ),
-            (".github/workflows/agent-plan.yml", PLANNING_WORKFLOW),
-        ];
-        vendors
-            .github()
-            .repo("acme", "shop")
-            .seed(&files, "Begin")
-            .unwrap();
-        vendors
-            .github()
-            .repo("acme", "shop")
-            .set_secret("ANTHROPIC_API_KEY", "sk-ant-canary-of-the-model");
+        seed_repo(&vendors, "shop");
         default_script()
             .save(&vendors.scripts_dir(), "default")
             .unwrap();
@@ -317,6 +301,11 @@ impl TestEnv {
         self.app.core.clock.advance(span);
     }
 
+    /// Creates a repository of `acme` like `acme/shop`.
+    pub fn seed_repo(&self, name: &str) -> FakeRepo {
+        seed_repo(&self.vendors, name)
+    }
+
     /// Returns the target repository `acme/shop`.
     pub fn repo(&self) -> FakeRepo {
         self.vendors.github().repo("acme", "shop")
@@ -354,11 +343,22 @@ impl TestEnv {
     pub fn jobs(&self, key: &str) -> Vec<Job> {
         let linear = self.vendors.linear().issue(key).snapshot();
         let jira = || self.vendors.jira().issue(key).snapshot();
-        let Some(id) = linear.map(|ticket| ticket.id).or_else(|| Some(jira()?.id)) else {
+        let github = || self.github_issue(key)?.snapshot();
+        let id = linear.map(|ticket| ticket.id);
+        let id = id.or_else(|| Some(jira()?.id));
+        let Some(id) = id.or_else(|| Some(github()?.id)) else {
             return Vec::new();
         };
         let issue = IssueId::new(id);
         self.store.read(|tx| jobs::of_issue(tx, &issue)).unwrap()
+    }
+
+    /// Returns the issue of GitHub with a key such as `shop#1`, of the owner `acme` unless the key names another.
+    pub fn github_issue(&self, key: &str) -> Option<FakeIssue> {
+        let key = IssueKey::from(key);
+        let (owner, name, number) = key.repo_and_number()?;
+        let repo = self.vendors.github().repo(owner.unwrap_or("acme"), name);
+        Some(repo.issue(number))
     }
 
     /// Returns the comments of a Linear ticket, split by [`split_comments`].
@@ -582,6 +582,22 @@ async fn forward_port(from: SocketAddr, to: SocketAddr) -> PortForward {
 fn until_requested(signal: &ShutdownSignal) -> impl Future<Output = ()> + use<> {
     let signal = signal.clone();
     async move { signal.requested().await }
+}
+
+/// Creates a repository of `acme` with the workflows and a model key.
+fn seed_repo(vendors: &FakeVendors, name: &str) -> FakeRepo {
+    let repo = vendors.github().repo("acme", name);
+    let files = [
+        ("README.md", "# Shop\n"),
+        (
+            ".github/workflows/agent-implement.yml",
+            IMPLEMENTATION_WORKFLOW,
+        ),
+        (".github/workflows/agent-plan.yml", PLANNING_WORKFLOW),
+    ];
+    repo.seed(&files, "Begin").unwrap();
+    repo.set_secret("ANTHROPIC_API_KEY", "sk-ant-canary-of-the-model");
+    repo
 }
 
 async fn stop_tasks(stop: &watch::Sender<bool>, tasks: Vec<JoinHandle<()>>) {

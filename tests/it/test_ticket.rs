@@ -1,23 +1,24 @@
-//! Tickets and mappings of tests that run on both ticketing systems.
+//! Tickets and mappings of tests that run on all ticketing systems.
 
 use domain::issue::System;
-use domain::mapping::Mapping;
+use domain::mapping::{Mapping, TicketingConfig};
 
 use crate::jira::mapping_with_query;
 use crate::test_env::{TestEnv, mapping, planning_mapping};
 
-/// Both ticketing systems.
-pub const SYSTEMS: [System; 2] = [System::Linear, System::Jira];
+/// All ticketing systems.
+pub const SYSTEMS: [System; 3] = [System::Linear, System::Jira, System::GitHub];
 
 /// Ticket of a fake ticketing system.
 pub enum TestTicket {
     Linear(fake_vendors::LinearTicket),
     Jira(fake_vendors::JiraTicket),
+    GitHub(fake_vendors::FakeIssue),
 }
 
 impl TestTicket {
-    /// Creates a ticket without a trigger. Its key names the team or project. A Jira ticket names the
-    /// mapping with the same name as its project.
+    /// Creates a ticket without a trigger. Its key names the team, project or repository. A Jira ticket names
+    /// the mapping with the same name as its project.
     pub fn create(env: &TestEnv, system: System, key: &str, title: &str) -> Self {
         match system {
             System::Linear => Self::Linear(env.vendors.linear().issue(key).title(title)),
@@ -25,6 +26,7 @@ impl TestTicket {
                 let (project, _) = key.split_once('-').unwrap();
                 Self::Jira(env.vendors.jira().issue(key).title(title).repo(project))
             }
+            System::GitHub => Self::GitHub(env.github_issue(key).unwrap().title(title)),
         }
     }
 
@@ -36,14 +38,22 @@ impl TestTicket {
                 ticket.clone().add_label("Agent-Implement");
             }
             Self::Jira(ticket) => drop(ticket.clone().status("Ready")),
+            Self::GitHub(issue) => {
+                issue.clone().remove_label("Agent-Implement");
+                issue.clone().add_label("Agent-Implement");
+            }
         }
     }
 
-    /// Adds a ticket that blocks this one.
+    /// Adds a ticket that blocks this one. An issue of GitHub is in the same repository.
     pub fn add_blocker(&self, blocker: &str) {
         match self {
             Self::Linear(ticket) => drop(ticket.clone().blocked_by(blocker)),
             Self::Jira(ticket) => drop(ticket.clone().blocked_by(blocker)),
+            Self::GitHub(issue) => {
+                let (_, number) = blocker.rsplit_once('#').unwrap();
+                drop(issue.clone().blocked_by(number.parse().unwrap()));
+            }
         }
     }
 
@@ -52,6 +62,7 @@ impl TestTicket {
         match self {
             Self::Linear(ticket) => drop(ticket.clone().add_label("Agent-Working")),
             Self::Jira(ticket) => drop(ticket.clone().status("Implementing")),
+            Self::GitHub(issue) => drop(issue.clone().add_label("Agent-Working")),
         }
     }
 
@@ -62,6 +73,11 @@ impl TestTicket {
                 ticket.clone().remove_label(&label);
             }
         }
+        if let Self::GitHub(issue) = self {
+            for label in issue.labels() {
+                issue.clone().remove_label(&label);
+            }
+        }
         self.trigger();
     }
 
@@ -70,6 +86,7 @@ impl TestTicket {
         match self {
             Self::Linear(ticket) => ticket.labels(),
             Self::Jira(ticket) => Vec::from_iter(ticket.snapshot().unwrap().status),
+            Self::GitHub(issue) => issue.labels(),
         }
     }
 
@@ -78,6 +95,11 @@ impl TestTicket {
         let moments: Vec<i64> = match self {
             Self::Linear(ticket) => {
                 let history = ticket.snapshot().unwrap().history.into_iter();
+                let of_label = history.filter(|change| change.label == "Agent-Working");
+                of_label.map(|change| change.at_ms).collect()
+            }
+            Self::GitHub(issue) => {
+                let history = issue.snapshot().unwrap().history.into_iter();
                 let of_label = history.filter(|change| change.label == "Agent-Working");
                 of_label.map(|change| change.at_ms).collect()
             }
@@ -95,11 +117,17 @@ impl TestTicket {
         (from.unsigned_abs(), to.unsigned_abs())
     }
 
-    /// Returns its comments, oldest first: Markdown on Linear, the plain text of the rich text on Jira.
+    /// Returns its comments, oldest first: Markdown on Linear, Markdown without the marker on GitHub, the
+    /// plain text of the rich text on Jira.
     pub fn comments(&self) -> Vec<String> {
         match self {
             Self::Linear(ticket) => split_comments(ticket.comments()),
             Self::Jira(ticket) => split_comments(ticket.comments()),
+            Self::GitHub(issue) => {
+                let comments = issue.comments().into_iter();
+                let comments = comments.map(|comment| without_marker(&comment));
+                split_comments(comments.collect())
+            }
         }
     }
 
@@ -108,11 +136,38 @@ impl TestTicket {
         match self {
             Self::Linear(ticket) => format!("{:#?}", ticket.snapshot().unwrap()),
             Self::Jira(ticket) => format!("{:#?}", ticket.snapshot().unwrap()),
+            Self::GitHub(issue) => format!("{:#?}", issue.snapshot().unwrap()),
         }
     }
 }
 
-/// Returns the mapping of a team or project to `acme/shop`.
+/// Returns a comment of GitHub as people see it.
+fn without_marker(comment: &str) -> String {
+    let (text, _) = comment.split_once("\n\n<!-- agent-implement:").unwrap();
+    text.to_owned()
+}
+
+/// Returns the key of a ticket in a system, from `TEAM-1`: `team#1` on GitHub.
+pub fn key_in(system: System, key: &str) -> String {
+    match system {
+        System::Linear | System::Jira => key.to_owned(),
+        System::GitHub => key.to_lowercase().replace('-', "#"),
+    }
+}
+
+/// Returns the mapping of the issues of a repository of GitHub.
+pub fn github_mapping(team: &str, owner: &str, repo: &str) -> Mapping {
+    Mapping {
+        team_key: team.into(),
+        owner: owner.to_owned(),
+        repo: repo.to_owned(),
+        ticketing: TicketingConfig::GitHub {},
+        ..mapping()
+    }
+}
+
+/// Returns the mapping of a team or project to `acme/shop`, or of the repository of `acme` with the name of
+/// the team, in lower case.
 pub fn mapping_for(system: System, team: &str) -> Mapping {
     match system {
         System::Linear => Mapping {
@@ -120,6 +175,7 @@ pub fn mapping_for(system: System, team: &str) -> Mapping {
             ..mapping()
         },
         System::Jira => mapping_with_query(team, &format!("project = {team}"), team),
+        System::GitHub => github_mapping(team, "acme", &team.to_lowercase()),
     }
 }
 
@@ -128,6 +184,8 @@ pub fn with_planning(mapping: Mapping) -> Mapping {
     Mapping {
         team_key: mapping.team_key,
         ticketing: mapping.ticketing,
+        owner: mapping.owner,
+        repo: mapping.repo,
         ..planning_mapping()
     }
 }

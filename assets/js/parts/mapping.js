@@ -37,10 +37,10 @@ const AGENTS = [["", "Choice of the repository"], ["claude", "Claude Code"], ["c
 export const FIELDS = {
 	system: () => [{
 		name: "ticketingProvider", label: "Ticketing system", type: "cards",
-		options: [["A", "Linear", "Flagged with the label Agent-Implement."], ["B", "Jira", "Flagged with Agent-Implement Status = Ready."]],
+		options: [["A", "Linear", "Flagged with the label Agent-Implement."], ["B", "Jira", "Flagged with Agent-Implement Status = Ready."], ["C", "GitHub Issues", "Issues of the repository, flagged with the label Agent-Implement."]],
 	}],
 	source: (v) => [
-		{ name: "teamKey", label: v.ticketingProvider === "A" ? "Team" : "Project key", required: true, placeholder: "ENG", type: "combobox", choices: `/api/choices/teams?system=${v.ticketingProvider}`,
+		{ name: "teamKey", label: v.ticketingProvider === "A" ? "Team" : "Project key", required: true, placeholder: "ENG", type: "combobox", choices: v.ticketingProvider === "C" ? null : `/api/choices/teams?system=${v.ticketingProvider}`,
 			hint: v.ticketingProvider === "A" ? "The key of the Linear team, as in ENG-42." : "Key of this project in Agent Implement." },
 		...(v.ticketingProvider === "A" ? /** @type {Field[]} */ ([
 			{ name: "sourceTeamKey", label: "Linear team", type: "combobox", choices: "/api/choices/teams?system=A", hint: "Only if the key above is not that of the team." },
@@ -176,7 +176,7 @@ const JIRA = ["jql", "repoFieldValue", "statusFieldOverride", "repoFieldOverride
 /** Converts form values to a request body. Blank fields are null, so that the defaults of the service apply. @param {Values} v */
 export function toBody({ repository, extraEnv, sourceTeamKey, match, matchName, ...v }) {
 	const body = /** @type {Values} */ ({});
-	const ticketing = /** @type {Values} */ (v.ticketingProvider === "B" ? { kind: "B" } : { kind: "A" });
+	const ticketing = /** @type {Values} */ ({ kind: v.ticketingProvider });
 	for (const [name, value] of Object.entries(v)) {
 		const content = typeof value === "boolean" ? value : NUMBERS.includes(name) ? parseNumber(value) : LISTS.includes(name) ? value.split(",").map((one) => one.trim()).filter(Boolean) : String(value ?? "").trim() || null;
 		if (!JIRA.includes(name)) body[name] = content;

@@ -277,8 +277,12 @@ async fn start_vendors(dir: &Path, tracker: Tracker) -> anyhow::Result<FakeVendo
 /// Workflow files of the demo's repository, as a template sync would write them. The fake GitHub reads them
 /// as the real one does.
 fn workflows(tracker: Tracker) -> anyhow::Result<Vec<Template>> {
-    let projects = projects(tracker, Timestamp::EPOCH)?;
+    let mut projects = projects(tracker, Timestamp::EPOCH)?;
     let repo = Repo::new(demo::DEMO_OWNER, demo::DEMO_REPO);
+    // With GitHub there are two repositories. Both get the files of both projects.
+    for project in &mut projects {
+        project.repo.clone_from(&repo.name);
+    }
     let mut all = templates::desired_templates(&repo, &projects, None)?;
     all.retain(|template| template.sync_policy == SyncPolicy::Managed);
     Ok(all)
@@ -409,6 +413,12 @@ fn mapping(tracker: Tracker, team: &str) -> Value {
     });
     match tracker {
         Tracker::Linear => mapping["ticketingProvider"] = json!("A"),
+        Tracker::GitHub => {
+            mapping["ticketingProvider"] = json!("C");
+            if team == demo::DEMO_PLANNING_TEAM {
+                mapping["repo"] = json!(demo::DEMO_PLANNING_REPO);
+            }
+        }
         Tracker::Jira => {
             mapping["ticketingProvider"] = json!("B");
             mapping["ticketingConfig"] = json!({

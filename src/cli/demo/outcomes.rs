@@ -7,7 +7,7 @@ use domain::report::FailureCode;
 use engine::app::App;
 use fake_vendors::FakeVendors;
 use fake_vendors::demo::{
-    DEMO_BLOCKED, DEMO_PLAIN, DEMO_PLANNED, DEMO_SECRET_LEAK, merged_tickets,
+    DEMO_BLOCKED, DEMO_PLAIN, DEMO_PLANNED, DEMO_SECRET_LEAK, Tracker, merged_tickets,
 };
 use store::{ReadableTx, StoreResult, decisions, jobs};
 
@@ -33,26 +33,32 @@ pub(super) struct DemoOutcomes {
 ///
 /// # Errors
 /// Names the first ticket with an unexpected outcome, and that outcome.
-pub(super) fn check(app: &App, vendors: &FakeVendors) -> Result<DemoOutcomes, String> {
+pub(super) fn check(
+    app: &App,
+    vendors: &FakeVendors,
+    tracker: Tracker,
+) -> Result<DemoOutcomes, String> {
     let outcome = |key| {
         let read = app.core.store().read(|tx| outcome(tx, key));
         read.map_err(|error| error.to_string())
     };
-    let (plain, blocked) = (outcome(DEMO_PLAIN)?, outcome(DEMO_BLOCKED)?);
-    let is_unblocked = merged_tickets(vendors).contains(&DEMO_PLAIN);
+    let keys = [DEMO_PLAIN, DEMO_BLOCKED, DEMO_PLANNED, DEMO_SECRET_LEAK];
+    let [plain_key, blocked_key, planned_key, leak_key] = keys.map(|key| tracker.key(key));
+    let (plain, blocked) = (outcome(plain_key)?, outcome(blocked_key)?);
+    let is_unblocked = merged_tickets(vendors, tracker).contains(&DEMO_PLAIN);
     let summaries = vec![
-        pull_request(vendors, DEMO_PLAIN, &plain)?,
-        pull_request(vendors, DEMO_PLANNED, &outcome(DEMO_PLANNED)?)?,
-        blocked_by_guard(vendors, DEMO_SECRET_LEAK, &outcome(DEMO_SECRET_LEAK)?)?,
+        pull_request(vendors, plain_key, &plain)?,
+        pull_request(vendors, planned_key, &outcome(planned_key)?)?,
+        blocked_by_guard(vendors, leak_key, &outcome(leak_key)?)?,
         match is_unblocked {
-            true => pull_request(vendors, DEMO_BLOCKED, &blocked)?,
-            false => waiting(DEMO_BLOCKED, &blocked)?,
+            true => pull_request(vendors, blocked_key, &blocked)?,
+            false => waiting(blocked_key, &blocked)?,
         },
     ];
     let pull = plain.job.as_ref().and_then(|job| job.pull.as_ref());
     let next = pull.filter(|_| !is_unblocked).map(|pull| {
         format!(
-            "open {} and select Merge pull request. {DEMO_BLOCKED} starts then.",
+            "open {} and select Merge pull request. {blocked_key} starts then.",
             pull.url
         )
     });

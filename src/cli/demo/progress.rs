@@ -10,7 +10,7 @@ use domain::ids::IssueKey;
 use domain::job::{Job, JobState};
 use engine::app::App;
 use fake_vendors::FakeVendors;
-use fake_vendors::demo::{DEMO_OWNER, DEMO_REPO, DEMO_TICKETS};
+use fake_vendors::demo::{DEMO_OWNER, DEMO_PLAIN, DEMO_REPO, DEMO_TICKETS, Tracker};
 use store::{decisions, jobs, outbox, steps};
 
 use super::DemoDir;
@@ -89,13 +89,17 @@ impl DemoProgress {
     pub(super) fn print_introduction(&self, port: u16, access_code: &str, demo_dir: &DemoDir) {
         let repo = self.vendors.github().repo(DEMO_OWNER, DEMO_REPO);
         let system = self.tickets.system_name();
+        let vendors = match self.tickets.tracker() {
+            Tracker::GitHub => system.to_owned(),
+            Tracker::Linear | Tracker::Jira => format!("{system}, GitHub"),
+        };
         let version = env!("CARGO_PKG_VERSION");
         self.print(format_args!("Agent Implement {version}: the demo"));
         self.print(format_args!(
             "  panel        http://127.0.0.1:{port}/admin   (access code {access_code})"
         ));
         self.print(format_args!(
-            "  vendors      fake {system}, GitHub and Slack on http://127.0.0.1:{}",
+            "  vendors      fake {vendors} and Slack on http://127.0.0.1:{}",
             self.vendors.port()
         ));
         self.print(format_args!("  data         {demo_dir}"));
@@ -105,8 +109,12 @@ impl DemoProgress {
             self.tickets.trigger_description()
         ));
         for ticket in &DEMO_TICKETS {
-            let (key, title, outcome) = (ticket.key, ticket.title, ticket.expected_outcome);
-            self.print(format_args!("  {key}  {title:<27} {outcome}"));
+            let tracker = self.tickets.tracker();
+            let (key, title) = (tracker.key(ticket.key), ticket.title);
+            let outcome = ticket.expected_outcome;
+            let outcome = outcome.replace(DEMO_PLAIN, tracker.key(DEMO_PLAIN));
+            let width = tracker.key(DEMO_PLAIN).len();
+            self.print(format_args!("  {key:<width$}  {title:<27} {outcome}"));
         }
         self.print("");
         if !self.printed.borrow().is_empty() {
@@ -129,7 +137,7 @@ impl DemoProgress {
     }
 
     fn print_summary(&self) {
-        match outcomes::check(&self.app, &self.vendors) {
+        match outcomes::check(&self.app, &self.vendors, self.tickets.tracker()) {
             Ok(outcomes) => {
                 self.print_summaries(&outcomes.summaries);
                 let next = outcomes.next.map(|next| format!("Next: {next}\n"));
@@ -269,7 +277,7 @@ impl DemoProgress {
     }
 
     fn summarize(&self) -> DemoResult {
-        match outcomes::check(&self.app, &self.vendors) {
+        match outcomes::check(&self.app, &self.vendors, self.tickets.tracker()) {
             Ok(outcomes) => {
                 self.print_summaries(&outcomes.summaries);
                 DemoResult::Expected

@@ -27,12 +27,20 @@ impl DemoTickets {
 
     /// Completes a ticket, and returns its key, for each pull request that was merged and is new.
     pub(super) fn complete_merged(&self, is_new: impl Fn(&str) -> bool) -> Vec<&'static str> {
-        let mut merged = demo::merged_tickets(&self.vendors);
-        merged.retain(|key| is_new(key));
+        let mut merged = demo::merged_tickets(&self.vendors, self.tracker);
+        merged.retain(|key| is_new(self.tracker.key(key)));
         for key in &merged {
             demo::complete_ticket(&self.vendors, self.tracker, key);
         }
         merged
+            .into_iter()
+            .map(|key| self.tracker.key(key))
+            .collect()
+    }
+
+    /// Ticketing system.
+    pub(super) fn tracker(&self) -> Tracker {
+        self.tracker
     }
 
     /// Name of the ticketing system.
@@ -43,7 +51,7 @@ impl DemoTickets {
     /// Description of the trigger that requests a run.
     pub(super) fn trigger_description(&self) -> &'static str {
         match self.tracker {
-            Tracker::Linear => "the label Agent-Implement",
+            Tracker::Linear | Tracker::GitHub => "the label Agent-Implement",
             Tracker::Jira => "the value Ready in the field Agent-Implement Status",
         }
     }
@@ -54,6 +62,7 @@ impl DemoTickets {
         let views = keys.filter_map(|key| match self.tracker {
             Tracker::Linear => self.linear_view(key),
             Tracker::Jira => self.jira_view(key),
+            Tracker::GitHub => self.github_view(key),
         });
         views.collect()
     }
@@ -70,6 +79,22 @@ impl DemoTickets {
             key,
             changes: changes.collect(),
             comments: comments.collect(),
+        })
+    }
+
+    fn github_view(&self, key: &'static str) -> Option<TicketView> {
+        let issue = demo::demo_issue(&self.vendors, key).snapshot()?;
+        let service = self.vendors.github().personal_login();
+        let changes = issue.history.into_iter();
+        let changes = changes.filter(|change| change.actor == service);
+        let changes = changes.map(|change| {
+            let verb = if change.added { "gets" } else { "loses" };
+            format!("{verb} the label {}", change.label)
+        });
+        Some(TicketView {
+            key: self.tracker.key(key),
+            changes: changes.collect(),
+            comments: issue.comments,
         })
     }
 

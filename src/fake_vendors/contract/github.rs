@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use super::graphql::{self, check_page_sizes, node_count};
+use super::graphql::{self, check_page_sizes, node_count, request_count};
 use super::rule::{CallRule, Field, Kind, OPTIONAL, REQUIRED, UNLIMITED};
 use crate::graphql::Schema;
 use crate::request_log::LoggedRequest;
@@ -20,6 +20,9 @@ const MAX_INPUT_TEXT: usize = 65_535;
 const MAX_PAGE: i64 = 100;
 /// Largest number of nodes that one GraphQL query may ask for.
 const MAX_NODES: i64 = 500_000;
+
+/// Largest cost of one query, in points. A query per minute of this cost stays within 5,000 points per hour.
+const MAX_POINTS: i64 = 80;
 
 const PER_PAGE: Field = ("per_page", OPTIONAL, Number(1, MAX_PAGE));
 const PAGE: Field = ("page", OPTIONAL, Number(1, i64::MAX));
@@ -90,6 +93,12 @@ const PULL_UPDATE: Kind = Record(&[
     ("base", OPTIONAL, Text(UNLIMITED)),
 ]);
 const COMMENT: Kind = Record(&[("body", REQUIRED, Text(MAX_BODY))]);
+const NEW_LABEL: Kind = Record(&[
+    ("name", REQUIRED, Text(50)),
+    ("color", OPTIONAL, Text(6)),
+    ("description", OPTIONAL, MaybeEmpty(100)),
+]);
+const ADDED_LABELS: Kind = Record(&[("labels", REQUIRED, List(100, &Text(50)))]);
 const TREE: Kind = Record(&[
     ("base_tree", OPTIONAL, GitHash),
     ("tree", REQUIRED, List(100_000, &TREE_ENTRY)),
@@ -172,6 +181,20 @@ pub(super) const CALLS: &[CallRule] = &[
     CallRule::get("/repos/*/*/issues/*/comments", PAGED),
     CallRule::send("POST", "/repos/*/*/issues/*/comments", COMMENT),
     CallRule::send("PATCH", "/repos/*/*/issues/comments/*", COMMENT),
+    CallRule {
+        method: "DELETE",
+        path: "/repos/*/*/issues/comments/*",
+        query: NO_QUERY,
+        body: None,
+    },
+    CallRule::send("POST", "/repos/*/*/labels", NEW_LABEL),
+    CallRule::send("POST", "/repos/*/*/issues/*/labels", ADDED_LABELS),
+    CallRule {
+        method: "DELETE",
+        path: "/repos/*/*/issues/*/labels/*",
+        query: NO_QUERY,
+        body: None,
+    },
     CallRule::get("/repos/*/*/collaborators/*/permission", NO_QUERY),
     CallRule::get("/repos/*/*/commits/*/check-runs", &[LATEST, PER_PAGE, PAGE]),
     CallRule::get("/repos/*/*/commits/*/statuses", PAGED),
@@ -247,6 +270,12 @@ fn check_graphql(request: &LoggedRequest) -> Vec<String> {
         Err(error) => violations.push(format!("body.query: {error}")),
         Ok(plan) => {
             check_page_sizes(&plan.fields, MAX_PAGE, &mut violations);
+            let points = request_count(&plan.fields) / 100;
+            if points > MAX_POINTS {
+                violations.push(format!(
+                    "body.query: {points} points; the limit is {MAX_POINTS}"
+                ));
+            }
             let nodes = node_count(&plan.fields);
             if nodes > MAX_NODES {
                 violations.push(format!(

@@ -76,6 +76,19 @@ pub(super) fn node_count(fields: &[SelectedField]) -> i64 {
     fields.iter().map(of_field).fold(0, i64::saturating_add)
 }
 
+/// Returns the number of lists that GitHub may have to read for the fields: one for each connection, and for
+/// a connection inside another one as many as that can have nodes. A hundred of them cost a point.
+pub(super) fn request_count(fields: &[SelectedField]) -> i64 {
+    let of_field = |field: &SelectedField| {
+        let inside = request_count(&field.fields);
+        match page_size(field) {
+            Some(size) => size.saturating_mul(inside).saturating_add(1),
+            None => inside,
+        }
+    };
+    fields.iter().map(of_field).fold(0, i64::saturating_add)
+}
+
 fn page_size(field: &SelectedField) -> Option<i64> {
     let sizes = ["first", "last"].into_iter();
     sizes

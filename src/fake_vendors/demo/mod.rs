@@ -1,4 +1,4 @@
-//! Demo data: a small repository and its tickets, the same every time, on Linear or Jira.
+//! Demo data: a small repository and its tickets, the same every time, on Linear, Jira or GitHub.
 
 mod greeter_repo;
 
@@ -7,12 +7,15 @@ use serde_json::{Value, json};
 
 use super::persistence::write_atomic;
 use super::scripted_agent::Script;
-use super::{FakeRepo, FakeVendors};
+use super::{FakeIssue, FakeRepo, FakeVendors};
 
 /// Owner of the demo repository.
 pub const DEMO_OWNER: &str = "demo";
 /// Name of the demo repository.
 pub const DEMO_REPO: &str = "greeter";
+
+/// Name of the repository whose issues are planned first, if the tickets are issues of GitHub.
+pub const DEMO_PLANNING_REPO: &str = "motto";
 
 /// Team (Linear) or project (Jira) without planning.
 pub const DEMO_TEAM: &str = "DEMO";
@@ -40,6 +43,9 @@ pub enum Tracker {
     Linear,
     /// Jira Cloud.
     Jira,
+    /// Issues of the demo repositories.
+    #[value(name = "github")]
+    GitHub,
 }
 
 impl Tracker {
@@ -48,9 +54,37 @@ impl Tracker {
         match self {
             Tracker::Linear => "Linear",
             Tracker::Jira => "Jira",
+            Tracker::GitHub => "GitHub",
+        }
+    }
+
+    /// Returns the key of the ticket with this key on Linear and Jira.
+    pub fn key(self, key: &'static str) -> &'static str {
+        match (self, key) {
+            (Tracker::GitHub, DEMO_PLAIN) => "greeter#1",
+            (Tracker::GitHub, DEMO_BLOCKED) => "greeter#2",
+            (Tracker::GitHub, DEMO_SECRET_LEAK) => "greeter#3",
+            (Tracker::GitHub, DEMO_PLANNED) => "motto#1",
+            _ => key,
         }
     }
 }
+
+/// Returns the issue of GitHub with the key of a demo ticket.
+pub fn demo_issue(vendors: &FakeVendors, key: &str) -> FakeIssue {
+    let key = Tracker::GitHub.key(
+        ALL_KEYS
+            .into_iter()
+            .find(|one| *one == key)
+            .unwrap_or(DEMO_PLAIN),
+    );
+    let (repo, number) = key.split_once('#').unwrap_or((DEMO_REPO, "1"));
+    let repo = vendors.github().repo(DEMO_OWNER, repo);
+    repo.issue(number.parse().unwrap_or(1))
+}
+
+/// Keys of all demo tickets.
+const ALL_KEYS: [&str; 4] = [DEMO_PLAIN, DEMO_BLOCKED, DEMO_SECRET_LEAK, DEMO_PLANNED];
 
 /// Demo ticket. Each one is triggered from the start.
 pub struct DemoTicket {
@@ -131,14 +165,19 @@ pub fn seed_demo(
 ) -> anyhow::Result<FakeRepo> {
     let repo = vendors.github().repo(DEMO_OWNER, DEMO_REPO);
     seed_repo(&repo, workflows)?;
+    if tracker == Tracker::GitHub {
+        let planned = vendors.github().repo(DEMO_OWNER, DEMO_PLANNING_REPO);
+        seed_repo(&planned, workflows)?;
+    }
     for ticket in &DEMO_TICKETS {
         let marker = format!("demo-{}-is-on-{}", ticket.key, tracker.name());
         let marker = vendors.dir().join(marker);
         if !marker.exists() {
-            (ticket.script)().save(&vendors.scripts_dir(), ticket.key)?;
+            (ticket.script)().save(&vendors.scripts_dir(), tracker.key(ticket.key))?;
             match tracker {
                 Tracker::Linear => ticket.create_on_linear(vendors),
                 Tracker::Jira => ticket.create_on_jira(vendors),
+                Tracker::GitHub => ticket.create_on_github(vendors),
             }
             write_atomic(&marker, b"")?;
         }
@@ -147,20 +186,24 @@ pub fn seed_demo(
 }
 
 /// Keys of the tickets whose pull requests are merged.
-pub fn merged_tickets(vendors: &FakeVendors) -> Vec<&'static str> {
+pub fn merged_tickets(vendors: &FakeVendors, tracker: Tracker) -> Vec<&'static str> {
     let pulls = vendors.github().repo(DEMO_OWNER, DEMO_REPO).pulls();
     let merged = pulls.iter().filter(|pull| pull.merged);
-    let ticket = |branch: &str| DEMO_TICKETS.iter().find(|ticket| ticket.owns(branch));
+    let ticket = |branch: &str| {
+        let mut tickets = DEMO_TICKETS.iter();
+        tickets.find(|ticket| ticket.owns(tracker, branch))
+    };
     merged
         .filter_map(|pull| Some(ticket(&pull.head)?.key))
         .collect()
 }
 
-/// Completes a ticket, as both ticketing systems do after a merge if they are connected to GitHub.
+/// Completes a ticket, as the ticketing systems do after a merge if they are connected to GitHub.
 pub fn complete_ticket(vendors: &FakeVendors, tracker: Tracker, key: &str) {
     match tracker {
         Tracker::Linear => drop(vendors.linear().issue(key).complete()),
         Tracker::Jira => drop(vendors.jira().issue(key).complete()),
+        Tracker::GitHub => drop(demo_issue(vendors, key).complete()),
     }
 }
 
@@ -183,8 +226,31 @@ fn seed_repo(repo: &FakeRepo, workflows: &[(&str, &str)]) -> anyhow::Result<()> 
 
 impl DemoTicket {
     /// Whether a branch is that of the ticket's runs: `agent-implement/demo-1-greet-people-by-name` of `DEMO-1`.
-    fn owns(&self, branch: &str) -> bool {
-        branch.contains(&format!("/{}-", self.key.to_lowercase()))
+    fn owns(&self, tracker: Tracker, branch: &str) -> bool {
+        let key = tracker.key(self.key).to_lowercase().replace('#', "-");
+        branch.contains(&format!("/{key}-"))
+    }
+
+    /// Returns the text with the acceptance criteria as a list, in Markdown.
+    fn markdown(&self) -> String {
+        let criteria = self.acceptance_criteria.iter();
+        let criteria: String = criteria
+            .map(|criterion| format!("\n- [ ] {criterion}"))
+            .collect();
+        match criteria.as_str() {
+            "" => self.text.to_owned(),
+            criteria => format!("{}\n{criteria}", self.text),
+        }
+    }
+
+    /// Creates the issue on GitHub. The trigger label comes last, when the issue is complete.
+    fn create_on_github(&self, vendors: &FakeVendors) {
+        let issue = demo_issue(vendors, self.key).title(self.title);
+        let mut issue = issue.describe(&self.markdown());
+        if let Some(blocker) = self.blocked_by {
+            issue = issue.blocked_by_issue(&demo_issue(vendors, blocker));
+        }
+        issue.add_label(TRIGGER_LABEL);
     }
 
     /// Returns the key and the name of the ticket's team or project.
@@ -198,22 +264,13 @@ impl DemoTicket {
     /// Creates the ticket on Linear. The trigger label comes last, when the ticket is complete.
     fn create_on_linear(&self, vendors: &FakeVendors) {
         let (team, name) = self.team();
-        let acceptance_criteria: String = self
-            .acceptance_criteria
-            .iter()
-            .map(|criterion| format!("\n- [ ] {criterion}"))
-            .collect();
-        let description = match acceptance_criteria.as_str() {
-            "" => self.text.to_owned(),
-            acceptance_criteria => format!("{}\n{acceptance_criteria}", self.text),
-        };
         let priority = match self.priority {
             Priority::High => 2,
             Priority::Medium => 3,
         };
         let tickets = vendors.linear().ensure_team(team, name);
         let mut ticket = tickets.issue(self.key).title(self.title);
-        ticket = ticket.describe(&description).priority(priority);
+        ticket = ticket.describe(&self.markdown()).priority(priority);
         if let Some(blocker) = self.blocked_by {
             ticket = ticket.blocked_by(blocker);
         }

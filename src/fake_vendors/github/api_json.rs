@@ -38,12 +38,12 @@ impl GitHubInner {
         let (api, html) = (self.repo_api_url(repo), self.repo_html_url(repo));
         json!({
             "id": repo.id, "node_id": format!("R_{}", repo.id), "name": repo.name,
-            "full_name": repo.full_name(), "private": true, "visibility": "private",
+            "full_name": repo.full_name(), "private": repo.visibility() == "private", "visibility": repo.visibility(),
             "owner": {"login": repo.owner, "id": 1, "type": "Organization"},
             "html_url": html, "url": api, "clone_url": format!("{html}.git"),
             "git_url": format!("{html}.git"), "ssh_url": format!("{html}.git"),
             "default_branch": repo.default_branch, "description": null, "fork": false,
-            "archived": false, "disabled": false, "has_issues": true, "language": null,
+            "archived": false, "disabled": false, "has_issues": !repo.issues_disabled, "language": null,
             "created_at": iso(repo.created_at), "updated_at": iso(repo.created_at), "pushed_at": iso(repo.created_at),
             "permissions": {"admin": false, "maintain": false, "push": true, "triage": true, "pull": true},
         })

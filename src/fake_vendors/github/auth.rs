@@ -20,6 +20,9 @@ use crate::http::HttpRequest;
 
 const HOUR_MS: i64 = 3_600_000;
 
+/// Login of the personal token.
+pub(super) const PERSONAL_LOGIN: &str = "sandbox-owner";
+
 /// Default permissions of an installation of the App.
 const APP_PERMISSIONS: &[(&str, &str)] = &[
     ("actions", "write"),
@@ -178,7 +181,7 @@ impl GitHubInner {
     pub(crate) fn find_token(&self, text: &str) -> Option<IssuedToken> {
         if text == self.app.personal_token {
             return Some(IssuedToken {
-                login: "sandbox-owner".into(),
+                login: PERSONAL_LOGIN.into(),
                 repos: None,
                 owner: None,
                 permissions: None,

@@ -1,4 +1,4 @@
-//! Endpoints of pull request comments, which GitHub serves under `/issues`.
+//! Endpoints of comments on pull requests and issues.
 
 use serde_json::{Value, json};
 
@@ -21,9 +21,11 @@ impl ApiCall<'_> {
             .or_else(|_| self.require_permission(repo_path, "pull_requests", level))
     }
 
-    fn parse_pull_number(&self, repo_path: &RepoPath<'_>, number: &str) -> Result<u64, RestError> {
+    fn parse_number(&self, repo_path: &RepoPath<'_>, number: &str) -> Result<u64, RestError> {
         let number: u64 = number.parse().map_err(|_| not_found())?;
-        let exists = self.read_repo(repo_path, |repo| repo.pull(number).is_some())?;
+        let exists = self.read_repo(repo_path, |repo| {
+            repo.pull(number).is_some() || repo.issue(number).is_some()
+        })?;
         if exists { Ok(number) } else { Err(not_found()) }
     }
 
@@ -44,10 +46,11 @@ impl ApiCall<'_> {
 
     pub(super) fn get_issue(&self, repo_path: &RepoPath<'_>, number: &str) -> RestResult {
         self.require_comment_permission(repo_path, "read")?;
-        let number = self.parse_pull_number(repo_path, number)?;
+        let number = self.parse_number(repo_path, number)?;
         ok_json(self.read_repo(repo_path, |repo| {
             let Some(pull) = repo.pull(number) else {
-                return Value::Null;
+                let issue = repo.issue(number);
+                return issue.map_or(Value::Null, |issue| self.host.issue_json(repo, issue));
             };
             let mut value = self.host.pull_json(repo, pull, false);
             value["pull_request"] = json!({"url": value["url"], "html_url": value["html_url"]});
@@ -57,7 +60,7 @@ impl ApiCall<'_> {
 
     pub(super) fn list_comments(&self, repo_path: &RepoPath<'_>, number: &str) -> RestResult {
         self.require_comment_permission(repo_path, "read")?;
-        let number = self.parse_pull_number(repo_path, number)?;
+        let number = self.parse_number(repo_path, number)?;
         let since = self
             .query_param("since")
             .and_then(|text| clock::parse(&text));
@@ -76,7 +79,7 @@ impl ApiCall<'_> {
 
     pub(super) fn create_comment(&self, repo_path: &RepoPath<'_>, number: &str) -> RestResult {
         self.require_comment_permission(repo_path, "write")?;
-        let number = self.parse_pull_number(repo_path, number)?;
+        let number = self.parse_number(repo_path, number)?;
         let body = self.body_text()?;
         let author = self.require_token()?.login.clone();
         let id = self.host.add_comment(repo_path, number, &author, &body);
@@ -148,6 +151,9 @@ impl super::GitHubInner {
             let repo = model.ensure_repo(repo_path.owner, repo_path.name);
             repo.comments.push(comment.clone());
             repo.mark_pull_updated(number);
+            if let Some(issue) = repo.issue_mut(number) {
+                issue.updated_at = now;
+            }
             comment
         });
         self.send_comment_webhook(repo_path, &comment, "created");

@@ -385,7 +385,7 @@ impl FakeRepo {
                 merged_at: now,
             });
         });
-        self.update_model(|_| ());
+        self.close_fixed_issues(&pull.body);
         self.send_pull_webhook(number, "closed");
         Ok(sha)
     }

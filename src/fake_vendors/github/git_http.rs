@@ -50,6 +50,9 @@ impl GitHubInner {
             ("GET", [owner, name, "pull", number]) => self
                 .pull_page(&RepoPath { owner, name }, number)
                 .unwrap_or_else(|| HttpResponse::text(404, "Not Found")),
+            ("GET", [owner, name, "issues", number]) => self
+                .issue_page(&RepoPath { owner, name }, number)
+                .unwrap_or_else(|| HttpResponse::text(404, "Not Found")),
             ("GET", [owner, name, "actions", "runs", id]) => self
                 .run_page(&RepoPath { owner, name }, id)
                 .unwrap_or_else(|| HttpResponse::text(404, "Not Found")),

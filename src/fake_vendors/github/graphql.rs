@@ -1,18 +1,24 @@
 //! GraphQL endpoint for what REST does not offer: the draft flag, and resolved review threads.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
 use super::GitHubInner;
 use super::check_rollup::{CheckRollup, latest_opinions};
 use super::git::CommitSnapshot;
 use super::graphql_fields::{comment_field, review_field, thread_field};
-use super::model::{CommentRecord, PullRecord, RepoRecord, ReviewRecord, ReviewThreadRecord};
+use super::issues_graphql::{IssueView, label_event_field};
+use super::model::{
+    CommentRecord, LabelEventRecord, LabelRecord, PullRecord, RepoRecord, ReviewRecord,
+    ReviewThreadRecord,
+};
 use super::rest::{ApiCall, RepoPath, RestResult, ok_json};
 use crate::clock::iso_seconds as iso;
 use crate::graphql::{FieldError, QueryPlan, Resolved, Resolver, Schema, execute};
 
 #[derive(Clone)]
-enum Node {
+pub(super) enum Node {
     Root,
     User,
     /// Repository by owner and name.
@@ -36,12 +42,16 @@ enum Node {
     Actor(String),
     Rollup(CheckRollup),
     RollupContexts(CheckRollup),
+    Issue(Arc<IssueView>),
+    Label(LabelRecord),
+    LabelEvent(LabelEventRecord),
+    DependencySummary(Arc<IssueView>),
     /// Number of checks in a state, with its type.
     StateCount(&'static str, String, u64),
 }
 
-struct Session<'a, 'b> {
-    call: &'a ApiCall<'b>,
+pub(super) struct Session<'a, 'b> {
+    pub(super) call: &'a ApiCall<'b>,
 }
 
 impl ApiCall<'_> {
@@ -51,11 +61,6 @@ impl ApiCall<'_> {
         let query = self.body_str("query").unwrap_or_default();
         let empty = Map::new();
         let variables = self.body["variables"].as_object().unwrap_or(&empty);
-        let error = |message: String, kind: &str, path: Value| {
-            ok_json(
-                json!({"data": null, "errors": [{"message": message, "type": kind, "path": path}]}),
-            )
-        };
         let plan = match QueryPlan::parse(&schema, query, variables, self.body_str("operationName"))
         {
             Ok(plan) => plan,
@@ -65,17 +70,19 @@ impl ApiCall<'_> {
                 );
             }
         };
-        match execute(&mut Session { call: self }, &plan) {
-            Ok(data) => ok_json(json!({"data": data})),
-            Err((key, failure)) => {
-                let kind = failure.extensions["type"].as_str().unwrap_or("NOT_FOUND");
-                error(failure.message, kind, json!([key]))
-            }
+        let outcome = execute(&mut Session { call: self }, &plan);
+        if outcome.errors.is_empty() {
+            return ok_json(json!({"data": outcome.data}));
         }
+        let errors = outcome.errors.into_iter().map(|(path, failure)| {
+            let kind = failure.extensions["type"].as_str().unwrap_or("NOT_FOUND");
+            json!({"message": failure.message, "type": kind, "path": path})
+        });
+        ok_json(json!({"data": outcome.data, "errors": errors.collect::<Vec<_>>()}))
     }
 }
 
-fn failure(kind: &str, message: String) -> FieldError {
+pub(super) fn failure(kind: &str, message: String) -> FieldError {
     FieldError {
         message,
         extensions: json!({"type": kind}),
@@ -117,6 +124,9 @@ impl Session<'_, '_> {
                 format!("Could not resolve to a node with the global id of '{id}'"),
             )
         };
+        if let Some(issue) = self.issue_by_node_id(id) {
+            return Ok(Node::Issue(issue));
+        }
         let (owner, name, number) = self.call.host.find_pull(id).ok_or_else(missing)?;
         let repo_path = RepoPath {
             owner: &owner,
@@ -331,6 +341,10 @@ impl Resolver for Session<'_, '_> {
             Node::Rollup(_) => "StatusCheckRollup",
             Node::RollupContexts(_) => "StatusCheckRollupContextConnection",
             Node::StateCount(name, ..) => name,
+            Node::Issue(_) => "Issue",
+            Node::Label(_) => "Label",
+            Node::LabelEvent(_) => "LabeledEvent",
+            Node::DependencySummary(_) => "IssueDependenciesSummary",
             Node::Commit(_) | Node::CommitOfPull(_) => "Commit",
             Node::PullCommit(..) => "PullRequestCommit",
             Node::GitActor(..) => "GitActor",
@@ -370,6 +384,17 @@ impl Resolver for Session<'_, '_> {
                         ));
                     }
                 }
+            }
+            (
+                Node::Repo(owner, repo),
+                "issues" | "issue" | "label" | "visibility" | "hasIssuesEnabled",
+            ) => self.issue_tracker_field(&RepoPath { owner, name: repo }, name, args)?,
+            (Node::Issue(issue), _) => self.issue_field(issue, name, args)?,
+            (Node::Label(label), "name") => Resolved::Leaf(json!(label.name)),
+            (Node::Label(label), _) => Resolved::Leaf(json!(format!("LA_{}", label.name))),
+            (Node::LabelEvent(event), _) => label_event_field(event, name),
+            (Node::DependencySummary(issue), _) => {
+                Resolved::Leaf(self.dependency_count(issue, name))
             }
             (Node::Repo(_, repo), "name" | "id") => Resolved::Leaf(json!(repo)),
             (Node::Repo(owner, repo), _) => Resolved::Leaf(json!(format!("{owner}/{repo}"))),
@@ -457,6 +482,8 @@ impl Resolver for Session<'_, '_> {
             Node::Comment(comment) => (0, -i64::try_from(comment.id).unwrap_or(0)),
             Node::PullCommit(place, _) => (0, -i64::try_from(*place).unwrap_or(0)),
             Node::Review(review) => (0, -i64::try_from(review.id).unwrap_or(0)),
+            Node::Issue(issue) => issue.sort_key(),
+            Node::LabelEvent(event) => (0, -i64::try_from(event.id).unwrap_or(0)),
             _ => (0, 0),
         }
     }

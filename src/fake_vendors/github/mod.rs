@@ -19,6 +19,9 @@ mod git_data;
 mod git_http;
 mod graphql;
 mod graphql_fields;
+mod issue_labels;
+mod issues;
+mod issues_graphql;
 mod jobs;
 mod model;
 mod pulls;
@@ -37,7 +40,8 @@ use serde_json::json;
 pub(crate) use self::ci::detached_process;
 pub use self::fake_repo::{FakeRepo, PullCommentSnapshot, PullSnapshot, RunSnapshot};
 pub use self::git::CommitSnapshot;
-pub use self::model::CheckKind;
+pub use self::issues::{FakeIssue, IssueSnapshot};
+pub use self::model::{CheckKind, IssueLabelChange};
 pub use self::reviews_and_checks::CheckReport;
 
 use self::ci::RunController;
@@ -155,6 +159,11 @@ impl FakeGitHub {
     /// Returns the personal token, which has every permission.
     pub fn personal_token(&self) -> &str {
         &self.inner.app.personal_token
+    }
+
+    /// Returns the login of the personal token.
+    pub fn personal_login(&self) -> &'static str {
+        auth::PERSONAL_LOGIN
     }
 
     /// Returns the App's ID, which its JWTs must contain as issuer.

@@ -38,6 +38,12 @@ pub(crate) struct RepoRecord {
     #[serde(rename = "people")]
     pub collaborators: BTreeMap<String, String>,
     pub pulls: Vec<PullRecord>,
+    pub issues: Vec<IssueRecord>,
+    pub labels: Vec<LabelRecord>,
+    /// `public`, `internal`, or empty for a private repository.
+    #[serde(rename = "visibility")]
+    pub open_visibility: String,
+    pub issues_disabled: bool,
     pub comments: Vec<CommentRecord>,
     pub reviews: Vec<ReviewRecord>,
     pub threads: Vec<ReviewThreadRecord>,
@@ -93,6 +99,74 @@ pub(crate) struct Merge {
     pub sha: String,
     #[serde(rename = "at")]
     pub merged_at: i64,
+}
+
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct IssueRecord {
+    pub id: u64,
+    pub number: u64,
+    pub title: String,
+    pub body: String,
+    pub author: String,
+    pub open: bool,
+    /// Reason of the last change of the state, in upper case.
+    pub state_reason: Option<String>,
+    pub labels: Vec<String>,
+    pub label_events: Vec<LabelEventRecord>,
+    /// Changes of labels, oldest first.
+    pub history: Vec<IssueLabelChange>,
+    /// Ids of blocking issues.
+    pub blocked_by: Vec<u64>,
+    /// Id of the parent.
+    pub parent: Option<u64>,
+    pub created_at: i64,
+    pub updated_at: i64,
+}
+
+impl IssueRecord {
+    pub(crate) fn has_label(&self, name: &str) -> bool {
+        let mut labels = self.labels.iter();
+        labels.any(|label| label.eq_ignore_ascii_case(name))
+    }
+}
+
+/// Event of a timeline: a label was set.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(crate) struct LabelEventRecord {
+    pub id: u64,
+    pub actor: String,
+    pub label: String,
+    pub at_ms: i64,
+}
+
+/// Change of a label of an issue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IssueLabelChange {
+    /// Label name.
+    pub label: String,
+    /// Whether the label was added; otherwise it was removed.
+    pub added: bool,
+    /// Login of the account that changed it.
+    pub actor: String,
+    /// Time in milliseconds since the epoch.
+    pub at_ms: i64,
+}
+
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct LabelRecord {
+    pub id: u64,
+    pub name: String,
+    pub color: String,
+    pub description: String,
+}
+
+impl LabelRecord {
+    /// Names of labels differ in more than case.
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        self.name.eq_ignore_ascii_case(name)
+    }
 }
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -294,6 +368,21 @@ impl RepoRecord {
 
     pub(crate) fn pull(&self, number: u64) -> Option<&PullRecord> {
         self.pulls.iter().find(|pull| pull.number == number)
+    }
+
+    pub(crate) fn issue(&self, number: u64) -> Option<&IssueRecord> {
+        self.issues.iter().find(|issue| issue.number == number)
+    }
+
+    pub(crate) fn issue_mut(&mut self, number: u64) -> Option<&mut IssueRecord> {
+        self.issues.iter_mut().find(|issue| issue.number == number)
+    }
+
+    pub(crate) fn visibility(&self) -> &str {
+        match self.open_visibility.as_str() {
+            "" => "private",
+            open => open,
+        }
     }
 
     /// Updates a pull request's `updated_at`.

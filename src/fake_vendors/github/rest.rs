@@ -228,6 +228,13 @@ impl ApiCall<'_> {
             ("GET", ["pulls", number, "files"]) => self.pull_files(repo_path, number),
             ("GET", ["pulls", number, "commits"]) => self.pull_commits(repo_path, number),
             ("GET", ["issues", number]) => self.get_issue(repo_path, number),
+            ("POST", ["labels"]) => self.create_label(repo_path),
+            ("GET", ["labels", label]) => self.get_label(repo_path, label),
+            ("GET", ["issues", number, "labels"]) => self.list_labels(repo_path, number),
+            ("POST", ["issues", number, "labels"]) => self.add_labels(repo_path, number),
+            ("DELETE", ["issues", number, "labels", label]) => {
+                self.remove_label(repo_path, number, label)
+            }
             ("GET", ["issues", number, "comments"]) => self.list_comments(repo_path, number),
             ("POST", ["issues", number, "comments"]) => self.create_comment(repo_path, number),
             ("GET", ["issues", "comments", id]) => self.get_comment(repo_path, id),

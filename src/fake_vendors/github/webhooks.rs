@@ -94,6 +94,10 @@ impl GitHubInner {
         action: &str,
     ) {
         self.queue_webhook(repo_path, &comment.author, "issue_comment", |row| {
+            if let Some(issue) = row.issue(comment.number) {
+                let (issue, comment) = (self.issue_json(row, issue), self.comment_json(row, comment));
+                return Some(json!({"action": action, "issue": issue, "comment": comment}));
+            }
             let pull = row.pull(comment.number)?;
             let value = self.pull_json(row, pull, false);
             let issue_fields = ["number", "title", "user", "state", "body", "html_url", "draft", "created_at"];
@@ -102,6 +106,19 @@ impl GitHubInner {
                 issue[field] = value[field].clone();
             }
             Some(json!({"action": action, "issue": issue, "comment": self.comment_json(row, comment)}))
+        });
+    }
+
+    pub(crate) fn send_issue_webhook(
+        &self,
+        repo_path: &RepoPath<'_>,
+        number: u64,
+        sender: &str,
+        action: &str,
+    ) {
+        self.queue_webhook(repo_path, sender, "issues", |row| {
+            let issue = self.issue_json(row, row.issue(number)?);
+            Some(json!({"action": action, "issue": issue}))
         });
     }
 

@@ -18,7 +18,7 @@ pub(crate) enum Resolved<N> {
     Null,
 }
 
-/// Error of one field. The `data` of the whole response becomes null, as at the vendors.
+/// Error of one field. The field becomes null, or the nearest object around it that is nullable.
 #[derive(Debug)]
 pub(crate) struct FieldError {
     pub message: String,
@@ -42,111 +42,126 @@ pub(crate) trait Resolver {
     fn page_size_error(&self, max: i64) -> FieldError;
 }
 
-/// Response data, or the first error with the response key of its root field.
-pub(crate) type ExecutionResult = Result<Map<String, Value>, (String, FieldError)>;
+/// Response: the data, null if a field that is not nullable failed, and the errors.
+pub(crate) struct Execution {
+    pub data: Value,
+    pub errors: Vec<(Vec<Value>, FieldError)>,
+}
 
-pub(crate) fn execute<G: Resolver>(graph: &mut G, plan: &QueryPlan) -> ExecutionResult {
+pub(crate) fn execute<G: Resolver>(graph: &mut G, plan: &QueryPlan) -> Execution {
     let root = graph.root();
-    let mut data = Map::new();
-    for field in &plan.fields {
-        let value = resolve(graph, &root, field)
-            .map_err(|failure| (field.response_key.clone(), failure))?;
-        data.insert(field.response_key.clone(), value);
+    let mut executor = Executor {
+        graph,
+        path: Vec::new(),
+        errors: Vec::new(),
+    };
+    let data = executor.object(&root, &plan.fields);
+    Execution {
+        data: data.unwrap_or_default(),
+        errors: executor.errors,
     }
-    Ok(data)
 }
 
-fn resolve_object<G: Resolver>(
-    graph: &mut G,
-    node: &G::Node,
-    fields: &[SelectedField],
-) -> Result<Value, FieldError> {
-    let mut out = Map::new();
-    let ty = graph.type_name(node);
-    for field in fields {
-        if field
-            .type_condition
-            .as_deref()
-            .is_some_and(|only| only != ty)
-        {
-            continue;
+/// A field failed, and its error is recorded.
+struct Failed;
+
+struct Executor<'g, G> {
+    graph: &'g mut G,
+    path: Vec<Value>,
+    errors: Vec<(Vec<Value>, FieldError)>,
+}
+
+impl<G: Resolver> Executor<'_, G> {
+    fn object(&mut self, node: &G::Node, fields: &[SelectedField]) -> Result<Value, Failed> {
+        let mut out = Map::new();
+        let ty = self.graph.type_name(node);
+        for field in fields {
+            if field
+                .type_condition
+                .as_deref()
+                .is_some_and(|only| only != ty)
+            {
+                continue;
+            }
+            self.path.push(json!(field.response_key));
+            let value = self.field(node, field);
+            self.path.pop();
+            let value = match value {
+                Err(Failed) if field.nullable => Value::Null,
+                value => value?,
+            };
+            out.insert(field.response_key.clone(), value);
         }
-        out.insert(field.response_key.clone(), resolve(graph, node, field)?);
+        Ok(Value::Object(out))
     }
-    Ok(Value::Object(out))
-}
 
-fn resolve<G: Resolver>(
-    graph: &mut G,
-    node: &G::Node,
-    field: &SelectedField,
-) -> Result<Value, FieldError> {
-    if field.name == "__typename" {
-        return Ok(json!(graph.type_name(node)));
+    fn fail(&mut self, error: FieldError) -> Failed {
+        self.errors.push((self.path.clone(), error));
+        Failed
     }
-    match graph.resolve_field(node, &field.name, &field.args)? {
-        Resolved::Leaf(value) => Ok(value),
-        Resolved::Null => Ok(Value::Null),
-        Resolved::Node(child) => resolve_object(graph, &child, &field.fields),
-        Resolved::Nodes(children) => children
-            .iter()
-            .map(|child| resolve_object(graph, child, &field.fields))
-            .collect::<Result<_, _>>()
-            .map(Value::Array),
-        Resolved::Connection(all) => resolve_connection(graph, all, field),
-    }
-}
 
-fn resolve_connection<G: Resolver>(
-    graph: &mut G,
-    mut all: Vec<G::Node>,
-    field: &SelectedField,
-) -> Result<Value, FieldError> {
-    let by = field
-        .args
-        .get("orderBy")
-        .and_then(Value::as_str)
-        .unwrap_or("createdAt")
-        .to_owned();
-    all.sort_by_key(|node| std::cmp::Reverse(graph.sort_key(node, &by)));
-    let page = Page::slice(graph, &all, field, &by)?;
-    let mut out = Map::new();
-    for part in &field.fields {
-        let value = match part.name.as_str() {
-            "nodes" => page
-                .nodes
-                .iter()
-                .map(|node| resolve_object(graph, node, &part.fields))
-                .collect::<Result<_, _>>()?,
-            "edges" => page
-                .nodes
-                .iter()
-                .map(|node| resolve_edge(graph, node, part, &by))
-                .collect::<Result<_, _>>()?,
-            "pageInfo" => page.page_info(graph, part, &by),
-            _ => json!(field.return_type),
-        };
-        out.insert(part.response_key.clone(), value);
+    fn field(&mut self, node: &G::Node, field: &SelectedField) -> Result<Value, Failed> {
+        if field.name == "__typename" {
+            return Ok(json!(self.graph.type_name(node)));
+        }
+        let resolved = self.graph.resolve_field(node, &field.name, &field.args);
+        match resolved.map_err(|error| self.fail(error))? {
+            Resolved::Leaf(value) => Ok(value),
+            Resolved::Null => Ok(Value::Null),
+            Resolved::Node(child) => self.object(&child, &field.fields),
+            Resolved::Nodes(children) => self.list(&children, &field.fields),
+            Resolved::Connection(all) => self.connection(all, field),
+        }
     }
-    Ok(Value::Object(out))
-}
 
-fn resolve_edge<G: Resolver>(
-    graph: &mut G,
-    node: &G::Node,
-    edge: &SelectedField,
-    by: &str,
-) -> Result<Value, FieldError> {
-    let mut out = Map::new();
-    for part in &edge.fields {
-        let value = match part.name.as_str() {
-            "node" => resolve_object(graph, node, &part.fields)?,
-            "cursor" => json!(cursor(graph, node, by)),
-            _ => json!(edge.return_type),
-        };
-        out.insert(part.response_key.clone(), value);
+    fn list(&mut self, nodes: &[G::Node], fields: &[SelectedField]) -> Result<Value, Failed> {
+        let objects = nodes.iter().map(|node| self.object(node, fields));
+        objects.collect::<Result<_, _>>().map(Value::Array)
     }
-    Ok(Value::Object(out))
+
+    fn connection(
+        &mut self,
+        mut all: Vec<G::Node>,
+        field: &SelectedField,
+    ) -> Result<Value, Failed> {
+        let by = field
+            .args
+            .get("orderBy")
+            .and_then(Value::as_str)
+            .unwrap_or("createdAt")
+            .to_owned();
+        all.sort_by_key(|node| std::cmp::Reverse(self.graph.sort_key(node, &by)));
+        let page = Page::slice(self.graph, &all, field, &by);
+        let page = page.map_err(|error| self.fail(error))?;
+        let mut out = Map::new();
+        for part in &field.fields {
+            let value = match part.name.as_str() {
+                "nodes" => self.list(page.nodes, &part.fields)?,
+                "edges" => {
+                    let edges = page.nodes.iter().map(|node| self.edge(node, part, &by));
+                    edges.collect::<Result<_, _>>()?
+                }
+                "pageInfo" => page.page_info(self.graph, part, &by),
+                "totalCount" => json!(all.len()),
+                _ => json!(field.return_type),
+            };
+            out.insert(part.response_key.clone(), value);
+        }
+        Ok(Value::Object(out))
+    }
+
+    fn edge(&mut self, node: &G::Node, edge: &SelectedField, by: &str) -> Result<Value, Failed> {
+        let mut out = Map::new();
+        for part in &edge.fields {
+            let value = match part.name.as_str() {
+                "node" => self.object(node, &part.fields)?,
+                "cursor" => json!(cursor(self.graph, node, by)),
+                _ => json!(edge.return_type),
+            };
+            out.insert(part.response_key.clone(), value);
+        }
+        Ok(Value::Object(out))
+    }
 }
 
 struct Page<'a, N> {

@@ -35,6 +35,8 @@ pub(crate) struct SelectedField {
     pub args: Map<String, Value>,
     /// Named type of the field's value.
     pub return_type: String,
+    /// Whether the field becomes null if it, or a field inside that is not nullable, fails.
+    pub nullable: bool,
     /// Concrete type of the enclosing fragment, if the field applies only to that type.
     pub type_condition: Option<String>,
     pub fields: Vec<SelectedField>,
@@ -263,6 +265,7 @@ impl Planner<'_> {
             name,
             args: Map::new(),
             return_type: "String".into(),
+            nullable: false,
             type_condition: type_condition.map(str::to_owned),
             fields: Vec::new(),
         };
@@ -295,6 +298,7 @@ impl Planner<'_> {
             ));
         }
         selected.return_type = named_type(&known.ty).to_owned();
+        selected.nullable = known.ty.nullable;
         self.sub_selection(&known.ty.to_string(), field, &mut selected)?;
         Ok(selected)
     }

@@ -147,7 +147,9 @@ fn type_definition(kind: TypeKind) -> TypeDefinition {
                 .map(|value| value.node.value.node.to_string())
                 .collect(),
         ),
-        TypeKind::Scalar | TypeKind::Union(_) => TypeDefinition::Scalar,
+        // A union has no fields of its own.
+        TypeKind::Union(_) => TypeDefinition::Interface(HashMap::new()),
+        TypeKind::Scalar => TypeDefinition::Scalar,
     }
 }
 

@@ -254,11 +254,12 @@ impl FakeLinear {
                 )
             }),
         };
-        match outcome {
-            Ok(data) => HttpResponse::json(200, &json!({"data": data})),
-            Err((key, failure)) => HttpResponse::json(
+        // Linear returns no partial data.
+        match outcome.errors.first() {
+            None => HttpResponse::json(200, &json!({"data": outcome.data})),
+            Some((path, failure)) => HttpResponse::json(
                 200,
-                &json!({"errors": [{"message": failure.message, "path": [key], "extensions": failure.extensions}], "data": null}),
+                &json!({"errors": [{"message": failure.message, "path": path[..1], "extensions": failure.extensions}], "data": null}),
             ),
         }
     }

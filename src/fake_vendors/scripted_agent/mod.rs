@@ -227,7 +227,8 @@ fn key_source(env: &ScriptEnv) -> Option<&'static str> {
 /// Returns the script of the first ticket in the prompt that has a script, else the script `default`,
 /// else an empty script.
 fn find_script(scripts: &Path, prompt: &str) -> anyhow::Result<(String, Script)> {
-    let ticket_key_pattern = regex::Regex::new(r"\b[A-Z][A-Z0-9]*-[0-9]+\b")?;
+    let ticket_key_pattern =
+        regex::Regex::new(r"\b(?:[A-Z][A-Z0-9]*-[0-9]+|[A-Za-z0-9._-]+#[0-9]+)\b")?;
     let ticket_keys = ticket_key_pattern
         .find_iter(prompt)
         .map(|found| found.as_str());

@@ -87,7 +87,7 @@ struct KnownIssue {
 /// Finds an issue by its key, else by its id.
 fn find(tx: &ReadTx, key: &IssueKey) -> StoreResult<Option<KnownIssue>> {
     let id = IssueId::from(key.as_str());
-    let mut history = decisions::get(tx, key)?;
+    let mut history = decisions::get_named(tx, key)?;
     let jobs = jobs_of(tx, key)?;
     if history.is_none() {
         history = match jobs.last() {

@@ -480,6 +480,7 @@ pub fn snapshot_issue(
         related: RelatedIssues::default(),
         labels: None,
         agent_choice: Default::default(),
+        trigger_author: domain::issue::TriggerAuthor::Trusted,
     };
     PolledIssue {
         issue: issue.into(),
