@@ -328,7 +328,7 @@ async fn a_dedup_window_of_zero_hours_does_not_expire() {
     advance_to(&env, dispatched + 10_000 * HOUR);
     assert_held_by_dedup(&env).await;
     for key in KEYS {
-        let path = format!("/api/dedup/{key}");
+        let path = format!("/api/dedup/{}", percent_encode(key));
         let freed = env.admin_request(Method::DELETE, &path, None).await;
         assert_eq!(freed, (200, json!({"deleted": true})));
     }

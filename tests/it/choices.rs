@@ -94,6 +94,7 @@ async fn says_what_is_missing() {
     for (path, sentence) in [
         ("teams?system=A", "Linear is not configured."),
         ("teams?system=B", "Jira is not configured."),
+        ("teams?system=C", "GitHub is not configured."),
         ("repositories", "GitHub is not configured."),
         ("branches?owner=acme&repo=shop", "GitHub is not configured."),
     ] {
@@ -104,8 +105,8 @@ async fn says_what_is_missing() {
     let owner = "owner must be an account name: letters, digits, '_' and '-', not a path";
     let repo = "repo must be a repository name: letters, digits, '.', '_' and '-', not a path";
     for (path, error) in [
-        ("teams", "system must be A or B"),
-        ("teams?system=C", "system must be A or B"),
+        ("teams", "system must be A, B or C"),
+        ("teams?system=D", "system must be A, B or C"),
         ("branches?owner=acme", "owner and repo are required"),
         ("branches?owner=..&repo=user", owner),
         ("branches?owner=a%2Fb&repo=user", owner),

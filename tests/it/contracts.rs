@@ -8,6 +8,7 @@
 //! Python that can run it. `tests/run.sh` sets both if they are there. Every test then writes its request log,
 //! and the logs are checked here.
 
+mod issues;
 mod verbs;
 
 use std::collections::BTreeSet;
@@ -108,6 +109,7 @@ async fn every_client_request_conforms_to_the_vendor_contracts() {
     verbs::work_on_a_pull_request(&env).await;
     verbs::exercise_linear(&env).await;
     verbs::exercise_jira(&env).await;
+    issues::exercise_github_issues(&env).await;
     verbs::post_to_both_chats(&env).await;
     verbs::create_and_destroy_machines(&env).await;
     let requests = env.vendors.requests().clone();
@@ -256,7 +258,7 @@ fn checker_reports_requests_that_violate_a_contract() {
     assert!(conforms, "{output_text}");
 }
 
-/// Every new client method must be exercised in `verbs.rs`.
+/// Every new client method must be exercised in `verbs.rs` or `issues.rs`.
 #[test]
 fn contract_test_exercises_every_client_method() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -265,12 +267,16 @@ fn contract_test_exercises_every_client_method() {
         root.join("src/vendors/chat.rs"),
         root.join("src/vendors/session_hosts/mod.rs"),
     ];
-    for folder in ["scm/github", "ticketing/jira"] {
+    for folder in ["scm/github", "ticketing/jira", "ticketing/github_issues"] {
         let entries = fs::read_dir(root.join("src/vendors").join(folder)).unwrap();
         let paths = entries.map(|entry| entry.unwrap().path());
         sources.extend(paths.filter(|path| path.is_file()));
     }
-    let exercised_source = fs::read_to_string(root.join("tests/it/contracts/verbs.rs")).unwrap();
+    let exercised = ["verbs.rs", "issues.rs"].map(|name| {
+        let path = root.join("tests/it/contracts").join(name);
+        fs::read_to_string(path).unwrap()
+    });
+    let exercised_source = exercised.concat();
     let mut missing = BTreeSet::new();
     for source in sources.iter().filter(|path| !path.ends_with("tests.rs")) {
         let text = fs::read_to_string(source).unwrap();

@@ -24,6 +24,7 @@ mod issues;
 mod issues_graphql;
 mod jobs;
 mod model;
+mod pull_graphql;
 mod pulls;
 mod rest;
 mod reviews_and_checks;

@@ -28,18 +28,18 @@ impl GitHubIssues {
             "{{ body labels(first: 100) {{ nodes {{ name }} }} \
              parent {{ subIssues(first: 21) {{ nodes {{ id {RELATED_FIELDS} }} }} }} }}"
         );
-        let keys = IssueKeys::new(&[]);
         let mut contexts = HashMap::new();
         for group in self.group_issues(issues, ACTION)? {
             let ids: Vec<IssueId> = group.iter().map(|(issue, _)| issue.id.clone()).collect();
-            let answers = self
+            let mut answers = self
                 .read_nodes::<ContextIssue>(&group[0].1.repo, ACTION, &ids, &selection)
                 .await?;
-            let read = answers.found.into_iter();
-            contexts.extend(read.map(|(id, issue)| {
-                let context = issue.translate(&id, &keys);
-                (id, context)
-            }));
+            for (issue, _) in group {
+                if let Some(context) = answers.found.remove(&issue.id) {
+                    let context = context.translate(&issue.id, &IssueKeys::beside(issue));
+                    contexts.insert(issue.id.clone(), context);
+                }
+            }
         }
         Ok(contexts)
     }
