@@ -52,7 +52,7 @@ pub struct Job {
     pub attempt: Option<u32>,
     /// Branch that the run pushes to.
     pub branch: String,
-    /// Whether the run can report to the service. Otherwise it is judged by its conclusion only.
+    /// Whether the run can report to the service. Otherwise a CI run leaves its report as an artifact.
     #[serde(rename = "callbacks")]
     pub has_callbacks: bool,
     /// Time budget of the run, in minutes.

@@ -37,6 +37,7 @@ pub mod plan;
 pub mod templates;
 
 pub mod report;
+pub mod report_artifact;
 pub mod run_config;
 pub mod run_details;
 pub mod run_log;

@@ -28,8 +28,11 @@ const MAX_INPUT_CHARS: usize = 65_535 - 1_024;
 /// less its name and the spaces that the host adds. A run receives all inputs in one variable.
 const MAX_INPUT_BYTES: usize = (128 << 10) - (4 << 10);
 
-/// End of a truncated description.
-const TRUNCATION_MARK: &str = "\n\n[… description truncated: too long for a dispatch]";
+/// End of a truncated description or plan.
+const TRUNCATION_MARK: &str = "\n\n[… truncated: too long for a dispatch]";
+
+/// Share of the space for description and plan that the plan gets at least: a quarter.
+const MIN_PLAN_SHARE: usize = 4;
 
 /// Configuration of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,8 +78,11 @@ pub struct RunConfig {
     /// Labels of the GitHub Actions runner that executes the job. Empty for the default of the
     /// workflow.
     pub runs_on: Vec<String>,
-    /// Callback settings. `None` if the run cannot report.
+    /// Callback settings. `None` if the run cannot report to the service.
     pub callback: Option<RunCallback>,
+    /// Key with which a CI run without a callback signs its [report
+    /// artifact](crate::report_artifact).
+    pub report_key: Option<Secret>,
 }
 
 /// Base URL of requests through a socket. Its host name is never resolved.
@@ -121,25 +127,29 @@ pub enum RunConfigError {
 }
 
 impl RunConfig {
-    /// Returns the inputs of a dispatch. Unset values are omitted. The description is truncated and
-    /// marked if the inputs exceed the limit of the host or of the environment.
+    /// Returns the inputs of a dispatch. Unset values are omitted. If the inputs exceed the limit of the
+    /// host or of the environment, plan and description are truncated and marked: the plan first, to no
+    /// less than [`MIN_PLAN_SHARE`] of the space for both, then the description.
     pub fn to_inputs(&self) -> RunInputs {
-        let mut inputs = self.inputs_with(&self.issue_description);
-        let total = Size::of(&inputs);
-        let excess = Size {
-            chars: total.chars.saturating_sub(MAX_INPUT_CHARS),
-            bytes: total.bytes.saturating_sub(MAX_INPUT_BYTES),
-        };
-        if excess != Size::default() {
-            inputs.insert(
-                "issue_description".into(),
-                self.shortened_description(excess),
-            );
+        let (description, plan) = (&self.issue_description, self.options.plan.as_deref());
+        let inputs = self.inputs_with(description, plan);
+        if Size::of(&inputs).fits() {
+            return inputs;
         }
-        inputs
+        let plan = plan.map(|plan| {
+            let share = Size::free_beside(&self.inputs_with("", None)).divided_by(MIN_PLAN_SHARE);
+            longest_fitting(plan, |plan| {
+                let is_small = Size::of(&json!(plan).to_string()).is_within(share);
+                is_small || Size::of(&self.inputs_with(description, Some(plan))).fits()
+            })
+        });
+        let description = longest_fitting(description, |description| {
+            Size::of(&self.inputs_with(description, plan.as_deref())).fits()
+        });
+        self.inputs_with(&description, plan.as_deref())
     }
 
-    fn inputs_with(&self, description: &str) -> RunInputs {
+    fn inputs_with(&self, description: &str, plan: Option<&str>) -> RunInputs {
         let number = |value: Option<u32>| value.map(|number| number.to_string());
         let lines = |lines: &[String]| (!lines.is_empty()).then(|| lines.join("\n"));
         let (provider, region) = match &self.provider {
@@ -147,6 +157,10 @@ impl RunConfig {
             ModelProvider::Cloud { region } => ("cloud", Some(region.clone())),
         };
         let callback = self.callback.as_ref();
+        let options = RunOptions {
+            plan: plan.map(str::to_owned),
+            ..self.options.clone()
+        };
         [
             ("dispatch_id", Some(self.dispatch_id.to_string())),
             ("issue_id", Some(self.issue_id.to_string())),
@@ -172,7 +186,7 @@ impl RunConfig {
                 self.session_mode.map(|mode| mode.as_str().to_owned()),
             ),
             ("shadow", self.shadow.then(|| "true".to_owned())),
-            ("options", self.options.to_input()),
+            ("options", options.to_input()),
             (
                 "runs_on",
                 (!self.runs_on.is_empty()).then(|| json!(self.runs_on).to_string()),
@@ -183,7 +197,10 @@ impl RunConfig {
             ),
             (
                 "run_token",
-                callback.map(|callback| callback.run_token.expose().to_owned()),
+                callback
+                    .map(|callback| &callback.run_token)
+                    .or(self.report_key.as_ref())
+                    .map(|token| token.expose().to_owned()),
             ),
             (
                 "run_progress_token",
@@ -193,26 +210,6 @@ impl RunConfig {
         .into_iter()
         .filter_map(|(name, value)| Some((name.to_owned(), value.filter(|text| !text.is_empty())?)))
         .collect()
-    }
-
-    /// Truncates the description. Counts each character as JSON, where a line break or a quote
-    /// takes two.
-    fn shortened_description(&self, excess: Size) -> String {
-        let mark = Size::of(&TRUNCATION_MARK);
-        let mut to_free = Size {
-            chars: excess.chars + mark.chars,
-            bytes: excess.bytes + mark.bytes,
-        };
-        let mut kept = self.issue_description.as_str();
-        while let Some((at, last)) = kept.char_indices().next_back()
-            && to_free != Size::default()
-        {
-            let freed = Size::of(&last);
-            to_free.chars = to_free.chars.saturating_sub(freed.chars - QUOTES);
-            to_free.bytes = to_free.bytes.saturating_sub(freed.bytes - QUOTES);
-            kept = &kept[..at];
-        }
-        format!("{kept}{TRUNCATION_MARK}")
     }
 
     /// Parses the inputs that a run was started with.
@@ -228,6 +225,10 @@ impl RunConfig {
                 .unwrap_or_default()
         };
         let phase = required("phase")?;
+        let report_key = match value("callback_url") {
+            Some(_) => None,
+            None => value("run_token").map(Secret::new),
+        };
         let callback = match (
             value("callback_url"),
             value("run_token"),
@@ -287,6 +288,7 @@ impl RunConfig {
                     .map_err(|_| RunConfigError::Invalid("runs_on", text))?,
             },
             callback,
+            report_key,
         })
     }
 }
@@ -298,10 +300,13 @@ struct Size {
     bytes: usize,
 }
 
-/// Number of quotes around a JSON string.
-const QUOTES: usize = 2;
-
 impl Size {
+    /// Maximum size of the inputs.
+    const MAX: Self = Self {
+        chars: MAX_INPUT_CHARS,
+        bytes: MAX_INPUT_BYTES,
+    };
+
     fn of(value: &impl serde::Serialize) -> Self {
         let json = serde_json::to_string(value).unwrap_or_default();
         Self {
@@ -309,6 +314,43 @@ impl Size {
             bytes: json.len(),
         }
     }
+
+    /// Returns the space that these inputs leave.
+    fn free_beside(inputs: &RunInputs) -> Self {
+        let used = Self::of(inputs);
+        Self {
+            chars: Self::MAX.chars.saturating_sub(used.chars),
+            bytes: Self::MAX.bytes.saturating_sub(used.bytes),
+        }
+    }
+
+    fn divided_by(self, divisor: usize) -> Self {
+        Self {
+            chars: self.chars / divisor,
+            bytes: self.bytes / divisor,
+        }
+    }
+
+    fn is_within(self, limit: Self) -> bool {
+        self.chars <= limit.chars && self.bytes <= limit.bytes
+    }
+
+    fn fits(self) -> bool {
+        self.is_within(Self::MAX)
+    }
+}
+
+/// Returns the text, or its longest beginning that fits with the truncation mark. If nothing fits, the mark
+/// alone.
+fn longest_fitting(text: &str, fits: impl Fn(&str) -> bool) -> String {
+    if fits(text) {
+        return text.to_owned();
+    }
+    let ends: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+    let truncated = |end: usize| format!("{}{TRUNCATION_MARK}", &text[..end]);
+    // A shorter beginning never has a larger size.
+    let fitting = ends.partition_point(|end| fits(&truncated(*end)));
+    truncated(fitting.checked_sub(1).map_or(0, |last| ends[last]))
 }
 
 /// Returns how many characters the host counts for one character of compact JSON. Where its
@@ -368,7 +410,7 @@ mod tests {
             shadow: false,
             options: RunOptions {
                 agent: Some("codex".into()),
-                model: None,
+                ..RunOptions::default()
             },
             runs_on: vec!["self-hosted".into(), "linux".into()],
             callback: Some(RunCallback {
@@ -376,6 +418,48 @@ mod tests {
                 run_token: Secret::new("a.b.c"),
                 progress_token: Secret::new("d.e.f"),
             }),
+            report_key: None,
+        }
+    }
+
+    #[test]
+    fn a_run_without_a_callback_gets_a_key_and_the_plan() {
+        let mut config = config();
+        config.callback = None;
+        config.report_key = Some(Secret::new("key"));
+        config.options.plan = Some("## Plan\n\n\"1\"".into());
+        let inputs = config.to_inputs();
+        assert_eq!(inputs["run_token"], "key");
+        assert!(!inputs.contains_key("callback_url"));
+        assert_eq!(RunConfig::from_inputs(&inputs), Ok(config));
+    }
+
+    #[test]
+    fn truncates_the_plan_before_the_description_but_keeps_a_share_for_it() {
+        let plan_of = |inputs: &RunInputs| RunOptions::from_input(&inputs["options"]).unwrap().plan;
+        for (description, plan, whole_description) in [
+            (20_000, 60_000, true),
+            (45_000, 60_000, true),
+            (70_000, 5_000, false),
+            (70_000, 70_000, false),
+        ] {
+            for filler in ["x", "\n", "ä", "<"] {
+                let length = |chars: usize| chars / Size::of(&filler).chars.max(3) * 3;
+                let mut long = config();
+                long.issue_description = filler.repeat(length(description));
+                long.options.plan = Some(filler.repeat(length(plan)));
+                let inputs = long.to_inputs();
+                let size = Size::of(&inputs);
+                assert!(size.fits(), "{filler:?} {description} {plan}");
+                let plan = plan_of(&inputs).unwrap();
+                let (plan, kept) = (Size::of(&plan).chars, &inputs["issue_description"]);
+                assert!(plan > 3_000, "{filler:?}: {plan} characters of the plan");
+                if filler == "x" {
+                    let is_whole = *kept == long.issue_description;
+                    assert_eq!(is_whole, whole_description, "{description}");
+                    assert!(is_whole || plan < MAX_INPUT_CHARS / 3, "{plan}");
+                }
+            }
         }
     }
 

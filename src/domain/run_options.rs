@@ -15,6 +15,9 @@ pub struct RunOptions {
     /// Model of the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// Plan posted on the ticket, for a run that cannot fetch it from the service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
 }
 
 impl RunOptions {

@@ -5,7 +5,6 @@
 //! per month, mapping and amount of the budget, also across restarts. The operator sets the budget,
 //! so commands on a pull request cannot exceed it.
 
-use crate::app::Core;
 use domain::comments;
 use domain::effect::Effect;
 use domain::mapping::Mapping;
@@ -50,25 +49,19 @@ pub(crate) fn exhausted(
 
 /// Warning about a budget that cannot count costs. `sum` is the usage of the project's runs in a
 /// month.
-pub fn missing_cost_warning(core: &Core, sum: &UsageTotals) -> Option<String> {
-    let unpriced = sum.unpriced_runs();
-    let why = if !core.config.has_callbacks() {
-        "runs cannot report to this service. Set RUNNER_TOKEN_SECRET and RUNNER_CALLBACK_BASE_URL"
-            .to_owned()
-    } else if unpriced == 0 {
-        return None;
-    } else if unpriced == sum.runs {
-        format!("none of {} runs this month did", sum.runs)
-    } else {
-        return Some(format!(
+pub fn missing_cost_warning(sum: &UsageTotals) -> Option<String> {
+    match sum.unpriced_runs() {
+        0 => None,
+        unpriced if unpriced == sum.runs => Some(format!(
+            "A monthly budget is set, but runs of this project report no cost: none of {unpriced} runs this month did. The \
+             budget never takes effect."
+        )),
+        unpriced => Some(format!(
             "A monthly budget is set, but {unpriced} of {} runs of this project this month reported no cost. The budget does not \
              count them.",
             sum.runs
-        ));
-    };
-    Some(format!(
-        "A monthly budget is set, but runs of this project report no cost: {why}. The budget never takes effect."
-    ))
+        )),
+    }
 }
 
 /// Warning about the budget of a mapping for this month. See [`missing_cost_warning`].
@@ -77,7 +70,6 @@ pub fn missing_cost_warning(core: &Core, sum: &UsageTotals) -> Option<String> {
 /// Fails if the store cannot be read.
 pub fn warning(
     tx: &impl ReadableTx,
-    core: &Core,
     mapping: &Mapping,
     now: Timestamp,
 ) -> StoreResult<Option<String>> {
@@ -85,7 +77,7 @@ pub fn warning(
         return Ok(None);
     }
     let row = usage::of_mapping(tx, Month::of(now), &mapping.team_key)?;
-    Ok(missing_cost_warning(core, &row.sum))
+    Ok(missing_cost_warning(&row.sum))
 }
 
 /// Whether a budget alert of any mapping is pending.

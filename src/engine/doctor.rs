@@ -4,6 +4,7 @@
 mod address;
 mod local_image;
 mod projects;
+mod run_socket;
 
 pub(crate) use projects::MODEL_SECRETS;
 pub use projects::repository_rights;
@@ -70,6 +71,7 @@ pub async fn examine(app: &App, service_state: ServiceState) -> StoreResult<Vec<
     };
     let is_needed = projects.iter().any(is_local);
     found.extend(local_image::examine(app, is_needed).await);
+    found.extend(run_socket::examine(&app.core.config, is_needed));
     found.extend(projects);
     Ok(found)
 }
@@ -147,7 +149,7 @@ pub(crate) fn connection_texts(
         ),
         Connection::RunnerCallback => (
             "runner-callback",
-            "Runs report steps and results to this address. Without it, planning runs, machines and containers do not start.",
+            "Runs report steps and results to this address. Without it, machines do not start, and steps and logs of CI runs are not shown while they run.",
             "Set RUNNER_CALLBACK_BASE_URL to the https address of this service, and RUNNER_TOKEN_SECRET to at least 32 random bytes.",
         ),
         Connection::GapFillTrigger => (

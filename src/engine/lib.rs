@@ -42,6 +42,7 @@
 
 pub mod admin;
 pub mod app;
+mod artifact_reports;
 pub mod budget;
 pub mod choices;
 pub mod clock;

@@ -23,11 +23,12 @@ use vendors::session_hosts::SessionHostError;
 /// Timeout of one probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Impact of a missing callback URL or token secret.
-const WITHOUT_CALLBACKS: &str = "Runs cannot report. CI implementation runs are followed by polling \
-    alone, without live steps, and push with their workflow's own token: no checks start on their \
-    pull requests, and each repository must have \"Allow GitHub Actions to create and approve pull \
-    requests\" switched on. Planning, VM sessions and local containers do not start.";
+/// What works without a callback URL or token secret, and what does not.
+const WITHOUT_CALLBACKS: &str = "Runs cannot connect to this service over the network. CI runs leave their result \
+    as an artifact, which is fetched after their end, and local containers report through a socket. There are no \
+    live steps and logs of CI runs. CI runs push with their workflow's own token: no checks start on their pull \
+    requests, and each repository must have \"Allow GitHub Actions to create and approve pull requests\" switched \
+    on. VM sessions do not start.";
 
 /// All connections, in the order in which an operator sets them up.
 const ALL: [Connection; 9] = [

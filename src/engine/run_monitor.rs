@@ -15,12 +15,13 @@ use domain::ids::Repo;
 use domain::job::{Job, JobKind, JobState, PullRequestRef, RunHandle, RunnerKind};
 use domain::limits;
 use domain::time::Timestamp;
-use domain::transition::{JobEvent, RunActivity};
+use domain::transition::{JobEvent, MissingReport, RunActivity};
 use store::{StoreResult, jobs};
 use vendors::http::VendorError;
 use vendors::scm::{GitHub, PullRequest, WorkflowRun};
 use vendors::session_hosts::ci;
 
+use super::artifact_reports::{self, Collected};
 use super::job_events::{self, BreakerPolicy};
 use super::pull_requests::ownership;
 
@@ -51,7 +52,7 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
         }
         let checks = by_repo
             .into_iter()
-            .map(|(repo, jobs)| check_ci_runs(&app.core, github, repo, jobs));
+            .map(|(repo, jobs)| check_ci_runs(app, github, repo, jobs));
         let checked: StoreResult<Vec<()>> = join_all(checks).await.into_iter().collect();
         checked?;
     }
@@ -65,11 +66,12 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
 }
 
 async fn check_ci_runs(
-    core: &Core,
+    app: &App,
     github: &GitHub,
     repo: &Repo,
     jobs: Vec<&Job>,
 ) -> StoreResult<()> {
+    let core = &app.core;
     let oldest = jobs.iter().map(|job| job.reserved_at).min();
     let since = oldest.unwrap_or(Timestamp::EPOCH) - CLOCK_SKEW;
     let runs = match github.workflow_runs_since(repo, since).await {
@@ -81,8 +83,8 @@ async fn check_ci_runs(
     };
     for job in jobs {
         let event = match runs.iter().find(|run| is_run_of(run, job)) {
-            Some(run) => observed_event(core, github, job, run).await,
-            None => missing_run_event(core, github, job).await,
+            Some(run) => observed_event(app, github, job, run).await?,
+            None => missing_run_event(app, github, job).await?,
         };
         if let Some(event) = event {
             apply_event(core, job, event).await?;
@@ -101,6 +103,7 @@ async fn end_expired(core: &Core, jobs: Vec<&Job>, error: &VendorError) -> Store
                 run,
                 conclusion,
                 pull: None,
+                report: MissingReport::NotArrived,
             };
             apply_event(core, job, event).await?;
         }
@@ -122,31 +125,39 @@ fn is_run_of(run: &WorkflowRun, job: &Job) -> bool {
 
 /// Event of a run that the list does not contain. A run with a known ID may be missing only from
 /// the list.
-async fn missing_run_event(core: &Core, github: &GitHub, job: &Job) -> Option<JobEvent> {
+async fn missing_run_event(app: &App, github: &GitHub, job: &Job) -> StoreResult<Option<JobEvent>> {
     let Some(RunHandle::Ci { id, .. }) = &job.run else {
-        return job.is_lost(core.now()).then_some(JobEvent::RunMissing);
+        return Ok(job.is_lost(app.core.now()).then_some(JobEvent::RunMissing));
     };
     match github.workflow_run(&job.repo, *id).await {
-        Ok(run) => observed_event(core, github, job, &run).await,
-        Err(error) if error.is_not_found() => Some(JobEvent::RunEnded {
-            run: job.run.clone()?,
-            conclusion: "deleted".to_owned(),
-            pull: opened_pull(core, github, job).await?,
-        }),
+        Ok(run) => observed_event(app, github, job, &run).await,
+        Err(error) if error.is_not_found() => Ok(deleted_run_event(app, github, job).await),
         Err(error) => {
             tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, %error, "Failed to look up the CI run.");
-            None
+            Ok(None)
         }
     }
 }
 
-/// Event of a run that GitHub lists. `None` while its pull request cannot be looked up.
+/// Event of a run that was deleted, with its artifacts.
+async fn deleted_run_event(app: &App, github: &GitHub, job: &Job) -> Option<JobEvent> {
+    let report = MissingReport::NotArrived;
+    Some(JobEvent::RunEnded {
+        run: job.run.clone()?,
+        conclusion: "deleted".to_owned(),
+        pull: opened_pull(&app.core, github, job, &report).await?,
+        report,
+    })
+}
+
+/// Event of a run that GitHub lists. `None` if its report is recorded, or while its report or its pull
+/// request cannot be looked up.
 async fn observed_event(
-    core: &Core,
+    app: &App,
     github: &GitHub,
     job: &Job,
     run: &WorkflowRun,
-) -> Option<JobEvent> {
+) -> StoreResult<Option<JobEvent>> {
     let handle = RunHandle::Ci {
         id: run.id,
         url: run.url.clone(),
@@ -157,14 +168,23 @@ async fn observed_event(
             _ => RunActivity::Queued,
         };
         let run = handle;
-        return Some(JobEvent::RunFound { run, activity });
+        return Ok(Some(JobEvent::RunFound { run, activity }));
     }
+    let report = match artifact_reports::is_expected(app, job) {
+        true => match artifact_reports::collect(app, github, job, run).await? {
+            Collected::Missing(report) => report,
+            Collected::Recorded | Collected::Unknown => return Ok(None),
+        },
+        false => MissingReport::NotArrived,
+    };
+    let pull = opened_pull(&app.core, github, job, &report).await;
     let conclusion = run.conclusion.as_deref().unwrap_or("unknown");
-    Some(JobEvent::RunEnded {
+    Ok(pull.map(|pull| JobEvent::RunEnded {
         run: handle,
         conclusion: conclusion.to_owned(),
-        pull: opened_pull(core, github, job).await?,
-    })
+        pull,
+        report,
+    }))
 }
 
 /// Looks up the pull request of a run that ended without a report. Planning opens none.
@@ -175,11 +195,12 @@ async fn opened_pull(
     core: &Core,
     github: &GitHub,
     job: &Job,
+    report: &MissingReport,
 ) -> Option<Option<(PullRequestRef, DraftState)>> {
     let waited = job
         .run_ended_at
         .map_or(Duration::ZERO, |ended_at| core.now().since(ended_at));
-    let may_report = job.has_callbacks && waited < limits::REPORT_GRACE;
+    let may_report = *report == MissingReport::NotArrived && waited < limits::REPORT_GRACE;
     if may_report || job.kind == JobKind::Planning {
         return Some(None);
     }

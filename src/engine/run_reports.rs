@@ -8,8 +8,10 @@ use serde_json::Value;
 
 use crate::app::App;
 use domain::ids::JobId;
-use domain::job::{Job, JobProgress, JobState, RunHandle, RunnerKind};
-use domain::report::{ProgressReport, ResultReport, StepRecord, Usage};
+use domain::job::{Job, JobProgress, JobState, PullRequestRef, RunHandle, RunnerKind};
+use domain::report::{
+    ProgressReport, ResultReport, ResultReportError, RunOutcome, RunPhase, StepRecord, Usage,
+};
 use domain::sanitize;
 use domain::transition::{JobEvent, RunActivity};
 use store::crash_injection::CrashPoint;
@@ -42,9 +44,49 @@ pub enum ReportError {
     /// The job already has a result.
     #[error("the job already has a result")]
     AlreadyReported,
+    /// A required field of the result is missing or invalid.
+    #[error("its result is not valid ({})", .0.slug())]
+    InvalidResult(ResultReportError),
+    /// The result is for another phase than the run.
+    #[error("its result is for another phase of the work")]
+    PhaseMismatch,
+    /// A successful implementation names no pull request.
+    #[error("its result names no pull request")]
+    MissingPrUrl,
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// Checks and records the body of a result, which had this many bytes. `phase` is that of the run. Returns
+/// warnings about parts of the result that do not count.
+///
+/// # Errors
+/// Fails if the body is not valid, and see [`record_result`]. Nothing is recorded then.
+pub async fn record_result_body(
+    app: &App,
+    job: &Job,
+    phase: RunPhase,
+    body: &Value,
+    bytes: usize,
+) -> Result<Vec<String>, ReportError> {
+    let (report, mut warnings) = ResultReport::parse(body).map_err(ReportError::InvalidResult)?;
+    if report.phase != phase {
+        return Err(ReportError::PhaseMismatch);
+    }
+    let opened = (report.phase, report.outcome) == (RunPhase::Implementation, RunOutcome::Success);
+    if opened && !has_valid_url(job, &report) {
+        return Err(ReportError::MissingPrUrl);
+    }
+    warnings.extend(record_result(app, &job.id, report, bytes).await?);
+    Ok(warnings)
+}
+
+/// Whether the report has the URL of a pull request. Shadow runs open none; any URL, such as of a branch,
+/// is valid.
+fn has_valid_url(job: &Job, report: &ResultReport) -> bool {
+    let url = report.pr_url.as_deref();
+    url.is_some_and(|url| job.shadow || PullRequestRef::from_url(url).is_some())
 }
 
 /// Records the result of a run, whose request body had this many bytes. Returns warnings about
@@ -56,7 +98,7 @@ pub enum ReportError {
 ///
 /// # Errors
 /// Fails if the job does not exist, if it already has a result, or if the store cannot be written.
-pub async fn record_result(
+async fn record_result(
     app: &App,
     job: &JobId,
     report: ResultReport,

@@ -31,8 +31,8 @@ mod webhook_sender;
 pub use self::chat::{FakeChat, ReceivedChatMessage};
 pub use self::faults::{FakeService, FaultInjector, FaultRates, InjectedFault};
 pub use self::github::{
-    CheckKind, CheckReport, CommitSnapshot, FakeGitHub, FakeIssue, FakeRepo, IssueLabelChange,
-    IssueSnapshot, PullCommentSnapshot, PullSnapshot, RunSnapshot,
+    ArchiveEntry, CheckKind, CheckReport, CommitSnapshot, FakeGitHub, FakeIssue, FakeRepo,
+    IssueLabelChange, IssueSnapshot, PullCommentSnapshot, PullSnapshot, RunSnapshot, zip_archive,
 };
 pub use self::instance::{FakeVendors, FakeVendorsOptions};
 pub use self::jira::{

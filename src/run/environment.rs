@@ -80,8 +80,12 @@ pub struct Environment {
     pub base_branch: String,
     /// Id of the CI run, if any.
     pub run_id: Option<u64>,
+    /// Attempt of the CI run, from 1.
+    pub run_attempt: u64,
     /// URL of the CI run, if any.
     pub run_url: Option<String>,
+    /// Workspace folder of the CI job, if any. The run leaves nothing in it but its report file.
+    pub workspace: Option<PathBuf>,
     /// Folder in which the work folder is created.
     pub temp_root: PathBuf,
     /// Home folder of the run's user.
@@ -183,6 +187,10 @@ impl Environment {
             server_url,
             base_branch,
             run_id,
+            run_attempt: variable("GITHUB_RUN_ATTEMPT")
+                .and_then(|attempt| attempt.parse().ok())
+                .unwrap_or(1),
+            workspace: variable("GITHUB_WORKSPACE").map(PathBuf::from),
             temp_root: variable("RUNNER_TEMP").map_or_else(std::env::temp_dir, PathBuf::from),
             home: variable("HOME").map(PathBuf::from),
             workflow_token: variable("GITHUB_TOKEN").map(Secret::new),

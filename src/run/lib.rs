@@ -41,6 +41,7 @@ mod pull_request;
 mod random;
 mod reexec;
 mod repo_config;
+mod report_file;
 mod result_report;
 mod retry;
 mod run_log;

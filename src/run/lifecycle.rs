@@ -24,12 +24,15 @@ use crate::prepare::{self, RunServices};
 use crate::print::print_line;
 use crate::progress::ProgressReporter;
 use crate::random::random_hex;
+use crate::report_file::ReportFile;
 use crate::result_report;
 use crate::run_log::RunLog;
 use crate::status_reporter::{StatusReporter, StatusReporterTask};
 use crate::steps;
 use crate::stop_signal::StopSignal;
+use domain::ids::JobId;
 use domain::report::{FailureCode, ResultReport, RunOutcome, RunPhase};
+use domain::report_artifact;
 use domain::run_config::{RunCallback, RunConfig, RunInputs};
 use domain::secret::Secret;
 use domain::session_event::SessionEvent;
@@ -53,7 +56,8 @@ pub async fn run(environment: Environment) -> ExitCode {
         Ok(config) => config.callback.clone(),
         Err(_) => callback_from_inputs(&environment.inputs),
     };
-    let secrets = secrets(&environment, callback.as_ref());
+    let report_key = report_key(&environment.inputs);
+    let secrets = secrets(&environment, callback.as_ref(), report_key.as_ref());
     let redactor = Redactor::new(secrets.iter().map(Secret::expose));
     let clients =
         Client::with_proxies(&environment.proxies, "the web", redactor.clone()).and_then(|web| {
@@ -69,7 +73,15 @@ pub async fn run(environment: Environment) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let (reporting, outbound) = start_reporting(&environment, redactor, client.clone(), callback);
+    let report_file = report_key.and_then(|key| {
+        let dispatch_id = environment.inputs.get("dispatch_id")?;
+        ReportFile::prepare(&environment, JobId::new(dispatch_id), key)
+    });
+    let channels = ReportChannels {
+        callback,
+        file: report_file,
+    };
+    let (reporting, outbound) = start_reporting(&environment, redactor, client.clone(), channels);
     let run_id = environment.run_id;
     let mut report = match config {
         Ok(config) => {
@@ -126,10 +138,18 @@ fn harden(orphans: OrphanProcesses) -> std::io::Result<()> {
     orphan_processes::become_subreaper()
 }
 
+/// Where reports of the run go. Both are `None` if nobody receives them.
+struct ReportChannels {
+    /// Orchestrator.
+    callback: Option<RunCallback>,
+    /// File for an orchestrator that cannot be reached.
+    file: Option<ReportFile>,
+}
+
 /// Senders of the last reports, used after the pipeline ended.
 struct Outbound {
     client: Client,
-    callback: Option<RunCallback>,
+    channels: ReportChannels,
     console: Console,
     progress: ProgressReporter,
     log: RunLog,
@@ -141,11 +161,12 @@ fn start_reporting(
     environment: &Environment,
     redactor: Redactor,
     client: Client,
-    callback: Option<RunCallback>,
+    channels: ReportChannels,
 ) -> (Reporting, Outbound) {
+    let callback = channels.callback.as_ref();
     let progress = ProgressReporter::default();
     let log = RunLog::default();
-    if let Some(callback) = &callback {
+    if let Some(callback) = callback {
         progress.start(client.clone(), callback, environment.run_id);
         // A second client, so that a rate limit of the log does not delay reports.
         match service_client(environment, &redactor, Some(callback)) {
@@ -158,15 +179,13 @@ fn start_reporting(
     } else {
         Console::plain(redactor, log.clone())
     };
-    let url = callback
-        .as_ref()
-        .map(|callback| callback.route("/api/status"));
+    let url = callback.map(|callback| callback.route("/api/status"));
     let (status_reporter, status_task) =
         StatusReporter::start(client.clone(), url, environment.nonce.clone());
     let reporting = Reporting::new(console.clone(), progress.clone(), status_reporter);
     let outbound = Outbound {
         client,
-        callback,
+        channels,
         console,
         progress,
         log,
@@ -180,7 +199,7 @@ impl Outbound {
     async fn finish(self, report: &ResultReport) {
         let Self {
             client,
-            callback,
+            channels: ReportChannels { callback, file },
             console,
             progress,
             log,
@@ -197,10 +216,18 @@ impl Outbound {
             tokio::join!(progress.flush(), log.flush());
         }
         status_task.flush().await;
-        let Some(callback) = callback else {
-            return;
+        let reported = match (callback, file) {
+            (Some(callback), _) => {
+                orchestrator_client::report_result(&client, &callback, report).await
+            }
+            (None, Some(file)) => {
+                let steps = report_artifact::final_steps(progress.take_unsent());
+                let written = file.write(report, &steps);
+                written.map_err(|error| format!("writing the report file: {error}"))
+            }
+            (None, None) => Ok(()),
         };
-        if let Err(error) = orchestrator_client::report_result(&client, &callback, report).await {
+        if let Err(error) = reported {
             console.log(&format!("Failed to report the result: {error}"));
         }
     }
@@ -321,7 +348,11 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
 }
 
 /// Returns every secret of the environment, for redaction.
-fn secrets(environment: &Environment, callback: Option<&RunCallback>) -> Vec<Secret> {
+fn secrets(
+    environment: &Environment,
+    callback: Option<&RunCallback>,
+    report_key: Option<&Secret>,
+) -> Vec<Secret> {
     let keys = environment
         .direct_keys
         .iter()
@@ -331,6 +362,7 @@ fn secrets(environment: &Environment, callback: Option<&RunCallback>) -> Vec<Sec
         .chain(environment.workflow_token.clone())
         .chain(environment.nonce.clone())
         .chain(environment.secrets.clone())
+        .chain(report_key.cloned())
         .chain(
             callback
                 .into_iter()
@@ -347,6 +379,15 @@ fn callback_from_inputs(inputs: &RunInputs) -> Option<RunCallback> {
         run_token: Secret::new(input("run_token")?),
         progress_token: Secret::new(input("run_progress_token")?),
     })
+}
+
+/// Returns the key of the report file from the raw inputs; `None` if the run reports to the orchestrator.
+fn report_key(inputs: &RunInputs) -> Option<Secret> {
+    let input = |name: &str| inputs.get(name).filter(|text| !text.is_empty());
+    match input("callback_url") {
+        Some(_) => None,
+        None => input("run_token").map(Secret::new),
+    }
 }
 
 /// Returns the phase from the raw inputs, to report an invalid configuration.

@@ -85,6 +85,11 @@ impl ProgressReporter {
         let _ = timeout(FLUSH_TIMEOUT, empty).await;
     }
 
+    /// Takes the step changes that nobody sends, of a run that cannot report to the orchestrator.
+    pub(crate) fn take_unsent(&self) -> Vec<StepRecord> {
+        self.queue().steps.drain(..).collect()
+    }
+
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.shared
             .queue

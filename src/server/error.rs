@@ -200,6 +200,9 @@ impl From<ReportError> for ApiError {
         match error {
             ReportError::UnknownJob => RunnerApiError::JobNotFound.into(),
             ReportError::AlreadyReported => RunnerApiError::AlreadyConsumed.into(),
+            ReportError::InvalidResult(error) => RunnerApiError::Result(error).into(),
+            ReportError::PhaseMismatch => RunnerApiError::PhaseMismatch.into(),
+            ReportError::MissingPrUrl => RunnerApiError::MissingPrUrl.into(),
             ReportError::Store(error) => error.into(),
         }
     }

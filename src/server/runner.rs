@@ -12,8 +12,8 @@ use super::routing::{Access, ApiResult, Route, ok, parse_json};
 use domain::agent_identity::parse_agent_name;
 use domain::crypto::run_token::{RunClaims, RunTokenError, TokenAudience};
 use domain::ids::JobId;
-use domain::job::{Job, PullRequestRef};
-use domain::report::{ProgressReport, ResultReport, RunOutcome, RunPhase, StepRecord, Usage};
+use domain::job::Job;
+use domain::report::{ProgressReport, StepRecord, Usage};
 use domain::run_log::{LogReceipt, LogReport};
 use engine::app::App;
 use engine::{planning_context, run_logs, run_reports};
@@ -68,15 +68,8 @@ async fn report_log(claims: RunClaims, body: Bytes, app: App) -> ApiResult {
 async fn report_result(claims: RunClaims, body: Bytes, app: App) -> ApiResult {
     let job = known_job(&app, &claims.job)?;
     let (bytes, body) = (body.len(), parse_json(&body).unwrap_or(Value::Null));
-    let (report, mut warnings) = ResultReport::parse(&body).map_err(RunnerApiError::Result)?;
-    if report.phase != claims.phase {
-        return Err(RunnerApiError::PhaseMismatch.into());
-    }
-    let opened = (report.phase, report.outcome) == (RunPhase::Implementation, RunOutcome::Success);
-    if opened && !has_valid_url(&job, &report) {
-        return Err(RunnerApiError::MissingPrUrl.into());
-    }
-    warnings.extend(run_reports::record_result(&app, &claims.job, report, bytes).await?);
+    let recorded = run_reports::record_result_body(&app, &job, claims.phase, &body, bytes);
+    let warnings = recorded.await?;
     Ok(ok(&json!({"acknowledged": true, "warnings": warnings})))
 }
 
@@ -90,13 +83,6 @@ async fn planning_context(claims: RunClaims, app: App) -> ApiResult {
         "siblings": related.siblings,
         "dependencies": related.dependencies,
     })))
-}
-
-/// Whether the report has the URL of a pull request. Shadow runs open none; any URL, such as of a branch,
-/// is valid.
-fn has_valid_url(job: &Job, report: &ResultReport) -> bool {
-    let url = report.pr_url.as_deref();
-    url.is_some_and(|url| job.shadow || PullRequestRef::from_url(url).is_some())
 }
 
 /// Returns the job of a token. A valid token of an unknown job was not issued by this service.

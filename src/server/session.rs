@@ -122,9 +122,7 @@ async fn report_step(body: Bytes, app: App) -> ApiResult {
     match run_reports::record_progress(&app, &job.id, report, bytes).await {
         Ok(()) => Ok(ok(&json!({"ok": true}))),
         Err(ReportError::Store(error)) => Err(not_stored(error)),
-        Err(ReportError::UnknownJob | ReportError::AlreadyReported) => {
-            Err(AdminApiError::InvalidNonce.into())
-        }
+        Err(_) => Err(AdminApiError::InvalidNonce.into()),
     }
 }
 

@@ -63,8 +63,8 @@ async fn a_connection_that_is_off_names_its_settings() {
         (
             "runner-callback",
             &[
-                "followed by polling alone",
-                "Planning, VM sessions and local containers do not start",
+                "local containers report through a socket",
+                "VM sessions do not start",
                 "Set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET.",
             ],
         ),

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use domain::issue::RelatedIssues;
 use domain::mapping::{Mapping, ModelProvider};
 use domain::report::RunPhase;
+use domain::report_artifact::{self, ReportOrigin};
 use domain::run_config::{RunCallback, RunConfig};
 use domain::run_options::RunOptions;
 use domain::secret::Secret;
@@ -43,6 +44,7 @@ fn full_config(phase: RunPhase) -> RunConfig {
         options: RunOptions {
             agent: Some("codex".into()),
             model: Some("m".into()),
+            plan: Some("p".into()),
         },
         runs_on: vec!["self-hosted".into()],
         callback: Some(RunCallback {
@@ -50,6 +52,7 @@ fn full_config(phase: RunPhase) -> RunConfig {
             run_token: Secret::new("a"),
             progress_token: Secret::new("b"),
         }),
+        report_key: None,
     }
 }
 
@@ -111,12 +114,25 @@ fn each_workflow_has_minimal_permissions() {
             let name = workflow["run-name"].as_str().unwrap();
             assert!(name.contains("${{ inputs.dispatch_id }}"), "{name}");
             let steps = job["steps"].as_array().unwrap();
-            assert_eq!(steps.len(), if is_cloud { 3 } else { 2 });
+            assert_eq!(steps.len(), if is_cloud { 4 } else { 3 });
             assert_eq!(
                 steps[0],
                 json!({"name": "Mask the run's tokens", "run": "agent-implement mask"})
             );
-            let run = steps.last().unwrap();
+            let upload = steps.last().unwrap();
+            assert_eq!(upload["if"], "always() && !inputs.callback_url");
+            assert_eq!(upload["continue-on-error"], true);
+            assert_eq!(upload["with"]["path"], report_artifact::FILE);
+            let origin = ReportOrigin {
+                dispatch_id: "${{ inputs.dispatch_id }}".into(),
+                run_id: 1,
+                run_attempt: 2,
+            };
+            let name = origin
+                .artifact_name()
+                .replace("-2", "-${{ github.run_attempt }}");
+            assert_eq!(upload["with"]["name"], name);
+            let run = &steps[steps.len() - 2];
             assert_eq!(run["run"], "exec agent-implement run");
             let keys: Vec<&String> = run["env"].as_object().unwrap().keys().collect();
             assert_eq!(

@@ -140,9 +140,19 @@ async fn run_demo(
     let port = listener.local_addr()?.port();
     state.save(dir, port)?;
 
+    let config = config(dir, &vendors, &state, port);
+    let config = match arguments.runner.mode() {
+        // As on a machine without an address: containers report through the socket.
+        RunnerMode::Local => Config {
+            callback_base_url: None,
+            runner_token_secret: None,
+            ..config
+        },
+        _ => config,
+    };
     let config = Config {
         runner_mode: Some(arguments.runner.mode()),
-        ..config(dir, &vendors, &state, port)
+        ..config
     };
     let redactor = Redactor::new(config.secrets());
     let _logging = logging::start(&config, &arguments.log_level, &redactor)?;

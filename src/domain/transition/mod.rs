@@ -50,6 +50,15 @@ use termination::{
     time_out,
 };
 
+/// Why a run that has ended has no result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MissingReport {
+    /// None has arrived.
+    NotArrived,
+    /// The report that it left was refused, for this reason.
+    Refused(String),
+}
+
 /// Event of a job or its run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum JobEvent {
@@ -97,6 +106,8 @@ pub enum JobEvent {
         /// Pull request found on the branch. `None` if there is none, or if it was not looked up
         /// yet.
         pull: Option<(PullRequestRef, DraftState)>,
+        /// Why there is no result.
+        report: MissingReport,
     },
     /// The runner listed its runs, and this run is not among them.
     RunMissing,
@@ -246,7 +257,8 @@ pub fn apply_event(
             run,
             conclusion,
             pull,
-        } => run_ended(set_run(job, run), conclusion, pull, now),
+            report,
+        } => run_ended(set_run(job, run), conclusion, pull, report, now),
         JobEvent::RunMissing if job.is_lost(now) => {
             Ok(time_out(job, TimeoutReason::RunNotFound, now))
         }
@@ -416,17 +428,19 @@ fn to_running(job: Job, now: Timestamp) -> Transition {
     next
 }
 
-/// Handles the end of a run. A run that can report is judged after [`limits::REPORT_GRACE`].
+/// Handles the end of a run. It is judged after [`limits::REPORT_GRACE`], or at once if its report was
+/// refused.
 fn run_ended(
     mut job: Job,
     conclusion: String,
     pull: Option<(PullRequestRef, DraftState)>,
+    report: MissingReport,
     now: Timestamp,
 ) -> Result<Transition, EventRejection> {
     let is_new = job.run_ended_at.is_none();
     let ended_at = *job.run_ended_at.get_or_insert(now);
     job.conclusion = Some(conclusion.clone());
-    if job.has_callbacks && now.since(ended_at) < limits::REPORT_GRACE {
+    if report == MissingReport::NotArrived && now.since(ended_at) < limits::REPORT_GRACE {
         return if is_new {
             Ok(Transition {
                 job,
@@ -438,7 +452,7 @@ fn run_ended(
     }
     let (pull, draft) = pull.unzip();
     job.pull = pull.or(job.pull);
-    Ok(finish_without_report(job, &conclusion, draft, now))
+    Ok(finish_without_report(job, &conclusion, draft, &report, now))
 }
 
 #[cfg(test)]

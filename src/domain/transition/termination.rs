@@ -12,9 +12,12 @@ use crate::stage::Stage;
 use crate::time::Timestamp;
 
 use super::{
-    BreakerUpdate, DedupUpdate, FailureKind, PlanUpdate, PlannedEffects, Transition,
+    BreakerUpdate, DedupUpdate, FailureKind, MissingReport, PlanUpdate, PlannedEffects, Transition,
     add_session_comment,
 };
+
+/// Reason of a failed run that succeeded at its host but opened no pull request.
+const NO_PULL_REQUEST: &str = "the run ended without opening a pull request";
 
 /// Ends a job whose run reported no result, by the conclusion at the host and the pull request that
 /// it left.
@@ -22,9 +25,18 @@ pub(super) fn finish_without_report(
     job: Job,
     conclusion: &str,
     draft: Option<DraftState>,
+    report: &MissingReport,
     now: Timestamp,
 ) -> Transition {
-    let failure = |reason: String| JobFailure::new(None, reason);
+    let failure = |reason: String| {
+        let reason = match report {
+            MissingReport::NotArrived => reason,
+            MissingReport::Refused(why) => {
+                format!("{reason}. The report that it left as an artifact was refused: {why}")
+            }
+        };
+        JobFailure::new(None, reason)
+    };
     match (conclusion, job.kind) {
         ("success", JobKind::GapFill | JobKind::FollowUp) => complete(job, now),
         // A run opens a draft only if its review left blocking findings open.
@@ -32,7 +44,10 @@ pub(super) fn finish_without_report(
             fail_review(job, Vec::new(), now)
         }
         ("success", JobKind::Implementation) if job.pull.is_some() => complete(job, now),
-        ("success", JobKind::Implementation) => fail_without_pull_request(job, None, now),
+        ("success", JobKind::Implementation) => {
+            let failure = failure(NO_PULL_REQUEST.to_owned());
+            fail(job, failure.with_label(LogLabel::PrNotFound), now)
+        }
         ("success", JobKind::Planning) => fail(
             job,
             failure("the run ended without reporting a plan".to_owned()),
@@ -67,8 +82,7 @@ pub(super) fn fail_without_pull_request(
     reason: Option<String>,
     now: Timestamp,
 ) -> Transition {
-    let reason =
-        reason.unwrap_or_else(|| "the run ended without opening a pull request".to_owned());
+    let reason = reason.unwrap_or_else(|| NO_PULL_REQUEST.to_owned());
     let failure = JobFailure::new(None, reason).with_label(LogLabel::PrNotFound);
     fail(job, failure, now)
 }

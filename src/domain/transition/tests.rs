@@ -374,6 +374,7 @@ fn judges_an_unreported_end_after_the_grace() {
         run: ci_run(),
         conclusion: conclusion.into(),
         pull: pull.map(|pull| (pull, DraftState::Ready)),
+        report: MissingReport::NotArrived,
     };
     let recorded = apply_event(
         &running(JobKind::Implementation),
@@ -410,24 +411,45 @@ fn judges_an_unreported_end_after_the_grace() {
 }
 
 #[test]
-fn judges_the_end_at_once_without_callbacks() {
-    let mut job = running(JobKind::Implementation);
-    job.has_callbacks = false;
-    let event = JobEvent::RunEnded {
-        run: ci_run(),
-        conclusion: "success".into(),
-        pull: None,
-    };
-    assert_eq!(
-        apply_event(&job, event, NOW).unwrap().job.state.status(),
-        "failed"
-    );
+fn judges_the_end_at_once_if_the_report_was_refused() {
+    for (kind, conclusion, reason) in [
+        (
+            JobKind::Implementation,
+            "success",
+            "the run ended without opening a pull request",
+        ),
+        (
+            JobKind::Planning,
+            "success",
+            "the run ended without reporting a plan",
+        ),
+        (
+            JobKind::Planning,
+            "failure",
+            "the run ended with conclusion failure and reported no result",
+        ),
+    ] {
+        let event = JobEvent::RunEnded {
+            run: ci_run(),
+            conclusion: conclusion.into(),
+            pull: None,
+            report: MissingReport::Refused("its signature is wrong".into()),
+        };
+        let refused = " The report that it left as an artifact was refused: its signature is wrong";
+        assert_eq!(
+            apply_event(&running(kind), event, NOW).unwrap().job.state,
+            JobState::Failed {
+                code: None,
+                reason: format!("{reason}.{refused}")
+            }
+        );
+    }
 }
 
 #[test]
 fn an_unreported_draft_failed_its_review() {
     let mut job = running(JobKind::Implementation);
-    job.has_callbacks = false;
+    job.run_ended_at = Some(NOW - limits::REPORT_GRACE);
     let pull = PullRequestRef::from_url("https://host/acme/shop/pull/7");
     for (conclusion, draft, status) in [
         ("success", DraftState::Draft, "review_failed"),
@@ -437,6 +459,7 @@ fn an_unreported_draft_failed_its_review() {
         let event = JobEvent::RunEnded {
             conclusion: conclusion.into(),
             pull: pull.clone().zip(Some(draft)),
+            report: MissingReport::NotArrived,
             run: ci_run(),
         };
         let next = apply_event(&job, event, NOW).unwrap();
@@ -926,13 +949,14 @@ fn a_run_stopped_by_its_host_at_the_limit_has_timed_out() {
     let ended = JobEvent::RunEnded {
         conclusion: "cancelled".into(),
         pull: None,
+        report: MissingReport::NotArrived,
         run: ci_run(),
     };
     for (minutes, status) in [(30, "failed"), (87, "failed"), (89, "timed_out")] {
-        for (event, callbacks) in [(&reported, true), (&ended, false)] {
+        for event in [&reported, &ended] {
             let job = Job {
                 started_at: Some(NOW - MINUTE * minutes),
-                has_callbacks: callbacks,
+                run_ended_at: Some(NOW - limits::REPORT_GRACE),
                 ..running(JobKind::Implementation)
             };
             let next = apply_event(&job, event.clone(), NOW).unwrap();
@@ -1085,6 +1109,7 @@ fn any_event() -> impl Strategy<Value = JobEvent> {
                     run: ci_run(),
                     conclusion: conclusion.into(),
                     pull: pull.clone().filter(|_| opened).zip(Some(draft)),
+                    report: MissingReport::NotArrived,
                 }
             }),
         Just(JobEvent::RunMissing),

@@ -97,7 +97,7 @@ pub async fn check(app: &App, body: Value) -> Result<MappingCheck, MappingCheckE
         let budget = app
             .core
             .store
-            .read(|tx| budget::warning(tx, &app.core, &mapping, now))?;
+            .read(|tx| budget::warning(tx, &mapping, now))?;
         found.warnings.extend(budget.map(|message| MappingWarning {
             field: "budgetUsd",
             message,

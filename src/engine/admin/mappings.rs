@@ -162,9 +162,7 @@ fn with_warnings(
     checked: Vec<MappingWarning>,
 ) -> Result<SavedMapping, MappingChangeError> {
     let now = core.now();
-    let budget = core
-        .store
-        .read(|tx| budget::warning(tx, core, &mapping, now))?;
+    let budget = core.store.read(|tx| budget::warning(tx, &mapping, now))?;
     let mut warnings = mapping.warnings();
     warnings.extend(budget.map(|message| MappingWarning {
         field: "budgetUsd",

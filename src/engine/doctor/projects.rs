@@ -87,13 +87,11 @@ pub(super) async fn examine(app: &App, all: &[Mapping]) -> StoreResult<Vec<Check
 
 fn budget_warning(core: &Core, mapping: &Mapping) -> StoreResult<Option<CheckResult>> {
     let now = core.now();
-    let warning = core
-        .store
-        .read(|tx| budget::warning(tx, core, mapping, now))?;
+    let warning = core.store.read(|tx| budget::warning(tx, mapping, now))?;
     Ok(warning.map(|why| {
         CheckResult::warning("project-budget", why)
             .with_impact("The project's budget does not limit its spending.")
-            .with_remedy("Let runs report to this service, and use an agent that reports its cost.")
+            .with_remedy("Use an agent that reports its cost. Without RUNNER_CALLBACK_BASE_URL, sync the workflows, so that CI runs upload their report.")
             .for_subject(mapping.team_key.as_str())
     }))
 }

@@ -4,6 +4,7 @@ use domain::crypto::run_token::TokenAudience;
 use domain::effect::RunSpec;
 use domain::ids::JobId;
 use domain::job::Job;
+use domain::job::JobKind;
 use domain::job::RunHandle;
 use domain::job::RunnerKind;
 use domain::limits;
@@ -21,6 +22,7 @@ use vendors::scm::DispatchError;
 use vendors::session_hosts::ci;
 
 use super::super::dispatch;
+use super::super::planning_context;
 use super::super::repo_image;
 use super::EffectFailure;
 use super::EffectOutcome;
@@ -67,7 +69,7 @@ pub(super) async fn start_run(
     {
         return Ok(unconfirmed::run_started(&job, run));
     }
-    let run_config = run_config(app, &job, &spec);
+    let run_config = ci_run_config(app, &job, &spec).await?;
     match ci::start(
         github,
         &job.repo,
@@ -163,6 +165,20 @@ pub(crate) fn start_refused_event(
     }
 }
 
+/// Configuration of a CI run. A run that cannot fetch its plan from the service gets it with the dispatch.
+async fn ci_run_config(app: &App, job: &Job, spec: &RunSpec) -> Result<RunConfig, EffectFailure> {
+    let mut config = run_config(app, job, spec);
+    if config.callback.is_none() {
+        config.report_key = Some(app.secrets.run_tokens.report_key(&job.id));
+        if job.kind == JobKind::Implementation {
+            let context = planning_context::load(app, job).await;
+            let context = context.map_err(|error| EffectFailure::transient(&error.to_string()))?;
+            config.options.plan = Some(context.plan).filter(|plan| !plan.is_empty());
+        }
+    }
+    Ok(config)
+}
+
 pub(super) fn run_config(app: &App, job: &Job, spec: &RunSpec) -> RunConfig {
     RunConfig {
         dispatch_id: job.id.clone(),
@@ -191,6 +207,7 @@ pub(super) fn run_config(app: &App, job: &Job, spec: &RunSpec) -> RunConfig {
         options: spec.options.clone(),
         runs_on: spec.runs_on.clone(),
         callback: callback(app, job),
+        report_key: None,
     }
 }
 

@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use crate::app::App;
 use domain::job::{Job, RunHandle};
 use domain::machine::{HostKind, Machine, MachinePhase};
-use domain::transition::{JobEvent, RunActivity};
+use domain::transition::{JobEvent, MissingReport, RunActivity};
 use store::StoreResult;
 
 use super::{apply_event, opened_pull};
@@ -105,13 +105,15 @@ async fn missing_machine_event(app: &App, job: &Job) -> Option<JobEvent> {
 }
 
 async fn ended_event(app: &App, job: &Job, run: RunHandle, conclusion: String) -> Option<JobEvent> {
+    let report = MissingReport::NotArrived;
     let pull = match &app.vendors.github {
-        Some(github) => opened_pull(&app.core, github, job).await?,
+        Some(github) => opened_pull(&app.core, github, job, &report).await?,
         None => None,
     };
     Some(JobEvent::RunEnded {
         run,
         conclusion,
         pull,
+        report,
     })
 }

@@ -166,6 +166,11 @@ pub(super) const CALLS: &[CallRule] = &[
     CallRule::get("/repos/*/*/actions/runs/*", NO_QUERY),
     CallRule::get("/repos/*/*/actions/runs/*/jobs", &[LATEST, PER_PAGE, PAGE]),
     CallRule::get("/repos/*/*/actions/jobs/*/logs", NO_QUERY),
+    CallRule::get(
+        "/repos/*/*/actions/runs/*/artifacts",
+        &[("name", OPTIONAL, Text(UNLIMITED)), PER_PAGE, PAGE],
+    ),
+    CallRule::get("/repos/*/*/actions/artifacts/*/zip", NO_QUERY),
     CallRule {
         method: "POST",
         path: "/repos/*/*/actions/runs/*/cancel",

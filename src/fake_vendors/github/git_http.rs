@@ -31,7 +31,7 @@ impl GitHubInner {
         let segments = request.segments();
         let path: Vec<&str> = segments.iter().map(String::as_str).collect();
         match (request.method.as_str(), path.as_slice()) {
-            ("GET", ["_logs", secret]) => self.serve_log(secret),
+            ("GET", ["_downloads", secret]) => self.serve_download(secret),
             ("GET", [owner, repo, "info", "refs"]) => {
                 let service = request.query_param("service").unwrap_or_default();
                 match service.strip_prefix("git-") {

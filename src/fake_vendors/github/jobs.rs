@@ -7,12 +7,21 @@ use super::ci::log;
 use super::ci::workflow::Workflow;
 use super::model::{RunRecord, RunStatus};
 use super::rest::{ApiCall, RepoPath, RestError, RestResult, not_found, ok_json};
+use super::zip::{ArchiveEntry, zip_archive};
 use crate::clock;
 use crate::http::HttpResponse;
 use crate::persistence::lock;
 
 /// Lifetime of a log download's URL, in milliseconds.
 const DOWNLOAD_LIFETIME_MS: i64 = 60_000;
+
+/// What a download URL serves.
+#[derive(Clone)]
+pub(crate) enum Download {
+    Log(LogDownload),
+    /// Zip archive of an artifact.
+    Archive(Vec<u8>),
+}
 
 /// Log that a download URL serves.
 #[derive(Clone)]
@@ -56,35 +65,39 @@ impl ApiCall<'_> {
     pub(super) fn job_logs(&self, repo_path: &RepoPath<'_>, id: &str) -> RestResult {
         self.require_permission(repo_path, "actions", "read")?;
         let (run, index) = self.find_job(repo_path, id)?;
-        self.redirect_to_download(repo_path, run.id, Some(index))
+        self.redirect_to_log(repo_path, run.id, Some(index))
     }
 
     pub(super) fn run_logs(&self, repo_path: &RepoPath<'_>, id: &str) -> RestResult {
         self.require_permission(repo_path, "actions", "read")?;
         let run = self.find_run(repo_path, id)?;
-        self.redirect_to_download(repo_path, run.id, None)
+        self.redirect_to_log(repo_path, run.id, None)
     }
 
-    fn redirect_to_download(
+    fn redirect_to_log(
         &self,
         repo_path: &RepoPath<'_>,
         run: u64,
         job: Option<usize>,
     ) -> RestResult {
-        let secret: String = (0..40).map(|_| fastrand::alphanumeric()).collect();
-        let target = LogDownload {
+        self.redirect_to_download(Download::Log(LogDownload {
             owner: repo_path.owner.to_owned(),
             name: repo_path.name.to_owned(),
             run,
             job,
-        };
+        }))
+    }
+
+    /// Redirects to an address that needs no token and is valid for a minute.
+    pub(super) fn redirect_to_download(&self, target: Download) -> RestResult {
+        let secret: String = (0..40).map(|_| fastrand::alphanumeric()).collect();
         let now = clock::now_ms();
-        let mut downloads = lock(&self.host.log_downloads);
+        let mut downloads = lock(&self.host.downloads);
         downloads.retain(|_, (_, until)| *until > now);
         downloads.insert(secret.clone(), (target, now + DOWNLOAD_LIFETIME_MS));
         Ok(HttpResponse::empty(302).header(
             "location",
-            format!("{}/_logs/{secret}", self.host.server_url),
+            format!("{}/_downloads/{secret}", self.host.server_url),
         ))
     }
 }
@@ -136,13 +149,20 @@ impl GitHubInner {
         Some(log::mask_secrets(&String::from_utf8_lossy(&raw), &masks))
     }
 
-    /// Serves a log download. The secret in the URL is the credential.
-    pub(crate) fn serve_log(&self, secret: &str) -> HttpResponse {
+    /// Serves a download. The secret in the URL is the credential.
+    pub(crate) fn serve_download(&self, secret: &str) -> HttpResponse {
         let now = clock::now_ms();
-        let target = lock(&self.log_downloads).get(secret).cloned();
-        let Some((target, _)) = target.filter(|(_, until)| *until > now) else {
-            return HttpResponse::text(404, "expired");
-        };
+        let target = lock(&self.downloads).get(secret).cloned();
+        match target.filter(|(_, until)| *until > now) {
+            None => HttpResponse::text(404, "expired"),
+            Some((Download::Archive(archive), _)) => {
+                HttpResponse::new(200, "application/zip", archive)
+            }
+            Some((Download::Log(target), _)) => self.serve_log(&target),
+        }
+    }
+
+    fn serve_log(&self, target: &LogDownload) -> HttpResponse {
         let repo_path = RepoPath {
             owner: &target.owner,
             name: &target.name,
@@ -166,11 +186,14 @@ impl GitHubInner {
             let text = self.job_log(&run, index)?;
             Some((format!("{index}_job.txt"), text.into_bytes()))
         });
-        HttpResponse::new(
-            200,
-            "application/zip",
-            log::zip_archive(&logs.collect::<Vec<_>>()),
-        )
+        let logs: Vec<(String, Vec<u8>)> = logs.collect();
+        let entries = logs
+            .iter()
+            .map(|(name, text)| ArchiveEntry::file(name, text));
+        match zip_archive(&entries.collect::<Vec<_>>()) {
+            Ok(archive) => HttpResponse::new(200, "application/zip", archive),
+            Err(error) => HttpResponse::text(500, format!("fake vendor: {error}")),
+        }
     }
 }
 

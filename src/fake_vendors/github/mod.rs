@@ -6,6 +6,7 @@
 mod actions;
 mod api_json;
 mod apps;
+mod artifacts;
 mod auth;
 mod check_rollup;
 mod checks;
@@ -29,6 +30,7 @@ mod pulls;
 mod rest;
 mod reviews_and_checks;
 mod webhooks;
+mod zip;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -44,6 +46,7 @@ pub use self::git::CommitSnapshot;
 pub use self::issues::{FakeIssue, IssueSnapshot};
 pub use self::model::{CheckKind, IssueLabelChange};
 pub use self::reviews_and_checks::CheckReport;
+pub use self::zip::{ArchiveEntry, zip_archive};
 
 use self::ci::RunController;
 use self::git::BareRepository;
@@ -88,7 +91,7 @@ pub(crate) struct GitHubInner {
     quota: Mutex<Quota>,
     /// Temporary log downloads: by the secret in their URL, the log and the expiry time (milliseconds
     /// since the epoch).
-    log_downloads: Mutex<HashMap<String, (jobs::LogDownload, i64)>>,
+    downloads: Mutex<HashMap<String, (jobs::Download, i64)>>,
     /// Push watchers, by full repository name.
     push_watchers: Mutex<Vec<(String, reviews_and_checks::PushWatcher)>>,
     pub webhooks: webhooks::RepoWebhooks,
@@ -137,7 +140,7 @@ impl FakeGitHub {
                 used: HashMap::new(),
                 reset: 0,
             }),
-            log_downloads: Mutex::default(),
+            downloads: Mutex::default(),
             push_watchers: Mutex::default(),
             webhooks: webhooks::RepoWebhooks::start(),
             fake_runs,

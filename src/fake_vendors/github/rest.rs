@@ -256,6 +256,8 @@ impl ApiCall<'_> {
             ("GET", ["runs", id, "jobs"]) => self.list_jobs(repo_path, id),
             ("POST", ["runs", id, "cancel" | "force-cancel"]) => self.cancel_run(repo_path, id),
             ("GET", ["runs", id, "logs"]) => self.run_logs(repo_path, id),
+            ("GET", ["runs", id, "artifacts"]) => self.list_artifacts(repo_path, id),
+            ("GET", ["artifacts", id, "zip"]) => self.download_artifact(repo_path, id),
             ("GET", ["jobs", id]) => self.get_job(repo_path, id),
             ("GET", ["jobs", id, "logs"]) => self.job_logs(repo_path, id),
             ("GET", ["secrets"]) => self.list_secrets(repo_path),

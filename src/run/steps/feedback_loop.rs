@@ -68,9 +68,13 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
     })))
 }
 
-/// Fetches the plan posted on the ticket. Follow-up work on a pull request does not use it.
+/// Reads the plan of the dispatch, else fetches the plan posted on the ticket. Follow-up work on a pull request does not use it.
 async fn fetch_plan(run: &mut RunContext) {
     if run.dispatch.config.phase != RunPhase::Implementation {
+        return;
+    }
+    if let Some(plan) = &run.dispatch.config.options.plan {
+        run.change.plan = plan.clone();
         return;
     }
     match run.connections.orchestrator.fetch_plan().await {

@@ -133,6 +133,8 @@ impl RunFixture {
             api_url: self.server.url.clone(),
             base_branch: "main".into(),
             run_id: Some(77),
+            run_attempt: 1,
+            workspace: None,
             run_url: Some("https://host/run/77".into()),
             temp_root: self.dir.path().join("temp"),
             home: None,

@@ -46,7 +46,7 @@ async fn show(RawQuery(query): RawQuery, app: App) -> ApiResult {
     issues.truncate(MAX_ISSUES);
     Ok(ok(&UsageView {
         month: month.to_string(),
-        mappings: by_mapping(&app, month, &mapped, sums),
+        mappings: by_mapping(month, &mapped, sums),
         issues: issues.into_iter().map(IssueView::of).collect(),
     }))
 }
@@ -54,7 +54,6 @@ async fn show(RawQuery(query): RawQuery, app: App) -> ApiResult {
 /// Lists all projects, and deleted ones with usage in the month, most expensive first. The budget is the
 /// current one, not the one of that month.
 fn by_mapping(
-    app: &App,
     month: Month,
     mapped: &[Mapping],
     sums: Vec<(TeamKey, UsageTotals)>,
@@ -76,7 +75,7 @@ fn by_mapping(
     let view =
         |(team_key, (sum, budget)): (TeamKey, (UsageTotals, Option<MicroUsd>))| MappingView {
             team_key,
-            warning: budget.and_then(|_| budget::missing_cost_warning(&app.core, &sum)),
+            warning: budget.and_then(|_| budget::missing_cost_warning(&sum)),
             used: SumView::of(sum),
             budget_usd: budget.map(MicroUsd::to_usd),
             budget_used_percent: budget.map(|budget| {

@@ -187,6 +187,18 @@ pub async fn start_and_stop_runs(env: &TestEnv) {
         matches!(&excerpt, WorkflowRunLog::Excerpt(text) if text.contains("no")),
         "{excerpt:?}"
     );
+    env.repo()
+        .plant_artifact(failing.id, "report", b"an archive")
+        .unwrap();
+    let artifact = github.find_artifact(&repo, failing.id, "report");
+    let artifact = artifact.await.unwrap().unwrap();
+    let archive = github.download_artifact(&repo, &artifact, 10);
+    assert_eq!(
+        archive.await.unwrap().unwrap().body().as_ref(),
+        b"an archive"
+    );
+    let too_large = github.download_artifact(&repo, &artifact, 9).await;
+    assert!(too_large.unwrap().is_none());
     github.cancel_workflow_run(&repo, lasting.id).await.unwrap();
     env.wait_until("it is cancelled", || status(lasting.id) == "completed")
         .await;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::expression::{ExprContexts, ExprValue};
 use super::workflow::{Workflow, WorkflowJob, WorkflowStep, plain_text};
+use crate::github::artifacts;
 use crate::github::model::{RepoRecord, RunRecord};
 
 const RUNNER: &str = include_str!("runner.sh");
@@ -130,10 +131,9 @@ impl RunAttempt<'_> {
         if step.continue_on_error {
             write("continue", String::new())?;
         }
-        let Some(run) = &step.run else {
+        let Some(script) = self.step_script(step, &step_contexts)? else {
             return Ok(());
         };
-        let script = step_contexts.interpolate(run)?;
         let shell = step.shell.as_ref().or(job.shell.as_ref());
         let shell = match shell.map(String::as_str) {
             None => "bash -e",
@@ -151,6 +151,24 @@ impl RunAttempt<'_> {
         write("script", script)?;
         write("shell", shell.to_owned())?;
         write("workdir", workdir.to_string_lossy().into_owned())
+    }
+
+    /// Returns the script of a step. Of all actions, only the upload of an artifact is performed.
+    fn step_script(
+        &self,
+        step: &WorkflowStep,
+        contexts: &ExprContexts,
+    ) -> Result<Option<String>, String> {
+        if let Some(run) = &step.run {
+            return contexts.interpolate(run).map(Some);
+        }
+        let uses = step.uses.as_deref().unwrap_or_default();
+        if !uses.starts_with("actions/upload-artifact@") {
+            return Ok(None);
+        }
+        let input = |name: &str| contexts.interpolate(&plain_text(&step.with[name]));
+        let (name, path) = (input("name")?, input("path")?);
+        Ok(Some(artifacts::upload_script(&self.dir, &name, &path)))
     }
 
     fn event(&self) -> Value {

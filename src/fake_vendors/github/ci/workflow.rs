@@ -44,6 +44,8 @@ pub(crate) struct WorkflowStep {
     pub condition: Option<String>,
     pub run: Option<String>,
     pub uses: Option<String>,
+    /// Inputs of the action.
+    pub with: Map<String, Value>,
     pub env: Map<String, Value>,
     pub shell: Option<String>,
     pub workdir: Option<String>,
@@ -150,6 +152,7 @@ fn step(value: &Value) -> WorkflowStep {
         condition: text_of(&value["if"]),
         run: text_of(&value["run"]),
         uses: text_of(&value["uses"]),
+        with: map(&value["with"]),
         env: map(&value["env"]),
         shell: text_of(&value["shell"]),
         workdir: text_of(&value["working-directory"]),

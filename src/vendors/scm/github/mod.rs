@@ -4,6 +4,7 @@
 //! conditional requests are for events only. It adds 16 packages.
 
 mod accounts;
+mod artifacts;
 mod auth;
 mod cache;
 mod checks;

@@ -46,6 +46,8 @@ pub struct WorkflowRun {
     pub updated_at: Timestamp,
     /// Branch on which the run was dispatched.
     pub head_branch: Option<String>,
+    /// Attempt, from 1. A person can run it again.
+    pub attempt: u64,
 }
 
 impl WorkflowRun {
@@ -237,6 +239,12 @@ struct WireRun {
     created_at: Timestamp,
     updated_at: Timestamp,
     head_branch: Option<String>,
+    #[serde(rename = "run_attempt", default = "first_attempt")]
+    attempt: u64,
+}
+
+fn first_attempt() -> u64 {
+    1
 }
 
 impl WireRun {
@@ -250,6 +258,7 @@ impl WireRun {
             created_at: self.created_at,
             updated_at: self.updated_at,
             head_branch: self.head_branch,
+            attempt: self.attempt,
         }
     }
 }
