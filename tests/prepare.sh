@@ -44,7 +44,7 @@ pypi() { echo "${PIP_INDEX_URL:-$(python3 -m pip config get global.index-url 2>/
 declare -A packages=(
     [git]=git [cc]=gcc [jq]=jq [curl]=curl [openssl]=openssl [npm]=npm [python3]="python3 python3-venv"
     [dockerd]="docker.io iptables" [chromedriver]="chromium chromium-driver fonts-dejavu-core"
-    [zsh]=zsh [fish]=fish [groff]=groff [caddy]=caddy [shellcheck]=shellcheck
+    [zsh]=zsh [fish]=fish [groff]=groff [caddy]=caddy [shellcheck]=shellcheck [debootstrap]=debootstrap
 )
 needed=(git cc jq curl openssl)  # without these there are no tests
 small=(zsh fish groff caddy)     # requirements of the same name
@@ -75,6 +75,13 @@ plan() {
     for program in shellcheck npm python3; do
         has "$program" || absent+=("$program")
     done
+    if wants_old_systems; then
+        has debootstrap || absent+=(debootstrap)
+        [ -d "$old_systems/focal" ] || downloads+=("root folders of Debian 11 and Ubuntu 20.04 (600 MB)")
+    fi
+    if wants_package; then
+        downloads+=("the C library of Debian 11, and cargo-deb, to build the package")
+    fi
     if wanted browser && ! has chromedriver; then absent+=(chromedriver); fi
     if wanted engine; then
         engine_host=$(running_engine)
@@ -234,6 +241,37 @@ prepare_engine() {
     fi
 }
 
+# The files of a release, in the profile dev, and roots of the oldest systems. Files and roots given by the caller are
+# used as they are.
+debian_mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+old_systems=target/old-systems
+wants_package() { [ -z "${AGENT_IMPLEMENT_PACKAGES:-}" ] && wanted package; }
+wants_old_systems() { [ -z "${AGENT_IMPLEMENT_OLD_SYSTEMS:-}" ] && wanted old-systems; }
+prepare_package() {
+    wants_package || return 0
+    say "building the package (profile dev)"
+    rm -rf target/packages
+    if packaging/build.sh --profile dev; then
+        export AGENT_IMPLEMENT_PACKAGES="$PWD/target/packages"
+    else
+        without "$(blame_network "$debian_mirror")" package "packaging/build.sh fails"
+    fi
+}
+prepare_old_systems() {
+    wants_old_systems || return 0
+    if [ "$(id -u)" != 0 ]; then
+        without skip old-systems "only root can make the root folder of another system"
+    elif ! has debootstrap; then
+        without "$install_failure" old-systems "debootstrap is missing; apt-get cannot install it"
+    elif ! unshare --mount true 2>/dev/null; then
+        without skip old-systems "this user may not create a mount namespace"
+    elif bash tests/old_systems.sh "$old_systems"; then
+        export AGENT_IMPLEMENT_OLD_SYSTEMS="$PWD/$old_systems"
+    else
+        without "$(blame_network "$debian_mirror")" old-systems "Debian 11 or Ubuntu 20.04 cannot be downloaded"
+    fi
+}
+
 # Permissions of this user.
 prepare_permissions() {
     local dir
@@ -282,6 +320,8 @@ prepare() {
     npm_tools agents "tests with real agents"
     prepare_contracts
     prepare_engine
+    prepare_package
+    prepare_old_systems
     prepare_permissions
     prepare_crates
     prepare_linters

@@ -89,6 +89,7 @@ mod logs;
 mod machine_sizes;
 mod mappings;
 mod metrics;
+mod package;
 mod progress_load;
 mod projects_file;
 mod reaper;

@@ -8,7 +8,7 @@
 use proc_macro::TokenStream;
 
 /// Names of all requirements. `tests/README.md` describes them.
-const REQUIREMENTS: [&str; 13] = [
+const REQUIREMENTS: [&str; 15] = [
     "agents",
     "browser",
     "caddy",
@@ -20,6 +20,8 @@ const REQUIREMENTS: [&str; 13] = [
     "immutable",
     "mount",
     "namespaces",
+    "old-systems",
+    "package",
     "panel-tools",
     "zsh",
 ];
