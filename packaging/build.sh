@@ -8,12 +8,13 @@
 # version of Cargo.toml.
 #
 # The program is linked against the C library of Debian 11 (packaging/sysroot.sh), so it runs on every later system.
-# The build fails if the program needs a newer C library.
+# The build fails if the program needs a newer C library, or if that of the profile dist has more than 20 MiB.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 cargo_deb_version=3.8.0
 newest_glibc=2.31
+size_limit=$((20 * 1024 * 1024))
 profile=dist
 deb_options=()
 while [ $# -gt 0 ]; do
@@ -75,6 +76,9 @@ completions() { # completions SHELL FILE; skipped for a version without the comm
 rm -rf target/package && mkdir -p "$share/man/man1" "$packages"
 stripped=target/package/agent-implement
 strip -o "$stripped" "$program"
+size=$(stat -c %s "$stripped")
+[ "$profile" != dist ] || [ "$size" -le "$size_limit" ] ||
+    fail "the program has $size bytes, more than the limit of $size_limit: $stripped"
 manual "$share/man/man1"
 completions bash bash-completion/completions/agent-implement
 completions zsh zsh/vendor-completions/_agent-implement

@@ -192,7 +192,7 @@ equal "systemd does not restart it" "$(state NRestarts)" 0
 inside sh -c "kill -STOP $before"
 eventually "systemd restarts the hung service" has_other_pid "$before"
 check "because of the watchdog" logged "Watchdog timeout"
-inside rm -r /etc/systemd/system/agent-implement.service.d
+inside rm -f /etc/systemd/system/agent-implement.service.d/{quick,local-containers}.conf
 inside systemctl daemon-reload
 inside sh -c 'echo PORT=none >> /etc/agent-implement/agent-implement.env'
 check "a wrong setting fails at once" not inside systemctl restart agent-implement
@@ -224,7 +224,7 @@ inside install -D -m 644 /usr/share/doc/agent-implement/examples/local-container
 inside systemctl daemon-reload
 check "restart with the drop-in" inside systemctl restart agent-implement
 check "the engine is reachable" reaches_engine
-inside rm -r /etc/systemd/system/agent-implement.service.d
+inside rm -f /etc/systemd/system/agent-implement.service.d/{quick,local-containers}.conf
 inside systemctl stop engine.socket
 inside systemctl daemon-reload
 inside systemctl restart agent-implement
