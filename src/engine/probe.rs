@@ -89,6 +89,8 @@ pub fn quotas(vendors: &Vendors) -> Vec<VendorQuota> {
     let ticketing = vendors
         .ticketing
         .iter()
+        // The issues of GitHub share the accounts of the repository host.
+        .filter(|account| account.system() != System::GitHub)
         .map(|account| (Vendor::from(account.system()), account.quota()));
     let github = vendors.github.iter().flat_map(|github| github.quotas());
     ticketing

@@ -95,6 +95,14 @@ impl CancelCase {
         match self.system {
             System::Linear => "ENG-1",
             System::Jira => "OPS-1",
+            System::GitHub => "issues#100",
+        }
+    }
+
+    fn repo(self) -> &'static str {
+        match self.system {
+            System::Linear | System::Jira => "shop",
+            System::GitHub => tickets::ISSUES,
         }
     }
 
@@ -242,7 +250,7 @@ impl CancelCase {
     /// Waits until the run has ended at its host.
     async fn wait_until_stopped(self, env: &CrashEnv) -> Result<(), String> {
         let started = Instant::now();
-        let runs = || env.repo("shop").runs();
+        let runs = || env.repo(self.repo()).runs();
         while match self.machines(env) {
             Some(host) => host.snapshots().iter().any(|machine| machine.running),
             None => runs().iter().any(|run| run.status != "completed"),
@@ -331,7 +339,7 @@ impl CancelCase {
                 ensure(accepted == usize::from(!faulted), || {
                     format!("the host accepted {accepted} cancellations")
                 })?;
-                env.repo("shop").runs().len()
+                env.repo(self.repo()).runs().len()
             }
             Some(host) => {
                 let destroyed = count(&|method, _, status| method == "DELETE" && status < 300);
@@ -446,7 +454,7 @@ fn run_all(cases: Vec<CancelCase>) {
 }
 
 const RUNNERS: [DemoRunner; 3] = [DemoRunner::Ci, DemoRunner::Vm, DemoRunner::Local];
-const SYSTEMS: [System; 2] = [System::Linear, System::Jira];
+const SYSTEMS: [System; 3] = [System::Linear, System::Jira, System::GitHub];
 
 /// Two random cases of each kind of host.
 #[test]

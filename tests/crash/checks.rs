@@ -15,7 +15,7 @@ use store::{Store, jobs, outbox};
 use crate::crash_env::{CrashEnv, TIMEOUT};
 use crate::durability::{check_backups, check_changes, check_reports, redeliver_events};
 use crate::program::{KillOnDrop, check_audit};
-use crate::tickets::{TicketKind, ended_as_expected};
+use crate::tickets::{REPOS, TicketKind, ended_as_expected};
 
 /// Duration without remaining work that counts as idle: two polls and one check of the runs.
 pub const IDLE_DURATION: Duration = Duration::from_millis(2_500);
@@ -110,7 +110,7 @@ async fn unfinished(env: &CrashEnv) -> Option<String> {
     if !webhooks_delivered || !vendors.jira().webhooks().is_idle() {
         return Some("webhooks are being delivered".to_owned());
     }
-    for name in ["shop", "fake-runs"] {
+    for name in REPOS {
         let runs = env.repo(name).runs();
         if let Some(run) = runs.iter().find(|run| run.status != "completed") {
             return Some(format!("a run is active: {run:?}"));
@@ -131,7 +131,7 @@ async fn unfinished(env: &CrashEnv) -> Option<String> {
 
 /// Ticket and dispatch ID of every run.
 fn runs_of(env: &CrashEnv) -> Vec<(String, String)> {
-    let runs = ["shop", "fake-runs"].map(|name| env.repo(name).runs());
+    let runs = REPOS.map(|name| env.repo(name).runs());
     let input = |inputs: &serde_json::Map<String, Value>, name: &str| {
         inputs[name].as_str().unwrap_or_default().to_owned()
     };
@@ -268,7 +268,7 @@ fn check_jobs(env: &CrashEnv, store: &Store, counts: &mut VerifiedCounts) -> Res
 
 /// One pull request per ticket, one commit per run on it, and no repeated comment by the service.
 fn check_pulls(env: &CrashEnv) -> Result<(), String> {
-    for name in ["shop", "fake-runs"] {
+    for name in REPOS {
         let repo = env.repo(name);
         let pulls = repo.pulls();
         let mut remaining = pulls.len();

@@ -12,10 +12,12 @@ use fake_vendors::{FakeService, InjectedFault};
 use reqwest::Method;
 use serde_json::json;
 
+use vendors::http::percent_encode;
+
 use crate::crash_env::{BackupAttempt, CrashEnv, IDLE_TEAM};
 use crate::tickets::{self, GAP_FILL_COMMAND, TICKET_KINDS, TicketKind};
 
-const SYSTEMS: [System; 2] = [System::Linear, System::Jira];
+const SYSTEMS: [System; 3] = [System::Linear, System::Jira, System::GitHub];
 
 /// Kills per new ticket, once there is one of each kind. The count makes the load per kill independent
 /// of the machine's speed.
@@ -50,7 +52,7 @@ pub async fn file_tickets(env: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
             roll if roll < FAKE_RUN_WEIGHT => TicketKind::FakeRun,
             _ => TICKET_KINDS[fastrand::usize(..TICKET_KINDS.len())],
         };
-        tickets::create(&env, kind, SYSTEMS[number % 2], number);
+        tickets::create(&env, kind, SYSTEMS[number % SYSTEMS.len()], number);
     }
 }
 
@@ -68,14 +70,14 @@ pub async fn post_comments(env: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
         if waiting.is_empty() {
             continue;
         }
-        let pulls = env.repo("shop").pulls();
         for ticket in waiting {
+            let repo = env.repo(ticket.repo());
+            let pulls = repo.pulls();
             let title = format!("{}: ", ticket.key);
             let pull = pulls.iter().find(|pull| pull.title.starts_with(&title));
             // The ticket already shows its pull request.
             if let Some(pull) = pull.filter(|_| ticket.mismatch(&env).is_none()) {
-                env.repo("shop")
-                    .add_comment(pull.number, "mia", GAP_FILL_COMMAND);
+                repo.add_comment(pull.number, "mia", GAP_FILL_COMMAND);
                 done.insert(ticket.key.clone());
             }
         }
@@ -112,7 +114,7 @@ pub async fn control_runs(env: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
 
 /// Sends an action on the run of a ticket. Returns whether it was accepted.
 async fn is_accepted(env: &CrashEnv, key: &str, action: &str, accepted: &[u16]) -> bool {
-    let path = format!("/api/jobs/{key}/{action}");
+    let path = format!("/api/jobs/{}/{action}", percent_encode(key));
     match env.try_request(Method::POST, &path, &json!({})).await {
         Some((status, _)) if accepted.contains(&status) => true,
         // A vendor did not answer.

@@ -16,7 +16,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::program::{KillOnDrop, PROGRAM, command};
-use crate::tickets::{self, ExpectedTicket};
+use crate::tickets::{self, ExpectedTicket, FAKE_RUN_ISSUES, ISSUES, PLANNED_ISSUES, REPOS};
 
 pub const WEBHOOK_SECRET: &str = "the webhook secret of this test";
 const TOKEN_SECRET: &str = "0123456789abcdef0123456789abcdef";
@@ -113,20 +113,19 @@ impl CrashEnv {
             (".github/workflows/agent-implement.yml", WORKFLOW),
             (".github/workflows/agent-plan.yml", PLANNING),
         ];
-        let shop = self.repo("shop");
         let readme = ("README.md", "# Shop\n");
-        shop.seed(&[workflows[0], workflows[1], readme], "Begin")
-            .unwrap();
         let fake_workflow = fake_run_workflow(&self.gates_dir());
         let fake_workflow = (
             ".github/workflows/agent-implement.yml",
             fake_workflow.as_str(),
         );
-        self.repo("fake-runs")
-            .seed(&[fake_workflow, readme], "Begin")
-            .unwrap();
-        for name in ["shop", "fake-runs"] {
+        for name in REPOS {
             let repo = self.repo(name);
+            let files = match name {
+                "fake-runs" | FAKE_RUN_ISSUES => vec![fake_workflow, readme],
+                _ => vec![workflows[0], workflows[1], readme],
+            };
+            repo.seed(&files, "Begin").unwrap();
             repo.allow_actions_to_open_pulls();
             repo.set_collaborator_role("mia", "maintain")
                 .set_secret("ANTHROPIC_API_KEY", "sk-ant-sandbox-only");
@@ -343,10 +342,13 @@ fn mappings() -> Vec<Value> {
         ("OPS", "shop", false),
         ("WAY", "shop", true),
         ("SIM", "fake-runs", false),
+        ("HUB", ISSUES, false),
+        ("HUBPLAN", PLANNED_ISSUES, true),
+        ("HUBFAKE", FAKE_RUN_ISSUES, false),
     ] {
         let mut mapping = json!({
             "teamKey": team, "owner": "acme", "repo": repo, "defaultBranch": "main",
-            "ticketingProvider": "A", "maxInProgressAiIssues": if repo == "fake-runs" { 6 } else { 2 },
+            "ticketingProvider": "A", "maxInProgressAiIssues": if repo.starts_with("fake-run") { 6 } else { 2 },
         });
         if has_planning {
             mapping["planningEnabled"] = json!(true);
@@ -356,6 +358,9 @@ fn mappings() -> Vec<Value> {
             mapping["ticketingProvider"] = json!("B");
             mapping["ticketingConfig"] =
                 json!({"kind": "B", "jql": format!("project = {team}"), "repoFieldValue": team});
+        }
+        if team.starts_with("HUB") {
+            mapping["ticketingProvider"] = json!("C");
         }
         mappings_json.push(mapping);
     }

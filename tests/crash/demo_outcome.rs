@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use fake_vendors::demo::{self, Tracker};
-use fake_vendors::{FakeVendors, FakeVendorsOptions, MachineSnapshot};
+use fake_vendors::{FakeRepo, FakeVendors, FakeVendorsOptions, MachineSnapshot};
 
 use crate::demo::DemoRunner;
 use crate::program::PROGRAM;
@@ -30,17 +30,28 @@ impl DemoOutcome {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let options = FakeVendorsOptions::new(dir.join("vendors"), PROGRAM);
         let vendors = runtime.block_on(FakeVendors::start(options)).unwrap();
-        let repo = vendors.github().repo(demo::DEMO_OWNER, demo::DEMO_REPO);
-        let commits = |head: &str| {
+        let names = match tracker {
+            Tracker::GitHub => &[demo::DEMO_REPO, demo::DEMO_PLANNING_REPO][..],
+            Tracker::Linear | Tracker::Jira => &[demo::DEMO_REPO],
+        };
+        let repos = names.iter();
+        let repos: Vec<_> = repos
+            .map(|name| vendors.github().repo(demo::DEMO_OWNER, name))
+            .collect();
+        let commits = |repo: &FakeRepo, head: &str| {
             let commits = repo.commits(head).into_iter();
             let created =
                 commits.filter(|commit| commit.message.contains("Agent-Implement-Dispatch"));
             created.count()
         };
-        let pulls = repo.pulls().into_iter();
+        let pulls = repos
+            .iter()
+            .flat_map(|repo| repo.pulls().into_iter().map(move |pull| (repo, pull)));
         let outcome = Self {
-            workflow_runs: repo.runs().len(),
-            commits: pulls.map(|pull| commits(&pull.head)).collect(),
+            workflow_runs: repos.iter().map(|repo| repo.runs().len()).sum(),
+            commits: pulls
+                .map(|(repo, pull)| commits(repo, &pull.head))
+                .collect(),
             created: [
                 vendors.fly().host().created_names(),
                 vendors.docker().host().created_names(),
@@ -175,6 +186,10 @@ fn ticket_state(vendors: &FakeVendors, tracker: Tracker, key: &str) -> (Vec<Stri
         Tracker::Linear => {
             let ticket = vendors.linear().issue(key);
             (ticket.labels(), ticket.comments())
+        }
+        Tracker::GitHub => {
+            let issue = demo::demo_issue(vendors, key);
+            (issue.labels(), issue.comments())
         }
         Tracker::Jira => {
             let ticket = vendors.jira().issue(key);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::crash_env::{CrashEnv, TIMEOUT};
-use crate::tickets::TicketKind;
+use crate::tickets::{FAKE_RUN_ISSUES, TicketKind};
 
 /// Retry interval of an unanswered report.
 const RETRY_INTERVAL: Duration = Duration::from_millis(80);
@@ -21,7 +21,11 @@ pub async fn drive_all(env: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
     let mut seen = HashSet::new();
     let mut tasks = JoinSet::new();
     while !stop.load(Ordering::Relaxed) {
-        let runs = env.repo("fake-runs").runs();
+        let repos = ["fake-runs", FAKE_RUN_ISSUES];
+        let runs: Vec<RunSnapshot> = repos
+            .iter()
+            .flat_map(|name| env.repo(name).runs())
+            .collect();
         for run in &runs {
             if is_driven(&env, run, &runs) && seen.insert(run.id) {
                 let run = run.clone();
@@ -107,9 +111,12 @@ impl FakeRun {
 
     /// Opens the pull request like a real run and posts the result.
     async fn end(&self) {
-        let repo = self.env.repo("fake-runs");
-        let branch = self.input("branch");
         let ticket = self.input("issue_identifier");
+        let repo = match ticket.contains('#') {
+            true => self.env.repo(FAKE_RUN_ISSUES),
+            false => self.env.repo("fake-runs"),
+        };
+        let branch = self.input("branch");
         let message = format!("{ticket}\n\nAgent-Implement-Dispatch: {}", self.job);
         repo.commit(branch, &[("feature.txt", ticket)], &message)
             .unwrap();

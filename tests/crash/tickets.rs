@@ -72,6 +72,19 @@ pub fn set_up_vendors(vendors: &FakeVendors) {
     vendors.jira().issue(BLOCKERS[1]).title("Blocker");
 }
 
+/// Repositories of all runs. The issues of the last three are tickets.
+pub const REPOS: [&str; 5] = ["shop", "fake-runs", ISSUES, PLANNED_ISSUES, FAKE_RUN_ISSUES];
+
+/// Repository with issues.
+pub const ISSUES: &str = "issues";
+/// Repository whose issues are planned first.
+pub const PLANNED_ISSUES: &str = "planned-issues";
+/// Repository of issues whose runs are fake.
+pub const FAKE_RUN_ISSUES: &str = "fake-run-issues";
+
+/// Distance between the numbers of two issues. Pull requests take numbers in between.
+const ISSUE_STEP: usize = 100;
+
 /// Creates and triggers the ticket with this number.
 pub fn create(env: &CrashEnv, kind: TicketKind, system: System, number: usize) {
     let team = match (kind, system) {
@@ -81,8 +94,14 @@ pub fn create(env: &CrashEnv, kind: TicketKind, system: System, number: usize) {
         (kind, System::Jira) if kind.has_fake_run() => "SIM",
         (_, System::Linear) => "ENG",
         (_, System::Jira) => "OPS",
+        (TicketKind::Planned, System::GitHub) => PLANNED_ISSUES,
+        (kind, System::GitHub) if kind.has_fake_run() => FAKE_RUN_ISSUES,
+        (_, System::GitHub) => ISSUES,
     };
-    let key = format!("{team}-{number}");
+    let key = match system {
+        System::Linear | System::Jira => format!("{team}-{number}"),
+        System::GitHub => format!("{team}#{}", number * ISSUE_STEP),
+    };
     if let Some(script) = script(kind) {
         script.save(&env.vendors.scripts_dir(), &key).unwrap();
     }
@@ -106,6 +125,16 @@ pub fn create(env: &CrashEnv, kind: TicketKind, system: System, number: usize) {
                 ticket = ticket.blocked_by(BLOCKERS[1]);
             }
             ticket.status("Ready");
+        }
+        System::GitHub => {
+            let repo = env.repo(team);
+            let number = (number * ISSUE_STEP) as u64;
+            let mut issue = repo.issue(number).title(&title);
+            if kind == TicketKind::Blocked {
+                let blocker = env.repo("shop").issue(9_001).title("Blocker");
+                issue = issue.blocked_by_issue(&blocker);
+            }
+            issue.add_label("Agent-Implement");
         }
     }
 }
@@ -161,6 +190,7 @@ fn script(kind: TicketKind) -> Option<Script> {
 impl ExpectedTicket {
     pub fn system(&self) -> System {
         match self.team() {
+            _ if self.key.contains('#') => System::GitHub,
             "ENG" | "PLAN" | "FAKE" => System::Linear,
             _ => System::Jira,
         }
@@ -171,9 +201,12 @@ impl ExpectedTicket {
     }
 
     pub fn repo(&self) -> &'static str {
-        match self.kind.has_fake_run() {
-            true => "fake-runs",
-            false => "shop",
+        match (self.system(), self.kind) {
+            (System::GitHub, TicketKind::Planned) => PLANNED_ISSUES,
+            (System::GitHub, kind) if kind.has_fake_run() => FAKE_RUN_ISSUES,
+            (System::GitHub, _) => ISSUES,
+            (_, kind) if kind.has_fake_run() => "fake-runs",
+            _ => "shop",
         }
     }
 
@@ -209,9 +242,12 @@ impl ExpectedTicket {
     /// Expected marker changes: labels added (+) and removed (-), or the values of the status field.
     pub fn expected_history(&self) -> Vec<&'static str> {
         match (self.system(), self.kind) {
-            (System::Linear, TicketKind::Blocked) => vec!["+Agent-Implement"],
+            (System::Linear | System::GitHub, TicketKind::Blocked) => vec!["+Agent-Implement"],
             (System::Jira, TicketKind::Blocked) => vec!["Ready"],
-            (System::Linear, TicketKind::Plain | TicketKind::FakeRun | TicketKind::WithGapFill) => {
+            (
+                System::Linear | System::GitHub,
+                TicketKind::Plain | TicketKind::FakeRun | TicketKind::WithGapFill,
+            ) => {
                 vec![
                     "+Agent-Implement",
                     "+Agent-Working",
@@ -219,6 +255,22 @@ impl ExpectedTicket {
                     "-Agent-Working",
                 ]
             }
+            (System::GitHub, TicketKind::Retried) => vec![
+                "+Agent-Implement",
+                "+Agent-Working",
+                "-Agent-Implement",
+                "-Agent-Working",
+                "+Agent-Implement",
+                "+Agent-Working",
+                "+Ready for Review",
+                "-Agent-Working",
+            ],
+            (System::GitHub, TicketKind::WithSecret | TicketKind::Cancelled) => vec![
+                "+Agent-Implement",
+                "+Agent-Working",
+                "-Agent-Implement",
+                "-Agent-Working",
+            ],
             (System::Linear, TicketKind::Retried) => vec![
                 "+Agent-Implement",
                 "+Agent-Working",
@@ -235,7 +287,7 @@ impl ExpectedTicket {
                 "-Agent-Working",
                 "-Agent-Implement",
             ],
-            (System::Linear, TicketKind::Planned) => vec![
+            (System::Linear | System::GitHub, TicketKind::Planned) => vec![
                 "+Agent-Implement",
                 "+Agent-Planning",
                 "+Plan-Complete",
@@ -326,6 +378,20 @@ impl VisibleState {
                         .map(|comment| comment.body)
                         .collect(),
                     links: state.links.into_iter().map(|link| link.url).collect(),
+                }
+            }
+            System::GitHub => {
+                let (_, number) = ticket.key.split_once('#').unwrap();
+                let repo = vendors.github().repo("acme", ticket.repo());
+                let state = repo.issue(number.parse().unwrap()).snapshot().unwrap();
+                let prefix = |added| if added { '+' } else { '-' };
+                let history = state.history.iter();
+                Self {
+                    history: history
+                        .map(|change| format!("{}{}", prefix(change.added), change.label))
+                        .collect(),
+                    comments: state.comments,
+                    links: Vec::new(),
                 }
             }
             System::Jira => {

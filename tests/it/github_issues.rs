@@ -468,3 +468,48 @@ async fn events_of_issues_start_a_poll() {
     assert_eq!(answer["reason"], "not our pull request");
     env.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_project_takes_the_issues_of_its_repository() {
+    let env = manual_env(Vec::new()).await;
+    let body = |more: Value| {
+        let mut body = json!({
+            "teamKey": "SHOP", "owner": "acme", "repo": "shop", "defaultBranch": "main",
+        });
+        for (name, value) in more.as_object().unwrap() {
+            body[name] = value.clone();
+        }
+        body
+    };
+    for fields in [
+        json!({"ticketingProvider": "C"}),
+        json!({"ticketingProvider": "github"}),
+        json!({"ticketingConfig": {"kind": "C"}}),
+        json!({"ticketingProvider": "C", "ticketingConfig": {"kind": "C", "jql": "ignored"}}),
+    ] {
+        let saved = env.admin_post("/api/mappings", body(fields)).await;
+        assert_eq!(saved["ticketingProvider"], "C", "{saved}");
+        assert_eq!(saved["ticketingConfig"], json!({"kind": "C"}), "{saved}");
+    }
+    let check = body(json!({"ticketingProvider": "C"}));
+    let checked = env.admin_post("/api/mappings/check", check.clone()).await;
+    assert_eq!(checked["problems"], json!([]), "{checked}");
+    env.repo().disable_issues();
+    let checked = env.admin_post("/api/mappings/check", check).await;
+    let problem = "Issues are turned off in acme/shop. Turn them on in its settings on GitHub.";
+    assert_eq!(checked["problems"][0]["message"], problem, "{checked}");
+    let choices = env.admin_get("/api/choices/teams?system=C").await;
+    assert_eq!(choices["choices"], json!([]));
+    // Issues are polled as long as a project takes them, and not shown otherwise.
+    let systems = async || {
+        engine::poll::run_once(&env.app).await.unwrap();
+        let poll = env.admin_get("/api/poll").await;
+        let systems = poll["systems"].as_array().unwrap().clone();
+        systems
+            .into_iter()
+            .map(|one| one["system"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert!(systems().await.contains(&json!("C")));
+    env.stop().await;
+}

@@ -386,7 +386,7 @@ async fn additional_validation_rules_have_their_error_text() {
             "resumeAfterLimit must be a boolean",
         ),
         (json!({"ticketingProvider": "trello"}), system),
-        (json!({"ticketingConfig": {"kind": "C"}}), system),
+        (json!({"ticketingConfig": {"kind": "D"}}), system),
         (json!({"ticketingConfig": "A"}), config),
         (
             json!({"ticketingProvider": "A", "ticketingConfig": {"kind": "B"}}),

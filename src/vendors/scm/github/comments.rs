@@ -50,7 +50,7 @@ impl GitHub {
     ///
     /// # Errors
     /// `is_not_found()` if the pull request or the issue does not exist.
-    pub async fn own_comments(
+    pub(crate) async fn own_comments(
         &self,
         repo: &Repo,
         number: u64,
