@@ -118,6 +118,14 @@ pub fn root_file_system(dir: &Path) -> PathBuf {
     default_script()
         .save(&root.join("scripts"), "default")
         .unwrap();
+    // The socket of the service cannot be replaced.
+    let hostile = Script::new().pass([
+        ScriptStep::run(
+            "rm -f /run/agent-implement/service.sock; touch /run/agent-implement/own; true",
+        ),
+        ScriptStep::write("feature.txt", "done\n"),
+    ]);
+    hostile.save(&root.join("scripts"), "ENG-3").unwrap();
     let hanging = Script::new().pass([
         ScriptStep::run("id; touch /etc/own 2>&1 || true"),
         ScriptStep::Hang,
@@ -214,6 +222,10 @@ async fn runs_sessions_in_real_containers() {
     assert_eq!(containers.len(), 1, "{containers:#?}");
     let inspected = engine.inspect(&containers[0]).await;
     assert_isolation(&inspected);
+    assert!(
+        inspected["Mounts"].as_array().is_some_and(Vec::is_empty),
+        "{inspected:#}"
+    );
     let labels = &inspected["Config"]["Labels"];
     let job = env.jobs("ENG-2").remove(0);
     assert_eq!(labels["agent_implement_dispatch"], job.id.as_str());
@@ -231,6 +243,59 @@ async fn runs_sessions_in_real_containers() {
     env.finish().await;
 }
 
+#[requires("engine")]
+#[tokio::test(flavor = "multi_thread")]
+async fn real_containers_report_through_the_socket() {
+    let engine = RealEngine::require();
+    let image = tempfile::tempdir().unwrap();
+    engine.import(root_file_system(image.path())).await;
+    let env = TestEnv::with_options(TestEnvOptions {
+        session_hosts: true,
+        omitted_flags: &["--docker-host"],
+        extra_flags: vec![
+            ("--runner-mode", "local".to_owned()),
+            ("--docker-host", engine.host.clone()),
+            ("--local-runner-image", IMAGE.to_owned()),
+        ],
+        // For the fake vendors: nothing listens at the address of the service.
+        external_ip: Some(engine.gateway().await),
+        behind_nat: true,
+        ..TestEnvOptions::default()
+    })
+    .await;
+    env.create_labelled_issue("ENG-3", "Add a feature");
+    let job = env.wait_for_job_end("ENG-3").await;
+    assert_eq!(
+        job.state,
+        JobState::Completed,
+        "{:#?}",
+        env.comments("ENG-3")
+    );
+    assert!(job.result_accepted && job.usage.is_some());
+    let folder = env.dir().join("data/run-socket");
+    let names = std::fs::read_dir(folder).unwrap();
+    let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["service.sock"]);
+
+    env.create_labelled_issue("ENG-2", "Wait for ever");
+    env.wait_until("the agent is at work", || {
+        let jobs = env.jobs("ENG-2");
+        jobs.first()
+            .is_some_and(|job| job.state == JobState::Running)
+    })
+    .await;
+    let containers = engine.session_containers(&env).await;
+    let inspected = engine.inspect(&containers[0]).await;
+    assert_isolation(&inspected);
+    let mounts = inspected["Mounts"].as_array().unwrap();
+    assert_eq!(mounts.len(), 1, "{mounts:#?}");
+    assert_eq!(mounts[0]["Destination"], "/run/agent-implement");
+    assert_eq!(mounts[0]["RW"], false);
+    env.vendors.linear().issue("ENG-2").cancel();
+    env.wait_for_job_end("ENG-2").await;
+    env.finish().await;
+}
+
 /// Checks the limits of a container as the engine and the kernel report them.
 fn assert_isolation(inspected: &Value) {
     let host = &inspected["HostConfig"];
@@ -244,10 +309,6 @@ fn assert_isolation(inspected: &Value) {
     assert_eq!(host["PidsLimit"], 1_024);
     assert_eq!(host["RestartPolicy"]["Name"], "no");
     assert_eq!(inspected["Config"]["User"], "1000:1000");
-    assert!(
-        inspected["Mounts"].as_array().is_some_and(Vec::is_empty),
-        "{inspected:#}"
-    );
     assert!(host["Binds"].is_null());
     let pid = inspected["State"]["Pid"].as_u64().unwrap();
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap();

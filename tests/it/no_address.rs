@@ -19,7 +19,7 @@ use store::{jobs, mappings, steps, usage};
 use crate::planning::{PLANNING_PROMPT, wait_for_runs, write_steps};
 use crate::process::command;
 use crate::test_env::{
-    EngineMode, StoppedEnv, TestEnv, TestEnvOptions, open_store, planning_mapping,
+    EngineMode, StoppedEnv, TestEnv, TestEnvOptions, mapping, open_store, planning_mapping,
 };
 
 /// Starts an environment behind NAT whose runs execute on this runner.
@@ -145,6 +145,25 @@ async fn containers_behind_nat_plan_implement_and_count_costs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn ci_runs_behind_nat_plan_implement_and_count_costs() {
     plans_implements_guards_and_counts_costs(RunnerKind::Ci).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_run_replaces_what_the_agent_put_in_place_of_its_report() {
+    let env = env_behind_nat(RunnerKind::Ci, mapping()).await;
+    let plant = format!(
+        "find {} -type d -name work -exec ln -s /etc/hostname '{{}}/{FILE}' ';'",
+        env.dir().display()
+    );
+    let script = Script::new().pass([
+        ScriptStep::run(&plant),
+        ScriptStep::write("feature.txt", "done\n"),
+    ]);
+    env.set_agent_script("ENG-1", script);
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    let job = env.wait_for_job_end("ENG-1").await;
+    assert_eq!(job.state, JobState::Completed, "{}", logs(&env));
+    assert!(job.result_accepted && job.usage.is_some());
+    env.finish().await;
 }
 
 /// Starts a manual environment behind NAT whose only run is played by the test and has ended. Returns the job

@@ -553,11 +553,11 @@ impl Gate {
 }
 
 /// Task that forwards connections from one address to another.
-struct PortForward(JoinHandle<()>);
+pub struct PortForward(JoinHandle<()>);
 
 impl PortForward {
     /// Stops forwarding and frees the address.
-    async fn close(self) {
+    pub async fn close(self) {
         self.0.abort();
         // The error is the abort.
         let _ = self.0.await;
@@ -565,7 +565,7 @@ impl PortForward {
 }
 
 /// Forwards connections from one address to another.
-async fn forward_port(from: SocketAddr, to: SocketAddr) -> PortForward {
+pub async fn forward_port(from: SocketAddr, to: SocketAddr) -> PortForward {
     let listener = TcpListener::bind(from).await.unwrap();
     PortForward(tokio::spawn(async move {
         while let Ok((mut outside, _)) = listener.accept().await {
