@@ -57,6 +57,7 @@ mod jira;
 mod mappings_during_runs;
 mod model_limit;
 mod no_address;
+mod no_way_in;
 mod numbers;
 mod outages;
 mod outbox;

@@ -95,10 +95,12 @@ impl ApiCall<'_> {
         let mut downloads = lock(&self.host.downloads);
         downloads.retain(|_, (_, until)| *until > now);
         downloads.insert(secret.clone(), (target, now + DOWNLOAD_LIFETIME_MS));
-        Ok(HttpResponse::empty(302).header(
-            "location",
-            format!("{}/_downloads/{secret}", self.host.server_url),
-        ))
+        // The caller may know this host by another address.
+        let (_, path) = self.host.server_url.split_once("://").unwrap_or_default();
+        let (own_host, path) = path.split_once('/').unwrap_or((path, ""));
+        let host = self.request.header("host").unwrap_or(own_host);
+        let location = format!("http://{host}/{path}/_downloads/{secret}");
+        Ok(HttpResponse::empty(302).header("location", location))
     }
 }
 
