@@ -64,7 +64,7 @@ async fn stores_a_mode_and_lists_the_ineligible_projects() {
         ("ci", "ci", 0),
         ("fly", "vm", 2),
         ("vm", "vm", 2),
-        ("local", "local", 2),
+        ("local", "local", 0),
         ("shadow", "shadow", 2),
         ("default", "default", 1),
     ] {

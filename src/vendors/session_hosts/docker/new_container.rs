@@ -45,11 +45,7 @@ pub(super) fn body(spec: &MachineSpec) -> Value {
         .chain([format!("HOME={HOME}")])
         .collect();
     let memory = i64::from(spec.memory_mb) << 20;
-    let mounts = spec.socket_folder.iter().map(
-        |folder| json!({"Type": "bind", "Source": folder, "Target": MOUNT_POINT, "ReadOnly": true}),
-    );
-    let mounts: Vec<Value> = mounts.collect();
-    json!({
+    let mut body = json!({
         "Image": spec.image,
         "Entrypoint": [],
         "Cmd": crate::session_hosts::SESSION_COMMAND,
@@ -60,8 +56,6 @@ pub(super) fn body(spec: &MachineSpec) -> Value {
         "HostConfig": {
             "ReadonlyRootfs": true,
             "Tmpfs": {"/tmp": TMP_OPTIONS, HOME: HOME_OPTIONS},
-            // Unlike `Binds`, a mount is refused if its source does not exist.
-            "Mounts": mounts,
             "CapDrop": ["ALL"],
             "SecurityOpt": ["no-new-privileges"],
             "Privileged": false,
@@ -73,7 +67,14 @@ pub(super) fn body(spec: &MachineSpec) -> Value {
             "RestartPolicy": {"Name": "no"},
             "AutoRemove": false,
         },
-    })
+    });
+    if let Some(folder) = &spec.socket_folder {
+        // Unlike `Binds`, a mount is refused if its source does not exist.
+        body["HostConfig"]["Mounts"] = json!([
+            {"Type": "bind", "Source": folder, "Target": MOUNT_POINT, "ReadOnly": true},
+        ]);
+    }
+    body
 }
 
 /// Removes the host-gateway entry from the body, for an engine that does not support it.
