@@ -17,6 +17,8 @@ pub struct NamedAgent {
     /// Version of the package that the reader of its output was tested with. The only place that pins
     /// it; tests compare `packaging/docker/Dockerfile.runner` and `tests/agents/package.json` with it.
     pub version: &'static str,
+    /// Script of the package that completes an installation without scripts.
+    pub setup_script: Option<&'static str>,
 }
 
 /// Claude Code.
@@ -26,6 +28,7 @@ pub const CLAUDE: NamedAgent = NamedAgent {
     program: "claude",
     package: "@anthropic-ai/claude-code",
     version: "2.1.197",
+    setup_script: Some("install.cjs"),
 };
 
 /// OpenAI Codex.
@@ -35,6 +38,7 @@ pub const CODEX: NamedAgent = NamedAgent {
     program: "codex",
     package: "@openai/codex",
     version: "0.169.0",
+    setup_script: None,
 };
 
 /// Gemini CLI.
@@ -44,6 +48,7 @@ pub const GEMINI: NamedAgent = NamedAgent {
     program: "gemini",
     package: "@google/gemini-cli",
     version: "0.61.0",
+    setup_script: None,
 };
 
 /// All agents that repositories can choose by name.

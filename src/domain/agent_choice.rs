@@ -64,7 +64,7 @@ impl AgentChoice {
         RunOptions {
             agent: self.agent.map(|agent| agent.as_str().to_owned()),
             model: self.model.clone(),
-            plan: None,
+            ..RunOptions::default()
         }
     }
 }

@@ -410,6 +410,9 @@ mod tests {
             shadow: false,
             options: RunOptions {
                 agent: Some("codex".into()),
+                model: None,
+                program_sha256: Some("0".repeat(64)),
+                program_url: Some("https://example.com/agent-implement".into()),
                 ..RunOptions::default()
             },
             runs_on: vec!["self-hosted".into(), "linux".into()],

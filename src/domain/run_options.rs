@@ -18,9 +18,27 @@ pub struct RunOptions {
     /// Plan posted on the ticket, for a run that cannot fetch it from the service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
+    /// SHA-256 of the program, in lower-case hexadecimal. A run without the program in its image fetches it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program_sha256: Option<String>,
+    /// Address of the program, in place of the service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program_url: Option<String>,
 }
 
 impl RunOptions {
+    /// Returns whether a run whose image contains the program can do without these options.
+    pub fn only_name_the_program(&self) -> bool {
+        let Self {
+            agent,
+            model,
+            plan,
+            program_sha256: _,
+            program_url: _,
+        } = self;
+        agent.is_none() && model.is_none() && plan.is_none()
+    }
+
     /// Returns the value of the input; `None` if no option is set.
     pub(crate) fn to_input(&self) -> Option<String> {
         (*self != Self::default()).then(|| serde_json::to_string(self).unwrap_or_default())

@@ -31,8 +31,11 @@ const WORKFLOW_PROMPT: &str = include_str!("../../templates/prompts/WORKFLOW.md"
 const PLANNING_PROMPT: &str = include_str!("../../templates/prompts/PLANNING.md");
 const CONFIG: &str = include_str!("../../templates/config.yml");
 
-/// Placeholders in the templates for the image and for its registry path.
-const IMAGE_PLACEHOLDER: &str = "ghcr.io/OWNER/agent-implement-runner:latest";
+/// Public image in the templates, which the configured image replaces. It has git, curl, Node.js and npm. The
+/// digest is that of the index of all processors.
+const PUBLIC_IMAGE: &str = "docker.io/library/node:22-bookworm@sha256:363e1587494626837fa7f9a23bdb453d13b0ff3c67c705c2805cfc69c2d2fad7";
+
+/// Placeholder in the templates for the registry path of images that a dispatch may name.
 const IMAGE_PATH_PLACEHOLDER: &str = "ghcr.io/OWNER/";
 
 /// Markers around the lines for repositories with a cloud provider.
@@ -118,7 +121,8 @@ pub fn desired_templates(
     image: Option<&str>,
 ) -> Result<Vec<Template>, WorkflowFileConflict> {
     let renderer = WorkflowRenderer {
-        image: image.map_or_else(|| default_image(repo), str::to_owned),
+        image: image.unwrap_or(PUBLIC_IMAGE),
+        image_path: image.map_or_else(|| packages_of_owner(repo), image_path),
         is_cloud: mappings
             .iter()
             .any(|mapping| mapping.provider != ModelProvider::Direct),
@@ -159,20 +163,21 @@ pub fn planning_workflow_file(mapping: &Mapping) -> &str {
         .unwrap_or(PLAN_WORKFLOW)
 }
 
-/// Returns the image of the repository's owner. The path ensures that only the owner can publish
-/// it.
-fn default_image(repo: &Repo) -> String {
-    let owner = repo.owner.to_ascii_lowercase();
-    format!("ghcr.io/{owner}/agent-implement-runner:latest")
+/// Returns the registry path of the packages of the repository's owner. Only the owner can publish
+/// below it.
+fn packages_of_owner(repo: &Repo) -> String {
+    format!("ghcr.io/{}/", repo.owner.to_ascii_lowercase())
 }
 
 /// Values to insert into a workflow.
-struct WorkflowRenderer {
-    image: String,
+struct WorkflowRenderer<'a> {
+    image: &'a str,
+    /// Registry path of images that a dispatch may name.
+    image_path: String,
     is_cloud: bool,
 }
 
-impl WorkflowRenderer {
+impl WorkflowRenderer<'_> {
     /// Returns a workflow with the image, and with or without the cloud lines.
     fn render(&self, template: &str) -> String {
         let mut is_included = true;
@@ -188,8 +193,8 @@ impl WorkflowRenderer {
                 _ => {}
             }
         }
-        kept.replace(IMAGE_PLACEHOLDER, &self.image)
-            .replace(IMAGE_PATH_PLACEHOLDER, &image_path(&self.image))
+        kept.replace(PUBLIC_IMAGE, self.image)
+            .replace(IMAGE_PATH_PLACEHOLDER, &self.image_path)
     }
 }
 
@@ -334,13 +339,15 @@ mod tests {
     #[test]
     fn renders_the_image_and_its_path() {
         let usual = implement(json!({}), None);
-        assert!(usual.contains("'ghcr.io/acme/agent-implement-runner:latest'"));
+        assert!(usual.contains(&format!("|| '{PUBLIC_IMAGE}')")), "{usual}");
         assert!(usual.contains("'ghcr.io/acme/'"), "{usual}");
         let own = implement(json!({}), Some("registry.example.com:5000/a/runner:next"));
         assert!(own.contains("'registry.example.com:5000/a/runner:next'"));
         assert!(own.contains("'registry.example.com:5000/a/'"), "{own}");
+        assert!(!own.contains(PUBLIC_IMAGE), "{own}");
         for text in [usual, own] {
             assert!(!text.contains("OWNER"), "{text}");
+            assert!(!text.contains("'docker.io/library/'"), "{text}");
         }
         assert_eq!(image_path("runner:next"), "runner:");
     }

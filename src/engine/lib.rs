@@ -61,6 +61,7 @@ pub mod outbox_worker;
 pub mod planning_context;
 pub mod poll;
 pub mod probe;
+pub mod program;
 pub mod provider_limit;
 pub mod pull_requests;
 pub mod reap;

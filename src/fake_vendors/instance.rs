@@ -35,6 +35,9 @@ pub struct FakeVendorsOptions {
     pub program: PathBuf,
     /// Folder of real agent programs to use instead of the scripted agent.
     pub agents_dir: Option<PathBuf>,
+    /// Whether jobs run in a public image: it has neither this program nor an agent, but npm, whose registry has
+    /// the scripted agent.
+    pub public_image: bool,
     /// Port. `None` reuses the last port of this folder, or picks a free one.
     pub port: Option<u16>,
     /// Private key (PKCS#1 or PKCS#8 PEM) of the App whose JWTs are accepted.
@@ -67,6 +70,7 @@ impl FakeVendorsOptions {
             dir: dir.into(),
             program: program.into(),
             agents_dir: None,
+            public_image: false,
             port: None,
             app_key_pem: None,
             app_id: 1,
@@ -117,7 +121,10 @@ impl FakeVendors {
         write_atomic(&dir.join("port"), port.to_string().as_bytes())?;
         let agents = options.agents_dir.as_deref();
         let (bin, scripts) = (dir.join("bin"), dir.join("scripts"));
-        github::install_tools(&bin, &options.program, &scripts, agents)?;
+        match options.public_image {
+            true => github::install_package_manager(&bin, &options.program, &scripts)?,
+            false => github::install_tools(&bin, &options.program, &scripts, agents)?,
+        }
         let base = format!("http://127.0.0.1:{port}");
         let inner = Arc::new(FakeVendorsInner {
             port,
@@ -226,6 +233,12 @@ impl FakeVendors {
     /// Returns the fake Fly Machines API.
     pub fn fly(&self) -> &FakeFlyMachines {
         &self.inner.fly
+    }
+
+    /// Returns the arguments of every call of npm in jobs, one line each.
+    pub fn npm_calls(&self) -> Vec<String> {
+        let log = std::fs::read_to_string(self.inner.dir.join("bin/npm.log"));
+        log.unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
     /// Returns the fake Docker engine.

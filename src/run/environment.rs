@@ -102,6 +102,8 @@ pub struct Environment {
     pub cloud_keys: Vec<(String, Secret)>,
     /// Name of the agent, if configured by the operator.
     pub agent: Option<String>,
+    /// Whether the run may install the agent if its image does not contain it.
+    pub may_install_agent: bool,
     /// Custom agent program and its arguments.
     pub agent_command: Vec<String>,
     /// Folder of custom pipelines and steps.
@@ -201,6 +203,7 @@ impl Environment {
             direct_keys: secrets(variables, agent::direct_key_names()),
             cloud_keys: secrets(variables, agent::cloud_key_names()),
             agent: variable("AGENT_IMPLEMENT_AGENT"),
+            may_install_agent: variable("AGENT_IMPLEMENT_INSTALL_AGENT").as_deref() == Some("true"),
             agent_command: variable("AGENT_IMPLEMENT_AGENT_COMMAND")
                 .unwrap_or_default()
                 .split_whitespace()

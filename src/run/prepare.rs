@@ -180,6 +180,8 @@ fn configured_agent(
         env: environment.child_env.clone(),
         keys: keys.clone(),
         program: None,
+        may_install: environment.may_install_agent,
+        installation: None,
         cloud_region,
         model: None,
         retries: agent::RETRIES,

@@ -165,6 +165,12 @@ pub(crate) enum RunnerApiError {
     AlreadyConsumed,
     /// No job matches the token.
     JobNotFound,
+    /// The target of a program is missing or no target.
+    InvalidTarget,
+    /// The service has no program for the target.
+    UnknownTarget,
+    /// The maximum number of programs is being downloaded.
+    TooManyDownloads,
 }
 
 impl From<RunnerApiError> for ApiError {
@@ -185,12 +191,17 @@ impl From<RunnerApiError> for ApiError {
             RunnerApiError::MissingPrUrl => (S::BAD_REQUEST, "missing_prUrl"),
             RunnerApiError::AlreadyConsumed => (S::CONFLICT, "already_consumed"),
             RunnerApiError::JobNotFound => (S::NOT_FOUND, "job_not_found"),
+            RunnerApiError::InvalidTarget => (S::BAD_REQUEST, "invalid_target"),
+            RunnerApiError::UnknownTarget => (S::NOT_FOUND, "unknown_target"),
+            RunnerApiError::TooManyDownloads => (S::TOO_MANY_REQUESTS, "too_many_downloads"),
         };
         let error = Self::new(status, slug);
-        if status == S::UNAUTHORIZED {
-            error.with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
-        } else {
-            error
+        match status {
+            S::UNAUTHORIZED => {
+                error.with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+            }
+            S::TOO_MANY_REQUESTS => error.with_header(RETRY_AFTER, HeaderValue::from_static("5")),
+            _ => error,
         }
     }
 }

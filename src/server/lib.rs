@@ -28,6 +28,7 @@ mod repo_host_webhook;
 mod routing;
 mod run_socket;
 mod runner;
+mod runner_program;
 mod session;
 mod session_cookie;
 mod socket_file;
@@ -99,6 +100,7 @@ fn run_routes() -> Vec<Route> {
 
 fn public_routes() -> Vec<Route> {
     let groups = [
+        runner_program::routes(),
         repo_host_webhook::routes(),
         ticketing_webhooks::routes(),
         health::routes(),

@@ -8,6 +8,7 @@ mod agent_harness;
 mod claude;
 mod codex_and_gemini;
 mod hostile_repository;
+mod installation;
 
 use domain::job::JobState;
 use serde_json::json;

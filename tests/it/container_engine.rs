@@ -248,7 +248,7 @@ async fn runs_sessions_in_real_containers() {
 async fn real_containers_report_through_the_socket() {
     let engine = RealEngine::require();
     let image = tempfile::tempdir().unwrap();
-    engine.import(root_file_system(image.path())).await;
+    engine.import(root_file_system(image.path()), IMAGE).await;
     let env = TestEnv::with_options(TestEnvOptions {
         session_hosts: true,
         omitted_flags: &["--docker-host"],

@@ -92,7 +92,9 @@ async fn a_failed_build_ends_with_a_sentence() {
     let env = TestEnv::with_options(options()).await;
     let (docker, socket) = (env.vendors.docker(), env.vendors.docker_socket());
     let missing = env.vendors.docker_socket() + ".not";
-    let rows: [(Option<(&str, &str)>, &str, &[&str], &str); 7] = [
+    /// Failing step with its output, engine, arguments, expected sentence.
+    type Row<'a> = (Option<(&'a str, &'a str)>, &'a str, &'a [&'a str], &'a str);
+    let rows: [Row<'_>; 7] = [
         (
             Some((
                 "RUN apt-get",

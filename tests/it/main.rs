@@ -64,6 +64,7 @@ mod outbox;
 mod panel;
 mod planning;
 mod poll_requests;
+mod public_image;
 mod pull_ownership;
 mod pull_request;
 mod review;

@@ -70,7 +70,7 @@ async fn a_repository_gets_one_pull_request_that_grows_until_it_is_merged() {
     assert!(pull.body.contains("- `WORKFLOW.md`\n"), "{}", pull.body);
     let workflow = repo.read_file(BRANCH, IMPLEMENT).unwrap();
     assert!(
-        workflow.contains("'ghcr.io/acme/agent-implement-runner:latest'"),
+        workflow.contains("|| 'docker.io/library/node:22-bookworm@sha256:"),
         "{workflow}"
     );
     assert_eq!(repo.commits(BRANCH).len(), repo.commits("main").len() + 1);

@@ -45,6 +45,8 @@ fn full_config(phase: RunPhase) -> RunConfig {
             agent: Some("codex".into()),
             model: Some("m".into()),
             plan: Some("p".into()),
+            program_sha256: Some("0".repeat(64)),
+            program_url: Some("https://example.com/agent-implement".into()),
         },
         runs_on: vec!["self-hosted".into()],
         callback: Some(RunCallback {
@@ -114,10 +116,22 @@ fn each_workflow_has_minimal_permissions() {
             let name = workflow["run-name"].as_str().unwrap();
             assert!(name.contains("${{ inputs.dispatch_id }}"), "{name}");
             let steps = job["steps"].as_array().unwrap();
-            assert_eq!(steps.len(), if is_cloud { 4 } else { 3 });
+            assert_eq!(steps.len(), if is_cloud { 5 } else { 4 });
+            // Nothing of the first step's environment is a token: it would be printed before it is masked.
+            let printed: Vec<&str> = steps[0]["env"]
+                .as_object()
+                .unwrap()
+                .values()
+                .map(|value| value.as_str().unwrap())
+                .collect();
             assert_eq!(
-                steps[0],
-                json!({"name": "Mask the run's tokens", "run": "agent-implement mask"})
+                printed,
+                [
+                    "${{ fromJSON(inputs.options || '{}').programSha256 }}",
+                    "${{ fromJSON(inputs.options || '{}').programUrl }}",
+                    "${{ inputs.callback_url }}",
+                    "${{ inputs.phase }}"
+                ]
             );
             let upload = steps.last().unwrap();
             assert_eq!(upload["if"], "always() && !inputs.callback_url");
@@ -133,7 +147,10 @@ fn each_workflow_has_minimal_permissions() {
                 .replace("-2", "-${{ github.run_attempt }}");
             assert_eq!(upload["with"]["name"], name);
             let run = &steps[steps.len() - 2];
-            assert_eq!(run["run"], "exec agent-implement run");
+            assert_eq!(run["run"], "exec \"$AGENT_IMPLEMENT_PROGRAM\" run");
+            let first = steps[0]["run"].as_str().unwrap();
+            assert!(!first.contains("${{"), "{first}");
+            assert_eq!(steps[1]["run"], "exec \"$PROGRAM\" mask");
             let keys: Vec<&String> = run["env"].as_object().unwrap().keys().collect();
             assert_eq!(
                 keys.iter().any(|key| key.starts_with("AWS_")),

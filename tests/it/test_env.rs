@@ -81,6 +81,10 @@ pub struct TestEnvOptions {
     pub engine: EngineMode,
     /// Folder with real agents that replaces the scripted agent.
     pub agents_dir: Option<PathBuf>,
+    /// Whether workflow runs execute in a public image, without this program and an agent.
+    pub public_image: bool,
+    /// Program that such runs fetch, in place of the real one.
+    pub program: Option<PathBuf>,
     /// Whether workflow runs are only recorded and not executed.
     pub fake_runs: bool,
     /// Whether nothing can connect to the service over the network: it does not listen, and has neither a
@@ -108,6 +112,8 @@ impl Default for TestEnvOptions {
             external_ip: None,
             engine: EngineMode::Running,
             agents_dir: None,
+            public_image: false,
+            program: None,
             fake_runs: false,
             behind_nat: false,
         }
@@ -170,6 +176,7 @@ impl TestEnv {
         vendors_options.app_key_pem = Some(app_key());
         vendors_options.agents_dir.clone_from(&options.agents_dir);
         vendors_options.fake_runs = options.fake_runs;
+        vendors_options.public_image = options.public_image;
         let vendors = FakeVendors::start(vendors_options).await.unwrap();
         vendors.linear().ensure_team("ENG", "Engineering");
         vendors.jira().ensure_project("OPS", "Operations");
@@ -227,6 +234,12 @@ impl TestEnv {
         let app_options = AppOptions {
             clock: options.engine.clock(),
             timings: short_timings(),
+            program: Some(
+                options
+                    .program
+                    .clone()
+                    .unwrap_or_else(|| env!("CARGO_BIN_EXE_agent-implement").into()),
+            ),
             ..AppOptions::default()
         };
         let data_dir = dir.path().join("data");

@@ -334,6 +334,7 @@ fn config(dir: &Path, vendors: &FakeVendors, state: &DemoState, port: u16) -> Co
             jira_api_url: None,
             github_api_url: vendors.github_api_url(),
         },
+        runner_program: None,
         session_image: None,
         vm_sessions: VmSessionsConfig {
             app: Some(vendors.fly().app().to_owned()),

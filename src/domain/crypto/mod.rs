@@ -11,7 +11,7 @@ pub mod run_token;
 pub mod sealing;
 pub mod signature;
 
-use ring::digest::{SHA256, digest};
+use ring::digest::{Context, SHA256, digest};
 
 /// Returns a UUID derived from a text, in the form of version 4.
 ///
@@ -39,9 +39,39 @@ pub fn sha256_hex(text: &str) -> String {
     data_encoding::HEXLOWER.encode(digest(&SHA256, text.as_bytes()).as_ref())
 }
 
+/// SHA-256 of contents that are read in parts.
+pub struct Sha256Hasher(Context);
+
+impl Default for Sha256Hasher {
+    fn default() -> Self {
+        Self(Context::new(&SHA256))
+    }
+}
+
+impl Sha256Hasher {
+    /// Adds a part.
+    pub fn update(&mut self, part: &[u8]) {
+        self.0.update(part);
+    }
+
+    /// Returns the hash in lower-case hexadecimal.
+    pub fn finish_hex(self) -> String {
+        data_encoding::HEXLOWER.encode(self.0.finish().as_ref())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hashes_parts_like_the_whole() {
+        let mut hasher = Sha256Hasher::default();
+        for part in ["ab", "", "c"] {
+            hasher.update(part.as_bytes());
+        }
+        assert_eq!(hasher.finish_hex(), sha256_hex("abc"));
+    }
 
     #[test]
     fn deterministic_uuids_are_stable() {

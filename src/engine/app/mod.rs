@@ -17,11 +17,13 @@ mod vault;
 mod vendor_clients;
 
 use std::ops::Deref;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::config::{Config, Credentials};
+use crate::program::OwnProgram;
 use domain::connection::CredentialValues;
 use domain::crypto::run_token::RunTokenIssuer;
 use domain::machine::HostKind;
@@ -89,6 +91,8 @@ pub struct Core {
     pub timings: Timings,
     /// Crash injection, for tests.
     pub crash_plan: CrashPlan,
+    /// Program of this process, as runs fetch it.
+    pub program: OwnProgram,
 }
 
 impl Core {
@@ -218,6 +222,8 @@ pub struct AppOptions {
     pub crash_plan: CrashPlan,
     /// Redactor of logs, which learns all secrets of the service.
     pub redactor: Redactor,
+    /// Program that runs fetch; `None` for the running one. For tests, whose process is another program.
+    pub program: Option<PathBuf>,
 }
 
 impl App {
@@ -266,6 +272,7 @@ impl App {
                 startup_settings,
                 timings: options.timings,
                 crash_plan: options.crash_plan,
+                program: OwnProgram::new(options.program),
             },
         };
         Ok(Self {

@@ -77,6 +77,22 @@ impl Config {
                 ),
             ),
             ("SESSION_IMAGE", plain(self.session_image.as_deref())),
+            (
+                "RUNNER_PROGRAM_URL",
+                plain(
+                    self.runner_program
+                        .as_ref()
+                        .map(|release| release.url.as_str()),
+                ),
+            ),
+            (
+                "RUNNER_PROGRAM_SHA256",
+                plain(
+                    self.runner_program
+                        .as_ref()
+                        .and_then(|release| release.sha256.as_deref()),
+                ),
+            ),
             ("NOTIFY_WEBHOOK_URL", mask(credentials.chat.is_some())),
             (
                 "NOTIFY_TYPE",

@@ -13,6 +13,7 @@ mod notices;
 mod observability;
 mod options;
 mod proxy;
+mod runner_program;
 mod secrets;
 mod session_hosts;
 mod sources;
@@ -36,6 +37,7 @@ pub use notices::Notices;
 pub use observability::MetricsConfig;
 pub use options::{Options, default_of};
 pub use proxy::{ProxyAddress, ProxyConfig};
+pub use runner_program::RunnerProgramConfig;
 use secrets::OptionSecrets;
 pub use session_hosts::{ContainerEngine, ContainersConfig, VmSessionsConfig};
 use sources::Sources;
@@ -73,6 +75,8 @@ pub struct Config {
     pub vendor_addresses: VendorAddresses,
     /// Image of runs whose repository names none.
     pub session_image: Option<String>,
+    /// Release from which CI runs fetch the program; `None` for this service.
+    pub runner_program: Option<RunnerProgramConfig>,
     /// Fly Machines.
     pub vm_sessions: VmSessionsConfig,
     /// Local container engine.
@@ -258,6 +262,8 @@ impl Config {
             credentials,
             vendor_addresses,
             session_image: check.image("SESSION_IMAGE", options.session_image),
+            runner_program: check
+                .runner_program(options.runner_program_url, options.runner_program_sha256),
             vm_sessions: check.vm_sessions(
                 options.vm_sessions_app,
                 options.vm_sessions_region,

@@ -159,6 +159,12 @@ pub struct Options {
     /// Image of CI runs and machines; if unset, the repository decides.
     #[arg(long, env = "SESSION_IMAGE")]
     pub session_image: Option<String>,
+    /// Address from which CI runs without the program in their image fetch it, instead of from this service.
+    #[arg(long, env = "RUNNER_PROGRAM_URL")]
+    pub runner_program_url: Option<String>,
+    /// SHA-256 of the program at RUNNER_PROGRAM_URL. If unset, it must be the program of the service.
+    #[arg(long, env = "RUNNER_PROGRAM_SHA256")]
+    pub runner_program_sha256: Option<String>,
     /// Token of Fly Machines, for runs in virtual machines; unset disables them.
     #[arg(
         long,

@@ -23,6 +23,7 @@ use vendors::session_hosts::ci;
 
 use super::super::dispatch;
 use super::super::planning_context;
+use super::super::program;
 use super::super::repo_image;
 use super::EffectFailure;
 use super::EffectOutcome;
@@ -70,6 +71,10 @@ pub(super) async fn start_run(
         return Ok(unconfirmed::run_started(&job, run));
     }
     let run_config = ci_run_config(app, &job, &spec).await?;
+    let run_config = RunConfig {
+        options: program::with_program(&app.core, run_config.options).await,
+        ..run_config
+    };
     match ci::start(
         github,
         &job.repo,

@@ -353,7 +353,6 @@ pub(crate) fn install_tools(
     scripts: &Path,
     agents: Option<&Path>,
 ) -> anyhow::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
     std::fs::create_dir_all(dir)?;
     let program = &std::path::absolute(program)?;
     link(program, &dir.join("agent-implement"))?;
@@ -364,20 +363,47 @@ pub(crate) fn install_tools(
         }
         return Ok(());
     }
+    write_program(dir, "claude", &scripted_agent(program, scripts))
+}
+
+/// Installs what a public image has instead: npm, whose registry has the scripted agent, and Node.js.
+pub(crate) fn install_package_manager(
+    dir: &Path,
+    program: &Path,
+    scripts: &Path,
+) -> anyhow::Result<()> {
+    std::fs::create_dir_all(dir)?;
+    let agent = scripted_agent(&std::path::absolute(program)?, scripts);
+    for (name, text) in [
+        ("npm", include_str!("npm.sh")),
+        ("node", include_str!("node.sh")),
+        ("scripted-agent", &agent),
+    ] {
+        write_program(dir, name, text)?;
+    }
+    Ok(())
+}
+
+/// Returns the script that starts the scripted agent.
+fn scripted_agent(program: &Path, scripts: &Path) -> String {
     let quoted = |path: &Path| ci::expression::shell_quote(&path.to_string_lossy());
-    let claude = format!(
+    format!(
         "#!/bin/sh\nexec {} scripted-agent --scripts {} \"$@\"\n",
         quoted(program),
         quoted(scripts)
-    );
-    // Replaced only if it differs, so that a running job keeps its agent.
-    if std::fs::read(dir.join("claude")).is_ok_and(|existing| existing == claude.as_bytes()) {
+    )
+}
+
+/// Writes an executable file. Replaces it only if it differs, so that a running job keeps its program.
+fn write_program(dir: &Path, name: &str, text: &str) -> anyhow::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    if std::fs::read(dir.join(name)).is_ok_and(|existing| existing == text.as_bytes()) {
         return Ok(());
     }
-    let temporary = dir.join("claude.tmp");
-    std::fs::write(&temporary, claude)?;
+    let temporary = dir.join(format!("{name}.tmp"));
+    std::fs::write(&temporary, text)?;
     std::fs::set_permissions(&temporary, std::fs::Permissions::from_mode(0o755))?;
-    Ok(std::fs::rename(temporary, dir.join("claude"))?)
+    Ok(std::fs::rename(temporary, dir.join(name))?)
 }
 
 /// Creates a symbolic link, or replaces an existing one. It is never missing, because a job of an earlier start may be

@@ -37,10 +37,15 @@ impl AgentCli {
         })
     }
 
+    /// Returns the agent that repositories can name; `None` for a program of the operator.
+    pub(super) fn named(self) -> Option<NamedAgent> {
+        let found = NAMED_AGENTS.iter().find(|(_, cli)| *cli == self);
+        found.map(|(named, _)| *named)
+    }
+
     /// Returns the name of the agent.
     pub(super) fn name(self) -> &'static str {
-        let found = NAMED_AGENTS.iter().find(|(_, cli)| *cli == self);
-        found.map_or("command", |(known, _)| known.name)
+        self.named().map_or("command", |known| known.name)
     }
 
     /// Returns the environment variables with credentials and address of the provider.

@@ -2,7 +2,9 @@
 
 use super::cli::AgentCli;
 use super::credentials::{cloud_key_names, is_base_url};
+use super::installation::Installation;
 use crate::child::ChildEnv;
+use crate::folders::Folders;
 use crate::programs::{Program, ProgramError};
 use domain::secret::Secret;
 
@@ -18,6 +20,10 @@ pub struct Agent {
     pub command: Vec<String>,
     /// Located program, or the error. Located on first use if `None`.
     pub program: Option<Result<Program, ProgramError>>,
+    /// Whether the run may install the agent if its image does not contain it.
+    pub may_install: bool,
+    /// Installation by the run.
+    pub installation: Option<Installation>,
     /// Base environment of every child.
     pub env: ChildEnv,
     /// Every model credential of the run, by variable. A program gets only its own.
@@ -80,6 +86,30 @@ impl Agent {
         own.fold(self.env.clone(), |env, (name, key)| env.with(name, key))
     }
 
+    /// Installs the agent if the operator allows that and the image does not contain it. Must be called before
+    /// repository code runs.
+    ///
+    /// # Errors
+    /// A sentence for the operator if the installation fails.
+    pub async fn install_if_missing(
+        &mut self,
+        folders: &Folders,
+        log: impl Fn(&str),
+    ) -> Result<(), String> {
+        let Some(agent) = self.cli.named().filter(|_| self.may_install) else {
+            return Ok(());
+        };
+        if self.find().is_ok() {
+            return Ok(());
+        }
+        log(&format!(
+            "Installing {} {} from npm",
+            agent.product, agent.version
+        ));
+        self.installation = Some(Installation::install(agent, &self.env, folders).await?);
+        Ok(())
+    }
+
     /// Locates the agent program. Must be called before repository code runs, which could install
     /// another program to obtain the model key.
     pub fn pin_program(&mut self) {
@@ -91,12 +121,20 @@ impl Agent {
             AgentCli::Command => self.command.first().map_or("", String::as_str),
             named => named.name(),
         };
-        Program::find(name.as_ref(), self.env.get("PATH").unwrap_or_default())
+        let path = self.env.get("PATH").unwrap_or_default();
+        match &self.installation {
+            Some(installation) => Program::find(installation.program().as_os_str(), path),
+            None => Program::find(name.as_ref(), path),
+        }
     }
 
     /// Returns the located program after verifying that it is unchanged.
     pub(super) fn verified_program(&self) -> Result<Program, ProgramError> {
         let program = self.program.clone().unwrap_or_else(|| self.find())?;
-        program.verify_unchanged().map(|()| program)
+        program.verify_unchanged()?;
+        if let Some(installation) = &self.installation {
+            installation.verify_unchanged()?;
+        }
+        Ok(program)
     }
 }

@@ -1,6 +1,7 @@
 //! Coding agent: a program that gets a prompt and works in a folder.
 //!
 //! - `configuration`: the agent of a run. `credentials`: variables that each program gets.
+//! - `installation`: the agent of a run whose image does not contain it.
 //! - `run_pass`: one pass. `supervise` runs the program to completion, `outcome` evaluates its result.
 //! - `claude`, `codex`, `gemini`, `command`: flags, settings and output format of one program.
 //!
@@ -14,6 +15,7 @@ mod command;
 mod configuration;
 mod credentials;
 mod gemini;
+mod installation;
 #[cfg(test)]
 mod others_tests;
 mod outcome;
@@ -29,5 +31,6 @@ mod tests;
 pub use cli::AgentCli;
 pub use configuration::{Agent, RETRIES};
 pub use credentials::{cloud_key_names, direct_key_names, is_base_url};
+pub use installation::Installation;
 pub use pass::{AgentAnswer, AgentPass, AgentRole};
 pub use stream_reader::fuzz_streams;

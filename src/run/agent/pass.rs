@@ -1,7 +1,7 @@
 //! One pass of an agent: task, answer, folders and program call.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -73,12 +73,19 @@ pub(super) struct PassFolders {
     pub temp_dir: PathBuf,
 }
 
+/// Folders of the home in which Node.js looks for modules that a program does not find elsewhere.
+const HOME_MODULES: [&str; 2] = [".node_modules", ".node_libraries"];
+
 impl PassFolders {
     /// Creates the folders.
     pub(super) fn create(folders: &Folders) -> std::io::Result<Self> {
+        let home = folders.make("home")?;
+        for name in HOME_MODULES {
+            remove(&home.join(name))?;
+        }
         Ok(Self {
             work_tree: folders.work_tree(),
-            home: folders.make("home")?,
+            home,
             settings: folders.make_empty("agent-settings")?,
             input_files: folders.make_empty("agent-input")?,
             temp_dir: folders.make("agent-tmp")?,
@@ -90,6 +97,19 @@ impl PassFolders {
         let path = self.input_files.join(name);
         std::fs::write(&path, text)?;
         Ok(path.into())
+    }
+}
+
+/// Removes a file, a link or a folder, if it exists.
+fn remove(path: &Path) -> std::io::Result<()> {
+    let removed = match path.symlink_metadata() {
+        Ok(found) if found.is_dir() => std::fs::remove_dir_all(path),
+        Ok(_) => std::fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

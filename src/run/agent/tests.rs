@@ -61,6 +61,8 @@ impl AgentFixture {
                 .map(|name| (name.to_owned(), Secret::new(format!("value of {name}"))))
                 .collect(),
             program: None,
+            may_install: false,
+            installation: None,
             cloud_region: None,
             model: Some("model-x".into()),
             retries: 1,

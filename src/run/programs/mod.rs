@@ -4,10 +4,12 @@
 //! this user can write. So git, which creates and pushes the commit, and every file that it loads must
 //! be in a place that this user cannot write ([`trust`]). The agent program only receives the model key
 //! and may be installed for the user alone; it is started only while its file is unchanged
-//! ([`Program::verify_unchanged`]).
+//! ([`Program::verify_unchanged`]). If the run has installed it itself, every file of the installation is
+//! compared ([`tree`]).
 
 #[cfg(test)]
 mod tests;
+pub(crate) mod tree;
 pub(crate) mod trust;
 
 use std::ffi::{OsStr, OsString};

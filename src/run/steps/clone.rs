@@ -209,6 +209,9 @@ async fn read_config(run: &mut RunContext, base_commit: &str) -> Result<(), RunF
     };
     let has_other_agent = run.agent.cli != of_repo;
     run.agent.validate().map_err(setup_failed)?;
+    let log = |line: &str| run.reporting.log(line);
+    let installed = run.agent.install_if_missing(&run.workspace.folders, log);
+    installed.await.map_err(setup_failed)?;
     run.agent.pin_program();
     if matches!(dispatch.provider, ModelProvider::Cloud { .. })
         && config.model.is_none()

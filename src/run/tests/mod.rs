@@ -145,6 +145,7 @@ impl RunFixture {
             direct_keys: vec![("ANTHROPIC_API_KEY".into(), Secret::new("the-model-key"))],
             cloud_keys: vec![],
             agent: None,
+            may_install_agent: false,
             agent_command: vec![],
             custom_root: self.custom_root.clone(),
             is_ci: false,

@@ -14,7 +14,12 @@ pub struct DispatchedRun {
     pub run: Option<WorkflowRunRef>,
 }
 
-/// Dispatches a workflow with the run's configuration as its inputs.
+/// Input with the options of a run. See [`domain::run_options`].
+const OPTIONS_INPUT: &str = "options";
+
+/// Dispatches a workflow with the run's configuration as its inputs. A workflow that does not declare the input
+/// of the options, because it was synced by an older version, is dispatched without them if its image must
+/// contain the program anyway.
 ///
 /// # Errors
 /// [`DispatchError::Refused`] if the host rejects the dispatch. After an ambiguous
@@ -26,10 +31,20 @@ pub async fn start(
     git_ref: &str,
     run_config: &RunConfig,
 ) -> Result<DispatchedRun, DispatchError> {
-    let run = github
-        .dispatch_workflow(repo, workflow, git_ref, &run_config.to_inputs())
-        .await?;
-    Ok(DispatchedRun { run })
+    let mut inputs = run_config.to_inputs();
+    let mut dispatched = github
+        .dispatch_workflow(repo, workflow, git_ref, &inputs)
+        .await;
+    if let Err(refused) = &dispatched
+        && refused.is_unexpected_input(OPTIONS_INPUT)
+        && run_config.options.only_name_the_program()
+    {
+        inputs.remove(OPTIONS_INPUT);
+        dispatched = github
+            .dispatch_workflow(repo, workflow, git_ref, &inputs)
+            .await;
+    }
+    Ok(DispatchedRun { run: dispatched? })
 }
 
 /// Finds the workflow run with this dispatch id in its name, among those created at `since` or later.

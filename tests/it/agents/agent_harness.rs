@@ -103,6 +103,8 @@ impl AgentHarness {
                     .map(|(name, key)| (name.to_owned(), Secret::new(key)))
                     .to_vec(),
                 program: None,
+                may_install: false,
+                installation: None,
                 cloud_region: None,
                 model: (cli == AgentCli::Gemini).then(|| "gemini-2.5-pro".to_owned()),
                 retries: 1,

@@ -76,6 +76,15 @@ pub enum DispatchError {
 }
 
 impl DispatchError {
+    /// Returns whether the host rejected the dispatch because the workflow does not declare this input.
+    pub fn is_unexpected_input(&self, name: &str) -> bool {
+        let DispatchError::Refused { message, .. } = self else {
+            return false;
+        };
+        let message = message.to_lowercase();
+        message.contains("unexpected inputs") && message.contains(&format!("\"{name}\""))
+    }
+
     /// Returns the HTTP status of the host's response. `None` without a response.
     pub fn status(&self) -> Option<u16> {
         match self {
