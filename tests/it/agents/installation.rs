@@ -14,6 +14,9 @@ const PACKAGES: [(AgentCli, &str); 3] = [
     (AgentCli::Gemini, "@google/gemini-cli/package.json"),
 ];
 
+/// Variables by which this machine reaches the registry. A run passes them to its children.
+const NETWORK_VARIABLES: [&str; 3] = ["HTTPS_PROXY", "NO_PROXY", "NODE_EXTRA_CA_CERTS"];
+
 #[requires("agents")]
 #[tokio::test(flavor = "multi_thread")]
 async fn installed_agents_run_until_their_installation_is_changed() {
@@ -24,6 +27,11 @@ async fn installed_agents_run_until_their_installation_is_changed() {
         let nowhere = std::env::temp_dir().join("no-agents");
         let mut harness = AgentHarness::new(&nowhere, cli, turns()).await;
         harness.agent.may_install = true;
+        for name in NETWORK_VARIABLES {
+            if let Ok(value) = std::env::var(name) {
+                harness.agent.env = harness.agent.env.with(name, value);
+            }
+        }
         let installed = harness.agent.install_if_missing(&harness.folders, |_| {});
         installed.await.unwrap();
         harness.agent.pin_program();
