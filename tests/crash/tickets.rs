@@ -82,6 +82,9 @@ pub const PLANNED_ISSUES: &str = "planned-issues";
 /// Repository of issues whose runs are fake.
 pub const FAKE_RUN_ISSUES: &str = "fake-run-issues";
 
+/// Number of the permanent blocker.
+const BLOCKING_ISSUE: u64 = 9_000_001;
+
 /// Distance between the numbers of two issues. Pull requests take numbers in between.
 const ISSUE_STEP: usize = 100;
 
@@ -131,7 +134,7 @@ pub fn create(env: &CrashEnv, kind: TicketKind, system: System, number: usize) {
             let number = (number * ISSUE_STEP) as u64;
             let mut issue = repo.issue(number).title(&title);
             if kind == TicketKind::Blocked {
-                let blocker = env.repo("shop").issue(9_001).title("Blocker");
+                let blocker = repo.issue(BLOCKING_ISSUE).title("Blocker");
                 issue = issue.blocked_by_issue(&blocker);
             }
             issue.add_label("Agent-Implement");
