@@ -37,7 +37,7 @@ const AGENTS = [["", "Choice of the repository"], ["claude", "Claude Code"], ["c
 export const FIELDS = {
 	system: () => [{
 		name: "ticketingProvider", label: "Ticketing system", type: "cards",
-		options: [["A", "Linear", "Flagged with the label Agent-Implement."], ["B", "Jira", "Flagged with Agent-Implement Status = Ready."], ["C", "GitHub Issues", "Issues of the repository, flagged with the label Agent-Implement."]],
+		options: [["A", "Linear", "Flagged with the label Agent-Implement."], ["B", "Jira", "Flagged with Agent-Implement Status = Ready."], ["C", "GitHub Issues", "Flagged with the label Agent-Implement."]],
 	}],
 	source: (v) => [
 		{ name: "teamKey", label: v.ticketingProvider === "A" ? "Team" : "Project key", required: true, placeholder: "ENG", type: "combobox", choices: v.ticketingProvider === "C" ? null : `/api/choices/teams?system=${v.ticketingProvider}`,
