@@ -92,6 +92,7 @@ pub fn ended_job(number: usize) -> Job {
         nonce_hash: None,
         machine_destroyed_at: None,
         trigger_stage: None,
+        agents: Default::default(),
         resumes_at: None,
         failure_reported: false,
         result_accepted: true,

@@ -19,6 +19,8 @@ pub struct NamedAgent {
     pub version: &'static str,
     /// Script of the package that completes an installation without scripts.
     pub setup_script: Option<&'static str>,
+    /// Variables with its credentials. Any of them is enough.
+    pub credentials: &'static [&'static str],
 }
 
 /// Claude Code.
@@ -29,6 +31,7 @@ pub const CLAUDE: NamedAgent = NamedAgent {
     package: "@anthropic-ai/claude-code",
     version: "2.1.197",
     setup_script: Some("install.cjs"),
+    credentials: &["ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"],
 };
 
 /// OpenAI Codex.
@@ -39,6 +42,7 @@ pub const CODEX: NamedAgent = NamedAgent {
     package: "@openai/codex",
     version: "0.169.0",
     setup_script: None,
+    credentials: &["OPENAI_API_KEY", "CODEX_API_KEY"],
 };
 
 /// Gemini CLI.
@@ -49,6 +53,7 @@ pub const GEMINI: NamedAgent = NamedAgent {
     package: "@google/gemini-cli",
     version: "0.61.0",
     setup_script: None,
+    credentials: &["GEMINI_API_KEY"],
 };
 
 /// All agents that repositories can choose by name.
@@ -90,6 +95,11 @@ impl AgentName {
     /// Parses the name in the API.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|agent| agent.as_str() == text)
+    }
+
+    /// Returns whether one of these variables holds a credential of the agent.
+    pub fn has_credential<'v>(self, mut variables: impl Iterator<Item = &'v str>) -> bool {
+        variables.any(|name| self.named().credentials.contains(&name))
     }
 
     /// Returns whether the agent can use a cloud provider.

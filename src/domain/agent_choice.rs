@@ -69,6 +69,35 @@ impl AgentChoice {
     }
 }
 
+/// Agents of a job: the chosen one, and those that may continue its work at a usage limit.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JobAgents {
+    /// Agent and model that the dispatch named.
+    pub choice: AgentChoice,
+    /// Agents for which the run had credentials, as it reported them when it reached a usage limit.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub with_credentials: Vec<AgentName>,
+    /// Agent that continues its work, because the usage limit of its own is reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<AgentName>,
+}
+
+impl JobAgents {
+    /// Returns the agents of a new job.
+    pub fn of_choice(choice: &AgentChoice) -> Self {
+        Self {
+            choice: choice.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// Returns whether no agent is recorded.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Returns the value of a list whose values are all equal.
 fn only<T: Copy + PartialEq>(values: &[T]) -> Option<T> {
     let first = values.first()?;

@@ -9,6 +9,7 @@ mod chat;
 mod failure;
 mod session;
 
+use super::agent::AgentName;
 use super::decision::{Decision, advice};
 use super::job::{JobKind, PullRequestRef};
 use super::limits;
@@ -95,21 +96,33 @@ pub fn feedback_abandoned(count: usize) -> String {
     )
 }
 
-/// Returns the failure reason of a run whose work is dispatched again at `until`.
-pub(crate) fn paused_failure_reason(reason: &str, until: Timestamp) -> String {
-    format!(
-        "{}. It resumes automatically at {}.",
-        reason.trim_end_matches('.'),
-        until.date_text()
-    )
+/// Returns the failure reason of a run whose work is dispatched again at `until`, or at once with another agent.
+pub(crate) fn paused_failure_reason(
+    reason: &str,
+    until: Timestamp,
+    next: Option<AgentName>,
+) -> String {
+    let reason = reason.trim_end_matches('.');
+    format!("{reason}. {}", resumption(until, next))
+}
+
+fn resumption(until: Timestamp, next: Option<AgentName>) -> String {
+    match next {
+        Some(agent) => format!(
+            "It continues with {} until the limit resets at {}.",
+            agent.named().product,
+            until.date_text()
+        ),
+        None => format!("It resumes automatically at {}.", until.date_text()),
+    }
 }
 
 /// Returns the comment about a run that reached the usage limit of the model provider.
-pub fn paused(kind: JobKind, until: Timestamp) -> String {
+pub fn paused(kind: JobKind, until: Timestamp, next: Option<AgentName>) -> String {
     format!(
-        "{} paused: the usage limit of the model provider is reached. It resumes automatically at {}.",
+        "{} paused: the usage limit of the model provider is reached. {}",
         run_kind_name(kind),
-        until.date_text()
+        resumption(until, next)
     )
 }
 

@@ -123,6 +123,10 @@ pub enum CredentialSet {
     AnthropicKey,
     /// OAuth token of Claude Code.
     ClaudeCodeToken,
+    /// API key of OpenAI.
+    OpenAiKey,
+    /// API key of Gemini.
+    GeminiKey,
     /// Chat webhook.
     Chat,
     /// Token of Fly Machines.
@@ -136,7 +140,9 @@ impl CredentialSet {
             Self::GitHub | Self::GitHubWebhook => ConnectionName::GitHub,
             Self::Linear | Self::LinearWebhook => ConnectionName::Linear,
             Self::Jira | Self::JiraWebhook => ConnectionName::Jira,
-            Self::AnthropicKey | Self::ClaudeCodeToken => ConnectionName::Model,
+            Self::AnthropicKey | Self::ClaudeCodeToken | Self::OpenAiKey | Self::GeminiKey => {
+                ConnectionName::Model
+            }
             Self::Chat => ConnectionName::Chat,
             Self::FlyMachines => ConnectionName::FlyMachines,
         }
@@ -225,6 +231,10 @@ credential_fields! {
     AnthropicApiKey = AnthropicKey, "ANTHROPIC_API_KEY", "Anthropic API key", true;
     /// OAuth token of Claude Code.
     ClaudeCodeOauthToken = ClaudeCodeToken, "CLAUDE_CODE_OAUTH_TOKEN", "OAuth token of Claude Code", true;
+    /// API key of OpenAI, for Codex.
+    OpenAiApiKey = OpenAiKey, "OPENAI_API_KEY", "OpenAI API key, for Codex", true;
+    /// API key of Gemini.
+    GeminiApiKey = GeminiKey, "GEMINI_API_KEY", "Gemini API key", true;
     /// URL of the chat webhook.
     NotifyWebhookUrl = Chat, "NOTIFY_WEBHOOK_URL", "Webhook address", true;
     /// Kind of chat.

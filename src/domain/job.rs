@@ -6,6 +6,7 @@ mod time_limits;
 
 use serde::{Deserialize, Serialize};
 
+use super::agent_choice::JobAgents;
 use super::ids::{JobId, Repo, TeamKey};
 use super::issue::IssueRef;
 use super::report::{FailureCode, ResultReport, Usage};
@@ -108,6 +109,9 @@ pub struct Job {
     /// Stage of the issue at the dispatch.
     #[serde(rename = "askedAt", default)]
     pub trigger_stage: Option<Stage>,
+    /// Agents of the run.
+    #[serde(default, skip_serializing_if = "JobAgents::is_empty")]
+    pub agents: JobAgents,
     /// Time at which the work is dispatched again. Set if the run reached the usage limit of its
     /// model provider.
     #[serde(default)]

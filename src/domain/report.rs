@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::agent::AgentName;
 use super::agent_identity::parse_agent_name;
 use super::limits;
 use super::time::Timestamp;
@@ -165,6 +166,12 @@ pub struct ResultReport {
     /// Name of the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// Agents for which the run has credentials, if it reached the usage limit of the model provider.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents_with_credentials: Vec<AgentName>,
+    /// Agent that continues the work. Decided by the service; runs do not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_agent: Option<AgentName>,
     /// Work that could not be pushed, as a git patch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch: Option<String>,
@@ -251,6 +258,8 @@ impl ResultReport {
             usage: details.read("usage"),
             agent: details.read_name("agent"),
             model: details.read_name("model"),
+            agents_with_credentials: details.read("agentsWithCredentials").unwrap_or_default(),
+            next_agent: None,
             patch: details
                 .read::<String>("patch")
                 .filter(|patch| patch.len() <= limits::MAX_PATCH_BYTES),
@@ -509,6 +518,8 @@ mod tests {
             }),
             agent: Some("claude".into()),
             model: Some("claude-opus-4-8".into()),
+            agents_with_credentials: vec![AgentName::Claude, AgentName::Gemini],
+            next_agent: None,
             patch: Some("diff --git a/x b/x\n".into()),
             run_id: Some(9),
         };

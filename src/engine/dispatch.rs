@@ -10,7 +10,7 @@ use ulid::Ulid;
 
 use crate::app::{App, Core};
 use crate::config::Config;
-use domain::agent_choice::AgentChoice;
+use domain::agent_choice::{AgentChoice, JobAgents};
 use domain::audit::{Action, Actor};
 use domain::branch::branch_name;
 use domain::decision::DecisionOutcome;
@@ -146,11 +146,14 @@ pub fn reserve(
         || !has_slot(tx, &mapping)?
         || outbox::has_queue(tx, &ticket_queue_key(issue))?
         || budget::exhausted(tx, &mapping, now)?.is_some()
-        || provider_limit::limited_until(tx, app, &mapping, now)?.is_some()
         || uncleared_issues(tx)?.contains(&issue.id)
     {
         return Ok(None);
     }
+    let labels = &request.issue.agent_choice;
+    let Ok(choice) = provider_limit::available_choice(tx, app, &mapping, labels, now)? else {
+        return Ok(None);
+    };
     let Some(assignment) = RunnerAssignment::resolve(app, tx, &mapping, request.image.clone())?
     else {
         return Ok(None);
@@ -167,9 +170,9 @@ pub fn reserve(
         labels: issue_labels(app, request.issue.labels.as_deref().unwrap_or_default()),
         trigger_stage: Some(request.issue.stage),
         triggered_at: Some(trigger_time(tx, issue, &earlier, now)?),
+        agents: JobAgents::of_choice(&choice),
         ..new_job(config, &mapping, assignment, kind, issue, &earlier, now)
     };
-    let choice = request.issue.agent_choice.for_mapping(&mapping);
     let (description, related) = (&request.issue.description, &request.issue.related);
     let spec_for = |job: &Job| RunSpec {
         image_lookup_failed,
@@ -378,6 +381,7 @@ pub(super) fn new_job(
         failure_reported: false,
         machine_destroyed_at: None,
         trigger_stage: None,
+        agents: JobAgents::default(),
         resumes_at: None,
         result_accepted: false,
         unconfirmed_result: None,

@@ -7,6 +7,8 @@ use std::time::Instant;
 use futures_util::future::join_all;
 
 use crate::app::{App, LiveState, PollFailure, PollOutcome, PolledIssue};
+use domain::agent::AgentName;
+use domain::agent_choice::AgentChoice;
 use domain::decision::{self, Decision, DecisionOutcome, SchedulingState, WaitReason};
 use domain::effect::ticket_queue_key;
 use domain::ids::{IssueId, TeamKey};
@@ -172,8 +174,13 @@ fn view(tx: &impl ReadableTx, app: &App, now: Timestamp) -> StoreResult<Scheduli
         if let Some(spending) = budget::exhausted(tx, mapping, now)? {
             spent.insert(team.clone(), spending.exhausted_message(team));
         }
-        if let Some(until) = provider_limit::limited_until(tx, app, mapping, now)? {
-            model_limited.insert(team.clone(), until);
+        let chosen = AgentName::ALL.map(Some).into_iter().chain([None]);
+        for agent in chosen {
+            let labels = AgentChoice { agent, model: None };
+            let available = provider_limit::available_choice(tx, app, mapping, &labels, now)?;
+            if let Err(until) = available {
+                model_limited.insert((team.clone(), agent), until);
+            }
         }
     }
     let (on_tickets, on_pulls): (Vec<Job>, Vec<Job>) = jobs::active(tx)?

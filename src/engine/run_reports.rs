@@ -114,6 +114,7 @@ async fn record_result(
     );
     let redactor = app.secrets.redactor.clone();
     let report = run_blocking_if_large(bytes, move || sanitize_result(&redactor, report)).await;
+    let handle = app.clone();
     let accepted = app
         .core
         .store
@@ -124,7 +125,7 @@ async fn record_result(
             if job.result_accepted {
                 return Ok(Err(ReportError::AlreadyReported));
             }
-            let report = provider_limit::clamp_retry_at(tx, &job, report.clone(), now)?;
+            let report = provider_limit::resolve_report(tx, &handle, &job, report.clone(), now)?;
             let event = match job.may_open_pull_request() && report.pr_url.is_some() {
                 true => JobEvent::UnconfirmedResultReported {
                     report: ResultReport {

@@ -23,7 +23,12 @@ pub(crate) fn of_run(run: &RunContext, failure: Option<&RunFailure>) -> ResultRe
     let (agent, model) = reporting.progress.usage_meter().agent();
     let patch = publication.patch.as_ref();
     let unresolved = run.review.unresolved.iter();
+    let is_limited = report.failure_code == Some(FailureCode::ProviderLimit);
     ResultReport {
+        agents_with_credentials: match is_limited {
+            true => run.agent.named_agents_with_credentials(),
+            false => Vec::new(),
+        },
         usage: Some(reporting.usage()),
         agent,
         model,
@@ -51,6 +56,8 @@ pub(crate) fn failed(phase: RunPhase, failure: &RunFailure) -> ResultReport {
         usage: None,
         agent: None,
         model: None,
+        agents_with_credentials: Vec::new(),
+        next_agent: None,
         patch: None,
         run_id: None,
     }
@@ -71,6 +78,8 @@ fn succeeded(run: &RunContext) -> ResultReport {
         usage: None,
         agent: None,
         model: None,
+        agents_with_credentials: Vec::new(),
+        next_agent: None,
         patch: None,
         run_id: None,
     }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use domain::agent::AgentName;
 use domain::ids::{IssueId, JobId};
 use domain::issue::Phase;
 use domain::time::Timestamp;
@@ -20,16 +21,19 @@ pub struct ProviderLimit {
     pub until: Timestamp,
     /// Job that reported the limit last.
     pub job: JobId,
+    /// Agents for which that job's run had credentials. Known for CI runs only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub with_credentials: Vec<AgentName>,
 }
 
-/// End of the current limit of these credentials. `None` if no limit is in force.
-pub fn until(
+/// Current limit of these credentials. `None` if no limit is in force.
+pub fn current(
     tx: &impl ReadableTx,
     account: &str,
     now: Timestamp,
-) -> StoreResult<Option<Timestamp>> {
-    let until = PROVIDER_LIMITS.get(tx, account)?.map(|limit| limit.until);
-    Ok(until.filter(|until| *until > now))
+) -> StoreResult<Option<ProviderLimit>> {
+    let limit = PROVIDER_LIMITS.get(tx, account)?;
+    Ok(limit.filter(|limit| limit.until > now))
 }
 
 /// Stores a limit, unless a later one is stored.

@@ -262,6 +262,7 @@ pub fn dispatched_job(id: &str, kind: JobKind) -> Job {
         failure_reported: false,
         machine_destroyed_at: None,
         trigger_stage: None,
+        agents: Default::default(),
         resumes_at: None,
         result_accepted: false,
         unconfirmed_result: None,

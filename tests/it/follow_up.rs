@@ -165,6 +165,8 @@ pub fn result_reported(outcome: RunOutcome) -> JobEvent {
             usage: None,
             agent: None,
             model: None,
+            agents_with_credentials: vec![],
+            next_agent: None,
             patch: None,
             run_id: None,
         },

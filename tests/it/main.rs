@@ -41,6 +41,7 @@ mod dispatch;
 mod dispatch_log;
 mod doctor;
 mod engine_model;
+mod fallback_agents;
 mod follow_up;
 mod gap_fill;
 mod github_issues;

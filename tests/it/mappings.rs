@@ -100,6 +100,7 @@ async fn a_minimal_mapping_gets_the_defaults() {
         "runsOn": [],
         "agent": null,
         "model": null,
+        "fallbackAgents": [],
         "createdAt": "2027-01-15T08:00:00.000Z",
         "updatedAt": "2027-01-15T08:00:00.000Z",
     });

@@ -182,7 +182,21 @@ async fn fields_of_runs_are_validated() {
             "{body}"
         );
     }
-    let valid = json!({"runsOn": ["self-hosted", "linux"], "agent": "codex", "model": "gpt-5.1"});
+    let fallback = "fallbackAgents must be a list of different agents: 'claude', 'codex', 'gemini'";
+    for agents in [
+        json!("codex"),
+        json!(["copilot"]),
+        json!(["codex", "codex"]),
+        json!([7]),
+    ] {
+        let (status, body) = change(&json!({"fallbackAgents": agents})).await;
+        assert_eq!((status, &body["error"]), (400, &json!(fallback)));
+    }
+    let cloud =
+        json!({"fallbackAgents": ["codex"], "provider": "cloud", "cloudRegion": "eu-central-1"});
+    let error = json!({"error": "fallbackAgents must be empty with provider 'bedrock'"});
+    assert_eq!(change(&cloud).await, (400, error));
+    let valid = json!({"fallbackAgents": ["gemini", "claude"], "runsOn": ["self-hosted", "linux"], "agent": "codex", "model": "gpt-5.1"});
     assert_eq!(change(&valid).await.0, 200);
     let stored = env.admin_get("/api/mappings/ENG").await;
     for (field, value) in valid.as_object().unwrap() {

@@ -13,7 +13,7 @@ export const BLANK = {
 	ticketingProvider: "A", teamKey: "", sourceTeamKey: "", match: "", matchName: "", jql: "", repoFieldValue: "", statusFieldOverride: "", repoFieldOverride: "",
 	repository: "", defaultBranch: "main", branchPrefix: "",
 	executionMode: "ci-workflow", sessionMode: "autonomous", machineCpus: "2", machineMemoryMb: "4096", workflowFile: "agent-implement.yml", planningEnabled: false, planningWorkflowFile: "agent-plan.yml",
-	provider: "direct", cloudRegion: "", agent: "", model: "", runsOn: "",
+	provider: "direct", cloudRegion: "", agent: "", model: "", fallbackAgents: "", runsOn: "",
 	maxInProgressAiIssues: "3", maxTurns: "", maxIterations: "", maxJobMinutes: "", budgetUsd: "", resumeAfterLimit: true,
 	extraEnv: "",
 };
@@ -81,6 +81,7 @@ export const FIELDS = {
 		...(v.provider === "cloud" ? /** @type {Field[]} */ ([{ name: "cloudRegion", label: "Region", required: true, placeholder: "eu-central-1" }]) : []),
 		{ name: "agent", label: "Agent", type: "select", options: AGENTS },
 		{ name: "model", label: "Model", type: "combobox", choices: url`/api/choices/models?agent=${v.agent}` },
+		{ name: "fallbackAgents", label: "Agents at a usage limit", placeholder: "codex, gemini", hint: "They continue the work instead of waiting." },
 	],
 	capacity: (v) => [
 		{ name: "maxInProgressAiIssues", label: "Max parallel issues", type: "number", required: true },
@@ -170,7 +171,7 @@ export function toValues(mapping) {
 
 /** Fields whose values are numbers or lists, and fields of Jira. */
 const NUMBERS = ["maxInProgressAiIssues", "maxTurns", "maxIterations", "maxJobMinutes", "machineCpus", "machineMemoryMb", "budgetUsd"];
-const LISTS = ["runsOn"];
+const LISTS = ["runsOn", "fallbackAgents"];
 const JIRA = ["jql", "repoFieldValue", "statusFieldOverride", "repoFieldOverride"];
 
 /** Converts form values to a request body. Blank fields are null, so that the defaults of the service apply. @param {Values} v */

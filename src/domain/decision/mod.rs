@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::agent::AgentName;
 use super::ids::{IssueId, IssueKey, TeamKey};
 use super::issue::{FlaggedIssue, Phase};
 use super::mapping::Mapping;
@@ -194,8 +195,8 @@ pub struct SchedulingState {
     pub over_budget: BTreeMap<TeamKey, String>,
     /// Issues whose trigger was set by an account that may not start runs, with the reason.
     pub untrusted_issues: BTreeMap<IssueId, String>,
-    /// End of the model provider's usage limit, by mapping.
-    pub model_limited_until: BTreeMap<TeamKey, Timestamp>,
+    /// End of the model provider's usage limit, by mapping and by the agent that labels choose.
+    pub model_limited_until: BTreeMap<(TeamKey, Option<AgentName>), Timestamp>,
 }
 
 impl SchedulingState {
@@ -371,7 +372,7 @@ fn decide_issue(state: &SchedulingState, slots: &mut Slots, issue: &FlaggedIssue
             "Already dispatched recently. Waiting for the in-flight job.".to_owned(),
         );
     }
-    if let Some((reason, message)) = exhausted_limit(state, team) {
+    if let Some((reason, message)) = exhausted_limit(state, issue) {
         return wait(reason, message);
     }
     match slots.try_take(mapping) {
@@ -392,11 +393,13 @@ fn decide_issue(state: &SchedulingState, slots: &mut Slots, issue: &FlaggedIssue
 }
 
 /// Returns the limit that keeps a project from being dispatched until it resets.
-fn exhausted_limit(state: &SchedulingState, team: &TeamKey) -> Option<(WaitReason, String)> {
+fn exhausted_limit(state: &SchedulingState, issue: &FlaggedIssue) -> Option<(WaitReason, String)> {
+    let team = &issue.team;
+    let chosen = (team.clone(), issue.agent_choice.agent);
     if let Some(message) = state.over_budget.get(team) {
         return Some((WaitReason::Budget, message.clone()));
     }
-    if let Some(until) = state.model_limited_until.get(team) {
+    if let Some(until) = state.model_limited_until.get(&chosen) {
         let message = format!(
             "The model provider's usage limit is reached. Runs resume at {}.",
             until.date_text()

@@ -86,7 +86,7 @@ fn budget_and_provider_limits_only_affect_issues_that_would_run() {
     let until = Timestamp::parse("2026-12-01T00:00:00Z").unwrap();
     let budget_message = "ENG has used $2.00 of its budget of $1.00 for 2026-11.".to_owned();
     let limited = SchedulingState {
-        model_limited_until: BTreeMap::from([("ENG".into(), until)]),
+        model_limited_until: BTreeMap::from([(("ENG".into(), None), until)]),
         ..state(3)
     };
     let spent = SchedulingState {

@@ -342,6 +342,7 @@ fn job(kind: JobKind, ended: Option<(JobState, Timestamp)>, reserved_at: Timesta
         failure_reported: false,
         machine_destroyed_at: None,
         trigger_stage: None,
+        agents: Default::default(),
         resumes_at: None,
     }
 }

@@ -55,6 +55,7 @@ pub struct MappingDraft {
     runs_on: Option<Vec<String>>,
     agent: Option<Option<AgentName>>,
     model: Option<Option<String>>,
+    fallback_agents: Option<Vec<AgentName>>,
 }
 
 impl MappingDraft {
@@ -128,6 +129,7 @@ impl MappingDraft {
             runs_on: errors.keep(fields.runs_on()),
             agent: errors.keep(fields.agent()),
             model: errors.keep(fields.model()),
+            fallback_agents: errors.keep(fields.fallback_agents()),
             ticketing: fields.ticketing(errors),
         }
     }
@@ -175,6 +177,7 @@ impl MappingDraft {
             runs_on: self.runs_on?,
             agent: self.agent?,
             model: self.model?,
+            fallback_agents: self.fallback_agents?,
             created_at: stored.map_or(now, |stored| stored.created_at),
             updated_at: now,
         })

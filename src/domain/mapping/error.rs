@@ -96,6 +96,12 @@ pub enum MappingError {
     /// The agent does not support the provider.
     #[error("agent must be 'claude' with provider 'bedrock'")]
     CloudAgent,
+    /// The fallback agents are unknown or repeated.
+    #[error("fallbackAgents must be a list of different agents: 'claude', 'codex', 'gemini'")]
+    FallbackAgents,
+    /// The provider has one agent only.
+    #[error("fallbackAgents must be empty with provider 'bedrock'")]
+    CloudFallback,
     /// The name of the model is invalid.
     #[error(
         "model must be the name of a model: letters, digits and . _ : / @ + - [ ], beginning with a letter or digit, at most 100"

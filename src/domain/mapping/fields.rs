@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::error::{MappingError, MappingErrors, MappingResult};
@@ -266,6 +267,23 @@ impl MappingFields {
         match self.uses_cloud() && !agent.supports_cloud_provider() {
             true => Err(MappingError::CloudAgent),
             false => Ok(Some(agent)),
+        }
+    }
+
+    /// Returns the agents for the time of a usage limit.
+    pub(super) fn fallback_agents(&self) -> MappingResult<Vec<AgentName>> {
+        let Some(value) = self.get("fallbackAgents") else {
+            return Ok(Vec::new());
+        };
+        let agents: Vec<AgentName> =
+            Vec::deserialize(value).map_err(|_| MappingError::FallbackAgents)?;
+        let is_repeated = |at: usize| agents[..at].contains(&agents[at]);
+        if (0..agents.len()).any(is_repeated) {
+            return Err(MappingError::FallbackAgents);
+        }
+        match self.uses_cloud() && !agents.is_empty() {
+            true => Err(MappingError::CloudFallback),
+            false => Ok(agents),
         }
     }
 

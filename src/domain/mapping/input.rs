@@ -57,7 +57,7 @@ impl MappingInput {
 }
 
 /// Fields that `PATCH` can change. `awsRegion` is an alias of `cloudRegion`.
-const MUTABLE_FIELDS: [&str; 27] = [
+const MUTABLE_FIELDS: [&str; 28] = [
     "owner",
     "repo",
     "defaultBranch",
@@ -85,6 +85,7 @@ const MUTABLE_FIELDS: [&str; 27] = [
     "runsOn",
     "agent",
     "model",
+    "fallbackAgents",
 ];
 
 /// Names of the fields that operators set, for suggestions and the detection of misspelt names.
@@ -266,7 +267,7 @@ mod tests {
             "extraEnv": {"A": "b"}, "branchPrefix": "bots", "machineCpus": 4, "planningEnabled": true,
             "planningWorkflowFile": "plan.yml", "maxTurns": 7, "budgetUsd": 12.345678, "maxInProgressAiIssues": 9,
             "paused": true, "resumeAfterLimit": false, "workflowFile": "own.yml",
-            "runsOn": ["self-hosted", "linux"], "agent": "claude", "model": "opus",
+            "runsOn": ["self-hosted", "linux"], "agent": "claude", "model": "opus", "fallbackAgents": ["codex", "gemini"],
         }));
         let change = MappingPatch::read(json!({"maxIterations": 2}), &stored.team_key).unwrap();
         let input = change.apply_to(&stored).unwrap();

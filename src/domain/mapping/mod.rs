@@ -108,6 +108,9 @@ pub struct Mapping {
     /// Model of runs. `None` for the choice of the repository or of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// Agents that work instead, in this order, while the usage limit of the agent is reached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fallback_agents: Vec<AgentName>,
     /// Creation time.
     pub created_at: Timestamp,
     /// Time of the last change.

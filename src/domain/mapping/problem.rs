@@ -68,6 +68,7 @@ impl MappingError {
             Self::RunsOn => "runsOn",
             Self::Agent | Self::CloudAgent => "agent",
             Self::Model => "model",
+            Self::FallbackAgents | Self::CloudFallback => "fallbackAgents",
             Self::SourceTeamKey => SOURCE_TEAM_KEY,
             Self::Match | Self::MatchName | Self::MatchOfQuery | Self::SameMatch(_) => "match",
         }
@@ -123,6 +124,8 @@ impl MappingError {
             }
             Self::Agent => "must be Claude Code, Codex or Gemini".to_owned(),
             Self::CloudAgent => "must be Claude Code for Amazon Bedrock".to_owned(),
+            Self::FallbackAgents => "must be different agents: claude, codex, gemini".to_owned(),
+            Self::CloudFallback => "must be empty for Amazon Bedrock".to_owned(),
             Self::Model => "must be the name of a model, such as opus".to_owned(),
             Self::SourceTeamKey => "must be the key of a Linear team, such as ENG".to_owned(),
             Self::Match => "must be a label, a project or all other tickets".to_owned(),
@@ -178,6 +181,7 @@ fn label(field: &'static str) -> &'static str {
         "runsOn" => "Runner labels",
         "agent" => "Agent",
         "model" => "Model",
+        "fallbackAgents" => "Agents at a usage limit",
         "resumeAfterLimit" => "Resume after a usage limit",
         other => other,
     }

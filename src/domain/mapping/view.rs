@@ -56,6 +56,7 @@ pub struct MappingView<'a> {
     agent: Option<AgentName>,
     #[schemars(length(max = 100))]
     model: Option<&'a str>,
+    fallback_agents: &'a [AgentName],
     created_at: Timestamp,
     updated_at: Timestamp,
     /// Settings that do not take effect as given. The response to a change also warns about a team, repository
@@ -100,6 +101,7 @@ impl<'a> MappingView<'a> {
             runs_on: &mapping.runs_on,
             agent: mapping.agent,
             model: mapping.model.as_deref(),
+            fallback_agents: &mapping.fallback_agents,
             created_at: mapping.created_at,
             updated_at: mapping.updated_at,
             warnings: mapping.warnings(),

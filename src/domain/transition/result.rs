@@ -60,6 +60,9 @@ pub(super) fn accept_result(mut job: Job, report: &ResultReport) -> Job {
     job.usage = report.usage.or(job.usage);
     job.agent = report.agent.clone().or(job.agent);
     job.model = report.model.clone().or(job.model);
+    job.agents
+        .with_credentials
+        .clone_from(&report.agents_with_credentials);
     if let (None, RunnerKind::Ci, Some(id)) = (&job.run, job.runner, report.run_id) {
         job.run = Some(RunHandle::Ci {
             id,
@@ -98,7 +101,10 @@ pub(super) fn apply_result(job: Job, report: ResultReport, now: Timestamp) -> Tr
         RunOutcome::Failure => {
             let reason = comments::reason_or_default(report.failure_reason.as_deref());
             match (report.failure_code, report.retry_at) {
-                (Some(FailureCode::ProviderLimit), Some(until)) => pause(job, &reason, until, now),
+                (Some(FailureCode::ProviderLimit), Some(until)) => {
+                    job.agents.next = report.next_agent;
+                    pause(job, &reason, until, now)
+                }
                 (Some(FailureCode::TimedOut), _) => {
                     let reason = job.timeout_reason();
                     time_out(job, reason, now)

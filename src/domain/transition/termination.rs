@@ -374,16 +374,16 @@ fn set_marker(job: &Job, stage: Stage) -> Effect {
 }
 
 /// Ends a job that reached the usage limit of its model provider. Its work is dispatched again at
-/// `until`. The marker of the issue is restored, no failure is counted, and one comment is posted.
+/// `until`, or at once with another agent. The marker of the issue is restored, no failure is counted, and one comment is posted.
 pub(super) fn pause(job: Job, reason: &str, until: Timestamp, now: Timestamp) -> Transition {
     let state = JobState::Failed {
         code: Some(FailureCode::ProviderLimit),
-        reason: comments::paused_failure_reason(reason, until),
+        reason: comments::paused_failure_reason(reason, until, job.agents.next),
     };
     let (mut job, mut planned) = end(job, state, now);
     job.resumes_at = Some(until);
     planned.dedup = DedupUpdate::Clear;
-    let comment = comments::paused(job.kind, until);
+    let comment = comments::paused(job.kind, until, job.agents.next);
     match job.kind.phase() {
         Some(_) => planned.effects.extend([
             Effect::SetMarker {

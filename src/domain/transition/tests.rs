@@ -56,6 +56,7 @@ fn job(kind: JobKind, runner: RunnerKind, state: JobState) -> Job {
         failure_reported: false,
         machine_destroyed_at: None,
         trigger_stage: None,
+        agents: Default::default(),
         resumes_at: None,
         result_accepted: false,
         unconfirmed_result: None,
@@ -83,6 +84,8 @@ fn report(outcome: RunOutcome) -> ResultReport {
         usage: None,
         agent: None,
         model: None,
+        agents_with_credentials: vec![],
+        next_agent: None,
         patch: None,
         run_id: None,
     }

@@ -105,6 +105,8 @@ impl Credentials {
             CredentialSet::JiraWebhook => self.jira_webhook_secret.is_some(),
             CredentialSet::AnthropicKey => has_key(CredentialField::AnthropicApiKey),
             CredentialSet::ClaudeCodeToken => has_key(CredentialField::ClaudeCodeOauthToken),
+            CredentialSet::OpenAiKey => has_key(CredentialField::OpenAiApiKey),
+            CredentialSet::GeminiKey => has_key(CredentialField::GeminiApiKey),
             CredentialSet::Chat => self.chat.is_some(),
             CredentialSet::FlyMachines => self.vm_token.is_some(),
         }
@@ -188,10 +190,15 @@ impl Validator {
             scm_webhook_secret,
             linear_webhook_secret: secret(Field::LinearWebhookSecret),
             jira_webhook_secret: secret(Field::JiraWebhookSecret),
-            model_keys: [Field::AnthropicApiKey, Field::ClaudeCodeOauthToken]
-                .into_iter()
-                .filter_map(key)
-                .collect(),
+            model_keys: [
+                Field::AnthropicApiKey,
+                Field::ClaudeCodeOauthToken,
+                Field::OpenAiApiKey,
+                Field::GeminiApiKey,
+            ]
+            .into_iter()
+            .filter_map(key)
+            .collect(),
             chat: self.chat(secret(Field::NotifyWebhookUrl), &kind),
             vm_token: secret(Field::VmSessionsToken),
         }
@@ -201,7 +208,7 @@ impl Validator {
 /// Option of each field.
 pub(super) fn credential_options(
     options: &mut Options,
-) -> [(CredentialField, &mut Option<String>); 17] {
+) -> [(CredentialField, &mut Option<String>); 19] {
     use CredentialField as Field;
     [
         (Field::GitHubAppId, &mut options.github_app_id),
@@ -228,6 +235,8 @@ pub(super) fn credential_options(
             Field::ClaudeCodeOauthToken,
             &mut options.claude_code_oauth_token,
         ),
+        (Field::OpenAiApiKey, &mut options.openai_api_key),
+        (Field::GeminiApiKey, &mut options.gemini_api_key),
         (Field::NotifyWebhookUrl, &mut options.notify_webhook_url),
         (Field::VmSessionsToken, &mut options.vm_sessions_token),
     ]

@@ -214,6 +214,22 @@ pub struct Options {
         allow_hyphen_values = true
     )]
     pub claude_code_oauth_token: Option<String>,
+    /// OpenAI API key for runs of Codex in machines and containers.
+    #[arg(
+        long,
+        env = "OPENAI_API_KEY",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub openai_api_key: Option<String>,
+    /// Gemini API key for runs of Gemini CLI in machines and containers.
+    #[arg(
+        long,
+        env = "GEMINI_API_KEY",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub gemini_api_key: Option<String>,
     /// URL of the chat webhook for messages about the start and end of runs; unset disables them.
     #[arg(
         long,

@@ -203,6 +203,14 @@ pub(super) fn effective(
             "CLAUDE_CODE_OAUTH_TOKEN",
             mask(credentials.has(CredentialSet::ClaudeCodeToken)),
         ),
+        (
+            "OPENAI_API_KEY",
+            mask(credentials.has(CredentialSet::OpenAiKey)),
+        ),
+        (
+            "GEMINI_API_KEY",
+            mask(credentials.has(CredentialSet::GeminiKey)),
+        ),
     ]
 }
 

@@ -385,7 +385,7 @@ fn self_hosted_runner(mapping: &Mapping) -> Option<CheckResult> {
     runner_labels::are_self_hosted(labels).then(|| {
         let found = format!("its runs need a runner with the labels {}", labels.join(", "));
         CheckResult::warning("project-runner", found)
-            .with_impact("The service cannot see these runners. Without one, a run is not picked up and fails after 10 minutes.")
+            .with_impact("The service cannot see these runners. Without one, a run stays queued until it times out.")
             .with_remedy("Run Linux runners with Docker, because the job runs in a container. In Actions Runner Controller, set containerMode to dind, or to kubernetes with an image whose user is not root.")
     })
 }

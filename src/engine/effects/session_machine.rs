@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::app::{App, Core, Vendors};
+use domain::agent::AgentName;
 use domain::crypto::sha256_hex;
 use domain::effect::RunSpec;
 use domain::ids::JobId;
@@ -18,6 +19,8 @@ use store::jobs;
 use store::outbox::OutboxEntry;
 use vendors::scm::WorkflowRunLog;
 use vendors::session_hosts::{MachineStartOutcome, SessionHostError};
+
+use crate::provider_limit::TEAM_CREDENTIALS;
 
 use super::{EffectFailure, EffectOutcome, github, run_config, start_refused_event};
 
@@ -103,13 +106,18 @@ async fn spec(
     let image = job.session_image.clone();
     let image =
         image.ok_or_else(|| EffectFailure::permanent("no image is configured for sessions"))?;
-    let required = required_environment(app, job, run_spec).await?;
+    let mut required = required_environment(app, job, run_spec).await?;
     let secrets = secrets(app, job)?;
     let (extra_env, refused) = partition_permitted(&session.extra_env);
     if !refused.is_empty() {
         let names = refused.join(",");
         tracing::warn!(job_id = %job.id, team = %job.team, names, "Dropped extraEnv variables that change which programs a run executes.");
     }
+    // Credentials of the team precede those of the service.
+    required.retain(|name, _| {
+        let is_own = secrets.contains_key(name) || extra_env.contains_key(name);
+        !(is_own && TEAM_CREDENTIALS.contains(&name.as_str()))
+    });
     Ok(MachineSpec {
         name: machine_name(&job.id),
         image,
@@ -160,7 +168,12 @@ async fn required_environment(
         ("GITHUB_API_URL", github.api_url().to_owned()),
         ("GITHUB_SERVER_URL", github.server_url()),
     ];
+    // A chosen agent gets only its own key. If the repository chooses the agent, the run passes on only its own.
+    let agent = run_spec.options.agent.as_deref();
+    let agent = agent.and_then(AgentName::parse);
+    let is_needed = |name| agent.is_none_or(|agent| agent.has_credential(std::iter::once(name)));
     let keys = app.vendors.credentials.model_keys.iter();
+    let keys = keys.filter(|(name, _)| is_needed(*name));
     let keys = keys.map(|(name, key)| (*name, key.expose().to_owned()));
     Ok(variables
         .into_iter()

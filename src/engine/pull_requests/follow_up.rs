@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use futures_util::{TryStreamExt, stream};
 
 use crate::app::{App, Core, Vendors};
+use domain::agent_choice::AgentChoice;
 use domain::comments;
 use domain::feedback::{
     self, CommentCommand, FeedbackAuthor, FollowUpPolicy, NextPullRequestRun, PullRequestId,
@@ -122,7 +123,9 @@ impl StoredPull {
         let block = match budget::exhausted(tx, &mapping, now)? {
             Some(spending) => Some(Block::Budget(spending)),
             None => {
-                provider_limit::limited_until(tx, app, &mapping, now)?.map(Block::ProviderLimit)
+                let labels = AgentChoice::from_labels(last_job.labels.iter().map(String::as_str));
+                let choice = provider_limit::available_choice(tx, app, &mapping, &labels, now)?;
+                choice.err().map(Block::ProviderLimit)
             }
         };
         Ok(Some(Self {

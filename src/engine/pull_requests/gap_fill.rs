@@ -16,6 +16,7 @@ use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use crate::app::App;
+use domain::agent_choice::AgentChoice;
 use domain::audit::Actor;
 use domain::feedback::{CommentCommand, CommentCommandState, PullRequestId, PullRequestStatus};
 use domain::ids::{IssueKey, JobId, TeamKey};
@@ -246,7 +247,8 @@ fn reserve(
             ))),
         };
     }
-    if let Some(until) = provider_limit::limited_until(tx, app, &mapping, now)? {
+    let labels = AgentChoice::from_labels(lookup.labels.iter().map(String::as_str));
+    if let Err(until) = provider_limit::available_choice(tx, app, &mapping, &labels, now)? {
         if known.is_none() {
             let key = format!("asked-{}", now.as_millis());
             pull_feedback::put_command(tx, &pull, &key, &command_from_workflow(request, now))?;

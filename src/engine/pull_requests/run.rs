@@ -1,7 +1,7 @@
 //! Runs on the branch of an open pull request: at most one at a time.
 
 use crate::app::App;
-use domain::agent_choice::AgentChoice;
+use domain::agent_choice::{AgentChoice, JobAgents};
 use domain::audit::Actor;
 use domain::effect::RunSpec;
 use domain::ids::JobId;
@@ -13,6 +13,7 @@ use domain::time::Timestamp;
 use store::{ReadableTx, StoreResult, WriteTx, issue_contexts, jobs};
 
 use crate::dispatch::{self, RunnerAssignment};
+use crate::provider_limit;
 
 /// Request for a run on an open pull request.
 pub(super) struct PullRunRequest<'a> {
@@ -41,7 +42,7 @@ pub(super) fn active_run(tx: &impl ReadableTx, last_job: &Job) -> StoreResult<Op
 }
 
 /// Reserves the run. The caller has checked that no other run is active on the branch. Returns
-/// `None` if no runner is available.
+/// `None` if no runner is available, or while the usage limits of its agents are reached.
 pub(super) fn reserve(
     tx: &WriteTx<'_>,
     app: &App,
@@ -58,6 +59,10 @@ pub(super) fn reserve(
         findings,
         image,
     } = request;
+    let labels = AgentChoice::from_labels(lookup.labels.iter().map(String::as_str));
+    let Ok(choice) = provider_limit::available_choice(tx, app, mapping, &labels, now)? else {
+        return Ok(None);
+    };
     let Some(assignment) = RunnerAssignment::resolve(app, tx, mapping, image)? else {
         return Ok(None);
     };
@@ -68,6 +73,7 @@ pub(super) fn reserve(
         branch: last_job.branch.clone(),
         pull: last_job.pull.clone(),
         labels: dispatch::issue_labels(app, &lookup.labels),
+        agents: JobAgents::of_choice(&choice),
         ..dispatch::new_job(
             &app.core.config,
             mapping,
@@ -83,8 +89,6 @@ pub(super) fn reserve(
         siblings: issue_contexts::get(tx, &issue.id)?.related.siblings,
         ..lookup.related.clone()
     };
-    let choice = AgentChoice::from_labels(lookup.labels.iter().map(String::as_str));
-    let choice = choice.for_mapping(mapping);
     let spec = RunSpec {
         pr_number: last_job.pull.as_ref().map(|pull| pull.number),
         instruction,

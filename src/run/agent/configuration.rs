@@ -6,6 +6,7 @@ use super::installation::Installation;
 use crate::child::ChildEnv;
 use crate::folders::Folders;
 use crate::programs::{Program, ProgramError};
+use domain::agent::AgentName;
 use domain::secret::Secret;
 
 /// Number of request retries at the provider before a pass fails. With backoff about two minutes.
@@ -66,6 +67,14 @@ impl Agent {
             "agent {name} has no model credential: set {} in the secrets of the repository",
             credentials.join(" or ")
         ))
+    }
+
+    /// Returns the agents for which this run has credentials, whichever agent it uses.
+    pub(crate) fn named_agents_with_credentials(&self) -> Vec<AgentName> {
+        let names = || self.keys.iter().map(|(name, _)| name.as_str());
+        let all = AgentName::ALL.into_iter();
+        all.filter(|agent| self.cloud_region.is_none() && agent.has_credential(names()))
+            .collect()
     }
 
     /// Returns the value of a provider variable.

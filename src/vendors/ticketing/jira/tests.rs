@@ -65,6 +65,7 @@ fn mapping(team: &str, clause: &str, repo: &str, status: Option<&str>) -> Mappin
         runs_on: Vec::new(),
         agent: None,
         model: None,
+        fallback_agents: Vec::new(),
         created_at: Timestamp::EPOCH,
         updated_at: Timestamp::EPOCH,
     }
