@@ -261,21 +261,27 @@ mod tests {
 
     #[test]
     fn a_patch_keeps_other_fields() {
-        let stored = example_mapping(&json!({
+        let cloud = json!({
             "provider": "cloud", "cloudRegion": "eu-central-1", "ticketingProvider": "B",
             "ticketingConfig": {"jql": "project = X", "repoFieldValue": "shop", "statusFieldOverride": "s"},
             "extraEnv": {"A": "b"}, "branchPrefix": "bots", "machineCpus": 4, "planningEnabled": true,
             "planningWorkflowFile": "plan.yml", "maxTurns": 7, "budgetUsd": 12.345678, "maxInProgressAiIssues": 9,
             "paused": true, "resumeAfterLimit": false, "workflowFile": "own.yml",
-            "runsOn": ["self-hosted", "linux"], "agent": "claude", "model": "opus", "fallbackAgents": ["codex", "gemini"],
-        }));
-        let change = MappingPatch::read(json!({"maxIterations": 2}), &stored.team_key).unwrap();
-        let input = change.apply_to(&stored).unwrap();
-        let changed = input.validate(Some(&stored), stored.updated_at).unwrap();
-        let expected = Mapping {
-            max_iterations: Some(2),
-            ..stored
-        };
-        assert_eq!(changed, expected);
+            "runsOn": ["self-hosted", "linux"], "agent": "claude", "model": "opus",
+        });
+        let direct = json!({
+            "fallbackAgents": ["codex", "gemini"],
+            "ticketingConfig": {"kind": "A", "teamKey": "APP", "match": {"label": "repo:web"}},
+        });
+        for stored in [cloud, direct].map(|fields| example_mapping(&fields)) {
+            let change = MappingPatch::read(json!({"maxIterations": 2}), &stored.team_key).unwrap();
+            let input = change.apply_to(&stored).unwrap();
+            let changed = input.validate(Some(&stored), stored.updated_at).unwrap();
+            let expected = Mapping {
+                max_iterations: Some(2),
+                ..stored
+            };
+            assert_eq!(changed, expected);
+        }
     }
 }
