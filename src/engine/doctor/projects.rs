@@ -9,6 +9,7 @@ use crate::admin::mapping_check::missing_source;
 use crate::app::{App, Core, Vendors};
 use crate::budget;
 use crate::template_status::{self, ProjectTemplateStatus};
+use domain::agent::AgentName;
 use domain::check_result::CheckResult;
 use domain::ids::Repo;
 use domain::machine_size::MachineSize;
@@ -273,20 +274,39 @@ async fn model_secret(vendors: &Vendors, mapping: &Mapping) -> Option<CheckResul
     }
     // The check of the permissions reports a failure.
     let names = github.secret_names(&mapping.target_repo()).await.ok()?;
-    let is_key = |name: &String| MODEL_SECRETS.contains(&name.as_str());
-    let found = match names {
+    let missing = names.as_ref().map(|names| missing_secret(mapping, names));
+    let found = match missing {
         None => CheckResult::not_configured(
             check,
             "the App may not list the names of the repository's secrets; ANTHROPIC_API_KEY must be among them",
         ),
-        Some(names) if names.iter().any(is_key) => {
-            CheckResult::ok(check, "the repository has a model key")
-        }
-        Some(_) => CheckResult::warning(check, "the repository has no secret ANTHROPIC_API_KEY")
-            .with_impact("Unless its organization shares the secret, the agent of a CI run cannot call its model.")
-            .with_remedy("Add the secret ANTHROPIC_API_KEY to the repository (Settings, Secrets and variables, Actions)."),
+        Some(None) => CheckResult::ok(check, "the repository has a model key"),
+        Some(Some(secret)) => CheckResult::warning(
+            check,
+            format!("the repository has no secret {secret}"),
+        )
+        .with_impact(
+            "Unless its organization shares the secret, an agent of CI runs cannot call its model.",
+        )
+        .with_remedy(format!(
+            "Add the secret {secret} to the repository (Settings, Secrets and variables, Actions)."
+        )),
     };
     Some(found.for_subject(mapping.team_key.as_str()))
+}
+
+/// Returns a secret that an agent of the project needs and that is not among the names. If the repository chooses the
+/// agent, a secret of any agent is enough.
+fn missing_secret(mapping: &Mapping, names: &[String]) -> Option<&'static str> {
+    let has = |agent: AgentName| agent.has_credential(names.iter().map(String::as_str));
+    let missing = match mapping.agent {
+        Some(agent) => Some(agent).filter(|agent| !has(*agent)),
+        None if AgentName::ALL.into_iter().any(has) => None,
+        None => Some(AgentName::Claude),
+    };
+    let mut fallback = mapping.fallback_agents.iter().copied();
+    let missing = missing.or_else(|| fallback.find(|agent| !has(*agent)))?;
+    missing.named().credentials.first().copied()
 }
 
 /// URL of the open pull request that syncs the workflows of a project.
@@ -409,7 +429,42 @@ fn placement_text(placement: Placement) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+
+    #[test]
+    fn names_the_secret_that_an_agent_lacks() {
+        let missing = |fields: Value, names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            missing_secret(&test_support::mapping(&fields), &names)
+        };
+        let (anthropic, openai) = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY");
+        assert_eq!(missing(json!({}), &["X"]), Some(anthropic));
+        assert_eq!(missing(json!({}), &[openai]), None);
+        assert_eq!(
+            missing(json!({"agent": "claude"}), &["CLAUDE_CODE_OAUTH_TOKEN"]),
+            None
+        );
+        assert_eq!(
+            missing(json!({"agent": "codex"}), &[anthropic]),
+            Some(openai)
+        );
+        let fallback = json!({"fallbackAgents": ["codex"]});
+        assert_eq!(missing(fallback.clone(), &[anthropic]), Some(openai));
+        assert_eq!(missing(fallback, &[anthropic, openai]), None);
+    }
+
+    #[test]
+    fn names_what_self_hosted_runners_need() {
+        let found = |labels: &[&str]| {
+            let mapping = test_support::mapping(&json!({"runsOn": labels}));
+            self_hosted_runner(&mapping).map(|found| found.message)
+        };
+        let message = "its runs need a runner with the labels self-hosted, linux";
+        assert_eq!(found(&["self-hosted", "linux"]).as_deref(), Some(message));
+        assert_eq!(found(&["ubuntu-latest-16-cores"]), None);
+    }
 
     #[test]
     fn names_missing_options() {
