@@ -75,8 +75,9 @@ fn store_and_logs_are_readable_by_their_owner_only() {
         mode.is_ok_and(|mode| mode & 0o077 != 0)
     };
     // Only containers that have it mounted can reach the folder of the socket of runs.
+    found.retain(|path| !path.starts_with(data.join("run-socket")));
     let open: Vec<_> = found.iter().filter(open).collect();
-    assert_eq!(open, [&data.join("run-socket")]);
+    assert!(open.is_empty(), "{open:?}");
 }
 
 fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
