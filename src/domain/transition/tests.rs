@@ -952,14 +952,13 @@ fn a_run_stopped_by_its_host_at_the_limit_has_timed_out() {
     let ended = JobEvent::RunEnded {
         conclusion: "cancelled".into(),
         pull: None,
-        report: MissingReport::NotArrived,
+        report: MissingReport::Refused("it is damaged".into()),
         run: ci_run(),
     };
     for (minutes, status) in [(30, "failed"), (87, "failed"), (89, "timed_out")] {
         for event in [&reported, &ended] {
             let job = Job {
                 started_at: Some(NOW - MINUTE * minutes),
-                run_ended_at: Some(NOW - limits::REPORT_GRACE),
                 ..running(JobKind::Implementation)
             };
             let next = apply_event(&job, event.clone(), NOW).unwrap();
