@@ -50,7 +50,7 @@ export function view({ main, mappings }, ctx) {
 				bulk("Unpark", reasonIs("parked"), unparkAll, ctx.reload),
 				bulk("Clear", reasonIs("dedup"), clearAll, ctx.reload),
 			],
-			empty: ["No flagged issues", "Add the label Agent-Implement (Linear, GitHub), or set Agent-Implement Status to Ready (Jira). The issue appears here after the next poll."],
+			empty: ["No flagged issues", "Set the label Agent-Implement (Linear, GitHub) or Agent-Implement Status = Ready (Jira). It appears after a poll."],
 		}),
 	];
 }

@@ -56,7 +56,7 @@ export function view(data, ctx) {
 				col("Workflows", "s md", null, (row) => templateBadge(templates, row)),
 			],
 			actions: (row) => [pauseButton(row, ctx.reload), projectMenu(row, ctx.reload, ctx.reload)],
-			empty: ["No projects yet", "A project maps a team, a query or issues to a repository.", newProject()],
+			empty: ["No projects yet", "A project maps tickets to a repository.", newProject()],
 		}),
 	];
 }

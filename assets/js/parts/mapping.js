@@ -37,10 +37,10 @@ const AGENTS = [["", "Choice of the repository"], ["claude", "Claude Code"], ["c
 export const FIELDS = {
 	system: () => [{
 		name: "ticketingProvider", label: "Ticketing system", type: "cards",
-		options: [["A", "Linear", "Flagged with the label Agent-Implement."], ["B", "Jira", "Flagged with Agent-Implement Status = Ready."], ["C", "GitHub Issues", "Flagged with the label Agent-Implement."]],
+		options: [["A", "Linear", "Flagged with the label Agent-Implement."], ["B", "Jira", "Flagged with Agent-Implement Status = Ready."], ["C", "GitHub Issues", "Flagged with the same label."]],
 	}],
 	source: (v) => [
-		{ name: "teamKey", label: v.ticketingProvider === "A" ? "Team" : "Project key", required: true, placeholder: "ENG", type: "combobox", choices: v.ticketingProvider === "C" ? null : `/api/choices/teams?system=${v.ticketingProvider}`,
+		{ name: "teamKey", label: v.ticketingProvider === "A" ? "Team" : "Project key", required: true, placeholder: "ENG", type: "combobox", choices: `/api/choices/teams?system=${v.ticketingProvider}`,
 			hint: v.ticketingProvider === "A" ? "The key of the Linear team, as in ENG-42." : "Key of this project in Agent Implement." },
 		...(v.ticketingProvider === "A" ? /** @type {Field[]} */ ([
 			{ name: "sourceTeamKey", label: "Linear team", type: "combobox", choices: "/api/choices/teams?system=A", hint: "Only if the key above is not that of the team." },

@@ -1,6 +1,6 @@
 // Display names of API values, and formatting of counts and money.
 
-export const SYSTEMS = { A: "Linear", B: "Jira", C: "GitHub Issues" };
+export const SYSTEMS = { A: "Linear", B: "Jira", C: "GitHub" };
 export const RUNNERS = { ci: "GitHub Actions", vm: "Fly Machines", local: "Local container" };
 export const EXECUTION = { "ci-workflow": RUNNERS.ci, "vm-machines": RUNNERS.vm };
 export const PROVIDERS = { direct: "Anthropic API", cloud: "Amazon Bedrock" };
