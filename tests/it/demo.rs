@@ -320,3 +320,24 @@ fn a_missing_git_is_named() {
         "{error}"
     );
 }
+
+#[test]
+fn demo_succeeds_with_issues_of_github() {
+    let output = demo(&["--system", "github"]);
+    let stdout = text(&output.stdout);
+    assert_eq!(
+        (output.status.code(), text(&output.stderr)),
+        (Some(0), ""),
+        "{stdout}"
+    );
+    for line in [
+        "greeter#2  Say goodbye, too            waits, because greeter#1 blocks it",
+        "greeter#2 waits: Blocked by greeter#1, still open.",
+        "greeter#3 gets a comment: 🔒 Blocked by security guardrail",
+        "motto#1 gets the label Plan-Complete",
+        "motto#1 gets a comment: Pull request opened: ",
+        "greeter#1 has its pull request: ",
+    ] {
+        assert!(stdout.contains(line), "{line}: {stdout}");
+    }
+}
