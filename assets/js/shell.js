@@ -27,7 +27,7 @@ import { ASIDE_KINDS, closeAside, currentRoute } from "./router.js";
 const GROUPS = [
 	["Work", ["overview", "issues", "pipelines", "pulls", "blockers", "scoreboard"]],
 	["Configure", ["projects", "steps", "models"]],
-	["Platform", ["runners", "sessions", "reaper", "secrets", "settings"]],
+	["Platform", ["connections", "runners", "sessions", "reaper", "secrets", "settings"]],
 	["Developer", ["audit", "customizations"]],
 ];
 /** Panels of pages outside the navigation. @type {Record<string, string>} */

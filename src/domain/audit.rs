@@ -70,6 +70,11 @@ impl Actor {
         Self("trigger".to_owned())
     }
 
+    /// Actor of an earlier action, by its stored name.
+    pub fn stored(name: String) -> Self {
+        Self(name)
+    }
+
     /// Returns the name of the actor, as stored.
     pub fn name(&self) -> &str {
         &self.0

@@ -50,6 +50,7 @@ pub mod branch;
 pub mod edit_distance;
 pub mod external_reviewers;
 pub mod feedback;
+pub mod github_app;
 pub mod json_number;
 pub mod limits;
 pub mod retry;

@@ -2,6 +2,7 @@
 //! whether the runs of every project can start. Changes nothing and sends no message.
 
 mod address;
+mod github_app;
 mod local_image;
 mod projects;
 mod run_socket;
@@ -65,6 +66,7 @@ pub async fn examine(app: &App, service_state: ServiceState) -> StoreResult<Vec<
         );
     }
     found.extend(github_token::examine(app).await);
+    found.extend(github_app::examine(app).await);
     let projects = projects::examine(app, &all).await?;
     let is_local = |one: &CheckResult| {
         one.check == "project-runner" && one.message == projects::RUNS_IN_LOCAL_CONTAINERS

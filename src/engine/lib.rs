@@ -51,6 +51,7 @@ pub mod config;
 pub mod control;
 pub mod dispatch;
 pub mod doctor;
+pub mod github_app;
 pub mod github_token;
 pub mod incidents;
 pub mod job_events;

@@ -4,6 +4,7 @@
 //! sentences ([`WebhookApiError`], [`AdminApiError`]). See docs/behaviour.md#errors.
 
 mod admin;
+mod page;
 
 use std::borrow::Cow;
 
@@ -21,6 +22,7 @@ use store::StoreError;
 use vendors::scm::webhook::WebhookError;
 
 pub(crate) use admin::AdminApiError;
+pub(crate) use page::error_page;
 
 /// Error response. Boxed to keep `Result<Response, ApiError>` small.
 #[derive(Debug, Clone)]

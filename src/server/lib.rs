@@ -17,6 +17,7 @@ mod error;
 mod etag;
 mod events;
 mod file_descriptors;
+mod github_app;
 mod gzip;
 mod health;
 mod listen;
@@ -112,6 +113,7 @@ fn public_routes() -> Vec<Route> {
 fn admin_routes() -> Vec<Route> {
     let groups = [
         admin::routes(),
+        github_app::routes(),
         events::routes(),
         openapi::routes(),
         panel::routes(),

@@ -11,9 +11,12 @@ use include_dir::{Dir, include_dir};
 use warp::http::header::HeaderMap;
 
 use super::error::ApiError;
+use super::github_app;
 use super::panel_compaction::{compact_script, compact_styles};
-use super::routing::{Access, ApiResult, PathSegment, Route};
+use super::routing::{Access, ApiResult, PathSegment, QueryParams, Route, allow_forms_to};
 use super::static_file::StaticFile;
+use engine::app::App;
+use engine::github_app::{RETURN_PATH, web_origin};
 
 static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../assets");
 
@@ -26,6 +29,9 @@ static ASSETS: LazyLock<BTreeMap<String, StaticFile>> = LazyLock::new(|| {
 
 const PAGE: &str = "index.html";
 
+/// Page that sends a form to GitHub.
+const FORM_PAGE: &str = "connections";
+
 /// Routes of `/admin`.
 pub(super) fn routes() -> Vec<Route> {
     vec![
@@ -35,7 +41,19 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-async fn show(PathSegment(below): PathSegment, headers: HeaderMap) -> ApiResult {
+async fn show(
+    PathSegment(below): PathSegment,
+    headers: HeaderMap,
+    params: QueryParams,
+    app: App,
+) -> ApiResult {
+    if format!("/admin/{below}") == RETURN_PATH {
+        return Ok(github_app::finish(&app, &headers, &params).await);
+    }
+    if below == FORM_PAGE {
+        let page = ASSETS.get(PAGE).ok_or_else(ApiError::not_found)?;
+        return Ok(allow_forms_to(page.response(&headers), &web_origin(&app)));
+    }
     let name = below.strip_prefix("assets/").unwrap_or(PAGE);
     let asset = ASSETS.get(name).ok_or_else(ApiError::not_found)?;
     Ok(asset.response(&headers))

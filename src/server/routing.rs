@@ -24,7 +24,9 @@ pub(crate) use request::{
     Authorization, FromRequest, Handler, Peer, QueryPairs, QueryParams, RawQuery, Request,
     parse_json,
 };
-pub(crate) use response::{accepted, attachment, json_text, ok, plain_text, with_default_headers};
+pub(crate) use response::{
+    accepted, allow_forms_to, attachment, json_text, ok, plain_text, with_default_headers,
+};
 pub(crate) use router::{RequestOrigin, Router};
 
 /// Result of a handler.

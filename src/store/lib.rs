@@ -16,6 +16,7 @@ pub mod decisions;
 pub mod dedup;
 pub mod dispatch_breaker;
 pub mod failed_runs;
+pub mod github_app_states;
 pub mod instance;
 pub mod issue_contexts;
 pub mod issue_waits;

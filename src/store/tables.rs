@@ -19,6 +19,7 @@ use super::admin_tokens::AdminToken;
 use super::decisions::DecisionHistory;
 use super::dedup::DedupEntry;
 use super::dispatch_breaker::ParkedIssue;
+use super::github_app_states::GitHubAppState;
 use super::issue_waits::IssueWait;
 use super::open_tables::TableKey;
 use super::outbox::OutboxEntry;
@@ -169,6 +170,8 @@ pub(crate) const REAPER_RECORDED: Table<(&str, &str), Timestamp> = Table::new("r
 pub(crate) const SECRETS: Table<(&str, &str), SealedSecret> = Table::new("secrets-1");
 /// (Connection, variable) -> encrypted value of a vendor's credential. Written by operators; a few rows.
 pub(crate) const CONNECTIONS: Table<(&str, &str), SealedSecret> = Table::new("connections-1");
+/// Hash of a state -> begun creation of a GitHub App. Removed when it ends, or by later ones; at most 20 rows.
+pub(crate) const GITHUB_APP_STATES: Table<&str, GitHubAppState> = Table::new("github-app-states-1");
 /// Name -> value of a setting that operators changed. A few rows.
 pub(crate) const SETTINGS: Table<&str, String> = Table::new("settings-1");
 
@@ -236,6 +239,7 @@ pub(crate) fn visit_all(visitor: &mut impl TableVisitor) -> StoreResult<()> {
     visitor.visit(&REAPER_RECORDED)?;
     visitor.visit(&SECRETS)?;
     visitor.visit(&CONNECTIONS)?;
+    visitor.visit(&GITHUB_APP_STATES)?;
     visitor.visit(&SETTINGS)?;
     visitor.visit(&AUDIT)
 }

@@ -44,6 +44,7 @@ mod engine_model;
 mod fallback_agents;
 mod follow_up;
 mod gap_fill;
+mod github_app;
 mod github_issues;
 mod guard;
 mod guard_false_positives;

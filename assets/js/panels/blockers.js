@@ -35,7 +35,7 @@ function releaseAll(issues, ctx) {
 		case "no-mapping": return linkButton("/admin/projects/new", "Add project", `Add a project for ${teamKey}`);
 		case "concurrency": return edit("Raise cap");
 		case "ineligible": return linkButton(url`/admin/projects/${teamKey}`, "Show project", `Show project ${teamKey}`);
-		case "quota": return linkButton("/admin/settings", "Connections");
+		case "quota": return linkButton("/admin/connections", "Connections");
 		case "budget": return edit("Raise budget");
 		default: return null;
 	}

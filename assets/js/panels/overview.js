@@ -38,7 +38,7 @@ export function view({ main: summary, running, bad, blockers, config, outbox, he
 		setup && checklist(setup),
 		h("div.tiles",
 			summaryTiles(summary, filter),
-			tile("Connections", config ? troubled.length || "OK" : "–", troubled.map((one) => labelOf(CONNECTIONS, one.name)).join(", ") || "All connections work", troubled.length ? "bad" : "ok", "/admin/settings")),
+			tile("Connections", config ? troubled.length || "OK" : "–", troubled.map((one) => labelOf(CONNECTIONS, one.name)).join(", ") || "All connections work", troubled.length ? "bad" : "ok", "/admin/connections")),
 		outbox && updates(outbox, ctx),
 		h("div.columns", summaryCharts(summary, filter)),
 		h("div.columns",
@@ -65,7 +65,7 @@ async function setupOf({ config, mappings, recent }) {
 	const needsNoWorkflow = projects.some((one) => one.executionMode !== "ci-workflow");
 	/** @type {[string, boolean, any][]} */
 	const steps = [
-		["Connect a ticketing system and GitHub", (works("ticketing-a") || works("ticketing-b")) && works("repo-host"), linkButton("/admin/settings", "Connections")],
+		["Connect a ticketing system and GitHub", (works("ticketing-a") || works("ticketing-b")) && works("repo-host"), linkButton("/admin/connections", "Connections")],
 		["Create the first project", projects.length > 0, linkButton("/admin/projects/new", "New project")],
 		["Add the workflow to its repository", needsNoWorkflow || templates.some((one) => one.implementation === "current"), projects.length > 0 && linkButton("/admin/projects", "Sync workflows")],
 		["Start the first run: label an issue", recent.length > 0, projects.length > 0 && linkButton("/admin/issues", "Issues")],

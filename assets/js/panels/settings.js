@@ -1,16 +1,15 @@
-import { loadAll, post } from "../api.js";
+import { get, post } from "../api.js";
 import { h, island, render } from "../dom.js";
 import { fields, focusField } from "../parts/form.js";
 import { secretsEditor } from "../parts/secrets.js";
-import { busy, connections, messageOf, notice, section, submitButton, toast } from "../parts/ui.js";
+import { busy, messageOf, notice, section, submitButton, toast } from "../parts/ui.js";
 
-export const about = "Connections, session settings and global secrets of the service.";
+export const about = "Session settings and global secrets of the service.";
 
-export const load = () => loadAll("/api/admin/config-status", { settings: "/api/settings" });
+export const load = () => get("/api/settings");
 
-export const view = ({ main, settings }, ctx) => [
-	section("Connections", { note: "checked at most once a minute" }, connections(main.checks)),
-	section("Fly Machines sessions", {}, settings && island("settings-form", { settings, reload: ctx.reload }, form)),
+export const view = (settings, ctx) => [
+	section("Fly Machines sessions", {}, island("settings-form", { settings, reload: ctx.reload }, form)),
 	section("Global secrets", { note: "for every session machine" }, island("global-secrets", null, (el) => {
 		el.append(secretsEditor("/api/global-secrets", "Available to every session. Names must not begin with a project key."));
 		return () => {};

@@ -13,6 +13,7 @@ const PATHS = {
 	projects: "M3 7a2 2 0 0 1 2-2h4l2 2h8a2 2 0 0 1 2 2v8a2 2 0 0 1-2 2H5a2 2 0 0 1-2-2z",
 	steps: "M5 4h6v5H5zM13 15h6v5h-6zM8 9v5a3 3 0 0 0 3 3h2",
 	models: "M12 3l8 4.5v9L12 21l-8-4.5v-9zM12 12l8-4.5M12 12v9M12 12L4 7.5",
+	connections: "M9 3v5M15 3v5M6 8h12v3a6 6 0 0 1-12 0zM12 17v4",
 	runners: "M4 5h16v6H4zM4 13h16v6H4zM8 8h.5M8 16h.5",
 	sessions: "M4 5h16v11H4zM9 20h6M12 16v4",
 	reaper: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13M10 11v5M14 11v5",

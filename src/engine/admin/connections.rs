@@ -90,6 +90,23 @@ pub async fn set(
     Ok(state(&replace(app, name).await?, name).await?)
 }
 
+/// Stores values that need no test, such as those that the vendor has just created, and puts them in force.
+///
+/// # Errors
+/// Fails if the environment decides, or if the store fails.
+pub(crate) async fn set_untested(
+    app: &App,
+    actor: Actor,
+    name: ConnectionName,
+    values: CredentialValues,
+) -> Result<(), ConnectionError> {
+    let sets = given_sets(&values);
+    require_stored_source(app, &sets)?;
+    candidate(app, name, &sets, &values)?;
+    store_values(app, actor, name, sets, values).await?;
+    replace(app, name).await.map(drop)
+}
+
 /// Deletes everything that is stored for a connection. Returns its state.
 ///
 /// # Errors
@@ -153,7 +170,10 @@ fn is_blank(value: &Secret) -> bool {
 }
 
 /// Checks that the environment sets none of these.
-fn require_stored_source(app: &App, sets: &[CredentialSet]) -> Result<(), ConnectionError> {
+pub(crate) fn require_stored_source(
+    app: &App,
+    sets: &[CredentialSet],
+) -> Result<(), ConnectionError> {
     let environment = &app.core.config.credentials;
     let Some(set) = sets.iter().find(|set| environment.has(**set)) else {
         return Ok(());

@@ -33,7 +33,7 @@ use domain::secret::Secret;
 use domain::time::Timestamp;
 use store::crash_injection::CrashPlan;
 use store::{ReadTx, ReadableTx, Store, StoreReader, StoreResult, settings};
-use vendors::http::Redactor;
+use vendors::http::{Client, Redactor};
 
 pub use heartbeats::{Heartbeat, Heartbeats, PollOutcome};
 pub use live_state::{LiveState, Notifiers};
@@ -331,6 +331,14 @@ impl App {
         let current = self.inner.current_vendors.write();
         *current.unwrap_or_else(PoisonError::into_inner) = Arc::new(vendors);
         Ok(self.latest())
+    }
+
+    /// Creates an HTTP client for GitHub, without credentials.
+    ///
+    /// # Errors
+    /// Fails if it cannot be created.
+    pub(crate) fn github_client(&self) -> Result<Client, String> {
+        self.vendor_setup(&self.secrets.redactor).github_client()
     }
 
     fn vendor_setup<'a>(&'a self, redactor: &'a Redactor) -> VendorSetup<'a> {

@@ -39,6 +39,15 @@ pub(super) struct VendorSetup<'a> {
 }
 
 impl VendorSetup<'_> {
+    /// Creates an HTTP client for GitHub, without credentials.
+    ///
+    /// # Errors
+    /// Fails if it cannot be created.
+    pub(super) fn github_client(&self) -> Result<Client, String> {
+        let proxies = proxies(&self.config.proxy)?;
+        Client::with_proxies(&proxies, Vendor::GitHub.name(), self.redactor.clone())
+    }
+
     /// Creates the clients for these credentials. A client of `previous` is kept, with its caches and its rate
     /// limit, if its credentials are the same.
     ///

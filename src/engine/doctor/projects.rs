@@ -11,6 +11,7 @@ use crate::budget;
 use crate::template_status::{self, ProjectTemplateStatus};
 use domain::agent::AgentName;
 use domain::check_result::CheckResult;
+use domain::github_app::PERMISSIONS;
 use domain::ids::Repo;
 use domain::machine_size::MachineSize;
 use domain::mapping::{Mapping, ModelProvider, TicketingConfig};
@@ -24,19 +25,6 @@ use vendors::ticketing::{GitHubIssues, IssueTracker, Jira, Linear, TicketingClie
 
 /// Maximum number of projects checked concurrently.
 const MAX_CONCURRENT_PROJECTS: usize = 8;
-
-/// Permissions that the GitHub App needs on every mapped repository. See
-/// docs/install.md#github-app.
-const REQUIRED_PERMISSIONS: [(&str, &str); 8] = [
-    ("actions", "write"),
-    ("contents", "write"),
-    ("pull_requests", "write"),
-    ("issues", "write"),
-    ("workflows", "write"),
-    ("checks", "read"),
-    ("statuses", "read"),
-    ("metadata", "read"),
-];
 
 /// Message of a project whose runs need the image of local containers.
 pub(super) const RUNS_IN_LOCAL_CONTAINERS: &str = "its runs execute in local containers";
@@ -226,7 +214,7 @@ pub async fn repository_rights(app: &App, repo: &Repo) -> Option<CheckResult> {
     let github = app.vendors.github.as_ref()?;
     let check = "project-rights";
     Some(match github
-        .missing_permissions(repo, &REQUIRED_PERMISSIONS)
+        .missing_permissions(repo, &PERMISSIONS)
         .await
     {
         Ok(None) => CheckResult::not_configured(
@@ -250,7 +238,7 @@ pub async fn repository_rights(app: &App, repo: &Repo) -> Option<CheckResult> {
             CheckResult::error(check, what)
                 .with_impact("Starting runs, pushing, commenting or syncing workflows fails there.")
                 .with_remedy(
-                    "Add it on the App's settings page, then accept it for the installation.",
+                    "Add it on the App's settings page (Permissions & events) if the check github-app names it, too. Then accept it for the installation: GitHub, Settings, GitHub Apps, Configure, Review request.",
                 )
         }
         Err(error) if error.is_not_found() => {

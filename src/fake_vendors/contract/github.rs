@@ -129,6 +129,12 @@ const REF_UPDATE: Kind = Record(&[("sha", REQUIRED, GitHash), ("force", OPTIONAL
 pub(super) const CALLS: &[CallRule] = &[
     CallRule::send("POST", "/graphql", graphql::BODY),
     CallRule::get("/app", NO_QUERY),
+    CallRule {
+        method: "POST",
+        path: "/app-manifests/*/conversions",
+        query: NO_QUERY,
+        body: None,
+    },
     CallRule::send("POST", "/app/installations/*/access_tokens", TOKEN_SCOPE),
     CallRule::get("/app/installations", PAGED),
     CallRule::get("/installation/repositories", PAGED),
@@ -228,6 +234,12 @@ pub(super) fn check(request: &LoggedRequest) -> Vec<String> {
     let mut violations = request.content_type_violations();
     if request.header("user-agent").is_empty() {
         violations.push("headers: User-Agent is missing".to_owned());
+    }
+    if request.path().starts_with("/app-manifests/") {
+        if !request.header("authorization").is_empty() {
+            violations.push("headers: this call takes no credential".to_owned());
+        }
+        return violations;
     }
     let Some(token) = request.header("authorization").strip_prefix("Bearer ") else {
         violations.push("headers: Authorization must be a bearer token".to_owned());

@@ -6,6 +6,16 @@ use super::auth::Caller;
 use super::rest::{ApiCall, RestError, RestResult, not_found, ok_json, rest_error};
 use crate::http::HttpResponse;
 
+/// Events that the App receives.
+const APP_EVENTS: [&str; 6] = [
+    "issue_comment",
+    "issues",
+    "pull_request",
+    "pull_request_review",
+    "pull_request_review_comment",
+    "pull_request_review_thread",
+];
+
 impl ApiCall<'_> {
     fn require_app(&self) -> Result<(), RestError> {
         match &self.caller {
@@ -20,7 +30,8 @@ impl ApiCall<'_> {
         let installations = self.host.model.read(|model| model.owners.len());
         ok_json(json!({
             "id": app.id, "slug": app.slug, "name": app.slug, "node_id": "A_1",
-            "owner": {"login": "sandbox"}, "events": [], "permissions": {},
+            "owner": {"login": "sandbox"}, "events": APP_EVENTS,
+            "permissions": self.host.app_permissions(),
             "installations_count": installations,
         }))
     }

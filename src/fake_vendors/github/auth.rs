@@ -41,6 +41,8 @@ pub(crate) struct GitHubApp {
     pub slug: String,
     pub personal_token: String,
     public_key: Option<Vec<u8>>,
+    /// Private key in PEM format, which GitHub returns once.
+    pub private_key: Option<String>,
 }
 
 pub(crate) enum Caller {
@@ -60,6 +62,7 @@ impl GitHubApp {
             slug,
             personal_token: static_token,
             public_key: pem.map(public_key).transpose()?,
+            private_key: pem.map(|pem| pem.replace("\\n", "\n")),
         })
     }
 

@@ -5,6 +5,7 @@
 
 mod actions;
 mod api_json;
+mod app_pages;
 mod apps;
 mod artifacts;
 mod auth;
@@ -92,6 +93,7 @@ pub(crate) struct GitHubInner {
     /// Temporary log downloads: by the secret in their URL, the log and the expiry time (milliseconds
     /// since the epoch).
     downloads: Mutex<HashMap<String, (jobs::Download, i64)>>,
+    created_apps: Mutex<app_pages::CreatedApps>,
     /// Push watchers, by full repository name.
     push_watchers: Mutex<Vec<(String, reviews_and_checks::PushWatcher)>>,
     pub webhooks: webhooks::RepoWebhooks,
@@ -141,6 +143,7 @@ impl FakeGitHub {
                 reset: 0,
             }),
             downloads: Mutex::default(),
+            created_apps: Mutex::default(),
             push_watchers: Mutex::default(),
             webhooks: webhooks::RepoWebhooks::start(),
             fake_runs,
@@ -296,7 +299,10 @@ impl FakeGitHub {
             ("POST", [owner, name, "pull", number, "merge"]) => {
                 self.merge_from_page(owner, name, number)
             }
-            _ => self.inner.handle_site(request),
+            _ => match self.inner.app_page(request, &path) {
+                Some(page) => page,
+                None => self.inner.handle_site(request),
+            },
         }
     }
 

@@ -125,6 +125,14 @@ impl GitHubInner {
     }
 
     fn dispatch_call(&self, request: &HttpRequest) -> RestResult {
+        let segments = request.segments();
+        let path: Vec<&str> = segments.iter().map(String::as_str).collect();
+        // This call alone needs no credential.
+        if let ("POST", ["app-manifests", code, "conversions"]) =
+            (request.method.as_str(), path.as_slice())
+        {
+            return self.convert_manifest(code);
+        }
         let body = request
             .json()
             .ok_or_else(|| rest_error(400, "Problems parsing JSON"))?;

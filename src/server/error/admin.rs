@@ -18,6 +18,7 @@ use engine::admin::projects_file::ApplyError;
 use engine::admin::secrets::SessionSecretError;
 use engine::admin::sign_in::SignInError;
 use engine::control::ControlError;
+use engine::github_app::GitHubAppError;
 use engine::workflow_sync::SyncError;
 use serde_json::Map;
 use serde_json::Value;
@@ -248,6 +249,22 @@ impl From<ConnectionError> for ApiError {
             ConnectionError::Clients(sentence) => AdminApiError::Vendor(sentence).into(),
             ConnectionError::Store(error) => error.into(),
         }
+    }
+}
+
+impl From<GitHubAppError> for ApiError {
+    fn from(error: GitHubAppError) -> Self {
+        use StatusCode as S;
+        let status = match error {
+            GitHubAppError::Invalid(_) | GitHubAppError::CodeRefused => S::BAD_REQUEST,
+            GitHubAppError::UnknownState => S::FORBIDDEN,
+            GitHubAppError::Unsent(_) => S::SERVICE_UNAVAILABLE,
+            GitHubAppError::Lost(_) => S::BAD_GATEWAY,
+            GitHubAppError::Setup(_) => S::INTERNAL_SERVER_ERROR,
+            GitHubAppError::Connection(error) => return error.into(),
+            GitHubAppError::Store(error) => return error.into(),
+        };
+        Self::new(status, error.to_string())
     }
 }
 

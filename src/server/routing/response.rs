@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use serde::Serialize;
-use warp::http::StatusCode;
 use warp::http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
     HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
+use warp::http::{StatusCode, Uri};
 use warp::reply::{Reply, Response};
 
 /// Builds a 200 response with a JSON body.
@@ -38,23 +38,42 @@ pub(crate) fn accepted(body: &impl Serialize) -> Response {
     response
 }
 
+const CONTENT_POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'";
+
 const SECURITY_HEADERS: [(HeaderName, HeaderValue); 4] = [
     (
         CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static(
-            "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'",
-        ),
+        HeaderValue::from_static(CONTENT_POLICY),
     ),
     (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
     (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
 ];
 
-/// Adds the security headers, and `Cache-Control: no-store` unless the response sets that header itself.
+/// Lets the page of a response send forms to another address, too. Only its origin counts.
+pub(crate) fn allow_forms_to(mut response: Response, address: &str) -> Response {
+    let uri = address.parse::<Uri>().ok();
+    let origin = uri.and_then(|uri| Some(format!("{}://{}", uri.scheme_str()?, uri.authority()?)));
+    let policy = origin.and_then(|origin| {
+        let policy = CONTENT_POLICY.replace(
+            "form-action 'self'",
+            &format!("form-action 'self' {origin}"),
+        );
+        HeaderValue::from_str(&policy).ok()
+    });
+    if let Some(policy) = policy {
+        response
+            .headers_mut()
+            .insert(CONTENT_SECURITY_POLICY, policy);
+    }
+    response
+}
+
+/// Adds the security headers, and `Cache-Control: no-store`, unless the response sets them itself.
 pub(crate) fn with_default_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     for (name, value) in SECURITY_HEADERS {
-        headers.insert(name, value);
+        headers.entry(name).or_insert(value);
     }
     headers
         .entry(CACHE_CONTROL)

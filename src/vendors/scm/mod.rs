@@ -7,10 +7,11 @@ mod github;
 pub mod webhook;
 
 pub use github::{
-    CheckRun, DispatchError, FeedbackItem, FolderEntry, GitHub, LOG_READ_TIMEOUT, ListedRepository,
-    NewCommit, NewPullRequest, OpenPullRequest, PullRequest, PullRequestComment,
-    PullRequestFeedback, PullRequestReview, PullRequestState, RateLimitScope, RepoFile,
-    RepoPermission, RepoToken, RepoTokenAccess, ReviewThread, ScmCredentials, TreeContent,
-    TreeFile, WorkflowRun, WorkflowRunLog, WorkflowRunRef,
+    AppCreation, AppSettings, CheckRun, CreatedApp, DispatchError, FeedbackItem, FolderEntry,
+    GitHub, LOG_READ_TIMEOUT, ListedRepository, NewCommit, NewPullRequest, OpenPullRequest,
+    PullRequest, PullRequestComment, PullRequestFeedback, PullRequestReview, PullRequestState,
+    RateLimitScope, RepoFile, RepoPermission, RepoToken, RepoTokenAccess, ReviewThread,
+    ScmCredentials, TreeContent, TreeFile, WorkflowRun, WorkflowRunLog, WorkflowRunRef,
+    web_address,
 };
 pub(crate) use github::{NewLabel, PartialError};

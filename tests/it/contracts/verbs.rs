@@ -17,8 +17,8 @@ use fake_vendors::{CheckKind, CheckReport, FakeService, FaultRates, InjectedFaul
 use vendors::chat::{ChatKind, ChatWebhook};
 use vendors::http::{Client, Redactor};
 use vendors::scm::{
-    DispatchError, GitHub, NewCommit, NewPullRequest, PullRequest, RepoTokenAccess, ScmCredentials,
-    TreeContent, TreeFile, WorkflowRunLog,
+    AppCreation, DispatchError, GitHub, NewCommit, NewPullRequest, PullRequest, RepoTokenAccess,
+    ScmCredentials, TreeContent, TreeFile, WorkflowRunLog,
 };
 use vendors::session_hosts::MachineStartOutcome;
 use vendors::ticketing::{CommentLookup, TicketingClient};
@@ -74,6 +74,7 @@ pub async fn read_repository_host(env: &TestEnv) {
     let plain = GitHub::new(client("GitHub"), &env.vendors.github_api_url(), token);
     for item in [&github, &plain] {
         item.probe().await.unwrap();
+        item.app_settings().await.unwrap();
         item.token_scopes().await.unwrap();
         assert_eq!(item.default_branch(&repo).await.unwrap(), "main");
         let branches = item.branches(&repo, 100).await.unwrap();
@@ -87,6 +88,9 @@ pub async fn read_repository_host(env: &TestEnv) {
             item.repo_token(&repo, purpose).await.unwrap();
         }
     }
+    let creation = AppCreation::new(client("GitHub"), &env.vendors.github_api_url());
+    let unknown = creation.exchange_code("0a1b2c").await;
+    assert!(unknown.unwrap_err().is_not_found());
     let named = plain.secret_names(&repo).await.unwrap();
     assert_eq!(named, Some(vec!["ANTHROPIC_API_KEY".to_owned()]));
     // The App lacks this permission and does not need it.

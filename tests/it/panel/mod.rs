@@ -4,6 +4,7 @@ mod actions;
 mod assets;
 mod browser;
 mod client;
+mod connections;
 mod events;
 mod fixtures;
 mod issue_drawer;
@@ -36,7 +37,7 @@ use crate::test_env::TestEnv;
 use browser::Browser;
 
 /// Path and title of every panel.
-const PANELS: [(&str, &str); 16] = [
+const PANELS: [(&str, &str); 17] = [
     ("overview", "Overview"),
     ("issues", "Issues"),
     ("pipelines", "Pipelines"),
@@ -46,6 +47,7 @@ const PANELS: [(&str, &str); 16] = [
     ("projects", "Projects"),
     ("steps", "Pipelines and steps"),
     ("models", "Models and providers"),
+    ("connections", "Connections"),
     ("runners", "Runners"),
     ("sessions", "Sessions"),
     ("reaper", "Reaper"),
@@ -125,5 +127,7 @@ fn console_errors(messages: Vec<String>) -> Vec<String> {
     messages
         .into_iter()
         .filter(|line| !line.contains("[DOM] Password forms should have"))
+        // A hint for password managers, about a form with several secrets.
+        .filter(|line| !line.contains("[DOM] Multiple forms should be contained"))
         .collect()
 }

@@ -11,6 +11,7 @@ use store::mappings;
 
 use super::browser::Browser;
 use super::client::open_palette;
+use super::connections::unconfigured_env;
 use super::fixtures::{RUNNING_JOB_ID, empty_env, populated_env};
 use super::run_records::FAILED_JOB_ID;
 use super::stepper::fill_in;
@@ -19,6 +20,7 @@ use super::views::{accessibility_violations, axe_script};
 use super::{PANELS, console_errors};
 use crate::test_env::TestEnv;
 
+const ENTER: &str = "\u{E007}";
 const ESCAPE: &str = "\u{E00C}";
 const TAB: &str = "\u{E004}";
 
@@ -282,6 +284,29 @@ async fn every_form_is_accessible_and_fits_every_width() {
         .wait_for_text("Discard the changes to SHOP?")
         .await;
     gallery.capture("discard").await;
+    gallery.end(env).await;
+}
+
+#[requires("browser", "panel-tools")]
+#[tokio::test]
+async fn connection_forms_are_accessible_and_fit_every_width() {
+    let env = unconfigured_env().await;
+    let mut gallery = Gallery::open(&env).await;
+    let address = &env.address;
+    gallery.browser.open_view(address, "connections").await;
+    for connection in ["Connect GitHub", "Connect Linear"] {
+        gallery.browser.click(connection).await;
+    }
+    gallery.browser.fill("API key", "lin_wrong_key").await;
+    gallery
+        .browser
+        .click_selector("[name=LINEAR_API_KEY]")
+        .await;
+    gallery.browser.press_keys(ENTER).await;
+    gallery.browser.wait_for_text("set LINEAR_API_KEY").await;
+    // The browser logs the response to the wrong key.
+    gallery.browser.take_console_log().await;
+    gallery.capture("connection-forms").await;
     gallery.end(env).await;
 }
 

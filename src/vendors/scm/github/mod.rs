@@ -4,6 +4,7 @@
 //! conditional requests are for events only. It adds 16 packages.
 
 mod accounts;
+mod app_manifest;
 mod artifacts;
 mod auth;
 mod cache;
@@ -24,6 +25,7 @@ mod reviews;
 mod secrets;
 mod workflow_runs;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use serde::Deserialize;
@@ -36,6 +38,7 @@ use domain::ids::Repo;
 use domain::secret::Secret;
 
 pub use accounts::RateLimitScope;
+pub use app_manifest::{AppCreation, CreatedApp};
 pub use auth::{RepoToken, RepoTokenAccess};
 pub use checks::CheckRun;
 pub use choices::ListedRepository;
@@ -96,10 +99,7 @@ impl GitHub {
     /// Returns the address of web pages and git repositories: the API address without `/api/v3` on an
     /// enterprise server, without `api.` on github.com.
     pub fn server_url(&self) -> String {
-        let api = self.api_url();
-        let hosted = || Some(format!("https://{}", api.strip_prefix("https://api.")?));
-        let own = api.strip_suffix("/api/v3").map(str::to_owned);
-        own.or_else(hosted).unwrap_or_else(|| api.to_owned())
+        web_address(self.api_url())
     }
 
     /// Returns the page on which the App is installed; `None` for a plain token, and before the first
@@ -184,6 +184,19 @@ impl GitHub {
                 Ok(format!("App {name}{installed}"))
             }
         }
+    }
+
+    /// Returns what the App may do, as its settings say. `None` with a plain token.
+    ///
+    /// # Errors
+    /// 401 if the credential is rejected.
+    pub async fn app_settings(&self) -> Result<Option<AppSettings>, VendorError> {
+        if let ScmCredentials::Token(_) = &self.inner.credentials {
+            return Ok(None);
+        }
+        let request = Request::get("reading the settings of the App", self.url("/app"));
+        let response = self.send_as_app(with_api_headers(request)).await?;
+        response.json().map(Some)
     }
 
     /// Returns the name of the default branch.
@@ -272,10 +285,30 @@ impl GitHub {
     }
 }
 
+/// Returns the address of web pages and git repositories for the address of a REST API: without `/api/v3` on an
+/// enterprise server, without `api.` on github.com.
+pub fn web_address(api_url: &str) -> String {
+    let api = api_url.trim_end_matches('/');
+    let hosted = || Some(format!("https://{}", api.strip_prefix("https://api.")?));
+    let own = api.strip_suffix("/api/v3").map(str::to_owned);
+    own.or_else(hosted).unwrap_or_else(|| api.to_owned())
+}
+
 fn with_api_headers(request: Request) -> Request {
     request
         .header("accept", "application/vnd.github+json")
         .header("x-github-api-version", API_VERSION)
+}
+
+/// Settings of the App. Each installation has the permissions that its owner has accepted.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct AppSettings {
+    /// Permissions that the App requests, with their levels.
+    #[serde(default)]
+    pub permissions: BTreeMap<String, String>,
+    /// Events that the App receives.
+    #[serde(default)]
+    pub events: Vec<String>,
 }
 
 #[derive(Deserialize)]
