@@ -169,20 +169,21 @@ pub(super) async fn perform(app: &App, entry: &OutboxEntry) -> EffectOutcome {
     outcome.unwrap_or_else(EffectOutcome::Failed)
 }
 
+/// Client of an issue's system. Without it the effect waits, because an operator may be replacing the credentials.
 fn account<'a>(
     vendors: &'a Vendors,
     issue: &IssueRef,
 ) -> Result<&'a TicketingClient, EffectFailure> {
     vendors
         .account(issue.system)
-        .ok_or_else(|| EffectFailure::permanent("the ticketing system is not configured"))
+        .ok_or_else(|| EffectFailure::transient("the ticketing system is not configured"))
 }
 
 fn github(vendors: &Vendors) -> Result<&GitHub, EffectFailure> {
     vendors
         .github
         .as_ref()
-        .ok_or_else(|| EffectFailure::permanent("the repository host is not configured"))
+        .ok_or_else(|| EffectFailure::transient("the repository host is not configured"))
 }
 
 fn treat_not_found_as_gone(

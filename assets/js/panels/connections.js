@@ -72,8 +72,8 @@ function card(el, props) {
 		installUrl && h("p", external(installUrl, "Install the App on repositories")),
 		missing.map((text) => h("p.muted", text)),
 		isOpen && [
-			name === "github" && source !== "env" && h("form.inline-form", { onsubmit: createApp, novalidate: true },
-				organizationField({ name: "name", label: "Organization", hint: "Blank for your own account. GitHub asks once more, then the App is saved here." }),
+			name === "github" && source !== "env" && h("form", { onsubmit: createApp, novalidate: true },
+				organizationField({ name: "name", label: "Organization of a new App", hint: "Blank for your own account. GitHub asks once more." }),
 				submitButton("Create a GitHub App")),
 			h("form", { onsubmit: save, novalidate: true },
 				h("p.hint", help, " ", helpUrl && external(helpUrl, "Get the credentials")),

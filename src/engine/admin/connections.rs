@@ -261,7 +261,8 @@ async fn check_candidate(
             return Err(ConnectionError::Unanswered(sentence));
         }
         ProbeStatus::Error => {
-            let sentence = format!("{}. {remedy}", found.detail.trim_end_matches('.'));
+            let cause = capitalized(found.detail.trim_end_matches('.'));
+            let sentence = format!("{cause}. {remedy}");
             return Err(ConnectionError::Rejected(sentence));
         }
         ProbeStatus::Off => return Err(ConnectionError::Rejected(found.detail)),
@@ -278,6 +279,12 @@ async fn check_candidate(
         }
     }
     Ok(())
+}
+
+fn capitalized(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(chars).collect()
 }
 
 async fn store_values(
