@@ -93,8 +93,8 @@ fn rejects_a_secret_that_is_too_short() {
     assert_eq!(
         read(&flags, &[]).unwrap_err().problems(),
         [
-            "ADMIN_ACCESS_CODE must be at least 8 bytes long",
             "SCM_WEBHOOK_SECRET must be at least 8 bytes long",
+            "ADMIN_ACCESS_CODE must be at least 8 bytes long",
             "GAP_FILL_TRIGGER_SECRET must be at least 8 bytes long",
         ]
     );
@@ -126,10 +126,10 @@ fn plain_http_to_other_machines_must_be_allowed() {
         "LINEAR_API_URL",
         "JIRA_SITE_URL",
         "JIRA_API_URL",
-        "RUNNER_CALLBACK_BASE_URL",
         "GITHUB_API_URL",
-        "VM_API_URL",
         "NOTIFY_WEBHOOK_URL",
+        "RUNNER_CALLBACK_BASE_URL",
+        "VM_API_URL",
     ];
     let expected = names.map(|name| {
         format!(
