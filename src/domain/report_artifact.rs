@@ -29,6 +29,9 @@ pub const MAX_STEPS: usize = 500;
 /// Maximum size of the steps in a report together, in bytes of JSON.
 const MAX_STEP_BYTES: usize = 1 << 20;
 
+/// Message whose MAC permits the upload. No payload has this text.
+const UPLOAD_PERMIT: &[u8] = b"upload";
+
 /// Run that a report belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -183,6 +186,13 @@ fn check_origin(origin: ReportOrigin, expected: &ReportOrigin) -> Result<(), Art
         return Err(ArtifactError::OtherAttempt(origin.run_attempt));
     }
     Ok(())
+}
+
+/// Returns the value with which the run permits the upload of its file. The dispatch names it, too, in the input of
+/// the unused progress token, so that the workflow can compare both. The agent can compute and read neither.
+pub fn upload_permit(key: &Secret) -> Secret {
+    let permit = hmac::sign(&hmac_key(key), UPLOAD_PERMIT);
+    Secret::new(HEXLOWER.encode(permit.as_ref()))
 }
 
 fn hmac_key(key: &Secret) -> hmac::Key {

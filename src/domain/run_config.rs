@@ -13,6 +13,7 @@ use super::ids::{IssueId, IssueKey, JobId};
 use super::issue::RelatedIssues;
 use super::mapping::{ModelProvider, SessionMode};
 use super::report::RunPhase;
+use super::report_artifact::upload_permit;
 use super::run_options::RunOptions;
 use super::run_socket;
 use super::secret::Secret;
@@ -204,7 +205,10 @@ impl RunConfig {
             ),
             (
                 "run_progress_token",
-                callback.map(|callback| callback.progress_token.expose().to_owned()),
+                callback
+                    .map(|callback| callback.progress_token.clone())
+                    .or_else(|| self.report_key.as_ref().map(upload_permit))
+                    .map(|token| token.expose().to_owned()),
             ),
         ]
         .into_iter()

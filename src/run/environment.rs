@@ -86,6 +86,8 @@ pub struct Environment {
     pub run_url: Option<String>,
     /// Workspace folder of the CI job, if any. The run leaves nothing in it but its report file.
     pub workspace: Option<PathBuf>,
+    /// Files of the CI step, if any.
+    pub step_files: Option<StepFiles>,
     /// Folder in which the work folder is created.
     pub temp_root: PathBuf,
     /// Home folder of the run's user.
@@ -118,6 +120,17 @@ pub struct Environment {
     pub transport: Transport,
     /// Handling of orphan processes.
     pub orphan_processes: OrphanProcesses,
+}
+
+/// Files in which a CI step leaves values for later steps.
+#[derive(Debug, Clone)]
+pub struct StepFiles {
+    /// Outputs of the step.
+    pub output: PathBuf,
+    /// Environment variables of later steps.
+    pub environment: PathBuf,
+    /// Folders to add to the search path of later steps.
+    pub search_path: PathBuf,
 }
 
 /// Error of reading the environment.
@@ -193,6 +206,7 @@ impl Environment {
                 .and_then(|attempt| attempt.parse().ok())
                 .unwrap_or(1),
             workspace: variable("GITHUB_WORKSPACE").map(PathBuf::from),
+            step_files: step_files(variable),
             temp_root: variable("RUNNER_TEMP").map_or_else(std::env::temp_dir, PathBuf::from),
             home: variable("HOME").map(PathBuf::from),
             workflow_token: variable("GITHUB_TOKEN").map(Secret::new),
@@ -233,6 +247,16 @@ impl Environment {
             self.repo
         )
     }
+}
+
+/// Returns the files of the CI step; `None` outside a CI job.
+fn step_files(variable: impl Fn(&str) -> Option<String>) -> Option<StepFiles> {
+    let path = |name| variable(name).map(PathBuf::from);
+    Some(StepFiles {
+        output: path("GITHUB_OUTPUT")?,
+        environment: path("GITHUB_ENV")?,
+        search_path: path("GITHUB_PATH")?,
+    })
 }
 
 /// Reads the proxy variables in upper or lower case.

@@ -363,6 +363,7 @@ fn secrets(
         .chain(environment.nonce.clone())
         .chain(environment.secrets.clone())
         .chain(report_key.cloned())
+        .chain(report_key.map(report_artifact::upload_permit))
         .chain(
             callback
                 .into_iter()

@@ -134,7 +134,11 @@ fn each_workflow_has_minimal_permissions() {
                 ]
             );
             let upload = steps.last().unwrap();
-            assert_eq!(upload["if"], "always() && !inputs.callback_url");
+            assert_eq!(
+                upload["if"],
+                "always() && !inputs.callback_url && inputs.run_progress_token && steps.run.outputs.upload == \
+                 inputs.run_progress_token"
+            );
             assert_eq!(upload["continue-on-error"], true);
             assert_eq!(upload["with"]["path"], report_artifact::FILE);
             let origin = ReportOrigin {

@@ -136,6 +136,7 @@ impl RunFixture {
             run_attempt: 1,
             workspace: None,
             run_url: Some("https://host/run/77".into()),
+            step_files: None,
             temp_root: self.dir.path().join("temp"),
             home: None,
             nonce: None,
