@@ -12,7 +12,6 @@ use fake_vendors::scripted_agent::{Script, ScriptStep};
 use fake_vendors::{FakeVendors, FakeVendorsOptions};
 use serde_json::Value;
 
-use crate::contracts;
 use crate::process::{command, exit_and_output};
 
 const MODEL_KEY: &str = "sk-ant-canary-of-the-model";
@@ -131,7 +130,7 @@ impl NewMachine {
     }
 
     fn assert_requests_conform(&self) {
-        let mut violations = contracts::check_requests(&self.vendors);
+        let mut violations = self.vendors.requests().contract_violations();
         // The check of the clock reads the date of the response at the base address.
         let is_clock_check = |text: &String| {
             let bases = [

@@ -21,7 +21,7 @@ use vendors::scm::{
     ScmCredentials, TreeContent, TreeFile, WorkflowRunLog,
 };
 use vendors::session_hosts::MachineStartOutcome;
-use vendors::ticketing::{CommentLookup, TicketingClient};
+use vendors::ticketing::{CommentLookup, SelectField, TicketingClient};
 
 use crate::test_env::{TestEnv, mapping};
 
@@ -544,6 +544,15 @@ pub async fn exercise_jira(env: &TestEnv) {
     assert!(field_options[1].contains("shop"), "{field_options:?}");
     jira_vendor.grant_admin();
     assert_eq!(jira.field_options(&fields[0].id).await.unwrap().len(), 1);
+    jira_vendor.remove_custom_fields();
+    for repo_value in ["shop", "shop", "api"] {
+        for field in SelectField::required(repo_value) {
+            if let Some(gap) = jira.select_field_gap(&field).await.unwrap() {
+                jira.fill_select_field_gap(&field, &gap).await.unwrap();
+            }
+            assert_eq!(jira.select_field_gap(&field).await.unwrap(), None);
+        }
+    }
 }
 
 pub async fn post_to_both_chats(env: &TestEnv) {
