@@ -5,6 +5,7 @@
 
 mod candidate;
 mod connections;
+mod installed_service;
 mod jira_fields;
 mod next_steps;
 mod project;
@@ -141,6 +142,9 @@ pub(super) async fn init(arguments: InitArgs) -> anyhow::Result<ExitCode> {
     };
     let mut candidate = Candidate::new(arguments.options.clone(), files)?;
     connections::connect_runner(&mut candidate, &questions, runner).await?;
+    if runner == Runner::Local {
+        installed_service::permit_containers(&mut candidate).await?;
+    }
     connections::connect_github(&mut candidate, &questions, runner).await?;
     let target = project::choose_repository(&candidate, &questions, &arguments).await?;
     let source = match system {
