@@ -18,38 +18,62 @@ pub(super) async fn ensure(
 ) -> anyhow::Result<()> {
     let app = candidate.app()?;
     let jira = client(&app)?;
-    for field in SelectField::required(&repo.name) {
-        loop {
-            let Some(gap) = jira.select_field_gap(&field).await? else {
-                println!("Jira field {}: exists with all options.", field.name);
-                break;
-            };
-            if questions.confirm(&offer(&field, &gap))? {
-                match jira.fill_select_field_gap(&field, &gap).await {
-                    Ok(()) => {
-                        println!("{}", done(&field, &gap));
-                        break;
-                    }
-                    Err(error) if matches!(error.status(), Some(401 | 403 | 404)) => {
-                        println!(
-                            "Jira does not allow it to this account, which is not an administrator."
-                        );
-                    }
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            let instruction = instruction(&field, &gap);
-            if !questions.can_ask() {
-                bail!("{instruction}");
-            }
-            println!("{instruction}");
-            questions
-                .confirm("Is it done? Then it is checked again.")?
-                .then_some(())
-                .context("stopped; run the command again when the field exists")?;
+    let fields = SelectField::required(&repo.name);
+    let mut gaps = gaps(jira, &fields).await?;
+    if gaps.is_empty() {
+        println!("Jira has the fields that the service needs.");
+        return Ok(());
+    }
+    let offers: Vec<String> = gaps.iter().map(|(field, gap)| offer(field, gap)).collect();
+    if questions.confirm(&format!("Jira lacks {}. Create it?", offers.join(", and ")))? {
+        gaps = fill(jira, gaps).await?;
+    }
+    while !gaps.is_empty() {
+        let instructions: Vec<String> = gaps
+            .iter()
+            .map(|(field, gap)| instruction(field, gap))
+            .collect();
+        let instructions = instructions.join("\n");
+        if !questions.can_ask() {
+            bail!("{instructions}");
         }
+        println!("{instructions}");
+        questions
+            .confirm("Is it done? Then it is checked again.")?
+            .then_some(())
+            .context("stopped; run the command again when the fields exist")?;
+        gaps = self::gaps(jira, &fields).await?;
     }
     Ok(())
+}
+
+/// Field with what it lacks.
+type Gap<'f> = (&'f SelectField, SelectFieldGap);
+
+async fn gaps<'f>(jira: &Jira, fields: &'f [SelectField]) -> anyhow::Result<Vec<Gap<'f>>> {
+    let mut found = Vec::new();
+    for field in fields {
+        found.extend(jira.select_field_gap(field).await?.map(|gap| (field, gap)));
+    }
+    Ok(found)
+}
+
+/// Creates what is lacking. Returns what this account may not create.
+async fn fill<'f>(jira: &Jira, gaps: Vec<Gap<'f>>) -> anyhow::Result<Vec<Gap<'f>>> {
+    let mut refused = Vec::new();
+    for (field, gap) in gaps {
+        match jira.fill_select_field_gap(field, &gap).await {
+            Ok(()) => println!("{}", done(field, &gap)),
+            Err(error) if matches!(error.status(), Some(401 | 403 | 404)) => {
+                refused.push((field, gap))
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if !refused.is_empty() {
+        println!("Jira does not allow it to this account, which is not an administrator.");
+    }
+    Ok(refused)
 }
 
 fn client(app: &App) -> anyhow::Result<&Jira> {
@@ -62,15 +86,17 @@ fn client(app: &App) -> anyhow::Result<&Jira> {
 fn offer(field: &SelectField, gap: &SelectFieldGap) -> String {
     match gap {
         SelectFieldGap::Field => format!(
-            "Create the Jira select field {} (options: {})?",
+            "the select field {} (options {})",
             field.name,
             field.options.join(", ")
         ),
-        SelectFieldGap::Options(missing) => format!(
-            "Add these options to the Jira field {}: {}?",
-            field.name,
-            missing.join(", ")
-        ),
+        SelectFieldGap::Options(missing) => {
+            format!(
+                "options of the field {} ({})",
+                field.name,
+                missing.join(", ")
+            )
+        }
     }
 }
 
