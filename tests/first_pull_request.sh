@@ -51,7 +51,10 @@ dpkg-deb -x "$package" "$work/program"
 program=$work/program/usr/bin/agent-implement
 "$program" demo --vendors-only --system "$system" --data-dir "$work/vendors" >"$work/vendors.env" &
 vendors=$!
-for _ in $(seq 100); do grep -q '^ANTHROPIC_API_KEY=' "$work/vendors.env" && break || sleep 0.1; done
+for _ in $(seq 100); do
+    if grep -q '^ANTHROPIC_API_KEY=' "$work/vendors.env"; then break; fi
+    sleep 0.1
+done
 value() { sed -n "s/^$1=//p" "$work/vendors.env"; }
 
 # Addresses that stand for the public ones, and the data folder as the fake engine sees it.

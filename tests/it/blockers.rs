@@ -12,7 +12,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use vendors::http::percent_encode;
 
-use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, planning_mapping};
+use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping_with, planning_mapping};
 use crate::test_ticket::{SYSTEMS, TestTicket, key_in, mapping_for};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -213,19 +213,23 @@ fn row(blocker: &Value) -> Row {
 async fn missing_configuration_is_named_as_the_reason() {
     let callbacks: &[&str] = &["--runner-callback-base-url", "--runner-token-secret"];
     let github: &[&str] = &["--github-app-id", "--github-app-private-key"];
-    for (without, message) in [
+    let in_machines = mapping_with(&json!({"executionMode": "vm-machines"}));
+    for (mapping, without, message) in [
         (
+            in_machines,
             callbacks,
-            "Planning needs runs that report: set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET.",
+            "Sessions require run callbacks: set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET.",
         ),
         (
+            planning_mapping(),
             github,
             "The repository host is not configured: set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY.",
         ),
     ] {
         let env = TestEnv::with_options(TestEnvOptions {
-            mappings: vec![planning_mapping()],
+            mappings: vec![mapping],
             omitted_flags: without,
+            session_hosts: true,
             engine: EngineMode::manual(),
             ..TestEnvOptions::default()
         })

@@ -2,6 +2,7 @@
 
 use super::trigger_trust::is_about_trigger;
 use super::{Decision, DecisionOutcome, TRIGGER_NOT_REMOVED, WaitReason};
+use crate::mapping::ticket_match::NO_MATCH;
 
 /// Returns how an operator can help a waiting or failed issue, in one or two sentences. Names what
 /// the panel shows, and the command if there is one. `None` if nothing needs to be done.
@@ -31,8 +32,13 @@ pub fn advice(decision: &Decision) -> Option<String> {
             "It was dispatched recently. If no run works on it, clear its dedup entry in the panel (Blockers), or run \
              `agent-implement retry {issue}`."
         ),
+        WaitReason::NoMapping if decision.message.starts_with(NO_MATCH) => {
+            "Set on the ticket what its message names, or add a project that takes it in the panel (Projects, New \
+             project)."
+                .to_owned()
+        }
         WaitReason::NoMapping => {
-            format!("Add a project for team {team} in the panel (Projects, New project), or set what its message names.")
+            format!("Add a project for team {team} in the panel (Projects, New project).")
         }
         WaitReason::Ambiguous => {
             "Remove a label from the ticket, or change which tickets one of the projects takes in the panel \
@@ -94,7 +100,8 @@ mod tests {
                 "\"Max parallel issues\" of project ENG",
             ),
             (WaitReason::Dedup, "", "`agent-implement retry ENG-1`"),
-            (WaitReason::NoMapping, "", "(Projects, New project)"),
+            (WaitReason::NoMapping, "", "Add a project for team ENG"),
+            (WaitReason::NoMapping, NO_MATCH, "what its message names"),
             (WaitReason::Ambiguous, "", "Remove a label"),
             (WaitReason::Blocked, "", "blocks it"),
             (WaitReason::Paused, "", "Resume project ENG"),

@@ -13,6 +13,9 @@ use crate::decision::WaitReason;
 /// Maximum length of the name of a label or project, in bytes.
 const MAX_NAME: usize = 255;
 
+/// Beginning of the message about a ticket that matches no mapping of its team.
+pub(crate) const NO_MATCH: &str = "No project takes this issue.";
+
 /// Maximum number of mappings that a sentence names.
 const MAX_NAMED: usize = 10;
 
@@ -192,7 +195,7 @@ fn no_match<'m>(candidates: impl Iterator<Item = &'m Mapping>) -> Option<Unmatch
     let first = letters.next()?.to_ascii_uppercase();
     Some(Unmatched {
         reason: WaitReason::NoMapping,
-        message: format!("No project takes this issue. {first}{}.", letters.as_str()),
+        message: format!("{NO_MATCH} {first}{}.", letters.as_str()),
     })
 }
 

@@ -67,6 +67,8 @@ impl Jira {
         &self,
         field: &SelectField,
     ) -> Result<Option<SelectFieldGap>, VendorError> {
+        // Somebody may have changed the fields just now.
+        self.cache().fields = None;
         match self.find_field("looking up the field", field.name).await {
             Ok(_) => {}
             Err(error) if error.status() == Some(FIELD_NOT_FOUND_STATUS) => {
