@@ -47,7 +47,11 @@ def github(check, request, headers):
             errors.append("headers: Authorization must be 'Bearer <token>'")
         return errors + graphql(check, "github", request["body"])
     url, headers = request["url"], dict(request["headers"])
-    return check.validate_request("github", request["method"], url, headers, request["body"])
+    errors = check.validate_request("github", request["method"], url, headers, request["body"])
+    if re.search(r"/app-manifests/[^/]+/conversions$", url):
+        # The only call without credentials: its code is the credential.
+        errors = [error for error in errors if error != "headers: Authorization missing"]
+    return errors
 
 
 def chat(check, request, headers):

@@ -105,7 +105,6 @@ pub(super) async fn serve(arguments: ServeArgs) -> anyhow::Result<ExitCode> {
     })?;
     let app = App::new(config, store, options).map_err(anyhow::Error::msg)?;
     refuse_workflow_token(&app).await?;
-    log_startup(&app, &listener);
     run(app, listener, stop_signal()?).await
 }
 
@@ -119,6 +118,7 @@ pub(super) async fn run(
     let (shutdown, signal) = ShutdownSignal::new();
     let control = open_control(&app);
     let run_socket = open_run_socket(&app);
+    log_startup(&app, &listener);
     let mut engine = tokio::spawn(engine::run(app.clone(), signal.clone()));
     let http_signal = signal.clone();
     let mut http_server = tokio::spawn(server::serve(app.clone(), listener, async move {
