@@ -94,6 +94,7 @@ fn rows_of_version_0_1_0_keep_their_spelling() {
         [
             "run-logs-1",
             "run-log-chunks-1",
+            "operator-retries-1",
             "connections-1",
             "github-app-states-1"
         ]
