@@ -29,7 +29,7 @@ const RESTART_TIMEOUT: Duration = Duration::from_secs(60);
 const RESTART_PAUSE: Duration = Duration::from_millis(200);
 
 /// Restarts the running service of the package if it was started with other settings. A service that was started
-/// otherwise must be stopped by whoever started it.
+/// otherwise must be stopped by hand.
 pub(super) async fn restart_if_outdated(
     candidate: &Candidate,
     questions: &Questions,

@@ -1,6 +1,6 @@
 //! Reader of a zip archive with one file.
 //!
-//! An artifact of ours holds one regular file of a known name. Anything else is refused, so this reads one
+//! A report artifact holds one regular file of a known name. Anything else is refused, so this reads one
 //! entry of the central directory and one local header, with every offset and size checked. The general
 //! reader for the guard ([`sensitive_files`](crate::sensitive_files)) reads as much as it can of any archive
 //! instead.

@@ -20,7 +20,7 @@ const NETWORK_VARIABLES: [&str; 3] = ["HTTPS_PROXY", "NO_PROXY", "NODE_EXTRA_CA_
 #[requires("agents")]
 #[tokio::test(flavor = "multi_thread")]
 async fn installed_agents_run_until_their_installation_is_changed() {
-    // Whoever has the agents has npm and its registry.
+    // A machine with the agents has npm and its registry.
     agents_dir();
     for (cli, file) in PACKAGES {
         let turns = || [ModelTurn::text("All done.")];

@@ -12,7 +12,7 @@ use super::GitHub;
 pub struct Artifact {
     /// Id of the artifact.
     pub id: u64,
-    /// Name, chosen by whoever uploaded it.
+    /// Name, chosen by the workflow that uploaded it.
     name: String,
     /// Size of its archive, in bytes.
     #[serde(rename = "size_in_bytes", default)]
