@@ -21,6 +21,7 @@ use clap::Parser;
 use domain::decision::{self, SchedulingState};
 use domain::issue::FlaggedIssue;
 use domain::mapping::Mapping;
+use domain::ticket_comment::CommentWatch;
 use engine::ShutdownSignal;
 use engine::app::App;
 use fake_vendors::{FakeService, FakeVendors, FaultRates};
@@ -96,7 +97,10 @@ async fn measure_poll(args: &Args) -> Result<()> {
         polls.push(millis(began.elapsed()));
         requests = setup.request_count();
         let began = Instant::now();
-        let issues = account.snapshot(&own).await?.issues;
+        let issues = account
+            .snapshot(&own, &CommentWatch::default())
+            .await?
+            .issues;
         snapshots.push(millis(began.elapsed()));
         ensure!(issues.len() == args.issues, "{} issues", issues.len());
         let now = setup.app.core.now();

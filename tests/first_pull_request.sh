@@ -40,7 +40,12 @@ say() { printf '%6.1f s  %s\n' "$(echo "$EPOCHREALTIME - $started" | bc)" "$*"; 
 fail() { echo "FAILED: $*" >&2 && exit 1; }
 
 cached=${AGENT_IMPLEMENT_FIRST_ROOT:-/var/tmp/agent-implement-first-root}
-[ -d "$cached/usr" ] || debootstrap --variant=minbase bookworm "$cached" >"$work/debootstrap.log"
+if [ ! -d "$cached" ]; then
+    rm -rf "$cached.new"
+    debootstrap --variant=minbase bookworm "$cached.new" >"$work/debootstrap.log" ||
+        { tail -n 5 "$work/debootstrap.log" >&2 && fail "debootstrap cannot make a Debian"; }
+    mv "$cached.new" "$cached"
+fi
 cp -a "$cached" "$root"
 for folder in proc dev; do mount --bind "/$folder" "$root/$folder"; done
 cp "$package" "$root/tmp/agent-implement.deb"

@@ -5,7 +5,7 @@ import { $, h, render } from "./dom.js";
 import { connect, disconnect, liveState, subscribe } from "./live.js";
 import { icon, logo } from "./parts/icons.js";
 import { beginLoad, staleDelay } from "./parts/lists.js";
-import { failures, readStatus, statusStrip, version } from "./parts/strip.js";
+import { asked, failures, readStatus, statusStrip, version } from "./parts/strip.js";
 import { clockTime } from "./parts/time.js";
 import { button, empty, loading as skeleton, messageOf, notice, toast } from "./parts/ui.js";
 import { displayText } from "./parts/words.js";
@@ -25,7 +25,7 @@ import { ASIDE_KINDS, closeAside, currentRoute } from "./router.js";
 
 /** @type {[string, string[]][]} Navigation groups and panels. */
 const GROUPS = [
-	["Work", ["overview", "issues", "pipelines", "pulls", "blockers", "scoreboard"]],
+	["Work", ["overview", "issues", "pipelines", "pulls", "questions", "blockers", "scoreboard"]],
 	["Configure", ["projects", "steps", "models"]],
 	["Platform", ["connections", "runners", "sessions", "reaper", "secrets", "settings"]],
 	["Developer", ["audit", "customizations"]],
@@ -242,7 +242,7 @@ function skip(event) {
 
 function sidebar() {
 	const link = (name) =>
-		h("a.nav-link", { href: `/admin/${name}`, "aria-current": (PAGES[current.name] ?? current.name) === name ? "page" : null }, icon(name), nameOf(name));
+		h("a.nav-link", { href: `/admin/${name}`, "aria-current": (PAGES[current.name] ?? current.name) === name ? "page" : null }, icon(name), nameOf(name), name === "questions" && asked() > 0 && h("span.count.num", h("span.sr", " waiting: "), asked()));
 	return h("nav", { class: menuIsOpen ? "side open" : "side", "aria-label": "Panels", id: "side" },
 		h("div.brand", logo(), h("span", "Agent Implement")),
 		GROUPS.map(([group, panels]) => h("div.nav-group", { role: "group", "aria-label": group }, h("p.nav-title", { "aria-hidden": "true" }, group), panels.map(link))),

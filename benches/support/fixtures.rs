@@ -94,6 +94,7 @@ pub fn ended_job(number: usize) -> Job {
         trigger_stage: None,
         agents: Default::default(),
         resumes_at: None,
+        merge: None,
         failure_reported: false,
         result_accepted: true,
         unconfirmed_result: None,

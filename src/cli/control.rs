@@ -10,10 +10,10 @@ use vendors::http::percent_encode;
 use super::local_service::{ControlClient, ServiceLocation, ServiceOrStore, connect_or_open};
 
 /// Exit code for a request that the state of the run does not allow.
-const REFUSED: u8 = 3;
+pub(super) const REFUSED: u8 = 3;
 
 /// Exit code for an unknown run or issue.
-const UNKNOWN: u8 = 4;
+pub(super) const UNKNOWN: u8 = 4;
 
 /// Arguments of `cancel`.
 #[derive(Debug, clap::Args)]
@@ -98,7 +98,8 @@ fn path(named: &str, action: &str) -> String {
     format!("/api/jobs/{}/{action}", percent_encode(named.trim()))
 }
 
-async fn connect(location: &ServiceLocation) -> anyhow::Result<ControlClient> {
+/// Connects to the running service.
+pub(super) async fn connect(location: &ServiceLocation) -> anyhow::Result<ControlClient> {
     match connect_or_open(location.data_dir()).await? {
         ServiceOrStore::Running(service) => Ok(service),
         ServiceOrStore::Stopped(_) => bail!(

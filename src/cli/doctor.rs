@@ -98,6 +98,12 @@ pub(super) async fn check(config: Config, problems: &[String]) -> anyhow::Result
     Ok(findings)
 }
 
+/// Engine with this configuration and what the service has stored, on a temporary store in memory.
+pub(super) async fn app_of_setup(config: Config) -> anyhow::Result<App> {
+    let setup = stored_setup::load(&config).await.0;
+    temporary_app(config, setup).await
+}
+
 /// Engine with this configuration and these projects, on a temporary store in memory.
 async fn temporary_app(config: Config, mut setup: StoredSetup) -> anyhow::Result<App> {
     let config = setup.with_key(config);

@@ -2,8 +2,10 @@
 
 mod audit;
 mod backup;
+mod checkout;
 mod completions;
 mod control;
+mod conversation;
 #[cfg(feature = "demo")]
 mod demo;
 mod doctor;
@@ -21,6 +23,7 @@ mod restore;
 mod run;
 mod serve;
 mod service_manager;
+mod take_over;
 mod terminal;
 mod why;
 
@@ -76,6 +79,18 @@ enum Command {
     Cancel(control::CancelArgs),
     /// Retry the work of an ended run.
     Retry(control::RetryArgs),
+    /// Answer the question that a run asked on its ticket.
+    Answer(conversation::AnswerArgs),
+    /// Approve the plan of an issue, so that its implementation starts.
+    Approve(conversation::PlanArgs),
+    /// Reject the plan of an issue. Nothing more happens until its trigger is set again.
+    Reject(conversation::PlanArgs),
+    /// Plan an issue again, with an instruction.
+    Replan(conversation::ReplanArgs),
+    /// Continue an issue by hand: print the commands for it, and pause automatic work on it.
+    Take(take_over::TakeArgs),
+    /// Give an issue back that a person has taken over.
+    GiveBack(take_over::GiveBackArgs),
     /// Print the numbers of a month by project: runs, pull requests, lead times, cost and failures.
     Report(report::ReportArgs),
     /// Print projects, settings and the runner mode as a file that apply reads.
@@ -165,6 +180,13 @@ impl Command {
             Command::Why(arguments) => &arguments.location.env_file,
             Command::Cancel(arguments) => &arguments.location.env_file,
             Command::Retry(arguments) => &arguments.location.env_file,
+            Command::Answer(arguments) => &arguments.location.env_file,
+            Command::Approve(arguments) | Command::Reject(arguments) => {
+                &arguments.location.env_file
+            }
+            Command::Replan(arguments) => &arguments.location.env_file,
+            Command::Take(arguments) => &arguments.location.env_file,
+            Command::GiveBack(arguments) => &arguments.location.env_file,
             Command::Report(arguments) => &arguments.location.env_file,
             Command::Export(arguments) => &arguments.location.env_file,
             Command::Apply(arguments) => &arguments.location.env_file,
@@ -179,7 +201,12 @@ impl Command {
 
     /// Whether the command may create files of the service: store, logs, backups.
     fn creates_service_files(&self) -> bool {
-        matches!(self, Command::Serve(_) | Command::Init(_)) || self.env_file().is_some()
+        match self {
+            Command::Serve(_) | Command::Init(_) => true,
+            // Files of a clone have the mode that its user chose.
+            Command::Take(_) => false,
+            _ => self.env_file().is_some(),
+        }
     }
 }
 
@@ -236,6 +263,12 @@ pub(crate) fn execute(line: CommandLine) -> ExitCode {
         Command::Why(arguments) => with_runtime(why::why(arguments)),
         Command::Cancel(arguments) => with_runtime(control::cancel(arguments)),
         Command::Retry(arguments) => with_runtime(control::retry(arguments)),
+        Command::Answer(arguments) => with_runtime(conversation::answer(arguments)),
+        Command::Approve(arguments) => with_runtime(conversation::approve(arguments)),
+        Command::Reject(arguments) => with_runtime(conversation::reject(arguments)),
+        Command::Replan(arguments) => with_runtime(conversation::replan(arguments)),
+        Command::Take(arguments) => with_runtime(take_over::take(arguments)),
+        Command::GiveBack(arguments) => with_runtime(take_over::give_back(arguments)),
         Command::Report(arguments) => with_runtime(report::report(arguments)),
         Command::Export(arguments) => with_runtime(projects_file::export(arguments)),
         Command::Apply(arguments) => with_runtime(projects_file::apply(arguments)),

@@ -113,6 +113,15 @@ struct IssueView {
     pull_requests: Vec<PullRequestView>,
     #[serde(default)]
     pending_updates: Vec<PendingUpdate>,
+    #[serde(default)]
+    taken_over: Option<TakenOver>,
+}
+
+/// Person who continues the work by hand.
+#[derive(Deserialize)]
+struct TakenOver {
+    by: String,
+    at: Timestamp,
 }
 
 #[derive(Deserialize)]
@@ -156,6 +165,14 @@ impl IssueView {
         match &self.decision {
             Some(decision) => write_decision(f, decision, now)?,
             None => writeln!(f, "No decision yet.")?,
+        }
+        if let Some(TakenOver { by, at }) = &self.taken_over {
+            let (by, since) = (single_line(by), at.clock_text(now));
+            writeln!(
+                f,
+                "\nTaken over by {by} since {since}. To end it: agent-implement give-back {}",
+                self.identifier
+            )?;
         }
         if !self.pending_updates.is_empty() {
             writeln!(f, "\nPending updates:")?;

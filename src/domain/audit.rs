@@ -65,6 +65,11 @@ impl Actor {
         Self(format!("webhook:{}", logins.join(",")))
     }
 
+    /// Person who wrote on a ticket, by name.
+    pub fn ticket(name: &str) -> Self {
+        Self(format!("ticket:{name}"))
+    }
+
     /// Client that authenticated with the secret of the gap-fill trigger.
     pub fn trigger() -> Self {
         Self("trigger".to_owned())
@@ -78,6 +83,17 @@ impl Actor {
     /// Returns the name of the actor, as stored.
     pub fn name(&self) -> &str {
         &self.0
+    }
+
+    /// Returns the name that people read on a ticket: without the address of an operator, which only the audit log
+    /// names.
+    pub fn display_name(&self) -> &str {
+        let is_operator = self.0 == "owner" || self.0.starts_with("admin@");
+        match self.0.strip_prefix("ticket:") {
+            _ if is_operator => "an operator",
+            Some(person) => person,
+            None => &self.0,
+        }
     }
 
     /// Creates an event of this actor.
@@ -173,6 +189,32 @@ actions! {
     RunCancelled = "run-cancelled",
     /// Another run was requested by an operator.
     RunRetried = "run-retried",
+    /// A question of a run was answered.
+    QuestionAnswered = "question-answered",
+    /// A plan was approved.
+    PlanApproved = "plan-approved",
+    /// An approval of a plan was refused.
+    ApprovalRefused = "approval-refused",
+    /// A plan was rejected.
+    PlanRejected = "plan-rejected",
+    /// Another plan was requested.
+    PlanRequested = "plan-asked",
+    /// A command in a comment on a ticket was carried out.
+    TicketCommand = "ticket-command",
+    /// A pull request was merged by policy.
+    PullMerged = "pull-merged",
+    /// GitHub was asked to merge a pull request once its own requirements are met.
+    MergeArmed = "merge-armed",
+    /// GitHub was asked not to merge a pull request by itself any more.
+    MergeDisarmed = "merge-disarmed",
+    /// A rule refused the merge of a pull request by policy.
+    MergeRefused = "merge-refused",
+    /// The branch of a merged pull request is deleted.
+    BranchDeleted = "branch-deleted",
+    /// A person took over an issue.
+    TakenOver = "taken-over",
+    /// An issue that a person had taken over was given back, or its pull request or ticket was closed.
+    GivenBack = "given-back",
     /// The reaper planned the destruction of a machine.
     MachineDestroyed = "machine-destroyed",
 }

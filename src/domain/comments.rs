@@ -6,8 +6,13 @@
 
 mod cancellation;
 mod chat;
+mod checks;
+mod conflict;
+mod conversation;
 mod failure;
+mod merge;
 mod session;
+mod take_over;
 
 use super::agent::AgentName;
 use super::decision::{Decision, advice};
@@ -19,15 +24,26 @@ use super::time::Timestamp;
 pub(crate) use cancellation::{cancelled, cancelled_on_pull_request};
 pub use chat::{chat_budget, chat_parked, chat_reaped};
 pub(crate) use chat::{chat_dispatched, chat_ended};
+pub use checks::{checks_on_pull, checks_on_ticket, repairs_limit_reached};
+pub(crate) use conflict::with_conflicts;
+pub use conflict::{conflict_limit_reached, conflict_with_other_base};
+pub(crate) use conversation::question_reason;
+pub use conversation::{
+    answered, approval_outdated, approver_refused, chat_plan_waits, command_help, command_reply,
+    fresh_start, plan_approved, plan_estimate, plan_rejected, plan_reminder, plan_waits,
+    question_reminder, questions, replanning,
+};
 pub(crate) use failure::{
     GUARDRAIL_HEADING, failure_comment, failure_headline, next_step, retry_advice,
 };
 pub use failure::{log_excerpt, with_log_excerpt};
+pub use merge::{merge_reasons, merged_after_push, merged_by_policy};
 pub use session::session_comment;
 pub(crate) use session::{
     SESSION_CREATED, SESSION_READY, VERIFY_PASSED, VERIFY_RUNNING, session_cleaned_up,
     session_failed, session_finished, session_timed_out, verify_failed,
 };
+pub use take_over::{given_back, taken_over, ticket_given_back, ticket_taken_over};
 
 /// Start of the comment on a ticket that waits.
 const WAITING_PREFIX: &str = "Not started yet: ";
@@ -165,6 +181,8 @@ pub fn run_kind_name(kind: JobKind) -> &'static str {
         JobKind::Implementation => "Implementation",
         JobKind::GapFill => "Gap fill",
         JobKind::FollowUp => "Follow-up",
+        JobKind::CiFix => "CI fix",
+        JobKind::Conflict => "Conflict resolution",
     }
 }
 

@@ -17,7 +17,14 @@
 //! - *comment about waiting*: As a ticket comment, with an id derived from its name. Removing a
 //!   missing comment succeeds.
 //! - *draft flag*: The flag is set, not toggled.
+//! - *update branch*: It names the expected head, which the update moves.
+//! - *merge*: The pull request is read first. A merge, arming or queueing names the head commit, so
+//!   that a repeat finds what the first attempt did.
+//! - *stop merge*: Stopping what does not merge succeeds.
+//! - *delete branch*: Only a branch whose head is the merged head is deleted. Deleting a missing
+//!   branch succeeds.
 //! - *log excerpt*: The comment that it is added to is replaced as a whole.
+//! - *rerun of failed jobs*: The attempt of the workflow run is read first. A later one counts as the rerun.
 //! - *sync workflows*: The repository and the sync branch are read first, and only missing changes
 //!   are written.
 //! - *chat*: A message whose response was lost may be posted twice. Nothing depends on it.
@@ -31,6 +38,7 @@ use super::issue::{IssueRef, RelatedIssues};
 use super::job::{Job, RunHandle};
 use super::machine::{HostKind, MachineRef, SessionSpec};
 use super::mapping::ModelProvider;
+use super::merge_policy::MergeGrant;
 use super::plan::PostedComment;
 use super::run_options::RunOptions;
 use super::stage::Stage;
@@ -135,6 +143,49 @@ pub enum Effect {
         number: u64,
         /// State to set.
         draft: DraftState,
+    },
+    /// Makes the host merge the base branch into the branch of a pull request.
+    UpdateBranch {
+        /// Repository of the pull request.
+        repo: Repo,
+        /// Number of the pull request.
+        number: u64,
+        /// Head of the branch. One that has moved is not updated.
+        expected_head: String,
+    },
+    /// Merges a pull request by policy, or looks up who has merged it.
+    MergePull {
+        /// Repository of the pull request.
+        repo: Repo,
+        /// Number of the pull request.
+        number: u64,
+        /// Head that is merged, and how.
+        grant: Box<MergeGrant>,
+    },
+    /// Stops what merges a pull request at its host: auto-merge or the merge queue.
+    DisarmMerge {
+        /// Repository of the pull request.
+        repo: Repo,
+        /// Number of the pull request.
+        number: u64,
+    },
+    /// Deletes the branch of a merged pull request.
+    DeleteBranch {
+        /// Repository of the pull request.
+        repo: Repo,
+        /// Number of the pull request.
+        number: u64,
+    },
+    /// Runs the failed jobs of a workflow run on a pull request's head commit again.
+    RerunFailedJobs {
+        /// Repository of the pull request.
+        repo: Repo,
+        /// Number of the pull request.
+        number: u64,
+        /// SHA of the head commit.
+        head: String,
+        /// Id of the workflow run.
+        run: u64,
     },
     /// Posts a chat notification.
     Chat {
@@ -278,6 +329,11 @@ impl Effect {
         }
     }
 
+    /// Returns whether the effect shows on an issue that its plan is complete.
+    pub fn shows_plan(&self) -> bool {
+        matches!(self, Effect::SetMarker { stage, .. } if stage.has_plan())
+    }
+
     /// Returns the queue key. Effects with the same queue key are performed strictly in order,
     /// effects with different keys concurrently.
     pub fn queue_key(&self) -> String {
@@ -295,9 +351,13 @@ impl Effect {
             Effect::LogExcerpt { repo, run, .. } => cleanup_queue_key_of(repo, run),
             // A notice delays no effect that the next run of the ticket waits for.
             Effect::WaitingComment { issue, .. } => format!("waiting:{}", issue.id),
-            Effect::PullComment { repo, number, .. } | Effect::SetDraft { repo, number, .. } => {
-                format!("pull:{repo}#{number}")
-            }
+            Effect::PullComment { repo, number, .. }
+            | Effect::SetDraft { repo, number, .. }
+            | Effect::UpdateBranch { repo, number, .. }
+            | Effect::MergePull { repo, number, .. }
+            | Effect::DisarmMerge { repo, number }
+            | Effect::DeleteBranch { repo, number }
+            | Effect::RerunFailedJobs { repo, number, .. } => pull_queue_key(repo, *number),
             Effect::StopRun { job, .. } => run_queue_key(job),
             Effect::DestroyMachine {
                 machine,
@@ -337,6 +397,11 @@ impl Effect {
             | Effect::LogExcerpt { issue, .. } => (None, Some(issue)),
             Effect::PullComment { .. }
             | Effect::SetDraft { .. }
+            | Effect::UpdateBranch { .. }
+            | Effect::MergePull { .. }
+            | Effect::DisarmMerge { .. }
+            | Effect::DeleteBranch { .. }
+            | Effect::RerunFailedJobs { .. }
             | Effect::Chat { .. }
             | Effect::SyncWorkflows { .. } => (None, None),
         }
@@ -354,6 +419,11 @@ impl Effect {
             Effect::LogExcerpt { .. } => "log excerpt on ticket",
             Effect::PullComment { .. } => "comment on pull request",
             Effect::SetDraft { .. } => "set draft flag",
+            Effect::UpdateBranch { .. } => "update branch",
+            Effect::MergePull { .. } => "merge pull request",
+            Effect::DisarmMerge { .. } => "stop merge of pull request",
+            Effect::DeleteBranch { .. } => "delete branch",
+            Effect::RerunFailedJobs { .. } => "rerun of failed jobs",
             Effect::Chat { .. } => "chat message",
             Effect::SyncWorkflows { .. } => "sync workflows",
         }
@@ -363,6 +433,11 @@ impl Effect {
 /// Returns the queue key of a run's start and cancellation.
 fn run_queue_key(job: &JobId) -> String {
     format!("run:{job}")
+}
+
+/// Returns the queue key of the effects on a pull request.
+pub fn pull_queue_key(repo: &Repo, number: u64) -> String {
+    format!("pull:{repo}#{number}")
 }
 
 /// Returns the queue keys of the effects on the run of a job: start, cancellation, and what follows

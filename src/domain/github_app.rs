@@ -17,13 +17,17 @@ pub const PERMISSIONS: [(&str, &str); 8] = [
 ];
 
 /// Events that the App must receive.
-pub const EVENTS: [&str; 6] = [
+pub const EVENTS: [&str; 10] = [
+    "check_run",
+    "check_suite",
     "issue_comment",
     "issues",
     "pull_request",
     "pull_request_review",
     "pull_request_review_comment",
     "pull_request_review_thread",
+    "status",
+    "workflow_run",
 ];
 
 /// Maximum length of the name of an App.

@@ -11,6 +11,7 @@ use super::mapping::ticket_match::TicketFacts;
 use super::sanitize;
 use super::stage::{ALL_LABELS, Stage};
 use super::string_arena::ArenaStr;
+use super::ticket_comment::TicketComment;
 use super::time::Timestamp;
 
 /// Ticketing system. See docs/behaviour.md#issue-lifecycle.
@@ -146,9 +147,10 @@ pub struct RelatedIssues {
 pub struct FlaggedIssue {
     /// Reference to the issue.
     pub issue: IssueRef,
-    /// Key of the mapping that takes the issue, once one is chosen; else the team or scope that it was found in.
+    /// Key of the mapping that takes the issue, once one is chosen; else the team that it was found in. On GitHub, it
+    /// is then the first mapping of its repository.
     pub team: TeamKey,
-    /// What decides which mapping of the team takes the issue. `None` once a mapping is chosen.
+    /// What decides which mapping of the team or repository takes the issue. `None` once a mapping is chosen.
     pub facts: Option<Box<TicketFacts>>,
     /// Stage that its marker shows.
     pub stage: Stage,
@@ -172,6 +174,10 @@ pub struct FlaggedIssue {
     pub agent_choice: AgentChoice,
     /// Account that set its trigger.
     pub trigger_author: TriggerAuthor,
+    /// Whether the trigger is set. In Jira, every value of the status field counts.
+    pub has_trigger: bool,
+    /// Time of the last change, if the poll returns it.
+    pub updated_at: Option<Timestamp>,
 }
 
 impl FlaggedIssue {
@@ -239,6 +245,30 @@ pub struct IssueLookup {
     pub labels: Vec<String>,
 }
 
+/// Text of a ticket and what people added to it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TicketText {
+    /// Title.
+    pub title: String,
+    /// Description in Markdown, as the poll or the run context returns it.
+    pub description: String,
+    /// Newest comments, at most 50, oldest first.
+    pub comments: Vec<TicketComment>,
+    /// Attachments, and links to the vendor's upload host in description and comments.
+    pub attachments: Vec<Attachment>,
+}
+
+/// Attachment of a ticket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attachment {
+    /// Address of its content at the ticketing system.
+    pub url: String,
+    /// Name that people gave it. Untrusted.
+    pub title: String,
+    /// Size in bytes, if the ticketing system returns it.
+    pub bytes: Option<u64>,
+}
+
 /// Category of a workflow state at the ticketing system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -260,6 +290,10 @@ pub struct PollResult {
     pub issues: Vec<FlaggedIssue>,
     /// Mappings whose issues could not be read. Their last decisions stay in force.
     pub failed_teams: Vec<TeamKey>,
+    /// Comments that were asked for, and commands on any ticket.
+    pub comments: Vec<TicketComment>,
+    /// Whether all comments that were asked for could be read. Otherwise the same are asked for by the next poll.
+    pub comments_read: bool,
 }
 
 #[cfg(test)]

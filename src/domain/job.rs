@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::agent_choice::JobAgents;
 use super::ids::{JobId, Repo, TeamKey};
 use super::issue::IssueRef;
+use super::merge_report::MergeReport;
 use super::report::{FailureCode, ResultReport, Usage};
 use super::stage::Stage;
 use super::time::Timestamp;
@@ -116,6 +117,9 @@ pub struct Job {
     /// model provider.
     #[serde(default)]
     pub resumes_at: Option<Timestamp>,
+    /// Outcome of merging the base branch, as the run reported it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge: Option<MergeReport>,
     /// SHA-256 of the session nonce, in lower-case hexadecimal.
     #[serde(default)]
     pub nonce_hash: Option<String>,
@@ -304,5 +308,14 @@ impl Job {
     /// planning and shadow runs, and for work on an existing pull request.
     pub fn may_open_pull_request(&self) -> bool {
         self.kind == JobKind::Implementation && !self.shadow && self.pull.is_none()
+    }
+
+    /// Returns whether the job completed its ticket: it has a pull request that waits for people.
+    pub fn has_opened_pull_request(&self) -> bool {
+        let is_complete = matches!(
+            self.state,
+            JobState::Completed | JobState::ReviewFailed { .. }
+        );
+        self.kind == JobKind::Implementation && !self.shadow && is_complete
     }
 }

@@ -13,8 +13,8 @@ use super::time::Timestamp;
 /// Longest time from the reservation of a job to its end. GitHub cancels a workflow run after 35 days.
 const MAX_RUN_TIME: Duration = Duration::from_secs(36 * 24 * 60 * 60);
 
-/// Class of a job's state, by which jobs are indexed and counted. Cancelled runs are apart from
-/// failed ones: nothing is wrong with them.
+/// Class of a job's state, by which jobs are indexed and counted. Cancelled runs and runs that asked a question are
+/// apart from failed ones: nothing is wrong with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StateClass {
     /// Not ended.
@@ -23,9 +23,9 @@ pub enum StateClass {
     Completed,
     /// Pull request opened, with blocking findings.
     ReviewFailed,
-    /// Failed, and was not cancelled.
+    /// Failed; not cancelled, and without a question.
     Failed,
-    /// Cancelled by a person, or because its issue was closed.
+    /// Cancelled by a person or because its issue was closed, or ended with a question.
     Cancelled,
     /// Exceeded a time limit.
     TimedOut,
@@ -48,9 +48,10 @@ impl StateClass {
             JobState::Reserved | JobState::Dispatched | JobState::Running => StateClass::Active,
             JobState::Completed => StateClass::Completed,
             JobState::ReviewFailed { .. } => StateClass::ReviewFailed,
-            JobState::Failed { code, .. } if *code == Some(FailureCode::Cancelled) => {
-                StateClass::Cancelled
-            }
+            JobState::Failed {
+                code: Some(FailureCode::Cancelled | FailureCode::NeedsInput),
+                ..
+            } => StateClass::Cancelled,
             JobState::Failed { .. } => StateClass::Failed,
             JobState::TimedOut { .. } => StateClass::TimedOut,
         }

@@ -6,8 +6,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::ids::JobId;
 use super::issue::{IssueRef, RelatedIssues};
 use super::limits::MAX_PLANNING_CONTEXT_BYTES;
+use super::plan_approval::TicketHashes;
+use super::question::Exchange;
 use super::sanitize;
 
 /// Name of the tags around the plan. Removed from the plan itself.
@@ -26,6 +29,18 @@ pub struct IssueContext {
     pub related: RelatedIssues,
     /// Comments of the last successful planning run, in the order posted.
     pub plan: Vec<PostedComment>,
+    /// Questions of earlier runs of the current work with their answers, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exchanges: Vec<Exchange>,
+    /// Job whose work the next run continues with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub continues: Option<JobId>,
+    /// Title and description that the plan is made for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub planned_for: Option<TicketHashes>,
+    /// Instruction for the next plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replan_instruction: Option<String>,
 }
 
 /// Comment posted by the service, such as a part of a plan.

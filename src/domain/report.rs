@@ -11,6 +11,8 @@ use serde_json::Value;
 use super::agent::AgentName;
 use super::agent_identity::parse_agent_name;
 use super::limits;
+use super::merge_report::MergeReport;
+use super::question::{Question, parse_questions};
 use super::time::Timestamp;
 
 /// Phase of a run. A run token is valid for one phase.
@@ -89,6 +91,8 @@ pub enum FailureCode {
     TimedOut,
     /// The run was cancelled.
     Cancelled,
+    /// The run asked people a question.
+    NeedsInput,
 }
 
 /// Model usage and cost of a run.
@@ -172,9 +176,21 @@ pub struct ResultReport {
     /// Agent that continues the work. Decided by the service; runs do not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_agent: Option<AgentName>,
+    /// Whether the plan waits for an approval. Decided by the service; runs do not report it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub awaits_approval: bool,
     /// Work that could not be pushed, as a git patch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch: Option<String>,
+    /// Outcome of merging the base branch, of a run that resolves conflicts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge: Option<Box<MergeReport>>,
+    /// Questions to people, of a run that failed with [`FailureCode::NeedsInput`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub questions: Vec<Question>,
+    /// Whether the work before a question did not apply any more, so that the run started over.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub patch_dropped: bool,
     /// Id of the CI run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<u64>,
@@ -260,9 +276,17 @@ impl ResultReport {
             model: details.read_name("model"),
             agents_with_credentials: details.read("agentsWithCredentials").unwrap_or_default(),
             next_agent: None,
+            awaits_approval: false,
             patch: details
                 .read::<String>("patch")
                 .filter(|patch| patch.len() <= limits::MAX_PATCH_BYTES),
+            merge: details
+                .read::<MergeReport>("merge")
+                .map(|merge| Box::new(merge.bounded())),
+            questions: fields
+                .get("questions")
+                .map_or_else(Vec::new, parse_questions),
+            patch_dropped: details.read("patchDropped").unwrap_or_default(),
             run_id: details.read("runId"),
         };
         Ok((report, details.warnings))
@@ -520,7 +544,15 @@ mod tests {
             model: Some("claude-opus-4-8".into()),
             agents_with_credentials: vec![AgentName::Claude, AgentName::Gemini],
             next_agent: None,
+            awaits_approval: false,
+            merge: None,
             patch: Some("diff --git a/x b/x\n".into()),
+            questions: vec![Question {
+                text: "Which?".into(),
+                choices: vec!["a".into()],
+                default: None,
+            }],
+            patch_dropped: true,
             run_id: Some(9),
         };
         let body = serde_json::to_value(&sent).unwrap();

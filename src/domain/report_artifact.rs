@@ -11,6 +11,7 @@ use ring::hmac;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::evidence::{self, EvidenceFile};
 use crate::ids::JobId;
 use crate::report::{ResultReport, StepRecord};
 use crate::secret::Secret;
@@ -64,6 +65,8 @@ pub struct ArtifactReport {
     pub result: Value,
     /// Steps of the run, not parsed yet, in the order of their start.
     pub steps: Vec<Value>,
+    /// Report of evidence, not parsed yet; null if there is none.
+    pub evidence: Value,
     /// Size of the report, in bytes.
     pub bytes: usize,
 }
@@ -111,6 +114,8 @@ struct Payload {
     result: Value,
     #[serde(default)]
     steps: Vec<Value>,
+    #[serde(default)]
+    evidence: Value,
 }
 
 #[derive(Serialize)]
@@ -120,9 +125,12 @@ struct NewPayload<'a> {
     origin: &'a ReportOrigin,
     result: &'a ResultReport,
     steps: &'a [StepRecord],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    evidence: Option<Value>,
 }
 
-/// Returns the content of the file that a run leaves.
+/// Returns the content of the file that a run leaves. Evidence is left out if the content would be larger than
+/// [`MAX_BYTES`] with it.
 ///
 /// # Errors
 /// If the report cannot be written as JSON.
@@ -131,11 +139,30 @@ pub fn sign(
     origin: &ReportOrigin,
     result: &ResultReport,
     steps: &[StepRecord],
+    evidence: &[EvidenceFile],
+) -> Result<String, serde_json::Error> {
+    if !evidence.is_empty() {
+        let report = Some(evidence::report(evidence));
+        let content = sign_payload(key, origin, result, steps, report)?;
+        if content.len() <= MAX_BYTES {
+            return Ok(content);
+        }
+    }
+    sign_payload(key, origin, result, steps, None)
+}
+
+fn sign_payload(
+    key: &Secret,
+    origin: &ReportOrigin,
+    result: &ResultReport,
+    steps: &[StepRecord],
+    evidence: Option<Value>,
 ) -> Result<String, serde_json::Error> {
     let payload = serde_json::to_string(&NewPayload {
         origin,
         result,
         steps,
+        evidence,
     })?;
     let signature = hmac::sign(&hmac_key(key), payload.as_bytes());
     serde_json::to_string(&SignedReport {
@@ -171,6 +198,7 @@ pub fn open(
     Ok(ArtifactReport {
         result: payload.result,
         steps,
+        evidence: payload.evidence,
         bytes: signed.payload.len(),
     })
 }

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::evidence::{EvidenceEntry, MAX_FILES};
 use super::report::StepRecord;
 use super::sanitize;
 use super::time::Timestamp;
@@ -26,6 +27,8 @@ const MAX_TEXT: usize = 4_000;
 pub struct RunDetails {
     /// Plan that the run wrote or worked by.
     pub plan: Option<String>,
+    /// Summary that the agent wrote about its change.
+    pub summary: Option<String>,
     /// Prompts, in order.
     pub prompts: Vec<PromptSize>,
     /// Passes of the agent, in order.
@@ -38,6 +41,9 @@ pub struct RunDetails {
     pub trigger: Option<RunTrigger>,
     /// Size of the log in bytes, with what was cut from its begin; null if none is kept.
     pub log_bytes: Option<u64>,
+    /// Files that the `verify` script left.
+    #[schemars(length(max = MAX_FILES))]
+    pub evidence: Vec<EvidenceEntry>,
 }
 
 /// Size of the prompt of one pass.
@@ -130,6 +136,10 @@ pub enum RunTriggerSource {
     Command,
     /// Feedback on the pull request.
     Review,
+    /// Failing checks of the pull request.
+    Checks,
+    /// Conflict of the pull request with its base branch.
+    Conflict,
 }
 
 impl RunDetails {
@@ -148,6 +158,7 @@ impl RunDetails {
             details.guard_findings.extend(guard);
             let plan = outputs["plan"].as_str().filter(|plan| !plan.is_empty());
             details.plan = plan.map(str::to_owned).or(details.plan);
+            details.summary = text(&outputs["summary"], MAX_TEXT).or(details.summary);
         }
         details.review_findings = findings.into_list();
         details.prompts.truncate(MAX_ENTRIES);
@@ -333,9 +344,14 @@ mod tests {
             json!({"path": ".env", "line": 2, "rule": "file name", "text": "t", "blocking": true});
         let steps = [
             step("plan", &json!({"plan": "1. Do it"})),
-            step("push", &json!({"guard": [finding, {"line": 1}, 7]})),
+            step("feedback-loop", &json!({"summary": "I did it."})),
+            step(
+                "push",
+                &json!({"guard": [finding, {"line": 1}, 7], "summary": ""}),
+            ),
         ];
         let details = RunDetails::from_steps(&steps);
+        assert_eq!(details.summary.as_deref(), Some("I did it."));
         assert_eq!(json!(details.guard_findings), json!([finding]));
         assert_eq!(details.plan.as_deref(), Some("1. Do it"));
     }

@@ -42,6 +42,11 @@ impl RunnerMode {
         }
     }
 
+    /// Whether this mode keeps the runs of every project out of CI.
+    pub fn excludes_ci(self) -> bool {
+        matches!(self, RunnerMode::Vm | RunnerMode::Local)
+    }
+
     /// Returns the name in the API.
     pub fn as_str(self) -> &'static str {
         match self {

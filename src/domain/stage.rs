@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::issue::Phase;
+use super::issue::{Phase, System};
 
 /// Stage of an issue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -15,10 +15,16 @@ pub enum Stage {
     Planning,
     /// The plan is complete.
     PlanComplete,
+    /// The plan is complete and waits for an approval. In Linear and GitHub it is read as [`Stage::PlanComplete`].
+    PlanReady,
+    /// The plan is approved. In Jira it is read as [`Stage::PlanComplete`].
+    PlanApproved,
     /// Planning failed.
     PlanningFailed,
     /// An implementation run is active.
     Implementing,
+    /// The last run asked a question.
+    NeedsInput,
     /// The pull request is open.
     PrOpened,
     /// Implementation failed.
@@ -34,11 +40,13 @@ pub enum Stage {
 pub const TRIGGER_LABEL: &str = "Agent-Implement";
 
 /// All labels of the service in Linear and GitHub. A failure and a cancellation remove them.
-pub const ALL_LABELS: [&str; 5] = [
+pub const ALL_LABELS: [&str; 7] = [
     TRIGGER_LABEL,
     "Agent-Planning",
     "Plan-Complete",
+    "Plan-Approved",
     "Agent-Working",
+    "Agent-Waiting",
     "Ready for Review",
 ];
 
@@ -49,20 +57,25 @@ impl Stage {
         match self {
             Stage::Triggered | Stage::Retriggered => Some(TRIGGER_LABEL),
             Stage::Planning => Some("Agent-Planning"),
-            Stage::PlanComplete => Some("Plan-Complete"),
+            Stage::PlanComplete | Stage::PlanReady => Some("Plan-Complete"),
+            Stage::PlanApproved => Some("Plan-Approved"),
             Stage::Implementing => Some("Agent-Working"),
+            Stage::NeedsInput => Some("Agent-Waiting"),
             Stage::PrOpened => Some("Ready for Review"),
             Stage::PlanningFailed | Stage::ImplementationFailed | Stage::Cancelled => None,
         }
     }
 
     /// All stages that an issue can be read in.
-    pub const ALL: [Stage; 7] = [
+    pub const ALL: [Stage; 10] = [
         Stage::Triggered,
         Stage::Planning,
         Stage::PlanComplete,
+        Stage::PlanReady,
+        Stage::PlanApproved,
         Stage::PlanningFailed,
         Stage::Implementing,
+        Stage::NeedsInput,
         Stage::PrOpened,
         Stage::ImplementationFailed,
     ];
@@ -72,7 +85,9 @@ impl Stage {
         Some(match self {
             Stage::Triggered | Stage::Retriggered => "Ready",
             Stage::Planning => "Planning",
-            Stage::PlanComplete => "Plan Approved",
+            Stage::PlanComplete | Stage::PlanApproved => "Plan Approved",
+            Stage::PlanReady => "Plan Ready",
+            Stage::NeedsInput => "Needs Input",
             Stage::PlanningFailed => "Planning Failed",
             Stage::Implementing => "Implementing",
             Stage::PrOpened => "PR Ready",
@@ -94,6 +109,8 @@ impl Stage {
         let furthest_first = [
             Stage::PrOpened,
             Stage::Implementing,
+            Stage::NeedsInput,
+            Stage::PlanApproved,
             Stage::PlanComplete,
             Stage::Planning,
             Stage::Triggered,
@@ -139,14 +156,37 @@ impl Stage {
         matches!(self, Stage::Planning | Stage::Implementing)
     }
 
+    /// Returns whether the plan of the issue is complete and its implementation has not begun.
+    pub fn has_plan(self) -> bool {
+        matches!(
+            self,
+            Stage::PlanComplete | Stage::PlanReady | Stage::PlanApproved
+        )
+    }
+
+    /// Returns whether the marker shows a complete plan without showing an approval. In Jira, `Plan Approved` shows
+    /// both.
+    pub fn shows_unapproved_plan(self, system: System) -> bool {
+        match self {
+            Stage::PlanReady => true,
+            Stage::PlanComplete => system != System::Jira,
+            _ => false,
+        }
+    }
+
     /// Returns the phase of the run that this stage requires, depending on whether the mapping
-    /// plans first.
+    /// plans first. A question that is no longer open counts as a new request.
     pub fn required_phase(self, planning_enabled: bool) -> Option<Phase> {
         match self {
-            Stage::Triggered | Stage::Retriggered if planning_enabled => Some(Phase::Planning),
-            Stage::Triggered | Stage::Retriggered | Stage::PlanComplete => {
-                Some(Phase::Implementation)
+            Stage::Triggered | Stage::Retriggered | Stage::NeedsInput if planning_enabled => {
+                Some(Phase::Planning)
             }
+            Stage::Triggered
+            | Stage::Retriggered
+            | Stage::NeedsInput
+            | Stage::PlanComplete
+            | Stage::PlanReady
+            | Stage::PlanApproved => Some(Phase::Implementation),
             Stage::Planning
             | Stage::PlanningFailed
             | Stage::Implementing
@@ -196,6 +236,8 @@ mod tests {
         for stage in [
             Stage::Triggered,
             Stage::PlanComplete,
+            Stage::PlanReady,
+            Stage::NeedsInput,
             Stage::ImplementationFailed,
         ] {
             let status = stage.jira_status().unwrap();
@@ -226,13 +268,16 @@ mod tests {
         for stage in [
             Stage::Planning,
             Stage::PlanComplete,
+            Stage::PlanReady,
+            Stage::PlanApproved,
             Stage::Implementing,
+            Stage::NeedsInput,
             Stage::PrOpened,
         ] {
             let change = stage.label_change();
             assert_eq!(change.add, stage.label());
             assert!(!change.remove.contains(&TRIGGER_LABEL), "{stage:?}");
-            assert_eq!(change.remove.len(), 3, "{stage:?}");
+            assert_eq!(change.remove.len(), 5, "{stage:?}");
         }
     }
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::time_zone::TimeZone;
+
 /// Point in time, in milliseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(u64);
@@ -28,6 +30,11 @@ impl Timestamp {
     /// Returns the whole seconds since the epoch.
     pub const fn as_secs(self) -> u64 {
         self.0 / 1000
+    }
+
+    /// Begin of the second. Times of vendors that count whole seconds compare with it.
+    pub const fn whole_second(self) -> Self {
+        Self(self.0 - self.0 % 1000)
     }
 
     /// Returns the time from `earlier` to `self`. Zero if `earlier` is later.
@@ -66,6 +73,13 @@ impl Timestamp {
     /// Returns the time as people read it on any day: `24 Nov 03:34 UTC`. For texts that are stored or posted.
     pub fn date_text(self) -> String {
         self.formatted(DAY_AND_TIME)
+    }
+
+    /// Returns the local time in a zone. `None` after the last year of the calendar.
+    pub(crate) fn in_zone(self, zone: &TimeZone) -> Option<jiff::Zoned> {
+        let millis = i64::try_from(self.0).ok()?;
+        let moment = jiff::Timestamp::from_millisecond(millis).ok()?;
+        Some(moment.to_zoned(zone.rules().clone()))
     }
 
     fn formatted(self, format: &str) -> String {

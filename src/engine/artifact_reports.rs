@@ -7,6 +7,7 @@
 use serde_json::Value;
 
 use crate::app::App;
+use crate::evidence::{self, EvidenceError};
 use crate::run_reports::{self, ReportError};
 use domain::job::Job;
 use domain::report::{ProgressReport, StepRecord};
@@ -104,11 +105,30 @@ async fn record(app: &App, job: &Job, report: ArtifactReport) -> Result<(), Repo
     for step in report.steps.into_iter().filter_map(progress) {
         run_reports::record_progress(app, &job.id, step, report.bytes).await?;
     }
+    if !report.evidence.is_null() {
+        record_evidence(app, job, &report.evidence).await?;
+    }
     let phase = job.kind.run_phase();
     let warnings =
         run_reports::record_result_body(app, job, phase, &report.result, report.bytes).await?;
     for warning in warnings {
         tracing::warn!(job_id = %job.id, warning, "The report artifact of a run has an invalid part.");
+    }
+    Ok(())
+}
+
+/// Records evidence. Evidence that is not kept does not lose the result.
+async fn record_evidence(app: &App, job: &Job, report: &Value) -> Result<(), ReportError> {
+    match evidence::record(app, &job.id, report).await {
+        Ok(warnings) => {
+            for warning in warnings {
+                tracing::warn!(job_id = %job.id, warning, "The report artifact of a run has evidence that does not count.");
+            }
+        }
+        Err(EvidenceError::Store(error)) => return Err(error.into()),
+        Err(error) => {
+            tracing::warn!(job_id = %job.id, %error, "Left out the evidence in the report artifact of a run.");
+        }
     }
     Ok(())
 }

@@ -29,13 +29,13 @@ use domain::vendor::Vendor;
 use store::crash_injection::CrashPoint;
 use store::{
     ReadableTx, StoreError, StoreResult, WriteTx, audit, dedup, dispatch_breaker, job_index, jobs,
-    mappings, operator_retries, outbox, pull_feedback,
+    mappings, operator_retries, outbox, pull_feedback, take_overs,
 };
 use vendors::scm::PullRequestState;
 
 use super::job_events::{self, BreakerPolicy, EventOutcome};
 use super::pull_requests::ledger;
-use super::{dispatch, ticket_wait_comments};
+use super::{conversation, dispatch, ticket_wait_comments};
 
 /// Timeout of the question whether a ticket or a pull request is open.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(15);
@@ -100,43 +100,52 @@ pub async fn cancel(
     named: String,
     is_retry: bool,
 ) -> Result<JobId, ControlError> {
-    let (policy, now) = (BreakerPolicy::from_config(&app.core.config), app.core.now());
-    let outcome = app.core.store.write(move |tx| {
-        let Some(job) = find_run(tx, &named, Job::is_active)? else {
-            return Ok(EventOutcome::JobNotFound);
-        };
-        let then = match is_retry && !job.shadow {
-            true => AfterCancel::Retry,
-            false => AfterCancel::Stop,
-        };
-        let outcome = cancel_run(tx, policy, &job.id, &actor, then, now)?;
-        if let EventOutcome::Advanced(_) = outcome {
-            match then {
-                AfterCancel::Retry => operator_retries::record(tx, &job.issue.id, now)?,
-                _ => operator_retries::remove(tx, &job.issue.id)?,
-            }
-            let event = actor.audit_event(Action::RunCancelled, &job.issue.key);
-            let retry = match then {
-                AfterCancel::Retry => "with retry",
-                _ => "without retry",
-            };
-            let details = format!("{retry}; {}", dispatch::audit_details(&job));
-            audit::append(tx, &event.with_detail(details), now)?;
-        }
-        Ok(outcome)
-    });
-    let outcome = outcome.await?;
-    job_events::log_job_end(&outcome, now);
-    match outcome {
-        EventOutcome::Advanced(job) => {
-            app.core
-                .crash_plan
-                .crash_if_planned(CrashPoint::CancelStored);
-            Ok(job.id)
-        }
-        EventOutcome::Refused(..) => Err(ControlError::AlreadyEnded),
-        EventOutcome::JobNotFound => Err(ControlError::UnknownRun),
+    let (handle, now) = (app.clone(), app.core.now());
+    let cancelled = app
+        .core
+        .store
+        .write(move |tx| cancel_in(tx, &handle, &actor, &named, is_retry, now));
+    let job = cancelled.await??;
+    job_events::log_job_end(&EventOutcome::Advanced(job.clone()), now);
+    app.core
+        .crash_plan
+        .crash_if_planned(CrashPoint::CancelStored);
+    Ok(job.id)
+}
+
+/// Cancels a run in the caller's transaction. See [`cancel`].
+pub(crate) fn cancel_in(
+    tx: &WriteTx<'_>,
+    app: &App,
+    actor: &Actor,
+    named: &str,
+    is_retry: bool,
+    now: Timestamp,
+) -> StoreResult<Result<Box<Job>, ControlError>> {
+    let Some(job) = find_run(tx, named, Job::is_active)? else {
+        return Ok(Err(ControlError::UnknownRun));
+    };
+    let then = match is_retry && !job.shadow {
+        true => AfterCancel::Retry,
+        false => AfterCancel::Stop,
+    };
+    let policy = BreakerPolicy::from_config(&app.core.config);
+    let outcome = cancel_run(tx, policy, &job.id, actor, then, now)?;
+    let EventOutcome::Advanced(ended) = outcome else {
+        return Ok(Err(ControlError::AlreadyEnded));
+    };
+    match then {
+        AfterCancel::Retry => operator_retries::record(tx, &job.issue.id, now)?,
+        _ => operator_retries::remove(tx, &job.issue.id)?,
     }
+    let event = actor.audit_event(Action::RunCancelled, &job.issue.key);
+    let retry = match then {
+        AfterCancel::Retry => "with retry",
+        _ => "without retry",
+    };
+    let details = format!("{retry}; {}", dispatch::audit_details(&job));
+    audit::append(tx, &event.with_detail(details), now)?;
+    Ok(Ok(ended))
 }
 
 /// Requests another run for the work of an ended run: the one with this id, or the latest run of
@@ -146,6 +155,27 @@ pub async fn cancel(
 /// Fails if there is no such run, if its issue has an active run, if its ticket or pull request is
 /// closed or cannot be looked up, or if the store cannot be written.
 pub async fn retry(app: &App, actor: Actor, named: &str) -> Result<(), ControlError> {
+    let job = check_retry(app, named).await?;
+    let (is_on_ticket, now) = (job.kind.phase().is_some(), app.core.now());
+    let retried = app
+        .core
+        .store
+        .write(move |tx| retry_in(tx, &actor, &job, now));
+    retried.await??;
+    app.core
+        .crash_plan
+        .crash_if_planned(CrashPoint::RetryStored);
+    if !is_on_ticket {
+        app.live.notifiers.follow_up.notify_one();
+    }
+    Ok(())
+}
+
+/// Returns the run that is to be retried, if its ticket or pull request is open.
+///
+/// # Errors
+/// See [`retry`].
+pub(crate) async fn check_retry(app: &App, named: &str) -> Result<Job, ControlError> {
     let (job, is_busy) = app.core.store.read(|tx| {
         let job = find_run(tx, named, |_| true)?;
         let is_busy = match &job {
@@ -162,36 +192,37 @@ pub async fn retry(app: &App, actor: Actor, named: &str) -> Result<(), ControlEr
         let reason = "A shadow run cannot be retried. Retry the run that it accompanied.";
         return Err(ControlError::NotRetryable(reason));
     }
-    let is_on_ticket = job.kind.phase().is_some();
-    match is_on_ticket {
-        true => check_ticket_open(app, &job).await?,
-        false => check_pull_open(app, &job).await?,
+    match job.kind.phase() {
+        Some(_) => check_ticket_open(app, &job).await?,
+        None => check_pull_open(app, &job).await?,
     }
-    let now = app.core.now();
-    let retried = app.core.store.write(move |tx| {
-        if has_active_run(tx, &job.issue.id)? {
-            return Ok(Err(ControlError::ActiveRun));
-        }
-        match PullRequestId::of_job(&job).filter(|_| !is_on_ticket) {
-            Some(pull) => {
-                if let Err(refusal) = retry_on_pull(tx, &pull, &job)? {
-                    return Ok(Err(refusal));
-                }
+    Ok(job)
+}
+
+/// Requests another run in the caller's transaction. See [`retry`].
+pub(crate) fn retry_in(
+    tx: &WriteTx<'_>,
+    actor: &Actor,
+    job: &Job,
+    now: Timestamp,
+) -> StoreResult<Result<(), ControlError>> {
+    if has_active_run(tx, &job.issue.id)? {
+        return Ok(Err(ControlError::ActiveRun));
+    }
+    if let Err(refusal) = refusal_of_taken(tx, job)? {
+        return Ok(Err(refusal));
+    }
+    match PullRequestId::of_job(job).filter(|_| job.kind.phase().is_none()) {
+        Some(pull) => {
+            if let Err(refusal) = retry_on_pull(tx, &pull, job)? {
+                return Ok(Err(refusal));
             }
-            None => retry_ticket(tx, &job, now)?,
         }
-        let event = actor.audit_event(Action::RunRetried, &job.issue.key);
-        let event = event.with_detail(dispatch::audit_details(&job));
-        audit::append(tx, &event, now).map(Ok)
-    });
-    retried.await??;
-    app.core
-        .crash_plan
-        .crash_if_planned(CrashPoint::RetryStored);
-    if !is_on_ticket {
-        app.live.notifiers.follow_up.notify_one();
+        None => retry_ticket(tx, job, now)?,
     }
-    Ok(())
+    let event = actor.audit_event(Action::RunRetried, &job.issue.key);
+    let event = event.with_detail(dispatch::audit_details(job));
+    audit::append(tx, &event, now).map(Ok)
 }
 
 /// Finds a run by its id, or the latest run of an issue by the id or key of the issue. Of an issue,
@@ -259,6 +290,16 @@ async fn check_pull_open(app: &App, job: &Job) -> Result<(), ControlError> {
     }
 }
 
+/// Refuses to dispatch an issue that a person continues by hand. A run on its pull request is a command of a person.
+fn refusal_of_taken(tx: &impl ReadableTx, job: &Job) -> StoreResult<Result<(), ControlError>> {
+    const TAKEN: &str = "A person has taken over the issue. Give it back first";
+    let is_refused = job.kind.phase().is_some() && take_overs::get(tx, &job.issue.id)?.is_some();
+    Ok(match is_refused {
+        true => Err(ControlError::NotRetryable(TAKEN)),
+        false => Ok(()),
+    })
+}
+
 /// Removes what keeps the issue from being dispatched, and puts its trigger back.
 fn retry_ticket(tx: &WriteTx<'_>, job: &Job, now: Timestamp) -> StoreResult<()> {
     let issue = &job.issue.id;
@@ -269,13 +310,18 @@ fn retry_ticket(tx: &WriteTx<'_>, job: &Job, now: Timestamp) -> StoreResult<()> 
         dispatch_breaker::reset_failures(tx, issue, phase)?;
     }
     ticket_wait_comments::end_wait(tx, issue, now)?;
+    conversation::end_waits(tx, issue)?;
     for entry in outbox::dead(tx)? {
         // Retried later, it would remove the trigger again.
         if entry.effect.removes_trigger_of() == Some(issue) {
             outbox::remove_dead(tx, &entry)?;
         }
     }
-    for marker in retry_markers(job) {
+    let mut markers = retry_markers(job);
+    if !conversation::is_plan_kept(tx, job)? {
+        markers.retain(|marker| !marker.shows_plan());
+    }
+    for marker in markers {
         outbox::push(tx, &marker, now)?;
     }
     Ok(())

@@ -21,6 +21,7 @@ use domain::job::{Job, JobKind, JobState, RunnerKind};
 use domain::limits::{DEFAULT_JOB_MINUTES, DEFAULT_SESSION_MINUTES, MAX_SESSION_MINUTES};
 use domain::machine::SessionSpec;
 use domain::mapping::{Mapping, PLAN_WORKFLOW, TicketingConfig};
+use domain::report::FailureCode;
 use domain::runner_image::{self, RequestedImage};
 use domain::runner_mode::{self, Placement, RunnerMode};
 use domain::stage::Stage;
@@ -28,10 +29,10 @@ use domain::time::Timestamp;
 use store::dedup::DedupEntry;
 use store::{
     ReadableTx, StoreResult, WriteTx, audit, decisions, dedup, issue_contexts, jobs, mappings,
-    operator_retries, outbox,
+    open_questions, operator_retries, outbox, take_overs,
 };
 
-use super::{budget, provider_limit};
+use super::{budget, conversation, provider_limit, repository_load, time_zones};
 
 /// Decision to start a run of an issue.
 #[derive(Debug, Clone)]
@@ -147,6 +148,11 @@ pub fn reserve(
         || outbox::has_queue(tx, &ticket_queue_key(issue))?
         || budget::exhausted(tx, &mapping, now)?.is_some()
         || uncleared_issues(tx)?.contains(&issue.id)
+        || open_questions::get(tx, &issue.id)?.is_some()
+        || take_overs::get(tx, &issue.id)?.is_some()
+        || is_outside_hours(tx, &mapping, &issue.id, now)?
+        || !repository_load::has_room(tx, app, &mapping, &issue.id, request.phase, now)?
+        || !conversation::is_plan_released(tx, &mapping, &request.issue, request.phase, now)?
     {
         return Ok(None);
     }
@@ -161,6 +167,7 @@ pub fn reserve(
     if request.phase == Phase::Implementation {
         operator_retries::remove(tx, &issue.id)?;
     }
+    conversation::begin_phase(tx, &request.issue, request.phase, &earlier)?;
     let kind = request.phase.into();
     let (shadow, image_lookup_failed) = (
         assignment.shadow_image.clone(),
@@ -174,15 +181,21 @@ pub fn reserve(
         ..new_job(config, &mapping, assignment, kind, issue, &earlier, now)
     };
     let (description, related) = (&request.issue.description, &request.issue.related);
-    let spec_for = |job: &Job| RunSpec {
-        image_lookup_failed,
-        ..run_spec(&mapping, job, description, related, &choice)
+    let instruction = conversation::take_replan_instruction(tx, issue, request.phase)?;
+    let spec_for = |job: &Job| -> StoreResult<RunSpec> {
+        let mut spec = run_spec(&mapping, job, description, related, &choice);
+        spec.options.may_not_ask = !conversation::may_ask(tx, &mapping, job)?;
+        Ok(RunSpec {
+            image_lookup_failed,
+            instruction: instruction.clone(),
+            ..spec
+        })
     };
     let actor = Actor::service();
-    enqueue_start(tx, &actor, &job, spec_for(&job), now)?;
+    enqueue_start(tx, &actor, &job, spec_for(&job)?, now)?;
     if let Some(image) = shadow {
         let shadow = shadow_of(&job, &mapping, image, now);
-        enqueue_start(tx, &actor, &shadow, spec_for(&shadow), now)?;
+        enqueue_start(tx, &actor, &shadow, spec_for(&shadow)?, now)?;
     }
     dedup::remove_expired(tx, config.dedup_window, now)?;
     dedup::put(
@@ -212,7 +225,14 @@ fn trigger_time(
 ) -> StoreResult<Timestamp> {
     let continues = |job: &&Job| {
         let is_plan = job.kind == JobKind::Planning && job.state == JobState::Completed;
-        is_plan || job.resumes_at.is_some()
+        let asked = matches!(
+            job.state,
+            JobState::Failed {
+                code: Some(FailureCode::NeedsInput),
+                ..
+            }
+        );
+        is_plan || asked || job.resumes_at.is_some()
     };
     if let Some(before) = earlier.last().filter(continues)
         && let Some(at) = before.triggered_at
@@ -300,6 +320,17 @@ fn has_slot(tx: &WriteTx<'_>, mapping: &Mapping) -> StoreResult<bool> {
     Ok(used_slots < mapping.max_in_progress as usize)
 }
 
+/// Whether it is outside of the dispatch hours, unless an operator requested the run.
+fn is_outside_hours(
+    tx: &WriteTx<'_>,
+    mapping: &Mapping,
+    issue: &IssueId,
+    now: Timestamp,
+) -> StoreResult<bool> {
+    let is_closed = time_zones::closed_message(mapping, now).is_some();
+    Ok(is_closed && !operator_retries::all(tx)?.contains(issue))
+}
+
 /// Issues whose trigger could not be removed after a cancellation: the update was given up. They
 /// are not dispatched until an operator retries the run, or retries or drops the update.
 pub(super) fn uncleared_issues(tx: &impl ReadableTx) -> StoreResult<BTreeSet<IssueId>> {
@@ -383,6 +414,7 @@ pub(super) fn new_job(
         trigger_stage: None,
         agents: JobAgents::default(),
         resumes_at: None,
+        merge: None,
         result_accepted: false,
         unconfirmed_result: None,
     }
@@ -403,9 +435,7 @@ pub(super) fn run_spec(
     let workflow_file = match (job.kind, &mapping.planning_workflow_file) {
         (JobKind::Planning, Some(file)) => file.clone(),
         (JobKind::Planning, None) => PLAN_WORKFLOW.to_owned(),
-        (JobKind::Implementation | JobKind::GapFill | JobKind::FollowUp, _) => {
-            mapping.workflow_file.clone()
-        }
+        _ => mapping.workflow_file.clone(),
     };
     RunSpec {
         workflow_file,

@@ -4,11 +4,13 @@
 mod address;
 mod github_app;
 mod local_image;
+mod merging;
 mod projects;
+mod repository_rights;
 mod run_socket;
 
 pub(crate) use projects::MODEL_SECRETS;
-pub use projects::repository_rights;
+pub use repository_rights::{repository_rights, token_permissions};
 
 use std::time::Duration;
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::app::{App, Vendors};
 use domain::effect::{DraftState, Effect, PullCommentStyle};
+use domain::feedback::PullRequestId;
 use domain::ids::TeamKey;
 use domain::ids::{JobId, Repo};
 use domain::issue::IssueRef;
@@ -18,11 +19,15 @@ use vendors::ticketing::{CommentLookup, TicketingClient};
 use super::run_monitor::CLOCK_SKEW;
 
 mod log_excerpt;
+mod merge;
+mod rerun;
 mod session_machine;
 mod start;
 mod sync;
 mod unconfirmed;
+mod update_branch;
 
+pub(crate) use merge::PullEvent;
 pub(super) use start::start_refused_event;
 use start::{run_config, start_run};
 use sync::sync_workflows;
@@ -35,13 +40,22 @@ pub(super) enum EffectOutcome {
     /// The target no longer exists; nothing is left to do.
     Gone(String),
     /// Performed, with the event that it causes for the job.
-    JobEvent(JobId, JobEvent),
+    JobEvent(JobId, Box<JobEvent>),
+    /// Performed, with the event that it causes for the pull request.
+    PullEvent(PullRequestId, PullEvent),
     /// Workflow sync performed, with the report for the operator.
     Synced(TeamKey, SyncReport),
     /// Not possible yet; a later attempt is planned.
     Postponed(&'static str),
     /// Failed.
     Failed(EffectFailure),
+}
+
+impl EffectOutcome {
+    /// Returns the outcome of a performed effect that causes this event for a job.
+    fn job_event(job: &JobId, event: JobEvent) -> Self {
+        Self::JobEvent(job.clone(), Box::new(event))
+    }
 }
 
 /// Failure of one attempt to perform an effect.
@@ -156,6 +170,23 @@ pub(super) async fn perform(app: &App, entry: &OutboxEntry) -> EffectOutcome {
             number,
             draft,
         } => set_draft(&app.vendors, repo, *number, *draft).await,
+        Effect::UpdateBranch {
+            repo,
+            number,
+            expected_head,
+        } => update_branch::update_branch(app, repo, *number, expected_head).await,
+        Effect::MergePull {
+            repo,
+            number,
+            grant,
+        } => merge::merge(app, entry, &pull_id(repo, *number), grant).await,
+        Effect::DisarmMerge { repo, number } => merge::disarm(app, &pull_id(repo, *number)).await,
+        Effect::DeleteBranch { repo, number } => {
+            merge::delete_branch(app, &pull_id(repo, *number)).await
+        }
+        Effect::RerunFailedJobs {
+            repo, head, run, ..
+        } => rerun::rerun_failed_jobs(app, repo, head, *run).await,
         Effect::Chat { message } => match &app.vendors.chat {
             Some(chat) => chat
                 .post(message)
@@ -167,6 +198,13 @@ pub(super) async fn perform(app: &App, entry: &OutboxEntry) -> EffectOutcome {
         Effect::SyncWorkflows { team, repo } => sync_workflows(app, team, repo).await,
     };
     outcome.unwrap_or_else(EffectOutcome::Failed)
+}
+
+fn pull_id(repo: &Repo, number: u64) -> PullRequestId {
+    PullRequestId {
+        repo: repo.clone(),
+        number,
+    }
 }
 
 /// Client of an issue's system. Without it the effect waits, because an operator may be replacing the credentials.

@@ -40,12 +40,12 @@ pub enum GitHubAppError {
     Invalid(String),
     /// The state is unknown, was used, has expired, or belongs to another browser.
     #[error(
-        "This link is not valid: it was used before, is older than an hour, or began in another browser. Nothing was stored. If GitHub has created an App, delete it there (Settings, Developer settings, GitHub Apps). Then begin again in the panel (Connections)."
+        "This link is not valid: it was used before, is older than an hour, or began in another browser. Nothing was stored. If GitHub has created an App, delete it there (Settings, Developer settings, GitHub Apps). Then begin again."
     )]
     UnknownState,
     /// GitHub rejects the code.
     #[error(
-        "GitHub does not accept the code: it was used before or is older than an hour. Nothing was stored. Delete the App on GitHub (Settings, Developer settings, GitHub Apps), and begin again in the panel (Connections)."
+        "GitHub does not accept the code: it was used before or is older than an hour. Nothing was stored. Delete the App on GitHub (Settings, Developer settings, GitHub Apps), and begin again."
     )]
     CodeRefused,
     /// GitHub did not receive the code, which is still valid.
@@ -53,7 +53,7 @@ pub enum GitHubAppError {
     Unsent(String),
     /// The response was lost, so that the credentials of the App are lost, too.
     #[error(
-        "{0} The credentials of the new App may be lost, because GitHub shows them once. Nothing was stored. Delete the App on GitHub (Settings, Developer settings, GitHub Apps), and begin again in the panel (Connections)."
+        "{0} The credentials of the new App may be lost, because GitHub shows them once. Nothing was stored. Delete the App on GitHub (Settings, Developer settings, GitHub Apps), and begin again."
     )]
     Lost(String),
     /// The credentials could not be stored, or the environment decides.
@@ -92,6 +92,15 @@ pub struct BegunApp {
 /// Origin of GitHub's pages, without a path.
 pub fn web_origin(app: &App) -> String {
     web_address(&app.core.config.vendor_addresses.github_api_url)
+}
+
+/// Page on which the App in force is installed; `None` without an App, or if GitHub does not respond.
+pub async fn install_url(app: &App) -> Option<String> {
+    let app = app.latest();
+    let github = app.vendors.github.as_ref()?;
+    // The name of the App is known from the probe.
+    let _ = github.probe().await;
+    github.install_url()
 }
 
 /// Begins the creation of an App: makes the manifest and stores the hash of a new state.
@@ -157,8 +166,7 @@ pub async fn finish(
     binding: Option<&str>,
 ) -> Result<(), GitHubAppError> {
     if !github_app::is_code(code) {
-        let sentence =
-            "The address lacks a valid code of GitHub. Begin again in the panel (Connections).";
+        let sentence = "The address lacks a valid code of GitHub. Begin again.";
         return Err(GitHubAppError::Invalid(sentence.to_owned()));
     }
     let (hash, binding, now) = (sha256_hex(state), binding.map(sha256_hex), app.core.now());

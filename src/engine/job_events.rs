@@ -9,6 +9,7 @@ use domain::ids::JobId;
 use domain::job::{AfterCancel, Job, JobState};
 use domain::plan::PostedComment;
 use domain::report::ResultReport;
+use domain::stage::Stage;
 use domain::time::Timestamp;
 use domain::transition::{
     self, BreakerUpdate, DedupUpdate, EventRejection, JobEvent, PlanUpdate, Transition,
@@ -20,8 +21,8 @@ use store::{
     mappings, outbox, steps, usage,
 };
 
-use super::pull_requests::ledger;
-use super::{budget, dispatch, provider_limit};
+use super::pull_requests::{branch_updates, ledger};
+use super::{budget, conversation, dispatch, provider_limit, repository_load};
 
 /// Operator's settings on which event handling depends.
 #[derive(Debug, Clone, Copy)]
@@ -186,6 +187,7 @@ fn store(
     if !job.is_active() {
         settle_follow_up(tx, job, now)?;
         ledger::requeue_command(tx, job)?;
+        branch_updates::settle_attempt(tx, job)?;
     }
     match planned.dedup {
         DedupUpdate::Keep => {}
@@ -209,7 +211,28 @@ fn store(
     }
     match planned.plan {
         PlanUpdate::Keep => {}
-        PlanUpdate::Replace => issue_contexts::put_plan(tx, &job.issue.id, posted)?,
+        PlanUpdate::Replace => {
+            repository_load::put_declared(tx, &job.issue.id, posted.iter().map(|one| &one.body))?;
+            issue_contexts::put_plan(tx, &job.issue.id, posted)?;
+            let waits = |effect: &Effect| {
+                matches!(
+                    effect,
+                    Effect::SetMarker {
+                        stage: Stage::PlanReady,
+                        ..
+                    }
+                )
+            };
+            if planned.effects.iter().any(waits) {
+                conversation::open_gate(tx, job, now)?;
+            }
+        }
+    }
+    if !planned.questions.is_empty() {
+        conversation::open_question(tx, job, &planned.questions, now)?;
+    }
+    if job.finished_at == Some(now) && job.has_opened_pull_request() {
+        conversation::end_all(tx, &job.issue.id)?;
     }
     match (planned.breaker, job.kind.phase()) {
         (BreakerUpdate::Keep, _) | (_, None) => Ok(()),

@@ -22,13 +22,16 @@
 //!     longer needed. [`probe`] reports which connections fail, and [`doctor`] checks the whole
 //!     setup.
 //!
-//! [`control`] cancels and retries runs on request of an operator.
+//! [`control`] cancels and retries runs on request of an operator. [`take_over`] records that a person continues an
+//! issue by hand, and [`take_over_guide`] collects what the person needs.
 //!
 //! [`pull_requests`] starts runs for feedback and commands on open pull requests.
 //!
 //! Administration: [`admin`] stores the changes that operators make, [`workflow_sync`] and
 //! [`template_status`] update the workflows of a repository, [`maintenance`] records refused
 //! sign-ins and daily facts in the audit, and [`liveness`] finds what blocks the service.
+//!
+//! [`run_logs`] and [`evidence`] keep what runs leave for people.
 //!
 //! [`runner_image`] builds the image of local containers.
 //!
@@ -49,8 +52,10 @@ pub mod clock;
 mod closed_issues;
 pub mod config;
 pub mod control;
+pub mod conversation;
 pub mod dispatch;
 pub mod doctor;
+pub mod evidence;
 pub mod github_app;
 pub mod github_token;
 pub mod incidents;
@@ -71,16 +76,22 @@ pub mod run_monitor;
 pub mod run_reports;
 pub mod runner_image;
 pub mod session_events;
+pub mod take_over;
+pub mod take_over_guide;
 pub mod template_status;
 pub mod ticket_webhooks;
 pub mod workflow_sync;
 
+mod digest;
 mod effects;
 mod periodic_task;
 mod permissions;
 mod repo_image;
+mod repo_settings;
+mod repository_load;
 mod run_contexts;
 mod ticket_wait_comments;
+mod time_zones;
 mod trigger_trust;
 
 pub use periodic_task::ShutdownSignal;

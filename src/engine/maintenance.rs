@@ -1,19 +1,26 @@
-//! Periodic audit entries about failed sign-ins, removal of old logs of runs, and the daily log line with the head of
-//! the audit.
+//! Periodic audit entries about failed sign-ins, removal of old logs and evidence of runs, ends of take-overs of closed
+//! tickets, the daily digest, and the daily log line with the head of the audit.
 
 use crate::admin::sign_in;
 use crate::app::App;
+use crate::digest;
+use crate::evidence;
 use crate::run_logs;
+use crate::take_over;
 use store::{StoreResult, audit};
 
-/// Records the summaries of suppressed audit entries and removes old logs of runs. Once a day it logs the head of the audit: the
-/// log proves a later truncation of the audit in the store.
+/// Records the summaries of suppressed audit entries, removes old logs and evidence of runs, and ends take-overs of
+/// closed tickets. Once a day it sends the digest of what waits for people, and logs the head of the audit: the log
+/// proves a later truncation of the audit in the store.
 ///
 /// # Errors
 /// Fails if the store cannot be read or written.
 pub async fn run_once(app: &App) -> StoreResult<()> {
     sign_in::record_suppressed_failures(app).await?;
     run_logs::remove_old(app).await?;
+    evidence::remove_old(app).await?;
+    take_over::end_of_closed_tickets(app).await?;
+    digest::enqueue_if_due(app).await?;
     if app.live.sign_in_limiter.is_new_day(app.core.now()) {
         let head = app.core.store.read(audit::head)?;
         tracing::info!(

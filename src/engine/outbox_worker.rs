@@ -17,7 +17,9 @@ use tracing::{Instrument, Span};
 
 use crate::app::{App, Core};
 use domain::effect::Effect;
+use domain::feedback::PullRequestId;
 use domain::ids::{JobId, TeamKey};
+use domain::merge_policy::MergeEvent;
 use domain::templates::SyncReport;
 use domain::transition::{FailureKind, JobEvent};
 use store::crash_injection::CrashPoint;
@@ -26,9 +28,10 @@ use store::template_syncs::{self, SyncRecord};
 use store::{DiskSpace, StoreResult, jobs};
 use vendors::http::LONGEST_PAUSE;
 
-use super::effects::{self, EffectFailure, EffectOutcome};
+use super::effects::{self, EffectFailure, EffectOutcome, PullEvent};
 use super::job_events::{self, BreakerPolicy};
 use super::periodic_task::{HEARTBEAT_GRACE, ShutdownSignal};
+use super::pull_requests::merge;
 
 /// Maximum number of queue keys processed concurrently.
 const MAX_CONCURRENT_KEYS: usize = 8;
@@ -250,7 +253,10 @@ async fn settle(app: &App, entry: OutboxEntry, outcome: EffectOutcome) -> StoreR
             }
             Ok(())
         }
-        EffectOutcome::JobEvent(job, event) => settle_with_event(app, entry, job, event).await,
+        EffectOutcome::JobEvent(job, event) => settle_with_event(app, entry, job, *event).await,
+        EffectOutcome::PullEvent(pull, event) => {
+            settle_with_pull_event(app, entry, pull, event).await
+        }
         EffectOutcome::Synced(team, report) => {
             settle_synced(&app.core, entry, team, Ok(report)).await
         }
@@ -280,6 +286,35 @@ async fn settle_with_event(
     job_events::log_job_end(&settled.await?, now);
     if let Some(issue) = started {
         app.live.metrics.observe_dispatch(&issue, now);
+    }
+    Ok(())
+}
+
+/// Completes the entry and applies its event to the pull request, in one transaction.
+async fn settle_with_pull_event(
+    app: &App,
+    entry: OutboxEntry,
+    pull: PullRequestId,
+    event: PullEvent,
+) -> StoreResult<()> {
+    let now = app.core.now();
+    let changed = pull.clone();
+    let is_undecided = matches!(
+        event,
+        PullEvent::Merge(MergeEvent::Outdated | MergeEvent::NotWanted | MergeEvent::Disarmed)
+    );
+    let settled = app.core.store.write(move |tx| {
+        outbox::complete(tx, &entry, now)?;
+        match &event {
+            PullEvent::Merge(event) => merge::record_outcome(tx, &pull, event, now),
+            PullEvent::BranchDeleted(branch) => merge::record_deletion(tx, &pull, branch, now),
+        }
+    });
+    settled.await?;
+    if is_undecided {
+        // The state at GitHub has changed. The next cycle reads it and decides about it.
+        app.live.reconciliation.note_changed(vec![changed]);
+        app.live.notifiers.follow_up.notify_one();
     }
     Ok(())
 }
@@ -345,7 +380,10 @@ async fn settle_failure(app: &App, entry: OutboxEntry, failure: EffectFailure) -
 
 fn log_outcome(outcome: &EffectOutcome) {
     match outcome {
-        EffectOutcome::Done | EffectOutcome::JobEvent(..) | EffectOutcome::Synced(..) => {
+        EffectOutcome::Done
+        | EffectOutcome::JobEvent(..)
+        | EffectOutcome::PullEvent(..)
+        | EffectOutcome::Synced(..) => {
             tracing::info!("Performed effect.")
         }
         EffectOutcome::Gone(reason) => {

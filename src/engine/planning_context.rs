@@ -34,7 +34,7 @@ pub async fn load(app: &App, job: &Job) -> StoreResult<PlanningContext> {
         .core
         .store
         .read(|tx| issue_contexts::get(tx, &job.issue.id))?;
-    let IssueContext { related, plan } = context;
+    let IssueContext { related, plan, .. } = context;
     let bodies = read_plan(&app.vendors, job, plan).await;
     let plan = plan::planning_context(&job.issue, &bodies);
     Ok(PlanningContext { plan, related })

@@ -16,21 +16,28 @@ use domain::issue::{FlaggedIssue, Phase, PollResult, System};
 use domain::job::Job;
 use domain::mapping::{Mapping, TicketingConfig};
 use domain::runner_image::RequestedImage;
+use domain::ticket_comment::CommentWatch;
 use domain::time::Timestamp;
 use domain::vendor::Vendor;
 use store::crash_injection::CrashPoint;
 use store::issue_waits::IssueWait;
-use store::{ReadableTx, StoreResult, decisions, dedup, dispatch_breaker, jobs, mappings, outbox};
+use store::{
+    ReadableTx, StoreResult, decisions, dedup, dispatch_breaker, jobs, mappings, operator_retries,
+    outbox, take_overs,
+};
 use vendors::ticketing::TicketingClient;
 
 use super::budget;
 use super::closed_issues;
+use super::conversation;
 use super::dispatch::{self, DispatchRequest};
 use super::local_image;
 use super::provider_limit;
 use super::repo_image;
+use super::repository_load;
 use super::run_contexts;
 use super::ticket_wait_comments;
+use super::time_zones;
 use super::trigger_trust;
 
 /// Issue shared by all its holders; with thousands of issues, copies would dominate memory use.
@@ -76,7 +83,6 @@ async fn poll_all(app: &App) -> StoreResult<(usize, usize)> {
             .await?;
     }
     let mut view = app.core.store.read(|tx| view(tx, app, now))?;
-    let queue_keys = app.core.store.read(outbox::queue_keys)?;
     let mapped: Vec<&Mapping> = view.mappings.values().collect();
     let snapshots = &app.live.poll_snapshots;
     // After the last project of a system is removed, its snapshot becomes empty.
@@ -85,17 +91,34 @@ async fn poll_all(app: &App) -> StoreResult<(usize, usize)> {
         mapped.any(|mapping| mapping.system() == system) || snapshots.is_polled(system)
     };
     let accounts: Vec<&TicketingClient> = app.vendors.ticketing_in_use(is_used).collect();
+    let watches = app.core.store.read(|tx| {
+        let watches = accounts.iter();
+        let watches = watches.map(|account| conversation::watch(tx, app, account.system(), now));
+        watches.collect::<StoreResult<Vec<CommentWatch>>>()
+    })?;
+    // After the watches: what ends a wait in between is pending or watched.
+    let queue_keys = app.core.store.read(outbox::queue_keys)?;
     let requests = accounts
         .iter()
-        .map(|account| poll_account(account, &mapped));
+        .zip(&watches)
+        .map(|(account, watch)| poll_account(account, &mapped, watch));
     let responses = join_all(requests).await;
-    let (polls, seen): (Vec<AccountPoll>, Vec<Vec<FlaggedIssue>>) = responses.into_iter().unzip();
-    let issues: Vec<FlaggedIssue> = seen.into_iter().flatten().collect();
+    let is_pending = |issue: &FlaggedIssue| queue_keys.contains(&ticket_queue_key(&issue.issue));
+    let (mut polls, mut issues) = (Vec::new(), Vec::new());
+    for ((account, watch), (poll, found)) in accounts.iter().zip(&watches).zip(responses) {
+        match poll.failure {
+            None => conversation::after_poll(app, account, watch, &found, &is_pending, now).await?,
+            Some(_) => conversation::after_failed_poll(app, account.system(), watch),
+        }
+        polls.push(poll);
+        issues.extend(found.issues);
+    }
+    let people = app.core.store.read(conversation::awaited_people)?;
+    (view.open_questions, view.plan_gates) = people;
     let flagged: HashSet<IssueId> = issues.iter().map(|issue| issue.issue.id.clone()).collect();
-    let pending = issues
-        .iter()
-        .filter(|issue| queue_keys.contains(&ticket_queue_key(&issue.issue)));
+    let pending = issues.iter().filter(|issue| is_pending(issue));
     view.issues_with_pending_effects = pending.map(|issue| issue.issue.id.clone()).collect();
+    view.declared_files = repository_load::declared_files(app, &issues).await?;
     view.untrusted_issues = trigger_trust::untrusted_issues(app, &view, &issues).await?;
     let decided = decision::decide(&view, issues, now);
     let mut decided = record_snapshots(&app.live, &polls, decided, now);
@@ -183,7 +206,14 @@ fn view(tx: &impl ReadableTx, app: &App, now: Timestamp) -> StoreResult<Scheduli
             }
         }
     }
-    let (on_tickets, on_pulls): (Vec<Job>, Vec<Job>) = jobs::active(tx)?
+    let active = jobs::active(tx)?;
+    let repos = mappings.iter().map(Mapping::target_repo).collect();
+    let repository_loads = repository_load::read(tx, app, repos, &active, now)?;
+    let outside_hours = mappings.iter().filter_map(|mapping| {
+        let message = time_zones::closed_message(mapping, now)?;
+        Some((mapping.team_key.clone(), message))
+    });
+    let (on_tickets, on_pulls): (Vec<Job>, Vec<Job>) = active
         .into_iter()
         .filter(|job| !job.shadow)
         .partition(|job| job.kind.phase().is_some());
@@ -209,7 +239,17 @@ fn view(tx: &impl ReadableTx, app: &App, now: Timestamp) -> StoreResult<Scheduli
             .collect(),
         issues_with_pending_effects: Default::default(),
         untrusted_issues: BTreeMap::new(),
+        open_questions: BTreeSet::new(),
+        plan_gates: BTreeMap::new(),
+        outside_hours: outside_hours.collect(),
+        operator_retries: operator_retries::all(tx)?,
+        repository_loads,
+        declared_files: BTreeMap::new(),
         uncleared_issues: dispatch::uncleared_issues(tx)?,
+        taken_over: take_overs::all(tx)?
+            .into_iter()
+            .map(|take_over| (take_over.issue.id.clone(), take_over.sentence()))
+            .collect(),
         mappings: mappings
             .into_iter()
             .map(|mapping| (mapping.team_key.clone(), mapping))
@@ -229,14 +269,15 @@ struct AccountPoll {
 async fn poll_account(
     account: &TicketingClient,
     mappings: &[&Mapping],
-) -> (AccountPoll, Vec<FlaggedIssue>) {
+    watch: &CommentWatch,
+) -> (AccountPoll, PollResult) {
     let system = account.system();
     let own: Vec<&Mapping> = mappings
         .iter()
         .copied()
         .filter(|mapping| mapping.system() == system)
         .collect();
-    let answer = account.snapshot(&own).await;
+    let answer = account.snapshot(&own, watch).await;
     if let Err(error) = &answer {
         tracing::warn!(account = account.name(), %error, "Polling failed; the last decisions stay in force.");
     }
@@ -253,9 +294,9 @@ async fn poll_account(
     let poll = AccountPoll {
         system,
         failure,
-        unread: snapshot.failed_teams,
+        unread: snapshot.failed_teams.clone(),
     };
-    (poll, snapshot.issues)
+    (poll, snapshot)
 }
 
 /// Records the poll snapshots for the panel. Unchanged issues keep their allocation: thousands of

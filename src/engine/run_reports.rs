@@ -7,20 +7,23 @@
 use serde_json::Value;
 
 use crate::app::App;
+use domain::comments;
+use domain::effect::Effect;
 use domain::ids::JobId;
 use domain::job::{Job, JobProgress, JobState, PullRequestRef, RunHandle, RunnerKind};
 use domain::report::{
-    ProgressReport, ResultReport, ResultReportError, RunOutcome, RunPhase, StepRecord, Usage,
+    FailureCode, ProgressReport, ResultReport, ResultReportError, RunOutcome, RunPhase, StepRecord,
+    Usage,
 };
 use domain::sanitize;
 use domain::transition::{JobEvent, RunActivity};
 use store::crash_injection::CrashPoint;
-use store::{StoreChange, StoreError, jobs, patches, steps};
+use store::{StoreChange, StoreError, jobs, outbox, patches, steps};
 use vendors::http::{Redactor, run_blocking_if_large};
 
 use super::job_events::{self, BreakerPolicy, EventOutcome};
-use super::provider_limit;
 use super::pull_requests::ownership;
+use super::{conversation, provider_limit};
 
 /// Maximum size of a step's outputs, in bytes; longer outputs are cut and marked. With all other
 /// texts at their maximum, a step stays below 64 KiB.
@@ -126,6 +129,7 @@ async fn record_result(
                 return Ok(Err(ReportError::AlreadyReported));
             }
             let report = provider_limit::resolve_report(tx, &handle, &job, report.clone(), now)?;
+            let report = conversation::resolve_report(tx, &job, report)?;
             let event = match job.may_open_pull_request() && report.pr_url.is_some() {
                 true => JobEvent::UnconfirmedResultReported {
                     report: ResultReport {
@@ -143,6 +147,10 @@ async fn record_result(
             }
             if let Some(patch) = &report.patch {
                 patches::put(tx, &id, patch)?;
+            }
+            if report.patch_dropped && !job.shadow {
+                let (issue, body) = (job.issue.clone(), comments::fresh_start());
+                outbox::push(tx, &Effect::TicketComment { issue, body }, now)?;
             }
             Ok(Ok(outcome))
         })
@@ -303,8 +311,15 @@ fn sanitize_result(redactor: &Redactor, mut report: ResultReport) -> ResultRepor
         .filter(|name| is_free_of_secrets(redactor, name));
     report.last_agent_message = report.last_agent_message.map(clean);
     report.unresolved = report.unresolved.into_iter().map(clean).collect();
-    // A patch without its invisible characters would not apply.
-    report.patch = report.patch.map(|patch| redactor.redact_owned(patch));
+    let questions = report.questions.iter();
+    let questions = questions.map(|question| question.map_texts(|text| redactor.sanitize(text)));
+    report.questions = questions.collect();
+    report.patch = report.patch.and_then(|patch| {
+        let redacted = redactor.redact(&patch);
+        let asks = report.failure_code == Some(FailureCode::NeedsInput);
+        // The next run would apply the mark of a redaction.
+        (redacted == patch || !asks).then_some(redacted)
+    });
     report
 }
 

@@ -20,11 +20,17 @@ const MIN_POLL_GAP: Duration = Duration::from_secs(1);
 /// Maximum delay of Jira's search index after its events.
 const INDEX_LAG: Duration = Duration::from_secs(4);
 
-/// Records a delivery and notifies the poll. Returns `false` if the delivery is a repetition.
+/// Records a delivery and notifies the poll. `announced` is the id or key of the issue of which the event announces a
+/// comment. Returns `false` if the delivery is a repetition.
 ///
 /// # Errors
 /// Fails if the delivery cannot be stored; the sender repeats it.
-pub async fn receive(app: &App, system: System, delivery: &str) -> StoreResult<bool> {
+pub async fn receive(
+    app: &App,
+    system: System,
+    delivery: &str,
+    announced: Option<String>,
+) -> StoreResult<bool> {
     let (id, now) = (delivery.to_owned(), app.core.now());
     app.core
         .crash_plan
@@ -35,6 +41,9 @@ pub async fn receive(app: &App, system: System, delivery: &str) -> StoreResult<b
         .write(move |tx| webhook_deliveries::record(tx, &id, now));
     let is_new = is_new.await?;
     if is_new {
+        if let Some(issue) = announced {
+            app.live.comment_reads.announce(system, issue);
+        }
         app.live.notifiers.ticket_event.notify_one();
         if system == System::Jira {
             app.live.notifiers.delayed_ticket_event.notify_one();

@@ -1,6 +1,6 @@
 //! Plain HTML pages for people who follow a vendor's link in a demo.
 
-use super::http::HttpResponse;
+use super::http::{HttpRequest, HttpResponse};
 
 pub(crate) struct HtmlPage {
     title: String,
@@ -43,11 +43,19 @@ impl HtmlPage {
         ));
     }
 
+    /// Form that posts a comment to the address of the page.
+    pub(crate) fn comment_form(&mut self) {
+        self.body.push_str(
+            "<form method=post><label>Comment as Robin Example<br><textarea name=comment rows=4 required></textarea>\
+             </label><p><button>Comment</button></form>",
+        );
+    }
+
     pub(crate) fn into_response(self) -> HttpResponse {
         let Self { title, body } = self;
         let style = "body{font:16px/1.5 system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere}\
             pre{white-space:pre-wrap;background:#8881;padding:.7rem;border-radius:.4rem}\
-            button{font:inherit;padding:.4rem 1rem}:root{color-scheme:light dark}";
+            textarea{font:inherit;width:100%;box-sizing:border-box}button{font:inherit;padding:.4rem 1rem}:root{color-scheme:light dark}";
         let html = format!(
             "<!doctype html><html lang=en><meta charset=utf-8>\
              <meta name=viewport content=\"width=device-width\"><title>{title}</title>\
@@ -58,6 +66,25 @@ impl HtmlPage {
             "default-src 'none'; style-src 'unsafe-inline'",
         )
     }
+}
+
+/// Handles the [form](HtmlPage::comment_form) of a ticket's page, and shows the page again. `add` is `None` if there is no
+/// such ticket.
+pub(crate) fn receive_comment(
+    request: &HttpRequest,
+    add: Option<impl FnOnce(&str)>,
+) -> HttpResponse {
+    let Some(add) = add else {
+        return HttpResponse::text(404, "no such ticket");
+    };
+    let comment = request.form_param("comment").unwrap_or_default();
+    let comment = comment.replace("\r\n", "\n");
+    if comment.trim().is_empty() {
+        return HttpResponse::text(400, "no comment");
+    }
+    add(&comment);
+    let page = request.path.trim_end_matches('/').rsplit('/').next();
+    HttpResponse::empty(303).header("location", page.unwrap_or_default())
 }
 
 fn escape(text: &str) -> String {

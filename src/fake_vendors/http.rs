@@ -30,10 +30,12 @@ impl HttpRequest {
     }
 
     pub(crate) fn query_param(&self, name: &str) -> Option<String> {
-        self.query.split('&').find_map(|pair| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (percent_decode(key) == name).then(|| percent_decode(&value.replace('+', " ")))
-        })
+        form_value(&self.query, name)
+    }
+
+    /// Returns a field of a posted form.
+    pub(crate) fn form_param(&self, name: &str) -> Option<String> {
+        form_value(std::str::from_utf8(&self.body).ok()?, name)
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
@@ -47,6 +49,14 @@ impl HttpRequest {
         }
         serde_json::from_slice(&self.body).ok()
     }
+}
+
+/// Value of a field in an encoded form or query.
+fn form_value(encoded: &str, name: &str) -> Option<String> {
+    encoded.split('&').find_map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (percent_decode(key) == name).then(|| percent_decode(&value.replace('+', " ")))
+    })
 }
 
 /// HTTP response.

@@ -89,6 +89,7 @@ impl std::error::Error for Dropped {}
 enum Route {
     Linear,
     LinearPage,
+    LinearUploads,
     Jira,
     JiraPage,
     Rest,
@@ -116,8 +117,10 @@ impl Route {
                 Self::Linear
             };
             (route, rest)
+        } else if let Some(rest) = strip("/linear-uploads") {
+            (Self::LinearUploads, rest)
         } else if let Some(rest) = strip("/jira") {
-            let is_page = rest.starts_with("/browse/");
+            let is_page = rest.starts_with("/browse/") || rest.starts_with("/media/");
             (if is_page { Self::JiraPage } else { Self::Jira }, rest)
         } else if let Some(rest) = strip("/github/api/v3") {
             (Self::Rest, rest)
@@ -150,7 +153,12 @@ impl Route {
             Self::Chat => Some(FakeService::Chat),
             Self::Fly => Some(FakeService::Fly),
             Self::Docker => Some(FakeService::Docker),
-            Self::LinearPage | Self::JiraPage | Self::Site | Self::FlyLogs | Self::Unknown => None,
+            Self::LinearPage
+            | Self::LinearUploads
+            | Self::JiraPage
+            | Self::Site
+            | Self::FlyLogs
+            | Self::Unknown => None,
         }
     }
 }
@@ -266,6 +274,7 @@ async fn dispatch(
         let _permit = permit;
         let reply = match route {
             Route::Linear | Route::LinearPage => vendors.linear.handle(&request),
+            Route::LinearUploads => vendors.linear.handle_upload(&request),
             Route::Jira | Route::JiraPage => vendors.jira.handle(&request),
             Route::Rest => vendors.github.handle_rest(&request),
             Route::GraphQl => vendors.github.handle_graphql(&request),
@@ -276,7 +285,7 @@ async fn dispatch(
             Route::Unknown => HttpResponse::text(404, "no such vendor"),
         };
         let flushed = match route {
-            Route::Linear | Route::LinearPage => vendors.linear.flush(),
+            Route::Linear | Route::LinearPage | Route::LinearUploads => vendors.linear.flush(),
             Route::Jira | Route::JiraPage => vendors.jira.flush(),
             Route::Chat => vendors.chat.flush(),
             Route::Fly | Route::FlyLogs => vendors.fly.host().flush(),

@@ -128,7 +128,12 @@ impl FakeVendors {
         let base = format!("http://127.0.0.1:{port}");
         let inner = Arc::new(FakeVendorsInner {
             port,
-            linear: FakeLinear::open(&dir, format!("{base}/linear"), &options.linear_api_key)?,
+            linear: FakeLinear::open(
+                &dir,
+                format!("{base}/linear"),
+                format!("{base}/linear-uploads"),
+                &options.linear_api_key,
+            )?,
             jira: FakeJira::open(
                 &dir,
                 format!("{base}/jira"),
@@ -181,6 +186,11 @@ impl FakeVendors {
     /// Returns the base URL of Linear; the API is at `{linear_url}/graphql`.
     pub fn linear_url(&self) -> String {
         format!("{}/linear", self.base())
+    }
+
+    /// Returns the address below which uploads to Linear are.
+    pub fn linear_uploads_url(&self) -> String {
+        format!("{}/linear-uploads", self.base())
     }
 
     /// Returns the URL of the Jira site: pages at `{jira_url}/browse/{key}`, API at

@@ -7,6 +7,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod author;
 mod chat;
 pub(crate) mod clock;
 mod contract;
@@ -26,17 +27,21 @@ mod request_log;
 pub mod scripted_agent;
 #[cfg(test)]
 mod tests;
+mod uploads;
 mod webhook_sender;
 
+pub use self::author::FakeAuthor;
 pub use self::chat::{FakeChat, ReceivedChatMessage};
 pub use self::faults::{FakeService, FaultInjector, FaultRates, InjectedFault};
 pub use self::github::{
-    ArchiveEntry, CheckKind, CheckReport, CommitSnapshot, FakeGitHub, FakeIssue, FakeRepo,
-    IssueLabelChange, IssueSnapshot, PullCommentSnapshot, PullSnapshot, RunSnapshot, zip_archive,
+    ArchiveEntry, BranchProtection, CheckKind, CheckReport, CommitSnapshot, FakeGitHub, FakeIssue,
+    FakeRepo, IssueLabelChange, IssueSnapshot, PullCommentSnapshot, PullSnapshot, RunSnapshot,
+    zip_archive,
 };
 pub use self::instance::{FakeVendors, FakeVendorsOptions};
 pub use self::jira::{
     FakeJira, FieldHistoryEntry, JiraCommentSnapshot, JiraTicket, JiraTicketSnapshot,
+    SelectFieldSnapshot,
 };
 pub use self::linear::{
     FakeLinear, LabelHistoryEntry, LinearCommentSnapshot, LinearLinkSnapshot, LinearTicket,
@@ -47,4 +52,5 @@ pub use self::machines::fly::FakeFlyMachines;
 pub use self::machines::image_build::BuiltImage;
 pub use self::machines::{MachineHost, MachineSnapshot};
 pub use self::request_log::{LoggedRequest, RequestLog};
+pub use self::uploads::FakeUpload;
 pub use self::webhook_sender::{DeliveredWebhook, WebhookFaults, WebhookSender};

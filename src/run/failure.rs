@@ -1,5 +1,6 @@
 //! Failure of a run.
 
+use crate::git::GitError;
 use domain::report::FailureCode;
 use domain::time::Timestamp;
 
@@ -38,6 +39,11 @@ impl RunFailure {
         Self::new(FailureCode::Cancelled, "the run was stopped by a signal")
     }
 
+    /// Whether the run ended to ask people a question, which is no defect.
+    pub(crate) fn is_question(&self) -> bool {
+        self.code == Some(FailureCode::NeedsInput)
+    }
+
     /// Creates a failure without a code.
     pub(crate) fn other(reason: impl ToString) -> Self {
         Self {
@@ -46,4 +52,15 @@ impl RunFailure {
             retry_at: None,
         }
     }
+}
+
+/// Formats the failure. See docs/behaviour.md#run-failures.
+pub(crate) fn clone_failed(error: GitError) -> RunFailure {
+    let reason = match &error {
+        GitError::Failed { code, stderr, .. } => {
+            format!("git clone failed (exit {code}): {stderr}")
+        }
+        other => format!("git clone failed: {other}"),
+    };
+    RunFailure::new(FailureCode::CloneFailed, reason)
 }

@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
+/// Name of the scratch folder.
+const SCRATCH: &str = "scratch";
+
 /// Temporary folders of a run, deleted on drop.
 pub struct Folders {
     root: TempDir,
@@ -21,6 +24,25 @@ impl Folders {
     /// Returns the path of the work tree.
     pub fn work_tree(&self) -> PathBuf {
         self.root.path().join("tree")
+    }
+
+    /// Returns the path of the scratch folder.
+    pub(crate) fn scratch(&self) -> PathBuf {
+        self.root.path().join(SCRATCH)
+    }
+
+    /// Returns the path of the folder for evidence.
+    pub(crate) fn evidence(&self) -> PathBuf {
+        self.root.path().join("evidence")
+    }
+
+    /// Creates the scratch folder if needed. Whatever the agent put in its place is removed.
+    pub(crate) fn make_scratch(&self) -> std::io::Result<PathBuf> {
+        let path = self.scratch();
+        if path.symlink_metadata().is_ok_and(|found| !found.is_dir()) {
+            remove(&path)?;
+        }
+        self.make(SCRATCH)
     }
 
     /// Returns the path of the run's git directory.
@@ -44,5 +66,18 @@ impl Folders {
             std::fs::remove_dir_all(&path)?;
         }
         self.make(name)
+    }
+}
+
+/// Removes a file, a link or a folder, if it exists. Links are not followed.
+pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
+    let removed = match path.symlink_metadata() {
+        Ok(found) if found.is_dir() => std::fs::remove_dir_all(path),
+        Ok(_) => std::fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }

@@ -8,36 +8,10 @@ use serde_json::{Value, json};
 use super::git::changes::{ChangeContents, TreeChange, TreeEntryKind};
 use super::git::staging::StagedTree;
 use super::git::{Git, GitError};
+use domain::control_paths::is_control_path;
 use domain::sensitive_files::{
     self, AllowList, GuardReason, GuardVerdict, SecretCategory, SensitiveFile,
 };
-
-/// Folders and files that control CI, agents and reviews. Changes to them are allowed, and are pointed
-/// out to the reviewer.
-const CONTROL_PATHS: [&str; 22] = [
-    ".github/workflows/",
-    ".github/actions/",
-    ".github/codeowners",
-    "codeowners",
-    "docs/codeowners",
-    ".gitlab-ci.yml",
-    ".circleci/",
-    "jenkinsfile",
-    ".husky/",
-    ".claude/",
-    ".cursor/",
-    ".vscode/tasks.json",
-    ".mcp.json",
-    ".gitmodules",
-    ".gitattributes",
-    ".npmrc",
-    ".pre-commit-config.yaml",
-    ".agent-implement/",
-    "workflow.md",
-    "planning.md",
-    "claude.md",
-    "agents.md",
-];
 
 /// Reason for a credential of the run itself. Many have no pattern that a rule could match.
 const OWN_CREDENTIAL: GuardReason =
@@ -233,21 +207,9 @@ pub(crate) fn check_name(path: &str, name: &str, allow: &AllowList) -> Option<Gu
     sensitive_files::check_name(name).filter(|_| !allow.permits(path))
 }
 
-/// Returns the changed paths that control CI, agents or reviews.
+/// Returns the changed paths that control CI, agents or reviews. Changes to them are allowed, and are pointed
+/// out to the reviewer.
 pub(crate) fn watched_paths(changes: &[TreeChange]) -> Vec<&str> {
-    changes
-        .iter()
-        .map(|change| change.path.as_str())
-        .filter(|path| {
-            let lower = path.to_lowercase();
-            let name = lower.rsplit('/').next().unwrap_or_default();
-            CONTROL_PATHS.iter().any(|watched| {
-                if watched.ends_with('/') {
-                    lower.starts_with(watched)
-                } else {
-                    lower == *watched || name == *watched
-                }
-            })
-        })
-        .collect()
+    let paths = changes.iter().map(|change| change.path.as_str());
+    paths.filter(|path| is_control_path(path)).collect()
 }

@@ -33,13 +33,14 @@ pub(crate) fn effective_pipeline(
     part
 }
 
-/// Returns the reason to keep the session, if any. A cancelled run is never kept.
+/// Returns the reason to keep the session, if any. A run that was cancelled or asked questions is never kept.
 pub(crate) fn reason(
     dispatch: &Dispatch,
     result: &Result<(), RunFailure>,
 ) -> Option<KeepAliveReason> {
     let code = result.as_ref().err().and_then(|failure| failure.code);
-    if code == Some(FailureCode::Cancelled) || dispatch.config.phase != RunPhase::Implementation {
+    let is_over = matches!(code, Some(FailureCode::Cancelled | FailureCode::NeedsInput));
+    if is_over || dispatch.config.phase != RunPhase::Implementation {
         return None;
     }
     match dispatch.config.session_mode? {

@@ -15,6 +15,7 @@ use crate::agent;
 use crate::console::Console;
 use crate::context::{Reporting, RunContext};
 use crate::environment::Environment;
+use crate::evidence::UnsentEvidence;
 use crate::executor;
 use crate::failure::RunFailure;
 use crate::keep_alive;
@@ -39,7 +40,7 @@ use domain::session_event::SessionEvent;
 use pipeline::PipelineDefinition;
 use vendors::http::{Client, Redactor, Timeouts};
 
-/// Executes a run and reports its result. The exit code is 0 on success, and 128 plus the signal number
+/// Executes a run and reports its result. The exit code is 0 on success or if the run asked questions, and 128 plus the signal number
 /// after a stop signal.
 pub async fn run(environment: Environment) -> ExitCode {
     let stop = match harden(environment.orphan_processes).and_then(|()| StopSignal::listen()) {
@@ -108,10 +109,12 @@ pub async fn run(environment: Environment) -> ExitCode {
         () = outbound.finish(&report) => {}
         () = stop.wait_grace_period() => console.log("Run stopped before its result was accepted"),
     }
-    match (stop.exit_code(), report.outcome) {
-        (Some(code), _) => ExitCode::from(code),
-        (None, RunOutcome::Success) => ExitCode::SUCCESS,
-        (None, RunOutcome::Failure) => ExitCode::FAILURE,
+    match (stop.exit_code(), report.outcome, report.failure_code) {
+        (Some(code), ..) => ExitCode::from(code),
+        (None, RunOutcome::Success, _) => ExitCode::SUCCESS,
+        // The run did its work: people see no failed workflow.
+        (None, RunOutcome::Failure, Some(FailureCode::NeedsInput)) => ExitCode::SUCCESS,
+        (None, RunOutcome::Failure, _) => ExitCode::FAILURE,
     }
 }
 
@@ -152,6 +155,7 @@ struct Outbound {
     channels: ReportChannels,
     console: Console,
     progress: ProgressReporter,
+    evidence: UnsentEvidence,
     log: RunLog,
     status_task: StatusReporterTask,
 }
@@ -188,6 +192,7 @@ fn start_reporting(
         channels,
         console,
         progress,
+        evidence: reporting.evidence.clone(),
         log,
         status_task,
     };
@@ -202,11 +207,15 @@ impl Outbound {
             channels: ReportChannels { callback, file },
             console,
             progress,
+            evidence,
             log,
             status_task,
         } = self;
         match &report.failure_reason {
             None => console.log("Run succeeded"),
+            Some(reason) if report.failure_code == Some(FailureCode::NeedsInput) => {
+                console.log(&format!("Run ended: {reason}"));
+            }
             Some(reason) => {
                 console.log("Run failed");
                 reason.lines().for_each(|line| console.log(line));
@@ -222,7 +231,7 @@ impl Outbound {
             }
             (None, Some(file)) => {
                 let steps = report_artifact::final_steps(progress.take_unsent());
-                let written = file.write(report, &steps);
+                let written = file.write(report, &steps, &evidence.take());
                 written.map_err(|error| format!("writing the report file: {error}"))
             }
             (None, None) => Ok(()),
@@ -272,9 +281,10 @@ async fn execute(
     };
     run.reporting.fail_open_steps(&failure.reason);
     let failure = sanitize(&console, failure);
-    // The orchestrator reports a later retry and the time limit itself.
-    let is_reported_by_orchestrator =
-        failure.retry_at.is_some() || failure.code == Some(FailureCode::TimedOut);
+    // The orchestrator reports a later retry, the time limit and questions itself.
+    let is_reported_by_orchestrator = failure.retry_at.is_some()
+        || failure.is_question()
+        || failure.code == Some(FailureCode::TimedOut);
     if !is_reported_by_orchestrator {
         report_error(&status_reporter, &failure);
     }

@@ -1,4 +1,4 @@
-//! Client of the orchestrator's run endpoints: repository access, planning context and result.
+//! Client of the orchestrator's run endpoints: repository access, planning context, context of the ticket and result.
 //! Progress: [`super::progress`].
 
 use std::time::Duration;
@@ -8,10 +8,14 @@ use serde_json::json;
 
 use super::print::print_line;
 use super::retry::{RETRY_TIMEOUT, retry};
+use domain::evidence::{self, EvidenceFile};
 use domain::report::ResultReport;
 use domain::run_config::RunCallback;
 use domain::secret::Secret;
-use vendors::http::{Client, Method, Request};
+use domain::ticket_context::{MAX_ATTACHMENT_BYTES, TicketContext};
+use vendors::http::{
+    Client, Method, Request, Response, VendorError, VendorErrorKind, percent_encode,
+};
 
 /// Maximum time to retry a request for repository access before the workflow token is used.
 const ACCESS_RETRY_TIMEOUT: Duration = Duration::from_secs(2 * 60);
@@ -19,6 +23,15 @@ const ACCESS_RETRY_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 /// Maximum time to retry a request for the planning context, before the agent works without a plan. Longer than an
 /// upgrade of the service takes.
 const PLAN_RETRY_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+
+/// Maximum time to retry a request for an attachment, before the agent works without it.
+const ATTACHMENT_RETRY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Maximum time to retry a report of evidence, before it is only named in the pull request.
+const EVIDENCE_RETRY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Maximum size of the context of a ticket, in bytes.
+const MAX_CONTEXT_BYTES: usize = 1 << 20;
 
 /// Origin of a repository token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +69,12 @@ pub(crate) struct OrchestratorClient {
 #[derive(Deserialize)]
 struct TokenResponse {
     token: String,
+}
+
+#[derive(Deserialize)]
+struct EvidenceResponse {
+    #[serde(default)]
+    warnings: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -102,7 +121,7 @@ impl OrchestratorClient {
     ///
     /// # Errors
     /// The error of the request.
-    pub(crate) async fn fetch_plan(&self) -> Result<String, vendors::http::VendorError> {
+    pub(crate) async fn fetch_plan(&self) -> Result<String, VendorError> {
         let Some(callback) = &self.callback else {
             return Ok(String::new());
         };
@@ -117,7 +136,77 @@ impl OrchestratorClient {
         Ok(plan.planning_context)
     }
 
-    async fn request_token(&self) -> Option<Result<Secret, vendors::http::VendorError>> {
+    /// Fetches what people wrote on the ticket. Empty if the service does not know the route, or without a callback.
+    ///
+    /// # Errors
+    /// The error of the request.
+    pub(crate) async fn fetch_ticket_context(&self) -> Result<TicketContext, VendorError> {
+        let Some(callback) = &self.callback else {
+            return Ok(TicketContext::default());
+        };
+        let url = callback.route("/runner/ticket-context");
+        let request = Request::new("fetching the context of the ticket", Method::GET, url)
+            .bearer(callback.progress_token.expose())
+            .max_body(MAX_CONTEXT_BYTES);
+        let log = |text: &str| print_line(&format!("Context of the ticket: {text}"));
+        match self.download(&request, PLAN_RETRY_TIMEOUT, &log).await {
+            Ok(response) => response.json(),
+            Err(error) if error.is_not_found() => Ok(TicketContext::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Fetches an attachment of the ticket. `None` without a callback.
+    pub(crate) async fn fetch_attachment(&self, id: &str) -> Option<Result<Vec<u8>, VendorError>> {
+        let callback = self.callback.as_ref()?;
+        let url = callback.route(&format!("/runner/attachments/{}", percent_encode(id)));
+        let request = Request::new("fetching an attachment", Method::GET, url)
+            .bearer(callback.progress_token.expose())
+            .max_body(MAX_ATTACHMENT_BYTES);
+        let log = |text: &str| print_line(&format!("Attachment of the ticket: {text}"));
+        let response = self.download(&request, ATTACHMENT_RETRY_TIMEOUT, &log);
+        Some(response.await.map(|response| response.body().to_vec()))
+    }
+
+    /// Reports evidence, instead of evidence that was reported before. Returns warnings of the service; `None` without a
+    /// callback.
+    pub(crate) async fn report_evidence(
+        &self,
+        files: &[EvidenceFile],
+    ) -> Option<Result<Vec<String>, VendorError>> {
+        let callback = self.callback.as_ref()?;
+        let url = callback.route("/runner/evidence");
+        let request = Request::new("reporting evidence", Method::POST, url)
+            .bearer(callback.progress_token.expose())
+            .json(&evidence::report(files))
+            .safe();
+        let log = |text: &str| print_line(&format!("Evidence: {text}"));
+        let sent = retry(&log, EVIDENCE_RETRY_TIMEOUT, async || {
+            self.client.send(&request).await
+        });
+        let response = sent
+            .await
+            .and_then(|response| response.json::<EvidenceResponse>());
+        Some(response.map(|stored| stored.warnings))
+    }
+
+    /// Sends a request with a limited response, with retries. A response that is too large is not requested again.
+    async fn download(
+        &self,
+        request: &Request,
+        timeout: Duration,
+        log: &(dyn Fn(&str) + Sync),
+    ) -> Result<Response, VendorError> {
+        retry(log, timeout, async || {
+            match self.client.send(request).await {
+                Err(error) if matches!(error.kind, VendorErrorKind::Decode(_)) => Ok(Err(error)),
+                sent => sent.map(Ok),
+            }
+        })
+        .await?
+    }
+
+    async fn request_token(&self) -> Option<Result<Secret, VendorError>> {
         let callback = self.callback.as_ref()?;
         let url = callback.route("/api/token");
         let request = Request::new("requesting repository access", Method::POST, url).safe();

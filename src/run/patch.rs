@@ -1,5 +1,5 @@
-//! Patch of work that could not be pushed. It is part of the result, because the container is deleted
-//! with its files.
+//! Patch of work that could not be pushed, or that a run continues after a question. It is part of the result,
+//! because the container is deleted with its files.
 
 use super::git::{Git, GitError};
 use domain::limits::MAX_PATCH_BYTES;
@@ -21,6 +21,34 @@ pub(crate) async fn create(
     let patch = git.patch(from, to).await?;
     let head = format!("# Could not be pushed to {branch}. Apply it on {from} with git apply.\n");
     Ok(limit_size(&head, &patch, MAX_PATCH_BYTES))
+}
+
+/// Creates the patch of work that a later run continues from the commit `from`.
+///
+/// # Errors
+/// The reason why the patch would not reproduce the tree: it is too large, or `redact` changes it.
+pub(crate) async fn of_unfinished_work(
+    git: &Git,
+    from: &str,
+    tree: &str,
+    redact: impl Fn(&str) -> String,
+) -> Result<String, String> {
+    let diff = git.patch(from, tree).await;
+    let diff = diff.map_err(|error| error.to_string())?;
+    let head = format!("# Work before a question. Apply it on {from} with git apply.\n");
+    let patch = limit_size(&head, &diff, MAX_PATCH_BYTES);
+    if patch.len() < head.len() + diff.len() {
+        return Err("its patch is too large".to_owned());
+    }
+    if redact(&patch) != patch {
+        return Err("its patch contains a secret".to_owned());
+    }
+    // Text in another encoding than UTF-8 does not survive the report.
+    match git.apply_to_tree(from, &patch).await {
+        Ok(reproduced) if reproduced == tree => Ok(patch),
+        Ok(_) => Err("its patch does not reproduce it".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 fn limit_size(head: &str, patch: &str, max: usize) -> String {

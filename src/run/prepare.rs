@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use crate::agent::{self, Agent, AgentCli};
 use crate::context::{
-    Change, Connections, Dispatch, Publication, Reporting, Review, RunContext, TimeLimits,
-    Workspace,
+    Change, Connections, Dispatch, Publication, Reporting, Review, RunContext, TicketMaterial,
+    TimeLimits, Workspace,
 };
 use crate::environment::Environment;
 use crate::failure::RunFailure;
@@ -107,6 +107,7 @@ pub(crate) fn prepare(
         },
         repo_config: RepoConfig::default(),
         outputs: Map::new(),
+        ticket: TicketMaterial::default(),
         checkout: None,
         change: Change::default(),
         review: Review::default(),

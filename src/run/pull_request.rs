@@ -6,12 +6,13 @@ use std::fmt::Display;
 use serde_json::json;
 
 use crate::console::Console;
-use crate::context::{Dispatch, PreflightCheck, PreflightOutcome, Reporting, RunContext};
+use crate::context::{Dispatch, Evidence, PreflightCheck, PreflightOutcome, Reporting, RunContext};
 use crate::git::changes::TreeChange;
 use crate::guard;
 use crate::headings;
 use domain::ids::IssueKey;
 use domain::report::Usage;
+use domain::run_options::PullRequestTask;
 use domain::sanitize::{ELLIPSIS, markdown, single_line, strip_invisible};
 
 /// Maximum length of the agent's summary, in bytes.
@@ -32,7 +33,20 @@ pub(crate) fn title(dispatch: &Dispatch, console: &Console) -> String {
 
 /// Returns the commit message. The trailer lets a later attempt of this dispatch find its own work.
 pub(crate) fn commit_message(dispatch: &Dispatch, console: &Console) -> String {
-    message(dispatch, &title(dispatch, console))
+    match dispatch.config.options.task {
+        Some(PullRequestTask::CiFix) => {
+            let key = &dispatch.config.issue_key;
+            message(dispatch, &format!("{key}: Repair failing checks"))
+        }
+        Some(PullRequestTask::Conflict) | None => message(dispatch, &title(dispatch, console)),
+    }
+}
+
+/// Returns the message of the commit that merges the base branch.
+pub(crate) fn merge_commit_message(dispatch: &Dispatch) -> String {
+    let (key, base) = (&dispatch.config.issue_key, &dispatch.base_branch);
+    let subject = format!("{key}: Merge {base} into {}", dispatch.branch());
+    message(dispatch, &subject)
 }
 
 /// Returns the message of a commit that addresses review findings.
@@ -139,6 +153,44 @@ const CHECKS: &str = "Checks";
 const SUSPECTS: &str = "Might hold a secret";
 const CONTROL_FILES: &str = "Please look closely";
 const SETTINGS: &str = "Settings without effect";
+const EVIDENCE: &str = "Evidence";
+
+/// Markers around the section about evidence.
+const EVIDENCE_START: &str = "<!-- agent-implement-evidence -->";
+const EVIDENCE_END: &str = "<!-- agent-implement-evidence-end -->";
+
+/// Returns the section about evidence. Empty without evidence.
+fn evidence_section(evidence: &Evidence) -> String {
+    if evidence.names.is_empty() {
+        return String::new();
+    }
+    let place = match evidence.is_kept {
+        true => "The page of the run shows them:",
+        false => "The service does not keep them:",
+    };
+    let names = evidence.names.iter();
+    let names: String = names.map(|name| format!("- `{name}`\n")).collect();
+    format!(
+        "{EVIDENCE_START}\n\n## {EVIDENCE}\n\nThe verify script left these files. {place}\n\n{names}\n{EVIDENCE_END}"
+    )
+}
+
+/// Returns the body of a pull request with the section about this evidence, instead of an earlier one. A new section
+/// stands before the metadata block.
+pub(crate) fn with_evidence(body: &str, evidence: &Evidence) -> String {
+    let section = evidence_section(evidence);
+    let earlier = body.split_once(EVIDENCE_START);
+    let earlier =
+        earlier.and_then(|(before, rest)| Some((before, rest.split_once(EVIDENCE_END)?.1)));
+    match earlier {
+        Some((before, after)) => format!("{before}{section}{after}"),
+        None if section.is_empty() => body.to_owned(),
+        None => {
+            let (before, after) = body.split_at(body.rfind(META_START).unwrap_or(body.len()));
+            format!("{}\n\n{section}\n\n{after}", before.trim_end())
+        }
+    }
+}
 
 fn sections(run: &RunContext, changes: &[TreeChange]) -> String {
     let summary = markdown(
@@ -146,7 +198,7 @@ fn sections(run: &RunContext, changes: &[TreeChange]) -> String {
         MAX_SUMMARY,
         ELLIPSIS,
     );
-    let own_sections = [SUMMARY, CHECKS, SUSPECTS, CONTROL_FILES, SETTINGS];
+    let own_sections = [SUMMARY, CHECKS, SUSPECTS, CONTROL_FILES, SETTINGS, EVIDENCE];
     let summary = headings::normalize(&summary, &own_sections);
     let mut body = if summary.is_empty() {
         format!("## {SUMMARY}\n\nThe agent wrote no summary.\n")
@@ -172,6 +224,10 @@ fn sections(run: &RunContext, changes: &[TreeChange]) -> String {
     if !unknown.is_empty() {
         body.push_str(&format!("\n## {SETTINGS}\n\n"));
         body.push_str(&list(unknown));
+    }
+    let evidence = evidence_section(&run.publication.evidence);
+    if !evidence.is_empty() {
+        body.push_str(&format!("\n{evidence}\n"));
     }
     body
 }
@@ -246,6 +302,9 @@ fn cost(usage: &Usage) -> String {
     )
 }
 
+/// Start of the hidden metadata block.
+const META_START: &str = "<!-- agent-implement-meta ";
+
 /// Returns the hidden metadata block by which the orchestrator identifies its pull request.
 fn meta(dispatch: &Dispatch) -> String {
     let config = &dispatch.config;
@@ -257,5 +316,41 @@ fn meta(dispatch: &Dispatch) -> String {
     });
     // An issue id must not close the HTML comment.
     let meta = strip_invisible(&meta.to_string()).replace("--", "\\u002d\\u002d");
-    format!("<!-- agent-implement-meta {meta} -->")
+    format!("{META_START}{meta} -->")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn evidence(names: &[&str], is_kept: bool) -> Evidence {
+        Evidence {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            is_kept,
+        }
+    }
+
+    #[test]
+    fn evidence_is_named_once_and_edits_stay() {
+        let body = "## Summary\n\nEdited.\n\nFixes ENG-1\n\n<!-- agent-implement-meta {} -->\n";
+        assert_eq!(with_evidence(body, &Evidence::default()), body);
+        let first = with_evidence(body, &evidence(&["shot.png"], true));
+        let expected = "## Summary\n\nEdited.\n\nFixes ENG-1\n\n<!-- agent-implement-evidence -->\n\n## Evidence\n\n\
+            The verify script left these files. The page of the run shows them:\n\n- `shot.png`\n\n\
+            <!-- agent-implement-evidence-end -->\n\n<!-- agent-implement-meta {} -->\n";
+        assert_eq!(first, expected);
+        assert_eq!(with_evidence(&first, &evidence(&["shot.png"], true)), first);
+        // GitHub's editor ends lines with CRLF.
+        let edited = first.replace('\n', "\r\n");
+        let second = with_evidence(&edited, &evidence(&["a.txt", "b.txt"], false));
+        assert!(second.contains("- `a.txt`\n- `b.txt`\n") && second.contains("does not keep"));
+        assert_eq!(second.matches("## Evidence").count(), 1);
+        assert!(!second.contains("shot.png"), "{second}");
+        assert!(!with_evidence(&second, &Evidence::default()).contains("Evidence"));
+        let plain = with_evidence("text", &evidence(&["a.txt"], true));
+        assert!(
+            plain.starts_with("text\n\n<!-- agent-implement-evidence"),
+            "{plain}"
+        );
+    }
 }

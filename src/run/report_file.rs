@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use crate::environment::{Environment, StepFiles};
 use crate::programs::tree::ProgramTree;
 use crate::random::random_hex;
+use domain::evidence::EvidenceFile;
 use domain::ids::JobId;
 use domain::report::{ResultReport, StepRecord};
 use domain::report_artifact::{self, FILE, ReportOrigin, upload_permit};
@@ -94,8 +95,13 @@ impl ReportFile {
     ///
     /// # Errors
     /// If a file cannot be written, or the upload must not be permitted.
-    pub(crate) fn write(&self, result: &ResultReport, steps: &[StepRecord]) -> io::Result<()> {
-        let content = report_artifact::sign(&self.key, &self.origin, result, steps)?;
+    pub(crate) fn write(
+        &self,
+        result: &ResultReport,
+        steps: &[StepRecord],
+        evidence: &[EvidenceFile],
+    ) -> io::Result<()> {
+        let content = report_artifact::sign(&self.key, &self.origin, result, steps, evidence)?;
         replace(&self.path, &content)?;
         let Some(files) = &self.step_files else {
             return Ok(());
@@ -190,7 +196,7 @@ mod tests {
             fs::write(dir.path().join("env"), "LD_PRELOAD=/tmp/evil.so\n").unwrap();
             symlink(dir.path().join("victim"), dir.path().join("output")).unwrap();
             attack(&action);
-            assert_eq!(file.write(&result, &[]).is_ok(), is_permitted);
+            assert_eq!(file.write(&result, &[], &[]).is_ok(), is_permitted);
             assert_eq!(fs::read_to_string(dir.path().join("env")).unwrap(), "");
             let output = fs::read_to_string(dir.path().join("output")).unwrap_or_default();
             assert_eq!(output, if is_permitted { permit.as_str() } else { "" });

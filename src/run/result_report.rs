@@ -1,8 +1,10 @@
 //! Result of a run, as the orchestrator receives it.
 
-use crate::context::RunContext;
+use crate::context::{EarlierWork, RunContext};
 use crate::failure::RunFailure;
 use domain::limits;
+use domain::merge_report::MergeReport;
+use domain::question::Question;
 use domain::report::{FailureCode, ResultReport, RunComment, RunOutcome, RunPhase};
 use domain::sanitize;
 
@@ -20,6 +22,8 @@ pub(crate) fn of_run(run: &RunContext, failure: Option<&RunFailure>) -> ResultRe
         },
     };
     let (reporting, publication) = (&run.reporting, &run.publication);
+    let sanitize_question =
+        |question: &Question| question.map_texts(|text| reporting.console.sanitize(text));
     let (agent, model) = reporting.progress.usage_meter().agent();
     let patch = publication.patch.as_ref();
     let unresolved = run.review.unresolved.iter();
@@ -34,6 +38,13 @@ pub(crate) fn of_run(run: &RunContext, failure: Option<&RunFailure>) -> ResultRe
         model,
         patch: patch.map(|patch| reporting.console.redact(patch)),
         pr_url: publication.url(),
+        merge: merge_report(run).map(Box::new),
+        questions: publication
+            .questions
+            .iter()
+            .map(sanitize_question)
+            .collect(),
+        patch_dropped: run.ticket.earlier_work == EarlierWork::Dropped,
         unresolved: unresolved
             .map(|finding| reporting.sanitize(finding))
             .collect(),
@@ -58,6 +69,10 @@ pub(crate) fn failed(phase: RunPhase, failure: &RunFailure) -> ResultReport {
         model: None,
         agents_with_credentials: Vec::new(),
         next_agent: None,
+        awaits_approval: false,
+        merge: None,
+        questions: Vec::new(),
+        patch_dropped: false,
         patch: None,
         run_id: None,
     }
@@ -80,9 +95,22 @@ fn succeeded(run: &RunContext) -> ResultReport {
         model: None,
         agents_with_credentials: Vec::new(),
         next_agent: None,
+        awaits_approval: false,
+        merge: None,
+        questions: Vec::new(),
+        patch_dropped: false,
         patch: None,
         run_id: None,
     }
+}
+
+/// Returns the outcome of merging the base branch, with sanitized names of files.
+fn merge_report(run: &RunContext) -> Option<MergeReport> {
+    let merge = run.checkout.as_ref()?.merge.as_ref()?;
+    let conflicts = merge.merged.conflicts.iter();
+    Some(MergeReport::new(
+        conflicts.map(|conflict| run.reporting.sanitize(&conflict.path)),
+    ))
 }
 
 /// Returns the sanitized ticket comments.

@@ -16,6 +16,8 @@ use warp::reply::{Reply, Response};
 use domain::crypto::run_token::RunTokenError;
 use domain::report::{ResultReportError, StepRecordError};
 use domain::run_log::LogReportError;
+use engine::conversation::context::AttachmentError;
+use engine::evidence::EvidenceError;
 use engine::pull_requests::gap_fill::GapFillError;
 use engine::run_reports::ReportError;
 use store::StoreError;
@@ -143,7 +145,7 @@ impl From<StoreError> for ApiError {
 }
 
 /// Error of `/runner/*`, returned as a slug.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RunnerApiError {
     /// `RUNNER_TOKEN_SECRET` is not set.
     NotConfigured,
@@ -173,6 +175,28 @@ pub(crate) enum RunnerApiError {
     UnknownTarget,
     /// The maximum number of programs is being downloaded.
     TooManyDownloads,
+    /// The ticket has no such attachment.
+    NoAttachment,
+    /// The attachment is neither an image nor a text, for this reason.
+    UnreadableAttachment(&'static str),
+    /// The ticketing system did not answer, for this reason.
+    TicketUnread(String),
+    /// The body is no report of evidence.
+    InvalidEvidence,
+    /// Evidence is not kept, for the reason with this slug.
+    EvidenceNotKept(&'static str),
+}
+
+impl From<AttachmentError> for ApiError {
+    fn from(error: AttachmentError) -> Self {
+        match error {
+            AttachmentError::NotFound => RunnerApiError::NoAttachment.into(),
+            AttachmentError::Unreadable(reason) => {
+                RunnerApiError::UnreadableAttachment(reason).into()
+            }
+            AttachmentError::Unanswered(reason) => RunnerApiError::TicketUnread(reason).into(),
+        }
+    }
 }
 
 impl From<RunnerApiError> for ApiError {
@@ -196,6 +220,13 @@ impl From<RunnerApiError> for ApiError {
             RunnerApiError::InvalidTarget => (S::BAD_REQUEST, "invalid_target"),
             RunnerApiError::UnknownTarget => (S::NOT_FOUND, "unknown_target"),
             RunnerApiError::TooManyDownloads => (S::TOO_MANY_REQUESTS, "too_many_downloads"),
+            RunnerApiError::NoAttachment => (S::NOT_FOUND, "unknown_attachment"),
+            RunnerApiError::UnreadableAttachment(reason) => (S::UNPROCESSABLE_ENTITY, reason),
+            RunnerApiError::InvalidEvidence => (S::BAD_REQUEST, "invalid_evidence"),
+            RunnerApiError::EvidenceNotKept(slug) => (S::CONFLICT, slug),
+            RunnerApiError::TicketUnread(reason) => {
+                return Self::new(S::SERVICE_UNAVAILABLE, reason);
+            }
         };
         let error = Self::new(status, slug);
         match status {
@@ -204,6 +235,19 @@ impl From<RunnerApiError> for ApiError {
             }
             S::TOO_MANY_REQUESTS => error.with_header(RETRY_AFTER, HeaderValue::from_static("5")),
             _ => error,
+        }
+    }
+}
+
+impl From<EvidenceError> for ApiError {
+    fn from(error: EvidenceError) -> Self {
+        match error {
+            EvidenceError::UnknownJob => RunnerApiError::JobNotFound.into(),
+            EvidenceError::Report(_) => RunnerApiError::InvalidEvidence.into(),
+            EvidenceError::Ended => RunnerApiError::EvidenceNotKept("run_ended").into(),
+            EvidenceError::TooMany => RunnerApiError::EvidenceNotKept("too_many_reports").into(),
+            EvidenceError::NotKept => RunnerApiError::EvidenceNotKept("not_kept").into(),
+            EvidenceError::Store(error) => error.into(),
         }
     }
 }

@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::error::{ApiError, error_page};
+use super::html_page::link;
 use super::routing::{ApiResult, QueryParams, Route, ok};
 use domain::audit::Actor;
 use engine::app::App;
@@ -58,21 +59,15 @@ async fn begin(by: Actor, headers: HeaderMap, params: QueryParams, app: App) -> 
 /// Returns the address to which GitHub sends the person back: the public one, else the one that the browser uses, if it
 /// is on this machine.
 fn return_address(app: &App, headers: &HeaderMap) -> Result<ReturnAddress, GitHubAppError> {
-    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let seen = host.map(|host| format!("http://{host}"));
-    let host_of = |url: &str| {
-        let uri = url.parse::<Uri>().ok()?;
-        Some(uri.authority()?.as_str().to_owned())
-    };
     if let Some(public) = &app.core.config.callback_base_url {
+        let host = host(headers);
         return Ok(ReturnAddress {
-            is_same_browser: host.is_some() && host_of(public).as_deref() == host,
+            is_same_browser: host.is_some() && authority(public).as_deref() == host,
             base: public.clone(),
         });
     }
-    let local = seen.filter(|seen| is_loopback(seen) && host_of(seen).as_deref() == host);
     let sentence = "GitHub cannot send you back: this service has no public address. Set RUNNER_CALLBACK_BASE_URL, or open the panel on the machine of the service, such as by `ssh -L 8080:127.0.0.1:8080`.";
-    match local {
+    match local_address(headers) {
         Some(base) => Ok(ReturnAddress {
             base,
             is_same_browser: true,
@@ -81,12 +76,25 @@ fn return_address(app: &App, headers: &HeaderMap) -> Result<ReturnAddress, GitHu
     }
 }
 
+/// Address of this machine that the browser uses; `None` if it uses another.
+pub(super) fn local_address(headers: &HeaderMap) -> Option<String> {
+    let host = host(headers)?;
+    let seen = format!("http://{host}");
+    (is_loopback(&seen) && authority(&seen).as_deref() == Some(host)).then_some(seen)
+}
+
+fn host(headers: &HeaderMap) -> Option<&str> {
+    headers.get(HOST)?.to_str().ok()
+}
+
+fn authority(url: &str) -> Option<String> {
+    let uri = url.parse::<Uri>().ok()?;
+    Some(uri.authority()?.as_str().to_owned())
+}
+
 /// Handles the return of the person: finishes the creation, and continues in the panel.
 pub(super) async fn finish(app: &App, headers: &HeaderMap, params: &QueryParams) -> Response {
-    let param = |name: &str| params.get(name).map_or("", String::as_str);
-    let binding = cookie(headers);
-    let finished = github_app::finish(app, param("code"), param("state"), binding).await;
-    match finished {
+    match try_finish(app, headers, params).await {
         Ok(()) => {
             let mut response = Response::default();
             *response.status_mut() = StatusCode::SEE_OTHER;
@@ -95,8 +103,24 @@ pub(super) async fn finish(app: &App, headers: &HeaderMap, params: &QueryParams)
             set_cookie(&mut response, "", "");
             response
         }
-        Err(error) => error_page(&ApiError::from(error), PANEL),
+        Err(error) => error_page(
+            &ApiError::from(error),
+            &link(PANEL, "Continue in the panel"),
+        ),
     }
+}
+
+/// Finishes the creation with what the browser brought back.
+///
+/// # Errors
+/// Same as [`github_app::finish`].
+pub(super) async fn try_finish(
+    app: &App,
+    headers: &HeaderMap,
+    params: &QueryParams,
+) -> Result<(), GitHubAppError> {
+    let param = |name: &str| params.get(name).map_or("", String::as_str);
+    github_app::finish(app, param("code"), param("state"), cookie(headers)).await
 }
 
 fn cookie(headers: &HeaderMap) -> Option<&str> {
@@ -108,7 +132,7 @@ fn cookie(headers: &HeaderMap) -> Option<&str> {
 
 /// Sets the cookie, or deletes it if the value is empty. Browsers send it with the navigation from GitHub, to the return
 /// page only.
-fn set_cookie(response: &mut Response, value: &str, base: &str) {
+pub(super) fn set_cookie(response: &mut Response, value: &str, base: &str) {
     let secure = if base.starts_with("https://") {
         "; Secure"
     } else {

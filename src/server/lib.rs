@@ -7,12 +7,14 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod admin;
+mod app_creation;
 mod backup;
 mod body;
 mod body_memory;
 mod client_identity;
 mod connection_limit;
 mod control_socket;
+mod embedded;
 mod error;
 mod etag;
 mod events;
@@ -20,6 +22,7 @@ mod file_descriptors;
 mod github_app;
 mod gzip;
 mod health;
+mod html_page;
 mod listen;
 mod metrics;
 mod openapi;
@@ -46,6 +49,7 @@ use routing::{Exposure, Route, Router};
 pub use admin::score_columns::ScoreColumn;
 pub use admin::scoreboard::{HoursView, ScoreView, ScoreboardView, load as scoreboard};
 pub use admin::why::{IssueDecisionView, explain_issue as why};
+pub use app_creation::{AppCreationRequest, serve_app_creation};
 pub use control_socket::{ControlSocket, control_socket_path as control_socket};
 pub use file_descriptors::raise_descriptor_limit;
 pub use listen::{bind, serve, serve_control, serve_runs};
@@ -189,8 +193,11 @@ mod tests {
             [
                 "/runner/progress",
                 "/runner/log",
+                "/runner/evidence",
                 "/runner/result",
                 "/runner/planning-context",
+                "/runner/ticket-context",
+                "/runner/attachments/:attachmentId",
                 "/api/token",
                 "/api/status",
                 "/api/step-report",

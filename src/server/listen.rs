@@ -102,6 +102,19 @@ pub async fn serve_control(
     serve_listener(&app, Listener::Control(control), router, stop).await
 }
 
+/// Serves pages of their own in the same way.
+///
+/// # Errors
+/// Same as [`serve`].
+pub(super) async fn serve_pages(
+    app: &App,
+    listener: TcpListener,
+    pages: Router,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    serve_listener(app, Listener::Network(listener), pages, stop).await
+}
+
 /// Serves the socket of runs in the same way.
 ///
 /// # Errors

@@ -6,10 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use bytes::Bytes;
-use include_dir::{Dir, include_dir};
 use warp::http::header::HeaderMap;
 
+use super::embedded;
 use super::error::ApiError;
 use super::github_app;
 use super::panel_compaction::{compact_script, compact_styles};
@@ -18,12 +17,18 @@ use super::static_file::StaticFile;
 use engine::app::App;
 use engine::github_app::{RETURN_PATH, web_origin};
 
-static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../assets");
-
 /// All assets by path, compressed once on the first request.
 static ASSETS: LazyLock<BTreeMap<String, StaticFile>> = LazyLock::new(|| {
+    let files = embedded::unpack(embedded::PANEL).unwrap_or_else(|error| {
+        tracing::error!(error, "Failed to read the files of the panel.");
+        BTreeMap::new()
+    });
     let mut assets = BTreeMap::new();
-    collect(&FILES, &mut assets);
+    for (name, text) in files {
+        if let Some(asset) = asset(&name, text) {
+            assets.insert(name, asset);
+        }
+    }
     assets
 });
 
@@ -59,20 +64,8 @@ async fn show(
     Ok(asset.response(&headers))
 }
 
-fn collect(dir: &'static Dir<'_>, assets: &mut BTreeMap<String, StaticFile>) {
-    for file in dir.files() {
-        let name = file.path().to_string_lossy().into_owned();
-        if let Some(asset) = asset(&name, file.contents()) {
-            assets.insert(name, asset);
-        }
-    }
-    for dir in dir.dirs() {
-        collect(dir, assets);
-    }
-}
-
 /// Returns an asset; `None` for a file type that the panel does not use.
-fn asset(name: &str, contents: &'static [u8]) -> Option<StaticFile> {
+fn asset(name: &str, text: String) -> Option<StaticFile> {
     let content_type = match name.rsplit_once('.')?.1 {
         "html" => "text/html; charset=utf-8",
         "css" => "text/css; charset=utf-8",
@@ -80,10 +73,8 @@ fn asset(name: &str, contents: &'static [u8]) -> Option<StaticFile> {
         "svg" => "image/svg+xml",
         _ => return None,
     };
-    let text = std::str::from_utf8(contents).ok();
-    let compact = text.and_then(|text| compacted(name, text)).map(Bytes::from);
-    let contents = compact.unwrap_or(Bytes::from_static(contents));
-    StaticFile::new(content_type, contents)
+    let contents = compacted(name, &text).unwrap_or(text);
+    StaticFile::new(content_type, contents.into())
 }
 
 /// Returns the contents of a script or a style sheet in short; `None` if they are served as they are.
@@ -99,20 +90,15 @@ fn compacted(name: &str, contents: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn assert_compacted(dir: &Dir<'_>) {
-        for file in dir.files() {
-            let name = file.path().to_string_lossy();
-            if name.ends_with(".js") || name.ends_with(".css") {
-                let text = file.contents_utf8().expect("text");
-                assert!(compacted(&name, text).is_some(), "{name}");
-            }
-        }
-        dir.dirs().for_each(assert_compacted);
-    }
-
     /// No script has a token that the compaction does not know.
     #[test]
     fn every_script_and_style_sheet_is_compacted() {
-        assert_compacted(&FILES);
+        let files = embedded::unpack(embedded::PANEL).expect("the archive is complete");
+        assert!(files.contains_key(PAGE));
+        for (name, text) in &files {
+            if name.ends_with(".js") || name.ends_with(".css") {
+                assert!(compacted(name, text).is_some(), "{name}");
+            }
+        }
     }
 }

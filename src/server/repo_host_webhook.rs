@@ -43,7 +43,11 @@ async fn receive(headers: HeaderMap, body: Bytes, app: App) -> ApiResult {
     let delivery = WebhookSource::GitHub.delivery_id(&headers, &body);
     if event == WebhookEvent::IssueChanged {
         return match ticketing_webhooks::is_relevant(&app, System::GitHub, &payload)? {
-            true => ticketing_webhooks::start_poll(&app, System::GitHub, &delivery).await,
+            true => {
+                let system = System::GitHub;
+                let announced = ticketing_webhooks::announced_issue(&app, system, &payload)?;
+                ticketing_webhooks::start_poll(&app, system, &delivery, announced).await
+            }
             false => Ok(ok(&json!({"ignored": true, "reason": NOT_ON_PULL}))),
         };
     }

@@ -25,7 +25,7 @@ pub(crate) use request::{
     parse_json,
 };
 pub(crate) use response::{
-    accepted, allow_forms_to, attachment, json_text, ok, plain_text, with_default_headers,
+    accepted, allow_forms_to, attachment, binary, json_text, ok, plain_text, with_default_headers,
 };
 pub(crate) use router::{RequestOrigin, Router};
 

@@ -8,15 +8,18 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::{ApiError, RunnerApiError};
-use super::routing::{Access, ApiResult, Route, ok, parse_json};
+use super::routing::{Access, ApiResult, PathSegment, Route, binary, ok, parse_json};
 use domain::agent_identity::parse_agent_name;
 use domain::crypto::run_token::{RunClaims, RunTokenError, TokenAudience};
+use domain::evidence::MAX_REPORT_BYTES;
 use domain::ids::JobId;
 use domain::job::Job;
 use domain::report::{ProgressReport, StepRecord, Usage};
 use domain::run_log::{LogReceipt, LogReport};
+use domain::ticket_context::TicketContext;
 use engine::app::App;
-use engine::{planning_context, run_logs, run_reports};
+use engine::conversation::context;
+use engine::{evidence, planning_context, run_logs, run_reports};
 use store::jobs;
 
 /// Routes of `/runner`.
@@ -29,6 +32,9 @@ pub(super) fn routes() -> Vec<Route> {
             .access(Access::Run(TokenAudience::Progress))
             .body()
             .returns::<LogReceipt>(),
+        Route::post("/runner/evidence", "reportEvidence", report_evidence)
+            .access(Access::Run(TokenAudience::Progress))
+            .body_of(MAX_REPORT_BYTES),
         Route::post("/runner/result", "reportResult", report_result)
             .access(Access::Run(TokenAudience::Result))
             .body(),
@@ -36,6 +42,15 @@ pub(super) fn routes() -> Vec<Route> {
             "/runner/planning-context",
             "planningContext",
             planning_context,
+        )
+        .access(Access::Run(TokenAudience::Progress)),
+        Route::get("/runner/ticket-context", "ticketContext", ticket_context)
+            .access(Access::Run(TokenAudience::Progress))
+            .returns::<TicketContext>(),
+        Route::get(
+            "/runner/attachments/:attachmentId",
+            "attachment",
+            attachment,
         )
         .access(Access::Run(TokenAudience::Progress)),
     ]
@@ -65,6 +80,11 @@ async fn report_log(claims: RunClaims, body: Bytes, app: App) -> ApiResult {
     Ok(ok(&run_logs::append(&app, &claims.job, report).await?))
 }
 
+async fn report_evidence(claims: RunClaims, body: Bytes, app: App) -> ApiResult {
+    let warnings = evidence::receive(&app, &claims.job, &body).await?;
+    Ok(ok(&json!({"acknowledged": true, "warnings": warnings})))
+}
+
 async fn report_result(claims: RunClaims, body: Bytes, app: App) -> ApiResult {
     let job = known_job(&app, &claims.job)?;
     let (bytes, body) = (body.len(), parse_json(&body).unwrap_or(Value::Null));
@@ -83,6 +103,17 @@ async fn planning_context(claims: RunClaims, app: App) -> ApiResult {
         "siblings": related.siblings,
         "dependencies": related.dependencies,
     })))
+}
+
+async fn ticket_context(claims: RunClaims, app: App) -> ApiResult {
+    let job = known_job(&app, &claims.job)?;
+    Ok(ok(&context::load(&app, &job).await?))
+}
+
+async fn attachment(PathSegment(id): PathSegment, claims: RunClaims, app: App) -> ApiResult {
+    let job = known_job(&app, &claims.job)?;
+    let content = context::attachment(&app, &job, &id).await?;
+    Ok(binary(content))
 }
 
 /// Returns the job of a token. A valid token of an unknown job was not issued by this service.

@@ -145,7 +145,11 @@ async fn repo_token(app: &App, job: &Job) -> ApiResult {
         .ok_or(AdminApiError::TokenIssueFailed)?;
     let access = match job.kind {
         JobKind::Planning => RepoTokenAccess::Read,
-        JobKind::Implementation | JobKind::GapFill | JobKind::FollowUp => RepoTokenAccess::Write,
+        JobKind::Implementation
+        | JobKind::GapFill
+        | JobKind::FollowUp
+        | JobKind::CiFix
+        | JobKind::Conflict => RepoTokenAccess::Write,
     };
     let request = async {
         anyhow::ensure!(

@@ -19,8 +19,8 @@ use domain::time::Timestamp;
 use domain::vendor::Vendor;
 use engine::app::App;
 use engine::ticket_webhooks;
-use store::{StoreResult, mappings};
-use vendors::ticketing::is_relevant_event;
+use store::{StoreResult, job_index, mappings};
+use vendors::ticketing::{self, is_relevant_event};
 
 /// Maximum difference between the timestamp of a Linear delivery and our clock, as recommended by Linear.
 const LINEAR_MAX_SKEW: Duration = Duration::from_secs(60);
@@ -57,12 +57,29 @@ async fn receive(
     if system == System::Linear && !is_fresh(&payload, app.core.now()) {
         return Err(WebhookApiError::InvalidSignature.into());
     }
-    if !is_relevant(&app, system, &payload)? {
+    let announced = announced_issue(&app, system, &payload)?;
+    if announced.is_none() && !is_relevant(&app, system, &payload)? {
         return Ok(ok(&json!({"ignored": true})));
     }
     let prefix = Vendor::from(system).slug();
     let delivery = format!("{prefix}:{}", source.delivery_id(&headers, &body));
-    start_poll(&app, system, &delivery).await
+    start_poll(&app, system, &delivery, announced).await
+}
+
+/// Returns the issue on which an event announces a comment, if the service knows the issue.
+pub(crate) fn announced_issue(
+    app: &App,
+    system: System,
+    payload: &Value,
+) -> StoreResult<Option<String>> {
+    let Some(issue) = ticketing::announced_issue(system, payload) else {
+        return Ok(None);
+    };
+    let known = app
+        .core
+        .store()
+        .read(|tx| job_index::issue_named(tx, &issue))?;
+    Ok(known.map(|_| issue))
 }
 
 /// Whether an event may change the result of the next poll.
@@ -72,8 +89,13 @@ pub(crate) fn is_relevant(app: &App, system: System, payload: &Value) -> StoreRe
 }
 
 /// Starts a poll at once, unless the delivery is a repetition.
-pub(crate) async fn start_poll(app: &App, system: System, delivery: &str) -> ApiResult {
-    let is_new = ticket_webhooks::receive(app, system, delivery).await?;
+pub(crate) async fn start_poll(
+    app: &App,
+    system: System,
+    delivery: &str,
+    announced: Option<String>,
+) -> ApiResult {
+    let is_new = ticket_webhooks::receive(app, system, delivery, announced).await?;
     Ok(ok(&match is_new {
         true => json!({"queued": true}),
         false => json!({"ignored": true, "reason": "duplicate"}),

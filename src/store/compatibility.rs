@@ -92,9 +92,18 @@ fn rows_of_version_0_1_0_keep_their_spelling() {
     assert_eq!(
         empty,
         [
+            "pull-files-1",
+            "declared-files-1",
             "run-logs-1",
             "run-log-chunks-1",
+            "evidence-1",
+            "evidence-files-1",
             "operator-retries-1",
+            "questions-1",
+            "plan-gates-1",
+            "take-overs-1",
+            "ticket-commands-1",
+            "comment-cursors-1",
             "connections-1",
             "github-app-states-1"
         ]

@@ -59,6 +59,12 @@ crash_points! {
     CancelStored = "cancel-stored",
     /// A retry by an operator is stored, and no vendor call was made for it.
     RetryStored = "retry-stored",
+    /// An answer to a question is stored, and no vendor call was made for it.
+    AnswerStored = "answer-stored",
+    /// An approval, a rejection or a request for another plan is stored, and no vendor call was made for it.
+    ApprovalStored = "approval-stored",
+    /// A command in a comment is carried out, and no vendor call was made for it.
+    CommandStored = "command-stored",
     /// The destruction of a machine is claimed but not requested.
     DestroyClaimed = "destroy-claimed",
     /// A machine is destroyed, but that is not recorded.

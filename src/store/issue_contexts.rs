@@ -13,15 +13,27 @@ pub fn get(tx: &impl ReadableTx, issue: &IssueId) -> StoreResult<IssueContext> {
     Ok(ISSUE_CONTEXTS.get(tx, issue.as_str())?.unwrap_or_default())
 }
 
+/// Changes the context of an issue.
+pub fn update(
+    tx: &WriteTx<'_>,
+    issue: &IssueId,
+    change: impl FnOnce(&mut IssueContext),
+) -> StoreResult<()> {
+    let before = get(tx, issue)?;
+    let mut context = before.clone();
+    change(&mut context);
+    match context == before {
+        true => Ok(()),
+        false => ISSUE_CONTEXTS.put(tx, issue.as_str(), &context),
+    }
+}
+
 /// Stores the related issues at the time of a dispatch.
 pub fn put_related(tx: &WriteTx<'_>, issue: &IssueId, related: &RelatedIssues) -> StoreResult<()> {
-    let context = get(tx, issue)?;
-    let related = related.clone();
-    ISSUE_CONTEXTS.put(tx, issue.as_str(), &IssueContext { related, ..context })
+    update(tx, issue, |context| context.related.clone_from(related))
 }
 
 /// Replaces the plan of an issue.
 pub fn put_plan(tx: &WriteTx<'_>, issue: &IssueId, plan: Vec<PostedComment>) -> StoreResult<()> {
-    let context = get(tx, issue)?;
-    ISSUE_CONTEXTS.put(tx, issue.as_str(), &IssueContext { plan, ..context })
+    update(tx, issue, |context| context.plan = plan)
 }

@@ -123,6 +123,24 @@ pub fn of_pull(tx: &impl ReadableTx, repo: &Repo, number: u64) -> StoreResult<Ve
     load(tx, &ids)
 }
 
+/// Latest job of a pull request.
+pub fn latest_of_pull(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<Option<Job>> {
+    let (repo, number, mut latest) = (pull.repo.to_string(), pull.number, None);
+    JOBS_BY_PULL.scan(
+        tx,
+        (repo.as_str(), number, "")..=(repo.as_str(), number, MAX_KEY_TEXT),
+        ScanDirection::Descending,
+        |(_, _, id), ()| {
+            latest = Some(JobId::from(id));
+            ControlFlow::Break(())
+        },
+    )?;
+    match latest {
+        Some(id) => get(tx, &id),
+        None => Ok(None),
+    }
+}
+
 /// Repository name as stored in the jobs of its pull requests; `repo` may differ in case. Skips from
 /// repository to repository, so the cost does not depend on the number of pull requests.
 pub(crate) fn canonical_pull_repo(tx: &impl ReadableTx, repo: &Repo) -> StoreResult<Option<Repo>> {

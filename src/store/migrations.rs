@@ -5,7 +5,9 @@ use serde_json::json;
 
 use super::table::WriteTx;
 use super::tables::{self, META};
-use super::{StoreError, StoreResult, failed_runs, job_index, mappings, scoreboard, usage};
+use super::{
+    StoreError, StoreResult, failed_runs, job_index, mappings, pull_feedback, scoreboard, usage,
+};
 
 /// Migration from one schema version to the next.
 type Migration = fn(&WriteTx<'_>) -> StoreResult<()>;
@@ -15,13 +17,14 @@ type Migration = fn(&WriteTx<'_>) -> StoreResult<()>;
 ///
 /// Version 2 adds usage sums; version 3 adds the index of mappings by repository; version 4 adds the indexes of
 /// the dispatch log; version 5 adds the index of failed runs; version 6 adds the counters of runs and of the
-/// scoreboard.
+/// scoreboard; version 7 adds the index of open pull requests.
 const MIGRATIONS: &[Migration] = &[
     usage::build_sums,
     mappings::build_index,
     job_index::build,
     failed_runs::build_index,
     scoreboard::build,
+    pull_feedback::build_index,
 ];
 
 /// Key of the schema version in the meta table.

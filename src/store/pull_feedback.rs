@@ -3,14 +3,16 @@
 
 use std::collections::BTreeSet;
 
-use domain::feedback::{CommentCommand, PullRequestId, PullRequestRecord, ReviewFinding};
+use domain::feedback::{
+    CommentCommand, PullRequestId, PullRequestRecord, PullRequestStatus, ReviewFinding,
+};
 use domain::ids::Repo;
 
 use super::table::{MAX_KEY_TEXT, ReadableTx, WriteTx};
 use super::tables::{
-    COMMANDS, COMMANDS_WAITING, PULLS, REVIEW_FINDINGS, REVIEW_FINDINGS_UNRESOLVED,
+    COMMANDS, COMMANDS_WAITING, OPEN_PULLS, PULLS, REVIEW_FINDINGS, REVIEW_FINDINGS_UNRESOLVED,
 };
-use super::{StoreResult, scoreboard};
+use super::{StoreResult, changed_files, scoreboard};
 
 /// Row with its key within the pull request.
 pub type KeyedRow<T> = (String, T);
@@ -133,12 +135,111 @@ pub fn get_pull(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<PullR
     Ok(row.unwrap_or_default())
 }
 
-/// Inserts or replaces the record of a pull request, and updates the counters of the scoreboard.
+/// Open pull requests, by repository and number.
+pub fn open_pulls(tx: &impl ReadableTx) -> StoreResult<Vec<PullRequestId>> {
+    let rows = OPEN_PULLS.collect(tx, .., |(repo, number), ()| (repo.to_owned(), number))?;
+    let pulls = rows.into_iter().filter_map(|(repo, number)| {
+        let repo = Repo::parse(&repo)?;
+        Some(PullRequestId { repo, number })
+    });
+    Ok(pulls.collect())
+}
+
+/// Open pull requests of a repository, by number.
+pub fn open_pulls_of(tx: &impl ReadableTx, repo: &Repo) -> StoreResult<Vec<u64>> {
+    let name = repo.to_string();
+    OPEN_PULLS.collect(
+        tx,
+        (name.as_str(), 0)..=(name.as_str(), u64::MAX),
+        |(_, number), ()| number,
+    )
+}
+
+/// Builds the index of open pull requests.
+pub(super) fn build_index(tx: &WriteTx<'_>) -> StoreResult<()> {
+    let is_open = |record: &PullRequestRecord| record.status == PullRequestStatus::Open;
+    let rows = PULLS.collect(tx, .., |(repo, number), record| {
+        is_open(&record).then(|| (repo.to_owned(), number))
+    })?;
+    rows.into_iter()
+        .flatten()
+        .try_for_each(|(repo, number)| OPEN_PULLS.put(tx, (repo.as_str(), number), &()))
+}
+
+/// Inserts or replaces the record of a pull request, and updates its index and the counters of the scoreboard.
 pub fn put_pull(
     tx: &WriteTx<'_>,
     pull: &PullRequestId,
     row: &PullRequestRecord,
 ) -> StoreResult<()> {
     scoreboard::update_pull(tx, &get_pull(tx, pull)?, row)?;
-    PULLS.put(tx, (pull.repo.to_string().as_str(), pull.number), row)
+    let repo = pull.repo.to_string();
+    let key = (repo.as_str(), pull.number);
+    match row.status {
+        PullRequestStatus::Open => OPEN_PULLS.put(tx, key, &())?,
+        PullRequestStatus::Closed | PullRequestStatus::Merged { .. } => {
+            OPEN_PULLS.remove(tx, key)?;
+            changed_files::remove_of_pull(tx, pull)?;
+        }
+    }
+    PULLS.put(tx, key, row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store;
+    use crate::changed_files::PullFiles;
+    use domain::time::Timestamp;
+
+    #[tokio::test]
+    async fn the_index_lists_open_pull_requests_and_can_be_built_again() {
+        let store = Store::in_memory().unwrap();
+        let pull = |number| PullRequestId {
+            repo: Repo::new("acme", "shop"),
+            number,
+        };
+        let merged = PullRequestStatus::Merged {
+            commit: "c".into(),
+            at: Timestamp::EPOCH,
+        };
+        let (open, closed) = (PullRequestStatus::Open, PullRequestStatus::Closed);
+        let changes = [
+            (1, open.clone()),
+            (2, open.clone()),
+            (3, open.clone()),
+            (4, open.clone()),
+            (2, merged),
+            (3, closed),
+            // Reopened.
+            (4, PullRequestStatus::Closed),
+            (4, open),
+        ];
+        let write = store.write(move |tx| {
+            let files = PullFiles {
+                head: "c".into(),
+                files: vec!["a".into()],
+            };
+            changed_files::put_of_pull(tx, &pull(2), &files)?;
+            changed_files::put_of_pull(tx, &pull(1), &files)?;
+            for (number, status) in &changes {
+                let row = PullRequestRecord {
+                    status: status.clone(),
+                    ..get_pull(tx, &pull(*number))?
+                };
+                put_pull(tx, &pull(*number), &row)?;
+            }
+            let kept = [1, 2].map(|number| changed_files::of_pull(tx, &pull(number)).unwrap());
+            assert_eq!(kept, [Some(files), None]);
+            let indexed = open_pulls(tx)?;
+            assert_eq!(indexed, [pull(1), pull(4)]);
+            for pull in &indexed {
+                OPEN_PULLS.remove(tx, ("acme/shop", pull.number))?;
+            }
+            build_index(tx)?;
+            assert_eq!(open_pulls(tx)?, indexed);
+            Ok(())
+        });
+        write.await.unwrap();
+    }
 }

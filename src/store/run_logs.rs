@@ -23,7 +23,7 @@ use domain::time::Timestamp;
 
 use super::table::{ReadableTx, ScanDirection, WriteTx};
 use super::tables::{RUN_LOG_CHUNKS, RUN_LOGS};
-use super::{StoreError, StoreResult};
+use super::{StoreError, StoreResult, retention};
 
 /// Size from which a chunk gets no further lines, in bytes of text.
 const CHUNK_BYTES: u64 = 32 << 10;
@@ -309,19 +309,10 @@ pub fn removable(
     keep_since: Timestamp,
     max_bytes: u64,
 ) -> StoreResult<Vec<JobId>> {
-    let mut logs = RUN_LOGS.collect(tx, .., |job, log| {
+    let logs = RUN_LOGS.collect(tx, .., |job, log| {
         (log.updated_at, JobId::from(job), log.stored_bytes)
     })?;
-    logs.sort_unstable();
-    let mut left: u64 = logs.iter().map(|(_, _, bytes)| bytes).sum();
-    let mut removable = Vec::new();
-    for (updated_at, job, bytes) in logs {
-        if updated_at < keep_since || left > max_bytes {
-            left -= bytes;
-            removable.push(job);
-        }
-    }
-    Ok(removable)
+    Ok(retention::removable(logs, keep_since, max_bytes))
 }
 
 fn keys_of_job(job: &JobId) -> RangeInclusive<(&str, u64)> {

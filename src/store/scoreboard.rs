@@ -271,8 +271,12 @@ pub(super) fn build(tx: &WriteTx<'_>) -> StoreResult<()> {
         };
         let repo = job.repo.to_string();
         let key = (repo.as_str(), pull.number);
-        let record = PULLS.get(tx, key)?.unwrap_or_default();
-        PULLS.put(tx, key, &with_job(record, job, is_round(job)))
+        let known = PULLS.get(tx, key)?.unwrap_or_default();
+        let record = with_job(known.clone(), job, is_round(job));
+        match record == known {
+            true => Ok(()),
+            false => PULLS.put(tx, key, &record),
+        }
     })?;
     PULLS.scan(tx, .., ScanDirection::Ascending, |_, record| {
         sums.add(pull_contribution(&record));

@@ -11,14 +11,19 @@ use domain::ids::{JobId, Repo};
 use domain::job::Job;
 use domain::mapping::Mapping;
 use domain::plan::IssueContext;
+use domain::plan_approval::PlanGate;
+use domain::question::OpenQuestion;
 use domain::scoreboard::{RunCounts, ScoreCounts};
+use domain::take_over::TakeOver;
 use domain::time::Timestamp;
 
 use super::StoreResult;
 use super::admin_tokens::AdminToken;
+use super::changed_files::PullFiles;
 use super::decisions::DecisionHistory;
 use super::dedup::DedupEntry;
 use super::dispatch_breaker::ParkedIssue;
+use super::evidence::EvidenceSet;
 use super::github_app_states::GitHubAppState;
 use super::issue_waits::IssueWait;
 use super::open_tables::TableKey;
@@ -30,6 +35,7 @@ use super::secrets::SealedSecret;
 use super::steps::{StepRow, StepTally};
 use super::table::Table;
 use super::template_syncs::SyncRecord;
+use super::ticket_commands::CommentCursor;
 use super::usage::{IssueUsage, MappingUsage};
 use super::webhook_deliveries::WebhookDelivery;
 
@@ -79,6 +85,13 @@ pub(crate) const SESSION_EVENTS: Table<(&str, &str), ()> = Table::new("session-e
 /// (Repository, pull request number) -> record of the pull request. Written by webhooks and reconciliation;
 /// one row per pull request.
 pub(crate) const PULLS: Table<(&str, u64), PullRequestRecord> = Table::new("pulls-1");
+/// Index of [`PULLS`]: open pull requests.
+pub(crate) const OPEN_PULLS: Table<(&str, u64), ()> = Table::new("pulls-open-1");
+/// (Repository, pull request number) -> files that an open pull request changes. Written by ends of runs and
+/// reconciliation; removed when the pull request is no longer open.
+pub(crate) const PULL_FILES: Table<(&str, u64), PullFiles> = Table::new("pull-files-1");
+/// Issue id -> files that its plan declares. Written with plans; removed when its pull request is merged.
+pub(crate) const DECLARED_FILES: Table<&str, Vec<String>> = Table::new("declared-files-1");
 /// (Repository, pull request number, hash of the text) -> finding with its state. Written by webhooks,
 /// reconciliation and ends of follow-up runs; kept, so that no feedback is processed twice.
 pub(crate) const REVIEW_FINDINGS: Table<(&str, u64, &str), ReviewFinding> =
@@ -108,6 +121,11 @@ pub(crate) const RUN_LOGS: Table<&str, RunLog> = Table::new("run-logs-1");
 /// (Job id, sequence number) -> chunk of the run's log. Written by runs, up to 1 MiB of text each; removed by
 /// maintenance.
 pub(crate) const RUN_LOG_CHUNKS: Table<(&str, u64), LogChunk> = Table::new("run-log-chunks-1");
+
+/// Job id -> names and sizes of its evidence. Written by runs; removed by maintenance.
+pub(crate) const EVIDENCE: Table<&str, EvidenceSet> = Table::new("evidence-1");
+/// (Job id, name) -> content of a file in base64. Written with the row of the job, up to 5 MiB each job; removed with it.
+pub(crate) const EVIDENCE_FILES: Table<(&str, &str), String> = Table::new("evidence-files-1");
 
 /// Job id -> patch with work that could not be pushed, for `git apply`. Written with the result of a run;
 /// never removed, and rare.
@@ -145,6 +163,17 @@ pub(crate) const DECISIONS: Table<&str, DecisionHistory> = Table::new("ledger-1"
 
 /// Issue id -> wait that lasts until somebody acts. One row per waiting issue.
 pub(crate) const ISSUE_WAITS: Table<&str, IssueWait> = Table::new("waiting-1");
+
+/// Issue id -> question that waits for an answer. One row per waiting issue.
+pub(crate) const OPEN_QUESTIONS: Table<&str, OpenQuestion> = Table::new("questions-1");
+/// Issue id -> plan that waits for an approval, or has one. Removed when the implementation is complete.
+pub(crate) const PLAN_GATES: Table<&str, PlanGate> = Table::new("plan-gates-1");
+/// Issue id -> person who has taken it over. Removed when it is given back or its pull request is closed; few rows.
+pub(crate) const TAKE_OVERS: Table<&str, TakeOver> = Table::new("take-overs-1");
+/// (Ticketing system, comment id) -> time at which the command in the comment was carried out. Rows of two weeks.
+pub(crate) const TICKET_COMMANDS: Table<(&str, &str), Timestamp> = Table::new("ticket-commands-1");
+/// Ticketing system -> how far its comments were read. Three rows.
+pub(crate) const COMMENT_CURSORS: Table<&str, CommentCursor> = Table::new("comment-cursors-1");
 
 /// (Queue key, sequence number) -> pending outbox entry. Few rows: effects that were not performed yet.
 pub(crate) const OUTBOX: Table<(&str, u64), OutboxEntry> = Table::new("outbox-1");
@@ -208,6 +237,9 @@ pub(crate) fn visit_all(visitor: &mut impl TableVisitor) -> StoreResult<()> {
     visitor.visit(&JOBS_BY_NONCE)?;
     visitor.visit(&SESSION_EVENTS)?;
     visitor.visit(&PULLS)?;
+    visitor.visit(&OPEN_PULLS)?;
+    visitor.visit(&PULL_FILES)?;
+    visitor.visit(&DECLARED_FILES)?;
     visitor.visit(&REVIEW_FINDINGS)?;
     visitor.visit(&REVIEW_FINDINGS_UNRESOLVED)?;
     visitor.visit(&COMMANDS)?;
@@ -218,6 +250,8 @@ pub(crate) fn visit_all(visitor: &mut impl TableVisitor) -> StoreResult<()> {
     visitor.visit(&STEP_TALLIES)?;
     visitor.visit(&RUN_LOGS)?;
     visitor.visit(&RUN_LOG_CHUNKS)?;
+    visitor.visit(&EVIDENCE)?;
+    visitor.visit(&EVIDENCE_FILES)?;
     visitor.visit(&PATCHES)?;
     visitor.visit(&DEDUP)?;
     visitor.visit(&BREAKER_FAILURES)?;
@@ -230,6 +264,11 @@ pub(crate) fn visit_all(visitor: &mut impl TableVisitor) -> StoreResult<()> {
     visitor.visit(&ISSUE_CONTEXTS)?;
     visitor.visit(&DECISIONS)?;
     visitor.visit(&ISSUE_WAITS)?;
+    visitor.visit(&OPEN_QUESTIONS)?;
+    visitor.visit(&PLAN_GATES)?;
+    visitor.visit(&TAKE_OVERS)?;
+    visitor.visit(&TICKET_COMMANDS)?;
+    visitor.visit(&COMMENT_CURSORS)?;
     visitor.visit(&OUTBOX)?;
     visitor.visit(&OUTBOX_HEADS)?;
     visitor.visit(&OUTBOX_DEAD)?;

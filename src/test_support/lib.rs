@@ -6,7 +6,11 @@ mod test_server;
 
 pub use test_server::{RecordedRequest, StubReply, TestServer};
 
+use domain::ids::TeamKey;
+use domain::issue::{IssueRef, Phase};
 use domain::mapping::{Mapping, MappingInput};
+use domain::question::{OpenQuestion, Question};
+use domain::stage::Stage;
 use domain::time::Timestamp;
 use serde_json::{Value, json};
 
@@ -21,6 +25,30 @@ pub fn mapping(fields: &Value) -> Mapping {
         .unwrap()
         .validate(None, Timestamp::EPOCH)
         .unwrap()
+}
+
+/// Open question of an implementation run, asked just now. Its comment is not posted.
+pub fn open_question(issue: IssueRef, team: TeamKey, now: Timestamp) -> OpenQuestion {
+    OpenQuestion {
+        issue,
+        team,
+        job: "01J00000000000000000000000".into(),
+        phase: Phase::Implementation,
+        round: 1,
+        questions: vec![Question {
+            text: "Which?".to_owned(),
+            choices: Vec::new(),
+            default: None,
+        }],
+        asked_at: now,
+        reminded_at: None,
+        expires_at: None,
+        comment: "none".to_owned(),
+        candidate: None,
+        resume_stage: Stage::Triggered,
+        trigger_seen: false,
+        absent_since: None,
+    }
 }
 
 /// RSA test key of a GitHub App, as PKCS#8 PEM. The fake vendors accept it.

@@ -14,6 +14,7 @@ use store::{Store, jobs, outbox};
 
 use crate::crash_env::{CrashEnv, TIMEOUT};
 use crate::durability::{check_backups, check_changes, check_reports, redeliver_events};
+use crate::people::{check_conversations, check_waits};
 use crate::program::{KillOnDrop, check_audit};
 use crate::tickets::{REPOS, TicketKind, ended_as_expected};
 
@@ -32,6 +33,8 @@ pub struct VerifiedCounts {
     changes: usize,
     pub backups: usize,
     pub truncated_backups: usize,
+    /// Answers, decisions on plans, and commands.
+    conversations: BTreeMap<&'static str, usize>,
     faults: usize,
     /// Chat messages beyond one per end of a run. Only chat messages may be repeated.
     repeated_chat: usize,
@@ -50,6 +53,9 @@ impl VerifiedCounts {
         self.changes += other.changes;
         self.backups += other.backups;
         self.truncated_backups += other.truncated_backups;
+        for (action, count) in other.conversations {
+            *self.conversations.entry(action).or_default() += count;
+        }
         self.faults += other.faults;
         self.repeated_chat += other.repeated_chat;
     }
@@ -60,6 +66,7 @@ impl fmt::Display for VerifiedCounts {
         let tickets: usize = self.tickets.values().sum();
         writeln!(f, "tickets: {tickets} {:?}", self.tickets)?;
         writeln!(f, "dispatches with one run each: {}", self.dispatches)?;
+        writeln!(f, "counted once: {:?}", self.conversations)?;
         writeln!(f, "vendor faults: {}", self.faults)?;
         writeln!(
             f,
@@ -121,12 +128,14 @@ async fn unfinished(env: &CrashEnv) -> Option<String> {
     for (key, _) in runs_of(env) {
         *runs.entry(key).or_default() += 1;
     }
-    tickets.iter().find_map(|ticket| {
+    let faults = tickets.iter().filter_map(|ticket| {
         let actual = runs.get(&ticket.key).copied().unwrap_or_default();
         let runs_complete = actual == ticket.expected_jobs().len();
         let mismatch = ticket.mismatch(env);
         mismatch.or_else(|| (!runs_complete).then(|| format!("{ticket:?} had {actual} runs")))
-    })
+    });
+    let faults: Vec<String> = faults.collect();
+    (!faults.is_empty()).then(|| faults.join("\n"))
 }
 
 /// Ticket and dispatch ID of every run.
@@ -150,6 +159,7 @@ pub async fn check_all(env: &CrashEnv, mut service: KillOnDrop) -> Result<Verifi
     let mut counts = VerifiedCounts::default();
     redeliver_events(env, &mut counts).await?;
     wait_until_idle(env).await?;
+    check_waits(env).await?;
     let pid = rustix::process::Pid::from_child(&service.0);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let status = service.0.wait().unwrap();
@@ -162,6 +172,7 @@ pub async fn check_all(env: &CrashEnv, mut service: KillOnDrop) -> Result<Verifi
     ensure(faults.is_empty(), || faults.join("\n"))?;
     check_jobs(env, &store, &mut counts)?;
     check_pulls(env)?;
+    counts.conversations = check_conversations(env, &store)?;
     check_cancelled_runs(env)?;
     check_chat(env, &mut counts)?;
     check_reports(env, &store, usize::MAX)?;
@@ -346,21 +357,17 @@ fn visible_text(text: &str) -> String {
 /// vendor fault or a kill, may be repeated.
 fn check_chat(env: &CrashEnv, counts: &mut VerifiedCounts) -> Result<(), String> {
     let messages = env.vendors.chat().messages().into_iter();
-    let messages: Vec<String> = messages.map(|message| message.body.to_string()).collect();
+    // The other fields of a message have times.
+    let messages: Vec<String> = messages
+        .map(|message| message.body["text"].as_str().unwrap_or_default().to_owned())
+        .collect();
     for ticket in &env.record().tickets {
-        let expected = ticket
-            .expected_jobs()
-            .iter()
-            .filter(|(kind, _)| kind.phase().is_some())
-            .count()
-            * 2;
+        let (expected, repeated) = ticket.expected_chat();
         let of_ticket = messages
             .iter()
             .filter(|message| contains_key(message, &ticket.key));
         let different: HashSet<&String> = of_ticket.clone().collect();
-        // Two runs of one kind start with equal messages.
-        let repeated_starts = usize::from(ticket.kind == TicketKind::Retried);
-        ensure(different.len() + repeated_starts == expected, || {
+        ensure(different.len() + repeated == expected, || {
             format!("wrong chat messages about {ticket:?}: {different:#?}")
         })?;
         counts.repeated_chat += of_ticket.count() - expected;

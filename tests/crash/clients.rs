@@ -15,7 +15,7 @@ use serde_json::json;
 use vendors::http::percent_encode;
 
 use crate::crash_env::{BackupAttempt, CrashEnv, IDLE_TEAM};
-use crate::tickets::{self, GAP_FILL_COMMAND, TICKET_KINDS, TicketKind};
+use crate::tickets::{self, GAP_FILL_COMMAND, TicketKind, ticket_kinds};
 
 const SYSTEMS: [System; 3] = [System::Linear, System::Jira, System::GitHub];
 
@@ -24,7 +24,7 @@ const SYSTEMS: [System; 3] = [System::Linear, System::Jira, System::GitHub];
 const KILLS_PER_TICKET: usize = 2;
 
 /// Weight, out of 10, of tickets with a fake run among the new ones.
-const FAKE_RUN_WEIGHT: usize = 7;
+const FAKE_RUN_WEIGHT: usize = 4;
 
 /// Sleeps and returns whether to continue.
 async fn sleep_unless_stopped(stop: &AtomicBool, span: Duration) -> bool {
@@ -34,7 +34,7 @@ async fn sleep_unless_stopped(stop: &AtomicBool, span: Duration) -> bool {
 
 /// Creates one ticket of each kind on each system, and then more over time.
 pub async fn file_tickets(env: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
-    let first = TICKET_KINDS
+    let first = ticket_kinds()
         .into_iter()
         .flat_map(|kind| SYSTEMS.map(|system| (kind, system)));
     let mut number = 0;
@@ -50,7 +50,7 @@ pub async fn file_tickets(env: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
         number += 1;
         let kind = match fastrand::usize(..10) {
             roll if roll < FAKE_RUN_WEIGHT => TicketKind::FakeRun,
-            _ => TICKET_KINDS[fastrand::usize(..TICKET_KINDS.len())],
+            _ => fastrand::choice(ticket_kinds()).unwrap(),
         };
         tickets::create(&env, kind, SYSTEMS[number % SYSTEMS.len()], number);
     }

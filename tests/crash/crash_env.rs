@@ -16,7 +16,10 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::program::{KillOnDrop, PROGRAM, command};
-use crate::tickets::{self, ExpectedTicket, FAKE_RUN_ISSUES, ISSUES, PLANNED_ISSUES, REPOS};
+use crate::tickets::{
+    self, ExpectedTicket, FAKE_RUN_ISSUES, FAKE_RUN_REPOS, FAKE_RUNS, GATED_ISSUES, ISSUES,
+    PLANNED_ISSUES, REPOS, RULED_ISSUES,
+};
 
 pub const WEBHOOK_SECRET: &str = "the webhook secret of this test";
 const TOKEN_SECRET: &str = "0123456789abcdef0123456789abcdef";
@@ -114,18 +117,20 @@ impl CrashEnv {
             (".github/workflows/agent-plan.yml", PLANNING),
         ];
         let readme = ("README.md", "# Shop\n");
-        let fake_workflow = fake_run_workflow(&self.gates_dir());
-        let fake_workflow = (
-            ".github/workflows/agent-implement.yml",
-            fake_workflow.as_str(),
-        );
+        let fake_workflows = workflows.map(|(path, text)| {
+            let text = fake_run_workflow(text, &self.gates_dir());
+            (path, text)
+        });
+        let fake_workflows = fake_workflows
+            .each_ref()
+            .map(|(path, text)| (*path, text.as_str()));
         for name in REPOS {
             let repo = self.repo(name);
-            let files = match name {
-                "fake-runs" | FAKE_RUN_ISSUES => vec![fake_workflow, readme],
-                _ => vec![workflows[0], workflows[1], readme],
+            let [implement, plan] = match FAKE_RUN_REPOS.contains(&name) {
+                true => fake_workflows,
+                false => workflows,
             };
-            repo.seed(&files, "Begin").unwrap();
+            repo.seed(&[implement, plan, readme], "Begin").unwrap();
             repo.allow_actions_to_open_pulls();
             repo.set_collaborator_role("mia", "maintain")
                 .set_secret("ANTHROPIC_API_KEY", "sk-ant-sandbox-only");
@@ -235,6 +240,7 @@ impl CrashEnv {
             ("--runner-callback-base-url", self.url("")),
             ("--linear-api-key", vendors.linear().api_key()),
             ("--linear-api-url", vendors.linear_url()),
+            ("--linear-uploads-url", vendors.linear_uploads_url()),
             ("--linear-webhook-secret", WEBHOOK_SECRET.to_owned()),
             ("--jira-site-url", vendors.jira_url()),
             ("--jira-email", vendors.jira().email().to_owned()),
@@ -321,9 +327,9 @@ fn free_port() -> u16 {
     }
 }
 
-/// Header of the real workflow, and a job that waits for its gate file.
-fn fake_run_workflow(gates: &Path) -> String {
-    let (head, _) = WORKFLOW.split_once("\njobs:\n").unwrap();
+/// Header of a real workflow, and a job that waits for its gate file.
+fn fake_run_workflow(workflow: &str, gates: &Path) -> String {
+    let (head, _) = workflow.split_once("\njobs:\n").unwrap();
     let gate = gates.display();
     format!(
         "{head}\njobs:\n  implement:\n    runs-on: ubuntu-latest\n    steps:\n      - name: Wait\n        \
@@ -337,24 +343,40 @@ fn mappings() -> Vec<Value> {
     for (team, repo, has_planning) in [
         ("ENG", "shop", false),
         ("PLAN", "shop", true),
-        ("FAKE", "fake-runs", false),
+        ("FAKE", FAKE_RUNS, false),
+        ("GATE", FAKE_RUNS, true),
+        ("RULE", FAKE_RUNS, true),
         (IDLE_TEAM, "shop", false),
         ("OPS", "shop", false),
         ("WAY", "shop", true),
-        ("SIM", "fake-runs", false),
+        ("SIM", FAKE_RUNS, false),
+        ("ASK", FAKE_RUNS, true),
+        ("AUTO", FAKE_RUNS, true),
         ("HUB", ISSUES, false),
         ("HUBPLAN", PLANNED_ISSUES, true),
         ("HUBFAKE", FAKE_RUN_ISSUES, false),
+        ("HUBGATE", GATED_ISSUES, true),
+        ("HUBRULE", RULED_ISSUES, true),
     ] {
         let mut mapping = json!({
             "teamKey": team, "owner": "acme", "repo": repo, "defaultBranch": "main",
-            "ticketingProvider": "A", "maxInProgressAiIssues": if repo.starts_with("fake-run") { 6 } else { 2 },
+            "ticketingProvider": "A", "maxInProgressAiIssues": if FAKE_RUN_REPOS.contains(&repo) { 6 } else { 2 },
+            // The scripted agent changes the same file for every ticket, and nobody merges.
+            "collisions": "allow",
         });
         if has_planning {
             mapping["planningEnabled"] = json!(true);
             mapping["planningWorkflowFile"] = json!("agent-plan.yml");
         }
-        if ["OPS", "WAY", "SIM"].contains(&team) {
+        match team {
+            "GATE" | "ASK" | "HUBGATE" => mapping["planApproval"] = json!("required"),
+            "RULE" | "AUTO" | "HUBRULE" => {
+                mapping["planApproval"] = json!("auto");
+                mapping["planAutoApprove"] = json!({"maxFiles": 3});
+            }
+            _ => {}
+        }
+        if ["OPS", "WAY", "SIM", "ASK", "AUTO"].contains(&team) {
             mapping["ticketingProvider"] = json!("B");
             mapping["ticketingConfig"] =
                 json!({"kind": "B", "jql": format!("project = {team}"), "repoFieldValue": team});

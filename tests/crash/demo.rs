@@ -22,7 +22,7 @@ const TYPICAL_DURATION: Duration = Duration::from_millis(4_500);
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Crash points that every demo reaches.
-const COMMON_POINTS: [CrashPoint; 12] = [
+const COMMON_POINTS: [CrashPoint; 14] = [
     CrashPoint::Reserved,
     CrashPoint::StartClaimed,
     CrashPoint::Started,
@@ -30,6 +30,8 @@ const COMMON_POINTS: [CrashPoint; 12] = [
     CrashPoint::ResultReceived,
     CrashPoint::ResultStored,
     CrashPoint::ProgressStored,
+    CrashPoint::AnswerStored,
+    CrashPoint::ApprovalStored,
     CrashPoint::EntryClaimed,
     CrashPoint::EntryPerformed,
     CrashPoint::EntryCompleted,

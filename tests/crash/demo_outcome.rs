@@ -74,12 +74,12 @@ impl DemoOutcome {
     pub fn is_as_expected(&self, tracker: Tracker, runner: DemoRunner) -> bool {
         let counts = (self.workflow_runs, self.created.len());
         let all_runs_done = match runner {
-            DemoRunner::Ci => counts == (4, 0),
-            DemoRunner::Vm | DemoRunner::Local => counts == (0, 4),
+            DemoRunner::Ci => counts == (8, 0),
+            DemoRunner::Vm | DemoRunner::Local => counts == (0, 8),
         };
         let mut tickets = self.tickets.iter().zip(expected_tickets(tracker, runner));
         all_runs_done
-            && self.commits == [1, 1]
+            && self.commits == [1, 1, 1, 1]
             && self.remaining.is_empty()
             && tickets.all(|((actual, comments), (markers, prefixes))| {
                 actual == markers
@@ -92,7 +92,7 @@ impl DemoOutcome {
     /// the loss.
     pub fn is_as_expected_after_machine_loss(&self, tracker: Tracker, runner: DemoRunner) -> bool {
         let mut tickets = self.tickets.iter().zip(expected_tickets(tracker, runner));
-        self.created.len() <= 4
+        self.created.len() <= 8
             && self.commits.iter().all(|commits| *commits == 1)
             && self.remaining.is_empty()
             && tickets.all(|((_, comments), (_, prefixes))| {
@@ -104,23 +104,27 @@ impl DemoOutcome {
 }
 
 /// Tickets of the demo.
-const TICKETS: [&str; 4] = [
+const TICKETS: [&str; 6] = [
     demo::DEMO_PLAIN,
     demo::DEMO_BLOCKED,
     demo::DEMO_SECRET_LEAK,
+    demo::DEMO_QUESTION,
     demo::DEMO_PLANNED,
+    demo::DEMO_APPROVAL,
 ];
 
 /// Final markers of each ticket, and the prefixes of its comments.
 fn expected_tickets(
     tracker: Tracker,
     runner: DemoRunner,
-) -> [(&'static [&'static str], Vec<&'static str>); 4] {
+) -> [(&'static [&'static str], Vec<&'static str>); 6] {
     const PULL: &str = "Pull request opened";
     const GUARDED: &str = "🔒 Blocked by security guardrail";
     const CREATED: &str = "Session machine created";
     const READY: &str = "Environment ready";
     const FINISHED: &str = "Finished. PR #";
+    const ASKED: &str = "The implementation needs an answer from you:";
+    const ANSWERED: &str = "Answered by an operator: Good evening";
     let [waiting, opened, failed]: [&[&str]; 3] = match tracker {
         Tracker::Linear | Tracker::GitHub => [
             &["Agent-Implement"],
@@ -130,20 +134,42 @@ fn expected_tickets(
         Tracker::Jira => [&["Ready"], &["PR Ready"], &["Implementation Failed"]],
     };
     let plan = ["What is wanted", "Steps"];
-    let [plain, with_secret, planned] = match runner {
-        DemoRunner::Ci => [vec![PULL], vec![GUARDED], [&plan[..], &[PULL]].concat()],
+    let in_bounds = ["The plan is inside the bounds of the project"];
+    let one_plan = ["What is wanted"];
+    let approved = [
+        "The plan waits for approval. The plan changes LICENSE",
+        "Plan approved by an operator.",
+    ];
+    let [plain, with_secret, asked, planned, approved] = match runner {
+        DemoRunner::Ci => [
+            vec![PULL],
+            vec![GUARDED],
+            vec![ASKED, ANSWERED, PULL],
+            [&plan[..], &in_bounds, &[PULL]].concat(),
+            [&one_plan[..], &approved, &[PULL]].concat(),
+        ],
         DemoRunner::Vm | DemoRunner::Local => {
             let plain = vec![CREATED, READY, FINISHED, PULL, CLEANED_UP];
-            let planned = [&[CREATED], &plan[..], &[CLEANED_UP], &plain].concat();
+            let planned = |plan: &[&'static str], then: &[&'static str]| {
+                [&[CREATED], plan, &[CLEANED_UP], then, &plain].concat()
+            };
+            let asked = [
+                &[CREATED, READY, ASKED, CLEANED_UP, ANSWERED][..],
+                &plain[..],
+            ];
+            let (asked, approved) = (asked.concat(), planned(&one_plan, &approved));
+            let planned = planned(&plan, &in_bounds);
             let with_secret = vec![CREATED, READY, "Session failed: 🔒", GUARDED, CLEANED_UP];
-            [plain, with_secret, planned]
+            [plain, with_secret, asked, planned, approved]
         }
     };
     [
         (opened, plain),
         (waiting, vec![]),
         (failed, with_secret),
+        (opened, asked),
         (opened, planned),
+        (opened, approved),
     ]
 }
 

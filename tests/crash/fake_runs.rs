@@ -10,8 +10,9 @@ use fake_vendors::RunSnapshot;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use crate::conversation::{PLAN, QUESTION};
 use crate::crash_env::{CrashEnv, TIMEOUT};
-use crate::tickets::{FAKE_RUN_ISSUES, TicketKind};
+use crate::tickets::{ExpectedTicket, FAKE_RUN_REPOS, TicketKind};
 
 /// Retry interval of an unanswered report.
 const RETRY_INTERVAL: Duration = Duration::from_millis(80);
@@ -21,11 +22,7 @@ pub async fn drive_all(env: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
     let mut seen = HashSet::new();
     let mut tasks = JoinSet::new();
     while !stop.load(Ordering::Relaxed) {
-        let repos = ["fake-runs", FAKE_RUN_ISSUES];
-        let runs: Vec<RunSnapshot> = repos
-            .iter()
-            .flat_map(|name| env.repo(name).runs())
-            .collect();
+        let runs = all_runs(&env);
         for run in &runs {
             if is_driven(&env, run, &runs) && seen.insert(run.id) {
                 let run = run.clone();
@@ -35,6 +32,11 @@ pub async fn drive_all(env: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     tasks.join_all().await;
+}
+
+fn all_runs(env: &CrashEnv) -> Vec<RunSnapshot> {
+    let repos = FAKE_RUN_REPOS.iter();
+    repos.flat_map(|name| env.repo(name).runs()).collect()
 }
 
 /// Whether a run reports. A run that the operator cancels does not, and the run after it only once the
@@ -78,7 +80,10 @@ impl FakeRun {
     }
 
     async fn run_to_end(self) {
-        let steps = fastrand::u32(6..14);
+        let steps = match self.ticket().kind {
+            TicketKind::Conversation(_) => fastrand::u32(1..4),
+            _ => fastrand::u32(6..14),
+        };
         for number in 0..steps {
             tokio::time::sleep(Duration::from_millis(fastrand::u64(20..300))).await;
             let step = format!("step-{number}");
@@ -109,13 +114,48 @@ impl FakeRun {
         }
     }
 
-    /// Opens the pull request like a real run and posts the result.
+    fn ticket(&self) -> ExpectedTicket {
+        let key = self.input("issue_identifier");
+        let record = self.env.record();
+        let mut tickets = record.tickets.iter();
+        tickets.find(|ticket| ticket.key == key).unwrap().clone()
+    }
+
+    /// Whether the run asks a question: the first one of some tickets does.
+    fn asks(&self, ticket: &ExpectedTicket) -> bool {
+        let runs = all_runs(&self.env).into_iter();
+        let of_ticket = runs.filter(|run| run.inputs["issue_identifier"] == ticket.key.as_str());
+        let is_first = of_ticket.map(|run| run.id).min() == Some(self.run.id);
+        matches!(ticket.kind, TicketKind::Conversation(one) if is_first && one.asks())
+    }
+
+    /// Posts the result.
     async fn end(&self) {
-        let ticket = self.input("issue_identifier");
-        let repo = match ticket.contains('#') {
-            true => self.env.repo(FAKE_RUN_ISSUES),
-            false => self.env.repo("fake-runs"),
-        };
+        let (ticket, phase) = (self.ticket(), self.input("phase"));
+        let mut body = json!({"phase": phase, "outcome": "success", "comments": []});
+        if self.asks(&ticket) {
+            body["outcome"] = json!("failure");
+            body["failureCode"] = json!("NEEDS_INPUT");
+            body["questions"] = json!([{"text": QUESTION, "choices": ["a", "b"]}]);
+            body["patch"] = json!("diff --git a/feature.txt b/feature.txt\n");
+        } else if phase == "planning" {
+            let plan = format!("{PLAN} ({})\n\n## Files\n\n- `feature.txt`", self.job);
+            body["comments"] = json!([{ "body": plan }]);
+        } else {
+            body["prUrl"] = json!(self.open_pull(&ticket));
+        }
+        // 409 means that an earlier attempt, whose response was lost, was accepted.
+        match self.post("/runner/result", "run_token", &body).await {
+            200 | 409 => self.env.record().results.push(self.job.clone()),
+            status => self
+                .env
+                .record_violation(format!("the result of {} got status {status}", self.job)),
+        }
+    }
+
+    /// Opens the pull request like a real run, and returns its URL.
+    fn open_pull(&self, ticket: &ExpectedTicket) -> String {
+        let (repo, ticket) = (self.env.repo(ticket.repo()), &ticket.key);
         let branch = self.input("branch");
         let message = format!("{ticket}\n\nAgent-Implement-Dispatch: {}", self.job);
         repo.commit(branch, &[("feature.txt", ticket)], &message)
@@ -125,16 +165,7 @@ impl FakeRun {
         });
         let text = format!("Done.\n\n<!-- agent-implement-meta {meta} -->\n");
         let number = repo.open_pull(branch, "agent-implement[bot]", ticket, &text);
-        let body = json!({
-            "phase": "implementation", "outcome": "success", "prUrl": repo.pull_url(number), "comments": [],
-        });
-        // 409 means that an earlier attempt, whose response was lost, was accepted.
-        match self.post("/runner/result", "run_token", &body).await {
-            200 | 409 => self.env.record().results.push(self.job.clone()),
-            status => self
-                .env
-                .record_violation(format!("the result of {} got status {status}", self.job)),
-        }
+        repo.pull_url(number)
     }
 
     /// Posts a body until it gets a response, and returns the status.

@@ -13,11 +13,13 @@
 mod cancellation;
 mod checks;
 mod clients;
+mod conversation;
 mod crash_env;
 mod demo;
 mod demo_outcome;
 mod durability;
 mod fake_runs;
+mod people;
 mod program;
 mod service_kills;
 mod tickets;

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::checks::{self, VerifiedCounts};
 use crate::crash_env::CrashEnv;
 use crate::program::{KillOnDrop, is_sigkilled, kill_processes_in};
-use crate::{clients, fake_runs};
+use crate::{clients, fake_runs, people};
 
 /// Number of seeds of the long form, and kills per seed in addition to the one during setup.
 const SEEDS: u64 = 12;
@@ -161,6 +161,7 @@ async fn kill_repeatedly(
     let mut run_tasks = JoinSet::new();
     run_tasks.spawn(clients::control_runs(Arc::clone(env), Arc::clone(&end)));
     run_tasks.spawn(clients::post_comments(Arc::clone(env), Arc::clone(&end)));
+    run_tasks.spawn(people::converse(Arc::clone(env), Arc::clone(&end)));
     run_tasks.spawn(fake_runs::drive_all(Arc::clone(env), Arc::clone(&end)));
     env.set_fault_rate(FAULT_RATE);
     for kill in kills(env.seed, count) {

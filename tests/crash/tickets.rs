@@ -5,6 +5,7 @@ use domain::job::{JobKind, JobState};
 use fake_vendors::FakeVendors;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
 
+use crate::conversation::{CONVERSATIONS, Conversation};
 use crate::crash_env::CrashEnv;
 
 /// Command that a user posts on a pull request.
@@ -28,9 +29,12 @@ pub enum TicketKind {
     Cancelled,
     /// Its run is cancelled by the operator, who then retries it.
     Retried,
+    /// It waits for people.
+    Conversation(Conversation),
 }
 
-pub const TICKET_KINDS: [TicketKind; 8] = [
+/// Kinds of tickets that wait for nobody.
+const UNATTENDED: [TicketKind; 8] = [
     TicketKind::Plain,
     TicketKind::Planned,
     TicketKind::WithSecret,
@@ -41,11 +45,20 @@ pub const TICKET_KINDS: [TicketKind; 8] = [
     TicketKind::Retried,
 ];
 
+/// All kinds.
+pub fn ticket_kinds() -> Vec<TicketKind> {
+    let conversations = CONVERSATIONS.map(TicketKind::Conversation);
+    [&UNATTENDED[..], &conversations].concat()
+}
+
 impl TicketKind {
     pub fn has_fake_run(self) -> bool {
         matches!(
             self,
-            TicketKind::FakeRun | TicketKind::Cancelled | TicketKind::Retried
+            TicketKind::FakeRun
+                | TicketKind::Cancelled
+                | TicketKind::Retried
+                | TicketKind::Conversation(_)
         )
     }
 }
@@ -62,18 +75,32 @@ const PLAN: [&str; 2] = ["What is wanted", "How it is done"];
 const BLOCKERS: [&str; 2] = ["ENG-9001", "OPS-9001"];
 
 pub fn set_up_vendors(vendors: &FakeVendors) {
-    for team in ["ENG", "PLAN", "FAKE"] {
+    for team in ["ENG", "PLAN", "FAKE", "GATE", "RULE"] {
         vendors.linear().ensure_team(team, team);
     }
-    for project in ["OPS", "WAY", "SIM"] {
+    for project in ["OPS", "WAY", "SIM", "ASK", "AUTO"] {
         vendors.jira().ensure_project(project, project);
     }
     vendors.linear().issue(BLOCKERS[0]).title("Blocker");
     vendors.jira().issue(BLOCKERS[1]).title("Blocker");
 }
 
-/// Repositories of all runs. The issues of the last three are tickets.
-pub const REPOS: [&str; 5] = ["shop", "fake-runs", ISSUES, PLANNED_ISSUES, FAKE_RUN_ISSUES];
+/// Repositories of all runs. The issues of the last five are tickets.
+pub const REPOS: [&str; 7] = [
+    "shop",
+    FAKE_RUNS,
+    ISSUES,
+    PLANNED_ISSUES,
+    FAKE_RUN_ISSUES,
+    GATED_ISSUES,
+    RULED_ISSUES,
+];
+
+/// Repositories whose runs are fake.
+pub const FAKE_RUN_REPOS: [&str; 4] = [FAKE_RUNS, FAKE_RUN_ISSUES, GATED_ISSUES, RULED_ISSUES];
+
+/// Repository of the fake runs of tickets in Linear and Jira.
+pub const FAKE_RUNS: &str = "fake-runs";
 
 /// Repository with issues.
 pub const ISSUES: &str = "issues";
@@ -81,6 +108,10 @@ pub const ISSUES: &str = "issues";
 pub const PLANNED_ISSUES: &str = "planned-issues";
 /// Repository of issues whose runs are fake.
 pub const FAKE_RUN_ISSUES: &str = "fake-run-issues";
+/// Repository of issues whose plans wait, and whose runs are fake.
+pub const GATED_ISSUES: &str = "gated-issues";
+/// Repository of issues whose plans a rule approves, and whose runs are fake.
+pub const RULED_ISSUES: &str = "ruled-issues";
 
 /// Number of the permanent blocker.
 const BLOCKING_ISSUE: u64 = 9_000_001;
@@ -91,6 +122,16 @@ const ISSUE_STEP: usize = 100;
 /// Creates and triggers the ticket with this number.
 pub fn create(env: &CrashEnv, kind: TicketKind, system: System, number: usize) {
     let team = match (kind, system) {
+        (TicketKind::Conversation(Conversation::ApprovedByRule), system) => match system {
+            System::Linear => "RULE",
+            System::Jira => "AUTO",
+            System::GitHub => RULED_ISSUES,
+        },
+        (TicketKind::Conversation(one), system) if one.is_planned() => match system {
+            System::Linear => "GATE",
+            System::Jira => "ASK",
+            System::GitHub => GATED_ISSUES,
+        },
         (TicketKind::Planned, System::Linear) => "PLAN",
         (TicketKind::Planned, System::Jira) => "WAY",
         (kind, System::Linear) if kind.has_fake_run() => "FAKE",
@@ -149,7 +190,8 @@ fn script(kind: TicketKind) -> Option<Script> {
         | TicketKind::Blocked
         | TicketKind::FakeRun
         | TicketKind::Cancelled
-        | TicketKind::Retried => None,
+        | TicketKind::Retried
+        | TicketKind::Conversation(_) => None,
         TicketKind::Planned => Some(
             script
                 .pass_if_prompt_contains(
@@ -194,7 +236,7 @@ impl ExpectedTicket {
     pub fn system(&self) -> System {
         match self.team() {
             _ if self.key.contains('#') => System::GitHub,
-            "ENG" | "PLAN" | "FAKE" => System::Linear,
+            "ENG" | "PLAN" | "FAKE" | "GATE" | "RULE" => System::Linear,
             _ => System::Jira,
         }
     }
@@ -206,11 +248,20 @@ impl ExpectedTicket {
     pub fn repo(&self) -> &'static str {
         match (self.system(), self.kind) {
             (System::GitHub, TicketKind::Planned) => PLANNED_ISSUES,
+            (System::GitHub, TicketKind::Conversation(Conversation::ApprovedByRule)) => {
+                RULED_ISSUES
+            }
+            (System::GitHub, TicketKind::Conversation(one)) if one.is_planned() => GATED_ISSUES,
             (System::GitHub, kind) if kind.has_fake_run() => FAKE_RUN_ISSUES,
             (System::GitHub, _) => ISSUES,
-            (_, kind) if kind.has_fake_run() => "fake-runs",
+            (_, kind) if kind.has_fake_run() => FAKE_RUNS,
             _ => "shop",
         }
+    }
+
+    /// Number of the issue.
+    pub fn number(&self) -> u64 {
+        self.key.split_once('#').unwrap().1.parse().unwrap()
     }
 
     /// Expected jobs in order, and whether each succeeds.
@@ -225,6 +276,7 @@ impl ExpectedTicket {
             }
             TicketKind::Retried => vec![(JobKind::Implementation, false), done],
             TicketKind::WithGapFill => vec![done, (JobKind::GapFill, true)],
+            TicketKind::Conversation(one) => one.expected_jobs(),
         }
     }
 
@@ -239,12 +291,29 @@ impl ExpectedTicket {
             TicketKind::WithSecret => vec!["🔒 Blocked by security guardrail"],
             TicketKind::Cancelled => vec![CANCELLED],
             TicketKind::Retried => vec![CANCELLED, PULL],
+            TicketKind::Conversation(one) => {
+                let lines = one.lines().iter();
+                lines.filter_map(|line| line.comment()).collect()
+            }
         }
+    }
+
+    /// Expected chat messages, and how many of them equal an earlier one, as those about the starts of two runs of one
+    /// kind do.
+    pub fn expected_chat(&self) -> (usize, usize) {
+        if let TicketKind::Conversation(one) = self.kind {
+            return one.expected_chat();
+        }
+        let jobs = self.expected_jobs().into_iter();
+        let with_message = jobs.filter(|(kind, _)| kind.phase().is_some());
+        let repeated = usize::from(self.kind == TicketKind::Retried);
+        (with_message.count() * 2, repeated)
     }
 
     /// Expected marker changes: labels added (+) and removed (-), or the values of the status field.
     pub fn expected_history(&self) -> Vec<&'static str> {
         match (self.system(), self.kind) {
+            (system, TicketKind::Conversation(one)) => one.expected_history(system),
             (System::Linear | System::GitHub, TicketKind::Blocked) => vec!["+Agent-Implement"],
             (System::Jira, TicketKind::Blocked) => vec!["Ready"],
             (
@@ -384,9 +453,8 @@ impl VisibleState {
                 }
             }
             System::GitHub => {
-                let (_, number) = ticket.key.split_once('#').unwrap();
                 let repo = vendors.github().repo("acme", ticket.repo());
-                let state = repo.issue(number.parse().unwrap()).snapshot().unwrap();
+                let state = repo.issue(ticket.number()).snapshot().unwrap();
                 let prefix = |added| if added { '+' } else { '-' };
                 let history = state.history.iter();
                 Self {

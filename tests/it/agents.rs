@@ -9,6 +9,7 @@ mod claude;
 mod codex_and_gemini;
 mod hostile_repository;
 mod installation;
+mod scratch_folder;
 
 use domain::job::JobState;
 use serde_json::json;

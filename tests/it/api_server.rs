@@ -264,6 +264,7 @@ pub fn dispatched_job(id: &str, kind: JobKind) -> Job {
         trigger_stage: None,
         agents: Default::default(),
         resumes_at: None,
+        merge: None,
         result_accepted: false,
         unconfirmed_result: None,
     }

@@ -6,6 +6,7 @@ use domain::issue::Phase;
 use domain::job::JobKind;
 use domain::mapping::Mapping;
 use domain::report::RunOutcome;
+use domain::ticket_comment::CommentWatch;
 use domain::time::Timestamp;
 use domain::usage::{MicroUsd, Month, UsageTotals};
 use engine::dispatch::{self, DispatchRequest};
@@ -193,7 +194,7 @@ async fn a_reservation_checks_the_budget_in_its_transaction() {
     env.create_labelled_issue("ENG-1", "Decided before the money was gone");
     let account = &env.app.vendors.ticketing[0];
     let seen = account
-        .snapshot(&[&mapping_with_budget(10.0)])
+        .snapshot(&[&mapping_with_budget(10.0)], &CommentWatch::default())
         .await
         .unwrap()
         .issues;

@@ -21,7 +21,8 @@ use crate::test_env::{TestEnv, app_key, planning_mapping};
 const MODEL_KEY: &str = "canary.of+the/model~7f3a9c55e1";
 
 /// All variables that the agent's environment may contain.
-const AGENT_VARIABLES: [&str; 13] = [
+const AGENT_VARIABLES: [&str; 14] = [
+    "AGENT_IMPLEMENT_SCRATCH",
     "ANTHROPIC_API_KEY",
     "CI",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",

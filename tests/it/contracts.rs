@@ -8,7 +8,9 @@
 //! Python that can run it. `tests/run.sh` sets both if they are there. Every test then writes its request log,
 //! and the logs are checked here.
 
+mod conversation;
 mod issues;
+mod merges;
 mod verbs;
 
 use std::collections::BTreeSet;
@@ -107,9 +109,11 @@ async fn every_client_request_conforms_to_the_vendor_contracts() {
     verbs::read_repository_host(&env).await;
     verbs::start_and_stop_runs(&env).await;
     verbs::work_on_a_pull_request(&env).await;
+    merges::merge_pull_requests(&env).await;
     verbs::exercise_linear(&env).await;
     verbs::exercise_jira(&env).await;
     issues::exercise_github_issues(&env).await;
+    conversation::read_tickets(&env).await;
     verbs::post_to_both_chats(&env).await;
     verbs::create_and_destroy_machines(&env).await;
     let requests = env.vendors.requests().clone();
@@ -272,7 +276,7 @@ fn contract_test_exercises_every_client_method() {
         let paths = entries.map(|entry| entry.unwrap().path());
         sources.extend(paths.filter(|path| path.is_file()));
     }
-    let exercised = ["verbs.rs", "issues.rs"].map(|name| {
+    let exercised = ["verbs.rs", "issues.rs", "conversation.rs", "merges.rs"].map(|name| {
         let path = root.join("tests/it/contracts").join(name);
         fs::read_to_string(path).unwrap()
     });

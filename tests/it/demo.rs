@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process::client_builder;
 use crate::test_env::{IMPLEMENTATION_WORKFLOW, PLANNING_WORKFLOW};
+use vendors::http::percent_encode;
 
 /// Maximum wait for a line of a demo.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -134,6 +135,29 @@ const ON_BOTH: &[&[&str]] = &[
         "Push blocked: 1 sensitive file(s) would be committed:",
         "- publish.sh: cloud credentials (AWS access key)",
         "DEMO-2 still waits. Blocked by DEMO-1, still open.",
+    ],
+    &[
+        "DEMO-4  Greet as fits the hour      asks a question, and waits for the answer",
+        "DEMO-4 run 1: ended with a question",
+        "DEMO-4 asks. The demo answers: Good evening",
+        "DEMO-4 gets a comment: Answered by an operator: Good evening",
+        "DEMO-4 run 2: completed",
+        "DEMO-4 has its pull request: http://127.0.0.1:",
+        "+echo \"Good evening!\"",
+    ],
+    &["DEMO-4 gets a comment: The implementation needs an answer from you:"],
+    &[
+        "PLAN-1 gets a comment: The plan is inside the bounds of the project",
+        "PLAN-1 run 2: completed",
+    ],
+    &[
+        "PLAN-2  Add a license               is planned first, and its plan waits for approval",
+        "PLAN-2 waits: The plan waits for an approval. The plan changes LICENSE, which needs a person.",
+        "PLAN-2 has a plan. The demo approves it.",
+        "PLAN-2 gets a comment: Plan approved by an operator.",
+        "PLAN-2 run 2: completed",
+        "PLAN-2 has its pull request: http://127.0.0.1:",
+        "+Zero-Clause BSD",
     ],
 ];
 
@@ -305,6 +329,46 @@ async fn a_merge_on_the_page_of_the_pull_request_starts_the_blocked_ticket() {
     assert!(!output.contains("DEMO-1 run 1"), "{output}");
 }
 
+/// Without `--exit-when-idle`, a person answers with the printed command, and approves with the printed comment on the
+/// page of the ticket.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_answers_and_approves_as_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut demo = EndlessDemo::start(dir.path().to_str().unwrap());
+    demo.wait_for("Next: answer DEMO-4 on http://127.0.0.1:");
+    let answer = demo.wait_for("or with agent-implement answer ");
+    demo.wait_for("Next: approve PLAN-2 on http://127.0.0.1:");
+    let approve = demo.wait_for("with the comment '/agent-implement ");
+    for line in [
+        "DEMO-4 waits for a person. The last run asked a question.",
+        "PLAN-2 waits for a person. The plan waits for an approval.",
+    ] {
+        assert!(demo.output.contains(line), "{line}\n{}", demo.output);
+    }
+    let answer = answer.replace("Good evening", "Good night");
+    let (_, command) = answer.split_once("or with agent-implement ").unwrap();
+    let mut shell = Command::new("sh");
+    let output = shell.args(["-c", &format!("'{PROGRAM}' {command}")]);
+    let output = output.output().unwrap();
+    assert!(output.status.success(), "{command}: {output:?}");
+
+    let (_, comment) = approve.split_once("with the comment '").unwrap();
+    let (comment, url) = comment.split_once("' on ").unwrap();
+    let url = url.trim_end_matches(',');
+    let client = client_builder().build().unwrap();
+    let page = client.get(url).send().await.unwrap().text().await.unwrap();
+    assert!(page.contains("<button>Comment</button>"), "{page}");
+    let form = format!("comment={}", percent_encode(comment));
+    let sent = client.post(url).body(form).send().await.unwrap();
+    let page = sent.text().await.unwrap();
+    assert!(page.contains(&format!("<pre>{comment}</pre>")), "{page}");
+    demo.wait_for("DEMO-4 has its pull request");
+    demo.wait_for("+echo \"Good night!\"");
+    demo.wait_for("PLAN-2 has its pull request");
+    let output = demo.stop();
+    assert!(!output.contains("The demo a"), "{output}");
+}
+
 #[test]
 fn a_missing_git_is_named() {
     let empty = tempfile::tempdir().unwrap();
@@ -336,6 +400,12 @@ fn demo_succeeds_with_issues_of_github() {
         "greeter#3 gets a comment: 🔒 Blocked by security guardrail",
         "motto#1 gets the label Plan-Complete",
         "motto#1 gets a comment: Pull request opened: ",
+        "greeter#4 gets the label Agent-Waiting",
+        "greeter#4 asks. The demo answers: Good evening",
+        "greeter#4 gets a comment: Pull request opened: ",
+        "motto#2 has a plan. The demo approves it.",
+        "motto#2 gets the label Plan-Approved",
+        "motto#2 gets a comment: Pull request opened: ",
         "greeter#1 has its pull request: ",
     ] {
         assert!(stdout.contains(line), "{line}: {stdout}");

@@ -337,7 +337,7 @@ async fn failed_commit_stops_the_service_without_losing_acknowledged_steps() {
     assert_eq!(stored_steps(dir.path()).await.last().unwrap(), "zz");
 }
 
-/// Two tickets get pull requests, although the disk is full for some seconds.
+/// Four tickets get pull requests, although the disk is full for some seconds.
 #[requires("mount")]
 #[test]
 fn effects_pending_on_a_full_disk_are_performed_once() {
@@ -371,7 +371,7 @@ fn effects_pending_on_a_full_disk_are_performed_once() {
     assert!(exit.status.success(), "{}", output());
     assert_eq!(
         demo_results(dir.path()),
-        (4, 2, [1, 0, 1, 3]),
+        (8, 4, [1, 0, 1, 4]),
         "{}",
         output()
     );

@@ -160,7 +160,7 @@ async fn invalid_parameters_are_named() {
         ("status=failed,", statuses.as_str()),
         (
             "kind=implementation,all",
-            "kind must be a list of planning, implementation, gap-fill, follow-up",
+            "kind must be a list of planning, implementation, gap-fill, follow-up, ci-fix, conflict",
         ),
         ("cancelled=no", "cancelled must be true or false"),
         ("from=yesterday", "from must be an RFC 3339 time"),

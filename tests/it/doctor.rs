@@ -1,5 +1,6 @@
 //! `doctor` finds each planted misconfiguration and names a one-line remedy.
 
+mod merging;
 mod setup_findings;
 
 use std::fs::{self, Permissions};

@@ -10,7 +10,7 @@ mod compare;
 mod control;
 mod event;
 mod job_end;
-mod poll_limited;
+pub mod poll_limited;
 mod reference;
 mod runs;
 mod system_under_test;
@@ -76,9 +76,9 @@ impl CaseStats {
 }
 
 /// Step and message of a failed case.
-struct Failure {
-    step: usize,
-    why: String,
+pub struct Failure {
+    pub step: usize,
+    pub why: String,
 }
 
 impl fmt::Display for Failure {
@@ -131,18 +131,18 @@ fn run_seed(seed: u64, runtime: &Runtime, stats: &Mutex<CaseStats>) {
 /// Removes events that the failure does not need: first those after it, then ever smaller parts. One
 /// trial takes as long as a case, so parts are tried before single events; proptest's shrinking goes one
 /// by one.
-fn shrink(
-    mut events: Vec<ModelEvent>,
+pub fn shrink<E: Clone>(
+    mut events: Vec<E>,
     mut failure: Failure,
-    run: impl Fn(&[ModelEvent]) -> Option<Failure>,
-) -> (Vec<ModelEvent>, Failure) {
+    run: impl Fn(&[E]) -> Option<Failure>,
+) -> (Vec<E>, Failure) {
     let started = Instant::now();
     events.truncate(failure.step + 1);
     let mut part = events.len().div_ceil(2);
     while part > 0 {
         let mut from = 0;
         while from < events.len() && started.elapsed() < SHRINK_TIME_LIMIT {
-            let mut candidate = events.clone();
+            let mut candidate: Vec<E> = events.clone();
             candidate.drain(from..(from + part).min(events.len()));
             match run(&candidate) {
                 Some(other) => {
@@ -173,7 +173,7 @@ fn run_seeds(seed: u64, steps: u64) -> CaseStats {
     stats.into_inner().unwrap()
 }
 
-fn env_number(name: &str, default: u64) -> u64 {
+pub fn env_number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 

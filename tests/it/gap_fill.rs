@@ -1,6 +1,7 @@
 //! Gap-fill trigger for open pull requests: authorization, validation, results and restarts.
 
 mod comment;
+mod github;
 mod jira;
 
 use std::time::Duration;

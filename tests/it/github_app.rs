@@ -64,19 +64,7 @@ impl<'e> Person<'e> {
     /// Sends the manifest to GitHub and confirms. Returns the address to which GitHub sends the person back.
     async fn confirm(&self, begun: &Value) -> String {
         let action = begun["action"].as_str().unwrap();
-        let mut form = Url::parse("http://form").unwrap();
-        let manifest = begun["manifest"].to_string();
-        form.query_pairs_mut().append_pair("manifest", &manifest);
-        let form = form.query().unwrap().to_owned();
-        let page = self.client.post(action).body(form).send().await.unwrap();
-        let status = page.status();
-        let page = page.text().await.unwrap();
-        assert_eq!(status, 200, "{page}");
-        let action = page.split("action=\"").nth(1).unwrap();
-        let action = action.split('"').next().unwrap().replace("&amp;", "&");
-        let back = self.client.post(action).send().await.unwrap();
-        assert_eq!(back.status(), 302);
-        back.headers()[LOCATION].to_str().unwrap().to_owned()
+        confirm_app(&self.client, action, &begun["manifest"].to_string()).await
     }
 
     async fn follow(&self, address: &str) -> Response {
@@ -97,6 +85,23 @@ impl<'e> Person<'e> {
         }
         (status, page)
     }
+}
+
+/// Sends a manifest to GitHub and confirms. The client follows no redirect. Returns the address to which GitHub sends
+/// the person back.
+pub async fn confirm_app(client: &Client, action: &str, manifest: &str) -> String {
+    let mut form = Url::parse("http://form").unwrap();
+    form.query_pairs_mut().append_pair("manifest", manifest);
+    let form = form.query().unwrap().to_owned();
+    let page = client.post(action).body(form).send().await.unwrap();
+    let status = page.status();
+    let page = page.text().await.unwrap();
+    assert_eq!(status, 200, "{page}");
+    let action = page.split("action=\"").nth(1).unwrap();
+    let action = action.split('"').next().unwrap().replace("&amp;", "&");
+    let back = client.post(action).send().await.unwrap();
+    assert_eq!(back.status(), 302);
+    back.headers()[LOCATION].to_str().unwrap().to_owned()
 }
 
 async fn github(env: &TestEnv) -> Value {

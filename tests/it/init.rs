@@ -1,10 +1,14 @@
 //! `agent-implement init`: from nothing to a service that turns a ticket into a pull request.
 
+mod app;
+mod kills;
+mod rights;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -13,6 +17,7 @@ use fake_vendors::{FakeVendors, FakeVendorsOptions};
 use serde_json::Value;
 
 use crate::process::{command, exit_and_output};
+use crate::test_env::app_key;
 
 const MODEL_KEY: &str = "sk-ant-canary-of-the-model";
 
@@ -27,9 +32,11 @@ struct NewMachine {
 
 impl NewMachine {
     async fn start() -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let folder = tempfile::tempdir().unwrap();
         let program = env!("CARGO_BIN_EXE_agent-implement");
-        let options = FakeVendorsOptions::new(folder.path().join("vendors"), program);
+        let mut options = FakeVendorsOptions::new(folder.path().join("vendors"), program);
+        options.app_key_pem = Some(app_key());
         let vendors = FakeVendors::start(options).await.unwrap();
         let repo = vendors.github().repo("acme", "web.shop");
         repo.seed(&[("README.md", "# Shop\n")], "Begin").unwrap();
@@ -71,13 +78,19 @@ impl NewMachine {
         ]
     }
 
-    /// Runs `init --yes` and returns exit code and output.
-    async fn init(&self, arguments: &[&str], without: &[&str]) -> (i32, String) {
+    /// Command `init --yes`.
+    fn command(&self, arguments: &[&str], without: &[&str]) -> Command {
         let mut command = command(&["init", "--yes"]);
         command.args(arguments).current_dir(self.folder.path());
         command.envs(self.addresses());
         let given = self.credentials().into_iter();
         command.envs(given.filter(|(name, _)| !without.contains(name)));
+        command
+    }
+
+    /// Runs `init --yes` and returns exit code and output.
+    async fn init(&self, arguments: &[&str], without: &[&str]) -> (i32, String) {
+        let mut command = self.command(arguments, without);
         let output = tokio::task::spawn_blocking(move || command.output().unwrap());
         let (code, stdout, stderr) = exit_and_output(&output.await.unwrap());
         let text = stdout + &stderr;
@@ -312,7 +325,7 @@ async fn a_ticket_becomes_a_pull_request_after_the_next_steps() {
 
 /// A program in a pseudo terminal, as a person uses it.
 struct Terminal {
-    child: Child,
+    child: Running,
     input: ChildStdin,
     shown: Arc<Mutex<String>>,
 }
@@ -331,20 +344,10 @@ impl Terminal {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let shown = Arc::new(Mutex::new(String::new()));
-        let mut output = child.stdout.take().unwrap();
-        let text = shown.clone();
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            while let Ok(length @ 1..) = output.read(&mut bytes) {
-                let new = String::from_utf8_lossy(&bytes[..length]).into_owned();
-                text.lock().unwrap().push_str(&new);
-            }
-        });
         Self {
             input: child.stdin.take().unwrap(),
-            child,
-            shown,
+            shown: text_of(child.stdout.take().unwrap()),
+            child: Running(child),
         }
     }
 
@@ -352,17 +355,22 @@ impl Terminal {
         self.shown.lock().unwrap().clone()
     }
 
+    /// Waits for a text after what has been answered.
+    fn wait_for(&self, text: &str) {
+        let seen = self.shown().rfind('\u{1}').map_or(0, |at| at + 1);
+        wait_until(text, || self.shown()[seen..].contains(text));
+    }
+
     /// Waits for a prompt after what has been answered, and answers it.
     fn answer(&mut self, prompt: &str, answer: &str) {
-        let seen = self.shown().rfind('\u{1}').map_or(0, |at| at + 1);
-        wait_until(prompt, || self.shown()[seen..].contains(prompt));
+        self.wait_for(prompt);
         // Marks what was seen, so that a prompt that comes again is waited for.
         self.shown.lock().unwrap().push('\u{1}');
         writeln!(self.input, "{answer}").unwrap();
     }
 
     fn end(mut self) -> (i32, String) {
-        let status = self.child.wait().unwrap();
+        let status = self.child.0.wait().unwrap();
         std::thread::sleep(Duration::from_millis(100));
         (status.code().unwrap(), self.shown())
     }
@@ -400,6 +408,30 @@ async fn a_person_answers_at_most_ten_questions_and_no_secret_is_shown() {
         stored_secret(&machine.path("credentials/GITHUB_TOKEN")),
         github
     );
+}
+
+/// Collects the output of a program.
+fn text_of(mut output: ChildStdout) -> Arc<Mutex<String>> {
+    let shown = Arc::new(Mutex::new(String::new()));
+    let text = shown.clone();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(length @ 1..) = output.read(&mut bytes) {
+            let new = String::from_utf8_lossy(&bytes[..length]).into_owned();
+            text.lock().unwrap().push_str(&new);
+        }
+    });
+    shown
+}
+
+/// Program that is killed when it is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 fn stored_secret(path: &Path) -> String {

@@ -8,6 +8,7 @@ use crate::api_server::ApiServer;
 
 mod changes;
 mod check;
+mod landing;
 mod versions;
 
 const MAPPINGS_PATH: &str = "/api/mappings";
@@ -72,7 +73,7 @@ async fn a_minimal_mapping_gets_the_defaults() {
         (200, json!({}))
     );
     let mapping = admin.saved(&minimal()).await;
-    let expected = json!({
+    let mut expected = json!({
         "teamKey": "ENG",
         "owner": "acme",
         "repo": "shop",
@@ -101,9 +102,20 @@ async fn a_minimal_mapping_gets_the_defaults() {
         "agent": null,
         "model": null,
         "fallbackAgents": [],
+        "questions": true,
+        "questionTimeoutHours": null,
+        "planApproval": "none",
+        "planAutoApprove": null,
+        "approvers": [],
         "createdAt": "2027-01-15T08:00:00.000Z",
         "updatedAt": "2027-01-15T08:00:00.000Z",
     });
+    let landing = json!({
+        "maxOpenPulls": null, "maxAwaitingReview": null, "dispatchWindow": null, "collisions": "wait",
+        "collisionIgnore": [], "merge": {"mode": "never"}, "deleteBranch": false,
+    });
+    let fields = expected.as_object_mut().unwrap();
+    fields.extend(landing.as_object().unwrap().clone());
     assert_eq!(mapping, expected);
     let listed = admin.request("GET", MAPPINGS_PATH, "").await;
     assert_eq!(listed, (200, json!({"ENG": expected})));

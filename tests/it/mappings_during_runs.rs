@@ -1,5 +1,7 @@
 //! Mappings during active runs: shared repositories, deletion, pause, and the concurrency cap.
 
+mod github;
+
 use std::time::Duration;
 
 use domain::issue::System;

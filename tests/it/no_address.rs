@@ -206,7 +206,7 @@ fn plan_report() -> ResultReport {
 /// Archive with the report that the run of the environment would have left, changed by `change`.
 fn archive(env: &TestEnv, origin: &ReportOrigin, report: &ResultReport) -> Vec<u8> {
     let key = env.app.secrets.run_tokens.report_key(&origin.dispatch_id);
-    let content = report_artifact::sign(&key, origin, report, &[]).unwrap();
+    let content = report_artifact::sign(&key, origin, report, &[], &[]).unwrap();
     zip_archive(&[ArchiveEntry::file(FILE, content.as_bytes())]).unwrap()
 }
 
@@ -245,7 +245,7 @@ async fn a_hostile_artifact_is_refused_with_a_reason() {
     let report = plan_report();
     assert_refused("its signature is not that of the run", |_, origin| {
         let key = Secret::new("the key of somebody else");
-        let content = report_artifact::sign(&key, origin, &plan_report(), &[]).unwrap();
+        let content = report_artifact::sign(&key, origin, &plan_report(), &[], &[]).unwrap();
         zip_archive(&[ArchiveEntry::file(FILE, content.as_bytes())]).unwrap()
     })
     .await;

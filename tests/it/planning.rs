@@ -1,5 +1,7 @@
 //! Planning runs: posted plans, edits by people, failures, and hostile plans.
 
+mod github;
+
 use domain::job::{Job, JobKind, JobState};
 use fake_vendors::scripted_agent::{Script, ScriptStep};
 use fake_vendors::{FakeService, InjectedFault};

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::decision::DecisionOutcome;
-use domain::issue::System;
+use domain::issue::{IssueRef, System};
 use domain::mapping::Mapping;
 use domain::string_arena::ArenaStr;
 use engine::app::PolledIssue;
 use fake_vendors::{FakeService, LoggedRequest};
-use store::mappings;
+use store::{mappings, open_questions};
 
 use crate::jira::{create_ticket, mapping_for_repo, mapping_with_query};
 use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping, mapping_with};
@@ -31,6 +31,8 @@ async fn start_env(mappings: Vec<Mapping>) -> TestEnv {
 
 /// Runs one poll. Returns the requests to the vendor.
 async fn requests_of_poll(env: &TestEnv, vendor: FakeService) -> Vec<LoggedRequest> {
+    // Issues that changed before the last poll have no new commands.
+    env.advance_clock(Duration::from_secs(60 * 60));
     env.vendors.requests().clear();
     engine::poll::run_once(&env.app).await.unwrap();
     env.vendors.requests().for_service(vendor)
@@ -178,6 +180,8 @@ async fn jira_gets_one_request_per_query() {
             .repo(&format!("repo-{number}"))
             .status("Ready");
     }
+    // No issue changed since the first poll.
+    env.advance_clock(Duration::from_secs(600));
     let first = requests_of_poll(&env, FakeService::Jira).await;
     let fields = first
         .iter()
@@ -232,5 +236,67 @@ async fn all_open_runs_of_a_repository_are_monitored_with_one_request() {
             requests[0].url
         );
     }
+    env.stop().await;
+}
+
+/// Stores an open question of an issue that the service knows.
+async fn ask(env: &TestEnv, issue: IssueRef, team: &str) {
+    let question = test_support::open_question(issue, team.into(), env.app.core.now());
+    let put = env
+        .store
+        .write(move |tx| open_questions::put(tx, &question));
+    put.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_waiting_issues_take_no_request_of_linear_and_one_each_in_every_fifth_poll_of_jira() {
+    let paused = |mapping: Mapping| Mapping {
+        max_in_progress: 0,
+        ..mapping
+    };
+    let env = start_env(vec![
+        paused(mapping()),
+        paused(mapping_for_repo("OPS", "shop")),
+    ])
+    .await;
+    env.vendors.linear().issue("ENG-900").title("Blocker");
+    env.vendors.jira().issue("OPS-900").title("Blocker");
+    for number in 1..=50 {
+        let issue = env.vendors.linear().issue(&format!("ENG-{number}"));
+        let issue = issue.title("Do it").blocked_by("ENG-900");
+        issue.add_label("Agent-Implement");
+        let ticket = create_ticket(&env, &format!("OPS-{number}"), "Do it");
+        ticket.blocked_by("OPS-900").status("Ready");
+    }
+    // No issue changed since the first poll.
+    env.advance_clock(Duration::from_secs(600));
+    engine::poll::run_once(&env.app).await.unwrap();
+    let mut counts = Vec::new();
+    for waiting in [0, 50] {
+        for (system, team) in [(System::Linear, "ENG"), (System::Jira, "OPS")] {
+            let polled = env.app.live.poll_snapshots.all()[&system].issues.clone();
+            assert_eq!(polled.len(), 50, "{system:?}");
+            for polled in polled.iter().take(waiting) {
+                ask(&env, polled.issue.issue.clone(), team).await;
+            }
+        }
+        // The first polls also read the names of fields and the own account.
+        for _ in 0..5 {
+            engine::poll::run_once(&env.app).await.unwrap();
+        }
+        let mut of_polls = Vec::new();
+        for _ in 0..10 {
+            env.vendors.requests().clear();
+            engine::poll::run_once(&env.app).await.unwrap();
+            let count = |vendor| env.vendors.requests().for_service(vendor).len();
+            of_polls.push((count(FakeService::Linear), count(FakeService::Jira)));
+        }
+        counts.push(of_polls);
+    }
+    let (linear, mut jira): (Vec<usize>, Vec<usize>) = counts[1].iter().copied().unzip();
+    assert_eq!(counts[0], [(1, 1); 10]);
+    assert_eq!(linear, [1; 10]);
+    jira.sort_unstable();
+    assert_eq!(jira, [1, 1, 1, 1, 1, 1, 1, 1, 51, 51]);
     env.stop().await;
 }

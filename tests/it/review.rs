@@ -48,6 +48,7 @@ fn lint(conclusion: Option<&str>) -> CheckReport<'_> {
         conclusion,
         summary: "feature.txt is not linted. @octocat ![x](http://evil/x.png) <!-- hidden -->",
         text: "",
+        url: None,
     }
 }
 
@@ -365,6 +366,7 @@ async fn a_managed_review_is_parsed_for_severity_and_comments() {
         conclusion: Some("neutral"),
         summary: "",
         text,
+        url: None,
     };
     let fine =
         "All well.\n<!-- bughunter-severity: {\"normal\":0,\"nit\":2,\"pre_existing\":0} -->";

@@ -1,4 +1,6 @@
-//! Mappings that share one Linear team: labels and projects of an issue choose its mapping.
+//! Mappings that share one Linear team or one repository of issues: labels and projects of an issue choose its mapping.
+
+mod github;
 
 use std::time::Duration;
 
@@ -8,6 +10,7 @@ use fake_vendors::scripted_agent::{Script, ScriptStep};
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use crate::api_server::{ApiResponse, send_checked};
 use crate::gap_fill::{INSTRUCTION, options, send_trigger, trigger_body};
 use crate::planning::write_steps;
 use crate::test_env::{Gate, TestEnv, TestEnvOptions, mapping_with};
@@ -222,7 +225,7 @@ async fn put(env: &TestEnv, key: &str, config: Value) -> (u16, Value) {
     });
     let token = env.sign_in().await;
     let request = reqwest::Client::new().post(format!("{}/api/mappings", env.address));
-    let response = crate::api_server::send_checked(request.bearer_auth(token).json(&body)).await;
+    let response = send_checked(request.bearer_auth(token).json(&body)).await;
     (response.status, response.body)
 }
 
@@ -323,6 +326,12 @@ async fn matches_are_validated_and_stored_as_given() {
     env.stop().await;
 }
 
+async fn apply(env: &TestEnv, file: &Value) -> ApiResponse {
+    let request = reqwest::Client::new().post(format!("{}/api/projects-file", env.address));
+    let request = request.bearer_auth(env.sign_in().await);
+    send_checked(request.json(&json!({"file": file}))).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_projects_file_may_exchange_matches_but_not_repeat_one() {
     let env = TestEnv::with_manual_engine(web_and_api()).await;
@@ -334,14 +343,7 @@ async fn a_projects_file_may_exchange_matches_but_not_repeat_one() {
         json!({"kind": "A", "teamKey": "ENG", "match": {"label": "repo:web"}})
     );
     file["mappings"]["web"]["ticketingConfig"] = config("api");
-    let apply = async |file: &Value| {
-        let request = reqwest::Client::new().post(format!("{}/api/projects-file", env.address));
-        let request = request
-            .bearer_auth(env.sign_in().await)
-            .json(&json!({"file": file}));
-        crate::api_server::send_checked(request).await
-    };
-    let refused = apply(&file).await;
+    let refused = apply(&env, &file).await;
     assert_eq!(refused.status, 400, "{refused:?}");
     assert!(
         refused
@@ -351,7 +353,7 @@ async fn a_projects_file_may_exchange_matches_but_not_repeat_one() {
         "{refused:?}"
     );
     file["mappings"]["api"]["ticketingConfig"] = config("web");
-    let applied = apply(&file).await;
+    let applied = apply(&env, &file).await;
     assert_eq!(applied.status, 200, "{applied:?}");
     let stored = env.admin_get("/api/mappings").await;
     assert_eq!(
@@ -359,7 +361,7 @@ async fn a_projects_file_may_exchange_matches_but_not_repeat_one() {
         json!({"label": "repo:api"})
     );
     file["mappings"]["web"]["ticketingConfig"]["teamKey"] = json!("E N G");
-    let refused = apply(&file).await;
+    let refused = apply(&env, &file).await;
     assert!(
         refused
             .body

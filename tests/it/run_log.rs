@@ -431,9 +431,9 @@ async fn details_come_from_the_outputs_of_steps() {
     assert_eq!(
         details.body,
         json!({
-            "plan": null, "prompts": [], "passes": [], "reviewFindings": [], "guardFindings": [],
+            "plan": null, "summary": null, "prompts": [], "passes": [], "reviewFindings": [], "guardFindings": [],
             "trigger": {"by": null, "source": "ticket", "at": "2027-01-15T08:00:00.000Z"},
-            "logBytes": null,
+            "logBytes": null, "evidence": [],
         })
     );
     let report = |id: &str, outputs: Value| {

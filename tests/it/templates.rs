@@ -42,9 +42,12 @@ fn full_config(phase: RunPhase) -> RunConfig {
         session_mode: None,
         shadow: false,
         options: RunOptions {
+            task: None,
             agent: Some("codex".into()),
             model: Some("m".into()),
             plan: Some("p".into()),
+            may_not_ask: true,
+            context: Some(Box::default()),
             program_sha256: Some("0".repeat(64)),
             program_url: Some("https://example.com/agent-implement".into()),
         },

@@ -649,6 +649,7 @@ fn flags(vendors: &FakeVendors, address: &str, options: &TestEnvOptions) -> Vec<
         ("--poll-interval-ms", "1000".to_owned()),
         ("--linear-api-key", vendors.linear().api_key()),
         ("--linear-api-url", vendors.linear_url()),
+        ("--linear-uploads-url", vendors.linear_uploads_url()),
         ("--jira-site-url", vendors.jira_url()),
         ("--jira-email", vendors.jira().email().to_owned()),
         ("--jira-api-token", vendors.jira().api_token().to_owned()),

@@ -1,5 +1,9 @@
 //! Tickets and mappings of tests that run on all ticketing systems.
 
+mod conversation;
+
+pub use conversation::{call_on_command_line, poll_comments, set_clock_ahead, settle};
+
 use domain::issue::System;
 use domain::mapping::{Mapping, TicketingConfig};
 
@@ -143,8 +147,8 @@ impl TestTicket {
 
 /// Returns a comment of GitHub as people see it.
 fn without_marker(comment: &str) -> String {
-    let (text, _) = comment.split_once("\n\n<!-- agent-implement:").unwrap();
-    text.to_owned()
+    let marked = comment.split_once("\n\n<!-- agent-implement:");
+    marked.map_or(comment, |(text, _)| text).to_owned()
 }
 
 /// Returns the key of a ticket in a system, from `TEAM-1`: `team#1` on GitHub.
@@ -155,13 +159,28 @@ pub fn key_in(system: System, key: &str) -> String {
     }
 }
 
+/// Returns the key of the ticket with this number in the team, project or repository of [`mapping_for`]'s examples.
+pub fn example_key(system: System, number: u32) -> String {
+    let team = example_team(system);
+    key_in(system, &format!("{team}-{number}"))
+}
+
+/// Returns a team, project or repository of a system.
+pub fn example_team(system: System) -> &'static str {
+    match system {
+        System::Linear => "ENG",
+        System::Jira => "OPS",
+        System::GitHub => "SHOP",
+    }
+}
+
 /// Returns the mapping of the issues of a repository of GitHub.
 pub fn github_mapping(team: &str, owner: &str, repo: &str) -> Mapping {
     Mapping {
         team_key: team.into(),
         owner: owner.to_owned(),
         repo: repo.to_owned(),
-        ticketing: TicketingConfig::GitHub {},
+        ticketing: TicketingConfig::GitHub { matching: None },
         ..mapping()
     }
 }

@@ -1,10 +1,13 @@
 //! Waiting notices: one comment per ticket while it waits for something a person must do.
 
+mod github;
+
 use std::time::Duration;
 
 use domain::ids::Repo;
 use domain::issue::Phase;
 use domain::mapping::Mapping;
+use domain::ticket_comment::CommentWatch;
 use fake_vendors::{FakeService, InjectedFault};
 use store::dispatch_breaker::{self, ParkedIssue};
 use store::{issue_waits, mappings};
@@ -103,7 +106,11 @@ async fn each_wait_of_a_ticket_has_its_own_comment() {
     let id = ticket.snapshot().unwrap().id;
     let account = env.app.vendors.account(domain::issue::System::Jira);
     let ops = mapping_with_query("OPS", "project = OPS", "OPS");
-    let seen = account.unwrap().snapshot(&[&ops]).await.unwrap();
+    let seen = account
+        .unwrap()
+        .snapshot(&[&ops], &CommentWatch::default())
+        .await
+        .unwrap();
     let issue = seen.issues[0].issue.clone();
     assert_eq!(issue.id.as_str(), id);
     for _ in 0..2 {

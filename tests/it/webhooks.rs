@@ -110,6 +110,13 @@ fn own_payload(name: &str) -> Value {
     payload
 }
 
+/// Payload about a check in a repository.
+fn check_of(repo: &str) -> Value {
+    let mut payload = payload("check_run");
+    payload["repository"]["full_name"] = json!(repo);
+    payload
+}
+
 /// Payload about pull request 2 with this text and a random id.
 fn payload_with_text(name: &str, field: &str, text: &str) -> Value {
     let mut payload = own_payload(name);
@@ -272,6 +279,11 @@ async fn each_event_gets_its_response() {
     let review = "pull_request_review";
     let line = "pull_request_review_comment";
 
+    let acknowledged = json!({"acknowledged": true});
+    assert_eq!(
+        send(&server, "check_run", &check_of("acme/shop")).await,
+        acknowledged
+    );
     assert_eq!(send(&server, review, &own_payload("review")).await, queued);
     let mut blocking = payload_with_text(
         "review",
@@ -383,7 +395,7 @@ async fn each_event_gets_its_response() {
             "not a merged pull request",
         ),
         ("ping", payload("ping"), "unsupported event"),
-        ("check_run", payload("check_run"), "unsupported event"),
+        ("check_run", check_of("acme/docs"), "not our pull request"),
     ] {
         assert_eq!(
             send(&server, event, &payload).await,
@@ -394,7 +406,7 @@ async fn each_event_gets_its_response() {
     assert_eq!(findings(&server).len(), 4);
 
     let synchronized = send(&server, "pull_request", &own_payload("synchronize")).await;
-    assert_eq!(synchronized, json!({"acknowledged": true}));
+    assert_eq!(synchronized, acknowledged);
     let mut command =
         payload_with_text("issue_comment", "comment", "/agent-implement say it louder");
     assert_eq!(send(&server, "issue_comment", &command).await, queued);

@@ -332,6 +332,7 @@ fn start_service(vendors: &FakeVendors, dir: &Path, plan: &LoadPlan) -> ServiceP
         ),
         ("--linear-api-key", vendors.linear().api_key()),
         ("--linear-api-url", vendors.linear_url()),
+        ("--linear-uploads-url", vendors.linear_uploads_url()),
         ("--linear-webhook-secret", LINEAR_SECRET.to_owned()),
         ("--jira-site-url", vendors.jira_url()),
         ("--jira-email", vendors.jira().email().to_owned()),

@@ -3,6 +3,7 @@ import { h } from "../dom.js";
 import { bulk, clearAll, unparkAll } from "../parts/bulk.js";
 import { setPaused } from "../parts/sync.js";
 import { col, issueColumn, slug, table } from "../parts/table.js";
+import { giveBack } from "../parts/take.js";
 import { ago } from "../parts/time.js";
 import { badge, button, clamp, linkButton, rows, section, twoLines } from "../parts/ui.js";
 import { KINDS, REASONS, count, labelOf } from "../parts/words.js";
@@ -16,6 +17,7 @@ export const load = () => loadAll("/api/blockers?all=true", { parked: "/api/park
 /** Action of one issue. */
 function release(row, ctx) {
 	if (row.reason === "dedup") return clearDedup(row, ctx);
+	if (row.reason === "taken-over") return button("Give back", () => giveBack(row.issueIdentifier, ctx.reload), "small", `Give ${row.issueIdentifier} back`);
 	return row.reason === "parked" ? unpark(row, ctx) : null;
 }
 
@@ -36,7 +38,10 @@ function releaseAll(issues, ctx) {
 		case "concurrency": return edit("Raise cap");
 		case "ineligible": return linkButton(url`/admin/projects/${teamKey}`, "Show project", `Show project ${teamKey}`);
 		case "quota": return linkButton("/admin/connections", "Connections");
+		case "question": case "approval": return linkButton("/admin/questions", "Questions");
 		case "budget": return edit("Raise budget");
+		case "outside-hours": return edit("Change hours");
+		case "review-capacity": case "collision": return linkButton("/admin/pulls", "Pull requests");
 		default: return null;
 	}
 }

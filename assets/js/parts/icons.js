@@ -8,6 +8,7 @@ const PATHS = {
 	issues: "M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18zM12 8v5M12 16v.5",
 	pipelines: "M4 6h9M4 12h16M4 18h12M17 4l3 2-3 2",
 	pulls: "M7 8v8M7 4a2 2 0 1 1 0 4 2 2 0 0 1 0-4zM7 16a2 2 0 1 1 0 4 2 2 0 0 1 0-4zM17 16a2 2 0 1 1 0 4 2 2 0 0 1 0-4zM17 16V9a3 3 0 0 0-3-3h-3M13 3.5 10.5 6 13 8.5",
+	questions: "M4 5h16v11H9l-5 4z",
 	blockers: "M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18zM6 6l12 12",
 	scoreboard: "M4 20h16M7 16v-5M12 16V5M17 16V9",
 	projects: "M3 7a2 2 0 0 1 2-2h4l2 2h8a2 2 0 0 1 2 2v8a2 2 0 0 1-2 2H5a2 2 0 0 1-2-2z",

@@ -54,10 +54,10 @@ export async function read(id, pages, size = PAGE_SIZE) {
 	return run;
 }
 
-/** Runs and pull requests of the issue of a run. @param {any} job @returns {Promise<{jobs: any[], pullRequests: any[]}>} */
+/** Runs and pull requests of the issue of a run. @param {any} job @returns {Promise<{jobs: any[], pullRequests: any[], takenOver: any}>} */
 export const issueOf = async (job) => {
-	const { jobs = [job], pullRequests = [] } = await get(url`/api/why/${job.issueIdentifier}`).catch(() => ({}));
-	return { jobs, pullRequests };
+	const { jobs = [job], pullRequests = [], takenOver = null } = await get(url`/api/why/${job.issueIdentifier}`).catch(() => ({}));
+	return { jobs, pullRequests, takenOver };
 };
 
 /** Badge with the status of a run. */
@@ -70,8 +70,8 @@ export const runTime = (job) => muted(isActive(job) ? "for " : "took ", span(job
 /** Status, kind, attempt and duration. */
 export const runLine = (job) => h("div.run-line", runBadge(job), h("span", runName(job)), runTime(job));
 
-/** Reason of a failure; null for a run that did not fail. */
-export const failure = (job) => (job.failureReason || job.timeoutReason || job.failureCode) && notice(job.status === "review_failed" ? "warn" : "bad",
+/** Reason of a failure, or what the run asked; null for other runs. */
+export const failure = (job) => statusOf(job) === "asked" ? notice("run", h("strong", "The run ended with a question."), " The work goes on when it is answered.", h("pre.reason", job.failureReason)) : (job.failureReason || job.timeoutReason || job.failureCode) && notice(job.status === "review_failed" ? "warn" : "bad",
 	h("strong", job.failureCode ? displayText(job.failureCode.toLowerCase()) : labelOf(TIMEOUTS, job.timeoutReason)), job.cancelledBy ? ` by ${actorText(job.cancelledBy)}` : job.failureReason && h("pre.reason", job.failureReason));
 
 /** Links of a run, and buttons that control it. Only the latest run of an issue is retried. @param {any} job @param {any[]} attempts Runs of the issue, newest first. @param {() => any} after */

@@ -14,7 +14,7 @@ const UNCACHED = /^\/api\/(jobs|why|auth|mappings\/[^/]+$|ticketing-b|events)/;
 const AFFECTED = [
 	[/^\/api\/(log|usage|sessions|dedup|scoreboard|pulls)/, ["job"]],
 	[/^\/api\/(issues|blockers)/, ["decision", "poll"]],
-	[/^\/api\/(summary|parked)/, ["job", "decision", "poll"]],
+	[/^\/api\/(summary|parked|questions|plans)/, ["job", "decision", "poll"]],
 	[/^\/(api\/(poll|incidents|admin\/config-status))?$/, ["poll"]],
 	[/^\/api\/(outbox|incidents)/, ["outbox"]],
 ];

@@ -1,4 +1,5 @@
-// State of the whole service above every panel: incidents, a new version, and the number of failed runs.
+// State of the whole service above every panel: incidents, a new version, and the numbers of failed runs and of
+// issues that wait for a person.
 
 import { get } from "../api.js";
 import { h } from "../dom.js";
@@ -16,11 +17,14 @@ let loaded = null;
 /** @type {string | null} */
 let running = null;
 let failed = 0;
+let waiting = 0;
 /** @type {Set<number>} */
 const scheduled = new Set();
 
 /** Number of runs that failed in the last 24 hours. */
 export const failures = () => failed;
+/** Number of questions and plans that wait for a person. */
+export const asked = () => waiting;
 export const version = () => running;
 
 /** Types of events after which the state is read again. */
@@ -42,13 +46,16 @@ export function readStatus(done, event) {
 }
 
 async function read(done) {
-	const before = JSON.stringify([incidents, running, failed]);
+	const before = JSON.stringify([incidents, running, failed, waiting]);
 	const [health, open, summary] = await Promise.all(["/", "/api/incidents", "/api/summary?window=24h"].map((path) => get(path).catch(() => null)));
 	if (health) running = health.version;
 	loaded ??= running;
 	if (open) incidents = open.incidents;
-	if (summary) failed = failedOf(summary);
-	if (JSON.stringify([incidents, running, failed]) !== before) done();
+	if (summary) {
+		const { question = 0, approval = 0 } = summary.waiting.byReason;
+		[failed, waiting] = [failedOf(summary), question + approval];
+	}
+	if (JSON.stringify([incidents, running, failed, waiting]) !== before) done();
 }
 
 /** What a vendor's incident means, in words. @param {Incident} one */

@@ -4,7 +4,7 @@ export const SYSTEMS = { A: "Linear", B: "Jira", C: "GitHub" };
 export const RUNNERS = { ci: "GitHub Actions", vm: "Fly Machines", local: "Local container" };
 export const EXECUTION = { "ci-workflow": RUNNERS.ci, "vm-machines": RUNNERS.vm };
 export const PROVIDERS = { direct: "Anthropic API", cloud: "Amazon Bedrock" };
-export const KINDS = { planning: "Planning", implementation: "Implementation", "gap-fill": "Gap fill", "follow-up": "Follow-up" };
+export const KINDS = { planning: "Planning", implementation: "Implementation", "gap-fill": "Gap fill", "follow-up": "Follow-up", "ci-fix": "CI fix", conflict: "Conflict resolution" };
 
 export const CONNECTIONS = {
 	"ticketing-a": "Linear",
@@ -29,6 +29,12 @@ export const REASONS = {
 	ineligible: "Cannot run",
 	quota: "Rate limited",
 	budget: "Budget spent",
+	question: "Waits for an answer",
+	approval: "Waits for approval",
+	"taken-over": "Taken over",
+	"outside-hours": "Outside dispatch hours",
+	"review-capacity": "Waits for review",
+	collision: "Changes the same files",
 };
 
 export const TIMEOUTS = {
@@ -46,21 +52,21 @@ export const RULES = {
 };
 
 /** Actions of the audit log. */
-export const ACTIONS = "audit-exported backup-taken connection-deleted connection-set dedup-deleted github-app-asked machine-destroyed mapping-capped mapping-created mapping-deleted mapping-paused mapping-resumed mapping-updated outbox-dropped outbox-retried patch-read poll-asked run-cancelled run-dispatched run-retried run-started runner-mode-set secret-deleted secret-set session-destroyed settings-changed sign-in sign-in-refused sign-in-throttled sign-out sync-asked unparked".split(" ");
+export const ACTIONS = "approval-refused audit-exported backup-taken branch-deleted connection-deleted connection-set dedup-deleted github-app-asked given-back machine-destroyed mapping-capped mapping-created mapping-deleted mapping-paused mapping-resumed mapping-updated merge-armed merge-disarmed merge-refused outbox-dropped outbox-retried patch-read plan-approved plan-asked plan-rejected poll-asked pull-merged question-answered run-cancelled run-dispatched run-retried run-started runner-mode-set secret-deleted secret-set session-destroyed settings-changed sign-in sign-in-refused sign-in-throttled sign-out sync-asked taken-over ticket-command unparked".split(" ");
 
 /** Text of an action of the audit log: `mapping-updated` → `Project updated`. */
 export const actionText = (action) => displayText(action.replace("mapping-capped", "max-parallel-issues-changed").replace("mapping", "project")
 	.replace("asked", "requested").replace("patch-read", "unpushed-changes-downloaded").replace("outbox", "update").replace("throttled", "blocked"));
 
 /** Who acted, as people say it: `admin@10.0.0.1` → `operator at 10.0.0.1`. */
-export const actorText = (actor) => actor.replace(/^admin@/, "operator at ").replace(/^webhook:/, "webhook: ").replace(/^owner$/, "owner of the host");
+export const actorText = (actor) => actor.replace(/^admin@/, "operator at ").replace(/^(webhook|ticket):/, "$1: ").replace(/^owner$/, "owner of the host");
 
 /** Status words by the tone of their badges; others are idle. */
 const TONES = {
-	ok: "completed passed ok current started done success approved resolved additive",
-	run: "dispatched running starting created in-progress open pending",
-	warn: "review_failed limited stale missing concurrency quota budget waiting changes_requested medium",
-	bad: "failed timed_out error destroyed no-mapping ambiguous parked ineligible failure critical high",
+	ok: "completed passed ok current started done success approved resolved additive plan-approved question-answered",
+	run: "dispatched running starting created in-progress open pending asked taken-over",
+	warn: "review_failed limited stale missing concurrency quota budget waiting question approval review-capacity collision changes_requested medium",
+	bad: "failed timed_out error destroyed no-mapping ambiguous parked ineligible failure critical high plan-rejected approval-refused",
 	mark: "merged override",
 };
 
@@ -96,12 +102,14 @@ const ACTIVE = ["unknown", "dispatched", "running"];
 /** @param {{status: string}} job */
 export const isActive = (job) => ACTIVE.includes(job.status);
 const FAILED = ["failed", "timed_out", "review_failed"];
-/** Status of a run. A cancelled run has not failed; one that GitHub has stopped at its time limit is not cancelled. @param {{status: string, failureCode?: string | null}} job */
-export const statusOf = (job) => (job.failureCode === "CANCELLED" ? "cancelled" : job.status);
+/** Status of a run. A run that was cancelled or asked a question has not failed; one that GitHub has stopped at its time limit is not cancelled. @param {{status: string, failureCode?: string | null}} job */
+export const statusOf = (job) => ENDS[job.failureCode ?? ""] ?? job.status;
+/** @type {Record<string, string>} */
+const ENDS = { CANCELLED: "cancelled", NEEDS_INPUT: "asked" };
 /** Whether a run has failed: it failed, timed out, or its review failed. */
 export const hasFailed = (job) => FAILED.includes(statusOf(job));
 /** Whether the work of a run can be started again. */
-export const isRetryable = (job) => !isActive(job) && job.status !== "completed" && !job.shadow;
+export const isRetryable = (job) => !isActive(job) && !["completed", "asked"].includes(statusOf(job)) && !job.shadow;
 /** Filter of the same runs, for `/api/log`. */
 export const FAILED_STATUSES = FAILED.join();
 export const ACTIVE_STATUSES = ACTIVE.join();

@@ -6,6 +6,7 @@
 mod outcomes;
 mod printed;
 mod progress;
+mod replies;
 mod saved_state;
 mod tickets;
 mod vendors_only;
@@ -72,8 +73,8 @@ pub(super) struct DemoArgs {
     /// removed at the end.
     #[arg(long)]
     data_dir: Option<PathBuf>,
-    /// Exit when nothing is left to do. Exit code 0: every ticket had its expected outcome; 1: one did not,
-    /// and the reason is printed.
+    /// Answer questions, approve plans, and exit when nothing is left to do. Exit code 0: every ticket had its
+    /// expected outcome; 1: one did not, and the reason is printed.
     #[arg(long)]
     exit_when_idle: bool,
     /// Start only the fake vendors, and print the variables that make a service use them, to try agent-implement
@@ -204,10 +205,13 @@ async fn run_demo(
     })
 }
 
-/// Checks that git is there: the fake repositories and the runs execute it.
+/// Checks that git is there and new enough: the fake repositories and the runs execute it.
 fn check_git() -> anyhow::Result<()> {
     match Command::new("git").arg("--version").output() {
-        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) if output.status.success() => {
+            run::check_git_version(&String::from_utf8_lossy(&output.stdout))?;
+            Ok(())
+        }
         _ => bail!(
             "the demo needs git, which was not found in PATH. Install it (apt-get install git, dnf install git or \
              brew install git) and start the demo again"
@@ -331,6 +335,7 @@ fn config(dir: &Path, vendors: &FakeVendors, state: &DemoState, port: u16) -> Co
         },
         vendor_addresses: VendorAddresses {
             linear_api_url: vendors.linear_url(),
+            linear_uploads_url: vendors.linear_uploads_url(),
             jira_api_url: None,
             github_api_url: vendors.github_api_url(),
         },
@@ -348,6 +353,7 @@ fn config(dir: &Path, vendors: &FakeVendors, state: &DemoState, port: u16) -> Co
             data_dir_on_host: None,
         },
         dedup_window: Some(Duration::from_secs(24 * 60 * 60)),
+        digest_hour: None,
         breaker_threshold: Some(3),
         secrets_key: None,
         runner_mode: None,
@@ -376,6 +382,7 @@ fn linear(vendors: &FakeVendors) -> LinearConfig {
     LinearConfig {
         credentials: LinearCredentials::ApiKey(Secret::new(vendors.linear().api_key())),
         api_url: vendors.linear_url(),
+        uploads_url: vendors.linear_uploads_url(),
     }
 }
 
@@ -411,6 +418,9 @@ fn projects(tracker: Tracker, now: Timestamp) -> anyhow::Result<Vec<Mapping>> {
     let mut planned = mapping(tracker, demo::DEMO_PLANNING_TEAM);
     planned["planningEnabled"] = json!(true);
     planned["planningWorkflowFile"] = json!(PLAN_WORKFLOW);
+    planned["planApproval"] = json!("auto");
+    planned["planAutoApprove"] =
+        json!({"maxFiles": demo::DEMO_MAX_FILES, "forbidPaths": [demo::DEMO_FORBIDDEN]});
     let valid = |body| Ok(MappingInput::read(body)?.validate(None, now)?);
     [plain, planned].into_iter().map(valid).collect()
 }
@@ -421,6 +431,8 @@ fn mapping(tracker: Tracker, team: &str) -> Value {
         "owner": demo::DEMO_OWNER,
         "repo": demo::DEMO_REPO,
         "defaultBranch": "main",
+        // The tickets of the demo all change the same test, and people merge when they like.
+        "collisions": "allow",
     });
     match tracker {
         Tracker::Linear => mapping["ticketingProvider"] = json!("A"),

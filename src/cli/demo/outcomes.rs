@@ -7,9 +7,12 @@ use domain::report::FailureCode;
 use engine::app::App;
 use fake_vendors::FakeVendors;
 use fake_vendors::demo::{
-    DEMO_BLOCKED, DEMO_PLAIN, DEMO_PLANNED, DEMO_SECRET_LEAK, Tracker, merged_tickets,
+    DEMO_APPROVAL, DEMO_BLOCKED, DEMO_PLAIN, DEMO_PLANNED, DEMO_QUESTION, DEMO_SECRET_LEAK,
+    Tracker, merged_tickets,
 };
-use store::{ReadableTx, StoreResult, decisions, jobs};
+use store::{ReadableTx, StoreResult, decisions, jobs, open_questions};
+
+use super::replies;
 
 /// Maximum number of lines of a diff in a summary.
 const MAX_DIFF_LINES: usize = 60;
@@ -25,8 +28,8 @@ struct Outcome {
 pub(super) struct DemoOutcomes {
     /// One summary per ticket.
     pub summaries: Vec<String>,
-    /// What the person can do next. `None` if everything is done.
-    pub next: Option<String>,
+    /// What the person can do next. Empty if everything is done.
+    pub next: Vec<String>,
 }
 
 /// Compares each ticket with its expected outcome.
@@ -44,11 +47,15 @@ pub(super) fn check(
     };
     let keys = [DEMO_PLAIN, DEMO_BLOCKED, DEMO_PLANNED, DEMO_SECRET_LEAK];
     let [plain_key, blocked_key, planned_key, leak_key] = keys.map(|key| tracker.key(key));
+    let [question_key, approval_key] = [DEMO_QUESTION, DEMO_APPROVAL].map(|key| tracker.key(key));
+    let (question, approval) = (outcome(question_key)?, outcome(approval_key)?);
     let (plain, blocked) = (outcome(plain_key)?, outcome(blocked_key)?);
     let is_unblocked = merged_tickets(vendors, tracker).contains(&DEMO_PLAIN);
     let summaries = vec![
         pull_request(vendors, plain_key, &plain)?,
         pull_request(vendors, planned_key, &outcome(planned_key)?)?,
+        replied(vendors, question_key, &question, WaitReason::Question)?,
+        replied(vendors, approval_key, &approval, WaitReason::Approval)?,
         blocked_by_guard(vendors, leak_key, &outcome(leak_key)?)?,
         match is_unblocked {
             true => pull_request(vendors, blocked_key, &blocked)?,
@@ -56,13 +63,87 @@ pub(super) fn check(
         },
     ];
     let pull = plain.job.as_ref().and_then(|job| job.pull.as_ref());
-    let next = pull.filter(|_| !is_unblocked).map(|pull| {
+    let merge = pull.filter(|_| !is_unblocked).map(|pull| {
         format!(
             "open {} and select Merge pull request. {blocked_key} starts then.",
             pull.url
         )
     });
+    let mut next: Vec<String> = merge.into_iter().collect();
+    if question.waits_for(WaitReason::Question) {
+        next.push(how_to_answer(app, question_key, &question)?);
+    }
+    if approval.waits_for(WaitReason::Approval) {
+        let reply = Reply {
+            verb: "approve",
+            argument: "",
+            comment: "/agent-implement approve".to_owned(),
+        };
+        next.push(how_to_reply(app, approval_key, &approval, &reply));
+    }
     Ok(DemoOutcomes { summaries, next })
+}
+
+fn how_to_answer(app: &App, key: &str, outcome: &Outcome) -> Result<String, String> {
+    let open = app.core.store().read(open_questions::all);
+    let open = open.map_err(|error| error.to_string())?;
+    let open = open.iter().find(|one| one.issue.key.as_str() == key);
+    let answer = open.map(replies::answer).unwrap_or_default();
+    let reply = Reply {
+        verb: "answer",
+        argument: &format!(" \"{answer}\""),
+        comment: answer,
+    };
+    Ok(how_to_reply(app, key, outcome, &reply))
+}
+
+/// What a person may reply to a ticket that waits.
+struct Reply<'a> {
+    /// Command of the command line.
+    verb: &'a str,
+    /// Argument of the command after the ticket.
+    argument: &'a str,
+    /// Comment with the same effect.
+    comment: String,
+}
+
+fn how_to_reply(app: &App, key: &str, outcome: &Outcome, reply: &Reply<'_>) -> String {
+    let config = &app.core.config;
+    let (port, dir) = (config.listen.port(), config.data_dir.display());
+    let ticket = outcome.job.as_ref();
+    let ticket = ticket.map_or("its ticket", |job| job.issue.url.as_str());
+    let Reply {
+        verb,
+        argument,
+        comment,
+    } = reply;
+    format!(
+        "{verb} {key} on http://127.0.0.1:{port}/admin/questions,\n      \
+         with the comment '{comment}' on {ticket},\n      \
+         or with agent-implement {verb} --data-dir {dir} '{key}'{argument}"
+    )
+}
+
+impl Outcome {
+    fn waits_for(&self, reason: WaitReason) -> bool {
+        let decision = self.decision.as_ref();
+        decision.is_some_and(|one| one.reason == Some(reason))
+    }
+}
+
+/// Outcome of a ticket whose run asks or whose plan needs an approval: it waits, or has its pull request.
+fn replied(
+    vendors: &FakeVendors,
+    key: &str,
+    outcome: &Outcome,
+    reason: WaitReason,
+) -> Result<String, String> {
+    match &outcome.decision {
+        Some(decision) if decision.reason == Some(reason) => {
+            Ok(format!("{key} waits for a person. {}", decision.message))
+        }
+        _ => pull_request(vendors, key, outcome),
+    }
 }
 
 fn outcome(tx: &impl ReadableTx, key: &str) -> StoreResult<Outcome> {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use domain::decision::DecisionOutcome;
 use domain::ids::IssueKey;
 use domain::job::{Job, JobState};
+use domain::report::FailureCode;
 use engine::app::App;
 use fake_vendors::FakeVendors;
 use fake_vendors::demo::{DEMO_OWNER, DEMO_PLAIN, DEMO_REPO, DEMO_TICKETS, Tracker};
@@ -16,6 +17,7 @@ use store::{decisions, jobs, outbox, steps};
 use super::DemoDir;
 use super::outcomes;
 use super::printed::PrintedEvents;
+use super::replies;
 use super::tickets::{DemoTickets, TicketView};
 
 /// Interval between two checks for progress.
@@ -140,8 +142,9 @@ impl DemoProgress {
         match outcomes::check(&self.app, &self.vendors, self.tickets.tracker()) {
             Ok(outcomes) => {
                 self.print_summaries(&outcomes.summaries);
-                let next = outcomes.next.map(|next| format!("Next: {next}\n"));
-                self.print(format_args!("\n{}", next.unwrap_or_default()));
+                let next = outcomes.next.iter();
+                let next: String = next.map(|next| format!("Next: {next}\n")).collect();
+                self.print(format_args!("\n{next}"));
             }
             Err(reason) => self.print(format_args!("\nNot as expected: {reason}\n")),
         }
@@ -160,8 +163,8 @@ impl DemoProgress {
         }
     }
 
-    /// Prints progress until the outbox is empty, no run is active and polls find no new work; at most for
-    /// `timeout`.
+    /// Prints progress and replies to what waits for people, until the outbox is empty, no run is active and polls
+    /// find no new work; at most for `timeout`.
     pub(super) async fn follow_until_idle(&self, timeout: Duration) -> DemoResult {
         let mut idle = IdleWatch::default();
         while self.started.elapsed() < timeout {
@@ -170,7 +173,12 @@ impl DemoProgress {
                 return DemoResult::OutputClosed;
             }
             if idle.is_idle_now(self) {
-                return self.summarize();
+                match Box::pin(replies::reply(&self.app)).await {
+                    Ok(done) if done.is_empty() => return self.summarize(),
+                    Ok(done) => done.into_iter().for_each(|line| self.print_once(line)),
+                    Err(reason) => return DemoResult::Unexpected(reason),
+                }
+                idle = IdleWatch::default();
             }
             tokio::time::sleep(CHECK_INTERVAL).await;
         }
@@ -255,8 +263,13 @@ impl DemoProgress {
                 print(format!("step {} {}", step.id, step.status));
             }
         }
-        if job.state != JobState::Reserved {
-            print(job.state.status().to_owned());
+        match job.state {
+            JobState::Reserved => {}
+            JobState::Failed {
+                code: Some(FailureCode::NeedsInput),
+                ..
+            } => print("ended with a question".to_owned()),
+            ref state => print(state.status().to_owned()),
         }
     }
 

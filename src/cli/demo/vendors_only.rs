@@ -40,6 +40,7 @@ fn variables(vendors: &FakeVendors) -> Vec<(&'static str, String)> {
         ("GITHUB_API_URL", vendors.github_api_url()),
         ("GITHUB_TOKEN", vendors.github().personal_token().to_owned()),
         ("LINEAR_API_URL", vendors.linear_url()),
+        ("LINEAR_UPLOADS_URL", vendors.linear_uploads_url()),
         ("LINEAR_API_KEY", vendors.linear().api_key().to_owned()),
         ("JIRA_SITE_URL", vendors.jira_url()),
         ("JIRA_EMAIL", vendors.jira().email().to_owned()),

@@ -2,10 +2,11 @@
 
 use domain::crypto::admin_token::generate_token;
 use domain::secret::Secret;
-use engine::app::{App, AppOptions, Connection, ProbeResult, ProbeStatus};
+use engine::app::{App, Connection, ProbeResult, ProbeStatus};
 use engine::config::{Config, Options};
 use engine::probe;
-use store::Store;
+
+use crate::cli::doctor;
 
 use super::setup_files::SetupFiles;
 
@@ -54,10 +55,10 @@ impl Candidate {
         )?)
     }
 
-    /// Clients of the vendors with these values, on a store in memory.
-    pub(super) fn app(&self) -> anyhow::Result<App> {
-        let app = App::new(self.config()?, Store::in_memory()?, AppOptions::default());
-        app.map_err(anyhow::Error::msg)
+    /// Clients of the vendors with these values and the credentials that the service has stored, on a store in
+    /// memory.
+    pub(super) async fn app(&self) -> anyhow::Result<App> {
+        doctor::app_of_setup(self.config()?).await
     }
 
     /// Checks a connection. `None` if it is not configured.
@@ -65,7 +66,7 @@ impl Candidate {
         &self,
         connection: Connection,
     ) -> anyhow::Result<Option<ProbeResult>> {
-        let result = probe::probe(&self.app()?, connection).await.result;
+        let result = probe::probe(&self.app().await?, connection).await.result;
         Ok((result.status != ProbeStatus::Off).then_some(result))
     }
 

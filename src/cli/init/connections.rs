@@ -5,9 +5,9 @@ use anyhow::bail;
 use domain::crypto::admin_token::generate_token;
 use domain::sanitize::single_line;
 use engine::app::{Connection, ProbeStatus};
-use engine::config::{GitHubAuthConfig, default_of};
+use engine::config::default_of;
+use engine::local_image;
 use engine::runner_image::{self, AgentVersions, RunnerImage};
-use engine::{github_token, local_image};
 use vendors::ticketing::{JiraCredentials, LinearCredentials};
 
 use super::Runner;
@@ -57,7 +57,7 @@ pub(super) async fn connect_runner(
                 help: "Docker or Podman is needed on this machine: apt-get install docker.io, or set DOCKER_HOST to its \
                        address, for example unix:///run/user/1000/podman/podman.sock.",
             };
-            let ask = |candidate: &mut Candidate, questions: &Questions| {
+            let ask = async |candidate: &mut Candidate, questions: &Questions| {
                 let address = questions.text(
                     "Address of the container engine",
                     "DOCKER_HOST",
@@ -79,7 +79,10 @@ pub(super) async fn connect_runner(
                 connection: Connection::VmSessions,
                 help: "Create a deploy token of the app: fly tokens create deploy --app APP",
             };
-            step.connect(candidate, questions, ask_fly).await?;
+            let ask = async |candidate: &mut Candidate, questions: &Questions| {
+                ask_fly(candidate, questions)
+            };
+            step.connect(candidate, questions, ask).await?;
             let config = candidate.config()?;
             if let Some(token) = &config.credentials.vm_token {
                 candidate.store_secret("VM_SESSIONS_TOKEN", token)?;
@@ -113,56 +116,6 @@ fn ask_fly(candidate: &mut Candidate, questions: &Questions) -> anyhow::Result<(
     Ok(())
 }
 
-/// Connects GitHub with a token.
-pub(super) async fn connect_github(
-    candidate: &mut Candidate,
-    questions: &Questions,
-    runner: Runner,
-) -> anyhow::Result<()> {
-    let step = Step {
-        vendor: "GitHub",
-        connection: Connection::RepoHost,
-        help: match runner {
-            Runner::Ci => {
-                "Create a fine-grained token for the one repository (https://github.com/settings/personal-access-tokens/new) \
-                 with Actions, Contents, Issues, Pull requests and Workflows: read and write."
-            }
-            Runner::Local | Runner::Vm => {
-                "Create a fine-grained token for the one repository (https://github.com/settings/personal-access-tokens/new) \
-                 with Contents, Issues and Pull requests: read and write; Checks and Commit statuses: read."
-            }
-        },
-    };
-    loop {
-        step.connect(candidate, questions, |candidate, questions| {
-            let token = questions.secret("GitHub token", "GITHUB_TOKEN")?;
-            candidate.options.github_token = token.map(|token| token.expose().to_owned());
-            Ok(())
-        })
-        .await?;
-        match github_token::is_refused(&candidate.app()?).await {
-            Ok(true) if questions.can_ask() => {
-                println!("{}.", github_token::REFUSAL_MESSAGE);
-                candidate.options.github_token = None;
-            }
-            Ok(true) => bail!("{}", github_token::REFUSAL_MESSAGE),
-            Ok(false) => break,
-            Err(error) => bail!("{error}"),
-        }
-    }
-    let Some(github) = candidate.config()?.credentials.github else {
-        return Ok(());
-    };
-    match &github.credentials {
-        GitHubAuthConfig::Token(token) => candidate.store_secret("GITHUB_TOKEN", token)?,
-        GitHubAuthConfig::App { id, private_key } => {
-            candidate.store("GITHUB_APP_ID", id)?;
-            candidate.store_secret("GITHUB_APP_PRIVATE_KEY", private_key)?;
-        }
-    }
-    store_unless_default(candidate, "GITHUB_API_URL", &github.api_url)
-}
-
 /// Connects Linear with an API key.
 pub(super) async fn connect_linear(
     candidate: &mut Candidate,
@@ -173,7 +126,7 @@ pub(super) async fn connect_linear(
         connection: Connection::Linear,
         help: "Create an API key in Linear: Settings, Security & access, Personal API keys.",
     };
-    step.connect(candidate, questions, |candidate, questions| {
+    step.connect(candidate, questions, async |candidate, questions| {
         let key = questions.secret("Linear API key", "LINEAR_API_KEY")?;
         candidate.options.linear_api_key = key.map(|key| key.expose().to_owned());
         Ok(())
@@ -189,7 +142,8 @@ pub(super) async fn connect_linear(
             candidate.store_secret("LINEAR_CLIENT_SECRET", secret)?;
         }
     }
-    store_unless_default(candidate, "LINEAR_API_URL", &linear.api_url)
+    store_unless_default(candidate, "LINEAR_API_URL", &linear.api_url)?;
+    store_unless_default(candidate, "LINEAR_UPLOADS_URL", &linear.uploads_url)
 }
 
 /// Connects Jira with the API token of a person.
@@ -202,7 +156,7 @@ pub(super) async fn connect_jira(
         connection: Connection::Jira,
         help: "Create an API token for your account: https://id.atlassian.com/manage-profile/security/api-tokens",
     };
-    step.connect(candidate, questions, |candidate, questions| {
+    step.connect(candidate, questions, async |candidate, questions| {
         let options = &mut candidate.options;
         let site = options.jira_site_url.clone();
         let site = questions.text(
@@ -277,7 +231,7 @@ pub(super) fn connect_model(
 
 /// Builds the image of local containers, unless the engine has it in this version.
 pub(super) async fn ensure_image(candidate: &Candidate, base: Option<&str>) -> anyhow::Result<()> {
-    let app = candidate.app()?;
+    let app = candidate.app().await?;
     let tag = app.core.config.containers.image.clone();
     if !local_image::must_be_built(&app).await? {
         println!("Image of the containers: {tag}");
@@ -297,19 +251,20 @@ pub(super) async fn ensure_image(candidate: &Candidate, base: Option<&str>) -> a
 }
 
 /// Connection that needs a credential.
-struct Step {
-    vendor: &'static str,
-    connection: Connection,
-    help: &'static str,
+pub(super) struct Step {
+    pub(super) vendor: &'static str,
+    pub(super) connection: Connection,
+    /// Where a person gets the credential.
+    pub(super) help: &'static str,
 }
 
 impl Step {
     /// Checks the credential; asks for another until the vendor accepts it.
-    async fn connect(
+    pub(super) async fn connect(
         &self,
         candidate: &mut Candidate,
         questions: &Questions,
-        ask: impl Fn(&mut Candidate, &Questions) -> anyhow::Result<()>,
+        ask: impl AsyncFn(&mut Candidate, &Questions) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         println!();
         loop {
@@ -335,13 +290,17 @@ impl Step {
                 );
             }
             println!("{}", self.help);
-            ask(candidate, questions)?;
+            ask(candidate, questions).await?;
         }
     }
 }
 
 /// Stores a setting, if it differs from its default.
-fn store_unless_default(candidate: &mut Candidate, name: &str, value: &str) -> anyhow::Result<()> {
+pub(super) fn store_unless_default(
+    candidate: &mut Candidate,
+    name: &str,
+    value: &str,
+) -> anyhow::Result<()> {
     match default_of(name).as_deref() == Some(value) {
         true => Ok(()),
         false => candidate.store(name, value),

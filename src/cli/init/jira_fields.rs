@@ -16,7 +16,7 @@ pub(super) async fn ensure(
     questions: &Questions,
     repo: &Repo,
 ) -> anyhow::Result<()> {
-    let app = candidate.app()?;
+    let app = candidate.app().await?;
     let jira = client(&app)?;
     let fields = SelectField::required(&repo.name);
     let mut gaps = gaps(jira, &fields).await?;

@@ -5,6 +5,7 @@
 
 mod candidate;
 mod connections;
+mod github;
 mod installed_service;
 mod jira_fields;
 mod next_steps;
@@ -18,8 +19,12 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 
+use domain::github_app::creation_path;
 use domain::ids::Repo;
+use domain::issue::System;
+use domain::job::RunnerKind;
 use engine::config::Options;
+use engine::doctor::token_permissions;
 
 use candidate::Candidate;
 use questions::{Choice, Questions, TerminalState};
@@ -67,6 +72,17 @@ pub(super) struct InitArgs {
     /// Image that the image of local containers is built on: Debian or Ubuntu with Node.js and npm.
     #[arg(long, value_name = "IMAGE")]
     image_from: Option<String>,
+    /// Create a GitHub App instead of using a token, unless GitHub is connected: of ORGANIZATION, or of your own account.
+    /// The command prints an address for your browser and waits until the App is installed, also with --yes.
+    #[arg(
+        long,
+        value_name = "ORGANIZATION",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        value_parser = parse_organization
+    )]
+    create_github_app: Option<String>,
     /// Ask nothing: take answers from flags, variables and what is stored, and defaults otherwise.
     #[arg(long)]
     yes: bool,
@@ -108,6 +124,15 @@ impl Runner {
             Runner::Vm => "vm",
         }
     }
+
+    /// Kind of the runner of its runs.
+    fn kind(self) -> RunnerKind {
+        match self {
+            Runner::Local => RunnerKind::Local,
+            Runner::Ci => RunnerKind::Ci,
+            Runner::Vm => RunnerKind::Vm,
+        }
+    }
 }
 
 /// Where tickets are.
@@ -121,8 +146,22 @@ enum TicketSystem {
     Jira,
 }
 
+impl From<TicketSystem> for System {
+    fn from(system: TicketSystem) -> Self {
+        match system {
+            TicketSystem::Github => System::GitHub,
+            TicketSystem::Linear => System::Linear,
+            TicketSystem::Jira => System::Jira,
+        }
+    }
+}
+
 fn parse_repo(text: &str) -> Result<Repo, String> {
     Repo::parse(text.trim()).ok_or_else(|| "expected OWNER/NAME".to_owned())
+}
+
+fn parse_organization(text: &str) -> Result<String, String> {
+    creation_path(Some(text)).map(|_| text.trim().to_owned())
 }
 
 /// Sets up a service and its first project.
@@ -145,8 +184,9 @@ pub(super) async fn init(arguments: InitArgs) -> anyhow::Result<ExitCode> {
     if runner == Runner::Local {
         installed_service::permit_containers(&mut candidate).await?;
     }
-    connections::connect_github(&mut candidate, &questions, runner).await?;
-    let target = project::choose_repository(&candidate, &questions, &arguments).await?;
+    github::connect(&mut candidate, &questions, &arguments, runner).await?;
+    let needed = token_permissions(runner.kind(), system.into());
+    let target = project::choose_repository(&candidate, &questions, &arguments, &needed).await?;
     let source = match system {
         TicketSystem::Github => project::issues_of(&target),
         TicketSystem::Linear => {

@@ -12,6 +12,7 @@ use engine::app::App;
 use engine::choices::{ChoiceList, VendorList, vendor_list};
 use engine::doctor::repository_rights;
 use vendors::http::percent_encode;
+use vendors::scm::TokenPermission;
 
 use super::candidate::Candidate;
 use super::questions::{Choice, Questions};
@@ -53,15 +54,16 @@ pub(super) async fn choose_repository(
     candidate: &Candidate,
     questions: &Questions,
     arguments: &InitArgs,
+    needed: &[TokenPermission],
 ) -> anyhow::Result<Target> {
-    let app = candidate.app()?;
+    let app = candidate.app().await?;
     let mut given = arguments.repo.clone();
     loop {
         let repo = match given.take() {
             Some(repo) => repo,
             None => ask_repository(&app, questions).await?,
         };
-        match check_repository(&app, &repo).await {
+        match check_repository(&app, &repo, needed).await {
             Ok(default) => {
                 let branch = arguments.branch.clone().unwrap_or(default);
                 println!("Repository: {repo}, branch {branch}");
@@ -95,16 +97,20 @@ async fn ask_repository(app: &App, questions: &Questions) -> anyhow::Result<Repo
 }
 
 /// Returns the default branch of a repository that runs can work in. The error is a sentence.
-async fn check_repository(app: &App, repo: &Repo) -> Result<String, String> {
+async fn check_repository(
+    app: &App,
+    repo: &Repo,
+    needed: &[TokenPermission],
+) -> Result<String, String> {
     let branches = vendor_list(app, VendorList::Branches(repo.clone())).await;
     if let Some(problem) = branches.error {
         return Err(problem);
     }
     let default = branches.choices.into_iter().next();
     let default = default.ok_or_else(|| format!("{repo} has no branch. Push a first commit."))?;
-    match repository_rights(app, repo).await {
+    match repository_rights(app, repo, needed).await {
         Some(rights) if rights.level == CheckLevel::Error => Err(format!(
-            "{}. {} {}",
+            "GitHub: {}. {} {}",
             single_line(&rights.message),
             rights.impact,
             rights.remedy
@@ -170,7 +176,7 @@ async fn choose_source(
     arguments: &InitArgs,
     system: System,
 ) -> anyhow::Result<String> {
-    let app = candidate.app()?;
+    let app = candidate.app().await?;
     let list = vendor_list(&app, VendorList::Teams(system)).await;
     let (what, error) = match system {
         System::Jira => ("Which Jira project?", list.error.clone()),

@@ -129,6 +129,12 @@ impl Questions {
         }
     }
 
+    /// Asks for a text. `None` if nothing was entered.
+    pub(super) fn optional_text(&self, question: &str) -> anyhow::Result<Option<String>> {
+        let answer = ask(&format!("\n{question}: "))?;
+        Ok((!answer.is_empty()).then_some(answer))
+    }
+
     /// Asks for a secret. The terminal does not show it. `@FILE` reads a file. `None` if nothing was entered.
     pub(super) fn secret(&self, question: &str, variable: &str) -> anyhow::Result<Option<Secret>> {
         self.require_answers(question, variable)?;

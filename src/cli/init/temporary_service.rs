@@ -72,6 +72,7 @@ pub(super) struct TemporaryService {
 }
 
 struct OwnTasks {
+    app: App,
     shutdown: watch::Sender<bool>,
     tasks: [JoinHandle<()>; 2],
 }
@@ -91,12 +92,14 @@ impl TemporaryService {
             .with_context(|| format!("opening the control socket in {}", dir.display()))?;
         let (shutdown, signal) = ShutdownSignal::new();
         let worker = tokio::spawn(outbox_worker::run(app.clone(), signal.clone()));
+        let served = app.clone();
         let api = tokio::spawn(async move {
             // A request that the end interrupts is reported by its client.
-            let _ =
-                server::serve_control(app, socket, async move { signal.requested().await }).await;
+            let _ = server::serve_control(served, socket, async move { signal.requested().await })
+                .await;
         });
         let own = OwnTasks {
+            app,
             shutdown,
             tasks: [worker, api],
         };
@@ -107,6 +110,11 @@ impl TemporaryService {
             }),
             None => bail!("the control socket in {} does not answer", dir.display()),
         }
+    }
+
+    /// Engine of this process; `None` if the service runs in another.
+    pub(super) fn app(&self) -> Option<&App> {
+        self.own.as_ref().map(|own| &own.app)
     }
 
     /// Gets a path of the API.

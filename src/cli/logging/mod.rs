@@ -3,12 +3,13 @@
 use std::io::{self, Write};
 
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::JsonFields;
 use tracing_subscriber::fmt::{self, FormatFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer};
 
 use super::terminal::has_colours;
 use domain::sanitize;
@@ -105,7 +106,7 @@ pub(super) fn start(
         })
     });
     tracing_subscriber::registry()
-        .with(EnvFilter::try_new(level)?)
+        .with(level.parse::<Targets>()?)
         .with(to_stderr)
         .with(to_files)
         .init();

@@ -7,6 +7,7 @@ use crate::effect::ChatMessage;
 use crate::job::{Job, JobState};
 use crate::mapping::Mapping;
 use crate::reaper::ReaperRule;
+use crate::report::FailureCode;
 use crate::sanitize;
 use crate::usage::{BudgetLevel, BudgetUsage};
 
@@ -32,6 +33,10 @@ pub(crate) fn chat_ended(job: &Job) -> ChatMessage {
     let outcome = match &job.state {
         JobState::Completed => "finished",
         JobState::ReviewFailed { .. } => "finished with unresolved review findings",
+        JobState::Failed {
+            code: Some(FailureCode::NeedsInput),
+            ..
+        } => "waits for an answer",
         JobState::Failed { .. } if job.resumes_at.is_some() => "paused",
         JobState::Failed { .. } if job.cancellation.is_some() => "cancelled",
         JobState::Failed { .. } => "failed",

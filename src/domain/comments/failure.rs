@@ -88,6 +88,9 @@ pub(crate) fn retry_advice(job: &Job) -> String {
 /// Returns how people retry a run in the ticket or the pull request.
 fn retry_in_ticket(job: &Job) -> &'static str {
     match (job.kind.phase(), job.issue.system) {
+        (None, _) if job.kind == JobKind::Conflict => {
+            "merge the base branch into the branch by hand, or select Retry in the panel"
+        }
         (None, _) => "comment `/agent-implement` on the pull request",
         (Some(_), System::Linear | System::GitHub) => "set the label `Agent-Implement` again",
         (Some(_), System::Jira) => "set `Agent-Implement Status` to `Ready` again",
@@ -134,7 +137,9 @@ fn remedy(job: &Job) -> Option<Cow<'static, str>> {
         }
         FailureCode::ProviderUnavailable => "Wait until the model provider responds again.",
         FailureCode::ProviderLimit => "Wait until the usage limit of the model is reset.",
-        FailureCode::ReviewUnapproved | FailureCode::Cancelled => return None,
+        FailureCode::ReviewUnapproved | FailureCode::Cancelled | FailureCode::NeedsInput => {
+            return None;
+        }
     };
     Some(remedy.into())
 }

@@ -67,6 +67,30 @@ pub fn advice(decision: &Decision) -> Option<String> {
         WaitReason::Quota => {
             "Nothing needs to be done. It starts when the limit resets.".to_owned()
         }
+        WaitReason::Question => format!(
+            "Answer in a comment on the ticket, in the panel (Questions), or with `agent-implement answer {issue} \
+             \"...\"`."
+        ),
+        WaitReason::Approval => format!(
+            "Read the plan on the ticket. Then approve it with a comment `/agent-implement approve`, in the panel \
+             (Questions), or with `agent-implement approve {issue}`."
+        ),
+        WaitReason::TakenOver => format!(
+            "A person continues it by hand. To let runs start again, give it back in the panel (Issues), or run \
+             `agent-implement give-back {issue}`."
+        ),
+        WaitReason::OutsideHours => format!(
+            "It starts by itself at that time. To start it now, run `agent-implement retry {issue}` if a run has worked \
+             on it before, or change \"Dispatch days\" of project {team} in the panel (Projects, Edit)."
+        ),
+        WaitReason::ReviewCapacity => format!(
+            "It starts when one of them is merged or closed. To start more at once, raise \"Max open pull requests\" or \
+             \"Max waiting for review\" of project {team} in the panel (Projects, Edit)."
+        ),
+        WaitReason::Collision => format!(
+            "It starts when the other ticket is done: its pull request merged or closed. To run both at once, change \
+             \"Same files side by side\" or \"Files that never collide\" of project {team} in the panel (Projects, Edit)."
+        ),
         WaitReason::Budget => format!(
             "It starts when the month ends. To continue earlier, raise \"Monthly budget\" of project {team} in the \
              panel (Projects, Edit)."
@@ -119,6 +143,20 @@ mod tests {
             ),
             (WaitReason::Quota, "", "when the limit resets"),
             (WaitReason::Budget, "", "\"Monthly budget\" of project ENG"),
+            (WaitReason::Question, "", "`agent-implement answer ENG-1"),
+            (WaitReason::Approval, "", "`agent-implement approve ENG-1`"),
+            (
+                WaitReason::TakenOver,
+                "",
+                "`agent-implement give-back ENG-1`",
+            ),
+            (
+                WaitReason::OutsideHours,
+                "",
+                "\"Dispatch days\" of project ENG",
+            ),
+            (WaitReason::ReviewCapacity, "", "\"Max open pull requests\""),
+            (WaitReason::Collision, "", "\"Same files side by side\""),
         ] {
             let text = advice(&decision(DecisionOutcome::Waiting, Some(reason), message)).unwrap();
             assert!(text.contains(word), "{reason:?}: {text}");

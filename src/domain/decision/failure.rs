@@ -64,8 +64,8 @@ fn sentence_case(text: &str) -> String {
     first.chain(letters).collect()
 }
 
-/// Returns the reason of a failed run. `None` if nobody has to act: its work is dispatched again automatically, or its
-/// issue was closed.
+/// Returns the reason of a failed run. `None` if nobody has to act on the failure: its work is dispatched again
+/// automatically or after an answer, or its issue was closed.
 fn failure_reason(job: &Job) -> Option<String> {
     let is_released = matches!(
         job.after_cancel(),
@@ -79,6 +79,10 @@ fn failure_reason(job: &Job) -> Option<String> {
             code: Some(FailureCode::Cancelled),
             reason,
         } if reason == ISSUE_CLOSED => None,
+        JobState::Failed {
+            code: Some(FailureCode::NeedsInput),
+            ..
+        } => None,
         JobState::Failed { reason, .. } => Some(reason.clone()),
         JobState::TimedOut { reason } => Some(reason.message(job.timeout_minutes)),
         _ => None,

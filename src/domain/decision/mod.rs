@@ -5,24 +5,33 @@
 
 mod advice;
 mod failure;
+mod repositories;
 mod trigger_trust;
+mod wait;
+mod wait_reason;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::agent::AgentName;
-use super::ids::{IssueId, IssueKey, TeamKey};
-use super::issue::{FlaggedIssue, Phase};
+use super::ids::{IssueId, IssueKey, Repo, TeamKey};
+use super::issue::{FlaggedIssue, Phase, System};
 use super::mapping::Mapping;
 use super::mapping::ticket_match::{Unmatched, choose_mapping};
+use super::plan_approval::PlanGate;
+use super::repository_load::RepositoryLoad;
 use super::stage::Stage;
 use super::time::Timestamp;
 
 pub use advice::advice;
 pub use failure::{FAILURE_VALIDITY, decision_after_failure};
+use repositories::Repositories;
 pub use trigger_trust::{trigger_refusal, unchecked_trigger};
+use wait::{awaited_person, exhausted_limit};
+pub use wait_reason::WaitReason;
 
 /// Decision about an issue in one poll.
 ///
@@ -90,83 +99,6 @@ pub enum DecisionOutcome {
     Failed,
 }
 
-/// Reason for waiting. See docs/behaviour.md#reasons-for-waiting.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(rename = "Reason")]
-pub enum WaitReason {
-    /// The mapping is at its concurrency cap.
-    Concurrency,
-    /// The issue is in the dedup window.
-    Dedup,
-    /// No mapping takes the tickets of the team, or this one of them.
-    NoMapping,
-    /// Several mappings of the team match the issue.
-    Ambiguous,
-    /// An open issue blocks the issue.
-    Blocked,
-    /// The mapping is paused.
-    Paused,
-    /// The issue is parked after repeated failures.
-    Parked,
-    /// Runs of the mapping cannot start on the configured runner.
-    Ineligible,
-    /// A vendor's rate limit or usage limit is reached.
-    Quota,
-    /// The budget of the mapping is used up.
-    Budget,
-}
-
-impl WaitReason {
-    /// All reasons.
-    pub const ALL: [Self; 10] = [
-        WaitReason::Concurrency,
-        WaitReason::Dedup,
-        WaitReason::NoMapping,
-        WaitReason::Ambiguous,
-        WaitReason::Blocked,
-        WaitReason::Paused,
-        WaitReason::Parked,
-        WaitReason::Ineligible,
-        WaitReason::Quota,
-        WaitReason::Budget,
-    ];
-
-    /// Returns the name in texts for people.
-    pub fn title(self) -> &'static str {
-        match self {
-            WaitReason::Concurrency => "At capacity",
-            WaitReason::Dedup => "Dispatched recently",
-            WaitReason::NoMapping => "No project",
-            WaitReason::Ambiguous => "Several projects",
-            WaitReason::Blocked => "Blocked",
-            WaitReason::Paused => "Paused",
-            WaitReason::Parked => "Parked",
-            WaitReason::Ineligible => "Cannot run",
-            WaitReason::Quota => "Rate limited",
-            WaitReason::Budget => "Budget spent",
-        }
-    }
-
-    /// Returns the name in the API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            WaitReason::Concurrency => "concurrency",
-            WaitReason::Dedup => "dedup",
-            WaitReason::NoMapping => "no-mapping",
-            WaitReason::Ambiguous => "ambiguous",
-            WaitReason::Blocked => "blocked",
-            WaitReason::Paused => "paused",
-            WaitReason::Parked => "parked",
-            WaitReason::Ineligible => "ineligible",
-            WaitReason::Quota => "quota",
-            WaitReason::Budget => "budget",
-        }
-    }
-}
-
 /// State at the start of a poll, before the ticketing systems are queried: rows of the store, the
 /// availability of runners, and rate limits. An issue whose run ends during the poll still counts as
 /// busy, because the labels returned may be older than that end.
@@ -195,12 +127,26 @@ pub struct SchedulingState {
     pub over_budget: BTreeMap<TeamKey, String>,
     /// Issues whose trigger was set by an account that may not start runs, with the reason.
     pub untrusted_issues: BTreeMap<IssueId, String>,
+    /// Issues whose last run asked a question that is open.
+    pub open_questions: BTreeSet<IssueId>,
+    /// Plans that wait for an approval, or have one, by issue.
+    pub plan_gates: BTreeMap<IssueId, PlanGate>,
+    /// Sentence about the person who has taken over an issue, by issue.
+    pub taken_over: BTreeMap<IssueId, String>,
     /// End of the model provider's usage limit, by mapping and by the agent that labels choose.
     pub model_limited_until: BTreeMap<(TeamKey, Option<AgentName>), Timestamp>,
+    /// Message about the dispatch hours, by mapping outside of them.
+    pub outside_hours: BTreeMap<TeamKey, String>,
+    /// Issues for which an operator requested another run, at whatever hour.
+    pub operator_retries: BTreeSet<IssueId>,
+    /// Open pull requests and runs that may open one, by repository.
+    pub repository_loads: BTreeMap<Repo, RepositoryLoad>,
+    /// Files that the plan of an issue declares.
+    pub declared_files: BTreeMap<IssueId, Arc<[String]>>,
 }
 
 impl SchedulingState {
-    /// Returns the mapping of an issue: the chosen one, else the one of its team that matches. It must be for the
+    /// Returns the mapping of an issue: the chosen one, else the one of its team or repository that matches. It must be for the
     /// ticketing system of the issue: Linear and Jira may have teams with the same key.
     fn mapping_of(&self, issue: &FlaggedIssue) -> Result<&Mapping, Unmatched> {
         let is_of_system = |mapping: &&Mapping| mapping.system() == issue.issue.system;
@@ -211,8 +157,12 @@ impl SchedulingState {
             }
             Some(facts) => {
                 let of_system = self.mappings.values().filter(is_of_system);
-                let of_team = of_system.filter(|mapping| *mapping.source_team() == issue.team);
-                choose_mapping(of_team, facts)
+                let repo = self.repo_of_issues(issue);
+                let is_of_source = |mapping: &&Mapping| match &repo {
+                    Some(repo) => mapping.targets(repo),
+                    None => *mapping.source_team() == issue.team,
+                };
+                choose_mapping(of_system.filter(is_of_source), facts)
             }
         };
         found.map_err(|unmatched| {
@@ -221,6 +171,12 @@ impl SchedulingState {
                 message: format!("No mapping for team {}. Add one in Projects.", issue.team),
             })
         })
+    }
+
+    /// Returns the repository in which an issue of GitHub was found.
+    fn repo_of_issues(&self, issue: &FlaggedIssue) -> Option<Repo> {
+        let found_by = self.mappings.get(&issue.team)?;
+        (issue.issue.system == System::GitHub).then(|| found_by.target_repo())
     }
 
     /// Sets the mapping of an issue. The mapping of an active job stays in force if the labels or the project of the
@@ -248,8 +204,10 @@ pub fn decide(
     issues.dedup_by(|left, right| left.issue.id == right.issue.id);
     issues.iter_mut().for_each(|issue| state.set_mapping(issue));
     let mut slots = Slots::count(state, issues.iter());
+    let mut repositories = Repositories::new(state, now);
     let with_decision = |issue: FlaggedIssue| {
-        let decision = decide_issue(state, &mut slots, &issue).into_decision(&issue, now);
+        let decision = decide_issue(state, &mut slots, &mut repositories, &issue);
+        let decision = decision.into_decision(&issue, now);
         (issue, decision)
     };
     issues.into_iter().map(with_decision).collect()
@@ -259,7 +217,7 @@ pub fn decide(
 /// order total.
 fn sort_key(issue: &FlaggedIssue) -> (bool, u8, Timestamp, &IssueId) {
     (
-        issue.stage != Stage::PlanComplete,
+        !issue.stage.has_plan(),
         issue.priority,
         issue.created_at,
         &issue.issue.id,
@@ -318,17 +276,30 @@ impl DecisionDraft {
     }
 }
 
-fn decide_issue(state: &SchedulingState, slots: &mut Slots, issue: &FlaggedIssue) -> DecisionDraft {
+fn decide_issue(
+    state: &SchedulingState,
+    slots: &mut Slots,
+    repositories: &mut Repositories<'_>,
+    issue: &FlaggedIssue,
+) -> DecisionDraft {
     let (id, team) = (&issue.issue.id, &issue.team);
     let mapping = state.mapping_of(issue);
     let planning = matches!(&mapping, Ok(mapping) if mapping.planning_enabled);
     if state.active_issues.contains_key(id) || state.active_pull_request_issues.contains(id) {
         return DecisionDraft::without_phase(DecisionOutcome::InProgress, "A run is in progress.");
     }
+    if let Some((reason, phase, message)) =
+        awaited_person(state, issue, mapping.as_ref().ok().copied())
+    {
+        return DecisionDraft::waiting(reason, phase, message);
+    }
     let Some(phase) = issue.stage.required_phase(planning) else {
         return without_run(issue.stage);
     };
     let wait = |reason, message| DecisionDraft::waiting(reason, Some(phase), message);
+    if let Some(sentence) = state.taken_over.get(id) {
+        return wait(WaitReason::TakenOver, format!("{sentence}."));
+    }
     let mapping = match mapping {
         Ok(mapping) => mapping,
         Err(unmatched) => return wait(unmatched.reason, unmatched.message),
@@ -375,13 +346,19 @@ fn decide_issue(state: &SchedulingState, slots: &mut Slots, issue: &FlaggedIssue
     if let Some((reason, message)) = exhausted_limit(state, issue) {
         return wait(reason, message);
     }
+    if let Some((reason, message)) = repositories.wait_for(mapping, issue, phase) {
+        return wait(reason, message);
+    }
     match slots.try_take(mapping) {
-        Ok(()) => DecisionDraft {
-            outcome: DecisionOutcome::Dispatched,
-            reason: None,
-            message: format!("Dispatched for {}.", phase.as_str()),
-            phase: Some(phase),
-        },
+        Ok(()) => {
+            repositories.begin_run(mapping, issue, phase);
+            DecisionDraft {
+                outcome: DecisionOutcome::Dispatched,
+                reason: None,
+                message: format!("Dispatched for {}.", phase.as_str()),
+                phase: Some(phase),
+            }
+        }
         Err(in_use) => wait(
             WaitReason::Concurrency,
             format!(
@@ -390,25 +367,6 @@ fn decide_issue(state: &SchedulingState, slots: &mut Slots, issue: &FlaggedIssue
             ),
         ),
     }
-}
-
-/// Returns the limit that keeps a project from being dispatched until it resets.
-fn exhausted_limit(state: &SchedulingState, issue: &FlaggedIssue) -> Option<(WaitReason, String)> {
-    let team = &issue.team;
-    let chosen = (team.clone(), issue.agent_choice.agent);
-    if let Some(message) = state.over_budget.get(team) {
-        return Some((WaitReason::Budget, message.clone()));
-    }
-    if let Some(until) = state.model_limited_until.get(&chosen) {
-        let message = format!(
-            "The model provider's usage limit is reached. Runs resume at {}.",
-            until.date_text()
-        );
-        return Some((WaitReason::Quota, message));
-    }
-    let until = state.host_limited_until.get(team)?;
-    let message = format!("GitHub is rate limited until {}.", until.date_text());
-    Some((WaitReason::Quota, message))
 }
 
 /// Returns the decision about an issue whose stage requires no run.
@@ -428,6 +386,9 @@ fn without_run(stage: Stage) -> DecisionDraft {
         | Stage::Implementing
         | Stage::Triggered
         | Stage::Retriggered
+        | Stage::NeedsInput
+        | Stage::PlanReady
+        | Stage::PlanApproved
         | Stage::PlanComplete => DecisionDraft::without_phase(
             DecisionOutcome::InProgress,
             "Its marker shows that work is in progress.",
@@ -445,6 +406,7 @@ impl Slots {
         let marked = issues
             .filter(|issue| issue.stage.is_in_progress())
             .filter(|issue| !state.active_issues.contains_key(&issue.issue.id))
+            .filter(|issue| awaited_person(state, issue, state.mapping_of(issue).ok()).is_none())
             .filter_map(|issue| state.mapping_of(issue).ok())
             .map(|mapping| &mapping.team_key);
         let mut in_use = BTreeMap::new();

@@ -35,6 +35,8 @@ fn issue(number: u32, stage: Stage) -> FlaggedIssue {
         labels: None,
         agent_choice: Default::default(),
         trigger_author: TriggerAuthor::Trusted,
+        has_trigger: true,
+        updated_at: None,
     }
 }
 
@@ -176,6 +178,18 @@ fn every_reason_has_its_message() {
             plain(),
             WaitReason::Parked,
             "Parked after repeated failures. Unpark it to try again.",
+        ),
+        (
+            SchedulingState {
+                taken_over: BTreeMap::from([(
+                    "id-1".into(),
+                    "Taken over by Kim since 15 Jan 08:00 UTC".to_owned(),
+                )]),
+                ..state(3)
+            },
+            plain(),
+            WaitReason::TakenOver,
+            "Taken over by Kim since 15 Jan 08:00 UTC.",
         ),
         (
             SchedulingState {
@@ -355,4 +369,136 @@ fn an_issue_needs_a_mapping_of_its_system() {
             .any(|row| row.1 == DecisionOutcome::Dispatched)
     );
     assert!(in_progress_counts(&state, issues.iter()).is_empty());
+}
+
+/// Two projects of one repository with limits of their own; the issues are planned.
+fn two_projects_of_a_repository() -> SchedulingState {
+    let with = |team: &str, fields: serde_json::Value| {
+        let mut all = json!({"teamKey": team, "maxInProgressAiIssues": 9});
+        let fields = fields.as_object().unwrap().clone();
+        all.as_object_mut().unwrap().extend(fields);
+        (team.into(), mapping::example_mapping(&all))
+    };
+    SchedulingState {
+        mappings: BTreeMap::from([
+            with("ENG", json!({"maxOpenPulls": 2})),
+            with("OPS", json!({"maxOpenPulls": 3})),
+        ]),
+        ..SchedulingState::default()
+    }
+}
+
+fn reasons(state: &SchedulingState, issues: &[FlaggedIssue]) -> Vec<Option<WaitReason>> {
+    rows_of(state, issues)
+        .into_iter()
+        .map(|row| row.2)
+        .collect()
+}
+
+#[test]
+fn what_a_poll_starts_counts_for_the_limits_of_every_project_of_the_repository() {
+    let state = two_projects_of_a_repository();
+    let of = |number, team: &str| FlaggedIssue {
+        team: team.into(),
+        ..issue(number, Stage::Triggered)
+    };
+    let issues = [
+        of(1, "ENG"),
+        of(2, "ENG"),
+        of(3, "ENG"),
+        of(4, "OPS"),
+        of(5, "OPS"),
+    ];
+    let full = Some(WaitReason::ReviewCapacity);
+    assert_eq!(reasons(&state, &issues), [None, None, full, None, full]);
+    let rows = rows_of(&state, &issues);
+    assert_eq!(
+        rows[4].3,
+        "Waits for the pull requests of ENG-1, ENG-2, ENG-4, which are running"
+    );
+    // Planning opens no pull request.
+    let mut planning = state.clone();
+    for mapping in planning.mappings.values_mut() {
+        mapping.planning_enabled = true;
+    }
+    assert_eq!(reasons(&planning, &issues), [None; 5]);
+}
+
+#[test]
+fn of_two_issues_with_a_common_file_the_first_by_priority_starts() {
+    let mut state = two_projects_of_a_repository();
+    let files = |files: &[&str]| files.iter().map(|file| (*file).to_owned()).collect();
+    for mapping in state.mappings.values_mut() {
+        mapping.max_open_pulls = None;
+        mapping.planning_enabled = true;
+    }
+    state.declared_files = BTreeMap::from([
+        ("id-1".into(), files(&["src/cart.rs"])),
+        ("id-2".into(), files(&["src/lib.rs", "src/cart.rs"])),
+        ("id-3".into(), files(&["src/lib.rs"])),
+    ]);
+    let urgent = FlaggedIssue {
+        priority: 1,
+        team: "OPS".into(),
+        ..issue(2, Stage::PlanComplete)
+    };
+    let issues = [
+        issue(1, Stage::PlanComplete),
+        urgent,
+        issue(3, Stage::PlanComplete),
+        issue(4, Stage::PlanComplete),
+        issue(5, Stage::Triggered),
+    ];
+    let rows = rows_of(&state, &issues);
+    let outcome = |number: usize| {
+        (
+            rows[number].0.as_str(),
+            rows[number].2,
+            rows[number].3.as_str(),
+        )
+    };
+    assert_eq!(
+        outcome(0),
+        ("ENG-2", None, "Dispatched for implementation.")
+    );
+    let waits = Some(WaitReason::Collision);
+    assert_eq!(
+        outcome(1),
+        (
+            "ENG-1",
+            waits,
+            "Changes src/cart.rs as ENG-2 does, which is running"
+        )
+    );
+    assert_eq!(
+        outcome(2),
+        (
+            "ENG-3",
+            waits,
+            "Changes src/lib.rs as ENG-2 does, which is running"
+        )
+    );
+    // Without declared files, and for planning, nothing collides.
+    assert_eq!((outcome(3).1, outcome(4).1), (None, None));
+    // An issue that does not start claims no file.
+    state.mappings.get_mut("OPS").unwrap().paused = true;
+    let rows = rows_of(&state, &issues);
+    assert_eq!(
+        (rows[0].2, rows[1].2, rows[2].2),
+        (Some(WaitReason::Paused), None, None)
+    );
+}
+
+#[test]
+fn outside_the_dispatch_hours_only_operators_start_runs() {
+    let closed = SchedulingState {
+        outside_hours: BTreeMap::from([("ENG".into(), "Closed.".to_owned())]),
+        operator_retries: BTreeSet::from([IssueId::from("id-2")]),
+        ..state(3)
+    };
+    let issues = [issue(1, Stage::Triggered), issue(2, Stage::Triggered)];
+    assert_eq!(
+        reasons(&closed, &issues),
+        [Some(WaitReason::OutsideHours), None]
+    );
 }

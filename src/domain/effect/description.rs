@@ -40,6 +40,19 @@ impl Effect {
                 DraftState::Draft => format!("mark pull request #{number} as draft"),
                 DraftState::Ready => format!("mark pull request #{number} as ready for review"),
             },
+            Effect::UpdateBranch { number, .. } => {
+                format!("update branch of pull request #{number}")
+            }
+            Effect::MergePull { number, .. } => format!("merge pull request #{number}"),
+            Effect::DisarmMerge { number, .. } => {
+                format!("stop merge of pull request #{number}")
+            }
+            Effect::DeleteBranch { number, .. } => {
+                format!("delete branch of pull request #{number}")
+            }
+            Effect::RerunFailedJobs { number, .. } => {
+                format!("run failed jobs of pull request #{number} again")
+            }
             Effect::Chat { .. } => "post chat message".to_owned(),
             Effect::SyncWorkflows { repo, .. } => format!("update workflow files of {repo}"),
         }
@@ -52,6 +65,11 @@ impl Effect {
             | Effect::LogExcerpt { repo, .. }
             | Effect::PullComment { repo, .. }
             | Effect::SetDraft { repo, .. }
+            | Effect::UpdateBranch { repo, .. }
+            | Effect::MergePull { repo, .. }
+            | Effect::DisarmMerge { repo, .. }
+            | Effect::DeleteBranch { repo, .. }
+            | Effect::RerunFailedJobs { repo, .. }
             | Effect::SyncWorkflows { repo, .. } => Some(repo),
             Effect::StartRun { .. }
             | Effect::DestroyMachine { .. }
@@ -80,9 +98,14 @@ impl Effect {
             | Effect::TicketComment { issue, .. }
             | Effect::WaitingComment { issue, .. } => vec![issue.system.into()],
             Effect::LogExcerpt { issue, run, .. } => vec![host_of(run), issue.system.into()],
-            Effect::PullComment { .. } | Effect::SetDraft { .. } | Effect::SyncWorkflows { .. } => {
-                vec![Vendor::GitHub]
-            }
+            Effect::PullComment { .. }
+            | Effect::SetDraft { .. }
+            | Effect::UpdateBranch { .. }
+            | Effect::MergePull { .. }
+            | Effect::DisarmMerge { .. }
+            | Effect::DeleteBranch { .. }
+            | Effect::RerunFailedJobs { .. }
+            | Effect::SyncWorkflows { .. } => vec![Vendor::GitHub],
             Effect::Chat { .. } => vec![Vendor::Chat],
         }
     }

@@ -1,15 +1,19 @@
 //! Findings and commands on a pull request, and the decision about the next run on its branch.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
-use super::{PullRequestReadiness, ReviewComment};
+use super::{
+    BranchUpdateRecord, FollowUpPolicy, PullRequestReadiness, ReviewComment,
+    automatic_runs_resume_at,
+};
 use crate::ids::JobId;
 use crate::job::{AfterCancel, Job, JobKind, JobState};
 use crate::limits;
+use crate::merge_policy::MergeRecord;
+use crate::red_checks::CiRecord;
 use crate::sanitize;
 use crate::scoreboard::RunAttributes;
+use crate::take_over::{self, TakeOver};
 use crate::time::Timestamp;
 
 /// End of a truncated finding.
@@ -240,6 +244,18 @@ pub struct PullRequestRecord {
     /// Checks and reviews in the last report of the host; of a closed pull request, those before its end.
     #[serde(default)]
     pub readiness: PullRequestReadiness,
+    /// Time at which the service first saw the head commit of [`Self::readiness`].
+    #[serde(default)]
+    pub head_seen_at: Option<Timestamp>,
+    /// Updates of the branch from its base branch.
+    #[serde(default)]
+    pub updates: BranchUpdateRecord,
+    /// Update time of the pull request at which its feedback was last read by a sweep.
+    #[serde(default)]
+    pub feedback_read_at: Option<Timestamp>,
+    /// Update time of the pull request at which its feedback was read twice: a sweep need not read it again.
+    #[serde(default)]
+    pub feedback_settled_at: Option<Timestamp>,
     /// Opening by a run of the service. `None` if no such run is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opening: Option<PullRequestOpening>,
@@ -252,6 +268,12 @@ pub struct PullRequestRecord {
     /// Whether the commits were read after the pull request was merged. They cannot change any more.
     #[serde(default)]
     pub has_final_commits: bool,
+    /// Merge by policy.
+    #[serde(default, skip_serializing_if = "MergeRecord::is_empty")]
+    pub merge: MergeRecord,
+    /// Repairs of failing checks.
+    #[serde(default)]
+    pub ci: CiRecord,
 }
 
 impl PullRequestRecord {
@@ -331,34 +353,6 @@ impl PullRequestStatus {
     }
 }
 
-/// Rate of automatic follow-up runs.
-#[derive(Debug, Clone, Copy)]
-pub struct FollowUpPolicy {
-    /// Time without new feedback before a follow-up run starts. Default 30 seconds.
-    pub quiet_period: Duration,
-    /// Maximum time between the first feedback and the follow-up run, even if more feedback
-    /// arrives. Default 5 minutes.
-    pub max_wait: Duration,
-    /// Time between a failed follow-up run and the next. Default 10 minutes.
-    pub failure_backoff: Duration,
-    /// Maximum number of follow-up runs in [`FollowUpPolicy::window`]. Default 4.
-    pub max_follow_ups: usize,
-    /// Period of [`FollowUpPolicy::max_follow_ups`]. Default 24 hours.
-    pub window: Duration,
-}
-
-impl Default for FollowUpPolicy {
-    fn default() -> Self {
-        Self {
-            quiet_period: Duration::from_secs(30),
-            max_wait: Duration::from_secs(5 * 60),
-            failure_backoff: Duration::from_secs(10 * 60),
-            max_follow_ups: 4,
-            window: Duration::from_secs(24 * 60 * 60),
-        }
-    }
-}
-
 /// Next run on the branch of a pull request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextPullRequestRun {
@@ -376,13 +370,15 @@ pub enum NextPullRequestRun {
 ///
 /// `jobs` are the jobs of the pull request. `is_busy` states whether any run is active on its
 /// branch. Commands come before findings and do not count against the limit. A finding that an
-/// operator retries waits for nothing.
+/// operator retries waits for nothing. While a person has taken over the issue, other findings start
+/// no run.
 pub fn next_pull_request_run(
     policy: &FollowUpPolicy,
     is_busy: bool,
     jobs: &[Job],
     findings: &[ReviewFinding],
     commands: &[CommentCommand],
+    take_over: Option<&TakeOver>,
     now: Timestamp,
 ) -> NextPullRequestRun {
     if is_busy {
@@ -397,6 +393,9 @@ pub fn next_pull_request_run(
     {
         return NextPullRequestRun::FollowUp;
     }
+    if take_over::check_automatic_work(take_over).is_err() {
+        return NextPullRequestRun::NotDue;
+    }
     let seen: Vec<Timestamp> = findings
         .iter()
         .filter(|finding| finding.is_waiting())
@@ -406,8 +405,8 @@ pub fn next_pull_request_run(
         return NextPullRequestRun::NotDue;
     };
     let is_quiet = now.since(*last) >= policy.quiet_period || now.since(*first) >= policy.max_wait;
-    let follow_ups = || jobs.iter().filter(|job| job.kind == JobKind::FollowUp);
-    let backoff_elapsed = follow_ups()
+    let mut follow_ups = jobs.iter().filter(|job| job.kind == JobKind::FollowUp);
+    let backoff_elapsed = follow_ups
         .next_back()
         .filter(|job| job.state != JobState::Completed)
         .and_then(|job| job.finished_at)
@@ -415,14 +414,8 @@ pub fn next_pull_request_run(
     if !is_quiet || !backoff_elapsed {
         return NextPullRequestRun::NotDue;
     }
-    let mut recent: Vec<Timestamp> = follow_ups()
-        .filter(|job| job.resumes_at.is_none())
-        .map(|job| job.reserved_at)
-        .filter(|at| now.since(*at) < policy.window)
-        .collect();
-    recent.sort();
-    match recent.len().checked_sub(policy.max_follow_ups) {
-        Some(excess) => NextPullRequestRun::LimitReached(recent[excess] + policy.window),
+    match automatic_runs_resume_at(policy, jobs, now) {
+        Some(until) => NextPullRequestRun::LimitReached(until),
         None => NextPullRequestRun::FollowUp,
     }
 }

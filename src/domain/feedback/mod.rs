@@ -4,7 +4,10 @@
 //! permissions of the author are checked elsewhere. A review decision, a label, a heading and a
 //! task list request changes. Words alone do not, because "not blocking" also contains "blocking".
 
+mod branch_updates;
 mod comment_parser;
+mod follow_up_policy;
+mod landing;
 mod ledger;
 mod readiness;
 
@@ -14,13 +17,19 @@ use super::ids::{IssueId, JobId, Repo};
 use super::job::Job;
 use super::time::Timestamp;
 
-pub use comment_parser::{is_marked_blocking, parse_command};
-pub use ledger::{
-    CommentCommand, CommentCommandState, FollowUpPolicy, NextPullRequestRun, PullRequestOpening,
-    PullRequestRecord, PullRequestStatus, ReviewFinding, ReviewFindingState, format_findings,
-    next_pull_request_run,
+pub use branch_updates::{
+    BranchUpdate, BranchUpdateRecord, ConflictAttempt, HostUpdate, next_updates,
 };
-pub use readiness::{ChecksState, PullRequestChecks, PullRequestReadiness, ReviewDecision};
+pub use comment_parser::{is_marked_blocking, parse_command};
+pub use follow_up_policy::{FollowUpPolicy, automatic_runs_resume_at};
+pub use landing::may_work_automatically;
+pub use ledger::{
+    CommentCommand, CommentCommandState, NextPullRequestRun, PullRequestOpening, PullRequestRecord,
+    PullRequestStatus, ReviewFinding, ReviewFindingState, format_findings, next_pull_request_run,
+};
+pub use readiness::{
+    ChecksState, HeadCommit, MergeState, PullRequestChecks, PullRequestReadiness, ReviewDecision,
+};
 
 /// Email of author and committer of every commit of a run. No mailbox: it tells commits of runs from
 /// those of people.

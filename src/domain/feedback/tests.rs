@@ -3,6 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::job::{AfterCancel, Cancellation, Job, JobKind, JobState, RunnerKind};
 use crate::limits;
+use crate::take_over::TakeOver;
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
@@ -344,6 +345,7 @@ fn job(kind: JobKind, ended: Option<(JobState, Timestamp)>, reserved_at: Timesta
         trigger_stage: None,
         agents: Default::default(),
         resumes_at: None,
+        merge: None,
     }
 }
 
@@ -366,7 +368,15 @@ fn failed() -> JobState {
 }
 
 fn next_run(jobs: &[Job], findings: &[ReviewFinding]) -> NextPullRequestRun {
-    next_pull_request_run(&FollowUpPolicy::default(), false, jobs, findings, &[], NOW)
+    next_pull_request_run(
+        &FollowUpPolicy::default(),
+        false,
+        jobs,
+        findings,
+        &[],
+        None,
+        NOW,
+    )
 }
 
 #[test]
@@ -383,7 +393,15 @@ fn a_follow_up_starts_after_the_quiet_period() {
         NextPullRequestRun::FollowUp,
         "the maximum wait is over"
     );
-    let busy = next_pull_request_run(&FollowUpPolicy::default(), true, &[], &[seen(60)], &[], NOW);
+    let busy = next_pull_request_run(
+        &FollowUpPolicy::default(),
+        true,
+        &[],
+        &[seen(60)],
+        &[],
+        None,
+        NOW,
+    );
     assert_eq!(busy, NextPullRequestRun::NotDue);
     let done = ReviewFinding {
         state: ReviewFindingState::Resolved { job: "01J".into() },
@@ -451,9 +469,37 @@ fn retries_a_failed_follow_up_after_the_backoff_and_within_the_limit() {
         &four,
         &[],
         &[command],
+        None,
         NOW,
     );
     assert_eq!(commanded, NextPullRequestRun::Command);
+}
+
+#[test]
+fn only_people_start_runs_while_a_person_has_the_issue() {
+    let kim = TakeOver {
+        issue: job(JobKind::FollowUp, None, NOW).issue,
+        by: "Kim".into(),
+        at: NOW,
+    };
+    let command = CommentCommand {
+        comment_id: Some(1),
+        author: None,
+        instruction: None,
+        requested_at: NOW,
+        reported_by_workflow: false,
+        state: CommentCommandState::Waiting,
+    };
+    let next = |finding: ReviewFinding, commands: &[CommentCommand], by| {
+        let policy = FollowUpPolicy::default();
+        next_pull_request_run(&policy, false, &[], &[finding], commands, by, NOW)
+    };
+    use NextPullRequestRun::{Command, FollowUp, NotDue};
+    assert_eq!(next(seen(60), &[], None), FollowUp);
+    assert_eq!(next(seen(60), &[], Some(&kim)), NotDue);
+    let commands = std::slice::from_ref(&command);
+    assert_eq!(next(seen(60), commands, Some(&kim)), Command);
+    assert_eq!(next(seen(60).retried(), &[], Some(&kim)), FollowUp);
 }
 
 #[test]
@@ -505,6 +551,7 @@ fn a_cancelled_follow_up_gives_up_its_findings_or_starts_at_once_again() {
             &[last(then)],
             std::slice::from_ref(finding),
             &[],
+            None,
             NOW,
         )
     };

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Job, JobState};
+use crate::audit::Actor;
 use crate::report::{FailureCode, StepEnd};
 
 /// Cancellation of a run.
@@ -18,9 +19,9 @@ pub struct Cancellation {
 
 impl Cancellation {
     /// Returns the actor as people call it, without the address of an operator.
-    pub fn actor(&self) -> &str {
-        let is_operator = self.by == "owner" || self.by.starts_with("admin@");
-        if is_operator { "an operator" } else { &self.by }
+    pub fn actor(&self) -> String {
+        let actor = Actor::stored(self.by.clone());
+        actor.display_name().to_owned()
     }
 }
 

@@ -20,15 +20,21 @@ pub enum JobKind {
     GapFill,
     /// Works on an open pull request because of review feedback.
     FollowUp,
+    /// Works on an open pull request because its checks fail.
+    CiFix,
+    /// Merges the base branch into the branch of an open pull request that is in conflict with it.
+    Conflict,
 }
 
 impl JobKind {
     /// All kinds.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 6] = [
         JobKind::Planning,
         JobKind::Implementation,
         JobKind::GapFill,
         JobKind::FollowUp,
+        JobKind::CiFix,
+        JobKind::Conflict,
     ];
 
     /// Returns the name in the API.
@@ -38,6 +44,8 @@ impl JobKind {
             JobKind::Implementation => "implementation",
             JobKind::GapFill => "gap-fill",
             JobKind::FollowUp => "follow-up",
+            JobKind::CiFix => "ci-fix",
+            JobKind::Conflict => "conflict",
         }
     }
 
@@ -51,7 +59,9 @@ impl JobKind {
         match self {
             JobKind::Planning => RunPhase::Planning,
             JobKind::Implementation => RunPhase::Implementation,
-            JobKind::GapFill | JobKind::FollowUp => RunPhase::GapAnalysis,
+            JobKind::GapFill | JobKind::FollowUp | JobKind::CiFix | JobKind::Conflict => {
+                RunPhase::GapAnalysis
+            }
         }
     }
 
@@ -61,8 +71,14 @@ impl JobKind {
         match self {
             JobKind::Planning => Some(Phase::Planning),
             JobKind::Implementation => Some(Phase::Implementation),
-            JobKind::GapFill | JobKind::FollowUp => None,
+            JobKind::GapFill | JobKind::FollowUp | JobKind::CiFix | JobKind::Conflict => None,
         }
+    }
+
+    /// Returns whether the service starts such runs on an open pull request by itself. They share a
+    /// daily limit.
+    pub fn is_automatic(self) -> bool {
+        matches!(self, JobKind::FollowUp | JobKind::CiFix | JobKind::Conflict)
     }
 }
 

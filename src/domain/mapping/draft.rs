@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::error::{MappingError, MappingErrors, MappingResult};
 use super::fields::{MappingFields, is_plain, is_repo_name};
 use super::input::{find_equal_match, find_overlapping_key};
+use super::landing_fields::LandingFields;
 use super::{
     ExecutionMode, IMPLEMENT_WORKFLOW, Mapping, MappingProblem, ModelProvider, SessionMode,
     TicketingConfig,
@@ -14,6 +15,7 @@ use super::{
 use crate::agent::AgentName;
 use crate::ids::{Repo, TeamKey};
 use crate::limits;
+use crate::plan_approval::{PlanApproval, PlanAutoApprove};
 use crate::time::Timestamp;
 use crate::usage::MicroUsd;
 
@@ -56,6 +58,12 @@ pub struct MappingDraft {
     agent: Option<Option<AgentName>>,
     model: Option<Option<String>>,
     fallback_agents: Option<Vec<AgentName>>,
+    questions: Option<Option<bool>>,
+    question_timeout_hours: Option<Option<u32>>,
+    plan_approval: Option<PlanApproval>,
+    plan_auto_approve: Option<Option<PlanAutoApprove>>,
+    approvers: Option<Vec<String>>,
+    landing: LandingFields,
 }
 
 impl MappingDraft {
@@ -83,10 +91,9 @@ impl MappingDraft {
             let error = MappingError::OverlappingTeamKey(key.clone(), other.clone());
             errors.0.push(error);
         }
-        let ticketing = draft.ticketing.as_ref();
-        if let Some(key) = key
-            && let Some(other) =
-                ticketing.and_then(|ticketing| find_equal_match(key, ticketing, existing.iter()))
+        let repo = draft.target_repo();
+        if let (Some(key), Some(ticketing)) = (key, &draft.ticketing)
+            && let Some(other) = find_equal_match(key, ticketing, repo.as_ref(), existing.iter())
         {
             errors.0.push(MappingError::SameMatch(other.clone()));
         }
@@ -130,6 +137,12 @@ impl MappingDraft {
             agent: errors.keep(fields.agent()),
             model: errors.keep(fields.model()),
             fallback_agents: errors.keep(fields.fallback_agents()),
+            questions: errors.keep(fields.flag("questions")),
+            question_timeout_hours: errors.keep(fields.question_timeout_hours()),
+            plan_approval: errors.keep(fields.plan_approval()),
+            plan_auto_approve: errors.keep(fields.plan_auto_approve()),
+            approvers: errors.keep(fields.approvers()),
+            landing: LandingFields::read(fields, errors),
             ticketing: fields.ticketing(errors),
         }
     }
@@ -178,6 +191,18 @@ impl MappingDraft {
             agent: self.agent?,
             model: self.model?,
             fallback_agents: self.fallback_agents?,
+            questions: self.questions?.unwrap_or(true),
+            question_timeout_hours: self.question_timeout_hours?,
+            plan_approval: self.plan_approval?,
+            plan_auto_approve: self.plan_auto_approve?,
+            approvers: self.approvers?,
+            max_open_pulls: self.landing.max_open_pulls?,
+            max_awaiting_review: self.landing.max_awaiting_review?,
+            dispatch_window: self.landing.dispatch_window?,
+            collisions: self.landing.collisions?,
+            collision_ignore: self.landing.collision_ignore?,
+            merge: self.landing.merge?,
+            delete_branch: self.landing.delete_branch?.unwrap_or(false),
             created_at: stored.map_or(now, |stored| stored.created_at),
             updated_at: now,
         })

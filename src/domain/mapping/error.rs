@@ -1,5 +1,6 @@
 //! Errors of mapping fields, in the order of validation.
 
+use super::landing_error::LandingError;
 use crate::ids::TeamKey;
 
 /// Reason why a mapping or a change to it is rejected.
@@ -107,6 +108,26 @@ pub enum MappingError {
         "model must be the name of a model: letters, digits and . _ : / @ + - [ ], beginning with a letter or digit, at most 100"
     )]
     Model,
+    /// The time for an answer is invalid.
+    #[error("questionTimeoutHours must be an integer from 1 to 8760")]
+    QuestionTimeout,
+    /// The rule for approvals is unknown.
+    #[error("planApproval must be 'none', 'required' or 'auto'")]
+    PlanApproval,
+    /// The bounds of plans that need no person are invalid.
+    #[error(
+        "planAutoApprove must have maxFiles, an integer from 1, and may have forbidPaths, a list of at most 50 globs"
+    )]
+    PlanAutoApprove,
+    /// Plans are approved by rule, and there are no bounds.
+    #[error("planAutoApprove is required when planApproval is 'auto'")]
+    MissingAutoApprove,
+    /// The list of people is invalid.
+    #[error("approvers must be a list of at most 50 email addresses or account ids")]
+    Approvers,
+    /// A field of pull requests that land is invalid.
+    #[error(transparent)]
+    Landing(#[from] LandingError),
     /// The ticketing system is unknown.
     #[error("ticketingProvider must be 'A', 'B' or 'C'")]
     System,
@@ -137,6 +158,11 @@ pub enum MappingError {
         "ticketingConfig.match is not available for Jira: jql and repoFieldValue select the tickets"
     )]
     MatchOfQuery,
+    /// The match names a project, but the system has none.
+    #[error(
+        "ticketingConfig.match.project is not available for GitHub Issues: use label or default"
+    )]
+    MatchOfProject,
     /// This mapping takes the same tickets.
     #[error(
         "ticketingConfig selects the same tickets as the mapping {0}; give one of them another match"

@@ -314,9 +314,7 @@ impl MappingFields {
         match (provider, kind) {
             (Some(provider), Some(kind)) if provider != kind => errors.keep(mismatch()),
             (Some(System::Jira), _) | (None, Some(System::Jira)) => config.jira(errors),
-            (Some(System::GitHub), _) | (None, Some(System::GitHub)) => {
-                Some(TicketingConfig::GitHub {})
-            }
+            (Some(System::GitHub), _) | (None, Some(System::GitHub)) => config.github(errors),
             // Without a system, the query would be dropped.
             (None, None) if config.get("jql").is_some() => errors.keep(mismatch()),
             _ => config.linear(errors),
@@ -354,6 +352,14 @@ impl MappingFields {
             }
             _ => Ok(Some(matching)),
         }
+    }
+
+    fn github(&self, errors: &mut MappingErrors) -> Option<TicketingConfig> {
+        let matching = match errors.keep(self.ticket_match())? {
+            Some(TicketMatch::Project(_)) => errors.keep(Err(MappingError::MatchOfProject))?,
+            matching => matching,
+        };
+        Some(TicketingConfig::GitHub { matching })
     }
 
     fn jira(&self, errors: &mut MappingErrors) -> Option<TicketingConfig> {

@@ -9,7 +9,7 @@ use super::draft::{self, MappingDraft};
 use super::error::{MappingError, MappingErrors, MappingResult};
 use super::fields::MappingFields;
 use super::{Mapping, MappingView, TicketMatch, TicketingConfig};
-use crate::ids::TeamKey;
+use crate::ids::{Repo, TeamKey};
 use crate::time::Timestamp;
 
 /// Body with a valid team key, owner and repository. Other fields are not validated yet.
@@ -57,7 +57,7 @@ impl MappingInput {
 }
 
 /// Fields that `PATCH` can change. `awsRegion` is an alias of `cloudRegion`.
-const MUTABLE_FIELDS: [&str; 28] = [
+const MUTABLE_FIELDS: [&str; 40] = [
     "owner",
     "repo",
     "defaultBranch",
@@ -86,6 +86,18 @@ const MUTABLE_FIELDS: [&str; 28] = [
     "agent",
     "model",
     "fallbackAgents",
+    "questions",
+    "questionTimeoutHours",
+    "planApproval",
+    "planAutoApprove",
+    "approvers",
+    "maxOpenPulls",
+    "maxAwaitingReview",
+    "dispatchWindow",
+    "collisions",
+    "collisionIgnore",
+    "merge",
+    "deleteBranch",
 ];
 
 /// Names of the fields that operators set, for suggestions and the detection of misspelt names.
@@ -218,25 +230,29 @@ pub fn find_overlapping_key<'a>(
     })
 }
 
-/// Returns an existing mapping that takes the same tickets of a team as a mapping with this key and configuration.
-/// A mapping without a match takes all tickets that match no other mapping.
+/// Returns an existing mapping that takes the same tickets of a team or repository as a mapping with this key,
+/// configuration and target repository. A mapping without a match takes all tickets that match no other mapping.
 pub fn find_equal_match<'a>(
     key: &TeamKey,
     ticketing: &TicketingConfig,
-    existing: impl Iterator<Item = &'a Mapping>,
+    repo: Option<&Repo>,
+    mut existing: impl Iterator<Item = &'a Mapping>,
 ) -> Option<&'a TeamKey> {
-    let TicketingConfig::Linear { matching, .. } = ticketing else {
-        return None;
-    };
-    let matching = matching.as_ref().unwrap_or(&TicketMatch::Default);
+    let matching = ticketing.ticket_match().unwrap_or(&TicketMatch::Default);
     let is_equal = |other: &&Mapping| {
         let other_match = other.ticket_match().unwrap_or(&TicketMatch::Default);
-        other.team_key != *key
-            && matches!(other.ticketing, TicketingConfig::Linear { .. })
-            && other.source_team() == ticketing.source_team(key)
-            && other_match == matching
+        let takes_same = match (ticketing, &other.ticketing) {
+            (TicketingConfig::Linear { .. }, TicketingConfig::Linear { .. }) => {
+                other.source_team() == ticketing.source_team(key) && other_match == matching
+            }
+            (TicketingConfig::GitHub { .. }, TicketingConfig::GitHub { .. }) => {
+                repo.is_some_and(|repo| other.targets(repo))
+                    && other_match.is_same_on_github(matching)
+            }
+            _ => false,
+        };
+        other.team_key != *key && takes_same
     };
-    let mut existing = existing;
     existing.find(is_equal).map(|other| &other.team_key)
 }
 
@@ -272,6 +288,14 @@ mod tests {
         let direct = json!({
             "fallbackAgents": ["codex", "gemini"],
             "ticketingConfig": {"kind": "A", "teamKey": "APP", "match": {"label": "repo:web"}},
+            "questions": false, "questionTimeoutHours": 48, "planningEnabled": true,
+            "planningWorkflowFile": "plan.yml", "planApproval": "auto", "approvers": ["ada@acme.example"],
+            "planAutoApprove": {"maxFiles": 3, "forbidPaths": ["migrations/**"]},
+            "maxOpenPulls": 4, "maxAwaitingReview": 2, "collisions": "allow", "collisionIgnore": ["docs/"],
+            "dispatchWindow": {"days": ["fri", "mon"], "from": "22:00", "to": "06:00", "timeZone": "Europe/Berlin"},
+            "merge": {"mode": "queue", "method": "rebase", "requireApprovals": 2, "maxFiles": 9, "maxLines": 99,
+                "forbidPaths": ["infra/**"]},
+            "deleteBranch": true,
         });
         for stored in [cloud, direct].map(|fields| example_mapping(&fields)) {
             let change = MappingPatch::read(json!({"maxIterations": 2}), &stored.team_key).unwrap();

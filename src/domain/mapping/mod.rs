@@ -4,11 +4,14 @@
 //! A [`Mapping`] is always valid. [`MappingInput`] is the only way to create one from the fields
 //! that an operator sent.
 
+mod conversation_fields;
 mod draft;
 mod error;
 pub mod extra_env;
 mod fields;
 mod input;
+mod landing_error;
+mod landing_fields;
 mod precondition;
 mod problem;
 mod region;
@@ -22,8 +25,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::agent::AgentName;
+use super::collision::CollisionRule;
+use super::dispatch_window::DispatchWindow;
 use super::ids::{Repo, TeamKey};
 use super::issue::System;
+use super::merge_policy::MergePolicy;
+use super::plan_approval::{PlanApproval, PlanAutoApprove};
 use super::time::Timestamp;
 use super::usage::MicroUsd;
 
@@ -33,6 +40,7 @@ pub use fields::{is_name as is_plain_name, is_plain as is_team_key, ticketing_fi
 pub use input::{
     MappingInput, MappingPatch, find_equal_match, find_overlapping_key, mapping_fields,
 };
+pub use landing_error::LandingError;
 pub use precondition::MappingPrecondition;
 pub use problem::{MappingProblem, SOURCE_TEAM_KEY};
 pub use region::region_warning;
@@ -111,10 +119,53 @@ pub struct Mapping {
     /// Agents that work instead, in this order, while the usage limit of the agent is reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fallback_agents: Vec<AgentName>,
+    /// Whether agents may ask people questions.
+    #[serde(default = "default_questions")]
+    pub questions: bool,
+    /// Hours after which the work goes on without an answer. `None` to wait for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question_timeout_hours: Option<u32>,
+    /// Whether plans wait for an approval.
+    #[serde(default)]
+    pub plan_approval: PlanApproval,
+    /// Bounds within which plans need no person, for [`PlanApproval::Auto`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_auto_approve: Option<PlanAutoApprove>,
+    /// Email addresses and account ids of the people who may approve plans. Empty for everybody who may edit the
+    /// issue.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvers: Vec<String>,
+    /// Maximum number of open pull requests of the service in the repository, with runs that may open one. `None` for
+    /// no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_open_pulls: Option<u32>,
+    /// Maximum number of these pull requests that wait for a review. `None` for no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_awaiting_review: Option<u32>,
+    /// Days and hours in which runs start. `None` for always.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatch_window: Option<DispatchWindow>,
+    /// Whether issues that change the same files run side by side.
+    #[serde(default)]
+    pub collisions: CollisionRule,
+    /// Globs of files that may be changed side by side. Lock files always may.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub collision_ignore: Vec<String>,
+    /// Policy by which pull requests are merged.
+    #[serde(default)]
+    pub merge: MergePolicy,
+    /// Whether the branch of a merged pull request is deleted.
+    #[serde(default)]
+    pub delete_branch: bool,
     /// Creation time.
     pub created_at: Timestamp,
     /// Time of the last change.
     pub updated_at: Timestamp,
+}
+
+/// Default of [`Mapping::questions`].
+fn default_questions() -> bool {
+    true
 }
 
 /// Default of [`Mapping::resume_after_limit`] for mappings stored before the field existed.
@@ -128,12 +179,22 @@ impl Mapping {
         Repo::new(&self.owner, &self.repo)
     }
 
+    /// Returns whether plans of the mapping need an approval.
+    pub fn awaits_approval(&self) -> bool {
+        self.planning_enabled && self.plan_approval != PlanApproval::None
+    }
+
+    /// Returns whether this is the target repository. GitHub ignores case.
+    pub fn targets(&self, repo: &Repo) -> bool {
+        self.owner.eq_ignore_ascii_case(&repo.owner) && self.repo.eq_ignore_ascii_case(&repo.name)
+    }
+
     /// Returns the ticketing system.
     pub fn system(&self) -> System {
         match self.ticketing {
             TicketingConfig::Linear { .. } => System::Linear,
             TicketingConfig::Jira { .. } => System::Jira,
-            TicketingConfig::GitHub {} => System::GitHub,
+            TicketingConfig::GitHub { .. } => System::GitHub,
         }
     }
 
@@ -143,12 +204,10 @@ impl Mapping {
         self.ticketing.source_team(&self.team_key)
     }
 
-    /// Returns which tickets of the team the mapping takes; `None` for all that match no other mapping.
+    /// Returns which tickets of the team or repository the mapping takes; `None` for all that match no other
+    /// mapping.
     pub fn ticket_match(&self) -> Option<&TicketMatch> {
-        match &self.ticketing {
-            TicketingConfig::Linear { matching, .. } => matching.as_ref(),
-            TicketingConfig::Jira { .. } | TicketingConfig::GitHub {} => None,
-        }
+        self.ticketing.ticket_match()
     }
 }
 
@@ -180,10 +239,14 @@ pub enum TicketingConfig {
         /// Id of the repo field. `None` for the field of the default name.
         repo_field_override: Option<String>,
     },
-    /// GitHub Issues: the issues of the mapping's repository.
+    /// GitHub Issues: the issues of the mapping's repository, or those of them that match.
     #[serde(rename = "C")]
     #[schemars(title = "GitHub Issues")]
-    GitHub {},
+    GitHub {
+        /// Issues of the repository that the mapping takes. Omitted for all that match no other mapping.
+        #[serde(rename = "match", default, skip_serializing_if = "Option::is_none")]
+        matching: Option<TicketMatch>,
+    },
 }
 
 impl TicketingConfig {
@@ -191,7 +254,15 @@ impl TicketingConfig {
     pub fn source_team<'a>(&'a self, key: &'a TeamKey) -> &'a TeamKey {
         match self {
             Self::Linear { team_key, .. } => team_key.as_ref().unwrap_or(key),
-            Self::Jira { .. } | Self::GitHub {} => key,
+            Self::Jira { .. } | Self::GitHub { .. } => key,
+        }
+    }
+
+    /// Returns which tickets of its team or repository a mapping takes; `None` for all that match no other mapping.
+    pub fn ticket_match(&self) -> Option<&TicketMatch> {
+        match self {
+            Self::Linear { matching, .. } | Self::GitHub { matching } => matching.as_ref(),
+            Self::Jira { .. } => None,
         }
     }
 }

@@ -69,8 +69,17 @@ impl MappingError {
             Self::Agent | Self::CloudAgent => "agent",
             Self::Model => "model",
             Self::FallbackAgents | Self::CloudFallback => "fallbackAgents",
+            Self::QuestionTimeout => "questionTimeoutHours",
+            Self::PlanApproval => "planApproval",
+            Self::PlanAutoApprove | Self::MissingAutoApprove => "planAutoApprove",
+            Self::Approvers => "approvers",
+            Self::Landing(error) => error.field(),
             Self::SourceTeamKey => SOURCE_TEAM_KEY,
-            Self::Match | Self::MatchName | Self::MatchOfQuery | Self::SameMatch(_) => "match",
+            Self::Match
+            | Self::MatchName
+            | Self::MatchOfQuery
+            | Self::MatchOfProject
+            | Self::SameMatch(_) => "match",
         }
     }
 
@@ -127,11 +136,22 @@ impl MappingError {
             Self::FallbackAgents => "must be different agents: claude, codex, gemini".to_owned(),
             Self::CloudFallback => "must be empty for Amazon Bedrock".to_owned(),
             Self::Model => "must be the name of a model, such as opus".to_owned(),
+            Self::QuestionTimeout => "must be 1 to 8,760 hours".to_owned(),
+            Self::PlanApproval => "must be none, required or auto".to_owned(),
+            Self::PlanAutoApprove => {
+                "must be a number of files from 1, and at most 50 globs of paths".to_owned()
+            }
+            Self::MissingAutoApprove => "is required if a rule approves plans".to_owned(),
+            Self::Approvers => "must be at most 50 email addresses or account IDs".to_owned(),
+            Self::Landing(error) => error.rule(),
             Self::SourceTeamKey => "must be the key of a Linear team, such as ENG".to_owned(),
             Self::Match => "must be a label, a project or all other tickets".to_owned(),
             Self::MatchName => "must name a label or project".to_owned(),
             Self::MatchOfQuery => {
                 "is not available for Jira: the query selects the tickets".to_owned()
+            }
+            Self::MatchOfProject => {
+                "must be a label or all other tickets for GitHub Issues".to_owned()
             }
             Self::SameMatch(other) => {
                 format!("are those of the project {other}. Choose other tickets")
@@ -182,6 +202,18 @@ fn label(field: &'static str) -> &'static str {
         "agent" => "Agent",
         "model" => "Model",
         "fallbackAgents" => "Agents at a usage limit",
+        "questions" => "Questions",
+        "questionTimeoutHours" => "Time for an answer",
+        "planApproval" => "Plan approval",
+        "planAutoApprove" => "Plans without approval",
+        "approvers" => "Approvers",
+        "maxOpenPulls" => "Max open pull requests",
+        "maxAwaitingReview" => "Max waiting for review",
+        "dispatchWindow" => "Dispatch hours",
+        "collisions" => "Same files side by side",
+        "collisionIgnore" => "Files that never collide",
+        "merge" => "Merging",
+        "deleteBranch" => "Delete merged branches",
         "resumeAfterLimit" => "Resume after a usage limit",
         other => other,
     }

@@ -1,6 +1,7 @@
-//! Matches of mappings that share the tickets of one team, and the choice between these mappings.
+//! Matches of mappings that share the tickets of one team or repository, and the choice between these mappings.
 //!
-//! Names are compared exactly, as the filters of Linear compare them: `Web` and `web` are different labels.
+//! Names are compared exactly, as the filters of Linear compare them: `Web` and `web` are different labels. GitHub
+//! ignores case; its client returns the names of labels as the mappings spell them.
 
 use std::borrow::Cow;
 
@@ -19,7 +20,7 @@ pub(crate) const NO_MATCH: &str = "No project takes this issue.";
 /// Maximum number of mappings that a sentence names.
 const MAX_NAMED: usize = 10;
 
-/// Which tickets of a team a mapping takes.
+/// Which tickets of a team or repository a mapping takes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "MatchFields", into = "MatchFields")]
 pub enum TicketMatch {
@@ -27,7 +28,7 @@ pub enum TicketMatch {
     Label(String),
     /// Tickets of the project of this name at the ticketing system.
     Project(String),
-    /// Tickets that match no other mapping of the team.
+    /// Tickets that match no other mapping of the team or repository.
     Default,
 }
 
@@ -83,8 +84,8 @@ impl JsonSchema for TicketMatch {
         };
         let is_true = json_schema!({"type": "boolean", "const": true});
         json_schema!({
-            "description": "Which tickets of the team the mapping takes: those with a label, those of a project, \
-                or those that match no other mapping.",
+            "description": "Which tickets of the team or repository the mapping takes: those with a label, those of \
+                a project (Linear), or those that match no other mapping.",
             "oneOf": [of("label", &name), of("project", &name), of("default", &is_true)],
         })
     }
@@ -94,6 +95,14 @@ impl TicketMatch {
     /// Returns whether text can be the name of a label or project.
     pub(super) fn is_valid_name(text: &str) -> bool {
         !text.trim().is_empty() && text.len() <= MAX_NAME && !text.contains(char::is_control)
+    }
+
+    /// Returns whether both select the same issues of a repository of GitHub, which ignores the case of labels.
+    pub(super) fn is_same_on_github(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Label(one), Self::Label(other)) => one.to_lowercase() == other.to_lowercase(),
+            _ => self == other,
+        }
     }
 
     /// Returns the match in words, such as `label repo:web`.
@@ -134,7 +143,7 @@ pub struct Unmatched {
     pub message: String,
 }
 
-/// Chooses the mapping that takes a ticket among the mappings of its team. Labels and projects have precedence over
+/// Chooses the mapping that takes a ticket among the mappings of its team or repository. Labels and projects have precedence over
 /// the mapping for all other tickets. A mapping without a match takes all other tickets.
 ///
 /// # Errors
@@ -303,6 +312,20 @@ mod tests {
         ] {
             assert_eq!(chosen(&all, labels, project), expected);
         }
+    }
+
+    #[test]
+    fn github_ignores_the_case_of_labels() {
+        let of = |text: &str| serde_json::from_str::<TicketMatch>(text).unwrap();
+        let web = of(r#"{"label":"repo:web"}"#);
+        for (other, is_same) in [
+            (r#"{"label":"Repo:WEB"}"#, true),
+            (r#"{"label":"repo:web "}"#, false),
+            (r#"{"default":true}"#, false),
+        ] {
+            assert_eq!(web.is_same_on_github(&of(other)), is_same, "{other}");
+        }
+        assert!(TicketMatch::Default.is_same_on_github(&of(r#"{"default":true}"#)));
     }
 
     #[test]

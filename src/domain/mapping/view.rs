@@ -8,8 +8,12 @@ use serde::Serialize;
 
 use super::{ExecutionMode, Mapping, MappingWarning, ModelProvider, SessionMode, TicketingConfig};
 use crate::agent::AgentName;
+use crate::collision::CollisionRule;
+use crate::dispatch_window::DispatchWindow;
 use crate::ids::TeamKey;
 use crate::issue::System;
+use crate::merge_policy::MergePolicy;
+use crate::plan_approval::{PlanApproval, PlanAutoApprove};
 use crate::time::Timestamp;
 use crate::usage::MicroUsd;
 
@@ -57,6 +61,25 @@ pub struct MappingView<'a> {
     #[schemars(length(max = 100))]
     model: Option<&'a str>,
     fallback_agents: &'a [AgentName],
+    questions: bool,
+    #[schemars(range(min = 1, max = 8760))]
+    question_timeout_hours: Option<u32>,
+    plan_approval: PlanApproval,
+    plan_auto_approve: Option<&'a PlanAutoApprove>,
+    #[schemars(length(max = 50), inner(length(min = 1, max = 255)))]
+    approvers: &'a [String],
+    #[schemars(range(min = 1))]
+    max_open_pulls: Option<u32>,
+    #[schemars(range(min = 1))]
+    max_awaiting_review: Option<u32>,
+    dispatch_window: Option<&'a DispatchWindow>,
+    collisions: CollisionRule,
+    #[schemars(length(max = 50), inner(length(min = 1, max = 255)))]
+    collision_ignore: &'a [String],
+    #[serde(serialize_with = "MergePolicy::serialize_for_api")]
+    #[schemars(with = "MergePolicy")]
+    merge: &'a MergePolicy,
+    delete_branch: bool,
     created_at: Timestamp,
     updated_at: Timestamp,
     /// Settings that do not take effect as given. The response to a change also warns about a team, repository
@@ -102,6 +125,18 @@ impl<'a> MappingView<'a> {
             agent: mapping.agent,
             model: mapping.model.as_deref(),
             fallback_agents: &mapping.fallback_agents,
+            questions: mapping.questions,
+            question_timeout_hours: mapping.question_timeout_hours,
+            plan_approval: mapping.plan_approval,
+            plan_auto_approve: mapping.plan_auto_approve.as_ref(),
+            approvers: &mapping.approvers,
+            max_open_pulls: mapping.max_open_pulls,
+            max_awaiting_review: mapping.max_awaiting_review,
+            dispatch_window: mapping.dispatch_window.as_ref(),
+            collisions: mapping.collisions,
+            collision_ignore: &mapping.collision_ignore,
+            merge: &mapping.merge,
+            delete_branch: mapping.delete_branch,
             created_at: mapping.created_at,
             updated_at: mapping.updated_at,
             warnings: mapping.warnings(),

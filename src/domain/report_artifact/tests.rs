@@ -7,6 +7,7 @@ use flate2::write::DeflateEncoder;
 use serde_json::json;
 
 use super::*;
+use crate::evidence::EvidenceKind;
 use crate::report::{RunOutcome, RunPhase};
 
 /// Entry of a zip archive to be written.
@@ -87,7 +88,14 @@ fn step(id: &str, status: &str) -> StepRecord {
 }
 
 fn signed() -> String {
-    sign(&key(), &origin(), &result(), &[step("clone", "passed")]).unwrap()
+    sign(
+        &key(),
+        &origin(),
+        &result(),
+        &[step("clone", "passed")],
+        &[],
+    )
+    .unwrap()
 }
 
 fn open_file(content: &str) -> Result<ArtifactReport, ArtifactError> {
@@ -106,6 +114,27 @@ fn opens_what_a_run_signed() {
     assert!(warnings.is_empty());
     assert_eq!(report.steps[0]["id"], "clone");
     assert_eq!(origin().artifact_name(), "agent-implement-01JOB-1");
+}
+
+#[test]
+fn carries_evidence_that_fits() {
+    let file = |bytes: usize| EvidenceFile {
+        name: "a.txt".into(),
+        kind: EvidenceKind::Text,
+        content: vec![b'x'; bytes],
+    };
+    let opened = |evidence: &[EvidenceFile]| {
+        let signed = sign(&key(), &origin(), &result(), &[], evidence).unwrap();
+        assert!(signed.len() <= MAX_BYTES);
+        open_file(&signed).unwrap()
+    };
+    let fits = opened(&[file(evidence::MAX_BYTES)]);
+    let parsed = evidence::parse_report(&fits.evidence).unwrap();
+    assert_eq!(parsed[0].1.len(), evidence::MAX_BYTES);
+    let left_out = opened(&[file(evidence::MAX_BYTES), file(evidence::MAX_BYTES)]);
+    assert_eq!(left_out.evidence, Value::Null);
+    assert_eq!(left_out.result["phase"], "planning");
+    assert_eq!(opened(&[]).evidence, Value::Null);
 }
 
 #[test]

@@ -138,7 +138,10 @@ proptest! {
             let found = sanitized.chars().find(|c| is_forbidden(output, *c));
             prop_assert_eq!(found, None, "{} of {:?}: {:?}", output, text, sanitized);
         }
-        let event = styled_log_event(&text).replace("\u{1b}[31m", "");
+        let event = [0, 1, 2, 3, 31, 32, 33, 34, 35, 36]
+            .map(|style| format!("\u{1b}[{style}m"))
+            .iter()
+            .fold(styled_log_event(&text).into_owned(), |event, style| event.replace(style, ""));
         prop_assert!(!event.contains(|c| is_forbidden("styled_log_event", c)), "{:?}", event);
     }
 

@@ -187,12 +187,15 @@ fn cost(job: &Job) -> (u64, u64) {
     (used.cost.as_micros(), u64::from(used.unpriced == Some(0)))
 }
 
-/// Reason of a failed run. A cancelled run has not failed.
+/// Reason of a failed run. A run that was cancelled or asked a question has not failed.
 fn failure_reason(state: &JobState) -> Option<String> {
     match state {
         JobState::Reserved | JobState::Dispatched | JobState::Running | JobState::Completed => None,
         JobState::ReviewFailed { .. } => Some(code_name(FailureCode::ReviewUnapproved)),
-        JobState::Failed { code, .. } if *code == Some(FailureCode::Cancelled) => None,
+        JobState::Failed {
+            code: Some(FailureCode::Cancelled | FailureCode::NeedsInput),
+            ..
+        } => None,
         JobState::Failed { code, .. } => {
             Some(code.map_or_else(|| OTHER_FAILURE.to_owned(), code_name))
         }

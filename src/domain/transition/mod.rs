@@ -28,6 +28,7 @@
 //! - *Timeout while the runner cannot be reached*: a run is only treated as missing if its runner
 //!   was listed. The time budget still applies, unless the run is known to have ended.
 
+mod pull_comments;
 mod result;
 mod termination;
 
@@ -40,6 +41,7 @@ use super::job::{
     AfterCancel, Cancellation, Job, JobState, PullRequestRef, RunHandle, RunnerKind, TimeoutReason,
 };
 use super::limits;
+use super::question::Question;
 use super::report::ResultReport;
 use super::stage::Stage;
 use super::time::Timestamp;
@@ -164,6 +166,8 @@ pub struct PlannedEffects {
     pub breaker: BreakerUpdate,
     /// Change of the stored plan of the issue.
     pub plan: PlanUpdate,
+    /// Questions that the issue waits for an answer to.
+    pub questions: Vec<Question>,
 }
 
 /// Change of the issue's entry in the dedup window.

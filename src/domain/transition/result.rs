@@ -1,7 +1,8 @@
 //! Transitions caused by the result that a run reported.
 
 use super::termination::JobFailure;
-use super::termination::complete;
+use super::termination::ask;
+use super::termination::complete_with_plan;
 use super::termination::fail;
 use super::termination::fail_review;
 use super::termination::fail_without_pull_request;
@@ -22,6 +23,7 @@ use super::super::report::FailureCode;
 use super::super::report::ResultReport;
 use super::super::report::RunOutcome;
 use super::super::sanitize;
+use super::super::stage::Stage;
 use super::super::time::Timestamp;
 use super::JobEvent;
 use super::PlannedEffects;
@@ -60,6 +62,7 @@ pub(super) fn accept_result(mut job: Job, report: &ResultReport) -> Job {
     job.usage = report.usage.or(job.usage);
     job.agent = report.agent.clone().or(job.agent);
     job.model = report.model.clone().or(job.model);
+    job.merge = report.merge.as_deref().cloned().or(job.merge);
     job.agents
         .with_credentials
         .clone_from(&report.agents_with_credentials);
@@ -96,7 +99,13 @@ pub(super) fn apply_result(job: Job, report: ResultReport, now: Timestamp) -> Tr
         RunOutcome::Success if has_open_findings && job.kind != JobKind::Planning => {
             fail_review(job, report.unresolved, now)
         }
-        RunOutcome::Success => complete(job, now),
+        RunOutcome::Success => {
+            let stage = match report.awaits_approval {
+                true => Stage::PlanReady,
+                false => Stage::PlanComplete,
+            };
+            complete_with_plan(job, stage, now)
+        }
         RunOutcome::Failure if unapproved => fail_review(job, report.unresolved, now),
         RunOutcome::Failure => {
             let reason = comments::reason_or_default(report.failure_reason.as_deref());
@@ -104,6 +113,11 @@ pub(super) fn apply_result(job: Job, report: ResultReport, now: Timestamp) -> Tr
                 (Some(FailureCode::ProviderLimit), Some(until)) => {
                     job.agents.next = report.next_agent;
                     pause(job, &reason, until, now)
+                }
+                (Some(FailureCode::NeedsInput), _)
+                    if job.kind.phase().is_some() && !report.questions.is_empty() =>
+                {
+                    ask(job, report.questions, now)
                 }
                 (Some(FailureCode::TimedOut), _) => {
                     let reason = job.timeout_reason();

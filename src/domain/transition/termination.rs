@@ -1,16 +1,18 @@
 //! Terminal transitions of a job: the final state and the effects of the end.
 
 use crate::comments;
-use crate::effect::{DraftState, Effect, LogLabel, PullCommentStyle};
+use crate::effect::{DraftState, Effect, LogLabel};
 use crate::issue::Phase;
 use crate::job::{
     AfterCancel, Cancellation, ISSUE_CLOSED, Job, JobKind, JobState, RunHandle, RunnerKind,
     TimeoutReason,
 };
+use crate::question::Question;
 use crate::report::FailureCode;
 use crate::stage::Stage;
 use crate::time::Timestamp;
 
+use super::pull_comments::{failed_on_pull, pull_comment};
 use super::{
     BreakerUpdate, DedupUpdate, FailureKind, MissingReport, PlanUpdate, PlannedEffects, Transition,
     add_session_comment,
@@ -38,7 +40,9 @@ pub(super) fn finish_without_report(
         JobFailure::new(None, reason)
     };
     match (conclusion, job.kind) {
-        ("success", JobKind::GapFill | JobKind::FollowUp) => complete(job, now),
+        ("success", JobKind::GapFill | JobKind::FollowUp | JobKind::CiFix | JobKind::Conflict) => {
+            complete(job, now)
+        }
         // A run opens a draft only if its review left blocking findings open.
         ("success", JobKind::Implementation) if draft == Some(DraftState::Draft) => {
             fail_review(job, Vec::new(), now)
@@ -89,6 +93,11 @@ pub(super) fn fail_without_pull_request(
 
 /// Completes a job.
 pub(super) fn complete(job: Job, now: Timestamp) -> Transition {
+    complete_with_plan(job, Stage::PlanComplete, now)
+}
+
+/// Completes a job. If it made a plan, the issue enters this stage.
+pub(super) fn complete_with_plan(job: Job, planned_stage: Stage, now: Timestamp) -> Transition {
     let (mut job, mut planned) = end(job, JobState::Completed, now);
     planned.breaker = BreakerUpdate::Reset;
     match job.kind.phase() {
@@ -98,7 +107,7 @@ pub(super) fn complete(job: Job, now: Timestamp) -> Transition {
             planned.plan = PlanUpdate::Replace;
             planned.effects.push(Effect::SetMarker {
                 issue: job.issue.clone(),
-                stage: Stage::PlanComplete,
+                stage: planned_stage,
             });
         }
         Some(Phase::Implementation) => add_pull_request_opened(&job, &mut planned),
@@ -259,7 +268,7 @@ fn add_failure_effects(
         Some(Phase::Planning) => Stage::PlanningFailed,
         Some(Phase::Implementation) => Stage::ImplementationFailed,
         // The run was requested on the pull request.
-        None => return planned.effects.extend(pull_comment(job, comment)),
+        None => return planned.effects.extend(failed_on_pull(job, comment)),
     };
     planned.effects.push(Effect::SetMarker {
         issue: job.issue.clone(),
@@ -291,16 +300,6 @@ fn add_log_excerpt(job: &Job, label: LogLabel, planned: &mut PlannedEffects) {
             label,
             comment: None,
         }));
-}
-
-fn pull_comment(job: &Job, body: String) -> Option<Effect> {
-    let pull = job.pull.as_ref()?;
-    Some(Effect::PullComment {
-        repo: job.repo.clone(),
-        number: pull.number,
-        style: PullCommentStyle::New,
-        body,
-    })
 }
 
 /// Conclusion of a cancelled job.
@@ -360,9 +359,8 @@ fn add_cancel_effects(job: &Job, planned: &mut PlannedEffects) {
 /// dispatched, with its trigger.
 pub fn retry_markers(job: &Job) -> Vec<Effect> {
     let mut markers = vec![set_marker(job, Stage::Retriggered)];
-    if job.trigger_stage == Some(Stage::PlanComplete) {
-        markers.push(set_marker(job, Stage::PlanComplete));
-    }
+    let planned = job.trigger_stage.filter(|stage| stage.has_plan());
+    markers.extend(planned.map(|stage| set_marker(job, stage)));
     markers
 }
 
@@ -400,6 +398,20 @@ pub(super) fn pause(job: Job, reason: &str, until: Timestamp, now: Timestamp) ->
     finish(&mut job, planned)
 }
 
+/// Ends a job whose run asked people questions. The issue waits for the answer, and no failure is counted. The commit
+/// that stores the questions also posts them.
+pub(super) fn ask(job: Job, questions: Vec<Question>, now: Timestamp) -> Transition {
+    let state = JobState::Failed {
+        code: Some(FailureCode::NeedsInput),
+        reason: comments::question_reason(&questions),
+    };
+    let (mut job, mut planned) = end(job, state, now);
+    planned.dedup = DedupUpdate::Clear;
+    planned.effects.push(set_marker(&job, Stage::NeedsInput));
+    planned.questions = questions;
+    finish(&mut job, planned)
+}
+
 /// Sets the terminal state.
 fn end(mut job: Job, state: JobState, now: Timestamp) -> (Job, PlannedEffects) {
     job.state = state;
@@ -433,6 +445,7 @@ fn finish(job: &mut Job, mut planned: PlannedEffects) -> Transition {
         planned.dedup = DedupUpdate::Keep;
         planned.breaker = BreakerUpdate::Keep;
         planned.plan = PlanUpdate::Keep;
+        planned.questions.clear();
     }
     Transition {
         job: job.clone(),

@@ -58,6 +58,7 @@ fn job(kind: JobKind, runner: RunnerKind, state: JobState) -> Job {
         trigger_stage: None,
         agents: Default::default(),
         resumes_at: None,
+        merge: None,
         result_accepted: false,
         unconfirmed_result: None,
     }
@@ -86,7 +87,11 @@ fn report(outcome: RunOutcome) -> ResultReport {
         model: None,
         agents_with_credentials: vec![],
         next_agent: None,
+        awaits_approval: false,
+        merge: None,
         patch: None,
+        questions: Vec::new(),
+        patch_dropped: false,
         run_id: None,
     }
 }

@@ -8,6 +8,7 @@ use crate::app::{App, Vendors};
 use crate::budget;
 use crate::choices::failure_sentence;
 use crate::doctor::MODEL_SECRETS;
+use crate::time_zones;
 use domain::ids::{Repo, TeamKey};
 use domain::issue::System;
 use domain::mapping::{
@@ -20,7 +21,7 @@ use domain::vendor::Vendor;
 use serde_json::Value;
 use store::{StoreError, StoreResult, mappings, secrets};
 use vendors::http::VendorError;
-use vendors::ticketing::{IssueTracker, Linear, TicketingClient};
+use vendors::ticketing::{GitHubIssues, IssueTracker, Linear, TicketingClient};
 
 /// Timeout of each lookup of a write, whose response waits for it.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -71,6 +72,7 @@ pub async fn check(app: &App, body: Value) -> Result<MappingCheck, MappingCheckE
         problems,
         warnings: Vec::new(),
     };
+    let mode = app.core.store.read(|tx| app.core.runner_mode(tx))?;
     let lookups = join5(
         in_time(app, Lookup::TEAM, check_team(&app.vendors, &draft)),
         in_time(
@@ -80,7 +82,11 @@ pub async fn check(app: &App, body: Value) -> Result<MappingCheck, MappingCheckE
         ),
         in_time(app, Lookup::JIRA, check_jira(&app.vendors, &draft)),
         in_time(app, Lookup::ISSUES, check_issues(&app.vendors, &draft)),
-        in_time(app, Lookup::SECRETS, check_repo_secrets(app, &draft)),
+        in_time(
+            app,
+            Lookup::SECRETS,
+            check_repo_secrets(&app.vendors, &draft, mode),
+        ),
     );
     let (team, repository, jira, issues, secrets) = Box::pin(lookups).await;
     [team, repository, jira, issues, secrets]
@@ -93,6 +99,8 @@ pub async fn check(app: &App, body: Value) -> Result<MappingCheck, MappingCheckE
     let stored = stored.and_then(|key| existing.iter().find(|one| one.team_key == *key));
     if let Some(mapping) = draft.into_mapping(stored, now) {
         found.extend(check_runner(app, &mapping)?);
+        let missing = time_zones::missing_data(&mapping).map(MappingError::from);
+        found.problems.extend(missing.map(|error| error.problem()));
         found.warnings.extend(mapping.warnings());
         let budget = app
             .core
@@ -226,7 +234,8 @@ async fn check_issues(
     vendors: &Vendors,
     draft: &MappingDraft,
 ) -> Result<MappingCheck, VendorError> {
-    let (Some(TicketingConfig::GitHub {}), Some(repo)) = (&draft.ticketing, draft.target_repo())
+    let (Some(ticketing @ TicketingConfig::GitHub { .. }), Some(repo)) =
+        (&draft.ticketing, draft.target_repo())
     else {
         return Ok(MappingCheck::default());
     };
@@ -234,7 +243,13 @@ async fn check_issues(
         return Ok(MappingCheck::default());
     };
     Ok(match github.issue_tracker(&repo).await? {
-        IssueTracker::Enabled | IssueTracker::Invisible => MappingCheck::default(),
+        IssueTracker::Invisible => MappingCheck::default(),
+        IssueTracker::Enabled => {
+            let missing = missing_label(github, &repo, ticketing).await?;
+            missing.map_or_else(MappingCheck::default, |missing| {
+                MappingCheck::warning(missing.field, missing.message)
+            })
+        }
         IssueTracker::Disabled => MappingCheck::problem(
             "ticketingProvider",
             format!("Issues are turned off in {repo}. Turn them on in its settings on GitHub."),
@@ -264,11 +279,16 @@ fn not_configured(field: &'static str, vendor: Vendor, impact: &str) -> MappingC
 }
 
 /// Checks whether the workflows of the repository have a model key.
-async fn check_repo_secrets(app: &App, draft: &MappingDraft) -> Result<MappingCheck, VendorError> {
-    let (Some(github), Some(repo)) = (&app.vendors.github, draft.target_repo()) else {
+async fn check_repo_secrets(
+    vendors: &Vendors,
+    draft: &MappingDraft,
+    mode: RunnerMode,
+) -> Result<MappingCheck, VendorError> {
+    let (Some(github), Some(repo)) = (&vendors.github, draft.target_repo()) else {
         return Ok(MappingCheck::default());
     };
-    if draft.provider != Some(ModelProvider::Direct) || !draft.is_for_ci() {
+    let runs_in_ci = draft.is_for_ci() && !mode.excludes_ci();
+    if draft.provider != Some(ModelProvider::Direct) || !runs_in_ci {
         return Ok(MappingCheck::default());
     }
     let names = match github.secret_names(&repo).await {
@@ -363,10 +383,38 @@ async fn missing_team(
     vendors: &Vendors,
     mapping: &Mapping,
 ) -> Result<Option<MappingWarning>, VendorError> {
-    let Some(TicketingClient::Linear(linear)) = vendors.account(mapping.system()) else {
+    let ticketing = &mapping.ticketing;
+    match vendors.account(mapping.system()) {
+        Some(TicketingClient::Linear(linear)) => {
+            missing_source(linear, &mapping.team_key, ticketing).await
+        }
+        Some(TicketingClient::GitHub(github)) => {
+            missing_label(github, &mapping.target_repo(), ticketing).await
+        }
+        Some(TicketingClient::Jira(_)) | None => Ok(None),
+    }
+}
+
+/// Returns that the repository does not have the label that a mapping of its issues matches. Another lookup reports a
+/// missing repository.
+pub(crate) async fn missing_label(
+    github: &GitHubIssues,
+    repo: &Repo,
+    ticketing: &TicketingConfig,
+) -> Result<Option<MappingWarning>, VendorError> {
+    let Some(TicketMatch::Label(name)) = ticketing.ticket_match() else {
         return Ok(None);
     };
-    missing_source(linear, &mapping.team_key, &mapping.ticketing).await
+    match github.has_label(repo, name).await {
+        Ok(false) => Ok(Some(MappingWarning {
+            field: MATCH,
+            message: format!(
+                "GitHub shows no label \"{name}\" in {repo}. No ticket matches until it exists."
+            ),
+        })),
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(None),
+    }
 }
 
 /// Field of the tickets of a team that a mapping takes.

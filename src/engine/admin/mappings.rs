@@ -2,6 +2,7 @@
 
 use crate::app::{App, Core};
 use crate::budget;
+use crate::time_zones;
 use domain::audit::{Action, Actor};
 use domain::ids::TeamKey;
 use domain::mapping::{
@@ -228,12 +229,16 @@ fn put(
         Ok(mapping) => mapping,
         Err(error) => return Ok(Err(error)),
     };
+    if let Some(error) = time_zones::missing_data(&mapping) {
+        return Ok(Err(error.into()));
+    }
     let keys = existing.iter().map(|mapping| &mapping.team_key);
     if let Some(other) = find_overlapping_key(&mapping.team_key, keys) {
         let error = MappingError::OverlappingTeamKey(mapping.team_key.clone(), other.clone());
         return Ok(Err(error));
     }
-    if let Some(other) = find_equal_match(&mapping.team_key, &mapping.ticketing, existing.iter()) {
+    let (key, ticketing, repo) = (&mapping.team_key, &mapping.ticketing, mapping.target_repo());
+    if let Some(other) = find_equal_match(key, ticketing, Some(&repo), existing.iter()) {
         return Ok(Err(MappingError::SameMatch(other.clone())));
     }
     // Repository names are case-insensitive on GitHub, but stored pull requests are found by the

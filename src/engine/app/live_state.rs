@@ -1,12 +1,14 @@
 //! State of this process, which a restart loses.
 
+use crate::pull_requests::BaseChecks;
 use std::pin::pin;
+use std::sync::Arc;
 
 use tokio::sync::Notify;
 
 use super::{
-    FormLookups, Heartbeats, LogTails, Metrics, PermissionCache, PollSnapshots, ProbeCache,
-    Reconciliation, RunLogLimiter, SignInLimiter, StreamSubscribers,
+    CommentReads, FormLookups, Heartbeats, LogTails, MergeChecks, Metrics, PermissionCache,
+    PollSnapshots, ProbeCache, Reconciliation, RunLogLimiter, SignInLimiter, StreamSubscribers,
 };
 use domain::time::Timestamp;
 
@@ -24,8 +26,14 @@ pub struct LiveState {
     pub form_lookups: FormLookups,
     /// Repository permissions of commenters.
     pub permission_cache: PermissionCache,
+    /// How far comments on tickets were read.
+    pub comment_reads: CommentReads,
     /// State of reconciliation sweeps.
     pub reconciliation: Reconciliation,
+    /// Which facts about merges were read, and when.
+    pub merge_checks: MergeChecks,
+    /// Failing checks of base branches.
+    pub base_checks: BaseChecks,
     /// Last lines of each run's output.
     pub log_tails: LogTails,
     /// Rate limit of the logs that runs send.
@@ -48,7 +56,10 @@ impl LiveState {
             probe_cache: ProbeCache::default(),
             form_lookups: FormLookups::default(),
             permission_cache: PermissionCache::default(),
+            comment_reads: CommentReads::default(),
             reconciliation: Reconciliation::default(),
+            merge_checks: MergeChecks::default(),
+            base_checks: BaseChecks::default(),
             log_tails: LogTails::default(),
             run_log_limiter: RunLogLimiter::default(),
             stream_subscribers: StreamSubscribers::default(),
@@ -62,7 +73,7 @@ impl LiveState {
 #[derive(Default)]
 pub struct Notifiers {
     /// Wakes the poll.
-    pub poll: Notify,
+    pub poll: Arc<Notify>,
     /// Signals a ticketing event that the poll must handle.
     pub ticket_event: Notify,
     /// Signals a ticketing event of a system whose search index may lag behind.

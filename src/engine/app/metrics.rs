@@ -100,6 +100,10 @@ pub struct Metrics {
     pub trigger_to_dispatch: Histogram,
     /// Duration of a poll.
     pub poll_duration: Histogram,
+    /// Reruns of failed jobs that were requested.
+    pub ci_reruns: Counter,
+    /// Reruns in which checks passed that had failed.
+    pub ci_flakes: Counter,
     /// Start of the process.
     pub started_at: Timestamp,
     routes: Mutex<Vec<Arc<RouteMetrics>>>,
@@ -131,6 +135,8 @@ impl Metrics {
         Self {
             trigger_to_dispatch: Histogram::new(MetricUnit::Time, WAIT_BOUNDS),
             poll_duration: Histogram::new(MetricUnit::Time, POLL_BOUNDS),
+            ci_reruns: Counter::default(),
+            ci_flakes: Counter::default(),
             started_at,
             routes: Mutex::default(),
             waiting: Mutex::default(),

@@ -1,9 +1,11 @@
 //! State shared by the engine's tasks and the HTTP server: configuration, store, clients, caches.
 
+mod comment_reads;
 mod heartbeats;
 mod live_state;
 mod log_tails;
 mod lookups;
+mod merge_checks;
 mod metrics;
 mod permission_cache;
 mod poll_snapshots;
@@ -35,10 +37,12 @@ use store::crash_injection::CrashPlan;
 use store::{ReadTx, ReadableTx, Store, StoreReader, StoreResult, settings};
 use vendors::http::{Client, Redactor};
 
+pub use comment_reads::CommentReads;
 pub use heartbeats::{Heartbeat, Heartbeats, PollOutcome};
 pub use live_state::{LiveState, Notifiers};
 pub use log_tails::LogTails;
 pub use lookups::FormLookups;
+pub use merge_checks::MergeChecks;
 pub use metrics::{HostMachineStats, Metrics, RouteMetrics, STATUSES};
 pub use permission_cache::PermissionCache;
 pub use poll_snapshots::{PollFailure, PollSnapshot, PollSnapshots, PolledIssue};

@@ -1,7 +1,8 @@
 //! State and statistics of reconciliation sweeps over open pull requests.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use domain::feedback::PullRequestId;
 use domain::ids::Repo;
@@ -27,29 +28,70 @@ pub struct Reconciliation(Mutex<State>);
 #[derive(Default)]
 struct State {
     stats: ReconciliationStats,
-    /// Last update time that was checked, and the number of checks at that time.
-    checked: HashMap<PullRequestId, (Timestamp, u8)>,
+    /// Pull requests whose state an event has changed. Bounded by our open pull requests.
+    changed: BTreeSet<PullRequestId>,
+    /// Pull requests whose checks must be read again. Bounded by our open pull requests.
+    checks: BTreeSet<PullRequestId>,
+    /// Time at which pull requests were last read again whose state GitHub had not computed.
+    repeated_at: Option<Timestamp>,
+    /// Begin of the last sweep that read the open pull requests of a repository.
+    swept: HashMap<Repo, Timestamp>,
 }
 
-impl Reconciliation {
-    /// Whether a pull request must be checked. GitHub reports times in seconds, so each update is
-    /// checked twice: the second check finds changes within the same second as the first.
-    pub fn is_due(&self, pull: &PullRequestId, updated_at: Timestamp) -> bool {
-        let state = self.lock();
-        let checked = state.checked.get(pull);
-        checked.is_none_or(|(at, times)| *at != updated_at || *times < 2)
-    }
+/// Time between two reads of pull requests whose state GitHub has not computed.
+const REPETITION_INTERVAL: Duration = Duration::from_secs(60);
 
-    /// Records a check and the number of missed events it found.
-    pub fn record_check(&self, pull: &PullRequestId, updated_at: Timestamp, found: u64) {
+impl Reconciliation {
+    /// Records that the feedback of a pull request was read, and the number of missed events it had.
+    pub fn record_check(&self, found: u64) {
         let mut state = self.lock();
         state.stats.pulls_checked += 1;
         state.stats.missed_events += found;
-        let before = state.checked.get(pull).copied();
-        let times = before
-            .filter(|(at, _)| *at == updated_at)
-            .map_or(1, |(_, times)| times.saturating_add(1));
-        state.checked.insert(pull.clone(), (updated_at, times));
+    }
+
+    /// Notes pull requests of the service whose state an event has changed.
+    pub fn note_changed(&self, pulls: Vec<PullRequestId>) {
+        self.lock().changed.extend(pulls);
+    }
+
+    /// Takes the pull requests whose state an event has changed.
+    pub fn take_changed(&self) -> BTreeSet<PullRequestId> {
+        std::mem::take(&mut self.lock().changed)
+    }
+
+    /// Returns whether pull requests are due to be read again whose state GitHub had not computed, and records the
+    /// time.
+    pub fn is_repetition_due(&self, now: Timestamp) -> bool {
+        let mut state = self.lock();
+        let last = state.repeated_at;
+        let is_due = last.is_none_or(|last| now.since(last) >= REPETITION_INTERVAL);
+        if is_due {
+            state.repeated_at = Some(now);
+        }
+        is_due
+    }
+
+    /// Notes a pull request whose checks must be read again.
+    pub fn note_check(&self, pull: PullRequestId) {
+        self.lock().checks.insert(pull);
+    }
+
+    /// Returns whether the checks of a pull request must be read again.
+    pub fn is_check_noted(&self, pull: &PullRequestId) -> bool {
+        self.lock().checks.contains(pull)
+    }
+
+    /// Forgets that the checks of a pull request must be read again.
+    pub fn take_check(&self, pull: &PullRequestId) {
+        self.lock().checks.remove(pull);
+    }
+
+    /// Forgets the noted checks of pull requests that are not open.
+    pub fn retain_checks(&self, open: &[PullRequestId]) {
+        let mut state = self.lock();
+        if !state.checks.is_empty() {
+            state.checks.retain(|pull| open.contains(pull));
+        }
     }
 
     /// Records a closed pull request that no webhook reported.
@@ -57,10 +99,15 @@ impl Reconciliation {
         self.lock().stats.missed_events += 1;
     }
 
-    /// Removes the pull requests of a repository that are no longer open.
-    pub fn retain_open(&self, repo: &Repo, is_open: impl Fn(u64) -> bool) {
-        let is_kept = |pull: &PullRequestId| pull.repo != *repo || is_open(pull.number);
-        self.lock().checked.retain(|pull, _| is_kept(pull));
+    /// Records that the open pull requests of a repository were read by a sweep that began at this time. Returns
+    /// whether they had not been read before.
+    pub fn record_repository(&self, repo: &Repo, began_at: Timestamp) -> bool {
+        self.lock().swept.insert(repo.clone(), began_at).is_none()
+    }
+
+    /// Begin of the last sweep that read the open pull requests of a repository. `None` before the first.
+    pub fn swept_at(&self, repo: &Repo) -> Option<Timestamp> {
+        self.lock().swept.get(repo).copied()
     }
 
     /// Records the end of a sweep.
@@ -77,29 +124,5 @@ impl Reconciliation {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keeps_only_open_pull_requests() {
-        let reconciliation = Reconciliation::default();
-        let at = Timestamp::from_millis(1_000);
-        let pull = |name: &str, number| PullRequestId {
-            repo: Repo::new("acme", name),
-            number,
-        };
-        let pulls = [pull("shop", 1), pull("shop", 2), pull("docs", 1)];
-        for pull in pulls.iter().chain(&pulls) {
-            assert!(reconciliation.is_due(pull, at));
-            reconciliation.record_check(pull, at, 0);
-        }
-        reconciliation.retain_open(&Repo::new("acme", "shop"), |number| number == 2);
-        let due = pulls.each_ref().map(|pull| reconciliation.is_due(pull, at));
-        assert_eq!(due, [true, false, false]);
-        assert_eq!(reconciliation.lock().checked.len(), 2);
     }
 }

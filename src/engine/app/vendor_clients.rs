@@ -68,11 +68,11 @@ impl VendorSetup<'_> {
             let same = kept(|old, new| old.linear == new.linear);
             ticketing.push(match same.and_then(|old| old.account(System::Linear)) {
                 Some(account) => account.clone(),
-                None => TicketingClient::Linear(Linear::new(
-                    client(Vendor::Linear.name())?,
-                    &config.api_url,
-                    config.credentials.clone(),
-                )),
+                None => {
+                    let http = client(Vendor::Linear.name())?;
+                    let linear = Linear::new(http, &config.api_url, config.credentials.clone());
+                    TicketingClient::Linear(linear.with_uploads_url(&config.uploads_url))
+                }
             });
         }
         if let Some(config) = &credentials.jira {

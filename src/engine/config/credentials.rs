@@ -38,6 +38,8 @@ pub struct Credentials {
 pub struct VendorAddresses {
     /// Base URL of Linear's API.
     pub linear_api_url: String,
+    /// Base URL of the files that people upload to Linear.
+    pub linear_uploads_url: String,
     /// Base URL of Jira's API, if it differs from the site.
     pub jira_api_url: Option<String>,
     /// Base URL of GitHub's API.
@@ -179,7 +181,7 @@ impl Validator {
         });
         let kind = text(Field::NotifyType).unwrap_or_else(|| "channel-a".to_owned());
         Credentials {
-            linear: self.linear(values, &addresses.linear_api_url),
+            linear: self.linear(values, addresses),
             jira: self.jira(values, addresses.jira_api_url.clone()),
             github: self.github(
                 text(Field::GitHubAppId),

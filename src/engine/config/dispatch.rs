@@ -38,6 +38,18 @@ impl Validator {
         (hours > 0).then(|| Duration::from_secs(u64::from(hours) * 3600))
     }
 
+    /// Returns `None` for `off`: no digest is sent.
+    pub(super) fn digest_hour(&mut self, text: &str) -> Option<u8> {
+        if text == "off" {
+            return None;
+        }
+        let hour = text.parse().ok().filter(|hour| *hour < 24);
+        self.require(hour.is_some(), || {
+            format!("NOTIFY_DIGEST_HOUR must be an hour from 0 to 23, or off, not '{text}'")
+        });
+        hour
+    }
+
     /// Returns `None` for 0: no issue is parked.
     pub(super) fn breaker_threshold(&mut self, failures: &str) -> Option<u32> {
         let threshold = self.parse::<u32>("DISPATCH_BREAKER_THRESHOLD", failures, "a whole number");

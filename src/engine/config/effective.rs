@@ -102,6 +102,11 @@ impl Config {
                 })),
             ),
             (
+                "NOTIFY_DIGEST_HOUR",
+                self.digest_hour
+                    .map_or_else(|| "off".to_owned(), |hour| hour.to_string()),
+            ),
+            (
                 "DEDUP_WINDOW_HOURS",
                 (self.dedup_window.unwrap_or_default().as_secs() / 3600).to_string(),
             ),

@@ -83,6 +83,8 @@ pub struct Config {
     pub containers: ContainersConfig,
     /// Age after which a dedup entry expires; `None` means never.
     pub dedup_window: Option<Duration>,
+    /// Hour of the day (UTC) of the digest of what waits for people; `None` for no digest.
+    pub digest_hour: Option<u8>,
     /// Consecutive failures after which an issue is parked; `None` means never.
     pub breaker_threshold: Option<u32>,
     /// Key of the stored secrets; `None` selects the key file in the data directory.
@@ -236,6 +238,7 @@ impl Config {
         let mut check = Validator::new(problems, &options.allow_plain_http);
         let vendor_addresses = VendorAddresses {
             linear_api_url: options.linear_api_url,
+            linear_uploads_url: options.linear_uploads_url,
             jira_api_url: options.jira_api_url,
             github_api_url: options.github_api_url,
         };
@@ -248,6 +251,7 @@ impl Config {
         );
         secrets.check_lengths(&mut check);
         let dedup_window = check.dedup_window(&options.dedup_window_hours);
+        let digest_hour = check.digest_hour(&options.notify_digest_hour);
         let breaker_threshold = check.breaker_threshold(&options.dispatch_breaker_threshold);
         let config = Self {
             listen,
@@ -275,6 +279,7 @@ impl Config {
                 options.data_dir_on_host,
             ),
             dedup_window,
+            digest_hour,
             breaker_threshold,
             secrets_key: check.secrets_key(secrets.secrets_key),
             runner_mode: check.runner_mode(options.runner_mode.as_deref()),

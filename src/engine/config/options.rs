@@ -106,6 +106,13 @@ pub struct Options {
     /// Base URL of Linear's API.
     #[arg(long, env = "LINEAR_API_URL", default_value = "https://api.linear.app")]
     pub linear_api_url: String,
+    /// Base URL of the files that people upload to Linear.
+    #[arg(
+        long,
+        env = "LINEAR_UPLOADS_URL",
+        default_value = "https://uploads.linear.app"
+    )]
+    pub linear_uploads_url: String,
     /// URL of the Jira site, such as `https://example.atlassian.net`.
     #[arg(long, env = "JIRA_SITE_URL")]
     pub jira_site_url: Option<String>,
@@ -241,6 +248,9 @@ pub struct Options {
     /// Kind of the chat webhook: channel-a (Slack) or channel-b (Teams).
     #[arg(long, env = "NOTIFY_TYPE", default_value = "channel-a")]
     pub notify_type: String,
+    /// Hour of the day (UTC) of the chat message about what waits for people, 0 to 23; off disables it.
+    #[arg(long, env = "NOTIFY_DIGEST_HOUR", default_value = "9")]
+    pub notify_digest_hour: String,
     /// Hours in which a dispatched issue is not dispatched again; 0 means until its entry is
     /// removed.
     #[arg(long, env = "DEDUP_WINDOW_HOURS", default_value = "24")]

@@ -46,6 +46,7 @@ fn reports_all_problems_at_once() {
         "--runner-token-secret=short",
         "--github-app-id=1",
         "--notify-type=pigeon",
+        "--notify-digest-hour=24",
         "--log-format=xml",
         "--trusted-proxies=10.0.0.1,nowhere",
         "--runner-callback-base-url=ftp://x",
@@ -64,6 +65,7 @@ fn reports_all_problems_at_once() {
         "RUNNER_TOKEN_SECRET must be at least 32 bytes long",
         "GITHUB_APP_ID is set and GITHUB_APP_PRIVATE_KEY is not",
         "NOTIFY_TYPE must be channel-a or channel-b",
+        "NOTIFY_DIGEST_HOUR must be an hour from 0 to 23, or off, not '24'",
         "LOG_FORMAT must be text or json, not 'xml'",
         "TRUSTED_PROXIES must be a list of IP addresses, not 'nowhere'",
         "SESSION_IMAGE must be the name of a container image, not 'a b'",
@@ -77,7 +79,7 @@ fn reports_all_problems_at_once() {
     ] {
         assert!(error.contains(problem), "{problem:?} in {error}");
     }
-    assert_eq!(error.lines().count(), 16);
+    assert_eq!(error.lines().count(), 17);
 }
 
 #[test]
@@ -111,6 +113,7 @@ fn plain_http_to_other_machines_must_be_allowed() {
     let remote = [
         "--linear-api-key=k",
         "--linear-api-url=http://linear.example",
+        "--linear-uploads-url=http://uploads.example",
         "--jira-site-url=http://jira.example",
         "--jira-email=a@b.c",
         "--jira-api-token=t",
@@ -124,6 +127,7 @@ fn plain_http_to_other_machines_must_be_allowed() {
     let error = read(&remote, &[]).unwrap_err();
     let names = [
         "LINEAR_API_URL",
+        "LINEAR_UPLOADS_URL",
         "JIRA_SITE_URL",
         "JIRA_API_URL",
         "GITHUB_API_URL",

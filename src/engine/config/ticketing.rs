@@ -4,6 +4,7 @@ use domain::connection::{CredentialField, CredentialValues};
 use domain::secret::Secret;
 use vendors::ticketing::{JiraCredentials, LinearCredentials};
 
+use super::credentials::VendorAddresses;
 use super::validator::Validator;
 
 /// Base URL for OAuth bearer tokens, followed by the ID of the Jira cloud.
@@ -16,6 +17,8 @@ pub struct LinearConfig {
     pub credentials: LinearCredentials,
     /// Base URL of the API, without a trailing slash.
     pub api_url: String,
+    /// Base URL of the files that people upload, without a trailing slash.
+    pub uploads_url: String,
 }
 
 /// Jira Cloud account.
@@ -33,7 +36,7 @@ impl Validator {
     pub(super) fn linear(
         &mut self,
         values: &CredentialValues,
-        api_url: &str,
+        addresses: &VendorAddresses,
     ) -> Option<LinearConfig> {
         let id = non_blank(values, CredentialField::LinearClientId);
         let secret = |field| values.get(&field);
@@ -61,7 +64,8 @@ impl Validator {
         };
         Some(LinearConfig {
             credentials,
-            api_url: self.base_url("LINEAR_API_URL", api_url),
+            api_url: self.base_url("LINEAR_API_URL", &addresses.linear_api_url),
+            uploads_url: self.base_url("LINEAR_UPLOADS_URL", &addresses.linear_uploads_url),
         })
     }
 
@@ -169,6 +173,10 @@ pub(super) fn effective(
         (
             "LINEAR_API_URL",
             shown(linear.map(|linear| linear.api_url.as_str())),
+        ),
+        (
+            "LINEAR_UPLOADS_URL",
+            shown(linear.map(|linear| linear.uploads_url.as_str())),
         ),
         (
             "JIRA_SITE_URL",

@@ -3,8 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use domain::crypto::app_jwt::AppKey;
 use domain::runner_image::is_image_name;
@@ -202,12 +201,9 @@ impl Validator {
         if text.trim().is_empty() {
             return LevelFilter::INFO.to_string();
         }
-        // Braces contain conditions on fields, which may contain commas.
-        let is_word = |part: &&str| !part.contains(['=', '[', '{', '}']);
-        let mut words = text.split(',').filter(is_word).map(str::trim);
-        let are_levels =
-            text.contains('{') || words.all(|word| word.parse::<LevelFilter>().is_ok());
-        let is_filter = EnvFilter::builder().parse(&text).is_ok();
+        let mut words = text.split(',').filter(|part| !part.contains('='));
+        let are_levels = words.all(|word| word.trim().parse::<LevelFilter>().is_ok());
+        let is_filter = text.parse::<Targets>().is_ok();
         self.require(are_levels && is_filter, || {
             format!(
                 "LOG_LEVEL must be error, warn, info, debug, trace, or a filter such as \

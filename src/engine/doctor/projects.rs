@@ -5,23 +5,23 @@ use std::collections::BTreeSet;
 use futures_util::StreamExt;
 use futures_util::stream;
 
-use crate::admin::mapping_check::missing_source;
+use super::merging;
+use super::repository_rights::{repository_rights, token_permissions};
+use crate::admin::mapping_check::{missing_label, missing_source};
 use crate::app::{App, Core, Vendors};
 use crate::budget;
 use crate::template_status::{self, ProjectTemplateStatus};
 use domain::agent::AgentName;
 use domain::check_result::CheckResult;
-use domain::github_app::PERMISSIONS;
-use domain::ids::Repo;
+use domain::job::RunnerKind;
 use domain::machine_size::MachineSize;
-use domain::mapping::{Mapping, ModelProvider, TicketingConfig};
+use domain::mapping::{Mapping, MappingWarning, ModelProvider, TicketingConfig};
 use domain::runner_labels;
 use domain::runner_mode::{Placement, choose_placement};
-use domain::stage::Stage;
 use domain::templates::{SYNC_BRANCH, TemplateFileStatus};
 use store::StoreResult;
 use vendors::http::VendorError;
-use vendors::ticketing::{GitHubIssues, IssueTracker, Jira, Linear, TicketingClient};
+use vendors::ticketing::{GitHubIssues, IssueTracker, Jira, Linear, SelectField, TicketingClient};
 
 /// Maximum number of projects checked concurrently.
 const MAX_CONCURRENT_PROJECTS: usize = 8;
@@ -46,9 +46,15 @@ pub(super) async fn examine(app: &App, all: &[Mapping]) -> StoreResult<Vec<Check
     };
     let checks = all.iter().map(|mapping| async move {
         let mut found = tickets(app, mapping).await;
-        let rights = repository_rights(app, &mapping.target_repo()).await;
+        let placed = choose_placement(mode, mapping, app.available_runners());
+        let runner = placed.map_or(RunnerKind::Ci, Placement::runner);
+        let needed = token_permissions(runner, mapping.system());
+        let rights = repository_rights(app, &mapping.target_repo(), &needed).await;
         found.extend(rights.map(|one| one.for_subject(mapping.team_key.as_str())));
-        found.extend(model_secret(&app.vendors, mapping).await);
+        found.extend(merging::examine(app, mapping).await);
+        if !mode.excludes_ci() {
+            found.extend(model_secret(&app.vendors, mapping).await);
+        }
         found
     });
     let checks: Vec<Vec<CheckResult>> = stream::iter(checks)
@@ -127,16 +133,17 @@ async fn linear_tickets(
         ]);
     }
     let missing = missing_source(linear, &mapping.team_key, &mapping.ticketing).await?;
-    Ok(missing
-        .map(|missing| {
-            CheckResult::warning("project-tickets", missing.message)
-                .with_impact("The service starts no run for its tickets.")
-                .with_remedy(
-                    "Create the label or project in Linear, or correct the match of the project.",
-                )
-        })
-        .into_iter()
-        .collect())
+    let remedy = "Create the label or project in Linear, or correct the match of the project.";
+    Ok(missing_match(missing, remedy))
+}
+
+fn missing_match(missing: Option<MappingWarning>, remedy: &str) -> Vec<CheckResult> {
+    let warning = missing.map(|missing| {
+        CheckResult::warning("project-tickets", missing.message)
+            .with_impact("The service starts no run for its tickets.")
+            .with_remedy(remedy)
+    });
+    warning.into_iter().collect()
 }
 
 async fn github_tickets(
@@ -145,7 +152,13 @@ async fn github_tickets(
 ) -> Result<Vec<CheckResult>, VendorError> {
     let repo = mapping.target_repo();
     Ok(match github.issue_tracker(&repo).await? {
-        IssueTracker::Enabled => Vec::new(),
+        IssueTracker::Enabled => {
+            let missing = missing_label(github, &repo, &mapping.ticketing).await?;
+            missing_match(
+                missing,
+                "Create the label in the repository, or correct the match of the project.",
+            )
+        }
         IssueTracker::Invisible => vec![
             CheckResult::error("project-tickets", format!("GitHub shows no repository {repo}"))
                 .with_impact("The service sees none of its issues.")
@@ -176,81 +189,23 @@ async fn jira_tickets(jira: &Jira, mapping: &Mapping) -> Result<Vec<CheckResult>
     ) = (is_valid, &mapping.ticketing)
     {
         let [status, repo] = jira.mapping_field_options(mapping).await?;
-        let wanted: Vec<&str> = Stage::ALL
-            .into_iter()
-            .filter_map(Stage::jira_status)
-            .collect();
-        found.extend(missing_options("Agent-Implement Status", &status, &wanted));
-        found.extend(missing_options(
-            "Agent-Implement Repo",
-            &repo,
-            &[repo_field_value],
-        ));
+        let [status_field, repo_field] = SelectField::required(repo_field_value);
+        found.extend(missing_options(&status_field, &status));
+        found.extend(missing_options(&repo_field, &repo));
     }
     Ok(found)
 }
 
-fn missing_options(
-    field: &str,
-    existing: &BTreeSet<String>,
-    wanted: &[&str],
-) -> Option<CheckResult> {
-    let missing: Vec<&str> = wanted
-        .iter()
-        .copied()
-        .filter(|value| !existing.contains(*value))
-        .collect();
+fn missing_options(field: &SelectField, existing: &BTreeSet<String>) -> Option<CheckResult> {
+    let wanted = field.options.iter().map(String::as_str);
+    let missing: Vec<&str> = wanted.filter(|value| !existing.contains(*value)).collect();
+    let field = field.name;
     (!missing.is_empty()).then(|| {
         let options = if missing.len() == 1 { "option" } else { "options" };
         let what = format!("the field {field} lacks the {options} {}", missing.join(", "));
         CheckResult::error("project-tickets", what)
             .with_impact("A ticket cannot be moved to a stage, or assigned to a repository, that the field does not offer.")
             .with_remedy("Add the options to the field, in every context that the project uses.")
-    })
-}
-
-/// Checks what the credentials of GitHub may do in a repository. `None` if GitHub is not configured.
-pub async fn repository_rights(app: &App, repo: &Repo) -> Option<CheckResult> {
-    let github = app.vendors.github.as_ref()?;
-    let check = "project-rights";
-    Some(match github
-        .missing_permissions(repo, &PERMISSIONS)
-        .await
-    {
-        Ok(None) => CheckResult::not_configured(
-            check,
-            "a plain token is used; its permissions cannot be checked",
-        ),
-        Ok(Some(missing)) if missing.is_empty() => CheckResult::ok(
-            check,
-            format!("the App has all permissions that it needs on {repo}"),
-        ),
-        Ok(Some(missing)) => {
-            let permissions = if missing.len() == 1 {
-                "permission"
-            } else {
-                "permissions"
-            };
-            let what = format!(
-                "the App lacks the {permissions} {} on {repo}",
-                missing.join(", ")
-            );
-            CheckResult::error(check, what)
-                .with_impact("Starting runs, pushing, commenting or syncing workflows fails there.")
-                .with_remedy(
-                    "Add it on the App's settings page (Permissions & events) if the check github-app names it, too. Then accept it for the installation: GitHub, Settings, GitHub Apps, Configure, Review request.",
-                )
-        }
-        Err(error) if error.is_not_found() => {
-            CheckResult::error(check, format!("the App is not installed on {repo}"))
-                .with_impact("No run of the project can start.")
-                .with_remedy(
-                    "Install the App on the repository, or correct the repository of the project in the panel (Projects, Edit).",
-                )
-        }
-        Err(error) => CheckResult::error(check, app.secrets.redactor.redact(&error.to_string()))
-            .with_impact("The permissions could not be checked.")
-            .with_remedy("See the check of the repository host above."),
     })
 }
 
@@ -457,7 +412,14 @@ mod tests {
     #[test]
     fn names_missing_options() {
         let existing = BTreeSet::from(["A".to_owned()]);
-        let what = |wanted: &[&str]| Some(missing_options("Status", &existing, wanted)?.message);
+        let what = |wanted: &[&str]| {
+            let field = SelectField {
+                name: "Status",
+                options: wanted.iter().map(|option| (*option).to_owned()).collect(),
+                optional: vec!["D".to_owned()],
+            };
+            Some(missing_options(&field, &existing)?.message)
+        };
         assert_eq!(what(&["A"]), None);
         assert_eq!(
             what(&["A", "B"]).as_deref(),

@@ -55,7 +55,7 @@ pub(super) async fn start(
     let spec = spec(app, job, run_spec, host).await?;
     let refused = |cause, status, why: &str| {
         let event = start_refused_event(cause, status, why);
-        Ok(EffectOutcome::JobEvent(job.id.clone(), event))
+        Ok(EffectOutcome::job_event(&job.id, event))
     };
     match app.vendors.sessions.start(host, &spec).await? {
         MachineStartOutcome::Started(machine) => Ok(started_outcome(job, &machine)),
@@ -88,7 +88,7 @@ pub(super) async fn adopt(
 
 fn started_outcome(job: &Job, machine: &Machine) -> EffectOutcome {
     let run = Some(machine.run_handle());
-    EffectOutcome::JobEvent(job.id.clone(), JobEvent::Started { run })
+    EffectOutcome::job_event(&job.id, JobEvent::Started { run })
 }
 
 /// Specification of the machine of a job. The hash of its nonce is stored before the machine can
@@ -231,7 +231,7 @@ pub(super) async fn destroy(
 ) -> Result<EffectOutcome, EffectFailure> {
     vendors.sessions.destroy(machine).await?;
     Ok(match job {
-        Some(job) => EffectOutcome::JobEvent(job.clone(), JobEvent::MachineDestroyed),
+        Some(job) => EffectOutcome::job_event(job, JobEvent::MachineDestroyed),
         None => EffectOutcome::Done,
     })
 }

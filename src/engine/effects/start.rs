@@ -21,6 +21,7 @@ use store::outbox::OutboxEntry;
 use vendors::scm::DispatchError;
 use vendors::session_hosts::ci;
 
+use super::super::conversation;
 use super::super::dispatch;
 use super::super::planning_context;
 use super::super::program;
@@ -55,8 +56,8 @@ pub(super) async fn start_run(
     let (job, spec) = match resolve_missing_image(app, job, spec).await? {
         Ok(known) => known,
         Err(reason) => {
-            return Ok(EffectOutcome::JobEvent(
-                id.clone(),
+            return Ok(EffectOutcome::job_event(
+                id,
                 start_refused_event(FailureKind::Permanent, None, &reason),
             ));
         }
@@ -89,10 +90,7 @@ pub(super) async fn start_run(
                 id: run.id,
                 url: run.url,
             });
-            Ok(EffectOutcome::JobEvent(
-                id.clone(),
-                JobEvent::Started { run },
-            ))
+            Ok(EffectOutcome::job_event(id, JobEvent::Started { run }))
         }
         // GitHub can respond with a rate limit although it accepted the dispatch.
         Err(DispatchError::Vendor(error)) if error.is_rate_limited() => Err(EffectFailure {
@@ -100,8 +98,8 @@ pub(super) async fn start_run(
             ..error.into()
         }),
         Err(DispatchError::Vendor(error)) if !error.is_permanent() => Err(error.into()),
-        Err(refused) => Ok(EffectOutcome::JobEvent(
-            id.clone(),
+        Err(refused) => Ok(EffectOutcome::job_event(
+            id,
             start_refused_event(
                 FailureKind::Permanent,
                 refused.status(),
@@ -170,7 +168,8 @@ pub(crate) fn start_refused_event(
     }
 }
 
-/// Configuration of a CI run. A run that cannot fetch its plan from the service gets it with the dispatch.
+/// Configuration of a CI run. A run that cannot fetch its plan and the texts of its ticket from the service gets them
+/// with the dispatch.
 async fn ci_run_config(app: &App, job: &Job, spec: &RunSpec) -> Result<RunConfig, EffectFailure> {
     let mut config = run_config(app, job, spec);
     if config.callback.is_none() {
@@ -180,6 +179,10 @@ async fn ci_run_config(app: &App, job: &Job, spec: &RunSpec) -> Result<RunConfig
             let context = context.map_err(|error| EffectFailure::transient(&error.to_string()))?;
             config.options.plan = Some(context.plan).filter(|plan| !plan.is_empty());
         }
+        let context = conversation::context::load(app, job).await;
+        let context = context.map_err(|error| EffectFailure::transient(&error.to_string()))?;
+        let context = Some(context.for_dispatch()).filter(|context| !context.is_empty());
+        config.options.context = context.map(Box::new);
     }
     Ok(config)
 }

@@ -53,7 +53,7 @@ pub(super) fn run_started(job: &Job, run: WorkflowRun) -> EffectOutcome {
         id: run.id,
         url: run.url,
     });
-    EffectOutcome::JobEvent(job.id.clone(), JobEvent::Started { run })
+    EffectOutcome::job_event(&job.id, JobEvent::Started { run })
 }
 
 /// Handles a start that is no longer needed, because the run was seen or its job has ended. If an
@@ -74,10 +74,9 @@ pub(super) async fn adopt(
         None => entry.outcome_unknown_since.is_some(),
     };
     match job.runner.host() {
-        _ if is_abandoned && may_exist => Ok(EffectOutcome::JobEvent(
-            job.id.clone(),
-            JobEvent::StartUnknown,
-        )),
+        _ if is_abandoned && may_exist => {
+            Ok(EffectOutcome::job_event(&job.id, JobEvent::StartUnknown))
+        }
         Some(host) if !is_abandoned => session_machine::adopt(&app.vendors, job, host).await,
         _ => Ok(EffectOutcome::Done),
     }

@@ -8,10 +8,11 @@ use crate::app::App;
 use domain::feedback::{
     self, FeedbackClass, FeedbackSource, PullRequestId, PullRequestStatus, ReviewState,
 };
+use domain::ids::Repo;
 use domain::time::Timestamp;
 use store::crash_injection::CrashPoint;
-use store::{ReadableTx, StoreResult, WriteTx, jobs, mappings, webhook_deliveries};
-use vendors::scm::webhook::{FeedbackEvent, MergedPullRequest, WebhookEvent};
+use store::{ReadableTx, StoreResult, WriteTx, jobs, mappings, pull_feedback, webhook_deliveries};
+use vendors::scm::webhook::{FeedbackEvent, MergedPullRequest, NOT_MERGED, WebhookEvent};
 
 use super::ledger::{
     add_finding, close_pull, is_own_comment, own_job, record_command, remove_commands, reopen,
@@ -39,18 +40,25 @@ pub async fn receive(
     event: WebhookEvent,
 ) -> StoreResult<WebhookOutcome> {
     let (id, now) = (delivery.to_owned(), app.core.now());
+    let received = event.clone();
     let store_delivery = move |tx: &WriteTx<'_>| {
         if !webhook_deliveries::record(tx, &id, now)? {
-            return Ok(WebhookOutcome::Ignored("duplicate"));
+            return Ok((WebhookOutcome::Ignored("duplicate"), false));
         }
         process(tx, event.clone(), now)
     };
     app.core
         .crash_plan
         .crash_if_planned(CrashPoint::HostEventReceived);
-    let outcome = app.core.store.write(store_delivery).await?;
+    let (outcome, is_end) = app.core.store.write(store_delivery).await?;
     if outcome == WebhookOutcome::Queued {
         app.live.notifiers.follow_up.notify_one();
+    }
+    if outcome != WebhookOutcome::Ignored("duplicate") {
+        note_changed(app, &received)?;
+    }
+    if is_end {
+        app.live.notifiers.poll.notify_one();
     }
     tracing::info!(delivery, ?outcome, "Processed webhook delivery.");
     app.core
@@ -59,8 +67,79 @@ pub async fn receive(
     Ok(outcome)
 }
 
-fn process(tx: &WriteTx<'_>, event: WebhookEvent, now: Timestamp) -> StoreResult<WebhookOutcome> {
-    match event {
+/// Notes the pull requests whose state must be read again. They are not stored: after a restart the first sweep
+/// reads all.
+fn note_changed(app: &App, event: &WebhookEvent) -> StoreResult<()> {
+    let changed = app.core.store.read(|tx| match event {
+        WebhookEvent::PullChanged(pull)
+        | WebhookEvent::Withdrawn { pull, .. }
+        | WebhookEvent::ThreadReopened { pull, .. } => own_pull(tx, pull).map(Vec::from_iter),
+        // A comment changes neither the reviews nor the checks.
+        WebhookEvent::Feedback(event) if event.comment.source == FeedbackSource::Review => {
+            own_pull(tx, &event.pull).map(Vec::from_iter)
+        }
+        WebhookEvent::CommitChecked(commit) => pulls_with_head(tx, &commit.repo, &commit.sha),
+        // The merge has moved the base of the others.
+        WebhookEvent::Merged(merged) => others_of_repo(tx, &merged.pull),
+        _ => Ok(Vec::new()),
+    })?;
+    if changed.is_empty() {
+        return Ok(());
+    }
+    app.live.merge_checks.note_changed(&changed);
+    app.live.reconciliation.note_changed(changed);
+    // Checks end in bursts. The next cycle reads them together.
+    if !matches!(event, WebhookEvent::CommitChecked(_)) {
+        app.live.notifiers.follow_up.notify_one();
+    }
+    Ok(())
+}
+
+/// Returns the pull request in the spelling of our mappings if a run has worked on it.
+fn own_pull(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<Option<PullRequestId>> {
+    let pull = canonical(tx, pull.clone())?;
+    let is_ours = !jobs::of_pull(tx, &pull.repo, pull.number)?.is_empty();
+    Ok(is_ours.then_some(pull))
+}
+
+/// Returns our open pull requests of the repository of a pull request.
+fn others_of_repo(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<Vec<PullRequestId>> {
+    let PullRequestId { repo, .. } = canonical(tx, pull.clone())?;
+    let numbers = pull_feedback::open_pulls_of(tx, &repo)?.into_iter();
+    let id = |number| PullRequestId {
+        repo: repo.clone(),
+        number,
+    };
+    Ok(numbers.map(id).collect())
+}
+
+/// Returns our open pull requests with this head commit.
+fn pulls_with_head(
+    tx: &impl ReadableTx,
+    repo: &Repo,
+    sha: &str,
+) -> StoreResult<Vec<PullRequestId>> {
+    let repo = mappings::canonical_target(tx, repo)?.unwrap_or_else(|| repo.clone());
+    let mut found = Vec::new();
+    for number in pull_feedback::open_pulls_of(tx, &repo)? {
+        let repo = repo.clone();
+        let pull = PullRequestId { repo, number };
+        let head = pull_feedback::get_pull(tx, &pull)?.readiness.head;
+        // A head that is not known yet may be this one.
+        if head.is_none_or(|head| head.sha == sha) {
+            found.push(pull);
+        }
+    }
+    Ok(found)
+}
+
+/// Stores the consequences of an event. Returns the outcome, and whether one of our pull requests is no longer open.
+fn process(
+    tx: &WriteTx<'_>,
+    event: WebhookEvent,
+    now: Timestamp,
+) -> StoreResult<(WebhookOutcome, bool)> {
+    let outcome = match event {
         WebhookEvent::Feedback(event) => record_feedback(tx, event, now),
         WebhookEvent::Withdrawn { pull, source, ids } => {
             let pull = canonical(tx, pull)?;
@@ -78,10 +157,28 @@ fn process(tx: &WriteTx<'_>, event: WebhookEvent, now: Timestamp) -> StoreResult
                 false => WebhookOutcome::Acknowledged,
             })
         }
-        WebhookEvent::Merged(merged) => record_merge(tx, merged, now),
-        WebhookEvent::Synchronized | WebhookEvent::IssueChanged => Ok(WebhookOutcome::Acknowledged),
+        WebhookEvent::Merged(merged) => {
+            let outcome = record_merge(tx, merged, now)?;
+            return Ok((outcome, outcome == WebhookOutcome::Queued));
+        }
+        WebhookEvent::Closed(pull) => {
+            let pull = canonical(tx, pull)?;
+            let is_ours = !jobs::of_pull(tx, &pull.repo, pull.number)?.is_empty();
+            let is_end = is_ours && close_pull(tx, &pull, PullRequestStatus::Closed, now)?;
+            return Ok((WebhookOutcome::Ignored(NOT_MERGED), is_end));
+        }
+        WebhookEvent::CommitChecked(commit) => Ok(
+            match pulls_with_head(tx, &commit.repo, &commit.sha)?.is_empty() {
+                true => WebhookOutcome::Ignored("not our pull request"),
+                false => WebhookOutcome::Acknowledged,
+            },
+        ),
+        WebhookEvent::PullChanged(_) | WebhookEvent::IssueChanged => {
+            Ok(WebhookOutcome::Acknowledged)
+        }
         WebhookEvent::Ignored(why) => Ok(WebhookOutcome::Ignored(why)),
-    }
+    };
+    Ok((outcome?, false))
 }
 
 /// Returns the pull request with the repository name of our mappings. GitHub ignores case and sends
@@ -144,7 +241,7 @@ fn record_merge(
         commit: merged.commit,
         at: merged.merged_at.unwrap_or(now),
     };
-    close_pull(tx, &pull, status).map(queued_if_new)
+    close_pull(tx, &pull, status, now).map(queued_if_new)
 }
 
 fn queued_if_new(is_new: bool) -> WebhookOutcome {

@@ -1,14 +1,16 @@
 //! Feedback ledger: findings of reviewers and commands in comments, by pull request.
 
-use crate::pull_requests::gap_fill;
+use crate::pull_requests::{branch_updates, checks, gap_fill, merge};
+use crate::take_over;
 use domain::crypto::sha256_hex;
 use domain::feedback::{
     CommentCommand, CommentCommandState, FeedbackAuthor, FeedbackSource, PullRequestId,
-    PullRequestMeta, PullRequestStatus, ReviewComment, ReviewFinding, ReviewFindingState,
+    PullRequestMeta, PullRequestRecord, PullRequestStatus, ReviewComment, ReviewFinding,
+    ReviewFindingState,
 };
 use domain::job::{AfterCancel, Job, JobKind};
 use domain::time::Timestamp;
-use store::{ReadableTx, StoreResult, WriteTx, dedup, jobs, pull_feedback};
+use store::{ReadableTx, StoreResult, WriteTx, changed_files, dedup, jobs, pull_feedback};
 
 /// Returns the last job of a pull request if this service opened it: its description has our
 /// metadata block, and a job exists for it. A run may have opened it and not reported it yet.
@@ -165,30 +167,35 @@ pub(super) fn remove_commands(
 }
 
 /// Records that a pull request is closed: waiting findings are withdrawn and waiting commands
-/// removed. A merge also removes the dedup entry of the issue. The ticket does not change. Returns
-/// `false` if the status is known.
+/// removed, and a take-over of the issue ends. A merge also removes the dedup entry of the issue, and the files that
+/// its plan declares. The ticket does not change. Its merge by policy ends. Returns `false` if the status is known.
 pub(super) fn close_pull(
     tx: &WriteTx<'_>,
     pull: &PullRequestId,
     status: PullRequestStatus,
+    now: Timestamp,
 ) -> StoreResult<bool> {
-    let mut row = pull_feedback::get_pull(tx, pull)?;
     withdraw(tx, pull, |_| true)?;
     for (key, command) in pull_feedback::commands(tx, pull)? {
         if command.is_waiting() {
             pull_feedback::remove_command(tx, pull, &key)?;
         }
     }
+    let mut row = pull_feedback::get_pull(tx, pull)?;
     if row.status.as_str() == status.as_str() {
         return Ok(false);
     }
-    if matches!(status, PullRequestStatus::Merged { .. })
-        && let Some(job) = jobs::of_pull(tx, &pull.repo, pull.number)?.pop()
-    {
-        dedup::remove(tx, &job.issue.id)?;
+    if let Some(job) = jobs::of_pull(tx, &pull.repo, pull.number)?.pop() {
+        take_over::end_with_pull(tx, &job.issue.id, pull, &status, now)?;
+        checks::remove_ticket_comment(tx, &job.issue, &mut row.ci, now)?;
+        if matches!(status, PullRequestStatus::Merged { .. }) {
+            dedup::remove(tx, &job.issue.id)?;
+            changed_files::put_declared(tx, &job.issue.id, &Vec::new())?;
+        }
     }
-    row.status = status;
+    row.status = status.clone();
     pull_feedback::put_pull(tx, pull, &row)?;
+    merge::end_with_pull(tx, pull, &status, now)?;
     Ok(true)
 }
 
@@ -208,8 +215,21 @@ pub(crate) fn retry_work(tx: &WriteTx<'_>, pull: &PullRequestId, job: &Job) -> S
     match job.kind {
         JobKind::GapFill => retry_command(tx, pull, job),
         JobKind::FollowUp => retry_findings(tx, pull, job),
+        JobKind::CiFix => retry_repair(tx, pull),
+        JobKind::Conflict => branch_updates::forget_attempt(tx, pull, job),
         JobKind::Planning | JobKind::Implementation => Ok(false),
     }
+}
+
+/// Lets runs for failing checks start again. Returns `false` if the pull request is closed.
+fn retry_repair(tx: &WriteTx<'_>, pull: &PullRequestId) -> StoreResult<bool> {
+    let row = pull_feedback::get_pull(tx, pull)?;
+    let is_open = row.status == PullRequestStatus::Open;
+    if is_open {
+        let ci = row.ci.clone().restarted();
+        pull_feedback::put_pull(tx, pull, &PullRequestRecord { ci, ..row })?;
+    }
+    Ok(is_open)
 }
 
 fn retry_command(tx: &WriteTx<'_>, pull: &PullRequestId, job: &Job) -> StoreResult<bool> {

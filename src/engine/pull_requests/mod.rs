@@ -6,19 +6,30 @@
 //!    findings or the next command. [`gap_fill`] starts a run for a command that the repository's
 //!    workflow reports.
 //! 3. [`run`] reserves such a run. [`wait_comments`] posts on the pull request why one waits.
-//! 4. At the end of a run, [`ledger`] settles the findings that it addressed, and [`ownership`]
-//!    verifies the pull request that it reports.
+//! 4. [`landing`] starts what the service does by itself: [`branch_updates`] keeps branches mergeable, [`checks`]
+//!    repairs failing checks, and [`merge`] merges what people have approved, if the project asks for that.
+//! 5. At the end of a run, [`ledger`] settles the findings that it addressed, and [`ownership`]
+//!    verifies the pull request that it reports. [`changed_files`] reads what it changes.
 
 pub mod feedback;
 pub mod follow_up;
 pub mod gap_fill;
+pub mod merge;
 pub mod reconcile;
 
+pub(crate) mod branch_updates;
 pub(crate) mod ledger;
 pub(crate) mod ownership;
 
+mod changed_files;
+mod checks;
+mod landing;
+mod readiness;
 mod run;
+mod stored_pull;
 mod wait_comments;
+
+pub use checks::BaseChecks;
 
 use std::time::Duration;
 

@@ -17,6 +17,8 @@ use vendors::scm::PullRequest;
 
 use crate::run_monitor;
 
+use super::changed_files;
+
 /// Timeout of the lookup; the run's request waits for it.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -57,6 +59,9 @@ pub(crate) async fn verify_held_result(app: &App, job: &Job) -> StoreResult<Vec<
             return Ok(vec![warning.to_owned()]);
         }
     };
+    if let Ok(pull) = &confirmed {
+        changed_files::read_after_run(app, &job.repo, pull.number).await?;
+    }
     let (report, warnings) = with_confirmed_pull(&held.report, confirmed);
     run_monitor::apply_event(&app.core, job, JobEvent::ResultReported { report }).await?;
     Ok(warnings)

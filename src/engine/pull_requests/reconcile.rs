@@ -21,11 +21,13 @@ use domain::time::Timestamp;
 use store::{ReadableTx, StoreResult, WriteTx, jobs, mappings, pull_feedback};
 use vendors::scm::{FeedbackItem, GitHub, OpenPullRequest, PullRequestFeedback, PullRequestState};
 
+use super::changed_files;
 use super::follow_up::MAX_CONCURRENT_PULLS;
 use super::ledger::{add_finding, close_pull, is_own_comment, own_job, record_command, withdraw};
+use super::readiness;
 
 /// Time after the last run of a pull request for which it is reconciled.
-const MAX_TRACKING_AGE: Duration = Duration::from_secs(60 * 24 * 60 * 60);
+pub(crate) const MAX_TRACKING_AGE: Duration = Duration::from_secs(60 * 24 * 60 * 60);
 
 /// Maximum lead of GitHub's clock over ours.
 const CLOCK_SKEW: Duration = Duration::from_secs(60);
@@ -46,6 +48,11 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
     };
     let has_webhook = app.vendors.credentials.scm_webhook_secret.is_some();
     for (repo, ours) in tracked(&app.core).await? {
+        let began_at = app.core.now();
+        if ours.is_empty() {
+            app.live.reconciliation.record_repository(&repo, began_at);
+            continue;
+        }
         let open = match github.open_pulls(&repo).await {
             Ok(open) => open,
             Err(error) => {
@@ -59,35 +66,52 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
         };
         let due = open
             .iter()
-            .filter(|pull| has_webhook && ours.contains_key(&pull.number))
-            .map(|pull| (id(pull.number), pull.updated_at))
-            .filter(|(id, updated_at)| app.live.reconciliation.is_due(id, *updated_at));
+            .filter(|pull| {
+                let known = ours.get(&pull.number);
+                let is_settled =
+                    |known: &TrackedPull| known.feedback_settled_at == Some(pull.updated_at);
+                has_webhook && known.is_some_and(|known| !is_settled(known))
+            })
+            .map(|pull| (id(pull.number), pull.updated_at));
         stream::iter(due.map(Ok))
             .try_for_each_concurrent(MAX_CONCURRENT_PULLS, |(id, updated_at)| {
                 check_pull(app, github, id, updated_at)
             })
             .await?;
         let own_open = open.iter().filter(|pull| ours.contains_key(&pull.number));
-        update_readiness(app, github, &repo, own_open.collect()).await?;
+        let own_open: Vec<&OpenPullRequest> = own_open.collect();
+        changed_files::update(app, github, &repo, &own_open).await?;
+        let is_read = readiness::update_listed(app, github, &repo, own_open).await?;
         let numbers: HashSet<u64> = open.iter().map(|pull| pull.number).collect();
         let is_open = |number| numbers.contains(&number);
-        app.live.reconciliation.retain_open(&repo, is_open);
         let closed = ours
             .iter()
-            .filter(|(number, status)| **status != PullRequestStatus::Closed && !is_open(**number))
+            .filter(|(number, known)| {
+                known.status != PullRequestStatus::Closed && !is_open(**number)
+            })
             .rev()
             .take(MAX_CLOSED_PER_SWEEP);
         stream::iter(closed.map(|(number, _)| Ok(id(*number))))
             .try_for_each_concurrent(MAX_CONCURRENT_PULLS, |id| record_close(app, github, id))
             .await?;
+        if is_read && app.live.reconciliation.record_repository(&repo, began_at) {
+            app.live.notifiers.poll.notify_one();
+        }
     }
     app.live.reconciliation.record_sweep(app.core.now());
+    app.live.notifiers.follow_up.notify_one();
     Ok(())
 }
 
-type Tracked = BTreeMap<Repo, BTreeMap<u64, PullRequestStatus>>;
+/// Pull request of the service that may be open, as last known.
+struct TrackedPull {
+    status: PullRequestStatus,
+    feedback_settled_at: Option<Timestamp>,
+}
 
-/// Our pull requests that may be open, with their last known status, by mapped repository.
+type Tracked = BTreeMap<Repo, BTreeMap<u64, TrackedPull>>;
+
+/// Our pull requests that may be open, by mapped repository and number. Repositories without any are included.
 async fn tracked(core: &Core) -> StoreResult<Tracked> {
     let since = core.now() - MAX_TRACKING_AGE;
     core.store
@@ -96,79 +120,29 @@ async fn tracked(core: &Core) -> StoreResult<Tracked> {
                 .iter()
                 .map(|mapping| mapping.target_repo())
                 .collect();
-            let mut tracked = Tracked::new();
+            let mut tracked: Tracked = targets
+                .into_iter()
+                .map(|repo| (repo, BTreeMap::new()))
+                .collect();
             for (pull, last_job) in jobs::pulls(tx)? {
                 if jobs::get(tx, &last_job)?.is_some_and(|job| job.reserved_at < since) {
                     // Sorted by job, latest first: all that follow are older.
                     break;
                 }
                 let row = pull_feedback::get_pull(tx, &pull)?;
-                if !row.has_final_commits && targets.contains(&pull.repo) {
-                    let of_repo = tracked.entry(pull.repo).or_default();
-                    of_repo.insert(pull.number, row.status);
+                if let Some(of_repo) = tracked.get_mut(&pull.repo)
+                    && !row.has_final_commits
+                {
+                    let known = TrackedPull {
+                        status: row.status,
+                        feedback_settled_at: row.feedback_settled_at,
+                    };
+                    of_repo.insert(pull.number, known);
                 }
             }
             Ok(tracked)
         })
         .await
-}
-
-/// Reads the checks and reviews of our open pull requests of a repository, and stores those that changed. If
-/// they cannot be read, the stored ones stay.
-async fn update_readiness(
-    app: &App,
-    github: &GitHub,
-    repo: &Repo,
-    open: Vec<&OpenPullRequest>,
-) -> StoreResult<()> {
-    let numbers: Vec<u64> = open.iter().map(|pull| pull.number).collect();
-    let found = match github.pull_readiness(repo, &numbers).await {
-        Ok(found) => found,
-        Err(error) => {
-            tracing::warn!(%repo, %error, "Failed to read the checks and reviews of pull requests.");
-            return Ok(());
-        }
-    };
-    let report = |pull: &OpenPullRequest| {
-        let id = PullRequestId {
-            repo: repo.clone(),
-            number: pull.number,
-        };
-        let readiness = *found.get(&pull.number)?;
-        Some((id, pull.created_at, pull.draft, readiness))
-    };
-    let reports: Vec<_> = open.into_iter().filter_map(report).collect();
-    let changes = app.core.store.read(|tx| {
-        let mut changes = Vec::new();
-        for (id, created_at, draft, readiness) in reports {
-            let row = pull_feedback::get_pull(tx, &id)?;
-            let change = move |row: PullRequestRecord| PullRequestRecord {
-                status: PullRequestStatus::Open,
-                created_at: Some(created_at),
-                draft: Some(draft),
-                readiness,
-                ..row
-            };
-            if change(row.clone()) != row {
-                changes.push((id, row.status, change));
-            }
-        }
-        Ok(changes)
-    })?;
-    if changes.is_empty() {
-        return Ok(());
-    }
-    let write = app.core.store.write(move |tx| {
-        changes.iter().try_for_each(|(id, status, change)| {
-            let row = pull_feedback::get_pull(tx, id)?;
-            // A webhook may have reported its end after the list was read.
-            match row.status == *status {
-                true => pull_feedback::put_pull(tx, id, &change(row)),
-                false => Ok(()),
-            }
-        })
-    });
-    write.await
 }
 
 async fn check_pull(
@@ -188,16 +162,38 @@ async fn check_pull(
     let added = app
         .core
         .store
-        .write(move |tx| reconcile_feedback(tx, &pull_id, &seen, now))
+        .write(move |tx| {
+            let added = reconcile_feedback(tx, &pull_id, &seen, now)?;
+            record_feedback_read(tx, &pull_id, updated_at)?;
+            Ok(added)
+        })
         .await?;
-    app.live
-        .reconciliation
-        .record_check(&pull, updated_at, added);
+    app.live.reconciliation.record_check(added);
     if added > 0 {
         tracing::info!(repo = %pull.repo, pull = pull.number, added, "Reconciliation found feedback that no webhook delivered.");
         app.live.notifiers.follow_up.notify_one();
     }
     Ok(())
+}
+
+/// Records that feedback was read. GitHub reports times in seconds, so each update is read twice: the second time
+/// finds changes within the same second as the first.
+fn record_feedback_read(
+    tx: &WriteTx<'_>,
+    pull: &PullRequestId,
+    updated_at: Timestamp,
+) -> StoreResult<()> {
+    let known = pull_feedback::get_pull(tx, pull)?;
+    let is_second = known.feedback_read_at == Some(updated_at);
+    let row = PullRequestRecord {
+        feedback_read_at: Some(updated_at),
+        feedback_settled_at: match is_second {
+            true => Some(updated_at),
+            false => known.feedback_settled_at,
+        },
+        ..known
+    };
+    pull_feedback::put_pull(tx, pull, &row)
 }
 
 /// Records that a pull request was merged or closed, and reads the commits of one whose merge a
@@ -218,6 +214,7 @@ async fn record_close(app: &App, github: &GitHub, pull: PullRequestId) -> StoreR
         .write(move |tx| reconcile_feedback(tx, &pull_id, &seen, now));
     if closed.await? > 0 {
         app.live.reconciliation.record_missed_close();
+        app.live.notifiers.poll.notify_one();
     }
     Ok(())
 }
@@ -249,7 +246,7 @@ pub(super) fn reconcile_feedback(
         if row != known {
             pull_feedback::put_pull(tx, pull, &row)?;
         }
-        return close_pull(tx, pull, status).map(u64::from);
+        return close_pull(tx, pull, status, now).map(u64::from);
     }
     let row = PullRequestRecord {
         status,

@@ -8,6 +8,7 @@ use domain::ids::JobId;
 use domain::issue::{IssueLookup, RelatedIssues};
 use domain::job::{Job, JobKind};
 use domain::mapping::Mapping;
+use domain::run_options::{PullRequestTask, RunOptions};
 use domain::runner_image::RequestedImage;
 use domain::time::Timestamp;
 use store::{ReadableTx, StoreResult, WriteTx, issue_contexts, jobs};
@@ -89,12 +90,17 @@ pub(super) fn reserve(
         siblings: issue_contexts::get(tx, &issue.id)?.related.siblings,
         ..lookup.related.clone()
     };
+    let spec = dispatch::run_spec(mapping, &job, &lookup.description, &related, &choice);
     let spec = RunSpec {
         pr_number: last_job.pull.as_ref().map(|pull| pull.number),
         instruction,
         findings,
         image_lookup_failed,
-        ..dispatch::run_spec(mapping, &job, &lookup.description, &related, &choice)
+        options: RunOptions {
+            task: PullRequestTask::of(kind),
+            ..spec.options
+        },
+        ..spec
     };
     dispatch::enqueue_start(tx, &actor, &job, spec, now)?;
     Ok(Some(job.id))

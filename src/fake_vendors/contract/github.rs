@@ -34,6 +34,7 @@ const PULL_LIST: &[Field] = &[
     ("state", OPTIONAL, OneOf(&["open", "closed", "all"])),
     // `owner:branch`.
     ("head", OPTIONAL, Text(UNLIMITED)),
+    ("base", OPTIONAL, Text(UNLIMITED)),
     (
         "sort",
         OPTIONAL,
@@ -44,8 +45,9 @@ const PULL_LIST: &[Field] = &[
     PAGE,
 ];
 const RUN_LIST: &[Field] = &[
-    ("event", REQUIRED, OneOf(&["workflow_dispatch"])),
-    ("created", REQUIRED, StartsWith(">=")),
+    ("event", OPTIONAL, OneOf(&["workflow_dispatch"])),
+    ("created", OPTIONAL, StartsWith(">=")),
+    ("check_suite_id", OPTIONAL, Text(20)),
     PER_PAGE,
     PAGE,
 ];
@@ -91,6 +93,15 @@ const PULL_UPDATE: Kind = Record(&[
     ("body", OPTIONAL, MaybeEmpty(MAX_BODY)),
     ("state", OPTIONAL, OneOf(&["open", "closed"])),
     ("base", OPTIONAL, Text(UNLIMITED)),
+]);
+const BRANCH_UPDATE: Kind = Record(&[("expected_head_sha", OPTIONAL, Text(40))]);
+const MERGE: Kind = Record(&[
+    ("sha", REQUIRED, GitHash),
+    (
+        "merge_method",
+        REQUIRED,
+        OneOf(&["merge", "squash", "rebase"]),
+    ),
 ]);
 const COMMENT: Kind = Record(&[("body", REQUIRED, Text(MAX_BODY))]);
 const NEW_LABEL: Kind = Record(&[
@@ -154,6 +165,14 @@ pub(super) const CALLS: &[CallRule] = &[
     CallRule::get("/repos/*/*", NO_QUERY),
     CallRule::get("/repos/*/*/installation", NO_QUERY),
     CallRule::get("/repos/*/*/branches", PAGED),
+    CallRule::get("/repos/*/*/branches/**", NO_QUERY),
+    CallRule::get("/repos/*/*/rules/branches/**", PAGED),
+    CallRule {
+        method: "DELETE",
+        path: "/repos/*/*/git/refs/heads/**",
+        query: NO_QUERY,
+        body: None,
+    },
     CallRule::get("/repos/*/*/contents/**", &[REF]),
     CallRule::get("/repos/*/*/git/ref/heads/**", NO_QUERY),
     CallRule::get("/repos/*/*/git/commits/*", NO_QUERY),
@@ -168,8 +187,15 @@ pub(super) const CALLS: &[CallRule] = &[
         "/repos/*/*/actions/workflows/*/dispatches",
         DISPATCH,
     ),
+    CallRule::get("/repos/*/*/actions/workflows", PAGED),
     CallRule::get("/repos/*/*/actions/runs", RUN_LIST),
     CallRule::get("/repos/*/*/actions/runs/*", NO_QUERY),
+    CallRule {
+        method: "POST",
+        path: "/repos/*/*/actions/runs/*/rerun-failed-jobs",
+        query: NO_QUERY,
+        body: None,
+    },
     CallRule::get("/repos/*/*/actions/runs/*/jobs", &[LATEST, PER_PAGE, PAGE]),
     CallRule::get("/repos/*/*/actions/jobs/*/logs", NO_QUERY),
     CallRule::get(
@@ -188,7 +214,11 @@ pub(super) const CALLS: &[CallRule] = &[
     CallRule::send("POST", "/repos/*/*/pulls", NEW_PULL),
     CallRule::get("/repos/*/*/pulls/*", NO_QUERY),
     CallRule::send("PATCH", "/repos/*/*/pulls/*", PULL_UPDATE),
+    CallRule::send("PUT", "/repos/*/*/pulls/*/update-branch", BRANCH_UPDATE),
     CallRule::get("/repos/*/*/pulls/*/reviews", PAGED),
+    CallRule::get("/repos/*/*/pulls/*/files", PAGED),
+    CallRule::send("PUT", "/repos/*/*/pulls/*/merge", MERGE),
+    CallRule::get("/repos/*/*/issues", PAGED),
     CallRule::get("/repos/*/*/issues/*/comments", PAGED),
     CallRule::send("POST", "/repos/*/*/issues/*/comments", COMMENT),
     CallRule::send("PATCH", "/repos/*/*/issues/comments/*", COMMENT),
@@ -215,8 +245,13 @@ pub(super) const CALLS: &[CallRule] = &[
 pub(super) const OPERATIONS: &[&str] = &[
     "github query node",
     "github query repository",
+    "github query viewer",
     "github mutation markPullRequestReadyForReview",
     "github mutation convertPullRequestToDraft",
+    "github mutation enablePullRequestAutoMerge",
+    "github mutation disablePullRequestAutoMerge",
+    "github mutation enqueuePullRequest",
+    "github mutation dequeuePullRequest",
 ];
 
 static SCHEMA: LazyLock<Option<Schema>> =

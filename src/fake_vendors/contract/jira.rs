@@ -111,6 +111,19 @@ pub(super) const CALLS: &[CallRule] = &[
     CallRule::get("/issue/*", &[("fields", OPTIONAL, Text(UNLIMITED))]),
     CallRule::send("PUT", "/issue/*", EDIT),
     CallRule::get("/issue/*/editmeta", NO_QUERY),
+    CallRule::get("/issue/*/changelog", PAGED),
+    CallRule::get(
+        "/attachment/content/*",
+        &[("redirect", OPTIONAL, OneOf(&["true", "false"]))],
+    ),
+    CallRule::get(
+        "/user/permission/search",
+        &[
+            ("permissions", REQUIRED, OneOf(&["EDIT_ISSUES"])),
+            ("issueKey", OPTIONAL, Text(255)),
+            ("accountId", OPTIONAL, Text(128)),
+        ],
+    ),
     CallRule::get("/issue/*/comment", PAGED_COMMENTS),
     CallRule::send("POST", "/issue/*/comment", COMMENT),
     CallRule::send("PUT", "/issue/*/comment/*", COMMENT),
@@ -147,7 +160,8 @@ pub(super) fn api_path(path: &str) -> Option<&str> {
 
 pub(super) fn check(request: &LoggedRequest) -> Vec<String> {
     let mut violations = request.content_type_violations();
-    if request.header("accept") != "application/json" {
+    let is_file = request.path().contains("/attachment/content/");
+    if !is_file && request.header("accept") != "application/json" {
         violations.push("headers: Accept must be application/json".to_owned());
     }
     let authorization = request.header("authorization");

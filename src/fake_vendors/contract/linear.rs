@@ -26,6 +26,7 @@ pub(super) const OPERATIONS: &[&str] = &[
     "linear query organization",
     "linear query teams",
     "linear query comment",
+    "linear query comments",
     "linear mutation issueLabelCreate",
     "linear mutation issueAddLabel",
     "linear mutation issueRemoveLabel",

@@ -121,6 +121,21 @@ fn accepts_conforming_requests() {
         request("jira", "POST /issue/1/comment", document(paragraph)),
         request(
             "jira",
+            "GET /issue/1/changelog?startAt=0&maxResults=100",
+            Value::Null,
+        ),
+        request(
+            "jira",
+            "GET /user/permission/search?permissions=EDIT_ISSUES&issueKey=OPS-1&accountId=a",
+            Value::Null,
+        ),
+        request(
+            "jira",
+            "GET /attachment/content/1?redirect=false",
+            Value::Null,
+        ),
+        request(
+            "jira",
             "PUT /issue/1",
             json!({"fields": {"customfield_1": {"value": "Ready"}}}),
         ),

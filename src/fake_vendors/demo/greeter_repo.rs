@@ -1,5 +1,7 @@
 //! Files of the demo repository, and the scripts of the scripted agent for the demo's tickets.
 
+use serde_json::json;
+
 use crate::scripted_agent::{Script, ScriptStep};
 
 const README: &str = "\
@@ -116,9 +118,59 @@ const MOTTO_PLAN_STEPS: &str = "\
 1. `motto.sh`: two mottos, and exit 2 with a message for a day that does not exist.
 2. `tests/run.sh`: one check for a working day and one for the weekend, each with the day given.
 
+## Files
+
+- `motto.sh`
+- `tests/run.sh`
+
 ## Open question
 
 Should Friday have a motto of its own? Planned as an ordinary working day.
+";
+
+const DAYTIME: &str = "\
+#!/bin/sh
+# Greets as fits the hour; an hour may be given.
+set -eu
+
+hour=${1:-$(date +%H)}
+if [ \"$hour\" -lt 12 ]; then
+    echo \"Good morning!\"
+    exit
+fi
+if [ \"$hour\" -lt 18 ]; then
+    echo \"Good afternoon!\"
+    exit
+fi
+";
+
+const LICENSE_PLAN: &str = "\
+## What is wanted
+
+Others may use, change and share the greeter, without conditions.
+
+## Steps
+
+1. `LICENSE`: the text of the Zero-Clause BSD license.
+2. `README.md`: a section that names it.
+
+## Files
+
+- `LICENSE`
+- `README.md`
+
+## Risks
+
+A license that was given cannot be taken back.
+";
+
+const LICENSE: &str = "\
+Zero-Clause BSD
+
+Permission to use, copy, modify, and/or distribute this software for any purpose with or without fee is hereby
+granted.
+
+THE SOFTWARE IS PROVIDED \"AS IS\" AND THE AUTHOR DISCLAIMS ALL WARRANTIES WITH REGARD TO THIS SOFTWARE.
 ";
 
 /// Initial files of the demo repository: path and content.
@@ -198,4 +250,61 @@ pub(super) fn secret_leak_script() -> Script {
         ScriptStep::write("publish.sh", PUBLISH),
         ScriptStep::message("`publish.sh` uploads the greeting."),
     ])
+}
+
+/// Asks what to say in the evening, and continues with the answer.
+pub(super) fn daytime_script() -> Script {
+    let first = [
+        ScriptStep::read("greet.sh"),
+        ScriptStep::write("daytime.sh", DAYTIME),
+        ScriptStep::message("The ticket leaves open what fits the evening; I'll ask."),
+        ScriptStep::ask(json!([{
+            "text": "What should `daytime.sh` say in the evening?",
+            "choices": ["Good evening", "Good night"],
+            "default": "Good evening",
+        }])),
+    ];
+    // The answer stands in the prompt below the line with its author and time.
+    Script::new()
+        .pass_if_prompt_contains(":\n\nGood night", say_in_the_evening("Good night"))
+        .pass_if_prompt_contains(
+            "Earlier runs for this ticket asked questions",
+            say_in_the_evening("Good evening"),
+        )
+        .pass(first)
+}
+
+fn say_in_the_evening(greeting: &str) -> [ScriptStep; 4] {
+    [
+        ScriptStep::append("daytime.sh", &format!("echo \"{greeting}!\"\n")),
+        ScriptStep::append(
+            "tests/run.sh",
+            &format!(
+                "check \"Good morning!\" ./daytime.sh 8\ncheck \"{greeting}!\" ./daytime.sh 20\n"
+            ),
+        ),
+        ScriptStep::run("sh tests/run.sh"),
+        ScriptStep::message(&format!(
+            "`daytime.sh` greets as fits the hour, and says \"{greeting}\" in the evening, as answered."
+        )),
+    ]
+}
+
+pub(super) fn license_script() -> Script {
+    let plan = [
+        ScriptStep::read("README.md"),
+        ScriptStep::write("ai-output/comments/01-plan.md", LICENSE_PLAN),
+        ScriptStep::message("The plan is written."),
+    ];
+    let implementation = [
+        ScriptStep::write("LICENSE", LICENSE),
+        ScriptStep::append(
+            "README.md",
+            "\n## License\n\nZero-Clause BSD, see `LICENSE`.\n",
+        ),
+        ScriptStep::message("The license is in `LICENSE`, and the README names it."),
+    ];
+    Script::new()
+        .pass_if_prompt_contains("You are planning", plan)
+        .pass_if_prompt_contains("`LICENSE`: the text", implementation)
 }

@@ -28,8 +28,17 @@ pub const DEMO_PLAIN: &str = "DEMO-1";
 pub const DEMO_BLOCKED: &str = "DEMO-2";
 /// Key of a ticket whose change contains a secret.
 pub const DEMO_SECRET_LEAK: &str = "DEMO-3";
-/// Key of a ticket that is planned first.
+/// Key of a ticket whose run asks a question.
+pub const DEMO_QUESTION: &str = "DEMO-4";
+/// Key of a ticket that is planned first, with a plan that the rule of its project approves.
 pub const DEMO_PLANNED: &str = "PLAN-1";
+/// Key of a ticket whose plan waits for an approval.
+pub const DEMO_APPROVAL: &str = "PLAN-2";
+
+/// Maximum number of files of a plan that needs no approval.
+pub const DEMO_MAX_FILES: u32 = 3;
+/// File whose change needs an approval.
+pub const DEMO_FORBIDDEN: &str = "LICENSE";
 
 /// Label that triggers a run.
 const TRIGGER_LABEL: &str = "Agent-Implement";
@@ -64,7 +73,9 @@ impl Tracker {
             (Tracker::GitHub, DEMO_PLAIN) => "greeter#1",
             (Tracker::GitHub, DEMO_BLOCKED) => "greeter#2",
             (Tracker::GitHub, DEMO_SECRET_LEAK) => "greeter#3",
+            (Tracker::GitHub, DEMO_QUESTION) => "greeter#4",
             (Tracker::GitHub, DEMO_PLANNED) => "motto#1",
+            (Tracker::GitHub, DEMO_APPROVAL) => "motto#2",
             _ => key,
         }
     }
@@ -84,7 +95,14 @@ pub fn demo_issue(vendors: &FakeVendors, key: &str) -> FakeIssue {
 }
 
 /// Keys of all demo tickets.
-const ALL_KEYS: [&str; 4] = [DEMO_PLAIN, DEMO_BLOCKED, DEMO_SECRET_LEAK, DEMO_PLANNED];
+const ALL_KEYS: [&str; 6] = [
+    DEMO_PLAIN,
+    DEMO_BLOCKED,
+    DEMO_SECRET_LEAK,
+    DEMO_QUESTION,
+    DEMO_PLANNED,
+    DEMO_APPROVAL,
+];
 
 /// Demo ticket. Each one is triggered from the start.
 pub struct DemoTicket {
@@ -107,7 +125,7 @@ enum Priority {
 }
 
 /// All demo tickets, in the order they are created.
-pub const DEMO_TICKETS: [DemoTicket; 4] = [
+pub const DEMO_TICKETS: [DemoTicket; 6] = [
     DemoTicket {
         key: DEMO_PLAIN,
         title: "Greet people by name",
@@ -144,6 +162,16 @@ pub const DEMO_TICKETS: [DemoTicket; 4] = [
         script: greeter_repo::secret_leak_script,
     },
     DemoTicket {
+        key: DEMO_QUESTION,
+        title: "Greet as fits the hour",
+        expected_outcome: "asks a question, and waits for the answer",
+        text: "Add `daytime.sh`, which says good morning, good afternoon, or what fits the evening.",
+        acceptance_criteria: &[],
+        priority: Priority::Medium,
+        blocked_by: None,
+        script: greeter_repo::daytime_script,
+    },
+    DemoTicket {
         key: DEMO_PLANNED,
         title: "Print the motto of the day",
         expected_outcome: "is planned first, then becomes a pull request",
@@ -152,6 +180,16 @@ pub const DEMO_TICKETS: [DemoTicket; 4] = [
         priority: Priority::High,
         blocked_by: None,
         script: greeter_repo::daily_motto_script,
+    },
+    DemoTicket {
+        key: DEMO_APPROVAL,
+        title: "Add a license",
+        expected_outcome: "is planned first, and its plan waits for approval",
+        text: "People ask whether they may use the greeter. Add a license that lets them.",
+        acceptance_criteria: &[],
+        priority: Priority::Medium,
+        blocked_by: None,
+        script: greeter_repo::license_script,
     },
 ];
 

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::GitHubInner;
 use super::api_json::workflow_id;
+use super::ci::event_runs::DISPATCH;
 use super::ci::run_attempt;
 use super::ci::workflow::{Workflow, WorkflowInput, plain_text};
 use super::model::{RunRecord, RunStatus};
@@ -129,15 +130,15 @@ impl ApiCall<'_> {
             )
         })?;
         let inputs = validate_inputs(&workflow, &self.body["inputs"])?;
-        let run = self.host.add_run(
-            repo_path,
+        let new = NewRun {
+            event: DISPATCH,
             file,
-            &workflow,
             branch,
             sha,
             inputs,
-            &self.require_token()?.login,
-        );
+            actor: &self.require_token()?.login,
+        };
+        let run = self.host.add_run(repo_path, &workflow, new);
         if self.body["return_run_details"] != Value::Bool(true) {
             return Ok(HttpResponse::empty(204));
         }
@@ -158,15 +159,16 @@ impl ApiCall<'_> {
         let status = self.query_param("status");
         let event = self.query_param("event");
         let branch = self.query_param("branch");
+        let suite = self.query_param("check_suite_id");
+        let suite: Option<u64> = suite.and_then(|id| id.parse().ok());
+        let head = self.query_param("head_sha");
         let created = self.query_param("created");
         let items = self.read_repo(repo_path, |repo| {
             let runs = repo.runs.iter().rev().filter(|run| run.listed_from <= now);
             runs.filter(|run| file.as_ref().is_none_or(|file| *file == run.workflow))
-                .filter(|_| {
-                    event
-                        .as_ref()
-                        .is_none_or(|event| event == "workflow_dispatch")
-                })
+                .filter(|run| event.as_ref().is_none_or(|event| *event == run.event))
+                .filter(|run| suite.is_none_or(|suite| suite == run.id))
+                .filter(|run| head.as_ref().is_none_or(|head| *head == run.sha))
                 .filter(|run| branch.as_ref().is_none_or(|branch| *branch == run.branch))
                 .filter(|run| {
                     created
@@ -227,6 +229,32 @@ impl ApiCall<'_> {
                 .mark_run_completed(repo_path.owner, repo_path.name, run.id, "cancelled");
         }
         Ok(HttpResponse::json(202, &json!({})))
+    }
+}
+
+impl ApiCall<'_> {
+    /// Starts a new attempt of a run, in which the jobs that succeeded are not repeated.
+    pub(super) fn rerun_failed_jobs(&self, repo_path: &RepoPath<'_>, id: &str) -> RestResult {
+        self.require_permission(repo_path, "actions", "write")?;
+        let run = self.find_run(repo_path, id)?;
+        if let Some(status) = self.read_repo(repo_path, |repo| repo.rerun_error)? {
+            return Err(rest_error(status, "This workflow run cannot be retried"));
+        }
+        if run.status != RunStatus::Completed || run.conclusion.as_deref() == Some("success") {
+            return Err(rest_error(403, "This workflow run cannot be retried"));
+        }
+        self.host.model.update_and_flush(|model| {
+            let repo = model.ensure_repo(repo_path.owner, repo_path.name);
+            if let Some(run) = repo.run_mut(run.id) {
+                run.attempt += 1;
+                run.status = RunStatus::Queued;
+                run.conclusion = None;
+                run.cancel_requested_at = None;
+                run.start_at = clock::now_ms();
+                run.updated_at = clock::now_ms();
+            }
+        });
+        Ok(HttpResponse::json(201, &json!({})))
     }
 }
 
@@ -328,18 +356,34 @@ fn in_range(time: i64, range: &str) -> bool {
     clock::iso(time).starts_with(range)
 }
 
+/// Workflow run to add.
+pub(super) struct NewRun<'a> {
+    /// Event that starts it.
+    pub event: &'static str,
+    /// File name of the workflow.
+    pub file: String,
+    pub branch: String,
+    pub sha: String,
+    pub inputs: Map<String, Value>,
+    /// Login of the account that starts it.
+    pub actor: &'a str,
+}
+
 impl GitHubInner {
-    #[expect(clippy::too_many_arguments, reason = "one row's columns, used once")]
-    fn add_run(
+    pub(super) fn add_run(
         &self,
         repo_path: &RepoPath<'_>,
-        file: String,
         workflow: &Workflow,
-        branch: String,
-        sha: String,
-        inputs: Map<String, Value>,
-        actor: &str,
+        new: NewRun<'_>,
     ) -> u64 {
+        let NewRun {
+            event,
+            file,
+            branch,
+            sha,
+            inputs,
+            actor,
+        } = new;
         let timing = *lock(&self.timing);
         self.model.update(|model| {
             let now = clock::now_ms();
@@ -349,6 +393,7 @@ impl GitHubInner {
             let mut run = RunRecord {
                 id,
                 number,
+                event: event.to_owned(),
                 workflow_name: workflow
                     .name
                     .clone()

@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use super::GitHubInner;
+use super::mergeability::Mergeability;
+use super::merging::MergeStateStatus;
 use super::model::{
     CheckRecord, CommentRecord, PullRecord, RepoRecord, ReviewRecord, ReviewThreadRecord, RunRecord,
 };
@@ -90,14 +92,26 @@ impl GitHubInner {
                 .merge_base(&base_sha, &pull.head_sha)
                 .and_then(|from| git.diff(&from, &pull.head_sha).ok())
                 .unwrap_or_default();
+            let is_mergeable = git.is_mergeable(&base_sha, &pull.head_sha);
+            let mergeability = match is_mergeable {
+                true => Mergeability::Clean,
+                false => Mergeability::Conflicting,
+            };
             map.insert("merged".into(), json!(pull.merged.is_some()));
             map.insert(
                 "mergeable".into(),
-                if pull.open { json!(true) } else { Value::Null },
+                match pull.open {
+                    true => json!(is_mergeable),
+                    false => Value::Null,
+                },
             );
             map.insert(
                 "mergeable_state".into(),
-                json!(if pull.draft { "draft" } else { "clean" }),
+                json!(
+                    MergeStateStatus::of(repo, pull, mergeability)
+                        .name()
+                        .to_lowercase()
+                ),
             );
             map.insert("changed_files".into(), json!(changes.len()));
             map.insert(
@@ -171,7 +185,7 @@ impl GitHubInner {
         json!({
             "id": run.id, "node_id": format!("WFR_{}", run.id), "name": run.title,
             "display_title": run.title, "run_number": run.number, "run_attempt": run.attempt,
-            "event": "workflow_dispatch", "status": run.status.as_str(), "conclusion": run.conclusion,
+            "event": run.event, "status": run.status.as_str(), "conclusion": run.conclusion,
             "workflow_id": workflow_id(&run.workflow), "path": format!(".github/workflows/{}", run.workflow),
             "head_branch": run.branch, "head_sha": run.sha, "url": url,
             "html_url": format!("{html}/actions/runs/{}", run.id),
@@ -185,6 +199,7 @@ impl GitHubInner {
 
     pub(crate) fn check_run_json(&self, check: &CheckRecord) -> Value {
         json!({
+            "details_url": check.details_url, "check_suite": {"id": check.suite.unwrap_or(check.id)},
             "id": check.id, "name": check.name, "head_sha": check.sha, "status": check.status,
             "conclusion": check.conclusion, "started_at": iso(check.created_at),
             "completed_at": check.conclusion.as_ref().map(|_| iso(check.created_at)),
@@ -196,7 +211,7 @@ impl GitHubInner {
     pub(crate) fn commit_status_json(&self, status: &CheckRecord) -> Value {
         json!({
             "id": status.id, "node_id": format!("SC_{}", status.id), "url": "", "avatar_url": null,
-            "state": status.status, "description": status.summary, "target_url": null,
+            "state": status.status, "description": status.summary, "target_url": status.details_url,
             "context": status.name, "created_at": iso(status.created_at), "updated_at": iso(status.created_at),
             "creator": user_json(&format!("{}[bot]", status.app)),
         })

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 
+use super::model::Model;
 use super::rest::{RestResult, not_found};
 use super::{FakeGitHub, GitHubInner};
 use crate::clock;
@@ -42,6 +43,12 @@ impl FakeGitHub {
         lock(&self.inner.created_apps).webhook_secret.clone()
     }
 
+    /// Removes the App from all accounts.
+    pub fn uninstall_app(&self) {
+        let edit = |model: &mut Model| model.is_app_uninstalled = true;
+        self.inner.model.update_and_flush(edit);
+    }
+
     /// Makes all codes older than an hour.
     pub fn expire_app_codes(&self) {
         for app in lock(&self.inner.created_apps).by_code.values_mut() {
@@ -60,6 +67,12 @@ impl GitHubInner {
         match (request.method.as_str(), path) {
             ("POST", ["settings", "apps", "new"]) => Some(self.new_app_page(request)),
             ("POST", ["settings", "apps"]) => Some(self.create_app(request)),
+            ("GET", ["apps" | "github-apps", _, "installations", "new"]) => {
+                Some(self.installation_page(request))
+            }
+            ("POST", ["apps" | "github-apps", _, "installations", "new"]) => {
+                Some(self.install_app())
+            }
             _ => None,
         }
     }
@@ -86,6 +99,20 @@ impl GitHubInner {
         let action = format!("{}/settings/apps?{query}", self.server_url);
         page.button("Create GitHub App", &action);
         page.into_response()
+    }
+
+    /// Shows the page on which the person installs the App.
+    fn installation_page(&self, request: &HttpRequest) -> HttpResponse {
+        let mut page = HtmlPage::new("Install GitHub App");
+        let action = format!("{}{}", self.server_url, request.path);
+        page.button("Install on all accounts", &action);
+        page.into_response()
+    }
+
+    fn install_app(&self) -> HttpResponse {
+        self.model
+            .update(|model: &mut Model| model.is_app_uninstalled = false);
+        HtmlPage::new("The App is installed").into_response()
     }
 
     /// Creates the App, and sends the person back with a code.

@@ -27,7 +27,7 @@ impl ApiCall<'_> {
     pub(super) fn app(&self) -> RestResult {
         self.require_app()?;
         let app = &self.host.app;
-        let installations = self.host.model.read(|model| model.owners.len());
+        let installations = self.host.model.read(|model| model.installed_on().len());
         ok_json(json!({
             "id": app.id, "slug": app.slug, "name": app.slug, "node_id": "A_1",
             "owner": {"login": "sandbox"}, "events": APP_EVENTS,
@@ -38,7 +38,7 @@ impl ApiCall<'_> {
 
     pub(super) fn user(&self) -> RestResult {
         match &self.caller {
-            Caller::Token(token) if token.permissions.is_none() => {
+            Caller::Token(token) if token.is_personal() => {
                 let user = ok_json(json!({"login": token.login, "id": 1, "type": "User"}));
                 match self.host.model.read(|model| model.token_scopes.clone()) {
                     Some(scopes) => user.map(|reply| reply.header("x-oauth-scopes", scopes)),
@@ -60,7 +60,7 @@ impl ApiCall<'_> {
 
     pub(super) fn installations(&self) -> RestResult {
         self.require_app()?;
-        let owners = self.host.model.read(|model| model.owners.clone());
+        let owners = self.host.model.read(|model| model.installed_on().to_vec());
         let all = (5_000u64..)
             .zip(owners)
             .map(|(id, owner)| self.installation_json(&owner, id));
@@ -94,7 +94,7 @@ impl ApiCall<'_> {
     }
 
     pub(super) fn user_repositories(&self) -> RestResult {
-        if self.require_token()?.permissions.is_some() {
+        if !self.require_token()?.is_personal() {
             return Err(rest_error(403, "Resource not accessible by integration"));
         }
         self.paginate(self.visible_repositories()?, |_, items| items.into())

@@ -1,10 +1,10 @@
 //! Authentication and permissions.
 //!
-//! There are four kinds of credentials: a personal token with every permission; a JWT of the App, for
+//! There are four kinds of credentials: a personal token with every permission that was not denied; a JWT of the App, for
 //! App routes only; installation tokens, limited to repositories and permissions; job tokens, which
 //! expire with their run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, anyhow};
 use data_encoding::{BASE64, BASE64URL_NOPAD};
@@ -187,7 +187,7 @@ impl GitHubInner {
                 login: PERSONAL_LOGIN.into(),
                 repos: None,
                 owner: None,
-                permissions: None,
+                permissions: self.personal_permissions(),
                 expires_at: None,
                 run_id: None,
             });
@@ -199,14 +199,17 @@ impl GitHubInner {
             .then_some(token)
     }
 
+    /// Returns the permissions of the personal token; `None` if it has all.
+    fn personal_permissions(&self) -> Option<BTreeMap<String, String>> {
+        let denied = self
+            .model
+            .read(|model| model.denied_token_permissions.clone());
+        (!denied.is_empty()).then(|| granted_permissions(&denied))
+    }
+
     /// Returns the permissions of an installation of the App.
     pub(crate) fn app_permissions(&self) -> BTreeMap<String, String> {
-        let denied = self.model.read(|model| model.denied_permissions.clone());
-        let granted = APP_PERMISSIONS.iter();
-        granted
-            .filter(|(name, _)| !denied.contains(*name))
-            .map(|(name, level)| ((*name).into(), (*level).into()))
-            .collect()
+        granted_permissions(&self.model.read(|model| model.denied_permissions.clone()))
     }
 
     /// Handles `POST /app/installations/{id}/access_tokens`.
@@ -325,6 +328,15 @@ impl GitHubInner {
     }
 }
 
+/// Returns all permissions but those that are denied.
+fn granted_permissions(denied: &BTreeSet<String>) -> BTreeMap<String, String> {
+    let granted = APP_PERMISSIONS.iter();
+    granted
+        .filter(|(name, _)| !denied.contains(*name))
+        .map(|(name, level)| ((*name).into(), (*level).into()))
+        .collect()
+}
+
 fn permission_rank(level: &str) -> u8 {
     match level {
         "read" => 1,
@@ -335,6 +347,11 @@ fn permission_rank(level: &str) -> u8 {
 }
 
 impl IssuedToken {
+    /// Whether the token belongs to a person.
+    pub(crate) fn is_personal(&self) -> bool {
+        self.owner.is_none()
+    }
+
     pub(crate) fn can_access_repo(&self, owner: &str, name: &str) -> bool {
         let full = format!("{owner}/{name}");
         let of_owner = self

@@ -11,18 +11,22 @@ use super::model::{CheckKind, CheckRecord, RepoRecord, ReviewRecord};
 pub(super) struct CheckRollup {
     runs: BTreeMap<String, u64>,
     statuses: BTreeMap<String, u64>,
+    /// Checks, and whether each is required.
+    checks: Vec<(CheckRecord, bool)>,
 }
 
 impl CheckRollup {
     /// Counts the checks of a commit. `None` if it has none.
-    pub(super) fn of(repo: &RepoRecord, sha: &str) -> Option<Self> {
+    pub(super) fn of(repo: &RepoRecord, checks: Vec<CheckRecord>) -> Option<Self> {
         let mut rollup = Self::default();
-        for check in repo.checks.iter().filter(|check| check.sha == sha) {
+        for check in checks {
             let counts = match check.kind {
                 CheckKind::CheckRun => &mut rollup.runs,
                 CheckKind::CommitStatus => &mut rollup.statuses,
             };
-            *counts.entry(state(check)).or_default() += 1;
+            *counts.entry(state(&check)).or_default() += 1;
+            let is_required = repo.required_checks.contains(&check.name);
+            rollup.checks.push((check, is_required));
         }
         (rollup.total() > 0).then_some(rollup)
     }
@@ -49,6 +53,11 @@ impl CheckRollup {
             }
             _ => json!("SCR_1"),
         }
+    }
+
+    /// Returns the checks, and whether each is required.
+    pub(super) fn checks(&self) -> &[(CheckRecord, bool)] {
+        &self.checks
     }
 
     /// Returns the counts of one kind: state and number.

@@ -19,12 +19,10 @@ impl ApiCall<'_> {
         self.require_permission(repo_path, "checks", "read")?;
         let sha = self.resolve_commit(repo_path, name)?;
         let items = self.read_repo(repo_path, |repo| {
-            let checks = repo
-                .checks
-                .iter()
-                .filter(|check| check.sha == sha && check.kind == CheckKind::CheckRun);
+            let checks = self.host.checks_of(repo, &sha).into_iter();
+            let checks = checks.filter(|check| check.kind == CheckKind::CheckRun);
             checks
-                .map(|check| self.host.check_run_json(check))
+                .map(|check| self.host.check_run_json(&check))
                 .collect::<Vec<Value>>()
         })?;
         self.paginate(

@@ -2,13 +2,23 @@
 
 use serde_json::{Value, json};
 
-use super::model::CommentRecord;
+use super::GitHubInner;
+use super::model::{CommentRecord, PullRecord, RepoRecord};
 use super::rest::{ApiCall, RepoPath, RestError, RestResult, not_found, ok_json, rest_error};
 use crate::clock;
 use crate::http::HttpResponse;
 
 /// Maximum bytes of a body. GitHub counts bytes, although its message says characters.
 const MAX_BODY_BYTES: usize = 262_144;
+
+impl GitHubInner {
+    /// Returns a pull request as an issue.
+    fn issue_of_pull(&self, repo: &RepoRecord, pull: &PullRecord) -> Value {
+        let mut value = self.pull_json(repo, pull, false);
+        value["pull_request"] = json!({"url": value["url"], "html_url": value["html_url"]});
+        value
+    }
+}
 
 impl ApiCall<'_> {
     /// Checks the permission for comments: either `issues` or `pull_requests` is enough.
@@ -44,6 +54,21 @@ impl ApiCall<'_> {
         Ok(body.to_owned())
     }
 
+    /// Lists the open issues. As on GitHub, pull requests are issues, too.
+    pub(super) fn list_issues(&self, repo_path: &RepoPath<'_>) -> RestResult {
+        self.require_permission(repo_path, "issues", "read")?;
+        let all = self.read_repo(repo_path, |repo| {
+            let issues = repo.issues.iter().filter(|issue| issue.open);
+            let pulls = repo.pulls.iter().filter(|pull| pull.open);
+            let pulls = pulls.map(|pull| self.host.issue_of_pull(repo, pull));
+            issues
+                .map(|issue| self.host.issue_json(repo, issue))
+                .chain(pulls)
+                .collect()
+        })?;
+        self.paginate(all, |_, items| items.into())
+    }
+
     pub(super) fn get_issue(&self, repo_path: &RepoPath<'_>, number: &str) -> RestResult {
         self.require_comment_permission(repo_path, "read")?;
         let number = self.parse_number(repo_path, number)?;
@@ -52,9 +77,7 @@ impl ApiCall<'_> {
                 let issue = repo.issue(number);
                 return issue.map_or(Value::Null, |issue| self.host.issue_json(repo, issue));
             };
-            let mut value = self.host.pull_json(repo, pull, false);
-            value["pull_request"] = json!({"url": value["url"], "html_url": value["html_url"]});
-            value
+            self.host.issue_of_pull(repo, pull)
         })?)
     }
 

@@ -12,7 +12,15 @@ use crate::http::{HttpResponse, percent_encode};
 impl ApiCall<'_> {
     pub(super) fn repository(&self, repo_path: &RepoPath<'_>) -> RestResult {
         self.require_permission(repo_path, "metadata", "read")?;
-        ok_json(self.read_repo(repo_path, |repo| self.host.repo_json(repo))?)
+        let login = &self.require_token()?.login;
+        ok_json(self.read_repo(repo_path, |repo| {
+            let mut value = self.host.repo_json(repo);
+            let role = repo.collaborators.get(login).map(String::as_str);
+            if let Some("read" | "triage" | "none") = role {
+                value["permissions"]["push"] = json!(false);
+            }
+            value
+        })?)
     }
 
     /// Returns the commit of `ref`, or of the default branch.
@@ -184,7 +192,11 @@ impl ApiCall<'_> {
             .git(repo_path.owner, repo_path.name)
             .branch_head(branch);
         let sha = sha.ok_or_else(|| rest_error(404, "Branch not found"))?;
-        ok_json(json!({"name": branch, "commit": {"sha": sha}, "protected": false}))
+        let protection = self.read_repo(repo_path, |repo| repo.protection_of(branch).cloned())?;
+        ok_json(json!({
+            "name": branch, "commit": {"sha": sha}, "protected": protection.is_some(),
+            "protection": protection.unwrap_or_default().json(),
+        }))
     }
 }
 

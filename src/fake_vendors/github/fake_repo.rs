@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use serde_json::{Map, Value};
 
 use super::GitHubInner;
 use super::git::{BareRepository, CommitSnapshot};
-use super::model::{Merge, Model, PullRecord, RunRecord};
+use super::model::{Model, PullRecord, RunRecord};
 use super::rest::RepoPath;
 use crate::clock;
 
@@ -143,6 +143,17 @@ impl FakeRepo {
         files: &[(&str, &str)],
         message: &str,
     ) -> anyhow::Result<String> {
+        self.commit_as(branch, files, message, PERSON)
+    }
+
+    /// Commits files as [`FakeRepo::commit`], with this name and email of the author.
+    pub fn commit_as(
+        &self,
+        branch: &str,
+        files: &[(&str, &str)],
+        message: &str,
+        author: (&str, &str),
+    ) -> anyhow::Result<String> {
         let git = self.git();
         let default = self
             .read(|repo| repo.default_branch.clone())
@@ -156,7 +167,7 @@ impl FakeRepo {
             .iter()
             .map(|(path, text)| (*path, Some(text.as_bytes())))
             .collect();
-        git.commit(branch, &files, message, PERSON)
+        git.commit(branch, &files, message, author)
     }
 
     /// Commits the removal of files. Returns the commit's SHA.
@@ -351,43 +362,15 @@ impl FakeRepo {
                 open: true,
                 draft: false,
                 merged: None,
+                mergeability: Default::default(),
+                auto_merge: None,
+                queued_by: None,
                 created_at: now,
                 updated_at: now,
                 closed_at: None,
             });
             number
         })
-    }
-
-    /// Merges a pull request into its base branch with a merge commit. Returns the commit's SHA.
-    pub fn merge_pull(&self, number: u64) -> anyhow::Result<String> {
-        let pulls = self.pulls();
-        let pull = pulls.iter().find(|pull| pull.number == number && pull.open);
-        let pull = pull.ok_or_else(|| anyhow!("No open pull request {number}"))?;
-        let git = self.git();
-        let base = git
-            .branch_head(&pull.base)
-            .context("Base branch does not exist")?;
-        let tree = git.output_text(&["merge-tree", "--write-tree", &base, &pull.head_sha])?;
-        let tree = tree.lines().next().unwrap_or_default();
-        let message = format!(
-            "Merge pull request #{number} from {}/{}",
-            self.owner, pull.head
-        );
-        let sha = git.commit_tree(tree, &[base, pull.head_sha.clone()], &message, PERSON)?;
-        git.update_ref(&format!("refs/heads/{}", pull.base), &sha)?;
-        let now = clock::now_ms();
-        self.host.update_pull(&self.path(), number, |pull| {
-            pull.open = false;
-            pull.closed_at = Some(now);
-            pull.merged = Some(Merge {
-                sha: sha.clone(),
-                merged_at: now,
-            });
-        });
-        self.close_fixed_issues(&pull.body);
-        self.send_pull_webhook(number, "closed");
-        Ok(sha)
     }
 
     /// Closes a pull request without a merge.
@@ -397,13 +380,8 @@ impl FakeRepo {
             pull.closed_at = Some(clock::now_ms());
         });
         self.update_model(|_| ());
-        self.send_pull_webhook(number, "closed");
-    }
-
-    fn send_pull_webhook(&self, number: u64, action: &str) {
-        if let Some(pull) = self.read(|repo| repo.pull(number).cloned()).flatten() {
-            self.host.send_pull_webhook(&self.path(), &pull, action);
-        }
+        self.host
+            .send_pull_webhook_of(&self.path(), number, "closed");
     }
 
     /// Returns the names of all branches.

@@ -280,6 +280,23 @@ impl BareRepository {
         self.output_text(&["merge-base", a, b]).ok()
     }
 
+    /// Returns whether two commits merge without conflicts. Commits without a common one count as mergeable.
+    pub(crate) fn is_mergeable(&self, base: &str, head: &str) -> bool {
+        let merged = self.run(&["merge-tree", "--write-tree", base, head], None, &[]);
+        merged.map_or(true, |output| output.status.code() != Some(1))
+    }
+
+    /// Returns the paths that `head` changes since it left the branch `base`.
+    pub(crate) fn changed_paths(&self, base: &str, head: &str) -> Vec<String> {
+        let range = format!("{base}...{head}");
+        let names = self.output_text(&["diff", "--no-renames", "--name-only", &range, "--"]);
+        names
+            .unwrap_or_default()
+            .lines()
+            .map(str::to_owned)
+            .collect()
+    }
+
     /// Returns the changed files from `a` to `b`.
     pub(crate) fn diff(&self, a: &str, b: &str) -> anyhow::Result<Vec<FileDiff>> {
         let names = self.output_text(&["diff", "--no-renames", "--name-status", a, b, "--"])?;

@@ -10,11 +10,11 @@ use super::git::CommitSnapshot;
 use super::graphql_fields::{comment_field, review_field, thread_field};
 use super::issues_graphql::{IssueView, label_event_field};
 use super::model::{
-    CommentRecord, LabelEventRecord, LabelRecord, PullRecord, RepoRecord, ReviewRecord,
-    ReviewThreadRecord,
+    AutoMerge, CheckKind, CheckRecord, CommentRecord, LabelEventRecord, LabelRecord, PullRecord,
+    RepoRecord, ReviewRecord, ReviewThreadRecord,
 };
 use super::rest::{ApiCall, RepoPath, RestResult, ok_json};
-use crate::clock::iso_seconds as iso;
+use crate::clock::{self, iso_seconds as iso};
 use crate::graphql::{FieldError, QueryPlan, Resolved, Resolver, Schema, execute};
 
 #[derive(Clone)]
@@ -30,6 +30,13 @@ pub(super) enum Node {
     ReviewComment(Box<ReviewThreadRecord>),
     Comment(Box<CommentRecord>),
     Review(Box<ReviewRecord>),
+    AutoMerge(AutoMerge),
+    /// Entry of the merge queue, by its pull request.
+    MergeQueueEntry(Box<Node>),
+    /// Branch by its name and head commit.
+    Branch(String, String),
+    /// Changed file of a pull request, by its path.
+    PullFile(String),
     /// Commit by its SHA.
     Commit(String),
     /// Commit of a pull request, with its place in the list.
@@ -42,6 +49,12 @@ pub(super) enum Node {
     Actor(String),
     Rollup(CheckRollup),
     RollupContexts(CheckRollup),
+    /// Check of a commit, and whether it is required.
+    Check(Box<CheckRecord>, bool),
+    /// Check suite by the slug of its App.
+    CheckSuite(String),
+    /// App by its slug.
+    App(String),
     Issue(Arc<IssueView>),
     Label(LabelRecord),
     LabelEvent(LabelEventRecord),
@@ -117,7 +130,7 @@ impl Session<'_, '_> {
         found.ok().flatten()
     }
 
-    fn find_node(&self, id: &str) -> Result<Node, FieldError> {
+    pub(super) fn find_node(&self, id: &str) -> Result<Node, FieldError> {
         let missing = || {
             failure(
                 "NOT_FOUND",
@@ -194,7 +207,10 @@ impl Session<'_, '_> {
             "markPullRequestReadyForReview" => {
                 self.set_draft("MarkPullRequestReadyForReviewPayload", args, false)?
             }
-            _ => self.set_draft("ConvertPullRequestToDraftPayload", args, true)?,
+            "convertPullRequestToDraft" => {
+                self.set_draft("ConvertPullRequestToDraftPayload", args, true)?
+            }
+            mutation => self.change_merge(mutation, args)?,
         }))
     }
 }
@@ -213,13 +229,22 @@ impl Resolver for Session<'_, '_> {
             Node::Repo(..) => "Repository",
             Node::Pull(..) => "PullRequest",
             Node::Payload(name, _) => name,
+            Node::AutoMerge(_) => "AutoMergeRequest",
+            Node::MergeQueueEntry(_) => "MergeQueueEntry",
             Node::Thread(_) => "PullRequestReviewThread",
             Node::ReviewComment(_) => "PullRequestReviewComment",
             Node::Comment(_) => "IssueComment",
             Node::Review(_) => "PullRequestReview",
+            Node::PullFile(_) => "PullRequestChangedFile",
             Node::Rollup(_) => "StatusCheckRollup",
             Node::RollupContexts(_) => "StatusCheckRollupContextConnection",
             Node::StateCount(name, ..) => name,
+            Node::Check(check, _) => match check.kind {
+                CheckKind::CheckRun => "CheckRun",
+                CheckKind::CommitStatus => "StatusContext",
+            },
+            Node::CheckSuite(_) => "CheckSuite",
+            Node::App(_) => "App",
             Node::Issue(_) => "Issue",
             Node::Label(_) => "Label",
             Node::LabelEvent(_) => "LabeledEvent",
@@ -227,6 +252,7 @@ impl Resolver for Session<'_, '_> {
             Node::Commit(_) | Node::CommitOfPull(_) => "Commit",
             Node::PullCommit(..) => "PullRequestCommit",
             Node::GitActor(..) => "GitActor",
+            Node::Branch(..) => "Ref",
             Node::Actor(login) if login.ends_with("[bot]") => "Bot",
             Node::Actor(_) => "User",
         }
@@ -245,6 +271,13 @@ impl Resolver for Session<'_, '_> {
                 Resolved::Leaf(json!(login.unwrap_or_default()))
             }
             (Node::Payload(_, pull), "pullRequest") => Resolved::Node((**pull).clone()),
+            (Node::Payload(_, pull), "mergeQueueEntry") => {
+                Resolved::Node(Node::MergeQueueEntry(pull.clone()))
+            }
+            (Node::MergeQueueEntry(pull), _) => {
+                let id = self.with_pull(pull, |_, pull| format!("MQE_{}", pull.id));
+                Resolved::Leaf(json!(id))
+            }
             (Node::Payload(..), _) => Resolved::Null,
             (Node::Repo(owner, repo), "pullRequest") => {
                 let number = args.get("number").and_then(Value::as_u64).unwrap_or(0);
@@ -275,6 +308,11 @@ impl Resolver for Session<'_, '_> {
             (Node::DependencySummary(issue), _) => {
                 Resolved::Leaf(self.dependency_count(issue, name))
             }
+            (
+                Node::Repo(owner, repo),
+                "autoMergeAllowed" | "squashMergeAllowed" | "mergeCommitAllowed"
+                | "rebaseMergeAllowed",
+            ) => self.merge_setting(&RepoPath { owner, name: repo }, name),
             (Node::Repo(_, repo), "name" | "id") => Resolved::Leaf(json!(repo)),
             (Node::Repo(owner, repo), _) => Resolved::Leaf(json!(format!("{owner}/{repo}"))),
             (Node::Pull(owner, repo, _), "repository") => {
@@ -288,11 +326,24 @@ impl Resolver for Session<'_, '_> {
                 Resolved::Connection(self.latest_opinions(node))
             }
             (Node::Pull(..), "statusCheckRollup") => self.check_rollup(node),
-            // No branch of the fake requires reviews.
-            (Node::Pull(..), "reviewDecision") => Resolved::Null,
+            (Node::Pull(..), "reviewDecision") => self.review_decision(node),
             (Node::Rollup(rollup), "contexts") => {
                 Resolved::Node(Node::RollupContexts(rollup.clone()))
             }
+            (Node::RollupContexts(rollup), "nodes") => {
+                let checks = rollup.checks().iter().cloned();
+                let checks =
+                    checks.map(|(check, is_required)| Node::Check(Box::new(check), is_required));
+                Resolved::Nodes(checks.collect())
+            }
+            (Node::Check(_, is_required), "isRequired") => Resolved::Leaf(json!(is_required)),
+            (Node::Check(check, _), "checkSuite") => {
+                Resolved::Node(Node::CheckSuite(check.app.clone()))
+            }
+            (Node::Check(check, _), "name" | "context") => Resolved::Leaf(json!(check.name)),
+            (Node::Check(check, _), _) => Resolved::Leaf(json!(format!("CR_{}", check.id))),
+            (Node::CheckSuite(slug), "app") => Resolved::Node(Node::App(slug.clone())),
+            (Node::CheckSuite(slug) | Node::App(slug), _) => Resolved::Leaf(json!(slug)),
             (Node::RollupContexts(rollup), "checkRunCountsByState") => {
                 state_counts("CheckRunStateCount", rollup, name)
             }
@@ -304,6 +355,8 @@ impl Resolver for Session<'_, '_> {
             }
             (Node::StateCount(_, state, _), "state") => Resolved::Leaf(json!(state)),
             (Node::StateCount(_, _, count), _) => Resolved::Leaf(json!(count)),
+            (Node::Pull(..), "files") => Resolved::Connection(self.changed_files(node)),
+            (Node::PullFile(path), _) => Resolved::Leaf(json!(path)),
             (Node::Pull(..), "commits") => Resolved::Connection(self.commits(node)),
             (Node::PullCommit(_, commit), "commit") => {
                 Resolved::Node(Node::CommitOfPull(commit.clone()))
@@ -324,6 +377,18 @@ impl Resolver for Session<'_, '_> {
             (Node::Commit(_), "author") => Resolved::Null,
             (Node::Commit(_), "parents") => Resolved::Connection(Vec::new()),
             (Node::Pull(..), "author") => self.author(node),
+            (Node::Pull(..), "baseRef") => self.base_branch(node),
+            (Node::Pull(..), "autoMergeRequest") => self.auto_merge(node),
+            (Node::AutoMerge(armed), "enabledBy") => {
+                Resolved::Node(Node::Actor(armed.enabled_by.clone()))
+            }
+            (Node::AutoMerge(armed), "mergeMethod") => {
+                Resolved::Leaf(json!(armed.method.to_uppercase()))
+            }
+            (Node::AutoMerge(_), _) => Resolved::Leaf(json!(iso(clock::now_ms()))),
+            (Node::Pull(..), "mergedBy") => self.merged_by(node),
+            (Node::Branch(_, head), "target") => Resolved::Node(Node::Commit(head.clone())),
+            (Node::Branch(name, _), _) => Resolved::Leaf(json!(name)),
             (Node::Pull(..), "mergeCommit") => self.merge_commit(node),
             (Node::Thread(thread), "comments") => {
                 Resolved::Connection(vec![Node::ReviewComment(thread.clone())])
@@ -342,8 +407,13 @@ impl Resolver for Session<'_, '_> {
             (Node::Comment(comment), "author") => {
                 Resolved::Node(Node::Actor(comment.author.clone()))
             }
+            (Node::Comment(comment), "viewerDidAuthor") => {
+                let viewer = self.call.require_token().map(|token| token.login.as_str());
+                Resolved::Leaf(json!(viewer.is_ok_and(|login| login == comment.author)))
+            }
             (Node::Comment(comment), _) => Resolved::Leaf(comment_field(comment, name)),
             (Node::Review(review), "author") => Resolved::Node(Node::Actor(review.author.clone())),
+            (Node::Review(review), "commit") => Resolved::Node(Node::Commit(review.sha.clone())),
             (Node::Review(review), _) => Resolved::Leaf(review_field(review, name)),
             (Node::Commit(oid), _) => Resolved::Leaf(json!(oid)),
             (Node::ReviewComment(thread), _) => {

@@ -11,6 +11,9 @@ pub(super) fn comment_field(comment: &CommentRecord, name: &str) -> Value {
         "isMinimized" => json!(false),
         "body" => json!(comment.body),
         "createdAt" => json!(iso(comment.created_at)),
+        "updatedAt" => json!(iso(comment.updated_at)),
+        "lastEditedAt" if comment.updated_at == comment.created_at => Value::Null,
+        "lastEditedAt" => json!(iso(comment.updated_at)),
         _ => json!(format!("IC_{}", comment.id)),
     }
 }

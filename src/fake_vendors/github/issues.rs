@@ -83,17 +83,6 @@ impl FakeRepo {
         self
     }
 
-    /// Closes the issues that the body of a merged pull request names with a closing keyword, `Fixes #12`.
-    pub(super) fn close_fixed_issues(&self, body: &str) {
-        let numbers = body
-            .lines()
-            .filter_map(|line| line.trim().strip_prefix("Fixes #"));
-        for number in numbers.filter_map(|number| number.parse().ok()) {
-            self.issue(number).complete();
-        }
-        self.update_model(|_| ());
-    }
-
     /// Creates many issues at once, each with the label. Returns their number.
     pub fn create_labelled_issues(&self, count: u64, label: &str) -> u64 {
         self.update_model(|model| {
@@ -359,6 +348,7 @@ impl GitHubInner {
         for (author, body) in comments {
             page.section(&author, &without_markers(&body));
         }
+        page.comment_form();
         Some(page.into_response())
     }
 }

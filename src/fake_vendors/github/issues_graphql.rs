@@ -140,6 +140,20 @@ impl Session<'_, '_> {
                 });
                 Resolved::Connection(children.into_iter().map(Node::Issue).collect())
             }
+            "comments" => {
+                let repo_path = RepoPath {
+                    owner: &issue.owner,
+                    name: &issue.repo,
+                };
+                let comments = self.call.read_repo(&repo_path, |repo| {
+                    let comments = repo.comments.iter();
+                    let comments = comments.filter(|comment| comment.number == record.number);
+                    comments
+                        .map(|comment| Node::Comment(Box::new(comment.clone())))
+                        .collect()
+                });
+                Resolved::Connection(comments.unwrap_or_default())
+            }
             "issueDependenciesSummary" => Resolved::Node(Node::DependencySummary(issue.clone())),
             _ => {
                 let kinds = args.get("itemTypes").and_then(Value::as_array);

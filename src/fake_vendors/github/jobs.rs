@@ -12,6 +12,10 @@ use crate::clock;
 use crate::http::HttpResponse;
 use crate::persistence::lock;
 
+/// Number of job IDs of a run, and of one attempt.
+const JOBS_PER_RUN: u64 = 10_000;
+const JOBS_PER_ATTEMPT: u64 = 100;
+
 /// Lifetime of a log download's URL, in milliseconds.
 const DOWNLOAD_LIFETIME_MS: i64 = 60_000;
 
@@ -29,6 +33,7 @@ pub(crate) struct LogDownload {
     owner: String,
     name: String,
     run: u64,
+    attempt: u64,
     /// Index of the job whose log is served; `None` serves a zip archive of all logs.
     job: Option<usize>,
 }
@@ -44,15 +49,16 @@ impl ApiCall<'_> {
         )
     }
 
-    /// Resolves a job ID, which combines the run's ID and the job's index.
+    /// Resolves a job ID, which combines the run's ID, the attempt and the job's index.
     fn find_job(
         &self,
         repo_path: &RepoPath<'_>,
         id: &str,
     ) -> Result<(RunRecord, usize), RestError> {
         let id: u64 = id.parse().map_err(|_| not_found())?;
-        let run = self.find_run(repo_path, &(id / 100).to_string())?;
-        Ok((run, (id % 100) as usize))
+        let mut run = self.find_run(repo_path, &(id / JOBS_PER_RUN).to_string())?;
+        run.attempt = id % JOBS_PER_RUN / JOBS_PER_ATTEMPT;
+        Ok((run, (id % JOBS_PER_ATTEMPT) as usize))
     }
 
     pub(super) fn get_job(&self, repo_path: &RepoPath<'_>, id: &str) -> RestResult {
@@ -65,25 +71,26 @@ impl ApiCall<'_> {
     pub(super) fn job_logs(&self, repo_path: &RepoPath<'_>, id: &str) -> RestResult {
         self.require_permission(repo_path, "actions", "read")?;
         let (run, index) = self.find_job(repo_path, id)?;
-        self.redirect_to_log(repo_path, run.id, Some(index))
+        self.redirect_to_log(repo_path, &run, Some(index))
     }
 
     pub(super) fn run_logs(&self, repo_path: &RepoPath<'_>, id: &str) -> RestResult {
         self.require_permission(repo_path, "actions", "read")?;
         let run = self.find_run(repo_path, id)?;
-        self.redirect_to_log(repo_path, run.id, None)
+        self.redirect_to_log(repo_path, &run, None)
     }
 
     fn redirect_to_log(
         &self,
         repo_path: &RepoPath<'_>,
-        run: u64,
+        run: &RunRecord,
         job: Option<usize>,
     ) -> RestResult {
         self.redirect_to_download(Download::Log(LogDownload {
             owner: repo_path.owner.to_owned(),
             name: repo_path.name.to_owned(),
-            run,
+            run: run.id,
+            attempt: run.attempt,
             job,
         }))
     }
@@ -113,7 +120,7 @@ impl GitHubInner {
             .git(repo_path.owner, repo_path.name)
             .read_file(&run.sha, &path)
             .unwrap_or_default();
-        let Ok(workflow) = Workflow::parse(&String::from_utf8_lossy(&file)) else {
+        let Ok(workflow) = Workflow::parse_any(&String::from_utf8_lossy(&file)) else {
             return Vec::new();
         };
         let jobs = workflow.jobs.iter().enumerate();
@@ -128,13 +135,14 @@ impl GitHubInner {
                 (None, Some(_)) => RunStatus::InProgress,
                 (None, None) => RunStatus::Queued,
             };
+            let id = run.id * JOBS_PER_RUN + run.attempt * JOBS_PER_ATTEMPT + index as u64;
             json!({
-                "id": run.id * 100 + index as u64, "run_id": run.id, "run_attempt": run.attempt,
+                "id": id, "run_id": run.id, "run_attempt": run.attempt,
                 "name": read("name").unwrap_or_else(|| job.id.clone()), "head_sha": run.sha, "head_branch": run.branch,
                 "workflow_name": run.workflow_name, "status": status.as_str(), "conclusion": conclusion,
                 "created_at": clock::iso_seconds(run.created_at), "started_at": started, "completed_at": read("finished"),
-                "url": format!("{}/repos/{}/{}/actions/jobs/{}", self.api_url, repo_path.owner, repo_path.name, run.id * 100 + index as u64),
-                "html_url": format!("{}/{}/{}/actions/runs/{}", self.server_url, repo_path.owner, repo_path.name, run.id),
+                "url": format!("{}/repos/{}/{}/actions/jobs/{}", self.api_url, repo_path.owner, repo_path.name, id),
+                "html_url": format!("{}/{}/{}/actions/runs/{}/job/{id}", self.server_url, repo_path.owner, repo_path.name, run.id),
                 "labels": ["ubuntu-latest"], "runner_name": "sandbox",
                 "steps": steps_json(&read("done").unwrap_or_default()),
             })
@@ -177,9 +185,10 @@ impl GitHubInner {
                 .find(|run| run.id == target.run)
                 .cloned()
         });
-        let Some(run) = run else {
+        let Some(mut run) = run else {
             return HttpResponse::text(404, "gone");
         };
+        run.attempt = target.attempt;
         if let Some(index) = target.job {
             // A job without output has an empty log, not a 404.
             return HttpResponse::text(200, self.job_log(&run, index).unwrap_or_default());

@@ -21,15 +21,20 @@ mod git_data;
 mod git_http;
 mod graphql;
 mod graphql_fields;
+mod issue_comments;
 mod issue_labels;
 mod issues;
 mod issues_graphql;
 mod jobs;
+mod merge_mutations;
+mod mergeability;
+mod merging;
 mod model;
 mod pull_graphql;
 mod pulls;
 mod rest;
 mod reviews_and_checks;
+mod user_uploads;
 mod webhooks;
 mod zip;
 
@@ -45,7 +50,7 @@ pub(crate) use self::ci::detached_process;
 pub use self::fake_repo::{FakeRepo, PullCommentSnapshot, PullSnapshot, RunSnapshot};
 pub use self::git::CommitSnapshot;
 pub use self::issues::{FakeIssue, IssueSnapshot};
-pub use self::model::{CheckKind, IssueLabelChange};
+pub use self::model::{BranchProtection, CheckKind, IssueLabelChange};
 pub use self::reviews_and_checks::CheckReport;
 pub use self::zip::{ArchiveEntry, zip_archive};
 
@@ -53,8 +58,10 @@ use self::ci::RunController;
 use self::git::BareRepository;
 use self::model::Model;
 use crate::clock;
+use crate::html_page::receive_comment;
 use crate::http::{HttpRequest, HttpResponse};
 use crate::persistence::{PersistedModel, lock};
+use crate::uploads::Uploads;
 use crate::webhook_sender::WebhookSender;
 
 /// Fake GitHub. Clones share their state.
@@ -94,6 +101,7 @@ pub(crate) struct GitHubInner {
     /// since the epoch).
     downloads: Mutex<HashMap<String, (jobs::Download, i64)>>,
     created_apps: Mutex<app_pages::CreatedApps>,
+    pub uploads: Uploads,
     /// Push watchers, by full repository name.
     push_watchers: Mutex<Vec<(String, reviews_and_checks::PushWatcher)>>,
     pub webhooks: webhooks::RepoWebhooks,
@@ -144,6 +152,7 @@ impl FakeGitHub {
             }),
             downloads: Mutex::default(),
             created_apps: Mutex::default(),
+            uploads: Uploads::default(),
             push_watchers: Mutex::default(),
             webhooks: webhooks::RepoWebhooks::start(),
             fake_runs,
@@ -163,7 +172,7 @@ impl FakeGitHub {
         FakeRepo::new(self.inner.clone(), owner, name)
     }
 
-    /// Returns the personal token, which has every permission.
+    /// Returns the personal token, which has every permission that was not denied.
     pub fn personal_token(&self) -> &str {
         &self.inner.app.personal_token
     }
@@ -233,6 +242,19 @@ impl FakeGitHub {
         self.inner.model.update_and_flush(edit);
     }
 
+    /// Removes a permission from the personal token.
+    pub fn deny_token_permission(&self, permission: &str) {
+        let edit =
+            |model: &mut model::Model| model.denied_token_permissions.insert(permission.to_owned());
+        self.inner.model.update_and_flush(edit);
+    }
+
+    /// Gives the personal token a permission back.
+    pub fn grant_token_permission(&self, permission: &str) {
+        let edit = |model: &mut model::Model| model.denied_token_permissions.remove(permission);
+        self.inner.model.update_and_flush(edit);
+    }
+
     /// Makes the personal token a classic one with these scopes, separated by commas.
     pub fn set_token_scopes(&self, scopes: &str) {
         let edit = |model: &mut model::Model| model.token_scopes = Some(scopes.to_owned());
@@ -299,10 +321,21 @@ impl FakeGitHub {
             ("POST", [owner, name, "pull", number, "merge"]) => {
                 self.merge_from_page(owner, name, number)
             }
-            _ => match self.inner.app_page(request, &path) {
-                Some(page) => page,
-                None => self.inner.handle_site(request),
-            },
+            ("POST", [owner, name, "issues", number]) => {
+                let repo = self.repo(owner, name);
+                let mut issues = repo.issues().into_iter();
+                let found = issues.find(|issue| issue.number.to_string() == *number);
+                let issue = found.map(|found| repo.issue(found.number));
+                receive_comment(
+                    request,
+                    issue.map(|issue| move |text: &str| drop(issue.comment(text))),
+                )
+            }
+            _ => {
+                let upload = self.inner.serve_upload(request, &path);
+                let page = upload.or_else(|| self.inner.app_page(request, &path));
+                page.unwrap_or_else(|| self.inner.handle_site(request))
+            }
         }
     }
 

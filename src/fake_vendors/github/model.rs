@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::ci::event_runs::DISPATCH;
 use crate::clock;
 
 #[derive(Default, Serialize, Deserialize)]
@@ -17,6 +18,10 @@ pub(crate) struct Model {
     /// Permissions that the App requests and was not granted.
     #[serde(rename = "withheld")]
     pub denied_permissions: BTreeSet<String>,
+    /// Whether the App is installed nowhere, as a new App is.
+    pub is_app_uninstalled: bool,
+    /// Permissions that the personal token, a fine-grained one, does not have.
+    pub denied_token_permissions: BTreeSet<String>,
     /// Scopes of the personal token, if it is a classic one.
     #[serde(default)]
     pub token_scopes: Option<String>,
@@ -49,13 +54,54 @@ pub(crate) struct RepoRecord {
     pub threads: Vec<ReviewThreadRecord>,
     pub runs: Vec<RunRecord>,
     pub checks: Vec<CheckRecord>,
+    /// Whether pushes and pull requests start workflow runs.
+    pub has_checks: bool,
+    /// Head commits by branch whose runs were started.
+    pub checked_heads: BTreeMap<String, String>,
+    /// Head commits by pull request whose runs were started.
+    pub checked_pulls: BTreeMap<u64, String>,
+    /// Names of the checks that the default branch requires.
+    pub required_checks: BTreeSet<String>,
+    /// Status with which every request for a rerun is refused.
+    pub rerun_error: Option<u16>,
     /// Whether workflows may open pull requests. Off in a new repository, as on GitHub.
     #[serde(rename = "actions_open_pulls")]
     pub actions_can_open_pulls: bool,
+    /// Whether the rules of the default branch want branches that are up to date with it.
+    pub wants_up_to_date: bool,
+    /// Number of reads after each change of a head or base for which it is unknown whether a pull request can be
+    /// merged.
+    pub unknown_reads: u32,
     /// Status and message with which every dispatch is rejected.
     #[serde(rename = "refuses_dispatches")]
     pub dispatch_error: Option<(u16, String)>,
+    /// Whether auto-merge is allowed. Off in a new repository, as on GitHub.
+    pub allows_auto_merge: bool,
+    /// Methods of merging that are not allowed.
+    pub denied_merge_methods: BTreeSet<String>,
+    /// Protection of the default branch.
+    pub protection: Option<BranchProtection>,
     pub last_number: u64,
+}
+
+/// Protection of the default branch.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BranchProtection {
+    /// Names of checks that must succeed.
+    pub required_checks: Vec<String>,
+    /// Number of approvals of people with write permission.
+    pub required_reviews: usize,
+    /// Whether merges must go through the merge queue.
+    pub has_merge_queue: bool,
+}
+
+/// Armed auto-merge of a pull request.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct AutoMerge {
+    /// Method, in lower case.
+    pub method: String,
+    pub enabled_by: String,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -75,6 +121,14 @@ pub(crate) struct PullRecord {
     pub open: bool,
     pub draft: bool,
     pub merged: Option<Merge>,
+    /// Head and base for which it was read whether the pull request can be merged, with the number of reads.
+    #[serde(default)]
+    pub mergeability: (String, u32),
+    #[serde(default)]
+    pub auto_merge: Option<AutoMerge>,
+    /// Account that added it to the merge queue, while it is there.
+    #[serde(default)]
+    pub queued_by: Option<String>,
     #[serde(rename = "at")]
     pub created_at: i64,
     #[serde(rename = "updated")]
@@ -99,6 +153,8 @@ pub(crate) struct Merge {
     pub sha: String,
     #[serde(rename = "at")]
     pub merged_at: i64,
+    #[serde(default)]
+    pub by: String,
 }
 
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -226,6 +282,10 @@ pub(crate) struct CheckRecord {
     pub text: String,
     #[serde(rename = "at")]
     pub created_at: i64,
+    #[serde(default)]
+    pub details_url: Option<String>,
+    #[serde(default)]
+    pub suite: Option<u64>,
 }
 
 /// Kind of a check that an App reports on a commit.
@@ -243,6 +303,9 @@ pub enum CheckKind {
 pub(crate) struct RunRecord {
     pub id: u64,
     pub number: u64,
+    /// Event that started the run.
+    #[serde(default = "dispatch_event")]
+    pub event: String,
     pub workflow: String,
     pub workflow_name: String,
     pub title: String,
@@ -271,6 +334,10 @@ pub(crate) struct RunRecord {
     pub runner_labels: Vec<String>,
     #[serde(rename = "cancelled")]
     pub cancel_requested_at: Option<i64>,
+}
+
+fn dispatch_event() -> String {
+    DISPATCH.to_owned()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -342,9 +409,17 @@ impl Model {
         &mut self.repos[at]
     }
 
+    /// Owners on whose account the App is installed.
+    pub(crate) fn installed_on(&self) -> &[String] {
+        match self.is_app_uninstalled {
+            true => &[],
+            false => &self.owners,
+        }
+    }
+
     pub(crate) fn installation_id(&self, owner: &str) -> Option<u64> {
         let at = self
-            .owners
+            .installed_on()
             .iter()
             .position(|existing| existing.eq_ignore_ascii_case(owner))?;
         Some(5_000 + at as u64)
@@ -352,7 +427,7 @@ impl Model {
 
     pub(crate) fn installation_owner(&self, id: u64) -> Option<&str> {
         let at = usize::try_from(id.checked_sub(5_000)?).ok()?;
-        self.owners.get(at).map(String::as_str)
+        self.installed_on().get(at).map(String::as_str)
     }
 }
 

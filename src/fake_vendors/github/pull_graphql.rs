@@ -4,6 +4,9 @@ use serde_json::json;
 
 use super::check_rollup::{CheckRollup, latest_opinions};
 use super::graphql::{Node, Session};
+use super::mergeability::Mergeability;
+use super::merging::MergeStateStatus;
+use super::rest::RepoPath;
 use crate::clock::iso_seconds as iso;
 use crate::graphql::Resolved;
 
@@ -73,6 +76,20 @@ impl Session<'_, '_> {
             .collect()
     }
 
+    /// Lists the files that a pull request changes, by path.
+    pub(super) fn changed_files(&self, node: &Node) -> Vec<Node> {
+        let Node::Pull(owner, name, _) = node else {
+            return Vec::new();
+        };
+        let ends = self.with_pull(node, |_, pull| (pull.base.clone(), pull.head_sha.clone()));
+        let Some((base, head)) = ends else {
+            return Vec::new();
+        };
+        let git = self.call.host.git(owner, name);
+        let paths = git.changed_paths(&base, &head);
+        paths.into_iter().map(Node::PullFile).collect()
+    }
+
     pub(super) fn merge_commit(&self, pull: &Node) -> Resolved<Node> {
         let merge = self
             .with_pull(pull, |_, pull| pull.merged.clone())
@@ -91,14 +108,107 @@ impl Session<'_, '_> {
     }
 
     pub(super) fn check_rollup(&self, pull: &Node) -> Resolved<Node> {
-        let rollup = self.with_pull(pull, |repo, pull| CheckRollup::of(repo, &pull.head_sha));
+        let rollup = self.with_pull(pull, |repo, pull| {
+            CheckRollup::of(repo, self.call.host.checks_of(repo, &pull.head_sha))
+        });
         let rollup = rollup.flatten();
         rollup.map_or(Resolved::Null, |rollup| {
             Resolved::Node(Node::Rollup(rollup))
         })
     }
 
+    /// Returns the base branch of a pull request.
+    pub(super) fn base_branch(&self, node: &Node) -> Resolved<Node> {
+        let Node::Pull(owner, name, _) = node else {
+            return Resolved::Null;
+        };
+        let branch = self.with_pull(node, |_, pull| pull.base.clone());
+        let git = self.call.host.git(owner, name);
+        let branch = branch.and_then(|branch| {
+            let head = git.branch_head(&branch)?;
+            Some(Node::Branch(branch, head))
+        });
+        branch.map_or(Resolved::Null, Resolved::Node)
+    }
+
+    /// Returns whether the pull request can be merged, if that is asked for.
+    fn mergeability(&self, node: &Node, field: &str) -> Mergeability {
+        match (node, field) {
+            (Node::Pull(owner, name, number), "mergeable" | "mergeStateStatus") => {
+                let repo_path = RepoPath { owner, name };
+                self.call.host.mergeability(&repo_path, *number, field)
+            }
+            _ => Mergeability::Clean,
+        }
+    }
+
+    pub(super) fn auto_merge(&self, pull: &Node) -> Resolved<Node> {
+        let armed = self.with_pull(pull, |_, pull| pull.auto_merge.clone());
+        let armed = armed.flatten();
+        armed.map_or(Resolved::Null, |armed| {
+            Resolved::Node(Node::AutoMerge(armed))
+        })
+    }
+
+    pub(super) fn merged_by(&self, pull: &Node) -> Resolved<Node> {
+        let merge = self.with_pull(pull, |_, pull| pull.merged.clone());
+        let merge = merge.flatten();
+        merge.map_or(Resolved::Null, |merge| {
+            Resolved::Node(Node::Actor(merge.by))
+        })
+    }
+
+    /// Returns the decision of the reviewers. Only a protected branch has one.
+    pub(super) fn review_decision(&self, pull: &Node) -> Resolved<Node> {
+        let decision = self.with_pull(pull, |repo, pull| {
+            let required = repo.protection_of(&pull.base)?.required_reviews;
+            let latest = latest_opinions(repo, pull.number);
+            let count = |state| latest.iter().filter(|review| review.state == state).count();
+            (required > 0).then(|| match count("CHANGES_REQUESTED") {
+                0 if count("APPROVED") >= required => "APPROVED",
+                0 => "REVIEW_REQUIRED",
+                _ => "CHANGES_REQUESTED",
+            })
+        });
+        Resolved::Leaf(json!(decision.flatten()))
+    }
+
+    pub(super) fn merge_setting(&self, repo_path: &RepoPath<'_>, name: &str) -> Resolved<Node> {
+        let allowed = self.call.read_repo(repo_path, |repo| {
+            let is_allowed = |method: &str| !repo.denied_merge_methods.contains(method);
+            match name {
+                "squashMergeAllowed" => is_allowed("squash"),
+                "mergeCommitAllowed" => is_allowed("merge"),
+                "rebaseMergeAllowed" => is_allowed("rebase"),
+                _ => repo.allows_auto_merge,
+            }
+        });
+        Resolved::Leaf(json!(allowed.unwrap_or_default()))
+    }
+
+    /// Returns the number of changed files, of added lines and of removed lines.
+    fn change_counts(&self, node: &Node) -> (usize, u64, u64) {
+        let Node::Pull(owner, name, _) = node else {
+            return (0, 0, 0);
+        };
+        let ends = self.with_pull(node, |_, pull| (pull.base.clone(), pull.head_sha.clone()));
+        let Some((base, head)) = ends else {
+            return (0, 0, 0);
+        };
+        let git = self.call.host.git(owner, name);
+        let from = git.merge_base(&base, &head).unwrap_or(base);
+        let changes = git.diff(&from, &head).unwrap_or_default();
+        let added = changes.iter().map(|change| change.additions).sum();
+        let removed = changes.iter().map(|change| change.deletions).sum();
+        (changes.len(), added, removed)
+    }
+
     pub(super) fn pull_field(&self, node: &Node, name: &str) -> Resolved<Node> {
+        let mergeability = self.mergeability(node, name);
+        let (files, added, removed) = match name {
+            "changedFiles" | "additions" | "deletions" => self.change_counts(node),
+            _ => (0, 0, 0),
+        };
         let leaf = self.with_pull(node, |repo, pull| {
             let state = match (&pull.merged, pull.open) {
                 (Some(_), _) => "MERGED",
@@ -113,7 +223,15 @@ impl Session<'_, '_> {
                 "isDraft" => json!(pull.draft),
                 "state" => json!(state),
                 "merged" => json!(pull.merged.is_some()),
-                "mergeable" => json!("MERGEABLE"),
+                "mergeable" => json!(mergeability.mergeable()),
+                "mergeStateStatus" => {
+                    json!(MergeStateStatus::of(repo, pull, mergeability).name())
+                }
+                "isCrossRepository" => json!(pull.fork_owner.is_some()),
+                "isInMergeQueue" => json!(pull.queued_by.is_some()),
+                "changedFiles" => json!(files),
+                "additions" => json!(added),
+                "deletions" => json!(removed),
                 "headRefName" => json!(pull.head),
                 "headRefOid" => json!(pull.head_sha),
                 "baseRefName" => json!(pull.base),

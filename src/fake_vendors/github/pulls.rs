@@ -44,7 +44,11 @@ impl GitHubInner {
                         number,
                         &git.diff(&stored, &sha).unwrap_or_default(),
                     );
-                    self.update_pull(repo_path, number, |pull| pull.head_sha = sha);
+                    self.update_pull(repo_path, number, |pull| {
+                        pull.head_sha = sha;
+                        // A push removes it from the merge queue. Auto-merge stays armed.
+                        pull.queued_by = None;
+                    });
                     let pull = self.model.read(|model| {
                         let row = &model.repos[model.find_repo(repo_path.owner, repo_path.name)?];
                         row.pull(number).cloned()
@@ -116,13 +120,18 @@ impl GitHubInner {
             review
         });
         self.send_review_webhook(repo_path, &review, "submitted");
+        self.merge_armed(repo_path);
         review.id
     }
 }
 
 impl ApiCall<'_> {
     /// Returns a pull request with its current head commit.
-    fn pull(&self, repo_path: &RepoPath<'_>, number: &str) -> Result<PullRecord, RestError> {
+    pub(super) fn pull(
+        &self,
+        repo_path: &RepoPath<'_>,
+        number: &str,
+    ) -> Result<PullRecord, RestError> {
         let number: u64 = number.parse().map_err(|_| not_found())?;
         self.host.refresh_pull_heads(repo_path);
         self.read_repo(repo_path, |repo| repo.pull(number).cloned())?
@@ -214,6 +223,9 @@ impl ApiCall<'_> {
                 open: true,
                 draft: self.body["draft"] == Value::Bool(true),
                 merged: None,
+                mergeability: Default::default(),
+                auto_merge: None,
+                queued_by: None,
                 created_at: now,
                 updated_at: now,
                 closed_at: None,

@@ -230,11 +230,17 @@ impl ApiCall<'_> {
             ("GET", ["pulls", number]) => self.get_pull(repo_path, number),
             ("PATCH", ["pulls", number]) => self.patch_pull(repo_path, number),
             ("GET", ["pulls", number, "merge"]) => self.is_merged(repo_path, number),
+            ("PUT", ["pulls", number, "update-branch"]) => self.update_branch(repo_path, number),
+            ("PUT", ["pulls", number, "merge"]) => self.merge(repo_path, number),
+            ("GET", ["rules", "branches", branch @ ..]) if !branch.is_empty() => {
+                self.branch_rules(repo_path, &branch.join("/"))
+            }
             ("GET", ["pulls", number, "reviews"]) => self.reviews(repo_path, number),
             ("POST", ["pulls", number, "reviews"]) => self.create_review(repo_path, number),
             ("GET", ["pulls", _, "comments"]) => ok_json(json!([])),
             ("GET", ["pulls", number, "files"]) => self.pull_files(repo_path, number),
             ("GET", ["pulls", number, "commits"]) => self.pull_commits(repo_path, number),
+            ("GET", ["issues"]) => self.list_issues(repo_path),
             ("GET", ["issues", number]) => self.get_issue(repo_path, number),
             ("POST", ["labels"]) => self.create_label(repo_path),
             ("GET", ["labels", label]) => self.get_label(repo_path, label),
@@ -263,6 +269,7 @@ impl ApiCall<'_> {
             ("GET", ["runs", id]) => self.get_run(repo_path, id),
             ("GET", ["runs", id, "jobs"]) => self.list_jobs(repo_path, id),
             ("POST", ["runs", id, "cancel" | "force-cancel"]) => self.cancel_run(repo_path, id),
+            ("POST", ["runs", id, "rerun-failed-jobs"]) => self.rerun_failed_jobs(repo_path, id),
             ("GET", ["runs", id, "logs"]) => self.run_logs(repo_path, id),
             ("GET", ["runs", id, "artifacts"]) => self.list_artifacts(repo_path, id),
             ("GET", ["artifacts", id, "zip"]) => self.download_artifact(repo_path, id),
@@ -299,7 +306,14 @@ impl ApiCall<'_> {
         if token.has_permission(permission, level) {
             Ok(())
         } else {
-            Err(rest_error(403, "Resource not accessible by integration"))
+            let kind = match token.is_personal() {
+                true => "personal access token",
+                false => "integration",
+            };
+            Err(rest_error(
+                403,
+                format!("Resource not accessible by {kind}"),
+            ))
         }
     }
 

@@ -30,6 +30,12 @@ pub struct CheckReport<'a> {
     pub summary: &'a str,
     /// Details of a check run.
     pub text: &'a str,
+    /// Address of the details.
+    pub url: Option<&'a str>,
+}
+
+fn is_pending(status: &str) -> bool {
+    matches!(status, "queued" | "in_progress" | "pending")
 }
 
 impl FakeRepo {
@@ -73,9 +79,60 @@ impl FakeRepo {
                 summary: report.summary.to_owned(),
                 text: report.text.to_owned(),
                 created_at: clock::now_ms(),
+                details_url: report.url.map(str::to_owned),
+                suite: None,
             });
         });
+        self.host.merge_armed(&self.path());
+        self.update_model(|_| ());
+        let reported = self.host.model.read(|model| {
+            let repo = &model.repos[model.find_repo(&self.owner, &self.name)?];
+            let is_ended = |check: &&CheckRecord| !is_pending(&check.status);
+            repo.checks.last().filter(is_ended).cloned()
+        });
+        if let Some(check) = reported {
+            self.host.send_check_webhook(&self.path(), &check);
+        }
         Ok(())
+    }
+
+    /// Switches checks on: from now on, pushes and pull requests start the workflows of their commit that name
+    /// these events, and jobs are check runs. The current heads of all branches are checked too.
+    pub fn run_checks(&self) -> &Self {
+        self.update_model(|model| {
+            model.ensure_repo(&self.owner, &self.name).has_checks = true;
+        });
+        self
+    }
+
+    /// Makes a check required.
+    pub fn require_check(&self, name: &str) -> &Self {
+        self.update_model(|model| {
+            let repo = model.ensure_repo(&self.owner, &self.name);
+            repo.required_checks.insert(name.to_owned());
+        });
+        self
+    }
+
+    /// Refuses every request for a rerun with this status.
+    pub fn reject_reruns(&self, status: u16) -> &Self {
+        self.update_model(|model| {
+            model.ensure_repo(&self.owner, &self.name).rerun_error = Some(status);
+        });
+        self
+    }
+
+    /// Returns name and conclusion of the checks of a commit (a SHA or a branch), in order of their names.
+    pub fn checks(&self, commit: &str) -> Vec<(String, Option<String>)> {
+        let sha = self.git().resolve_commit(commit).unwrap_or_default();
+        let checks = self.host.model.read(|model| {
+            let row = model.find_repo(&self.owner, &self.name)?;
+            Some(self.host.checks_of(&model.repos[row], &sha))
+        });
+        let checks = checks.unwrap_or_default().into_iter();
+        let mut checks: Vec<_> = checks.map(|check| (check.name, check.conclusion)).collect();
+        checks.sort();
+        checks
     }
 
     /// Dismisses a review.

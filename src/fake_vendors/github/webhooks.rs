@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use super::GitHubInner;
 use super::api_json::user_json;
-use super::model::{CommentRecord, PullRecord, RepoRecord, ReviewRecord, ReviewThreadRecord};
+use super::model::{
+    CheckKind, CheckRecord, CommentRecord, PullRecord, RepoRecord, ReviewRecord, ReviewThreadRecord,
+};
 use super::rest::RepoPath;
 use crate::clock;
 use crate::persistence::lock;
@@ -170,6 +172,37 @@ impl GitHubInner {
                 Some(json!({"action": action, "thread": value, "pull_request": pull}))
             },
         );
+    }
+
+    /// Sends an event about a check, a check suite or a workflow run that has ended.
+    pub(crate) fn send_ci_webhook(
+        &self,
+        repo_path: &RepoPath<'_>,
+        event: &'static str,
+        value: impl FnOnce(&RepoRecord) -> Value,
+    ) {
+        self.queue_webhook(repo_path, "maintainer", event, |row| {
+            let mut payload = json!({"action": "completed"});
+            payload[event] = value(row);
+            Some(payload)
+        });
+    }
+
+    /// Sends the event about a check run that has ended, or about a commit status.
+    pub(crate) fn send_check_webhook(&self, repo_path: &RepoPath<'_>, check: &CheckRecord) {
+        match check.kind {
+            CheckKind::CheckRun => {
+                self.send_ci_webhook(repo_path, "check_run", |_| self.check_run_json(check));
+            }
+            CheckKind::CommitStatus => {
+                let status = self.commit_status_json(check);
+                self.queue_webhook(repo_path, "maintainer", "status", |_| {
+                    let mut payload = status;
+                    payload["sha"] = json!(check.sha);
+                    Some(payload)
+                });
+            }
+        }
     }
 
     pub(crate) fn send_pull_webhook(

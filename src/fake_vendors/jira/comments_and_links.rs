@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::model::{Comment, Model, RemoteLink};
-use super::{adf, error_response, field_error_response, jira_timestamp};
+use super::{adf, error_response, field_error_response, jira_timestamp, people};
+use crate::author::FakeAuthor;
 use crate::clock;
 use crate::http::{HttpRequest, HttpResponse};
 
@@ -11,7 +12,9 @@ fn comment_json(model: &Model, at: usize, with_properties: bool) -> Value {
     let comment = &model.comments[at];
     let mut body_json = json!({
         "id": comment.id.to_string(), "body": comment.body,
-        "created": jira_timestamp(comment.created_at), "updated": jira_timestamp(comment.created_at),
+        "author": people::account_json(&comment.author),
+        "created": jira_timestamp(comment.created_at),
+        "updated": jira_timestamp(comment.updated_at.max(comment.created_at)),
     });
     if with_properties {
         body_json["properties"] = Value::Array(comment.properties.clone());
@@ -55,7 +58,12 @@ pub(super) fn create_comment(model: &mut Model, issue: usize, body: &Value) -> H
     if !properties.iter().all(is_valid) {
         return error_response(400, "A property needs a key and a value.");
     }
-    let at = model.add_comment(issue, body["body"].clone(), properties, true);
+    let at = model.add_comment(
+        issue,
+        body["body"].clone(),
+        properties,
+        &FakeAuthor::Service,
+    );
     HttpResponse::json(201, &comment_json(model, at, false))
 }
 
@@ -71,7 +79,7 @@ pub(super) fn edit_comment(
     let Some(at) = find_comment(model, issue, id) else {
         return error_response(404, "Can not find a comment for the id.");
     };
-    model.comments[at].body = body["body"].clone();
+    model.edit_comment(at, body["body"].clone());
     HttpResponse::json(200, &comment_json(model, at, false))
 }
 

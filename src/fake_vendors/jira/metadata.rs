@@ -94,10 +94,16 @@ pub(super) fn create_field(model: &mut Model, body: &Value) -> HttpResponse {
     HttpResponse::json(201, &created)
 }
 
-pub(super) fn add_to_default_screen(model: &Model, id: &str) -> HttpResponse {
+pub(super) fn add_to_default_screen(model: &mut Model, id: &str) -> HttpResponse {
     match model.find_field(id) {
         None => field_not_found(),
-        Some(_) => HttpResponse::json(200, &json!({})),
+        Some(at) if model.fields[at].is_on_default_screen => {
+            error_response(400, "The field is already on the screen.")
+        }
+        Some(at) => {
+            model.fields[at].is_on_default_screen = true;
+            HttpResponse::json(200, &json!({}))
+        }
     }
 }
 

@@ -5,11 +5,13 @@
 //! [`JiraTicket`] are what people do in Jira.
 
 pub(crate) mod adf;
+mod attachments;
 mod comments_and_links;
 mod jql;
 mod jql_lexer;
 mod metadata;
 mod model;
+mod people;
 mod rest;
 mod ticket;
 mod webhooks;
@@ -21,13 +23,16 @@ use std::time::Duration;
 use data_encoding::BASE64;
 use serde_json::{Value, json};
 
-pub use self::model::FieldHistoryEntry;
+pub use self::model::{FieldHistoryEntry, SelectFieldSnapshot};
 pub use self::ticket::{JiraCommentSnapshot, JiraTicket, JiraTicketSnapshot};
 
 use self::model::{ChangeSource, Model};
+use crate::author::FakeAuthor;
 use crate::clock;
+use crate::html_page::receive_comment;
 use crate::http::{HttpRequest, HttpResponse};
 use crate::persistence::{PersistedModel, lock};
+use crate::uploads::Uploads;
 use crate::webhook_sender::{WebhookSender, WebhookTarget};
 
 /// Requests allowed per minute, as reported in the rate-limit headers.
@@ -45,6 +50,7 @@ struct Inner {
     base_url: String,
     webhook_target: Mutex<Option<WebhookTarget>>,
     webhook_sender: WebhookSender,
+    uploads: Uploads,
 }
 
 /// Behavior that tests can change.
@@ -69,6 +75,7 @@ impl FakeJira {
             base_url: base,
             webhook_target: Mutex::default(),
             webhook_sender: WebhookSender::start(),
+            uploads: Uploads::default(),
         })))
     }
 
@@ -99,6 +106,26 @@ impl FakeJira {
         });
     }
 
+    /// Takes the permission to edit issues from a member.
+    pub fn make_reader(&self, name: &str) {
+        let account = people::account_id(&FakeAuthor::person(name));
+        self.0
+            .model
+            .update_and_flush(|model| model.readers.insert(account));
+    }
+
+    /// Returns all select fields.
+    pub fn select_fields(&self) -> Vec<SelectFieldSnapshot> {
+        self.0.model.read(|model| {
+            let fields = model.fields.iter().map(|field| SelectFieldSnapshot {
+                name: field.name.clone(),
+                options: field.options.iter().map(|one| one.value.clone()).collect(),
+                is_on_default_screen: field.is_on_default_screen,
+            });
+            fields.collect()
+        })
+    }
+
     /// Gives the API token's owner administrator permissions.
     pub fn grant_admin(&self) {
         lock(&self.0.behavior).is_admin = true;
@@ -127,8 +154,20 @@ impl FakeJira {
     pub(crate) fn handle(&self, request: &HttpRequest) -> HttpResponse {
         let segments = request.segments();
         let mut path: Vec<&str> = segments.iter().map(String::as_str).collect();
-        if let ("GET", ["browse", key]) = (request.method.as_str(), &path[..]) {
-            return self.ticket_page(key);
+        match (request.method.as_str(), &path[..]) {
+            ("GET", ["browse", key]) => return self.ticket_page(key),
+            ("POST", ["browse", key]) => {
+                let ticket = self.issue(key);
+                let ticket = ticket.snapshot().map(|_| ticket);
+                return receive_comment(
+                    request,
+                    ticket.map(|ticket| move |text: &str| drop(ticket.comment(text))),
+                );
+            }
+            _ => {}
+        }
+        if let ("GET", ["media", rest @ ..]) = (request.method.as_str(), &path[..]) {
+            return self.media(request, &rest.join("/"));
         }
         // Gateway for bearer tokens.
         if let ["ex", "jira", _, rest @ ..] = &path[..] {
@@ -218,6 +257,10 @@ impl FakeJira {
             ("GET", ["issue", "createmeta", project, "issuetypes", _]) => {
                 store.read(|model| metadata::create_metadata(model, project))
             }
+            ("GET", ["user", "permission", "search"]) => {
+                store.read(|model| people::search_by_permission(model, request))
+            }
+            ("GET", ["attachment", "content", id]) => self.attachment_content(request, id),
             ("POST", ["issueLink"]) => {
                 store.update(|model| comments_and_links::create_issue_link(model, &body))
             }

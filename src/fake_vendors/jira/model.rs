@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::author::FakeAuthor;
 use crate::clock;
 
 /// Select field that every project starts with, as an operator would create it: status.
@@ -16,10 +17,12 @@ pub(crate) const STATUS_FIELD: &str = "Agent-Implement Status";
 pub(crate) const REPO_FIELD: &str = "Agent-Implement Repo";
 
 /// Options of the status field.
-const STATUS_OPTIONS: [&str; 7] = [
+const STATUS_OPTIONS: [&str; 9] = [
     "Ready",
     "Planning",
+    "Plan Ready",
     "Plan Approved",
+    "Needs Input",
     "Planning Failed",
     "Implementing",
     "PR Ready",
@@ -48,6 +51,12 @@ pub(crate) struct Model {
     /// Changed issues whose webhooks are not yet queued.
     #[serde(skip)]
     pub changed_issues: BTreeSet<usize>,
+    /// Ids of changed comments whose webhooks are not yet queued, with the event.
+    #[serde(skip)]
+    pub changed_comments: Vec<(u64, &'static str)>,
+    pub attachments: Vec<Attachment>,
+    /// Accounts that may read issues and not edit them.
+    pub readers: BTreeSet<String>,
     last_id: u64,
 }
 
@@ -63,6 +72,19 @@ pub(crate) struct CustomField {
     pub number: u64,
     pub name: String,
     pub options: Vec<FieldOption>,
+    #[serde(default)]
+    pub is_on_default_screen: bool,
+}
+
+/// Select field as an administrator sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SelectFieldSnapshot {
+    /// Name.
+    pub name: String,
+    /// Options in their order.
+    pub options: Vec<String>,
+    /// Whether the field is on the default screen.
+    pub is_on_default_screen: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -105,6 +127,9 @@ pub struct FieldHistoryEntry {
     pub value: Option<String>,
     /// Whether the API made the change; otherwise a person did.
     pub by_api: bool,
+    /// Account that made the change.
+    #[serde(default)]
+    pub author: FakeAuthor,
     /// Time of the change, in milliseconds since the epoch.
     pub at_ms: i64,
 }
@@ -116,8 +141,22 @@ pub(crate) struct Comment {
     pub body: Value,
     pub properties: Vec<Value>,
     pub by_api: bool,
+    #[serde(default)]
+    pub author: FakeAuthor,
     #[serde(rename = "at")]
     pub created_at: i64,
+    #[serde(default)]
+    pub updated_at: i64,
+}
+
+/// File on an issue. Its content is kept by the upload host under `path`.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Attachment {
+    pub id: u64,
+    pub issue: usize,
+    pub filename: String,
+    pub size: u64,
+    pub path: String,
 }
 
 /// Link of type "Blocks".
@@ -193,6 +232,7 @@ impl Model {
             number,
             name: name.to_owned(),
             options: Vec::new(),
+            is_on_default_screen: false,
         });
         self.fields.len() - 1
     }
@@ -256,7 +296,7 @@ impl Model {
         issue: usize,
         field: usize,
         value: Option<&str>,
-        by: ChangeSource,
+        by: &ChangeSource,
     ) {
         let (number, name) = (self.fields[field].number, self.fields[field].name.clone());
         if self.issues[issue].fields.get(&number).map(String::as_str) == value {
@@ -272,10 +312,11 @@ impl Model {
         issue.history.push(FieldHistoryEntry {
             field: name,
             value: value.map(str::to_owned),
-            by_api: by != ChangeSource::Person,
+            by_api: !matches!(by, ChangeSource::Person(_)),
+            author: by.author(),
             at_ms: issue.updated_at,
         });
-        if by != ChangeSource::ApiWithIndexLag {
+        if *by != ChangeSource::ApiWithIndexLag {
             issue.indexed_fields = issue.fields.clone();
         }
     }
@@ -285,18 +326,30 @@ impl Model {
         issue: usize,
         body: Value,
         properties: Vec<Value>,
-        by_api: bool,
+        author: &FakeAuthor,
     ) -> usize {
-        let id = self.next_id();
+        let (id, now) = (self.next_id(), clock::now_ms());
+        self.issues[issue].updated_at = now;
+        self.changed_comments.push((id, "comment_created"));
         self.comments.push(Comment {
             id,
             issue,
             body,
             properties,
-            by_api,
-            created_at: clock::now_ms(),
+            by_api: author.is_service(),
+            author: author.clone(),
+            created_at: now,
+            updated_at: now,
         });
         self.comments.len() - 1
+    }
+
+    pub(super) fn edit_comment(&mut self, comment: usize, body: Value) {
+        let row = &mut self.comments[comment];
+        row.body = body;
+        row.updated_at = clock::now_ms();
+        self.issues[row.issue].updated_at = row.updated_at;
+        self.changed_comments.push((row.id, "comment_updated"));
     }
 
     /// Adds a link of type "Blocks" if it does not exist.
@@ -314,9 +367,18 @@ impl Model {
 }
 
 /// Source of a change, and whether the search index is updated with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ChangeSource {
-    Person,
+    Person(FakeAuthor),
     Api,
     ApiWithIndexLag,
+}
+
+impl ChangeSource {
+    fn author(&self) -> FakeAuthor {
+        match self {
+            Self::Person(author) => author.clone(),
+            Self::Api | Self::ApiWithIndexLag => FakeAuthor::Service,
+        }
+    }
 }

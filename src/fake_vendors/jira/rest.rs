@@ -5,7 +5,8 @@ use serde_json::{Map, Value, json};
 use super::jql::{self, Query};
 use super::model::{ChangeSource, Model, PRIORITIES, STATUSES};
 use super::{
-    FakeJira, comments_and_links, error_response, field_error_response, jira_timestamp, metadata,
+    FakeJira, attachments, comments_and_links, error_response, field_error_response,
+    jira_timestamp, metadata, people,
 };
 use crate::http::{HttpRequest, HttpResponse};
 
@@ -177,9 +178,12 @@ impl FakeJira {
             }),
             ("PUT", []) => {
                 let source = self.api_change_source();
-                store.update(|model| edit(model, at, body, source))
+                store.update(|model| edit(model, at, body, &source))
             }
             ("GET", ["editmeta"]) => store.read(metadata::edit_metadata),
+            ("GET", ["changelog"]) => {
+                store.read(|model| people::list_changelog(model, at, request))
+            }
             ("GET", ["comment"]) => {
                 store.read(|model| comments_and_links::list_comments(model, at, request))
             }
@@ -228,7 +232,9 @@ impl FakeJira {
         if field_names.is_empty() || field_names == ["id"] {
             return json!({"id": id.to_string()});
         }
-        let all = all_fields(model, at, is_stale_index);
+        let mut all = all_fields(model, at, is_stale_index);
+        let attachments = attachments::attachments_json(model, at, base);
+        all.insert("attachment".to_owned(), attachments);
         let is_wanted = |name: &str| {
             field_names.contains(&"*all")
                 || field_names.contains(&"*navigable")
@@ -330,7 +336,7 @@ fn all_fields(model: &Model, at: usize, is_stale_index: bool) -> Map<String, Val
 }
 
 /// Updates fields of an issue. All changes are validated before the first is made.
-fn edit(model: &mut Model, at: usize, body: &Value, source: ChangeSource) -> HttpResponse {
+fn edit(model: &mut Model, at: usize, body: &Value, source: &ChangeSource) -> HttpResponse {
     let Some(fields) = body["fields"].as_object() else {
         return error_response(400, "one of 'fields' or 'update' required");
     };

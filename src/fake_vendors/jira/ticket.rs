@@ -1,9 +1,12 @@
 //! In-process methods for what people do and see in Jira.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::model::{ChangeSource, FieldHistoryEntry, Model, REPO_FIELD, STATUS_FIELD, STATUSES};
 use super::{FakeJira, adf};
+use crate::author::FakeAuthor;
 use crate::clock;
 use crate::html_page;
 use crate::http::HttpResponse;
@@ -12,7 +15,7 @@ use crate::http::HttpResponse;
 /// change it, or do nothing if it does not exist. Each change is persisted before the method returns.
 #[derive(Clone)]
 pub struct JiraTicket {
-    jira: FakeJira,
+    pub(super) jira: FakeJira,
     key: String,
 }
 
@@ -42,12 +45,16 @@ pub struct JiraTicketSnapshot {
 /// Comment of a ticket.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JiraCommentSnapshot {
+    /// Comment ID.
+    pub id: String,
     /// Atlassian document as sent.
     pub body: Value,
     /// Plain text of the document.
     pub text: String,
     /// Whether the API created it; otherwise a person did.
     pub by_api: bool,
+    /// Account that wrote it.
+    pub author: FakeAuthor,
 }
 
 impl FakeJira {
@@ -98,16 +105,12 @@ impl FakeJira {
             ticket.workflow_status
         ));
         for comment in &ticket.comments {
-            let head = if comment.by_api {
-                "Agent Implement"
-            } else {
-                "A person"
-            };
-            page.section(head, &comment.text);
+            page.section(comment.author.display_name(), &comment.text);
         }
         for url in &ticket.links {
             page.link(url, url);
         }
+        page.comment_form();
         page.into_response()
     }
 }
@@ -150,11 +153,27 @@ impl JiraTicket {
         self.field(REPO_FIELD, value)
     }
 
-    /// Sets a select field as a person. Creates the field and the option if they do not exist.
+    /// Sets a select field as Robin. Creates the field and the option if they do not exist.
     pub fn field(self, name: &str, value: &str) -> Self {
+        self.field_as(&FakeAuthor::default(), name, value)
+    }
+
+    /// Sets a select field. Creates the field and the option if they do not exist.
+    pub fn field_as(self, author: &FakeAuthor, name: &str, value: &str) -> Self {
         self.edit(|model, at| {
             let field = model.ensure_field(name, &[value]);
-            model.set_field(at, field, Some(value), ChangeSource::Person);
+            let source = ChangeSource::Person(author.clone());
+            model.set_field(at, field, Some(value), &source);
+        })
+    }
+
+    /// Clears the select field "Agent-Implement Status" as Robin.
+    pub fn clear_status(self) -> Self {
+        self.edit(|model, at| {
+            if let Some(field) = model.find_field(STATUS_FIELD) {
+                let source = ChangeSource::Person(FakeAuthor::default());
+                model.set_field(at, field, None, &source);
+            }
         })
     }
 
@@ -200,10 +219,56 @@ impl JiraTicket {
         self.workflow_status("Done")
     }
 
-    /// Adds a comment as a person.
+    /// Adds a comment as Robin.
     pub fn comment(self, text: &str) -> Self {
-        self.edit(|model, at| {
-            model.add_comment(at, adf::from_plain_text(text), Vec::new(), false);
+        self.comment_as(&FakeAuthor::default(), text)
+    }
+
+    /// Adds a comment.
+    pub fn comment_as(self, author: &FakeAuthor, text: &str) -> Self {
+        self.edit_comments(|model, at| {
+            model.add_comment(at, adf::from_plain_text(text), Vec::new(), author);
+        })
+    }
+
+    /// Adds a comment of a program that sets comment properties.
+    pub fn comment_with_properties(
+        self,
+        author: &FakeAuthor,
+        text: &str,
+        properties: Vec<Value>,
+    ) -> Self {
+        self.edit_comments(|model, at| {
+            model.add_comment(at, adf::from_plain_text(text), properties, author);
+        })
+    }
+
+    /// Replaces the text of the comment with this id.
+    pub fn edit_comment(self, id: &str, text: &str) -> Self {
+        self.edit_comments(|model, _| {
+            if let Some(at) = find_comment(model, id) {
+                model.edit_comment(at, adf::from_plain_text(text));
+            }
+        })
+    }
+
+    /// Deletes the comment with this id.
+    pub fn delete_comment(self, id: &str) -> Self {
+        self.edit_comments(|model, _| {
+            if let Some(at) = find_comment(model, id) {
+                model.comments.remove(at);
+            }
+        })
+    }
+
+    /// Moves the times of the comment with this id into the past.
+    pub fn age_comment(self, id: &str, age: Duration) -> Self {
+        let ms = i64::try_from(age.as_millis()).unwrap_or(0);
+        self.edit_comments(|model, _| {
+            if let Some(at) = find_comment(model, id) {
+                model.comments[at].created_at -= ms;
+                model.comments[at].updated_at -= ms;
+            }
         })
     }
 
@@ -227,17 +292,32 @@ impl JiraTicket {
         comments.map(|comment| comment.text).collect()
     }
 
-    fn edit(self, edit: impl FnOnce(&mut Model, usize)) -> Self {
+    /// Changes the issue.
+    pub(super) fn edit(self, edit: impl FnOnce(&mut Model, usize)) -> Self {
+        self.edit_comments(|model, at| {
+            edit(model, at);
+            model.changed_issues.insert(at);
+        })
+    }
+
+    /// Changes the comments of the issue.
+    fn edit_comments(self, edit: impl FnOnce(&mut Model, usize)) -> Self {
         self.jira.0.model.update_and_flush(|model| {
             if let Some(at) = model.find_issue(&self.key) {
                 edit(model, at);
                 model.issues[at].updated_at = clock::now_ms();
-                model.changed_issues.insert(at);
             }
         });
         self.jira.send_webhooks();
         self
     }
+}
+
+fn find_comment(model: &Model, id: &str) -> Option<usize> {
+    model
+        .comments
+        .iter()
+        .position(|row| row.id.to_string() == id)
 }
 
 fn snapshot(model: &Model, at: usize) -> JiraTicketSnapshot {
@@ -258,6 +338,8 @@ fn snapshot(model: &Model, at: usize) -> JiraTicketSnapshot {
         repo: value_of(REPO_FIELD),
         comments: comments
             .map(|comment| JiraCommentSnapshot {
+                id: comment.id.to_string(),
+                author: comment.author.clone(),
                 body: comment.body.clone(),
                 text: adf::plain_text(&comment.body),
                 by_api: comment.by_api,

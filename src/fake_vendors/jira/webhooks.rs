@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::FakeJira;
 use super::model::{Model, STATUSES};
+use super::{FakeJira, jira_timestamp};
 use crate::clock;
 use crate::persistence::lock;
 use crate::webhook_sender::{WebhookEvent, WebhookHeaders, WebhookSender, WebhookTarget};
@@ -12,7 +12,10 @@ use crate::webhook_sender::{WebhookEvent, WebhookHeaders, WebhookSender, Webhook
 impl FakeJira {
     /// Sets the webhook. Changes by people and by the API are sent from now on.
     pub fn set_webhook(&self, url: &str, secret: &str) {
-        self.0.model.update(|model| model.changed_issues.clear());
+        self.0.model.update(|model| {
+            model.changed_issues.clear();
+            model.changed_comments.clear();
+        });
         *lock(&self.0.webhook_target) = Some(WebhookTarget {
             url: url.to_owned(),
             secret: secret.to_owned(),
@@ -30,15 +33,19 @@ impl FakeJira {
             return;
         };
         let base = self.0.base_url.as_str();
-        let payloads: Vec<Value> = self.0.model.update(|model| {
+        let payloads: Vec<(&'static str, Value)> = self.0.model.update(|model| {
             let changed = std::mem::take(&mut model.changed_issues);
+            let comments = std::mem::take(&mut model.changed_comments).into_iter();
             let existing = changed.into_iter().filter(|at| !model.issues[*at].deleted);
-            existing.map(|at| payload(model, base, at)).collect()
+            let issues = existing.map(|at| ("jira:issue_updated", payload(model, base, at)));
+            let comments = comments
+                .filter_map(|(id, event)| Some((event, comment_payload(model, id, event)?)));
+            issues.chain(comments).collect()
         });
-        for payload in payloads {
+        for (name, payload) in payloads {
             let event = WebhookEvent {
                 id: clock::uuid(),
-                name: "jira:issue_updated",
+                name,
                 payload,
             };
             self.0.webhook_sender.push(&target, event, headers);
@@ -53,6 +60,26 @@ fn headers(event: &WebhookEvent, signature: String) -> WebhookHeaders {
         ("X-Atlassian-Webhook-Identifier", event.id.clone()),
         ("X-Hub-Signature", format!("sha256={signature}")),
     ]
+}
+
+/// Returns the event of a comment. It names its issue with few fields. `None` for a comment that was deleted since.
+fn comment_payload(model: &Model, id: u64, event: &str) -> Option<Value> {
+    let comment = model.comments.iter().find(|comment| comment.id == id)?;
+    let issue = &model.issues[comment.issue];
+    let (_, status, _) = STATUSES[issue.status];
+    let author = super::people::account_json(&comment.author);
+    Some(json!({
+        "timestamp": clock::now_ms(),
+        "webhookEvent": event,
+        "comment": {
+            "id": id.to_string(), "author": author, "body": super::adf::plain_text(&comment.body),
+            "created": jira_timestamp(comment.created_at), "updated": jira_timestamp(comment.updated_at),
+        },
+        "issue": {
+            "id": issue.id.to_string(), "key": model.issue_key(comment.issue),
+            "fields": {"summary": issue.summary, "status": {"name": status}},
+        },
+    }))
 }
 
 fn payload(model: &Model, base: &str, at: usize) -> Value {

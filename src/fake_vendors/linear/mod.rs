@@ -4,6 +4,7 @@
 //! points and rate limits follow Linear's rules. The methods of [`LinearTicket`] are what people do
 //! in Linear.
 
+mod accounts;
 mod filter;
 mod model;
 mod mutations;
@@ -24,10 +25,13 @@ pub use self::ticket::{
 
 use self::model::Model;
 use self::resolvers::{ModelView, Node};
+use crate::author::FakeAuthor;
 use crate::clock;
 use crate::graphql::{FieldError, Operation, QueryPlan, Resolved, Resolver, Schema, execute};
+use crate::html_page::receive_comment;
 use crate::http::{HttpRequest, HttpResponse};
 use crate::persistence::{PersistedModel, lock};
+use crate::uploads::{FakeUpload, Uploads};
 use crate::webhook_sender::{WebhookSender, WebhookTarget};
 
 const HOUR_MS: i64 = 3_600_000;
@@ -50,6 +54,8 @@ struct Inner {
     base_url: String,
     webhook_target: Mutex<Option<WebhookTarget>>,
     webhook_sender: WebhookSender,
+    uploads: Uploads,
+    uploads_url: String,
 }
 
 /// Hourly request quota, shared by all keys of one user.
@@ -60,7 +66,12 @@ struct Quota {
 }
 
 impl FakeLinear {
-    pub(crate) fn open(dir: &Path, base: String, key: &str) -> anyhow::Result<Self> {
+    pub(crate) fn open(
+        dir: &Path,
+        base: String,
+        uploads_url: String,
+        key: &str,
+    ) -> anyhow::Result<Self> {
         Ok(Self(Arc::new(Inner {
             model: PersistedModel::open(dir.join("linear.json"))?,
             schema: Schema::parse(include_str!("schema.graphql"))?,
@@ -73,6 +84,8 @@ impl FakeLinear {
             base_url: base,
             webhook_target: Mutex::default(),
             webhook_sender: WebhookSender::start(),
+            uploads: Uploads::default(),
+            uploads_url,
         })))
     }
 
@@ -114,12 +127,41 @@ impl FakeLinear {
                 200,
                 &json!({"access_token": OAUTH_TOKEN, "token_type": "Bearer", "expires_in": 2_592_000, "scope": "read write"}),
             ),
-            ("GET", path) => match path.strip_prefix("/issue/") {
-                Some(rest) => self.ticket_page(rest.split('/').next().unwrap_or_default()),
-                None => HttpResponse::text(404, "Not Found"),
+            (method, path) => match (method, path.strip_prefix("/issue/")) {
+                ("GET", Some(rest)) => self.ticket_page(identifier_in(rest)),
+                ("POST", Some(rest)) => {
+                    let ticket = self.issue(identifier_in(rest));
+                    let ticket = ticket.snapshot().map(|_| ticket);
+                    receive_comment(
+                        request,
+                        ticket.map(|ticket| move |text: &str| drop(ticket.comment(text))),
+                    )
+                }
+                _ => HttpResponse::text(404, "Not Found"),
             },
-            _ => HttpResponse::text(404, "Not Found"),
         }
+    }
+
+    /// Adds an upload of a person. Returns its address, which ends with the name.
+    pub fn upload(&self, name: &str, upload: FakeUpload) -> String {
+        format!(
+            "{}/{}",
+            self.0.uploads_url,
+            self.0.uploads.add(name, upload)
+        )
+    }
+
+    /// Returns the requests of an upload, oldest first: whether each had credentials.
+    pub fn upload_requests(&self, url: &str) -> Vec<bool> {
+        let path = url.strip_prefix(&self.0.uploads_url).unwrap_or(url);
+        self.0.uploads.requests(path.trim_start_matches('/'))
+    }
+
+    /// Serves the upload host.
+    pub(crate) fn handle_upload(&self, request: &HttpRequest) -> HttpResponse {
+        let path = request.path.trim_start_matches('/');
+        let is_authorized = self.authentication_error(request).is_none();
+        self.0.uploads.respond(path, request, is_authorized)
     }
 
     /// Returns the response to a request beyond the quota.
@@ -308,7 +350,7 @@ impl Session<'_> {
                 .ok_or_else(|| mutations::not_found(what))
         };
         match name {
-            "viewer" => Ok(Resolved::Node(Node::User { api: true })),
+            "viewer" => Ok(Resolved::Node(Node::User(FakeAuthor::Service))),
             "organization" => Ok(Resolved::Node(Node::Organization)),
             "rateLimitStatus" => Ok(Resolved::Node(Node::RateLimit)),
             "issue" => node_or_error("Issue", model.find_issue(id).map(Node::Issue)),
@@ -376,4 +418,9 @@ impl Resolver for Session<'_> {
             &format!("first must not be greater than {max}."),
         )
     }
+}
+
+/// Identifier in the path of a ticket's page, before its slug.
+fn identifier_in(path: &str) -> &str {
+    path.split('/').next().unwrap_or_default()
 }

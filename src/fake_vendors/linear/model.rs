@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use crate::author::FakeAuthor;
 use crate::clock;
 
 #[derive(Default, Serialize, Deserialize)]
@@ -23,6 +24,9 @@ pub(crate) struct Model {
     /// Changed issues whose webhooks are not yet queued.
     #[serde(skip)]
     pub changed_issues: BTreeSet<usize>,
+    /// Changed comments whose webhooks are not yet queued, with the action.
+    #[serde(skip)]
+    pub changed_comments: Vec<(usize, &'static str)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -102,6 +106,9 @@ pub struct LabelHistoryEntry {
     pub added: bool,
     /// Whether the API made the change; otherwise a person did.
     pub by_api: bool,
+    /// Account that made the change.
+    #[serde(default)]
+    pub author: FakeAuthor,
     /// Time of the change, in milliseconds since the epoch.
     pub at_ms: i64,
 }
@@ -112,6 +119,8 @@ pub(crate) struct Comment {
     pub issue: usize,
     pub body: String,
     pub by_api: bool,
+    #[serde(default)]
+    pub author: FakeAuthor,
     #[serde(rename = "at")]
     pub created_at: i64,
     #[serde(rename = "updated")]
@@ -285,7 +294,13 @@ impl Model {
     }
 
     /// Adds or removes a label. A call without effect adds no history.
-    pub(super) fn set_label(&mut self, issue: usize, label: usize, added: bool, by_api: bool) {
+    pub(super) fn set_label(
+        &mut self,
+        issue: usize,
+        label: usize,
+        added: bool,
+        author: &FakeAuthor,
+    ) {
         let name = self.labels[label].name.clone();
         if self.issues[issue].labels.contains(&label) == added {
             return;
@@ -301,7 +316,8 @@ impl Model {
         issue.history.push(LabelHistoryEntry {
             label: name,
             added,
-            by_api,
+            by_api: author.is_service(),
+            author: author.clone(),
             at_ms: issue.updated_at,
         });
     }
@@ -331,20 +347,42 @@ impl Model {
         id: String,
         issue: usize,
         body: &str,
-        by_api: bool,
+        author: &FakeAuthor,
     ) -> usize {
         let now = clock::now_ms();
         self.comments.push(Comment {
             id,
             issue,
             body: body.to_owned(),
-            by_api,
+            by_api: author.is_service(),
+            author: author.clone(),
             created_at: now,
             updated_at: now,
             edited_at: None,
             deleted: false,
         });
+        self.changed_comments
+            .push((self.comments.len() - 1, "create"));
         self.comments.len() - 1
+    }
+
+    /// Finds a comment by id, unless it is deleted.
+    pub(super) fn find_comment(&self, id: &str) -> Option<usize> {
+        let mut rows = self.comments.iter();
+        rows.position(|comment| comment.id == id && !comment.deleted)
+    }
+
+    pub(super) fn edit_comment(&mut self, comment: usize, body: &str) {
+        let row = &mut self.comments[comment];
+        row.body = body.to_owned();
+        row.updated_at = clock::now_ms();
+        row.edited_at = Some(row.updated_at);
+        self.changed_comments.push((comment, "update"));
+    }
+
+    pub(super) fn delete_comment(&mut self, comment: usize) {
+        self.comments[comment].deleted = true;
+        self.changed_comments.push((comment, "remove"));
     }
 
     pub(super) fn add_relation(&mut self, issue: usize, kind: &str, related: usize) -> usize {

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::model::{Attachment, Model};
 use super::resolvers::Node;
+use crate::author::FakeAuthor;
 use crate::clock;
 use crate::graphql::{FieldError, Resolved};
 
@@ -95,7 +96,7 @@ fn find_label(model: &Model, issue: usize, id: &str) -> Result<usize, FieldError
 fn set_label(model: &mut Model, id: &str, args: &Args, added: bool) -> MutationResult {
     let issue = find_issue(model, id)?;
     let label = find_label(model, issue, text(args, "labelId").unwrap_or_default())?;
-    model.set_label(issue, label, added, true);
+    model.set_label(issue, label, added, &FakeAuthor::Service);
     Ok(payload_node("IssuePayload", Node::Issue(issue)))
 }
 
@@ -141,10 +142,10 @@ fn update_issue(model: &mut Model, id: &str, input: &Args) -> MutationResult {
     }
     issue_row.updated_at = clock::now_ms();
     for label in added {
-        model.set_label(at, label, true, true);
+        model.set_label(at, label, true, &FakeAuthor::Service);
     }
     for label in removed {
-        model.set_label(at, label, false, true);
+        model.set_label(at, label, false, &FakeAuthor::Service);
     }
     if let Some(state) = state {
         model.set_state(at, state);
@@ -227,7 +228,7 @@ fn create_comment(model: &mut Model, input: &Args) -> MutationResult {
         Some(id) => id.to_owned(),
         None => clock::uuid(),
     };
-    let at = model.add_comment(id, issue, body, true);
+    let at = model.add_comment(id, issue, body, &FakeAuthor::Service);
     Ok(payload_node("CommentPayload", Node::Comment(at)))
 }
 
@@ -240,27 +241,20 @@ fn is_uuid(text: &str) -> bool {
 }
 
 fn find_comment(model: &Model, id: &str) -> Result<usize, FieldError> {
-    let found = model
-        .comments
-        .iter()
-        .position(|comment| comment.id == id && !comment.deleted);
-    found.ok_or_else(|| not_found("Comment"))
+    model.find_comment(id).ok_or_else(|| not_found("Comment"))
 }
 
 fn update_comment(model: &mut Model, id: &str, input: &Args) -> MutationResult {
     let at = find_comment(model, id)?;
-    let comment = &mut model.comments[at];
     if let Some(body) = text(input, "body") {
-        comment.body = body.to_owned();
+        model.edit_comment(at, body);
     }
-    comment.updated_at = clock::now_ms();
-    comment.edited_at = Some(comment.updated_at);
     Ok(payload_node("CommentPayload", Node::Comment(at)))
 }
 
 fn delete_comment(model: &mut Model, id: &str) -> MutationResult {
     let at = find_comment(model, id)?;
-    model.comments[at].deleted = true;
+    model.delete_comment(at);
     Ok(payload_node("DeletePayload", Node::Comment(at)))
 }
 

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::model::Model;
+use crate::author::FakeAuthor;
 use crate::clock::{self, iso};
 use crate::graphql::Resolved;
 
@@ -12,9 +13,11 @@ pub(crate) enum Node {
     Query,
     Mutation,
     Organization,
-    User {
-        api: bool,
-    },
+    User(FakeAuthor),
+    /// Program or external person, of this type.
+    Actor(&'static str, FakeAuthor),
+    /// Entry of the history of an issue.
+    History(usize, usize),
     Team(usize),
     State(usize),
     Label(usize),
@@ -29,11 +32,9 @@ pub(crate) enum Node {
     RateLimitResult,
 }
 
-type Field = Resolved<Node>;
+pub(super) type Field = Resolved<Node>;
 
 const ORGANIZATION: &str = "b9b1f4f2-5d8f-4c1c-9a53-6a1a2f3c0001";
-const API_USER: &str = "b9b1f4f2-5d8f-4c1c-9a53-6a1a2f3c0002";
-const PERSON: &str = "b9b1f4f2-5d8f-4c1c-9a53-6a1a2f3c0003";
 
 impl Node {
     pub(super) fn type_name(&self) -> &'static str {
@@ -41,7 +42,9 @@ impl Node {
             Self::Query => "Query",
             Self::Mutation => "Mutation",
             Self::Organization => "Organization",
-            Self::User { .. } => "User",
+            Self::User(_) => "User",
+            Self::Actor(name, _) => name,
+            Self::History(..) => "IssueHistory",
             Self::Team(_) => "Team",
             Self::State(_) => "WorkflowState",
             Self::Label(_) => "IssueLabel",
@@ -82,6 +85,7 @@ impl Node {
                     at,
                 )
             }
+            Self::History(issue, at) => (model.issues[issue].history[at].at_ms, at),
             Self::Attachment(at) => (model.attachments[at].created_at, at),
             Self::Relation(at) => (model.relations[at].created_at, at),
             Self::Team(at) => (model.teams[at].created_at, at),
@@ -112,7 +116,9 @@ impl ModelView<'_> {
             Node::Comment(at) => self.comment(at, name),
             Node::Relation(at) => self.relation(at, name),
             Node::Attachment(at) => self.attachment(at, name),
-            Node::User { api } => self.user(api, name),
+            Node::User(ref author) => super::accounts::user(author, self.base_url, name),
+            Node::Actor(_, ref author) => super::accounts::actor(author, name),
+            Node::History(issue, at) => self.history(issue, at, name),
             Node::Organization => self.organization(name),
             Node::Payload(_, ref payload) => match name {
                 "success" => leaf(true),
@@ -126,7 +132,7 @@ impl ModelView<'_> {
             Node::RateLimit => match name {
                 "limits" => Resolved::Nodes(vec![Node::RateLimitResult]),
                 "kind" => leaf("user"),
-                _ => leaf(API_USER),
+                _ => leaf(super::accounts::id(&FakeAuthor::Service)),
             },
             Node::RateLimitResult => match name {
                 "type" => leaf("requests"),
@@ -267,7 +273,7 @@ impl ModelView<'_> {
             "project" => issue.project.map_or(Resolved::Null, |project| {
                 Resolved::Node(Node::Project(project))
             }),
-            "creator" => Resolved::Node(Node::User { api: false }),
+            "creator" => Resolved::Node(Node::User(FakeAuthor::default())),
             "assignee" => Resolved::Null,
             "parent" => issue
                 .parent
@@ -308,8 +314,32 @@ impl ModelView<'_> {
                 |relation| relation.related == at && exists(relation.issue),
                 Node::Relation,
             ),
+            "history" => (0..model.issues[at].history.len())
+                .map(|entry| Node::History(at, entry))
+                .collect(),
             _ => return leaf(Value::Null),
         })
+    }
+
+    fn history(&self, issue: usize, at: usize, name: &str) -> Field {
+        let entry = &self.model.issues[issue].history[at];
+        let labels = |added: bool| match entry.added == added {
+            true => {
+                let is_same = |label: &super::model::Label| label.name == entry.label;
+                Resolved::Nodes(nodes_where(&self.model.labels, is_same, Node::Label))
+            }
+            false => Resolved::Null,
+        };
+        match name {
+            "id" => leaf(format!("history-{issue}-{at}")),
+            "createdAt" | "updatedAt" => leaf(iso(entry.at_ms)),
+            "actor" => super::accounts::user_of(&entry.author),
+            "botActor" => super::accounts::bot_of(&entry.author),
+            "addedLabels" => labels(true),
+            "removedLabels" => labels(false),
+            "issue" => Resolved::Node(Node::Issue(issue)),
+            _ => leaf(Value::Null),
+        }
     }
 
     pub(super) fn issue_url(&self, at: usize) -> String {
@@ -343,9 +373,9 @@ impl ModelView<'_> {
             "editedAt" => leaf(comment.edited_at.map(iso)),
             "issue" => Resolved::Node(Node::Issue(comment.issue)),
             "issueId" => leaf(&self.model.issues[comment.issue].id),
-            "user" => Resolved::Node(Node::User {
-                api: comment.by_api,
-            }),
+            "user" => super::accounts::user_of(&comment.author),
+            "botActor" => super::accounts::bot_of(&comment.author),
+            "externalUser" => super::accounts::external_of(&comment.author),
             _ => leaf(Value::Null),
         }
     }
@@ -377,27 +407,6 @@ impl ModelView<'_> {
         }
     }
 
-    fn user(&self, api: bool, name: &str) -> Field {
-        let (id, full, short) = if api {
-            (API_USER, "Agent Implement", "agent-implement")
-        } else {
-            (PERSON, "Robin Example", "robin")
-        };
-        match name {
-            "id" => leaf(id),
-            "name" => leaf(full),
-            "displayName" => leaf(short),
-            "email" => leaf(format!("{short}@sandbox.example")),
-            "active" => leaf(true),
-            "admin" => leaf(!api),
-            "isMe" => leaf(api),
-            "url" => leaf(format!("{}/profiles/{short}", self.base_url)),
-            "organization" => Resolved::Node(Node::Organization),
-            "createdAt" | "updatedAt" => leaf(iso(0)),
-            _ => leaf(Value::Null),
-        }
-    }
-
     fn organization(&self, name: &str) -> Field {
         match name {
             "id" => leaf(ORGANIZATION),
@@ -408,7 +417,7 @@ impl ModelView<'_> {
     }
 }
 
-fn leaf(value: impl serde::Serialize) -> Field {
+pub(super) fn leaf(value: impl serde::Serialize) -> Field {
     Resolved::Leaf(json!(value))
 }
 

@@ -1,8 +1,11 @@
 //! In-process methods for what people do and see in Linear.
 
+use std::time::Duration;
+
 use super::FakeLinear;
 use super::model::{LabelHistoryEntry, Model};
 use super::resolvers::ModelView;
+use crate::author::FakeAuthor;
 use crate::clock;
 use crate::html_page;
 use crate::http::HttpResponse;
@@ -52,6 +55,8 @@ pub struct LinearCommentSnapshot {
     pub body: String,
     /// Whether the API created it; otherwise a person did.
     pub by_api: bool,
+    /// Account that wrote it.
+    pub author: FakeAuthor,
 }
 
 /// Link attached to a ticket.
@@ -128,15 +133,9 @@ impl FakeLinear {
             page.link(&link.title, &link.url);
         }
         for comment in &ticket.comments {
-            page.section(
-                if comment.by_api {
-                    "Agent Implement"
-                } else {
-                    "Robin"
-                },
-                &comment.body,
-            );
+            page.section(comment.author.display_name(), &comment.body);
         }
+        page.comment_form();
         page.into_response()
     }
 }
@@ -175,15 +174,20 @@ impl LinearTicket {
         self.edit(|model, at| model.issues[at].priority = priority)
     }
 
-    /// Adds a label as a person. Creates the label for the team if the team has no such label.
+    /// Adds a label as Robin. Creates the label for the team if the team has no such label.
     pub fn add_label(self, name: &str) -> Self {
+        self.add_label_as(&FakeAuthor::default(), name)
+    }
+
+    /// Adds a label. Creates the label for the team if the team has no such label.
+    pub fn add_label_as(self, author: &FakeAuthor, name: &str) -> Self {
         self.edit(|model, at| {
             let team = model.issues[at].team;
             let label = match model.find_usable_label(team, name) {
                 Some(label) => label,
                 None => model.add_label(Some(team), name),
             };
-            model.set_label(at, label, true, false);
+            model.set_label(at, label, true, author);
         })
     }
 
@@ -195,7 +199,7 @@ impl LinearTicket {
                 .into_iter()
                 .find(|label| model.labels[*label].name == name);
             if let Some(label) = found {
-                model.set_label(at, label, false, false);
+                model.set_label(at, label, false, &FakeAuthor::default());
             }
         })
     }
@@ -241,10 +245,53 @@ impl LinearTicket {
         self.state("canceled")
     }
 
-    /// Adds a comment as a person.
+    /// Adds a comment as Robin.
     pub fn comment(self, body: &str) -> Self {
-        self.edit(|model, at| {
-            model.add_comment(clock::uuid(), at, body, false);
+        self.comment_as(&FakeAuthor::default(), body)
+    }
+
+    /// Adds a comment.
+    pub fn comment_as(self, author: &FakeAuthor, body: &str) -> Self {
+        self.edit_comments(|model, at| {
+            model.add_comment(clock::uuid(), at, body, author);
+        })
+    }
+
+    /// Adds a comment of a program that chooses its id.
+    pub fn comment_with_id(self, author: &FakeAuthor, id: &str, body: &str) -> Self {
+        self.edit_comments(|model, at| {
+            model.add_comment(id.to_owned(), at, body, author);
+        })
+    }
+
+    /// Replaces the text of the comment with this id.
+    pub fn edit_comment(self, id: &str, body: &str) -> Self {
+        self.edit_comments(|model, _| {
+            if let Some(comment) = model.find_comment(id) {
+                model.edit_comment(comment, body);
+            }
+        })
+    }
+
+    /// Deletes the comment with this id.
+    pub fn delete_comment(self, id: &str) -> Self {
+        self.edit_comments(|model, _| {
+            if let Some(comment) = model.find_comment(id) {
+                model.delete_comment(comment);
+            }
+        })
+    }
+
+    /// Moves the times of the comment with this id into the past.
+    pub fn age_comment(self, id: &str, age: Duration) -> Self {
+        let ms = i64::try_from(age.as_millis()).unwrap_or(0);
+        self.edit_comments(|model, _| {
+            if let Some(comment) = model.find_comment(id) {
+                let row = &mut model.comments[comment];
+                row.created_at -= ms;
+                row.updated_at -= ms;
+                row.edited_at = row.edited_at.map(|at| at - ms);
+            }
         })
     }
 
@@ -291,12 +338,20 @@ impl LinearTicket {
         })
     }
 
+    /// Changes the issue.
     fn edit(self, edit: impl FnOnce(&mut Model, usize)) -> Self {
+        self.edit_comments(|model, at| {
+            edit(model, at);
+            model.changed_issues.insert(at);
+        })
+    }
+
+    /// Changes the comments of the issue.
+    fn edit_comments(self, edit: impl FnOnce(&mut Model, usize)) -> Self {
         self.linear.0.model.update_and_flush(|model| {
             if let Some(at) = model.find_issue(&self.identifier) {
                 edit(model, at);
                 model.issues[at].updated_at = clock::now_ms();
-                model.changed_issues.insert(at);
             }
         });
         self.linear.send_webhooks();
@@ -328,6 +383,7 @@ fn snapshot(model: &Model, at: usize) -> LinearTicketSnapshot {
                 id: comment.id.clone(),
                 body: comment.body.clone(),
                 by_api: comment.by_api,
+                author: comment.author.clone(),
             })
             .collect(),
         links: links

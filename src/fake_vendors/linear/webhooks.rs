@@ -12,7 +12,10 @@ use crate::webhook_sender::{WebhookEvent, WebhookHeaders, WebhookSender, Webhook
 impl FakeLinear {
     /// Sets the webhook. Changes by people and by the API are sent from now on.
     pub fn set_webhook(&self, url: &str, secret: &str) {
-        self.0.model.update(|model| model.changed_issues.clear());
+        self.0.model.update(|model| {
+            model.changed_issues.clear();
+            model.changed_comments.clear();
+        });
         *lock(&self.0.webhook_target) = Some(WebhookTarget {
             url: url.to_owned(),
             secret: secret.to_owned(),
@@ -30,15 +33,19 @@ impl FakeLinear {
             return;
         };
         let base = self.0.base_url.as_str();
-        let payloads: Vec<Value> = self.0.model.update(|model| {
+        let payloads: Vec<(&'static str, Value)> = self.0.model.update(|model| {
             let changed = std::mem::take(&mut model.changed_issues);
+            let comments = std::mem::take(&mut model.changed_comments).into_iter();
             let existing = changed.into_iter().filter(|at| !model.issues[*at].deleted);
-            existing.map(|at| payload(model, base, at)).collect()
+            let issues = existing.map(|at| ("Issue", payload(model, base, at)));
+            let comments =
+                comments.map(|(at, action)| ("Comment", comment_payload(model, base, at, action)));
+            issues.chain(comments).collect()
         });
-        for payload in payloads {
+        for (name, payload) in payloads {
             let event = WebhookEvent {
                 id: clock::uuid(),
-                name: "Issue",
+                name,
                 payload,
             };
             self.0.webhook_sender.push(&target, event, headers);
@@ -57,6 +64,38 @@ fn headers(event: &WebhookEvent, signature: String) -> WebhookHeaders {
             event.payload["webhookTimestamp"].to_string(),
         ),
     ]
+}
+
+fn comment_payload(model: &Model, base: &str, at: usize, action: &str) -> Value {
+    let comment = &model.comments[at];
+    let issue = &model.issues[comment.issue];
+    let url = ModelView {
+        model,
+        base_url: base,
+    }
+    .issue_url(comment.issue);
+    let user = super::accounts::id(&comment.author);
+    let name = comment.author.display_name();
+    let team = &model.teams[issue.team];
+    json!({
+        "action": action,
+        "type": "Comment",
+        "actor": {"id": user, "name": name, "type": "user"},
+        "createdAt": clock::iso(comment.updated_at),
+        "data": {
+            "id": comment.id, "createdAt": clock::iso(comment.created_at), "updatedAt": clock::iso(comment.updated_at),
+            "body": comment.body, "issueId": issue.id, "userId": user, "reactionData": [],
+            "issue": {
+                "id": issue.id, "title": issue.title, "identifier": model.identifier(comment.issue),
+                "teamId": team.id, "team": {"id": team.id, "key": team.key, "name": team.name}, "url": url,
+            },
+            "user": {"id": user, "name": name},
+        },
+        "url": format!("{url}#comment-{}", &comment.id[..8.min(comment.id.len())]),
+        "organizationId": "sandbox-organization",
+        "webhookId": "sandbox-webhook",
+        "webhookTimestamp": clock::now_ms(),
+    })
 }
 
 fn payload(model: &Model, base: &str, at: usize) -> Value {

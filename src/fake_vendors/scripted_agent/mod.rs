@@ -7,6 +7,7 @@
 mod cli_flags;
 mod event_stream;
 mod project_settings;
+mod scratch;
 mod script;
 mod script_runner;
 #[cfg(test)]
@@ -199,6 +200,7 @@ fn execute(flags: &CliFlags, invocation: Invocation<'_>) -> anyhow::Result<u8> {
             flags,
             cwd: &cwd,
             env: &env,
+            prompt: &prompt,
             stream: &mut stream,
             pending_text: None,
         };

@@ -61,6 +61,11 @@ pub enum ScriptStep {
         /// File to delete.
         path: String,
     },
+    /// Resolves the conflicts in a file: keeps the lines of both sides, the branch's first.
+    KeepBothSides {
+        /// File with conflict markers.
+        path: String,
+    },
     /// Runs a shell command with the agent's whole environment.
     Run {
         /// Command for `sh -c`.
@@ -111,6 +116,22 @@ pub enum ScriptStep {
     },
     /// Never ends. As the first step of a pass it hangs before the first event.
     Hang,
+    /// Asks people questions: writes the question file into the scratch folder.
+    Ask {
+        /// Questions, as the file has them.
+        questions: Value,
+    },
+    /// Opens every attachment that the prompt names in the scratch folder, and writes one line per attachment: name,
+    /// size, media type by content, and the first bytes in hexadecimal.
+    OpenAttachments {
+        /// File to write.
+        path: String,
+    },
+    /// Writes the prompt to a file.
+    SavePrompt {
+        /// File to write.
+        file: PathBuf,
+    },
     /// Writes the environment to a file, one `NAME=value` per line.
     PrintEnv {
         /// File to write.
@@ -243,6 +264,11 @@ impl ScriptStep {
         Self::Delete { path: path.into() }
     }
 
+    /// Returns a [`KeepBothSides`](Self::KeepBothSides) step.
+    pub fn keep_both_sides(path: &str) -> Self {
+        Self::KeepBothSides { path: path.into() }
+    }
+
     /// Returns a [`Run`](Self::Run) step.
     pub fn run(command: &str) -> Self {
         Self::Run {
@@ -277,6 +303,21 @@ impl ScriptStep {
     /// Returns a [`WaitForFile`](Self::WaitForFile) step.
     pub fn wait_for_file(file: impl Into<PathBuf>) -> Self {
         Self::WaitForFile { file: file.into() }
+    }
+
+    /// Returns an [`Ask`](Self::Ask) step with an array of questions.
+    pub fn ask(questions: Value) -> Self {
+        Self::Ask { questions }
+    }
+
+    /// Returns an [`OpenAttachments`](Self::OpenAttachments) step.
+    pub fn open_attachments(path: &str) -> Self {
+        Self::OpenAttachments { path: path.into() }
+    }
+
+    /// Returns a [`SavePrompt`](Self::SavePrompt) step.
+    pub fn save_prompt(file: impl Into<PathBuf>) -> Self {
+        Self::SavePrompt { file: file.into() }
     }
 
     /// Returns a [`PrintEnv`](Self::PrintEnv) step.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::cli_flags::CliFlags;
 use super::event_stream::{CallOutcome, EventStream};
 use super::project_settings::{ScriptEnv, run_shell};
+use super::scratch;
 use super::script::ScriptStep;
 
 /// Maximum iterations of `ExhaustTurns`. Without a turn limit a test then fails instead of hanging.
@@ -18,6 +19,7 @@ pub(super) struct ScriptRunner<'a, 'b> {
     pub flags: &'a CliFlags,
     pub cwd: &'a Path,
     pub env: &'a ScriptEnv,
+    pub prompt: &'a str,
     pub stream: &'a mut EventStream<'b>,
     /// Text that is not yet part of a message.
     pub pending_text: Option<String>,
@@ -102,6 +104,31 @@ impl ScriptRunner<'_, '_> {
                     .map(|(name, value)| format!("{name}={value}\n"));
                 std::fs::write(file, lines.collect::<String>())?;
             }
+            ScriptStep::SavePrompt { file } => std::fs::write(file, self.prompt)?,
+            ScriptStep::KeepBothSides { path } => {
+                let text = std::fs::read_to_string(self.cwd.join(path))?;
+                self.step(&ScriptStep::write(path, &without_markers(&text)))?;
+            }
+            ScriptStep::Ask { questions } => {
+                let content = json!({ "questions": questions }).to_string();
+                let path = scratch::question_file(self.env)?;
+                self.step(&ScriptStep::write(&path, &content))?;
+            }
+            ScriptStep::OpenAttachments { path } => {
+                let mut seen = String::new();
+                for file in scratch::attachments(self.env, self.prompt) {
+                    let input = json!({"file_path": file});
+                    let id = self.open_tool("Read", &input)?;
+                    if !self.is_permitted("Read", &input) {
+                        self.deny(&id, "Read", &input)?;
+                        continue;
+                    }
+                    let line = scratch::describe(Path::new(&file)).map_err(|e| e.to_string());
+                    seen.extend(line.as_deref());
+                    self.stream.tool_result(&id, line)?;
+                }
+                self.step(&ScriptStep::write(path, &seen))?;
+            }
             _ => self.tool(step)?,
         }
         Ok(())
@@ -183,7 +210,7 @@ impl ScriptRunner<'_, '_> {
     fn is_permitted(&self, name: &str, input: &Value) -> bool {
         let mode = self.flags.value("--permission-mode").unwrap_or("default");
         let listed = self.flags.list("--allowedTools").unwrap_or_default();
-        name == "Read"
+        (name == "Read" && self.is_in_working_folder(input))
             || self.flags.has("--dangerously-skip-permissions")
             || mode == "bypassPermissions"
             || (mode == "acceptEdits" && name != "Bash")
@@ -192,7 +219,16 @@ impl ScriptRunner<'_, '_> {
                 .any(|rule| self.rule_permits(rule, name, input))
     }
 
-    /// Returns whether a rule like `Edit(./docs/**)` permits this call. `Edit` rules apply to all tools
+    /// Returns whether a file is in the working directory or in a folder of `--add-dir`. Reading others needs a
+    /// permission.
+    fn is_in_working_folder(&self, input: &Value) -> bool {
+        let path = Path::new(input["file_path"].as_str().unwrap_or_default());
+        let added = self.flags.list("--add-dir").unwrap_or_default();
+        let mut folders = added.into_iter().map(Path::new).chain([self.cwd]);
+        !has_parent_dir(path) && folders.any(|folder| path.starts_with(folder))
+    }
+
+    /// Returns whether a rule like `Edit(./docs/**)` or `Edit(//absolute/file)` permits this call. `Edit` rules apply to all tools
     /// that write files.
     fn rule_permits(&self, rule: &str, name: &str, input: &Value) -> bool {
         let (tool, pattern) = match rule.split_once('(') {
@@ -203,10 +239,17 @@ impl ScriptRunner<'_, '_> {
         let Some(pattern) = pattern else {
             return applies_to_tool;
         };
-        let permitted_dir = pattern.trim_start_matches("./").trim_end_matches("/**");
+        let (pattern, is_folder) = match pattern.strip_suffix("/**") {
+            Some(folder) => (folder, true),
+            None => (pattern, false),
+        };
+        let permitted = match pattern.strip_prefix("//") {
+            Some(absolute) => Path::new("/").join(absolute),
+            None => self.cwd.join(pattern.trim_start_matches("./")),
+        };
         let path = Path::new(input["file_path"].as_str().unwrap_or_default());
-        let has_parent_dir = path.components().any(|part| part == Component::ParentDir);
-        applies_to_tool && !has_parent_dir && path.starts_with(self.cwd.join(permitted_dir))
+        let is_permitted = path == permitted || (is_folder && path.starts_with(&permitted));
+        applies_to_tool && !has_parent_dir(path) && is_permitted
     }
 
     fn perform(&self, step: &ScriptStep) -> Result<String, String> {
@@ -247,6 +290,10 @@ impl ScriptRunner<'_, '_> {
     }
 }
 
+fn has_parent_dir(path: &Path) -> bool {
+    path.components().any(|part| part == Component::ParentDir)
+}
+
 fn bash(command: &str) -> (&'static str, Value) {
     (
         "Bash",
@@ -265,4 +312,15 @@ fn write(path: &Path, content: &str) -> io::Result<()> {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))?;
     }
     Ok(())
+}
+
+/// Returns a text with conflict markers of the style `diff3` without the markers and the common ancestor.
+fn without_markers(text: &str) -> String {
+    let mut is_ancestor = false;
+    let is_kept = |line: &&str| {
+        let is_marker = |sign: &str| line.starts_with(&sign.repeat(7));
+        is_ancestor = (is_ancestor || is_marker("|")) && !is_marker("=");
+        !is_ancestor && !["<", "=", ">"].into_iter().any(is_marker)
+    };
+    text.split_inclusive('\n').filter(is_kept).collect()
 }

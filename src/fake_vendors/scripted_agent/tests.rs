@@ -8,6 +8,7 @@ struct RunOutput {
     err: String,
 }
 
+/// Runs one call. The scratch folder is `scratch` below `dir`.
 fn run(dir: &Path, flags: &[&str], prompt: &str) -> RunOutput {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut args = vec![
@@ -19,6 +20,8 @@ fn run(dir: &Path, flags: &[&str], prompt: &str) -> RunOutput {
         .filter(|(name, _)| name == "PATH")
         .collect();
     env.insert("ANTHROPIC_API_KEY".into(), "sk-ant-canary".into());
+    let scratch = dir.join("scratch").display().to_string();
+    env.insert("AGENT_IMPLEMENT_SCRATCH".into(), scratch);
     let code = run_invocation(Invocation {
         args,
         stdin: prompt.into(),
@@ -184,6 +187,57 @@ fn a_folder_rule_permits_writes_in_that_folder_only() {
     let work = dir.path().join("work");
     assert!(work.join("out/deep/x").exists());
     assert!(!work.join("y").exists() && !work.join("z").exists());
+}
+
+#[test]
+fn asks_and_opens_attachments_as_far_as_permitted() {
+    let dir = create_work_dir();
+    let scratch = dir.path().join("scratch");
+    let attachment = scratch.join("attachments/01-mock.png");
+    std::fs::create_dir_all(attachment.parent().unwrap()).unwrap();
+    std::fs::write(&attachment, b"\x89PNG\r\n\x1a\nrest").unwrap();
+    let script = Script::new().pass([
+        ScriptStep::open_attachments("ai-output/seen.txt"),
+        ScriptStep::ask(json!([{"text": "Which?"}])),
+        ScriptStep::save_prompt(dir.path().join("prompt")),
+    ]);
+    script.save(&dir.path().join("scripts"), "default").unwrap();
+    let prompt = format!("Look at `{}`: the mock.", attachment.display());
+    let planner = [
+        "-p",
+        "--output-format",
+        "json",
+        "--permission-mode",
+        "dontAsk",
+    ];
+    let folder = scratch.display().to_string();
+    let question_rule = format!("Edit(/{folder}/question.json)");
+    let rules = ["--allowedTools", "Edit(./ai-output/**)", &question_rule];
+    let added = ["--add-dir", &folder];
+
+    let output = run(dir.path(), &[&planner[..], &rules].concat(), &prompt);
+    let denied = output.events[0]["permission_denials"].as_array().unwrap();
+    assert_eq!(denied.len(), 1, "the attachment: {denied:?}");
+    let flags = [&planner[..], &added, &rules[..2]].concat();
+    let output = run(dir.path(), &flags, &prompt);
+    let denied = output.events[0]["permission_denials"].as_array().unwrap();
+    assert_eq!(denied.len(), 1, "the question: {denied:?}");
+
+    std::fs::remove_file(scratch.join("question.json")).unwrap();
+    let output = run(
+        dir.path(),
+        &[&planner[..], &added, &rules].concat(),
+        &prompt,
+    );
+    assert_eq!(output.events[0]["permission_denials"], json!([]));
+    let seen = std::fs::read_to_string(dir.path().join("work/ai-output/seen.txt")).unwrap();
+    assert_eq!(seen, "01-mock.png: 12 bytes, image/png, 89504e470d0a1a0a\n");
+    let asked = std::fs::read_to_string(scratch.join("question.json")).unwrap();
+    assert_eq!(asked, r#"{"questions":[{"text":"Which?"}]}"#);
+    assert_eq!(
+        std::fs::read_to_string(dir.path().join("prompt")).unwrap(),
+        prompt
+    );
 }
 
 #[test]

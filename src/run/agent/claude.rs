@@ -17,6 +17,7 @@ use super::configuration::Agent;
 use super::output::{AgentOutput, PassError, format_tool_call, non_empty_lines, single_line};
 use super::pass::{AgentAnswer, AgentInvocation, AgentPass, AgentRole, PassFolders, REVIEW_SCHEMA};
 use super::rate_limit_reset;
+use crate::scratch::Scratch;
 use domain::report::Usage;
 
 /// Returns arguments, environment and input of the program, and writes its settings files.
@@ -49,13 +50,19 @@ pub(super) fn build_invocation(
             agent,
             pass,
             pass_folders.write_input_file("system.md", &pass.system)?,
+            &pass_folders.scratch,
         ),
         env,
         input: pass.prompt.clone(),
     })
 }
 
-fn arguments(agent: &Agent, pass: &AgentPass, system: OsString) -> Vec<OsString> {
+fn arguments(
+    agent: &Agent,
+    pass: &AgentPass,
+    system: OsString,
+    scratch: &Scratch,
+) -> Vec<OsString> {
     let mut args: Vec<OsString> = [
         "-p",
         "--output-format",
@@ -74,6 +81,7 @@ fn arguments(agent: &Agent, pass: &AgentPass, system: OsString) -> Vec<OsString>
     if let Some(model) = &agent.model {
         args.extend(["--model".into(), model.into()]);
     }
+    args.extend(["--add-dir".into(), scratch.path().into()]);
     // Tools that are not listed are unavailable.
     let flags: Vec<String> = match pass.role {
         AgentRole::Implement => owned(["--permission-mode", "bypassPermissions"]),
@@ -85,12 +93,15 @@ fn arguments(agent: &Agent, pass: &AgentPass, system: OsString) -> Vec<OsString>
             "--json-schema",
             REVIEW_SCHEMA,
         ]),
-        // In this mode only reading inside the working directory needs no permission. A rule for `Read`
+        // In this mode only reading inside the working directory and `--add-dir` needs no permission. A rule for `Read`
         // or `Grep` would open the whole disk. The `Edit` rule covers every tool that writes files.
         AgentRole::Plan { folder } => {
             let mut flags = owned(["--permission-mode", "dontAsk"]);
             flags.extend(owned(["--tools", "Read,Grep,Glob,Write", "--allowedTools"]));
             flags.push(format!("Edit(./{folder}/**)"));
+            // An absolute path begins with two slashes.
+            let questions = scratch.question_file();
+            flags.push(format!("Edit(/{})", questions.to_string_lossy()));
             flags
         }
     };

@@ -50,7 +50,7 @@ pub(super) fn build_invocation(
             args.extend(["--sandbox".into(), "read-only".into()]);
             args.extend(["--output-schema".into(), schema]);
         }
-        // Files outside the planner's folder are ignored.
+        // Files outside the planner's folder and the scratch folder are ignored.
         AgentRole::Plan { .. } => args.extend(["--sandbox".into(), "workspace-write".into()]),
     }
     if let Some(model) = &agent.model {
@@ -96,11 +96,13 @@ fn settings(agent: &Agent, pass: &AgentPass, pass_folders: &PassFolders) -> Stri
          include_instructions = false\n\
          [sandbox_workspace_write]\n\
          exclude_slash_tmp = true\n\
+         writable_roots = [{scratch}]\n\
          [shell_environment_policy]\n\
          exclude = {keys}\n\
          [analytics]\n\
          enabled = false\n",
         rules = toml_string(&pass.system),
+        scratch = toml_string(&pass_folders.scratch.path().to_string_lossy()),
         base_url = toml_string(base_url),
         retries = agent.retries,
         keys = json!(credentials::CODEX),
@@ -120,10 +122,10 @@ pub(super) struct Reader {
 
 impl Reader {
     /// Creates the reader of a pass.
-    pub(super) fn new(pass: &AgentPass, pass_folders: &PassFolders) -> Self {
+    pub(super) fn new(pass: &AgentPass, settings: &Path) -> Self {
         Self {
             max_turns: pass.max_turns.into(),
-            home: pass_folders.settings.clone(),
+            home: settings.to_owned(),
             turns: TurnCounter::default(),
             text: String::new(),
             used: None,

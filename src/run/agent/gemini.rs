@@ -46,6 +46,8 @@ pub(super) fn build_invocation(
     let policy = pass_folders.write_input_file("policy.toml", &policy(pass.role, pass_folders))?;
     let mut args = vec!["--output-format".into(), "stream-json".into()];
     args.extend(["--admin-policy".into(), policy]);
+    args.push("--include-directories".into());
+    args.push(pass_folders.scratch.path().into());
     if let Some(model) = &agent.model {
         args.extend(["--model".into(), model.into()]);
     }
@@ -99,8 +101,14 @@ fn policy(role: AgentRole, pass_folders: &PassFolders) -> String {
         AgentRole::Plan { folder } => {
             let tree = regex::escape(&pass_folders.work_tree.to_string_lossy());
             let path = format!("\"file_path\":\"({tree}/)?{folder}/[A-Za-z0-9_/-]+[.]md\"");
-            let path = format!("argsPattern = {}\n", toml_string(&path));
-            allow(READ_TOOLS, "") + &allow("\"write_file\"", &path) + deny_rest
+            let questions = pass_folders.scratch.question_file();
+            let questions = regex::escape(&questions.to_string_lossy());
+            let questions = format!("\"file_path\":\"{questions}\"");
+            let allow_write = |pattern: &str| {
+                let pattern = format!("argsPattern = {}\n", toml_string(pattern));
+                allow("\"write_file\"", &pattern)
+            };
+            allow(READ_TOOLS, "") + &allow_write(&path) + &allow_write(&questions) + deny_rest
         }
     }
 }

@@ -206,6 +206,7 @@ async fn each_program_gets_its_own_credentials_and_settings() {
         .1
         .unwrap_err();
     let expected = [
+        "AGENT_IMPLEMENT_SCRATCH",
         "CODEX_API_KEY",
         "CODEX_HOME",
         "HOME",
@@ -224,6 +225,7 @@ async fn each_program_gets_its_own_credentials_and_settings() {
         .1
         .unwrap_err();
     let expected = [
+        "AGENT_IMPLEMENT_SCRATCH",
         "GEMINI_API_KEY",
         "GEMINI_CLI_HOME",
         "GEMINI_CLI_TRUST_WORKSPACE",

@@ -1,12 +1,13 @@
 //! One pass of an agent: task, answer, folders and program call.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::Value;
 
 use crate::child::ChildEnv;
-use crate::folders::Folders;
+use crate::folders::{self, Folders};
+use crate::scratch::Scratch;
 
 /// JSON schema of a review result.
 pub(super) const REVIEW_SCHEMA: &str = r#"{"type":"object","additionalProperties":false,"required":["approved","blocking"],"properties":{"approved":{"type":"boolean"},"blocking":{"type":"array","items":{"type":"object","additionalProperties":false,"required":["title","location","problem","requiredFix"],"properties":{"title":{"type":"string"},"location":{"type":"string"},"problem":{"type":"string"},"requiredFix":{"type":"string"}}}}}}"#;
@@ -57,7 +58,7 @@ impl AgentAnswer {
     }
 }
 
-/// Folders of one call. All but the work tree and the home are recreated, because the program would
+/// Folders of one call. All but the work tree, the home and the scratch folder are recreated, because the program would
 /// obey settings left by a script or an earlier pass.
 #[derive(Debug)]
 pub(super) struct PassFolders {
@@ -71,6 +72,8 @@ pub(super) struct PassFolders {
     pub input_files: PathBuf,
     /// Folder for temporary files.
     pub temp_dir: PathBuf,
+    /// Folder with the attachments of the ticket. The agent may leave questions there.
+    pub scratch: Scratch,
 }
 
 /// Folders of the home in which Node.js looks for modules that a program does not find elsewhere.
@@ -81,14 +84,17 @@ impl PassFolders {
     pub(super) fn create(folders: &Folders) -> std::io::Result<Self> {
         let home = folders.make("home")?;
         for name in HOME_MODULES {
-            remove(&home.join(name))?;
+            folders::remove(&home.join(name))?;
         }
+        let scratch = Scratch::open(folders)?;
+        scratch.remove_questions()?;
         Ok(Self {
             work_tree: folders.work_tree(),
             home,
             settings: folders.make_empty("agent-settings")?,
             input_files: folders.make_empty("agent-input")?,
             temp_dir: folders.make("agent-tmp")?,
+            scratch,
         })
     }
 
@@ -97,19 +103,6 @@ impl PassFolders {
         let path = self.input_files.join(name);
         std::fs::write(&path, text)?;
         Ok(path.into())
-    }
-}
-
-/// Removes a file, a link or a folder, if it exists.
-fn remove(path: &Path) -> std::io::Result<()> {
-    let removed = match path.symlink_metadata() {
-        Ok(found) if found.is_dir() => std::fs::remove_dir_all(path),
-        Ok(_) => std::fs::remove_file(path),
-        Err(error) => Err(error),
-    };
-    match removed {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::console::Console;
 use crate::failure::RunFailure;
 use crate::folders::Folders;
 use crate::programs::Program;
+use crate::scratch;
 use crate::usage_meter::UsageMeter;
 use domain::report::Usage;
 use domain::sanitize;
@@ -112,7 +113,7 @@ impl Agent {
             ),
             AgentCli::Codex => (
                 codex::build_invocation(self, pass, &pass_folders)?,
-                StreamReader::Codex(codex::Reader::new(pass, &pass_folders)),
+                StreamReader::Codex(codex::Reader::new(pass, &pass_folders.settings)),
             ),
             AgentCli::Gemini => (
                 gemini::build_invocation(self, pass, &pass_folders)?,
@@ -129,7 +130,9 @@ impl Agent {
             program,
             args,
             dir: pass_folders.work_tree,
-            env: call.env,
+            env: call
+                .env
+                .with(scratch::VARIABLE, pass_folders.scratch.path()),
             input: call.input.into_bytes(),
         };
         Ok((spec, reader))

@@ -1,11 +1,11 @@
 //! Reader of the output of any agent program.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use serde_json::Value;
 
 use super::output::{AgentOutput, PassError, non_empty_lines};
-use super::pass::{AgentAnswer, AgentPass, AgentRole, PassFolders};
+use super::pass::{AgentAnswer, AgentPass, AgentRole};
 use super::{claude, codex, command, gemini};
 use domain::report::Usage;
 
@@ -79,17 +79,9 @@ pub fn fuzz_streams(stream: &str) {
         system: String::new(),
         prompt: String::new(),
     };
-    let missing = PathBuf::from("/nonexistent");
-    let pass_folders = PassFolders {
-        work_tree: missing.clone(),
-        home: missing.clone(),
-        settings: missing.clone(),
-        input_files: missing.clone(),
-        temp_dir: missing,
-    };
     let readers = [
         StreamReader::Claude(claude::Reader::new(pass.role)),
-        StreamReader::Codex(codex::Reader::new(&pass, &pass_folders)),
+        StreamReader::Codex(codex::Reader::new(&pass, Path::new("/nonexistent"))),
         StreamReader::Gemini(gemini::Reader::default()),
         StreamReader::Command(command::Reader::default()),
     ];

@@ -330,6 +330,7 @@ async fn passes_keys_and_folders_of_the_agent_only() {
     assert_eq!(
         variable_names(&env),
         [
+            "AGENT_IMPLEMENT_SCRATCH",
             "ANTHROPIC_API_KEY",
             "ANTHROPIC_BASE_URL",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
@@ -374,10 +375,12 @@ async fn a_planner_may_write_to_its_folder_and_be_denied_elsewhere() {
         .await;
     assert!(result.is_ok(), "{result:?}");
     let args = std::fs::read_to_string(out.join("args")).unwrap();
+    let scratch = fixture.folders.scratch().display().to_string();
     for expected in [
         "--permission-mode\ndontAsk\n",
         "--tools\nRead,Grep,Glob,Write\n",
-        "--allowedTools\nEdit(./ai-output/**)\n",
+        &format!("--add-dir\n{scratch}\n"),
+        &format!("--allowedTools\nEdit(./ai-output/**)\nEdit(/{scratch}/question.json)\n"),
     ] {
         assert!(args.contains(expected), "{args}");
     }

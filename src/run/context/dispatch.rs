@@ -3,6 +3,7 @@
 use domain::ids::Repo;
 use domain::limits;
 use domain::run_config::RunConfig;
+use domain::run_options::PullRequestTask;
 
 /// Facts of the dispatch, which never change.
 pub(crate) struct Dispatch {
@@ -20,6 +21,11 @@ impl Dispatch {
     /// Returns the branch that the run works on.
     pub(crate) fn branch(&self) -> &str {
         &self.config.branch
+    }
+
+    /// Whether the run merges the base branch into the branch of a pull request.
+    pub(crate) fn merges_base_branch(&self) -> bool {
+        self.config.options.task == Some(PullRequestTask::Conflict)
     }
 
     /// Returns the maximum number of implement/review iterations.

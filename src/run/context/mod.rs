@@ -6,6 +6,7 @@ mod connections;
 mod dispatch;
 mod reporting;
 mod results;
+mod ticket;
 mod time_limits;
 mod workspace;
 
@@ -18,10 +19,14 @@ pub(crate) use connections::Connections;
 pub(crate) use dispatch::Dispatch;
 pub(crate) use reporting::Reporting;
 pub(crate) use results::{
-    Change, Checkout, PreflightCheck, PreflightOutcome, Publication, Review, TreeReview,
+    BaseMerge, Change, Checkout, Evidence, PreflightCheck, PreflightOutcome, Publication, Review,
+    TreeReview,
 };
+pub(crate) use ticket::{EarlierWork, SavedAttachment, TicketMaterial};
 pub(crate) use time_limits::{PUSH_RESERVE, TimeLimits};
 pub(crate) use workspace::Workspace;
+
+use domain::report::RunPhase;
 
 /// Configuration, services and state that steps use.
 pub(crate) struct RunContext {
@@ -41,6 +46,8 @@ pub(crate) struct RunContext {
     pub repo_config: RepoConfig,
     /// Outputs by step id.
     pub outputs: Map<String, Value>,
+    /// What people wrote on the ticket; empty until the clone.
+    pub ticket: TicketMaterial,
     /// Commits; `None` until the clone.
     pub checkout: Option<Checkout>,
     /// Change by the agent.
@@ -66,6 +73,13 @@ impl RunContext {
     /// See [`RunContext::checkout`].
     pub(crate) fn checkout_mut(&mut self) -> Result<&mut Checkout, RunFailure> {
         self.checkout.as_mut().ok_or_else(not_cloned)
+    }
+
+    /// Whether the agent may ask people a question: the service permits it, and nothing is pushed yet.
+    pub(crate) fn may_ask(&self) -> bool {
+        let config = &self.dispatch.config;
+        let is_ticket_work = config.phase != RunPhase::GapAnalysis && config.pr_number.is_none();
+        !config.options.may_not_ask && is_ticket_work && self.publication.url().is_none()
     }
 
     /// Whether an earlier attempt pushed this dispatch's commit.

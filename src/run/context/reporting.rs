@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::clock;
 use crate::console::Console;
+use crate::evidence::UnsentEvidence;
 use crate::progress::ProgressReporter;
 use crate::status_reporter::StatusReporter;
 use domain::report::{StepRecord, Usage};
@@ -26,6 +27,8 @@ pub(crate) struct Reporting {
     pub progress: ProgressReporter,
     /// Reporter of session events.
     pub status_reporter: StatusReporter,
+    /// Evidence that the report file is to carry.
+    pub evidence: UnsentEvidence,
     /// Steps that started and did not end, outermost first.
     open_steps: Vec<OpenStep>,
     /// Number of passes of the agent that were started.
@@ -76,6 +79,7 @@ impl Reporting {
             console,
             progress,
             status_reporter,
+            evidence: UnsentEvidence::default(),
             open_steps: Vec::new(),
             passes: 0,
         }

@@ -1,5 +1,6 @@
 //! Workspace: folders, git repository and processes of a run.
 
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -68,6 +69,17 @@ impl Workspace {
         deadline: Instant,
     ) -> Result<ProgramResult, ChildError> {
         let env = self.script_env().map_err(ChildError::Output)?;
+        self.run_in(env, console, command, input, deadline).await
+    }
+
+    async fn run_in(
+        &self,
+        env: ChildEnv,
+        console: &Console,
+        command: &[String],
+        input: Vec<u8>,
+        deadline: Instant,
+    ) -> Result<ProgramResult, ChildError> {
         let (program, args) = command.split_first().ok_or(ChildError::TimedOut)?;
         let spec = ChildSpec {
             program: program.into(),
@@ -107,6 +119,27 @@ impl Workspace {
         script: &str,
         deadline: Instant,
     ) -> Result<(), String> {
+        self.run_script_with(console, name, script, &[], deadline)
+            .await
+    }
+
+    /// Like [`Workspace::run_script`], with further variables.
+    ///
+    /// # Errors
+    /// See [`Workspace::run_script`].
+    pub(crate) async fn run_script_with(
+        &self,
+        console: &Console,
+        name: &str,
+        script: &str,
+        variables: &[(&str, &Path)],
+        deadline: Instant,
+    ) -> Result<(), String> {
+        let env = self.script_env().map(|env| {
+            let variables = variables.iter();
+            variables.fold(env, |env, (name, value)| env.with(name, value))
+        });
+        let env = env.map_err(|error| format!("{name}: {error}"))?;
         let file = self
             .folders
             .make("scripts")
@@ -120,7 +153,7 @@ impl Workspace {
             file.to_string_lossy().into_owned(),
         ];
         let cause = match self
-            .run_program(console, &command, Vec::new(), deadline)
+            .run_in(env, console, &command, Vec::new(), deadline)
             .await
         {
             Ok(result) if result.exit.success() => return Ok(()),

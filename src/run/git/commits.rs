@@ -1,7 +1,12 @@
 //! Commits: files, trees, ancestors, and the commit that is pushed.
 
+use std::collections::HashSet;
+
 use super::{Git, GitError, parse_object_id};
 use domain::feedback::COMMIT_EMAIL;
+
+/// Maximum number of titles of commits that are read.
+const MAX_TITLES: usize = 30;
 
 impl Git {
     /// Reads a file of a commit; `None` if it does not exist or is not a regular file.
@@ -34,8 +39,21 @@ impl Git {
         parent: &str,
         message: &str,
     ) -> Result<String, GitError> {
+        self.commit_with_parents(tree, &[parent], message).await
+    }
+
+    /// Commits a tree with these parents. See [`Git::commit`].
+    pub(crate) async fn commit_with_parents(
+        &self,
+        tree: &str,
+        parents: &[&str],
+        message: &str,
+    ) -> Result<String, GitError> {
         let action = "git commit";
-        let mut spec = self.spec(["commit-tree", tree, "-p", parent, "-F", "-"]);
+        let mut args = vec!["commit-tree", tree];
+        args.extend(parents.iter().flat_map(|parent| ["-p", parent]));
+        args.extend(["-F", "-"]);
+        let mut spec = self.spec(args);
         spec.input = message.as_bytes().to_vec();
         let (name, email) = ("Agent Implement", COMMIT_EMAIL);
         spec.env = spec
@@ -72,6 +90,46 @@ impl Git {
             .run(action, ["rev-parse", "--verify", "--quiet", &name], &[])
             .await?;
         parse_object_id(action, &output)
+    }
+
+    /// Returns the titles of the latest commits after `from`, up to `to`, that changed one of these files.
+    pub(crate) async fn commit_titles(
+        &self,
+        from: &str,
+        to: &str,
+        paths: &[&str],
+    ) -> Result<Vec<String>, GitError> {
+        let (range, count) = (format!("{from}..{to}"), format!("-n{MAX_TITLES}"));
+        let mut args = vec!["log", "--no-merges", "--format=%s", &count, &range, "--"];
+        args.extend(paths);
+        let output = self.run("git log", args, &[]).await?;
+        let titles = String::from_utf8_lossy(&output.stdout).into_owned();
+        Ok(titles.lines().map(str::to_owned).collect())
+    }
+
+    /// Returns whether older history exists that was not fetched.
+    pub(crate) fn is_shallow(&self) -> bool {
+        self.git_dir.join("shallow").exists()
+    }
+
+    /// Returns whether all commits between a common ancestor and the tips were fetched with their parents, so
+    /// that no later common ancestor exists.
+    pub(crate) async fn is_history_complete(
+        &self,
+        ancestor: &str,
+        tips: [&str; 2],
+    ) -> Result<bool, GitError> {
+        let action = "git rev-list";
+        let cut = match std::fs::read_to_string(self.git_dir.join("shallow")) {
+            Ok(cut) => cut,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(true),
+            Err(cause) => return Err(GitError::Io { action, cause }),
+        };
+        let cut: HashSet<&str> = cut.lines().collect();
+        let args = ["rev-list", tips[0], tips[1], "--not", ancestor];
+        let output = self.run(action, args, &[]).await?;
+        let commits = String::from_utf8_lossy(&output.stdout).into_owned();
+        Ok(!commits.lines().any(|commit| cut.contains(commit)))
     }
 
     /// Returns the merge base of two commits; `None` if it is not in the fetched history.

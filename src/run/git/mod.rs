@@ -12,16 +12,23 @@
 //!   adds it to requests that [`request_policy`] allows.
 //! - [`staging`]: import of the work tree.
 //! - [`changes`]: changes between trees.
+//! - `apply`: application of a patch to a tree.
+//! - [`merge`]: merge of two commits; `merge_without_ort`: the same with older git.
+//! - [`version`]: oldest version of git.
 
+mod apply;
 pub(crate) mod changes;
 mod commits;
 pub(crate) mod local;
+pub(crate) mod merge;
+mod merge_without_ort;
 pub(crate) mod program;
 pub(crate) mod remote;
 pub(crate) mod request_policy;
 pub(crate) mod staging;
 #[cfg(test)]
 pub(crate) mod tests;
+pub(crate) mod version;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -294,6 +301,24 @@ impl Git {
             .map_err(|cause| GitError::Io { action, cause })?;
         capture_output(action, spec).await
     }
+
+    /// Runs a command whose exit codes up to `max_code` are results.
+    async fn run_spec_up_to(
+        &self,
+        action: &'static str,
+        spec: &ChildSpec,
+        max_code: i32,
+    ) -> Result<ChildOutput, GitError> {
+        self.harden_git_dir()
+            .map_err(|cause| GitError::Io { action, cause })?;
+        let output = child::capture(spec, Instant::now() + GIT_TIMEOUT)
+            .await
+            .map_err(|cause| GitError::Child { action, cause })?;
+        match (0..=max_code).contains(&output.exit.code()) {
+            true => Ok(output),
+            false => Err(failed(action, &output)),
+        }
+    }
 }
 
 /// Returns the spec of a git command that ignores system and user configuration.
@@ -325,16 +350,21 @@ async fn capture_output(action: &'static str, spec: &ChildSpec) -> Result<ChildO
     let output = child::capture(spec, Instant::now() + GIT_TIMEOUT)
         .await
         .map_err(|cause| GitError::Child { action, cause })?;
-    if output.exit.success() {
-        return Ok(output);
+    match output.exit.success() {
+        true => Ok(output),
+        false => Err(failed(action, &output)),
     }
+}
+
+/// Returns the error of a command that failed.
+fn failed(action: &'static str, output: &ChildOutput) -> GitError {
     let stderr: Vec<_> = output.stderr.lines().map(sanitize::log_line).collect();
     let stderr = stderr.join("\n");
-    Err(GitError::Failed {
+    GitError::Failed {
         action,
         code: output.exit.code(),
         stderr: sanitize::truncate(stderr.trim(), MAX_STDERR, sanitize::ELLIPSIS).into_owned(),
-    })
+    }
 }
 
 /// Parses the single object id that a command printed.

@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::version::{OldGitError, check_git_version};
 use crate::child::ChildEnv;
 use crate::programs::trust::{PathTrust, UntrustedPathError};
 use crate::programs::{LoadedFile, Program, ProgramError, SYSTEM_FOLDERS, candidates};
@@ -70,6 +71,9 @@ pub(crate) enum GitProgramError {
         /// Reason.
         cause: UntrustedPathError,
     },
+    /// Git is too old.
+    #[error(transparent)]
+    TooOld(#[from] OldGitError),
     /// The program cannot be used.
     #[error("git: {0}")]
     Program(#[from] ProgramError),
@@ -109,11 +113,14 @@ impl GitProgram {
         search_path: OsString,
         trust: &PathTrust,
     ) -> Result<Self, GitProgramError> {
-        let output = command(&program, &search_path)
-            .arg("--exec-path")
-            .output()
-            .map_err(GitProgramError::Inspection)?;
-        let exec_path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end());
+        let print = |option: &str| {
+            let output = command(&program, &search_path).arg(option).output();
+            output
+                .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+                .map_err(GitProgramError::Inspection)
+        };
+        check_git_version(&print("--version")?)?;
+        let exec_path = PathBuf::from(print("--exec-path")?.trim_end());
         verify("the folder of git's commands", &exec_path, trust)?;
         let helper = exec_path.join(HTTP_HELPER);
         let helper = match helper.exists() {

@@ -17,6 +17,10 @@ const PAUSES: [u64; 6] = [1, 2, 4, 8, 15, 30];
 /// Depth of the first fetch. Enough history for the agent to see the project's conventions.
 const FETCH_DEPTH: &str = "--depth=50";
 
+/// Variable in which git passes the settings of `-c` to its own commands, as quoted words. A secret cannot be an
+/// argument, which every process of the machine can read, and `GIT_CONFIG_COUNT` needs git 2.31: Debian 11 has 2.30.
+const CONFIG_VARIABLE: &str = "GIT_CONFIG_PARAMETERS";
+
 /// Parts of git's error output after transient network or server errors.
 const TRANSIENT_ERRORS: [&str; 6] = [
     "connection reset",
@@ -175,12 +179,9 @@ impl Git {
         let url = relay.as_ref().map_or(self.url.as_str(), |relay| &relay.url);
         let args = { args.iter() }.map(|arg| if *arg == self.url { url } else { *arg });
         let mut spec = self.spec(args);
-        if relay.is_some() {
-            spec.env = spec
-                .env
-                .with("GIT_CONFIG_COUNT", "1")
-                .with("GIT_CONFIG_KEY_0", format!("http.{url}.extraHeader"))
-                .with("GIT_CONFIG_VALUE_0", format!("Authorization: Bearer {key}"));
+        if let Some(Relay { origin, .. }) = &relay {
+            let setting = format!("'http.{origin}.extraHeader=Authorization: Bearer {key}'");
+            spec.env = spec.env.with(CONFIG_VARIABLE, setting);
         }
         // A server could echo the credentials.
         let secrets = token.map(Secret::expose).into_iter();

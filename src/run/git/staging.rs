@@ -48,13 +48,15 @@ impl Git {
         let tracked = self
             .run(
                 "git ls-files",
-                ["ls-files", "-z", "--modified", "--deleted", "--deduplicate"],
+                ["ls-files", "-z", "--modified", "--deleted"],
                 &[],
             )
             .await?;
-        let tracked: Vec<&[u8]> = split_nul(&tracked.stdout)
+        let mut tracked: Vec<&[u8]> = split_nul(&tracked.stdout)
             .filter(|path| !is_ai_output(path))
             .collect();
+        // Deleted files are also modified. The option that lists them once needs git 2.31.
+        tracked.dedup();
         self.stage(&tracked, &mut blocked).await?;
         let tree = self.run("git write-tree", ["write-tree"], &[]).await?;
         Ok(StagedTree {

@@ -1,6 +1,7 @@
 //! Real git against what an agent or a repository may do.
 
 mod attacks;
+mod merges;
 mod trees;
 
 use std::os::unix::fs::PermissionsExt;

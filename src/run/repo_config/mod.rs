@@ -109,6 +109,9 @@ impl RepoConfig {
             let unknown =
                 validation::unknown_settings(settings::FILE, &text, settings::KNOWN_SETTINGS);
             config.unknown_settings.extend(unknown);
+            config
+                .unknown_settings
+                .extend(settings::invalid_ci_setting(&text));
         }
         for name in ["CLAUDE.md", "AGENTS.md"] {
             if let Some(guidance) = git.read_file(commit, name).await? {

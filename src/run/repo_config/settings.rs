@@ -1,13 +1,14 @@
 //! `.agent-implement/config.yml`: settings of runs in this repository. See docs/behaviour.md#limits.
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::validation::{self, KnownSetting, SettingKind};
+pub(crate) use domain::ci_settings::SETTINGS_FILE as FILE;
+
+use domain::ci_settings::CiSettings;
 use domain::external_reviewers::{ExternalReviewConfig, ReviewInputs};
 use domain::sensitive_files::AllowList;
-
-/// Path from the repository's root.
-pub(crate) const FILE: &str = ".agent-implement/config.yml";
 
 /// Known settings of the file.
 pub(super) const KNOWN_SETTINGS: &[KnownSetting] = &[
@@ -24,6 +25,14 @@ pub(super) const KNOWN_SETTINGS: &[KnownSetting] = &[
     (
         "guard",
         SettingKind::Table(&[("allow", SettingKind::TextList)]),
+    ),
+    (
+        "ci",
+        SettingKind::Table(&[
+            ("ignore", SettingKind::TextList),
+            ("attempts", SettingKind::Integer),
+            ("rerun", SettingKind::Text),
+        ]),
     ),
     ("reviewProviders", SettingKind::TextList),
     ("reviewCheckNames", SettingKind::TextList),
@@ -96,6 +105,13 @@ impl RepoSettings {
             reviewers: ExternalReviewConfig::default().with_overrides(&file.review),
         })
     }
+}
+
+/// Returns a sentence about an invalid setting about failing checks. The service reads them; an invalid one has its
+/// default and fails no run.
+pub(super) fn invalid_ci_setting(text: &str) -> Option<String> {
+    let file: Option<Value> = serde_saphyr::from_str(text).ok()?;
+    CiSettings::read(&file?["ci"]).err()
 }
 
 #[cfg(test)]
@@ -194,9 +210,20 @@ mod tests {
     }
 
     #[test]
+    fn an_invalid_setting_of_the_service_fails_no_run() {
+        let text = "ci: {attempts: many}\n";
+        assert_eq!(RepoSettings::parse(text), Ok(RepoSettings::default()));
+        let sentence = invalid_ci_setting(text).unwrap();
+        assert!(sentence.starts_with("ci.attempts in "), "{sentence}");
+        for valid in ["", "ci: {attempts: 0}", "agent: codex"] {
+            assert_eq!(invalid_ci_setting(valid), None, "{valid:?}");
+        }
+    }
+
+    #[test]
     fn knows_every_setting_that_is_read() {
         let text = "agent: a\npackageManager: b\nmodels: {implement: c, review: d, plan: e}\n\
-                    guard: {allow: []}\nreviewProviders: []\nreviewCheckNames: []\n\
+                    ci: {ignore: [x], attempts: 1, rerun: true}\nguard: {allow: []}\nreviewProviders: []\nreviewCheckNames: []\n\
                     reviewWaitPollMs: 1\nreviewWaitTimeoutMs: 2\n";
         assert_eq!(
             validation::unknown_settings(FILE, text, KNOWN_SETTINGS),

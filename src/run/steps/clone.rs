@@ -5,14 +5,15 @@
 //! - The commit of this dispatch, because the machine died after the push: skip the work.
 //!
 //! Pushed work whose pull request was rejected gets a pull request even without a new change.
-//! Planning always starts at the base.
+//! Planning always starts at the base. A run for a conflict merges the base into the branch.
 
 use serde_json::json;
 
+use super::{base_merge, earlier_work, ticket_material};
 use crate::agent::AgentCli;
 use crate::context::{Checkout, Dispatch, RunContext, StepOutcome};
-use crate::failure::RunFailure;
-use crate::git::{Git, GitError};
+use crate::failure::{RunFailure, clone_failed};
+use crate::git::Git;
 use crate::orchestrator_client::RepoAccess;
 use crate::pull_request;
 use crate::repo_config::{RepoConfig, RepoConfigError, guidance_file};
@@ -50,20 +51,33 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
             None => checkout.has_unpublished_work = true,
         }
     }
+    if run.dispatch.merges_base_branch() {
+        let git = &run.workspace.git;
+        base_merge::merge(&run.dispatch, git, access.token.as_ref(), &mut checkout).await?;
+    }
     drop(access);
     read_config(run, &checkout.base_commit).await?;
     let (git, branch) = (&run.workspace.git, run.dispatch.branch());
     let checked_out = git.checkout(branch, &checkout.head_commit).await;
     checked_out.map_err(clone_failed)?;
-    git.copy_for_agent().await.map_err(clone_failed)?;
+    if let Some(merge) = &checkout.merge {
+        let restored = git.restore(&merge.merged.tree).await;
+        restored.map_err(clone_failed)?;
+    }
+    let continued = checkout.remote_head.is_some();
+    let (base, start) = (checkout.base_commit.clone(), checkout.head_commit.clone());
+    run.checkout = Some(checkout);
+    ticket_material::fetch(run).await;
+    earlier_work::apply(run).await?;
+    let copied = run.workspace.git.copy_for_agent().await;
+    copied.map_err(clone_failed)?;
     let outputs = json!({
-        "branch": branch,
-        "base": checkout.base_commit,
-        "start": checkout.head_commit,
-        "continued": checkout.remote_head.is_some(),
+        "branch": run.dispatch.branch(),
+        "base": base,
+        "start": start,
+        "continued": continued,
         "settingsWithoutEffect": run.repo_config.unknown_settings,
     });
-    run.checkout = Some(checkout);
     Ok(StepOutcome::Passed(outputs))
 }
 
@@ -118,6 +132,8 @@ async fn fetch(
         remote_head: None,
         already_pushed: false,
         has_unpublished_work: false,
+        merge: None,
+        is_up_to_date: false,
     })
 }
 
@@ -160,6 +176,8 @@ async fn continue_branch(
         head_commit: tip,
         already_pushed: messages.lines().any(|line| line.trim() == trailer),
         has_unpublished_work: false,
+        merge: None,
+        is_up_to_date: false,
     })
 }
 
@@ -181,6 +199,12 @@ async fn check_pull(run: &RunContext, access: &RepoAccess, number: u64) -> Resul
     if pull.head_branch != branch {
         return Err(RunFailure::other(format!(
             "pull request #{number} does not belong to branch {branch}"
+        )));
+    }
+    let (base, ours) = (&pull.base_branch, &run.dispatch.base_branch);
+    if run.dispatch.merges_base_branch() && base != ours {
+        return Err(RunFailure::other(format!(
+            "pull request #{number} goes to {base}, not to {ours}: conflicts are only resolved with the branch of the project"
         )));
     }
     Ok(())
@@ -243,15 +267,4 @@ fn is_valid_branch(branch: &str) -> bool {
     branch.starts_with(|c: char| c.is_ascii_alphanumeric())
         && branch.chars().all(is_allowed)
         && !branch.contains("..")
-}
-
-/// Formats the failure. See docs/behaviour.md#run-failures.
-fn clone_failed(error: GitError) -> RunFailure {
-    let reason = match &error {
-        GitError::Failed { code, stderr, .. } => {
-            format!("git clone failed (exit {code}): {stderr}")
-        }
-        other => format!("git clone failed: {other}"),
-    };
-    RunFailure::new(FailureCode::CloneFailed, reason)
 }

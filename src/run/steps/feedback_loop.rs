@@ -4,9 +4,10 @@
 
 use serde_json::json;
 
+use super::base_merge;
 use super::review::{implement, review};
 use crate::blocking_finding::BlockingFinding;
-use crate::context::{RunContext, StepOutcome};
+use crate::context::{EarlierWork, RunContext, StepOutcome};
 use crate::failure::RunFailure;
 use domain::report::{FailureCode, RunPhase};
 
@@ -21,7 +22,15 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
         .await
         .map_err(RunFailure::other)?;
     let mut staged = run.workspace.stage_work_tree().await?;
-    let original_tree = staged.tree.clone();
+    let original_tree = match run.ticket.earlier_work {
+        // Work before a question counts as change.
+        EarlierWork::Applied => {
+            let git = &run.workspace.git;
+            let start = git.resolve_tree(&run.checkout()?.head_commit).await;
+            start.map_err(RunFailure::other)?
+        }
+        EarlierWork::None | EarlierWork::Dropped => staged.tree.clone(),
+    };
     let max_iterations = run.dispatch.max_iterations();
     let mut findings: Vec<BlockingFinding> = Vec::new();
     let mut iterations = 0;
@@ -30,7 +39,7 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
         let previous_tree = staged.tree.clone();
         staged = match implement(run, &format!("implement.{iteration}"), &findings).await {
             Ok(staged) => staged,
-            Err(failure) if iteration > 1 => {
+            Err(failure) if iteration > 1 && !failure.is_question() => {
                 run.workspace.kill_orphan_processes().await?;
                 let restored = run.workspace.git.restore(&previous_tree).await;
                 restored.map_err(RunFailure::other)?;
@@ -42,8 +51,15 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
             }
             Err(failure) => return Err(failure),
         };
+        if let Some(finding) = base_merge::remaining_conflicts(run, &staged.tree).await? {
+            findings = vec![finding];
+            continue;
+        }
+        let checkout = run.checkout()?;
         let is_unchanged = staged.tree == original_tree && staged.blocked.is_empty();
-        if is_unchanged && !run.checkout()?.has_unpublished_work {
+        // A merge is a change, even if the agent leaves every file as it is.
+        let has_other_work = checkout.has_unpublished_work || checkout.merge.is_some();
+        if is_unchanged && !has_other_work {
             return Err(RunFailure::new(
                 FailureCode::NoChanges,
                 "Nothing to commit: no file changes in the working tree",
@@ -58,12 +74,14 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
             break;
         }
     }
+    base_merge::require_resolved(run, &staged.tree).await?;
     run.review.unresolved = findings.iter().map(BlockingFinding::summary_line).collect();
     run.change.staged = Some(staged);
     Ok(StepOutcome::Passed(json!({
         "iterations": iterations,
         "approved": findings.is_empty(),
         "unresolved": run.review.unresolved,
+        "summary": run.change.summary,
         "usage": run.reporting.usage(),
     })))
 }

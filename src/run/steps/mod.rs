@@ -2,16 +2,21 @@
 //! and returns its outcome. The executor reports it and handles failures.
 
 mod agent_pass;
+mod base_merge;
 mod clone;
 mod custom_step;
+mod earlier_work;
+mod evidence;
 mod feedback_loop;
 mod install;
 mod plan;
 mod post_push_review;
 mod preflight;
 mod push;
+mod question;
 mod review;
 mod setup;
+mod ticket_material;
 mod verify;
 
 use std::time::Duration;
@@ -79,6 +84,9 @@ async fn built_in(
         return Ok(StepOutcome::Skipped(
             "An earlier attempt of this dispatch pushed the change",
         ));
+    }
+    if let Some(reason) = base_merge::skip_reason(run, kind) {
+        return Ok(StepOutcome::Skipped(reason));
     }
     match kind {
         StepKind::Clone => clone::execute(run).await,

@@ -11,11 +11,13 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::agent_pass::run_agent_pass;
+use super::question;
 use crate::agent::AgentRole;
 use crate::context::{RunContext, StepOutcome};
 use crate::failure::RunFailure;
+use crate::folders;
 use crate::git::staging::AI_OUTPUT;
-use crate::prompts;
+use crate::prompts::{self, PromptMaterial};
 use domain::limits;
 use domain::report::FailureCode;
 
@@ -30,9 +32,13 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
         RunFailure::other(format!("cannot create the folder {FOLDER}: {error}"))
     })?;
     let role = AgentRole::Plan { folder: AI_OUTPUT };
-    let prompt = prompts::plan(&run.dispatch, FOLDER);
+    let prompt = prompts::plan(&PromptMaterial::of(run), FOLDER);
     let answer = run_agent_pass(run, role, prompt).await?;
     run.workspace.kill_orphan_processes().await?;
+    let questions = question::questions_of_pass(run);
+    if !questions.is_empty() {
+        return Err(question::ask(run, questions, None).await);
+    }
     let comments = read_comments(&root.join(FOLDER))
         .map_err(|error| RunFailure::other(format!("cannot read the plan: {error}")))?;
     let surplus = comments.len().saturating_sub(limits::MAX_RUN_COMMENTS);
@@ -62,13 +68,7 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
 
 /// Creates an empty comments folder, replacing whatever the repository has there.
 fn recreate_folder(root: &Path) -> std::io::Result<()> {
-    let output = root.join(AI_OUTPUT);
-    match output.symlink_metadata() {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(&output)?,
-        Ok(_) => fs::remove_file(&output)?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-    }
+    folders::remove(&root.join(AI_OUTPUT))?;
     fs::create_dir_all(root.join(FOLDER))
 }
 

@@ -222,13 +222,19 @@ impl PostPushReview {
             &status,
             &changes.unwrap_or_default(),
         );
+        // The comment is about the whole change. An approved merge says nothing about it.
+        let is_quiet = run.dispatch.merges_base_branch()
+            && run.review.unresolved.is_empty()
+            && self.fix_count == 0;
         let log = |line: &str| run.reporting.log(line);
         let result = retry(&log, retry_timeout(run), async || {
             let pull = github.pull(&run.dispatch.repo, self.number).await?;
             push::update_draft_state(run, github, &pull).await?;
-            github
-                .upsert_comment(&run.dispatch.repo, self.number, &marker, &body)
-                .await
+            if is_quiet {
+                return Ok(());
+            }
+            let comment = github.upsert_comment(&run.dispatch.repo, self.number, &marker, &body);
+            comment.await.map(drop)
         });
         if let Err(error) = result.await {
             run.reporting

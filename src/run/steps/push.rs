@@ -8,12 +8,13 @@
 
 use serde_json::json;
 
+use super::base_merge;
 use crate::context::{RunContext, StepOutcome};
 use crate::failure::RunFailure;
 use crate::git::changes::TreeChange;
 use crate::git::remote::PushOutcome;
 use crate::git::staging::StagedTree;
-use crate::guard::{self, GuardFinding};
+use crate::guard::{self, GuardFinding, GuardReport};
 use crate::orchestrator_client::RepoAccess;
 use crate::patch;
 use crate::pull_request;
@@ -35,6 +36,9 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
         return Ok(StepOutcome::Skipped(
             "An earlier attempt of this dispatch opened the pull request",
         ));
+    }
+    if run.checkout()?.is_up_to_date {
+        return Ok(StepOutcome::Skipped(base_merge::UP_TO_DATE));
     }
     run.workspace.kill_orphan_processes().await?;
     let commit = if run.already_pushed() {
@@ -80,11 +84,19 @@ fn report_opened(run: &RunContext) {
 
 /// Commits the tree of the feedback loop.
 async fn commit(run: &mut RunContext) -> Result<String, RunFailure> {
-    let staged = match run.change.staged.take() {
-        Some(staged) => staged,
-        None => run.workspace.stage_work_tree().await?,
+    let staged = match (run.change.staged.take(), run.checkout()?.pending_merge()) {
+        (Some(staged), _) => staged,
+        // No agent and no script has changed anything.
+        (None, Some(merge)) if merge.is_clean() => StagedTree {
+            tree: merge.merged.tree.clone(),
+            blocked: Vec::new(),
+        },
+        (None, _) => run.workspace.stage_work_tree().await?,
     };
-    let message = pull_request::commit_message(&run.dispatch, &run.reporting.console);
+    let message = match run.checkout()?.pending_merge() {
+        Some(_) => pull_request::merge_commit_message(&run.dispatch),
+        None => pull_request::commit_message(&run.dispatch, &run.reporting.console),
+    };
     match guarded_commit(run, &staged, &message).await? {
         Some(commit) => Ok(commit),
         None if run.checkout()?.has_unpublished_work => {
@@ -99,7 +111,8 @@ async fn commit(run: &mut RunContext) -> Result<String, RunFailure> {
     }
 }
 
-/// Creates a commit after the guard passed; `None` if nothing changed.
+/// Creates a commit after the guard passed; `None` if nothing changed. A merge of the base branch is a commit
+/// with two parents, whatever changed.
 pub(super) async fn guarded_commit(
     run: &mut RunContext,
     staged: &StagedTree,
@@ -107,6 +120,11 @@ pub(super) async fn guarded_commit(
 ) -> Result<Option<String>, RunFailure> {
     inspect(run, staged).await?;
     let (git, start) = (&run.workspace.git, &run.checkout()?.head_commit);
+    if let Some(merge) = run.checkout()?.pending_merge() {
+        let parents = merge.sides();
+        let commit = git.commit_with_parents(&staged.tree, &parents, message);
+        return commit.await.map(Some).map_err(RunFailure::other);
+    }
     let changes = git.changes(start, &staged.tree).await;
     if changes.map_err(RunFailure::other)?.is_empty() {
         return Ok(None);
@@ -163,16 +181,24 @@ pub(super) async fn move_branch(
     Err(RunFailure::new(FailureCode::PushRejected, reason))
 }
 
-/// Runs the guard on the staged tree. Stores its warnings; blocking findings fail the run.
-async fn inspect(run: &mut RunContext, staged: &StagedTree) -> Result<(), RunFailure> {
+/// Runs the guard on a tree.
+pub(super) async fn check_tree(
+    run: &RunContext,
+    staged: &StagedTree,
+) -> Result<GuardReport, RunFailure> {
     let globs = &run.repo_config.settings.guard.allow;
     // The globs were validated when they were read. An invalid list allows nothing.
     let allow = AllowList::compile(globs).unwrap_or_default();
     let contains_own = |text: &[u8]| run.reporting.console.contains_secret(text);
     let (git, fork_point) = (&run.workspace.git, &run.checkout()?.fork_point);
-    let report = guard::inspect(git, fork_point, staged, &allow, contains_own)
+    guard::inspect(git, fork_point, staged, &allow, contains_own)
         .await
-        .map_err(RunFailure::other)?;
+        .map_err(RunFailure::other)
+}
+
+/// Runs the guard on the staged tree. Stores its warnings; blocking findings fail the run.
+async fn inspect(run: &mut RunContext, staged: &StagedTree) -> Result<(), RunFailure> {
+    let report = check_tree(run, staged).await?;
     for hit in &report.warnings {
         run.reporting.log(&format!("Guard warning: {hit}"));
     }
@@ -240,7 +266,9 @@ async fn refresh(
     pull: PullRequest,
     changes: &[TreeChange],
 ) -> Result<PullRequest, VendorError> {
-    if run.dispatch.config.phase == RunPhase::GapAnalysis {
+    if run.dispatch.merges_base_branch() && !base_merge::needs_comment(run) {
+        // The message of the commit says what was done.
+    } else if run.dispatch.config.phase == RunPhase::GapAnalysis {
         // The description belongs to the first run, and people may have edited it.
         let (marker, body) = pull_request::follow_up_comment(run, changes);
         github
@@ -265,9 +293,11 @@ pub(super) async fn update_draft_state(
     pull: &PullRequest,
 ) -> Result<(), VendorError> {
     let is_approved = run.review.unresolved.is_empty();
+    // A run that merges the base branch reviews the merge only: a draft stays one.
+    let may_be_ready = !run.dispatch.merges_base_branch();
     let result = match (pull.draft, is_approved) {
         (false, false) => github.set_draft(&run.dispatch.repo, &pull.node_id).await,
-        (true, true) => github.set_ready(&run.dispatch.repo, &pull.node_id).await,
+        (true, true) if may_be_ready => github.set_ready(&run.dispatch.repo, &pull.node_id).await,
         _ => return Ok(()),
     };
     match result {

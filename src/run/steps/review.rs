@@ -4,12 +4,13 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::agent_pass::run_agent_pass;
+use super::question;
 use crate::agent::{AgentAnswer, AgentRole};
 use crate::blocking_finding::BlockingFinding;
 use crate::context::{RunContext, TreeReview};
 use crate::failure::RunFailure;
 use crate::git::staging::StagedTree;
-use crate::prompts;
+use crate::prompts::{self, PromptMaterial};
 use domain::sanitize;
 
 /// Maximum length of the diff in a review prompt, in bytes.
@@ -31,7 +32,8 @@ pub(super) async fn implement(
 ) -> Result<StagedTree, RunFailure> {
     let step = run.reporting.begin_step(id, "implement");
     let findings: Vec<String> = findings.iter().map(BlockingFinding::prompt_text).collect();
-    let prompt = prompts::implement(&run.dispatch, &run.change.plan, &findings.join("\n\n"));
+    let material = PromptMaterial::of(run);
+    let prompt = prompts::implement(&material, &run.change.plan, &findings.join("\n\n"));
     let answer = match run_agent_pass(run, AgentRole::Implement, prompt).await {
         Ok(answer) => answer,
         Err(failure) => {
@@ -41,9 +43,13 @@ pub(super) async fn implement(
     };
     run.change.summary = answer.text;
     let staged = run.workspace.stage_work_tree().await?;
+    let questions = question::questions_of_pass(run);
     let outputs = json!({ "tree": staged.tree });
     run.reporting.end_step(step, "passed", Some(outputs));
-    Ok(staged)
+    match questions.is_empty() {
+        true => Ok(staged),
+        false => Err(question::ask(run, questions, Some(&staged)).await),
+    }
 }
 
 /// Reviews a tree and stores the result. A failed or unreadable review is a finding: the change is
@@ -54,16 +60,16 @@ pub(super) async fn review(
     tree: &str,
 ) -> Result<Vec<BlockingFinding>, RunFailure> {
     let step = run.reporting.begin_step(id, "review");
-    let fork_point = &run.checkout()?.fork_point;
+    let from = run.checkout()?.review_base();
     let diff = run
         .workspace
         .git
-        .diff(fork_point, tree, MAX_DIFF)
+        .diff(from, tree, MAX_DIFF)
         .await
         .map_err(RunFailure::other)?;
     let diff = sanitize::reveal_invisible(&diff);
     let diff = sanitize::truncate(diff, MAX_DIFF, sanitize::ELLIPSIS);
-    let prompt = prompts::review(&run.dispatch, &diff);
+    let prompt = prompts::review(&PromptMaterial::of(run), &diff);
     let findings = match run_agent_pass(run, AgentRole::Review, prompt).await {
         Ok(answer) => findings(&answer),
         Err(failure) => vec![BlockingFinding::unfixable(

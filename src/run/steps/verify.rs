@@ -5,8 +5,10 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::context::{RunContext, StepOutcome};
+use crate::evidence;
 use crate::failure::RunFailure;
 use crate::retry::{RETRY_TIMEOUT, retry};
+use domain::evidence::VARIABLE;
 use domain::job::PullRequestRef;
 use domain::report::FailureCode;
 use domain::session_event::SessionEvent;
@@ -44,9 +46,13 @@ async fn verify(run: &mut RunContext, script: &str) -> Result<(), RunFailure> {
     status_reporter.report_recurring(&SessionEvent::VerifyRunning);
     let name = "verify script of WORKFLOW.md";
     let deadline = run.limits.deadline_within(TIMEOUT);
+    let folder = evidence::make_folder(&run.workspace.folders).map_err(|error| {
+        RunFailure::other(format!("cannot create a folder for evidence: {error}"))
+    })?;
+    let variables = [(VARIABLE, folder.as_path())];
     let result = run
         .workspace
-        .run_script(&run.reporting.console, name, script, deadline)
+        .run_script_with(&run.reporting.console, name, script, &variables, deadline)
         .await;
     status_reporter.report_recurring(&match &result {
         Ok(()) => SessionEvent::VerifyPassed,
@@ -56,6 +62,7 @@ async fn verify(run: &mut RunContext, script: &str) -> Result<(), RunFailure> {
                 .sanitize(reason.lines().next().unwrap_or_default()),
         },
     });
+    super::evidence::publish(run, &folder).await;
     match result {
         Ok(()) => Ok(()),
         Err(reason) => {

@@ -2,7 +2,9 @@
 //! for the orchestrator and GitHub.
 
 mod failures;
+mod merges;
 mod pull_requests;
+mod questions;
 mod reviews;
 
 use std::os::unix::fs::PermissionsExt;
@@ -36,12 +38,22 @@ fn never(_: &Value) -> bool {
     false
 }
 
+/// What the server answers about the ticket.
+#[derive(Default)]
+struct TicketStub {
+    /// Context; null if the service is older.
+    context: Value,
+    /// Contents of attachments by id.
+    attachments: Vec<(&'static str, String)>,
+}
+
 /// Repository, server and agent of a test.
 struct RunFixture {
     dir: TempDir,
     server: TestServer,
     pulls: Arc<Mutex<Vec<Value>>>,
     reject_pulls: Arc<Mutex<PullFilter>>,
+    ticket: Arc<Mutex<TicketStub>>,
     custom_root: Option<PathBuf>,
 }
 
@@ -53,15 +65,21 @@ impl RunFixture {
         create_bare_repository(dir.path(), "host/o/r.git", seed);
         let pulls: Arc<Mutex<Vec<Value>>> = Arc::default();
         let reject_pulls = Arc::new(Mutex::new(never as PullFilter));
-        let (known, filter) = (pulls.clone(), reject_pulls.clone());
-        let server =
-            TestServer::start(move |request, _| answer(request, &known, *filter.lock().unwrap()))
-                .await;
+        let ticket: Arc<Mutex<TicketStub>> = Arc::default();
+        let (known, filter, stub) = (pulls.clone(), reject_pulls.clone(), ticket.clone());
+        let server = TestServer::start(move |request, _| {
+            match about_ticket(request, &stub.lock().unwrap()) {
+                Some(reply) => reply,
+                None => answer(request, &known, *filter.lock().unwrap()),
+            }
+        })
+        .await;
         Self {
             dir,
             server,
             pulls,
             reject_pulls,
+            ticket,
             custom_root: None,
         }
     }
@@ -195,6 +213,27 @@ impl RunFixture {
     fn git(&self, script: &str) -> String {
         shell(&self.dir.path().join("host/o/r.git"), script)
     }
+}
+
+/// Answers requests for the context of the ticket and its attachments.
+fn about_ticket(request: &RecordedRequest, ticket: &TicketStub) -> Option<StubReply> {
+    let id = request.path.strip_prefix("/runner/attachments/");
+    let reply = match (request.path.as_str(), id) {
+        ("/runner/ticket-context", _) if !ticket.context.is_null() => {
+            StubReply::json(200, &ticket.context)
+        }
+        (_, Some(id)) => {
+            let found = ticket.attachments.iter().find(|(known, _)| *known == id)?;
+            StubReply::Response(200, vec![], found.1.clone())
+        }
+        _ => return None,
+    };
+    assert_eq!(request.method, "GET");
+    assert_eq!(
+        request.header("authorization"),
+        Some("Bearer progress.token.x")
+    );
+    Some(reply)
 }
 
 /// Answers requests as orchestrator and GitHub.

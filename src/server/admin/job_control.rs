@@ -35,7 +35,7 @@ async fn retry(PathSegment(named): PathSegment, by: Actor, body: Bytes, app: App
 }
 
 /// Parses a body of options, all of which are optional. An empty body has none.
-fn parse_options(body: &[u8]) -> Result<Map<String, Value>, AdminApiError> {
+pub(super) fn parse_options(body: &[u8]) -> Result<Map<String, Value>, AdminApiError> {
     if body.trim_ascii().is_empty() {
         return Ok(Map::new());
     }

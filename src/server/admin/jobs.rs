@@ -96,7 +96,7 @@ impl JobGroupStatus {
             match job.kind {
                 JobKind::Planning => group.planning = status,
                 JobKind::Implementation => group.implementation = status,
-                JobKind::GapFill | JobKind::FollowUp => {}
+                JobKind::GapFill | JobKind::FollowUp | JobKind::CiFix | JobKind::Conflict => {}
             }
         }
         Ok(())

@@ -10,8 +10,10 @@ mod blockers;
 mod choices;
 mod config_status;
 pub(super) mod connections;
+mod conversation;
 mod customizations;
 mod dedup;
+mod evidence;
 mod incidents;
 mod issues;
 mod job_control;
@@ -38,6 +40,7 @@ mod settings;
 mod steps;
 mod summary;
 mod sync_workflows;
+mod take_over;
 mod template_status;
 mod ticketing_b;
 mod usage;
@@ -56,8 +59,11 @@ pub(crate) fn routes() -> Vec<Route> {
         log::routes(),
         jobs::routes(),
         job_control::routes(),
+        conversation::routes(),
+        take_over::routes(),
         steps::routes(),
         run_log::routes(),
+        evidence::routes(),
         run_details::routes(),
         issues::routes(),
         incidents::routes(),

@@ -133,9 +133,13 @@ fn issue_key(tx: &impl ReadableTx, effect: &Effect) -> StoreResult<Option<IssueK
     let job = match (effect, effect.job_and_issue()) {
         (_, (_, Some(issue))) => return Ok(Some(issue.key.clone())),
         (_, (Some(job), None)) => jobs::get(tx, job)?,
-        (Effect::PullComment { repo, number, .. } | Effect::SetDraft { repo, number, .. }, _) => {
-            jobs::of_pull(tx, repo, *number)?.pop()
-        }
+        (
+            Effect::PullComment { repo, number, .. }
+            | Effect::SetDraft { repo, number, .. }
+            | Effect::UpdateBranch { repo, number, .. }
+            | Effect::RerunFailedJobs { repo, number, .. },
+            _,
+        ) => jobs::of_pull(tx, repo, *number)?.pop(),
         _ => None,
     };
     Ok(job.map(|job| job.issue.key))

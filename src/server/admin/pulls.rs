@@ -5,13 +5,15 @@ use serde::Serialize;
 
 use crate::routing::{ApiResult, Route, ok};
 use domain::feedback::{
-    PullRequestChecks, PullRequestId, PullRequestRecord, ReviewDecision, ReviewFindingState,
+    PullRequestChecks, PullRequestId, PullRequestRecord, PullRequestStatus, ReviewDecision,
+    ReviewFindingState,
 };
 use domain::ids::{IssueKey, JobId, TeamKey};
 use domain::job::{Job, JobState};
 use domain::time::Timestamp;
 use engine::app::{App, ReconciliationStats};
-use store::{ReadableTx, StoreResult, jobs, pull_feedback};
+use engine::pull_requests::merge::{self, MergeView};
+use store::{ReadableTx, StoreResult, jobs, pull_feedback, take_overs};
 
 /// Maximum number of pull requests listed, those with the latest runs first.
 const MAX_PULLS: usize = 500;
@@ -22,7 +24,8 @@ pub(super) fn routes() -> Vec<Route> {
 }
 
 async fn list(app: App) -> ApiResult {
-    let pulls = app.core.store().read_long(read).await?;
+    let now = app.core.now();
+    let pulls = app.core.store().read_long(move |tx| read(tx, now)).await?;
     let reconciliation = ReconciliationView::from(app.live.reconciliation.stats());
     Ok(ok(&PullsView {
         pulls,
@@ -30,16 +33,20 @@ async fn list(app: App) -> ApiResult {
     }))
 }
 
-fn read(tx: &impl ReadableTx) -> StoreResult<Vec<PullView>> {
+fn read(tx: &impl ReadableTx, now: Timestamp) -> StoreResult<Vec<PullView>> {
     let mut views = Vec::new();
     for pull in jobs::latest_pulls(tx, MAX_PULLS)? {
-        views.extend(view(tx, &pull)?);
+        views.extend(view(tx, &pull, now)?);
     }
     Ok(views)
 }
 
 /// Loads a pull request; `None` if no job knows it.
-pub(super) fn view(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<Option<PullView>> {
+pub(super) fn view(
+    tx: &impl ReadableTx,
+    pull: &PullRequestId,
+    now: Timestamp,
+) -> StoreResult<Option<PullView>> {
     let of_pull = jobs::of_pull(tx, &pull.repo, pull.number)?;
     let Some((job, pull_ref)) = of_pull
         .last()
@@ -48,6 +55,8 @@ pub(super) fn view(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<Op
         return Ok(None);
     };
     let record = pull_feedback::get_pull(tx, pull)?;
+    let take_over = take_overs::get(tx, &job.issue.id)?;
+    let take_over = take_over.filter(|_| record.status == PullRequestStatus::Open);
     let waiting = pull_feedback::unresolved(tx, pull)?;
     let waiting = waiting
         .iter()
@@ -67,10 +76,12 @@ pub(super) fn view(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<Op
         draft: is_draft(&record, job),
         pr_state: record.is_reported().then(|| record.status.as_str()),
         state: record.status.as_str(),
-        checks: record.readiness.checks,
+        checks: ChecksView::of(&record),
         review_decision: record.readiness.review_decision,
         mergeable: record.readiness.mergeable,
-        taken_by: None,
+        merge: merge::view(tx, pull, now)?.into(),
+        taken_by: take_over.as_ref().map(|one| one.by.clone()),
+        taken_at: take_over.map(|one| one.at),
         created_at: record.created_at,
         findings_waiting: waiting.count(),
     }))
@@ -135,17 +146,80 @@ pub(super) struct PullView {
     #[schemars(extend("enum" = ["open", "merged", "closed"]))]
     state: &'static str,
     /// Checks of the last commit, as last reported by GitHub. `None` if it has none.
-    checks: Option<PullRequestChecks>,
+    checks: Option<ChecksView>,
     /// Decision of the reviewers, as last reported by GitHub. `None` without a review and without required reviews.
     review_decision: Option<ReviewDecision>,
     /// Whether it has no merge conflict, as last reported by GitHub. `None` if that is not known.
     mergeable: Option<bool>,
-    /// Person who took over the pull request.
+    /// Merge by the policy of the project.
+    merge: PullMergeView,
+    /// Person who continues the work by hand.
     taken_by: Option<String>,
+    /// Time since when the person has it.
+    taken_at: Option<Timestamp>,
     /// Creation time. `None` if GitHub has not reported it yet.
     created_at: Option<Timestamp>,
     /// Number of review findings that wait for a follow-up run.
     findings_waiting: usize,
+}
+
+/// Merge of a pull request by policy. All fields are empty if people merge.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "PullMerge")]
+struct PullMergeView {
+    /// `refused`: a rule refuses the merge. `armed`: GitHub merges once its own requirements are met. `queued`: in
+    /// GitHub's merge queue. `merged`: merged by policy. `None` if nothing is decided.
+    #[schemars(extend("enum" = ["refused", "armed", "queued", "merged", null]))]
+    state: Option<&'static str>,
+    /// Name of the rule that refuses, or that has granted, the merge.
+    rule: Option<&'static str>,
+    /// Sentence. Of a refusal, it begins with the name of the rule.
+    message: Option<String>,
+    /// SHA of the head commit that the decision is about.
+    head: Option<String>,
+    /// Logins of the people whose approvals of that head counted.
+    approved_by: Vec<String>,
+}
+
+impl From<MergeView> for PullMergeView {
+    fn from(view: MergeView) -> Self {
+        let MergeView {
+            state,
+            rule,
+            message,
+            head,
+            approved_by,
+        } = view;
+        Self {
+            state,
+            rule,
+            message,
+            head,
+            approved_by,
+        }
+    }
+}
+
+/// Checks of the head commit of a pull request.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Checks")]
+struct ChecksView {
+    #[serde(flatten)]
+    counts: PullRequestChecks,
+    /// What is done about failing checks, e.g. `CI is red: test (linux), attempt 1 of 2`. `None` if none fails, or if
+    /// that was not looked at yet.
+    message: Option<String>,
+}
+
+impl ChecksView {
+    fn of(record: &PullRequestRecord) -> Option<Self> {
+        let is_open = record.status == PullRequestStatus::Open;
+        Some(Self {
+            counts: record.readiness.checks?,
+            message: record.ci.message().filter(|_| is_open),
+        })
+    }
 }
 
 /// Statistics since the start of the reconciliation that finds feedback missed by webhooks.

@@ -7,7 +7,9 @@ use domain::ids::JobId;
 use domain::job::{Job, JobKind};
 use domain::run_details::{RunDetails, RunTrigger, RunTriggerSource};
 use engine::app::App;
-use store::{ReadableTx, StoreResult, issue_contexts, jobs, pull_feedback, run_logs, steps};
+use store::{
+    ReadableTx, StoreResult, evidence, issue_contexts, jobs, pull_feedback, run_logs, steps,
+};
 
 /// Separator of the comments of a plan.
 const PLAN_SEPARATOR: &str = "\n\n---\n\n";
@@ -31,6 +33,7 @@ async fn show(PathSegment(id): PathSegment, app: App) -> ApiResult {
             },
             trigger: trigger(tx, &job)?,
             log_bytes: run_logs::get(tx, &job.id)?.map(|log| log.end),
+            evidence: evidence::get(tx, &job.id)?.map_or_else(Vec::new, |set| set.files),
             ..details
         }))
     });
@@ -48,14 +51,21 @@ fn stored_plan(tx: &impl ReadableTx, job: &Job) -> StoreResult<Option<String>> {
     Ok(Some(comments.join(PLAN_SEPARATOR)).filter(|plan| !plan.is_empty()))
 }
 
+/// Trigger of a job that no single person asked for.
+fn by_service(job: &Job, source: RunTriggerSource) -> RunTrigger {
+    RunTrigger {
+        by: None,
+        source,
+        at: job.reserved_at,
+    }
+}
+
 /// What the job was started for; `None` if that is not stored.
 fn trigger(tx: &impl ReadableTx, job: &Job) -> StoreResult<Option<RunTrigger>> {
     Ok(match (job.kind, PullRequestId::of_job(job)) {
-        (JobKind::Planning | JobKind::Implementation, _) => Some(RunTrigger {
-            by: None,
-            source: RunTriggerSource::Ticket,
-            at: job.reserved_at,
-        }),
+        (JobKind::Planning | JobKind::Implementation, _) => {
+            Some(by_service(job, RunTriggerSource::Ticket))
+        }
         (JobKind::GapFill, Some(pull)) => {
             let started = CommentCommandState::Started {
                 job: job.id.clone(),
@@ -80,6 +90,8 @@ fn trigger(tx: &impl ReadableTx, job: &Job) -> StoreResult<Option<RunTrigger>> {
                     at: finding.seen_at,
                 })
         }
+        (JobKind::CiFix, _) => Some(by_service(job, RunTriggerSource::Checks)),
+        (JobKind::Conflict, _) => Some(by_service(job, RunTriggerSource::Conflict)),
         (JobKind::GapFill | JobKind::FollowUp, None) => None,
     })
 }

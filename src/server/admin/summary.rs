@@ -184,7 +184,7 @@ impl Waiting {
     }
 }
 
-/// Numbers of ended runs by status. Cancelled runs are not among the failed ones.
+/// Numbers of ended runs by status. Runs that were cancelled or asked a question are not among the failed ones.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "SummaryEnded")]
 struct EndedView {

@@ -20,7 +20,9 @@ use domain::time::Timestamp;
 use engine::app::App;
 use store::decisions::{self, DecisionHistory};
 use store::outbox::OutboxEntry;
-use store::{ReadTx, ReadableTx, StoreResult, dispatch_breaker, job_index, jobs, outbox};
+use store::{
+    ReadTx, ReadableTx, StoreResult, dispatch_breaker, job_index, jobs, outbox, take_overs,
+};
 
 /// Routes of `/api/why`.
 pub(super) fn routes() -> Vec<Route> {
@@ -66,12 +68,16 @@ pub fn explain_issue(
     Ok(Some(IssueDecisionView {
         pending_updates,
         identifier: issue.key,
+        taken_over: take_overs::get(tx, &issue.id)?.map(|one| TakenOverView {
+            by: one.by,
+            at: one.at,
+        }),
         title: issue.title,
         url: issue.url,
         decision,
         history: earlier,
         job: jobs_view.first().cloned(),
-        pull_requests: pull_views(tx, &jobs)?,
+        pull_requests: pull_views(tx, &jobs, now)?,
         jobs: jobs_view,
     }))
 }
@@ -149,12 +155,12 @@ fn job_views(tx: &impl ReadableTx, jobs: &[Job]) -> StoreResult<Vec<Value>> {
 }
 
 /// Returns the pull requests of jobs, newest first.
-fn pull_views(tx: &impl ReadableTx, jobs: &[Job]) -> StoreResult<Vec<PullView>> {
+fn pull_views(tx: &impl ReadableTx, jobs: &[Job], now: Timestamp) -> StoreResult<Vec<PullView>> {
     let mut ids: Vec<PullRequestId> = Vec::new();
     for job in jobs.iter().rev() {
         ids.extend(PullRequestId::of_job(job).filter(|id| !ids.contains(id)));
     }
-    let views = ids.iter().map(|id| pulls::view(tx, id));
+    let views = ids.iter().map(|id| pulls::view(tx, id, now));
     Ok(views
         .collect::<StoreResult<Vec<_>>>()?
         .into_iter()
@@ -206,8 +212,20 @@ pub struct IssueDecisionView {
     jobs: Vec<Value>,
     /// All pull requests, newest first.
     pull_requests: Vec<PullView>,
+    /// Person who continues the work by hand.
+    taken_over: Option<TakenOverView>,
     /// Updates at vendors that are not made yet, among them cancellations of its runs.
     pending_updates: Vec<PendingUpdateView>,
+}
+
+/// Person who continues the work on an issue by hand.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "TakenOver")]
+struct TakenOverView {
+    /// Name of the person.
+    by: String,
+    /// Time since when the person has it.
+    at: Timestamp,
 }
 
 /// Update at a vendor that is not made yet.

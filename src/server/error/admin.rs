@@ -18,7 +18,10 @@ use engine::admin::projects_file::ApplyError;
 use engine::admin::secrets::SessionSecretError;
 use engine::admin::sign_in::SignInError;
 use engine::control::ControlError;
+use engine::conversation::answers::AnswerError;
+use engine::conversation::plans::PlanError;
 use engine::github_app::GitHubAppError;
+use engine::take_over::TakeOverError;
 use engine::workflow_sync::SyncError;
 use serde_json::Map;
 use serde_json::Value;
@@ -56,14 +59,22 @@ pub(crate) enum AdminApiError {
     NoPatch,
     /// No log of the job is kept.
     NoLog,
+    /// No file of the job's evidence with this name is kept.
+    NoEvidence,
     /// The issue has never been seen by a poll.
     IssueNotFound,
     /// The field `issueId` is missing.
     IssueIdRequired,
     /// The fields `nonce` and `owner` are missing.
     NonceAndOwnerRequired,
+    /// The answer to a question is missing or blank.
+    AnswerRequired,
+    /// The field `instruction` is not a string.
+    InstructionNotText,
     /// The field `retry` is not a boolean.
     RetryNotBoolean,
+    /// The field `by` is not a string.
+    ByNotText,
     /// The field `nonce` is missing.
     NonceRequired,
     /// No active job has this nonce.
@@ -144,11 +155,15 @@ impl From<AdminApiError> for ApiError {
             AdminApiError::JobNotFound => (S::NOT_FOUND, "job not found"),
             AdminApiError::NoPatch => (S::NOT_FOUND, "no patch"),
             AdminApiError::NoLog => (S::NOT_FOUND, "no log"),
+            AdminApiError::NoEvidence => (S::NOT_FOUND, "no such file"),
             AdminApiError::IssueNotFound => (S::NOT_FOUND, "issue not found"),
             AdminApiError::NonceAndOwnerRequired => {
                 (S::BAD_REQUEST, "nonce and owner are required")
             }
+            AdminApiError::AnswerRequired => (S::BAD_REQUEST, "answer is required"),
+            AdminApiError::InstructionNotText => (S::BAD_REQUEST, "instruction must be a string"),
             AdminApiError::RetryNotBoolean => (S::BAD_REQUEST, "retry must be a boolean"),
+            AdminApiError::ByNotText => (S::BAD_REQUEST, "by must be a string"),
             AdminApiError::NonceRequired => (S::BAD_REQUEST, "nonce is required"),
             AdminApiError::Event(SessionEventError::EventRequired) => {
                 (S::BAD_REQUEST, "event is required")
@@ -306,6 +321,49 @@ impl From<ControlError> for ApiError {
             ControlError::Store(error) => return error.into(),
         };
         Self::new(status, sentence)
+    }
+}
+
+impl From<AnswerError> for ApiError {
+    fn from(error: AnswerError) -> Self {
+        match error {
+            AnswerError::Blank => AdminApiError::AnswerRequired.into(),
+            AnswerError::NoOpenQuestion => Self::new(StatusCode::NOT_FOUND, "No open question"),
+            AnswerError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<PlanError> for ApiError {
+    fn from(error: PlanError) -> Self {
+        use StatusCode as S;
+        match error {
+            PlanError::NotWaiting => Self::new(S::NOT_FOUND, "No plan waits for approval"),
+            PlanError::Changed(_) => {
+                Self::new(S::CONFLICT, "The ticket has changed since it was planned")
+            }
+            PlanError::NotApprover(_) => Self::new(
+                S::FORBIDDEN,
+                "Only the approvers of the project may approve its plans: comment on the ticket",
+            ),
+            PlanError::Unanswered(reason) => Self::new(
+                S::SERVICE_UNAVAILABLE,
+                format!("Cannot read the ticket: {reason}. Try again later."),
+            ),
+            PlanError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<TakeOverError> for ApiError {
+    fn from(error: TakeOverError) -> Self {
+        use StatusCode as S;
+        match error {
+            TakeOverError::UnknownIssue => AdminApiError::IssueNotFound.into(),
+            TakeOverError::UnknownPull => Self::new(S::NOT_FOUND, "Pull request not found"),
+            TakeOverError::PullNotOpen => Self::new(S::CONFLICT, "The pull request is not open"),
+            TakeOverError::Store(error) => error.into(),
+        }
     }
 }
 

@@ -14,12 +14,6 @@ use engine::probe;
 use store::{ReadableTx, STORE_FILE, StoreResult, audit, jobs, outbox};
 use vendors::http::now_millis;
 
-const KINDS: [JobKind; 4] = [
-    JobKind::Planning,
-    JobKind::Implementation,
-    JobKind::GapFill,
-    JobKind::FollowUp,
-];
 const OPEN: [&str; 3] = ["unknown", "dispatched", "running"];
 const ENDED: [&str; 4] = ["completed", "review_failed", "failed", "timed_out"];
 
@@ -55,6 +49,7 @@ pub(super) fn render(app: &App, snapshot: &StoreSnapshot) -> Exposition {
     outbox(&mut page, snapshot, app.core.now());
     vendors(&mut page, app);
     machines(&mut page, app);
+    checks(&mut page, app);
     store(&mut page, app, snapshot);
     requests(&mut page, app);
     page
@@ -99,7 +94,7 @@ fn resident_bytes() -> Option<u64> {
 fn jobs(page: &mut Exposition, snapshot: &StoreSnapshot) {
     let mut family = page.gauge("agent_implement_jobs", "Active runs by status and kind.");
     for status in OPEN {
-        for kind in KINDS {
+        for kind in JobKind::ALL {
             let matches = |job: &&Job| job.state.status() == status && job.kind == kind;
             let count = snapshot.active.iter().filter(matches).count();
             family.count(&[("status", status), ("kind", kind.as_str())], count as u64);
@@ -110,7 +105,7 @@ fn jobs(page: &mut Exposition, snapshot: &StoreSnapshot) {
         "Ended runs by status and kind, kept across restarts.",
     );
     for status in ENDED {
-        for kind in KINDS {
+        for kind in JobKind::ALL {
             let key = jobs::ended_count_key(status, kind);
             let count = snapshot.ended.get(&key).copied().unwrap_or(0);
             family.count(&[("status", status), ("kind", kind.as_str())], count);
@@ -244,6 +239,19 @@ fn machines(page: &mut Exposition, app: &App) {
             app.live.metrics.destroyed_by(rule),
         );
     }
+}
+
+fn checks(page: &mut Exposition, app: &App) {
+    page.counter(
+        "agent_implement_ci_reruns_total",
+        "Requested reruns of failed jobs of pull requests.",
+    )
+    .count(&[], app.live.metrics.ci_reruns.get());
+    page.counter(
+        "agent_implement_ci_flakes_total",
+        "Reruns in which checks passed that had failed.",
+    )
+    .count(&[], app.live.metrics.ci_flakes.get());
 }
 
 fn store(page: &mut Exposition, app: &App, snapshot: &StoreSnapshot) {

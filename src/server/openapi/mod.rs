@@ -21,36 +21,47 @@ use warp::http::HeaderMap;
 
 use self::schemas::DerivedSchemas;
 use super::all_routes;
+use super::embedded;
 use super::error::ApiError;
 use super::routing::{Access, ApiResult, PathPattern, Route};
 use super::static_file::StaticFile;
 
-/// Names and contents of the files, in the order in which they are merged.
-const FILES: [(&str, &str); 19] = [
-    ("info.yml", include_str!("info.yml")),
-    ("shared.yml", include_str!("shared.yml")),
-    ("auth.yml", include_str!("auth.yml")),
-    ("mappings.yml", include_str!("mappings.yml")),
-    ("choices.yml", include_str!("choices.yml")),
-    ("tickets.yml", include_str!("tickets.yml")),
-    ("jobs.yml", include_str!("jobs.yml")),
-    ("sessions.yml", include_str!("sessions.yml")),
-    ("secrets.yml", include_str!("secrets.yml")),
-    ("configuration.yml", include_str!("configuration.yml")),
-    ("connections.yml", include_str!("connections.yml")),
-    ("operation.yml", include_str!("operation.yml")),
-    ("ticketing_b.yml", include_str!("ticketing_b.yml")),
-    ("runs.yml", include_str!("runs.yml")),
-    ("hooks.yml", include_str!("hooks.yml")),
-    ("usage.yml", include_str!("usage.yml")),
-    ("audit.yml", include_str!("audit.yml")),
-    ("metrics.yml", include_str!("metrics.yml")),
-    ("ticketing_hooks.yml", include_str!("ticketing_hooks.yml")),
+/// Names of the files, in the order in which they are merged.
+const FILES: [&str; 22] = [
+    "info.yml",
+    "shared.yml",
+    "auth.yml",
+    "mappings.yml",
+    "choices.yml",
+    "tickets.yml",
+    "jobs.yml",
+    "conversation.yml",
+    "take_over.yml",
+    "evidence.yml",
+    "sessions.yml",
+    "secrets.yml",
+    "configuration.yml",
+    "connections.yml",
+    "operation.yml",
+    "ticketing_b.yml",
+    "runs.yml",
+    "hooks.yml",
+    "usage.yml",
+    "audit.yml",
+    "metrics.yml",
+    "ticketing_hooks.yml",
 ];
 
 /// Serialized document, built on the first request.
 static DOCUMENT: LazyLock<Result<Bytes, String>> = LazyLock::new(|| {
-    let document = build(merge_files(&FILES)?, &all_routes())?;
+    let texts = embedded::unpack(embedded::OPENAPI)?;
+    let text_of = |name| {
+        let text = texts.get(name).map(String::as_str);
+        text.map(|text| (name, text))
+            .ok_or_else(|| format!("{name} is missing"))
+    };
+    let files: Vec<_> = FILES.into_iter().map(text_of).collect::<Result<_, _>>()?;
+    let document = build(merge_files(&files)?, &all_routes())?;
     let text = serde_json::to_vec_pretty(&document).map_err(|error| error.to_string())?;
     Ok(text.into())
 });

@@ -31,6 +31,12 @@ pub(crate) fn plain_text(text: String) -> Response {
     warp::reply::with_header(text, CONTENT_TYPE, "text/plain; charset=utf-8").into_response()
 }
 
+/// Builds a 200 response with bytes of any kind.
+pub(crate) fn binary(content: Vec<u8>) -> Response {
+    let kind = "application/octet-stream";
+    warp::reply::with_header(content, CONTENT_TYPE, kind).into_response()
+}
+
 /// Builds a 202 response with a JSON body: accepted, not completed yet.
 pub(crate) fn accepted(body: &impl Serialize) -> Response {
     let mut response = ok(body);

@@ -103,13 +103,13 @@ impl Course {
         dispatched.state = JobState::Dispatched;
         dispatched.dispatched_at = Some(at(self.dispatch));
         // Work on an open pull request names it from the begin.
-        let is_feedback = matches!(self.kind, JobKind::GapFill | JobKind::FollowUp);
+        let works_on_pull = self.kind.phase().is_none();
         let pull: Option<Value> = self
             .pull
             .map(|number| json!({"number": number, "url": "u"}));
         let pull = serde_json::from_value(json!(pull)).unwrap();
         let mut rows = vec![reserved, dispatched];
-        if is_feedback {
+        if works_on_pull {
             rows.iter_mut().for_each(|row| row.pull.clone_from(&pull));
         }
         let Some(state) = self.state() else {

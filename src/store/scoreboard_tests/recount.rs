@@ -146,8 +146,10 @@ fn recount_pulls(
         if !is_in_range(opened_at) {
             continue;
         }
-        let is_feedback =
-            |job: &&&Job| job.kind != JobKind::Implementation && job.dispatched_at.is_some();
+        let is_feedback = |job: &&&Job| {
+            let is_feedback = matches!(job.kind, JobKind::GapFill | JobKind::FollowUp);
+            is_feedback && job.dispatched_at.is_some()
+        };
         let rounds = of_pull.iter().filter(is_feedback).count() as u64;
         let since = |at: Timestamp| at.since(opener.triggered_at.unwrap()).as_secs().into();
         for key in keys(dimension, opener) {

@@ -94,6 +94,11 @@ impl VendorError {
             .is_some_and(|status| status < 500 && !matches!(status, 408 | 425 | 429))
     }
 
+    /// Returns whether the vendor answered with a body that is too long or not in the expected form.
+    pub fn is_undecodable(&self) -> bool {
+        matches!(self.kind, VendorErrorKind::Decode(_))
+    }
+
     /// Returns whether the request may have been executed although the call failed. Look up its effect at the
     /// vendor before a retry.
     pub fn is_ambiguous(&self) -> bool {

@@ -138,7 +138,8 @@ impl RelayClient {
 pub struct Relay {
     /// URL of the relay, to be used instead of the URL of the host.
     pub url: String,
-    origin: String,
+    /// Scheme, address and port of the relay.
+    pub origin: String,
     host: String,
     task: JoinHandle<()>,
 }

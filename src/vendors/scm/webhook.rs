@@ -11,15 +11,19 @@ use domain::feedback::{FeedbackAuthor, FeedbackSource, PullRequestId, ReviewComm
 use domain::ids::Repo;
 use domain::time::Timestamp;
 
-/// Names of all fields that the parser reads. A payload has about three hundred fields.
+/// Names of all fields that the parser reads, and that events of issues are judged by. A payload has about three hundred
+/// fields.
 const FIELDS: &[&str] = &[
     "action",
     "body",
+    "check_run",
+    "check_suite",
     "comment",
     "comments",
     "created_at",
     "full_name",
     "head",
+    "head_sha",
     "html_url",
     "id",
     "issue",
@@ -28,6 +32,7 @@ const FIELDS: &[&str] = &[
     "merge_commit_sha",
     "merged",
     "merged_at",
+    "node_id",
     "number",
     "original_line",
     "path",
@@ -35,11 +40,13 @@ const FIELDS: &[&str] = &[
     "ref",
     "repository",
     "review",
+    "sha",
     "state",
     "submitted_at",
     "thread",
     "type",
     "user",
+    "workflow_run",
 ];
 
 /// Event of the repository host.
@@ -65,8 +72,12 @@ pub enum WebhookEvent {
     },
     /// Pull request that was merged.
     Merged(MergedPullRequest),
-    /// New commits on the branch of a pull request.
-    Synchronized,
+    /// Pull request that was closed without a merge.
+    Closed(PullRequestId),
+    /// New commits on the branch of a pull request, or a change of its flags.
+    PullChanged(PullRequestId),
+    /// Check that ended on a commit.
+    CommitChecked(CheckedCommit),
     /// Change of an issue, of its comments, or of a label, which the next poll of issues reads.
     IssueChanged,
     /// Event without effect on the service. Holds the reason.
@@ -105,6 +116,15 @@ pub struct MergedPullRequest {
     pub merged_at: Option<Timestamp>,
 }
 
+/// Commit on which a check ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckedCommit {
+    /// Repository.
+    pub repo: Repo,
+    /// SHA of the commit.
+    pub sha: String,
+}
+
 /// Payload that is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WebhookError {
@@ -131,8 +151,27 @@ pub fn parse_event(event: Option<&str>, payload: &Value) -> Result<WebhookEvent,
             let merged = merged(payload).ok_or(WebhookError::MissingPullFields)?;
             return Ok(WebhookEvent::Merged(merged));
         }
-        ("pull_request", "synchronize") => return Ok(WebhookEvent::Synchronized),
-        ("pull_request", _) => return Ok(WebhookEvent::Ignored("not a merged pull request")),
+        ("pull_request", "closed") => match pull_id(payload) {
+            Some(pull) => return Ok(WebhookEvent::Closed(pull)),
+            None => return Ok(WebhookEvent::Ignored(NOT_MERGED)),
+        },
+        (
+            "pull_request",
+            "synchronize"
+            | "reopened"
+            | "ready_for_review"
+            | "converted_to_draft"
+            | "auto_merge_enabled"
+            | "auto_merge_disabled",
+        ) => pull_id(payload).map(WebhookEvent::PullChanged),
+        ("check_run" | "check_suite" | "workflow_run", "completed") => {
+            checked_commit(payload, &payload[event]["head_sha"])
+        }
+        ("status", _) if payload["state"] != "pending" => checked_commit(payload, &payload["sha"]),
+        ("check_run" | "check_suite" | "workflow_run" | "status", _) => {
+            return Ok(WebhookEvent::Ignored("the check has not ended"));
+        }
+        ("pull_request", _) => return Ok(WebhookEvent::Ignored(NOT_MERGED)),
         ("pull_request_review", "submitted" | "edited") => review(payload, action),
         ("pull_request_review", "dismissed") => {
             withdrawn(payload, FeedbackSource::Review, &payload["review"])
@@ -157,6 +196,9 @@ pub fn parse_event(event: Option<&str>, payload: &Value) -> Result<WebhookEvent,
     Ok(read.unwrap_or(WebhookEvent::Ignored("incomplete payload")))
 }
 
+/// Reason of events of pull requests that were not merged.
+pub const NOT_MERGED: &str = "not a merged pull request";
+
 fn infer_event(payload: &Value) -> &'static str {
     let has = |field: &str| payload[field].is_object();
     match () {
@@ -166,8 +208,18 @@ fn infer_event(payload: &Value) -> &'static str {
         () if has("comment") && has("issue") => "issue_comment",
         () if has("pull_request") => "pull_request",
         () if has("issue") => "issues",
+        () if has("check_run") => "check_run",
+        () if has("check_suite") => "check_suite",
+        () if has("workflow_run") => "workflow_run",
+        () if payload["sha"].is_string() => "status",
         () => "",
     }
+}
+
+fn checked_commit(payload: &Value, sha: &Value) -> Option<WebhookEvent> {
+    let repo = Repo::parse(payload["repository"]["full_name"].as_str()?)?;
+    let sha = text(sha)?;
+    Some(WebhookEvent::CommitChecked(CheckedCommit { repo, sha }))
 }
 
 fn merged(payload: &Value) -> Option<MergedPullRequest> {
@@ -333,6 +385,15 @@ mod tests {
     }
 
     #[test]
+    fn keeps_the_issue_on_which_a_comment_is_announced() {
+        let payload = json!({"action": "created", "comment": {"id": 5, "body": "x"},
+            "issue": {"number": 7, "node_id": "I_7"}, "repository": {"full_name": "acme/shop"}});
+        let kept = parse_payload(payload.to_string().as_bytes()).unwrap();
+        let announced = crate::ticketing::announced_issue(domain::issue::System::GitHub, &kept);
+        assert_eq!(announced.as_deref(), Some("I_7"));
+    }
+
+    #[test]
     fn keeps_every_field_that_the_parser_reads() {
         let user = json!({"login": "mona", "type": "User", "id": 1, "node_id": "U_1"});
         let feedback = json!({"id": 5, "body": "Why?", "user": user, "path": "src/a.rs", "line": 3,
@@ -391,7 +452,7 @@ mod tests {
                 "{event} {action}"
             );
             assert_eq!(parse_event(None, &kept), event_of_kept, "{event} inferred");
-            assert!(!kept.to_string().contains("node_id"), "{kept}");
+            assert!(!kept.to_string().contains("reactions"), "{kept}");
         }
         assert_eq!(parse_payload(b"[]"), None);
         assert_eq!(parse_payload(b"{"), None);
@@ -425,7 +486,13 @@ mod tests {
         }
         let mut closed = whole;
         closed["pull_request"]["merged"] = json!(false);
-        let ignored = WebhookEvent::Ignored("not a merged pull request");
+        let pull = PullRequestId {
+            repo: Repo::new("acme", "shop"),
+            number: 7,
+        };
+        assert_eq!(parse_event(None, &closed), Ok(WebhookEvent::Closed(pull)));
+        closed["pull_request"]["number"] = json!(0);
+        let ignored = WebhookEvent::Ignored(NOT_MERGED);
         assert_eq!(parse_event(None, &closed), Ok(ignored));
     }
 }

@@ -3,16 +3,19 @@
 //! [`TicketingClient`] has one method for each operation of the service and forwards it to the client of
 //! the system. Callers use stages; labels and custom fields are internal to the system's module.
 
+mod attachments;
 mod github_issues;
 mod jira;
 mod linear;
+mod read_changes;
 mod webhook_filter;
 
+pub use attachments::AttachmentError;
 pub use github_issues::{GitHubIssues, IssueTracker};
 pub use jira::{FieldOption, Jira, JiraCredentials, JiraField, SelectField, SelectFieldGap};
 pub use jira::{adf_to_markdown, markdown_to_adf};
 pub use linear::{Linear, LinearCredentials};
-pub use webhook_filter::is_relevant_event;
+pub use webhook_filter::{announced_issue, is_relevant_event};
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,9 +23,12 @@ use serde::{Deserialize, Deserializer};
 
 use crate::http::{Availability, Quota, Redactor, VendorError};
 use domain::ids::{IssueId, IssueKey};
-use domain::issue::{IssueLookup, IssueRef, PollResult, RunContext, System};
+use domain::issue::{
+    Attachment, IssueLookup, IssueRef, PollResult, RunContext, System, TicketText,
+};
 use domain::mapping::Mapping;
 use domain::stage::Stage;
+use domain::ticket_comment::{AuthorKind, CommentAuthor, CommentWatch};
 use domain::time::Timestamp;
 
 /// Deserializes the title of an issue without secrets and invisible characters, because the title is used in names of
@@ -82,16 +88,21 @@ impl TicketingClient {
         }
     }
 
-    /// Lists all open issues with a marker of the service. `mappings` are those of this system. Linear also
-    /// returns issues outside of the mappings.
+    /// Lists all open issues with a marker of the service, and the comments that `watch` asks for. `mappings` are
+    /// those of this system. Linear also returns issues outside of the mappings. A failure to read comments is logged
+    /// and reported in [`PollResult::comments_read`].
     ///
     /// # Errors
     /// Fails if a page cannot be read. An incomplete list would make the missing issues look closed.
-    pub async fn snapshot(&self, mappings: &[&Mapping]) -> Result<PollResult, VendorError> {
+    pub async fn snapshot(
+        &self,
+        mappings: &[&Mapping],
+        watch: &CommentWatch,
+    ) -> Result<PollResult, VendorError> {
         match self {
-            TicketingClient::Linear(linear) => linear.snapshot(mappings).await,
-            TicketingClient::Jira(jira) => jira.snapshot(mappings).await,
-            TicketingClient::GitHub(github) => github.snapshot(mappings).await,
+            TicketingClient::Linear(linear) => linear.snapshot(mappings, watch).await,
+            TicketingClient::Jira(jira) => jira.snapshot(mappings, watch).await,
+            TicketingClient::GitHub(github) => github.snapshot(mappings, watch).await,
         }
     }
 
@@ -265,6 +276,75 @@ impl TicketingClient {
             TicketingClient::Linear(linear) => linear.closed_issues(issues).await,
             TicketingClient::Jira(jira) => jira.closed_issues(issues).await,
             TicketingClient::GitHub(github) => github.closed_issues(issues).await,
+        }
+    }
+
+    /// Reads title and description of an issue, its newest comments and its attachments. Takes one or two requests.
+    ///
+    /// # Errors
+    /// `is_not_found()` if the issue does not exist.
+    pub async fn read_ticket(&self, issue: &IssueRef) -> Result<TicketText, VendorError> {
+        match self {
+            TicketingClient::Linear(linear) => linear.read_ticket(issue).await,
+            TicketingClient::Jira(jira) => jira.read_ticket(issue).await,
+            TicketingClient::GitHub(github) => github.read_ticket(issue).await,
+        }
+    }
+
+    /// Downloads the content of an attachment of an issue, with the credentials of the service.
+    ///
+    /// # Errors
+    /// [`AttachmentError::ForeignAddress`] if the address, or what it redirects to, is not on the upload host of the
+    /// system. [`AttachmentError::TooLarge`] if the content is larger than `max_bytes`.
+    pub async fn download_attachment(
+        &self,
+        issue: &IssueRef,
+        attachment: &Attachment,
+        max_bytes: usize,
+    ) -> Result<Vec<u8>, AttachmentError> {
+        match self {
+            TicketingClient::Linear(linear) => {
+                linear.download_attachment(attachment, max_bytes).await
+            }
+            TicketingClient::Jira(jira) => jira.download_attachment(attachment, max_bytes).await,
+            TicketingClient::GitHub(github) => {
+                github
+                    .download_attachment(issue, attachment, max_bytes)
+                    .await
+            }
+        }
+    }
+
+    /// Returns whether the author of a comment is a person who may edit the issue.
+    ///
+    /// # Errors
+    /// Fails if the permission cannot be read.
+    pub async fn may_edit(
+        &self,
+        issue: &IssueRef,
+        author: &CommentAuthor,
+    ) -> Result<bool, VendorError> {
+        match self {
+            // Members and guests of a team may edit its issues.
+            TicketingClient::Linear(_) => Ok(author.kind == AuthorKind::Person),
+            TicketingClient::Jira(jira) => jira.may_edit(issue, author).await,
+            TicketingClient::GitHub(github) => github.may_edit(issue, author).await,
+        }
+    }
+
+    /// Returns who set the marker of a stage last. `None` if the system does not return it.
+    ///
+    /// # Errors
+    /// `is_not_found()` if the issue does not exist.
+    pub async fn marker_author(
+        &self,
+        issue: &IssueRef,
+        stage: Stage,
+    ) -> Result<Option<CommentAuthor>, VendorError> {
+        match self {
+            TicketingClient::Linear(linear) => linear.marker_author(issue, stage).await,
+            TicketingClient::Jira(jira) => jira.marker_author(issue, stage).await,
+            TicketingClient::GitHub(github) => github.marker_author(issue, stage).await,
         }
     }
 

@@ -23,6 +23,29 @@ pub fn is_relevant_event(system: System, payload: &Value, mappings: &[Mapping]) 
     }
 }
 
+/// Returns the id of the issue on which an event announces a comment, or its key. `None` for other events.
+pub fn announced_issue(system: System, payload: &Value) -> Option<String> {
+    let (id, key) = match system {
+        System::Linear => {
+            let data = &payload["data"];
+            let is_comment = payload["type"].as_str() == Some("Comment");
+            is_comment.then_some((&data["issueId"], &data["issue"]["id"]))?
+        }
+        System::Jira => {
+            let event = payload["webhookEvent"].as_str()?;
+            let is_comment = matches!(event, "comment_created" | "comment_updated")
+                || event.starts_with("jira:issue_") && payload["comment"].is_object();
+            is_comment.then_some((&payload["issue"]["id"], &payload["issue"]["key"]))?
+        }
+        System::GitHub => {
+            let issue = &payload["issue"];
+            let is_comment = payload["comment"].is_object() && issue["pull_request"].is_null();
+            is_comment.then_some((&issue["node_id"], &Value::Null))?
+        }
+    };
+    id.as_str().or(key.as_str()).map(str::to_owned)
+}
+
 /// Returns whether a Linear event is relevant. Stage, blockers and state of an issue depend on these three
 /// types only.
 fn linear<'m>(payload: &Value, mut own: impl Iterator<Item = &'m Mapping>) -> bool {
@@ -54,7 +77,7 @@ fn jira<'m>(payload: &Value, mut own: impl Iterator<Item = &'m Mapping>) -> bool
         .filter_map(|(_, value)| value["value"].as_str())
         .collect();
     own.any(|mapping| match &mapping.ticketing {
-        TicketingConfig::Linear { .. } | TicketingConfig::GitHub {} => false,
+        TicketingConfig::Linear { .. } | TicketingConfig::GitHub { .. } => false,
         TicketingConfig::Jira {
             repo_field_value, ..
         } => field_values.contains(&repo_field_value.as_str()),
@@ -68,10 +91,7 @@ fn github<'m>(payload: &Value, mut own: impl Iterator<Item = &'m Mapping>) -> bo
     let Some(repo) = name.and_then(Repo::parse) else {
         return false;
     };
-    own.any(|mapping| {
-        mapping.owner.eq_ignore_ascii_case(&repo.owner)
-            && mapping.repo.eq_ignore_ascii_case(&repo.name)
-    })
+    own.any(|mapping| mapping.targets(&repo))
 }
 
 #[cfg(test)]
@@ -88,6 +108,71 @@ mod tests {
                 "ticketingConfig": {"jql": "project = OPS", "repoFieldValue": "shop"}}),
         ];
         rows.iter().map(test_support::mapping).collect()
+    }
+
+    #[test]
+    fn a_comment_event_names_its_issue() {
+        use System::{GitHub, Jira, Linear};
+        let jira = |event: &str, issue: Value| json!({"webhookEvent": event, "issue": issue, "comment": {"id": "1"}});
+        let rows = [
+            (
+                Linear,
+                json!({"type": "Comment", "data": {"issueId": "u7"}}),
+                Some("u7"),
+            ),
+            (
+                Linear,
+                json!({"type": "Comment", "data": {"issue": {"id": "u7"}}}),
+                Some("u7"),
+            ),
+            (
+                Linear,
+                json!({"type": "Comment", "data": {"projectId": "p"}}),
+                None,
+            ),
+            (
+                Linear,
+                json!({"type": "Issue", "data": {"issueId": "u7"}}),
+                None,
+            ),
+            (
+                Jira,
+                jira("comment_created", json!({"id": "7", "key": "OPS-7"})),
+                Some("7"),
+            ),
+            (
+                Jira,
+                jira("comment_updated", json!({"key": "OPS-7"})),
+                Some("OPS-7"),
+            ),
+            (
+                Jira,
+                jira("jira:issue_updated", json!({"id": "7"})),
+                Some("7"),
+            ),
+            (Jira, jira("comment_deleted", json!({"id": "7"})), None),
+            (
+                Jira,
+                json!({"webhookEvent": "jira:issue_updated", "issue": {"id": "7"}}),
+                None,
+            ),
+            (
+                GitHub,
+                json!({"comment": {}, "issue": {"node_id": "I_7"}}),
+                Some("I_7"),
+            ),
+            (
+                GitHub,
+                json!({"comment": {}, "issue": {"node_id": "I_7", "pull_request": {}}}),
+                None,
+            ),
+            (GitHub, json!({"issue": {"node_id": "I_7"}}), None),
+            (GitHub, json!([]), None),
+        ];
+        for (system, payload, expected) in rows {
+            let found = announced_issue(system, &payload);
+            assert_eq!(found.as_deref(), expected, "{payload}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use domain::issue::{System, TriggerAuthor};
 use domain::mapping::Mapping;
 use domain::stage::Stage;
+use domain::ticket_comment::CommentWatch;
 use domain::time::Timestamp;
 use vendors::ticketing::{CommentLookup, IssueTracker, TicketingClient};
 
@@ -32,8 +33,14 @@ pub async fn exercise_github_issues(env: &TestEnv) {
         github.issue_tracker(&repo).await.unwrap(),
         IssueTracker::Enabled
     );
+    assert!(github.has_label(&repo, "agent-implement").await.unwrap());
+    assert!(!github.has_label(&repo, "repo:web").await.unwrap());
     let mappings = [&mapping];
-    let polled = account.snapshot(&mappings).await.unwrap().issues;
+    let polled = account
+        .snapshot(&mappings, &CommentWatch::default())
+        .await
+        .unwrap()
+        .issues;
     assert_eq!(polled.len(), 121, "two pages");
     let flagged = polled
         .iter()

@@ -11,6 +11,7 @@ use domain::mapping::{Mapping, TicketingConfig};
 use domain::run_config::RunInputs;
 use domain::secret::Secret;
 use domain::stage::Stage;
+use domain::ticket_comment::CommentWatch;
 use domain::time::Timestamp;
 use engine::runner_image::{self, AgentVersions, RunnerImage};
 use fake_vendors::{CheckKind, CheckReport, FakeService, FaultRates, InjectedFault};
@@ -18,7 +19,8 @@ use vendors::chat::{ChatKind, ChatWebhook};
 use vendors::http::{Client, Redactor};
 use vendors::scm::{
     AppCreation, DispatchError, GitHub, NewCommit, NewPullRequest, PullRequest, RepoTokenAccess,
-    ScmCredentials, TreeContent, TreeFile, WorkflowRunLog,
+    RerunOutcome, ScmCredentials, TokenGaps, TokenPermission, TreeContent, TreeFile,
+    WorkflowRunLog,
 };
 use vendors::session_hosts::MachineStartOutcome;
 use vendors::ticketing::{CommentLookup, SelectField, TicketingClient};
@@ -76,12 +78,15 @@ pub async fn read_repository_host(env: &TestEnv) {
         item.probe().await.unwrap();
         item.app_settings().await.unwrap();
         item.token_scopes().await.unwrap();
+        assert!(item.is_installed().await.unwrap());
         assert_eq!(item.default_branch(&repo).await.unwrap(), "main");
         let branches = item.branches(&repo, 100).await.unwrap();
         assert!(
             branches.iter().any(|branch| branch == "main"),
             "{branches:?}"
         );
+        let gaps = item.token_gaps(&repo, &TokenPermission::ALL).await.unwrap();
+        assert!(gaps.is_none_or(|gaps| gaps == TokenGaps::default()));
         let visible = item.repositories(10).await.unwrap();
         assert!(visible.iter().any(|one| one.full_name == "acme/shop"));
         for purpose in [RepoTokenAccess::Read, RepoTokenAccess::Write] {
@@ -203,6 +208,7 @@ pub async fn start_and_stop_runs(env: &TestEnv) {
     );
     let too_large = github.download_artifact(&repo, &artifact, 9).await;
     assert!(too_large.unwrap().is_none());
+    read_runs_of_checks(env, &github, failing.id).await;
     github.cancel_workflow_run(&repo, lasting.id).await.unwrap();
     env.wait_until("it is cancelled", || status(lasting.id) == "completed")
         .await;
@@ -240,6 +246,12 @@ pub async fn work_on_a_pull_request(env: &TestEnv) {
     assert_eq!(all.len(), 1);
     let updated = github.update_pull(&repo, number, "Sync", "Better.");
     assert_eq!(updated.await.unwrap().title, "Sync");
+    let update = github.update_branch(&repo, number, &"0".repeat(40)).await;
+    assert_eq!(
+        update.unwrap_err().status(),
+        Some(422),
+        "the head is another"
+    );
     github.set_ready(&repo, &pull.node_id).await.unwrap();
     // If the host rejects the repeated mutation, the client reads the current state.
     let github_faults = env.vendors.faults(FakeService::GitHub);
@@ -274,6 +286,29 @@ pub async fn work_on_a_pull_request(env: &TestEnv) {
     read_review_feedback(env, &github, &pull).await;
 }
 
+/// Reads what the service needs about a workflow run before its failed jobs run again.
+async fn read_runs_of_checks(env: &TestEnv, github: &GitHub, run: u64) {
+    let repo = shop();
+    let head = env.repo().branch_head("main").unwrap();
+    // A run that a dispatch started checks no commit.
+    let found = github.checking_run(&repo, run, &head).await.unwrap();
+    assert_eq!(found, None);
+    let found = github.checking_run_of_suite(&repo, run, &head).await;
+    assert_eq!(found.unwrap(), None);
+    // The first job of the first attempt, in the numbers of the fake GitHub.
+    let log = github
+        .job_log_tail(&repo, run * 10_000 + 100)
+        .await
+        .unwrap();
+    assert!(
+        log.as_deref().is_some_and(|log| log.contains("no")),
+        "{log:?}"
+    );
+    env.repo().reject_reruns(403);
+    let refused = github.rerun_failed_jobs(&repo, run).await.unwrap();
+    assert!(matches!(refused, RerunOutcome::Refused(_)), "{refused:?}");
+}
+
 /// Creates and reads more than one page of each kind of feedback.
 async fn read_review_feedback(env: &TestEnv, github: &GitHub, pull: &PullRequest) {
     let (repo, bot) = (shop(), "lint-app[bot]");
@@ -285,6 +320,7 @@ async fn read_review_feedback(env: &TestEnv, github: &GitHub, pull: &PullRequest
             conclusion: Some("success"),
             summary: "Fine.",
             text: "",
+            url: None,
         };
         for kind in [CheckKind::CheckRun, CheckKind::CommitStatus] {
             let report = CheckReport { kind, ..report };
@@ -306,6 +342,12 @@ async fn read_review_feedback(env: &TestEnv, github: &GitHub, pull: &PullRequest
         (statuses.len(), statuses[0].app_slug.as_str()),
         (120, "lint-app")
     );
+    let checks = github.head_checks(&repo, &pull.head_sha).await.unwrap();
+    assert_eq!(checks.len(), 240);
+    env.repo().require_check("check 7");
+    let required = github.required_checks(&repo, pull.number).await.unwrap();
+    let required: Vec<_> = required.into_iter().collect();
+    assert_eq!(required, [("check 7".to_owned(), "lint-app".to_owned())]);
     let reviews = github.reviews(&repo, pull.number).await.unwrap();
     assert_eq!(reviews.len(), 120);
     assert_eq!(reviews[0].app_slug.as_deref(), Some("lint-app"));
@@ -331,8 +373,10 @@ async fn read_review_feedback(env: &TestEnv, github: &GitHub, pull: &PullRequest
         open.iter()
             .any(|item| item.number == pull.number && item.draft)
     );
+    let changed = github.files_of_pulls(&repo, &[pull.number]).await.unwrap();
+    assert!(!changed[&pull.number].files.is_empty(), "{changed:?}");
     let readiness = github.pull_readiness(&repo, &[pull.number]).await.unwrap();
-    let readiness = readiness[&pull.number];
+    let readiness = &readiness[&pull.number];
     assert_eq!(
         readiness.checks.map(|checks| (checks.failed, checks.total)),
         Some((0, 240))
@@ -357,7 +401,10 @@ pub async fn exercise_linear(env: &TestEnv) {
     assert!(linear.has_team("OPS").await.unwrap());
     let teams = linear.teams(10).await.unwrap();
     assert!(teams.iter().any(|team| team.key == "OPS"), "{teams:?}");
-    let found_state = account.snapshot(&[]).await.unwrap();
+    let found_state = account
+        .snapshot(&[], &CommentWatch::default())
+        .await
+        .unwrap();
     assert!(
         found_state.issues.len() >= 260,
         "{}",
@@ -481,11 +528,17 @@ pub async fn exercise_jira(env: &TestEnv) {
     assert!(jira.validate_ticketing(config).await.unwrap().is_empty());
     assert!(!jira.projects(10).await.unwrap().is_empty());
     assert!(!jira.validate_jql("a = 1").await.unwrap().is_empty());
-    let found_state = jira.snapshot(&[&mapping]).await.unwrap().issues;
+    let found_state = jira
+        .snapshot(&[&mapping], &CommentWatch::default())
+        .await
+        .unwrap()
+        .issues;
     let issue = found_state[0].issue.clone();
     jira.set_stage(&issue, Stage::Implementing).await.unwrap();
     // The next search must include the written issue.
-    jira.snapshot(&[&mapping]).await.unwrap();
+    jira.snapshot(&[&mapping], &CommentWatch::default())
+        .await
+        .unwrap();
     let since = env.app.core.now() - Duration::from_secs(60);
     for is_written in [false, true] {
         let body = "# Done\n\n- `all` of **it**\n\n```sh\nls\n```";

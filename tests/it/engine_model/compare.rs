@@ -237,7 +237,9 @@ fn observe_job(job: &RealJob, ticket: usize) -> ObservedJob {
         kind: match job.kind {
             JobKind::Planning => ModelJobKind::Planning,
             JobKind::Implementation => ModelJobKind::Implementation,
-            JobKind::GapFill | JobKind::FollowUp => ModelJobKind::GapFill,
+            JobKind::GapFill | JobKind::FollowUp | JobKind::CiFix | JobKind::Conflict => {
+                ModelJobKind::GapFill
+            }
         },
         status: job.state.status(),
         timeout,

@@ -26,6 +26,10 @@ pub fn render_turn(turn: &ModelTurn, number: usize, request: &Value) -> String {
             let input = json!({"file_path": path, "content": text});
             ("I write.", Some(("Write", input)), "tool_use")
         }
+        ModelTurn::ReadFile(path) => {
+            let input = json!({"file_path": path});
+            ("I read.", Some(("Read", input)), "tool_use")
+        }
         ModelTurn::RunCommand(command) => {
             let input = json!({"command": command, "description": "Does it"});
             ("I run.", Some(("Bash", input)), "tool_use")

@@ -11,6 +11,10 @@ pub fn render_turn(turn: &ModelTurn, _number: usize, _request: &Value) -> String
             let args = json!({"file_path": path, "content": text});
             json!({"functionCall": {"name": "write_file", "args": args}})
         }
+        ModelTurn::ReadFile(path) => {
+            let args = json!({"file_path": path});
+            json!({"functionCall": {"name": "read_file", "args": args}})
+        }
         ModelTurn::RunCommand(command) => {
             let args = json!({"command": command, "description": "Does it"});
             json!({"functionCall": {"name": "run_shell_command", "args": args}})

@@ -27,6 +27,8 @@ pub enum ModelTurn {
         path: String,
         text: String,
     },
+    /// Reads a file.
+    ReadFile(String),
     /// Runs a shell command.
     RunCommand(String),
     /// Responds with this status, these headers and this message.
@@ -47,6 +49,10 @@ impl ModelTurn {
             path: path.as_ref().to_string_lossy().into_owned(),
             text: text.to_owned(),
         }
+    }
+
+    pub fn read_file(path: impl AsRef<std::path::Path>) -> Self {
+        ModelTurn::ReadFile(path.as_ref().to_string_lossy().into_owned())
     }
 
     pub fn run_command(command: &str) -> Self {

@@ -27,6 +27,7 @@ pub fn render_turn(turn: &ModelTurn, number: usize, request: &Value) -> String {
             let script = format!("cat > '{path}' <<'END'\n{}\nEND", text.trim_end());
             command(&script, number, request)
         }
+        ModelTurn::ReadFile(path) => command(&format!("cat '{path}'"), number, request),
         ModelTurn::RunCommand(line) => command(line, number, request),
         ModelTurn::HttpError(429, headers, message) if !headers.is_empty() => {
             return json!({"error": {"type": "usage_limit_reached", "message": message,

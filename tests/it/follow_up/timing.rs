@@ -93,7 +93,7 @@ async fn a_branch_never_has_two_active_runs() {
             }
             _ => env.advance_clock(Duration::from_secs(fastrand::u64(..900))),
         }
-        run_concurrently(&env, with_trigger.then_some(number)).await;
+        Box::pin(run_concurrently(&env, with_trigger.then_some(number))).await;
     }
     let runs = repo.runs().len();
     assert!(runs >= 3, "{runs} runs prove little");

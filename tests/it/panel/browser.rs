@@ -15,7 +15,7 @@ use crate::requirements::require;
 /// Maximum wait for any expected state of a page.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Maximum number of attempts to start the driver.
+/// Maximum number of attempts to start the driver, and of its attempts to start the browser.
 const MAX_STARTS: usize = 5;
 
 /// Key under which WebDriver passes an element.
@@ -81,12 +81,17 @@ impl Browser {
             "goog:loggingPrefs": logs,
             "goog:chromeOptions": {"args": arguments},
         }}});
-        let session = browser.send(Method::POST, "", Some(capabilities)).await;
-        browser.session = format!(
-            "{}/{}",
-            browser.session,
-            session["sessionId"].as_str().unwrap()
-        );
+        // Chromium itself sometimes exits while it starts on a busy machine.
+        for attempt in 1.. {
+            let session = browser
+                .try_send(Method::POST, "", Some(capabilities.clone()))
+                .await;
+            if let Some(id) = session["sessionId"].as_str() {
+                browser.session = format!("{}/{id}", browser.session);
+                break;
+            }
+            assert!(attempt < MAX_STARTS, "no browser: {session:#}");
+        }
         browser
     }
 

@@ -24,10 +24,11 @@ use store::dedup::DedupEntry;
 use store::dispatch_breaker::ParkedIssue;
 use store::reaper_log::ReaperAction;
 use store::{
-    StoreResult, WriteTx, audit, decisions, dedup, dispatch_breaker, jobs, outbox, reaper_log,
-    steps,
+    StoreResult, WriteTx, audit, decisions, dedup, dispatch_breaker, jobs, open_questions, outbox,
+    plan_gates, reaper_log, steps,
 };
 
+use super::questions;
 use super::run_records;
 use super::untrusted_text::UntrustedText;
 use crate::api_server::dispatched_job;
@@ -178,6 +179,8 @@ async fn insert_records(env: &TestEnv, texts: &UntrustedText) {
         last_conclusion: "Nothing to commit: no file changes in the working tree".into(),
         parked_at: ago(5 * HOUR),
     };
+    let question = questions::question(&issue(8), texts, ago(MINUTE));
+    let plan = questions::plan(&issue(9), texts, ago(2 * MINUTE));
     let audit_event =
         Actor::webhook([texts.name]).audit_event(AuditAction::RunDispatched, (texts.title)(0));
     let stored = env.store.write(move |tx| {
@@ -195,6 +198,8 @@ async fn insert_records(env: &TestEnv, texts: &UntrustedText) {
             reaper_log::record(tx, action)?;
         }
         dedup::put(tx, &dedup_entry)?;
+        open_questions::put(tx, &question)?;
+        plan_gates::put(tx, &plan)?;
         dispatch_breaker::park(tx, &parked)?;
         push_dead_entry(tx, "Implementation finished", now)?;
         push_dead_entry(tx, "Planning finished", now)?;
@@ -481,6 +486,8 @@ pub fn snapshot_issue(
         labels: None,
         agent_choice: Default::default(),
         trigger_author: domain::issue::TriggerAuthor::Trusted,
+        has_trigger: true,
+        updated_at: None,
     };
     PolledIssue {
         issue: issue.into(),

@@ -11,6 +11,7 @@ mod issue_drawer;
 mod live_updates;
 mod numbers;
 mod projects;
+mod questions;
 mod requests;
 mod resilience;
 mod run_records;
@@ -20,6 +21,7 @@ mod scoreboard;
 mod screenshots;
 mod speed;
 mod stepper;
+mod take_over;
 mod truth;
 mod untrusted_text;
 mod views;
@@ -37,11 +39,12 @@ use crate::test_env::TestEnv;
 use browser::Browser;
 
 /// Path and title of every panel.
-const PANELS: [(&str, &str); 17] = [
+const PANELS: [(&str, &str); 18] = [
     ("overview", "Overview"),
     ("issues", "Issues"),
     ("pipelines", "Pipelines"),
     ("pulls", "Pull requests"),
+    ("questions", "Questions"),
     ("blockers", "Blockers"),
     ("scoreboard", "Scoreboard"),
     ("projects", "Projects"),

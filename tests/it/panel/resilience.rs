@@ -155,6 +155,7 @@ async fn each_step_of_a_new_project_survives_reload_and_back() {
     fill_in(&browser).await;
     let steps = [
         ("secrets", "extraEnv", ""),
+        ("landing", "maxOpenPulls", ""),
         ("capacity", "maxInProgressAiIssues", "3"),
         ("provider", "provider", ""),
         ("runner", "workflowFile", "agent-implement.yml"),
@@ -186,7 +187,7 @@ async fn each_step_of_a_new_project_survives_reload_and_back() {
             assert_eq!(browser.eval(&shown).await, value, "{step}");
         }
     }
-    browser.eval("history.go(7)").await;
+    browser.eval("history.go(8)").await;
     step_is(&browser, "review").await;
     browser.quit().await;
     env.stop().await;

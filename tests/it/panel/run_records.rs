@@ -16,6 +16,7 @@ use store::run_logs::NewLines;
 use store::{StoreResult, WriteTx, pull_feedback, run_logs, steps};
 
 use super::fixtures::RUNNING_JOB_ID;
+use super::take_over::put_evidence;
 
 /// ID of a job that failed with steps and a log.
 pub const FAILED_JOB_ID: &str = "01M68989";
@@ -27,7 +28,10 @@ const MERGE_COMMIT: &str = "9fceb02d0ae598e95dc970b74767f19372d61af8";
 pub fn insert(tx: &WriteTx<'_>, jobs: &[Job], now: Timestamp) -> StoreResult<()> {
     for job in jobs {
         match job.id.as_str() {
-            FAILED_JOB_ID => insert_failed_run(tx, job)?,
+            FAILED_JOB_ID => {
+                insert_failed_run(tx, job)?;
+                put_evidence(tx, &job.id, now)?;
+            }
             RUNNING_JOB_ID => {
                 let from = job.started_at.unwrap_or(job.reserved_at);
                 append_log(tx, &job.id, &log(from, &[("clone", 12), ("install", 40)]))?;
@@ -197,6 +201,7 @@ fn update_pull(tx: &WriteTx<'_>, job: &Job, n: usize, now: Timestamp) -> StoreRe
         checks: Some(checks),
         review_decision: Some(review_decision),
         mergeable: Some(true),
+        ..PullRequestReadiness::default()
     };
     pull_feedback::put_pull(tx, &pull, &record)
 }

@@ -46,7 +46,7 @@ fn run(env: &TestEnv, issue: &IssueRef, state: JobState, seconds_ago: u64) -> Jo
 /// Shadow run of a job: of the same millisecond, with a greater id.
 fn shadow_of(job: &Job) -> Job {
     Job {
-        id: format!("{}Z", &job.id.as_str()[..25]).as_str().into(),
+        id: format!("{}-shadow", job.id.as_str()).as_str().into(),
         runner: RunnerKind::Vm,
         shadow: true,
         ..job.clone()

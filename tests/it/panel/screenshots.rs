@@ -28,13 +28,14 @@ const TAB: &str = "\u{E004}";
 const WIDTHS: [u32; 3] = [1440, 768, 360];
 
 /// Steps of the form for a new project.
-const STEPS: [&str; 8] = [
+const STEPS: [&str; 9] = [
     "system",
     "source",
     "repository",
     "runner",
     "provider",
     "capacity",
+    "landing",
     "secrets",
     "review",
 ];
@@ -340,6 +341,15 @@ async fn every_dialog_is_accessible_and_fits_every_width() {
     gallery.capture("retry").await;
     gallery.close().await;
     gallery.close().await;
+    gallery.follow(&format!("runs/{FAILED_JOB_ID}")).await;
+    gallery.browser.click("Take over OPS-111").await;
+    gallery.browser.wait_for_text("You continue by hand.").await;
+    gallery.capture("take-over").await;
+    gallery.browser.click_selector("dialog [type=submit]").await;
+    gallery.browser.wait_for_text("git switch").await;
+    gallery.capture("by-hand").await;
+    gallery.close().await;
+    gallery.capture("run-taken-over").await;
 
     gallery.follow("blockers").await;
     for issue in ["OPS-103", "OPS-107"] {

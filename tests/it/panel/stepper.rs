@@ -1,4 +1,4 @@
-//! The new-project form: eight steps with their own addresses, checked by the service, without entering anything
+//! The new-project form: nine steps with their own addresses, checked by the service, without entering anything
 //! twice.
 
 use requires::requires;
@@ -60,15 +60,54 @@ pub(super) async fn fill_in(browser: &Browser) {
     browser.fill("Team", "ENG").await;
     continue_to(browser, "repository").await;
     browser.fill("Repository", "acme/shop").await;
-    for step in ["runner", "provider", "capacity", "secrets", "review"] {
+    for step in [
+        "runner", "provider", "capacity", "landing", "secrets", "review",
+    ] {
         continue_to(browser, step).await;
     }
+}
+
+/// A project may take the issues of its repository that have a label.
+#[requires("browser")]
+#[tokio::test]
+async fn creates_a_project_for_the_issues_with_a_label() {
+    let env = empty_env().await;
+    let browser = begin(&env).await;
+    browser.click_selector("input[value=C]").await;
+    continue_to(&browser, "source").await;
+    browser.fill("Project key", "web").await;
+    let choose = "const box = document.querySelector('select[name=match]');
+        box.value = 'label';
+        for (const type of ['input', 'change']) box.dispatchEvent(new Event(type, { bubbles: true }));
+        return [...box.options].map((option) => option.value)";
+    let offered = browser.eval(choose).await;
+    assert_eq!(offered, json!(["", "label"]));
+    browser.click("Continue").await;
+    browser.wait_for_text("Label is required.").await;
+    browser.fill("Label", "repo:web").await;
+    continue_to(&browser, "repository").await;
+    browser.fill("Repository", "acme/shop").await;
+    for step in [
+        "runner", "provider", "capacity", "landing", "secrets", "review",
+    ] {
+        continue_to(&browser, step).await;
+    }
+    browser.click("Create project").await;
+    browser
+        .wait_until("location.pathname === '/admin/projects/web'")
+        .await;
+    let mapping = env.store.read(|tx| mappings::get(tx, &"web".into()));
+    let ticketing = serde_json::to_value(mapping.unwrap().unwrap().ticketing).unwrap();
+    let expected = json!({"kind": "C", "match": {"label": "repo:web"}});
+    assert_eq!(ticketing, expected);
+    browser.quit().await;
+    env.stop().await;
 }
 
 /// Each step shows all problems of its fields in plain words and does not let them pass.
 #[requires("browser")]
 #[tokio::test]
-async fn creates_a_project_in_eight_steps() {
+async fn creates_a_project_in_nine_steps() {
     let env = empty_env().await;
     let browser = begin(&env).await;
     browser.click_selector("input[value=B]").await;
@@ -129,6 +168,17 @@ async fn creates_a_project_in_eight_steps() {
     assert_eq!(focused_field(&browser).await, "maxInProgressAiIssues");
     browser.fill("Max parallel issues", "2").await;
     browser.fill("Model turns", "40").await;
+    continue_to(&browser, "landing").await;
+    browser.fill("Max open pull requests", "5").await;
+    browser.fill("Dispatch days", "mon, fri").await;
+    browser.fill("From", "8 am").await;
+    browser.fill("To", "18:00").await;
+    browser.fill("Time zone", "UTC").await;
+    browser.click("Continue").await;
+    browser
+        .wait_for_text("Dispatch hours must be from and to a time such as 08:00")
+        .await;
+    browser.fill("From", "08:00").await;
     continue_to(&browser, "secrets").await;
 
     browser.fill("Environment variables", "PATH=/tmp").await;
@@ -173,6 +223,11 @@ async fn creates_a_project_in_eight_steps() {
     assert_eq!(mapping.max_turns, Some(45));
     assert_eq!(mapping.branch_prefix.as_deref(), Some("bots"));
     assert_eq!(mapping.extra_env["MODE"], "test=1");
+    assert_eq!(mapping.max_open_pulls, Some(5));
+    let window = serde_json::to_value(&mapping.dispatch_window).unwrap();
+    let expected =
+        json!({"days": ["mon", "fri"], "from": "08:00", "to": "18:00", "timeZone": "UTC"});
+    assert_eq!(window, expected);
     // The page says that there are no secrets, and does not ask for them.
     browser.wait_for_text_anywhere("Neither is in use.").await;
     let mut errors = console_errors(browser.take_console_log().await);
@@ -239,7 +294,7 @@ async fn keeps_the_draft_but_no_secret() {
     browser.fill("Name", "TOKEN").await;
     browser.fill("Value", "hush-hush").await;
     continue_to(&browser, "review").await;
-    for step in ["secrets", "capacity"] {
+    for step in ["secrets", "landing", "capacity"] {
         browser.eval("history.back()").await;
         step_is(&browser, step).await;
     }
@@ -263,7 +318,9 @@ async fn keeps_the_draft_but_no_secret() {
     step_is(&browser, "capacity").await;
     let turns = "return document.querySelector('[name=maxTurns]').value";
     assert_eq!(browser.eval(turns).await, json!("33"));
-    continue_to(&browser, "secrets").await;
+    for step in ["landing", "secrets"] {
+        continue_to(&browser, step).await;
+    }
     // The name is kept, the value has to be entered again.
     browser.click("Continue").await;
     browser

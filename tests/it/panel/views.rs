@@ -74,6 +74,7 @@ async fn empty_panels_show_the_next_action() {
         ("issues", "No flagged issues"),
         ("pipelines", "No runs yet"),
         ("pulls", "No pull requests yet"),
+        ("questions", "Nothing waits for you"),
         ("blockers", "Nothing is blocked"),
         ("projects", "No projects yet"),
         ("steps", "feedback-loop"),

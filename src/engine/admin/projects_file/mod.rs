@@ -11,8 +11,9 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
+use crate::time_zones;
 use domain::audit::Actor;
-use domain::mapping::{Mapping, MappingDraft};
+use domain::mapping::{Mapping, MappingDraft, MappingError};
 use domain::time::Timestamp;
 use store::settings::{self, OperatorSetting};
 use store::{ReadableTx, StoreError, StoreResult, WriteTx, mappings};
@@ -118,7 +119,8 @@ pub async fn apply(
         .store
         .read(|tx| file.plan(tx, options.prune, now))?
         .map_err(ApplyError::Invalid)?;
-    let problems = rejected_sources(app, &plan).await;
+    let mut problems = missing_time_zones(&plan);
+    problems.extend(rejected_sources(app, &plan).await);
     if !problems.is_empty() {
         return Err(ApplyError::Invalid(problems));
     }
@@ -142,6 +144,16 @@ pub async fn apply(
         applied: true,
         changes,
     })
+}
+
+/// Problems with the time zones of dispatch windows.
+fn missing_time_zones(plan: &Plan) -> Vec<FileProblem> {
+    let problems = plan.saved.iter().filter_map(|saved| {
+        let problem = MappingError::from(time_zones::missing_data(&saved.mapping)?).problem();
+        let place = format!("{MAPPINGS}.{}.{}", saved.mapping.team_key, problem.field);
+        Some(FileProblem::new(place, problem.message))
+    });
+    problems.collect()
 }
 
 /// Problems that the ticketing systems have with new sources of tickets.

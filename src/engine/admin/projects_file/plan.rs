@@ -124,8 +124,9 @@ impl ProjectsFile {
             // Omitted fields have their defaults. Only the pause of an operator is kept.
             match draft.clone().into_mapping(before, now) {
                 Some(mapping) => {
-                    let (ticketing, others) = (&mapping.ticketing, remaining.iter());
-                    if let Some(other) = find_equal_match(key, ticketing, others) {
+                    let (ticketing, repo) = (&mapping.ticketing, mapping.target_repo());
+                    let others = remaining.iter();
+                    if let Some(other) = find_equal_match(key, ticketing, Some(&repo), others) {
                         let message = format!("selects the same tickets as {other}");
                         problems.push(FileProblem::new(
                             format!("{place}.ticketingConfig"),

@@ -2,22 +2,16 @@
 
 use std::collections::HashMap;
 
-use domain::external_reviewers::ExternalReviewConfig;
-use domain::external_reviewers::ReviewInputs;
 use domain::feedback;
 use domain::feedback::FeedbackAuthor;
 use domain::feedback::FeedbackClass;
 use domain::feedback::PullRequestId;
 use domain::mapping::Mapping;
-use serde::Deserialize;
 use vendors::scm::GitHub;
 use vendors::scm::PullRequestFeedback;
 
 use crate::app::App;
-use crate::permissions;
-
-/// Settings file of a repository, which names its reviewers.
-const SETTINGS_FILE: &str = ".agent-implement/config.yml";
+use crate::{permissions, repo_settings};
 
 /// Authors of all active requests in a conversation, including those that no webhook delivered:
 /// their permissions must be known in the same cycle, or findings of unauthorized authors would
@@ -42,18 +36,18 @@ pub(super) async fn check_authors(
     authors: Vec<FeedbackAuthor>,
 ) -> HashMap<FeedbackAuthor, bool> {
     let mut permitted = HashMap::new();
-    let mut reviewers = None;
+    let mut settings = None;
     for author in authors {
         let checked = match &author {
             FeedbackAuthor::Person { login } => {
                 permissions::has_write_permission(app, github, &pull.repo, login).await
             }
             FeedbackAuthor::App { slug } => {
-                if reviewers.is_none() {
-                    reviewers = Some(named_reviewers(github, mapping).await);
+                if settings.is_none() {
+                    settings = Some(repo_settings::fetch(github, mapping).await);
                 }
-                match &reviewers {
-                    Some(Ok(reviewers)) => Ok(reviewers.includes_app(slug)),
+                match &settings {
+                    Some(Ok(settings)) => Ok(settings.reviewers.includes_app(slug)),
                     Some(Err(reason)) => Err(reason.clone()),
                     None => Ok(false),
                 }
@@ -70,28 +64,4 @@ pub(super) async fn check_authors(
         }
     }
     permitted
-}
-
-/// Reviewers named on the default branch. An invalid file names none.
-async fn named_reviewers(
-    github: &GitHub,
-    mapping: &Mapping,
-) -> Result<ExternalReviewConfig, String> {
-    #[derive(Deserialize, Default)]
-    struct SettingsFile {
-        #[serde(flatten)]
-        review: ReviewInputs,
-    }
-    let file = github
-        .file(
-            &mapping.target_repo(),
-            SETTINGS_FILE,
-            &mapping.default_branch,
-        )
-        .await
-        .map_err(|error| error.to_string())?;
-    let settings: Option<SettingsFile> = file
-        .and_then(|file| serde_saphyr::from_str(&file.text).ok())
-        .flatten();
-    Ok(ExternalReviewConfig::default().with_overrides(&settings.unwrap_or_default().review))
 }

@@ -19,10 +19,11 @@ use store::WriteTx;
 use store::pull_feedback;
 use store::pull_feedback::KeyedRow;
 
-use super::{Block, ExternalState, StoredPull};
+use super::ExternalState;
 use crate::app::App;
 use crate::pull_requests::reconcile::reconcile_feedback;
 use crate::pull_requests::run::{self, PullRunRequest};
+use crate::pull_requests::stored_pull::{Block, StoredPull};
 use crate::pull_requests::wait_comments;
 
 /// Updates the feedback ledger, then reserves the run if it is still due.

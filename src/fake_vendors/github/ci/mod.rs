@@ -9,6 +9,7 @@
 //! - Cancelled while starting: the cancellation is performed at the next check.
 
 pub(crate) mod detached_process;
+pub(crate) mod event_runs;
 pub(crate) mod expression;
 mod expression_parser;
 pub(crate) mod log;
@@ -35,6 +36,9 @@ use crate::persistence::lock;
 /// Interval between two checks of all runs.
 const CHECK_INTERVAL: Duration = Duration::from_millis(40);
 
+/// Number of checks of all runs between two lookups of new head commits.
+const CHECKS_PER_EVENT_LOOKUP: u32 = 4;
+
 /// Maximum time from a cancellation to a kill, in milliseconds.
 const CANCEL_TIMEOUT_MS: i64 = 10_000;
 
@@ -53,8 +57,13 @@ impl RunController {
         let thread = std::thread::Builder::new()
             .name("sandbox-ci".into())
             .spawn(move || {
-                let mut children = HashMap::new();
+                let (mut children, mut checks_in) = (HashMap::new(), 0);
                 while !stop_requested.load(Ordering::Relaxed) {
+                    if checks_in == 0 {
+                        host.start_event_runs();
+                        checks_in = CHECKS_PER_EVENT_LOOKUP;
+                    }
+                    checks_in -= 1;
                     host.check_runs(&mut children);
                     std::thread::park_timeout(CHECK_INTERVAL);
                 }
@@ -218,7 +227,7 @@ impl GitHubInner {
             .git(owner, name)
             .read_file(&run.sha, &path)
             .unwrap_or_default();
-        let workflow = Workflow::parse(&String::from_utf8_lossy(&file))?;
+        let workflow = Workflow::parse_any(&String::from_utf8_lossy(&file))?;
         let token = self.create_job_token(owner, name, run, &workflow);
         let script = self.model.read(|model| {
             let repo = model.find_repo(owner, name).map(|at| &model.repos[at]);
@@ -231,12 +240,17 @@ impl GitHubInner {
                 dir: dir.clone(),
                 bin_dir: &self.dir.join("bin"),
                 search_path: &self.search_path,
+                git_dir: &self.git(owner, name).dir,
                 api_url: &self.api_url,
                 server_url: &self.server_url,
             }
             .write()
         });
         self.model.flush()?;
+        if run.event != event_runs::DISPATCH && run.attempt > 1 {
+            let before = self.attempt_dir(run.id, run.attempt - 1);
+            run_attempt::carry_over(&before, &dir)?;
+        }
         detached_process::spawn_session(&script?, &dir, &self.search_path)
     }
 
@@ -262,6 +276,7 @@ impl GitHubInner {
             }
             model.tokens.retain(|_, token| token.run_id != Some(id));
         });
+        self.send_run_webhooks(owner, name, id);
     }
 
     /// Kills all runs without changing the model.

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use serde_json::{Map, Value, json};
 
-use super::expression::{ExprContexts, ExprValue};
+use super::event_runs::DISPATCH;
+use super::expression::{ExprContexts, ExprValue, shell_quote};
 use super::workflow::{Workflow, WorkflowJob, WorkflowStep, plain_text};
 use crate::github::artifacts;
 use crate::github::model::{RepoRecord, RunRecord};
@@ -24,6 +25,8 @@ pub(crate) struct RunAttempt<'a> {
     pub bin_dir: &'a Path,
     /// `PATH` of this process.
     pub search_path: &'a str,
+    /// Folder of the repository.
+    pub git_dir: &'a Path,
     pub api_url: &'a str,
     pub server_url: &'a str,
 }
@@ -153,7 +156,8 @@ impl RunAttempt<'_> {
         write("workdir", workdir.to_string_lossy().into_owned())
     }
 
-    /// Returns the script of a step. Of all actions, only the upload of an artifact is performed.
+    /// Returns the script of a step. Of all actions, only the upload of an artifact is performed, and the checkout in
+    /// runs that an event started.
     fn step_script(
         &self,
         step: &WorkflowStep,
@@ -163,6 +167,13 @@ impl RunAttempt<'_> {
             return contexts.interpolate(run).map(Some);
         }
         let uses = step.uses.as_deref().unwrap_or_default();
+        if uses.starts_with("actions/checkout@") && self.run.event != DISPATCH {
+            let git = shell_quote(&self.git_dir.to_string_lossy());
+            return Ok(Some(format!(
+                "git --git-dir={git} archive {} | tar -x",
+                self.run.sha
+            )));
+        }
         if !uses.starts_with("actions/upload-artifact@") {
             return Ok(None);
         }
@@ -236,7 +247,7 @@ impl RunAttempt<'_> {
             ("CI", "true".into()),
             ("GITHUB_ACTIONS", "true".into()),
             ("GITHUB_EVENT_PATH", at("event.json")),
-            ("GITHUB_EVENT_NAME", "workflow_dispatch".into()),
+            ("GITHUB_EVENT_NAME", run.event.clone()),
             ("GITHUB_REPOSITORY", repo.full_name()),
             ("GITHUB_REPOSITORY_ID", repo.id.to_string()),
             ("GITHUB_REPOSITORY_OWNER", repo.owner.clone()),
@@ -269,6 +280,35 @@ impl RunAttempt<'_> {
     }
 }
 
+/// Takes the jobs that succeeded in the attempt before over into an attempt, so that they do not run again.
+pub(crate) fn carry_over(before: &Path, dir: &Path) -> anyhow::Result<()> {
+    for entry in fs::read_dir(before)? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), dir.join(entry.file_name()));
+        let result = fs::read_to_string(from.join("result")).unwrap_or_default();
+        if result.trim() != "success" || !to.is_dir() {
+            continue;
+        }
+        for file in ["result", "started", "finished", "log", "done"] {
+            if from.join(file).exists() {
+                fs::copy(from.join(file), to.join(file))?;
+            }
+        }
+        let id = fs::read_to_string(from.join("id"))?;
+        for need in fs::read_dir(before.join("needs"))? {
+            let need = need?.file_name();
+            if need.to_string_lossy().starts_with(&format!("{id}.")) {
+                fs::copy(
+                    before.join("needs").join(&need),
+                    dir.join("needs").join(&need),
+                )?;
+            }
+        }
+        fs::write(to.join("carried"), "")?;
+    }
+    Ok(())
+}
+
 /// Returns the parts of the `github` context that do not depend on a job.
 pub(crate) fn github_context(
     repo: &RepoRecord,
@@ -291,7 +331,7 @@ pub(crate) fn github_context(
         "ref": format!("refs/heads/{}", run.branch),
         "ref_name": run.branch,
         "ref_type": "branch",
-        "event_name": "workflow_dispatch",
+        "event_name": run.event,
         "event": event,
         "server_url": server,
         "api_url": api,

@@ -160,5 +160,5 @@ finish_job() {
   printf %s "$1" >"$job/result"
 }
 
-for job in "$A"/job-*; do run_job; done
+for job in "$A"/job-*; do [ -f "$job/carried" ] || run_job; done
 printf %s "$overall" >"$A/exit.tmp" && mv "$A/exit.tmp" "$A/exit"

@@ -3,12 +3,16 @@
 use anyhow::{Context, bail};
 use serde_json::{Map, Value};
 
+use super::event_runs::DISPATCH;
+
 /// Maximum number of declared inputs.
 const MAX_INPUTS: usize = 25;
 
 pub(crate) struct Workflow {
     pub name: Option<String>,
     pub run_name: Option<String>,
+    /// Names of the events that start it.
+    pub events: Vec<String>,
     pub inputs: Vec<WorkflowInput>,
     pub env: Map<String, Value>,
     pub permissions: Option<Value>,
@@ -53,17 +57,23 @@ pub(crate) struct WorkflowStep {
 }
 
 impl Workflow {
-    /// Parses a file. The error is GitHub's text after `failed to parse workflow: `.
+    /// Parses a file that can be dispatched. The error is GitHub's text after `failed to parse workflow: `.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
+        let workflow = Self::parse_any(text)?;
+        if !workflow.events.iter().any(|event| event == DISPATCH) {
+            bail!("Workflow does not have 'workflow_dispatch' trigger");
+        }
+        Ok(workflow)
+    }
+
+    /// Parses a file.
+    pub(crate) fn parse_any(text: &str) -> anyhow::Result<Self> {
         let root: Value = serde_saphyr::from_str(text).context("invalid YAML")?;
-        let dispatch = match &root["on"] {
-            Value::String(event) if event == "workflow_dispatch" => Value::Null,
-            Value::Array(events) if events.iter().any(|e| e == "workflow_dispatch") => Value::Null,
-            Value::Object(events) if events.contains_key("workflow_dispatch") => {
-                events["workflow_dispatch"].clone()
-            }
-            _ => bail!("Workflow does not have 'workflow_dispatch' trigger"),
+        let events: Vec<String> = match &root["on"] {
+            Value::Object(events) => events.keys().cloned().collect(),
+            other => list(other),
         };
+        let dispatch = &root["on"][DISPATCH];
         let inputs: Vec<WorkflowInput> = pairs(&dispatch["inputs"]).map(input).collect();
         if inputs.len() > MAX_INPUTS {
             bail!("you may only define up to {MAX_INPUTS} inputs");
@@ -75,6 +85,7 @@ impl Workflow {
         Ok(Self {
             name: text_of(&root["name"]),
             run_name: text_of(&root["run-name"]),
+            events,
             inputs,
             env: map(&root["env"]),
             permissions: present(&root["permissions"]),

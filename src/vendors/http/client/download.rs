@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use reqwest::Url;
 
-use super::{Client, root_cause};
+use super::{Client, redirect_target, root_cause};
 use crate::http::{Request, VendorError, VendorErrorKind};
 
 /// Maximum time without data from the server.
@@ -36,6 +36,23 @@ impl Client {
         self.stream(request, None, IDLE_TIMEOUT, write).await
     }
 
+    /// Same as [`Client::download`], but returns the target of a redirect instead of an error. It is not followed.
+    ///
+    /// # Errors
+    /// Same as [`Client::download`].
+    pub(crate) async fn download_or_redirect(
+        &self,
+        request: &Request,
+        write: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<Option<Url>, DownloadError> {
+        let response = self.open(request, None, IDLE_TIMEOUT).await?;
+        if let Some(target) = redirect_target(request, &response.url().clone(), &response) {
+            return Ok(Some(target));
+        }
+        self.receive(request, response, IDLE_TIMEOUT, write).await?;
+        Ok(None)
+    }
+
     /// Sends a request with a streamed body once, and passes every chunk of the response to `write`.
     /// Sending the body, and every pause of the response, may take `idle_timeout`.
     ///
@@ -56,8 +73,22 @@ impl Client {
         request: &Request,
         body: Option<reqwest::Body>,
         idle_timeout: Duration,
-        mut write: impl FnMut(&[u8]) -> io::Result<()>,
+        write: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), DownloadError> {
+        let response = self.open(request, body, idle_timeout).await?;
+        self.receive(request, response, idle_timeout, write).await
+    }
+
+    /// Sends a request once. Returns the response before its body is read.
+    async fn open(
+        &self,
+        request: &Request,
+        body: Option<reqwest::Body>,
+        idle_timeout: Duration,
+    ) -> Result<reqwest::Response, VendorError> {
+        if let Some(cause) = &request.build_error {
+            return Err(self.error(request, VendorErrorKind::Connect(cause.clone())));
+        }
         let url = Url::parse(&request.url)
             .map_err(|_| self.error(request, VendorErrorKind::Connect("invalid URL".into())))?;
         let call = self.inner.http.request(request.method.clone(), url);
@@ -66,11 +97,21 @@ impl Client {
             Some(body) => call.body(body).send(),
             None => call.send(),
         };
-        let timeout_error = |_| self.error(request, VendorErrorKind::Timeout);
         let sent = tokio::time::timeout(idle_timeout, sent)
             .await
-            .map_err(timeout_error)?;
-        let mut response = sent.map_err(|error| self.transport_error(request, &error))?;
+            .map_err(|_| self.error(request, VendorErrorKind::Timeout))?;
+        sent.map_err(|error| self.transport_error(request, &error))
+    }
+
+    /// Passes every chunk of a response to `write`.
+    async fn receive(
+        &self,
+        request: &Request,
+        mut response: reqwest::Response,
+        idle_timeout: Duration,
+        mut write: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<(), DownloadError> {
+        let timeout_error = |_| self.error(request, VendorErrorKind::Timeout);
         if !response.status().is_success() {
             let rejected = self.read_body(request, response).await?;
             return Err(match self.check_response(request, rejected) {

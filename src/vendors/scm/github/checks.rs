@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::http::VendorError;
 use domain::ids::Repo;
+use domain::time::Timestamp;
 
 use super::GitHub;
 use super::reviews::User;
@@ -12,6 +13,8 @@ use super::reviews::User;
 /// any name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckRun {
+    /// Id.
+    pub id: u64,
     /// Name of the check run, or context of the commit status.
     pub name: String,
     /// Slug of the App. `github-actions` for workflow jobs. Empty if a person created the status.
@@ -24,6 +27,12 @@ pub struct CheckRun {
     pub summary: String,
     /// Details of the output, in Markdown.
     pub text: String,
+    /// Address of the details, as its author gave it.
+    pub details_url: Option<String>,
+    /// Id of the check suite. `None` for commit statuses.
+    pub suite: Option<u64>,
+    /// Time of the end. `None` until completed, and for commit statuses.
+    pub completed_at: Option<Timestamp>,
 }
 
 impl GitHub {
@@ -82,6 +91,8 @@ struct Page {
 
 #[derive(Serialize, Deserialize)]
 struct WireCheckRun {
+    #[serde(default)]
+    id: u64,
     name: String,
     status: String,
     conclusion: Option<String>,
@@ -89,6 +100,17 @@ struct WireCheckRun {
     app: Option<App>,
     #[serde(default)]
     output: Output,
+    #[serde(default)]
+    details_url: Option<String>,
+    #[serde(default)]
+    check_suite: Option<Suite>,
+    #[serde(default)]
+    completed_at: Option<Timestamp>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Suite {
+    id: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -108,22 +130,30 @@ impl WireCheckRun {
     fn translate(self) -> CheckRun {
         let is_completed = self.status == "completed";
         CheckRun {
+            id: self.id,
             name: self.name,
             app_slug: self.app.and_then(|app| app.slug).unwrap_or_default(),
             conclusion: self.conclusion.filter(|_| is_completed),
             title: self.output.title.unwrap_or_default(),
             summary: self.output.summary.unwrap_or_default(),
             text: self.output.text.unwrap_or_default(),
+            details_url: self.details_url,
+            suite: self.check_suite.map(|suite| suite.id),
+            completed_at: self.completed_at,
         }
     }
 }
 
 #[derive(Serialize, Deserialize)]
 struct WireStatus {
+    #[serde(default)]
+    id: u64,
     context: String,
     state: String,
     #[serde(default)]
     description: Option<String>,
+    #[serde(default)]
+    target_url: Option<String>,
     #[serde(default)]
     creator: Option<User>,
 }
@@ -136,6 +166,7 @@ impl WireStatus {
             _ => Some(self.state),
         };
         CheckRun {
+            id: self.id,
             name: self.context,
             app_slug: self
                 .creator
@@ -146,6 +177,9 @@ impl WireStatus {
             title: self.description.unwrap_or_default(),
             summary: String::new(),
             text: String::new(),
+            details_url: self.target_url,
+            suite: None,
+            completed_at: None,
         }
     }
 }

@@ -76,6 +76,17 @@ impl GitHub {
         Ok(found)
     }
 
+    /// Whether the App is installed on an account. A plain token needs no installation.
+    ///
+    /// # Errors
+    /// Fails if the host rejects the request or does not respond.
+    pub async fn is_installed(&self) -> Result<bool, VendorError> {
+        match &self.inner.credentials {
+            ScmCredentials::Token(_) => Ok(true),
+            ScmCredentials::App { .. } => Ok(!self.installations().await?.is_empty()),
+        }
+    }
+
     /// Returns the ids of the App's installations that are not suspended.
     async fn installations(&self) -> Result<Vec<u64>, VendorError> {
         let url = self.url(&format!("/app/installations?per_page={PAGE_SIZE}"));

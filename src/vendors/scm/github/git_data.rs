@@ -172,7 +172,7 @@ fn tree_entry(file: &TreeFile) -> serde_json::Value {
     entry
 }
 
-fn encode_branch(branch: &str) -> String {
+pub(super) fn encode_branch(branch: &str) -> String {
     let parts: Vec<String> = branch.split('/').map(percent_encode).collect();
     parts.join("/")
 }

@@ -1,10 +1,12 @@
 //! Requests to the host's GraphQL API.
 
+use std::collections::HashMap;
+
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::http::{Method, Request, Response, VendorError};
+use crate::http::{Client, Method, Request, Response, VendorError};
 use domain::ids::Repo;
 
 use super::GitHub;
@@ -53,6 +55,34 @@ impl GitHub {
         Ok((data, errors.collect()))
     }
 
+    /// Returns these fields of pull requests, in any order. Takes one request.
+    ///
+    /// # Errors
+    /// `is_not_found()` if one of the pull requests does not exist.
+    pub(super) async fn pulls_by_number<T: DeserializeOwned>(
+        &self,
+        repo: &Repo,
+        action: &'static str,
+        numbers: &[u64],
+        fields: &str,
+    ) -> Result<Vec<T>, VendorError> {
+        #[derive(Deserialize)]
+        struct Data<T> {
+            repository: HashMap<String, T>,
+        }
+        let pulls = numbers.iter();
+        let pulls =
+            pulls.map(|number| format!("p{number}: pullRequest(number: {number}) {{ {fields} }}"));
+        let query = format!(
+            "query($owner: String!, $name: String!) {{ \
+             repository(owner: $owner, name: $name) {{ {} }} }}",
+            pulls.collect::<Vec<_>>().join(" ")
+        );
+        let variables = json!({"owner": repo.owner, "name": repo.name});
+        let data: Data<T> = self.graphql(repo, action, &query, &variables).await?;
+        Ok(data.repository.into_values().collect())
+    }
+
     /// Returns whether the credentials can read a repository, as far as known without reading it: an App
     /// must be installed on it.
     pub(crate) async fn check_access(
@@ -61,6 +91,21 @@ impl GitHub {
         action: &'static str,
     ) -> Result<(), VendorError> {
         self.access_token(repo, action).await.map(drop)
+    }
+
+    /// Returns the HTTP client, for requests beside the API.
+    pub(crate) fn client(&self) -> &Client {
+        &self.inner.client
+    }
+
+    /// Adds the credentials for a repository to a request beside the API.
+    pub(crate) async fn authorized(
+        &self,
+        repo: &Repo,
+        request: Request,
+    ) -> Result<Request, VendorError> {
+        let access = self.access_token(repo, request.action()).await?;
+        Ok(access.authorize(request))
     }
 
     /// Sends a GraphQL request.

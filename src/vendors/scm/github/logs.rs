@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::http::{Request, VendorError, VendorErrorKind, run_blocking_if_large};
+use crate::http::{Request, Response, VendorError, VendorErrorKind, run_blocking_if_large};
 use domain::ids::Repo;
-use domain::sanitize::log_tail;
+use domain::red_checks::MAX_LOG_BYTES as MAX_FAILURE_LOG;
+use domain::sanitize::{log_line, log_tail};
 use domain::time::Timestamp;
 
 use super::GitHub;
 use super::workflow_runs::COMPLETED;
 
 /// Maximum time between the end of a job and the availability of its log. Until then the host returns 404.
-const LOG_WRITE_DELAY: Duration = Duration::from_secs(30);
+pub const LOG_WRITE_DELAY: Duration = Duration::from_secs(30);
 
 /// Maximum time for which reading a log is retried. After it the run is reported without the log.
 pub const LOG_READ_TIMEOUT: Duration = Duration::from_secs(10 * 60);
@@ -36,6 +37,35 @@ fn is_transient(error: &VendorError) -> bool {
 }
 
 impl GitHub {
+    /// Returns the redacted end of a job's log, at most 32 KiB. `None` if there is no log, or if it is too large.
+    ///
+    /// # Errors
+    /// Fails if the log cannot be read now.
+    pub async fn job_log_tail(
+        &self,
+        repo: &Repo,
+        job_id: u64,
+    ) -> Result<Option<String>, VendorError> {
+        match self.job_log(repo, job_id).await {
+            Ok(log) => {
+                let size = log.body().len();
+                let tail = run_blocking_if_large(size, move || {
+                    let text = String::from_utf8_lossy(log.body());
+                    log.sanitized_with(&text, |text| Cow::Owned(long_tail(text)))
+                });
+                Ok(Some(tail.await))
+            }
+            Err(error) if !is_transient(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn job_log(&self, repo: &Repo, job_id: u64) -> Result<Response, VendorError> {
+        let url = self.repo_url(repo, &format!("/actions/jobs/{job_id}/logs"));
+        let request = Request::get("reading the job's log", url).redirect_without_authorization();
+        self.send(repo, request).await
+    }
+
     /// Returns an excerpt of a run's log: a headline with the first failed job and step, or with the last job
     /// if none failed, and the redacted last lines of that job's log. If the log cannot be read, the excerpt
     /// has only the headline with the error.
@@ -66,9 +96,7 @@ impl GitHub {
         let Some(job) = failed.or(jobs.last()) else {
             return Ok(WorkflowRunLog::Empty);
         };
-        let url = self.repo_url(repo, &format!("/actions/jobs/{}/logs", job.id));
-        let request = Request::get("reading the job's log", url).redirect_without_authorization();
-        let log = self.send(repo, request).await;
+        let log = self.job_log(repo, job.id).await;
         Ok(WorkflowRunLog::Excerpt(match log {
             Ok(log) => {
                 let end = run_blocking_if_large(log.body().len(), move || {
@@ -90,13 +118,32 @@ impl GitHub {
 /// Returns the last lines without timestamps, and without the groups that repeat each step's script and
 /// variables.
 fn tail(log: &str) -> String {
+    log_tail(own_lines(log).into_iter())
+}
+
+/// Returns the lines that the steps of a job printed.
+fn own_lines(log: &str) -> Vec<&str> {
     let mut grouped = false;
     let mut lines: Vec<&str> = log.lines().map(without_timestamp).collect();
     lines.retain(|line| {
         grouped = (grouped || line.starts_with("##[group]")) && !line.starts_with("##[endgroup]");
         !grouped && !line.starts_with("##[endgroup]")
     });
-    log_tail(lines.into_iter())
+    lines
+}
+
+/// Like [`tail`], of a log for a run that repairs the failure.
+fn long_tail(log: &str) -> String {
+    let (mut bytes, mut kept) = (0, Vec::new());
+    for line in own_lines(log).into_iter().rev().map(log_line) {
+        bytes += line.len() + 1;
+        if bytes > MAX_FAILURE_LOG {
+            break;
+        }
+        kept.push(line);
+    }
+    kept.reverse();
+    kept.join("\n")
 }
 
 fn without_timestamp(line: &str) -> &str {

@@ -73,6 +73,8 @@ pub struct OpenPullRequest {
     pub updated_at: Timestamp,
     /// Creation time.
     pub created_at: Timestamp,
+    /// Id of the head commit.
+    pub head_sha: String,
 }
 
 impl GitHub {
@@ -124,6 +126,12 @@ struct WireOpenPull {
     draft: Option<bool>,
     updated_at: Timestamp,
     created_at: Timestamp,
+    head: WireHead,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireHead {
+    sha: String,
 }
 
 impl WireOpenPull {
@@ -134,6 +142,7 @@ impl WireOpenPull {
             draft: self.draft.unwrap_or_default(),
             updated_at: self.updated_at,
             created_at: self.created_at,
+            head_sha: self.head.sha,
         }
     }
 }

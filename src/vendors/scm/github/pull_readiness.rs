@@ -1,27 +1,31 @@
-//! Checks and reviews of many pull requests, read in one request.
+//! Checks, reviews and head commits of many pull requests, read in one request.
 
 use std::collections::HashMap;
 
 use serde::Deserialize;
-use serde_json::json;
+use serde::de::IgnoredAny;
 
 use crate::http::VendorError;
-use domain::feedback::{ChecksState, PullRequestChecks, PullRequestReadiness, ReviewDecision};
+use domain::feedback::{
+    ChecksState, HeadCommit, MergeState, PullRequestChecks, PullRequestReadiness, ReviewDecision,
+};
 use domain::ids::Repo;
 
 use super::GitHub;
 
 /// Maximum number of pull requests per request.
-const MAX_PULLS: usize = 50;
+const MAX_PULLS: usize = 25;
 
 /// Fields of one pull request. The counts cover all checks, whatever the page size is.
-const FIELDS: &str = "number mergeable reviewDecision \
+const FIELDS: &str = "number mergeable mergeStateStatus reviewDecision \
+    headRefOid baseRefName baseRef { target { oid } } autoMergeRequest { enabledAt } \
+    commits(last: 1) { nodes { commit { oid author { email } parents(first: 2) { nodes { oid } } } } } \
     latestOpinionatedReviews(first: 50) { nodes { state } } \
     statusCheckRollup { contexts(first: 1) { \
     checkRunCountsByState { state count } statusContextCountsByState { state count } } }";
 
 impl GitHub {
-    /// Returns the checks and reviews of pull requests by number. Takes one request per 50 pull requests.
+    /// Returns the state of pull requests by number. Takes one request per 25 pull requests.
     ///
     /// # Errors
     /// `is_not_found()` if one of the pull requests does not exist.
@@ -32,19 +36,9 @@ impl GitHub {
     ) -> Result<HashMap<u64, PullRequestReadiness>, VendorError> {
         let mut found = HashMap::new();
         for numbers in numbers.chunks(MAX_PULLS) {
-            let pulls: Vec<String> = numbers
-                .iter()
-                .map(|number| format!("p{number}: pullRequest(number: {number}) {{ {FIELDS} }}"))
-                .collect();
-            let query = format!(
-                "query($owner: String!, $name: String!) {{ \
-                 repository(owner: $owner, name: $name) {{ {} }} }}",
-                pulls.join(" ")
-            );
-            let variables = json!({"owner": repo.owner, "name": repo.name});
             let action = "reading the checks and reviews of pull requests";
-            let data: QueryData = self.graphql(repo, action, &query, &variables).await?;
-            let pulls = data.repository.into_values();
+            let pulls: Vec<PullNode> = self.pulls_by_number(repo, action, numbers, FIELDS).await?;
+            let pulls = pulls.into_iter();
             found.extend(pulls.map(|pull| (pull.number, pull.translate())));
         }
         Ok(found)
@@ -52,18 +46,56 @@ impl GitHub {
 }
 
 #[derive(Deserialize)]
-struct QueryData {
-    repository: HashMap<String, PullNode>,
-}
-
-#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PullNode {
     number: u64,
     mergeable: String,
+    merge_state_status: String,
+    head_ref_oid: String,
+    base_ref_name: Option<String>,
+    base_ref: Option<BaseRef>,
+    auto_merge_request: Option<IgnoredAny>,
+    commits: Commits,
     review_decision: Option<String>,
     latest_opinionated_reviews: Option<Reviews>,
     status_check_rollup: Option<Rollup>,
+}
+
+#[derive(Deserialize)]
+struct BaseRef {
+    target: Option<Object>,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    oid: String,
+}
+
+#[derive(Deserialize)]
+struct Commits {
+    nodes: Vec<Option<PullCommit>>,
+}
+
+#[derive(Deserialize)]
+struct PullCommit {
+    commit: Commit,
+}
+
+#[derive(Deserialize)]
+struct Commit {
+    oid: String,
+    author: Option<GitActor>,
+    parents: Parents,
+}
+
+#[derive(Deserialize)]
+struct GitActor {
+    email: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Parents {
+    nodes: Vec<Option<Object>>,
 }
 
 #[derive(Deserialize)]
@@ -96,18 +128,29 @@ struct StateCount {
 
 impl PullNode {
     fn translate(self) -> PullRequestReadiness {
+        let latest = self.latest_opinionated_reviews;
+        let approvals = latest.as_ref().map_or(0, Reviews::approvals);
         let decision = match self.review_decision.as_deref() {
             Some("APPROVED") => Some(ReviewDecision::Approved),
             Some("CHANGES_REQUESTED") => Some(ReviewDecision::ChangesRequested),
             Some("REVIEW_REQUIRED") => Some(ReviewDecision::ReviewRequired),
             // The host decides only if a rule of the branch requires reviews.
-            _ => self.latest_opinionated_reviews.and_then(Reviews::decision),
+            _ => latest.and_then(Reviews::decision),
         };
         PullRequestReadiness {
             checks: self
                 .status_check_rollup
                 .and_then(|rollup| rollup.contexts.translate()),
+            approvals,
             review_decision: decision,
+            merge_state: MergeState::parse(&self.merge_state_status),
+            head: Some(self.commits.head(self.head_ref_oid)),
+            base: self
+                .base_ref
+                .and_then(|base| base.target)
+                .map(|target| target.oid),
+            base_branch: self.base_ref_name,
+            is_auto_merge_armed: self.auto_merge_request.is_some(),
             mergeable: match self.mergeable.as_str() {
                 "MERGEABLE" => Some(true),
                 "CONFLICTING" => Some(false),
@@ -117,7 +160,35 @@ impl PullNode {
     }
 }
 
+impl Commits {
+    /// Returns the head commit. The list is from the same response, but the host may compute it later.
+    fn head(self, sha: String) -> HeadCommit {
+        let commits = self.nodes.into_iter().flatten().map(|node| node.commit);
+        let commit = { commits }.find(|commit| commit.oid == sha);
+        let (author, parents) = match commit {
+            Some(commit) => (commit.author, commit.parents.nodes),
+            None => (None, Vec::new()),
+        };
+        HeadCommit {
+            sha,
+            author_email: author.and_then(|author| author.email).unwrap_or_default(),
+            parents: parents
+                .into_iter()
+                .flatten()
+                .map(|parent| parent.oid)
+                .collect(),
+        }
+    }
+}
+
 impl Reviews {
+    /// Returns the number of reviewers who approve.
+    fn approvals(&self) -> u32 {
+        let reviews = self.nodes.iter().flatten();
+        let approving = reviews.filter(|review| review.state == "APPROVED").count();
+        u32::try_from(approving).unwrap_or(u32::MAX)
+    }
+
     /// Returns the decision that the latest review of each reviewer amounts to.
     fn decision(self) -> Option<ReviewDecision> {
         let reviews: Vec<Review> = self.nodes.into_iter().flatten().collect();
@@ -163,12 +234,15 @@ impl Contexts {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
 
     fn readiness(fields: &Value) -> PullRequestReadiness {
-        let mut pull = json!({"number": 7, "mergeable": "UNKNOWN", "reviewDecision": null,
+        let mut pull = json!({"number": 7, "mergeable": "UNKNOWN", "mergeStateStatus": "UNKNOWN",
+            "headRefOid": "a1", "baseRefName": "main", "baseRef": null, "autoMergeRequest": null, "reviewDecision": null,
+            "commits": {"nodes": [{"commit": {"oid": "a1", "author": {"email": "mia@example.com"},
+                "parents": {"nodes": [{"oid": "b2"}]}}}]},
             "latestOpinionatedReviews": {"nodes": []}, "statusCheckRollup": null});
         for (name, value) in fields.as_object().unwrap() {
             pull[name] = value.clone();
@@ -239,5 +313,23 @@ mod tests {
         ] {
             assert_eq!(readiness(&json!({ "mergeable": text })).mergeable, expected);
         }
+        let state = |text: &str| readiness(&json!({ "mergeStateStatus": text })).merge_state;
+        assert_eq!(state("BEHIND"), Some(MergeState::Behind));
+        assert_eq!(state("UNKNOWN"), None);
+    }
+
+    #[test]
+    fn reads_the_head_commit() {
+        let head = readiness(&json!({})).head.unwrap();
+        assert_eq!(
+            (head.sha.as_str(), head.author_email.as_str()),
+            ("a1", "mia@example.com")
+        );
+        assert_eq!(head.parents, ["b2"]);
+        let moved = readiness(&json!({"headRefOid": "c3"})).head.unwrap();
+        assert_eq!(
+            (moved.sha.as_str(), moved.author_email.as_str()),
+            ("c3", "")
+        );
     }
 }

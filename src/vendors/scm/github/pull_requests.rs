@@ -150,6 +150,25 @@ impl GitHub {
         Ok(response.json::<WirePull>()?.translate())
     }
 
+    /// Merges the base branch into the branch of a pull request, if its head is the expected one. The host answers
+    /// before it has merged.
+    ///
+    /// # Errors
+    /// 422 if the head has moved, if there is nothing to merge, or if the branches are in conflict.
+    pub async fn update_branch(
+        &self,
+        repo: &Repo,
+        number: u64,
+        expected_head: &str,
+    ) -> Result<(), VendorError> {
+        let url = self.repo_url(repo, &format!("/pulls/{number}/update-branch"));
+        let body = json!({ "expected_head_sha": expected_head });
+        let action = "updating the branch of the pull request";
+        self.send_json(repo, action, Method::PUT, url, &body)
+            .await
+            .map(drop)
+    }
+
     /// Converts a pull request to a draft. Succeeds if it is a draft already.
     ///
     /// # Errors

@@ -126,6 +126,15 @@ fn marker(effect_id: &str) -> String {
     format!("<!-- agent-implement:{effect_id} -->")
 }
 
+/// Returns the effect whose marker ends a text.
+pub(super) fn effect_of(body: &str) -> Option<&str> {
+    let line = body.trim_end().lines().next_back()?;
+    let effect = line
+        .strip_prefix("<!-- agent-implement:")?
+        .strip_suffix(" -->")?;
+    (!effect.is_empty()).then_some(effect)
+}
+
 fn marked(body: &str, effect_id: &str) -> String {
     let body = truncate_chars(body, MAX_BODY, "\n\n[… cut here: too long for a comment]");
     format!("{body}\n\n{}", marker(effect_id))

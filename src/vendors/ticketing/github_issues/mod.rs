@@ -8,13 +8,16 @@ mod comments;
 mod context;
 mod find_issue;
 mod keys;
+mod matched_labels;
 mod nodes;
 mod pages;
 mod snapshot;
 mod stage_labels;
 mod states;
+mod ticket;
 mod tracker;
 mod trigger_authors;
+mod watch;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -23,11 +26,13 @@ use serde::Deserialize;
 
 use crate::http::{Availability, Quota, VendorError, VendorErrorKind};
 use crate::scm::GitHub;
+use crate::ticketing::read_changes::ReadChanges;
 use crate::ticketing::sanitized_title;
 use domain::ids::{IssueId, Repo};
 use domain::issue::IssueRef;
 
 use keys::IssueKeys;
+use matched_labels::KnownLabels;
 pub use tracker::IssueTracker;
 use trigger_authors::KnownAuthor;
 
@@ -37,6 +42,9 @@ pub struct GitHubIssues {
     github: GitHub,
     /// Who set the trigger of the issues of the latest poll, by the time of their last update.
     trigger_authors: Arc<Mutex<HashMap<IssueId, KnownAuthor>>>,
+    read_changes: Arc<Mutex<ReadChanges>>,
+    /// Labels of the issues of the latest poll that mappings match, by the time of their last update.
+    matched_labels: Arc<Mutex<HashMap<IssueId, KnownLabels>>>,
 }
 
 impl GitHubIssues {
@@ -45,6 +53,8 @@ impl GitHubIssues {
         Self {
             github,
             trigger_authors: Arc::default(),
+            read_changes: Arc::default(),
+            matched_labels: Arc::default(),
         }
     }
 
@@ -158,3 +168,6 @@ impl RelatedIssue {
         keys.key(&self.repository.name_with_owner, self.number)
     }
 }
+
+#[cfg(test)]
+mod conversation_tests;

@@ -10,7 +10,7 @@ use crate::ticketing::sanitized_title;
 use domain::agent_choice::AgentChoice;
 use domain::ids::{IssueId, TeamKey};
 use domain::issue::{FlaggedIssue, IssueRef, RelatedIssues, StatusCategory, System, TriggerAuthor};
-use domain::stage::{ALL_LABELS, Stage};
+use domain::stage::{ALL_LABELS, Stage, TRIGGER_LABEL};
 use domain::string_arena::ArenaStr;
 use domain::time::Timestamp;
 
@@ -71,7 +71,8 @@ struct FoundIssue {
 impl<'g> PageReader<'g> {
     pub(super) fn new(group: &'g [MappedRepo]) -> Self {
         let lists = (0..group.len()).flat_map(|repo| {
-            (0..ALL_LABELS.len()).map(move |label| PageRequest {
+            let polled = (0..ALL_LABELS.len()).filter(move |at| group[repo].polls(ALL_LABELS[*at]));
+            polled.map(move |label| PageRequest {
                 repo,
                 label,
                 after: None,
@@ -195,7 +196,8 @@ impl<'g> PageReader<'g> {
     /// Returns the flagged issues, and the mappings whose repositories cannot be read.
     pub(super) fn finish(self, keys: &IssueKeys) -> (Vec<PolledIssue>, Vec<TeamKey>) {
         let (group, failed) = (self.group, self.failed);
-        let teams = failed.iter().map(|at| group[*at].team.clone()).collect();
+        let teams = failed.iter().flat_map(|at| &group[*at].teams);
+        let teams = teams.cloned().collect();
         let read = self.issues.into_iter();
         let read = read.filter(|found| !failed.contains(&found.repo));
         let issues = read.filter_map(|found| {
@@ -214,6 +216,7 @@ impl FoundIssue {
         if !self.labels.iter().any(is_flagged) {
             return None;
         }
+        let has_trigger = self.labels.contains(&TRIGGER_LABEL);
         let stage = Stage::from_labels(self.labels)?;
         let node = self.node;
         let related = RelatedIssues {
@@ -229,8 +232,8 @@ impl FoundIssue {
                 url: node.url,
                 marker_field: None,
             },
-            team: mapped.team.clone(),
-            facts: None,
+            team: mapped.teams[0].clone(),
+            facts: mapped.has_matches.then(Box::default),
             stage,
             priority: NO_PRIORITY,
             created_at: node.created_at,
@@ -246,9 +249,12 @@ impl FoundIssue {
             open_blockers: Vec::new(),
             related,
             trigger_author: TriggerAuthor::Trusted,
+            has_trigger,
+            updated_at: Some(node.updated_at),
         };
         Some(PolledIssue {
             flagged,
+            repo: self.repo,
             updated_at: node.updated_at,
             has_blockers: node.issue_dependencies_summary.total_blocked_by > 0,
             is_open_to_strangers: self.is_open_to_strangers,

@@ -61,7 +61,9 @@ fn new_label(name: &'static str) -> NewLabel {
     let description = match name {
         TRIGGER_LABEL => "Agent Implement opens a pull request for this issue",
         "Agent-Planning" => "Agent Implement is planning the change",
-        "Plan-Complete" => "The plan is in the comments; the change is made next",
+        "Plan-Complete" => "The plan is in the comments",
+        "Plan-Approved" => "The plan is approved; Agent Implement makes the change next",
+        "Agent-Waiting" => "Agent Implement has asked a question in the comments",
         "Agent-Working" => "Agent Implement is working on the change",
         _ => "Agent Implement has opened a pull request",
     };

@@ -1,9 +1,9 @@
-//! Whether a repository can hold tickets.
+//! Whether a repository can hold tickets, and has a label that a mapping matches.
 
 use serde::Deserialize;
 use serde_json::json;
 
-use super::GitHubIssues;
+use super::{GitHubIssues, Label};
 use crate::http::VendorError;
 use domain::ids::Repo;
 
@@ -38,6 +38,31 @@ impl GitHubIssues {
             Err(error) => Err(error),
         }
     }
+
+    /// Returns whether a repository has a label of this name. GitHub ignores case.
+    ///
+    /// # Errors
+    /// `is_not_found()` if the repository is not visible to the credentials.
+    pub async fn has_label(&self, repo: &Repo, label: &str) -> Result<bool, VendorError> {
+        const QUERY: &str = "query($owner: String!, $name: String!, $label: String!) { \
+            repository(owner: $owner, name: $name) { label(name: $label) { name } } }";
+        let variables = json!({"owner": repo.owner, "name": repo.name, "label": label});
+        let read = self
+            .github
+            .graphql::<LabelData>(repo, "reading a label", QUERY, &variables)
+            .await?;
+        Ok(read.repository.label.is_some())
+    }
+}
+
+#[derive(Deserialize)]
+struct LabelData {
+    repository: LabelledRepository,
+}
+
+#[derive(Deserialize)]
+struct LabelledRepository {
+    label: Option<Label>,
 }
 
 #[derive(Deserialize)]

@@ -3,22 +3,23 @@
 //! A person who may only triage, and an App, can set labels there, and an issue form can set labels for
 //! anybody. The answers are kept until the issue is updated; setting a label updates it.
 
-use std::collections::HashSet;
 use std::sync::PoisonError;
 
 use serde::Deserialize;
 
 use crate::http::VendorError;
 use domain::ids::{IssueId, Repo};
-use domain::issue::{FlaggedIssue, TriggerAuthor};
+use domain::issue::TriggerAuthor;
 use domain::stage::TRIGGER_LABEL;
+use domain::ticket_comment::AuthorKind;
 use domain::time::Timestamp;
 
 use super::snapshot::PolledIssue;
+use super::watch::Account;
 use super::{Connection, GitHubIssues, Label};
 
 /// Labels set last, newest at the end. An issue whose trigger is not among them has an unknown author.
-const SELECTION: &str = "{ timelineItems(last: 100, itemTypes: [LABELED_EVENT]) { nodes { \
+pub(super) const SELECTION: &str = "{ timelineItems(last: 100, itemTypes: [LABELED_EVENT]) { nodes { \
     ... on LabeledEvent { actor { __typename login } label { name } } } } }";
 
 /// Known author of an issue's trigger.
@@ -70,45 +71,34 @@ impl GitHubIssues {
         }
         Ok(())
     }
-
-    /// Forgets the authors of issues that are no longer flagged.
-    pub(super) fn forget_trigger_authors(&self, flagged: &[FlaggedIssue]) {
-        let flagged: HashSet<&IssueId> = flagged.iter().map(|flagged| &flagged.issue.id).collect();
-        let known = self.trigger_authors.lock();
-        let mut known = known.unwrap_or_else(PoisonError::into_inner);
-        known.retain(|issue, _| flagged.contains(issue));
-    }
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct LabelledIssue {
+pub(super) struct LabelledIssue {
     timeline_items: Connection<LabeledEvent>,
 }
 
 #[derive(Deserialize)]
 struct LabeledEvent {
-    actor: Option<Actor>,
+    actor: Option<Account>,
     label: Label,
 }
 
-#[derive(Deserialize)]
-struct Actor {
-    #[serde(rename = "__typename")]
-    kind: String,
-    login: String,
-}
-
 impl LabelledIssue {
+    /// Returns who set a label last. A deleted account has no actor.
+    pub(super) fn last_actor(self, label: &str) -> Option<Account> {
+        let events = self.timeline_items.into_nodes();
+        let of_label = events.filter(|event| event.label.name.eq_ignore_ascii_case(label));
+        of_label.last().and_then(|event| event.actor)
+    }
+
     /// Returns who set the trigger label last.
     fn trigger_author(self) -> TriggerAuthor {
-        let events = self.timeline_items.into_nodes();
-        let of_trigger =
-            events.filter(|event| event.label.name.eq_ignore_ascii_case(TRIGGER_LABEL));
-        // A deleted account has no actor.
-        match of_trigger.last().and_then(|event| event.actor) {
-            Some(actor) if actor.kind == "User" => TriggerAuthor::Person(actor.login),
-            Some(actor) => TriggerAuthor::App(actor.login),
+        let actor = self.last_actor(TRIGGER_LABEL).map(Account::into_author);
+        match actor {
+            Some(person) if person.kind == AuthorKind::Person => TriggerAuthor::Person(person.id),
+            Some(app) => TriggerAuthor::App(app.id),
             None => TriggerAuthor::Unknown,
         }
     }

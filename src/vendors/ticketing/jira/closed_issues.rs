@@ -2,17 +2,12 @@
 
 use std::collections::HashSet;
 
-use serde::Deserialize;
-use serde_json::json;
-
 use super::Jira;
+use super::bulk_fetch::{BULK_FETCH_SIZE, FetchedIssue};
 use super::issue::{RelatedIssueFields, Status};
-use crate::http::{Method, VendorError};
+use crate::http::VendorError;
 use domain::ids::IssueId;
 use domain::issue::IssueRef;
-
-/// Maximum number of issues per request (Jira's limit).
-const BATCH: usize = 100;
 
 impl Jira {
     /// Returns those of the issues that are done or deleted.
@@ -25,14 +20,10 @@ impl Jira {
     ) -> Result<HashSet<IssueId>, VendorError> {
         const ACTION: &str = "reading the states of issues";
         let mut closed = HashSet::new();
-        for batch in issues.chunks(BATCH) {
+        for batch in issues.chunks(BULK_FETCH_SIZE) {
             let ids: Vec<&IssueId> = batch.iter().map(|issue| &issue.id).collect();
-            let body = json!({"issueIdsOrKeys": ids, "fields": ["status"]});
-            let request = self
-                .request(ACTION, Method::POST, "/issue/bulkfetch")
-                .json(&body);
-            let fetched: BulkFetchPage = self.client.send(&request.safe()).await?.json()?;
-            let open = fetched.issues.into_iter().filter(Issue::is_open);
+            let fetched = self.bulk_fetch(ACTION, &ids, &["status"]).await?;
+            let open = fetched.issues.into_iter().filter(is_open);
             // The state of an issue with an error is unknown. An issue without entry was deleted.
             let unknown = fetched.errors.into_iter().map(|error| error.id);
             let not_closed: HashSet<String> = open.map(|issue| issue.id).chain(unknown).collect();
@@ -43,27 +34,6 @@ impl Jira {
     }
 }
 
-#[derive(Deserialize)]
-struct BulkFetchPage {
-    #[serde(default)]
-    issues: Vec<Issue>,
-    #[serde(default, rename = "issueErrors")]
-    errors: Vec<IssueError>,
-}
-
-#[derive(Deserialize)]
-struct IssueError {
-    id: String,
-}
-
-#[derive(Deserialize)]
-struct Issue {
-    id: String,
-    fields: RelatedIssueFields,
-}
-
-impl Issue {
-    fn is_open(&self) -> bool {
-        !self.fields.status.as_ref().is_some_and(Status::is_done)
-    }
+fn is_open(issue: &FetchedIssue<RelatedIssueFields>) -> bool {
+    !issue.fields.status.as_ref().is_some_and(Status::is_done)
 }

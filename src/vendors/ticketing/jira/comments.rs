@@ -8,9 +8,11 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Jira, adf};
+use super::{Account, Jira, adf};
 use crate::http::{Method, Response, VendorError, percent_encode};
+use domain::ids::IssueId;
 use domain::issue::IssueRef;
+use domain::ticket_comment::{AuthorKind, TicketComment};
 use domain::time::Timestamp;
 
 /// Name of the comment property with the effect id.
@@ -18,6 +20,9 @@ const PROPERTY: &str = "agent-implement";
 
 /// Maximum number of comments per page, newest first.
 const PAGE_SIZE: usize = 100;
+
+/// Maximum number of comments of people that are read per issue.
+const MAX_READ: usize = 50;
 
 /// Maximum number of pages read per issue.
 const MAX_PAGES: usize = 20;
@@ -91,6 +96,25 @@ impl Jira {
         let path = own_path(self, issue, effect_id).await?;
         let request = self.request("deleting the comment", Method::DELETE, &path);
         self.client.send(&request).await.map(drop)
+    }
+
+    /// Returns the newest comments of an issue, newest first.
+    ///
+    /// # Errors
+    /// `is_not_found()` if the issue does not exist.
+    pub(super) async fn newest_comments(
+        &self,
+        issue: &IssueRef,
+    ) -> Result<Vec<TicketComment>, VendorError> {
+        let path = path_of(issue);
+        let query = format!("?orderBy=-created&maxResults={MAX_READ}&expand=properties");
+        let request = self.get("reading comments", &format!("{path}{query}"));
+        let page: Page = self.client.send(&request).await?.json()?;
+        let own_account = self.own_account().await?;
+        let comments = page.comments.into_iter();
+        Ok(comments
+            .map(|comment| comment.translate(&issue.id, &own_account))
+            .collect())
     }
 
     /// Returns the current texts of the comments of these effects, in the given order. Reads the newest comments
@@ -179,6 +203,37 @@ impl Comment {
     }
 }
 
+impl Comment {
+    /// Converts a comment. One with our property by another account is of an earlier account of the service, or forged.
+    /// Without properties in the response, ours look like those of a person, so nobody's count.
+    fn translate(self, issue: &IssueId, own_account: &str) -> TicketComment {
+        let mut author = self
+            .author
+            .as_ref()
+            .map_or_else(Account::deleted, Account::author);
+        let effect = match self.effect() {
+            Some("") => None,
+            Some(effect) if author.id == own_account => {
+                author.kind = AuthorKind::Service;
+                Some(effect.to_owned())
+            }
+            Some(_) | None => {
+                author.kind = AuthorKind::Other;
+                None
+            }
+        };
+        TicketComment {
+            id: self.id,
+            issue: issue.clone(),
+            author,
+            created_at: self.created,
+            updated_at: self.updated.unwrap_or(self.created),
+            body: adf::to_markdown(&self.body),
+            effect_id: effect,
+        }
+    }
+}
+
 #[derive(Deserialize)]
 struct Page {
     comments: Vec<Comment>,
@@ -189,6 +244,8 @@ struct Comment {
     id: String,
     body: Value,
     created: Timestamp,
+    updated: Option<Timestamp>,
+    author: Option<Account>,
     properties: Option<Vec<Property>>,
 }
 

@@ -21,6 +21,7 @@ pub(super) fn requested_fields(custom: impl IntoIterator<Item = FieldId>) -> Vec
         "status",
         "priority",
         "created",
+        "updated",
         "issuelinks",
         "parent",
         "labels",
@@ -54,6 +55,7 @@ pub(super) struct Fields {
     pub status: Status,
     pub priority: Option<Named>,
     pub created: Timestamp,
+    pub updated: Option<Timestamp>,
     #[serde(default)]
     issuelinks: Vec<Link>,
     pub parent: Option<RelatedIssue>,
@@ -174,6 +176,11 @@ impl Issue {
 }
 
 impl Fields {
+    /// Returns the title.
+    pub(super) fn summary(&self) -> &str {
+        &self.summary
+    }
+
     /// Returns the description in Markdown.
     pub(super) fn description_markdown(&self) -> String {
         let description = self.description.as_ref();

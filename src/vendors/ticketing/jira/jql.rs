@@ -4,18 +4,25 @@
 use super::fields::FieldId;
 use domain::stage::Stage;
 
-/// Stages in which an issue waits for a run or has one. Only these are polled.
-pub(super) const FLAGGED_STAGES: [Stage; 4] = [
+/// Stages in which an issue waits for a run or for people, or has a run. Only these are polled.
+pub(super) const FLAGGED_STAGES: [Stage; 6] = [
     Stage::Triggered,
     Stage::Planning,
     Stage::PlanComplete,
+    Stage::PlanReady,
     Stage::Implementing,
+    Stage::NeedsInput,
 ];
 
-/// Builds the query for open issues of a clause with one of `FLAGGED_STAGES`.
-pub(super) fn flagged_issues(clause: &str, status: FieldId) -> String {
+/// Those of [`FLAGGED_STAGES`] whose values not every status field has.
+pub(super) const OPTIONAL_STAGES: [Stage; 2] = [Stage::PlanReady, Stage::NeedsInput];
+
+/// Builds the query for open issues of a clause with one of `FLAGGED_STAGES`, of the optional ones only with these.
+pub(super) fn flagged_issues(clause: &str, status: FieldId, optional: &[Stage]) -> String {
+    let is_listed = |stage: &&Stage| !OPTIONAL_STAGES.contains(stage) || optional.contains(stage);
     let values: Vec<String> = FLAGGED_STAGES
         .iter()
+        .filter(is_listed)
         .filter_map(|stage| stage.jira_status())
         .map(quoted)
         .collect();
@@ -55,9 +62,9 @@ mod tests {
     fn puts_clauses_in_parentheses() {
         let status = FieldId::parse("customfield_10050").unwrap();
         assert_eq!(
-            flagged_issues("project = A OR project = B", status),
+            flagged_issues("project = A OR project = B", status, &[Stage::NeedsInput]),
             "(project = A OR project = B) AND cf[10050] in (\"Ready\", \"Planning\", \
-             \"Plan Approved\", \"Implementing\") AND statusCategory != Done ORDER BY created ASC"
+             \"Plan Approved\", \"Implementing\", \"Needs Input\") AND statusCategory != Done ORDER BY created ASC"
         );
         assert_eq!(
             issues_with_any_status("project = A", status),

@@ -7,6 +7,7 @@
 //! Rightly ours: Atlassian publishes no client for Rust.
 
 mod adf;
+mod bulk_fetch;
 mod closed_issues;
 mod comments;
 mod field_options;
@@ -18,8 +19,11 @@ mod projects;
 mod select_fields;
 mod siblings;
 mod snapshot;
+mod status_values;
+mod ticket;
+mod watch;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,18 +31,21 @@ use data_encoding::BASE64;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::read_changes::ReadChanges;
 use crate::http::{Availability, Client, Method, Quota, Request, VendorError, percent_encode};
 use domain::ids::IssueId;
 use domain::issue::IssueRef;
 use domain::mapping::{Mapping, TicketingConfig};
 use domain::secret::Secret;
 use domain::stage::Stage;
+use domain::ticket_comment::{AuthorKind, CommentAuthor};
 
 pub use field_options::FieldOption;
-use fields::CachedFields;
 pub use fields::JiraField;
 use fields::STATUS_FIELD;
+use fields::{CachedFields, FieldId};
 pub use select_fields::{SelectField, SelectFieldGap};
+use status_values::CachedQuery;
 
 /// Maximum size of a response, in bytes. A page of issues contains their descriptions.
 const MAX_BODY: usize = 64 << 20;
@@ -77,7 +84,11 @@ pub struct Jira {
 #[derive(Default)]
 struct Cache {
     site_url: Option<String>,
+    /// Id of the authenticated account.
+    own_account: Option<String>,
     fields: Option<CachedFields>,
+    status_values: HashMap<FieldId, CachedQuery>,
+    read_changes: ReadChanges,
     /// Recently written issues with the time of the write, oldest first.
     written: VecDeque<(u64, Instant)>,
 }
@@ -110,7 +121,7 @@ impl Jira {
         }
     }
 
-    /// Sets the status field of an issue, or clears it.
+    /// Sets the status field of an issue, or clears it. A field without the option of an optional stage stays as it is.
     ///
     /// # Errors
     /// `is_not_found()` if the issue does not exist.
@@ -124,7 +135,19 @@ impl Jira {
         self.remember_written(&issue.id);
         let path = format!("/issue/{}", percent_encode(issue.id.as_str()));
         let request = self.request(ACTION, Method::PUT, &path).json(&body).safe();
-        self.client.send(&request).await.map(drop)
+        match self.client.send(&request).await {
+            Err(error) if error.status() == Some(400) && jql::OPTIONAL_STAGES.contains(&stage) => {
+                match self.has_option(&field, stage).await? {
+                    true => Err(error),
+                    // An approval that was refused must not stay on the ticket.
+                    false if stage == Stage::PlanReady => {
+                        Box::pin(self.set_stage(issue, Stage::Planning)).await
+                    }
+                    false => Ok(()),
+                }
+            }
+            outcome => outcome.map(drop),
+        }
     }
 
     /// Links a pull request to the issue. Idempotent per URL.
@@ -268,6 +291,17 @@ impl Jira {
         Ok(fields)
     }
 
+    /// Returns the id of the authenticated account.
+    async fn own_account(&self) -> Result<String, VendorError> {
+        if let Some(cached) = self.cache().own_account.clone() {
+            return Ok(cached);
+        }
+        let request = self.get("reading the account of the Jira credentials", "/myself");
+        let account: Account = self.client.send(&request).await?.json()?;
+        self.cache().own_account = Some(account.account_id.clone());
+        Ok(account.account_id)
+    }
+
     /// Returns the address of Jira's web pages.
     async fn site_url(&self) -> Result<String, VendorError> {
         if let Some(cached) = self.cache().site_url.clone() {
@@ -315,6 +349,43 @@ impl Jira {
     }
 }
 
+/// Account that wrote a comment or changed an issue.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Account {
+    #[serde(default)]
+    account_id: String,
+    #[serde(default)]
+    display_name: String,
+    email_address: Option<String>,
+    account_type: Option<String>,
+}
+
+impl Account {
+    /// Returns the account as an author. Apps and customers start nothing.
+    fn author(&self) -> CommentAuthor {
+        CommentAuthor {
+            id: self.account_id.clone(),
+            name: self.display_name.clone(),
+            email: self.email_address.clone().filter(|email| !email.is_empty()),
+            kind: match self.account_type.as_deref() {
+                Some("atlassian") => AuthorKind::Person,
+                _ => AuthorKind::Other,
+            },
+        }
+    }
+
+    /// Returns the author of a comment whose account was deleted.
+    fn deleted() -> CommentAuthor {
+        CommentAuthor {
+            id: String::new(),
+            name: String::new(),
+            email: None,
+            kind: AuthorKind::Other,
+        }
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Myself {
@@ -348,5 +419,7 @@ pub fn markdown_to_adf(text: &str) -> serde_json::Value {
     adf::from_markdown(text)
 }
 
+#[cfg(test)]
+mod conversation_tests;
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::Jira;
 use super::field_options::{Id, List};
 use super::fields::{FIELD_NOT_FOUND_STATUS, FieldId, REPO_FIELD, STATUS_FIELD};
+use super::jql::OPTIONAL_STAGES;
 use crate::http::{Method, VendorError, percent_encode};
 use domain::stage::Stage;
 
@@ -26,6 +27,8 @@ pub struct SelectField {
     pub name: &'static str,
     /// Options that it needs.
     pub options: Vec<String>,
+    /// Options that are created with the others. The field is complete without them.
+    pub optional: Vec<String>,
 }
 
 /// What a select field lacks.
@@ -40,19 +43,26 @@ pub enum SelectFieldGap {
 impl SelectField {
     /// Returns the fields that a project needs: the stage, and the repository with one value.
     pub fn required(repo_value: &str) -> [Self; 2] {
+        let mut seen = BTreeSet::new();
         let mut stages: Vec<&str> = Stage::ALL
             .into_iter()
             .filter_map(Stage::jira_status)
             .collect();
-        stages.dedup();
+        stages.retain(|value| seen.insert(*value));
+        let optional = OPTIONAL_STAGES.map(Stage::jira_status);
+        let (optional, needed): (Vec<&str>, Vec<&str>) = stages
+            .into_iter()
+            .partition(|value| optional.contains(&Some(*value)));
         [
             Self {
                 name: STATUS_FIELD,
-                options: stages.into_iter().map(str::to_owned).collect(),
+                options: needed.into_iter().map(str::to_owned).collect(),
+                optional: optional.into_iter().map(str::to_owned).collect(),
             },
             Self {
                 name: REPO_FIELD,
                 options: vec![repo_value.to_owned()],
+                optional: Vec::new(),
             },
         ]
     }
@@ -87,7 +97,7 @@ impl Jira {
         Ok((!missing.is_empty()).then_some(SelectFieldGap::Options(missing)))
     }
 
-    /// Creates what a select field lacks, and puts a new field on the default screen. Requires administrator
+    /// Creates what a select field lacks, with its optional options, and puts a new field on the default screen. Requires administrator
     /// permission.
     ///
     /// # Errors
@@ -97,14 +107,24 @@ impl Jira {
         field: &SelectField,
         gap: &SelectFieldGap,
     ) -> Result<(), VendorError> {
-        let (id, options) = match gap {
-            SelectFieldGap::Field => (self.create_select_field(field.name).await?, &field.options),
+        let (id, is_new, options) = match gap {
+            SelectFieldGap::Field => (
+                self.create_select_field(field.name).await?,
+                true,
+                &field.options,
+            ),
             SelectFieldGap::Options(missing) => (
                 self.find_field("looking up the field", field.name).await?,
+                // The process died after it had created the field.
+                self.field_options(field.name).await?.is_empty(),
                 missing,
             ),
         };
-        self.add_options(id, options).await
+        if is_new {
+            self.add_to_default_screen(id).await?;
+        }
+        let options = [&options[..], &field.optional].concat();
+        self.add_options(id, &options).await
     }
 
     async fn create_select_field(&self, name: &str) -> Result<FieldId, VendorError> {
@@ -118,19 +138,22 @@ impl Jira {
         let request = self.request(ACTION, Method::POST, "/field").json(&body);
         let created: Id = self.client.send(&request).await?.json()?;
         self.cache().fields = None;
-        // Not every site has a default screen; people can add the field to a screen, too.
-        let path = format!("/screens/addToDefault/{}", percent_encode(&created.id));
-        let on_screen = self.request(
+        self.find_field(ACTION, &created.id).await
+    }
+
+    /// Adds a field to the default screen. Not every site has one, and the field may be on it already; people can add
+    /// it to a screen, too.
+    async fn add_to_default_screen(&self, field: FieldId) -> Result<(), VendorError> {
+        let path = format!("/screens/addToDefault/{}", percent_encode(&field.id()));
+        let request = self.request(
             "adding the field to the default screen",
             Method::POST,
             &path,
         );
-        if let Err(error) = self.client.send(&on_screen.json(&json!({}))).await
-            && !error.is_permanent()
-        {
-            return Err(error);
+        match self.client.send(&request.json(&json!({}))).await {
+            Err(error) if !error.is_permanent() => Err(error),
+            _ => Ok(()),
         }
-        self.find_field(ACTION, &created.id).await
     }
 
     /// Adds options to every context of a field that lacks them.

@@ -11,6 +11,7 @@ use domain::issue::{FlaggedIssue, PollResult, TriggerAuthor};
 use domain::mapping::{Mapping, TicketingConfig};
 use domain::stage::Stage;
 use domain::string_arena::{ArenaStr, pack_strings};
+use domain::ticket_comment::CommentWatch;
 
 use super::fields::{FieldId, REPO_FIELD, STATUS_FIELD};
 use super::issue::{Issue, Page, priority, requested_fields};
@@ -39,7 +40,7 @@ struct Scope<'a> {
 /// Returns the ids or names of a mapping's status field and repo field.
 pub(super) fn mapping_field_names(ticketing: &TicketingConfig) -> Vec<&str> {
     match ticketing {
-        TicketingConfig::Linear { .. } | TicketingConfig::GitHub {} => Vec::new(),
+        TicketingConfig::Linear { .. } | TicketingConfig::GitHub { .. } => Vec::new(),
         TicketingConfig::Jira {
             status_field_override,
             repo_field_override,
@@ -52,20 +53,27 @@ pub(super) fn mapping_field_names(ticketing: &TicketingConfig) -> Vec<&str> {
 }
 
 impl Jira {
-    /// Lists the open issues of these mappings that wait for a run or have one. Takes one search per distinct
-    /// query.
+    /// Lists the open issues of these mappings that wait for a run or have one, and the comments that `watch` asks
+    /// for. Takes one search per distinct query, and one request per issue whose comments are read.
     ///
     /// # Errors
     /// Fails if all mappings fail. If only some fail, they are listed in the result.
-    pub async fn snapshot(&self, mappings: &[&Mapping]) -> Result<PollResult, VendorError> {
+    pub async fn snapshot(
+        &self,
+        mappings: &[&Mapping],
+        watch: &CommentWatch,
+    ) -> Result<PollResult, VendorError> {
         let mut snapshot = PollResult::default();
         let mut failure = None;
         let scopes = scopes(self, mappings, &mut snapshot, &mut failure).await;
         if !scopes.is_empty() {
             let site = self.site_url().await?;
             let written = self.recently_written();
+            let is_any_waiting = !watch.waiting.is_empty();
             for batch in scopes.chunks(CONCURRENT_SEARCHES) {
-                let searches = batch.iter().map(|scope| scope.read(self, &site, &written));
+                let searches = batch
+                    .iter()
+                    .map(|scope| scope.read(self, &site, &written, is_any_waiting));
                 for (scope, found) in batch.iter().zip(join_all(searches).await) {
                     match found {
                         Ok(issues) => snapshot.issues.extend(issues),
@@ -86,6 +94,7 @@ impl Jira {
         snapshot
             .issues
             .retain(|issue| seen.insert(issue.issue.id.clone()));
+        self.read_watched(watch, &mut snapshot).await;
         Ok(snapshot)
     }
 }
@@ -167,14 +176,22 @@ impl Scope<'_> {
         jira: &Jira,
         site: &str,
         written: &[u64],
+        is_any_waiting: bool,
     ) -> Result<Vec<FlaggedIssue>, VendorError> {
-        let narrow = jql::flagged_issues(self.clause, self.status);
-        match self.pages(jira, &narrow, site, written).await {
-            Err(error) if error.status() == Some(400) => {
-                let wide = jql::issues_with_any_status(self.clause, self.status);
-                self.pages(jira, &wide, site, written).await
-            }
-            found => found,
+        let mut query = jira.status_query(self.status, is_any_waiting);
+        loop {
+            let text = query.jql(self.clause, self.status);
+            let error = match self.pages(jira, &text, site, written).await {
+                Ok(found) => {
+                    jira.remember_status_query(self.status, query, is_any_waiting);
+                    return Ok(found);
+                }
+                Err(error) => error,
+            };
+            let next = query
+                .after_rejection(&error)
+                .filter(|_| error.status() == Some(400));
+            query = next.ok_or(error)?;
         }
     }
 
@@ -242,6 +259,8 @@ impl Scope<'_> {
         let (_, mapping) = self.mappings.iter().find(has_repo_value)?;
         Some(FlaggedIssue {
             trigger_author: TriggerAuthor::Trusted,
+            has_trigger: true,
+            updated_at: fields.updated,
             issue: issue.issue_ref(site, self.status),
             team: mapping.team_key.clone(),
             facts: None,

@@ -5,11 +5,12 @@ use crate::http::test_client;
 use domain::ids::TeamKey;
 use domain::issue::System;
 use domain::mapping::{ExecutionMode, ModelProvider, SessionMode};
+use domain::ticket_comment::CommentWatch;
 use domain::time::Timestamp;
 use serde_json::Value;
 use test_support::{RecordedRequest, StubReply, TestServer};
 
-fn client(server: &TestServer) -> Jira {
+pub(super) fn client(server: &TestServer) -> Jira {
     let credentials = JiraCredentials::Basic {
         email: "a@b.c".into(),
         token: Secret::new("t"),
@@ -22,7 +23,7 @@ fn client(server: &TestServer) -> Jira {
     )
 }
 
-fn issue_ref(marker_field: Option<&str>) -> IssueRef {
+pub(super) fn issue_ref(marker_field: Option<&str>) -> IssueRef {
     IssueRef {
         system: System::Jira,
         id: IssueId::from("10007"),
@@ -33,7 +34,7 @@ fn issue_ref(marker_field: Option<&str>) -> IssueRef {
     }
 }
 
-fn mapping(team: &str, clause: &str, repo: &str, status: Option<&str>) -> Mapping {
+pub(super) fn mapping(team: &str, clause: &str, repo: &str, status: Option<&str>) -> Mapping {
     Mapping {
         team_key: TeamKey::from(team),
         owner: "acme".into(),
@@ -66,12 +67,24 @@ fn mapping(team: &str, clause: &str, repo: &str, status: Option<&str>) -> Mappin
         agent: None,
         model: None,
         fallback_agents: Vec::new(),
+        questions: true,
+        question_timeout_hours: None,
+        plan_approval: Default::default(),
+        plan_auto_approve: None,
+        approvers: Vec::new(),
+        max_open_pulls: None,
+        max_awaiting_review: None,
+        dispatch_window: None,
+        collisions: Default::default(),
+        collision_ignore: Vec::new(),
+        merge: Default::default(),
+        delete_branch: false,
         created_at: Timestamp::EPOCH,
         updated_at: Timestamp::EPOCH,
     }
 }
 
-fn fields() -> StubReply {
+pub(super) fn fields() -> StubReply {
     StubReply::json(
         200,
         &json!([
@@ -82,7 +95,7 @@ fn fields() -> StubReply {
     )
 }
 
-fn wire_issue(number: u64, status: &str, repo: &str, links: Value) -> Value {
+pub(super) fn wire_issue(number: u64, status: &str, repo: &str, links: Value) -> Value {
     json!({"id": format!("1000{number}"), "key": format!("OPS-{number}"), "fields": {
         "summary": "t", "status": {"name": "To Do", "statusCategory": {"key": "new"}},
         "priority": {"id": "2", "name": "High"}, "created": "2026-11-21T02:00:00.000+0100",
@@ -99,7 +112,7 @@ fn link(side: &str, key: &str, category: &str, kind: [&str; 3]) -> Value {
     }})
 }
 
-fn searches(server: &TestServer) -> Vec<RecordedRequest> {
+pub(super) fn searches(server: &TestServer) -> Vec<RecordedRequest> {
     let requests = server.requests().into_iter();
     requests
         .filter(|request| request.path == "/rest/api/3/search/jql")
@@ -151,7 +164,10 @@ async fn polls_with_one_paged_search_per_query() {
         mapping("OTHER", "project = B", "web", None),
     ];
     let mappings: Vec<&Mapping> = mappings.iter().collect();
-    let snapshot = client(&server).snapshot(&mappings).await.unwrap();
+    let snapshot = client(&server)
+        .snapshot(&mappings, &CommentWatch::default())
+        .await
+        .unwrap();
     assert_eq!(
         searches(&server).len(),
         3,
@@ -214,13 +230,26 @@ async fn widens_a_rejected_query_and_fails_only_its_mappings() {
     let bad = mapping("GONE", "project = GONE", "shop", None);
     let nameless = mapping("NAMELESS", "project = A", "shop", Some("No such field"));
     let client = client(&server);
-    let snapshot = client.snapshot(&[&good, &bad, &nameless]).await.unwrap();
+    let snapshot = client
+        .snapshot(&[&good, &bad, &nameless], &CommentWatch::default())
+        .await
+        .unwrap();
     assert_eq!(snapshot.issues.len(), 1);
     let failed: Vec<&str> = snapshot.failed_teams.iter().map(TeamKey::as_str).collect();
     assert_eq!(failed, ["NAMELESS", "GONE"]);
-    let error = client.snapshot(&[&bad]).await.unwrap_err();
+    let error = client
+        .snapshot(&[&bad], &CommentWatch::default())
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("does not exist"), "{error}");
-    assert!(client.snapshot(&[]).await.unwrap().issues.is_empty());
+    assert!(
+        client
+            .snapshot(&[], &CommentWatch::default())
+            .await
+            .unwrap()
+            .issues
+            .is_empty()
+    );
 }
 
 #[tokio::test]
@@ -252,7 +281,10 @@ async fn sets_the_status_field_and_reconciles_written_issues() {
         json!({"fields": {"customfield_77": {"value": "PR Ready"}}})
     );
     let mapping = mapping("SHOP", "project = A", "shop", None);
-    client.snapshot(&[&mapping]).await.unwrap();
+    client
+        .snapshot(&[&mapping], &CommentWatch::default())
+        .await
+        .unwrap();
     assert_eq!(
         searches(&server)[0].json()["reconcileIssues"],
         json!([10007])

@@ -6,12 +6,13 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::http::VendorError;
-use domain::crypto::deterministic_uuid;
+use domain::crypto::{deterministic_uuid, hashed_uuid};
 use domain::ids::IssueId;
 use domain::issue::{IssueRef, RunContext};
 
 use super::Linear;
-use super::snapshot::{Connection, Label, RelatedIssue};
+use super::relations::RelatedIssue;
+use super::snapshot::{Connection, Label};
 
 /// Maximum number of siblings returned per issue.
 const SIBLINGS: usize = 20;
@@ -40,10 +41,11 @@ impl Linear {
         issue: &IssueRef,
         effect_ids: &[String],
     ) -> Result<Vec<String>, VendorError> {
-        let ids: Vec<String> = effect_ids
+        let forms = effect_ids
             .iter()
-            .map(|effect| deterministic_uuid(effect))
-            .collect();
+            .map(|effect| [deterministic_uuid(effect), hashed_uuid(effect)]);
+        let forms: Vec<[String; 2]> = forms.collect();
+        let ids: Vec<&String> = forms.iter().flatten().collect();
         let variables = json!({ "id": issue.id, "first": ids.len().max(1), "ids": ids });
         let data: IssueData = self
             .execute(self.query("reading our comments", COMMENTS, variables))
@@ -55,7 +57,8 @@ impl Linear {
             .into_iter()
             .map(|comment| (comment.id, comment.body))
             .collect();
-        Ok(ids.iter().filter_map(|id| bodies.remove(id)).collect())
+        let body = |ids: &[String; 2]| ids.iter().find_map(|id| bodies.remove(id));
+        Ok(forms.iter().filter_map(body).collect())
     }
 
     /// Returns the siblings of each issue, as one line of text each, and its labels.

@@ -9,7 +9,8 @@ use domain::issue::{IssueLookup, IssueRef, System};
 use domain::mapping::Mapping;
 
 use super::Linear;
-use super::snapshot::{Connection, IssueRelations, Label, Team};
+use super::relations::IssueRelations;
+use super::snapshot::{Connection, Label, Team};
 use crate::ticketing::sanitized_title;
 
 const QUERY: &str = "\

@@ -14,9 +14,10 @@ use domain::mapping::{Mapping, TicketMatch};
 /// Parameters of [`FIRST`].
 pub(super) const PARAMETERS: &str = ", $names: [String!]!";
 
-/// First page of the labels, as a part of the query of issues.
+/// First page of the labels, as a part of the query of issues. It is smaller than a page may be, because of the
+/// complexity limit of the query.
 pub(super) const FIRST: &str = "\
-issueLabels(first: 250, filter: { or: [
+issueLabels(first: 150, filter: { or: [
     { name: { in: $names } }, { name: { startsWith: \"agent:\" } }, { name: { startsWith: \"model:\" } }
   ] }) {
     nodes { id name }

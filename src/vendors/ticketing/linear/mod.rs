@@ -8,27 +8,34 @@
 
 mod auth;
 mod closed_issues;
+mod comments;
 mod context;
 mod find_issue;
 mod match_names;
 mod matched_labels;
+mod relations;
 mod snapshot;
 mod stage_labels;
 mod teams;
+mod ticket;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::http::{Availability, Client, Method, Quota, Request, Response, VendorError};
-use domain::crypto::deterministic_uuid;
+use domain::crypto::{deterministic_uuid, hashed_uuid};
 use domain::issue::IssueRef;
 
+use super::attachments::UploadHost;
 use auth::Auth;
 pub use auth::LinearCredentials;
 
 /// Maximum size of a response, in bytes. A page of issues contains their descriptions.
 const MAX_BODY: usize = 64 << 20;
+
+/// Address below which files that people upload are.
+const UPLOADS_URL: &str = "https://uploads.linear.app";
 
 /// Client of an account at Linear. Clones share the token.
 #[derive(Clone)]
@@ -36,6 +43,7 @@ pub struct Linear {
     client: Client,
     endpoint: String,
     auth: Auth,
+    uploads: UploadHost,
 }
 
 impl Linear {
@@ -46,6 +54,7 @@ impl Linear {
             auth: Auth::new(client.clone(), api_url, credentials),
             client,
             endpoint: format!("{api_url}/graphql"),
+            uploads: UploadHost::new(UPLOADS_URL),
         }
     }
 
@@ -87,10 +96,14 @@ impl Linear {
     /// `is_not_found()` if the comment does not exist.
     pub async fn delete_comment(&self, effect_id: &str) -> Result<(), VendorError> {
         const QUERY: &str = "mutation($id: String!) { commentDelete(id: $id) { success } }";
-        let variables = json!({"id": deterministic_uuid(effect_id)});
-        self.execute::<Value>(self.mutation("deleting the comment", QUERY, variables))
-            .await
-            .map(drop)
+        let delete = async |id: String| {
+            let request = self.mutation("deleting the comment", QUERY, json!({ "id": id }));
+            self.execute::<Value>(request).await.map(drop)
+        };
+        match delete(deterministic_uuid(effect_id)).await {
+            Err(error) if error.is_not_found() => delete(hashed_uuid(effect_id)).await,
+            outcome => outcome,
+        }
     }
 
     /// Replaces the text of the comment that [`create_comment`](Self::create_comment) created for an effect.
@@ -100,10 +113,15 @@ impl Linear {
     pub async fn edit_comment(&self, effect_id: &str, body: &str) -> Result<(), VendorError> {
         const QUERY: &str = "mutation($id: String!, $input: CommentUpdateInput!) { \
             commentUpdate(id: $id, input: $input) { success } }";
-        let variables = json!({"id": deterministic_uuid(effect_id), "input": {"body": body}});
-        self.execute::<Value>(self.mutation("updating the comment", QUERY, variables))
-            .await
-            .map(drop)
+        let update = async |id: String| {
+            let variables = json!({"id": id, "input": {"body": body}});
+            let request = self.mutation("updating the comment", QUERY, variables);
+            self.execute::<Value>(request).await.map(drop)
+        };
+        match update(deterministic_uuid(effect_id)).await {
+            Err(error) if error.is_not_found() => update(hashed_uuid(effect_id)).await,
+            outcome => outcome,
+        }
     }
 
     /// Links a pull request to the issue. Idempotent per URL.
@@ -327,5 +345,7 @@ struct Id {
     id: String,
 }
 
+#[cfg(test)]
+mod conversation_tests;
 #[cfg(test)]
 mod tests;

@@ -8,18 +8,18 @@ use serde_json::{Map, Value, json};
 use crate::http::VendorError;
 use domain::agent_choice::AgentChoice;
 use domain::ids::{IssueId, IssueKey, TeamKey};
-use domain::issue::{
-    FlaggedIssue, IssueRef, OpenBlocker, PollResult, RelatedIssues, StatusCategory, System,
-    TriggerAuthor,
-};
+use domain::issue::{FlaggedIssue, IssueRef, PollResult, StatusCategory, System, TriggerAuthor};
 use domain::mapping::Mapping;
 use domain::mapping::ticket_match::TicketFacts;
-use domain::stage::{ALL_LABELS, Stage};
+use domain::stage::{ALL_LABELS, Stage, TRIGGER_LABEL};
 use domain::string_arena::{ArenaStr, pack_strings};
+use domain::ticket_comment::{CommentWatch, TicketComment};
 use domain::time::Timestamp;
 
 use super::Linear;
+use super::comments::{self, CommentRow};
 use super::matched_labels::{self, LabelRow, MatchedLabels};
+use super::relations::{IssueRelations, Relations};
 use crate::ticketing::sanitized_title;
 
 /// Number of issues per page. With the fields of [`PAGE`], more would exceed the limit of 10,000
@@ -36,12 +36,16 @@ pub(super) const MAX_PAGES: usize = 200;
 /// Maximum number of issues per request for further relations. Each takes 176 complexity points.
 const BLOCKER_BATCH: usize = 40;
 
+/// Number of labels of the service in [`PAGE`]. An issue has two, unless people set more.
+const MAX_OWN_LABELS: usize = 5;
+
 /// State types of closed issues. They need no work and block no other issue.
 const CLOSED: [&str; 3] = ["completed", "canceled", "duplicate"];
 
 const PAGE: &str = "\
 query($first: Int!, $after: String, $flags: [String!]!, $ours: [String!]!, $closed: [String!]! PARAMETERS) {
   LABELS
+  COMMENTS
   issues(
     first: $first, after: $after, orderBy: createdAt,
     filter: { labels: { some: { name: { in: $flags } } }, state: { type: { nin: $closed } } }
@@ -72,28 +76,44 @@ const MORE_RELATIONS: &str = "{ inverseRelations(first: 50, after: $CURSOR) {
 impl Linear {
     /// Lists all open issues with a marker, in any team. Issues outside of the mappings are included, because
     /// the service explains why they wait; they take no additional requests. The first page also returns the labels
-    /// that the mappings match or that choose an agent.
+    /// that the mappings match or that choose an agent, and the comments that `watch` asks for.
     ///
     /// # Errors
-    /// Fails if a page cannot be read.
-    pub async fn snapshot(&self, mappings: &[&Mapping]) -> Result<PollResult, VendorError> {
-        let wanted = MatchedLabels::wanted(mappings);
+    /// Fails if a page of issues cannot be read.
+    pub async fn snapshot(
+        &self,
+        mappings: &[&Mapping],
+        watch: &CommentWatch,
+    ) -> Result<PollResult, VendorError> {
+        let mut extras = Extras {
+            labels: MatchedLabels::wanted(mappings),
+            comments: comments::filter(watch),
+        };
         let mut labels = MatchedLabels::default();
+        let mut watched = WatchedComments::default();
         let (mut found, mut incomplete) = (Vec::new(), Vec::new());
         // An issue may move to a later page between two requests.
         let mut seen = HashSet::new();
         let mut after: Option<String> = None;
         let mut page_size = PAGE_SIZE;
         for _ in 0..MAX_PAGES {
-            let read = match page(self, page_size, after.as_deref(), &wanted).await {
+            let read = match page(self, page_size, after.as_deref(), &extras).await {
                 Err(error) if is_too_complex(&error) && page_size > MIN_PAGE_SIZE => {
                     page_size /= 2;
+                    continue;
+                }
+                Err(error) if error.status() == Some(422) && extras.comments.is_some() => {
+                    watched = WatchedComments::failed(&error);
+                    extras.comments = None;
                     continue;
                 }
                 read => read?,
             };
             if let Some(first) = read.issue_labels {
-                labels = MatchedLabels::read(self, &wanted, first).await?;
+                labels = MatchedLabels::read(self, &extras.labels, first).await?;
+            }
+            if let (Some(first), Some(filter)) = (read.comments, &extras.comments) {
+                watched = WatchedComments::read(self, filter, first).await;
             }
             let mut page = read.issues;
             let texts = page.nodes.iter_mut().map(Issue::take_description);
@@ -119,7 +139,43 @@ impl Linear {
         Ok(PollResult {
             issues: completed.chain(found).collect(),
             failed_teams: Vec::new(),
+            comments: watched.comments,
+            comments_read: !watched.has_failed,
         })
+    }
+}
+
+/// What the first page returns beside issues.
+struct Extras<'m> {
+    /// Names of the labels that mappings match.
+    labels: BTreeSet<&'m str>,
+    /// Filter of the comments that the poll asks for.
+    comments: Option<Value>,
+}
+
+#[derive(Default)]
+struct WatchedComments {
+    comments: Vec<TicketComment>,
+    has_failed: bool,
+}
+
+impl WatchedComments {
+    async fn read(linear: &Linear, filter: &Value, first: Connection<CommentRow>) -> Self {
+        match comments::read_all(linear, filter, first).await {
+            Ok(comments) => Self {
+                comments,
+                has_failed: false,
+            },
+            Err(error) => Self::failed(&error),
+        }
+    }
+
+    fn failed(error: &VendorError) -> Self {
+        tracing::warn!(%error, "Failed to read comments of Linear.");
+        Self {
+            comments: Vec::new(),
+            has_failed: true,
+        }
     }
 }
 
@@ -127,7 +183,7 @@ async fn page(
     linear: &Linear,
     first: usize,
     after: Option<&str>,
-    matched: &BTreeSet<&str>,
+    extras: &Extras<'_>,
 ) -> Result<Page, VendorError> {
     // The label for an opened pull request is a common phrase. Alone it does not flag an issue.
     let flags: Vec<&str> = ALL_LABELS
@@ -137,14 +193,21 @@ async fn page(
     let mut variables = json!({
         "first": first, "after": after, "flags": flags, "ours": ALL_LABELS, "closed": CLOSED,
     });
-    let (mut parameters, mut labels) = ("", "");
+    let (mut parameters, mut labels, mut comments) = (String::new(), "", String::new());
     if after.is_none() {
-        (parameters, labels) = (matched_labels::PARAMETERS, matched_labels::FIRST);
-        variables["names"] = json!(matched);
+        parameters += matched_labels::PARAMETERS;
+        labels = matched_labels::FIRST;
+        variables["names"] = json!(extras.labels);
+    }
+    if let (None, Some(filter)) = (after, &extras.comments) {
+        parameters += comments::PARAMETERS;
+        comments = comments::FIRST.replace("FIELDS", comments::FIELDS);
+        variables["comments"] = filter.clone();
     }
     let query = PAGE
-        .replace("PARAMETERS", parameters)
-        .replace("LABELS", labels);
+        .replace("PARAMETERS", &parameters)
+        .replace("LABELS", labels)
+        .replace("COMMENTS", &comments);
     linear
         .execute(linear.query("reading flagged issues", &query, variables))
         .await
@@ -200,6 +263,7 @@ fn is_too_complex(error: &VendorError) -> bool {
 struct Page {
     issues: Connection<Issue>,
     issue_labels: Option<Connection<LabelRow>>,
+    comments: Option<Connection<CommentRow>>,
 }
 
 #[derive(Deserialize)]
@@ -255,15 +319,6 @@ struct Issue {
     relations: IssueRelations,
 }
 
-/// Parent and relations of an issue.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct IssueRelations {
-    parent: Option<RelatedIssue>,
-    relations: Connection<Relation>,
-    inverse_relations: Connection<InverseRelation>,
-}
-
 #[derive(Deserialize)]
 pub(super) struct Team {
     pub(super) key: String,
@@ -276,7 +331,7 @@ struct Project {
 
 #[derive(Deserialize)]
 pub(super) struct State {
-    name: String,
+    pub(super) name: String,
     #[serde(rename = "type", default)]
     kind: String,
 }
@@ -301,42 +356,6 @@ pub(super) struct Label {
     pub(super) name: String,
 }
 
-/// Parent, sibling or related issue.
-#[derive(Deserialize)]
-pub(super) struct RelatedIssue {
-    identifier: String,
-    #[serde(deserialize_with = "sanitized_title")]
-    title: String,
-    state: State,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Relation {
-    #[serde(rename = "type")]
-    kind: String,
-    related_issue: RelatedIssue,
-}
-
-#[derive(Deserialize)]
-struct InverseRelation {
-    #[serde(rename = "type")]
-    kind: String,
-    issue: RelatedIssue,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase")]
-struct Relations {
-    inverse_relations: Connection<InverseRelation>,
-}
-
-impl RelatedIssue {
-    pub(super) fn summary_line(&self) -> String {
-        format!("{}: {} ({})", self.identifier, self.title, self.state.name)
-    }
-}
-
 impl Issue {
     fn take_description(&mut self) -> String {
         self.description.take().unwrap_or_default()
@@ -346,6 +365,9 @@ impl Issue {
     /// the poll.
     fn translate(self, description: ArenaStr, matched: &MatchedLabels) -> Option<FlaggedIssue> {
         let labels = self.labels.nodes.iter().map(|label| label.name.as_str());
+        let has_trigger = labels.clone().any(|label| label == TRIGGER_LABEL)
+            // The trigger may be among those that are left out.
+            || self.labels.nodes.len() >= MAX_OWN_LABELS;
         let stage = Stage::from_labels(labels)?;
         // The names of other labels would cost several points per issue, so only runs read them.
         let has_others = self.label_ids.len() > self.labels.nodes.len();
@@ -357,6 +379,8 @@ impl Issue {
         };
         Some(FlaggedIssue {
             trigger_author: TriggerAuthor::Trusted,
+            has_trigger,
+            updated_at: None,
             stage,
             priority: priority(self.priority),
             open_blockers: self.relations.open_blockers(),
@@ -378,43 +402,6 @@ impl Issue {
             status_category: self.state.status_category(),
             state_name: self.state.name,
         })
-    }
-}
-
-impl IssueRelations {
-    fn open_blockers(&self) -> Vec<OpenBlocker> {
-        let blockers = self.inverse_relations.nodes.iter();
-        blockers
-            .filter(|relation| relation.kind == "blocks" && relation.issue.state.is_open())
-            .map(|relation| OpenBlocker {
-                key: IssueKey::new(&relation.issue.identifier),
-                title: relation.issue.title.clone(),
-            })
-            .collect()
-    }
-
-    pub(super) fn related(&self) -> RelatedIssues {
-        let from_others = self.inverse_relations.nodes.iter().map(|relation| {
-            let relation_name = match relation.kind.as_str() {
-                "blocks" => "blocked by",
-                "duplicate" => "duplicated by",
-                _ => "related to",
-            };
-            format!("{relation_name} {}", relation.issue.summary_line())
-        });
-        let to_others = self.relations.nodes.iter().map(|relation| {
-            let relation_name = match relation.kind.as_str() {
-                "blocks" => "blocks",
-                "duplicate" => "duplicate of",
-                _ => "related to",
-            };
-            format!("{relation_name} {}", relation.related_issue.summary_line())
-        });
-        RelatedIssues {
-            parent: self.parent.as_ref().map(RelatedIssue::summary_line),
-            siblings: Vec::new(),
-            dependencies: from_others.chain(to_others).collect(),
-        }
     }
 }
 

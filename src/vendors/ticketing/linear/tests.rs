@@ -6,6 +6,7 @@ use domain::ids::IssueId;
 use domain::issue::System;
 use domain::secret::Secret;
 use domain::stage::Stage;
+use domain::ticket_comment::CommentWatch;
 use test_support::{RecordedRequest, StubReply, TestServer};
 
 fn client(server: &TestServer) -> Linear {
@@ -92,7 +93,10 @@ async fn polls_with_one_request_per_page_and_reads_all_blockers() {
         data(json!({"issues": {"nodes": nodes, "pageInfo": {"hasNextPage": next, "endCursor": "p1"}}}))
     })
     .await;
-    let snapshot = client(&server).snapshot(&[]).await.unwrap();
+    let snapshot = client(&server)
+        .snapshot(&[], &CommentWatch::default())
+        .await
+        .unwrap();
     assert_eq!(server.requests().len(), 3);
     assert_eq!(
         server.requests()[0].header("authorization"),
@@ -125,7 +129,7 @@ async fn halves_the_page_size_after_a_complexity_error() {
     .await;
     assert!(
         client(&server)
-            .snapshot(&[])
+            .snapshot(&[], &CommentWatch::default())
             .await
             .unwrap()
             .issues
@@ -145,7 +149,10 @@ async fn sends_no_request_until_a_rate_limit_resets() {
     .await;
     let linear = client(&server);
     for _ in 0..2 {
-        let error = linear.snapshot(&[]).await.unwrap_err();
+        let error = linear
+            .snapshot(&[], &CommentWatch::default())
+            .await
+            .unwrap_err();
         assert!(error.is_rate_limited(), "{error}");
         assert!(error.retry_after().unwrap().as_secs() >= 85);
     }
@@ -343,10 +350,12 @@ async fn returns_comments_by_id_in_the_given_order() {
     let server = TestServer::start(|request, _| {
         let variables = &request.json()["variables"];
         assert_eq!(variables["id"], "uuid-7");
-        assert_eq!(variables["ids"][2], deterministic_uuid("e3"));
-        let comment =
-            |effect: &str| json!({"id": deterministic_uuid(effect), "body": format!("of {effect}")});
-        data(json!({"issue": {"comments": {"nodes": [comment("e3"), comment("e1")]}}}))
+        assert_eq!(variables["ids"][4], deterministic_uuid("e3"));
+        assert_eq!(variables["ids"][5], hashed_uuid("e3"));
+        let comment = |id: String, effect: &str| json!({"id": id, "body": format!("of {effect}")});
+        let old = comment(hashed_uuid("e3"), "e3");
+        let new = comment(deterministic_uuid("e1"), "e1");
+        data(json!({"issue": {"comments": {"nodes": [old, new]}}}))
     })
     .await;
     let effects = ["e1", "e2", "e3"].map(str::to_owned);

@@ -13,12 +13,16 @@ fn reviewers(names: &[&str], claude: bool) -> Vec<ExternalReviewer> {
 
 fn run(name: &str, app: &str, conclusion: Option<&str>, text: &str) -> CheckRun {
     CheckRun {
+        id: 1,
         name: name.into(),
         app_slug: app.into(),
         conclusion: conclusion.map(str::to_owned),
         title: String::new(),
         summary: String::new(),
         text: text.into(),
+        details_url: None,
+        suite: None,
+        completed_at: None,
     }
 }
 

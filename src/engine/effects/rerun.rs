@@ -1,0 +1,35 @@
+//! Reruns of failed jobs, once per workflow run and head commit.
+
+use super::{EffectFailure, EffectOutcome, github};
+use crate::app::App;
+use domain::ids::Repo;
+use vendors::scm::RerunOutcome;
+
+/// Runs the failed jobs of a workflow run again. A run whose failed jobs have run again before, or run now, is left
+/// alone: that was an earlier attempt of this effect, or a person.
+pub(super) async fn rerun_failed_jobs(
+    app: &App,
+    repo: &Repo,
+    head: &str,
+    run: u64,
+) -> Result<EffectOutcome, EffectFailure> {
+    let github = github(&app.vendors)?;
+    match github.checking_run(repo, run, head).await? {
+        None => return Ok(EffectOutcome::Gone("the run no longer exists".to_owned())),
+        Some(found) if found.attempt > 1 || !found.is_completed || found.has_succeeded => {
+            return Ok(EffectOutcome::Done);
+        }
+        Some(_) => {}
+    }
+    match github.rerun_failed_jobs(repo, run).await? {
+        RerunOutcome::Requested => {
+            app.live.metrics.ci_reruns.add(1);
+            tracing::info!(%repo, head, run, "Requested a rerun of failed jobs.");
+            Ok(EffectOutcome::Done)
+        }
+        RerunOutcome::Refused(reason) => {
+            tracing::info!(%repo, head, run, reason, "GitHub refused a rerun of failed jobs.");
+            Ok(EffectOutcome::Gone(reason))
+        }
+    }
+}
