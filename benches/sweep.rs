@@ -90,6 +90,7 @@ async fn main() -> Result<()> {
     // One more request lists the open pull requests.
     let pages = (PULLS / PER_REQUEST + 1) as f64;
     for (name, requests) in [
+        ("never read", first),
         ("after a restart", restarted),
         ("nothing changed", later[0]),
     ] {

@@ -179,10 +179,12 @@ pub(super) async fn perform(app: &App, entry: &OutboxEntry) -> EffectOutcome {
             repo,
             number,
             grant,
-        } => merge::merge(app, entry, &pull_id(repo, *number), grant).await,
-        Effect::DisarmMerge { repo, number } => merge::disarm(app, &pull_id(repo, *number)).await,
+        } => merge::merge(app, entry, &PullRequestId::new(repo, *number), grant).await,
+        Effect::DisarmMerge { repo, number } => {
+            merge::disarm(app, &PullRequestId::new(repo, *number)).await
+        }
         Effect::DeleteBranch { repo, number } => {
-            merge::delete_branch(app, &pull_id(repo, *number)).await
+            merge::delete_branch(app, &PullRequestId::new(repo, *number)).await
         }
         Effect::RerunFailedJobs {
             repo, head, run, ..
@@ -198,13 +200,6 @@ pub(super) async fn perform(app: &App, entry: &OutboxEntry) -> EffectOutcome {
         Effect::SyncWorkflows { team, repo } => sync_workflows(app, team, repo).await,
     };
     outcome.unwrap_or_else(EffectOutcome::Failed)
-}
-
-fn pull_id(repo: &Repo, number: u64) -> PullRequestId {
-    PullRequestId {
-        repo: repo.clone(),
-        number,
-    }
 }
 
 /// Client of an issue's system. Without it the effect waits, because an operator may be replacing the credentials.

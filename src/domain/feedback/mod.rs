@@ -45,6 +45,14 @@ pub struct PullRequestId {
 }
 
 impl PullRequestId {
+    /// Returns the id of a pull request of a repository.
+    pub fn new(repo: &Repo, number: u64) -> Self {
+        Self {
+            repo: repo.clone(),
+            number,
+        }
+    }
+
     /// Returns the pull request that a job opened or works on.
     pub fn of_job(job: &Job) -> Option<Self> {
         Some(Self {

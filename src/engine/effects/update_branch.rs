@@ -24,10 +24,7 @@ pub(super) async fn update_branch(
         }
         Err(error) => return Err(error.into()),
     };
-    let pull = PullRequestId {
-        repo: repo.clone(),
-        number,
-    };
+    let pull = PullRequestId::new(repo, number);
     app.live.reconciliation.note_changed(vec![pull]);
     Ok(outcome)
 }

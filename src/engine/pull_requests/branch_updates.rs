@@ -72,10 +72,7 @@ fn due_steps(
     numbers: &[u64],
     now: Timestamp,
 ) -> StoreResult<Vec<DueStep>> {
-    let id = |number| PullRequestId {
-        repo: repo.clone(),
-        number,
-    };
+    let id = |number| PullRequestId::new(repo, number);
     let records = numbers
         .iter()
         .map(|number| Ok((*number, pull_feedback::get_pull(tx, &id(*number))?)))

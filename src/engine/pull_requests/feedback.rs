@@ -106,10 +106,7 @@ fn own_pull(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<Option<Pu
 fn others_of_repo(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<Vec<PullRequestId>> {
     let PullRequestId { repo, .. } = canonical(tx, pull.clone())?;
     let numbers = pull_feedback::open_pulls_of(tx, &repo)?.into_iter();
-    let id = |number| PullRequestId {
-        repo: repo.clone(),
-        number,
-    };
+    let id = |number| PullRequestId::new(&repo, number);
     Ok(numbers.map(id).collect())
 }
 

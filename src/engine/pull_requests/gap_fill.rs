@@ -220,10 +220,7 @@ fn reserve(
         Some(Ok(image)) => image.clone(),
         None => RequestedImage::default(),
     };
-    let pull = PullRequestId {
-        repo: last_job.repo.clone(),
-        number: request.pull_number,
-    };
+    let pull = PullRequestId::new(&last_job.repo, request.pull_number);
     if let PullRequestStatus::Merged { .. } = pull_feedback::get_pull(tx, &pull)?.status {
         return Err(GapFillError::not_dispatched("the pull request is merged"));
     }

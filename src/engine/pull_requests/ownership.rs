@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use crate::app::{App, Vendors};
+use domain::feedback::PullRequestId;
 use domain::job::{Job, PullRequestRef};
 use domain::limits;
 use domain::report::ResultReport;
@@ -60,7 +61,7 @@ pub(crate) async fn verify_held_result(app: &App, job: &Job) -> StoreResult<Vec<
         }
     };
     if let Ok(pull) = &confirmed {
-        changed_files::read_after_run(app, &job.repo, pull.number).await?;
+        changed_files::read_after_run(app, PullRequestId::new(&job.repo, pull.number)).await?;
     }
     let (report, warnings) = with_confirmed_pull(&held.report, confirmed);
     run_monitor::apply_event(&app.core, job, JobEvent::ResultReported { report }).await?;

@@ -7,7 +7,8 @@ use domain::feedback::{PullRequestId, PullRequestReadiness, PullRequestRecord, P
 use domain::ids::Repo;
 use domain::time::Timestamp;
 use store::{StoreResult, pull_feedback};
-use vendors::scm::{GitHub, OpenPullRequest};
+use vendors::http::VendorError;
+use vendors::scm::{GitHub, OpenPullRequest, PullRequestReport, PullRequestSelection};
 
 /// State of one pull request as GitHub reported it.
 struct Report {
@@ -43,34 +44,87 @@ impl Report {
     }
 }
 
-/// Reads and stores the state of the listed pull requests of a repository. If it cannot be read, the stored state
-/// stays. Returns whether it was read.
-pub(super) async fn update_listed(
-    app: &App,
+/// What GitHub reported about pull requests of a repository.
+pub(super) struct Reports {
+    /// Those that were read.
+    pub found: Vec<(PullRequestId, PullRequestReport)>,
+    /// Whether all of the selection were read.
+    pub is_complete: bool,
+}
+
+/// Reads pull requests. Those that cannot be read are left out.
+pub(super) async fn read(
     github: &GitHub,
     repo: &Repo,
-    open: Vec<&OpenPullRequest>,
-) -> StoreResult<bool> {
-    let listed: BTreeMap<u64, (Timestamp, bool)> = open
-        .into_iter()
-        .map(|pull| (pull.number, (pull.created_at, pull.draft)))
-        .collect();
-    let numbers: Vec<u64> = listed.keys().copied().collect();
-    let Some(reports) = read(github, repo, &numbers).await else {
-        return Ok(false);
+    selection: &PullRequestSelection,
+) -> Reports {
+    let mut reports = Reports {
+        found: Vec::new(),
+        is_complete: true,
     };
-    let reports = reports.into_iter().map(|report| Report {
-        listed: listed.get(&report.pull.number).copied(),
-        ..report
+    let mut left = selection.requests();
+    left.reverse();
+    while let Some(part) = left.pop() {
+        match github.pull_reports(repo, &part).await {
+            Ok(found) => {
+                let found = found.into_iter();
+                let found =
+                    found.map(|(number, report)| (PullRequestId::new(repo, number), report));
+                reports.found.extend(found);
+            }
+            Err(error) => match part.halves().filter(|_| may_be_readable_in_parts(&error)) {
+                Some([first, second]) => left.extend([second, first]),
+                None => {
+                    tracing::warn!(%repo, pulls = ?part.numbers, %error, "Failed to read pull requests.");
+                    reports.is_complete = false;
+                }
+            },
+        }
+    }
+    reports
+}
+
+/// Whether one pull request may be why the others cannot be read: it is gone, or the conversations together are too
+/// long for GitHub or for a response.
+fn may_be_readable_in_parts(error: &VendorError) -> bool {
+    error.is_not_found()
+        || error.is_undecodable()
+        || error.status().is_some_and(|status| status >= 500)
+}
+
+/// Stores the state of pull requests of a repository, of which these are listed as open.
+pub(super) async fn store_listed<'a>(
+    app: &App,
+    reports: impl IntoIterator<Item = (&'a PullRequestId, &'a OpenPullRequest, PullRequestReadiness)>,
+) -> StoreResult<()> {
+    let reports = reports.into_iter().map(|(pull, listed, readiness)| Report {
+        pull: pull.clone(),
+        listed: Some((listed.created_at, listed.draft)),
+        readiness,
     });
-    store(app, reports.collect()).await?;
-    Ok(true)
+    store(app, reports.collect()).await
 }
 
 /// Reads and stores the state of one pull request.
 pub(super) async fn update(app: &App, github: &GitHub, pull: &PullRequestId) -> StoreResult<()> {
-    let reports = read(github, &pull.repo, &[pull.number]).await;
-    store(app, reports.unwrap_or_default()).await
+    update_all(app, github, &pull.repo, [pull.number]).await
+}
+
+/// Reads and stores the state of pull requests of a repository.
+async fn update_all(
+    app: &App,
+    github: &GitHub,
+    repo: &Repo,
+    numbers: impl IntoIterator<Item = u64>,
+) -> StoreResult<()> {
+    let selection = PullRequestSelection::of_state(numbers);
+    let found = read(github, repo, &selection).await.found.into_iter();
+    let reports = found.map(|(pull, report)| Report {
+        pull,
+        listed: None,
+        readiness: report.readiness,
+    });
+    store(app, reports.collect()).await
 }
 
 /// Returns the open pull requests of which GitHub had not yet computed whether they can be merged.
@@ -105,32 +159,9 @@ pub(super) async fn update_changed(app: &App) -> StoreResult<()> {
         by_repo.entry(pull.repo).or_default().push(pull.number);
     }
     for (repo, numbers) in by_repo {
-        let reports = read(github, &repo, &numbers).await;
-        store(app, reports.unwrap_or_default()).await?;
+        update_all(app, github, &repo, numbers).await?;
     }
     Ok(())
-}
-
-/// Reads the state of pull requests. `None` if that failed.
-async fn read(github: &GitHub, repo: &Repo, numbers: &[u64]) -> Option<Vec<Report>> {
-    match github.pull_readiness(repo, numbers).await {
-        Ok(found) => {
-            let found = found.into_iter();
-            let report = |(number, readiness)| Report {
-                pull: PullRequestId {
-                    repo: repo.clone(),
-                    number,
-                },
-                listed: None,
-                readiness,
-            };
-            Some(found.map(report).collect())
-        }
-        Err(error) => {
-            tracing::warn!(%repo, %error, "Failed to read the checks and reviews of pull requests.");
-            None
-        }
-    }
 }
 
 /// Stores what has changed.

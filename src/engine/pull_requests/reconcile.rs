@@ -1,15 +1,13 @@
 //! Reconciliation of open pull requests with GitHub, for events that no webhook delivered.
 //!
-//! Each sweep lists the pull requests of a repository once, which does not count against the rate
-//! limit while nothing changes, and reads each pull request that was updated, if the repository
-//! webhook is configured; otherwise feedback does not start runs. One more request per repository
-//! reads the checks and reviews of all our open pull requests for the panel: a check that ends
-//! does not count as an update.
+//! Each sweep lists the pull requests of a repository once, which does not count against the rate limit while nothing
+//! changes. One more request per 25 of our open pull requests reads their checks and reviews: a check that ends does not
+//! count as an update. The same request reads the feedback on those that were updated, if the repository webhook is
+//! configured (otherwise feedback does not start runs), the changed files of those whose head has moved, and those that
+//! are no longer listed.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
-
-use futures_util::{TryStreamExt, stream};
 
 use crate::app::{App, Core};
 use domain::feedback::{
@@ -19,10 +17,12 @@ use domain::ids::Repo;
 use domain::job::JobKind;
 use domain::time::Timestamp;
 use store::{ReadableTx, StoreResult, WriteTx, jobs, mappings, pull_feedback};
-use vendors::scm::{FeedbackItem, GitHub, OpenPullRequest, PullRequestFeedback, PullRequestState};
+use vendors::scm::{
+    FeedbackItem, GitHub, OpenPullRequest, PullRequestFeedback, PullRequestReport,
+    PullRequestSelection, PullRequestState,
+};
 
 use super::changed_files;
-use super::follow_up::MAX_CONCURRENT_PULLS;
 use super::ledger::{add_finding, close_pull, is_own_comment, own_job, record_command, withdraw};
 use super::readiness;
 
@@ -46,61 +46,92 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
     let Some(github) = &app.vendors.github else {
         return Ok(());
     };
-    let has_webhook = app.vendors.credentials.scm_webhook_secret.is_some();
     for (repo, ours) in tracked(&app.core).await? {
         let began_at = app.core.now();
-        if ours.is_empty() {
-            app.live.reconciliation.record_repository(&repo, began_at);
-            continue;
-        }
-        let open = match github.open_pulls(&repo).await {
-            Ok(open) => open,
-            Err(error) => {
-                tracing::warn!(%repo, %error, "Could not list open pull requests.");
-                continue;
-            }
+        let is_read = match ours.is_empty() {
+            true => true,
+            false => sweep_repository(app, github, &repo, &ours).await?,
         };
-        let id = |number| PullRequestId {
-            repo: repo.clone(),
-            number,
-        };
-        let due = open
-            .iter()
-            .filter(|pull| {
-                let known = ours.get(&pull.number);
-                let is_settled =
-                    |known: &TrackedPull| known.feedback_settled_at == Some(pull.updated_at);
-                has_webhook && known.is_some_and(|known| !is_settled(known))
-            })
-            .map(|pull| (id(pull.number), pull.updated_at));
-        stream::iter(due.map(Ok))
-            .try_for_each_concurrent(MAX_CONCURRENT_PULLS, |(id, updated_at)| {
-                check_pull(app, github, id, updated_at)
-            })
-            .await?;
-        let own_open = open.iter().filter(|pull| ours.contains_key(&pull.number));
-        let own_open: Vec<&OpenPullRequest> = own_open.collect();
-        changed_files::update(app, github, &repo, &own_open).await?;
-        let is_read = readiness::update_listed(app, github, &repo, own_open).await?;
-        let numbers: HashSet<u64> = open.iter().map(|pull| pull.number).collect();
-        let is_open = |number| numbers.contains(&number);
-        let closed = ours
-            .iter()
-            .filter(|(number, known)| {
-                known.status != PullRequestStatus::Closed && !is_open(**number)
-            })
-            .rev()
-            .take(MAX_CLOSED_PER_SWEEP);
-        stream::iter(closed.map(|(number, _)| Ok(id(*number))))
-            .try_for_each_concurrent(MAX_CONCURRENT_PULLS, |id| record_close(app, github, id))
-            .await?;
-        if is_read && app.live.reconciliation.record_repository(&repo, began_at) {
+        if is_read && app.live.reconciliation.record_repository(&repo, began_at) && !ours.is_empty()
+        {
             app.live.notifiers.poll.notify_one();
         }
     }
     app.live.reconciliation.record_sweep(app.core.now());
     app.live.notifiers.follow_up.notify_one();
     Ok(())
+}
+
+/// Compares the pull requests of a repository with GitHub. Returns whether all of them were read.
+async fn sweep_repository(
+    app: &App,
+    github: &GitHub,
+    repo: &Repo,
+    ours: &BTreeMap<u64, TrackedPull>,
+) -> StoreResult<bool> {
+    let listed = match github.open_pulls(repo).await {
+        Ok(listed) => listed,
+        Err(error) => {
+            tracing::warn!(%repo, %error, "Could not list open pull requests.");
+            return Ok(false);
+        }
+    };
+    let open: HashMap<u64, &OpenPullRequest> =
+        listed.iter().map(|pull| (pull.number, pull)).collect();
+    let (own_open, missing): (Vec<_>, Vec<_>) = ours
+        .iter()
+        .partition(|(number, _)| open.contains_key(number));
+    let not_known_as_closed = missing
+        .into_iter()
+        .filter(|(_, known)| known.status != PullRequestStatus::Closed)
+        .rev()
+        .take(MAX_CLOSED_PER_SWEEP);
+    let closed = not_known_as_closed.map(|(number, _)| *number);
+    let open_numbers = own_open.iter().map(|(number, _)| **number);
+    let own_listed: Vec<&OpenPullRequest> = open_numbers
+        .clone()
+        .filter_map(|number| open.get(&number).copied())
+        .collect();
+    let has_webhook = app.vendors.credentials.scm_webhook_secret.is_some();
+    let is_due = |(number, known): &&(&u64, &TrackedPull)| {
+        let updated_at = open.get(number).map(|pull| pull.updated_at);
+        has_webhook && known.feedback_settled_at != updated_at
+    };
+    let due = own_open.iter().filter(is_due).map(|(number, _)| **number);
+    let selection = PullRequestSelection {
+        numbers: open_numbers.chain(closed.clone()).collect(),
+        feedback: due.chain(closed).collect(),
+        files: changed_files::moved(app, repo, &own_listed)?,
+    };
+    let reports = readiness::read(github, repo, &selection).await;
+    store_reports(app, reports.found, &open).await?;
+    Ok(reports.is_complete)
+}
+
+/// Stores what GitHub reported about our pull requests of a repository.
+async fn store_reports(
+    app: &App,
+    reports: Vec<(PullRequestId, PullRequestReport)>,
+    open: &HashMap<u64, &OpenPullRequest>,
+) -> StoreResult<()> {
+    let (mut feedback, mut files, mut states) = (Vec::new(), Vec::new(), Vec::new());
+    for (pull, report) in reports {
+        let listed = open.get(&pull.number).copied();
+        if let Some(seen) = report.feedback {
+            feedback.push((pull.clone(), seen, listed.map(|listed| listed.updated_at)));
+        }
+        if let Some(changed) = report.paths {
+            files.push((pull.clone(), changed));
+        }
+        if let Some(listed) = listed {
+            states.push((pull, listed, report.readiness));
+        }
+    }
+    store_feedback(app, feedback).await?;
+    changed_files::store(app, files).await?;
+    let states = states.iter();
+    let states = states.map(|(pull, listed, readiness)| (pull, *listed, readiness.clone()));
+    readiness::store_listed(app, states).await
 }
 
 /// Pull request of the service that may be open, as last known.
@@ -145,33 +176,47 @@ async fn tracked(core: &Core) -> StoreResult<Tracked> {
         .await
 }
 
-async fn check_pull(
+/// Stores the feedback on pull requests: of open ones with the time of their last update, and of those that the list of
+/// open ones lacks.
+async fn store_feedback(
     app: &App,
-    github: &GitHub,
-    pull: PullRequestId,
-    updated_at: Timestamp,
+    read: Vec<(PullRequestId, PullRequestFeedback, Option<Timestamp>)>,
 ) -> StoreResult<()> {
-    let seen = match github.pull_feedback(&pull).await {
-        Ok(seen) => seen,
-        Err(error) => {
-            tracing::warn!(repo = %pull.repo, pull = pull.number, %error, "Failed to read the feedback on a pull request.");
-            return Ok(());
-        }
+    // One that is open nevertheless was opened again, or is beyond the end of the list.
+    let is_known = |(_, seen, listed_at): &(_, PullRequestFeedback, Option<_>)| {
+        listed_at.is_some() || seen.state != PullRequestState::Open
     };
-    let (pull_id, now) = (pull.clone(), app.core.now());
-    let added = app
-        .core
-        .store
-        .write(move |tx| {
-            let added = reconcile_feedback(tx, &pull_id, &seen, now)?;
-            record_feedback_read(tx, &pull_id, updated_at)?;
-            Ok(added)
-        })
-        .await?;
-    app.live.reconciliation.record_check(added);
-    if added > 0 {
-        tracing::info!(repo = %pull.repo, pull = pull.number, added, "Reconciliation found feedback that no webhook delivered.");
-        app.live.notifiers.follow_up.notify_one();
+    let read: Vec<_> = read.into_iter().filter(is_known).collect();
+    if read.is_empty() {
+        return Ok(());
+    }
+    let now = app.core.now();
+    let write = app.core.store.write(move |tx| {
+        let mut added = Vec::new();
+        for (pull, seen, updated_at) in &read {
+            let changes = reconcile_feedback(tx, pull, seen, now)?;
+            if let Some(updated_at) = updated_at {
+                record_feedback_read(tx, pull, *updated_at)?;
+            }
+            added.push((pull.clone(), changes, updated_at.is_some()));
+        }
+        Ok(added)
+    });
+    for (pull, changes, is_open) in write.await? {
+        match (is_open, changes) {
+            (true, added) => {
+                app.live.reconciliation.record_check(added);
+                if added > 0 {
+                    tracing::info!(repo = %pull.repo, pull = pull.number, added, "Reconciliation found feedback that no webhook delivered.");
+                    app.live.notifiers.follow_up.notify_one();
+                }
+            }
+            (false, 0) => {}
+            (false, _) => {
+                app.live.reconciliation.record_missed_close();
+                app.live.notifiers.poll.notify_one();
+            }
+        }
     }
     Ok(())
 }
@@ -194,29 +239,6 @@ fn record_feedback_read(
         ..known
     };
     pull_feedback::put_pull(tx, pull, &row)
-}
-
-/// Records that a pull request was merged or closed, and reads the commits of one whose merge a
-/// webhook has reported. One that cannot be read does not change.
-async fn record_close(app: &App, github: &GitHub, pull: PullRequestId) -> StoreResult<()> {
-    let seen = match github.pull_feedback(&pull).await {
-        Ok(seen) if seen.state == PullRequestState::Open => return Ok(()),
-        Ok(seen) => seen,
-        Err(error) => {
-            tracing::warn!(repo = %pull.repo, pull = pull.number, %error, "Failed to read a pull request.");
-            return Ok(());
-        }
-    };
-    let (pull_id, now) = (pull.clone(), app.core.now());
-    let closed = app
-        .core
-        .store
-        .write(move |tx| reconcile_feedback(tx, &pull_id, &seen, now));
-    if closed.await? > 0 {
-        app.live.reconciliation.record_missed_close();
-        app.live.notifiers.poll.notify_one();
-    }
-    Ok(())
 }
 
 /// Updates the ledger from GitHub: feedback that no webhook delivered is added, inactive feedback

@@ -7,12 +7,13 @@ mod github;
 pub mod webhook;
 
 pub use github::{
-    AppCreation, AppSettings, BranchRules, ChangedFiles, CheckRun, CreatedApp, DispatchError,
+    AppCreation, AppSettings, BranchRules, ChangedPaths, CheckRun, CreatedApp, DispatchError,
     FeedbackItem, FolderEntry, GitHub, LOG_READ_TIMEOUT, LOG_WRITE_DELAY, ListedRepository,
-    MAX_PULLS_OF_FILES, MergeSettings, MergeStatus, NewCommit, NewPullRequest, OpenPullRequest,
-    OpinionatedReview, PullMergeFacts, PullRequest, PullRequestComment, PullRequestFeedback,
-    PullRequestReview, PullRequestState, RateLimitScope, RepoFile, RepoPermission, RepoToken,
-    RepoTokenAccess, RerunOutcome, ReviewThread, ScmCredentials, TokenGaps, TokenPermission,
-    TreeContent, TreeFile, WorkflowRun, WorkflowRunLog, WorkflowRunRef, web_address,
+    MergeSettings, MergeStatus, NewCommit, NewPullRequest, OpenPullRequest, OpinionatedReview,
+    PullMergeFacts, PullRequest, PullRequestComment, PullRequestFeedback, PullRequestReport,
+    PullRequestReview, PullRequestSelection, PullRequestState, RateLimitScope, RepoFile,
+    RepoPermission, RepoToken, RepoTokenAccess, RerunOutcome, ReviewThread, ScmCredentials,
+    TokenGaps, TokenPermission, TreeContent, TreeFile, WorkflowRun, WorkflowRunLog, WorkflowRunRef,
+    web_address,
 };
 pub(crate) use github::{NewLabel, PartialError};

@@ -18,9 +18,9 @@ use fake_vendors::{CheckKind, CheckReport, FakeService, FaultRates, InjectedFaul
 use vendors::chat::{ChatKind, ChatWebhook};
 use vendors::http::{Client, Redactor};
 use vendors::scm::{
-    AppCreation, DispatchError, GitHub, NewCommit, NewPullRequest, PullRequest, RepoTokenAccess,
-    RerunOutcome, ScmCredentials, TokenGaps, TokenPermission, TreeContent, TreeFile,
-    WorkflowRunLog,
+    AppCreation, DispatchError, GitHub, NewCommit, NewPullRequest, PullRequest,
+    PullRequestSelection, RepoTokenAccess, RerunOutcome, ScmCredentials, TokenGaps,
+    TokenPermission, TreeContent, TreeFile, WorkflowRunLog,
 };
 use vendors::session_hosts::MachineStartOutcome;
 use vendors::ticketing::{CommentLookup, SelectField, TicketingClient};
@@ -352,10 +352,7 @@ async fn read_review_feedback(env: &TestEnv, github: &GitHub, pull: &PullRequest
     assert_eq!(reviews.len(), 120);
     assert_eq!(reviews[0].app_slug.as_deref(), Some("lint-app"));
     assert_eq!(reviews[0].commit, pull.head_sha);
-    let pull_id = PullRequestId {
-        repo: repo.clone(),
-        number: pull.number,
-    };
+    let pull_id = PullRequestId::new(&repo, pull.number);
     let feedback = github.pull_feedback(&pull_id).await.unwrap();
     let count_of = |source| {
         let items = feedback.items.iter();
@@ -373,10 +370,18 @@ async fn read_review_feedback(env: &TestEnv, github: &GitHub, pull: &PullRequest
         open.iter()
             .any(|item| item.number == pull.number && item.draft)
     );
-    let changed = github.files_of_pulls(&repo, &[pull.number]).await.unwrap();
-    assert!(!changed[&pull.number].files.is_empty(), "{changed:?}");
-    let readiness = github.pull_readiness(&repo, &[pull.number]).await.unwrap();
-    let readiness = &readiness[&pull.number];
+    let changed = github.changed_paths(&pull_id).await.unwrap();
+    assert!(!changed.paths.is_empty(), "{changed:?}");
+    let selection = PullRequestSelection {
+        numbers: [pull.number].into(),
+        feedback: [pull.number].into(),
+        files: [pull.number].into(),
+    };
+    let reports = github.pull_reports(&repo, &selection).await.unwrap();
+    let report = &reports[&pull.number];
+    assert_eq!(report.feedback.as_ref(), Some(&feedback));
+    assert_eq!(report.paths.as_ref(), Some(&changed));
+    let readiness = &report.readiness;
     assert_eq!(
         readiness.checks.map(|checks| (checks.failed, checks.total)),
         Some((0, 240))

@@ -163,10 +163,7 @@ pub fn append_log(tx: &WriteTx<'_>, job: &JobId, text: &str) -> StoreResult<()> 
 /// Reports the state of the pull request of a job, of every kind in turn.
 fn update_pull(tx: &WriteTx<'_>, job: &Job, n: usize, now: Timestamp) -> StoreResult<()> {
     let Some(pull) = &job.pull else { return Ok(()) };
-    let pull = PullRequestId {
-        repo: job.repo.clone(),
-        number: pull.number,
-    };
+    let pull = PullRequestId::new(&job.repo, pull.number);
     let opened = job.finished_at.unwrap_or(now);
     let merged_at = opened + Duration::from_secs(5400 + 1200 * n as u64);
     let status = match n % 5 {

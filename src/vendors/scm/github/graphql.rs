@@ -1,7 +1,5 @@
 //! Requests to the host's GraphQL API.
 
-use std::collections::HashMap;
-
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -55,32 +53,34 @@ impl GitHub {
         Ok((data, errors.collect()))
     }
 
-    /// Returns these fields of pull requests, in any order. Takes one request.
+    /// Returns these fields of one pull request. Takes one request.
     ///
     /// # Errors
-    /// `is_not_found()` if one of the pull requests does not exist.
-    pub(super) async fn pulls_by_number<T: DeserializeOwned>(
+    /// `is_not_found()` if no pull request has this number.
+    pub(super) async fn pull_by_number<T: DeserializeOwned>(
         &self,
         repo: &Repo,
         action: &'static str,
-        numbers: &[u64],
+        number: u64,
         fields: &str,
-    ) -> Result<Vec<T>, VendorError> {
+    ) -> Result<T, VendorError> {
         #[derive(Deserialize)]
         struct Data<T> {
-            repository: HashMap<String, T>,
+            repository: Repository<T>,
         }
-        let pulls = numbers.iter();
-        let pulls =
-            pulls.map(|number| format!("p{number}: pullRequest(number: {number}) {{ {fields} }}"));
+        #[derive(Deserialize)]
+        struct Repository<T> {
+            #[serde(rename = "pullRequest")]
+            pull: T,
+        }
         let query = format!(
-            "query($owner: String!, $name: String!) {{ \
-             repository(owner: $owner, name: $name) {{ {} }} }}",
-            pulls.collect::<Vec<_>>().join(" ")
+            "query($owner: String!, $name: String!, $number: Int!) {{ \
+             repository(owner: $owner, name: $name) {{ \
+             pullRequest(number: $number) {{ {fields} }} }} }}"
         );
-        let variables = json!({"owner": repo.owner, "name": repo.name});
+        let variables = json!({"owner": repo.owner, "name": repo.name, "number": number});
         let data: Data<T> = self.graphql(repo, action, &query, &variables).await?;
-        Ok(data.repository.into_values().collect())
+        Ok(data.repository.pull)
     }
 
     /// Returns whether the credentials can read a repository, as far as known without reading it: an App

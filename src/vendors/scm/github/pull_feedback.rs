@@ -1,7 +1,7 @@
 //! Feedback on a pull request, read in one request, and the list of open pull requests.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::http::VendorError;
 use domain::feedback::{
@@ -12,9 +12,8 @@ use domain::time::Timestamp;
 
 use super::{GitHub, PullRequestState};
 
-/// Query for a pull request with the last 100 items of each kind, the host's maximum per response.
-const QUERY: &str = "query($owner: String!, $name: String!, $number: Int!) { \
-    repository(owner: $owner, name: $name) { pullRequest(number: $number) { \
+/// Fields of a pull request with the last 100 items of each kind, the host's maximum per response.
+pub(super) const FIELDS: &str = "\
     state isDraft body createdAt mergedAt mergeCommit { oid } author { __typename login } \
     commits(last: 100) { nodes { commit { \
     author { email } parents(first: 2) { nodes { oid } } } } } \
@@ -24,7 +23,7 @@ const QUERY: &str = "query($owner: String!, $name: String!, $number: Int!) { \
     fullDatabaseId state body submittedAt author { __typename login } } } \
     reviewThreads(last: 100) { nodes { \
     isResolved isOutdated path line originalLine comments(first: 50) { nodes { \
-    fullDatabaseId body createdAt author { __typename login } } } } } } } }";
+    fullDatabaseId body createdAt author { __typename login } } } } }";
 
 /// Pull request with its feedback.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,17 +85,11 @@ impl GitHub {
         &self,
         pull: &PullRequestId,
     ) -> Result<PullRequestFeedback, VendorError> {
-        let (repo, number) = (&pull.repo, pull.number);
-        let variables = json!({"owner": repo.owner, "name": repo.name, "number": number});
-        let data: QueryData = self
-            .graphql(
-                repo,
-                "reading the feedback of a pull request",
-                QUERY,
-                &variables,
-            )
+        let action = "reading the feedback of a pull request";
+        let node: FeedbackNode = self
+            .pull_by_number(&pull.repo, action, pull.number, FIELDS)
             .await?;
-        Ok(data.repository.pull_request.translate())
+        Ok(node.translate())
     }
 
     /// Lists the open pull requests of a repository. Takes one request per 100 pull requests. Unchanged pages
@@ -148,19 +141,8 @@ impl WireOpenPull {
 }
 
 #[derive(Deserialize)]
-struct QueryData {
-    repository: RepositoryNode,
-}
-
-#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct RepositoryNode {
-    pull_request: PullNode,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PullNode {
+pub(super) struct FeedbackNode {
     state: String,
     is_draft: bool,
     body: String,
@@ -266,8 +248,8 @@ struct ThreadNode {
     comments: Page<CommentNode>,
 }
 
-impl PullNode {
-    fn translate(self) -> PullRequestFeedback {
+impl FeedbackNode {
+    pub(super) fn translate(self) -> PullRequestFeedback {
         let opened_by = self.author.map(Actor::translate);
         let comments = self.comments.into_nodes();
         let comments = comments.filter_map(|comment| {

@@ -1,54 +1,23 @@
-//! Checks, reviews and head commits of many pull requests, read in one request.
-
-use std::collections::HashMap;
+//! State of a pull request and of its head commit: checks, reviews, whether it can be merged.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::http::VendorError;
 use domain::feedback::{
     ChecksState, HeadCommit, MergeState, PullRequestChecks, PullRequestReadiness, ReviewDecision,
 };
-use domain::ids::Repo;
-
-use super::GitHub;
-
-/// Maximum number of pull requests per request.
-const MAX_PULLS: usize = 25;
 
 /// Fields of one pull request. The counts cover all checks, whatever the page size is.
-const FIELDS: &str = "number mergeable mergeStateStatus reviewDecision \
+pub(super) const FIELDS: &str = "mergeable mergeStateStatus reviewDecision \
     headRefOid baseRefName baseRef { target { oid } } autoMergeRequest { enabledAt } \
     commits(last: 1) { nodes { commit { oid author { email } parents(first: 2) { nodes { oid } } } } } \
     latestOpinionatedReviews(first: 50) { nodes { state } } \
     statusCheckRollup { contexts(first: 1) { \
     checkRunCountsByState { state count } statusContextCountsByState { state count } } }";
 
-impl GitHub {
-    /// Returns the state of pull requests by number. Takes one request per 25 pull requests.
-    ///
-    /// # Errors
-    /// `is_not_found()` if one of the pull requests does not exist.
-    pub async fn pull_readiness(
-        &self,
-        repo: &Repo,
-        numbers: &[u64],
-    ) -> Result<HashMap<u64, PullRequestReadiness>, VendorError> {
-        let mut found = HashMap::new();
-        for numbers in numbers.chunks(MAX_PULLS) {
-            let action = "reading the checks and reviews of pull requests";
-            let pulls: Vec<PullNode> = self.pulls_by_number(repo, action, numbers, FIELDS).await?;
-            let pulls = pulls.into_iter();
-            found.extend(pulls.map(|pull| (pull.number, pull.translate())));
-        }
-        Ok(found)
-    }
-}
-
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct PullNode {
-    number: u64,
+pub(super) struct ReadinessNode {
     mergeable: String,
     merge_state_status: String,
     head_ref_oid: String,
@@ -126,8 +95,8 @@ struct StateCount {
     count: u64,
 }
 
-impl PullNode {
-    fn translate(self) -> PullRequestReadiness {
+impl ReadinessNode {
+    pub(super) fn translate(self) -> PullRequestReadiness {
         let latest = self.latest_opinionated_reviews;
         let approvals = latest.as_ref().map_or(0, Reviews::approvals);
         let decision = match self.review_decision.as_deref() {
@@ -239,7 +208,7 @@ mod tests {
     use super::*;
 
     fn readiness(fields: &Value) -> PullRequestReadiness {
-        let mut pull = json!({"number": 7, "mergeable": "UNKNOWN", "mergeStateStatus": "UNKNOWN",
+        let mut pull = json!({"mergeable": "UNKNOWN", "mergeStateStatus": "UNKNOWN",
             "headRefOid": "a1", "baseRefName": "main", "baseRef": null, "autoMergeRequest": null, "reviewDecision": null,
             "commits": {"nodes": [{"commit": {"oid": "a1", "author": {"email": "mia@example.com"},
                 "parents": {"nodes": [{"oid": "b2"}]}}}]},
@@ -247,7 +216,7 @@ mod tests {
         for (name, value) in fields.as_object().unwrap() {
             pull[name] = value.clone();
         }
-        let pull: PullNode = serde_json::from_value(pull).unwrap();
+        let pull: ReadinessNode = serde_json::from_value(pull).unwrap();
         pull.translate()
     }
 
