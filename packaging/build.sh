@@ -46,15 +46,17 @@ fi
 compiler=$(packaging/sysroot.sh target/sysroot)
 variable=${target//-/_}
 
-# A small program: one copy of equal functions, and frame pointers, which make unwind tables and code shorter.
-flags=()
+# A small program: one copy of equal functions and of equal sequences of instructions, frame pointers, which make unwind
+# tables and code shorter, and no generator of the OpenAPI document.
+flags=() features=()
 if [ "$profile" = dist ]; then
     # Only here does Rust link with lld, which can fold functions.
     [ "$target" != x86_64-unknown-linux-gnu ] || flags+=("-Clink-arg=-Wl,--icf=all")
-    flags+=(-Cforce-frame-pointers=yes)
+    flags+=(-Cforce-frame-pointers=yes -Cllvm-args=-enable-machine-outliner=always -Cllvm-args=-machine-outliner-reruns=2)
+    features=(--no-default-features --features demo)
 fi
 env "CC_$variable=$compiler" "CARGO_TARGET_${variable^^}_LINKER=$compiler" "CARGO_TARGET_${variable^^}_RUSTFLAGS=${flags[*]}" \
-    cargo build --locked --quiet --profile "$profile" --target "$target" --bin agent-implement
+    cargo build --locked --quiet --profile "$profile" --target "$target" "${features[@]}" --bin agent-implement
 
 version=$("$program" --version | cut -d' ' -f2)
 needed_glibc=$(objdump -T "$program" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)

@@ -1,5 +1,5 @@
-//! Compresses the files that the program embeds: those of the panel, and the parts of the OpenAPI document. Each
-//! archive is a gzip file of a JSON object from paths to texts.
+//! Compresses the files that the program embeds: those of the panel, and the OpenAPI document or the parts that it is
+//! generated from. Each archive is a gzip file of a JSON object from paths to texts.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -11,13 +11,23 @@ use flate2::write::GzEncoder;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let target = PathBuf::from(std::env::var("OUT_DIR")?);
-    for (name, folder, ending) in [
-        ("assets.json.gz", Path::new("../../assets"), None),
-        ("openapi.json.gz", Path::new("openapi"), Some("yml")),
+    let openapi = match std::env::var_os("CARGO_FEATURE_OPENAPI_GENERATOR") {
+        Some(_) => (Path::new("openapi"), Some("yml")),
+        None => (Path::new("../../docs/openapi.json"), None),
+    };
+    for (name, (source, ending)) in [
+        ("assets.json.gz", (Path::new("../../assets"), None)),
+        ("openapi.json.gz", openapi),
     ] {
-        println!("cargo::rerun-if-changed={}", folder.display());
+        println!("cargo::rerun-if-changed={}", source.display());
         let mut files = BTreeMap::new();
-        collect(folder, folder, ending, &mut files)?;
+        match source.is_dir() {
+            true => collect(source, source, ending, &mut files)?,
+            false => {
+                let name = source.file_name().unwrap_or_default();
+                files.insert(name.to_string_lossy().into_owned(), read(source)?);
+            }
+        }
         let mut archive = GzEncoder::new(File::create(target.join(name))?, Compression::best());
         serde_json::to_writer(&mut archive, &files)?;
         archive.finish()?;
@@ -38,10 +48,12 @@ fn collect(
             collect(root, &path, ending, files)?;
         } else if ending.is_none_or(|ending| path.extension().is_some_and(|own| own == ending)) {
             let name = path.strip_prefix(root)?.to_string_lossy().into_owned();
-            let text = fs::read_to_string(&path)
-                .map_err(|error| format!("{}: {error}", path.display()))?;
-            files.insert(name, text);
+            files.insert(name, read(&path)?);
         }
     }
     Ok(())
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -7,7 +7,7 @@ use flate2::read::GzDecoder;
 /// Files of the panel.
 pub(crate) const PANEL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/assets.json.gz"));
 
-/// Parts of the OpenAPI document.
+/// OpenAPI document, or the parts that it is generated from.
 pub(crate) const OPENAPI: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/openapi.json.gz"));
 
 /// Reads an archive: texts by path.

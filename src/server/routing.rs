@@ -4,6 +4,7 @@
 //! metrics, and the path items of the OpenAPI document.
 
 mod access;
+mod description;
 mod path;
 mod request;
 mod response;
@@ -12,13 +13,16 @@ mod router;
 use std::io;
 
 use futures_util::future::BoxFuture;
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::JsonSchema;
 use warp::http::Method;
 use warp::reply::Response;
 
 pub(crate) use super::body::{MAX_BODY, MAX_WEBHOOK_BODY};
 use super::error::{AdminApiError, ApiError};
 pub(crate) use access::{Access, AdminCredential, is_admin, record_job_id, verify_run_token};
+pub(crate) use description::RouteDescription;
+#[cfg(feature = "openapi-generator")]
+pub(crate) use description::SchemaOf;
 pub(crate) use path::{PathPattern, PathSegment};
 pub(crate) use request::{
     Authorization, FromRequest, Handler, Peer, QueryPairs, QueryParams, RawQuery, Request,
@@ -34,9 +38,6 @@ pub(crate) type ApiResult = Result<Response, ApiError>;
 
 type BoxedHandler =
     Box<dyn Fn(&mut Request) -> Result<BoxFuture<'static, ApiResult>, ApiError> + Send + Sync>;
-
-/// Function that derives the schema of a type.
-pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
 /// Condition under which a listener offers a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,16 +58,12 @@ pub(crate) enum Exposure {
 pub(crate) struct Route {
     pub method: Method,
     pub pattern: PathPattern,
-    /// Id of the operation in the OpenAPI document; `None` if it is not described.
-    pub operation: Option<&'static str>,
     pub access: Access,
     pub exposure: Exposure,
     /// Maximum size of the body, in bytes; `None` if it is not read.
     pub body_limit: Option<usize>,
-    /// Type of a successful response; `None` if the OpenAPI document describes it by hand.
-    pub response: Option<SchemaOf>,
-    /// Types that the description of the operation refers to.
-    pub mentioned: Vec<SchemaOf>,
+    /// What the OpenAPI document says about it.
+    pub description: RouteDescription,
     handler: BoxedHandler,
 }
 
@@ -81,12 +78,10 @@ impl Route {
         Self {
             method,
             pattern: PathPattern::new(path),
-            operation: Some(operation),
             access: Access::Admin,
             exposure: Exposure::AdminApi,
             body_limit: None,
-            response: None,
-            mentioned: Vec::new(),
+            description: RouteDescription::of(operation),
             handler: Box::new(move |request| handler.call(request)),
         }
     }
@@ -149,26 +144,21 @@ impl Route {
     }
 
     /// Describes a successful response by its type.
-    pub(crate) fn returns<T: JsonSchema>(self) -> Self {
-        Self {
-            response: Some(|generator| generator.subschema_for::<T>()),
-            ..self
-        }
+    pub(crate) fn returns<T: JsonSchema>(mut self) -> Self {
+        self.description.set_response::<T>();
+        self
     }
 
     /// Derives the schema of a type that the description of the operation refers to.
     pub(crate) fn mentions<T: JsonSchema>(mut self) -> Self {
-        self.mentioned
-            .push(|generator| generator.subschema_for::<T>());
+        self.description.mention::<T>();
         self
     }
 
     /// Leaves the route out of the OpenAPI document.
-    pub(crate) fn undescribed(self) -> Self {
-        Self {
-            operation: None,
-            ..self
-        }
+    pub(crate) fn undescribed(mut self) -> Self {
+        self.description.remove();
+        self
     }
 }
 

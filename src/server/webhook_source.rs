@@ -39,15 +39,6 @@ impl WebhookSource {
         }
     }
 
-    /// Returns the name of the security scheme in the OpenAPI document.
-    pub(crate) fn security_scheme(self) -> &'static str {
-        match self {
-            Self::GitHub => "webhookSignature",
-            Self::Linear => "linearSignature",
-            Self::Jira => "jiraSignature",
-        }
-    }
-
     fn secret(self, app: &App) -> Result<&Secret, WebhookApiError> {
         let secret = match self {
             Self::GitHub => &app.vendors.credentials.scm_webhook_secret,

@@ -6,11 +6,11 @@ use fake_vendors::{FakeService, FaultRates};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use store::Store;
-use tokio::net::TcpListener;
 use warp::Filter;
 use warp::http::StatusCode;
 
 use crate::api_server::{ACCESS_CODE, ApiServer};
+use crate::route_server;
 use crate::test_env::{EngineMode, TestEnv, TestEnvOptions};
 
 const PATH: &str = "/api/admin/config-status";
@@ -158,14 +158,11 @@ async fn a_working_connection_is_ok_and_names_the_account() {
 
 /// Starts a vendor that repeats the credential in its error, as careless proxies do. Returns its URL.
 async fn start_echoing_vendor() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
     let refuse = warp::header::<String>("authorization").map(|key| {
         let body = json!({"errors": [{"message": format!("Unknown key {key}")}]});
         warp::reply::with_status(warp::reply::json(&body), StatusCode::UNAUTHORIZED)
     });
-    tokio::spawn(warp::serve(refuse).incoming(listener).run());
-    url
+    route_server::start(refuse).await.0
 }
 
 #[tokio::test(flavor = "multi_thread")]

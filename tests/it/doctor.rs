@@ -15,6 +15,7 @@ use warp::Filter;
 
 use crate::backup::create_store_with_secret;
 use crate::process::{ServiceProcess, exit_and_output, run};
+use crate::route_server;
 use crate::test_env::{
     COMMENT_TRIGGER_WORKFLOW, StoppedEnv, TestEnv, TestEnvOptions, app_key, mapping, mapping_with,
     open_store,
@@ -265,12 +266,9 @@ async fn names_each_configuration_problem() {
 
 /// Starts an HTTP server whose `Date` header is years old.
 async fn start_server_with_stale_clock() -> String {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
     let stale_clock_server =
         warp::any().map(|| warp::reply::with_header("{}", "date", "Sat, 21 Nov 2020 01:00:00 GMT"));
-    tokio::spawn(warp::serve(stale_clock_server).incoming(listener).run());
-    url
+    route_server::start(stale_clock_server).await.0
 }
 
 #[tokio::test(flavor = "multi_thread")]

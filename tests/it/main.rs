@@ -14,6 +14,7 @@ mod fake_model;
 mod openapi;
 mod process;
 mod requirements;
+mod route_server;
 mod test_env;
 mod test_ticket;
 

@@ -63,19 +63,6 @@ impl Access {
             Self::Admin | Self::Run(_) | Self::TriggerSecret | Self::Public => Ok(()),
         }
     }
-
-    /// Returns the names of the security schemes in the OpenAPI document, of which one is required; empty for
-    /// public routes.
-    pub(crate) fn security_schemes(self) -> Vec<&'static str> {
-        match self {
-            Self::Admin => vec!["admin", "adminSession"],
-            Self::Run(TokenAudience::Result) => vec!["resultToken"],
-            Self::Run(TokenAudience::Progress) => vec!["progressToken"],
-            Self::TriggerSecret => vec!["triggerSecret"],
-            Self::Webhook(source) => vec![source.security_scheme()],
-            Self::Public => Vec::new(),
-        }
-    }
 }
 
 fn check_trigger_secret(app: &App, header: Option<&str>) -> Result<(), ApiError> {

@@ -58,20 +58,6 @@ impl PathPattern {
     pub(crate) fn label(self) -> &'static str {
         self.prefix_of_rest().unwrap_or(self.0)
     }
-
-    /// Returns the names of the parameters.
-    pub(crate) fn param_names(self) -> impl Iterator<Item = &'static str> {
-        segments(self.0).filter_map(|segment| segment.strip_prefix(':'))
-    }
-
-    /// Returns the pattern in the notation of OpenAPI: `/api/jobs/{jobId}`.
-    pub(crate) fn openapi(self) -> String {
-        let segments = self.0.split('/').map(|segment| {
-            let name = segment.strip_prefix(':');
-            name.map_or_else(|| segment.to_owned(), |name| format!("{{{name}}}"))
-        });
-        segments.collect::<Vec<_>>().join("/")
-    }
 }
 
 fn segments(path: &str) -> std::str::Split<'_, char> {
@@ -162,11 +148,9 @@ mod tests {
     }
 
     #[test]
-    fn has_a_metric_label_and_an_openapi_notation() {
+    fn has_a_metric_label() {
         let pattern = PathPattern("/api/outbox/:id/retry");
         assert_eq!(pattern.label(), "/api/outbox/:id/retry");
-        assert_eq!(pattern.openapi(), "/api/outbox/{id}/retry");
-        assert_eq!(pattern.param_names().collect::<Vec<_>>(), ["id"]);
         assert_eq!(PathPattern("/admin/*").label(), "/admin");
     }
 }

@@ -13,10 +13,11 @@ pub use openai::RATE_LIMIT_RESET;
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use warp::Filter;
 use warp::http::{HeaderMap, Response};
+
+use crate::route_server;
 
 /// Response of the model to one call.
 #[derive(Debug, Clone)]
@@ -98,8 +99,6 @@ type RenderTurn = fn(turn: &ModelTurn, number: usize, request: &Value) -> String
 
 impl FakeModel {
     pub async fn start(turns: impl IntoIterator<Item = ModelTurn>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
         let state = Arc::new(Mutex::new(ScriptState {
             turns: turns.into_iter().collect(),
             played: 0,
@@ -119,7 +118,7 @@ impl FakeModel {
                     respond(shared.clone(), request)
                 },
             );
-        let server = tokio::spawn(warp::serve(routes).incoming(listener).run());
+        let (url, server) = route_server::start(routes).await;
         Self { url, state, server }
     }
 

@@ -1,9 +1,11 @@
 //! Branches of merged pull requests.
 
+use fake_vendors::scripted_agent::{Script, ScriptStep};
 use serde_json::json;
 
 use super::{audited, env_with, is_merged, open_pull, settle};
-use crate::test_env::TestEnv;
+use crate::follow_up::register_webhook;
+use crate::test_env::{TestEnv, TestEnvOptions, mapping_with};
 
 const BRANCH: &str = "agent-implement/eng-1";
 
@@ -80,4 +82,42 @@ async fn a_branch_that_somebody_needs_is_kept() {
     settle(&stacked).await;
     assert!(has_branch(&stacked));
     stacked.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_later_run_of_the_ticket_begins_at_the_base_branch_again() {
+    let env = TestEnv::with_options(TestEnvOptions {
+        mappings: vec![mapping_with(&json!({"deleteBranch": true}))],
+        ..TestEnvOptions::default()
+    })
+    .await;
+    register_webhook(&env);
+    let write = |file| Script::new().pass([ScriptStep::write(file, "done\n")]);
+    env.set_agent_script("ENG-1", write("first.txt"));
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    let first = env.wait_for_job_end("ENG-1").await;
+    let first = first.pull.unwrap().number;
+    env.repo().merge_pull(first).unwrap();
+    env.wait_until("the branch is deleted", || {
+        let branches = env.repo().branches();
+        !branches.iter().any(|branch| branch.starts_with(BRANCH))
+    })
+    .await;
+
+    env.set_agent_script("ENG-1", write("second.txt"));
+    let ticket = || env.vendors.linear().issue("ENG-1");
+    for label in ticket().labels() {
+        ticket().remove_label(&label);
+    }
+    ticket().add_label("Agent-Implement");
+    env.wait_until("it runs again", || env.jobs("ENG-1").len() == 2)
+        .await;
+    let second = env.wait_for_job_end("ENG-1").await.pull.unwrap().number;
+    let pulls = env.repo().pulls();
+    let pull = pulls.iter().find(|pull| pull.number == second).unwrap();
+    assert!(second != first && !pull.merged, "{pulls:?}");
+    let commits = env.repo().commits(&pull.head);
+    let known = env.repo().commits("main");
+    assert_eq!(commits.len(), known.len() + 1, "{commits:?}");
+    env.finish().await;
 }
