@@ -14,6 +14,7 @@ use super::mergeability::Mergeability;
 use super::model::{AutoMerge, BranchProtection, CheckRecord, Merge, PullRecord, RepoRecord};
 use super::rest::{ApiCall, RepoPath, RestResult, ok_json, rest_error};
 use crate::clock;
+use crate::persistence::lock;
 
 /// Author of merge commits: name and email.
 const MERGER: (&str, &str) = ("GitHub", "noreply@github.com");
@@ -196,6 +197,7 @@ impl GitHubInner {
         method: &str,
         by: &str,
     ) -> anyhow::Result<String> {
+        let _merging = lock(&self.merging);
         let found = self.model.read(|model| {
             let repo = &model.repos[model.find_repo(repo_path.owner, repo_path.name)?];
             repo.pull(number).filter(|pull| pull.open).cloned()

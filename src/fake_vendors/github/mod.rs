@@ -104,6 +104,8 @@ pub(crate) struct GitHubInner {
     pub uploads: Uploads,
     /// Push watchers, by full repository name.
     push_watchers: Mutex<Vec<(String, reviews_and_checks::PushWatcher)>>,
+    /// Held during a merge, so that each begins from the base branch that the one before has left.
+    merging: Mutex<()>,
     pub webhooks: webhooks::RepoWebhooks,
     fake_runs: bool,
 }
@@ -154,6 +156,7 @@ impl FakeGitHub {
             created_apps: Mutex::default(),
             uploads: Uploads::default(),
             push_watchers: Mutex::default(),
+            merging: Mutex::default(),
             webhooks: webhooks::RepoWebhooks::start(),
             fake_runs,
             dir,

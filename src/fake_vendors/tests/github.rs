@@ -295,3 +295,26 @@ async fn commits_files_through_trees_and_refs() {
         403
     );
 }
+
+#[tokio::test]
+async fn merges_at_the_same_time_lose_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let vendors = start_fake_vendors(&dir.path().join("vendors")).await;
+    let repo = seed(&vendors);
+    let names = ["a", "b", "c", "d"];
+    let pulls = names.map(|name| {
+        let path = format!("{name}.txt");
+        repo.commit(name, &[(&path, name)], name).unwrap();
+        repo.open_pull(name, "mia", name, "")
+    });
+    std::thread::scope(|scope| {
+        for number in pulls {
+            let repo = &repo;
+            scope.spawn(move || repo.merge_pull(number).unwrap());
+        }
+    });
+    for name in names {
+        let path = format!("{name}.txt");
+        assert_eq!(repo.read_file("main", &path).as_deref(), Some(name));
+    }
+}
