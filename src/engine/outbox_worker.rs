@@ -404,6 +404,13 @@ struct CrashPoints {
 }
 
 impl CrashPoints {
+    /// Points of effects without their own.
+    const COMMON: Self = Self {
+        claimed: CrashPoint::EntryClaimed,
+        done: CrashPoint::EntryPerformed,
+        settled: CrashPoint::EntryCompleted,
+    };
+
     fn of(effect: &Effect) -> Self {
         match effect {
             Effect::StartRun { .. } => Self {
@@ -421,11 +428,20 @@ impl CrashPoints {
                 done: CrashPoint::Destroyed,
                 settled: CrashPoint::DestroyRecorded,
             },
-            _ => Self {
-                claimed: CrashPoint::EntryClaimed,
-                done: CrashPoint::EntryPerformed,
-                settled: CrashPoint::EntryCompleted,
+            Effect::RerunFailedJobs { .. } => Self {
+                done: CrashPoint::RerunPerformed,
+                ..Self::COMMON
             },
+            Effect::UpdateBranch { .. } => Self {
+                done: CrashPoint::BranchUpdatePerformed,
+                ..Self::COMMON
+            },
+            Effect::MergePull { .. } => Self {
+                done: CrashPoint::MergePerformed,
+                settled: CrashPoint::MergeRecorded,
+                ..Self::COMMON
+            },
+            _ => Self::COMMON,
         }
     }
 }

@@ -24,6 +24,7 @@ use domain::job::Job;
 use domain::take_over::{TakeOver, person_name};
 use domain::take_over_guide::TakeOverGuide;
 use domain::time::Timestamp;
+use store::crash_injection::CrashPoint;
 use store::{
     ReadableTx, StoreError, StoreResult, WriteTx, audit, decisions, job_index, jobs, mappings,
     outbox, pull_feedback, take_overs,
@@ -153,6 +154,9 @@ pub async fn take(
             },
         );
     taken.await??;
+    app.core
+        .crash_plan
+        .crash_if_planned(CrashPoint::TakeOverStored);
     take_over_guide::load(app, &named).await
 }
 
@@ -209,6 +213,9 @@ pub async fn give_back(
         }
     });
     given.await??;
+    app.core
+        .crash_plan
+        .crash_if_planned(CrashPoint::TakeOverStored);
     // What waited meanwhile.
     app.live.notifiers.follow_up.notify_one();
     app.live.notifiers.poll.notify_one();

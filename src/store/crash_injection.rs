@@ -75,6 +75,23 @@ crash_points! {
     HostEventReceived = "host-event-received",
     /// An event of the repository host is stored, but the request has no response yet.
     HostEventStored = "host-event-stored",
+    /// An event about the checks of a commit is authenticated but not stored.
+    CheckEventReceived = "check-event-received",
+    /// An event about the checks of a commit is stored, but the request has no response yet.
+    CheckEventStored = "check-event-stored",
+    /// A step about an open pull request is stored: a rerun, an update of its branch, a run or a merge. No vendor call
+    /// was made for it.
+    LandingStepStored = "landing-step-stored",
+    /// The host runs failed jobs again, but that is not recorded.
+    RerunPerformed = "rerun-performed",
+    /// The host has updated a branch from its base, but that is not recorded.
+    BranchUpdatePerformed = "branch-update-performed",
+    /// The host has merged a pull request, but that is not recorded.
+    MergePerformed = "merge-performed",
+    /// The answer of the host to a merge is recorded.
+    MergeRecorded = "merge-recorded",
+    /// A take-over, or its end, is stored, and no vendor call was made for it.
+    TakeOverStored = "take-over-stored",
     /// An event of a ticketing system is authenticated but not stored.
     TicketEventReceived = "ticket-event-received",
     /// An event of a ticketing system is stored, but the request has no response yet.

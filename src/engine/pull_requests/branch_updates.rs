@@ -21,6 +21,7 @@ use domain::time::Timestamp;
 use store::{ReadableTx, StoreResult, WriteTx, jobs, outbox, pull_feedback};
 use vendors::scm::GitHub;
 
+use super::landing;
 use super::readiness;
 use super::run::{self, PullRunRequest};
 use super::stored_pull::{StoredPull, current_ticket};
@@ -208,6 +209,7 @@ async fn update_by_host(app: &App, pull: PullRequestId) -> StoreResult<()> {
         Ok(Some(pull.clone()))
     });
     if let Some(pull) = write.await? {
+        landing::crash_if_planned(app);
         tracing::info!(repo = %pull.repo, pull = pull.number, "Requested the update of a branch that is behind.");
     }
     Ok(())
@@ -239,6 +241,7 @@ async fn update_by_run(app: &App, pull: PullRequestId, stored: &StoredPull) -> S
         .store
         .write(move |tx| reserve(tx, &handle, &pull_id, &ticket, &image, now));
     if let Some(job) = reserved.await? {
+        landing::crash_if_planned(app);
         tracing::info!(job_id = %job, repo = %pull.repo, pull = pull.number, "Reserved a run for a conflict.");
     }
     Ok(())

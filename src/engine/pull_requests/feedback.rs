@@ -41,15 +41,19 @@ pub async fn receive(
 ) -> StoreResult<WebhookOutcome> {
     let (id, now) = (delivery.to_owned(), app.core.now());
     let received = event.clone();
+    let (received_point, stored_point) = match event {
+        WebhookEvent::CommitChecked(_) => {
+            (CrashPoint::CheckEventReceived, CrashPoint::CheckEventStored)
+        }
+        _ => (CrashPoint::HostEventReceived, CrashPoint::HostEventStored),
+    };
     let store_delivery = move |tx: &WriteTx<'_>| {
         if !webhook_deliveries::record(tx, &id, now)? {
             return Ok((WebhookOutcome::Ignored("duplicate"), false));
         }
         process(tx, event.clone(), now)
     };
-    app.core
-        .crash_plan
-        .crash_if_planned(CrashPoint::HostEventReceived);
+    app.core.crash_plan.crash_if_planned(received_point);
     let (outcome, is_end) = app.core.store.write(store_delivery).await?;
     if outcome == WebhookOutcome::Queued {
         app.live.notifiers.follow_up.notify_one();
@@ -61,9 +65,7 @@ pub async fn receive(
         app.live.notifiers.poll.notify_one();
     }
     tracing::info!(delivery, ?outcome, "Processed webhook delivery.");
-    app.core
-        .crash_plan
-        .crash_if_planned(CrashPoint::HostEventStored);
+    app.core.crash_plan.crash_if_planned(stored_point);
     Ok(outcome)
 }
 

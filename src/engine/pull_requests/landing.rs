@@ -7,6 +7,7 @@ use futures_util::{TryStreamExt, stream};
 
 use crate::app::App;
 use domain::feedback::PullRequestId;
+use store::crash_injection::CrashPoint;
 use store::{StoreResult, pull_feedback};
 
 use super::follow_up::MAX_CONCURRENT_PULLS;
@@ -23,6 +24,13 @@ pub(super) async fn run_once(app: &App) -> StoreResult<()> {
     stream::iter(pulls.iter().map(Ok))
         .try_for_each_concurrent(MAX_CONCURRENT_PULLS, |pull| process_pull(app, pull))
         .await
+}
+
+/// Kills the process if a test planned it for the time after a step was stored.
+pub(super) fn crash_if_planned(app: &App) {
+    app.core
+        .crash_plan
+        .crash_if_planned(CrashPoint::LandingStepStored);
 }
 
 async fn process_pull(app: &App, pull: &PullRequestId) -> StoreResult<()> {

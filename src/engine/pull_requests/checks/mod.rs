@@ -23,6 +23,7 @@ use domain::time::Timestamp;
 use store::{StoreResult, WriteTx, outbox, pull_feedback};
 use vendors::scm::GitHub;
 
+use super::landing;
 use super::stored_pull::{Block, StoredPull};
 use super::wait_comments::{self, BUDGET_COMMENT, FOLLOW_UP_BUDGET_COMMENT};
 use crate::app::App;
@@ -266,6 +267,7 @@ async fn commit(
     if ci == stored.record.ci && effects.is_empty() {
         return Ok(());
     }
+    let is_rerun = !effects.is_empty();
     let pull = pull.clone();
     let write = app.core.store.write(move |tx| {
         if !is_unchanged(tx, &pull, &stored)? {
@@ -276,7 +278,11 @@ async fn commit(
         }
         notices::put(tx, &pull, &stored, ci.clone(), now)
     });
-    write.await
+    write.await?;
+    if is_rerun {
+        landing::crash_if_planned(app);
+    }
+    Ok(())
 }
 
 /// Returns whether the pull request is open, with the head commit and the record from which was decided.

@@ -16,6 +16,7 @@ use vendors::scm::GitHub;
 
 use super::{commit, failure_details, is_current, is_unchanged, notices, resume_at, settled};
 use crate::app::App;
+use crate::pull_requests::landing;
 use crate::pull_requests::run::{self, PullRunRequest};
 use crate::pull_requests::stored_pull::{StoredPull, current_ticket};
 use crate::repo_image;
@@ -83,6 +84,7 @@ pub(super) async fn start(
         reserve(tx, &handle, &pull_id, &before, &inputs, repair, now)
     });
     if write.await? {
+        landing::crash_if_planned(app);
         tracing::info!(repo = %pull.repo, pull = pull.number, attempt, of, "Reserved a run for failing checks.");
         return Ok(());
     }

@@ -10,6 +10,7 @@ mod stored;
 mod supervision;
 mod view;
 
+use super::landing;
 use crate::app::App;
 use domain::audit::{Action, Actor};
 use domain::crypto::sha256_hex;
@@ -174,6 +175,7 @@ async fn request(app: &App, pull: &PullRequestId, grant: MergeGrant) -> StoreRes
         Ok(true)
     });
     if requested.await? {
+        landing::crash_if_planned(app);
         tracing::info!(repo = %pull.repo, pull = pull.number, "Granted the merge of a pull request by policy.");
     }
     Ok(())
