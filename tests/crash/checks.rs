@@ -7,13 +7,15 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use domain::job::{Job, JobKind};
-use fake_vendors::{FakeService, InjectedFault};
+use fake_vendors::{FakeRepo, FakeService, InjectedFault};
 use serde_json::{Value, json};
 use store::crash_injection::CrashPlan;
 use store::{Store, jobs, outbox};
 
 use crate::crash_env::{CrashEnv, TIMEOUT};
 use crate::durability::{check_backups, check_changes, check_reports, redeliver_events};
+use crate::landing::LANDING_REPOS;
+use crate::landing_checks::check_landings;
 use crate::people::{check_conversations, check_waits};
 use crate::program::{KillOnDrop, check_audit};
 use crate::tickets::{REPOS, TicketKind, ended_as_expected};
@@ -35,6 +37,8 @@ pub struct VerifiedCounts {
     pub truncated_backups: usize,
     /// Answers, decisions on plans, and commands.
     conversations: BTreeMap<&'static str, usize>,
+    /// What happened on pull requests that land.
+    landings: BTreeMap<&'static str, usize>,
     faults: usize,
     /// Chat messages beyond one per end of a run. Only chat messages may be repeated.
     repeated_chat: usize,
@@ -56,6 +60,9 @@ impl VerifiedCounts {
         for (action, count) in other.conversations {
             *self.conversations.entry(action).or_default() += count;
         }
+        for (what, count) in other.landings {
+            *self.landings.entry(what).or_default() += count;
+        }
         self.faults += other.faults;
         self.repeated_chat += other.repeated_chat;
     }
@@ -67,6 +74,7 @@ impl fmt::Display for VerifiedCounts {
         writeln!(f, "tickets: {tickets} {:?}", self.tickets)?;
         writeln!(f, "dispatches with one run each: {}", self.dispatches)?;
         writeln!(f, "counted once: {:?}", self.conversations)?;
+        writeln!(f, "on pull requests that land: {:?}", self.landings)?;
         writeln!(f, "vendor faults: {}", self.faults)?;
         writeln!(
             f,
@@ -140,7 +148,7 @@ async fn unfinished(env: &CrashEnv) -> Option<String> {
 
 /// Ticket and dispatch ID of every run.
 fn runs_of(env: &CrashEnv) -> Vec<(String, String)> {
-    let runs = REPOS.map(|name| env.repo(name).runs());
+    let runs = REPOS.map(|name| env.dispatched_runs(name));
     let input = |inputs: &serde_json::Map<String, Value>, name: &str| {
         inputs[name].as_str().unwrap_or_default().to_owned()
     };
@@ -172,6 +180,7 @@ pub async fn check_all(env: &CrashEnv, mut service: KillOnDrop) -> Result<Verifi
     ensure(faults.is_empty(), || faults.join("\n"))?;
     check_jobs(env, &store, &mut counts)?;
     check_pulls(env)?;
+    counts.landings = check_landings(env, &store)?;
     counts.conversations = check_conversations(env, &store)?;
     check_cancelled_runs(env)?;
     check_chat(env, &mut counts)?;
@@ -279,12 +288,12 @@ fn check_jobs(env: &CrashEnv, store: &Store, counts: &mut VerifiedCounts) -> Res
 
 /// One pull request per ticket, one commit per run on it, and no repeated comment by the service.
 fn check_pulls(env: &CrashEnv) -> Result<(), String> {
-    for name in REPOS {
+    for name in REPOS.iter().filter(|name| !LANDING_REPOS.contains(name)) {
         let repo = env.repo(name);
         let pulls = repo.pulls();
         let mut remaining = pulls.len();
         let tickets = env.record().tickets.clone();
-        for ticket in tickets.iter().filter(|ticket| ticket.repo() == name) {
+        for ticket in tickets.iter().filter(|ticket| ticket.repo() == *name) {
             let implemented = ticket.expected_jobs().into_iter();
             let pushes =
                 implemented.filter(|(kind, succeeds)| *succeeds && *kind != JobKind::Planning);
@@ -307,14 +316,7 @@ fn check_pulls(env: &CrashEnv) -> Result<(), String> {
                 ensure(run_commits == pushes, || {
                     format!("{ticket:?}: {run_commits} pushes, {commits:?}")
                 })?;
-                let comments = repo.comments(pull.number).into_iter();
-                let comments: Vec<String> = comments
-                    .map(|comment| visible_text(&comment.body))
-                    .collect();
-                let different: HashSet<&String> = comments.iter().collect();
-                ensure(different.len() == comments.len(), || {
-                    format!("repeated comment: {comments:?}")
-                })?;
+                pull_comments(&repo, pull.number)?;
             }
         }
         ensure(remaining == 0, || {
@@ -324,11 +326,24 @@ fn check_pulls(env: &CrashEnv) -> Result<(), String> {
     Ok(())
 }
 
+/// Visible texts of the comments on a pull request, if no two are equal.
+pub fn pull_comments(repo: &FakeRepo, number: u64) -> Result<Vec<String>, String> {
+    let comments = repo.comments(number).into_iter();
+    let comments: Vec<String> = comments
+        .map(|comment| visible_text(&comment.body))
+        .collect();
+    let different: HashSet<&String> = comments.iter().collect();
+    ensure(different.len() == comments.len(), || {
+        format!("repeated comment: {comments:?}")
+    })?;
+    Ok(comments)
+}
+
 /// The host cancelled the first run of each ticket whose run the operator cancelled, and no other.
 fn check_cancelled_runs(env: &CrashEnv) -> Result<(), String> {
     for ticket in &env.record().tickets {
         let is_cancelled = matches!(ticket.kind, TicketKind::Cancelled | TicketKind::Retried);
-        let mut runs = env.repo(ticket.repo()).runs();
+        let mut runs = env.dispatched_runs(ticket.repo());
         runs.retain(|run| run.inputs["issue_identifier"] == ticket.key.as_str());
         runs.sort_by_key(|run| run.id);
         let cancelled: Vec<bool> = { runs.iter() }

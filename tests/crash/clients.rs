@@ -15,6 +15,7 @@ use serde_json::json;
 use vendors::http::percent_encode;
 
 use crate::crash_env::{BackupAttempt, CrashEnv, IDLE_TEAM};
+use crate::landing::LANDINGS;
 use crate::tickets::{self, GAP_FILL_COMMAND, TicketKind, ticket_kinds};
 
 const SYSTEMS: [System; 3] = [System::Linear, System::Jira, System::GitHub];
@@ -32,13 +33,18 @@ async fn sleep_unless_stopped(stop: &AtomicBool, span: Duration) -> bool {
     !stop.load(Ordering::Relaxed)
 }
 
-/// Creates one ticket of each kind on each system, and then more over time.
-pub async fn file_tickets(env: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
-    let first = ticket_kinds()
+/// Creates one ticket of each kind on each system, and then more over time. Those that land have several runs each, so
+/// `landing_systems` says on how many systems they begin.
+pub async fn file_tickets(env: Arc<CrashEnv>, stop: Arc<AtomicBool>, landing_systems: usize) {
+    let landings = LANDINGS.iter().zip(0..).flat_map(|(landing, at)| {
+        let systems = (0..landing_systems).map(move |more| SYSTEMS[(at + more) % SYSTEMS.len()]);
+        systems.map(|system| (TicketKind::Landing(*landing), system))
+    });
+    let others = ticket_kinds()
         .into_iter()
         .flat_map(|kind| SYSTEMS.map(|system| (kind, system)));
     let mut number = 0;
-    for (kind, system) in first {
+    for (kind, system) in landings.chain(others) {
         number += 1;
         tickets::create(&env, kind, system, number);
     }
@@ -50,6 +56,9 @@ pub async fn file_tickets(env: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
         number += 1;
         let kind = match fastrand::usize(..10) {
             roll if roll < FAKE_RUN_WEIGHT => TicketKind::FakeRun,
+            roll if roll < FAKE_RUN_WEIGHT + landing_systems => {
+                TicketKind::Landing(fastrand::choice(LANDINGS).unwrap())
+            }
             _ => fastrand::choice(ticket_kinds()).unwrap(),
         };
         tickets::create(&env, kind, SYSTEMS[number % SYSTEMS.len()], number);

@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 
 use fake_vendors::scripted_agent::{Script, ScriptStep};
 use fake_vendors::{
-    FakeRepo, FakeService, FakeVendors, FakeVendorsOptions, FaultRates, WebhookFaults,
+    FakeRepo, FakeService, FakeVendors, FakeVendorsOptions, FaultRates, RunSnapshot, WebhookFaults,
 };
 use reqwest::Method;
 use serde_json::{Value, json};
+use store::crash_injection::CrashPoint;
 
+use crate::landing::{self, LANDING, LANDING_REPOS, UP_TO_DATE};
 use crate::program::{KillOnDrop, PROGRAM, command};
 use crate::tickets::{
     self, ExpectedTicket, FAKE_RUN_ISSUES, FAKE_RUN_REPOS, FAKE_RUNS, GATED_ISSUES, ISSUES,
@@ -38,6 +40,12 @@ pub const IDLE_TEAM: &str = "IDLE";
 pub struct CrashRecord {
     pub tickets: Vec<ExpectedTicket>,
     pub kills: usize,
+    /// Crash point that the running service is killed at.
+    pub awaited: Option<CrashPoint>,
+    /// Whether the service is killed no more.
+    pub is_undisturbed: bool,
+    /// Commits of people: the ticket's key and the SHA.
+    pub commits_by_hand: Vec<(String, String)>,
     /// Keys of the tickets whose retry was acknowledged.
     pub retried: HashSet<String>,
     /// Job and step of every acknowledged report.
@@ -136,6 +144,16 @@ impl CrashEnv {
                 .set_secret("ANTHROPIC_API_KEY", "sk-ant-sandbox-only");
             repo.set_webhook(&self.url("/api/repo-host/webhook"), WEBHOOK_SECRET);
         }
+        let ci = format!(".github/workflows/{}", landing::CI);
+        for name in LANDING_REPOS {
+            let repo = self.repo(name);
+            let workflow = landing::ci_workflow(self);
+            let files = [(ci.as_str(), workflow.as_str())];
+            repo.commit("main", &files, "Add checks").unwrap();
+            repo.run_checks();
+        }
+        self.repo(UP_TO_DATE).require_up_to_date(true);
+        std::fs::create_dir_all(self.flakes_dir()).unwrap();
         std::fs::create_dir_all(self.gates_dir()).unwrap();
         std::fs::create_dir_all(self.dir.join("backups")).unwrap();
         let steps = [
@@ -179,6 +197,23 @@ impl CrashEnv {
     /// Folder of the gate files that end fake runs, named after their dispatch IDs.
     pub fn gates_dir(&self) -> PathBuf {
         self.dir.join("gates")
+    }
+
+    /// Gate file that a run waits for, or that a person opens.
+    pub fn gate(&self, key: &str) -> PathBuf {
+        self.gates_dir().join(key.replace('#', "-"))
+    }
+
+    /// Folder with a folder for each head whose check failed once.
+    pub fn flakes_dir(&self) -> PathBuf {
+        self.dir.join("flakes")
+    }
+
+    /// Runs that the service started in a repository: not those that check commits.
+    pub fn dispatched_runs(&self, repo: &str) -> Vec<RunSnapshot> {
+        let mut runs = self.repo(repo).runs();
+        runs.retain(|run| run.workflow != landing::CI);
+        runs
     }
 
     pub fn log_file(&self) -> PathBuf {
@@ -343,6 +378,8 @@ fn mappings() -> Vec<Value> {
     for (team, repo, has_planning) in [
         ("ENG", "shop", false),
         ("PLAN", "shop", true),
+        ("LAND", LANDING, false),
+        ("BEHIND", UP_TO_DATE, false),
         ("FAKE", FAKE_RUNS, false),
         ("GATE", FAKE_RUNS, true),
         ("RULE", FAKE_RUNS, true),
@@ -352,11 +389,15 @@ fn mappings() -> Vec<Value> {
         ("SIM", FAKE_RUNS, false),
         ("ASK", FAKE_RUNS, true),
         ("AUTO", FAKE_RUNS, true),
+        ("PORT", LANDING, false),
+        ("LAG", UP_TO_DATE, false),
         ("HUB", ISSUES, false),
         ("HUBPLAN", PLANNED_ISSUES, true),
         ("HUBFAKE", FAKE_RUN_ISSUES, false),
         ("HUBGATE", GATED_ISSUES, true),
         ("HUBRULE", RULED_ISSUES, true),
+        ("HUBLAND", LANDING, false),
+        ("HUBBEHIND", UP_TO_DATE, false),
     ] {
         let mut mapping = json!({
             "teamKey": team, "owner": "acme", "repo": repo, "defaultBranch": "main",
@@ -368,6 +409,12 @@ fn mappings() -> Vec<Value> {
             mapping["planningEnabled"] = json!(true);
             mapping["planningWorkflowFile"] = json!("agent-plan.yml");
         }
+        if LANDING_REPOS.contains(&repo) {
+            let is_squashed = repo == LANDING;
+            let method = if is_squashed { "squash" } else { "merge" };
+            mapping["merge"] = json!({"mode": "auto", "method": method});
+            mapping["deleteBranch"] = json!(!is_squashed);
+        }
         match team {
             "GATE" | "ASK" | "HUBGATE" => mapping["planApproval"] = json!("required"),
             "RULE" | "AUTO" | "HUBRULE" => {
@@ -376,7 +423,7 @@ fn mappings() -> Vec<Value> {
             }
             _ => {}
         }
-        if ["OPS", "WAY", "SIM", "ASK", "AUTO"].contains(&team) {
+        if ["OPS", "WAY", "SIM", "ASK", "AUTO", "PORT", "LAG"].contains(&team) {
             mapping["ticketingProvider"] = json!("B");
             mapping["ticketingConfig"] =
                 json!({"kind": "B", "jql": format!("project = {team}"), "repoFieldValue": team});

@@ -14,11 +14,20 @@ use tokio::task::JoinSet;
 use crate::checks::{self, VerifiedCounts};
 use crate::crash_env::CrashEnv;
 use crate::program::{KillOnDrop, is_sigkilled, kill_processes_in};
-use crate::{clients, fake_runs, people};
+use crate::{clients, fake_runs, landing_people, people};
 
 /// Number of seeds of the long form, and kills per seed in addition to the one during setup.
 const SEEDS: u64 = 12;
 const KILLS_PER_SEED: usize = 84;
+
+/// What a seed does.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    /// Number of kills.
+    kills: usize,
+    /// Number of ticketing systems that have one ticket of each kind that lands at the beginning.
+    landing_systems: usize,
+}
 
 /// Maximum runtime of a service that is killed at a random instant.
 const MAX_RUNTIME: Duration = Duration::from_millis(1_500);
@@ -117,7 +126,7 @@ impl fmt::Display for KillStats {
 }
 
 /// Runs one seed from setup to the final checks. The error contains the failure and the log.
-async fn run_seed(seed: u64, count: usize) -> Result<KillStats, String> {
+async fn run_seed(seed: u64, form: Form) -> Result<KillStats, String> {
     let dir = tempfile::Builder::new().prefix("crash-").tempdir().unwrap();
     let env = Arc::new(CrashEnv::create(dir.path(), seed).await);
     let mut stats = KillStats {
@@ -127,7 +136,7 @@ async fn run_seed(seed: u64, count: usize) -> Result<KillStats, String> {
     };
     // Setup ends with a kill, right after the operator's last acknowledged change.
     stats.count_kill("right after a response");
-    let outcome = kill_repeatedly(&env, count, &mut stats).await;
+    let outcome = kill_repeatedly(&env, form, &mut stats).await;
     let result = match outcome {
         Ok(service) => checks::check_all(&env, service).await,
         Err(fault) => Err(fault),
@@ -149,12 +158,13 @@ async fn run_seed(seed: u64, count: usize) -> Result<KillStats, String> {
 /// Kills the service as planned, and returns a running service without remaining work.
 async fn kill_repeatedly(
     env: &Arc<CrashEnv>,
-    count: usize,
+    form: Form,
     stats: &mut KillStats,
 ) -> Result<KillOnDrop, String> {
     let (stop, end) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
     let mut client_tasks = JoinSet::new();
-    client_tasks.spawn(clients::file_tickets(Arc::clone(env), Arc::clone(&stop)));
+    let filed = clients::file_tickets(Arc::clone(env), Arc::clone(&stop), form.landing_systems);
+    client_tasks.spawn(filed);
     client_tasks.spawn(clients::change_mapping(Arc::clone(env), Arc::clone(&stop)));
     client_tasks.spawn(clients::take_backups(Arc::clone(env), Arc::clone(&stop)));
     client_tasks.spawn(clients::inject_faults(Arc::clone(env), Arc::clone(&stop)));
@@ -162,14 +172,16 @@ async fn kill_repeatedly(
     run_tasks.spawn(clients::control_runs(Arc::clone(env), Arc::clone(&end)));
     run_tasks.spawn(clients::post_comments(Arc::clone(env), Arc::clone(&end)));
     run_tasks.spawn(people::converse(Arc::clone(env), Arc::clone(&end)));
+    run_tasks.spawn(landing_people::land(Arc::clone(env), Arc::clone(&end)));
     run_tasks.spawn(fake_runs::drive_all(Arc::clone(env), Arc::clone(&end)));
     env.set_fault_rate(FAULT_RATE);
-    for kill in kills(env.seed, count) {
+    for kill in kills(env.seed, form.kills) {
         stats.starts += 1;
         stats.count_kill(&kill_once(env, kill).await?);
         env.record().kills += 1;
     }
     stop.store(true, Ordering::Relaxed);
+    env.record().is_undisturbed = true;
     env.set_fault_rate(0.0);
     stats.starts += 1;
     let service = env.start_service(None);
@@ -185,6 +197,10 @@ async fn kill_once(env: &CrashEnv, kill: Kill) -> Result<String, String> {
     let (visit, limit) = match kill {
         Kill::At(instant) => (None, instant),
         Kill::Visiting(point, times) => (Some(format!("{point}:{times}")), VISIT_TIMEOUT),
+    };
+    env.record().awaited = match kill {
+        Kill::At(_) => None,
+        Kill::Visiting(point, _) => Some(point),
     };
     let mut service = env.start_service(visit.as_deref());
     let started = Instant::now();
@@ -208,7 +224,7 @@ async fn kill_once(env: &CrashEnv, kill: Kill) -> Result<String, String> {
 }
 
 /// Runs seeds four at a time, and prints the statistics and every failed seed.
-fn run_all(seeds: Vec<(u64, usize)>) {
+fn run_all(seeds: Vec<u64>, form: Form) {
     let queue = Mutex::new(seeds.into_iter());
     let (stats, faults) = (Mutex::new(KillStats::default()), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
@@ -216,10 +232,10 @@ fn run_all(seeds: Vec<(u64, usize)>) {
             scope.spawn(|| {
                 let runtime = tokio::runtime::Runtime::new().unwrap();
                 loop {
-                    let Some((seed, count)) = queue.lock().unwrap().next() else {
+                    let Some(seed) = queue.lock().unwrap().next() else {
                         break;
                     };
-                    match runtime.block_on(run_seed(seed, count)) {
+                    match runtime.block_on(run_seed(seed, form)) {
                         Ok(seed_stats) => {
                             println!("seed {seed}: {} kills survived", seed_stats.total_kills());
                             stats.lock().unwrap().add(seed_stats);
@@ -242,7 +258,11 @@ fn run_all(seeds: Vec<(u64, usize)>) {
 fn busy_service_survives_kills() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
-    run_all(vec![(seed, 24)]);
+    let form = Form {
+        kills: 24,
+        landing_systems: 1,
+    };
+    run_all(vec![seed], form);
 }
 
 /// `CRASH_SEED` sets the first seed, `CRASH_WORLDS` the number of seeds, and `CRASH_KILLS` the kills per
@@ -261,5 +281,9 @@ fn busy_service_survives_a_thousand_kills() {
     let kills =
         env_number("CRASH_KILLS").map_or(KILLS_PER_SEED, |kills| usize::try_from(kills).unwrap());
     let seeds = (0..count).map(|number| first.wrapping_add(number));
-    run_all(seeds.map(|seed| (seed, kills)).collect());
+    let form = Form {
+        kills,
+        landing_systems: 3,
+    };
+    run_all(seeds.collect(), form);
 }

@@ -7,6 +7,8 @@ use fake_vendors::scripted_agent::{Script, ScriptStep};
 
 use crate::conversation::{CONVERSATIONS, Conversation};
 use crate::crash_env::CrashEnv;
+use crate::landing::{LANDING, Landing, UP_TO_DATE};
+use crate::visible_state::VisibleState;
 
 /// Command that a user posts on a pull request.
 pub const GAP_FILL_COMMAND: &str = "/agent-implement say it LOUDER";
@@ -31,9 +33,11 @@ pub enum TicketKind {
     Retried,
     /// It waits for people.
     Conversation(Conversation),
+    /// Its pull request is brought to its merge.
+    Landing(Landing),
 }
 
-/// Kinds of tickets that wait for nobody.
+/// Kinds of tickets that wait for nobody, and end with their runs.
 const UNATTENDED: [TicketKind; 8] = [
     TicketKind::Plain,
     TicketKind::Planned,
@@ -45,7 +49,7 @@ const UNATTENDED: [TicketKind; 8] = [
     TicketKind::Retried,
 ];
 
-/// All kinds.
+/// All kinds but those that land.
 pub fn ticket_kinds() -> Vec<TicketKind> {
     let conversations = CONVERSATIONS.map(TicketKind::Conversation);
     [&UNATTENDED[..], &conversations].concat()
@@ -74,21 +78,25 @@ const PLAN: [&str; 2] = ["What is wanted", "How it is done"];
 /// Keys of the permanent blockers.
 const BLOCKERS: [&str; 2] = ["ENG-9001", "OPS-9001"];
 
+const LINEAR_TEAMS: [&str; 7] = ["ENG", "PLAN", "FAKE", "GATE", "RULE", "LAND", "BEHIND"];
+
 pub fn set_up_vendors(vendors: &FakeVendors) {
-    for team in ["ENG", "PLAN", "FAKE", "GATE", "RULE"] {
+    for team in LINEAR_TEAMS {
         vendors.linear().ensure_team(team, team);
     }
-    for project in ["OPS", "WAY", "SIM", "ASK", "AUTO"] {
+    for project in ["OPS", "WAY", "SIM", "ASK", "AUTO", "PORT", "LAG"] {
         vendors.jira().ensure_project(project, project);
     }
     vendors.linear().issue(BLOCKERS[0]).title("Blocker");
     vendors.jira().issue(BLOCKERS[1]).title("Blocker");
 }
 
-/// Repositories of all runs. The issues of the last five are tickets.
-pub const REPOS: [&str; 7] = [
+/// Repositories of all runs. The issues of all but the first two are tickets.
+pub const REPOS: [&str; 9] = [
     "shop",
     FAKE_RUNS,
+    LANDING,
+    UP_TO_DATE,
     ISSUES,
     PLANNED_ISSUES,
     FAKE_RUN_ISSUES,
@@ -132,6 +140,7 @@ pub fn create(env: &CrashEnv, kind: TicketKind, system: System, number: usize) {
             System::Jira => "ASK",
             System::GitHub => GATED_ISSUES,
         },
+        (TicketKind::Landing(one), system) => one.team(system),
         (TicketKind::Planned, System::Linear) => "PLAN",
         (TicketKind::Planned, System::Jira) => "WAY",
         (kind, System::Linear) if kind.has_fake_run() => "FAKE",
@@ -146,7 +155,7 @@ pub fn create(env: &CrashEnv, kind: TicketKind, system: System, number: usize) {
         System::Linear | System::Jira => format!("{team}-{number}"),
         System::GitHub => format!("{team}#{}", number * ISSUE_STEP),
     };
-    if let Some(script) = script(kind) {
+    if let Some(script) = script(env, kind, &key) {
         script.save(&env.vendors.scripts_dir(), &key).unwrap();
     }
     // Recorded before the service can react.
@@ -183,7 +192,7 @@ pub fn create(env: &CrashEnv, kind: TicketKind, system: System, number: usize) {
     }
 }
 
-fn script(kind: TicketKind) -> Option<Script> {
+fn script(env: &CrashEnv, kind: TicketKind, key: &str) -> Option<Script> {
     let script = Script::new();
     match kind {
         TicketKind::Plain
@@ -192,6 +201,7 @@ fn script(kind: TicketKind) -> Option<Script> {
         | TicketKind::Cancelled
         | TicketKind::Retried
         | TicketKind::Conversation(_) => None,
+        TicketKind::Landing(one) => Some(one.script(env, key)),
         TicketKind::Planned => Some(
             script
                 .pass_if_prompt_contains(
@@ -236,7 +246,7 @@ impl ExpectedTicket {
     pub fn system(&self) -> System {
         match self.team() {
             _ if self.key.contains('#') => System::GitHub,
-            "ENG" | "PLAN" | "FAKE" | "GATE" | "RULE" => System::Linear,
+            team if LINEAR_TEAMS.contains(&team) => System::Linear,
             _ => System::Jira,
         }
     }
@@ -247,6 +257,7 @@ impl ExpectedTicket {
 
     pub fn repo(&self) -> &'static str {
         match (self.system(), self.kind) {
+            (_, TicketKind::Landing(one)) => one.repo(),
             (System::GitHub, TicketKind::Planned) => PLANNED_ISSUES,
             (System::GitHub, TicketKind::Conversation(Conversation::ApprovedByRule)) => {
                 RULED_ISSUES
@@ -277,6 +288,7 @@ impl ExpectedTicket {
             TicketKind::Retried => vec![(JobKind::Implementation, false), done],
             TicketKind::WithGapFill => vec![done, (JobKind::GapFill, true)],
             TicketKind::Conversation(one) => one.expected_jobs(),
+            TicketKind::Landing(one) => one.expected_jobs(),
         }
     }
 
@@ -295,6 +307,7 @@ impl ExpectedTicket {
                 let lines = one.lines().iter();
                 lines.filter_map(|line| line.comment()).collect()
             }
+            TicketKind::Landing(one) => vec![PULL, one.last_comment()],
         }
     }
 
@@ -305,9 +318,12 @@ impl ExpectedTicket {
             return one.expected_chat();
         }
         let jobs = self.expected_jobs().into_iter();
-        let with_message = jobs.filter(|(kind, _)| kind.phase().is_some());
+        let messages = jobs.map(|(kind, succeeds)| match kind.phase() {
+            Some(_) => 2,
+            None => usize::from(!succeeds),
+        });
         let repeated = usize::from(self.kind == TicketKind::Retried);
-        (with_message.count() * 2, repeated)
+        (messages.sum(), repeated)
     }
 
     /// Expected marker changes: labels added (+) and removed (-), or the values of the status field.
@@ -318,7 +334,10 @@ impl ExpectedTicket {
             (System::Jira, TicketKind::Blocked) => vec!["Ready"],
             (
                 System::Linear | System::GitHub,
-                TicketKind::Plain | TicketKind::FakeRun | TicketKind::WithGapFill,
+                TicketKind::Plain
+                | TicketKind::FakeRun
+                | TicketKind::WithGapFill
+                | TicketKind::Landing(_),
             ) => {
                 vec![
                     "+Agent-Implement",
@@ -369,7 +388,13 @@ impl ExpectedTicket {
                 "+Ready for Review",
                 "-Agent-Working",
             ],
-            (System::Jira, TicketKind::Plain | TicketKind::FakeRun | TicketKind::WithGapFill) => {
+            (
+                System::Jira,
+                TicketKind::Plain
+                | TicketKind::FakeRun
+                | TicketKind::WithGapFill
+                | TicketKind::Landing(_),
+            ) => {
                 vec!["Ready", "Implementing", "PR Ready"]
             }
             (System::Jira, TicketKind::Cancelled) => vec!["Ready", "Implementing", ""],
@@ -422,66 +447,6 @@ impl ExpectedTicket {
         let matches =
             comments_match && state.history == self.expected_history() && state.links.is_empty();
         (!matches).then(|| format!("{self:?}: {state:?}"))
-    }
-}
-
-/// Visible state of a ticket.
-#[derive(Debug)]
-struct VisibleState {
-    history: Vec<String>,
-    comments: Vec<String>,
-    links: Vec<String>,
-}
-
-impl VisibleState {
-    fn of(ticket: &ExpectedTicket, vendors: &FakeVendors) -> Self {
-        match ticket.system() {
-            System::Linear => {
-                let state = vendors.linear().issue(&ticket.key).snapshot().unwrap();
-                let prefix = |added| if added { '+' } else { '-' };
-                let history = state.history.iter();
-                Self {
-                    history: history
-                        .map(|change| format!("{}{}", prefix(change.added), change.label))
-                        .collect(),
-                    comments: state
-                        .comments
-                        .into_iter()
-                        .map(|comment| comment.body)
-                        .collect(),
-                    links: state.links.into_iter().map(|link| link.url).collect(),
-                }
-            }
-            System::GitHub => {
-                let repo = vendors.github().repo("acme", ticket.repo());
-                let state = repo.issue(ticket.number()).snapshot().unwrap();
-                let prefix = |added| if added { '+' } else { '-' };
-                let history = state.history.iter();
-                Self {
-                    history: history
-                        .map(|change| format!("{}{}", prefix(change.added), change.label))
-                        .collect(),
-                    comments: state.comments,
-                    links: Vec::new(),
-                }
-            }
-            System::Jira => {
-                let state = vendors.jira().issue(&ticket.key).snapshot().unwrap();
-                let history = state.history.into_iter();
-                Self {
-                    history: history
-                        .filter(|change| change.field == "Agent-Implement Status")
-                        .map(|change| change.value.unwrap_or_default())
-                        .collect(),
-                    comments: state
-                        .comments
-                        .into_iter()
-                        .map(|comment| comment.text)
-                        .collect(),
-                    links: state.links,
-                }
-            }
-        }
     }
 }
 
