@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 
 use fake_vendors::scripted_agent::{Script, ScriptStep};
 use fake_vendors::{
-    FakeRepo, FakeService, FakeVendors, FakeVendorsOptions, FaultRates, RunSnapshot, WebhookFaults,
+    BranchProtection, FakeRepo, FakeService, FakeVendors, FakeVendorsOptions, FaultRates,
+    RunSnapshot, WebhookFaults,
 };
 use reqwest::Method;
 use serde_json::{Value, json};
 use store::crash_injection::CrashPoint;
 
-use crate::landing::{self, LANDING, LANDING_REPOS, UP_TO_DATE};
+use crate::landing::{self, LANDING, LANDING_REPOS, PROTECTED, UP_TO_DATE};
 use crate::program::{KillOnDrop, PROGRAM, command};
 use crate::tickets::{
     self, ExpectedTicket, FAKE_RUN_ISSUES, FAKE_RUN_REPOS, FAKE_RUNS, GATED_ISSUES, ISSUES,
@@ -153,6 +154,14 @@ impl CrashEnv {
             repo.run_checks();
         }
         self.repo(UP_TO_DATE).require_up_to_date(true);
+        let two_approvals = BranchProtection {
+            required_reviews: 2,
+            ..BranchProtection::default()
+        };
+        self.repo(PROTECTED)
+            .allow_auto_merge()
+            .protect(two_approvals)
+            .set_collaborator_role("kim", "write");
         std::fs::create_dir_all(self.flakes_dir()).unwrap();
         std::fs::create_dir_all(self.gates_dir()).unwrap();
         std::fs::create_dir_all(self.dir.join("backups")).unwrap();
@@ -391,6 +400,9 @@ fn mappings() -> Vec<Value> {
         ("AUTO", FAKE_RUNS, true),
         ("PORT", LANDING, false),
         ("LAG", UP_TO_DATE, false),
+        ("ARM", PROTECTED, false),
+        ("HOLD", PROTECTED, false),
+        ("HUBARM", PROTECTED, false),
         ("HUB", ISSUES, false),
         ("HUBPLAN", PLANNED_ISSUES, true),
         ("HUBFAKE", FAKE_RUN_ISSUES, false),
@@ -410,7 +422,7 @@ fn mappings() -> Vec<Value> {
             mapping["planningWorkflowFile"] = json!("agent-plan.yml");
         }
         if LANDING_REPOS.contains(&repo) {
-            let is_squashed = repo == LANDING;
+            let is_squashed = repo != UP_TO_DATE;
             let method = if is_squashed { "squash" } else { "merge" };
             mapping["merge"] = json!({"mode": "auto", "method": method});
             mapping["deleteBranch"] = json!(!is_squashed);
@@ -423,7 +435,7 @@ fn mappings() -> Vec<Value> {
             }
             _ => {}
         }
-        if ["OPS", "WAY", "SIM", "ASK", "AUTO", "PORT", "LAG"].contains(&team) {
+        if ["OPS", "WAY", "SIM", "ASK", "AUTO", "PORT", "LAG", "HOLD"].contains(&team) {
             mapping["ticketingProvider"] = json!("B");
             mapping["ticketingConfig"] =
                 json!({"kind": "B", "jql": format!("project = {team}"), "repoFieldValue": team});

@@ -14,7 +14,10 @@ pub const LANDING: &str = "landing";
 /// branches deleted.
 pub const UP_TO_DATE: &str = "up-to-date";
 
-pub const LANDING_REPOS: [&str; 2] = [LANDING, UP_TO_DATE];
+/// Repository whose rules want a second approval. GitHub merges by itself once it is there.
+pub const PROTECTED: &str = "protected";
+
+pub const LANDING_REPOS: [&str; 3] = [LANDING, UP_TO_DATE, PROTECTED];
 
 /// File name of the workflow that checks pull requests.
 pub const CI: &str = "ci.yml";
@@ -38,9 +41,11 @@ pub enum Landing {
     PushedMeanwhile,
     /// An operator takes it over, a person makes its check fail, and it is given back.
     TakenOver,
+    /// It is armed, disarmed by a push of a person, and armed again.
+    Armed,
 }
 
-pub const LANDINGS: [Landing; 8] = [
+pub const LANDINGS: [Landing; 9] = [
     Landing::Repaired,
     Landing::RepairedTwice,
     Landing::Flaky,
@@ -49,6 +54,7 @@ pub const LANDINGS: [Landing; 8] = [
     Landing::Behind,
     Landing::PushedMeanwhile,
     Landing::TakenOver,
+    Landing::Armed,
 ];
 
 /// What a person or an operator does about a pull request before its approval.
@@ -65,6 +71,12 @@ pub enum Act {
     PushFailure,
     /// Gives the ticket back once the check has failed.
     GiveBack,
+    /// Approves the head, and waits until the service has armed it.
+    ApproveToArm,
+    /// Pushes to the branch of an armed pull request.
+    PushToArmed,
+    /// Gives the second approval.
+    ApproveAsSecond,
 }
 
 /// Lines by which the check of a pull request fails, and which its log shows.
@@ -76,6 +88,7 @@ impl Landing {
     pub fn repo(self) -> &'static str {
         match self {
             Self::Behind => UP_TO_DATE,
+            Self::Armed => PROTECTED,
             _ => LANDING,
         }
     }
@@ -86,6 +99,8 @@ impl Landing {
             (_, System::GitHub) => self.repo(),
             (Self::Behind, System::Linear) => "BEHIND",
             (Self::Behind, System::Jira) => "LAG",
+            (Self::Armed, System::Linear) => "ARM",
+            (Self::Armed, System::Jira) => "HOLD",
             (_, System::Linear) => "LAND",
             (_, System::Jira) => "PORT",
         }
@@ -101,6 +116,12 @@ impl Landing {
                 Act::ApproveTaken,
                 Act::PushFailure,
                 Act::GiveBack,
+            ],
+            Self::Armed => &[
+                Act::ApproveToArm,
+                Act::PushToArmed,
+                Act::ApproveToArm,
+                Act::ApproveAsSecond,
             ],
             Self::Repaired | Self::RepairedTwice | Self::Flaky | Self::SameFailure => &[],
         }
@@ -131,7 +152,7 @@ impl Landing {
                 let same = format!("{FIRST_FAILURE}\nnot repaired");
                 repair(begin(FIRST_FAILURE), FIRST_FAILURE, &same)
             }
-            Self::Flaky | Self::Behind => begin("done"),
+            Self::Flaky | Self::Behind | Self::Armed => begin("done"),
             Self::Conflicted => begin("ours").pass_if_prompt_contains(
                 "Files in conflict.",
                 [
@@ -151,7 +172,7 @@ impl Landing {
     /// Expected jobs in order, and whether each succeeds.
     pub fn expected_jobs(self) -> Vec<(JobKind, bool)> {
         let later: &[(JobKind, bool)] = match self {
-            Self::Flaky | Self::Behind => &[],
+            Self::Flaky | Self::Behind | Self::Armed => &[],
             Self::Repaired | Self::SameFailure | Self::TakenOver => &[(JobKind::CiFix, true)],
             Self::RepairedTwice => &[(JobKind::CiFix, true), (JobKind::CiFix, true)],
             Self::Conflicted => &[(JobKind::Conflict, true)],
@@ -163,7 +184,7 @@ impl Landing {
     /// Number of heads whose failed job ran again.
     pub fn expected_reruns(self) -> usize {
         match self {
-            Self::Conflicted | Self::Behind => 0,
+            Self::Conflicted | Self::Behind | Self::Armed => 0,
             Self::Repaired | Self::Flaky | Self::PushedMeanwhile | Self::TakenOver => 1,
             Self::RepairedTwice | Self::SameFailure => 2,
         }
@@ -182,7 +203,7 @@ impl Landing {
     pub fn merged_text(self) -> Option<&'static str> {
         match self {
             Self::Conflicted => Some("ours\ntheirs\n"),
-            Self::PushedMeanwhile => Some("repaired by hand\n"),
+            Self::PushedMeanwhile | Self::Armed => Some("changed by hand\n"),
             _ => None,
         }
     }
@@ -200,7 +221,7 @@ pub fn change_by_hand(key: &str, act: Act, landing: Landing) -> (String, String)
         (Act::PushFailure, _) => (path, format!("{FAILURE_BY_HAND}\n")),
         (Act::MoveBase, Landing::Conflicted) => (path, "theirs\n".to_owned()),
         (Act::MoveBase, _) => (format!("{path}.base"), "moved\n".to_owned()),
-        _ => (path, "repaired by hand\n".to_owned()),
+        _ => (path, "changed by hand\n".to_owned()),
     }
 }
 

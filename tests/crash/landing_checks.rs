@@ -207,6 +207,17 @@ impl<'a> Landed<'a> {
             is_kept != is_deleted && deletions <= usize::from(is_deleted),
             || format!("kept {is_kept}, deleted {deletions} times"),
         )?;
+        let [armed, disarmed] =
+            ["merge-armed", "merge-disarmed"].map(|action| self.audited(action, &target).len());
+        let expected = match self.landing {
+            Landing::Armed => [2, 1],
+            _ => [0, 0],
+        };
+        ensure([armed, disarmed] == expected, || {
+            format!("armed {armed} times, disarmed {disarmed} times")
+        })?;
+        *counts.entry("armed").or_default() += armed;
+        *counts.entry("disarmed").or_default() += disarmed;
         *counts.entry("merges by policy").or_default() += merges;
         Ok(())
     }

@@ -16,15 +16,17 @@ use crate::crash_env::CrashEnv;
 use crate::landing::{Act, LANDING_REPOS, Landing, change_by_hand};
 use crate::tickets::{ExpectedTicket, TicketKind};
 
+/// Person who pushes and approves, and one who approves after them.
 const PERSON: &str = "mia";
+const SECOND_PERSON: &str = "kim";
 
-const INTERVAL: Duration = Duration::from_millis(250);
+const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Time for which a failing check must stay alone on a pull request that is taken over: two cycles of the service.
 const TAKEN_DURATION: Duration = Duration::from_millis(2_500);
 
 /// Chance per interval that somebody acts while the service is killed. It spreads the acts over the kills.
-const ACT_CHANCE: f64 = 0.05;
+const ACT_CHANCE: f64 = 0.1;
 
 /// What was done about a pull request.
 #[derive(Default)]
@@ -33,6 +35,8 @@ struct Progress {
     acts: usize,
     /// Head that was approved last.
     approved: Option<String>,
+    /// Head whose check has passed.
+    passed: Option<String>,
     /// Time at which the check of a pull request that is taken over had failed.
     failed_at: Option<Instant>,
 }
@@ -82,8 +86,8 @@ fn points_after(act: Option<Act>) -> &'static [CrashPoint] {
         ],
         Some(Act::TakeOver | Act::GiveBack) => &[CrashPoint::TakeOverStored],
         Some(Act::PushFailure) => &[CrashPoint::CheckEventReceived, CrashPoint::CheckEventStored],
-        Some(Act::PushDuringRun | Act::ApproveTaken) => &[],
-        None => &[
+        Some(Act::PushDuringRun | Act::ApproveTaken | Act::PushToArmed) => &[],
+        Some(Act::ApproveToArm | Act::ApproveAsSecond) | None => &[
             CrashPoint::LandingStepStored,
             CrashPoint::MergePerformed,
             CrashPoint::MergeRecorded,
@@ -113,27 +117,28 @@ impl Acting<'_> {
     /// Does the next thing if it is time for it.
     async fn act(&self, progress: &mut Progress) {
         let next = self.landing.acts().get(progress.acts).copied();
+        let is_over = next.is_none() && !self.landing.is_merged();
         let is_shown = || !self.ticket.comments(self.env).is_empty();
-        if !is_time_for(self.env, next) || !is_shown() {
+        if is_over || !is_time_for(self.env, next) || !is_shown() {
             return;
         }
         let Some(act) = next else {
-            let is_approved = progress.approved.as_ref() == Some(&self.pull.head_sha);
-            if self.landing.is_merged() && !is_approved && self.has_passed() == Some(true) {
-                self.approve(progress);
-            }
+            self.approve_once(progress);
             return;
         };
         let is_done = match act {
-            Act::MoveBase => self.has_passed() == Some(true) && self.move_base(),
+            Act::MoveBase => self.has_passed(progress) && self.move_base(),
             Act::PushDuringRun => self.push_during_run(),
-            Act::TakeOver => self.has_passed() == Some(true) && self.send("take").await,
-            Act::ApproveTaken => {
-                self.approve(progress);
+            Act::TakeOver => self.has_passed(progress) && self.send("take").await,
+            Act::ApproveTaken => self.approve_once(progress),
+            Act::PushFailure | Act::PushToArmed => {
+                self.push(act);
                 true
             }
-            Act::PushFailure => {
-                self.push(act);
+            Act::ApproveToArm => self.approve_to_arm(progress),
+            Act::ApproveAsSecond => {
+                self.repo
+                    .add_review(self.pull.number, SECOND_PERSON, "APPROVED", "");
                 true
             }
             Act::GiveBack => self.has_stayed_taken(progress) && self.send("give-back").await,
@@ -141,22 +146,51 @@ impl Acting<'_> {
         progress.acts += usize::from(is_done);
     }
 
-    /// Whether the check of the head has passed. `None` if it has not ended.
-    fn has_passed(&self) -> Option<bool> {
-        let checks = self.repo.checks(&self.pull.head_sha);
-        let (_, conclusion) = checks.first()?;
-        Some(conclusion.as_deref()? == "success")
+    /// Conclusion of the check of the head.
+    fn conclusion(&self) -> Option<String> {
+        self.repo.checks(&self.pull.head_sha).pop()?.1
     }
 
-    /// Approves the head. Now and then the answer to the merge is lost.
-    fn approve(&self, progress: &mut Progress) {
+    /// Whether the check of the head has passed.
+    fn has_passed(&self, progress: &mut Progress) -> bool {
+        let head = Some(&self.pull.head_sha);
+        if progress.passed.as_ref() != head && self.conclusion().as_deref() == Some("success") {
+            progress.passed = head.cloned();
+        }
+        progress.passed.as_ref() == head
+    }
+
+    /// Approves a head whose check has passed, unless that was done. Returns whether it is approved. Now and then the
+    /// answer to the merge is lost.
+    fn approve_once(&self, progress: &mut Progress) -> bool {
+        if progress.approved.as_ref() == Some(&self.pull.head_sha) {
+            return true;
+        }
+        if !self.has_passed(progress) {
+            return false;
+        }
         let faults = self.env.vendors.faults(FakeService::GitHub);
         if fastrand::u8(..3) == 0 && faults.pending() == 0 {
-            faults.inject_on_match("/merge", InjectedFault::DropResponse);
+            let request = match self.landing {
+                Landing::Armed => "enablePullRequestAutoMerge",
+                _ => "/merge",
+            };
+            faults.inject_on_match(request, InjectedFault::DropResponse);
         }
         let number = self.pull.number;
         self.repo.add_review(number, PERSON, "APPROVED", "");
         progress.approved = Some(self.pull.head_sha.clone());
+        true
+    }
+
+    /// Approves the head while it is not armed for an older one. Returns whether it is approved and armed.
+    fn approve_to_arm(&self, progress: &mut Progress) -> bool {
+        let is_armed = self.repo.armed_pulls().contains(&self.pull.number);
+        let is_approved = progress.approved.as_ref() == Some(&self.pull.head_sha);
+        if !is_armed {
+            self.approve_once(progress);
+        }
+        is_armed && is_approved
     }
 
     fn move_base(&self) -> bool {
@@ -197,7 +231,7 @@ impl Acting<'_> {
 
     /// Whether the check has failed long enough. Nothing may have happened about it.
     fn has_stayed_taken(&self, progress: &mut Progress) -> bool {
-        if self.has_passed() != Some(false) {
+        if self.conclusion().as_deref() != Some("failure") {
             return false;
         }
         let failed_at = *progress.failed_at.get_or_insert_with(Instant::now);

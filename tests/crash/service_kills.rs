@@ -81,6 +81,7 @@ fn max_visits(point: CrashPoint) -> u64 {
         CrashPoint::ProgressStored => 8,
         CrashPoint::EntryClaimed | CrashPoint::EntryPerformed | CrashPoint::EntryCompleted => 4,
         CrashPoint::TicketEventReceived | CrashPoint::TicketEventStored => 4,
+        CrashPoint::CheckEventReceived | CrashPoint::CheckEventStored => 2,
         CrashPoint::BackupHalfSent | CrashPoint::AdminChangeStored => 3,
         _ => 1,
     }

@@ -7,7 +7,7 @@ use fake_vendors::scripted_agent::{Script, ScriptStep};
 
 use crate::conversation::{CONVERSATIONS, Conversation};
 use crate::crash_env::CrashEnv;
-use crate::landing::{LANDING, Landing, UP_TO_DATE};
+use crate::landing::{LANDING, Landing, PROTECTED, UP_TO_DATE};
 use crate::visible_state::VisibleState;
 
 /// Command that a user posts on a pull request.
@@ -78,13 +78,15 @@ const PLAN: [&str; 2] = ["What is wanted", "How it is done"];
 /// Keys of the permanent blockers.
 const BLOCKERS: [&str; 2] = ["ENG-9001", "OPS-9001"];
 
-const LINEAR_TEAMS: [&str; 7] = ["ENG", "PLAN", "FAKE", "GATE", "RULE", "LAND", "BEHIND"];
+const LINEAR_TEAMS: [&str; 8] = [
+    "ENG", "PLAN", "FAKE", "GATE", "RULE", "LAND", "BEHIND", "ARM",
+];
 
 pub fn set_up_vendors(vendors: &FakeVendors) {
     for team in LINEAR_TEAMS {
         vendors.linear().ensure_team(team, team);
     }
-    for project in ["OPS", "WAY", "SIM", "ASK", "AUTO", "PORT", "LAG"] {
+    for project in ["OPS", "WAY", "SIM", "ASK", "AUTO", "PORT", "LAG", "HOLD"] {
         vendors.jira().ensure_project(project, project);
     }
     vendors.linear().issue(BLOCKERS[0]).title("Blocker");
@@ -92,11 +94,12 @@ pub fn set_up_vendors(vendors: &FakeVendors) {
 }
 
 /// Repositories of all runs. The issues of all but the first two are tickets.
-pub const REPOS: [&str; 9] = [
+pub const REPOS: [&str; 10] = [
     "shop",
     FAKE_RUNS,
     LANDING,
     UP_TO_DATE,
+    PROTECTED,
     ISSUES,
     PLANNED_ISSUES,
     FAKE_RUN_ISSUES,
