@@ -11,6 +11,7 @@ mod api_server;
 mod architecture;
 mod documents;
 mod fake_model;
+mod model;
 mod openapi;
 mod process;
 mod requirements;

@@ -64,7 +64,7 @@ impl World {
     }
 
     /// Counts what happened in this case.
-    pub fn milestones(&self) -> BTreeMap<String, u64> {
+    pub fn count_all(&self) -> BTreeMap<String, u64> {
         let mut all = self.milestones.clone();
         for entry in self.audit() {
             *all.entry(entry.action).or_default() += 1;
@@ -245,7 +245,7 @@ impl World {
             let before = self.state();
             self.tick().await;
             self.check_always()?;
-            self.clock.advance(Duration::from_secs(61));
+            self.service.clock.advance(Duration::from_secs(61));
             let is_drained = self
                 .env()
                 .store
@@ -419,9 +419,7 @@ impl World {
         let third = |job: &&Job| matches!(&job.state, JobState::Failed { reason, .. } if reason.contains("may not ask"));
         add("third round", jobs.iter().filter(third).count());
         let ours: Vec<String> = { self.tickets.iter() }
-            .flat_map(|ticket| {
-                people::comments(self.env.as_ref().unwrap(), &ticket.ticket, &ticket.key)
-            })
+            .flat_map(|ticket| people::comments(self.service.env(), &ticket.ticket, &ticket.key))
             .map(|one| one.text)
             .collect();
         let with = |text: &str| ours.iter().filter(|one| one.contains(text)).count();

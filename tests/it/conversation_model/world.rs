@@ -9,7 +9,6 @@ use domain::job::JobKind;
 use domain::mapping::Mapping;
 use domain::plan_approval::{PlanApproval, PlanGate};
 use domain::question::OpenQuestion;
-use engine::clock::Clock;
 use engine::{outbox_worker, poll};
 use fake_vendors::{FakeRepo, FakeService, InjectedFault, RunSnapshot};
 use reqwest::Method;
@@ -19,12 +18,9 @@ use store::{jobs, open_questions, outbox, plan_gates};
 use super::event::{ConversationEvent, ConversationFault, RunResult, TICKETS};
 use super::people::{self, ANSWER, COMMAND, PERSON};
 use crate::api_server::send_checked;
-use crate::engine_model::poll_limited::PollLimited;
-use crate::test_env::{EngineMode, TestEnv, TestEnvOptions};
+use crate::model::service::ModelService;
+use crate::test_env::TestEnv;
 use crate::test_ticket::{TestTicket, key_in, mapping_for, with_planning};
-
-/// The clock of the engine starts this far behind the clock of the fake vendors and never catches up.
-const CLOCK_OFFSET: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
 
 /// Hours after which the work of the first project goes on without an answer.
 const QUESTION_TIMEOUT_HOURS: u32 = 48;
@@ -46,9 +42,7 @@ pub struct WorldTicket {
 }
 
 pub struct World {
-    /// `None` only while the service is stopped.
-    pub env: Option<TestEnv>,
-    pub clock: Clock,
+    pub service: ModelService,
     pub system: System,
     token: String,
     pub tickets: Vec<WorldTicket>,
@@ -75,8 +69,8 @@ fn mappings(system: System) -> Vec<Mapping> {
 
 impl World {
     pub async fn start(system: System) -> Self {
-        let clock = Clock::manual(Clock::System.now() - CLOCK_OFFSET);
-        let env = TestEnv::with_options(options(mappings(system), &clock)).await;
+        let service = ModelService::start(mappings(system), Vec::new()).await;
+        let env = service.env();
         env.vendors.linear().ensure_team("PLN", "Planning");
         for project in ["ENG", "PLN"] {
             env.vendors.jira().ensure_project(project, project);
@@ -90,7 +84,7 @@ impl World {
             let team = if at == 0 { "ENG" } else { "PLN" };
             let key = key_in(system, &format!("{team}-{}", (at + 1) * 1_000));
             WorldTicket {
-                ticket: TestTicket::create(&env, system, &key, "Work"),
+                ticket: TestTicket::create(env, system, &key, "Work"),
                 key,
                 is_planned: at > 0,
                 closed: false,
@@ -102,8 +96,7 @@ impl World {
         });
         Self {
             tickets: tickets.collect(),
-            env: Some(env),
-            clock,
+            service,
             system,
             token: String::new(),
             planned_titles: BTreeMap::new(),
@@ -113,13 +106,8 @@ impl World {
         }
     }
 
-    pub async fn stop(mut self) {
-        let stopped = self.env.take().unwrap().stop_service().await;
-        stopped.vendors.stop_and_kill_runs().await;
-    }
-
     pub fn env(&self) -> &TestEnv {
-        self.env.as_ref().unwrap()
+        self.service.env()
     }
 
     pub fn questions(&self) -> Vec<OpenQuestion> {
@@ -150,9 +138,9 @@ impl World {
     }
 
     /// Applies an event and checks what must always hold. Returns false if the event does not apply.
-    pub async fn step(&mut self, event: &ConversationEvent) -> Result<bool, String> {
+    pub async fn apply(&mut self, event: &ConversationEvent) -> Result<bool, String> {
         // Jobs are in the order of their times.
-        self.clock.advance(Duration::from_millis(1));
+        self.service.clock.advance(Duration::from_millis(1));
         let applied = match event {
             ConversationEvent::Tick => self.tick().await,
             ConversationEvent::Poll => {
@@ -171,12 +159,20 @@ impl World {
                 } else {
                     5.min(*minutes)
                 };
-                self.clock.advance(Duration::from_secs(minutes * 60));
+                self.service
+                    .clock
+                    .advance(Duration::from_secs(minutes * 60));
                 true
             }
             ConversationEvent::Fault(fault) => self.inject(*fault),
-            ConversationEvent::Restart => self.restart().await,
-            ConversationEvent::Kill(polls) => self.kill(*polls).await,
+            ConversationEvent::Restart => {
+                self.service.restart().await;
+                true
+            }
+            ConversationEvent::Kill(polls) => {
+                self.service.kill(*polls).await;
+                true
+            }
             ConversationEvent::Settle => {
                 self.settle().await?;
                 true
@@ -412,31 +408,8 @@ impl World {
         true
     }
 
-    async fn restart(&mut self) -> bool {
-        let stopped = self.env.take().unwrap().stop_service().await;
-        let options = options(Vec::new(), &self.clock);
-        self.env = Some(stopped.start_service(options).await);
-        true
-    }
-
-    /// Kills the service in the middle of a tick. Requests that vendors have received are still processed.
-    async fn kill(&mut self, polls: usize) -> bool {
-        PollLimited::new(polls, self.env().tick()).await;
-        self.env().vendors.wait_idle().await;
-        self.restart().await
-    }
-
     pub fn clear_faults(&self) {
         self.env().vendors.faults(self.service()).clear();
-    }
-}
-
-fn options(mappings: Vec<Mapping>, clock: &Clock) -> TestEnvOptions {
-    TestEnvOptions {
-        mappings,
-        engine: EngineMode::Manual(clock.clone()),
-        fake_runs: true,
-        ..TestEnvOptions::default()
     }
 }
 

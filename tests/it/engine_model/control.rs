@@ -15,7 +15,7 @@ use super::reference::{ModelJobKind, ModelResult, ModelRun};
 use super::system_under_test::SystemUnderTest;
 
 /// Controls and the states of the latest run in which many cases must have exercised them.
-const REQUIRED_COVERAGE: [&str; 17] = [
+pub const REQUIRED_COVERAGE: [&str; 17] = [
     "cancel: no run",
     "cancel: reserved",
     "cancel: start unanswered",
@@ -34,12 +34,6 @@ const REQUIRED_COVERAGE: [&str; 17] = [
     "retry: ended",
     "retry: ended, effects pending",
 ];
-
-/// Returns the required coverage that is missing in these counts.
-pub fn missing_coverage(counts: &BTreeMap<String, u64>) -> Vec<&'static str> {
-    let is_missing = |name: &&str| !counts.contains_key(*name);
-    REQUIRED_COVERAGE.into_iter().filter(is_missing).collect()
-}
 
 /// Names the state of a run that an operator controls.
 fn state_name(job: &Job, pending: &[OutboxEntry]) -> &'static str {

@@ -5,32 +5,25 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use domain::mapping::Mapping;
-use engine::clock::Clock;
 use engine::pull_requests::follow_up;
 use engine::{outbox_worker, poll, run_monitor};
 use fake_vendors::{FakeService, FaultRates, InjectedFault, LinearTicket, RunSnapshot};
 use store::outbox;
 
 use super::event::{ModelEvent, ModelFault};
-use super::poll_limited::PollLimited;
 use super::reference::{ModelResult, ModelTeam, ModelTicket, ReferenceModel, SLOTS};
 use crate::gap_fill::TRIGGER_SECRET;
-use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping, planning_mapping};
+use crate::model::service::ModelService;
+use crate::test_env::{TestEnv, mapping, planning_mapping};
 use crate::webhooks;
 
 pub const TEAMS: [&str; 2] = ["ENG", "PLN"];
-
-/// The engine's clock starts this far behind the fake vendors' clock and never catches up, so a listing
-/// since any engine time contains everything.
-const CLOCK_OFFSET: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
 
 /// Maximum number of ticks until the outbox is empty.
 const MAX_SETTLE_TICKS: u32 = 60;
 
 pub struct SystemUnderTest {
-    /// `None` only while the service is stopped.
-    env: Option<TestEnv>,
-    clock: Clock,
+    pub service: ModelService,
     pub client: reqwest::Client,
     pub token: String,
     pub model: ReferenceModel,
@@ -52,19 +45,6 @@ pub enum StepActivity {
     GapFillRequested,
 }
 
-fn options(mappings: Vec<Mapping>, clock: &Clock) -> TestEnvOptions {
-    TestEnvOptions {
-        mappings,
-        extra_flags: vec![
-            ("--gap-fill-trigger-secret", TRIGGER_SECRET.to_owned()),
-            ("--scm-webhook-secret", webhooks::WEBHOOK_SECRET.to_owned()),
-        ],
-        engine: EngineMode::Manual(clock.clone()),
-        fake_runs: true,
-        ..TestEnvOptions::default()
-    }
-}
-
 fn team_mapping(team: usize) -> Mapping {
     match team {
         0 => Mapping {
@@ -81,10 +61,12 @@ fn team_mapping(team: usize) -> Mapping {
 
 impl SystemUnderTest {
     pub async fn start() -> Self {
-        let real = Clock::System.now();
-        let clock = Clock::manual(real - CLOCK_OFFSET);
-        let env =
-            TestEnv::with_options(options(vec![team_mapping(0), team_mapping(1)], &clock)).await;
+        let flags = vec![
+            ("--gap-fill-trigger-secret", TRIGGER_SECRET.to_owned()),
+            ("--scm-webhook-secret", webhooks::WEBHOOK_SECRET.to_owned()),
+        ];
+        let service = ModelService::start(vec![team_mapping(0), team_mapping(1)], flags).await;
+        let env = service.env();
         env.vendors.linear().ensure_team("PLN", "Planning");
         let team = |planning, cap| ModelTeam {
             mapped: true,
@@ -96,8 +78,7 @@ impl SystemUnderTest {
             .pool_max_idle_per_host(0)
             .no_proxy();
         let mut system = Self {
-            env: Some(env),
-            clock,
+            service,
             client: client.build().unwrap(),
             token: String::new(),
             model: ReferenceModel {
@@ -114,13 +95,8 @@ impl SystemUnderTest {
         system
     }
 
-    pub async fn stop(mut self) {
-        let stopped = self.env.take().unwrap().stop_service().await;
-        stopped.vendors.stop_and_kill_runs().await;
-    }
-
     pub fn env(&self) -> &TestEnv {
-        self.env.as_ref().unwrap()
+        self.service.env()
     }
 
     /// Creates a ticket, and one that may block it.
@@ -172,8 +148,8 @@ impl SystemUnderTest {
     }
 
     /// Applies an event and returns whether it applied.
-    pub async fn step(&mut self, event: &ModelEvent) -> Result<bool, String> {
-        self.model.now = self.clock.now().as_millis();
+    pub async fn apply(&mut self, event: &ModelEvent) -> Result<bool, String> {
+        self.model.now = self.service.clock.now().as_millis();
         let activity = match event {
             ModelEvent::Flag(slot)
             | ModelEvent::Unflag(slot)
@@ -239,10 +215,13 @@ impl SystemUnderTest {
                 Some(StepActivity::Nothing)
             }
             ModelEvent::Restart => {
-                self.restart().await;
+                self.service.restart().await;
                 Some(StepActivity::Nothing)
             }
-            ModelEvent::Kill(polls) => Some(self.kill(*polls).await),
+            ModelEvent::Kill(polls) => {
+                self.service.kill(*polls).await;
+                Some(StepActivity::Partial)
+            }
         };
         match activity {
             Some(activity) => self.check_observed(activity).map(|()| true),
@@ -310,8 +289,8 @@ impl SystemUnderTest {
             .unwrap()
             .is_empty();
         let seconds = if pending { seconds.min(300) } else { seconds };
-        self.clock.advance(Duration::from_secs(seconds));
-        self.model.now = self.clock.now().as_millis();
+        self.service.clock.advance(Duration::from_secs(seconds));
+        self.model.now = self.service.clock.now().as_millis();
     }
 
     fn has_outbox_entries(&self) -> bool {
@@ -346,24 +325,6 @@ impl SystemUnderTest {
         self.check_observed(activity)
     }
 
-    async fn restart(&mut self) {
-        let stopped = self.env.take().unwrap().stop_service().await;
-        self.env = Some(
-            stopped
-                .start_service(options(Vec::new(), &self.clock))
-                .await,
-        );
-    }
-
-    /// Kills the service in the middle of a tick. Requests that vendors have received are still
-    /// processed.
-    async fn kill(&mut self, polls: usize) -> StepActivity {
-        PollLimited::new(polls, self.env().tick()).await;
-        self.env().vendors.wait_idle().await;
-        self.restart().await;
-        StepActivity::Partial
-    }
-
     /// Ends all faults and ticks the engine until the outbox is empty and nothing changes.
     async fn settle(&mut self) -> ModelResult {
         let vendors = &self.env().vendors;
@@ -379,8 +340,8 @@ impl SystemUnderTest {
                 return self.check_quiescent().await;
             }
             if self.has_outbox_entries() {
-                self.clock.advance(Duration::from_secs(61));
-                self.model.now = self.clock.now().as_millis();
+                self.service.clock.advance(Duration::from_secs(61));
+                self.model.now = self.service.clock.now().as_millis();
             }
         }
         let pending = self.env().store.read(outbox::pending).unwrap();
