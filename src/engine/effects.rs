@@ -187,8 +187,11 @@ pub(super) async fn perform(app: &App, entry: &OutboxEntry) -> EffectOutcome {
             merge::delete_branch(app, &PullRequestId::new(repo, *number)).await
         }
         Effect::RerunFailedJobs {
-            repo, head, run, ..
-        } => rerun::rerun_failed_jobs(app, repo, head, *run).await,
+            repo,
+            number,
+            head,
+            run,
+        } => rerun::rerun_failed_jobs(app, &pull_id(repo, *number), head, *run).await,
         Effect::Chat { message } => match &app.vendors.chat {
             Some(chat) => chat
                 .post(message)

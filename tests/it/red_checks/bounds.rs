@@ -83,6 +83,24 @@ async fn a_rerun_whose_answer_is_lost_happens_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_outdated_head_does_not_run_again() {
+    let env = env_with_checks(CI).await;
+    let repo = env.repo();
+    let github = env.vendors.faults(FakeService::GitHub);
+    github.inject_on_match("rerun-failed-jobs", InjectedFault::ErrorStatus(500));
+    open_pull(&env, "ENG-1").await;
+    env.tick_until("the rerun has failed", || github.pending() == 0)
+        .await;
+    // A person pushes before the next attempt.
+    repo.commit(BRANCH, &[("a.txt", "fixed\n")], "Fix a")
+        .unwrap();
+    env.tick_until_drained().await;
+    assert_eq!(highest_attempt(&repo, BRANCH), Some(1));
+    assert_eq!(env.app.live.metrics.ci_reruns.get(), 0);
+    env.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_refused_rerun_is_skipped() {
     let env = env_with_checks(CI).await;
     let repo = env.repo();
