@@ -2,6 +2,7 @@
 //! if it is in conflict. One at a time per repository, in the order of [`feedback::next_updates`].
 //!
 //! Before an update starts, the state of the pull request is read again, because a sweep may have read it minutes ago.
+//! If that fails, a later cycle tries again.
 
 use std::collections::BTreeMap;
 
@@ -127,10 +128,10 @@ async fn perform(app: &App, github: &GitHub, step: DueStep, now: Timestamp) -> S
             refuse_base(app, pull, base, of_project, now).await
         }
         DueStep::Update(pull, update, stored) => {
-            readiness::update(app, github, &pull).await?;
-            match update {
-                BranchUpdate::ByHost => update_by_host(app, pull).await,
-                BranchUpdate::ByRun => update_by_run(app, pull, &stored).await,
+            match (readiness::update(app, github, &pull).await?, update) {
+                (false, _) => Ok(()),
+                (true, BranchUpdate::ByHost) => update_by_host(app, pull).await,
+                (true, BranchUpdate::ByRun) => update_by_run(app, pull, &stored).await,
             }
         }
     }

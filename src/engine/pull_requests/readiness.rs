@@ -105,26 +105,27 @@ pub(super) async fn store_listed<'a>(
     store(app, reports.collect()).await
 }
 
-/// Reads and stores the state of one pull request.
-pub(super) async fn update(app: &App, github: &GitHub, pull: &PullRequestId) -> StoreResult<()> {
+/// Reads and stores the state of one pull request. Returns whether it was read.
+pub(super) async fn update(app: &App, github: &GitHub, pull: &PullRequestId) -> StoreResult<bool> {
     update_all(app, github, &pull.repo, [pull.number]).await
 }
 
-/// Reads and stores the state of pull requests of a repository.
+/// Reads and stores the state of pull requests of a repository. Returns whether all of them were read.
 async fn update_all(
     app: &App,
     github: &GitHub,
     repo: &Repo,
     numbers: impl IntoIterator<Item = u64>,
-) -> StoreResult<()> {
+) -> StoreResult<bool> {
     let selection = PullRequestSelection::of_state(numbers);
-    let found = read(github, repo, &selection).await.found.into_iter();
-    let reports = found.map(|(pull, report)| Report {
+    let reports = read(github, repo, &selection).await;
+    let states = reports.found.into_iter().map(|(pull, report)| Report {
         pull,
         listed: None,
         readiness: report.readiness,
     });
-    store(app, reports.collect()).await
+    store(app, states.collect()).await?;
+    Ok(reports.is_complete)
 }
 
 /// Returns the open pull requests of which GitHub had not yet computed whether they can be merged.

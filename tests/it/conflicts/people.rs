@@ -5,6 +5,7 @@ use std::time::Duration;
 use domain::job::{JobKind, JobState};
 use domain::report::FailureCode;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
+use fake_vendors::{FakeService, InjectedFault, WebhookFaults};
 use store::jobs;
 
 use super::{
@@ -102,6 +103,28 @@ async fn a_push_during_the_run_is_never_replaced() {
     assert_eq!(job.state, JobState::Completed, "{}", log(&env));
     let head = repo.commits(&branch("ENG-1")).remove(0);
     assert_eq!(head.parents[0], pushed);
+    env.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_starts_while_the_current_state_cannot_be_read() {
+    let (env, number) = with_conflict().await;
+    let repo = env.repo();
+    sweep(&env).await;
+    env.vendors.github().webhooks().set_faults(WebhookFaults {
+        loss_rate: 1.0,
+        ..WebhookFaults::default()
+    });
+    let pushed = repo.commit(&branch("ENG-1"), &[("b.txt", "by hand\n")], "By hand");
+    env.vendors
+        .faults(FakeService::GitHub)
+        .inject_on_match("mergeStateStatus", InjectedFault::ErrorStatus(400));
+    env.tick().await;
+    assert_eq!(conflict_jobs(&env, "ENG-1"), [], "the push is not known");
+    env.tick().await;
+    let head = record(&env, number).readiness.head.unwrap();
+    assert_eq!(head.sha, pushed.unwrap());
+    assert_eq!(conflict_jobs(&env, "ENG-1"), [], "it is theirs");
     env.finish().await;
 }
 
