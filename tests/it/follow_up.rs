@@ -92,7 +92,7 @@ async fn wait_for_webhooks(env: &TestEnv) {
 }
 
 /// Waits for the next second: GitHub's timestamps have a resolution of one second.
-async fn next_second() {
+pub async fn next_second() {
     let now = SystemTime::now;
     let second = || {
         now()

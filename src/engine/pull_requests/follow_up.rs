@@ -30,7 +30,7 @@ use super::stored_pull::{Block, StoredPull, current_ticket};
 use super::wait_comments::{self, BUDGET_COMMENT, FOLLOW_UP_BUDGET_COMMENT};
 use crate::repo_image;
 
-use authors::{authors_of_requests, check_authors};
+pub(super) use authors::{authors_of_requests, check_authors};
 use reservation::reserve;
 
 /// Maximum number of pull requests processed concurrently.

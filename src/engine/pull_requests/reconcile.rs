@@ -11,20 +11,23 @@ use std::time::Duration;
 
 use crate::app::{App, Core};
 use domain::feedback::{
-    self, FeedbackClass, PullRequestId, PullRequestRecord, PullRequestStatus, ReviewComment,
+    self, FeedbackAuthor, FeedbackClass, PullRequestId, PullRequestRecord, PullRequestStatus,
+    ReviewComment,
 };
 use domain::ids::Repo;
 use domain::job::JobKind;
 use domain::time::Timestamp;
-use store::{ReadableTx, StoreResult, WriteTx, jobs, mappings, pull_feedback};
+use store::{ReadTx, ReadableTx, StoreResult, WriteTx, jobs, mappings, pull_feedback};
 use vendors::scm::{
     FeedbackItem, GitHub, OpenPullRequest, PullRequestFeedback, PullRequestReport,
     PullRequestSelection, PullRequestState,
 };
 
 use super::changed_files;
+use super::follow_up::{authors_of_requests, check_authors};
 use super::ledger::{add_finding, close_pull, is_own_comment, own_job, record_command, withdraw};
 use super::readiness;
+use super::stored_pull::StoredPull;
 
 /// Time after the last run of a pull request for which it is reconciled.
 pub(crate) const MAX_TRACKING_AGE: Duration = Duration::from_secs(60 * 24 * 60 * 60);
@@ -104,13 +107,14 @@ async fn sweep_repository(
         files: changed_files::moved(app, repo, &own_listed)?,
     };
     let reports = readiness::read(github, repo, &selection).await;
-    store_reports(app, reports.found, &open).await?;
+    store_reports(app, github, reports.found, &open).await?;
     Ok(reports.is_complete)
 }
 
 /// Stores what GitHub reported about our pull requests of a repository.
 async fn store_reports(
     app: &App,
+    github: &GitHub,
     reports: Vec<(PullRequestId, PullRequestReport)>,
     open: &HashMap<u64, &OpenPullRequest>,
 ) -> StoreResult<()> {
@@ -127,7 +131,7 @@ async fn store_reports(
             states.push((pull, listed, report.readiness));
         }
     }
-    store_feedback(app, feedback).await?;
+    store_feedback(app, github, feedback).await?;
     changed_files::store(app, files).await?;
     let states = states.iter();
     let states = states.map(|(pull, listed, readiness)| (pull, *listed, readiness.clone()));
@@ -180,15 +184,19 @@ async fn tracked(core: &Core) -> StoreResult<Tracked> {
 /// open ones lacks.
 async fn store_feedback(
     app: &App,
+    github: &GitHub,
     read: Vec<(PullRequestId, PullRequestFeedback, Option<Timestamp>)>,
 ) -> StoreResult<()> {
     // One that is open nevertheless was opened again, or is beyond the end of the list.
     let is_known = |(_, seen, listed_at): &(_, PullRequestFeedback, Option<_>)| {
         listed_at.is_some() || seen.state != PullRequestState::Open
     };
-    let read: Vec<_> = read.into_iter().filter(is_known).collect();
+    let mut read: Vec<_> = read.into_iter().filter(is_known).collect();
     if read.is_empty() {
         return Ok(());
+    }
+    for (pull, seen, _) in &mut read {
+        remove_unpermitted(app, github, pull, seen).await?;
     }
     let now = app.core.now();
     let write = app.core.store.write(move |tx| {
@@ -218,6 +226,28 @@ async fn store_feedback(
             }
         }
     }
+    Ok(())
+}
+
+/// Removes the requests of authors whose feedback is not addressed. The next follow-up would remove them from the
+/// ledger, and each later sweep would add them again; until then, they would stop a merge.
+async fn remove_unpermitted(
+    app: &App,
+    github: &GitHub,
+    pull: &PullRequestId,
+    seen: &mut PullRequestFeedback,
+) -> StoreResult<()> {
+    let now = app.core.now();
+    let read = |tx: &ReadTx| StoredPull::read(tx, app, pull, now);
+    let Some(stored) = app.core.store.read(read)? else {
+        return Ok(());
+    };
+    let authors: BTreeSet<FeedbackAuthor> = authors_of_requests(seen).collect();
+    let authors = authors.into_iter().collect();
+    let permitted = check_authors(app, github, pull, &stored.mapping, authors).await;
+    let is_permitted = |item: &FeedbackItem| permitted.get(&item.comment.author) != Some(&false);
+    seen.items
+        .retain(|item| !item.is_active || is_permitted(item));
     Ok(())
 }
 

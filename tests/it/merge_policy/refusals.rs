@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use domain::job::{Job, JobKind, JobState};
+use engine::pull_requests::reconcile;
 use fake_vendors::BranchProtection;
 use serde_json::{Value, json};
 use store::jobs;
 
 use super::{
     BOT, audited, auto_env, env_with, head, is_merged, merge_of, open_pull, open_pull_with,
-    report_check, requests, settle,
+    report_check, requests, require_two_approvals, settle,
 };
+use crate::follow_up::next_second;
 use crate::gap_fill::set_paused;
 use crate::test_env::TestEnv;
 
@@ -255,5 +257,27 @@ async fn the_reason_of_github_is_shown_and_tried_again_later() {
         "GitHub answered with status 405: squash merges are not allowed on this repository";
     assert_refused(&env, number, "github", message).await;
     assert!(!is_merged(&env, number));
+    env.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn people_without_write_permission_disarm_at_most_once() {
+    let env = auto_env().await;
+    require_two_approvals(&env);
+    let number = open_pull(&env, "ENG-1").await;
+    env.repo().add_review(number, "mia", "APPROVED", "");
+    settle(&env).await;
+    env.repo()
+        .add_review(number, "guest", "CHANGES_REQUESTED", "Rewrite it.");
+    for _ in 0..4 {
+        env.advance_clock(Duration::from_secs(600));
+        // Times of GitHub have a resolution of one second.
+        next_second().await;
+        reconcile::run_once(&env.app).await.unwrap();
+        settle(&env).await;
+    }
+    let disarmed = audited(&env, "merge-disarmed").await;
+    assert!(disarmed.len() <= 1, "{disarmed:?}");
+    assert_eq!(env.repo().armed_pulls(), [number]);
     env.finish().await;
 }

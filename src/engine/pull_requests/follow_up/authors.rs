@@ -16,7 +16,7 @@ use crate::{permissions, repo_settings};
 /// Authors of all active requests in a conversation, including those that no webhook delivered:
 /// their permissions must be known in the same cycle, or findings of unauthorized authors would
 /// delay the run.
-pub(super) fn authors_of_requests(
+pub(in crate::pull_requests) fn authors_of_requests(
     conversation: &PullRequestFeedback,
 ) -> impl Iterator<Item = FeedbackAuthor> {
     let active = conversation.items.iter().filter(|item| item.is_active);
@@ -28,7 +28,7 @@ pub(super) fn authors_of_requests(
 /// Determines whose feedback is addressed: people with write permission, and Apps that the
 /// repository names as reviewers. An author whose lookup fails is omitted and looked up again
 /// later.
-pub(super) async fn check_authors(
+pub(in crate::pull_requests) async fn check_authors(
     app: &App,
     github: &GitHub,
     pull: &PullRequestId,
