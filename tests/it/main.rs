@@ -64,6 +64,7 @@ mod incidents;
 mod init;
 mod issue_lifecycle;
 mod jira;
+mod landing_model;
 mod mappings_during_runs;
 mod model_limit;
 mod no_address;

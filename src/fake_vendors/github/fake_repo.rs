@@ -68,6 +68,8 @@ pub struct PullSnapshot {
     pub draft: bool,
     /// Whether it is merged.
     pub merged: bool,
+    /// Login of the account that merged it.
+    pub merged_by: Option<String>,
 }
 
 /// Comment of a pull request.
@@ -110,7 +112,7 @@ impl FakeRepo {
         self.host.model.update_and_flush(edit)
     }
 
-    fn read<R>(&self, read: impl FnOnce(&super::model::RepoRecord) -> R) -> Option<R> {
+    pub(super) fn read<R>(&self, read: impl FnOnce(&super::model::RepoRecord) -> R) -> Option<R> {
         self.host.model.read(|model| {
             let row = model.find_repo(&self.owner, &self.name)?;
             Some(read(&model.repos[row]))
@@ -297,6 +299,7 @@ impl FakeRepo {
                 open: pull.open,
                 draft: pull.draft,
                 merged: pull.merged.is_some(),
+                merged_by: pull.merged.as_ref().map(|merge| merge.by.clone()),
             });
             pulls.collect()
         });
@@ -382,6 +385,17 @@ impl FakeRepo {
         self.update_model(|_| ());
         self.host
             .send_pull_webhook_of(&self.path(), number, "closed");
+    }
+
+    /// Opens a closed pull request again.
+    pub fn reopen_pull(&self, number: u64) {
+        self.host.update_pull(&self.path(), number, |pull| {
+            pull.open = true;
+            pull.closed_at = None;
+        });
+        self.update_model(|_| ());
+        self.host
+            .send_pull_webhook_of(&self.path(), number, "reopened");
     }
 
     /// Returns the names of all branches.

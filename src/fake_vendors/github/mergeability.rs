@@ -1,5 +1,6 @@
 //! Whether a pull request can be merged, as git says, and updates of its branch from its base.
 
+use anyhow::Context;
 use serde_json::json;
 
 use super::GitHubInner;
@@ -143,6 +144,27 @@ impl FakeRepo {
     /// Returns whether two commits are in conflict.
     pub fn are_in_conflict(&self, base: &str, head: &str) -> bool {
         !self.git().is_mergeable(base, head)
+    }
+
+    /// Merges the default branch into a branch, as this author: name and email. Files in conflict keep both sides
+    /// between markers. Returns the SHA of the merge commit.
+    pub fn merge_default_branch_into(
+        &self,
+        branch: &str,
+        message: &str,
+        author: (&str, &str),
+    ) -> anyhow::Result<String> {
+        let git = self.git();
+        let default = self.read(|repo| repo.default_branch.clone());
+        let default = default.context("No such repository")?;
+        let head = git.branch_head(branch).context("No such branch")?;
+        let base = git.branch_head(&default).context("No default branch")?;
+        let merged = git.run(&["merge-tree", "--write-tree", &head, &base], None, &[])?;
+        let text = String::from_utf8_lossy(&merged.stdout);
+        let tree = text.lines().next().unwrap_or_default();
+        let merge = git.commit_tree(tree, &[head, base], message, author)?;
+        git.update_ref(&format!("refs/heads/{branch}"), &merge)?;
+        Ok(merge)
     }
 
     /// Changes the base branch of a pull request.

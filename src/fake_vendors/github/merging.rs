@@ -180,11 +180,11 @@ impl FakeRepo {
     }
 
     fn pulls_where(&self, matches: impl Fn(&PullRecord) -> bool) -> Vec<u64> {
-        self.update_model(|model| {
-            let pulls = &model.ensure_repo(&self.owner, &self.name).pulls;
-            let open = pulls.iter().filter(|pull| pull.open && matches(pull));
+        let numbers = self.read(|repo| {
+            let open = repo.pulls.iter().filter(|pull| pull.open && matches(pull));
             open.map(|pull| pull.number).collect()
-        })
+        });
+        numbers.unwrap_or_default()
     }
 }
 

@@ -36,7 +36,8 @@ impl GitHubInner {
         }
     }
 
-    fn start_event_runs_of(&self, repo_path: &RepoPath<'_>) {
+    /// Starts the runs of the new heads of a repository.
+    pub(crate) fn start_event_runs_of(&self, repo_path: &RepoPath<'_>) {
         let heads = self.git(repo_path.owner, repo_path.name).branch_heads();
         let (known, pulls) = self.model.read(|model| {
             let Some(row) = model.find_repo(repo_path.owner, repo_path.name) else {
