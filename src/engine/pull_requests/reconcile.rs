@@ -195,7 +195,8 @@ async fn store_feedback(
     if read.is_empty() {
         return Ok(());
     }
-    for (pull, seen, _) in &mut read {
+    let open = read.iter_mut().filter(|(_, _, listed_at)| listed_at.is_some());
+    for (pull, seen, _) in open {
         remove_unpermitted(app, github, pull, seen).await?;
     }
     let now = app.core.now();
