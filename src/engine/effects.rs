@@ -191,7 +191,7 @@ pub(super) async fn perform(app: &App, entry: &OutboxEntry) -> EffectOutcome {
             number,
             head,
             run,
-        } => rerun::rerun_failed_jobs(app, &pull_id(repo, *number), head, *run).await,
+        } => rerun::rerun_failed_jobs(app, &PullRequestId::new(repo, *number), head, *run).await,
         Effect::Chat { message } => match &app.vendors.chat {
             Some(chat) => chat
                 .post(message)
