@@ -20,7 +20,7 @@ use event::{LandingEvent, event_sequence};
 use world::World;
 
 /// Events per case: enough for several heads of each pull request.
-const EVENTS_PER_CASE: usize = 200;
+const EVENTS_PER_CASE: usize = 90;
 
 /// What a proof must have exercised.
 const REQUIRED: [&str; 21] = [
@@ -83,7 +83,7 @@ impl Model for World {
 
 #[test]
 fn pull_requests_keep_their_invariants() {
-    model::run_short::<World>(250);
+    model::run_short::<World>(200);
 }
 
 #[test]

@@ -144,7 +144,7 @@ fn run_end() -> impl Strategy<Value = RunEnd> {
 fn check_end() -> impl Strategy<Value = CheckEnd> {
     prop_oneof![
         6 => Just(CheckEnd::Green),
-        5 => (0..2_usize).prop_map(CheckEnd::Red),
+        5 => (0..3_usize).prop_map(CheckEnd::Red),
         1 => Just(CheckEnd::Cancelled),
     ]
 }
