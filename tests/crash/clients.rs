@@ -27,6 +27,9 @@ const KILLS_PER_TICKET: usize = 2;
 /// Weight, out of 10, of tickets with a fake run among the new ones.
 const FAKE_RUN_WEIGHT: usize = 4;
 
+/// Weight, out of 10, of tickets that land among the new ones.
+const LANDING_WEIGHT: usize = 1;
+
 /// Sleeps and returns whether to continue.
 async fn sleep_unless_stopped(stop: &AtomicBool, span: Duration) -> bool {
     tokio::time::sleep(span).await;
@@ -56,7 +59,7 @@ pub async fn file_tickets(env: Arc<CrashEnv>, stop: Arc<AtomicBool>, landing_sys
         number += 1;
         let kind = match fastrand::usize(..10) {
             roll if roll < FAKE_RUN_WEIGHT => TicketKind::FakeRun,
-            roll if roll < FAKE_RUN_WEIGHT + landing_systems => {
+            roll if roll < FAKE_RUN_WEIGHT + LANDING_WEIGHT => {
                 TicketKind::Landing(fastrand::choice(LANDINGS).unwrap())
             }
             _ => fastrand::choice(ticket_kinds()).unwrap(),
