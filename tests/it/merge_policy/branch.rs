@@ -4,8 +4,8 @@ use fake_vendors::scripted_agent::{Script, ScriptStep};
 use serde_json::json;
 
 use super::{audited, env_with, is_merged, open_pull, settle};
-use crate::follow_up::register_webhook;
-use crate::test_env::{TestEnv, TestEnvOptions, mapping_with};
+use crate::follow_up::{self, register_webhook};
+use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping_with};
 
 const BRANCH: &str = "agent-implement/eng-1";
 
@@ -88,7 +88,8 @@ async fn a_branch_that_somebody_needs_is_kept() {
 async fn a_later_run_of_the_ticket_begins_at_the_base_branch_again() {
     let env = TestEnv::with_options(TestEnvOptions {
         mappings: vec![mapping_with(&json!({"deleteBranch": true}))],
-        ..TestEnvOptions::default()
+        engine: EngineMode::Running,
+        ..follow_up::options()
     })
     .await;
     register_webhook(&env);
