@@ -1,10 +1,11 @@
 import { get } from "../api.js";
 import { h } from "../dom.js";
-import { checksText, mergeText, stateOf } from "../parts/pull.js";
+import { checksText, feedbackText, mergeText, stateOf } from "../parts/pull.js";
 import { col, issueColumn, table } from "../parts/table.js";
 import { takeButton } from "../parts/take.js";
 import { ago, exact } from "../parts/time.js";
 import { badge, external, twoLines } from "../parts/ui.js";
+import { count } from "../parts/words.js";
 import { asideUrl } from "../router.js";
 
 export const about = "Pull requests of the latest runs, at most 500. Reviews and comments start follow-up runs.";
@@ -36,10 +37,8 @@ const pullTable = (rows, reload) => table({
 		col("Pull request", "m sm", (row) => `${row.repo} ${row.prNumber}`, (row) => twoLines(external(row.prUrl, `#${row.prNumber}`), row.repo)),
 		col("State", "s", stateOf, (row) => twoLines(badge(stateOf(row)), row.takenBy ? `Taken over by ${row.takenBy}` : stateOf(row) === "open" && (row.checks?.state === "failure" ? "Red" : row.draft && "Draft"))),
 		col("Checks", "m sm", checksText, (row) => twoLines(badge(row.checks?.state, checksText(row)), row.checks?.message)),
-		col("Review", "n md", "reviewDecision", (row) => twoLines(badge(row.reviewDecision), mergeText(row))),
-		col("Feedback", "s md", "findingsWaiting", (row) => (row.findingsWaiting ? `${row.findingsWaiting} waiting` : "–")),
-		col("Runs", "xs md right", "iterations"),
-		col("Age", "s sm right", openedAt, (row) => ago(openedAt(row))),
+		col("Review", "n lg", "reviewDecision", (row) => twoLines(badge(row.reviewDecision), feedbackText(row) ?? mergeText(row))),
+		col("Age", "s sm right", openedAt, (row) => twoLines(ago(openedAt(row)), count(row.iterations, "run"))),
 	],
 	actions: (row) => stateOf(row) === "open" && takeButton(row.issueIdentifier, Boolean(row.takenBy), reload),
 	empty: ["No pull requests yet", "Pull requests appear here when runs open them."],

@@ -48,7 +48,7 @@ export function summaryCharts(summary, { range, ...filter }) {
 		href: (row, to) => runsUrl({ ...filter, status: "ended", from: row.at, to }),
 	}));
 	return [
-		draw("Runs", [{ key: "completed", label: "Completed", tone: "ok" }, { key: "failed", label: "Failed", tone: "bad" }, { key: "cancelled", label: "Cancelled", tone: "idle" }]),
+		draw("Runs", [{ key: "completed", label: "Completed", tone: "ok" }, { key: "failed", label: "Failed", tone: "bad" }, { key: "cancelled", label: "Asked or cancelled", tone: "idle" }]),
 		draw("Cost", [{ key: "costUsd", label: "Cost", tone: "mark" }], money),
 	];
 }

@@ -11,6 +11,9 @@ export const isDone = ([latest]) => latest !== undefined && stateOf(latest) !== 
 
 export const checksText = ({ checks }) => checks && { success: "Passed", pending: "Running", failure: `${checks.failed} of ${checks.total} failed` }[checks.state];
 
+/** Feedback that waits for a run. */
+export const feedbackText = ({ findingsWaiting }) => (findingsWaiting > 0 ? `${count(findingsWaiting, "comment")} to address` : undefined);
+
 /** What the merge policy has decided. */
 export const mergeText = ({ merge }) => merge?.state && `${{ refused: "Not merged", armed: "Auto-merge armed", queued: "In merge queue", merged: "Merged by policy" }[merge.state]}: ${merge.message}`;
 
@@ -22,5 +25,5 @@ export const pullState = (pull) => [
 	pull.reviewDecision && badge(pull.reviewDecision),
 	takenBadge(pull),
 	mergeText(pull) && muted(mergeText(pull)),
-	pull.findingsWaiting > 0 && muted(`${count(pull.findingsWaiting, "comment")} to address`),
+	feedbackText(pull) && muted(feedbackText(pull)),
 ];

@@ -21,8 +21,8 @@ import { number } from "./words.js";
  */
 
 /**
- * Defines a column. `look` is a width (xs, s, m, l, xl; default: the remaining width), `sm` or `md` to hide the column
- * on narrower screens, `right`, or `keep` to show it even if all rows have the same value. `by` is the value to sort and
+ * Defines a column. `look` is a width (xs, s, m, n, l, xl; default: the remaining width), `sm`, `md` or `lg` to hide the
+ * column on narrower screens, `right`, or `keep` to show it even if all rows have the same value. `by` is the value to sort and
  * filter by: a field name or a function; null for none.
  * @param {string} label @param {string} look @param {string | ((row: any) => any) | null} by @param {(row: any) => any} [cell]
  * @returns {Column}
