@@ -43,12 +43,8 @@ pub(super) async fn merge(
     if let Some(event) = known_event(&status, grant) {
         return Ok(outcome(pull, event));
     }
-    let is_wanted = app
-        .core
-        .store
-        .read(|tx| merge::is_wanted(tx, pull, grant))
-        .map_err(store_failure)?;
-    if !is_wanted {
+    let is_wanted = merge::is_wanted(app, github, pull, grant).await;
+    if !is_wanted.map_err(|reason| EffectFailure::transient(&reason))? {
         return Ok(outcome(pull, MergeEvent::NotWanted));
     }
     let requested = match request(github, pull, grant, &status).await {

@@ -1,9 +1,11 @@
 //! Answers of GitHub that are lost after their effect: each merge, arming and disarming happens once.
 
+use std::time::Duration;
+
 use fake_vendors::{FakeService, InjectedFault};
 
 use super::{
-    audited, auto_env, env_with, is_merged, merge_of, notes, open_pull, requests,
+    audited, auto_env, env_with, is_merged, merge_of, notes, open_pull, report_check, requests,
     require_two_approvals, settle,
 };
 use crate::test_env::TestEnv;
@@ -31,6 +33,29 @@ async fn a_lost_merge_is_found_and_noted_once() {
     assert_eq!(audited(&env, "pull-merged").await.len(), 1);
     assert_eq!(merge_of(&env, number).await["state"], "merged");
     env.finish().await;
+}
+
+/// What was granted is checked again before each request.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_that_fails_before_a_repeated_request_prevents_the_merge() {
+    let env = auto_env().await;
+    let (number, branch) = (open_pull(&env, "ENG-1").await, "agent-implement/eng-1");
+    report_check(&env, branch, Some("success"));
+    settle(&env).await;
+    let github = env.vendors.faults(FakeService::GitHub);
+    github.inject_on_match("/merge", InjectedFault::ErrorStatus(500));
+    env.repo().add_review(number, "mia", "APPROVED", "");
+    env.tick_until("the merge has failed", || github.pending() == 0)
+        .await;
+    assert!(!is_merged(&env, number));
+    report_check(&env, branch, Some("failure"));
+    env.advance_clock(Duration::from_secs(60));
+    engine::outbox_worker::drain(&env.app).await.unwrap();
+    assert!(!is_merged(&env, number));
+    settle(&env).await;
+    assert!(!is_merged(&env, number));
+    assert_eq!(requests(&env, "/merge {"), 1);
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

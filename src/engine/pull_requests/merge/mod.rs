@@ -22,7 +22,7 @@ use domain::merge_policy::{
 };
 use domain::time::Timestamp;
 use store::{ReadableTx, StoreResult, WriteTx, audit, outbox, pull_feedback};
-use vendors::scm::PullRequestState;
+use vendors::scm::{GitHub, PullRequestState};
 
 pub(crate) use outcome::{end_with_pull, record as record_outcome, record_deletion};
 use stored::StoredMerge;
@@ -204,20 +204,31 @@ fn holds(stored: &StoredMerge, grant: &MergeGrant) -> bool {
         && known_refusal(stored).is_none()
 }
 
-/// Returns whether a grant that was requested still holds. Checked right before GitHub is asked to merge.
+/// Returns whether a grant that was requested still holds, in the store and at GitHub. Checked right before GitHub is
+/// asked to merge, which may be long after the decision: a request that fails is repeated.
 ///
 /// # Errors
-/// Fails if the store cannot be read.
-pub(crate) fn is_wanted(
-    tx: &impl ReadableTx,
+/// Fails with the reason if the store or the facts cannot be read.
+pub(crate) async fn is_wanted(
+    app: &App,
+    github: &GitHub,
     pull: &PullRequestId,
     grant: &MergeGrant,
-) -> StoreResult<bool> {
-    let Some(stored) = StoredMerge::read(tx, pull)? else {
+) -> Result<bool, String> {
+    let stored = app.core.store.read(|tx| StoredMerge::read(tx, pull));
+    let stored = stored.map_err(|error| error.to_string())?;
+    let requested = Some(MergeProgress::Requested(grant.clone()));
+    let is_requested = |stored: &StoredMerge| stored.record.merge.progress == requested;
+    let Some(stored) = stored.filter(|stored| is_requested(stored) && holds(stored, grant)) else {
         return Ok(false);
     };
-    let requested = Some(MergeProgress::Requested(grant.clone()));
-    Ok(stored.record.merge.progress == requested && holds(&stored, grant))
+    let Some(mapping) = &stored.mapping else {
+        return Ok(false);
+    };
+    let read = facts::read(app, github, pull, mapping).await?;
+    let (branch, local) = (&stored.default_branch, &stored.local);
+    let decision = decide(&stored.policy, branch, local, &read.facts);
+    Ok(matches!(decision, MergeDecision::Merge(current) if current.head == grant.head))
 }
 
 fn request_in(
