@@ -15,6 +15,8 @@ struct Report {
     pull: PullRequestId,
     /// Creation time and draft flag, if the pull requests were listed.
     listed: Option<(Timestamp, bool)>,
+    /// Status in the store before the pull requests were listed.
+    status_before: Option<PullRequestStatus>,
     readiness: PullRequestReadiness,
 }
 
@@ -92,15 +94,22 @@ fn may_be_readable_in_parts(error: &VendorError) -> bool {
         || error.status().is_some_and(|status| status >= 500)
 }
 
-/// Stores the state of pull requests of a repository, of which these are listed as open.
-pub(super) async fn store_listed<'a>(
-    app: &App,
-    reports: impl IntoIterator<Item = (&'a PullRequestId, &'a OpenPullRequest, PullRequestReadiness)>,
-) -> StoreResult<()> {
-    let reports = reports.into_iter().map(|(pull, listed, readiness)| Report {
-        pull: pull.clone(),
-        listed: Some((listed.created_at, listed.draft)),
-        readiness,
+/// State of a pull request that is listed as open.
+pub(super) struct ListedReport<'a> {
+    pub pull: PullRequestId,
+    pub listed: &'a OpenPullRequest,
+    /// Status in the store before the list was read.
+    pub status_before: PullRequestStatus,
+    pub readiness: PullRequestReadiness,
+}
+
+/// Stores the state of pull requests that are listed as open. One whose end was stored meanwhile stays as it is.
+pub(super) async fn store_listed(app: &App, reports: Vec<ListedReport<'_>>) -> StoreResult<()> {
+    let reports = reports.into_iter().map(|report| Report {
+        pull: report.pull,
+        listed: Some((report.listed.created_at, report.listed.draft)),
+        status_before: Some(report.status_before),
+        readiness: report.readiness,
     });
     store(app, reports.collect()).await
 }
@@ -122,6 +131,7 @@ async fn update_all(
     let states = reports.found.into_iter().map(|(pull, report)| Report {
         pull,
         listed: None,
+        status_before: None,
         readiness: report.readiness,
     });
     store(app, states.collect()).await?;
@@ -173,7 +183,8 @@ async fn store(app: &App, reports: Vec<Report>) -> StoreResult<()> {
         for report in reports {
             let row = pull_feedback::get_pull(tx, &report.pull)?;
             if report.applied_to(row.clone(), now) != row {
-                changes.push((row.status, report));
+                let before = report.status_before.clone().unwrap_or(row.status);
+                changes.push((before, report));
             }
         }
         Ok(changes)

@@ -26,7 +26,7 @@ use vendors::scm::{
 use super::changed_files;
 use super::follow_up::{authors_of_requests, check_authors};
 use super::ledger::{add_finding, close_pull, is_own_comment, own_job, record_command, withdraw};
-use super::readiness;
+use super::readiness::{self, ListedReport};
 use super::stored_pull::StoredPull;
 
 /// Time after the last run of a pull request for which it is reconciled.
@@ -107,7 +107,7 @@ async fn sweep_repository(
         files: changed_files::moved(app, repo, &own_listed)?,
     };
     let reports = readiness::read(github, repo, &selection).await;
-    store_reports(app, github, reports.found, &open).await?;
+    store_reports(app, github, reports.found, &open, ours).await?;
     Ok(reports.is_complete)
 }
 
@@ -117,24 +117,36 @@ async fn store_reports(
     github: &GitHub,
     reports: Vec<(PullRequestId, PullRequestReport)>,
     open: &HashMap<u64, &OpenPullRequest>,
+    before: &BTreeMap<u64, TrackedPull>,
 ) -> StoreResult<()> {
     let (mut feedback, mut files, mut states) = (Vec::new(), Vec::new(), Vec::new());
     for (pull, report) in reports {
         let listed = open.get(&pull.number).copied();
+        let Some(TrackedPull { status, .. }) = before.get(&pull.number) else {
+            continue;
+        };
         if let Some(seen) = report.feedback {
-            feedback.push((pull.clone(), seen, listed.map(|listed| listed.updated_at)));
+            feedback.push(ReadFeedback {
+                pull: pull.clone(),
+                seen,
+                listed_at: listed.map(|listed| listed.updated_at),
+                status_before: status.clone(),
+            });
         }
         if let Some(changed) = report.paths {
             files.push((pull.clone(), changed));
         }
         if let Some(listed) = listed {
-            states.push((pull, listed, report.readiness));
+            states.push(ListedReport {
+                pull,
+                listed,
+                status_before: status.clone(),
+                readiness: report.readiness,
+            });
         }
     }
     store_feedback(app, github, feedback).await?;
     changed_files::store(app, files).await?;
-    let states = states.iter();
-    let states = states.map(|(pull, listed, readiness)| (pull, *listed, readiness.clone()));
     readiness::store_listed(app, states).await
 }
 
@@ -180,34 +192,41 @@ async fn tracked(core: &Core) -> StoreResult<Tracked> {
         .await
 }
 
-/// Stores the feedback on pull requests: of open ones with the time of their last update, and of those that the list of
-/// open ones lacks.
-async fn store_feedback(
-    app: &App,
-    github: &GitHub,
-    read: Vec<(PullRequestId, PullRequestFeedback, Option<Timestamp>)>,
-) -> StoreResult<()> {
+/// Feedback on a pull request, as a sweep has read it.
+struct ReadFeedback {
+    pull: PullRequestId,
+    seen: PullRequestFeedback,
+    /// Time of the last update of an open one. `None` if the list of open ones lacks it.
+    listed_at: Option<Timestamp>,
+    /// Status in the store before the sweep.
+    status_before: PullRequestStatus,
+}
+
+/// Stores the feedback on pull requests. One that was closed or opened again meanwhile is left to the next sweep.
+async fn store_feedback(app: &App, github: &GitHub, read: Vec<ReadFeedback>) -> StoreResult<()> {
     // One that is open nevertheless was opened again, or is beyond the end of the list.
-    let is_known = |(_, seen, listed_at): &(_, PullRequestFeedback, Option<_>)| {
-        listed_at.is_some() || seen.state != PullRequestState::Open
-    };
+    let is_known =
+        |read: &ReadFeedback| read.listed_at.is_some() || read.seen.state != PullRequestState::Open;
     let mut read: Vec<_> = read.into_iter().filter(is_known).collect();
     if read.is_empty() {
         return Ok(());
     }
-    let open = read.iter_mut().filter(|(_, _, listed_at)| listed_at.is_some());
-    for (pull, seen, _) in open {
-        remove_unpermitted(app, github, pull, seen).await?;
+    for read in read.iter_mut().filter(|read| read.listed_at.is_some()) {
+        remove_unpermitted(app, github, &read.pull, &mut read.seen).await?;
     }
     let now = app.core.now();
     let write = app.core.store.write(move |tx| {
         let mut added = Vec::new();
-        for (pull, seen, updated_at) in &read {
-            let changes = reconcile_feedback(tx, pull, seen, now)?;
-            if let Some(updated_at) = updated_at {
-                record_feedback_read(tx, pull, *updated_at)?;
+        for read in &read {
+            let pull = &read.pull;
+            if pull_feedback::get_pull(tx, pull)?.status != read.status_before {
+                continue;
             }
-            added.push((pull.clone(), changes, updated_at.is_some()));
+            let changes = reconcile_feedback(tx, pull, &read.seen, now)?;
+            if let Some(updated_at) = read.listed_at {
+                record_feedback_read(tx, pull, updated_at)?;
+            }
+            added.push((pull.clone(), changes, read.listed_at.is_some()));
         }
         Ok(added)
     });

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use engine::pull_requests::reconcile;
 use fake_vendors::{FakeService, InjectedFault};
 
 use super::{
@@ -123,5 +124,25 @@ async fn a_head_that_moves_before_the_merge_is_not_merged() {
     assert_eq!(requests(&env, "/merge {"), 1);
     assert!(!is_merged(&env, number));
     assert!(audited(&env, "pull-merged").await.is_empty());
+    env.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_from_before_a_merge_does_not_reopen_the_pull_request() {
+    let env = auto_env().await;
+    let number = open_pull(&env, "ENG-1").await;
+    let slow = InjectedFault::DelayResponse(Duration::from_millis(1_500));
+    let faults = env.vendors.faults(FakeService::GitHub);
+    faults.inject_on_match("mergeStateStatus", slow);
+    let merge = async {
+        env.wait_until("the sweep reads the pull request", || faults.pending() == 0)
+            .await;
+        env.repo().merge_pull(number).unwrap();
+        settle(&env).await;
+    };
+    let (swept, ()) = tokio::join!(reconcile::run_once(&env.app), merge);
+    swept.unwrap();
+    let pulls = env.admin_get("/api/pulls").await;
+    assert_eq!(pulls["pulls"][0]["state"], "merged");
     env.finish().await;
 }

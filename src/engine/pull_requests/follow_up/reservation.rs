@@ -9,6 +9,7 @@ use domain::feedback::CommentCommandState;
 use domain::feedback::FeedbackAuthor;
 use domain::feedback::NextPullRequestRun;
 use domain::feedback::PullRequestId;
+use domain::feedback::PullRequestStatus;
 use domain::feedback::ReviewFinding;
 use domain::feedback::ReviewFindingState;
 use domain::ids::JobId;
@@ -34,6 +35,10 @@ pub(super) fn reserve(
     external: &ExternalState,
     now: Timestamp,
 ) -> StoreResult<Option<JobId>> {
+    // Its end may have been stored after its conversation was read.
+    if pull_feedback::get_pull(tx, pull)?.status != PullRequestStatus::Open {
+        return Ok(None);
+    }
     reconcile_feedback(tx, pull, &external.conversation, now)?;
     apply_permissions(tx, pull, &external.permitted)?;
     let Some(stored) = StoredPull::read(tx, app, pull, now)? else {
