@@ -29,6 +29,7 @@ mod why;
 
 use std::io;
 use std::path::Path;
+use std::pin::Pin;
 use std::process::ExitCode;
 
 use clap::parser::ValueSource;
@@ -325,10 +326,18 @@ fn ignore_broken_pipe(printed: io::Result<()>) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Async command.
+type BoxedCommand<'a> = Pin<Box<dyn Future<Output = anyhow::Result<ExitCode>> + 'a>>;
+
 /// Runs an async command on a Tokio runtime, with the TLS provider installed.
-fn with_runtime(
-    command: impl Future<Output = anyhow::Result<ExitCode>>,
+fn with_runtime<'a>(
+    command: impl Future<Output = anyhow::Result<ExitCode>> + 'a,
 ) -> anyhow::Result<ExitCode> {
+    // Boxed, because the runtime's code would be in the program once per command.
+    block_on(Box::pin(command))
+}
+
+fn block_on(command: BoxedCommand<'_>) -> anyhow::Result<ExitCode> {
     // Fails only if a provider is already installed, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     tokio::runtime::Builder::new_multi_thread()

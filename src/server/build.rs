@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use serde_json::Value;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let target = PathBuf::from(std::env::var("OUT_DIR")?);
@@ -25,7 +26,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             true => collect(source, source, ending, &mut files)?,
             false => {
                 let name = source.file_name().unwrap_or_default();
-                files.insert(name.to_string_lossy().into_owned(), read(source)?);
+                let document: Value = serde_json::from_str(&read(source)?)?;
+                files.insert(name.to_string_lossy().into_owned(), document.to_string());
             }
         }
         let mut archive = GzEncoder::new(File::create(target.join(name))?, Compression::best());

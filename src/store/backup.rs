@@ -87,12 +87,16 @@ impl StoreReader {
     ///
     /// # Errors
     /// If reading the store or writing to `out` fails.
-    pub fn back_up(&self, now: Timestamp, out: impl Write) -> Result<BackupHeader, BackupError> {
-        self.read(|tx| Ok(copy(tx, now, out)))?
+    pub fn back_up(
+        &self,
+        now: Timestamp,
+        mut out: impl Write,
+    ) -> Result<BackupHeader, BackupError> {
+        self.read(|tx| Ok(copy(tx, now, &mut out)))?
     }
 }
 
-fn copy(tx: &ReadTx, now: Timestamp, out: impl Write) -> Result<BackupHeader, BackupError> {
+fn copy(tx: &ReadTx, now: Timestamp, out: &mut dyn Write) -> Result<BackupHeader, BackupError> {
     let header = BackupHeader {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         schema: META
@@ -130,15 +134,15 @@ pub(super) fn key_type_name<K: Key>() -> String {
 }
 
 /// Visitor that writes all tables to a backup.
-struct BackupDump<'t, W: Write> {
+struct BackupDump<'t> {
     tx: &'t ReadTx,
     rows: u64,
     /// Error of writing to `out`, as opposed to an error of the store.
     write_error: Option<io::Error>,
-    out: DigestWriter<W>,
+    out: DigestWriter<'t>,
 }
 
-impl<W: Write> TableVisitor for BackupDump<'_, W> {
+impl TableVisitor for BackupDump<'_> {
     fn visit<K: TableKey, V: Serialize + DeserializeOwned>(
         &mut self,
         table: &Table<K, V>,
@@ -163,14 +167,14 @@ impl<W: Write> TableVisitor for BackupDump<'_, W> {
 }
 
 /// Buffered writer that computes a digest of everything written.
-struct DigestWriter<W: Write> {
-    out: W,
+struct DigestWriter<'w> {
+    out: &'w mut dyn Write,
     chunk: Vec<u8>,
     digest: Context,
 }
 
-impl<W: Write> DigestWriter<W> {
-    fn new(out: W) -> Self {
+impl<'w> DigestWriter<'w> {
+    fn new(out: &'w mut dyn Write) -> Self {
         Self {
             out,
             chunk: Vec::with_capacity(2 * CHUNK_BYTES),

@@ -163,7 +163,8 @@ impl<K: TableKey, V> Table<K, V> {
         self.name
     }
 
-    /// Creates the table, so that snapshots can open it.
+    /// Creates the table, so that snapshots can open it. Once per type of key in the program.
+    #[inline(never)]
     pub(crate) fn create(&self, tx: &WriteTransaction) -> StoreResult<()> {
         tx.open_table(TableDefinition::<K, &[u8]>::new(self.name))?;
         Ok(())

@@ -83,7 +83,7 @@ impl Model for World {
 
 #[test]
 fn pull_requests_keep_their_invariants() {
-    model::run_short::<World>(200);
+    model::run_short::<World>(100);
 }
 
 #[test]

@@ -33,9 +33,12 @@ fn build() -> Result<Bytes, String> {
 
 #[cfg(not(feature = "openapi-generator"))]
 fn build() -> Result<Bytes, String> {
-    let mut files = super::embedded::unpack(super::embedded::OPENAPI)?;
-    let document = files.remove("openapi.json").ok_or("it is missing")?;
-    Ok(document.into())
+    let files = super::embedded::unpack(super::embedded::OPENAPI)?;
+    let text = files.get("openapi.json").ok_or("openapi.json is missing")?;
+    let document: serde_json::Value =
+        serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let text = serde_json::to_vec_pretty(&document).map_err(|error| error.to_string())?;
+    Ok(text.into())
 }
 
 /// Returns the OpenAPI document as JSON.
