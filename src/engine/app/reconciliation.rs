@@ -30,15 +30,17 @@ struct State {
     stats: ReconciliationStats,
     /// Pull requests whose state an event has changed. Bounded by our open pull requests.
     changed: BTreeSet<PullRequestId>,
+    /// Pull requests whose changed state could not be read. Bounded by our open pull requests.
+    unread: BTreeSet<PullRequestId>,
     /// Pull requests whose checks must be read again. Bounded by our open pull requests.
     checks: BTreeSet<PullRequestId>,
-    /// Time at which pull requests were last read again whose state GitHub had not computed.
+    /// Time at which pull requests were last read again whose state was not read, or not computed by GitHub.
     repeated_at: Option<Timestamp>,
     /// Begin of the last sweep that read the open pull requests of a repository.
     swept: HashMap<Repo, Timestamp>,
 }
 
-/// Time between two reads of pull requests whose state GitHub has not computed.
+/// Time between two reads of pull requests whose state was not read, or not computed by GitHub.
 const REPETITION_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Reconciliation {
@@ -59,8 +61,18 @@ impl Reconciliation {
         std::mem::take(&mut self.lock().changed)
     }
 
-    /// Returns whether pull requests are due to be read again whose state GitHub had not computed, and records the
-    /// time.
+    /// Notes pull requests whose changed state could not be read.
+    pub fn note_unread(&self, pulls: impl IntoIterator<Item = PullRequestId>) {
+        self.lock().unread.extend(pulls);
+    }
+
+    /// Takes the pull requests whose changed state could not be read.
+    pub fn take_unread(&self) -> BTreeSet<PullRequestId> {
+        std::mem::take(&mut self.lock().unread)
+    }
+
+    /// Returns whether pull requests are due to be read again whose state was not read or not computed by GitHub, and
+    /// records the time.
     pub fn is_repetition_due(&self, now: Timestamp) -> bool {
         let mut state = self.lock();
         let last = state.repeated_at;

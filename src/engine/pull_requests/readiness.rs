@@ -153,7 +153,7 @@ fn uncomputed(app: &App) -> StoreResult<Vec<PullRequestId>> {
 }
 
 /// Reads and stores the state of pull requests that an event has changed, and once a minute of those whose state
-/// GitHub had not computed.
+/// could not be read, or was not computed by GitHub.
 pub(super) async fn update_changed(app: &App) -> StoreResult<()> {
     let Some(github) = &app.vendors.github else {
         return Ok(());
@@ -163,6 +163,7 @@ pub(super) async fn update_changed(app: &App) -> StoreResult<()> {
         app.live.reconciliation.note_check(pull.clone());
     }
     if app.live.reconciliation.is_repetition_due(app.core.now()) {
+        changed.extend(app.live.reconciliation.take_unread());
         changed.extend(uncomputed(app)?);
     }
     let mut by_repo: BTreeMap<Repo, Vec<u64>> = BTreeMap::new();
@@ -170,7 +171,11 @@ pub(super) async fn update_changed(app: &App) -> StoreResult<()> {
         by_repo.entry(pull.repo).or_default().push(pull.number);
     }
     for (repo, numbers) in by_repo {
-        update_all(app, github, &repo, numbers).await?;
+        if !update_all(app, github, &repo, numbers.iter().copied()).await? {
+            let unread = numbers.into_iter();
+            let unread = unread.map(|number| PullRequestId::new(&repo, number));
+            app.live.reconciliation.note_unread(unread);
+        }
     }
     Ok(())
 }

@@ -57,6 +57,33 @@ async fn nothing_happens_if_the_head_moves_meanwhile() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_state_that_cannot_be_read_is_read_again_after_a_minute() {
+    let (env, number) = env_with_settings("").await;
+    // It is not read again for another reason.
+    assert!(record(&env, number).readiness.mergeable.is_some());
+    let github = env.vendors.faults(FakeService::GitHub);
+    for _ in 0..10 {
+        github.inject_on_match("/graphql", InjectedFault::ErrorStatus(502));
+    }
+    env.repo()
+        .report_check(BRANCH, report("lint", Some("failure")))
+        .unwrap();
+    env.wait_until("all webhooks are answered", || {
+        env.vendors.github().webhooks().is_idle()
+    })
+    .await;
+    env.tick().await;
+    assert_eq!(record(&env, number).readiness.checks, None);
+    assert!(github.pending() < 10, "it was not read");
+    github.clear();
+    env.advance_clock(Duration::from_secs(61));
+    env.tick().await;
+    let checks = record(&env, number).readiness.checks.unwrap();
+    assert_eq!((checks.failed, checks.total), (1, 1));
+    env.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_rerun_whose_answer_is_lost_happens_once() {
     let env = env_with_checks(CI).await;
     let repo = env.repo();
