@@ -20,7 +20,7 @@ pub(super) const MAX_PANEL_WORK_MS: f64 = 200.0;
 pub(super) const MAX_INPUT_WORK_MS: f64 = 50.0;
 
 /// Repetitions of each measurement. The first ones include compiling the page's scripts.
-const REPETITIONS: usize = 4;
+const REPETITIONS: usize = 12;
 
 #[requires("browser")]
 #[tokio::test]

@@ -110,10 +110,13 @@ async fn empty_panels_show_the_next_action() {
             "window.originalFetch = window.fetch; window.fetch = () => Promise.reject(new TypeError('gone'))",
         )
         .await;
-    browser.switch_panel("blockers").await;
+    // Its data was not read before, so none is cached.
+    browser.switch_panel("scoreboard").await;
     browser.wait_for_text("Can't reach the service.").await;
     browser.eval("window.fetch = window.originalFetch").await;
     browser.click("Retry").await;
+    browser.wait_for_text("No runs in this range").await;
+    browser.switch_panel("blockers").await;
     browser.wait_for_text("Nothing is blocked").await;
     browser
         .eval("window.fetch = () => Promise.reject(new TypeError('gone'))")
