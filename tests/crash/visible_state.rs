@@ -5,8 +5,8 @@ use fake_vendors::FakeVendors;
 
 use crate::tickets::ExpectedTicket;
 
-/// What a ticketing system shows about a ticket.
-#[derive(Debug)]
+/// What a ticketing system shows about a ticket: nothing before it is filed.
+#[derive(Debug, Default)]
 pub struct VisibleState {
     pub history: Vec<String>,
     pub comments: Vec<String>,
@@ -14,10 +14,13 @@ pub struct VisibleState {
 }
 
 impl VisibleState {
+    /// Reads the state of a ticket.
     pub fn of(ticket: &ExpectedTicket, vendors: &FakeVendors) -> Self {
         match ticket.system() {
             System::Linear => {
-                let state = vendors.linear().issue(&ticket.key).snapshot().unwrap();
+                let Some(state) = vendors.linear().issue(&ticket.key).snapshot() else {
+                    return Self::default();
+                };
                 let prefix = |added| if added { '+' } else { '-' };
                 let history = state.history.iter();
                 Self {
@@ -34,7 +37,9 @@ impl VisibleState {
             }
             System::GitHub => {
                 let repo = vendors.github().repo("acme", ticket.repo());
-                let state = repo.issue(ticket.number()).snapshot().unwrap();
+                let Some(state) = repo.issue(ticket.number()).snapshot() else {
+                    return Self::default();
+                };
                 let prefix = |added| if added { '+' } else { '-' };
                 let history = state.history.iter();
                 Self {
@@ -46,7 +51,9 @@ impl VisibleState {
                 }
             }
             System::Jira => {
-                let state = vendors.jira().issue(&ticket.key).snapshot().unwrap();
+                let Some(state) = vendors.jira().issue(&ticket.key).snapshot() else {
+                    return Self::default();
+                };
                 let history = state.history.into_iter();
                 Self {
                     history: history
