@@ -18,6 +18,9 @@ use crate::record_error;
 /// Connections of the host, each with its own schedule.
 const SENDERS: u64 = 16;
 
+/// Response to a repeated delivery.
+const DUPLICATE: &[&str] = &["duplicate"];
+
 /// One of this many deliveries is kept and sent again at the end.
 const SAMPLE_INTERVAL: u64 = 25;
 
@@ -30,9 +33,12 @@ static ORDER: AtomicU64 = AtomicU64::new(1);
 struct Event {
     name: &'static str,
     payload: Value,
-    /// Text that the response must contain.
-    expected: &'static str,
+    /// Texts of which the response must contain one.
+    expected: &'static [&'static str],
 }
+
+/// Responses to the end of a check, which may be one of a head that the service has not read yet.
+const CHECK_ENDED: &[&str] = &["acknowledged", "not our pull request"];
 
 pub fn spawn_senders(env: &Arc<LoadEnv>, traffic: &mut JoinSet<()>) {
     let started = Instant::now();
@@ -50,7 +56,7 @@ async fn send_repo_host_webhooks(env: Arc<LoadEnv>, sender: u64, started: Instan
     for number in (sender..).step_by(SENDERS as usize) {
         let scheduled_at = started + Duration::from_secs(number) / env.plan.webhooks_per_second;
         let (request, expected) = match last.take().filter(|_| rng.u8(..10) == 0) {
-            Some(repeated) => (repeated, "duplicate"),
+            Some(repeated) => (repeated, DUPLICATE),
             None => {
                 let event = random_event(&mut rng);
                 (encode_delivery(&event), event.expected)
@@ -69,7 +75,7 @@ async fn send_repo_host_webhooks(env: Arc<LoadEnv>, sender: u64, started: Instan
             scheduled_at,
         );
         if sent.await {
-            if number % SAMPLE_INTERVAL == 0 && expected != "duplicate" {
+            if number % SAMPLE_INTERVAL == 0 && expected != DUPLICATE {
                 DELIVERY_SAMPLE.lock().unwrap().push(request.clone());
             }
             last = Some(request);
@@ -82,12 +88,15 @@ async fn send(
     env: &LoadEnv,
     connection: &mut HttpConnection,
     request: &[u8],
-    expected: &str,
+    expected: &[&str],
     kind: RequestKind,
     scheduled_at: Instant,
 ) -> bool {
     match connection.send(request).await {
-        Ok(response) if response.status == 200 && response.text().contains(expected) => {
+        Ok(response)
+            if response.status == 200
+                && expected.iter().any(|text| response.text().contains(text)) =>
+        {
             env.recorder.record_response(kind, scheduled_at);
             env.recorder.count(
                 match kind {
@@ -102,7 +111,7 @@ async fn send(
             let (status, excerpt) = (response.status, response.excerpt());
             let name = kind.name();
             env.recorder
-                .record_error(format!("{name}: {status} {excerpt}, expected {expected}"));
+                .record_error(format!("{name}: {status} {excerpt}, expected {expected:?}"));
             false
         }
         Err(error) => {
@@ -123,45 +132,41 @@ fn random_event(rng: &mut Rng) -> Event {
         }
     };
     let mut event = match rng.u8(..100) {
-        0..30 => Event {
-            name: "workflow_run",
-            payload: workflow_run(rng),
-            expected: "unsupported event",
-        },
+        0..30 => workflow_run(rng),
         30..45 => event(
             "check_run",
             include_str!("../data/webhooks/check_run.json"),
-            "unsupported event",
+            CHECK_ENDED,
         ),
         45..55 => event(
             "pull_request",
             include_str!("../data/webhooks/synchronize.json"),
-            "acknowledged",
+            &["acknowledged"],
         ),
         55..65 => event(
             "pull_request",
             include_str!("../data/webhooks/opened.json"),
-            "not a merged pull request",
+            &["not a merged pull request"],
         ),
         65..80 => event(
             "issue_comment",
             include_str!("../data/webhooks/issue_comment.json"),
-            "not our pull request",
+            &["not our pull request"],
         ),
         80..88 => event(
             "pull_request_review",
             include_str!("../data/webhooks/review.json"),
-            "not our pull request",
+            &["not our pull request"],
         ),
         88..96 => event(
             "pull_request_review_comment",
             include_str!("../data/webhooks/review_comment.json"),
-            "not our pull request",
+            &["not our pull request"],
         ),
         _ => event(
             "ping",
             include_str!("../data/webhooks/ping.json"),
-            "unsupported event",
+            &["unsupported event"],
         ),
     };
     set_target(
@@ -181,22 +186,31 @@ fn set_target(payload: &mut Value, repository: &str, number: u64) {
     }
 }
 
-fn workflow_run(rng: &mut Rng) -> Value {
+fn workflow_run(rng: &mut Rng) -> Event {
     let id = rng.u64(1..1 << 40);
     let action = ["requested", "in_progress", "completed"][rng.usize(..3)];
-    json!({
+    let payload = json!({
         "action": action,
         "workflow_run": {
             "id": id, "name": "Agent Implement", "head_branch": "main", "run_number": 7, "event": "workflow_dispatch",
             "display_title": format!("Agent Implement {id}"), "status": "completed", "conclusion": "success",
             "html_url": format!("https://github.example/acme/shop/actions/runs/{id}"),
             "created_at": "2027-01-15T08:00:00Z", "updated_at": "2027-01-15T08:10:00Z", "run_attempt": 1,
+            "head_sha": "ec26c3e57ca3a959ca5aad62de7213c562f8c821",
             "actor": {"login": "agent-implement[bot]", "id": 1, "type": "Bot"},
             "head_commit": {"id": "ec26c3e57ca3a959ca5aad62de7213c562f8c821", "message": "Make it faster"},
         },
         "repository": {"id": 1_296_269, "name": "shop", "full_name": "acme/shop"},
         "sender": {"login": "agent-implement[bot]", "id": 1, "type": "Bot"},
-    })
+    });
+    Event {
+        name: "workflow_run",
+        payload,
+        expected: match action {
+            "completed" => CHECK_ENDED,
+            _ => &["the check has not ended"],
+        },
+    }
 }
 
 /// Encodes a delivery with a new delivery ID.
@@ -242,7 +256,7 @@ async fn send_feedback(env: Arc<LoadEnv>, started: Instant) {
         let event = Event {
             name: "issue_comment",
             payload,
-            expected: "queued",
+            expected: &["queued"],
         };
         let (scheduled_at, mut connection) = (Instant::now(), HttpConnection::new(env.service));
         let request = encode_delivery(&event);
@@ -291,7 +305,7 @@ async fn send_ticket_events(env: Arc<LoadEnv>, started: Instant) {
             &env,
             &mut connection,
             &request,
-            "queued",
+            &["queued"],
             RequestKind::TicketingWebhook,
             Instant::now(),
         )
