@@ -137,6 +137,17 @@ fn is_merged(env: &TestEnv, number: u64) -> bool {
         .any(|pull| pull.number == number && pull.merged)
 }
 
+/// Environment with a pull request that GitHub merges after a second approval.
+async fn armed_pull() -> (TestEnv, u64) {
+    let env = auto_env().await;
+    require_two_approvals(&env);
+    let number = open_pull(&env, "ENG-1").await;
+    env.repo().add_review(number, "mia", "APPROVED", "");
+    settle(&env).await;
+    assert_eq!(env.repo().armed_pulls(), [number]);
+    (env, number)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_approved_green_head_is_merged_at_once_with_one_note() {
     let env = auto_env().await;
@@ -248,12 +259,7 @@ async fn a_head_that_github_does_not_merge_yet_is_armed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_push_disarms_and_the_rules_decide_again() {
-    let env = auto_env().await;
-    require_two_approvals(&env);
-    let number = open_pull(&env, "ENG-1").await;
-    env.repo().add_review(number, "mia", "APPROVED", "");
-    settle(&env).await;
-    assert_eq!(env.repo().armed_pulls(), [number]);
+    let (env, number) = armed_pull().await;
     let approved = head(&env, number);
 
     env.repo()
@@ -299,12 +305,7 @@ async fn a_push_disarms_and_the_rules_decide_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_changes_after_arming_disarms() {
-    let env = auto_env().await;
-    require_two_approvals(&env);
-    let number = open_pull(&env, "ENG-1").await;
-    env.repo().add_review(number, "mia", "APPROVED", "");
-    settle(&env).await;
-    assert_eq!(env.repo().armed_pulls(), [number]);
+    let (env, number) = armed_pull().await;
     let thread =
         env.repo()
             .add_review_comment(number, "kim", "a.txt", 1, "LGTM, but see the next line.");
@@ -372,12 +373,7 @@ async fn the_merge_queue_merges() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_merge_by_a_person_is_not_claimed() {
-    let env = auto_env().await;
-    require_two_approvals(&env);
-    let number = open_pull(&env, "ENG-1").await;
-    env.repo().add_review(number, "mia", "APPROVED", "");
-    settle(&env).await;
-    assert_eq!(env.repo().armed_pulls(), [number]);
+    let (env, number) = armed_pull().await;
     env.repo().merge_pull(number).unwrap();
     settle(&env).await;
     assert_eq!(notes(&env, "ENG-1", number), (Vec::new(), Vec::new()));
