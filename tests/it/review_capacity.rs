@@ -290,7 +290,7 @@ async fn what_is_known_too_long_counts_as_full() {
     env.stop().await;
 }
 
-/// A repository without a pull request of ours has nothing to read.
+/// A repository without a pull request of the service has nothing to read.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repository_without_pull_requests_needs_no_sweep() {
     let env = env_with(vec![limited(&json!({"maxOpenPulls": 1}))]).await;

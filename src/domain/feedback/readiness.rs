@@ -14,7 +14,7 @@ pub struct PullRequestReadiness {
     /// Checks of the head commit. `None` if it has none.
     #[serde(default)]
     pub checks: Option<PullRequestChecks>,
-    /// Number of reviewers whose latest review approves, whoever they are and whatever commit they saw.
+    /// Number of reviewers whose latest review approves, with or without write permission, of any commit.
     #[serde(default)]
     pub approvals: u32,
     /// Decision of the reviewers. `None` without a review and without required reviews.

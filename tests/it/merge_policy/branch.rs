@@ -33,7 +33,7 @@ async fn the_branch_of_a_merged_pull_request_is_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_branch_is_deleted_whoever_merges() {
+async fn the_branch_is_deleted_after_a_merge_by_a_person() {
     let env = env_with(json!({"deleteBranch": true})).await;
     let number = open_pull(&env, "ENG-1").await;
     env.repo().merge_pull(number).unwrap();

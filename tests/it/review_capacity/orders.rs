@@ -19,7 +19,7 @@ const TICKETS: u64 = 14;
 /// Steps of one order.
 const STEPS: usize = 60;
 
-/// Pull requests of ours that are open at GitHub, and runs that may open a further one.
+/// Pull requests of the service that are open at GitHub, and runs that may open a further one.
 fn open_work(env: &TestEnv) -> (Vec<u64>, Vec<Job>) {
     let mut pulls = env.repo().pulls();
     pulls.retain(|pull| pull.open);

@@ -72,7 +72,7 @@ impl GitHubInner {
                 repo.checked_pulls.insert(*number, sha.clone());
             }
         });
-        // Pull requests are told about their new head commit.
+        // Pull requests get the event of their new head commit.
         self.refresh_pull_heads(repo_path);
         for (branch, sha) in new_heads {
             self.start_runs_of_event(repo_path, "push", branch, sha);
