@@ -67,10 +67,12 @@ impl AccessToken {
     }
 }
 
-/// Cache of installation ids by repository and of tokens by installation.
+/// Cache of installation ids by owner and of tokens by installation. An App has one installation per owner, which
+/// may leave out some of the owner's repositories.
 #[derive(Default)]
 pub(super) struct TokenCache {
-    installations: Mutex<HashMap<Repo, u64>>,
+    /// By the owner's name in lower case.
+    installations: Mutex<HashMap<String, u64>>,
     tokens: Mutex<HashMap<u64, RepoToken>>,
 }
 
@@ -79,17 +81,14 @@ impl TokenCache {
         let cached = self.installations.lock();
         cached
             .unwrap_or_else(PoisonError::into_inner)
-            .get(repo)
+            .get(&repo.owner.to_lowercase())
             .copied()
     }
 
-    fn set_installation(&self, repo: &Repo, id: Option<u64>) {
+    fn set_installation(&self, repo: &Repo, id: u64) {
         let cached = self.installations.lock();
         let mut cached = cached.unwrap_or_else(PoisonError::into_inner);
-        match id {
-            Some(id) => cached.insert(repo.clone(), id),
-            None => cached.remove(repo),
-        };
+        cached.insert(repo.owner.to_lowercase(), id);
     }
 
     pub(super) fn token(&self, installation: u64) -> Option<RepoToken> {
@@ -251,9 +250,8 @@ impl GitHub {
             None => (self.find_installation(repo, action).await?, false),
         };
         match self.mint_for(id, action, scope).await {
-            // The App was uninstalled and installed again since the id was cached.
-            Err(error) if error.is_not_found() && was_cached => {
-                tokens.set_installation(repo, None);
+            // The App was installed again since the id was cached, or the owner left this repository out.
+            Err(error) if was_cached && matches!(error.status(), Some(404 | 410 | 422)) => {
                 let id = self.find_installation(repo, action).await?;
                 Ok((id, self.mint_for(id, action, scope).await?))
             }
@@ -267,7 +265,7 @@ impl GitHub {
         action: &'static str,
     ) -> Result<u64, VendorError> {
         let id = self.installation(repo, action).await?.id;
-        self.inner.token_cache.set_installation(repo, Some(id));
+        self.inner.token_cache.set_installation(repo, id);
         Ok(id)
     }
 

@@ -109,6 +109,38 @@ async fn limits_the_token_of_a_run_to_its_repository_without_workflow_permission
 }
 
 #[tokio::test]
+async fn finds_the_installation_of_an_owner_once() {
+    let server = TestServer::start(|request, before| match request.path.as_str() {
+        "/repos/o/left-out/installation" => StubReply::json(404, &json!({"message": "Not Found"})),
+        path if path.ends_with("/access_tokens") && before == 4 => {
+            let message = "There is at least one repository that does not exist or is not accessible to \
+                the parent installation.";
+            StubReply::json(422, &json!({ "message": message }))
+        }
+        _ => installed(request, "2099-01-01T00:00:00Z", |_| {
+            StubReply::json(200, &run_json(1, "x"))
+        }),
+    })
+    .await;
+    let github = with_app(&server);
+    github.workflow_run(&repo(), 1).await.unwrap();
+    github.workflow_run(&Repo::new("O", "s"), 1).await.unwrap();
+    let left_out = Repo::new("o", "left-out");
+    let refused = github.repo_token(&left_out, RepoTokenAccess::Write).await;
+    let error = refused.unwrap_err();
+    assert!(error.is_not_found(), "{error}");
+    assert!(
+        error.to_string().contains("not installed on o/left-out"),
+        "{error}"
+    );
+    github.workflow_run(&repo(), 1).await.unwrap();
+    let paths = server.requests().into_iter().map(|request| request.path);
+    let lookups = paths.filter(|path| path.ends_with("/installation"));
+    let expected = ["/repos/o/r/installation", "/repos/o/left-out/installation"];
+    assert_eq!(lookups.collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test]
 async fn returns_the_account_name_and_the_default_branch() {
     let server = TestServer::start(|request, _| {
         installed(request, "2099-01-01T00:00:00Z", |request| {
