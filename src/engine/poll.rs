@@ -11,7 +11,7 @@ use domain::agent::AgentName;
 use domain::agent_choice::AgentChoice;
 use domain::decision::{self, Decision, DecisionOutcome, SchedulingState, WaitReason};
 use domain::effect::ticket_queue_key;
-use domain::ids::{IssueId, TeamKey};
+use domain::ids::{IssueId, Repo, TeamKey};
 use domain::issue::{FlaggedIssue, Phase, PollResult, System};
 use domain::job::Job;
 use domain::mapping::{Mapping, TicketingConfig};
@@ -126,12 +126,16 @@ async fn poll_all(app: &App) -> StoreResult<(usize, usize)> {
     app.live
         .poll_snapshots
         .count_in_progress(|issues| decision::in_progress_counts(&view, issues));
-    for account in accounts {
-        run_contexts::add(account, &mut decided).await;
-    }
+    let targets = targets(&view, &decided);
+    let contexts = async {
+        for account in accounts {
+            run_contexts::add(account, &mut decided).await;
+        }
+    };
+    let (images, ()) = tokio::join!(repo_image::fetch_each(app, &targets), contexts);
     let mode = app.core.store.read(|tx| app.core.runner_mode(tx))?;
     local_image::hold_back_without_image(app, mode, &mut decided).await;
-    let images = resolve_images(app, &view, &mut decided).await;
+    let images = hold_back_invalid_images(images, &mut decided);
     let is_incomplete = polls.iter().any(|poll| poll.failure.is_some());
     observe_waiting(&app.live, &decided, is_incomplete, now);
     let is_unread = |wait: &IssueWait| {
@@ -365,37 +369,37 @@ fn share_issue(
     known.unwrap_or_else(|| Arc::new(issue))
 }
 
-/// Reads the images named by the repositories of issues that are about to run, with one request per
-/// repository. Issues of a repository with an invalid image wait.
-async fn resolve_images(
-    app: &App,
+/// Target repository and branch of each mapping with an issue that is about to run.
+fn targets(
     view: &SchedulingState,
+    decided: &[(SharedIssue, Decision)],
+) -> BTreeMap<TeamKey, (Repo, String)> {
+    let about_to_run = decided
+        .iter()
+        .filter(|(_, decision)| decision.outcome == DecisionOutcome::Dispatched);
+    let mapped = about_to_run.filter_map(|(issue, _)| view.mappings.get(&issue.team));
+    let target = |mapping: &Mapping| (mapping.target_repo(), mapping.default_branch.clone());
+    mapped
+        .map(|mapping| (mapping.team_key.clone(), target(mapping)))
+        .collect()
+}
+
+/// Makes the issues of a repository with an invalid image wait. Returns the images of the others.
+fn hold_back_invalid_images(
+    images: BTreeMap<TeamKey, Result<RequestedImage, String>>,
     decided: &mut [(SharedIssue, Decision)],
 ) -> BTreeMap<TeamKey, RequestedImage> {
-    let about_to_run = |decision: &Decision| decision.outcome == DecisionOutcome::Dispatched;
-    let teams: BTreeSet<&TeamKey> = decided
-        .iter()
-        .filter(|(_, decision)| about_to_run(decision))
-        .map(|(issue, _)| &issue.team)
-        .collect();
-    let mapped = teams.into_iter().filter_map(|team| view.mappings.get(team));
-    let lookups = mapped.map(async |mapping| {
-        let image = repo_image::fetch(app, &mapping.target_repo(), &mapping.default_branch).await;
-        (mapping.team_key.clone(), image)
-    });
-    let (mut images, mut refused) = (BTreeMap::new(), BTreeMap::new());
-    for (team, image) in join_all(lookups).await {
-        match image {
-            Ok(image) => drop(images.insert(team, image)),
-            Err(why) => drop(refused.insert(team, why)),
-        }
-    }
     for (issue, decision) in decided {
-        if let Some(why) = refused.get(&issue.team).filter(|_| about_to_run(decision)) {
+        if decision.outcome == DecisionOutcome::Dispatched
+            && let Some(Err(why)) = images.get(&issue.team)
+        {
             decision.set_waiting(WaitReason::Ineligible, why);
         }
     }
-    images
+    let valid = images.into_iter();
+    valid
+        .filter_map(|(team, image)| Some((team, image.ok()?)))
+        .collect()
 }
 
 /// Reserves runs and records changed decisions in the dispatch log, in one transaction. Returns the number of

@@ -1,10 +1,11 @@
 //! Global override of the runner mode, over HTTP and in dispatches.
 
+use fake_vendors::FakeService;
 use serde_json::json;
 use store::Store;
 
 use crate::api_server::{ACCESS_CODE, ApiServer};
-use crate::test_env::{TestEnv, mapping};
+use crate::test_env::{TestEnv, mapping, mapping_with};
 
 const PATH: &str = "/api/runner-mode";
 
@@ -116,6 +117,48 @@ async fn environment_overrides_the_stored_mode() {
         (&shown["mode"], &shown["source"]),
         (&json!("shadow"), &json!("stored"))
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn images_of_several_repositories_are_read_with_one_request() {
+    let others = ["OPS", "WEB"].map(|team| {
+        let repo = format!("shop-{}", team.to_lowercase());
+        mapping_with(&json!({"teamKey": team, "repo": repo}))
+    });
+    let mapped = std::iter::once(mapping()).chain(others.clone());
+    let env = TestEnv::with_manual_engine(mapped.collect::<Vec<_>>()).await;
+    for (number, mapping) in others.iter().enumerate() {
+        let image = format!("image: ghcr.io/acme/runner:{number}\n");
+        let files = [
+            ("README.md", "# Shop\n"),
+            (".agent-implement/image.yml", &image),
+        ];
+        let repo = env.vendors.github().repo("acme", &mapping.repo);
+        repo.seed(&files, "Initial commit").unwrap();
+    }
+    for issue in ["ENG-1", "OPS-1", "WEB-1"] {
+        env.create_labelled_issue(issue, "Add a feature");
+    }
+    env.vendors.requests().clear();
+    engine::poll::run_once(&env.app).await.unwrap();
+    let requests = env.vendors.requests().for_service(FakeService::GitHub);
+    let reads: Vec<&str> = requests
+        .iter()
+        .map(|request| request.url.as_str())
+        .collect();
+    let of_images = reads
+        .iter()
+        .filter(|url| url.contains("image.yml") || url.ends_with("/graphql"));
+    assert_eq!(of_images.count(), 1, "{reads:?}");
+    for (issue, image) in [
+        ("ENG-1", None),
+        ("OPS-1", Some("ghcr.io/acme/runner:0")),
+        ("WEB-1", Some("ghcr.io/acme/runner:1")),
+    ] {
+        let job = env.jobs(issue).pop().unwrap();
+        assert_eq!(job.session_image.as_deref(), image, "{issue}");
+    }
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -89,6 +89,16 @@ impl ApiCall<'_> {
         }
     }
 
+    /// Returns the file of an expression such as `main:README.md`.
+    pub(super) fn file_text(&self, repo_path: &RepoPath<'_>, expression: &str) -> Option<String> {
+        self.require_permission(repo_path, "contents", "read")
+            .ok()?;
+        let (git_ref, path) = expression.split_once(':')?;
+        let commit = self.revision(repo_path, Some(git_ref.to_owned()))?;
+        let git = self.host.git(repo_path.owner, repo_path.name);
+        String::from_utf8(git.read_file(&commit, path)?).ok()
+    }
+
     fn entry_json(
         &self,
         repo_path: &RepoPath<'_>,

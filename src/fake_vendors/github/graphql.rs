@@ -35,6 +35,8 @@ pub(super) enum Node {
     MergeQueueEntry(Box<Node>),
     /// Branch by its name and head commit.
     Branch(String, String),
+    /// File, by its content.
+    Blob(String),
     /// Changed file of a pull request, by its path.
     PullFile(String),
     /// Commit by its SHA.
@@ -235,6 +237,7 @@ impl Resolver for Session<'_, '_> {
             Node::ReviewComment(_) => "PullRequestReviewComment",
             Node::Comment(_) => "IssueComment",
             Node::Review(_) => "PullRequestReview",
+            Node::Blob(_) => "Blob",
             Node::PullFile(_) => "PullRequestChangedFile",
             Node::Rollup(_) => "StatusCheckRollup",
             Node::RollupContexts(_) => "StatusCheckRollupContextConnection",
@@ -313,6 +316,15 @@ impl Resolver for Session<'_, '_> {
                 "autoMergeAllowed" | "squashMergeAllowed" | "mergeCommitAllowed"
                 | "rebaseMergeAllowed",
             ) => self.merge_setting(&RepoPath { owner, name: repo }, name),
+            (Node::Repo(owner, repo), "object") => {
+                let expression = args.get("expression").and_then(Value::as_str);
+                let repo_path = RepoPath { owner, name: repo };
+                let text = self
+                    .call
+                    .file_text(&repo_path, expression.unwrap_or_default());
+                text.map_or(Resolved::Null, |text| Resolved::Node(Node::Blob(text)))
+            }
+            (Node::Blob(text), _) => Resolved::Leaf(json!(text)),
             (Node::Repo(_, repo), "name" | "id") => Resolved::Leaf(json!(repo)),
             (Node::Repo(owner, repo), _) => Resolved::Leaf(json!(format!("{owner}/{repo}"))),
             (Node::Pull(owner, repo, _), "repository") => {

@@ -370,6 +370,15 @@ async fn read_review_feedback(env: &TestEnv, github: &GitHub, pull: &PullRequest
         open.iter()
             .any(|item| item.number == pull.number && item.draft)
     );
+    let places = [
+        (repo.clone(), "main".to_owned()),
+        (Repo::new("acme", "absent"), "main".to_owned()),
+    ];
+    let files = github.file_of_each("README.md", &places).await;
+    assert!(
+        matches!(files.as_slice(), [Ok(Some(_)), Ok(None)]),
+        "{files:?}"
+    );
     let changed = github.changed_paths(&pull_id).await.unwrap();
     assert!(!changed.paths.is_empty(), "{changed:?}");
     let selection = PullRequestSelection {
