@@ -17,34 +17,55 @@ const QUOTA: u64 = 100_000_000;
 /// during a benchmark.
 pub async fn start_vendors(dir: &Path) -> Result<FakeVendors> {
     let program = env!("CARGO_BIN_EXE_agent-implement");
-    let vendors = FakeVendors::start(FakeVendorsOptions::new(dir, program)).await?;
-    let files = [
-        ("README.md", "# Shop\n"),
-        (".github/workflows/agent-implement.yml", WORKFLOW),
-    ];
-    let repo = vendors.github().repo("acme", "shop");
-    repo.seed(&files, "Initial commit")?;
-    repo.set_secret("ANTHROPIC_API_KEY", "invalid-key");
+    let options = FakeVendorsOptions {
+        app_key_pem: Some(test_support::app_key()),
+        ..FakeVendorsOptions::new(dir, program)
+    };
+    let vendors = FakeVendors::start(options).await?;
+    create_repo(&vendors, "shop")?;
     vendors.github().set_start_delay(Duration::from_secs(600));
     vendors.github().set_quota(QUOTA);
     vendors.linear().set_quota(QUOTA);
     Ok(vendors)
 }
 
-/// Returns the service flags that point to the fake vendors.
+/// Creates a repository of `acme` that runs can target.
+pub fn create_repo(vendors: &FakeVendors, name: &str) -> Result<()> {
+    let files = [
+        ("README.md", "# Shop\n"),
+        (".github/workflows/agent-implement.yml", WORKFLOW),
+    ];
+    let repo = vendors.github().repo("acme", name);
+    repo.seed(&files, "Initial commit")?;
+    repo.set_secret("ANTHROPIC_API_KEY", "invalid-key");
+    Ok(())
+}
+
+/// Returns the service flags that point to the fake vendors, with a token of GitHub.
 pub fn service_flags(vendors: &FakeVendors, poll: Duration) -> Vec<String> {
+    let token = vendors.github().personal_token().to_owned();
+    flags(vendors, poll, vec![("--github-token", token)])
+}
+
+/// Returns the service flags that point to the fake vendors, with a GitHub App.
+pub fn app_flags(vendors: &FakeVendors, poll: Duration) -> Vec<String> {
+    let id = vendors.github().app_id().to_string();
+    let key = test_support::app_key();
+    let app = vec![("--github-app-id", id), ("--github-app-private-key", key)];
+    flags(vendors, poll, app)
+}
+
+fn flags(vendors: &FakeVendors, poll: Duration, credentials: Vec<(&str, String)>) -> Vec<String> {
     let flags = [
         ("--poll-interval-ms", poll.as_millis().to_string()),
         ("--linear-api-key", vendors.linear().api_key()),
         ("--linear-api-url", vendors.linear_url()),
-        (
-            "--github-token",
-            vendors.github().personal_token().to_owned(),
-        ),
         ("--github-api-url", vendors.github_api_url()),
     ];
-    let pairs = flags.map(|(flag, value)| [flag.to_owned(), value]);
-    pairs.into_iter().flatten().collect()
+    let pairs = flags.into_iter().chain(credentials);
+    pairs
+        .flat_map(|(flag, value)| [flag.to_owned(), value])
+        .collect()
 }
 
 /// Returns the key of the team with this number.

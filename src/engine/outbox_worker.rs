@@ -33,8 +33,8 @@ use super::job_events::{self, BreakerPolicy};
 use super::periodic_task::{HEARTBEAT_GRACE, ShutdownSignal};
 use super::pull_requests::merge;
 
-/// Maximum number of queue keys processed concurrently.
-const MAX_CONCURRENT_KEYS: usize = 8;
+/// Maximum number of queue keys processed concurrently. GitHub allows a hundred requests at once, and reads need some.
+const MAX_CONCURRENT_KEYS: usize = 32;
 
 /// Minimum delay before an effect is retried.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
