@@ -1,11 +1,11 @@
 //! Webhooks of the ticketing systems, which make the poll run early.
 //!
-//! An event only notifies; the poll reads the state. A burst of events causes at most two polls per
-//! second: one at once, and one for the events that arrived meanwhile.
+//! An event only notifies; the poll reads the state. A few events in a row each cause a poll at once. A burst
+//! causes a poll per second: the vendor counts each one.
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::app::App;
 use domain::issue::System;
@@ -14,8 +14,14 @@ use store::{StoreResult, webhook_deliveries};
 
 use super::periodic_task::ShutdownSignal;
 
-/// Minimum time between two polls that events caused.
-const MIN_POLL_GAP: Duration = Duration::from_secs(1);
+/// Mean time between the polls of a burst of events.
+const POLL_GAP: Duration = Duration::from_secs(1);
+
+/// Number of polls that a burst of events causes before [`POLL_GAP`] applies.
+const POLLS_AT_ONCE: u32 = 5;
+
+/// Minimum time between two polls that events caused. An action of a person often causes several events.
+const MIN_POLL_GAP: Duration = Duration::from_millis(50);
 
 /// Maximum delay of Jira's search index after its events.
 const INDEX_LAG: Duration = Duration::from_secs(4);
@@ -59,10 +65,11 @@ pub async fn receive(
 /// Passes events on to the poll until shutdown is requested.
 pub(super) async fn run(app: App, stop: ShutdownSignal) {
     let immediate = async {
+        let mut limiter = PollLimiter::default();
         loop {
             app.live.notifiers.ticket_event.notified().await;
             app.live.notifiers.poll.notify_one();
-            sleep(MIN_POLL_GAP).await;
+            sleep_until(limiter.next_after(Instant::now())).await;
         }
     };
     // The search index may not contain the change yet.
@@ -77,5 +84,39 @@ pub(super) async fn run(app: App, stop: ShutdownSignal) {
         () = immediate => {}
         () = delayed => {}
         () = stop.requested() => {}
+    }
+}
+
+/// Limiter of the polls that events cause.
+#[derive(Default)]
+struct PollLimiter {
+    /// Time by which all polls would have been made if they were [`POLL_GAP`] apart.
+    paced_until: Option<Instant>,
+}
+
+impl PollLimiter {
+    /// Counts a poll and returns when the next one may follow.
+    fn next_after(&mut self, now: Instant) -> Instant {
+        let paced_until = self.paced_until.map_or(now, |until| until.max(now)) + POLL_GAP;
+        self.paced_until = Some(paced_until);
+        (paced_until - POLL_GAP * (POLLS_AT_ONCE - 1)).max(now + MIN_POLL_GAP)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_limited_to_a_poll_per_second() {
+        let start = Instant::now();
+        let (mut limiter, mut now, mut polls) = (PollLimiter::default(), start, 0);
+        while now < start + Duration::from_secs(60) {
+            now = limiter.next_after(now);
+            polls += 1;
+        }
+        assert_eq!(polls, 64);
+        let later = now + Duration::from_secs(60);
+        assert_eq!(limiter.next_after(later), later + MIN_POLL_GAP);
     }
 }

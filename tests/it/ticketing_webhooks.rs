@@ -272,6 +272,7 @@ async fn a_burst_of_events_causes_few_polls() {
     .await;
     let polls = env.app.live.heartbeats.polls() - before;
     println!("101 events, 100 of them in {burst:?}: {polls} polls");
-    assert!(polls <= 3 + burst.as_secs(), "{polls} polls in {burst:?}");
+    // Five at once, then one per second, and the last.
+    assert!(polls <= 6 + burst.as_secs(), "{polls} polls in {burst:?}");
     env.finish().await;
 }
