@@ -10,7 +10,7 @@ use domain::secret::Secret;
 use engine::pull_requests::follow_up;
 use serde_json::{Value, json};
 use store::dedup::DedupEntry;
-use store::{Store, dedup, pull_feedback};
+use store::{Store, dedup, pull_feedback, webhook_deliveries};
 
 use crate::api_server::{
     ACCESS_CODE, ApiResponse, ApiServer, CLOCK_START, dispatched_job, send_checked,
@@ -268,6 +268,32 @@ async fn a_delivery_is_processed_once_within_days() {
         ignored("duplicate"),
         "expired delivery ids are deleted"
     );
+}
+
+#[tokio::test]
+async fn an_event_of_no_use_is_not_stored() {
+    let server = server().await;
+    for (number, (event, payload)) in [
+        ("pull_request", own_payload("merged")),
+        ("pull_request_review", own_payload("review")),
+        ("check_run", check_of("acme/shop")),
+        ("star", json!({"action": "created"})),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let id = format!("useless {number}");
+        let headers = [("x-github-event", event), ("x-github-delivery", &id)];
+        let first = post(&server, payload.to_string(), &headers).await.body;
+        assert_eq!(first["ignored"], true, "{event}: {first}");
+        assert_ne!(first, ignored("duplicate"), "{event}");
+        let again = post(&server, payload.to_string(), &headers).await.body;
+        assert_eq!(again, ignored("duplicate"), "{event}");
+        let stored = server
+            .store
+            .read(|tx| webhook_deliveries::is_recorded(tx, &id));
+        assert!(!stored.unwrap(), "{event}");
+    }
 }
 
 /// Covers every row of the table in docs/behaviour.md#repository-webhook.

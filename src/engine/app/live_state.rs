@@ -7,8 +7,9 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use super::{
-    CommentReads, FormLookups, Heartbeats, LogTails, MergeChecks, Metrics, PermissionCache,
-    PollSnapshots, ProbeCache, Reconciliation, RunLogLimiter, SignInLimiter, StreamSubscribers,
+    CommentReads, FormLookups, Heartbeats, IgnoredDeliveries, LogTails, MergeChecks, Metrics,
+    PermissionCache, PollSnapshots, ProbeCache, Reconciliation, RunLogLimiter, SignInLimiter,
+    StreamSubscribers,
 };
 use domain::time::Timestamp;
 
@@ -34,6 +35,8 @@ pub struct LiveState {
     pub merge_checks: MergeChecks,
     /// Failing checks of base branches.
     pub base_checks: BaseChecks,
+    /// Webhook deliveries that were ignored last.
+    pub ignored_deliveries: IgnoredDeliveries,
     /// Last lines of each run's output.
     pub log_tails: LogTails,
     /// Rate limit of the logs that runs send.
@@ -60,6 +63,7 @@ impl LiveState {
             reconciliation: Reconciliation::default(),
             merge_checks: MergeChecks::default(),
             base_checks: BaseChecks::default(),
+            ignored_deliveries: IgnoredDeliveries::default(),
             log_tails: LogTails::default(),
             run_log_limiter: RunLogLimiter::default(),
             stream_subscribers: StreamSubscribers::default(),

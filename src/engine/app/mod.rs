@@ -2,6 +2,7 @@
 
 mod comment_reads;
 mod heartbeats;
+mod ignored_deliveries;
 mod live_state;
 mod log_tails;
 mod lookups;
@@ -39,6 +40,7 @@ use vendors::http::{Client, Redactor};
 
 pub use comment_reads::CommentReads;
 pub use heartbeats::{Heartbeat, Heartbeats, PollOutcome};
+pub use ignored_deliveries::IgnoredDeliveries;
 pub use live_state::{LiveState, Notifiers};
 pub use log_tails::LogTails;
 pub use lookups::FormLookups;

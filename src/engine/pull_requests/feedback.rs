@@ -19,6 +19,12 @@ use super::ledger::{
     withdraw,
 };
 
+/// Reason for ignoring an event of a pull request that no run of this service opened.
+const NOT_OURS: &str = "not our pull request";
+
+/// Reason for ignoring a repeated delivery.
+const DUPLICATE: &str = "duplicate";
+
 /// Outcome of a webhook delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WebhookOutcome {
@@ -47,9 +53,21 @@ pub async fn receive(
         }
         _ => (CrashPoint::HostEventReceived, CrashPoint::HostEventStored),
     };
+    let ignored = app
+        .core
+        .store
+        .read(|tx| ignored_without_record(tx, delivery, &event));
+    if let Some(mut reason) = ignored? {
+        match reason == DUPLICATE || app.live.ignored_deliveries.is_repeated(delivery) {
+            true => reason = DUPLICATE,
+            false => note_changed(app, &event)?,
+        }
+        tracing::debug!(delivery, reason, "Ignored a webhook delivery.");
+        return Ok(WebhookOutcome::Ignored(reason));
+    }
     let store_delivery = move |tx: &WriteTx<'_>| {
         if !webhook_deliveries::record(tx, &id, now)? {
-            return Ok((WebhookOutcome::Ignored("duplicate"), false));
+            return Ok((WebhookOutcome::Ignored(DUPLICATE), false));
         }
         process(tx, event.clone(), now)
     };
@@ -58,15 +76,45 @@ pub async fn receive(
     if outcome == WebhookOutcome::Queued {
         app.live.notifiers.follow_up.notify_one();
     }
-    if outcome != WebhookOutcome::Ignored("duplicate") {
+    if outcome != WebhookOutcome::Ignored(DUPLICATE) {
         note_changed(app, &received)?;
     }
     if is_end {
         app.live.notifiers.poll.notify_one();
     }
-    tracing::info!(delivery, ?outcome, "Processed webhook delivery.");
+    tracing::debug!(delivery, ?outcome, "Processed a webhook delivery.");
     app.core.crash_plan.crash_if_planned(stored_point);
     Ok(outcome)
+}
+
+/// Returns why a delivery is ignored, if nothing about it has to be stored: it is a repetition, or it can change
+/// nothing, also when it is repeated.
+fn ignored_without_record(
+    tx: &impl ReadableTx,
+    delivery: &str,
+    event: &WebhookEvent,
+) -> StoreResult<Option<&'static str>> {
+    if webhook_deliveries::is_recorded(tx, delivery)? {
+        return Ok(Some(DUPLICATE));
+    }
+    let is_ours = |pull| StoreResult::Ok(own_pull(tx, pull)?.is_some());
+    Ok(match event {
+        WebhookEvent::Ignored(reason) => Some(*reason),
+        WebhookEvent::CommitChecked(commit)
+            if pulls_with_head(tx, &commit.repo, &commit.sha)?.is_empty() =>
+        {
+            Some(NOT_OURS)
+        }
+        WebhookEvent::Merged(merged) if !is_ours(&merged.pull)? => Some(NOT_OURS),
+        WebhookEvent::Closed(pull) if !is_ours(pull)? => Some(NOT_MERGED),
+        WebhookEvent::Feedback(event) => {
+            let pull = canonical(tx, event.pull.clone())?;
+            own_job(tx, &pull, &event.pull_body)?
+                .is_none()
+                .then_some(NOT_OURS)
+        }
+        _ => None,
+    })
 }
 
 /// Notes the pull requests whose state must be read again. They are not stored: after a restart the first sweep
@@ -168,7 +216,7 @@ fn process(
         }
         WebhookEvent::CommitChecked(commit) => Ok(
             match pulls_with_head(tx, &commit.repo, &commit.sha)?.is_empty() {
-                true => WebhookOutcome::Ignored("not our pull request"),
+                true => WebhookOutcome::Ignored(NOT_OURS),
                 false => WebhookOutcome::Acknowledged,
             },
         ),
@@ -197,7 +245,7 @@ fn record_feedback(
 ) -> StoreResult<WebhookOutcome> {
     let pull = canonical(tx, event.pull)?;
     if own_job(tx, &pull, &event.pull_body)?.is_none() {
-        return Ok(WebhookOutcome::Ignored("not our pull request"));
+        return Ok(WebhookOutcome::Ignored(NOT_OURS));
     }
     if !event.is_open {
         return Ok(WebhookOutcome::Ignored("the pull request is closed"));
@@ -234,7 +282,7 @@ fn record_merge(
 ) -> StoreResult<WebhookOutcome> {
     let pull = canonical(tx, merged.pull)?;
     if jobs::of_pull(tx, &pull.repo, pull.number)?.is_empty() {
-        return Ok(WebhookOutcome::Ignored("not our pull request"));
+        return Ok(WebhookOutcome::Ignored(NOT_OURS));
     }
     let status = PullRequestStatus::Merged {
         commit: merged.commit,
