@@ -10,6 +10,10 @@
 //!
 //! If the disk has too little free space, nothing is committed: writing closures fail with
 //! [`StoreError::DiskFull`], and reading closures run again, because they may have seen the discarded writes.
+//! The records that let the next start do without a repair cost more than the rest of a small commit. They are
+//! written once the writer has had nothing to do for a while, and when the store is closed: only a crash under load
+//! is repaired, by reading the whole file.
+//!
 //! If a commit fails, it may or may not be on disk. All callers get [`StoreError::OutcomeUnknown`], and the
 //! process must restart to read the true state.
 
@@ -18,10 +22,12 @@ mod queued_write;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redb::Database;
+use tokio::runtime::Runtime;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
+use tokio::time::timeout;
 
 use crate::crash_injection::{CrashPlan, CrashPoint};
 use crate::metrics::{Histogram, MetricUnit};
@@ -37,6 +43,9 @@ const MAX_GROUP_SIZE: usize = 1024;
 
 /// Capacity of the queue, in closures. Callers wait while it is full.
 const QUEUE_CAPACITY: usize = 8192;
+
+/// Time without a write after which the next start is prepared to do without a repair.
+const IDLE_TIME: Duration = Duration::from_secs(2);
 
 /// Histogram bounds of commit times, in microseconds.
 const COMMIT_TIME_BOUNDS: &[u64] = &[
@@ -109,10 +118,14 @@ impl StoreWriter {
             queued,
             shared: Arc::clone(&shared),
             crash,
+            needs_repair: false,
         };
-        let started = std::thread::Builder::new()
-            .name("store-writer".to_owned())
-            .spawn(move || thread.run());
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let started = { runtime }.enable_time().build().and_then(|runtime| {
+            std::thread::Builder::new()
+                .name("store-writer".to_owned())
+                .spawn(move || thread.run(&runtime))
+        });
         if started.is_err() {
             shared.mark_failed();
         }
@@ -227,14 +240,16 @@ struct WriterThread {
     queued: mpsc::Receiver<Box<dyn QueuedWrite>>,
     shared: Arc<Shared>,
     crash: CrashPlan,
+    /// Whether a start after a crash would have to repair the file.
+    needs_repair: bool,
 }
 
 impl WriterThread {
-    fn run(mut self) {
+    fn run(mut self, runtime: &Runtime) {
         let mut group: Vec<Box<dyn QueuedWrite>> = Vec::new();
         // Declared last, so that it is dropped before the callers in `group` get an error.
         let _panic_guard = PanicGuard(Arc::clone(&self.shared));
-        while self.queued.blocking_recv_many(&mut group, MAX_GROUP_SIZE) > 0 {
+        while self.receive(runtime, &mut group) {
             let has_failed = self.shared.has_failed.load(Ordering::Acquire);
             let outcome = if has_failed {
                 CommitOutcome::Unknown
@@ -247,22 +262,54 @@ impl WriterThread {
         }
     }
 
-    fn commit(&self, group: &mut [Box<dyn QueuedWrite>]) -> CommitOutcome {
+    /// Receives the next closures. Returns `false` when no more can come. Prepares the next start if none comes for
+    /// [`IDLE_TIME`].
+    fn receive(&mut self, runtime: &Runtime, group: &mut Vec<Box<dyn QueuedWrite>>) -> bool {
+        if self.needs_repair {
+            let received = self.queued.recv_many(group, MAX_GROUP_SIZE);
+            if let Ok(count) = runtime.block_on(async { timeout(IDLE_TIME, received).await }) {
+                return count > 0;
+            }
+            self.needs_repair = false;
+            if let Err(error) = self.commit_repair_records() {
+                self.fail(&error);
+            }
+        }
+        self.queued.blocking_recv_many(group, MAX_GROUP_SIZE) > 0
+    }
+
+    /// Commits what a start needs to do without a repair.
+    fn commit_repair_records(&self) -> StoreResult<()> {
+        let is_possible = !self.shared.has_failed.load(Ordering::Acquire);
+        if !is_possible || matches!(self.shared.disk_space.read(), DiskSpace::Full(_)) {
+            return Ok(());
+        }
+        let mut tx = self.db.begin_write()?;
+        tx.set_quick_repair(true);
+        Ok(tx.commit()?)
+    }
+
+    fn fail(&self, error: &StoreError) {
+        tracing::error!(%error, "Failed to commit to the store. Stopping: only a restart shows what is on disk.");
+        self.shared.mark_failed();
+    }
+
+    fn commit(&mut self, group: &mut [Box<dyn QueuedWrite>]) -> CommitOutcome {
         match self.try_commit(group) {
             Ok(outcome) => outcome,
             Err(error) => {
-                tracing::error!(%error, "Failed to commit to the store. Stopping: only a restart shows what is on disk.");
-                self.shared.mark_failed();
+                self.fail(&error);
                 CommitOutcome::Unknown
             }
         }
     }
 
-    fn try_commit(&self, group: &mut [Box<dyn QueuedWrite>]) -> StoreResult<CommitOutcome> {
+    fn try_commit(&mut self, group: &mut [Box<dyn QueuedWrite>]) -> StoreResult<CommitOutcome> {
         loop {
             let started = Instant::now();
             let mut tx = self.db.begin_write()?;
-            tx.set_quick_repair(true);
+            // Without it, a crash could leave a torn commit that only its checksum tells from a whole one.
+            tx.set_two_phase_commit(true);
             let Some(activity) = run_all(&tx, group)? else {
                 tx.abort()?;
                 continue;
@@ -283,6 +330,7 @@ impl WriterThread {
             }
             self.crash.crash_if_planned(CrashPoint::CommitBegun);
             tx.commit()?;
+            self.needs_repair = true;
             self.crash.crash_if_planned(CrashPoint::CommitDone);
             let metrics = &self.shared.metrics;
             metrics.duration.observe_time(started.elapsed());
