@@ -73,6 +73,7 @@ pub mod limits;
 pub mod lock_files;
 pub mod path_globs;
 pub mod red_checks;
+pub mod reserved_variables;
 pub mod retry;
 pub mod runner_image;
 pub mod sanitize;

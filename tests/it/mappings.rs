@@ -351,11 +351,11 @@ async fn additional_validation_rules_have_their_error_text() {
         ),
         (
             json!({"extraEnv": {"A": "x", "LD_PRELOAD": "/tmp/x.so"}}),
-            "extraEnv must not set LD_PRELOAD: it changes which programs a run executes",
+            "extraEnv must not set LD_PRELOAD: the service sets it in a run, or it changes how programs start",
         ),
         (
-            json!({"extraEnv": {"GIT_EXEC_PATH": "/tmp"}}),
-            "extraEnv must not set GIT_EXEC_PATH: it changes which programs a run executes",
+            json!({"extraEnv": {"https_proxy": "http://elsewhere"}}),
+            "extraEnv must not set https_proxy: the service sets it in a run, or it changes how programs start",
         ),
         (json!({"paused": "yes"}), "paused must be a boolean"),
         (

@@ -65,9 +65,11 @@ pub enum MappingError {
         "extraEnv names must be letters, digits and '_', not beginning with a digit, and values without NUL"
     )]
     EnvNames,
-    /// This variable is not allowed.
-    #[error("extraEnv must not set {0}: it changes which programs a run executes")]
-    ForbiddenEnv(String),
+    /// This variable is reserved.
+    #[error(
+        "extraEnv must not set {0}: the service sets it in a run, or it changes how programs start"
+    )]
+    ReservedEnv(String),
     /// The concurrency cap is invalid.
     #[error("maxInProgressAiIssues must be a positive integer")]
     MaxInProgress,

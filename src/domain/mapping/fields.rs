@@ -6,12 +6,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::error::{MappingError, MappingErrors, MappingResult};
-use super::extra_env;
 use super::{ExecutionMode, Mapping, ModelProvider, SessionMode, TicketMatch, TicketingConfig};
 use crate::agent::AgentName;
 use crate::agent_choice::is_model_name;
 use crate::ids::TeamKey;
 use crate::issue::System;
+use crate::reserved_variables::is_reserved;
 use crate::usage::MicroUsd;
 use crate::{branch, json_number, runner_labels};
 
@@ -152,11 +152,8 @@ impl MappingFields {
         if !env.iter().all(is_valid) {
             return Err(MappingError::EnvNames);
         }
-        match env
-            .keys()
-            .find(|name| extra_env::is_forbidden_variable(name))
-        {
-            Some(name) => Err(MappingError::ForbiddenEnv(name.clone())),
+        match env.keys().find(|name| is_reserved(name)) {
+            Some(name) => Err(MappingError::ReservedEnv(name.clone())),
             None => Ok(env),
         }
     }

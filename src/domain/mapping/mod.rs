@@ -7,7 +7,6 @@
 mod conversation_fields;
 mod draft;
 mod error;
-pub mod extra_env;
 mod fields;
 mod input;
 mod landing_error;

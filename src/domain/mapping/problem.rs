@@ -60,7 +60,7 @@ impl MappingError {
             Self::Memory => "machineMemoryMb",
             Self::SessionMode => "sessionMode",
             Self::BranchPrefix(_) => "branchPrefix",
-            Self::Env | Self::EnvValues | Self::EnvNames | Self::ForbiddenEnv(_) => "extraEnv",
+            Self::Env | Self::EnvValues | Self::EnvNames | Self::ReservedEnv(_) => "extraEnv",
             Self::MaxInProgress | Self::ConflictingChanges => "maxInProgressAiIssues",
             Self::MissingPlanningFile => "planningWorkflowFile",
             Self::Budget => "budgetUsd",
@@ -112,8 +112,10 @@ impl MappingError {
             Self::EnvNames => {
                 "must have names of letters, digits and _, not beginning with a digit".to_owned()
             }
-            Self::ForbiddenEnv(name) => {
-                format!("must not set {name}: it changes which programs a run executes")
+            Self::ReservedEnv(name) => {
+                format!(
+                    "must not set {name}: the service sets it in a run, or it changes how programs start"
+                )
             }
             Self::NotBoolean(_) => "must be on or off".to_owned(),
             Self::MissingPlanningFile => "is required if runs are planned first".to_owned(),
@@ -263,7 +265,7 @@ mod tests {
             ("branchPrefix", "Branch prefix must not contain '..'"),
             (
                 "extraEnv",
-                "Environment variables must not set PATH: it changes which programs a run executes",
+                "Environment variables must not set PATH: the service sets it in a run, or it changes how programs start",
             ),
             (
                 "maxInProgressAiIssues",

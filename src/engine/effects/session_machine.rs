@@ -13,7 +13,7 @@ use domain::machine::{
     EnvVarMap, HostKind, Machine, MachineLabels, MachinePhase, MachineRef, MachineSpec,
     machine_name, session_environment,
 };
-use domain::mapping::extra_env::partition_permitted;
+use domain::reserved_variables::partition_permitted;
 use domain::transition::{FailureKind, JobEvent};
 use store::jobs;
 use store::outbox::OutboxEntry;
@@ -111,7 +111,7 @@ async fn spec(
     let (extra_env, refused) = partition_permitted(&session.extra_env);
     if !refused.is_empty() {
         let names = refused.join(",");
-        tracing::warn!(job_id = %job.id, team = %job.team, names, "Dropped extraEnv variables that change which programs a run executes.");
+        tracing::warn!(job_id = %job.id, team = %job.team, names, "Dropped reserved variables of extraEnv.");
     }
     // Credentials of the team precede those of the service.
     required.retain(|name, _| {
