@@ -98,6 +98,7 @@ pub fn ended_job(number: usize) -> Job {
         failure_reported: false,
         result_accepted: true,
         unconfirmed_result: None,
+        refused_hosts: Vec::new(),
     }
 }
 

@@ -20,10 +20,12 @@ pub(super) fn run(arguments: &RunArgs) -> anyhow::Result<ExitCode> {
             "--handed-over",
         ])));
     }
-    match Environment::from_reexec() {
-        Ok(environment) => super::with_runtime(async { Ok(::run::run(environment).await) }),
-        Err(error) => Ok(report_error(&error)),
-    }
+    super::with_runtime(async {
+        Ok(match Environment::from_reexec() {
+            Ok(environment) => ::run::run(environment).await,
+            Err(error) => report_error(&error),
+        })
+    })
 }
 
 fn report_error(error: &EnvironmentError) -> ExitCode {

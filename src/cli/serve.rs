@@ -13,7 +13,7 @@ use domain::machine::HostKind;
 use engine::app::{App, AppOptions, Timings};
 use engine::config::{Config, ConfigError, EnvFile, Options};
 use engine::{ShutdownSignal, github_token};
-use server::{ControlSocket, RunSocket};
+use server::{ControlSocket, EgressSocket, RunSocket};
 use store::Store;
 use store::crash_injection::{CrashPlan, CrashTrigger};
 use vendors::http::Redactor;
@@ -125,7 +125,8 @@ pub(super) async fn run(
         http_signal.requested().await
     }));
     let control_server = tokio::spawn(serve_control(app.clone(), control, signal.clone()));
-    let run_server = tokio::spawn(serve_runs(app.clone(), run_socket, signal));
+    let run_server = tokio::spawn(serve_runs(app.clone(), run_socket, signal.clone()));
+    let egress_proxy = tokio::spawn(serve_egress(app.clone(), open_egress_socket(&app), signal));
     service_manager.notify_ready();
     let code = tokio::select! {
         () = stop => ExitCode::SUCCESS,
@@ -144,7 +145,8 @@ pub(super) async fn run(
             join_unless_finished(engine),
             join_unless_finished(http_server),
             join_unless_finished(control_server),
-            join_unless_finished(run_server)
+            join_unless_finished(run_server),
+            join_unless_finished(egress_proxy)
         )
     };
     let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, finished).await;
@@ -208,6 +210,26 @@ async fn serve_runs(app: App, socket: Option<RunSocket>, stop: ShutdownSignal) {
     if let Some(socket) = socket {
         // Runs repeat requests that the shutdown interrupted.
         let _ = server::serve_runs(app, socket, async move { stop.requested().await }).await;
+    }
+}
+
+/// Opens the socket of the proxy of isolated containers in the data directory. Without it, the service still runs.
+fn open_egress_socket(app: &App) -> Option<EgressSocket> {
+    let config = &app.core.config;
+    if !config.isolates_containers() {
+        return None;
+    }
+    EgressSocket::open(&config.data_dir)
+        .inspect_err(|error| {
+            tracing::error!(dir = %config.data_dir.display(), %error, "Failed to open the socket of the proxy; runs in local containers reach no other host unless LOCAL_EGRESS is open.");
+        })
+        .ok()
+}
+
+/// Serves the proxy of isolated containers, if its socket is open.
+async fn serve_egress(app: App, socket: Option<EgressSocket>, stop: ShutdownSignal) {
+    if let Some(socket) = socket {
+        server::serve_egress(app, socket, async move { stop.requested().await }).await;
     }
 }
 

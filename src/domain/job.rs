@@ -120,6 +120,9 @@ pub struct Job {
     /// Outcome of merging the base branch, as the run reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge: Option<MergeReport>,
+    /// Hosts, with their ports, that the run was not allowed to reach.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused_hosts: Vec<String>,
     /// SHA-256 of the session nonce, in lower-case hexadecimal.
     #[serde(default)]
     pub nonce_hash: Option<String>,

@@ -40,6 +40,7 @@ pub mod audit;
 pub mod check_result;
 pub mod comments;
 pub mod effect;
+pub mod egress;
 pub mod evidence;
 pub mod plan;
 pub mod plan_approval;

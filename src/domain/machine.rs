@@ -313,6 +313,8 @@ pub struct MachineSpec {
     /// Folder on the host with the socket of the service, for a container that reports through it. Mounted
     /// read-only at [`run_socket::MOUNT_POINT`](crate::run_socket::MOUNT_POINT).
     pub socket_folder: Option<String>,
+    /// Whether the machine gets no network. It then reaches others only through sockets in `socket_folder`.
+    pub is_isolated: bool,
     /// Labels.
     pub labels: MachineLabels,
 }

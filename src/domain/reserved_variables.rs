@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 
 /// Reserved variables.
-const NAMES: [&str; 37] = [
+const NAMES: [&str; 38] = [
     "RUN_CONFIG",
+    "EGRESS_PROXY",
     "SESSION_NONCE",
     "SESSION_VARIABLES",
     "SESSION_SECRETS",

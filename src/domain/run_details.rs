@@ -44,6 +44,8 @@ pub struct RunDetails {
     /// Files that the `verify` script left.
     #[schemars(length(max = MAX_FILES))]
     pub evidence: Vec<EvidenceEntry>,
+    /// Hosts, with their ports, that the run was not allowed to reach.
+    pub refused_hosts: Vec<String>,
 }
 
 /// Size of the prompt of one pass.

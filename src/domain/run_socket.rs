@@ -11,6 +11,12 @@ pub const FOLDER: &str = "run-socket";
 /// Name of the socket in its folder.
 pub const FILE: &str = "service.sock";
 
+/// Name of the socket of the proxy to other hosts, in the same folder.
+pub const PROXY_FILE: &str = "egress.sock";
+
+/// Variable with the path of the socket of the proxy, for a run in a container without a network.
+pub const PROXY_VARIABLE: &str = "EGRESS_PROXY";
+
 /// Folder of the container at which the folder of the socket is mounted.
 pub const MOUNT_POINT: &str = "/run/agent-implement";
 
@@ -20,6 +26,11 @@ const SCHEME: &str = "unix:";
 /// Returns the callback URL of a run in a container.
 pub fn callback_url() -> String {
     format!("{SCHEME}{MOUNT_POINT}/{FILE}")
+}
+
+/// Returns the path of the socket of the proxy in a container.
+pub fn proxy_path() -> String {
+    format!("{MOUNT_POINT}/{PROXY_FILE}")
 }
 
 /// Returns the path of the socket that a callback URL names; `None` for the URL of a network address.

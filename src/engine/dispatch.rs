@@ -417,6 +417,7 @@ pub(super) fn new_job(
         merge: None,
         result_accepted: false,
         unconfirmed_result: None,
+        refused_hosts: Vec::new(),
     }
 }
 

@@ -55,6 +55,7 @@ pub mod control;
 pub mod conversation;
 pub mod dispatch;
 pub mod doctor;
+pub mod egress;
 pub mod evidence;
 pub mod github_app;
 pub mod github_token;

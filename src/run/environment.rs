@@ -13,19 +13,21 @@ use serde_json::Value;
 
 use super::agent;
 use super::child::ChildEnv;
+use super::egress_relay;
 use super::git::Transport;
 use super::orphan_processes::OrphanProcesses;
 use super::reexec;
 use domain::ids::Repo;
 use domain::machine::{SESSION_SECRETS, SESSION_VARIABLES};
 use domain::run_config::RunInputs;
+use domain::run_socket::PROXY_VARIABLE;
 use domain::secret::Secret;
 use event_file::{EventFile, EventFileError};
 use vendors::http::Proxies;
 
 /// Variables passed to every child: search path, locale, network and tool homes. None holds a
 /// credential of the run.
-const CHILD_VARIABLES: [&str; 31] = [
+const CHILD_VARIABLES: [&str; 33] = [
     "PATH",
     "LANG",
     "LC_ALL",
@@ -38,6 +40,8 @@ const CHILD_VARIABLES: [&str; 31] = [
     "http_proxy",
     "https_proxy",
     "no_proxy",
+    "NODE_USE_ENV_PROXY",
+    "JAVA_TOOL_OPTIONS",
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
     "NODE_EXTRA_CA_CERTS",
@@ -145,6 +149,9 @@ pub enum EnvironmentError {
     /// The event file cannot be read or parsed.
     #[error(transparent)]
     EventFile(#[from] EventFileError),
+    /// The way out of the container could not be opened.
+    #[error("cannot open a port for connections to other hosts: {0}")]
+    EgressRelay(std::io::Error),
     /// The process could not be re-executed.
     #[error("cannot re-execute the run without credentials in its environment: {0}")]
     Reexec(std::io::Error),
@@ -162,12 +169,19 @@ impl Environment {
     }
 
     /// Reads the environment passed by [`Environment::reexec`], and removes the tokens from the
-    /// event file, which the agent could read.
+    /// event file, which the agent could read. Opens the way out of a container without a network. Requires a Tokio
+    /// runtime.
     ///
     /// # Errors
     /// If inputs or repository are missing or malformed.
     pub fn from_reexec() -> Result<Self, EnvironmentError> {
-        let variables = reexec::take_variables().map_err(EnvironmentError::Reexec)?;
+        let mut variables = reexec::take_variables().map_err(EnvironmentError::Reexec)?;
+        if let Some(socket) = variables.remove(PROXY_VARIABLE) {
+            let nonce = variables.get("SESSION_NONCE").cloned().unwrap_or_default();
+            let relay = egress_relay::open(Path::new(&socket), Secret::new(nonce));
+            let relay = relay.map_err(EnvironmentError::EgressRelay)?;
+            variables.extend(egress_relay::variables(relay));
+        }
         let file = match variables.get(EVENT_FILE_VARIABLE) {
             Some(path) => event_file(path)?,
             None => None,

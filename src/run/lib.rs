@@ -20,6 +20,7 @@ mod child;
 mod clock;
 mod console;
 mod context;
+mod egress_relay;
 mod environment;
 mod evidence;
 mod executor;

@@ -14,6 +14,7 @@ mod body_memory;
 mod client_identity;
 mod connection_limit;
 mod control_socket;
+mod egress_proxy;
 mod embedded;
 mod error;
 mod etag;
@@ -51,6 +52,7 @@ pub use admin::scoreboard::{HoursView, ScoreView, ScoreboardView, load as scoreb
 pub use admin::why::{IssueDecisionView, explain_issue as why};
 pub use app_creation::{AppCreationRequest, serve_app_creation};
 pub use control_socket::{ControlSocket, control_socket_path as control_socket};
+pub use egress_proxy::{EgressSocket, serve_egress};
 pub use file_descriptors::raise_descriptor_limit;
 pub use listen::{bind, serve, serve_control, serve_runs};
 pub use openapi::document;

@@ -1,4 +1,5 @@
-//! Socket of runs: the routes of runs for local containers, in a folder of its own in the data directory.
+//! Socket of runs: the routes of runs for local containers, in a folder of its own in the data directory. The socket of
+//! the proxy is beside it.
 //!
 //! The folder is mounted read-only into each container. Runs in containers have other uids than the service,
 //! so every local user may connect. That gives no access: each route requires a token or nonce of a run, and
@@ -31,26 +32,34 @@ impl RunSocket {
     /// # Errors
     /// When the socket cannot be created in the directory.
     pub fn open(data_dir: &Path) -> io::Result<Self> {
-        let folder = data_dir.join(FOLDER);
-        match DirBuilder::new().mode(FOLDER_MODE).create(&folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        if !fs::symlink_metadata(&folder)?.is_dir() {
-            return Err(io::Error::new(
-                io::ErrorKind::NotADirectory,
-                format!("{} is not a folder", folder.display()),
-            ));
-        }
-        // The umask may have removed permissions.
-        fs::set_permissions(&folder, Permissions::from_mode(FOLDER_MODE))?;
-        SocketFile::create(&folder, FILE, MODE).map(Self)
+        create(data_dir, FILE).map(Self)
     }
 
     /// Accepts the next connection.
     pub(super) async fn accept(&self) -> io::Result<UnixStream> {
         self.0.accept().await
     }
+}
+
+/// Creates a socket to which everybody can connect in the folder that containers mount, and the folder.
+///
+/// # Errors
+/// When the socket cannot be created in the directory.
+pub(super) fn create(data_dir: &Path, name: &str) -> io::Result<SocketFile> {
+    let folder = data_dir.join(FOLDER);
+    match DirBuilder::new().mode(FOLDER_MODE).create(&folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    if !fs::symlink_metadata(&folder)?.is_dir() {
+        return Err(io::Error::new(
+            io::ErrorKind::NotADirectory,
+            format!("{} is not a folder", folder.display()),
+        ));
+    }
+    // The umask may have removed permissions.
+    fs::set_permissions(&folder, Permissions::from_mode(FOLDER_MODE))?;
+    SocketFile::create(&folder, name, MODE)
 }
 
 #[cfg(test)]

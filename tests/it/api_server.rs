@@ -267,6 +267,7 @@ pub fn dispatched_job(id: &str, kind: JobKind) -> Job {
         merge: None,
         result_accepted: false,
         unconfirmed_result: None,
+        refused_hosts: Vec::new(),
     }
 }
 

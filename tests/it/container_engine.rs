@@ -185,6 +185,7 @@ async fn runs_sessions_in_real_containers() {
             ("--runner-mode", "local".to_owned()),
             ("--docker-host", engine.host.clone()),
             ("--local-runner-image", IMAGE.to_owned()),
+            ("--local-egress", "open".to_owned()),
         ],
         external_ip: Some(gateway),
         engine: EngineMode::Running,
@@ -274,8 +275,9 @@ async fn real_containers_report_through_the_socket() {
     assert!(job.result_accepted && job.usage.is_some());
     let folder = env.dir().join("data/run-socket");
     let names = std::fs::read_dir(folder).unwrap();
-    let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(names, ["service.sock"]);
+    let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["egress.sock", "service.sock"]);
 
     env.create_labelled_issue("ENG-2", "Wait for ever");
     env.wait_until("the agent is at work", || {
@@ -291,8 +293,90 @@ async fn real_containers_report_through_the_socket() {
     assert_eq!(mounts.len(), 1, "{mounts:#?}");
     assert_eq!(mounts[0]["Destination"], "/run/agent-implement");
     assert_eq!(mounts[0]["RW"], false);
+    assert_eq!(inspected["HostConfig"]["NetworkMode"], "none");
     env.vendors.linear().issue("ENG-2").cancel();
     env.wait_for_job_end("ENG-2").await;
+    env.finish().await;
+}
+
+/// Shell script that tries to reach services of the host, a neighbour and the metadata address: directly, and through the
+/// proxy of the run. `PORT` is a port of the host on which something listens. It leaves what it reached in `reached.txt`.
+const PROBE: &str = r#"
+direct() { (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null && echo "direct $1:$2" >>reached.txt; }
+through() {
+    exec 3<>"/dev/tcp/127.0.0.1/${HTTPS_PROXY##*:}"
+    printf 'CONNECT %s:%s HTTP/1.1\r\n\r\n' "$1" "$2" >&3
+    read -r status <&3
+    echo "proxy $1:$2 $status" >>reached.txt
+    exec 3>&-
+}
+: >reached.txt
+for host in HOST NEIGHBOUR 169.254.169.254 127.0.0.1; do direct "$host" PORT; done
+direct 169.254.169.254 80
+for host in HOST NEIGHBOUR 169.254.169.254 127.0.0.1 localhost; do through "$host" PORT; done
+true
+"#;
+
+#[requires("engine")]
+#[tokio::test(flavor = "multi_thread")]
+async fn an_isolated_container_reaches_nothing_but_permitted_hosts() {
+    let engine = RealEngine::require();
+    let gateway = engine.gateway().await;
+    let listener = tokio::net::TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let neighbour = match gateway {
+        IpAddr::V4(gateway) => Ipv4Addr::from(u32::from(gateway) + 1),
+        IpAddr::V6(_) => Ipv4Addr::new(172, 17, 0, 2),
+    };
+    let probe = PROBE
+        .replace("HOST", &gateway.to_string())
+        .replace("NEIGHBOUR", &neighbour.to_string())
+        .replace("PORT", &port.to_string());
+    let image = tempfile::tempdir().unwrap();
+    let hostile = Script::new().pass([
+        ScriptStep::write("probe.sh", &probe),
+        ScriptStep::run("bash probe.sh"),
+        ScriptStep::write("feature.txt", "done\n"),
+    ]);
+    std::fs::create_dir_all(image.path().join("root/scripts")).unwrap();
+    hostile
+        .save(&image.path().join("root/scripts"), "ENG-4")
+        .unwrap();
+    let name = "agent-implement-runner:isolation-test";
+    engine.import(root_file_system(image.path()), name).await;
+    let env = TestEnv::with_options(TestEnvOptions {
+        session_hosts: true,
+        omitted_flags: &["--docker-host"],
+        extra_flags: vec![
+            ("--runner-mode", "local".to_owned()),
+            ("--docker-host", engine.host.clone()),
+            ("--local-runner-image", name.to_owned()),
+        ],
+        external_ip: Some(gateway),
+        ..TestEnvOptions::default()
+    })
+    .await;
+    env.create_labelled_issue("ENG-4", "Add a feature");
+    let job = env.wait_for_job_end("ENG-4").await;
+    let comments = env.comments("ENG-4");
+    assert_eq!(job.state, JobState::Completed, "{comments:#?}");
+    let pull = env.repo().pulls().remove(0);
+    let reached = env.repo().read_file(&pull.head, "reached.txt").unwrap();
+    let attempts: Vec<&str> = reached.lines().collect();
+    assert_eq!(attempts.len(), 5, "nothing directly: {reached}");
+    for attempt in attempts {
+        assert!(
+            attempt.trim().ends_with("HTTP/1.1 403 Forbidden"),
+            "{reached}"
+        );
+    }
+    let refused = env.jobs("ENG-4").remove(0).refused_hosts;
+    assert!(
+        refused.contains(&format!("{gateway}:{port}")),
+        "{refused:?}"
+    );
+    assert_eq!(refused.len(), 5, "{refused:?}");
+    drop(listener);
     env.finish().await;
 }
 

@@ -47,6 +47,7 @@ mod dispatch;
 mod dispatch_log;
 mod dispatch_window;
 mod doctor;
+mod egress;
 mod engine_model;
 mod evidence;
 mod fallback_agents;

@@ -21,7 +21,7 @@ use fake_vendors::scripted_agent::{Script, ScriptStep};
 use fake_vendors::{FakeIssue, FakeRepo, FakeService, FakeVendors, FakeVendorsOptions, FaultRates};
 use reqwest::Method;
 use serde_json::{Value, json};
-use server::RunSocket;
+use server::{EgressSocket, RunSocket};
 use store::crash_injection::CrashPlan;
 use store::{Store, jobs, mappings, outbox};
 use tokio::io::copy_bidirectional;
@@ -256,6 +256,9 @@ impl TestEnv {
         let run_socket = RunSocket::open(&data_dir).unwrap();
         let served = server::serve_runs(app.clone(), run_socket, until_requested(&signal));
         let mut tasks = vec![tokio::spawn(async { served.await.unwrap() })];
+        let proxy = EgressSocket::open(&data_dir).unwrap();
+        let served = server::serve_egress(app.clone(), proxy, until_requested(&signal));
+        tasks.push(tokio::spawn(served));
         if !options.behind_nat {
             let served = server::serve(app.clone(), listener, until_requested(&signal));
             tasks.push(tokio::spawn(async { served.await.unwrap() }));

@@ -351,6 +351,8 @@ fn config(dir: &Path, vendors: &FakeVendors, state: &DemoState, port: u16) -> Co
             is_explicit: true,
             image: vendors.docker().image().to_owned(),
             data_dir_on_host: None,
+            // The containers of the demo are processes of this machine.
+            egress: None,
         },
         dedup_window: Some(Duration::from_secs(24 * 60 * 60)),
         digest_hour: None,

@@ -335,6 +335,7 @@ fn job(kind: JobKind, ended: Option<(JobState, Timestamp)>, reserved_at: Timesta
         usage: None,
         result_accepted: false,
         unconfirmed_result: None,
+        refused_hosts: Vec::new(),
         agent: None,
         model: None,
         labels: Vec::new(),

@@ -61,6 +61,7 @@ fn job(kind: JobKind, runner: RunnerKind, state: JobState) -> Job {
         merge: None,
         result_accepted: false,
         unconfirmed_result: None,
+        refused_hosts: Vec::new(),
     }
 }
 

@@ -277,6 +277,7 @@ impl Config {
                 options.docker_host,
                 options.local_runner_image,
                 options.data_dir_on_host,
+                (&options.local_egress, &options.local_egress_hosts),
             ),
             dedup_window,
             digest_hour,

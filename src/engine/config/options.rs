@@ -204,6 +204,14 @@ pub struct Options {
     /// a container; needed only without RUNNER_CALLBACK_BASE_URL.
     #[arg(long, env = "DATA_DIR_ON_HOST")]
     pub data_dir_on_host: Option<PathBuf>,
+    /// Network of local containers: proxy (none; other hosts are reached through a proxy of the service) or open (that
+    /// of the container engine, with access to this machine and its network).
+    #[arg(long, env = "LOCAL_EGRESS", default_value = "proxy")]
+    pub local_egress: String,
+    /// Hosts that local containers may reach through the proxy, separated by commas: names, *. and a name for its
+    /// subdomains, addresses, each with or without a port; * is every public host.
+    #[arg(long, env = "LOCAL_EGRESS_HOSTS", default_value = "*")]
+    pub local_egress_hosts: String,
     /// Anthropic API key for runs in machines and containers; workflows use the secrets of their
     /// repository.
     #[arg(

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::{fmt, io};
 
 use domain::connection::CredentialSet;
+use domain::egress::HostPattern;
 use domain::run_socket;
 
 use super::Credentials;
@@ -35,6 +36,8 @@ pub struct ContainersConfig {
     pub image: String,
     /// Path of the data directory on the engine's machine, if it differs.
     pub data_dir_on_host: Option<PathBuf>,
+    /// Hosts that isolated containers may reach; `None` if containers have a network.
+    pub egress: Option<Vec<HostPattern>>,
 }
 
 /// Address of a container engine.
@@ -113,6 +116,11 @@ impl Config {
         self.has_callbacks() || self.containers.can_mount_data_dir()
     }
 
+    /// Whether containers get no network, and reach other hosts through the proxy of the service.
+    pub fn isolates_containers(&self) -> bool {
+        self.containers.egress.is_some() && self.containers.can_mount_data_dir()
+    }
+
     /// Returns the folder with the socket of runs, as the container engine sees it.
     ///
     /// # Errors
@@ -146,6 +154,7 @@ impl Validator {
         docker_host: Option<String>,
         image: String,
         data_dir_on_host: Option<PathBuf>,
+        (egress, hosts): (&str, &str),
     ) -> ContainersConfig {
         let docker_host = docker_host.filter(|text| !text.trim().is_empty());
         let engine = ContainerEngine::from_docker_host(docker_host.as_deref());
@@ -163,11 +172,33 @@ impl Validator {
             || "DATA_DIR_ON_HOST must be an absolute path".to_owned(),
         );
         ContainersConfig {
+            egress: self.egress(egress, hosts),
             engine: engine.unwrap_or_else(|_| ContainerEngine::Socket(DEFAULT_SOCKET.into())),
             is_explicit: docker_host.is_some(),
             image: image.trim().to_owned(),
             data_dir_on_host,
         }
+    }
+}
+
+impl Validator {
+    /// Hosts that containers may reach; `None` if they have a network.
+    fn egress(&mut self, mode: &str, hosts: &str) -> Option<Vec<HostPattern>> {
+        self.require(matches!(mode, "proxy" | "open"), || {
+            format!("LOCAL_EGRESS must be proxy or open, not '{mode}'")
+        });
+        let entries = hosts.split(',').map(str::trim);
+        let mut patterns = Vec::new();
+        for entry in entries.filter(|entry| !entry.is_empty()) {
+            let pattern = HostPattern::parse(entry);
+            self.require(pattern.is_some(), || {
+                format!(
+                    "LOCAL_EGRESS_HOSTS must list hosts such as github.com, *.npmjs.org, 10.1.2.3:5432 or *, not '{entry}'"
+                )
+            });
+            patterns.extend(pattern);
+        }
+        (mode != "open").then_some(patterns)
     }
 }
 
@@ -186,6 +217,23 @@ pub(super) fn effective(
         ("VM_API_URL", vm.api_url.clone()),
         ("LOCAL_RUNNER_IMAGE", containers.image.clone()),
         ("DOCKER_HOST", containers.engine.to_string()),
+        (
+            "LOCAL_EGRESS",
+            match &containers.egress {
+                Some(_) => "proxy".to_owned(),
+                None => "open".to_owned(),
+            },
+        ),
+        (
+            "LOCAL_EGRESS_HOSTS",
+            containers.egress.as_deref().map_or_else(
+                || "<unused>".to_owned(),
+                |hosts| {
+                    let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+                    hosts.join(",")
+                },
+            ),
+        ),
         (
             "DATA_DIR_ON_HOST",
             plain(

@@ -14,6 +14,7 @@ use domain::machine::{
     machine_name, session_environment,
 };
 use domain::reserved_variables::partition_permitted;
+use domain::run_socket;
 use domain::transition::{FailureKind, JobEvent};
 use store::jobs;
 use store::outbox::OutboxEntry;
@@ -125,15 +126,21 @@ async fn spec(
         memory_mb: session.memory_mb,
         environment: session_environment(required, &extra_env, secrets),
         socket_folder: socket_folder(app, host)?,
+        is_isolated: is_isolated(app, host),
         labels: MachineLabels::for_job(job, app.vendors.sessions.instance(), app.core.now()),
     })
 }
 
-/// Folder with the socket that a container reports through. `None` if it reports to the address of the
-/// service.
+fn is_isolated(app: &App, host: HostKind) -> bool {
+    host == HostKind::Local && app.core.config.isolates_containers()
+}
+
+/// Folder with the sockets of a container that has no network or reports through one. `None` if it reports to the
+/// address of the service.
 fn socket_folder(app: &App, host: HostKind) -> Result<Option<String>, EffectFailure> {
     let config = &app.core.config;
-    if host != HostKind::Local || config.has_callbacks() {
+    let needs_sockets = config.isolates_containers() || !config.has_callbacks();
+    if host != HostKind::Local || !needs_sockets {
         return Ok(None);
     }
     let folder = config.socket_folder_on_host().map_err(|error| {
@@ -168,6 +175,8 @@ async fn required_environment(
         ("GITHUB_API_URL", github.api_url().to_owned()),
         ("GITHUB_SERVER_URL", github.server_url()),
     ];
+    let is_isolated = job.runner.host().is_some_and(|host| is_isolated(app, host));
+    let proxy = is_isolated.then(|| (run_socket::PROXY_VARIABLE, run_socket::proxy_path()));
     // A chosen agent gets only its own key. If the repository chooses the agent, the run passes on only its own.
     let agent = run_spec.options.agent.as_deref();
     let agent = agent.and_then(AgentName::parse);
@@ -177,6 +186,7 @@ async fn required_environment(
     let keys = keys.map(|(name, key)| (*name, key.expose().to_owned()));
     Ok(variables
         .into_iter()
+        .chain(proxy)
         .chain(keys)
         .map(|(name, value)| (name.to_owned(), value))
         .collect())

@@ -238,6 +238,7 @@ fn callback(app: &App, job: &Job) -> Option<RunCallback> {
 fn callback_url(app: &App, job: &Job) -> Option<String> {
     let config = &app.core.config;
     match job.runner {
+        RunnerKind::Local if config.isolates_containers() => Some(run_socket::callback_url()),
         _ if config.has_callbacks() => config.callback_base_url.clone(),
         RunnerKind::Local => Some(run_socket::callback_url()),
         RunnerKind::Ci | RunnerKind::Vm => None,

@@ -93,6 +93,7 @@ const CONTAINER: Kind = Record(&[
     ("HostConfig", OPTIONAL, HOST_CONFIG),
 ]);
 const HOST_CONFIG: Kind = Record(&[
+    ("NetworkMode", OPTIONAL, Text(UNLIMITED)),
     ("ReadonlyRootfs", OPTIONAL, Bool),
     ("Tmpfs", OPTIONAL, Map(UNLIMITED, &MaybeEmpty(UNLIMITED))),
     ("Mounts", OPTIONAL, List(UNLIMITED, &MOUNT)),

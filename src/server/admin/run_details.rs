@@ -34,6 +34,7 @@ async fn show(PathSegment(id): PathSegment, app: App) -> ApiResult {
             trigger: trigger(tx, &job)?,
             log_bytes: run_logs::get(tx, &job.id)?.map(|log| log.end),
             evidence: evidence::get(tx, &job.id)?.map_or_else(Vec::new, |set| set.files),
+            refused_hosts: job.refused_hosts,
             ..details
         }))
     });

@@ -658,6 +658,7 @@ pub async fn create_and_destroy_machines(env: &TestEnv) {
             cpus: 2,
             memory_mb: 512,
             socket_folder: None,
+            is_isolated: false,
             environment: [("GREETING".to_owned(), "hello".to_owned())].into(),
             labels: MachineLabels {
                 instance: sessions.instance().to_owned(),

@@ -1,6 +1,7 @@
 //! Request for a new container, and its isolation: read-only root file system, home and temporary directory on tmpfs, an
 //! unprivileged user without a way to gain privileges, no capabilities, and limits on memory, processes
-//! and CPUs. The only host directory that may be mounted, read-only, is the folder with the socket of the
+//! and CPUs. An isolated container has no network: no service of the host, no neighbour and no metadata address
+//! answers it. The only host directory that may be mounted, read-only, is the folder with the sockets of the
 //! service. The engine's socket never is, because access to it is root access to the host. See
 //! docs/behaviour.md#container-isolation.
 //!
@@ -68,6 +69,10 @@ pub(super) fn body(spec: &MachineSpec) -> Value {
             "AutoRemove": false,
         },
     });
+    if spec.is_isolated {
+        body["HostConfig"]["NetworkMode"] = json!("none");
+        body["HostConfig"]["ExtraHosts"] = json!([]);
+    }
     if let Some(folder) = &spec.socket_folder {
         // Unlike `Binds`, a mount is refused if its source does not exist.
         body["HostConfig"]["Mounts"] = json!([

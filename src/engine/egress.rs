@@ -1,0 +1,62 @@
+//! Connections of runs in isolated containers: which hosts they may reach, and which they were refused.
+
+use domain::egress::{Destination, EgressPolicy};
+use domain::ids::JobId;
+use domain::job::Job;
+use reqwest::Url;
+use store::{StoreResult, jobs};
+
+use crate::app::App;
+
+/// Maximum number of refused hosts that are stored of a run.
+const MAX_REFUSED_HOSTS: usize = 50;
+
+/// Returns the policy about the hosts that runs may reach. It always permits GitHub and the address of the service.
+pub fn policy(app: &App) -> EgressPolicy {
+    let config = &app.core.config;
+    let github = app.vendors.github.as_ref();
+    let github = github.map(|github| [github.api_url().to_owned(), github.server_url()]);
+    let urls = github.into_iter().flatten();
+    let urls = urls.chain(config.callback_base_url.clone());
+    EgressPolicy {
+        required: urls.filter_map(|url| destination(&url)).collect(),
+        permitted: config.containers.egress.clone().unwrap_or_default(),
+    }
+}
+
+fn destination(url: &str) -> Option<Destination> {
+    let url = Url::parse(url).ok()?;
+    let (host, port) = (url.host_str()?, url.port_or_known_default()?);
+    Destination::parse(&format!("{host}:{port}"))
+}
+
+/// Records that a run was refused a connection.
+///
+/// # Errors
+/// Fails if the store cannot be written.
+pub async fn record_refusal(app: &App, job: &JobId, refused: &Destination) -> StoreResult<()> {
+    let host = refused.to_string();
+    let is_new = |job: &Job| {
+        job.refused_hosts.len() < MAX_REFUSED_HOSTS && !job.refused_hosts.contains(&host)
+    };
+    let known = app.core.store.read(|tx| jobs::get(tx, job))?;
+    if !known.as_ref().is_some_and(is_new) {
+        return Ok(());
+    }
+    tracing::info!(job_id = %job, host, "Refused a connection of a run.");
+    let (id, host) = (job.clone(), host.clone());
+    app.core
+        .store
+        .write(move |tx| {
+            let Some(mut job) = jobs::get(tx, &id)? else {
+                return Ok(());
+            };
+            let hosts = &mut job.refused_hosts;
+            if hosts.len() < MAX_REFUSED_HOSTS && !hosts.contains(&host) {
+                hosts.push(host.clone());
+                jobs::put(tx, &job)?;
+            }
+            Ok(())
+        })
+        .await
+}

@@ -1,0 +1,246 @@
+//! Proxy for runs in isolated containers: `CONNECT` to the hosts that the policy permits, on a socket beside that of the
+//! runs.
+//!
+//! A run authenticates with the nonce of its session. Names are resolved here, and a connection goes to one of the
+//! addresses that were checked: a name that resolves to something else later gains nothing.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::run_socket;
+use super::socket_file::SocketFile;
+use domain::egress::{AddressScope, ConnectRequest, Destination, EgressPolicy, MAX_REQUEST_HEAD};
+use domain::ids::JobId;
+use domain::run_socket::PROXY_FILE;
+use engine::app::App;
+use engine::{egress, session_events};
+
+/// Maximum number of connections of all runs.
+const MAX_CONNECTIONS: usize = 1024;
+
+/// Maximum number of tunnels of a run.
+const MAX_TUNNELS: usize = 128;
+
+/// Maximum duration of receiving a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Maximum duration of resolving a name and connecting to its host.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Pause after an error of the system, such as a lack of file descriptors.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// Listening socket of the proxy. Its file is removed when it is dropped.
+pub struct EgressSocket(SocketFile);
+
+impl EgressSocket {
+    /// Opens the socket in the data directory. Only the service that has locked the store of the directory may call
+    /// this.
+    ///
+    /// # Errors
+    /// When the socket cannot be created in the directory.
+    pub fn open(data_dir: &Path) -> io::Result<Self> {
+        run_socket::create(data_dir, PROXY_FILE).map(Self)
+    }
+}
+
+/// Serves the proxy until `stop` resolves. Tunnels end with it.
+pub async fn serve_egress(app: App, socket: EgressSocket, stop: impl Future<Output = ()>) {
+    let proxy = Arc::new(Proxy {
+        policy: egress::policy(&app),
+        app,
+        tunnels: Mutex::default(),
+    });
+    let mut connections = JoinSet::new();
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        let is_full = connections.len() >= MAX_CONNECTIONS;
+        tokio::select! {
+            () = &mut stop => return,
+            Some(_) = connections.join_next() => {}
+            accepted = socket.0.accept(), if !is_full => match accepted {
+                Ok(connection) => drop(connections.spawn(Arc::clone(&proxy).serve(connection))),
+                Err(error) => {
+                    tracing::error!(%error, "Failed to accept a connection of a run.");
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
+                }
+            }
+        }
+    }
+}
+
+struct Proxy {
+    app: App,
+    policy: EgressPolicy,
+    /// Number of open tunnels of each run.
+    tunnels: Mutex<HashMap<JobId, usize>>,
+}
+
+/// Response to a request that gets no tunnel: status with its reason phrase, and a sentence.
+struct Refusal(&'static str, String);
+
+impl Proxy {
+    async fn serve(self: Arc<Self>, mut client: UnixStream) {
+        let opened = match timeout(REQUEST_TIMEOUT, read_head(&mut client)).await {
+            Ok(Ok((head, rest))) => self.open(&head).await.map(|opened| (opened, rest)),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => Err(Refusal(
+                "400 Bad Request",
+                "the request is too long".to_owned(),
+            )),
+            // Nobody waits for a response.
+            Ok(Err(_)) | Err(_) => return,
+        };
+        match opened {
+            Ok(((mut host, _slot), rest)) => {
+                let established = b"HTTP/1.1 200 Connection established\r\n\r\n";
+                let begun = async {
+                    client.write_all(established).await?;
+                    host.write_all(&rest).await
+                };
+                if begun.await.is_ok() {
+                    // An error ends the tunnel, which both ends see.
+                    let _ = copy_bidirectional(&mut client, &mut host).await;
+                }
+            }
+            Err(Refusal(status, sentence)) => {
+                let response = format!(
+                    "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\
+                     Connection: close\r\n\r\n{sentence}.\n",
+                    sentence.len() + 2
+                );
+                let _ = client.write_all(response.as_bytes()).await;
+            }
+        }
+    }
+
+    /// Connects to the host of a request.
+    async fn open(self: &Arc<Self>, head: &str) -> Result<(TcpStream, TunnelSlot), Refusal> {
+        let request = ConnectRequest::parse(head)
+            .map_err(|error| Refusal("400 Bad Request", error.to_string()))?;
+        let job = self.job(request.nonce.as_deref())?;
+        let slot = TunnelSlot::take(self, &job).ok_or_else(|| {
+            let sentence = format!("the run has {MAX_TUNNELS} connections already");
+            Refusal("429 Too Many Requests", sentence)
+        })?;
+        let destination = request.destination;
+        let Some(scope) = self.policy.scope(&destination) else {
+            let sentence = format!("LOCAL_EGRESS_HOSTS does not permit {destination}");
+            return Err(self.refuse(&job, &destination, sentence).await);
+        };
+        match timeout(CONNECT_TIMEOUT, connect(&destination, scope)).await {
+            Ok(Ok(Some(host))) => Ok((host, slot)),
+            Ok(Ok(None)) => {
+                let sentence = format!(
+                    "{destination} is on this machine or in a private network, and LOCAL_EGRESS_HOSTS does not name it"
+                );
+                Err(self.refuse(&job, &destination, sentence).await)
+            }
+            Ok(Err(error)) => {
+                let sentence = format!("connecting to {destination} failed: {error}");
+                Err(Refusal("502 Bad Gateway", sentence))
+            }
+            Err(_) => {
+                let sentence = format!("connecting to {destination} took too long");
+                Err(Refusal("504 Gateway Timeout", sentence))
+            }
+        }
+    }
+
+    /// Returns the active job with this nonce.
+    fn job(&self, nonce: Option<&str>) -> Result<JobId, Refusal> {
+        let unknown = || {
+            let sentence = "the request needs the nonce of an active run";
+            Refusal("407 Proxy Authentication Required", sentence.to_owned())
+        };
+        let nonce = nonce.ok_or_else(unknown)?;
+        let job = self
+            .app
+            .core
+            .store()
+            .read(|tx| session_events::job_by_nonce(tx, nonce));
+        let job = job.map_err(|error| Refusal("503 Service Unavailable", error.to_string()))?;
+        job.map(|job| job.id).ok_or_else(unknown)
+    }
+
+    async fn refuse(&self, job: &JobId, destination: &Destination, sentence: String) -> Refusal {
+        if let Err(error) = egress::record_refusal(&self.app, job, destination).await {
+            tracing::error!(job_id = %job, %error, "Failed to record a refused connection.");
+        }
+        Refusal("403 Forbidden", sentence)
+    }
+}
+
+/// Slot of one tunnel of a run. Freed when it is dropped.
+struct TunnelSlot(Arc<Proxy>, JobId);
+
+impl TunnelSlot {
+    fn take(proxy: &Arc<Proxy>, job: &JobId) -> Option<Self> {
+        let mut tunnels = proxy.tunnels.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = tunnels.entry(job.clone()).or_default();
+        (*count < MAX_TUNNELS).then(|| {
+            *count += 1;
+            Self(Arc::clone(proxy), job.clone())
+        })
+    }
+}
+
+impl Drop for TunnelSlot {
+    fn drop(&mut self) {
+        let mut tunnels = self
+            .0
+            .tunnels
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = tunnels.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                tunnels.remove(&self.1);
+            }
+        }
+    }
+}
+
+/// Reads the head of a request. Returns it with the bytes that follow it.
+async fn read_head(client: &mut UnixStream) -> io::Result<(String, Vec<u8>)> {
+    let mut received = Vec::with_capacity(512);
+    loop {
+        if client.read_buf(&mut received).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if let Some(end) = received.windows(4).position(|four| four == b"\r\n\r\n") {
+            let rest = received.split_off(end + 4);
+            let head = String::from_utf8(received);
+            return Ok((head.map_err(|_| io::ErrorKind::InvalidData)?, rest));
+        }
+        if received.len() > MAX_REQUEST_HEAD {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+    }
+}
+
+/// Connects to a host. Returns `None` if it has addresses, but none that `scope` permits.
+async fn connect(destination: &Destination, scope: AddressScope) -> io::Result<Option<TcpStream>> {
+    let found = lookup_host((destination.host.as_str(), destination.port)).await?;
+    let is_permitted = |address: &SocketAddr| scope.permits(address.ip(), is_own(address));
+    let permitted: Vec<SocketAddr> = found.filter(is_permitted).collect();
+    if permitted.is_empty() {
+        return Ok(None);
+    }
+    let host = TcpStream::connect(permitted.as_slice()).await?;
+    host.set_nodelay(true)?;
+    Ok(Some(host))
+}
+
+/// Whether an address belongs to this machine: only those can be bound.
+fn is_own(address: &SocketAddr) -> bool {
+    UdpSocket::bind((address.ip(), 0)).is_ok()
+}

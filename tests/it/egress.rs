@@ -1,0 +1,228 @@
+//! Connections of runs in isolated containers, through the socket of the proxy.
+
+use std::net::{IpAddr, UdpSocket};
+use std::path::Path;
+
+use domain::crypto::sha256_hex;
+use domain::ids::JobId;
+use domain::job::{JobKind, JobState};
+use engine::clock::Clock;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixStream};
+
+use crate::api_server::dispatched_job;
+use crate::test_env::{EngineMode, TestEnv, TestEnvOptions};
+
+const JOB: &str = "01JEGRESS";
+
+/// Starts a service whose containers are isolated and may reach these hosts, with a running job.
+async fn env_with(hosts: &str) -> TestEnv {
+    let env = TestEnv::with_options(TestEnvOptions {
+        session_hosts: true,
+        extra_flags: vec![("--local-egress-hosts", hosts.to_owned())],
+        engine: EngineMode::Manual(Clock::System),
+        ..TestEnvOptions::default()
+    })
+    .await;
+    let mut job = dispatched_job(JOB, JobKind::Implementation);
+    job.nonce_hash = Some(sha256_hex(&nonce(&env)));
+    let put = env.store.write(move |tx| store::jobs::put(tx, &job));
+    put.await.unwrap();
+    env
+}
+
+fn nonce(env: &TestEnv) -> String {
+    let nonce = env.app.secrets.run_tokens.session_nonce(&JobId::from(JOB));
+    nonce.expose().to_owned()
+}
+
+async fn connect(data_dir: &Path) -> UnixStream {
+    let socket = data_dir.join("run-socket/egress.sock");
+    UnixStream::connect(socket).await.unwrap()
+}
+
+/// Sends bytes to the proxy. Returns what it sends until it closes the connection.
+async fn send(env: &TestEnv, bytes: &[u8]) -> String {
+    let mut proxy = connect(&env.dir().join("data")).await;
+    proxy.write_all(bytes).await.unwrap();
+    let mut response = Vec::new();
+    // The proxy may close a connection from which it has not read everything.
+    let _ = proxy.read_to_end(&mut response).await;
+    String::from_utf8_lossy(&response).into_owned()
+}
+
+async fn request(env: &TestEnv, destination: &str) -> String {
+    let nonce = nonce(env);
+    let head =
+        format!("CONNECT {destination} HTTP/1.1\r\nProxy-Authorization: Bearer {nonce}\r\n\r\n");
+    send(env, head.as_bytes()).await
+}
+
+async fn refused_hosts(env: &TestEnv) -> serde_json::Value {
+    let details = env.admin_get(&format!("/api/jobs/{JOB}/details")).await;
+    details["refusedHosts"].clone()
+}
+
+/// An address of this machine that other machines use.
+fn own_address() -> IpAddr {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    // Sends nothing.
+    socket.connect("192.0.2.1:9").unwrap();
+    socket.local_addr().unwrap().ip()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tunnels_lead_to_permitted_hosts_only() {
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut hello = [0; 5];
+            connection.read_exact(&mut hello).await.unwrap();
+            connection.write_all(b"welcome").await.unwrap();
+        }
+    });
+    let own = own_address();
+    let env = env_with(&format!("*, {own}:{port}")).await;
+
+    // Sent with the request, as a program may do that does not wait.
+    let nonce = nonce(&env);
+    let head = format!(
+        "CONNECT {own}:{port} HTTP/1.1\r\nProxy-Authorization: Bearer {nonce}\r\n\r\nhello"
+    );
+    let response = send(&env, head.as_bytes()).await;
+    assert_eq!(
+        response,
+        "HTTP/1.1 200 Connection established\r\n\r\nwelcome"
+    );
+
+    let private =
+        "is on this machine or in a private network, and LOCAL_EGRESS_HOSTS does not name it";
+    for destination in [
+        format!("{own}:22"),
+        format!("127.0.0.1:{port}"),
+        format!("localhost:{port}"),
+        format!("[::1]:{port}"),
+        format!("[::ffff:127.0.0.1]:{port}"),
+        format!("0.0.0.0:{port}"),
+        "169.254.169.254:80".to_owned(),
+        "[fe80::1]:80".to_owned(),
+        "10.0.0.1:443".to_owned(),
+    ] {
+        let response = request(&env, &destination).await;
+        assert!(
+            response.starts_with("HTTP/1.1 403 Forbidden\r\n"),
+            "{response}"
+        );
+        assert!(response.ends_with(&format!("{private}.\n")), "{response}");
+    }
+    let refused = refused_hosts(&env).await;
+    assert_eq!(refused.as_array().unwrap().len(), 9, "{refused}");
+    assert_eq!(refused[0], format!("{own}:22"));
+    request(&env, &format!("{own}:22")).await;
+    assert_eq!(refused_hosts(&env).await, refused, "each host once");
+
+    let absent = request(&env, "absent.invalid:443").await;
+    assert!(
+        absent.starts_with("HTTP/1.1 502 Bad Gateway\r\n"),
+        "{absent}"
+    );
+    env.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_hosts_excludes_all_others() {
+    let env = env_with("registry.example, *.corp.example:8443").await;
+    for destination in ["api.example:443", "corp.example:8443", "x.corp.example:443"] {
+        let response = request(&env, destination).await;
+        let sentence = format!("LOCAL_EGRESS_HOSTS does not permit {destination}.\n");
+        assert!(response.ends_with(&sentence), "{response}");
+    }
+    let expected = json!(["api.example:443", "corp.example:8443", "x.corp.example:443"]);
+    assert_eq!(refused_hosts(&env).await, expected);
+    // Resolved, because it is permitted.
+    let permitted = request(&env, "registry.example:443").await;
+    assert!(permitted.starts_with("HTTP/1.1 50"), "{permitted}");
+    env.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_well_formed_requests_of_active_runs_are_served() {
+    let env = env_with("*").await;
+    let unauthorized = "HTTP/1.1 407 Proxy Authentication Required\r\n";
+    for authorization in [
+        "",
+        "Proxy-Authorization: Bearer guessed\r\n",
+        "Authorization: Bearer x\r\n",
+    ] {
+        let head = format!("CONNECT 10.0.0.1:443 HTTP/1.1\r\n{authorization}\r\n");
+        let response = send(&env, head.as_bytes()).await;
+        assert!(response.starts_with(unauthorized), "{response}");
+    }
+    for head in [
+        "GET http://10.0.0.1/ HTTP/1.1\r\n\r\n",
+        "CONNECT 10.0.0.1 HTTP/1.1\r\n\r\n",
+        "CONNECT 127.1:80 HTTP/1.1\r\n\r\n",
+        "\r\n\r\n",
+    ] {
+        let response = send(&env, head.as_bytes()).await;
+        assert!(
+            response.starts_with("HTTP/1.1 400 Bad Request\r\n"),
+            "{head}: {response}"
+        );
+    }
+    let long = send(&env, &[b'x'; 8192]).await;
+    assert!(
+        long.is_empty() || long.starts_with("HTTP/1.1 400"),
+        "{long}"
+    );
+
+    let mut job = env
+        .store
+        .read(|tx| store::jobs::get(tx, &JobId::from(JOB)))
+        .unwrap()
+        .unwrap();
+    job.state = JobState::Completed;
+    let put = env.store.write(move |tx| store::jobs::put(tx, &job));
+    put.await.unwrap();
+    let ended = request(&env, "10.0.0.1:443").await;
+    assert!(ended.starts_with(unauthorized), "{ended}");
+    assert_eq!(refused_hosts(&env).await, json!([]));
+    env.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_isolated_run_gets_no_network_and_the_proxy() {
+    let env = TestEnv::with_options(TestEnvOptions {
+        session_hosts: true,
+        extra_flags: vec![("--runner-mode", "local".to_owned())],
+        ..TestEnvOptions::default()
+    })
+    .await;
+    env.create_labelled_issue("ENG-1", "Add a feature");
+    env.wait_until("a container", || {
+        !env.vendors.docker().host().snapshots().is_empty()
+    })
+    .await;
+    let created = env
+        .vendors
+        .docker()
+        .host()
+        .snapshots()
+        .remove(0)
+        .create_request;
+    assert_eq!(created["HostConfig"]["NetworkMode"], "none");
+    assert_eq!(created["HostConfig"]["ExtraHosts"], json!([]));
+    let variables = created["Env"].as_array().unwrap();
+    assert!(variables.contains(&json!("EGRESS_PROXY=/run/agent-implement/egress.sock")));
+    let job = env.wait_for_job_end("ENG-1").await;
+    assert_eq!(
+        job.state,
+        JobState::Completed,
+        "{:#?}",
+        env.comments("ENG-1")
+    );
+    env.finish().await;
+}
