@@ -5,6 +5,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+use std::net::IpAddr;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 
 use domain::crypto::run_token::{RunTokenIssuer, TokenAudience};
 use domain::crypto::signature;
+use domain::egress::{AddressScope, ConnectRequest, Destination, HostPattern};
 use domain::feedback::{
     self, FeedbackAuthor, FeedbackSource, PullRequestMeta, ReviewComment, ReviewState,
 };
@@ -33,11 +35,12 @@ use vendors::{scm, session_hosts, ticketing};
 pub type EntryPoint = fn(&[u8]);
 
 /// All entry points with their name, which is also the name of the fuzz target and of the corpus folder.
-pub const ENTRY_POINTS: [(&str, EntryPoint); 14] = [
+pub const ENTRY_POINTS: [(&str, EntryPoint); 15] = [
     ("webhook", webhook),
     ("ticketing_webhook", ticketing_webhook),
     ("review_comment", review_comment),
     ("run_report", run_report),
+    ("egress", egress),
     ("run_token", run_token),
     ("repository_files", repository_files),
     ("pipeline_yaml", pipeline_yaml),
@@ -193,6 +196,31 @@ pub fn run_token(data: &[u8]) {
         assert!(tokens.verify(text, audience, Timestamp::EPOCH).is_err());
     }
     let _ = signature::bearer_token(text);
+}
+
+/// Parses requests to the proxies of isolated containers, and entries of the list of permitted hosts. Asserts that hosts are
+/// read as they are written.
+pub fn egress(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    if let Ok(request) = ConnectRequest::parse(text) {
+        let destination = request.destination;
+        assert_eq!(
+            Destination::parse(&destination.to_string()),
+            Some(destination)
+        );
+    }
+    for line in text.lines() {
+        if let Some(pattern) = HostPattern::parse(line) {
+            assert_eq!(HostPattern::parse(&pattern.to_string()), Some(pattern));
+        }
+        if let Ok(address) = line.parse::<IpAddr>() {
+            let is_public = AddressScope::Public.permits(address, false);
+            assert!(!is_public || AddressScope::Named.permits(address, false));
+        }
+    }
+    run::fuzz_proxy_request(text);
 }
 
 /// Parses configuration files of a repository (WORKFLOW.md, config.yml, image.yml) and a branch prefix.

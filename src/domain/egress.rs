@@ -118,7 +118,9 @@ impl fmt::Display for HostPattern {
         match (self.has_wildcard, self.host.is_empty()) {
             (_, true) => f.write_str("*")?,
             (true, false) => write!(f, "*.{}", self.host)?,
-            (false, false) if self.host.contains(':') => write!(f, "[{}]", self.host)?,
+            (false, false) if self.host.contains(':') && self.port.is_some() => {
+                write!(f, "[{}]", self.host)?
+            }
             (false, false) => f.write_str(&self.host)?,
         }
         self.port.map_or(Ok(()), |port| write!(f, ":{port}"))

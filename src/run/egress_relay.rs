@@ -92,6 +92,11 @@ pub(crate) fn variables(relay: SocketAddr) -> impl Iterator<Item = (String, Stri
     variables.map(|(name, value)| (name.to_owned(), value))
 }
 
+/// Parses the head of a request, for fuzzing.
+pub fn fuzz_proxy_request(head: &str) {
+    let _ = ProxyRequest::parse(head);
+}
+
 impl ServiceProxy {
     async fn relay(&self, mut client: TcpStream) -> io::Result<()> {
         client.set_nodelay(true)?;

@@ -59,6 +59,7 @@ mod tests;
 
 pub use child::ChildEnv;
 pub use console::Console;
+pub use egress_relay::fuzz_proxy_request;
 pub use environment::{Environment, EnvironmentError, add_mask_commands};
 pub use failure::RunFailure;
 pub use folders::Folders;

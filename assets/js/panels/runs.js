@@ -42,7 +42,7 @@ const refresher = (job, ctx) => island("refresher", { job, ctx }, (el, props) =>
 export function view({ job, steps, dropped, next, jobs, pullRequests, takenOver, details, open }, ctx) {
 	const pull = pullRequests.find((one) => one.prUrl === job.prUrl);
 	const failed = steps.findLast((step) => step.status === "failed");
-	const { trigger, plan, summary, evidence = [], prompts = [], reviewFindings = [], guardFindings = [], passes = [] } = details ?? {};
+	const { trigger, plan, summary, evidence = [], prompts = [], reviewFindings = [], guardFindings = [], refusedHosts = [], passes = [] } = details ?? {};
 	return [
 		refresher(job, ctx),
 		takenOver && takenLine(takenOver), runLine(job), failure(job), open.map((one) => questionCard(one, ctx.reload)),
@@ -58,6 +58,7 @@ export function view({ job, steps, dropped, next, jobs, pullRequests, takenOver,
 		evidence.length > 0 && section("Evidence", { note: "left by the verify script" }, h("ul.evidence", evidence.map((file) => h("li", { key: file.name }, evidenceLink(job, file))))),
 		reviewFindings.length > 0 && section("Review findings", { note: count(reviewFindings.length, "finding") }, findings(reviewFindings, (one) => [badge(one.severity), place(one.file, one.line), badge(one.state)])),
 		guardFindings.length > 0 && section("Files blocked from the push", { note: count(guardFindings.length, "finding") }, findings(guardFindings, (one) => [place(one.path, one.line), muted(one.rule)])),
+		refusedHosts.length > 0 && section("Refused connections", { note: "by the proxy of local containers" }, h("ul", refusedHosts.map((host) => h("li", { key: host }, h("code", host))))),
 		plan && section("Plan", {}, h("pre.reason.plan", plan)),
 		prompts.length > 0 && section("Prompts", { note: "size by pass of the agent" }, facts(prompts.map((one) => [`${one.step} ${one.pass}`, `${number(one.bytes)} bytes`]))),
 		section("All runs of this issue", { note: costText(totalCost(jobs)), actions: h("a", { href: asideUrl("issue", job.issueIdentifier) }, "Time line of the issue") }, runs(jobs, job.id)),
