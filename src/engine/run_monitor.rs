@@ -1,7 +1,7 @@
 //! Detection of run events that no report delivered, and of timeouts.
 //!
 //! CI runs are found with one list call per repository, by their run ID or by the dispatch ID in
-//! their name; never by time. Session machines are found with one list call per host
+//! their name; never by time. With many repositories, each is listed less often. Session machines are found with one list call per host
 //! (`machines`). Every finding and every deadline that has passed becomes an event of the job.
 
 use std::collections::BTreeMap;
@@ -50,8 +50,12 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
         for job in active.iter().filter(|job| job.runner == RunnerKind::Ci) {
             by_repo.entry(&job.repo).or_default().push(job);
         }
+        let (watches, cycle) = (&app.live.run_watches, app.core.timings.run_monitor_interval);
+        let with_runs = by_repo.keys().copied().collect();
+        let due = watches.take_due(&with_runs, cycle, app.core.now());
         let checks = by_repo
             .into_iter()
+            .filter(|(repo, _)| due.contains(*repo))
             .map(|(repo, jobs)| check_ci_runs(app, github, repo, jobs));
         let checked: StoreResult<Vec<()>> = join_all(checks).await.into_iter().collect();
         checked?;

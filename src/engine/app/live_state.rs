@@ -8,8 +8,8 @@ use tokio::sync::Notify;
 
 use super::{
     CommentReads, FormLookups, Heartbeats, IgnoredDeliveries, LogTails, MergeChecks, Metrics,
-    PermissionCache, PollSnapshots, ProbeCache, Reconciliation, RunLogLimiter, SignInLimiter,
-    StreamSubscribers,
+    PermissionCache, PollSnapshots, ProbeCache, Reconciliation, RunLogLimiter, RunWatches,
+    SignInLimiter, StreamSubscribers,
 };
 use domain::time::Timestamp;
 
@@ -39,6 +39,8 @@ pub struct LiveState {
     pub ignored_deliveries: IgnoredDeliveries,
     /// Last lines of each run's output.
     pub log_tails: LogTails,
+    /// When the CI runs of each repository are listed next.
+    pub run_watches: RunWatches,
     /// Rate limit of the logs that runs send.
     pub run_log_limiter: RunLogLimiter,
     /// Clients of event streams.
@@ -65,6 +67,7 @@ impl LiveState {
             base_checks: BaseChecks::default(),
             ignored_deliveries: IgnoredDeliveries::default(),
             log_tails: LogTails::default(),
+            run_watches: RunWatches::default(),
             run_log_limiter: RunLogLimiter::default(),
             stream_subscribers: StreamSubscribers::default(),
             sign_in_limiter: SignInLimiter::default(),

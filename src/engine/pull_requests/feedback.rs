@@ -45,6 +45,11 @@ pub async fn receive(
     delivery: &str,
     event: WebhookEvent,
 ) -> StoreResult<WebhookOutcome> {
+    if let WebhookEvent::CommitChecked(commit) = &event
+        && commit.ends_run
+    {
+        look_up_run(app, &commit.repo)?;
+    }
     let (id, now) = (delivery.to_owned(), app.core.now());
     let received = event.clone();
     let (received_point, stored_point) = match event {
@@ -85,6 +90,18 @@ pub async fn receive(
     tracing::debug!(delivery, ?outcome, "Processed a webhook delivery.");
     app.core.crash_plan.crash_if_planned(stored_point);
     Ok(outcome)
+}
+
+/// Makes the run monitor look up the runs of a repository now, if it has active ones.
+fn look_up_run(app: &App, repo: &Repo) -> StoreResult<()> {
+    let repo = app
+        .core
+        .store
+        .read(|tx| mappings::canonical_target(tx, repo))?;
+    if repo.is_some_and(|repo| app.live.run_watches.note_ended_run(&repo)) {
+        app.live.notifiers.run_monitor.notify_one();
+    }
+    Ok(())
 }
 
 /// Returns why a delivery is ignored, if nothing about it has to be stored: it is a repetition, or it can change

@@ -123,6 +123,8 @@ pub struct CheckedCommit {
     pub repo: Repo,
     /// SHA of the commit.
     pub sha: String,
+    /// Whether a workflow run ended, and not only one of its checks.
+    pub ends_run: bool,
 }
 
 /// Payload that is rejected.
@@ -164,10 +166,14 @@ pub fn parse_event(event: Option<&str>, payload: &Value) -> Result<WebhookEvent,
             | "auto_merge_enabled"
             | "auto_merge_disabled",
         ) => pull_id(payload).map(WebhookEvent::PullChanged),
-        ("check_run" | "check_suite" | "workflow_run", "completed") => {
-            checked_commit(payload, &payload[event]["head_sha"])
+        ("check_run" | "check_suite" | "workflow_run", "completed") => checked_commit(
+            payload,
+            &payload[event]["head_sha"],
+            event == "workflow_run",
+        ),
+        ("status", _) if payload["state"] != "pending" => {
+            checked_commit(payload, &payload["sha"], false)
         }
-        ("status", _) if payload["state"] != "pending" => checked_commit(payload, &payload["sha"]),
         ("check_run" | "check_suite" | "workflow_run" | "status", _) => {
             return Ok(WebhookEvent::Ignored("the check has not ended"));
         }
@@ -216,10 +222,14 @@ fn infer_event(payload: &Value) -> &'static str {
     }
 }
 
-fn checked_commit(payload: &Value, sha: &Value) -> Option<WebhookEvent> {
+fn checked_commit(payload: &Value, sha: &Value, ends_run: bool) -> Option<WebhookEvent> {
     let repo = Repo::parse(payload["repository"]["full_name"].as_str()?)?;
     let sha = text(sha)?;
-    Some(WebhookEvent::CommitChecked(CheckedCommit { repo, sha }))
+    Some(WebhookEvent::CommitChecked(CheckedCommit {
+        repo,
+        sha,
+        ends_run,
+    }))
 }
 
 fn merged(payload: &Value) -> Option<MergedPullRequest> {
