@@ -19,6 +19,7 @@ use domain::feedback::{
 };
 use domain::ids::Repo;
 use domain::issue::System;
+use domain::kubeconfig::{ClusterAccess, MAX_KUBECONFIG};
 use domain::mapping::{Mapping, MappingInput};
 use domain::report::{ResultReport, StepRecord};
 use domain::run_config::{RunConfig, RunInputs};
@@ -35,7 +36,7 @@ use vendors::{scm, session_hosts, ticketing};
 pub type EntryPoint = fn(&[u8]);
 
 /// All entry points with their name, which is also the name of the fuzz target and of the corpus folder.
-pub const ENTRY_POINTS: [(&str, EntryPoint); 15] = [
+pub const ENTRY_POINTS: [(&str, EntryPoint); 16] = [
     ("webhook", webhook),
     ("ticketing_webhook", ticketing_webhook),
     ("review_comment", review_comment),
@@ -51,6 +52,7 @@ pub const ENTRY_POINTS: [(&str, EntryPoint); 15] = [
     ("sensitive_file", sensitive_file),
     ("redaction", redaction),
     ("linear_time", linear_time),
+    ("kubeconfig", kubeconfig),
 ];
 
 /// Credential that does not occur in any corpus.
@@ -104,6 +106,21 @@ pub fn webhook(data: &[u8]) {
             let parsed = scm::webhook::parse_event(event, &kept);
             assert_eq!(parsed, scm::webhook::parse_event(event, &whole));
         }
+    }
+}
+
+/// Parses a kubeconfig file. Asserts that the result has an address and credentials, and that an error does not quote
+/// the file.
+pub fn kubeconfig(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    match ClusterAccess::parse(text) {
+        Ok(access) => {
+            assert!(!access.server.is_empty() && text.len() <= MAX_KUBECONFIG);
+            assert!(access.token.is_some() || access.identity.is_some());
+        }
+        Err(problem) => assert!(problem.len() < 400, "{problem}"),
     }
 }
 

@@ -70,6 +70,7 @@ pub mod external_reviewers;
 pub mod feedback;
 pub mod github_app;
 pub mod json_number;
+pub mod kubeconfig;
 pub mod limits;
 pub mod lock_files;
 pub mod path_globs;
